@@ -9,6 +9,7 @@ pub mod control;
 pub mod door;
 pub mod guest;
 pub mod guests;
+mod keys;
 pub mod memory;
 pub mod record;
 pub mod rights;

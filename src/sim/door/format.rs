@@ -2,6 +2,8 @@
 //!
 //! Property strings are checked in `validate`; a text here ends in a newline as Perl's `die` does.
 
+mod places;
+
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use crate::sim::spec::PveVersion;
@@ -117,7 +119,7 @@ fn refusal(name: &str, text: &str) -> Option<String> {
                 || is_size(text),
             format!("unable to parse volume ID '{text}'"),
         ),
-        _ => return None,
+        _ => return places::refusal(name, text),
     };
     (!good).then_some(refusal)
 }

@@ -176,6 +176,8 @@ pub fn list(route: &str) -> Option<Value> {
         "/nodes/{node}/storage/{storage}" => ("subdir", STORAGE),
         "/cluster/backup-info" => ("subdir", &["not-backed-up"][..]),
         "/cluster/firewall" => ("name", CLUSTER_FIREWALL),
+        "/cluster/mapping" => ("name", &["dir", "pci", "usb"][..]),
+        "/cluster/metrics" => ("name", &["server"][..]),
         "/nodes/{node}/firewall" => ("name", FIREWALL),
         "/nodes/{node}/qemu/{vmid}/firewall" | "/nodes/{node}/lxc/{vmid}/firewall" => {
             ("name", GUEST_FIREWALL)

@@ -36,8 +36,7 @@ use access::Access;
 pub use connections::{Connections, Seat};
 use http::{Place, Request, Response};
 use permission::{Check, Permission};
-pub use schema::Kind;
-use schema::{Route, SCHEMA};
+use schema::{Kind, Route, SCHEMA};
 pub use unserved::{refusal, served};
 use validate::Input;
 pub use validate::object;
@@ -390,9 +389,16 @@ pub fn is_parameter(method: &str, path: &str, name: &str, version: PveVersion) -
     SCHEMA.is_parameter(method, path, name, version)
 }
 
-/// What kind of value a name has, in the first of these routes that takes it.
-pub fn kind_of(is_of: impl Fn(&str) -> bool, name: &str) -> Option<Kind> {
-    SCHEMA.kind_of(is_of, name)
+/// A value as answers carry it: what the schema of these routes calls a number or a boolean is a
+/// number, and a list is one (pve-common, SectionConfig.pm:1209, check_value).
+pub fn typed(is_of: impl Fn(&str) -> bool, key: &str, text: &str) -> serde_json::Value {
+    match SCHEMA.kind_of(is_of, key) {
+        Some(Kind::Boolean | Kind::Integer | Kind::Number) => {
+            text.parse::<i64>().map_or_else(|_| text.into(), serde_json::Value::from)
+        }
+        Some(Kind::Array) => text.lines().collect(),
+        Some(Kind::String) | None => text.into(),
+    }
 }
 
 /// The ticket in the cookie, decoded.

@@ -13,14 +13,16 @@ use crate::sim::spec::PveVersion;
 
 use super::permission::Permission;
 
-/// The parts of the schema: virtual machines and access, containers, the cluster's services, nodes.
-const PARTS: [&str; 6] = [
+/// The parts of the schema: virtual machines and access, containers, the cluster's services, nodes,
+/// firewalls, what clients of others asked for, and what is kept as sections.
+const PARTS: [&str; 7] = [
     include_str!("schema.json"),
     include_str!("schema-lxc.json"),
     include_str!("schema-cluster.json"),
     include_str!("schema-nodes.json"),
     include_str!("schema-firewall.json"),
     include_str!("schema-more.json"),
+    include_str!("schema-sections.json"),
 ];
 
 /// The schema, parsed once.

@@ -87,7 +87,7 @@ fn each_handler_has_a_route_that_leads_to_it() {
         SCHEMA.served().map(|(path, method, _)| (method, path)).collect();
     let (vm, storage) = ("/nodes/{node}/qemu/{vmid}/", "/nodes/{node}/storage/{storage}/");
     let firewall = "/cluster/firewall/";
-    let sources: [(&str, &[&str]); 13] = [
+    let sources: [(&str, &[&str]); 14] = [
         (include_str!("../world/routes.rs"), &["", vm, storage]),
         (include_str!("../world/lxc/mod.rs"), &["/nodes/{node}/lxc"]),
         (include_str!("../world/ha.rs"), &["/cluster/ha/"]),
@@ -100,6 +100,7 @@ fn each_handler_has_a_route_that_leads_to_it() {
         (include_str!("access/acl.rs"), &[""]),
         (include_str!("access/groups.rs"), &[""]),
         (include_str!("access/pools.rs"), &[""]),
+        (include_str!("access/realms.rs"), &[""]),
         (include_str!("access/users.rs"), &[""]),
     ];
     for (source, below) in sources {

@@ -376,6 +376,81 @@ async fn nothing_but_its_comment_is_deleted_of_a_token() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_realm_is_kept_as_it_is_given_but_for_its_password() {
+    let bench = bench(&spec(), PveVersion::V8_4);
+    let data = async |path: &str| body(&bench.root("GET", path, "").await)["data"].clone();
+    let told = async |method: &str, path: &str, form: &str| {
+        let answer = body(&bench.root(method, path, form).await);
+        answer["message"].as_str().unwrap_or_default().trim_end().to_owned()
+    };
+    let realms = "/access/domains";
+    let form = "realm=lab&type=ldap&server1=ldap.lab&base_dn=dc%3Dlab&user_attr=uid&port=636\
+                &password=secret&default=1&comment=us";
+    assert_eq!(told("POST", realms, form).await, "");
+    let text = "add auth server failed: domain 'lab' already exists";
+    assert_eq!(told("POST", realms, form).await, text);
+    let lab = data("/access/domains/lab").await;
+    assert_eq!((&lab["port"], &lab["default"]), (&json!(636), &json!(1)));
+    assert_eq!((&lab["base_dn"], lab.get("password")), (&json!("dc=lab"), None));
+    let line = json!({ "realm": "lab", "type": "ldap", "comment": "us", "default": 1 });
+    assert!(data(realms).await.as_array().unwrap().contains(&line));
+    for (method, path, form, text) in [
+        (
+            "POST",
+            realms,
+            "realm=two&type=ad&domain=lab",
+            "add auth server failed: missing value for required option 'server1'",
+        ),
+        (
+            "POST",
+            realms,
+            "realm=two&type=pve",
+            "add auth server failed: unable to create builtin type 'pve'",
+        ),
+        (
+            "PUT",
+            "/access/domains/lab",
+            "client-id=x",
+            "update auth server failed: unexpected property 'client-id'",
+        ),
+        ("PUT", "/access/domains/lab", "", "update auth server failed: no options specified"),
+        (
+            "PUT",
+            "/access/domains/lab",
+            "check-connection=1",
+            "drover sim does not serve 'check-connection' of PUT /access/domains/{realm}",
+        ),
+        (
+            "POST",
+            "/access/users",
+            "userid=eve@lab&password=long-enough",
+            "create user failed: can't set password on auth type 'ldap'",
+        ),
+        (
+            "POST",
+            "/access/users",
+            "userid=eve@far",
+            "create user failed: domain 'far' does not exist",
+        ),
+    ] {
+        assert_eq!(told(method, path, form).await, text);
+    }
+    assert_eq!(told("POST", "/access/users", "userid=eve@lab").await, "");
+    let users = data("/access/users").await;
+    let eve = users.as_array().unwrap().iter().find(|user| user["userid"] == "eve@lab");
+    assert_eq!(eve.unwrap()["realm-type"], "ldap");
+    assert_eq!(told("PUT", "/access/domains/pve", "default=1&comment=own").await, "");
+    assert_eq!(data("/access/domains/lab").await.get("default"), None);
+    assert_eq!(told("DELETE", "/access/domains/lab", "").await, "");
+    let text = "delete auth server failed: authentication domain 'lab' does not exist";
+    assert_eq!(told("DELETE", "/access/domains/lab", "").await, text);
+    // The realms that are always there are so again.
+    assert_eq!(told("DELETE", "/access/domains/pve", "").await, "");
+    let comment = data("/access/domains/pve").await["comment"].clone();
+    assert_eq!(comment, "Proxmox VE authentication server");
+}
+
+#[tokio::test(start_paused = true)]
 async fn pools_hold_each_guest_once_and_empty_before_they_go() {
     let bench = bench(&spec(), PveVersion::V8_4);
     for pool in ["a", "b"] {

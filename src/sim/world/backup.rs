@@ -13,14 +13,14 @@ use super::Cluster;
 use super::archive::{self, Archive};
 use super::ask::{Ask, failed};
 use super::conf::{self, Config, Drive};
+use super::jobs;
 use super::lock::{LockName, Mode};
+use super::sections;
 use super::state::{Guest, Kind, State};
 use super::storage::Volume;
 use super::worker::Worker;
 use crate::sim::call::{Answer, ApiError, Outcome};
 
-/// Parameters that only root may set (pve-manager, API2/Backup.pm:44).
-const ROOTS: &[&str] = &["tmpdir", "dumpdir", "script", "job-id"];
 /// Parameters with effects that are not simulated.
 const UNSERVED: &[&str] = &["dumpdir", "script", "stdout", "stop", "prune-backups", "protected"];
 
@@ -36,11 +36,9 @@ struct Job {
 
 /// `POST /nodes/{node}/vzdump`: one task; `OK` where the guests are on other nodes.
 pub fn dump(ask: &Ask) -> Outcome {
-    for name in ROOTS {
-        if !ask.call.caller.is_root() && ask.params().0.contains_key(*name) {
-            return Err(ApiError::parameter(name, "Only root may set this option."));
-        }
-    }
+    jobs::may_set(ask, &[])?;
+    let mut wish = sections::stored(ask, &["node"]);
+    jobs::sound(&mut wish, true).map_err(|(name, text)| ApiError::parameter(name, text))?;
     let keeps_all = ask.text("prune-backups").is_some_and(|policy| policy == "keep-all=1");
     let off = |name: &str| !ask.flag(name) && matches!(name, "stdout" | "stop" | "protected");
     for name in UNSERVED {
@@ -52,8 +50,8 @@ pub fn dump(ask: &Ask) -> Outcome {
         }
     }
     let storage = ask.text("storage").unwrap_or_else(|| "local".into());
-    let all = ask.flag("all");
-    let vmids = chosen(ask);
+    let all = conf::flag(&wish, "all");
+    let vmids = chosen(ask, all);
     if vmids.is_empty() && !all {
         return Ok(Answer::new("OK".into()));
     }
@@ -123,7 +121,7 @@ fn one_job(node: &str) -> LockName {
 }
 
 /// The guests of a call on its node, and those that are nowhere, which fail in the task.
-fn chosen(ask: &Ask) -> Vec<u32> {
+fn chosen(ask: &Ask, all: bool) -> Vec<u32> {
     let list = |name: &str| -> Vec<u32> {
         let text = ask.text(name).unwrap_or_default();
         text.split([',', ';', ' ']).filter_map(|word| word.parse().ok()).collect()
@@ -134,7 +132,7 @@ fn chosen(ask: &Ask) -> Vec<u32> {
     let here = state.everyone().filter(|guest| guest.node == ask.node).map(|guest| guest.vmid);
     let mut vmids: Vec<u32> = if let Some(pool) = &pool {
         here.filter(|vmid| ask.cluster.rights.pool_of(*vmid).as_ref() == Some(pool)).collect()
-    } else if ask.flag("all") {
+    } else if all {
         here.collect()
     } else {
         let elsewhere =
@@ -336,7 +334,7 @@ pub fn extract(ask: &Ask) -> Outcome {
 pub fn not_backed_up(ask: &Ask) -> Outcome {
     let state = ask.cluster.state();
     let seen = state.everyone().filter(|g| ask.has(&format!("/vms/{}", g.vmid), "VM.Audit"));
-    let missed = seen.filter(|guest| !state.jobs.cover(ask, guest.vmid));
+    let missed = seen.filter(|guest| !state.jobs.cover(ask, &guest.node, guest.vmid));
     let lines = missed.map(|guest| {
         let mut line = json!({ "vmid": guest.vmid, "type": guest.kind.name() });
         let key = if guest.kind == Kind::Vm { "name" } else { "hostname" };

@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
-use sha2::{Digest as _, Sha256};
+
+pub use crate::sim::keys::digest;
 
 /// Keys and values as they stand in the file.
 pub type Config = BTreeMap<String, String>;
@@ -204,18 +205,6 @@ impl Nic {
 
 fn looks_like_mac(text: &str) -> bool {
     text.len() == 17 && text.split(':').count() == 6
-}
-
-/// The digest of a configuration: 40 hexadecimal digits that change with it.
-pub fn digest<'a>(parts: impl IntoIterator<Item = (&'a String, &'a String)>) -> String {
-    let mut hash = Sha256::new();
-    for (key, value) in parts {
-        hash.update(key.as_bytes());
-        hash.update(b": ");
-        hash.update(value.as_bytes());
-        hash.update(b"\n");
-    }
-    hash.finalize().iter().take(20).map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// A value as answers carry it.

@@ -1,11 +1,14 @@
 //! Storages as they are defined in the cluster: read, made, changed and removed.
 
+mod types;
+
 use serde_json::{Value, json};
 
 use super::ask::{Ask, failed};
 use super::conf::{Config, digest};
 use super::content::sees;
 use super::sections::{self, typed};
+use super::state::State;
 use super::storage::Storage;
 use crate::sim::call::{Answer, ApiError, Outcome};
 use crate::sim::spec::StorageSpec;
@@ -13,40 +16,21 @@ use crate::sim::spec::StorageSpec;
 /// The size of a storage that is made through the API: no call says it [I].
 const SIZE: u64 = 1 << 40;
 
-/// What each type cannot be defined without, and what it holds when nothing is said: `fixed`
-/// options and the defaults of `content` (pve-storage, Storage/*Plugin.pm).
-const TYPES: &[(&str, &[&str], &str)] = &[
-    ("btrfs", &["path"], "images,rootdir"),
-    ("cephfs", &[], "backup"),
-    ("cifs", &["server", "share"], "images"),
-    ("dir", &["path"], "images,rootdir"),
-    ("esxi", &["server", "username"], "import"),
-    ("iscsi", &["portal", "target"], "images"),
-    ("iscsidirect", &["portal", "target"], "images"),
-    ("lvm", &["vgname"], "images"),
-    ("lvmthin", &["thinpool", "vgname"], "images,rootdir"),
-    ("nfs", &["server", "export"], "images"),
-    ("pbs", &["server", "datastore"], "backup"),
-    ("rbd", &[], "images"),
-    ("zfs", &["portal", "target", "pool", "blocksize", "iscsiprovider"], "images"),
-    ("zfspool", &["pool"], "images,rootdir"),
-];
-
-/// Types whose volumes every node sees.
-const SHARED: &[&str] =
-    &["cephfs", "cifs", "esxi", "iscsi", "iscsidirect", "nfs", "pbs", "rbd", "zfs"];
-
 /// Options that are never shown again.
 const SECRET: &[&str] = &["password", "encryption-key", "keyring", "master-pubkey"];
 
-fn definition_of(ask: &Ask, storage: &Storage) -> Value {
-    let state = ask.cluster.state();
-    let kinds: Config =
-        state.storages.iter().map(|(name, own)| (name.clone(), own.spec.kind.clone())).collect();
+/// The digest of the file that has all storages.
+fn digest_of(state: &State) -> String {
+    let line = |own: &Storage| format!("{:?} {:?}", own.spec, own.options);
+    let all = state.storages.iter().map(|(name, own)| (name.clone(), line(own)));
+    digest(&all.collect::<Config>())
+}
+
+fn definition_of(storage: &Storage, digest: &str) -> Value {
     let spec = &storage.spec;
     let mut entry = json!({
         "storage": spec.name, "type": spec.kind, "content": spec.content.join(","),
-        "digest": digest(&kinds),
+        "digest": digest,
     });
     match spec.kind.as_str() {
         "dir" => entry["path"] = storage.root().into(),
@@ -81,29 +65,52 @@ fn definition_of(ask: &Ask, storage: &Storage) -> Value {
 
 /// `GET /storage`.
 pub fn list(ask: &Ask) -> Outcome {
-    let storages: Vec<Storage> = ask.cluster.state().storages.values().cloned().collect();
+    let (storages, digest) = {
+        let state = ask.cluster.state();
+        (state.storages.values().cloned().collect::<Vec<Storage>>(), digest_of(&state))
+    };
     let kind = ask.text("type");
     let visible = storages.iter().filter(|storage| sees(ask, &storage.spec.name));
     let wanted = visible.filter(|storage| kind.as_ref().is_none_or(|k| *k == storage.spec.kind));
-    let entries: Vec<Value> = wanted.map(|storage| definition_of(ask, storage)).collect();
+    let entries: Vec<Value> = wanted.map(|storage| definition_of(storage, &digest)).collect();
     Ok(Answer::new(entries.into()))
 }
 
 /// `GET /storage/{storage}`.
 pub fn one(ask: &Ask) -> Outcome {
     let name = ask.text("storage").unwrap_or_default();
-    let storage = ask.cluster.state().storage(&name).cloned().map_err(ApiError::failed)?;
-    Ok(Answer::new(definition_of(ask, &storage)))
+    let state = ask.cluster.state();
+    let storage = state.storage(&name).map_err(ApiError::failed)?;
+    Ok(Answer::new(definition_of(storage, &digest_of(&state))))
 }
 
 fn words(text: &str) -> Vec<String> {
     sections::words(text).map(str::to_owned).collect()
 }
 
-/// Options of a call that the description of a storage has no field for.
-fn options(ask: &Ask) -> Config {
-    let fields = ["storage", "type", "content", "nodes", "disable", "digest", "delete"];
-    sections::stored(ask, &[&fields[..], SECRET].concat())
+/// What a call sets.
+fn stored(ask: &Ask) -> Config {
+    sections::stored(ask, &["storage", "type", "digest", "delete"])
+}
+
+/// The options among it that the description of a storage has no field for, and that are shown.
+fn options(mut set: Config) -> Config {
+    let fields = ["content", "nodes", "disable"];
+    set.retain(|key, _| !fields.contains(&key.as_str()) && !SECRET.contains(&key.as_str()));
+    set
+}
+
+/// The path of a storage that has one, without slashes at its end (pve-storage,
+/// Storage/DirPlugin.pm, check_config).
+fn sound_path(set: &mut Config) -> Result<(), String> {
+    let Some(path) = set.get_mut("path") else { return Ok(()) };
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "-/_.@".contains(letter);
+    if !path.starts_with('/') || path.len() < 2 || !path.chars().all(is_plain) {
+        return Err(format!("illegal path for directory storage: {path}"));
+    }
+    let tidy = path.trim_end_matches('/').to_owned();
+    *path = if tidy.is_empty() { "/".into() } else { tidy };
+    Ok(())
 }
 
 fn answer(name: &str, kind: &str) -> Outcome {
@@ -114,12 +121,15 @@ fn answer(name: &str, kind: &str) -> Outcome {
 pub fn create(ask: &Ask) -> Outcome {
     let name = ask.text("storage").unwrap_or_default();
     let kind = ask.text("type").unwrap_or_default();
-    let Some((_, needed, content)) = TYPES.iter().find(|(known, ..)| *known == kind) else {
+    let Some(known) = types::of(&kind) else {
         return Err(failed(format!("unknown section type '{kind}'")));
     };
-    if let Some(key) = needed.iter().find(|key| !ask.params().0.contains_key(**key)) {
-        return Err(failed(format!("missing value for required option '{key}'")));
+    let mut set = stored(ask);
+    if known.mounted {
+        set.entry("path".into()).or_insert_with(|| format!("/mnt/pve/{name}"));
     }
+    known.keys.admit_new(&set).map_err(failed)?;
+    sound_path(&mut set).map_err(failed)?;
     ask.quorate()?;
     let mut state = ask.cluster.state();
     if state.storages.contains_key(&name) {
@@ -129,14 +139,14 @@ pub fn create(ask: &Ask) -> Outcome {
     let spec = StorageSpec {
         name: name.clone(),
         kind: kind.clone(),
-        content: words(&ask.text("content").unwrap_or_else(|| (*content).to_owned())),
-        shared: SHARED.contains(&kind.as_str()) || ask.flag("shared"),
+        content: words(&ask.text("content").unwrap_or_else(|| known.content.to_owned())),
+        shared: known.shared || ask.flag("shared"),
         nodes: words(&ask.text("nodes").unwrap_or_default()),
         size_bytes: SIZE,
         disabled: ask.flag("disable"),
     };
     let mut storage = Storage::new(spec);
-    storage.options = options(ask);
+    storage.options = options(set);
     state.storages.insert(name.clone(), storage);
     drop(state);
     answer(&name, &kind)
@@ -148,19 +158,26 @@ pub fn change(ask: &Ask) -> Outcome {
     ask.quorate()?;
     let fail = |text: String| failed(format!("update storage failed: {text}"));
     let mut state = ask.cluster.state();
+    if ask.text("digest").is_some_and(|wanted| wanted != digest_of(&state)) {
+        let text = "detected modified configuration - file changed by other user? Try again.";
+        return Err(fail(text.into()));
+    }
     let storage = state.storage_mut(&name).map_err(fail)?;
     let kind = storage.spec.kind.clone();
-    let known = TYPES.iter().find(|(known, ..)| *known == kind);
-    let (needed, content) = known.map_or((&[][..], ""), |found| (found.1, found.2));
-    let own = ["storage", "type", "digest", "delete"];
-    let deleted = sections::deleted(ask, &own, needed).map_err(fail)?;
+    let Some(known) = types::of(&kind) else {
+        return Err(fail(format!("unknown section type '{kind}'")));
+    };
+    let set = stored(ask);
+    known.keys.admit_change(&set).map_err(fail)?;
+    let deleted = sections::deleted(ask);
+    known.keys.admit_loss(&deleted).map_err(fail)?;
     sections::set_apart(ask, &deleted).map_err(fail)?;
     for key in deleted {
         match key.as_str() {
-            "content" => storage.spec.content = words(content),
+            "content" => storage.spec.content = words(known.content),
             "nodes" => storage.spec.nodes.clear(),
             "disable" => storage.spec.disabled = false,
-            "shared" => storage.spec.shared = SHARED.contains(&kind.as_str()),
+            "shared" => storage.spec.shared = known.shared,
             _ => {}
         }
         storage.options.remove(&key);
@@ -175,10 +192,9 @@ pub fn change(ask: &Ask) -> Outcome {
         storage.spec.disabled = ask.flag("disable");
     }
     if ask.params().0.contains_key("shared") {
-        storage.spec.shared = ask.flag("shared") || SHARED.contains(&kind.as_str());
+        storage.spec.shared = ask.flag("shared") || known.shared;
     }
-    let set = options(ask);
-    storage.options.extend(set);
+    storage.options.extend(options(set));
     drop(state);
     answer(&name, &kind)
 }

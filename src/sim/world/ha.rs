@@ -3,6 +3,8 @@
 //! A start or stop of a managed guest only files a wish, which the manager fulfils some time later
 //! (behaviour section 13).
 
+mod rules;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +14,7 @@ use serde_json::{Map, Value, json};
 use super::Cluster;
 use super::ask::{Ask, failed};
 use super::conf::{Config, digest};
-use super::sections;
+use super::sections::{self, Keys};
 use super::state::State;
 use crate::sim::call::{Answer, ApiError, Outcome};
 use crate::sim::spec::PveVersion;
@@ -26,6 +28,8 @@ pub struct Ha {
     resources: BTreeMap<String, Config>,
     groups: BTreeMap<String, Config>,
     rules: BTreeMap<String, Config>,
+    /// The places of the rules in their file.
+    order: BTreeMap<String, u32>,
 }
 
 impl Ha {
@@ -52,8 +56,12 @@ impl Ha {
     /// Drops a guest that was destroyed.
     pub fn forget(&mut self, sid: &str) {
         self.resources.remove(sid);
+        rules::purge(&mut self.rules, sid);
     }
 }
+
+/// What is said of groups where there are none any more.
+const MIGRATED: &str = "ha groups have been migrated to rules";
 
 fn state_of(resource: &Config) -> &str {
     resource.get("state").map_or("started", String::as_str)
@@ -68,8 +76,15 @@ pub fn serve(ask: &Ask, rest: &str) -> Option<Outcome> {
         ("GET", "resources/{sid}") => one(ask, Section::Resource),
         ("PUT", "resources/{sid}") => change(ask, Section::Resource),
         ("DELETE", "resources/{sid}") => remove(ask, Section::Resource),
-        (_, "groups" | "groups/{group}") if ask.cluster.version == PveVersion::V9_2 => {
-            Err(failed("ha groups have been migrated to rules".into()))
+        (method, "groups" | "groups/{group}") if ask.cluster.version == PveVersion::V9_2 => {
+            let what = match (method, rest) {
+                ("GET", "groups") => "index groups",
+                ("GET", _) => "read group",
+                ("POST", _) => "create group",
+                ("PUT", _) => "update group",
+                _ => "delete group",
+            };
+            Err(failed(format!("cannot {what}: {MIGRATED}")))
         }
         ("GET", "groups") => list(ask, Section::Group),
         ("POST", "groups") => define(ask, Section::Group),
@@ -110,33 +125,48 @@ impl Section {
         }
     }
 
-    /// What is said of a change that fails under the lock.
-    fn failing(self) -> &'static str {
-        match self {
-            Self::Resource => "update resources config failed",
-            Self::Group => "update ha group failed",
-            Self::Rule => "update HA rules failed",
+    /// What is said of a write that fails under the lock.
+    fn failing(self, verb: &str) -> String {
+        match (self, verb) {
+            (Self::Resource, "update") => "update resources config failed".into(),
+            (Self::Resource, verb) => format!("{verb} resource failed"),
+            (Self::Group, verb) => format!("{verb} ha group failed"),
+            (Self::Rule, "update") => "update HA rules failed".into(),
+            (Self::Rule, verb) => format!("{verb} ha rule failed"),
         }
     }
 
-    /// Keys that a section cannot lack (pve-ha-manager, `options` of the plugins).
-    fn required(self, config: &Config) -> &'static [&'static str] {
-        let is_of_resources = config.get("type").is_some_and(|kind| kind == "resource-affinity");
+    /// The keys of a section (pve-ha-manager, `options` of the plugins).
+    fn keys(self, config: &Config) -> Keys {
         match self {
-            Self::Resource => &[],
-            Self::Group => &["nodes"],
-            Self::Rule if is_of_resources => &["resources", "affinity"],
-            Self::Rule => &["resources", "nodes"],
+            Self::Resource => Keys {
+                optional: &[
+                    "auto-rebalance",
+                    "comment",
+                    "failback",
+                    "group",
+                    "max_relocate",
+                    "max_restart",
+                    "state",
+                ],
+                ..Keys::default()
+            },
+            Self::Group => Keys {
+                required: &["nodes"],
+                optional: &["comment", "nofailback", "restricted"],
+                ..Keys::default()
+            },
+            Self::Rule => rules::keys(config),
         }
     }
 
-    /// The text for one that is not there [I].
-    fn missing(self, id: &str) -> ApiError {
-        failed(match self {
+    /// What is said of one that is not there.
+    fn missing(self, id: &str) -> String {
+        match self {
             Self::Resource => format!("no such resource '{id}'"),
             Self::Group => format!("no such ha group '{id}'"),
             Self::Rule => format!("no such ha rule '{id}'"),
-        })
+        }
     }
 }
 
@@ -157,16 +187,42 @@ fn id_of(ask: &Ask, section: Section) -> Result<String, ApiError> {
         super::state::Kind::Vm => "vm",
         super::state::Kind::Ct => "ct",
     });
-    let kind = kind.or_else(|| own.map(str::to_owned)).unwrap_or_else(|| "vm".into());
-    Ok(format!("{kind}:{number}"))
+    match kind.as_deref().or(own) {
+        Some(kind) => Ok(format!("{kind}:{number}")),
+        // pve-ha-manager, HA/Config.pm, parse_sid.
+        None => {
+            let text = "unable to detect SID from VMID - VM/CT";
+            Err(failed(format!("{text} {number} does not exist")))
+        }
+    }
 }
 
-/// Parameters that are stored.
+/// Parameters that are stored; a rule that is not disabled says nothing of it.
 fn stored(ask: &Ask, section: Section) -> Config {
-    sections::stored(ask, &["delete", "digest", "purge", section.key()])
+    let mut set = sections::stored(ask, &["delete", "digest", "purge", section.key()]);
+    if section == Section::Rule && !ask.flag("disable") {
+        set.remove("disable");
+    }
+    set
 }
 
-fn line(section: Section, id: &str, config: &Config) -> Value {
+/// Refuses a kind that the id does not have, and a group that cannot be had.
+fn sound(ask: &Ask, sid: &str) -> Result<(), ApiError> {
+    if ask.text("type").is_some_and(|kind| sid.split(':').next() != Some(kind.as_str())) {
+        return Err(failed("types does not match".into()));
+    }
+    let Some(group) = ask.text("group") else { return Ok(()) };
+    if ask.cluster.version == PveVersion::V9_2 {
+        return Err(failed(format!("invalid parameter 'group': {MIGRATED}")));
+    }
+    // Nobody asks of a resource that is new.
+    if ask.call.method == "PUT" && !ask.cluster.state().ha.groups.contains_key(&group) {
+        return Err(failed(format!("HA group '{group}' does not exist")));
+    }
+    Ok(())
+}
+
+fn line(section: Section, id: &str, config: &Config, order: &BTreeMap<String, u32>) -> Value {
     let mut entry: Map<String, Value> =
         config.iter().map(|(key, value)| (key.clone(), typed(key, value))).collect();
     entry.insert(section.key().into(), id.into());
@@ -180,7 +236,9 @@ fn line(section: Section, id: &str, config: &Config) -> Value {
         Section::Group => {
             entry.entry("type").or_insert_with(|| "group".into());
         }
-        Section::Rule => {}
+        Section::Rule => {
+            entry.insert("order".into(), order.get(id).copied().into());
+        }
     }
     entry.into()
 }
@@ -192,11 +250,18 @@ fn typed(key: &str, text: &str) -> Value {
 fn list(ask: &Ask, section: Section) -> Outcome {
     let mut state = ask.cluster.state();
     let kind = ask.text("type");
+    let resource = ask.text("resource");
+    let order = state.ha.order.clone();
     let all = section.of(&mut state.ha).iter();
     let wanted = all.filter(|(_, config)| {
-        section != Section::Rule || kind.is_none() || config.get("type") == kind.as_ref()
+        section != Section::Rule
+            || (kind.is_none() || config.get("type") == kind.as_ref())
+                && resource.as_ref().is_none_or(|sid| rules::names(config, sid))
     });
-    let lines: Vec<Value> = wanted.map(|(id, config)| line(section, id, config)).collect();
+    let mut wanted: Vec<(&String, &Config)> = wanted.collect();
+    wanted.sort_by_key(|(id, _)| order.get(*id));
+    let lines: Vec<Value> =
+        wanted.into_iter().map(|(id, config)| line(section, id, config, &order)).collect();
     Ok(Answer::new(lines.into()))
 }
 
@@ -208,16 +273,17 @@ fn resources(ask: &Ask) -> Outcome {
         kind.as_ref().is_none_or(|kind| sid.split(':').next() == Some(kind.as_str()))
     });
     let lines: Vec<Value> =
-        wanted.map(|(sid, config)| line(Section::Resource, sid, config)).collect();
+        wanted.map(|(sid, config)| line(Section::Resource, sid, config, &state.ha.order)).collect();
     Ok(Answer::new(lines.into()))
 }
 
 fn one(ask: &Ask, section: Section) -> Outcome {
     let id = id_of(ask, section)?;
     let mut state = ask.cluster.state();
+    let order = state.ha.order.clone();
     match section.of(&mut state.ha).get(&id) {
-        Some(config) => Ok(Answer::new(line(section, &id, config))),
-        None => Err(section.missing(&id)),
+        Some(config) => Ok(Answer::new(line(section, &id, config, &order))),
+        None => Err(failed(section.missing(&id))),
     }
 }
 
@@ -225,6 +291,7 @@ fn one(ask: &Ask, section: Section) -> Outcome {
 fn add(ask: &Ask) -> Outcome {
     let sid = id_of(ask, Section::Resource)?;
     ask.quorate()?;
+    sound(ask, &sid)?;
     {
         let mut state = ask.cluster.state();
         let vmid = sid.split(':').nth(1).and_then(|vmid| vmid.parse().ok()).unwrap_or(0);
@@ -232,12 +299,10 @@ fn add(ask: &Ask) -> Outcome {
             return Err(failed(format!("resource '{sid}' does not exist in cluster")));
         }
         if state.ha.manages(&sid) {
-            return Err(failed(format!("resource ID '{sid}' already defined")));
+            let text = format!("resource ID '{sid}' already defined");
+            return Err(failed(format!("{}: {text}", Section::Resource.failing("create"))));
         }
         let config = stored(ask, Section::Resource);
-        if let Some(group) = config.get("group").filter(|g| !state.ha.groups.contains_key(*g)) {
-            return Err(failed(format!("HA group '{group}' does not exist")));
-        }
         let config = config.into_iter().filter(|(key, _)| key != "type").collect();
         state.ha.resources.insert(sid.clone(), config);
     }
@@ -248,37 +313,63 @@ fn add(ask: &Ask) -> Outcome {
 fn define(ask: &Ask, section: Section) -> Outcome {
     let id = id_of(ask, section)?;
     ask.quorate()?;
+    let config = stored(ask, section);
+    section.keys(&config).admit_new(&config).map_err(failed)?;
+    let what = section.failing("create");
+    let fail = |text: String| failed(format!("{what}: {text}"));
     let mut state = ask.cluster.state();
-    let sections = section.of(&mut state.ha);
-    if sections.contains_key(&id) {
-        let name = if section == Section::Group { "ha group" } else { "HA rule" };
-        return Err(failed(format!("{name} ID '{id}' already defined")));
+    if section.of(&mut state.ha).contains_key(&id) {
+        let name = if section == Section::Group { "ha group ID" } else { "HA rule" };
+        return Err(fail(format!("{name} '{id}' already defined")));
     }
-    sections.insert(id, stored(ask, section));
+    if section == Section::Rule {
+        rules::sound(&state, &config).map_err(fail)?;
+        let place = state.ha.order.values().max().map_or(1, |last| last + 1);
+        state.ha.order.insert(id.clone(), place);
+    }
+    section.of(&mut state.ha).insert(id, config);
     Ok(Answer::null())
 }
 
 fn change(ask: &Ask, section: Section) -> Outcome {
     let id = id_of(ask, section)?;
     ask.quorate()?;
+    if section == Section::Resource {
+        sound(ask, &id)?;
+    }
+    let set = stored(ask, section);
+    let what = section.failing("update");
+    let fail = |text: String| failed(format!("{what}: {text}"));
     {
         let mut state = ask.cluster.state();
-        let Some(config) = section.of(&mut state.ha).get_mut(&id) else {
-            return Err(section.missing(&id));
+        let Some(config) = section.of(&mut state.ha).get(&id).cloned() else {
+            return Err(fail(match section {
+                Section::Rule => format!("HA rule '{id}' does not exist"),
+                Section::Resource | Section::Group => section.missing(&id),
+            }));
         };
-        if ask.text("digest").is_some_and(|wanted| wanted != digest(&*config)) {
+        if ask.text("digest").is_some_and(|wanted| wanted != digest(&config)) {
             let text = "detected modified configuration - file changed by other user? Try again.";
-            return Err(failed(text.into()));
+            return Err(fail(text.into()));
         }
-        let fail = |text: String| failed(format!("{}: {text}", section.failing()));
-        let own = ["delete", "digest", "type", section.key()];
-        let deleted = sections::deleted(ask, &own, section.required(config)).map_err(fail)?;
+        if section == Section::Rule && set.get("type") != config.get("type") {
+            return Err(fail("unexpected property 'type'".into()));
+        }
+        let keys = section.keys(&config);
+        keys.admit_change(&set).map_err(fail)?;
+        if section == Section::Rule {
+            rules::sound(&state, &set).map_err(fail)?;
+        }
+        let deleted = sections::deleted(ask);
+        keys.admit_loss(&deleted).map_err(fail)?;
         if section == Section::Rule {
             sections::set_apart(ask, &deleted).map_err(fail)?;
         }
+        let mut fresh = config;
         // What is set comes first (pve-ha-manager, HA/Config.pm:139).
-        config.extend(stored(ask, section));
-        config.retain(|key, _| !deleted.contains(key));
+        fresh.extend(set);
+        fresh.retain(|key, _| !deleted.contains(key));
+        section.of(&mut state.ha).insert(id.clone(), fresh);
     }
     if section == Section::Resource {
         follow(&ask.cluster, &id);
@@ -286,14 +377,36 @@ fn change(ask: &Ask, section: Section) -> Outcome {
     Ok(Answer::null())
 }
 
+/// Removes a section; a group or a rule that is not there is none to complain of.
 fn remove(ask: &Ask, section: Section) -> Outcome {
     let id = id_of(ask, section)?;
     ask.quorate()?;
     let mut state = ask.cluster.state();
-    match section.of(&mut state.ha).remove(&id) {
-        Some(_) => Ok(Answer::null()),
-        None => Err(section.missing(&id)),
+    let ha = &mut state.ha;
+    match section {
+        Section::Resource => {
+            if ha.resources.remove(&id).is_none() {
+                return Err(failed(format!("cannot delete service '{id}', not HA managed!")));
+            }
+            if !ask.params().0.contains_key("purge") || ask.flag("purge") {
+                rules::purge(&mut ha.rules, &id);
+            }
+        }
+        Section::Group => {
+            let user = ha.resources.iter().find(|(_, own)| own.get("group") == Some(&id));
+            if let Some((sid, _)) = user {
+                let what = section.failing("delete");
+                let text = format!("{what}: ha group is used by service '{sid}'");
+                return Err(failed(text));
+            }
+            ha.groups.remove(&id);
+        }
+        Section::Rule => {
+            ha.rules.remove(&id);
+            ha.order.remove(&id);
+        }
     }
+    Ok(Answer::null())
 }
 
 /// `GET /cluster/ha/status/current`: quorum, and the manager and its services once there are any.

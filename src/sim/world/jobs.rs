@@ -21,7 +21,9 @@ const NOT_KEYS: &[&str] = &["id", "delete", "starttime", "dow"];
 /// Keys that cannot be deleted.
 const KEPT: &[&str] = &["id", "delete", "starttime", "dow", "enabled", "schedule"];
 /// Parameters of root alone.
-const OF_ROOT: &[&str] = &["tmpdir", "dumpdir", "script"];
+const OF_ROOT: &[&str] = &["tmpdir", "dumpdir", "script", "job-id"];
+/// Parameters that slow or hurry a whole node.
+const OF_NODES: &[&str] = &["bwlimit", "ionice", "performance"];
 const ALL_DAYS: &str = "mon,tue,wed,thu,fri,sat,sun";
 
 /// Backup jobs with their ids, in the order they were made.
@@ -33,10 +35,13 @@ impl Jobs {
         self.0.iter().find(|(own, _)| own == id).map(|(_, job)| job)
     }
 
-    /// Whether a job backs up this guest, be the job enabled or not (pve-manager,
-    /// API2/Cluster/BackupInfo.pm, get_included_vmids).
-    pub fn cover(&self, ask: &Ask, vmid: u32) -> bool {
+    /// Whether a job backs up this guest of a node, be the job enabled or not (pve-manager,
+    /// API2/Cluster/BackupInfo.pm, get_included_vmids, and VZDump.pm, get_included_guests).
+    pub fn cover(&self, ask: &Ask, node: &str, vmid: u32) -> bool {
         self.0.iter().any(|(_, job)| {
+            if job.get("node").is_some_and(|own| own != node) {
+                return false;
+            }
             let names = |key: &str| {
                 let list = job.get(key).map(String::as_str).unwrap_or_default();
                 sections::words(list).any(|id| id.parse::<u32>() == Ok(vmid))
@@ -80,17 +85,41 @@ pub fn one(ask: &Ask) -> Outcome {
 
 /// The refusal of a parameter under the lock of the file, which makes a text of it.
 fn under_lock(name: &str, text: &str) -> ApiError {
-    failed(format!("400 Parameter verification failed.\n{name}: {text}"))
+    failed(sections::refusal(name, text))
 }
 
-fn may_set(ask: &Ask) -> Result<(), ApiError> {
+/// Refuses what only root may set or take out, and what else of a backup the caller may not ask for
+/// (pve-manager, API2/Backup.pm:36, assert_param_permission_common).
+///
+/// # Errors
+/// 400 of what is root's, 403 of all else.
+pub fn may_set(ask: &Ask, deleted: &[String]) -> Result<(), ApiError> {
     if ask.call.caller.is_root() {
         return Ok(());
     }
-    if let Some(name) = OF_ROOT.iter().find(|name| ask.params().0.contains_key(**name)) {
+    let named =
+        |name: &str| ask.params().0.contains_key(name) || deleted.iter().any(|own| own == name);
+    if let Some(name) = OF_ROOT.iter().find(|name| named(name)) {
         return Err(ApiError::parameter(name, "Only root may set this option."));
     }
-    Ok(())
+    if OF_NODES.iter().any(|name| named(name)) {
+        ask.check("/", &["Sys.Modify"])?;
+    }
+    let fleecing = ask.text("fleecing").map(|text| door::object("backup-fleecing", &text));
+    match fleecing.as_ref().and_then(|own| own["storage"].as_str()) {
+        Some(storage) => ask.check(&format!("/storage/{storage}"), &["Datastore.AllocateSpace"]),
+        None => Ok(()),
+    }
+}
+
+/// Requires the storage that a job writes to, which is `local` where it names neither one nor a
+/// directory (pve-manager, VZDump.pm, get_storage_param).
+fn may_write(ask: &Ask, storage: Option<&str>) -> Result<(), ApiError> {
+    if ask.call.caller.is_root() {
+        return Ok(());
+    }
+    let storage = storage.filter(|storage| !storage.is_empty()).unwrap_or("local");
+    ask.check(&format!("/storage/{storage}"), &["Datastore.Allocate"])
 }
 
 fn may_back_up(ask: &Ask) -> Result<(), ApiError> {
@@ -116,19 +145,22 @@ fn wanted(ask: &Ask) -> Result<Config, ApiError> {
     Ok(job)
 }
 
-/// Refuses a job that names its guests in two ways, or in none where it `is_whole` (pve-manager,
+/// Refuses a backup that names its guests in two ways, or in none where it `is_whole` (pve-manager,
 /// VZDump.pm:1527, verify_vzdump_parameters).
-fn sound(job: &mut Config, is_whole: bool) -> Result<(), ApiError> {
+///
+/// # Errors
+/// The parameter that is wrong, and why.
+pub fn sound(job: &mut Config, is_whole: bool) -> Result<(), (&'static str, &'static str)> {
     let has = |key: &str| job.get(key).is_some_and(|text| !matches!(text.as_str(), "" | "0"));
-    let conflict = "option conflicts with option 'vmid'";
     if let Some(key) = ["all", "exclude", "pool"].into_iter().find(|key| has(key) && has("vmid")) {
-        return Err(under_lock(key, conflict));
+        return Err((key, "option conflicts with option 'vmid'"));
     }
-    let names_none = !["all", "stop", "pool", "vmid", "exclude"].into_iter().any(has);
-    if is_whole && names_none {
-        return Err(under_lock("vmid", "property is missing"));
+    let names_none = !["all", "stop", "pool", "vmid"].into_iter().any(has);
+    let leaves_out = job.contains_key("exclude") && !has("pool");
+    if is_whole && names_none && !leaves_out {
+        return Err(("vmid", "property is missing"));
     }
-    if job.contains_key("exclude") && !job.contains_key("pool") {
+    if leaves_out {
         job.insert("all".into(), "1".into());
     }
     Ok(())
@@ -136,11 +168,8 @@ fn sound(job: &mut Config, is_whole: bool) -> Result<(), ApiError> {
 
 /// `POST /cluster/backup`.
 pub fn create(ask: &Ask) -> Outcome {
-    may_set(ask)?;
-    if !ask.call.caller.is_root() && !ask.params().0.contains_key("dumpdir") {
-        let storage = ask.text("storage").unwrap_or_else(|| "local".into());
-        ask.check(&format!("/storage/{storage}"), &["Datastore.Allocate"])?;
-    }
+    may_set(ask, &[])?;
+    may_write(ask, ask.text("storage").as_deref())?;
     may_back_up(ask)?;
     let mut job = wanted(ask)?;
     if !job.contains_key("schedule") {
@@ -154,7 +183,7 @@ pub fn create(ask: &Ask) -> Outcome {
     if state.jobs.get(&id).is_some() {
         return Err(failed(format!("Job '{id}' already exists")));
     }
-    sound(&mut job, true)?;
+    sound(&mut job, true).map_err(|(name, text)| under_lock(name, text))?;
     state.jobs.0.push((id, job));
     Ok(Answer::null())
 }
@@ -162,26 +191,31 @@ pub fn create(ask: &Ask) -> Outcome {
 /// `PUT /cluster/backup/{id}`.
 pub fn change(ask: &Ask) -> Outcome {
     let id = ask.text("id").unwrap_or_default();
-    may_set(ask)?;
-    if let Some(storage) = ask.text("storage").filter(|_| !ask.call.caller.is_root()) {
-        ask.check(&format!("/storage/{storage}"), &["Datastore.Allocate"])?;
+    let deleted = sections::deleted(ask);
+    may_set(ask, &deleted)?;
+    let storage = ask.text("storage");
+    if storage.is_some() || deleted.iter().any(|key| key == "storage") {
+        may_write(ask, storage.as_deref())?;
     }
     may_back_up(ask)?;
     let mut set = wanted(ask)?;
-    let deleted = ask.text("delete").unwrap_or_default();
-    let deleted: Vec<&str> = sections::words(&deleted).collect();
     if set.is_empty() && deleted.is_empty() {
         return Err(failed("no options specified".into()));
     }
-    sound(&mut set, false)?;
+    let wrong = |(name, text): (&str, &str)| under_lock(name, text);
+    sound(&mut set, false).map_err(wrong)?;
     ask.quorate()?;
     let mut state = ask.cluster.state();
     let Some((_, job)) = state.jobs.0.iter_mut().find(|(own, _)| *own == id) else {
         return Err(failed("no such vzdump job".into()));
     };
+    if !ask.call.caller.is_root() && job.contains_key("dumpdir") {
+        return Err(failed("only root@pam may edit jobs with a 'dumpdir' option.".into()));
+    }
+    may_write(ask, job.get("storage").map(String::as_str))?;
     let mut fresh = job.clone();
-    for key in deleted {
-        if KEPT.contains(&key) || !sections::is_parameter(ask, key) {
+    for key in &deleted {
+        if KEPT.contains(&key.as_str()) || !sections::is_parameter(ask, key) {
             return Err(under_lock("delete", &format!("unknown option '{key}'")));
         }
         fresh.remove(key);
@@ -198,7 +232,7 @@ pub fn change(ask: &Ask) -> Outcome {
     };
     fresh.extend(set);
     fresh.retain(|key, _| !others.contains(&key.as_str()));
-    sound(&mut fresh, true)?;
+    sound(&mut fresh, true).map_err(wrong)?;
     *job = fresh;
     Ok(Answer::null())
 }

@@ -9,10 +9,20 @@ use crate::sim::call::{Answer, Outcome};
 /// Lines a log shows when no limit is set.
 const LINES: u64 = 50;
 
-/// `GET /nodes/{node}/hardware/pci`: the devices of a virtual machine, which the node is itself.
+/// The devices of a virtual machine, which each node is itself: class and device, by slot.
+const DEVICES: [(&str, &str); 3] =
+    [("0x018000", "0x1042"), ("0x020000", "0x1041"), ("0xffff00", "0x1044")];
+
+/// Vendor and device of what is at an address, such as `1af4:1042`; none where nothing is.
+pub fn pci_id(address: &str) -> Option<String> {
+    let mut slots = DEVICES.iter().zip(1..);
+    let found = slots.find(|(_, slot)| address == format!("0000:00:{slot:02}.0"));
+    found.map(|((_, device), _)| format!("1af4:{}", device.trim_start_matches("0x")))
+}
+
+/// `GET /nodes/{node}/hardware/pci`.
 pub fn pci() -> Outcome {
-    let devices = [("0x018000", "0x1042"), ("0x020000", "0x1041"), ("0xffff00", "0x1044")];
-    let lines = devices.iter().zip(1..).map(|((class, device), slot)| {
+    let lines = DEVICES.iter().zip(1..).map(|((class, device), slot)| {
         json!({
             "id": format!("0000:00:{slot:02}.0"), "class": class, "device": device,
             "vendor": "0x1af4", "subsystem_device": device, "subsystem_vendor": "0x1af4",

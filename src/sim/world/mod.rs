@@ -38,6 +38,8 @@ mod latency;
 mod lock;
 mod lxc;
 mod machine;
+mod mapping;
+mod metrics;
 mod migrate;
 mod network;
 mod nodes;
@@ -297,6 +299,8 @@ impl Cluster {
                 sdn: sdn::Sdn::default(),
                 firewalls: BTreeMap::new(),
                 jobs: jobs::Jobs::default(),
+                mappings: mapping::Mappings::default(),
+                metrics: metrics::Servers::new(),
                 kept_disks: 0,
                 web: appliance::on_the_web().chain(spec.web.iter().cloned()).collect(),
                 storages: storages

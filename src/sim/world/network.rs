@@ -264,6 +264,11 @@ fn planning(ask: &Ask, act: impl FnOnce(&mut Interfaces) -> Result<(), ApiError>
     let node: &mut Node = state.nodes.get_mut(&ask.node).ok_or_else(|| missing_node(ask))?;
     let mut network = node.network.clone();
     act(network.plan())?;
+    // The whole file is checked with each write.
+    let plan = network.planned();
+    for (name, config) in plan {
+        on_a_device(plan, name, config)?;
+    }
     node.network = network;
     Ok(Answer::null())
 }
@@ -277,7 +282,6 @@ pub fn create(ask: &Ask) -> Outcome {
             return Err(ApiError::parameter("iface", "interface already exists"));
         }
         sound(plan, &name, &config)?;
-        on_a_device(plan, &name, &config)?;
         config.insert("priority".into(), (plan.len() + 3).to_string());
         plan.insert(name, config);
         Ok(())

@@ -10,9 +10,9 @@ use super::ask::Ask;
 use super::state::{Kind, State};
 use super::{
     Cluster, agent, appliance, backup, bulk, clone, cloudinit, config, console, content, corosync,
-    create, definitions, destroy, download, drives, firewall, ha, jobs, lxc, machine, migrate,
-    network, nodes, power, prune, resize, resources, rrd, sdn, services, snapshot, status,
-    tasklist, template, upload,
+    create, definitions, destroy, download, drives, firewall, ha, jobs, lxc, machine, mapping,
+    metrics, migrate, network, nodes, power, prune, resize, resources, rrd, sdn, services,
+    snapshot, status, tasklist, template, upload,
 };
 use crate::sim::call::{Answer, ApiError, Call, Outcome};
 use crate::sim::door;
@@ -116,6 +116,9 @@ async fn dispatch(ask: Ask) -> Outcome {
     if let Some(rest) = route.strip_prefix("/cluster/sdn") {
         return sdn::serve(&ask, rest).unwrap_or_else(|| Err(unknown(&ask)));
     }
+    if let Some(rest) = route.strip_prefix("/cluster/mapping") {
+        return mapping::serve(&ask, rest).unwrap_or_else(|| Err(unknown(&ask)));
+    }
     if let Some(rest) = route.strip_prefix("/nodes/{node}/storage/{storage}/") {
         return storage(ask, rest).await;
     }
@@ -152,6 +155,11 @@ async fn dispatch(ask: Ask) -> Outcome {
         ("GET", "/cluster/backup/{id}") => jobs::one(&ask),
         ("PUT", "/cluster/backup/{id}") => jobs::change(&ask),
         ("DELETE", "/cluster/backup/{id}") => jobs::remove(&ask),
+        ("GET", "/cluster/metrics/server") => metrics::list(&ask),
+        ("GET", "/cluster/metrics/server/{id}") => metrics::one(&ask),
+        ("POST", "/cluster/metrics/server/{id}") => metrics::create(&ask),
+        ("PUT", "/cluster/metrics/server/{id}") => metrics::change(&ask),
+        ("DELETE", "/cluster/metrics/server/{id}") => metrics::remove(&ask),
         ("GET", "/cluster/replication/{id}") => services::replication(&ask),
         ("GET", "/cluster/backup-info/not-backed-up") => backup::not_backed_up(&ask),
         ("POST", "/nodes/{node}/vzdump") => backup::dump(&ask),

@@ -3,6 +3,9 @@
 
 mod lock;
 mod ranges;
+mod subnets;
+mod vnets;
+mod zones;
 
 use std::collections::BTreeMap;
 
@@ -10,7 +13,7 @@ use serde_json::{Map, Value, json};
 
 use super::ask::{Ask, failed};
 use super::conf::{Config, digest};
-use super::sections;
+use super::sections::{self, Keys};
 use super::state::State;
 use crate::sim::call::{Answer, ApiError, Outcome};
 
@@ -107,8 +110,15 @@ impl Part {
         }
     }
 
-    fn missing(self, id: &str) -> ApiError {
-        failed(format!("sdn '{id}' does not exist"))
+    fn missing(self, id: &str) -> String {
+        match self {
+            Self::Zone => format!("sdn '{id}' does not exist"),
+            Self::Vnet | Self::Subnet => format!("sdn {} '{id}' does not exist", self.key()),
+        }
+    }
+
+    fn taken(self, id: &str) -> String {
+        format!("sdn {} object ID '{id}' already defined", self.key())
     }
 
     /// What is said of a write that fails under the lock.
@@ -116,16 +126,14 @@ impl Part {
         format!("{verb} sdn {} object failed", self.key())
     }
 
-    /// Keys that a section cannot lack (pve-network, `options` of the plugins).
-    fn required(self, config: &Config) -> &'static [&'static str] {
-        match (self, config.get("type").map(String::as_str)) {
-            (Self::Zone, Some("vlan")) => &["bridge"],
-            (Self::Zone, Some("qinq")) => &["bridge", "tag"],
-            (Self::Zone, Some("vxlan")) => &["peers"],
-            (Self::Zone, Some("evpn")) => &["controller", "vrf-vxlan"],
-            (Self::Zone, _) => &[],
-            (Self::Vnet, _) => &["zone"],
-            (Self::Subnet, _) => &["vnet"],
+    /// The keys of a section (pve-network, `options` of the plugins).
+    fn keys(self, ask: &Ask, config: &Config) -> Result<Keys, String> {
+        let kind = config.get("type").map(String::as_str).unwrap_or_default();
+        match self {
+            Self::Zone => zones::keys(kind, ask.cluster.version)
+                .ok_or_else(|| format!("unknown section type '{kind}'")),
+            Self::Vnet => Ok(vnets::KEYS),
+            Self::Subnet => Ok(subnets::KEYS),
         }
     }
 }
@@ -173,10 +181,25 @@ fn path_of(part: Part, id: &str, config: &Config) -> String {
     }
 }
 
-const SEE: &[&str] = &["SDN.Audit", "SDN.Use", "SDN.Allocate"];
+const SEE: &[&str] = &["SDN.Audit", "SDN.Allocate"];
+const ALLOCATE: &[&str] = &["SDN.Allocate"];
 
 fn sees(ask: &Ask, path: &str) -> bool {
     SEE.iter().any(|privilege| ask.has(path, privilege))
+}
+
+/// Requires one of these privileges on the VNet of a call, as it is configured (pve-network,
+/// API2/Network/SDN/Vnets.pm, check_vnet_access). The route checks those on zones.
+fn may(ask: &Ask, part: Part, privileges: &[&str]) -> Result<(), ApiError> {
+    if part == Part::Zone {
+        return Ok(());
+    }
+    let id = ask.text("vnet").unwrap_or_default();
+    let path = match ask.cluster.state().sdn.vnets.get(&id) {
+        Some(vnet) => path_of(Part::Vnet, &id, vnet),
+        None => return Err(failed(Part::Vnet.missing(&id))),
+    };
+    ask.check_any(&path, privileges)
 }
 
 fn line(part: Part, id: &str, config: &Config) -> Map<String, Value> {
@@ -233,6 +256,9 @@ fn pending_line(part: Part, id: &str, now: Option<&Config>, applied: Option<&Con
 fn list(ask: &Ask, part: Part) -> Outcome {
     let (pending, running) = (ask.flag("pending"), ask.flag("running"));
     let kind = ask.text("type");
+    if part == Part::Subnet {
+        may(ask, part, SEE)?;
+    }
     let state = ask.cluster.state();
     let (now, applied) = part.both(&state.sdn);
     let mut ids: Vec<&String> = if running { applied } else { now }.keys().collect();
@@ -245,7 +271,7 @@ fn list(ask: &Ask, part: Part) -> Outcome {
         let Some(config) = (if running { theirs } else { mine.or(theirs) }) else { continue };
         let wanted = (kind.is_none() || config.get("type") == kind.as_ref())
             && (part != Part::Subnet || config.get("vnet") == ask.text("vnet").as_ref());
-        if !wanted || !sees(ask, &path_of(part, id, config)) {
+        if !wanted || (part != Part::Subnet && !sees(ask, &path_of(part, id, config))) {
             continue;
         }
         lines.push(if pending {
@@ -259,17 +285,15 @@ fn list(ask: &Ask, part: Part) -> Outcome {
 
 fn one(ask: &Ask, part: Part) -> Outcome {
     let id = ask.text(part.key()).unwrap_or_default();
+    may(ask, part, SEE)?;
     let state = ask.cluster.state();
     let (now, applied) = part.both(&state.sdn);
     let source = if ask.flag("running") { applied } else { now };
     // What is deleted still shows among what is pending.
     let found = source.get(&id).or_else(|| applied.get(&id).filter(|_| ask.flag("pending")));
-    let Some(config) = found else { return Err(part.missing(&id)) };
+    let Some(config) = found else { return Err(failed(part.missing(&id))) };
     if part == Part::Subnet && config.get("vnet") != ask.text("vnet").as_ref() {
         return Err(ApiError::parameter("vnet", "wrong vnet"));
-    }
-    if !sees(ask, &path_of(part, &id, config)) {
-        return Err(ApiError::denied(""));
     }
     if ask.flag("pending") {
         return Ok(Answer::new(pending_line(part, &id, now.get(&id), applied.get(&id))));
@@ -281,26 +305,20 @@ fn stored(ask: &Ask, part: Part) -> Config {
     sections::stored(ask, &["delete", "digest", "lock-token", part.key()])
 }
 
-fn is_id(id: &str) -> bool {
-    let mut letters = id.chars();
-    id.len() <= 8
-        && letters.next().is_some_and(|first| first.is_ascii_lowercase())
-        && letters.all(|letter| letter.is_ascii_lowercase() || letter.is_ascii_digit())
-}
-
 fn create_zone(ask: &Ask) -> Outcome {
     let id = ask.text("zone").unwrap_or_default();
-    ask.quorate()?;
     let config = stored(ask, Part::Zone);
-    let required = Part::Zone.required(&config);
-    if let Some(key) = required.iter().find(|key| !config.contains_key(**key)) {
-        return Err(ApiError::parameter(key, "property is missing and it is not optional"));
-    }
+    let keys = Part::Zone.keys(ask, &config).map_err(failed)?;
+    keys.admit_new(&config).map_err(failed)?;
+    ask.quorate()?;
+    let what = Part::Zone.failing("create");
+    let fail = |text: String| failed(format!("{what}: {text}"));
     let mut state = ask.cluster.state();
-    lock::admit(ask, &state.sdn, &Part::Zone.failing("create"))?;
+    lock::admit(ask, &state.sdn, &what)?;
     if id == LOCAL || state.sdn.zones.contains_key(&id) {
-        return Err(failed(format!("sdn zone object ID '{id}' already defined")));
+        return Err(fail(Part::Zone.taken(&id)));
     }
+    zones::sound(&state.sdn, &id, (&config, &config), None).map_err(fail)?;
     state.sdn.zones.insert(id, config);
     Ok(Answer::null())
 }
@@ -308,24 +326,16 @@ fn create_zone(ask: &Ask) -> Outcome {
 fn create_vnet(ask: &Ask) -> Outcome {
     let id = ask.text("vnet").unwrap_or_default();
     ask.quorate()?;
-    if !is_id(&id) {
-        let text = format!("invalid format - vnet ID '{id}' contains illegal characters\n");
-        return Err(ApiError::parameter("vnet", text));
-    }
     let config = stored(ask, Part::Vnet);
+    let what = Part::Vnet.failing("create");
+    let fail = |text: String| failed(format!("{what}: {text}"));
     let mut state = ask.cluster.state();
-    lock::admit(ask, &state.sdn, &Part::Vnet.failing("create"))?;
+    lock::admit(ask, &state.sdn, &what)?;
+    vnets::KEYS.admit_new(&config).map_err(fail)?;
     if state.sdn.vnets.contains_key(&id) {
-        return Err(failed(format!("sdn vnet object ID '{id}' already defined")));
+        return Err(fail(Part::Vnet.taken(&id)));
     }
-    let zone = config.get("zone").cloned().unwrap_or_default();
-    let Some(found) = state.sdn.zones.get(&zone) else {
-        return Err(failed(format!("create sdn vnet object failed: zone {zone} doesn't exist")));
-    };
-    let tagged = matches!(found.get("type").map(String::as_str), Some("vlan" | "qinq" | "vxlan"));
-    if tagged && !config.contains_key("tag") {
-        return Err(failed("create sdn vnet object failed: missing vlan tag".into()));
-    }
+    vnets::sound(&state.sdn, &id, &config).map_err(fail)?;
     state.sdn.vnets.insert(id, config);
     Ok(Answer::null())
 }
@@ -334,84 +344,90 @@ fn create_vnet(ask: &Ask) -> Outcome {
 fn create_subnet(ask: &Ask) -> Outcome {
     let (vnet, cidr) = (ask.text("vnet").unwrap_or_default(), ask.text("subnet"));
     let cidr = cidr.unwrap_or_default();
-    may_allocate(ask, Part::Vnet, &vnet)?;
+    may(ask, Part::Subnet, ALLOCATE)?;
     ask.quorate()?;
-    let Some((network, mask)) = cidr.split_once('/') else {
-        return Err(ApiError::parameter("subnet", "invalid format - no network"));
-    };
     let mut config = stored(ask, Part::Subnet);
     let what = Part::Subnet.failing("create");
+    let fail = |text: String| failed(format!("{what}: {text}"));
     let mut state = ask.cluster.state();
     lock::admit(ask, &state.sdn, &what)?;
+    subnets::KEYS.admit_new(&config).map_err(fail)?;
     let zone = state.sdn.vnets.get(&vnet).and_then(|vnet| vnet.get("zone")).cloned();
     let zone = zone.unwrap_or_default();
-    let id = format!("{zone}-{network}-{mask}");
+    let id = format!("{zone}-{}", cidr.replace('/', "-"));
     if state.sdn.subnets.contains_key(&id) {
-        return Err(failed(format!("sdn subnet object ID '{id}' already defined")));
+        return Err(fail(Part::Subnet.taken(&id)));
     }
+    // Its name says these (pve-network, Network/SDN/Subnets.pm, sdn_subnets_config).
+    let (network, mask) = cidr.split_once('/').unwrap_or((cidr.as_str(), ""));
     let told = [("cidr", &*cidr), ("network", network), ("mask", mask), ("zone", &zone)];
     config.extend(told.map(|(key, value)| (key.to_owned(), value.to_owned())));
-    ranges::sound(&config).map_err(|text| failed(format!("{what}: {text}")))?;
+    subnets::sound(&state.sdn, &config).map_err(fail)?;
     state.sdn.subnets.insert(id, config);
     Ok(Answer::null())
 }
 
+/// Removes a subnet; one that is not there is none to complain of.
 fn delete_subnet(ask: &Ask) -> Outcome {
     let id = ask.text("subnet").unwrap_or_default();
-    may_allocate(ask, Part::Subnet, &id)?;
+    may(ask, Part::Subnet, ALLOCATE)?;
     let mut state = ask.cluster.state();
     lock::admit(ask, &state.sdn, &Part::Subnet.failing("delete"))?;
     state.sdn.subnets.remove(&id);
     Ok(Answer::null())
 }
 
-/// May the caller change this section; for VNets that is checked in code.
-fn may_allocate(ask: &Ask, part: Part, id: &str) -> Result<(), ApiError> {
-    let path = {
-        let state = ask.cluster.state();
-        match part.both(&state.sdn).0.get(id) {
-            Some(config) => path_of(part, id, config),
-            None => return Err(part.missing(id)),
-        }
-    };
-    ask.check(&path, &["SDN.Allocate"])
-}
-
 fn change(ask: &Ask, part: Part) -> Outcome {
     let id = ask.text(part.key()).unwrap_or_default();
-    may_allocate(ask, part, &id)?;
+    may(ask, part, ALLOCATE)?;
     ask.quorate()?;
     let set = stored(ask, part);
     let what = part.failing("update");
     let fail = |text: String| failed(format!("{what}: {text}"));
     let mut state = ask.cluster.state();
     lock::admit(ask, &state.sdn, &what)?;
-    let Some(config) = part.now(&mut state.sdn).get_mut(&id) else {
-        return Err(part.missing(&id));
+    let Some(before) = part.now(&mut state.sdn).get(&id).cloned() else {
+        return Err(fail(part.missing(&id)));
     };
-    if ask.text("digest").is_some_and(|wanted| wanted != digest(&*config)) {
+    if ask.text("digest").is_some_and(|wanted| wanted != digest(&before)) {
         let text = "detected modified configuration - file changed by other user? Try again.";
-        return Err(failed(text.into()));
+        return Err(fail(text.into()));
     }
-    let own = ["delete", "digest", "lock-token", "type", part.key()];
-    let deleted = sections::deleted(ask, &own, part.required(config)).map_err(fail)?;
+    let keys = part.keys(ask, &before).map_err(fail)?;
+    keys.admit_change(&set).map_err(fail)?;
+    let deleted = sections::deleted(ask);
+    keys.admit_loss(&deleted).map_err(fail)?;
     sections::set_apart(ask, &deleted).map_err(fail)?;
-    let mut fresh = config.clone();
+    let mut fresh = before.clone();
     fresh.retain(|key, _| !deleted.contains(key));
-    fresh.extend(set);
-    ranges::sound(&fresh).map_err(fail)?;
-    *config = fresh;
+    fresh.extend(set.clone());
+    let sdn = &mut state.sdn;
+    match part {
+        Part::Zone => zones::sound(sdn, &id, (&set, &fresh), Some(&before)).map_err(fail)?,
+        Part::Vnet => {
+            if before.get("zone") != fresh.get("zone") && vnets::has_subnets(sdn, &id) {
+                let text = "can't change zone if subnets exist";
+                return Err(fail(sections::refusal("zone", text)));
+            }
+            vnets::sound(sdn, &id, &fresh).map_err(fail)?;
+        }
+        Part::Subnet => subnets::sound(sdn, &fresh).map_err(fail)?,
+    }
+    part.now(sdn).insert(id, fresh);
     Ok(Answer::null())
 }
 
 fn delete_zone(ask: &Ask) -> Outcome {
     let id = ask.text("zone").unwrap_or_default();
-    may_allocate(ask, Part::Zone, &id)?;
+    let what = Part::Zone.failing("delete");
+    let fail = |text: String| failed(format!("{what}: {text}"));
     let mut state = ask.cluster.state();
-    lock::admit(ask, &state.sdn, &Part::Zone.failing("delete"))?;
+    lock::admit(ask, &state.sdn, &what)?;
+    if !state.sdn.zones.contains_key(&id) {
+        return Err(fail(Part::Zone.missing(&id)));
+    }
     if let Some((vnet, _)) = state.sdn.vnets.iter().find(|(_, v)| v.get("zone") == Some(&id)) {
-        let text = format!("delete sdn zone object failed: zone {id} is used by vnet {vnet}");
-        return Err(failed(text));
+        return Err(fail(format!("zone {id} is used by vnet {vnet}")));
     }
     state.sdn.zones.remove(&id);
     Ok(Answer::null())
@@ -419,9 +435,14 @@ fn delete_zone(ask: &Ask) -> Outcome {
 
 fn delete_vnet(ask: &Ask) -> Outcome {
     let id = ask.text("vnet").unwrap_or_default();
-    may_allocate(ask, Part::Vnet, &id)?;
+    may(ask, Part::Vnet, ALLOCATE)?;
+    let what = Part::Vnet.failing("delete");
     let mut state = ask.cluster.state();
-    lock::admit(ask, &state.sdn, &Part::Vnet.failing("delete"))?;
+    lock::admit(ask, &state.sdn, &what)?;
+    if vnets::has_subnets(&state.sdn, &id) {
+        let text = sections::refusal("vnet", "Can't delete vnet if subnets exists");
+        return Err(failed(format!("{what}: {text}")));
+    }
     state.sdn.vnets.remove(&id);
     Ok(Answer::null())
 }

@@ -5,7 +5,9 @@ use serde_json::Value;
 
 use super::ask::Ask;
 use super::conf::Config;
-use crate::sim::door::{self, Kind};
+use crate::sim::door;
+pub use crate::sim::door::typed;
+pub use crate::sim::keys::Keys;
 
 /// Words of a list: what parts them in any of Proxmox's lists.
 pub fn words(text: &str) -> impl Iterator<Item = &str> {
@@ -23,24 +25,14 @@ pub fn stored(ask: &Ask, left_out: &[&str]) -> Config {
     params.filter_map(|(key, value)| Some((key.clone(), text(key, value)?))).collect()
 }
 
-/// The keys that a call takes out of a section. `own` are parameters that are no keys, and
-/// `required` are keys that a section cannot lack (pve-common, SectionConfig.pm:1853,
-/// delete_from_config).
-///
-/// # Errors
-/// `no such option 'x'`, or that the section requires it.
-pub fn deleted(ask: &Ask, own: &[&str], required: &[&str]) -> Result<Vec<String>, String> {
-    let text = ask.text("delete").unwrap_or_default();
-    let names: Vec<String> = words(&text).map(str::to_owned).collect();
-    for name in &names {
-        if required.contains(&name.as_str()) {
-            return Err(format!("unable to delete required option '{name}'"));
-        }
-        if own.contains(&name.as_str()) || !is_parameter(ask, name) {
-            return Err(format!("no such option '{name}'"));
-        }
-    }
-    Ok(names)
+/// The keys that a call names in `delete`.
+pub fn deleted(ask: &Ask) -> Vec<String> {
+    words(&ask.text("delete").unwrap_or_default()).map(str::to_owned).collect()
+}
+
+/// The refusal of a parameter where a lock around the check makes text of it.
+pub fn refusal(name: &str, text: &str) -> String {
+    format!("400 Parameter verification failed.\n{name}: {text}")
 }
 
 /// Refuses a key that is both set and deleted.
@@ -57,16 +49,4 @@ pub fn set_apart(ask: &Ask, deleted: &[String]) -> Result<(), String> {
 /// Whether the call could have had a parameter of this name.
 pub fn is_parameter(ask: &Ask, name: &str) -> bool {
     door::is_parameter(ask.call.method, ask.call.route, name, ask.cluster.version)
-}
-
-/// A value as answers carry it: what the schema of these routes calls a number or a boolean is a
-/// number, and a list is one (pve-common, SectionConfig.pm:1209, check_value).
-pub fn typed(is_of: impl Fn(&str) -> bool, key: &str, text: &str) -> Value {
-    match door::kind_of(is_of, key) {
-        Some(Kind::Boolean | Kind::Integer | Kind::Number) => {
-            text.parse::<i64>().map_or_else(|_| text.into(), Value::from)
-        }
-        Some(Kind::Array) => text.lines().collect(),
-        Some(Kind::String) | None => text.into(),
-    }
 }

@@ -10,6 +10,8 @@ use super::fault::{AgentHealth, Fate, FaultBook};
 use super::firewall::Firewall;
 use super::ha::Ha;
 use super::jobs::Jobs;
+use super::mapping::Mappings;
+use super::metrics::Servers;
 use super::network::Network;
 use super::sdn::Sdn;
 use super::sight::{Sight, View};
@@ -279,6 +281,10 @@ pub struct State {
     pub firewalls: BTreeMap<String, Firewall>,
     /// Backup jobs.
     pub jobs: Jobs,
+    /// Names for devices and directories of the nodes.
+    pub mappings: Mappings,
+    /// Servers that metrics go to.
+    pub metrics: Servers,
     /// How many disks backups have kept.
     pub kept_disks: u32,
     /// Files that nodes can download.

@@ -5,6 +5,7 @@ mod acl;
 mod groups;
 mod pools;
 mod privileges;
+mod realms;
 pub mod roles;
 mod state;
 mod ticket;
@@ -153,6 +154,7 @@ impl Access {
             "/access/acl" | "/access/permissions" | "/access/roles" | "/access/roles/{roleid}" => {
                 self.serve_acl(call)
             }
+            "/access/domains" | "/access/domains/{realm}" => self.serve_realms(call),
             "/access/groups" | "/access/groups/{groupid}" => self.serve_groups(call),
             _ => self.serve_users(call),
         }

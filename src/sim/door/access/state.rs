@@ -7,6 +7,7 @@ use secrecy::SecretString;
 use crate::sim::door::permission::normal_path;
 use crate::sim::spec::{ClusterSpec, PveVersion, TokenSpec};
 
+use super::realms::{self, Realm};
 use super::roles;
 
 /// The whole of access control's data.
@@ -22,6 +23,7 @@ pub struct State {
     /// propagates.
     pub acl: BTreeMap<String, BTreeMap<String, BTreeMap<String, bool>>>,
     pub pools: BTreeMap<String, Pool>,
+    pub realms: BTreeMap<String, Realm>,
 }
 
 /// A user.
@@ -73,7 +75,8 @@ impl From<&TokenSpec> for Token {
 impl State {
     /// The state at the start of a simulated cluster.
     pub fn new(spec: &ClusterSpec, version: PveVersion) -> Self {
-        let mut state = Self { roles: roles::built_in(version), ..Self::default() };
+        let realms = realms::built_in();
+        let mut state = Self { roles: roles::built_in(version), realms, ..Self::default() };
         state.special = state.roles.keys().cloned().collect();
         // A privilege that this version lacks is left out, as the parser of user.cfg does.
         let known = roles::all(version);
@@ -151,6 +154,12 @@ impl State {
         self.users
             .get(userid)
             .is_some_and(|user| user.enable && (user.expire == 0 || user.expire > now))
+    }
+
+    /// The type of the realm that a user is of; none where there is no such realm.
+    pub fn realm_type(&self, userid: &str) -> Option<&str> {
+        let (_, realm) = userid.rsplit_once('@')?;
+        self.realms.get(realm)?.get("type").map(String::as_str)
     }
 
     /// The pool a guest is in.

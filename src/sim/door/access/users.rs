@@ -1,4 +1,4 @@
-//! `/access/ticket`, `/access/password`, `/access/domains`, `/access/users` and their tokens.
+//! `/access/ticket`, `/access/password`, `/access/users` and their tokens.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,8 +21,6 @@ impl Access {
             ("GET", "/access/ticket") => Ok(Answer::null()),
             ("POST", "/access/ticket") => self.log_in(call),
             ("PUT", "/access/password") => self.set_password(&userid, call),
-            ("GET", "/access/domains") => Ok(Answer::new(domains())),
-            ("GET", "/access/domains/{realm}") => domain(call),
             ("GET", "/access/users") => Ok(Answer::new(self.users(call))),
             ("GET", "/access/users/{userid}") => self.user(&userid).map(Answer::new),
             ("GET", "/access/users/{userid}/token") => self.tokens(&userid),
@@ -95,10 +93,11 @@ impl Access {
         let wants = call.params.0.get("enabled").and_then(Value::as_bool);
         let state = self.state();
         let line = |(userid, user): (&String, &User)| {
-            let realm = userid.rsplit_once('@').map_or("", |(_, realm)| realm);
             let mut line = details(user);
             line.insert("userid".into(), userid.clone().into());
-            line.insert("realm-type".into(), realm.into());
+            if let Some(kind) = state.realm_type(userid) {
+                line.insert("realm-type".into(), kind.into());
+            }
             if call.params.flag("full") {
                 line.insert("groups".into(), member_of(&state, userid).join(",").into());
                 line.insert("tokens".into(), token_lines(user));
@@ -127,11 +126,15 @@ impl Access {
     }
 
     fn create_user(&self, userid: String, call: &Call) -> Outcome {
-        let realm = userid.rsplit_once('@').map_or("", |(_, realm)| realm).to_owned();
-        if !["pam", "pve"].contains(&realm.as_str()) {
-            return Err(failed("create user", &format!("domain '{realm}' does not exist")));
-        }
         let mut state = self.state();
+        let Some(kind) = state.realm_type(&userid) else {
+            let realm = userid.rsplit_once('@').map_or("", |(_, realm)| realm);
+            return Err(failed("create user", &format!("domain '{realm}' does not exist")));
+        };
+        if call.params.0.contains_key("password") && !matches!(kind, "pam" | "pve") {
+            let text = format!("can't set password on auth type '{kind}'");
+            return Err(failed("create user", &text));
+        }
         if state.users.contains_key(&userid) {
             return Err(failed("create user", &format!("user '{userid}' already exists")));
         }
@@ -315,26 +318,6 @@ fn change_groups(state: &mut State, userid: &str, call: &Call, replace: bool) {
             group.users.remove(userid);
         }
     }
-}
-
-fn domains() -> Value {
-    json!([
-        {"realm": "pam", "type": "pam", "comment": "Linux PAM standard authentication"},
-        {"realm": "pve", "type": "pve", "comment": "Proxmox VE authentication server"},
-    ])
-}
-
-fn domain(call: &Call) -> Outcome {
-    let realm = call.params.text("realm").unwrap_or_default();
-    let lines = domains();
-    let mut found = lines.as_array().into_iter().flatten().filter(|line| line["realm"] == realm);
-    let line = found.next().cloned();
-    let mut line =
-        line.ok_or_else(|| ApiError::failed(format!("domain '{realm}' does not exist")))?;
-    if let Some(fields) = line.as_object_mut() {
-        fields.remove("realm");
-    }
-    Ok(Answer::new(line))
 }
 
 /// What the web interface shows of itself: privileges anywhere, by area.

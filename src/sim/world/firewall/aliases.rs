@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::super::ask::{Ask, failed};
+use super::super::ask::Ask;
 use super::super::conf::Config;
 use super::sets::lines;
 use super::{digest_of_all, shown};
@@ -45,12 +45,7 @@ fn taken(name: &str) -> ApiError {
 }
 
 fn fresh(ask: &Ask, aliases: &Aliases) -> Result<(), ApiError> {
-    match ask.text("digest") {
-        Some(digest) if digest != digest_of_all(aliases.values()) => Err(failed(
-            "detected modified configuration - file changed by other user? Try again.".into(),
-        )),
-        _ => Ok(()),
-    }
+    super::fresh(ask, &digest_of_all(aliases.values()))
 }
 
 fn alias(ask: &Ask, name: String) -> Config {

@@ -1,7 +1,7 @@
 //! Firewalls as configuration: options, rules in their order, address sets, aliases and groups of
 //! rules, of the cluster, of nodes and of guests. Nothing is filtered.
 //!
-//! Each firewall is one value in the state, made when it is first asked for; a guest's goes with the
+//! Each firewall is one value in the state, made when it is first written; a guest's goes with the
 //! guest. Address sets are in `sets`, aliases in `aliases`; a security group is a list of rules in
 //! the cluster's firewall, so that `rules` serves both.
 
@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::ask::Ask;
+use super::ask::{Ask, failed};
 use super::conf::{Config, digest};
 use super::sections;
 use super::state::State;
@@ -66,7 +66,11 @@ pub fn serve(ask: &Ask, rest: &str) -> Option<Outcome> {
     {
         return Some(Err(groups::missing(&action)));
     }
-    let own = state.firewalls.entry(scope(ask)).or_default();
+    let name = scope(ask);
+    let mut blank = Firewall::default();
+    // What is only read is not made: any number of guests can be asked for.
+    let is_blank = ask.call.method == "GET" && !state.firewalls.contains_key(&name);
+    let own = if is_blank { &mut blank } else { state.firewalls.entry(name).or_default() };
     let outcome = match (ask.call.method, rest) {
         ("GET", "options") => Ok(Answer::new(options(own))),
         ("PUT", "options") => change_options(ask, &mut own.options),
@@ -92,15 +96,29 @@ fn stored(ask: &Ask, left_out: &[&str]) -> Config {
     keys.filter_map(|key| Some((key.clone(), ask.text(key)?))).collect()
 }
 
-/// The options of a firewall: an unknown one is not deleted (pve-firewall,
-/// API2/Firewall/Cluster.pm:146, Host.pm:133, VM.pm:141).
+/// The options of a firewall: an unknown one is not deleted, and a caller that worked on others
+/// changes none (pve-firewall, API2/Firewall/Cluster.pm:146, Host.pm:133, VM.pm:141).
 fn change_options(ask: &Ask, options: &mut Config) -> Outcome {
+    fresh(ask, &digest_of(options))?;
     let own = ["node", "vmid", "delete", "digest"];
-    let refused = |text: String| ApiError::parameter("delete", text);
-    let deleted = sections::deleted(ask, &own, &[]).map_err(refused)?;
+    let is_option = |name: &str| !own.contains(&name) && sections::is_parameter(ask, name);
+    let deleted = sections::deleted(ask);
+    if let Some(name) = deleted.iter().find(|name| !is_option(name)) {
+        return Err(ApiError::parameter("delete", format!("no such option '{name}'")));
+    }
     options.retain(|key, _| !deleted.contains(key));
     options.extend(stored(ask, &[]));
     Ok(Answer::null())
+}
+
+/// Refuses a caller that worked on another version of what has this digest.
+fn fresh(ask: &Ask, digest: &str) -> Result<(), ApiError> {
+    match ask.text("digest") {
+        Some(wanted) if wanted != digest => Err(failed(
+            "detected modified configuration - file changed by other user? Try again.".into(),
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// Fields as answers carry them: the files' parsers make numbers of what the schema calls one

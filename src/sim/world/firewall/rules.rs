@@ -57,12 +57,7 @@ fn at(ask: &Ask, rules: &[Config]) -> Result<usize, ApiError> {
 
 /// Refuses a caller that worked on another version of the list.
 fn fresh(ask: &Ask, rules: &[Config]) -> Result<(), ApiError> {
-    match ask.text("digest") {
-        Some(digest) if digest != digest_of_all(rules) => Err(failed(
-            "detected modified configuration - file changed by other user? Try again.".into(),
-        )),
-        _ => Ok(()),
-    }
+    super::fresh(ask, &digest_of_all(rules))
 }
 
 fn sound(rule: &Config) -> Result<(), ApiError> {

@@ -18,10 +18,10 @@ pub fn admit(ask: &Ask, sdn: &Sdn, what: &str) -> Result<(), ApiError> {
     Err(failed(format!("{what}: invalid lock token provided! at {place}")))
 }
 
-/// Gives the lock back with the call that has its token, unless that says otherwise.
+/// Gives the lock back with a call that has its token and says so. The schema calls that the
+/// default, and nothing fills defaults in (pve-network, API2/Network/SDN.pm:240).
 pub fn let_go(ask: &Ask, sdn: &mut Sdn) {
-    let keeps = ask.params().0.contains_key("release-lock") && !ask.flag("release-lock");
-    if ask.params().0.contains_key("lock-token") && !keeps {
+    if ask.params().0.contains_key("lock-token") && ask.flag("release-lock") {
         sdn.lock = None;
     }
 }

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use serde_json::{Value, json};
 
 use super::super::conf::{Config, parts};
+use super::super::sections::refusal;
 
 /// The key that has them.
 pub const KEY: &str = "dhcp-range";
@@ -34,12 +35,9 @@ pub fn shown(config: &Config) -> Value {
 /// # Errors
 /// The refusal of the parameter, as text: the lock around it makes one of it.
 pub fn sound(config: &Config) -> Result<(), String> {
-    let wrong = |text: String| Err(format!("400 Parameter verification failed.\n{KEY}: {text}"));
+    let wrong = |text: String| Err(refusal(KEY, &text));
     let cidr = config.get("cidr").map(String::as_str).unwrap_or_default();
-    let Some((network, bits)) = cidr.split_once('/') else { return Ok(()) };
-    let (Ok(network), Ok(bits)) = (network.parse::<IpAddr>(), bits.parse::<u32>()) else {
-        return Ok(());
-    };
+    let Some((network, bits)) = network(cidr) else { return Ok(()) };
     let mut taken: Vec<(IpAddr, IpAddr)> = Vec::new();
     for (start, end) in ranges(config) {
         let Ok(first) = start.parse::<IpAddr>() else {
@@ -64,7 +62,14 @@ pub fn sound(config: &Config) -> Result<(), String> {
     Ok(())
 }
 
-fn is_within(ip: IpAddr, network: IpAddr, bits: u32) -> bool {
+/// The address and the length of a network; none where the text is none.
+pub fn network(cidr: &str) -> Option<(IpAddr, u32)> {
+    let (network, bits) = cidr.split_once('/')?;
+    Some((network.parse().ok()?, bits.parse().ok()?))
+}
+
+/// Whether an address is in a network.
+pub fn is_within(ip: IpAddr, network: IpAddr, bits: u32) -> bool {
     match (ip, network) {
         (IpAddr::V4(ip), IpAddr::V4(network)) => {
             let differing = u32::from(ip) ^ u32::from(network);

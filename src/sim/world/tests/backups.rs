@@ -152,6 +152,29 @@ async fn a_backup_asks_for_its_right_and_its_storage() {
     assert_eq!(other.data, "OK");
 }
 
+// As pve-manager, VZDump.pm:1527, verify_vzdump_parameters, has it.
+#[tokio::test(start_paused = true)]
+async fn a_backup_of_all_but_some_is_of_the_others_and_one_of_nobody_is_refused() {
+    let play = Play::at_once();
+    play.clone_to(101).await;
+    play.clone_to(102).await;
+    let with = json!({ "exclude": "102,9000", "storage": "local" });
+    assert_eq!(end(&play, play.call("POST", DUMP, with).await).await, "OK");
+    let made = backups(&play).await;
+    assert_eq!((made.len(), &made[0]["vmid"]), (1, &json!(101)));
+    for (with, key, text) in [
+        (json!({ "storage": "local" }), "vmid", "property is missing"),
+        (json!({ "vmid": "101", "all": true }), "all", "option conflicts with option 'vmid'"),
+    ] {
+        let refused = play.call("POST", DUMP, with).await.unwrap_err();
+        assert_eq!((refused.status, &*refused.errors[key]), (400, text));
+    }
+    let nobody = Caller { userid: "none@pve".into(), token: None };
+    let with = json!({ "vmid": "101", "bwlimit": 100 });
+    let denied = refusal(play.call_as(&nobody, "POST", DUMP, with).await);
+    assert!(denied.contains("(/, Sys.Modify"), "{denied}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_backup_in_stop_mode_brings_the_guest_up_again() {
     let play = Play::at_once();

@@ -42,6 +42,29 @@ async fn a_new_rule_comes_first_and_a_moved_one_before_the_place_it_names() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn options_change_for_a_caller_that_saw_them_as_they_are() {
+    let play = Play::at_once();
+    let route = "/cluster/firewall/options";
+    let seen = play.get(route, json!({})).await["digest"].clone();
+    let with = json!({ "enable": 1, "digest": seen });
+    play.call("PUT", route, with.clone()).await.unwrap();
+    let stale = refusal(play.call("PUT", route, with).await);
+    assert!(stale.starts_with("detected modified configuration"), "{stale}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_firewall_that_is_only_read_is_not_kept() {
+    let play = Play::at_once();
+    let route = "/nodes/{node}/qemu/{vmid}/firewall/options";
+    for vmid in 700..710 {
+        play.get(route, json!({ "vmid": vmid })).await;
+    }
+    assert_eq!(play.world.cluster.state().firewalls.len(), 0);
+    play.call("PUT", route, json!({ "vmid": 700, "enable": true })).await.unwrap();
+    assert_eq!(play.world.cluster.state().firewalls.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
 async fn options_that_are_numbers_come_as_numbers() {
     let play = Play::at_once();
     let with = json!({ "nf_conntrack_max": 65536, "log_nf_conntrack": true, "enable": true });

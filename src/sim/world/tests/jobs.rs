@@ -121,3 +121,40 @@ async fn a_guest_of_any_job_is_not_listed_as_left_out() {
     play.call("POST", JOBS, with).await.unwrap();
     assert_eq!(missed().await, [9002]);
 }
+
+// As pve-manager, VZDump.pm, get_included_guests, has it.
+#[tokio::test(start_paused = true)]
+async fn a_job_of_one_node_backs_up_no_guest_of_another() {
+    let play = Play::at_once();
+    let with = json!({ "id": "far", "schedule": "02:00", "all": true, "node": "pve3" });
+    play.call("POST", JOBS, with).await.unwrap();
+    let missed = play.get(MISSED, json!({})).await;
+    let missed = missed.as_array().unwrap();
+    assert!(missed.iter().any(|line| line["vmid"] == 9000), "{missed:?}");
+    let with = json!({ "id": "far", "delete": "node" });
+    play.call("PUT", JOB, with).await.unwrap();
+    assert_eq!(play.get(MISSED, json!({})).await, json!([]));
+}
+
+// As pve-manager, API2/Backup.pm:36, assert_param_permission_update, has it.
+#[tokio::test(start_paused = true)]
+async fn what_root_alone_may_set_root_alone_may_take_out() {
+    let play = Play::at_once();
+    let root = Caller { userid: "root@pam".into(), token: None };
+    let with = json!({
+        "id": "own", "schedule": "02:00", "all": true, "dumpdir": "/srv", "script": "/bin/true",
+    });
+    play.call_as(&root, "POST", JOBS, with).await.unwrap();
+    let out = json!({ "id": "own", "delete": "script" });
+    let refused = play.call("PUT", JOB, out.clone()).await.unwrap_err();
+    assert_eq!(refused.errors["script"], "Only root may set this option.");
+    let other = json!({ "id": "own", "comment": "x" });
+    let told = refusal(play.call("PUT", JOB, other).await);
+    assert_eq!(told, "only root@pam may edit jobs with a 'dumpdir' option.");
+    play.call_as(&root, "PUT", JOB, out).await.unwrap();
+    assert_eq!(one(&play, "own").await.get("script"), None);
+    let nobody = Caller { userid: "none@pve".into(), token: None };
+    let with = json!({ "schedule": "02:00", "all": true, "fleecing": "1,storage=fast" });
+    let told = refusal(play.call_as(&nobody, "POST", JOBS, with).await);
+    assert!(told.contains("/storage/fast, Datastore.AllocateSpace"), "{told}");
+}

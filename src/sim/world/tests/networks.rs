@@ -89,6 +89,12 @@ async fn a_vlan_says_the_device_and_the_number_that_its_name_has() {
     let nowhere = json!({ "iface": "eth9.5", "type": "vlan" });
     let nowhere = refusal(play.call("POST", NETWORK, nowhere).await);
     assert_eq!(nowhere, "vlan 'eth9.5' - unable to find parent 'eth9'");
+    let under = refusal(play.call("DELETE", IFACE, json!({ "iface": "vmbr0" })).await);
+    assert_eq!(under, "vlan 'vlan7' - unable to find parent 'vmbr0'");
+    let away = json!({ "iface": "lab", "type": "vlan", "vlan-raw-device": "eth9" });
+    let away = refusal(play.call("PUT", IFACE, away).await);
+    assert_eq!(away, "vlan 'lab' - unable to find parent 'eth9'");
+    assert_eq!(names(&play, "bridge").await, ["vmbr0"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -117,6 +123,50 @@ async fn a_storage_is_defined_used_changed_and_removed() {
     play.call("DELETE", "/storage/{storage}", json!({ "storage": "more" })).await.unwrap();
     let gone = play.call("PUT", "/storage/{storage}", json!({ "storage": "more" })).await;
     assert_eq!(refusal(gone), "update storage failed: storage 'more' does not exist");
+}
+
+// As pve-storage, API2/Storage/Config.pm, has it, with the options of Storage/*Plugin.pm.
+#[tokio::test(start_paused = true)]
+async fn a_storage_has_the_options_of_its_type_and_some_for_good() {
+    let play = Play::at_once();
+    let one = "/storage/{storage}";
+    for (with, text) in [
+        (
+            json!({ "storage": "a", "type": "dir", "path": "/a", "pool": "x" }),
+            "unexpected property 'pool'",
+        ),
+        (
+            json!({ "storage": "a", "type": "dir", "path": "/a b" }),
+            "illegal path for directory storage: /a b",
+        ),
+        (
+            json!({ "storage": "a", "type": "cifs", "server": "nas" }),
+            "missing value for required option 'share'",
+        ),
+    ] {
+        assert_eq!(refusal(play.call("POST", "/storage", with).await), text);
+    }
+    let with = json!({
+        "storage": "nas", "type": "nfs", "server": "10.0.0.9", "export": "/ci", "content": "iso",
+    });
+    play.call("POST", "/storage", with).await.unwrap();
+    let made = play.get(one, json!({ "storage": "nas" })).await;
+    assert_eq!((&made["path"], &made["server"]), (&json!("/mnt/pve/nas"), &json!("10.0.0.9")));
+    for (with, text) in [
+        (
+            json!({ "storage": "nas", "server": "10.0.0.8" }),
+            "can't change value of fixed parameter 'server'",
+        ),
+        (json!({ "storage": "nas", "krbd": true }), "unexpected property 'krbd'"),
+        (json!({ "storage": "nas", "delete": "vgname" }), "no such option 'vgname'"),
+    ] {
+        let told = refusal(play.call("PUT", one, with).await);
+        assert_eq!(told, format!("update storage failed: {text}"));
+    }
+    let with = json!({ "storage": "nas", "content": "backup", "digest": made["digest"] });
+    play.call("PUT", one, with.clone()).await.unwrap();
+    let stale = refusal(play.call("PUT", one, with).await);
+    assert!(stale.contains("detected modified configuration"), "{stale}");
 }
 
 // As pve-storage, Storage/Plugin.pm, list_volumes, has it.

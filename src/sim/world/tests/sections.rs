@@ -96,13 +96,19 @@ async fn networks_change_with_the_token_of_the_lock_alone_while_it_is_held() {
     let other = json!({ "lock-token": "other" });
     let other = refusal(play.call("PUT", "/cluster/sdn", other).await);
     assert_eq!(other, format!("could not commit SDN config: {invalid}"));
-    let upid = play.call("PUT", "/cluster/sdn", json!({ "lock-token": token })).await.unwrap();
+    // The token alone does not give the lock back: nothing fills in the schema's default.
+    let kept = json!({ "lock-token": token });
+    play.call("PUT", "/cluster/sdn", kept).await.unwrap();
+    let held = refusal(play.call("POST", LOCK, json!({})).await);
+    assert_eq!(held, format!("could not acquire lock for SDN config: {invalid}"));
+    let back = json!({ "lock-token": token, "release-lock": true });
+    let upid = play.call("PUT", "/cluster/sdn", back).await.unwrap();
     // It was given back with the call, and what is applied is not pending any more.
     let token = play.call("POST", LOCK, json!({})).await.unwrap().data;
     assert_eq!(play.end_of(upid.data.as_str().unwrap()).await, "OK");
     let gone = json!({ "zone": "lab", "lock-token": token });
     play.call("DELETE", ZONE, gone).await.unwrap();
-    let back = json!({ "lock-token": token });
+    let back = json!({ "lock-token": token, "release-lock": true });
     play.call("POST", "/cluster/sdn/rollback", back).await.unwrap();
     assert_eq!(play.get(ZONE, json!({ "zone": "lab" })).await["type"], "simple");
     play.call("PUT", ZONE, json!({ "zone": "lab", "mtu": 1400 })).await.unwrap();

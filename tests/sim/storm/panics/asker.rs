@@ -32,15 +32,13 @@ struct Spans;
 struct Name(String);
 
 impl Visit for Name {
-    fn record_str(&mut self, field: &Field, value: &str) {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
         match field.name() {
-            "name" => self.0 = value.to_owned(),
-            "agent" => self.0 = format!("{AGENT}{value}"),
+            "name" => self.0 = format!("{value:?}"),
+            "agent" => self.0 = format!("{AGENT}{value:?}"),
             _ => {}
         }
     }
-
-    fn record_debug(&mut self, _: &Field, _: &dyn Debug) {}
 }
 
 impl<S: tracing::Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Spans {

@@ -1,0 +1,139 @@
+//! Servers that metrics go to, as they are configured (pve-manager,
+//! API2/Cluster/MetricServer.pm). The simulator sends none, and tries no connection.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+
+use super::ask::{Ask, failed};
+use super::conf::{self, Config, digest};
+use super::sections::{self, Keys};
+use crate::sim::call::{Answer, Outcome};
+use crate::sim::spec::PveVersion;
+
+/// The servers by id.
+pub type Servers = BTreeMap<String, Config>;
+
+/// Never shown again.
+const SECRET: &str = "token";
+
+/// The keys of a server of this type (pve-manager, Status/*.pm, options); none for one that is not
+/// known.
+fn keys(kind: &str, version: PveVersion) -> Result<Keys, String> {
+    let (required, more): (&'static [&'static str], &'static [&'static str]) = match kind {
+        "graphite" => (&["server"], &["mtu", "path", "port", "proto", "timeout"]),
+        "influxdb" => (
+            &["port", "server"],
+            &[
+                "api-path-prefix",
+                "bucket",
+                "influxdbproto",
+                "max-body-size",
+                "mtu",
+                "organization",
+                "timeout",
+                "verify-certificate",
+            ],
+        ),
+        "opentelemetry" if version == PveVersion::V9_2 => (
+            &["server"],
+            &[
+                "otel-compression",
+                "otel-headers",
+                "otel-max-body-size",
+                "otel-path",
+                "otel-protocol",
+                "otel-resource-attributes",
+                "otel-timeout",
+                "otel-verify-ssl",
+                "port",
+            ],
+        ),
+        _ => return Err(format!("unknown section type '{kind}'")),
+    };
+    Ok(Keys { required, optional: &["disable"], more, fixed: &[] })
+}
+
+fn typed(key: &str, text: &str) -> Value {
+    sections::typed(|path| path == "/cluster/metrics/server/{id}", key, text)
+}
+
+/// `GET /cluster/metrics/server`: of each server what tells it from others.
+pub fn list(ask: &Ask) -> Outcome {
+    let state = ask.cluster.state();
+    let line = |(id, own): (&String, &Config)| {
+        let of = |key: &str| own.get(key).map(|text| typed(key, text));
+        json!({
+            "id": id, "type": of("type"), "server": of("server"), "port": of("port"),
+            "disable": u8::from(conf::flag(own, "disable")),
+        })
+    };
+    Ok(Answer::new(state.metrics.iter().map(line).collect()))
+}
+
+/// `GET /cluster/metrics/server/{id}`.
+pub fn one(ask: &Ask) -> Outcome {
+    let id = ask.text("id").unwrap_or_default();
+    match ask.cluster.state().metrics.get(&id) {
+        Some(own) => {
+            let fields: Map<String, Value> =
+                own.iter().map(|(key, text)| (key.clone(), typed(key, text))).collect();
+            Ok(Answer::new(fields.into()))
+        }
+        None => Err(failed(format!("status server entry '{id}' does not exist"))),
+    }
+}
+
+/// `POST /cluster/metrics/server/{id}`.
+pub fn create(ask: &Ask) -> Outcome {
+    let id = ask.text("id").unwrap_or_default();
+    let set = sections::stored(ask, &["id", SECRET]);
+    let kind = set.get("type").map(String::as_str).unwrap_or_default();
+    let keys = keys(kind, ask.cluster.version).map_err(failed)?;
+    ask.quorate()?;
+    let mut state = ask.cluster.state();
+    if state.metrics.contains_key(&id) {
+        return Err(failed(format!("Metric server '{id}' already exists")));
+    }
+    keys.admit_new(&set).map_err(failed)?;
+    state.metrics.insert(id, set);
+    Ok(Answer::null())
+}
+
+/// `PUT /cluster/metrics/server/{id}`.
+pub fn change(ask: &Ask) -> Outcome {
+    let id = ask.text("id").unwrap_or_default();
+    let set = sections::stored(ask, &["id", "digest", "delete", SECRET]);
+    let mut deleted = sections::deleted(ask);
+    deleted.retain(|key| key != SECRET);
+    ask.quorate()?;
+    let mut state = ask.cluster.state();
+    let all = state.metrics.iter().map(|(id, own)| (id.clone(), format!("{own:?}")));
+    let now = digest(&all.collect::<Config>());
+    if ask.text("digest").is_some_and(|wanted| wanted != now) {
+        let text = "detected modified configuration - file changed by other user? Try again.";
+        return Err(failed(text.into()));
+    }
+    let Some(own) = state.metrics.get_mut(&id) else {
+        return Err(failed(format!("no such server '{id}'")));
+    };
+    let kind = own.get("type").map(String::as_str).unwrap_or_default();
+    let keys = keys(kind, ask.cluster.version).map_err(failed)?;
+    keys.admit_change(&set).map_err(failed)?;
+    keys.admit_loss(&deleted).map_err(failed)?;
+    sections::set_apart(ask, &deleted).map_err(failed)?;
+    own.retain(|key, _| !deleted.contains(key));
+    own.extend(set);
+    Ok(Answer::null())
+}
+
+/// `DELETE /cluster/metrics/server/{id}`.
+pub fn remove(ask: &Ask) -> Outcome {
+    let id = ask.text("id").unwrap_or_default();
+    ask.quorate()?;
+    match ask.cluster.state().metrics.remove(&id) {
+        Some(_) => Ok(Answer::null()),
+        // The type of nothing is looked up.
+        None => Err(failed("cannot lookup undefined type!".into())),
+    }
+}
