@@ -4,12 +4,16 @@
 //! `info,drover::pve=debug`), else from `service.logLevel`; the form is JSON with `--json` or
 //! `LOG_FORMAT=json`, else text. Under journald the time of a text is left to it.
 
+mod line;
+
 use std::io::IsTerminal;
 use std::sync::Arc;
 
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, Layer, Registry, fmt, reload};
+
+use line::Line;
 
 /// Why the level was not taken.
 #[derive(Debug, thiserror::Error)]
@@ -74,16 +78,11 @@ pub fn init(default_level: &str, json: bool) -> Result<LevelHandle, LevelError> 
     let (filter, handle) = reload::Layer::new(parse(&level)?);
     let journald = std::env::var_os("JOURNAL_STREAM").is_some();
     let json = json || std::env::var("LOG_FORMAT").is_ok_and(|format| format == "json");
-    let plain = fmt::layer()
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_target(true);
-    let layer: Box<dyn Layer<_> + Send + Sync> = if json {
-        plain.json().boxed()
-    } else if journald {
-        plain.without_time().boxed()
-    } else {
-        plain.boxed()
+    let colored = std::io::stderr().is_terminal();
+    let plain = fmt::layer().with_writer(std::io::stderr).with_ansi(false);
+    let layer: Box<dyn Layer<_> + Send + Sync> = match json {
+        true => plain.json().boxed(),
+        false => plain.event_format(Line { time: !journald, colored }).boxed(),
     };
     // A second set-up in one process (tests) keeps the first: logging is never worth a failure.
     let _ = Registry::default().with(filter).with(layer).try_init();

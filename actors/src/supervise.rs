@@ -112,12 +112,12 @@ where
 }
 
 /// What each line says of the actor whose it is. An agent is named by the field that lines of others
-/// name it by, and its own lines do not name it once more. Parents say nothing that is not said by the
-/// name and the fields of a line.
+/// name it by, so that lines which do so already need not name it once more. Parents say nothing that is
+/// not said by the name and the fields of a line.
 fn span_of(name: &str) -> Span {
     match name.strip_prefix(AGENT) {
-        Some(agent) => tracing::error_span!(parent: None, "actor", agent),
-        None => tracing::error_span!(parent: None, "actor", name),
+        Some(agent) => tracing::error_span!(parent: None, "actor", %agent),
+        None => tracing::error_span!(parent: None, "actor", %name),
     }
 }
 

@@ -191,6 +191,7 @@ impl Agent {
             let reason =
                 leaving.or(detail).unwrap_or_else(|| state::usual(before, after).to_owned());
             tracing::info!(
+                agent = %self.birth.id,
                 template = %self.birth.spec.id,
                 vmid = mind.guest().map(|guest| guest.marks.vmid.0),
                 from = before,
@@ -241,7 +242,7 @@ impl Agent {
     fn report(&mut self, report: AgentReport) {
         if let Some(fault) = &report.fault {
             let template = &self.birth.spec.id;
-            tracing::warn!(%template, error = %fault, "agent failed");
+            tracing::warn!(agent = %self.birth.id, %template, error = %fault, "agent failed");
         }
         report.refused.iter().for_each(|lease| self.shadow.refused(lease));
         let waiting = self.queue.iter().filter_map(|effect| match effect {
@@ -356,7 +357,7 @@ impl Agent {
         let Some(guest) = mind.guest() else { return };
         let (cluster, cloud) = (&guest.marks.cluster, &mind.spec().id.cloud);
         let Some(spot) = Spot::of(fault, cluster, cloud) else { return };
-        tracing::warn!(?spot, error = %fault, "clones are held back");
+        tracing::warn!(agent = %self.birth.id, ?spot, error = %fault, "clones are held back");
         let ambient = &self.birth.ports.ambient;
         let (now, draw) = (ambient.now(), ambient.draw());
         self.birth.doubts.doubt(&self.birth.id, spot, &fault.text, now, draw);
@@ -376,7 +377,7 @@ impl Agent {
     fn held_as_next(&self) {
         let id = &self.birth.spec.id;
         self.birth.hold_next.take(id, &self.birth.id);
-        tracing::info!(template = %id, "the failure waited for is held");
+        tracing::info!(agent = %self.birth.id, template = %id, "the failure waited for is held");
         self.show(What::HoldNext { template: id.clone(), seconds: None });
     }
 
@@ -392,7 +393,7 @@ impl Agent {
             return self.feed(Event::Unmade(attempt), ctx);
         };
         let Some(guest) = mind.guest() else { return };
-        tracing::debug!(%attempt, ?call, "agent asks");
+        tracing::debug!(agent = %self.birth.id, %attempt, ?call, "agent asks");
         let why = self.birth.restraint.of(&self.birth.id);
         if let Some(answer) = why.and_then(|why| call.withheld(why)) {
             return self.feed(Event::Answer(attempt, answer), ctx);
@@ -421,7 +422,7 @@ impl Agent {
         let Answer::Addressed(Ok(AddressSight::At(address))) = answer else { return answer };
         match self.birth.addresses.objection(&self.birth.id, address) {
             Some(why) => {
-                tracing::warn!(%address, why, "address is refused");
+                tracing::warn!(agent = %self.birth.id, %address, why, "address is refused");
                 Answer::Addressed(Ok(AddressSight::NotYet(why)))
             }
             None => answer,

@@ -216,7 +216,7 @@ impl Shadow {
                         return tell(Progress::Fenced);
                     }
                     Err(fault @ JournalFault::Failed(_)) => {
-                        tracing::warn!(error = %fault, "record not written");
+                        tracing::warn!(agent = %shadow.agent, error = %fault, "record not written");
                         tell(Progress::Failed(fault.to_string()));
                         tokio::time::sleep(APPEND_PAUSE).await;
                     }
