@@ -204,9 +204,7 @@ pub fn survey(
 
 /// What is said of a node in words that stand behind its name.
 fn of_itself(node: &NodeName, why: &str) -> String {
-    let named = format!("node `{node}`");
-    let offline = why.replace(&format!("{named} is offline"), "it is offline");
-    offline.replace(&format!("{named}: "), "")
+    why.replace(&format!("node `{node}`: "), "")
 }
 
 /// How many more agents of a template there is room for at this moment; none where that is not told.
@@ -330,7 +328,7 @@ impl<'a> Choosing<'a> {
         let told = |why: Refusal| Some(format!("node `{node}`: {why}"));
         let nodes = self.found.fleet.nodes();
         match nodes.get(node) {
-            Some(sight) if sight.offline => return Some(format!("node `{node}` is offline")),
+            Some(sight) if sight.offline => return told(Refusal::Offline),
             Some(sight) if sight.maintenance => return told(Refusal::Maintenance),
             None if !nodes.is_empty() => return told(Refusal::Unknown),
             Some(_) | None => {}

@@ -158,7 +158,7 @@ async fn a_node_that_is_down_is_passed_over() {
     let (lease, agent) = world.leased("linux").await;
     assert_eq!(node(&agent), "pve3");
     let shown = world.view().templates()[0].source.clone().unwrap();
-    assert!(shown.contains("passed over: node `pve2` is offline"), "{shown}");
+    assert!(shown.contains("passed over: node `pve2`: it is offline"), "{shown}");
     world.side.node_up("pve2");
     world.pass(2 * MINUTE).await;
     let (second, other) = world.leased("linux").await;

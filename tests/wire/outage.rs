@@ -121,7 +121,7 @@ fn a_node_that_is_down_is_waited_for_and_its_machines_are_replaced() {
     let more = ask(&site, "linux", "more");
     board.until(&site, "the lease waits for the node", |board| {
         let text = |lease: &Value| lease["detail"].to_string();
-        board.leases.get(&more).is_some_and(|lease| text(lease).contains("`pve2` is offline"))
+        board.leases.get(&more).is_some_and(|lease| text(lease).contains("`pve2`: it is offline"))
     });
     sim.order("node-up pve2");
     assert_ne!(agents(&site, &[more]), [lost]);

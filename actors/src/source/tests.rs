@@ -161,7 +161,7 @@ fn an_older_one_is_taken_where_the_newest_is_out_of_reach() {
     let spec = sought(tag(), &[]);
     assert_eq!(chosen(&spec, &found, &Bed::default()), ok(9001, "pve1", "pve1"));
     let why = choose(&spec, &found, &Bed::default()).unwrap().origin.why;
-    assert!(why.contains("passed over: node `pve2` is offline"), "{why}");
+    assert!(why.contains("passed over: node `pve2`: it is offline"), "{why}");
 }
 
 // Invariant: each named node takes its own template of the name, else one on storage it shares.
