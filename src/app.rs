@@ -110,7 +110,7 @@ impl RunError {
             | Self::System { .. }
             | Self::Strict(_)
             | Self::Unjournalled(_)
-            | Self::GaveUp(_) => format!("drover: {}\n", crate::causes::chain(self)),
+            | Self::GaveUp(_) => format!("drover: {}\n", causes::chain(self)),
         }
     }
 }

@@ -2,24 +2,18 @@
 
 pub mod app;
 pub mod calendar;
-pub mod call_in;
-pub mod causes;
 pub mod cli;
 pub mod clock;
 pub mod config;
 pub mod demand;
 pub mod demo;
 pub mod doctor;
-pub mod iso;
 pub mod journal;
 pub mod machine;
-pub mod pve;
 pub mod rights;
-pub mod seed;
 pub mod setup;
 pub mod shell;
 pub mod sim;
-pub mod ssh;
 pub mod systemd;
 pub mod telemetry;
 pub mod user_data;

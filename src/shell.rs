@@ -8,21 +8,21 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use bytes::Bytes;
+use causes::chain;
 use drover_actors::agent::guest as scripts;
 use drover_actors::fault::{Culprit, Fault, FaultKind};
 use drover_actors::os::Os;
 use drover_actors::ports::{Ask, Greeting, Holder, Ran, Shell, ShellTarget};
 use drover_actors::spec::{SshSpec, UploadSpec};
+use drover_ssh::{
+    ConnectError, ExecError, ExecResult, HostKeyPolicy, Keep, Limits, PrivateKey, ProbeError,
+    Session, Target, UploadError, connect, probe,
+};
 use futures_util::FutureExt;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-use crate::causes::chain;
-use crate::ssh::{
-    ConnectError, ExecError, ExecResult, HostKeyPolicy, Keep, Limits, PrivateKey, ProbeError,
-    Session, Target, UploadError, connect, probe,
-};
 use crate::user_data::{UserDataStore, guest};
 
 pub mod former;

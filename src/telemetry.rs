@@ -1,7 +1,7 @@
 //! Tracing set-up: where logs go, their level and its live change.
 //!
 //! The level comes from `LOG_LEVEL` (a level such as `debug`, or directives such as
-//! `info,drover::pve=debug`), else from `service.logLevel`; the form is JSON with `--json` or
+//! `info,proxmox_client=debug`), else from `service.logLevel`; the form is JSON with `--json` or
 //! `LOG_FORMAT=json`, else text. Under journald the time of a text is left to it.
 
 mod line;
@@ -104,6 +104,6 @@ mod tests {
 
     #[test]
     fn levels_and_directives_are_taken() {
-        assert!(parse("debug").is_ok() && parse("info,drover::pve=trace").is_ok());
+        assert!(parse("debug").is_ok() && parse("info,proxmox_client=trace").is_ok());
     }
 }

@@ -7,18 +7,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use actix::Recipient;
+use causes::chain;
 use drover_actors::id::{CloudId, SourceId};
 use drover_actors::message::HerdCommand;
 use drover_actors::spec::HerdSpec;
+use drover_hypervisor::Proxmox;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-
 use tokio::sync::oneshot;
 
 use super::RunError;
-use crate::causes::chain;
 use crate::config::{Checked, ServiceSpec, SshKeySpec};
 use crate::demand::{self, CiSystems, HookSecret};
-use crate::pve::Proxmox;
 use crate::shell::SshShell;
 use crate::shell::former::FormerKeys;
 use crate::web::{Auth, Peer, PeerGrant, Role, TokenGrant};
@@ -204,7 +203,8 @@ mod tests {
 
     use super::*;
     use crate::config::{Environment, Sources, check};
-    use crate::pve::{TICK, WireDialer};
+    use drover_hypervisor::TICK;
+    use proxmox_client::WireDialer;
 
     const YAML: &str = "cloudConfigurations:\n  a: {name: A, apiUrl: \"https://127.0.0.1:1\", \
         credentialsId: t}\ncredentials:\n  t: {kind: proxmoxToken, tokenId: a@pve!a, secret: x-y-z}\n";

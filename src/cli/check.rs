@@ -4,12 +4,12 @@
 use std::path::Path;
 use std::process::ExitCode;
 
+use drover_hypervisor::probe;
 use serde::Serialize;
 
 use super::service::{FAILED, USAGE, config_path, load, runtime};
 use super::{CheckOptions, Global, tables};
 use crate::config::{self, Checked, Environment, ToldFault};
-use crate::pve;
 
 /// What `check --json` prints.
 #[derive(Debug, Serialize)]
@@ -100,7 +100,7 @@ fn as_json(path: &Path, connects: bool) -> ExitCode {
 fn connect(checked: &Checked, json: bool) -> Result<Vec<ConnectionOut>, ExitCode> {
     let runtime = runtime(json)?;
     let each = checked.connections.iter().map(|(cloud, connection)| {
-        let probed = runtime.block_on(pve::probe(cloud, connection));
+        let probed = runtime.block_on(probe(cloud, connection));
         let (version, error) = match probed {
             Ok(version) => (Some(version), None),
             Err(error) => (None, Some(error.to_string())),

@@ -4,13 +4,13 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use causes::causes;
 use reqwest::{Method, Response};
 use secrecy::{ExposeSecret, SecretString};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::{CliError, DEFAULT_SOCKET, Global};
-use crate::causes::causes;
 use crate::config::{self, Environment};
 use crate::web::Problem;
 

@@ -7,6 +7,9 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
 use drover_actors::id::{NodeName, VmId};
+use drover_ssh::quote;
+use proxmox_client::WireDialer;
+use proxmox_client::types::VmConfig;
 use reqwest::Method;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -19,9 +22,6 @@ use crate::clock::unix_now;
 use crate::config::Checked;
 use crate::doctor::trial::{Diagnosis, End, diagnose, timeline};
 use crate::doctor::{self, Report, Ways, WireCertificates, clean};
-use crate::pve::WireDialer;
-use crate::pve::types::VmConfig;
-use crate::ssh::quote;
 use crate::web::shapes::{AgentOut, AlarmOut, GoneOut, PhaseOut, StatusOut};
 use crate::web::{ProvisionIn, ProvisionOut};
 
@@ -353,8 +353,8 @@ async fn read_config(
     let checked = crate::config::load(&config_path(global), &environment).ok()?;
     let cloud = template.split('/').next()?;
     let (cloud, connection) = checked.connections.iter().find(|(id, _)| id.as_str() == cloud)?;
-    let client = crate::pve::client::Client::new(cloud.clone(), connection, &WireDialer).ok()?;
-    let config = client.config(&node, vmid).await.ok()?;
+    let client = drover_hypervisor::Client::new(cloud.clone(), connection, &WireDialer).ok()?;
+    let config = client.config(node.as_str(), vmid.0).await.ok()?;
     let source = checked.herd.templates.values().find(|spec| spec.id.to_string() == template)?;
     let source = match source.search {
         None => source.source.to_string(),

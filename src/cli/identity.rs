@@ -3,13 +3,13 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use causes::chain;
+use drover_ssh::PrivateKey;
 use rand::TryRng;
 use rand::rngs::SysRng;
 use secrecy::SecretString;
 
 use super::{CliError, LeaseOptions};
-use crate::causes::chain;
-use crate::ssh::PrivateKey;
 use crate::web::check_public_key;
 
 /// What to do besides when a key of the user's own cannot be used.

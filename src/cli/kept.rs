@@ -11,6 +11,8 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use causes::chain;
+use drover_ssh::quote;
 use jiff::Timestamp;
 use rustix::process::geteuid;
 use secrecy::ExposeSecret as _;
@@ -18,8 +20,6 @@ use secrecy::ExposeSecret as _;
 use super::identity::Identity;
 use super::remote::path;
 use super::{CallError, CliError, Client};
-use crate::causes::chain;
-use crate::ssh::quote;
 use crate::web::shapes::{LeaseOut, SshOut, StatusOut};
 
 const KEY: &str = "key";

@@ -8,6 +8,7 @@ use std::pin::{Pin, pin};
 use std::time::Duration;
 
 use drover_actors::record::WAITED;
+use drover_ssh::Output;
 use futures_util::future::BoxFuture;
 use serde_json::json;
 use tokio::sync::mpsc;
@@ -18,7 +19,6 @@ use super::identity::Identity;
 use super::over_ssh::{self, Cut};
 use super::tables::clean;
 use super::{CallError, CliError, Client, LeaseOptions, Term, kept};
-use crate::ssh::{self, Output};
 use crate::user_data::{USER_DATA_MAX, guest};
 use crate::web::shapes::{LeaseOut, SshOut};
 use crate::web::{LONGEST_QUEUE_SECONDS, LeaseIn};
@@ -34,7 +34,7 @@ pub struct SshJob {
     /// Host keys to accept, public key lines; empty to trust on first sight.
     pub host_keys: Vec<String>,
     /// The private key.
-    pub key: ssh::PrivateKey,
+    pub key: drover_ssh::PrivateKey,
     /// The command line for the user's shell.
     pub command: String,
     /// Where its output goes; a slow receiver slows the command.
@@ -127,7 +127,7 @@ pub(super) async fn lease(
         Ok(Waited::Ready(_, ssh)) => {
             let mut command = match &options.command[..] {
                 [one] => one.clone(),
-                several => ssh::join(several),
+                several => drover_ssh::join(several),
             };
             if options.user_data.is_some() {
                 command = guest::with_env(&lease.id, &command);

@@ -28,9 +28,9 @@ mod why;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+use causes::chain;
 use clap::Parser;
 
-use crate::causes::chain;
 use crate::config::LoadError;
 
 pub use client::{CallError, Client};

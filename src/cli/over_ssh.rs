@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use super::lease::SshJob;
-use crate::ssh;
 
 /// Why a command has no exit status.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,22 +23,30 @@ pub(super) async fn run(job: SshJob) -> Result<u32, Cut> {
     let before =
         |fault: &(dyn std::error::Error + 'static)| Cut { text: super::chain(fault), sent: false };
     let host = job.host.parse().map_err(|fault: std::net::AddrParseError| before(&fault))?;
-    let target = ssh::Target { host, port: job.port, user: job.user };
+    let target = drover_ssh::Target { host, port: job.port, user: job.user };
     let host_key = if job.host_keys.is_empty() {
-        ssh::HostKeyPolicy::TrustOnFirst
+        drover_ssh::HostKeyPolicy::TrustOnFirst
     } else {
-        ssh::HostKeyPolicy::Pinned(job.host_keys)
+        drover_ssh::HostKeyPolicy::Pinned(job.host_keys)
     };
     let deadline = tokio::time::Instant::now() + LOGIN_LIMIT;
-    let backoff = ssh::Backoff::default();
-    let session = ssh::connect_until(deadline, &target, &job.key, &host_key, backoff, |_| {});
+    let backoff = drover_ssh::Backoff::default();
+    let session =
+        drover_ssh::connect_until(deadline, &target, &job.key, &host_key, backoff, |_| {});
     let session = session.await.map_err(|fault| before(&fault))?;
-    let limits = ssh::Limits { time: COMMAND_LIMIT, output_bytes_max: 0, keep: ssh::Keep::Last };
+    let limits = drover_ssh::Limits {
+        time: COMMAND_LIMIT,
+        output_bytes_max: 0,
+        keep: drover_ssh::Keep::Last,
+    };
     let ran = session.exec(&job.command, None, limits, Some(job.output)).await;
     session.close().await;
     let ran = ran.map_err(|fault| {
         // One that could not be written may have gone out in part, which no guest runs.
-        let never = matches!(fault, ssh::ExecError::Refused | ssh::ExecError::NotStarted { .. });
+        let never = matches!(
+            fault,
+            drover_ssh::ExecError::Refused | drover_ssh::ExecError::NotStarted { .. }
+        );
         Cut { text: super::chain(&fault), sent: !never }
     })?;
     Ok(ran.exit.unwrap_or(255))

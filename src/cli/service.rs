@@ -7,13 +7,13 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use causes::chain;
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use serde_json::{Value, json};
 
 use super::{
     CopyOptions, DemoOptions, Global, GuestKind, PveVersion, RunOptions, SimOptions, tell,
 };
-use crate::causes::chain;
 use crate::config::{self, Checked, Copied, CopyError, Environment};
 use crate::sim::{self, guests, spec};
 use crate::{app, demo, telemetry};

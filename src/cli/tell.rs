@@ -8,10 +8,10 @@
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
+use causes::chain;
 use serde_json::{Value, json};
 
 use super::{CliError, Term};
-use crate::causes::chain;
 use crate::config::{Checked, LoadError, ToldFault};
 
 /// An error as scripts read it.

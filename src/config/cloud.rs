@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use drover_actors::id::{CloudId, VmId};
 use drover_actors::spec::CloudSpec;
+use proxmox_client::{Connection, Endpoint, Login, Tls};
 use serde::Deserialize;
 
 use super::connection::fingerprint;
@@ -16,7 +17,6 @@ use super::layer::Layer;
 use super::network;
 use super::placement::{self, Region};
 use super::trust::{self, Trust};
-use crate::pve::{Connection, Endpoint, Login, Tls};
 
 /// The keys that say what makes a certificate trusted; ignoreSslErrors counts when it is true.
 const TRUST: [&str; 3] = ["caFile", "caPem", "pinSha256"];

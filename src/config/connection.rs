@@ -1,12 +1,11 @@
 //! The secret half of a cloud: what its connection is told apart by, and which certificates are
 //! taken.
 
+use proxmox_client::{Connection, Login, Tls};
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
 use secrecy::ExposeSecret;
 use sha2::{Digest, Sha256};
-
-use crate::pve::{Connection, Login, Tls};
 
 /// A number that changes with anything in it, secrets included; tells nothing about them.
 pub(super) fn fingerprint(connection: &Connection) -> u64 {
@@ -61,7 +60,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::pve::Endpoint;
+    use proxmox_client::Endpoint;
 
     fn spec() -> Connection {
         Connection {

@@ -7,6 +7,9 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::{fs, io};
 
+use causes::chain;
+use drover_ssh::PrivateKey;
+use proxmox_client::Login;
 use secrecy::SecretString;
 
 use super::environment::Environment;
@@ -16,10 +19,7 @@ use super::keys::{CREDENTIAL_KINDS, SECRET_KEYS};
 use super::layer::{Layer, unknown, wrong_type};
 use super::node::{Entry, Node, Value};
 use super::prepare::Shelf;
-use crate::causes::chain;
 use crate::demand::github::{AppSpec, parse_key};
-use crate::pve::Login;
-use crate::ssh::PrivateKey;
 
 /// Where a unit loads credentials from, beside the YAML.
 pub(super) const BESIDE: &str = "credentials";

@@ -45,8 +45,7 @@ use std::sync::Arc;
 
 use drover_actors::id::{CloudId, Generation, SourceId};
 use drover_actors::spec::HerdSpec;
-
-use crate::pve::Connection;
+use proxmox_client::Connection;
 
 pub use copy::{Copied, CopyError, Wish, copy};
 pub use credential::SshKeySpec;

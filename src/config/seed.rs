@@ -4,6 +4,8 @@
 use std::collections::BTreeMap;
 
 use drover_actors::seed::SeedSpec;
+use drover_hypervisor::texts::BUILT_IN;
+use drover_nocloud::placeholder::{self, Fault as Bad, is_secret};
 use serde_yaml::{Mapping, Value};
 
 use super::credential::Vault;
@@ -11,8 +13,6 @@ use super::fault::Fault;
 use super::keys::nearest;
 use super::layer::Layer;
 use super::network::Cards;
-use crate::seed::BUILT_IN;
-use crate::seed::placeholder::{self, Fault as Bad, is_secret};
 
 /// Each text: its key, and that of a file with it.
 const TEXTS: [(&str, &str); 3] = [

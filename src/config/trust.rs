@@ -1,9 +1,10 @@
 //! Which certificates of a server are taken: a bundle, pins, the system's authorities, or any.
 
+use proxmox_client::{Tls, parse_pin};
+
 use super::connection::certificates;
 use super::credential::Vault;
 use super::layer::Layer;
-use crate::pve::{Tls, parse_pin};
 
 /// What one mapping says of it.
 pub(super) struct Trust<'a> {

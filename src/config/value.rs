@@ -8,12 +8,12 @@ use drover_actors::addresses::AddressRange;
 use drover_actors::addresses::range::width;
 use drover_actors::agent::windows::has_drive;
 use drover_actors::marks::SLUG_MAX;
-
+use drover_hypervisor::name_pattern;
+use drover_hypervisor::texts::network::is_mac;
+use proxmox_client::{Endpoint, parse_pin};
 use reqwest::Url;
 
 use crate::calendar;
-use crate::pve::{Endpoint, name_pattern, parse_pin};
-use crate::seed::network::is_mac;
 use crate::telemetry;
 
 /// What is wrong with a text, and what to do.
@@ -475,7 +475,7 @@ pub(super) fn log_level(text: &str) -> Result<(), Complaint> {
     }
     Err(complain(
         format!("`{text}` is no log level"),
-        "use error, warn, info, debug, trace, or pairs such as `info,drover::pve=debug`",
+        "use error, warn, info, debug, trace, or pairs such as `info,proxmox_client=debug`",
     ))
 }
 
@@ -567,7 +567,7 @@ mod tests {
                 &["root@pam!ci=x", "root@pam", "root!ci", "@pam!ci", "root@pam!"],
             ),
             (user_id, &["root@pam"], &["root", "@pam"]),
-            (log_level, &["debug", "info,drover::pve=trace", ""], &["loud", "a=b=c"]),
+            (log_level, &["debug", "info,proxmox_client=trace", ""], &["loud", "a=b=c"]),
             (listen, &["127.0.0.1:80", "[::1]:80"], &["localhost:80", "80"]),
             (octal_mode, &["0660", "600"], &["888", "rw", "7777"]),
         ];

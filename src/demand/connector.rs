@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use causes::chain;
 use drover_actors::demand::words::Words;
 use drover_actors::id::RunnerName;
 use drover_actors::ports::{Known, ShellTarget, SourceSight};
@@ -16,7 +17,6 @@ use tokio::sync::oneshot;
 use super::error::DemandError;
 use super::keepsake::Keepsake;
 use super::proof::Proof;
-use crate::causes::chain;
 use crate::doctor::Mark;
 
 /// A file for a runner's folder in the guest.

@@ -18,6 +18,8 @@ use drover_actors::id::RunnerName;
 use drover_actors::ports::{Idle, JobSight, Known, NodeSight, RowSight, SourceSight};
 use drover_actors::record::Want;
 use drover_actors::time::WallTime;
+use drover_ssh::quote;
+use futures_util::future::BoxFuture;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::Method;
 use secrecy::{ExposeSecret, SecretString};
@@ -33,8 +35,6 @@ use super::last_jobs::LastJobs;
 use super::proof::Proof;
 use super::rows::{Ids, Seen};
 use super::windows;
-use crate::ssh::quote;
-use futures_util::future::BoxFuture;
 
 /// The first Forgejo whose runners can be made for one job.
 const EPHEMERAL_SINCE: u32 = 15;

@@ -17,6 +17,7 @@ use drover_actors::os::Os;
 use drover_actors::ports::{Idle, JobSight, Known, SourceSight};
 use drover_actors::record::Want;
 use drover_actors::time::WallTime;
+use drover_ssh::quote;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::header::{HeaderMap, HeaderName, LINK, RETRY_AFTER};
@@ -34,7 +35,6 @@ use super::last_jobs::LastJobs;
 use super::proof::Proof;
 use super::rows::{ABREAST, Found, Ids, Listing, Reading, Row, Seen};
 use super::windows;
-use crate::ssh::quote;
 
 /// Rows a page; GitLab's own most.
 const PAGE: usize = 100;

@@ -1,10 +1,10 @@
 //! A runner in its guest: a folder of its own, started once, ended with all it began.
 
 use drover_actors::id::RunnerName;
+use drover_ssh::quote;
 
 use super::connector::Kit;
 use crate::shell::THERE;
-use crate::ssh::quote;
 
 /// How much of the end of a runner's log is read.
 pub const LOG_BYTES: usize = 8192;

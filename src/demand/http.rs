@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use proxmox_client::Tls;
 use reqwest::header::{
     ACCEPT, AUTHORIZATION, CONTENT_TYPE, DATE, HeaderMap, HeaderName, HeaderValue, LOCATION,
 };
@@ -11,7 +12,6 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::error::DemandError;
-use crate::pve::Tls;
 
 /// The largest answer taken in.
 const BODY_MAX: usize = 16 << 20;
@@ -134,7 +134,7 @@ impl Http {
     /// Prepares a client; connects at the first call. The base may have a path of its own.
     pub fn new(base: &Url, tls: &Tls, route: &Route) -> Result<Self, DemandError> {
         let broken = |error: &dyn std::fmt::Display| DemandError::Setup(error.to_string());
-        let tls = crate::pve::client_config(tls).map_err(|error| broken(&error))?;
+        let tls = proxmox_client::client_config(tls).map_err(|error| broken(&error))?;
         let builder = match route {
             Route::Environment => Client::builder(),
             Route::Direct => Client::builder().no_proxy(),

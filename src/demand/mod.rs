@@ -27,6 +27,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
+use causes::chain;
 use drover_actors::demand::words::Words;
 use drover_actors::fault::{Culprit, Fault, FaultKind};
 use drover_actors::id::{RunnerName, SourceId};
@@ -38,7 +39,6 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use crate::causes::chain;
 use crate::config::SourceConnection;
 use crate::shell::SshShell;
 use gitea::Gitea;

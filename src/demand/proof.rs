@@ -1,9 +1,9 @@
 //! What can be proven of a source without changing anything there.
 
+use causes::chain;
 use drover_actors::ports::SourceSight;
 
 use super::error::DemandError;
-use crate::causes::chain;
 use crate::doctor::Mark;
 
 /// One finding.

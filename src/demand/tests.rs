@@ -2,12 +2,12 @@
 
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
+use proxmox_client::Tls;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
 use super::*;
 use crate::demand::gitea::{Dialect, Scope, Settings};
-use crate::pve::Tls;
 
 /// Answers to calls by what their path begins with: status, more headers, body.
 type Book = &'static [(&'static str, u16, &'static str, &'static str)];

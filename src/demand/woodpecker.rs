@@ -22,6 +22,7 @@ use drover_actors::id::RunnerName;
 use drover_actors::ports::{Idle, JobSight, Known, NodeSight, RowSight, SourceSight};
 use drover_actors::record::Want;
 use drover_actors::time::WallTime;
+use drover_ssh::quote;
 use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 use reqwest::Method;
@@ -38,7 +39,6 @@ use super::keepsake::Keepsake;
 use super::proof::Proof;
 use super::rows::{Ids, Listing, Reading, Row, Seen};
 use super::windows;
-use crate::ssh::quote;
 
 /// Rows a page that are asked for.
 const PAGE: usize = 50;

@@ -9,6 +9,7 @@ use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
+use drover_ssh::PrivateKey;
 use secrecy::ExposeSecret;
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
@@ -25,7 +26,6 @@ use crate::sim::door::wire::{Wire, WireError};
 use crate::sim::guests::{IsolationError, ProcessGuests, ProcessOptions};
 use crate::sim::simulation::{Simulation, SimulationOptions};
 use crate::sim::spec::ClusterSpec;
-use crate::ssh::PrivateKey;
 
 /// How long the last events may be on their way.
 const LAST_EVENTS: Duration = Duration::from_secs(5);

@@ -5,12 +5,11 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use proxmox_client::tls::{Seen, client_config};
+use proxmox_client::{Connection, Endpoint};
 use rustls_pki_types::{CertificateDer, ServerName};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
-
-use crate::pve::tls::{Seen, client_config};
-use crate::pve::{Connection, Endpoint};
 
 /// How long a look at a certificate may take.
 const LIMIT: Duration = Duration::from_secs(10);

@@ -2,11 +2,11 @@
 
 use drover_actors::fault::FaultKind;
 use drover_actors::id::NodeName;
+use drover_hypervisor::Client;
+use proxmox_client::{Connection, Endpoint, Login, PveError, Tls};
 
 use super::unreachable::mends;
 use super::{Mark, Patient, Shown};
-use crate::pve::client::Client;
-use crate::pve::{Connection, Endpoint, Login, PveError, Tls};
 use crate::rights::Release;
 
 /// Certificates that end sooner are told.
@@ -204,7 +204,7 @@ impl Patient<'_> {
         let mut all = vec![version.to_owned()];
         let mut told = Vec::new();
         for node in online {
-            if let Ok(own) = self.client.node_version(node).await {
+            if let Ok(own) = self.client.node_version(node.as_str()).await {
                 told.push(format!("{node} {own}"));
                 all.push(own);
             }
@@ -219,7 +219,7 @@ impl Patient<'_> {
         let (mut told, mut off) = (0, false);
         for node in online {
             let before = (self.ways.clock)();
-            let time = self.client.node_time(node).await;
+            let time = self.client.node_time(node.as_str()).await;
             let after = (self.ways.clock)();
             let Ok(Some(time)) = time else { continue };
             told += 1;

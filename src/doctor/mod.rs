@@ -21,14 +21,14 @@ use drover_actors::id::{CloudId, NodeName, TemplateId};
 use drover_actors::placement::{Fleet, Thickness};
 use drover_actors::source::Found;
 use drover_actors::spec::{CloudSpec, HerdSpec, TemplateSpec};
+use drover_hypervisor::fleet::fleet;
+use drover_hypervisor::{AsFault, Client, Failure};
+use drover_ssh::quote;
+use proxmox_client::transport::Dialer;
+use proxmox_client::types::VmConfig;
+use proxmox_client::{Connection, Login};
 
-use crate::pve::client::Client;
-use crate::pve::fleet::fleet;
-use crate::pve::transport::Dialer;
-use crate::pve::types::VmConfig;
-use crate::pve::{Connection, Login, PveError};
 use crate::rights::{Facts, Release, Source};
-use crate::ssh::quote;
 
 pub use certificate::{Certificates, Shown, ToldCertificates, WireCertificates};
 pub use privileges::PREFIX;
@@ -110,7 +110,7 @@ pub async fn facts(
     client: &Client,
     herd: &HerdSpec,
     cloud: &CloudId,
-) -> Result<(String, Facts), PveError> {
+) -> Result<(String, Facts), Failure> {
     let version = client.version().await?.version;
     let mut facts = Facts { zones: client.vnet_zones().await?, ..Facts::default() };
     let pools = client.pool_of_guests().await?;
@@ -120,7 +120,7 @@ pub async fn facts(
             && seen.sources.iter().all(|(_, config)| config.is_none())
         {
             // Nothing is known of what its clones need; reading it tells why.
-            client.config(&unread.node, unread.vmid).await?;
+            client.config(unread.node.as_str(), unread.vmid.0).await?;
         }
         let sources = seen.sources.into_iter().map(|(one, _)| one);
         facts.sources.insert(spec.id.clone(), sources.collect());
@@ -223,7 +223,7 @@ impl Patient<'_> {
     }
 
     /// A failure of a call, as one line.
-    fn told(&self, error: &PveError) -> String {
+    fn told(&self, error: &impl AsFault) -> String {
         self.client.fault(error).text
     }
 }

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use drover_actors::id::NodeName;
+use drover_ssh::quote;
+use proxmox_client::admin::Interface;
 
 use super::{Cluster, Patient};
-use crate::pve::admin::Interface;
-use crate::ssh::quote;
 
 impl Patient<'_> {
     pub(super) async fn bridges(&mut self, cluster: &Cluster) {
@@ -26,7 +26,7 @@ impl Patient<'_> {
             }
         }
         for (node, names) in wanted {
-            match self.client.bridges_of(&node).await {
+            match self.client.bridges_of(node.as_str()).await {
                 Ok(seen) => {
                     for name in names {
                         self.bridge(&name, &node, &seen, cluster);

@@ -8,9 +8,9 @@ use drover_actors::placement::{
 };
 use drover_actors::source::{Found, Ground, survey};
 use drover_actors::spec::TemplateSpec;
+use drover_hypervisor::fleet::sizes;
 
 use super::{Cluster, Line, Mark, Patient, Templates};
-use crate::pve::fleet::sizes;
 
 /// The same nodes with nothing on them.
 fn bare(fleet: &Fleet) -> Fleet {

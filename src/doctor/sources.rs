@@ -3,16 +3,16 @@
 
 use std::error::Error;
 
+use causes::{causes, chain};
 use drover_actors::demand::spec::SourceSpec;
+use proxmox_client::tls::CertificateRefused;
+use proxmox_client::{Tls, refused_certificate};
 use reqwest::Method;
 
 use super::cluster::{CLOCK_FAIL, CLOCK_WARN};
 use super::{CloudReport, Mark, SourceReport, Ways};
-use crate::causes::{causes, chain};
 use crate::config::SourceConnection;
 use crate::demand::{DemandError, Http, Proof, connector};
-use crate::pve::tls::CertificateRefused;
-use crate::pve::{Tls, refused_certificate};
 
 /// Examines one source.
 pub async fn examine_source(

@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use drover_actors::id::NodeName;
 use drover_actors::placement::Fleet;
 use drover_actors::spec::CloneStrategy;
+use proxmox_client::admin::NodeStorage;
 
 use super::token::Known;
 use super::{Cluster, Mark, Patient};
-use crate::pve::admin::NodeStorage;
 use crate::rights::storages;
 
 /// Storages with less of them free are told, in per cent.
@@ -102,7 +102,7 @@ impl Patient<'_> {
             specs.iter().flat_map(|spec| self.nodes_of(spec, cluster)).collect();
         let mut on = BTreeMap::new();
         for node in nodes {
-            match self.client.storages_of(&node).await {
+            match self.client.storages_of(node.as_str()).await {
                 Ok(all) => drop(on.insert(node, all)),
                 Err(error) => {
                     let text = self.told(&error);
@@ -225,7 +225,7 @@ impl Patient<'_> {
             let about = format!("snippet {volume} on {node}");
             let storage = volume.split(':').next().unwrap_or_default().to_owned();
             let path = format!("/storage/{storage}");
-            let found = self.client.snippets(&node, &storage).await;
+            let found = self.client.snippets(node.as_str(), &storage).await;
             if found.as_ref().is_ok_and(|found| found.contains(&volume)) {
                 self.report.ok(about, "is there");
                 continue;

@@ -6,13 +6,14 @@ use drover_actors::addresses::AddressSource;
 use drover_actors::fault::FaultKind;
 use drover_actors::source::Candidate;
 use drover_actors::spec::TemplateSpec;
+use drover_hypervisor::Client;
+use drover_hypervisor::Failure;
+use drover_hypervisor::configure::{has_agent, has_cloud_init, primary_disk};
+use drover_hypervisor::locate;
+use proxmox_client::types::{Resource, VmConfig};
 
 use super::cluster::wake;
 use super::{Mark, Patient, Seen, Templates};
-use crate::pve::client::Client;
-use crate::pve::configure::{has_agent, has_cloud_init, primary_disk};
-use crate::pve::types::{Resource, VmConfig};
-use crate::pve::{PveError, locate};
 use crate::rights::Source;
 
 /// So many templates are named where the one that is meant is not there.
@@ -41,14 +42,14 @@ pub(super) async fn sources(
     client: &Client,
     spec: &TemplateSpec,
     pools: &BTreeMap<u64, String>,
-) -> Result<Seen, PveError> {
+) -> Result<Seen, Failure> {
     let found = locate(client, &spec.sought(), None).await?;
     let mut sources = Vec::new();
     for Candidate { vmid, node, storages, .. } in &found.candidates {
         // One on a node that is offline is there, and nobody can read it.
         let config = match found.fleet.is_offline(node) {
             true => None,
-            false => Some(client.config(node, *vmid).await?),
+            false => Some(client.config(node.as_str(), vmid.0).await?),
         };
         let source = Source {
             vmid: *vmid,

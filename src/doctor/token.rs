@@ -1,7 +1,8 @@
 //! Who logs in: token, user, expiry, separate privileges.
 
+use proxmox_client::Login;
+
 use super::{Mark, Patient};
-use crate::pve::Login;
 
 /// Who may do everything.
 pub(super) const ROOT: &str = "root@pam";

@@ -4,10 +4,9 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
+use drover_ssh::quote;
+use proxmox_client::types::VmConfig;
 use serde::Serialize;
-
-use crate::pve::types::VmConfig;
-use crate::ssh::quote;
 
 /// The part of the way that did not work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

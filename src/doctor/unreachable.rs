@@ -1,6 +1,6 @@
 //! What to do about an endpoint that gives no answer.
 
-use crate::pve::{Endpoint, PveError, Tls};
+use proxmox_client::{Endpoint, PveError, Tls};
 
 /// What mends a way that ended so.
 pub(super) fn mends(error: &PveError, endpoint: &Endpoint, tls: &Tls) -> Vec<String> {
@@ -18,7 +18,7 @@ pub(super) fn mends(error: &PveError, endpoint: &Endpoint, tls: &Tls) -> Vec<Str
         PveError::Shape { .. } => {
             vec!["in the YAML: apiUrl or apiUrls: the address of a node of Proxmox VE".into()]
         }
-        PveError::SecondFactor(_) | PveError::Setup { .. } | PveError::Fault(_) => Vec::new(),
+        PveError::SecondFactor(_) | PveError::Setup { .. } => Vec::new(),
     }
 }
 

@@ -5,11 +5,11 @@ use std::io;
 use std::path::Path;
 use std::sync::mpsc;
 
+use causes::chain;
 use drover_actors::ledger::Ledger;
 use drover_actors::record::{RECORD_VERSION, Record};
 
 use super::{Log, LogError, Predecessor, Successor};
-use crate::causes::chain;
 
 /// Bytes of a snapshot that are written at once. The embedded log keeps a value in a page of a power
 /// of two: with its key and the page's header this fills one of 256 KiB.

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak, mpsc};
 use std::time::Duration;
 
+use causes::chain;
 use drover_actors::ledger::Ledger;
 use drover_actors::ports::{Ambient, Journal, JournalFault};
 use drover_actors::record::{Body, RECORD_VERSION, Record};
@@ -18,7 +19,6 @@ use tokio::sync::oneshot;
 
 use super::fold::{Ended, Fold, Folded, Made, fold};
 use super::{Log, LogError};
-use crate::causes::chain;
 
 /// How a writer works.
 #[derive(Debug, Clone, Copy)]

@@ -6,10 +6,10 @@ use std::fmt::Write as _;
 use drover_actors::id::{CloudId, NodeName, TemplateId, VmId};
 use drover_actors::placement::Thickness;
 use drover_actors::spec::HerdSpec;
+use drover_ssh::PrivateKey;
 
 use super::*;
 use crate::config::{Environment, Sources, check};
-use crate::ssh::PrivateKey;
 
 fn herd(templates: &str) -> HerdSpec {
     let key = PrivateKey::from_seed(&[7; 32], "drover-test").to_openssh().unwrap();

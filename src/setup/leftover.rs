@@ -5,9 +5,10 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use drover_ssh::quote;
+use proxmox_client::admin::User;
+
 use super::rights::COMMENT;
-use crate::pve::admin::User;
-use crate::ssh::quote;
 
 /// What is written beside tokens that a rotation makes: which configuration, on which machine, they
 /// are for, so that nobody takes another's for its own.
@@ -160,7 +161,7 @@ pub fn secrets_beside(
 #[expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 mod tests {
     use super::*;
-    use crate::pve::admin::Token;
+    use proxmox_client::admin::Token;
 
     fn user(tokens: &[(&str, Option<&str>)]) -> User {
         let token = |(name, comment): &(&str, Option<&str>)| Token {

@@ -7,9 +7,8 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use bytes::Bytes;
-
-use crate::causes::chain;
-use crate::ssh::{HostKeyPolicy, Keep, Limits, PrivateKey, Session, Target, connect};
+use causes::chain;
+use drover_ssh::{HostKeyPolicy, Keep, Limits, PrivateKey, Session, Target, connect};
 
 /// How long one command may take: packages are installed by it.
 const LIMIT: Duration = Duration::from_secs(600);
@@ -114,7 +113,7 @@ impl Machine {
                 .map_err(|error| format!("{path} can not be written: {error}")),
             Self::There(session) => {
                 let folder = path.rsplit_once('/').map_or("/", |(folder, _)| folder);
-                self.run(&format!("mkdir -p {}", crate::ssh::quote(folder))).await?;
+                self.run(&format!("mkdir -p {}", drover_ssh::quote(folder))).await?;
                 let sent = session.upload(path, Bytes::from(text.clone()), *mode, LIMIT).await;
                 sent.map_err(|error| chain(&error))
             }

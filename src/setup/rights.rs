@@ -4,11 +4,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use drover_hypervisor::Client;
+use proxmox_client::PveError;
+use proxmox_client::admin::{Entry, User};
 use secrecy::SecretString;
 
-use crate::pve::PveError;
-use crate::pve::admin::{Entry, User};
-use crate::pve::client::Client;
 use crate::rights::{Grants, RoleKind};
 
 /// What is written beside users, pools and tokens that are made here.

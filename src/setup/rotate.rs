@@ -6,14 +6,14 @@ use std::future::Future;
 use std::io;
 
 use drover_actors::fault::FaultKind;
+use drover_hypervisor::Client;
+use proxmox_client::admin::User;
+use proxmox_client::transport::Dialer;
+use proxmox_client::{Connection, Login, PveError};
 use secrecy::SecretString;
 use serde_json::Value;
 
 use super::leftover::numbered;
-use crate::pve::admin::User;
-use crate::pve::client::Client;
-use crate::pve::transport::Dialer;
-use crate::pve::{Connection, Login, PveError};
 
 /// What a rotation works with.
 pub struct Rotation<'a> {
@@ -203,7 +203,7 @@ async fn try_out(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pve::admin::Token;
+    use proxmox_client::admin::Token;
 
     // Invariant: a rotation never takes a name that somebody has.
 

@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use drover_actors::id::Upid;
 use drover_actors::ports::TaskEnd;
+use drover_hypervisor::Client;
+use drover_hypervisor::TICK;
+use drover_hypervisor::watcher::Watcher;
+use drover_ssh::quote;
+use proxmox_client::Params;
+use proxmox_client::PveError;
+use proxmox_client::transport::Method;
 use serde_json::Value;
-
-use crate::pve::TICK;
-use crate::pve::client::{Client, Params};
-use crate::pve::error::PveError;
-use crate::pve::transport::Method;
-use crate::pve::watcher::Watcher;
-use crate::ssh::quote;
 
 /// How long one task may take: a template may come over a slow line.
 const TASK_LIMIT: Duration = Duration::from_secs(1800);

@@ -13,16 +13,15 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use causes::chain;
 use drover_actors::id::AgentId;
 use drover_actors::ledger::Ledger;
 use drover_actors::ports::{Journal, JournalFault};
 use drover_actors::record::Body;
+use drover_ssh::PrivateKey;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use secrecy::ExposeSecret;
-
-use crate::causes::chain;
-use crate::ssh::PrivateKey;
 
 /// The name of the folder in the state directory.
 const FOLDER: &str = "ssh-keys";

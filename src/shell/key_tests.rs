@@ -110,7 +110,7 @@ fn admit(lease: &str) -> String {
 
 fn expel(lease: &str) -> String {
     // What ends the user data follows the key, in a shell of its own.
-    format!("sh -c {}", crate::ssh::quote(&expel_command(lease)))
+    format!("sh -c {}", drover_ssh::quote(&expel_command(lease)))
 }
 
 /// Ends a watch, also where its test fails.
@@ -226,7 +226,7 @@ fn a_script_killed_while_a_step_goes_on_hurts_nobody() {
 fn a_full_disk_costs_no_line_and_keeps_no_ended_lease_in() {
     let Ok(bwrap) = Command::new("bwrap").arg("--version").output() else { return };
     assert!(bwrap.status.success());
-    let quote = crate::ssh::quote;
+    let quote = drover_ssh::quote;
     let script = format!(
         "cd; mkdir .ssh; printf %s {own} >.ssh/authorized_keys; {old}; {other}; \
          cat /dev/zero >filler 2>/dev/null; \

@@ -7,10 +7,10 @@ use drover_actors::agent::windows as scripts;
 use drover_actors::fault::{Culprit, Fault, FaultKind};
 use drover_actors::os::{LoginShell, Os};
 use drover_actors::ports::{Ask, ShellTarget};
+use drover_ssh::{ExecResult, Keep, Limits, Session, UploadError};
 use tokio::time::Instant;
 
 use super::{CARDS, Ran, SshShell, admit_command, ended_early, exec, expel_command, key_line};
-use crate::ssh::{ExecResult, Keep, Limits, Session, UploadError};
 
 /// What a guest's login shell may say to the probe.
 const PROBED_BYTES: usize = 4096;

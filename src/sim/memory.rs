@@ -9,15 +9,15 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use proxmox_client::PveError;
+use proxmox_client::connection::Connection;
+use proxmox_client::endpoint::Endpoint;
+use proxmox_client::transport::{Dialer, Reply, Request, Transport, TransportError};
+use proxmox_client::transport::{encode_body, encode_params};
 use secrecy::ExposeSecret;
 
 use super::door::Door;
 use super::door::http;
-use crate::pve::connection::Connection;
-use crate::pve::endpoint::Endpoint;
-use crate::pve::error::PveError;
-use crate::pve::transport::{Dialer, Reply, Request, Transport, TransportError};
-use crate::pve::transport::{encode_body, encode_params};
 
 /// How long a node that is down lets a caller wait.
 const NO_ROUTE: Duration = Duration::from_secs(3);
@@ -113,13 +113,13 @@ mod tests {
     use secrecy::SecretString;
 
     use super::*;
-    use crate::pve::connection::{Login, Tls};
-    use crate::pve::transport::{Method, Sent};
     use crate::sim::door::certificates::Certificates;
     use crate::sim::guests::{NoneGuests, NoneOptions};
     use crate::sim::simulation::{Simulation, SimulationOptions};
     use crate::sim::spec::ClusterSpec;
     use crate::sim::world::{CallFault, Faults};
+    use proxmox_client::connection::{Login, Tls};
+    use proxmox_client::transport::{Method, Sent};
 
     const SECRET: &str = "token-secret";
 

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use causes::chain;
 use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
@@ -22,7 +23,6 @@ use super::record::Record;
 use super::simulation::{Simulation, SimulationOptions};
 use super::spec::{ClusterSpec, PveVersion, WorkersSpec};
 use super::world::{Certificates as Shown, Faults, Latency, SideDoor};
-use crate::causes::chain;
 use crate::clock;
 
 /// Where guests that greet listen, as process guests do.

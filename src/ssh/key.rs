@@ -179,7 +179,8 @@ impl PrivateKey {
         self.0.fingerprint(HashAlg::Sha256).to_string()
     }
 
-    pub(crate) fn inner(&self) -> Arc<ssh_key::PrivateKey> {
+    /// The key for a server of russh.
+    pub fn inner(&self) -> Arc<ssh_key::PrivateKey> {
         Arc::clone(&self.0)
     }
 }

@@ -13,32 +13,32 @@ use super::session::{ExecError, Session};
 use super::upload::UploadError;
 
 /// Kinds of packets.
-pub(crate) mod kind {
-    pub(crate) const INIT: u8 = 1;
-    pub(crate) const VERSION: u8 = 2;
-    pub(crate) const OPEN: u8 = 3;
-    pub(crate) const CLOSE: u8 = 4;
-    pub(crate) const WRITE: u8 = 6;
-    pub(crate) const REMOVE: u8 = 13;
-    pub(crate) const RENAME: u8 = 18;
-    pub(crate) const STATUS: u8 = 101;
-    pub(crate) const HANDLE: u8 = 102;
-    pub(crate) const EXTENDED: u8 = 200;
+pub mod kind {
+    pub const INIT: u8 = 1;
+    pub const VERSION: u8 = 2;
+    pub const OPEN: u8 = 3;
+    pub const CLOSE: u8 = 4;
+    pub const WRITE: u8 = 6;
+    pub const REMOVE: u8 = 13;
+    pub const RENAME: u8 = 18;
+    pub const STATUS: u8 = 101;
+    pub const HANDLE: u8 = 102;
+    pub const EXTENDED: u8 = 200;
 }
 
 /// Codes of a status.
-pub(crate) mod code {
-    pub(crate) const OK: u32 = 0;
-    pub(crate) const NO_SUCH_FILE: u32 = 2;
-    pub(crate) const DENIED: u32 = 3;
-    pub(crate) const UNSUPPORTED: u32 = 8;
+pub mod code {
+    pub const OK: u32 = 0;
+    pub const NO_SUCH_FILE: u32 = 2;
+    pub const DENIED: u32 = 3;
+    pub const UNSUPPORTED: u32 = 8;
 }
 
 /// The subsystem, and the version that is spoken.
-pub(crate) const NAME: &str = "sftp";
-pub(crate) const VERSION: u32 = 3;
+pub const NAME: &str = "sftp";
+pub const VERSION: u32 = 3;
 /// A rename that replaces what stands there, which [`kind::RENAME`] does not.
-pub(crate) const REPLACE: &str = "posix-rename@openssh.com";
+pub const REPLACE: &str = "posix-rename@openssh.com";
 
 /// For writing, made where it is not there, emptied where it is.
 const FRESH: u32 = 0x02 | 0x08 | 0x10;
@@ -65,19 +65,19 @@ fn lost() -> Trouble {
 }
 
 /// Adds a string as the protocol has it.
-pub(crate) fn put_text(to: &mut BytesMut, text: &[u8]) {
+pub fn put_text(to: &mut BytesMut, text: &[u8]) {
     to.put_u32(u32::try_from(text.len()).unwrap_or(u32::MAX));
     to.put_slice(text);
 }
 
 /// Takes a string off the beginning.
-pub(crate) fn take_text(from: &mut Bytes) -> Option<Bytes> {
+pub fn take_text(from: &mut Bytes) -> Option<Bytes> {
     let length = usize::try_from(from.try_get_u32().ok()?).ok()?;
     (length <= from.len()).then(|| from.split_to(length))
 }
 
 /// A packet of this kind with this content.
-pub(crate) fn packet(kind: u8, content: &[u8]) -> Bytes {
+pub fn packet(kind: u8, content: &[u8]) -> Bytes {
     let mut packet = BytesMut::with_capacity(content.len() + 5);
     packet.put_u32(u32::try_from(content.len() + 1).unwrap_or(u32::MAX));
     packet.put_u8(kind);
@@ -86,7 +86,7 @@ pub(crate) fn packet(kind: u8, content: &[u8]) -> Bytes {
 }
 
 /// Takes a whole packet off the beginning: its kind and its content.
-pub(crate) fn take_packet(from: &mut BytesMut) -> Option<(u8, Bytes)> {
+pub fn take_packet(from: &mut BytesMut) -> Option<(u8, Bytes)> {
     let length = usize::try_from(u32::from_be_bytes(*from.first_chunk()?)).ok()?;
     if length == 0 || from.len() < length + 4 {
         return None;

@@ -18,7 +18,7 @@ use tokio::task::JoinHandle;
 
 use super::*;
 
-pub(crate) struct TestServer {
+pub struct TestServer {
     pub port: u16,
     pub host_key: PrivateKey,
     pub dir: tempfile::TempDir,
@@ -32,22 +32,22 @@ impl Drop for TestServer {
     }
 }
 
-pub(crate) fn key(n: u8) -> PrivateKey {
+pub fn key(n: u8) -> PrivateKey {
     PrivateKey::from_seed(&[n; 32], "test")
 }
 
-pub(crate) fn target(port: u16) -> Target {
+pub fn target(port: u16) -> Target {
     Target { host: IpAddr::V4(Ipv4Addr::LOCALHOST), port, user: "ci".to_owned() }
 }
 
 impl TestServer {
     /// Serves on `port` (0: any), taking only `accepted`.
-    pub(crate) async fn start(port: u16, accepted: &PrivateKey, host_key: PrivateKey) -> Self {
+    pub async fn start(port: u16, accepted: &PrivateKey, host_key: PrivateKey) -> Self {
         Self::start_with(port, accepted, host_key, None).await
     }
 
     /// The same with a second host key.
-    pub(crate) async fn start_with(
+    pub async fn start_with(
         port: u16,
         accepted: &PrivateKey,
         host_key: PrivateKey,
@@ -174,7 +174,7 @@ async fn run(channel: Channel<Msg>, command: String, dir: PathBuf) {
     let follow = async {
         let out = write.data(&mut stdout);
         let err = write.extended_data(1, &mut stderr);
-        let _both = futures_util::future::join(out, err).await;
+        let _both = tokio::join!(out, err);
         child.wait().await.unwrap()
     };
     let status = tokio::select! { status = follow => status, () = feed => return };

@@ -123,7 +123,7 @@ async fn a_server_that_speaks_something_else_is_not_tried_again() {
     };
     let (to, login) = (target(port), key(1));
     let attempt = connect(&to, &login, &policy, SOON);
-    let (_stream, error) = futures_util::future::join(serve, attempt).await;
+    let (_stream, error) = tokio::join!(serve, attempt);
     let error = error.unwrap_err();
     assert!(matches!(error, ConnectError::Protocol { .. }), "{error:?}");
     assert!(error.source().is_some());
@@ -154,7 +154,7 @@ async fn attempts_go_on_until_the_server_appears() {
         heard.recv().await.unwrap();
         TestServer::start(port, &key(1), key(9)).await
     };
-    let (session, _server) = futures_util::future::join(attempt, appear).await;
+    let (session, _server) = tokio::join!(attempt, appear);
     assert_eq!(session.unwrap().host_key().line(), key(9).public_line(""));
 }
 
@@ -219,7 +219,7 @@ async fn output_streams_while_the_command_runs() {
         tokio::fs::write(&fifo, "second\n").await.unwrap();
         (first, pieces.recv().await.unwrap())
     };
-    let (result, (first, second)) = futures_util::future::join(run, follow).await;
+    let (result, (first, second)) = tokio::join!(run, follow);
     assert_eq!(first, Output::Stdout(Bytes::from("first\n")));
     assert_eq!(second, Output::Stdout(Bytes::from("second\n")));
     assert!(result.unwrap().succeeded());

@@ -1,9 +1,9 @@
 //! User data in its guest: a folder of the lease's own in the login user's home.
 
 use bytes::Bytes;
+use drover_ssh::quote;
 
 use crate::shell::THERE;
-use crate::ssh::quote;
 
 /// Where leases have their folders, beneath the login user's home.
 const FOLDER: &str = ".drover-lease";

@@ -90,7 +90,7 @@ pub struct ReloadOut {
 /// The level of the log.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub struct LogLevelIn {
-    /// `error`, `warn`, `info`, `debug`, `trace`, or directives such as `info,drover::pve=debug`.
+    /// `error`, `warn`, `info`, `debug`, `trace`, or directives such as `info,proxmox_client=debug`.
     pub level: String,
 }
 

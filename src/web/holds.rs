@@ -5,6 +5,7 @@ use actix_web::{HttpResponse, web};
 use drover_actors::id::AgentId;
 use drover_actors::message::HerdCommand;
 use drover_actors::record::Hold;
+use drover_ssh::PrivateKey;
 use rand::TryRng;
 use rand::rngs::SysRng;
 use secrecy::ExposeSecret;
@@ -15,7 +16,6 @@ use super::body::Fields;
 use super::leases::read_public_key;
 use super::templates::named;
 use super::{Caller, Problem, State};
-use crate::ssh::PrivateKey;
 
 /// How long a hold lasts when nothing is said.
 const DEFAULT_SECONDS: u64 = 2 * 60 * 60;

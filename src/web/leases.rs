@@ -8,6 +8,7 @@ use actix_web::http::{StatusCode, header};
 use actix_web::{HttpResponse, web};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use causes::chain;
 use drover_actors::broker::describe;
 use drover_actors::id::LeaseId;
 use drover_actors::labels::LabelExpression;
@@ -25,7 +26,6 @@ use super::events::one_of;
 use super::problem::printable;
 use super::shapes::{LeaseOut, LeasesOut, rfc3339};
 use super::{Caller, Problem, State};
-use crate::causes::chain;
 use crate::user_data::{Kept, USER_DATA_MAX};
 
 /// How long a lease lasts when nothing is said, in seconds.

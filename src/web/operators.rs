@@ -55,7 +55,7 @@ async fn a_hold_takes_the_callers_key_or_makes_one() {
     assert_eq!((made.status, &made.body["seconds"]), (202, &json!(60)));
     let key = made.body["privateKey"].as_str().unwrap();
     assert!(key.starts_with("-----BEGIN OPENSSH PRIVATE KEY-----"));
-    let key = crate::ssh::PrivateKey::parse("made", &key.into(), None).ok().unwrap();
+    let key = drover_ssh::PrivateKey::parse("made", &key.into(), None).ok().unwrap();
     let public = made.body["sshPublicKey"].as_str().unwrap();
     assert!(public.starts_with(&key.public().line()), "{public}");
     let other = hold("{}").await;

@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::time::{Duration, Instant};
 
-use drover::ssh::{HostKeyPolicy, Keep, Limits, Target, connect};
+use drover_ssh::{HostKeyPolicy, Keep, Limits, Target, connect};
 use serde_json::{Value, json};
 
 use crate::figure::{Figure, Report, percentile};

@@ -123,7 +123,7 @@ impl Script {
     ) -> Option<Value> {
         let pairs = form
             .iter()
-            .map(|(key, value)| format!("{key}={}", drover::pve::transport::encode(value)));
+            .map(|(key, value)| format!("{key}={}", proxmox_client::transport::encode(value)));
         let body = pairs.collect::<Vec<_>>().join("&");
         for _ in 0..2 {
             let mut request = self.client.request(method.clone(), format!("{}{path}", self.base));
@@ -152,7 +152,7 @@ impl Script {
         form: &[(&str, &str)],
     ) -> bool {
         let Some(upid) = self.call(method, path, form).await else { return false };
-        let upid = drover::pve::transport::encode(upid.as_str().unwrap_or_default());
+        let upid = proxmox_client::transport::encode(upid.as_str().unwrap_or_default());
         let path = format!("/nodes/{node}/tasks/{upid}/status");
         loop {
             let status = self.call(reqwest::Method::GET, &path, &[]).await;
@@ -175,7 +175,7 @@ impl Script {
         {
             tokio::time::sleep(PAUSE).await;
         }
-        let keys = drover::pve::transport::encode(&Service::key().public_line("ci"));
+        let keys = proxmox_client::transport::encode(&Service::key().public_line("ci"));
         let form = [("ciuser", "debian"), ("sshkeys", keys.as_str()), ("ipconfig0", "ip=dhcp")];
         let config = format!("{machine}/config");
         while self.call(reqwest::Method::PUT, &config, &form).await.is_none() {

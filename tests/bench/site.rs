@@ -216,8 +216,8 @@ impl Service {
     }
 
     /// The key that agents are logged in to with.
-    pub fn key() -> drover::ssh::PrivateKey {
-        drover::ssh::PrivateKey::from_seed(&[7; 32], "drover-bench")
+    pub fn key() -> drover_ssh::PrivateKey {
+        drover_ssh::PrivateKey::from_seed(&[7; 32], "drover-bench")
     }
 }
 

@@ -6,15 +6,15 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use drover::doctor::{CloudReport, Mark, Report, Shown, ToldCertificates, Ways, examine};
-use drover::pve::client::Client;
-use drover::pve::transport::{Dialer, Method, Reply, Request, Transport, TransportError};
-use drover::pve::{Connection, Endpoint, PveError};
 use drover::sim::door::access::roles;
 use drover::sim::spec::{AclSpec, ClusterSpec, GuestSpec, PveVersion, TokenSpec, UserSpec};
 use drover::sim::world::EPOCH;
 use drover_actors::id::CloudId;
+use drover_hypervisor::Client;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use proxmox_client::transport::{Dialer, Method, Reply, Request, Transport, TransportError};
+use proxmox_client::{Connection, Endpoint, PveError};
 
 use super::world::World;
 use super::world::setup::{SECRET, Setup};

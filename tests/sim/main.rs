@@ -24,6 +24,7 @@ mod forecast;
 mod gotchas;
 mod holds;
 mod lanes;
+mod life;
 mod lifecycle;
 mod lives;
 mod lockouts;

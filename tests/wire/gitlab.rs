@@ -13,10 +13,10 @@ use std::time::Duration;
 use drover::config::SourceConnection;
 use drover::demand::gitlab::{Scope, Settings};
 use drover::demand::{Connector, Route, System, connector};
-use drover::pve::Tls;
 use drover_actors::id::RunnerName;
 use drover_actors::ports::{Known, SourceSight};
 use drover_actors::record::Want;
+use proxmox_client::Tls;
 use serde_json::{Value, json};
 
 use crate::ci::{Core, Fake, Job, Reply, Request, Row, Server, Stand};

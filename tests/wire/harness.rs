@@ -254,7 +254,7 @@ impl Site {
         let site = Self { dir: tempfile::tempdir().unwrap() };
         std::fs::copy(sim.fact("caFile"), site.dir.path().join("ca.pem")).unwrap();
         site.write_secret("token", sim.fact("tokenSecret"));
-        let key = drover::ssh::PrivateKey::from_seed(&[7; 32], "drover-test");
+        let key = drover_ssh::PrivateKey::from_seed(&[7; 32], "drover-test");
         let text = key.to_openssh().unwrap();
         site.write_secret("key", secrecy::ExposeSecret::expose_secret(&text));
         site.write_yaml(&site.yaml(sim, ""));

@@ -16,11 +16,11 @@ use std::time::Instant;
 use drover::config::SourceConnection;
 use drover::demand::jenkins::{Launch, Settings};
 use drover::demand::{Connector, Enlist, Route, System, connector};
-use drover::pve::Tls;
 use drover_actors::id::{CloudId, RunnerName, TemplateId, VmId};
 use drover_actors::ports::{Known, ShellTarget, Shut, SourceSight};
 use drover_actors::record::Want;
 use drover_actors::spec::TemplateSpec;
+use proxmox_client::Tls;
 use serde_json::{Value, json};
 
 use crate::harness::{Events, Kept, Lines, PATIENCE, Service, Sim, Site, note, world};

@@ -119,7 +119,7 @@ fn a_full_disk_stops_what_is_new_and_nothing_else() {
 /// Asks for leases until one is refused for want of a journal, and gives those that were taken.
 fn until_refused(small: &Small, site: &Site) -> Vec<String> {
     // A long line, which needs room of its own.
-    let key = drover::ssh::PrivateKey::from_seed(&[9; 32], "test").public_line(&"x".repeat(12_000));
+    let key = drover_ssh::PrivateKey::from_seed(&[9; 32], "test").public_line(&"x".repeat(12_000));
     let body = serde_json::json!({"template": "linux", "ttlSeconds": 3600, "sshPublicKey": key});
     let mut taken = Vec::new();
     for _ in 0..300 {

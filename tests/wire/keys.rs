@@ -3,7 +3,7 @@
 
 use std::process::{Command, Output};
 
-use drover::ssh::PrivateKey;
+use drover_ssh::PrivateKey;
 use secrecy::ExposeSecret;
 use serde_json::{Value, json};
 

@@ -67,7 +67,7 @@ fn every_key_of_the_plugin_is_known_with_its_default_and_its_file_loads() {
 fn checked_beside_credentials(clouds: &str) -> Output {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("clouds.yaml"), clouds).unwrap();
-    let key = drover::ssh::PrivateKey::from_seed(&[7; 32], "drover-test").to_openssh().unwrap();
+    let key = drover_ssh::PrivateKey::from_seed(&[7; 32], "drover-test").to_openssh().unwrap();
     let key = secrecy::ExposeSecret::expose_secret(&key).replace('\n', "\\n");
     let credentials = format!(
         "credentials:\n  proxmox-api-token: {{kind: proxmoxToken, tokenId: \"jenkins@pve!ci\", \

@@ -4,18 +4,18 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
-use drover::iso::SeedTexts;
+use drover_nocloud::iso::SeedTexts;
 use serde_json::Value;
 
 use crate::harness::{Events, Service, world};
 
 /// Texts as drover makes them, with everything in them that it says.
 fn texts() -> SeedTexts {
-    use drover::pve::types::VmConfig;
     use drover_actors::id::{AgentId, CloudId, ClusterId, Installation, TemplateId, VmId};
     use drover_actors::marks::{Kind, Marks};
     use drover_actors::seed::{NicSpec, SeedSpec};
     use drover_actors::spec::TemplateSpec;
+    use proxmox_client::types::VmConfig;
 
     let mut spec = TemplateSpec::bare(TemplateId::new(CloudId::new("lab"), "linux"), VmId(9000));
     spec.ssh.public_key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ drover".into();
@@ -58,7 +58,7 @@ fn texts() -> SeedTexts {
         ("nameserver", "10.0.0.2"),
         ("searchdomain", "example.com"),
     ]);
-    drover::seed::texts(&spec, &marks, "pve1", &config).unwrap().unwrap()
+    drover_hypervisor::texts::texts(&spec, &marks, "pve1", &config).unwrap().unwrap()
 }
 
 fn run(command: &mut Command) -> Output {

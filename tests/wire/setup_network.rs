@@ -21,7 +21,7 @@ fn text(out: &Output) -> String {
 
 impl<'a> Node<'a> {
     fn make(sim: &Sim, site: &'a Site) -> Self {
-        let key = drover::ssh::PrivateKey::from_seed(&[9; 32], "node");
+        let key = drover_ssh::PrivateKey::from_seed(&[9; 32], "node");
         site.write_secret("node-key", key.to_openssh().unwrap().expose_secret());
         site.write_secret("admin", sim.fact("adminPassword"));
         let template = "debian-13-standard_13.1-2_amd64.tar.zst";

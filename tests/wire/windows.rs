@@ -10,7 +10,7 @@ use crate::parity::{agents, yaml};
 
 /// Gives the template what an image of Windows brings along: the key of its user.
 pub fn bake(sim: &Sim) {
-    let key = drover::ssh::PrivateKey::from_seed(&[7; 32], "drover-test").public_line("");
+    let key = drover_ssh::PrivateKey::from_seed(&[7; 32], "drover-test").public_line("");
     let key = utf8_percent_encode(&key, NON_ALPHANUMERIC).to_string();
     let path = format!("/nodes/{}/qemu/{}/config", sim.fact("node"), sim.facts["templateVmId"]);
     let answer = sim.send("PUT", &path, &[("sshkeys", &key)]);

@@ -14,9 +14,9 @@ use std::sync::Arc;
 use drover::config::SourceConnection;
 use drover::demand::woodpecker::Settings;
 use drover::demand::{Connector, Route, System, connector};
-use drover::pve::Tls;
 use drover_actors::id::RunnerName;
 use drover_actors::ports::{Idle, Known};
+use proxmox_client::Tls;
 use serde_json::{Value, json};
 
 use crate::ci::{Core, Fake, Job, Reply, Request, Row, Server, Stand, nothing_left};

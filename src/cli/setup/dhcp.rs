@@ -4,14 +4,15 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
 use clap::Args;
+use drover_hypervisor::Client;
+use proxmox_client::Params;
+use proxmox_client::PveError;
+use proxmox_client::loose::as_text;
 use serde_json::Value;
 
 use super::super::{CliError, Global};
 use super::{LoginOptions, NodeOptions, Telling, as_root, carry_out, failed, read, usage};
 use crate::config::Environment;
-use crate::pve::PveError;
-use crate::pve::client::{Client, Params};
-use crate::pve::loose::as_text;
 use crate::setup::dhcp::{Sdn, Wanted, Zone, lease, range};
 
 /// Options of `setup dhcp`.

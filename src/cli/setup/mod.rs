@@ -16,16 +16,16 @@ use std::sync::Arc;
 
 use clap::{Args, Subcommand};
 use drover_actors::id::CloudId;
+use drover_hypervisor::Client;
+use drover_ssh::{PrivateKey, Target};
+use proxmox_client::{Endpoint, Login, WireDialer};
 use secrecy::SecretString;
 
 use super::service::{config_path, runtime};
 use super::{CliError, Global, tell};
 use crate::config::{self, Checked, Environment};
-use crate::pve::client::Client;
-use crate::pve::{Endpoint, Login, WireDialer};
 use crate::setup::machine::Machine;
 use crate::setup::step::{Needed, Step, holds};
-use crate::ssh::{PrivateKey, Target};
 
 pub use dhcp::DhcpOptions;
 pub use rights::RightsOptions;
@@ -190,9 +190,8 @@ impl NodeOptions {
         let Some(file) = &self.ssh_key else {
             return Err(usage("name the private key for it with --ssh-key"));
         };
-        let key = PrivateKey::load(file, None).map_err(|error| {
-            failed(format!("{}: {}", file.display(), crate::causes::chain(&error)))
-        })?;
+        let key = PrivateKey::load(file, None)
+            .map_err(|error| failed(format!("{}: {}", file.display(), causes::chain(&error))))?;
         let reached = Machine::reach(&target, &key, self.host_key.as_deref()).await;
         let (machine, seen) = reached.map_err(failed)?;
         if let Some(seen) = seen {

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 use drover_actors::id::CloudId;
+use drover_hypervisor::Client;
+use proxmox_client::{Connection, Endpoint, Login, PveError, WireDialer};
 use secrecy::SecretString;
 
 use super::super::service::config_path;
@@ -13,8 +15,6 @@ use super::super::{CliError, Global, PveVersion, tell};
 use super::{Telling, failed, one_cloud, password};
 use crate::config::{self, Checked, Environment, TokenPlace, token_place};
 use crate::doctor::{PREFIX, facts};
-use crate::pve::client::Client;
-use crate::pve::{Connection, Endpoint, Login, PveError, WireDialer};
 use crate::rights::{Facts, Needs, Release, Wishes, grants};
 use crate::setup::{Action, Now, Plan, READS, Wanted, bars_renewal, lacking, plan, write_secret};
 
@@ -119,14 +119,15 @@ impl<'a> Work<'a> {
             return self.offline(out);
         };
         self.let_in(&admin).await?;
-        let told = |error| failed(admin.fault(&error).text);
+        let told = |error: PveError| failed(admin.fault(&error).text);
         if self.options.rotate {
             return self.rotate(&admin, out).await;
         }
         let reads = READS.map(|(path, any)| (path.to_owned(), any));
         self.may(&admin, reads).await?;
-        let (version, facts) =
-            facts(&admin, &self.checked.herd, &self.cloud).await.map_err(told)?;
+        let (version, facts) = facts(&admin, &self.checked.herd, &self.cloud)
+            .await
+            .map_err(|error| failed(admin.fault(&error).text))?;
         let release = Release::of(&version);
         let now = Now::read(&admin, &self.user, release == Release::V9).await.map_err(told)?;
         let wanted = self.wanted(release, &facts);
@@ -330,8 +331,10 @@ impl<'a> Work<'a> {
         let Some(connection) = again.connections.get(&self.cloud) else { return Ok(()) };
         let client = Client::new(self.cloud.clone(), connection, &WireDialer)
             .map_err(|error| failed(error.chain()))?;
-        let told = |error| failed(client.fault(&error).text);
-        let (version, facts) = facts(&client, &again.herd, &self.cloud).await.map_err(told)?;
+        let told = |error: PveError| failed(client.fault(&error).text);
+        let (version, facts) = facts(&client, &again.herd, &self.cloud)
+            .await
+            .map_err(|error| failed(client.fault(&error).text))?;
         let needs = Needs::of(&again.herd, &self.cloud, Release::of(&version), &facts);
         let (mut count, mut missing) = (0, Vec::new());
         for need in needs.usual() {

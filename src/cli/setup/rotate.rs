@@ -6,6 +6,8 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
+use drover_hypervisor::Client;
+use proxmox_client::WireDialer;
 use secrecy::SecretString;
 use serde_json::json;
 
@@ -15,8 +17,6 @@ use super::super::{CallError, CliError, Client as Service};
 use super::rights::Work;
 use super::{Telling, failed};
 use crate::config::{Environment, TokenPlace, token_place};
-use crate::pve::WireDialer;
-use crate::pve::client::Client;
 use crate::setup::{
     Action, LeftToken, Leftovers, READS, Rotated, Rotation, rotate, rotation_comment,
     secrets_beside, write_secret,

@@ -3,17 +3,17 @@
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
+use causes::chain;
 use clap::Args;
+use drover_ssh::PrivateKey;
 use rand::TryRng as _;
 use rand::rngs::SysRng;
 
 use super::super::{CliError, Global};
 use super::{LoginOptions, Telling, carry_out, failed, read, usage};
-use crate::causes::chain;
 use crate::config::Environment;
 use crate::setup::service::{Bundle, HOSTNAME, Source, Target, Wanted, install, look, plan, reach};
 use crate::setup::write_secret;
-use crate::ssh::PrivateKey;
 
 /// Options of `setup service`.
 #[derive(Debug, Clone, Args)]

@@ -5,14 +5,14 @@ use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
 use clap::Args;
+use proxmox_client::Params;
+use proxmox_client::PveError;
+use proxmox_client::loose::{as_flag, as_text};
 use serde_json::Value;
 
 use super::super::{CliError, Global};
 use super::{LoginOptions, NodeOptions, Telling, as_root, carry_out, failed, read, usage};
 use crate::config::Environment;
-use crate::pve::PveError;
-use crate::pve::client::Params;
-use crate::pve::loose::{as_flag, as_text};
 use crate::setup::vip::{CONFIG, PASSWORD_MAX, UNIT, Wanted, address, rule};
 
 /// Options of `setup vip`.

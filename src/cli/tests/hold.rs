@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use drover_actors::fact::What;
+use drover_ssh::PrivateKey;
+use drover_ssh::testing::key;
 use secrecy::ExposeSecret;
 
 use super::super::*;
 use super::global;
-use crate::ssh::PrivateKey;
-use crate::ssh::testing::key;
 use crate::web::testing::{self, Served, told};
 
 /// Both commands with a key file; what they say where they fail, with their exit code.

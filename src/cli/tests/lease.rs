@@ -8,6 +8,8 @@ use std::time::{Duration, SystemTime};
 
 use drover_actors::fact::What;
 use drover_actors::message::HerdCommand;
+use drover_ssh::testing::{self as ssh_testing, TestServer};
+use drover_ssh::{Output, PrivateKey};
 use futures_util::future::BoxFuture;
 use tokio::sync::oneshot;
 
@@ -15,8 +17,6 @@ use super::super::lease::{Leasing, OverSsh, Patience, lease};
 use super::super::over_ssh::Cut;
 use super::super::*;
 use super::global;
-use crate::ssh::testing::{self as ssh_testing, TestServer};
-use crate::ssh::{Output, PrivateKey};
 use crate::view::View;
 use crate::web::Limits;
 use crate::web::testing::{self, Served, told};

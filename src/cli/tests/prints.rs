@@ -439,7 +439,7 @@ async fn a_hold_tells_its_time_and_a_made_key_once() {
     let served = Served::new();
     furnish(&served.view);
     let file = served.directory.path().join("key.pub");
-    let line = crate::ssh::PrivateKey::from_seed(&[1; 32], "me").public_line("me");
+    let line = drover_ssh::PrivateKey::from_seed(&[1; 32], "me").public_line("me");
     std::fs::write(&file, format!("{line}\n")).unwrap();
     let hold = |agent: &str, public_key| {
         let span = std::time::Duration::from_secs(1800);

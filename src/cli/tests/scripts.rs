@@ -3,6 +3,7 @@
 use std::future::pending;
 
 use drover_actors::fact::What;
+use drover_ssh::Output;
 use futures_util::future::BoxFuture;
 use serde_json::Value;
 
@@ -11,7 +12,6 @@ use super::super::over_ssh::Cut;
 use super::super::*;
 use super::global;
 use super::lease::PATIENCE;
-use crate::ssh::Output;
 use crate::web::testing::{self, Served, told};
 
 fn parsed(words: &[&str]) -> Cli {

@@ -5,12 +5,12 @@ use std::path::Path;
 
 use drover_actors::fact::What;
 use drover_actors::id::{CloudId, TemplateId};
+use drover_ssh::testing::key;
 use secrecy::ExposeSecret;
 
 use super::super::*;
 use super::global;
 use crate::config::{self, Environment, Sources};
-use crate::ssh::testing::key;
 use crate::web::testing::{Served, told};
 
 const SECRET: &str = "hunter2-hunter2-hunter2";

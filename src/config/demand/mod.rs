@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use drover_actors::demand::spec::{ShareSpec, SourceSpec};
 use drover_actors::id::SourceId;
+use proxmox_client::Tls;
 use reqwest::Url;
 use secrecy::SecretString;
 use serde::Deserialize;
@@ -25,7 +26,6 @@ use super::layer::Layer;
 use super::trust::{self, Trust};
 use crate::demand::gitea::Dialect;
 use crate::demand::{Route, System};
-use crate::pve::Tls;
 
 /// The kind of the lease API, which has a share like the sources.
 const LEASES: &str = "leases";

@@ -6,11 +6,11 @@ use std::time::Duration;
 use drover_actors::id::{CloudId, TemplateId};
 use drover_actors::placement::Term;
 use drover_actors::spec::{StepSpec, StepWork, TemplateSpec, UploadSpec, WindowSpec};
+use proxmox_client::Tls;
 
 use super::super::Checked;
 use super::super::keys::{AGENT, CLOUD, Key, SERVICE};
 use super::*;
-use crate::pve::Tls;
 
 /// Zero or blank is refused.
 const REFUSED: &str = "refused";
@@ -187,8 +187,8 @@ fn cloud(checked: &Checked, key: &str) -> String {
             text(&connection.endpoints.iter().map(ToString::to_string).collect::<Vec<_>>())
         }
         "credentialsId" => match &connection.login {
-            crate::pve::Login::Token { .. } => "token".to_owned(),
-            crate::pve::Login::Password { .. } => "password".to_owned(),
+            proxmox_client::Login::Token { .. } => "token".to_owned(),
+            proxmox_client::Login::Password { .. } => "password".to_owned(),
         },
         "caFile" | "caPem" | "pinSha256" | "ignoreSslErrors" => match &connection.tls {
             Tls::Bundle(texts) => format!("Bundle({})", texts.len()),

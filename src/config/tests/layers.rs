@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use drover_actors::id::{CloudId, Generation, TemplateId};
 use drover_actors::spec::{HerdSpec, TemplateSpec};
+use proxmox_client::{Endpoint, Login, Tls};
 
 use super::*;
-use crate::pve::{Endpoint, Login, Tls};
 
 fn template<'a>(checked: &'a Checked, cloud: &str, name: &str) -> &'a Arc<TemplateSpec> {
     &checked.herd.templates[&TemplateId::new(CloudId::new(cloud), name)]

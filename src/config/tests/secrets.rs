@@ -1,11 +1,11 @@
 //! Where secrets come from, and that they go nowhere else.
 
 use drover_actors::id::CloudId;
+use proxmox_client::Login;
 use secrecy::ExposeSecret;
 
 use super::super::credential::is_private;
 use super::*;
-use crate::pve::Login;
 
 fn token(checked: &Checked) -> String {
     match &checked.connections[&CloudId::new("c")].login {

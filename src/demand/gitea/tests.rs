@@ -7,10 +7,10 @@ use drover_actors::id::{CloudId, TemplateId, VmId};
 use drover_actors::os::{LoginShell, Os};
 use drover_actors::ports::ShellTarget;
 use drover_actors::spec::TemplateSpec;
+use proxmox_client::Tls;
 
 use super::*;
 use crate::demand::Route;
-use crate::pve::Tls;
 
 fn gitea(dialect: Dialect) -> Gitea {
     let http =

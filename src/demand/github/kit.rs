@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 
 use bytes::Bytes;
+use drover_ssh::quote;
 use secrecy::{ExposeSecret, SecretString};
 
 use super::super::connector::{Enlist, Kit, KitFile, program_of};
 use super::super::windows;
 use super::jobs::SELF_HOSTED;
 use super::versions::SAYS_DEPRECATED;
-use crate::ssh::quote;
 
 /// Where the runner is in a guest, unless it is said.
 const RUN: &str = "/opt/actions-runner/run.sh";

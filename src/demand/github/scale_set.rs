@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use causes::chain;
 use drover_actors::ambient::jittered;
 use drover_actors::id::RunnerName;
 use drover_actors::ports::JobSight;
@@ -29,7 +30,6 @@ use super::pace::Purpose;
 use super::settings::{ScaleSetSpec, plain};
 use super::tally::{Counts, Message, Tally};
 use super::{GitHub, Part};
-use crate::causes::chain;
 
 const VERSION: &str = "api-version=6.0-preview";
 /// What a long poll accepts (actions/scaleset `session_client.go`, ARC `client.go`).

@@ -9,12 +9,12 @@ use drover_actors::os::{LoginShell, Os};
 use drover_actors::ports::{ShellTarget, Shut};
 use drover_actors::record::Want;
 use drover_actors::spec::{JavaSpec, TemplateSpec};
+use proxmox_client::Tls;
 use serde_json::{Value, json};
 
 use super::*;
 use crate::demand::Route;
 use crate::doctor::Mark;
-use crate::pve::Tls;
 
 const NAME: &str = "drover-7k2m9qxw-4f8z1c3px9t2vkab";
 

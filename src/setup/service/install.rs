@@ -6,16 +6,17 @@ use std::path::Path;
 use std::time::Duration;
 
 use bytes::Bytes;
+use causes::chain;
+use drover_hypervisor::Client;
+use drover_ssh::{
+    Backoff, HostKeyPolicy, Keep, Limits, PrivateKey, PublicKey, Session, connect_until, quote,
+};
+use proxmox_client::Params;
 use serde_json::Value;
 use tokio::time::Instant;
 
 use super::bundle::{Bundle, PROGRAM, Part, UNIT};
 use super::plan::Plan;
-use crate::causes::chain;
-use crate::pve::client::{Client, Params};
-use crate::ssh::{
-    Backoff, HostKeyPolicy, Keep, Limits, PrivateKey, PublicKey, Session, connect_until, quote,
-};
 
 /// How long a guest may take to have an address and let drover in.
 const BOOT_LIMIT: Duration = Duration::from_secs(300);
@@ -79,7 +80,7 @@ pub async fn reach(client: &Client, plan: &Plan, to: Target<'_>) -> Result<Insta
         Some(line) => HostKeyPolicy::Pinned(vec![line.clone()]),
         None => HostKeyPolicy::TrustOnFirst,
     };
-    let target = crate::ssh::Target { host, port: to.port, user: "root".to_owned() };
+    let target = drover_ssh::Target { host, port: to.port, user: "root".to_owned() };
     let backoff = Backoff::default();
     let session = connect_until(deadline, &target, to.key, &policy, backoff, |_| ()).await;
     let session = session.map_err(|error| {

@@ -2,17 +2,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use drover_actors::id::{NodeName, VmId};
+use drover_actors::id::NodeName;
+use drover_hypervisor::Client;
+use drover_hypervisor::sight::identify;
+use proxmox_client::Params;
+use proxmox_client::PveError;
+use proxmox_client::admin::NodeStorage;
+use proxmox_client::transport::encode;
+use proxmox_client::types::{Resource, VmConfig};
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::{Marks, Source, TAG, Wanted};
-use crate::pve::admin::NodeStorage;
-use crate::pve::client::{Client, Params};
-use crate::pve::error::PveError;
-use crate::pve::sight::identify;
-use crate::pve::transport::encode;
-use crate::pve::types::{Resource, VmConfig};
 
 /// The guest that drover runs in already.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,7 +72,7 @@ pub struct Now {
 /// In words: what Proxmox refused, or what does not fit.
 pub async fn look(client: &Client, wanted: &Wanted) -> Result<Now, String> {
     let told = |error: PveError| client.fault(&error).text;
-    let sight = identify(client).await.map_err(told)?;
+    let sight = identify(client).await.map_err(|error| client.fault(&error).text)?;
     if !sight.quorate {
         return Err("the cluster has no quorum, so nothing can be made on it".to_owned());
     }
@@ -107,9 +108,9 @@ pub async fn look(client: &Client, wanted: &Wanted) -> Result<Now, String> {
         now.node = node(wanted, &online, &rows, now.original.as_ref())?;
     }
     let node = NodeName::new(&now.node);
-    now.storages = client.storages_of(&node).await.map_err(told)?;
+    now.storages = client.storages_of(node.as_str()).await.map_err(told)?;
     now.vnets = client.vnet_zones().await.map_err(told)?;
-    let bridges = client.bridges_of(&node).await.map_err(told)?;
+    let bridges = client.bridges_of(node.as_str()).await.map_err(told)?;
     now.bridges = bridges.into_iter().map(|one| one.iface).collect();
     if now.own.is_none() && wanted.is_container() {
         for storage in takers(&now.storages, "vztmpl") {
@@ -155,7 +156,7 @@ async fn own(
         return Ok(None);
     }
     let status: Value = client.get(&format!("{place}/status/current"), Params::new()).await?;
-    let managed = crate::pve::loose::as_flag(&status["ha"]["managed"]).unwrap_or(false);
+    let managed = proxmox_client::loose::as_flag(&status["ha"]["managed"]).unwrap_or(false);
     let running = status["status"] == "running";
     Ok(Some(Own { vmid, node: node.clone(), container, running, managed }))
 }
@@ -173,7 +174,7 @@ async fn original(client: &Client, rows: &[Resource], name: &str) -> Result<Orig
     let Some((vmid, node)) = found else {
         return Err(format!("no template of a virtual machine is called `{name}`"));
     };
-    let config = client.config(&NodeName::new(&node), VmId(vmid)).await;
+    let config = client.config(&node, vmid).await;
     let config = config.map_err(|error| client.fault(&error).text)?;
     if !config.iter().any(|(_, value)| value.contains("cloudinit")) {
         let text = format!(

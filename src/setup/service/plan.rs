@@ -1,8 +1,9 @@
 //! From what is there to what is wanted: the calls in their order, and the privileges they need.
 
+use proxmox_client::transport::encode;
+
 use super::look::{Now, Original, Own, takers};
 use super::{Marks, Source, TAG, VMIDS, Wanted};
-use crate::pve::transport::encode;
 use crate::setup::step::{Needed, Step};
 
 /// The calls, what they need, and what is to be told beside them.

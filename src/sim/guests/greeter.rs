@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use drover_ssh::PublicKey;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use percent_encoding::percent_decode_str;
@@ -17,7 +18,6 @@ use tokio::task::JoinHandle;
 
 use super::none::{NoneGuests, NoneOptions};
 use crate::sim::guest::{AgentCall, AgentError, GuestAddress, GuestBoot, GuestHost};
-use crate::ssh::PublicKey;
 
 /// A login that does not come to an end is cut.
 const GREETING_TIME: Duration = Duration::from_secs(20);

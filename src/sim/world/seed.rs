@@ -1,13 +1,13 @@
 //! What cloud-init in a guest hears from a disc image of the data source `NoCloud`, in the place of
 //! Proxmox's own: who it is, who may log in, and the address of its first network card.
 
+use drover_nocloud::iso::{self, Disc, LABEL};
+use proxmox_client::transport::encode;
 use serde_yaml::Value;
 
 use super::Cluster;
 use super::conf::{self, Config};
 use super::state::State;
-use crate::iso::{self, Disc, LABEL};
-use crate::pve::transport::encode;
 
 /// Keys of a configuration that are told by Proxmox's own drive alone.
 const OWN: [&str; 3] = ["ciuser", "sshkeys", "cipassword"];

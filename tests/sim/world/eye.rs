@@ -3,9 +3,9 @@
 
 use std::sync::{Arc, Mutex};
 
-use drover::pve::transport::Request;
 use drover_actors::fact::Fact;
 use drover_actors::record::Body;
+use proxmox_client::transport::Request;
 
 /// Looks on; it must not call the world's own parts back.
 pub trait Eye: Send + Sync {

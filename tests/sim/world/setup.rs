@@ -6,7 +6,7 @@ use drover::config::{Checked, Environment, Sources, check};
 use drover::sim::guests::NoneOptions;
 use drover::sim::spec::{ClusterSpec, PveVersion};
 use drover::sim::world::{Faults, Latency};
-use drover::ssh::PrivateKey;
+use drover_ssh::PrivateKey;
 use secrecy::ExposeSecret;
 
 /// The secret of the token.

@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use drover::pve::transport::{Dialer, Reply, Request, Transport, TransportError};
-use drover::pve::{Connection, Endpoint, PveError};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, pending};
+use proxmox_client::transport::{Dialer, Reply, Request, Transport, TransportError};
+use proxmox_client::{Connection, Endpoint, PveError};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 

@@ -7,11 +7,11 @@ use std::time::Duration;
 use drover::config::SourceConnection;
 use drover::demand::github::{Login, Registration, Scope, Settings};
 use drover::demand::{Connector, Enlist, Route, System, connector};
-use drover::pve::Tls;
 use drover_actors::id::{CloudId, RunnerName, TemplateId, VmId};
 use drover_actors::ports::{Known, ShellTarget};
 use drover_actors::record::Want;
 use drover_actors::spec::TemplateSpec;
+use proxmox_client::Tls;
 
 use super::fake::{GitHub, TOKEN};
 

@@ -1,12 +1,12 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use tokio::time::Instant;
-
-use super::*;
-use crate::ssh::{
+use drover_ssh::{
     Backoff, ConnectError, HostKeyPolicy, Keep, Limits, PrivateKey, Session, Target, connect,
     connect_until,
 };
+use tokio::time::Instant;
+
+use super::*;
 
 const LIMIT: Duration = Duration::from_secs(10);
 
@@ -24,7 +24,7 @@ fn host() -> GreeterGuests {
 
 /// Boots a guest that a key may log in to, and gives the way to it.
 async fn boot(host: &GreeterGuests, vmid: u32, key: &PrivateKey) -> (Target, HostKeyPolicy) {
-    let sshkeys = crate::pve::transport::encode(&key.public_line("someone"));
+    let sshkeys = proxmox_client::transport::encode(&key.public_line("someone"));
     let config = BTreeMap::from([("sshkeys".to_owned(), sshkeys)]);
     let hostname = format!("agent-{vmid}");
     let node = "pve1".to_owned();

@@ -14,6 +14,7 @@ use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use drover_ssh::PrivateKey;
 use futures_util::FutureExt;
 use futures_util::future::{self, BoxFuture};
 use serde_json::{Value, json};
@@ -22,7 +23,6 @@ use tokio::time::Instant;
 use super::address::{AddressBook, dice, within};
 use super::answers::{self, Exited};
 use crate::sim::guest::{AgentCall, AgentError, GuestAddress, GuestBoot, GuestHost};
-use crate::ssh::PrivateKey;
 
 /// How guests behave; every duration is drawn from its range by the seed.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -2,10 +2,10 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use drover_ssh::PublicKey;
 use tokio::time::advance;
 
 use super::*;
-use crate::ssh::PublicKey;
 
 const MAC: &str = "BC:24:11:AA:BB:CC";
 

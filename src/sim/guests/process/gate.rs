@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use drover_actors::agent::guest::{cloud_init, read_working_directory, working_directory};
+use drover_ssh::{join, upload_target};
 
 use crate::shell;
-use crate::ssh::{join, upload_target};
 
 /// Commands of drover itself that only read, or touch nothing but the guest's own folder.
 const HOUSEKEEPING: [&str; 6] = [
@@ -51,7 +51,7 @@ fn stays_home(path: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ssh::upload_command;
+    use drover_ssh::upload_command;
 
     // Invariant: without a sandbox nothing passes that could leave the guest's folder.
 

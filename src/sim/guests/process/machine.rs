@@ -6,6 +6,7 @@ use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use drover_ssh::PrivateKey;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::net::{TcpListener, TcpSocket};
@@ -18,7 +19,6 @@ use super::sandbox::{Greeting, POWERED_OFF, REBOOTS, Sandbox};
 use super::spawner::Spawner;
 use super::{gate, server, sweep};
 use crate::sim::guest::{GuestAddress, GuestBoot};
-use crate::ssh::PrivateKey;
 
 /// A first process says that it is ready within this time.
 const GREETING_TIME: Duration = Duration::from_secs(20);

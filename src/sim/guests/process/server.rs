@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use drover_ssh::sftp::NAME;
+use drover_ssh::{PrivateKey, PublicKey};
 use russh::server::{self, Auth, ChannelOpenHandle, Msg, PublicKeyOffer, VerifiedPublicKey};
 use russh::{Channel, ChannelId, ChannelOpenFailure, MethodKind, MethodSet, Pty, SshId};
 use tokio::net::TcpListener;
@@ -12,8 +14,6 @@ use tokio::task::JoinSet;
 
 use super::machine::Machine;
 use super::{job, sftp, windows};
-use crate::ssh::sftp::NAME;
-use crate::ssh::{PrivateKey, PublicKey};
 
 /// Connections at once; more wait in the listener's queue.
 const CONNECTIONS_MAX: usize = 64;

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
+use drover_ssh::sftp::{REPLACE, VERSION, code, kind, packet, put_text, take_packet, take_text};
 use russh::server::Msg;
 use russh::{Channel, ChannelMsg};
 
 use super::machine::Machine;
 use super::windows;
-use crate::ssh::sftp::{REPLACE, VERSION, code, kind, packet, put_text, take_packet, take_text};
 
 /// The longest packet, and all that is not put yet.
 const PACKET_BYTES_MAX: usize = 256 * 1024;

@@ -1,7 +1,7 @@
 //! What is asked of the cluster, judged: every write goes to a guest whose record allows it.
 
-use drover::pve::transport::Request;
 use drover_actors::marks::parse_name;
+use proxmox_client::transport::Request;
 
 use super::seen::Seen;
 use super::watch::Watch;

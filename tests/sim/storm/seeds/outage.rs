@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use drover::pve::transport::Request;
+use proxmox_client::transport::Request;
 
 const WINDOW: Duration = Duration::from_secs(60);
 /// Calls a window may have for each cluster, beside those of agents: its clouds' and its own polls.

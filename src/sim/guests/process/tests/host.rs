@@ -1,7 +1,8 @@
 //! The host is untouched, whatever a guest does and however the simulator ends.
 
+use drover_ssh::upload_command;
+
 use super::*;
-use crate::ssh::upload_command;
 
 /// Processes of this computer whose command line holds `words`, other than shells that only pass
 /// them on.

@@ -1,10 +1,10 @@
 //! Booting, working, ending.
 
 use bytes::Bytes;
+use drover_ssh::{ConnectError, ExecError, Output};
 use tokio::sync::mpsc;
 
 use super::*;
-use crate::ssh::{ConnectError, ExecError, Output};
 
 // Invariant: a guest lives as a machine does, from the boot to the end.
 

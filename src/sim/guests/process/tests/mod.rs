@@ -12,13 +12,13 @@ mod windows;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use drover_ssh::{
+    Backoff, ExecResult, HostKeyPolicy, Keep, Limits, PrivateKey, Session, Target, connect_until,
+};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use tokio::time::Instant;
 
 use super::*;
-use crate::ssh::{
-    Backoff, ExecResult, HostKeyPolicy, Keep, Limits, PrivateKey, Session, Target, connect_until,
-};
 
 pub(super) const SOON: Duration = Duration::from_secs(30);
 pub(super) const HOST_KEY_FILE: &str = "/etc/ssh/ssh_host_ed25519_key.pub";
@@ -105,7 +105,7 @@ impl Rig {
         vmid: u32,
         key: &PrivateKey,
         policy: &HostKeyPolicy,
-    ) -> Result<Session, crate::ssh::ConnectError> {
+    ) -> Result<Session, drover_ssh::ConnectError> {
         let address = self.guests.address(vmid).unwrap();
         let target = Target { host: address.ip, port: address.port, user: "ci".to_owned() };
         let deadline = Instant::now() + SOON;

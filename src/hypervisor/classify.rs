@@ -1,0 +1,261 @@
+//! What Proxmox's texts mean. Nearly every failure is a 500 with prose (behaviour section 2), in
+//! the request or in the task, so the same rules read both. Pure.
+
+use drover_actors::fault::{Culprit, Fault, FaultKind};
+use drover_actors::id::{CloudId, NodeName};
+use proxmox_client::error::Call;
+use proxmox_client::refusal::{Refusal, bounded};
+
+/// Through which cloud and login a call went.
+#[derive(Debug, Clone, Copy)]
+pub struct Place<'a> {
+    /// The cloud.
+    pub cloud: &'a CloudId,
+    /// The login's name.
+    pub login: &'a str,
+}
+
+/// What a refused call means.
+pub fn refusal(place: Place<'_>, call: &Call, refusal: &Refusal) -> Fault {
+    let cloud = Culprit::Cloud(place.cloud.clone());
+    let whole = format!("`{call}` on cloud `{}` failed: {refusal}", place.cloud);
+    if refusal.status == 401 {
+        let text = format!(
+            "cloud `{}` refused the login `{}`: {}: check its id and secret, that it has not \
+             expired, and that its user is enabled",
+            place.cloud, place.login, refusal.text
+        );
+        return Fault::new(FaultKind::Denied { privilege: None, path: None }, cloud, text);
+    }
+    if let Some(kind) = gateway(refusal.status, call.method.writes()) {
+        return Fault::new(kind, node_in_path(&call.path).unwrap_or(cloud), whole);
+    }
+    if let Some(fault) = parameter(refusal, &whole) {
+        return fault;
+    }
+    let fallback = match (node_in_path(&call.path), guest_in_path(&call.path)) {
+        (_, true) if call.path.ends_with("/clone") => Culprit::Template,
+        (_, true) if !call.method.writes() => Culprit::Guest,
+        (_, true) => Culprit::Template,
+        (Some(node), false) => node,
+        (None, false) => cloud,
+    };
+    let what = format!("`{call}`");
+    let node = node_in_path(&call.path);
+    judge(place, &what, &refusal.text, &whole, (fallback, node), call.path.ends_with("/clone"))
+}
+
+/// What a failed task's exit status means; `kind` is the task's type, such as `qmclone`.
+pub fn task(place: Place<'_>, node: &NodeName, kind: &str, exit: &str) -> Fault {
+    let exit = bounded(exit);
+    let whole = format!("task `{kind}` on node `{node}` failed: {exit}");
+    let what = format!("task `{kind}`");
+    let culprits = (Culprit::Template, Some(Culprit::Node(node.clone())));
+    judge(place, &what, &exit, &whole, culprits, kind == "qmclone")
+}
+
+/// Codes of Proxmox's inner hop, or of a proxy before it (behaviour section 1).
+fn gateway(status: u16, writes: bool) -> Option<FaultKind> {
+    match status {
+        595 => Some(FaultKind::Contention),
+        502..=504 | 596..=599 if writes => Some(FaultKind::UnknownOutcome),
+        502..=504 | 596..=599 => Some(FaultKind::Contention),
+        _ => None,
+    }
+}
+
+/// A 400 with `errors`.
+fn parameter(refusal: &Refusal, whole: &str) -> Option<Fault> {
+    let (key, text) = refusal.errors.iter().next()?;
+    let (kind, culprit) = match key.as_str() {
+        "vmid" | "newid" if text.contains("already exists") => (FaultKind::IdTaken, Culprit::Guest),
+        "upid" if text.contains("no such task") => (FaultKind::Gone, Culprit::Guest),
+        _ => (FaultKind::Broken, Culprit::Template),
+    };
+    Some(Fault::new(kind, culprit, whole))
+}
+
+fn judge(
+    place: Place<'_>,
+    what: &str,
+    text: &str,
+    whole: &str,
+    (fallback, node): (Culprit, Option<Culprit>),
+    cloning: bool,
+) -> Fault {
+    if let Some(denied) = denied(place, what, text, cloning) {
+        return denied;
+    }
+    let guest = if cloning { Culprit::Template } else { Culprit::Guest };
+    let (kind, culprit) = existence(text, &guest)
+        .or_else(|| locks(place, text, &guest))
+        .or_else(|| memory(text, node))
+        .or_else(|| room(text, &fallback))
+        .or_else(|| other(text))
+        .unwrap_or((FaultKind::Broken, fallback));
+    Fault::new(kind, culprit, whole)
+}
+
+/// A missing right, with the path and privilege when the text names them.
+fn denied(place: Place<'_>, what: &str, text: &str, cloning: bool) -> Option<Fault> {
+    if let Some(rest) = text.strip_prefix("only root can ") {
+        let text = format!("{what} is kept for root@pam: only root can {rest}");
+        let kind = FaultKind::Denied { privilege: Some("root@pam".into()), path: None };
+        return Some(Fault::new(kind, Culprit::Template, text));
+    }
+    let at = text.find("Permission check failed").or_else(|| text.find("Permission denied"))?;
+    let inner = text[at..].split_once('(').map(|(_, rest)| rest.trim_end_matches(')'));
+    let named = inner.filter(|inner| inner.starts_with('/')).and_then(|i| i.split_once(", "));
+    let login = place.login;
+    let (path, rest) = match (named, inner) {
+        (Some((path, rest)), _) => (path, rest),
+        (None, Some(missing)) if missing.contains("does not exist") => {
+            let text = format!("{what} failed: {missing}");
+            return Some(Fault::new(FaultKind::Broken, Culprit::Template, text));
+        }
+        (None, _) if cloning => {
+            // Proxmox names neither where one of two rights would do.
+            let text = format!(
+                "{what} needs the privilege `VM.Allocate` on the new guest or, with `targetPool`, on \
+                 that pool: give `{login}` a role with it there (a token with separated privileges \
+                 needs it beside its user)"
+            );
+            let kind = FaultKind::Denied { privilege: Some("VM.Allocate".into()), path: None };
+            return Some(Fault::new(kind, Culprit::Cloud(place.cloud.clone()), text));
+        }
+        (None, _) => {
+            let text = format!("{what} is not allowed to `{login}`: {text}");
+            let kind = FaultKind::Denied { privilege: None, path: None };
+            return Some(Fault::new(kind, Culprit::Cloud(place.cloud.clone()), text));
+        }
+    };
+    let (privilege, why) = rest.split_once(' ').unwrap_or((rest, ""));
+    let one_of = if privilege.contains('|') { "one of the privileges" } else { "the privilege" };
+    let why = if why.is_empty() { String::new() } else { format!(" {why}") };
+    let text = format!(
+        "{what} needs {one_of} `{privilege}` on `{path}`{why}: give `{login}` a role with it there \
+         (a token with separated privileges needs it beside its user)"
+    );
+    let kind =
+        FaultKind::Denied { privilege: Some(privilege.to_owned()), path: Some(path.to_owned()) };
+    Some(Fault::new(kind, charged(place, path), text))
+}
+
+/// Who a missing right on a path is charged to.
+fn charged(place: Place<'_>, path: &str) -> Culprit {
+    let mut parts = path.trim_start_matches('/').split('/');
+    match (parts.next(), parts.next()) {
+        (Some("storage"), Some(name)) => Culprit::Storage(name.to_owned()),
+        (Some("nodes"), Some(name)) => Culprit::Node(NodeName::new(name)),
+        (Some("vms" | "pool" | "sdn" | "mapping"), Some(_)) => Culprit::Template,
+        _ => Culprit::Cloud(place.cloud.clone()),
+    }
+}
+
+type Verdict = Option<(FaultKind, Culprit)>;
+
+/// Guests and ids that are there or not.
+fn existence(text: &str, guest: &Culprit) -> Verdict {
+    let config_gone = text.contains("Configuration file '") && text.contains("does not exist");
+    if config_gone || text.contains("unable to find configuration file for") {
+        // A clone whose template is missing is the configuration's fault, and no guest is gone.
+        let kind = if *guest == Culprit::Template { FaultKind::Broken } else { FaultKind::Gone };
+        return Some((kind, guest.clone()));
+    }
+    let renamed = text.contains("atomic file") && text.contains("File exists");
+    let exists = text.contains("config file already exists")
+        || text.contains("already exists on node")
+        || (text.starts_with("VM ") && text.ends_with("already exists"));
+    (renamed || exists).then_some((FaultKind::IdTaken, Culprit::Guest))
+}
+
+/// The three layers of locks (behaviour section 6), and what else passes by itself.
+fn locks(place: Place<'_>, text: &str, guest: &Culprit) -> Verdict {
+    for marker in ["VM is locked (", "CT is locked ("] {
+        if let Some(lock) = between(text, marker, ")") {
+            return Some((FaultKind::Locked { lock: lock.to_owned() }, guest.clone()));
+        }
+    }
+    let storage = between(text, "pve-storage-", "'")
+        .or_else(|| between(text, "'storage-", "'"))
+        .filter(|_| text.contains("got timeout") || text.contains("lock"));
+    if let Some(storage) = storage {
+        return Some((FaultKind::Contention, Culprit::Storage(storage.to_owned())));
+    }
+    if text.contains("no quorum") || text.contains("cfs-lock '") {
+        return Some((FaultKind::Contention, Culprit::Cloud(place.cloud.clone())));
+    }
+    let passing = [
+        "can't lock file",
+        "got timeout",
+        "got lock request timeout",
+        "timed out - aborting",
+        "checksum mismatch (file change",
+        "detected modified configuration",
+        "is running - destroy failed",
+        "guest agent is not running",
+        "received interrupt",
+        "interrupted by signal",
+    ];
+    let hit = passing.iter().any(|marker| text.contains(marker));
+    hit.then_some((FaultKind::Contention, Culprit::Guest))
+}
+
+/// No room in the memory of a node.
+fn memory(text: &str, node: Option<Culprit>) -> Verdict {
+    let lower = text.to_lowercase();
+    let hit = ["cannot allocate memory", "not enough memory"].iter().any(|one| lower.contains(one));
+    hit.then_some((FaultKind::Capacity, node?))
+}
+
+/// No room on a storage, in memory, among ids.
+fn room(text: &str, fallback: &Culprit) -> Verdict {
+    let lower = text.to_lowercase();
+    let full = [
+        "no space left",
+        "out of space",
+        "not enough space",
+        "not enough free space",
+        "insufficient free space",
+        "disk quota exceeded",
+        "cannot allocate memory",
+        "not enough memory",
+        "unable to get any free vmid",
+    ];
+    let hit = full.iter().any(|marker| lower.contains(marker));
+    hit.then(|| (FaultKind::Capacity, named_storage(text).unwrap_or_else(|| fallback.clone())))
+}
+
+/// Other texts that name somebody.
+fn other(text: &str) -> Verdict {
+    let node = between(text, "hostname lookup '", "'")
+        .or_else(|| between(text, "no such cluster node '", "'"));
+    if let Some(node) = node {
+        return Some((FaultKind::Broken, Culprit::Node(NodeName::new(node))));
+    }
+    if text.contains("protection mode enabled") {
+        return Some((FaultKind::Broken, Culprit::Guest));
+    }
+    named_storage(text).map(|storage| (FaultKind::Broken, storage))
+}
+
+fn named_storage(text: &str) -> Option<Culprit> {
+    between(text, "storage '", "'").map(|name| Culprit::Storage(name.to_owned()))
+}
+
+fn node_in_path(path: &str) -> Option<Culprit> {
+    let node = path.strip_prefix("/nodes/")?.split('/').next()?;
+    (!node.is_empty() && node != "localhost").then(|| Culprit::Node(NodeName::new(node)))
+}
+
+fn guest_in_path(path: &str) -> bool {
+    path.contains("/qemu/") || path.contains("/lxc/")
+}
+
+fn between<'a>(text: &'a str, open: &str, close: &str) -> Option<&'a str> {
+    let (_, rest) = text.split_once(open)?;
+    rest.split_once(close).map(|(inner, _)| inner)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,169 @@
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use serde_json::json;
+
+use super::*;
+use crate::testing::{Clients as _, Script, Step, token};
+
+const SECOND: Duration = Duration::from_secs(1);
+const WIDTH: Width = Width { per_storage: 4, per_node: 2, adapts: false };
+
+/// A cluster whose nodes have a storage `local` each and share `nfs`.
+fn script() -> Script {
+    Script::new(|asked| match asked {
+        "GET /cluster/resources type=storage" => Step::Data(json!([
+            {"type": "storage", "storage": "local", "node": "pve1", "shared": 0},
+            {"type": "storage", "storage": "local", "node": "pve2", "shared": 0},
+            {"type": "storage", "storage": "nfs", "node": "pve1", "shared": 1},
+        ])),
+        _ => Step::Refuse(500, "not asked for"),
+    })
+}
+
+struct Place {
+    gate: Gate,
+    client: Arc<Client>,
+}
+
+impl Place {
+    fn new(script: &Script) -> Self {
+        Self { gate: Gate::default(), client: script.client(&["a"], token()) }
+    }
+
+    /// Whether a guest with a volume on this storage gets in within this time.
+    async fn enters(&self, vmid: u32, storage: &str, node: &str, within: Duration) -> bool {
+        let (vmid, node) = (VmId(vmid), NodeName::new(node));
+        let volumes = [format!("{storage}:vm-{vmid}-disk-0"), format!("{storage}:vm-{vmid}-ci")];
+        self.gate.note(vmid, &volumes);
+        tokio::time::timeout(within, self.gate.enter_destroy(&self.client, &node, vmid, WIDTH))
+            .await
+            .is_ok()
+    }
+
+    async fn fill(&self, storage: &str, node: &str) {
+        for vmid in 101..=104 {
+            assert!(self.enters(vmid, storage, node, SECOND).await, "{vmid}");
+        }
+    }
+}
+
+// Invariant: no more guests are destroyed at once under one storage's lock than get it in time.
+
+#[tokio::test(start_paused = true)]
+async fn a_nodes_own_storage_takes_four_and_another_nodes_is_another() {
+    let script = script();
+    let place = Place::new(&script);
+    place.fill("local", "pve1").await;
+    assert!(!place.enters(105, "local", "pve1", SECOND).await);
+    assert!(place.enters(106, "local", "pve2", SECOND).await);
+    place.gate.leave(Line::Destroy, VmId(102), LaneEnd::Done);
+    assert!(place.enters(105, "local", "pve1", SECOND).await);
+    assert_eq!(script.seen().len(), 1, "storages are listed once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shared_storage_takes_four_on_all_nodes_together() {
+    let place = Place::new(&script());
+    place.fill("nfs", "pve1").await;
+    assert!(!place.enters(105, "nfs", "pve2", SECOND).await);
+    drop(place.gate.leaving(Line::Destroy, VmId(103)));
+    assert!(place.enters(105, "nfs", "pve2", SECOND).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_storage_that_is_not_told_of_counts_as_shared() {
+    let place = Place::new(&Script::new(|_| Step::Refuse(403, "Permission check failed")));
+    place.fill("local", "pve1").await;
+    assert!(!place.enters(105, "local", "pve2", SECOND).await);
+}
+
+// Invariant: no more guests are started at once on a node than it may.
+
+#[tokio::test(start_paused = true)]
+async fn a_node_starts_two_at_once_and_another_node_is_another() {
+    let gate = Gate::default();
+    let enters = |vmid: u32, node: &'static str| {
+        let (gate, node) = (&gate, NodeName::new(node));
+        async move {
+            let entered = gate.enter_start(&node, VmId(vmid), WIDTH);
+            tokio::time::timeout(SECOND, entered).await.is_ok()
+        }
+    };
+    assert!(enters(101, "pve1").await && enters(102, "pve1").await);
+    assert!(!enters(103, "pve1").await && enters(104, "pve2").await);
+    let mut leaving = gate.leaving(Line::Start, VmId(101));
+    leaving.tell(&TaskEnd::Done { warnings: Vec::new() });
+    drop(leaving);
+    assert!(enters(103, "pve1").await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_gives_up_waiting_leaves_the_line() {
+    let place = Place::new(&script());
+    place.fill("local", "pve1").await;
+    assert!(!place.enters(105, "local", "pve1", SECOND).await);
+    place.gate.leave(Line::Destroy, VmId(101), LaneEnd::Done);
+    assert!(place.enters(106, "local", "pve1", SECOND).await);
+}
+
+// Invariant: a volume that was left behind for its lock narrows the line.
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_was_waited_for_in_vain_is_heard_of_by_its_warning() {
+    let place = Place::new(&script());
+    let wide = Width { per_storage: 16, per_node: 16, adapts: true };
+    let (node, volumes) = (NodeName::new("pve1"), |vmid| [format!("nfs:vm-{vmid}-disk-0")]);
+    for vmid in [101, 102] {
+        place.gate.note(VmId(vmid), &volumes(vmid));
+        place.gate.enter_destroy(&place.client, &node, VmId(vmid), wide).await;
+    }
+    let text = "Could not remove disk 'nfs:vm-101-disk-0', check manually: cfs-lock 'storage-nfs' \
+                error: got lock request timeout";
+    let mut leaving = place.gate.leaving(Line::Destroy, VmId(101));
+    leaving.tell(&TaskEnd::Done { warnings: vec![text.to_owned()] });
+    drop(leaving);
+    place.gate.note(VmId(103), &volumes(103));
+    let enters = place.gate.enter_destroy(&place.client, &node, VmId(103), wide);
+    assert!(tokio::time::timeout(SECOND, enters).await.is_err(), "one at once after two failed");
+}
+
+// Invariant: nobody waits for ever.
+
+#[tokio::test(start_paused = true)]
+async fn a_guest_that_tries_again_gives_its_old_place_up() {
+    let place = Place::new(&script());
+    place.fill("local", "pve1").await;
+    assert!(place.enters(104, "local", "pve1", SECOND).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn places_that_are_never_left_hold_nobody_up_for_long() {
+    let place = Place::new(&script());
+    place.fill("local", "pve1").await;
+    assert!(place.enters(105, "local", "pve1", LOST + SECOND).await);
+    assert!(place.enters(106, "local", "pve1", SECOND).await, "the lost places are free");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_long_line_stays_in_line() {
+    let place = Place::new(&script());
+    place.fill("local", "pve1").await;
+    let ahead = (109..=112).map(|vmid| place.enters(vmid, "local", "pve1", LOST));
+    let last = place.enters(105, "local", "pve1", LOST + SECOND);
+    let leave = async {
+        tokio::time::sleep(LOST / 2).await;
+        (101..=104).for_each(|vmid| place.gate.leave(Line::Destroy, VmId(vmid), LaneEnd::Done));
+    };
+    let (ahead, last, ()) = tokio::join!(join_all(ahead), last, leave);
+    assert_eq!((ahead, last), (vec![true; 4], false));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_guest_without_known_volumes_waits_for_nobody() {
+    let place = Place::new(&script());
+    place.fill("local", "pve1").await;
+    let node = NodeName::new("pve1");
+    let entered = place.gate.enter_destroy(&place.client, &node, VmId(105), WIDTH);
+    assert!(tokio::time::timeout(SECOND, entered).await.is_ok());
+}

@@ -1,0 +1,252 @@
+//! Looking: who the cluster is, what is in it, whether an id is taken, what one guest is.
+//! Absence is believed only from a quorate endpoint that was asked for that very id.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use drover_actors::fault::{Culprit, Fault, FaultKind};
+use drover_actors::id::{ClusterId, NodeName, VmId};
+use drover_actors::marks::{Marks, Reading};
+use drover_actors::ports::{ClusterSight, IdSight, Listed, Survey, VmRef, VmSight};
+use proxmox_client::types::{Certificate, Resource, StatusItem, VmConfig};
+
+use crate::client::Client;
+use crate::client::Failure;
+use crate::configure::{reading, split_tags};
+use crate::list::SHARED;
+
+/// The file of the authority that every node of a cluster shares.
+const ROOT_CA: &str = "pve-root-ca.pem";
+
+/// Asks who the cluster is.
+pub async fn identify(client: &Client) -> Result<ClusterSight, Failure> {
+    let version = client.version().await?.version;
+    let (_, status) = best_status(client).await?;
+    let cluster = cluster(client).await?;
+    let (quorate, nodes) = quorum(&status);
+    Ok(ClusterSight { cluster, version, quorate, nodes })
+}
+
+/// Asks which cluster answers.
+pub async fn cluster(client: &Client) -> Result<ClusterId, Failure> {
+    cluster_id(client, &client.certificates().await?)
+}
+
+/// The first 16 hexadecimal digits of the root authority's SHA-256.
+fn cluster_id(client: &Client, certificates: &[Certificate]) -> Result<ClusterId, Failure> {
+    let root = certificates.iter().find(|one| one.filename.as_deref() == Some(ROOT_CA));
+    let digits: Option<String> = root
+        .and_then(|root| root.fingerprint.as_deref())
+        .map(|text| text.chars().filter(char::is_ascii_hexdigit).take(16).collect::<String>());
+    match digits.filter(|digits| digits.len() == 16) {
+        Some(digits) => Ok(ClusterId::new(digits.to_lowercase())),
+        None => {
+            let text = format!(
+                "cloud `{}` lists no `{ROOT_CA}` with a fingerprint, so its cluster can not be \
+                 told from others",
+                client.cloud()
+            );
+            let culprit = Culprit::Cloud(client.cloud().clone());
+            Err(Fault::new(FaultKind::Broken, culprit, text).into())
+        }
+    }
+}
+
+/// Quorum and nodes; a node on its own has no cluster item and is quorate.
+fn quorum(status: &[StatusItem]) -> (bool, Vec<(NodeName, bool)>) {
+    let quorate = status.iter().find(|item| item.kind == "cluster").is_none_or(|item| item.quorate);
+    let nodes = status.iter().filter(|item| item.kind == "node");
+    (quorate, nodes.map(|item| (NodeName::new(&item.name), item.online)).collect())
+}
+
+/// The status as an endpoint with quorum tells it, when there is one; it stays in use.
+async fn best_status(client: &Client) -> Result<(usize, Vec<StatusItem>), Failure> {
+    let mut told = client.cluster_status().await?;
+    for _ in 1..client.route().count() {
+        if quorum(&told.1).0 {
+            break;
+        }
+        client.route().leave(told.0);
+        told = client.cluster_status().await?;
+    }
+    Ok(told)
+}
+
+/// Lists every guest and the endpoint's quorum: two calls, however many guests there are; one where
+/// a list that was asked for at most `within` ago will do.
+///
+/// A list that another endpoint answered than the one with quorum proves nothing.
+pub async fn survey(client: &Client, within: Duration) -> Result<Survey, Failure> {
+    let (endpoint, status) = best_status(client).await?;
+    let (quorate, nodes) = quorum(&status);
+    let list = client.list(within).await?;
+    let quorate = quorate && list.endpoint == client.endpoint(endpoint);
+    let guests = list.rows.iter().filter_map(listed).collect();
+    Ok(Survey { guests, nodes, quorate, age: list.asked.elapsed() })
+}
+
+/// What a row of the list says of a guest.
+pub fn listed(row: &Resource) -> Option<Listed> {
+    let container = match row.kind.as_str() {
+        "qemu" => false,
+        "lxc" => true,
+        _ => return None,
+    };
+    Some(Listed {
+        vmid: VmId(u32::try_from(row.vmid?).ok()?),
+        node: NodeName::new(row.node.clone()?),
+        name: row.name.clone(),
+        tags: split_tags(row.tags.as_deref().unwrap_or_default()).into_iter().collect(),
+        lock: row.lock.clone().filter(|lock| !lock.is_empty()),
+        status: row.status.clone().unwrap_or_else(|| "unknown".into()),
+        template: row.template,
+        container,
+    })
+}
+
+/// Finds a guest in the list.
+async fn find(client: &Client, vmid: VmId) -> Result<Option<Listed>, Failure> {
+    let list = client.list(SHARED).await?;
+    Ok(list.rows.iter().filter_map(listed).find(|guest| guest.vmid == vmid))
+}
+
+/// What the list says of a guest whose marks were read before, where its row names it exactly and
+/// says that it runs; none calls for a look at the guest itself.
+pub async fn confirm(
+    client: &Client,
+    vm: &VmRef,
+    (marks, name): (&Marks, &str),
+) -> Option<VmSight> {
+    let list = client.list(SHARED).await.ok()?;
+    let mut rows = list.rows.iter().filter(|row| row.vmid == Some(u64::from(vm.vmid.0)));
+    let row = rows.find_map(listed)?;
+    let same = row.name.as_deref() == Some(name) && row.node == vm.node;
+    let plain = !row.template && !row.container && row.lock.is_none();
+    (same && plain && row.status == "running").then(|| VmSight {
+        id: IdSight::Taken,
+        node: Some(row.node),
+        marks: Some(Reading::Marked(Box::new(marks.clone()))),
+        lock: None,
+        running: Some(true),
+    })
+}
+
+/// Whether a failed read says nothing about the world.
+pub fn passes(kind: &FaultKind) -> bool {
+    matches!(kind, FaultKind::Contention | FaultKind::Unreachable | FaultKind::UnknownOutcome)
+}
+
+/// Whether an id is taken; free only by a quorate endpoint's word.
+pub async fn id_taken(client: &Client, vmid: VmId) -> Result<IdSight, Failure> {
+    for _ in 0..client.route().count() {
+        let asked = match client.next_id(vmid.0).await {
+            Ok(endpoint) => endpoint,
+            Err(error) => {
+                let kind = client.fault(&error).kind;
+                if kind == FaultKind::IdTaken {
+                    return Ok(IdSight::Taken);
+                }
+                return if passes(&kind) { Ok(IdSight::Unknown) } else { Err(error.into()) };
+            }
+        };
+        match client.cluster_status().await {
+            Ok((answered, status)) if quorum(&status).0 => {
+                if answered == asked {
+                    return Ok(IdSight::Free);
+                }
+            }
+            Ok((answered, _)) => client.route().leave(answered),
+            Err(error) if passes(&client.fault(&error).kind) => return Ok(IdSight::Unknown),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(IdSight::Unknown)
+}
+
+/// Looks at one id and its guest.
+pub async fn look(client: &Client, vm: &VmRef) -> Result<VmSight, Failure> {
+    let mut sight = VmSight {
+        id: id_taken(client, vm.vmid).await?,
+        node: None,
+        marks: None,
+        lock: None,
+        running: None,
+    };
+    if sight.id == IdSight::Free {
+        return Ok(sight);
+    }
+    let Some((node, config)) = read_config(client, vm).await? else { return Ok(sight) };
+    describe(&mut sight, &node, &config);
+    match client.current(node.as_str(), vm.vmid.0).await {
+        Ok(current) => sight.running = Some(current.status == "running"),
+        Err(error) => drop(client.fault(&error)),
+    }
+    Ok(sight)
+}
+
+/// Puts down what a configuration says.
+pub fn describe(sight: &mut VmSight, node: &NodeName, config: &VmConfig) {
+    sight.node = Some(node.clone());
+    sight.marks = Some(reading(config));
+    sight.lock = config.lock().map(str::to_owned);
+}
+
+/// Reads a guest's configuration where it is said to be, else where the list has it; none when
+/// it can not be read.
+async fn read_config(client: &Client, vm: &VmRef) -> Result<Option<(NodeName, VmConfig)>, Failure> {
+    match client.config(vm.node.as_str(), vm.vmid.0).await {
+        Ok(config) => return Ok(Some((vm.node.clone(), config))),
+        Err(error) => {
+            let kind = client.fault(&error).kind;
+            if passes(&kind) || matches!(kind, FaultKind::Denied { .. }) {
+                return Ok(None);
+            }
+            if kind != FaultKind::Gone {
+                return Err(error.into());
+            }
+        }
+    }
+    let elsewhere = find(client, vm.vmid).await?;
+    let Some(found) = elsewhere.filter(|found| found.node != vm.node && !found.container) else {
+        return Ok(None);
+    };
+    match client.config(found.node.as_str(), vm.vmid.0).await {
+        Ok(config) => Ok(Some((found.node, config))),
+        Err(error) => {
+            client.fault(&error);
+            Ok(None)
+        }
+    }
+}
+
+/// Volumes that still carry an id, on every storage of its node that holds images, or on these.
+pub async fn leftovers(
+    client: &Client,
+    vm: &VmRef,
+    only: Option<&BTreeSet<String>>,
+) -> Result<Vec<String>, Failure> {
+    let mut found = Vec::new();
+    for storage in client.image_storages(vm.node.as_str()).await? {
+        let name = storage.storage;
+        if only.is_some_and(|only| !only.contains(&name)) {
+            continue;
+        }
+        if storage.active == Some(false) {
+            let text = format!(
+                "storage `{name}` of node `{}` is not active, so volumes of guest `{}` on it \
+                 can not be ruled out",
+                vm.node, vm.vmid
+            );
+            let fault = Fault::new(FaultKind::Contention, Culprit::Storage(name), text);
+            return Err(fault.into());
+        }
+        let volumes = client.volumes(vm.node.as_str(), &name, vm.vmid.0).await?;
+        let of_guest = volumes
+            .into_iter()
+            .filter(|volume| volume.vmid.is_none_or(|vmid| vmid == u64::from(vm.vmid.0)));
+        found.extend(of_guest.map(|volume| volume.volid));
+    }
+    found.sort();
+    found.dedup();
+    Ok(found)
+}

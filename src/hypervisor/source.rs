@@ -1,0 +1,266 @@
+//! What templates are cloned from: guests that are templates, by VMID, name, pattern or tag, with
+//! what their configurations say of them.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use drover_actors::fault::{Culprit, Fault, FaultKind};
+use drover_actors::id::{NodeName, VmId};
+use drover_actors::marks::{Kind, Reading};
+use drover_actors::placement::Fleet;
+use drover_actors::ports::{IdSight, Listed};
+use drover_actors::source::{Candidate, Found, Sought};
+use proxmox_client::types::VmConfig;
+use regex_lite::Regex;
+use sha2::{Digest, Sha256};
+
+use crate::client::Client;
+use crate::client::Failure;
+use crate::configure::reading;
+use crate::fleet;
+use crate::list::SHARED;
+use crate::sight::{id_taken, listed, passes};
+
+/// The pattern as it is matched: against a whole name, with or without anchors of its own.
+pub fn name_pattern(pattern: &str) -> Result<Regex, regex_lite::Error> {
+    Regex::new(&format!("^(?:{pattern})$"))
+}
+
+/// Finds the templates that may be cloned; by VMID it is a fault when there is none.
+///
+/// With `near` a template by VMID is not read that is on the only one of these nodes, or on any where
+/// none is named.
+pub async fn locate(
+    client: &Client,
+    sought: &Sought,
+    near: Option<&[NodeName]>,
+) -> Result<Found, Failure> {
+    let list = client.list(SHARED).await?;
+    let fleet = Arc::new(fleet::of_rows(&list.rows));
+    let guests: Vec<Listed> = list.rows.iter().filter_map(listed).collect();
+    let by_id = matches!(sought, Sought::Id(_));
+    let (mut candidates, mut whole) = (Vec::new(), true);
+    for guest in fitting(client, &guests, sought).await? {
+        let here = |near: &[NodeName]| near.is_empty() || near == [guest.node.clone()];
+        if by_id && guest.template && near.is_some_and(here) {
+            candidates.push(unread(&guest, &fleet));
+            whole = false;
+            continue;
+        }
+        if fleet.is_offline(&guest.node) {
+            // Nobody can read it; that its node is offline is what stands in the way.
+            candidates.extend(guest.template.then(|| unread(&guest, &fleet)));
+            whole = false;
+            continue;
+        }
+        match client.config(guest.node.as_str(), guest.vmid.0).await {
+            Ok(config) if config.is_template() => {
+                candidates.extend(candidate(&guest, &config, &fleet));
+            }
+            Ok(_) if by_id => return Err(no_template(client, guest.vmid).into()),
+            Ok(_) => {}
+            // It went meanwhile, or its node does not answer: the others do.
+            Err(error) if !by_id => {
+                let kind = client.fault(&error).kind;
+                if !passes(&kind) && kind != FaultKind::Gone {
+                    return Err(error.into());
+                }
+                whole &= kind == FaultKind::Gone;
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(Found { candidates, fleet, whole })
+}
+
+fn blame(kind: FaultKind, text: String) -> Fault {
+    Fault::new(kind, Culprit::Template, text)
+}
+
+fn no_template(client: &Client, vmid: VmId) -> Fault {
+    let cloud = client.cloud();
+    let text = format!(
+        "guest `{vmid}` on cloud `{cloud}` is no template: make it one with `qm template {vmid}`"
+    );
+    blame(FaultKind::Broken, text)
+}
+
+/// Guests that may be what is sought; whether they are templates their configurations tell, since
+/// the list may be ten seconds behind (behaviour section 8).
+async fn fitting(
+    client: &Client,
+    guests: &[Listed],
+    sought: &Sought,
+) -> Result<Vec<Listed>, Failure> {
+    let by = |fits: &dyn Fn(&Listed) -> bool| -> Vec<Listed> {
+        guests.iter().filter(|guest| !guest.container && fits(guest)).cloned().collect()
+    };
+    match sought {
+        Sought::Id(vmid) => match guests.iter().find(|guest| guest.vmid == *vmid) {
+            Some(guest) if guest.container => {
+                let cloud = client.cloud();
+                let text =
+                    format!("guest `{vmid}` on cloud `{cloud}` is a container, not a VM template");
+                Err(blame(FaultKind::Broken, text).into())
+            }
+            Some(guest) => Ok(vec![guest.clone()]),
+            None => Err(missing(client, *vmid).await?.into()),
+        },
+        Sought::Name(name) => {
+            Ok(by(&|guest| guest.template && guest.name.as_deref() == Some(name.as_str())))
+        }
+        Sought::Pattern(pattern) => {
+            let pattern = name_pattern(pattern).map_err(|error| {
+                let text = format!("templateNamePattern `{pattern}` can not be read: {error}");
+                blame(FaultKind::Broken, text)
+            })?;
+            let fits = |name: &String| pattern.is_match(name);
+            Ok(by(&|guest| guest.template && guest.name.as_ref().is_some_and(fits)))
+        }
+        // Agents inherit a template's tags, and are told from it by their flag; what was just made
+        // has none in the list yet.
+        Sought::Tag(tag) => Ok(by(&|guest| {
+            let new = guest.name.is_none() && guest.lock.is_none();
+            (guest.template || new) && carries(&guest.tags, tag)
+        })),
+    }
+}
+
+/// Whether a tag is among these; a cluster may keep the case in which tags are written.
+fn carries(tags: &[String], tag: &str) -> bool {
+    tags.iter().any(|own| own.eq_ignore_ascii_case(tag))
+}
+
+/// Why a VMID is not in the list.
+async fn missing(client: &Client, source: VmId) -> Result<Fault, Failure> {
+    let cloud = client.cloud();
+    Ok(match id_taken(client, source).await? {
+        IdSight::Free => {
+            let text = format!("cloud `{cloud}` has no guest `{source}`: check templateVmId");
+            blame(FaultKind::Broken, text)
+        }
+        IdSight::Taken => {
+            let path = format!("/vms/{source}");
+            let text = format!(
+                "`{}` does not see guest `{source}` on cloud `{cloud}`: give it the privilege \
+                 `VM.Audit` on `{path}`",
+                client.login()
+            );
+            let privilege = Some("VM.Audit".to_owned());
+            blame(FaultKind::Denied { privilege, path: Some(path) }, text)
+        }
+        IdSight::Unknown => {
+            let text = format!(
+                "guest `{source}` is not in the list of cloud `{cloud}`, which has no quorum"
+            );
+            blame(FaultKind::Contention, text)
+        }
+    })
+}
+
+fn unread(guest: &Listed, fleet: &Fleet) -> Candidate {
+    Candidate {
+        vmid: guest.vmid,
+        node: guest.node.clone(),
+        name: guest.name.clone().unwrap_or_default(),
+        created: None,
+        storages: BTreeSet::new(),
+        digest: String::new(),
+        sizes: fleet::sizes(fleet.guests().get(&guest.vmid), None),
+    }
+}
+
+/// A template by its configuration; none for what carries an agent's marks.
+fn candidate(guest: &Listed, config: &VmConfig, fleet: &Fleet) -> Option<Candidate> {
+    if let Reading::Marked(marks) = reading(config)
+        && marks.kind == Kind::Agent
+    {
+        return None;
+    }
+    let name = config.get("name").map(str::to_owned);
+    Some(Candidate {
+        vmid: guest.vmid,
+        node: guest.node.clone(),
+        name: name.or_else(|| guest.name.clone()).unwrap_or_default(),
+        created: created(config),
+        storages: storages(config),
+        digest: digest(config),
+        sizes: fleet::sizes(fleet.guests().get(&guest.vmid), Some(config)),
+    })
+}
+
+/// When a guest was created, as `meta: creation-qemu=…,ctime=…` tells.
+fn created(config: &VmConfig) -> Option<u64> {
+    let meta = config.get("meta")?;
+    meta.split(',').find_map(|part| part.trim().strip_prefix("ctime="))?.parse().ok()
+}
+
+/// Storages of its volumes, cloud-init drives and images in its drives included.
+fn storages(config: &VmConfig) -> BTreeSet<String> {
+    let is_drive = |key: &str| {
+        let kind = key.trim_end_matches(|c: char| c.is_ascii_digit());
+        kind.len() < key.len()
+            && matches!(kind, "scsi" | "virtio" | "sata" | "ide" | "efidisk" | "tpmstate")
+    };
+    let drives = config.iter().filter(|(key, _)| is_drive(key));
+    let volumes = drives.filter_map(|(_, value)| value.split(',').next()?.split_once(':'));
+    volumes.map(|(storage, _)| storage.to_owned()).collect()
+}
+
+/// A digest of everything a configuration says.
+fn digest(config: &VmConfig) -> String {
+    let mut hash = Sha256::new();
+    // What people write, and Proxmox's own digest of the whole file, make no other template.
+    for (key, value) in config.iter().filter(|(key, _)| !matches!(*key, "digest" | "description")) {
+        hash.update(format!("{key}={value}\n"));
+    }
+    hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Invariant: age and storages are read from the configuration, and text of people's is no change.
+
+    #[test]
+    fn a_configuration_tells_age_storages_and_what_was_changed() {
+        let config = VmConfig::new([
+            ("name", "debian-13"),
+            ("meta", "creation-qemu=9.0.2,ctime=1763700000"),
+            ("scsi0", "nfs:9000/base-9000-disk-0.qcow2,size=10G"),
+            ("ide2", "local-lvm:vm-9000-cloudinit,media=cdrom"),
+            ("sata1", "none,media=cdrom"),
+            ("scsihw", "virtio-scsi-pci"),
+        ]);
+        assert_eq!(created(&config), Some(1_763_700_000));
+        assert_eq!(storages(&config), ["local-lvm".to_owned(), "nfs".to_owned()].into());
+        let with = |key: &str, value: &str| {
+            let all = config.iter().chain([(key, value)]);
+            digest(&VmConfig::new(all.map(|(key, value)| (key.to_owned(), value.to_owned()))))
+        };
+        assert_eq!(with("description", "golden"), digest(&config));
+        assert_ne!(with("cores", "4"), digest(&config));
+        assert_eq!(created(&VmConfig::new([("meta", "creation-qemu=9.0.2")])), None);
+    }
+
+    // Invariant: a tag is the same in whichever case the cluster has it.
+
+    #[test]
+    fn a_tag_is_found_in_whichever_case_it_is_written() {
+        let tags = ["ci", "Golden"].map(str::to_owned);
+        assert!(carries(&tags, "golden") && carries(&tags, "ci"));
+        assert!(!carries(&tags, "gold"));
+    }
+
+    // Invariant: a pattern means whole names.
+
+    #[test]
+    fn a_pattern_matches_whole_names_with_or_without_anchors() {
+        for pattern in [r"debian-13-\d+", r"^debian-13-\d+$", "debian-13-1|debian-13-2"] {
+            let pattern = name_pattern(pattern).ok();
+            let fits = |name: &str| pattern.as_ref().is_some_and(|pattern| pattern.is_match(name));
+            assert!(fits("debian-13-2") && !fits("my-debian-13-2") && !fits("debian-13-2-old"));
+        }
+    }
+}

@@ -1,0 +1,309 @@
+//! Calls that administrators need: nodes, networks and storages to check, and users, roles, entries
+//! and tokens to read and make.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use secrecy::SecretString;
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::client::{Client, Params};
+use crate::error::PveError;
+use crate::loose;
+use crate::transport::{Method, encode};
+use crate::types::{Version, Volume};
+
+/// `GET /nodes/{node}/time`.
+#[derive(Debug, Clone, Deserialize)]
+struct NodeTime {
+    #[serde(default, deserialize_with = "loose::maybe_number")]
+    time: Option<u64>,
+}
+
+/// One interface of `GET /nodes/{node}/network`.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Interface {
+    /// Its name.
+    pub iface: String,
+    /// Such as `bridge`, `OVSBridge`, `vnet`.
+    #[serde(rename = "type", default)]
+    pub kind: String,
+    /// Whether it is up.
+    #[serde(default, deserialize_with = "loose::flag")]
+    pub active: bool,
+}
+
+/// One storage of `GET /nodes/{node}/storage`.
+#[derive(Debug, Clone, Deserialize)]
+pub struct NodeStorage {
+    /// Its id.
+    pub storage: String,
+    /// Its plug-in, such as `lvmthin`.
+    #[serde(rename = "type", default)]
+    pub kind: String,
+    /// Its content types, separated by commas.
+    #[serde(default)]
+    pub content: String,
+    /// Whether the node reaches it.
+    #[serde(default, deserialize_with = "loose::maybe_flag")]
+    pub active: Option<bool>,
+    /// Whether it may be used.
+    #[serde(default, deserialize_with = "loose::maybe_flag")]
+    pub enabled: Option<bool>,
+    /// Whether all nodes see the same.
+    #[serde(default, deserialize_with = "loose::flag")]
+    pub shared: bool,
+    /// Free bytes.
+    #[serde(default, deserialize_with = "loose::maybe_number")]
+    pub avail: Option<u64>,
+    /// Bytes in all.
+    #[serde(default, deserialize_with = "loose::maybe_number")]
+    pub total: Option<u64>,
+}
+
+/// One VNet of `GET /cluster/sdn/vnets`.
+#[derive(Debug, Clone, Deserialize)]
+struct Vnet {
+    vnet: String,
+    #[serde(default)]
+    zone: String,
+}
+
+/// A user, as much as `GET /access/users?full=1` tells.
+#[derive(Debug, Clone, Deserialize)]
+pub struct User {
+    /// `user@realm`.
+    pub userid: String,
+    /// Whether it may log in; absent for yes.
+    #[serde(default, deserialize_with = "loose::maybe_flag")]
+    pub enable: Option<bool>,
+    /// When it expires, Unix seconds; 0 for never.
+    #[serde(default, deserialize_with = "loose::maybe_number")]
+    pub expire: Option<u64>,
+    /// Its tokens.
+    #[serde(default)]
+    pub tokens: Vec<Token>,
+}
+
+/// A token of a user.
+#[derive(Debug, Clone, Deserialize)]
+pub struct Token {
+    /// Its name, without the user.
+    pub tokenid: String,
+    /// When it expires, Unix seconds; 0 for never.
+    #[serde(default, deserialize_with = "loose::maybe_number")]
+    pub expire: Option<u64>,
+    /// Whether it has privileges of its own.
+    #[serde(default, deserialize_with = "loose::flag")]
+    pub privsep: bool,
+    /// What was written beside it.
+    #[serde(default, deserialize_with = "loose::maybe_text")]
+    pub comment: Option<String>,
+}
+
+/// One role of `GET /access/roles`.
+#[derive(Debug, Clone, Deserialize)]
+struct RoleRow {
+    roleid: String,
+    #[serde(default, deserialize_with = "loose::maybe_text")]
+    privs: Option<String>,
+}
+
+/// One entry of `GET /access/acl`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+pub struct Entry {
+    /// Where it counts.
+    pub path: String,
+    /// For whom: a user, a token's full id, or a group.
+    pub ugid: String,
+    /// `user`, `token` or `group`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// The role.
+    pub roleid: String,
+    /// Whether it counts below the path.
+    #[serde(default, deserialize_with = "loose::flag")]
+    pub propagate: bool,
+}
+
+/// What of a guest's row tells its pool.
+#[derive(Debug, Clone, Deserialize)]
+struct Pooled {
+    #[serde(default, deserialize_with = "loose::maybe_number")]
+    vmid: Option<u64>,
+    #[serde(default, deserialize_with = "loose::maybe_text")]
+    pool: Option<String>,
+}
+
+/// Privileges, and whether each counts below the path too.
+pub type Privileges = BTreeMap<String, bool>;
+
+fn params<const N: usize>(pairs: [(&str, &str); N]) -> Params {
+    pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).into()
+}
+
+fn flag(on: bool) -> &'static str {
+    if on { "1" } else { "0" }
+}
+
+impl Client {
+    /// A node's clock, Unix seconds; none when it does not tell.
+    pub async fn node_time(&self, node: &str) -> Result<Option<u64>, PveError> {
+        let path = format!("/nodes/{}/time", encode(node));
+        Ok(self.get::<NodeTime>(&path, Params::new()).await?.time)
+    }
+
+    /// A node's own version.
+    pub async fn node_version(&self, node: &str) -> Result<String, PveError> {
+        let path = format!("/nodes/{}/version", encode(node));
+        Ok(self.get::<Version>(&path, Params::new()).await?.version)
+    }
+
+    /// A node's bridges that the login may see, and the VNets that are in force there.
+    pub async fn bridges_of(&self, node: &str) -> Result<Vec<Interface>, PveError> {
+        let path = format!("/nodes/{}/network", encode(node));
+        self.get(&path, params([("type", "any_bridge")])).await
+    }
+
+    /// The snippets on a storage of a node; Proxmox shows them only to who holds
+    /// `Datastore.Allocate` there.
+    pub async fn snippets(&self, node: &str, storage: &str) -> Result<BTreeSet<String>, PveError> {
+        let (node, storage) = (encode(node), encode(storage));
+        let path = format!("/nodes/{node}/storage/{storage}/content");
+        let found: Vec<Volume> = self.get(&path, params([("content", "snippets")])).await?;
+        Ok(found.into_iter().map(|one| one.volid).collect())
+    }
+
+    /// A node's storages that the login may see, disabled ones too.
+    pub async fn storages_of(&self, node: &str) -> Result<Vec<NodeStorage>, PveError> {
+        let path = format!("/nodes/{}/storage", encode(node));
+        self.get(&path, Params::new()).await
+    }
+
+    /// The zone of each VNet that the login may see; none where there is no SDN.
+    pub async fn vnet_zones(&self) -> Result<BTreeMap<String, String>, PveError> {
+        match self.get::<Vec<Vnet>>("/cluster/sdn/vnets", Params::new()).await {
+            Ok(vnets) => Ok(vnets.into_iter().map(|one| (one.vnet, one.zone)).collect()),
+            Err(PveError::Refused { refusal, .. }) if refusal.status == 501 => Ok(BTreeMap::new()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The users that the login may see, with their tokens.
+    pub async fn users(&self) -> Result<Vec<User>, PveError> {
+        self.get("/access/users", params([("full", "1")])).await
+    }
+
+    /// Every role with its privileges.
+    pub async fn roles(&self) -> Result<BTreeMap<String, BTreeSet<String>>, PveError> {
+        let rows: Vec<RoleRow> = self.get("/access/roles", Params::new()).await?;
+        let split = |privs: String| {
+            let names = privs.split([',', ' ']).filter(|name| !name.is_empty());
+            names.map(str::to_owned).collect()
+        };
+        let role = |row: RoleRow| (row.roleid, row.privs.map(split).unwrap_or_default());
+        Ok(rows.into_iter().map(role).collect())
+    }
+
+    /// Access entries that the login may see.
+    pub async fn entries(&self) -> Result<BTreeSet<Entry>, PveError> {
+        let rows: Vec<Entry> = self.get("/access/acl", Params::new()).await?;
+        Ok(rows.into_iter().collect())
+    }
+
+    /// Pools that the login may see.
+    pub async fn pools(&self) -> Result<BTreeSet<String>, PveError> {
+        let rows: Vec<Value> = self.get("/pools", Params::new()).await?;
+        Ok(rows.iter().filter_map(|row| loose::as_text(row.get("poolid")?)).collect())
+    }
+
+    /// The pool of each guest that is in one.
+    pub async fn pool_of_guests(&self) -> Result<BTreeMap<u64, String>, PveError> {
+        let rows: Vec<Pooled> = self.get("/cluster/resources", params([("type", "vm")])).await?;
+        Ok(rows.into_iter().filter_map(|row| Some((row.vmid?, row.pool?))).collect())
+    }
+
+    /// What the login, or somebody else, may do on a path.
+    pub async fn privileges(&self, path: &str, who: Option<&str>) -> Result<Privileges, PveError> {
+        let mut filter = params([("path", path)]);
+        filter.extend(who.map(|who| ("userid".to_owned(), who.to_owned())));
+        let all: BTreeMap<String, BTreeMap<String, Value>> =
+            self.get("/access/permissions", filter).await?;
+        let held = all.into_values().flatten();
+        Ok(held.map(|(name, below)| (name, loose::as_flag(&below).unwrap_or(false))).collect())
+    }
+
+    /// Makes a role.
+    pub async fn create_role(&self, role: &str, privileges: &str) -> Result<(), PveError> {
+        let how = params([("roleid", role), ("privs", privileges)]);
+        self.write::<Value>(Method::Post, "/access/roles", how).await.map(drop)
+    }
+
+    /// Adds privileges to a role.
+    pub async fn extend_role(&self, role: &str, privileges: &str) -> Result<(), PveError> {
+        let path = format!("/access/roles/{}", encode(role));
+        let how = params([("privs", privileges), ("append", "1")]);
+        self.write::<Value>(Method::Put, &path, how).await.map(drop)
+    }
+
+    /// Makes a user without a password.
+    pub async fn create_user(&self, user: &str, comment: &str) -> Result<(), PveError> {
+        let how = params([("userid", user), ("comment", comment)]);
+        self.write::<Value>(Method::Post, "/access/users", how).await.map(drop)
+    }
+
+    /// Makes a pool.
+    pub async fn create_pool(&self, pool: &str, comment: &str) -> Result<(), PveError> {
+        let how = params([("poolid", pool), ("comment", comment)]);
+        self.write::<Value>(Method::Post, "/pools", how).await.map(drop)
+    }
+
+    /// Gives a user or a token a role on a path and below it.
+    pub async fn grant(&self, path: &str, who: &str, role: &str) -> Result<(), PveError> {
+        let kind = if who.contains('!') { "tokens" } else { "users" };
+        let how = params([("path", path), (kind, who), ("roles", role)]);
+        self.write::<Value>(Method::Put, "/access/acl", how).await.map(drop)
+    }
+
+    /// Makes a token; gives its secret, which is told this once.
+    pub async fn create_token(
+        &self,
+        user: &str,
+        name: &str,
+        privsep: bool,
+        comment: &str,
+    ) -> Result<SecretString, PveError> {
+        let how = params([("privsep", flag(privsep)), ("comment", comment)]);
+        self.secret_of(Method::Post, user, name, how).await
+    }
+
+    /// Gives a token another secret; its entries stay, the old secret ends. Since 9.
+    pub async fn regenerate_token(&self, user: &str, name: &str) -> Result<SecretString, PveError> {
+        self.secret_of(Method::Put, user, name, params([("regenerate", "1")])).await
+    }
+
+    async fn secret_of(
+        &self,
+        method: Method,
+        user: &str,
+        name: &str,
+        how: Params,
+    ) -> Result<SecretString, PveError> {
+        /// Not shown by `Debug`.
+        #[derive(Deserialize)]
+        struct Made {
+            value: String,
+        }
+        Ok(self.write::<Made>(method, &token_path(user, name), how).await?.value.into())
+    }
+
+    /// Removes a token and its entries.
+    pub async fn remove_token(&self, user: &str, name: &str) -> Result<(), PveError> {
+        let path = token_path(user, name);
+        self.write::<Value>(Method::Delete, &path, Params::new()).await.map(drop)
+    }
+}
+
+fn token_path(user: &str, name: &str) -> String {
+    format!("/access/users/{}/token/{}", encode(user), encode(name))
+}

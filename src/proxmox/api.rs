@@ -1,0 +1,283 @@
+//! The calls that guests need, one function each, typed. What to make of their answers is decided by
+//! their callers.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::client::{Client, Params};
+use crate::error::{Call, PveError};
+use crate::transport::{File, Method, encode};
+use crate::types::{
+    Certificate, Current, FileRead, Interface, LogLine, Resource, StatusItem, Storage, TaskRow,
+    TaskStatus, Version, VmConfig, Volume,
+};
+use crate::upid::{Upid, task_node};
+
+/// Lines of a task's log that are read at most.
+const LOG_LINES: u32 = 1000;
+
+/// Tasks of a node that are listed at most: its index keeps about half as many.
+const TASKS_MAX: &str = "4000";
+
+fn params<const N: usize>(pairs: [(&str, &str); N]) -> Params {
+    pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).into()
+}
+
+fn guest(node: &str, vmid: u32, rest: &str) -> String {
+    format!("/nodes/{}/qemu/{vmid}{rest}", encode(node))
+}
+
+fn task(upid: &str, rest: &str) -> String {
+    format!("/nodes/{}/tasks/{}/{rest}", encode(task_node(upid)), encode(upid))
+}
+
+impl Client {
+    /// Proxmox's version.
+    pub async fn version(&self) -> Result<Version, PveError> {
+        self.get("/version", Params::new()).await
+    }
+
+    /// Quorum and nodes as the endpoint sees them, and which endpoint that was.
+    pub async fn cluster_status(&self) -> Result<(usize, Vec<StatusItem>), PveError> {
+        let call = Call::new(Method::Get, "/cluster/status");
+        let answer = self.call(&call, Params::new()).await?;
+        Ok((answer.endpoint, answer.read(&call)?))
+    }
+
+    /// Everything in the cluster, and which endpoint answered; only guests when `guests_only`.
+    pub async fn resources(&self, guests_only: bool) -> Result<(usize, Vec<Resource>), PveError> {
+        let filter = if guests_only { params([("type", "vm")]) } else { Params::new() };
+        let call = Call::new(Method::Get, "/cluster/resources");
+        let answer = self.call(&call, filter).await?;
+        Ok((answer.endpoint, answer.read(&call)?))
+    }
+
+    /// The storages of every node.
+    pub async fn storages_everywhere(&self) -> Result<Vec<Resource>, PveError> {
+        self.get("/cluster/resources", params([("type", "storage")])).await
+    }
+
+    /// Running and recent tasks the login may see cluster-wide.
+    pub async fn cluster_tasks(&self) -> Result<Vec<TaskRow>, PveError> {
+        self.get("/cluster/tasks", Params::new()).await
+    }
+
+    /// Asks for an id (`nextid?vmid=N`): an error that classifies as taken, or the id; with the
+    /// endpoint that answered.
+    pub async fn next_id(&self, vmid: u32) -> Result<usize, PveError> {
+        let call = Call::new(Method::Get, "/cluster/nextid");
+        let answer = self.call(&call, params([("vmid", &vmid.to_string())])).await?;
+        answer.read::<Value>(&call).map(|_| answer.endpoint)
+    }
+
+    /// Certificates of the node that answers.
+    pub async fn certificates(&self) -> Result<Vec<Certificate>, PveError> {
+        self.get("/nodes/localhost/certificates/info", Params::new()).await
+    }
+
+    /// Rights of the login on a path, or on all.
+    pub async fn permissions(&self, path: Option<&str>) -> Result<Value, PveError> {
+        let filter = path.map(|path| ("path".to_owned(), path.to_owned()));
+        self.get("/access/permissions", filter.into_iter().collect()).await
+    }
+
+    /// A guest's configuration, pending values merged in.
+    pub async fn config(&self, node: &str, vmid: u32) -> Result<VmConfig, PveError> {
+        self.get(&guest(node, vmid, "/config"), Params::new()).await
+    }
+
+    /// Changes a guest's configuration; done when it returns.
+    pub async fn set_config(&self, node: &str, vmid: u32, changes: Params) -> Result<(), PveError> {
+        let path = guest(node, vmid, "/config");
+        self.write::<Value>(Method::Put, &path, changes).await.map(drop)
+    }
+
+    /// Clones a guest.
+    pub async fn clone_guest(
+        &self,
+        node: &str,
+        source: u32,
+        how: Params,
+    ) -> Result<Upid, PveError> {
+        self.job(Method::Post, &guest(node, source, "/clone"), how).await
+    }
+
+    /// Grows a disk to a size in GiB; nodes before qemu-server 8.0.2 give no task.
+    pub async fn resize(
+        &self,
+        node: &str,
+        vmid: u32,
+        disk: &str,
+        gib: u32,
+    ) -> Result<Option<Upid>, PveError> {
+        let how = params([("disk", disk), ("size", &format!("{gib}G"))]);
+        let path = guest(node, vmid, "/resize");
+        let upid: Option<String> = self.write(Method::Put, &path, how).await?;
+        Ok(upid.map(Upid::new))
+    }
+
+    /// Starts a guest.
+    pub async fn start(&self, node: &str, vmid: u32) -> Result<Upid, PveError> {
+        self.job(Method::Post, &guest(node, vmid, "/status/start"), Params::new()).await
+    }
+
+    /// Shuts a guest down, and stops it hard after `limit`.
+    pub async fn shutdown(&self, node: &str, vmid: u32, limit: Duration) -> Result<Upid, PveError> {
+        let how = params([("forceStop", "1"), ("timeout", &limit.as_secs().max(1).to_string())]);
+        self.job(Method::Post, &guest(node, vmid, "/status/shutdown"), how).await
+    }
+
+    /// Stops a guest hard, past a shutdown that holds its lock.
+    pub async fn stop(&self, node: &str, vmid: u32) -> Result<Upid, PveError> {
+        let how = params([("overrule-shutdown", "1")]);
+        self.job(Method::Post, &guest(node, vmid, "/status/stop"), how).await
+    }
+
+    /// Takes a snapshot, with the memory of a running guest if wanted.
+    pub async fn take_snapshot(
+        &self,
+        node: &str,
+        vmid: u32,
+        name: &str,
+        memory: bool,
+    ) -> Result<Upid, PveError> {
+        let memory = if memory { "1" } else { "0" };
+        let how = params([("snapname", name), ("vmstate", memory)]);
+        self.job(Method::Post, &guest(node, vmid, "/snapshot"), how).await
+    }
+
+    /// Stops a guest hard, puts it back to a snapshot, and starts it.
+    pub async fn go_back(&self, node: &str, vmid: u32, name: &str) -> Result<Upid, PveError> {
+        let path = guest(node, vmid, &format!("/snapshot/{}/rollback", encode(name)));
+        self.job(Method::Post, &path, params([("start", "1")])).await
+    }
+
+    /// Destroys a stopped guest with the disks in its configuration and nothing else.
+    pub async fn destroy(&self, node: &str, vmid: u32) -> Result<Upid, PveError> {
+        let how = params([("purge", "1"), ("destroy-unreferenced-disks", "0")]);
+        self.job(Method::Delete, &guest(node, vmid, ""), how).await
+    }
+
+    /// A guest's live status.
+    pub async fn current(&self, node: &str, vmid: u32) -> Result<Current, PveError> {
+        self.get(&guest(node, vmid, "/status/current"), Params::new()).await
+    }
+
+    /// The guest's interfaces, or the agent's own error: it comes inside an answer of 200.
+    pub async fn interfaces(
+        &self,
+        node: &str,
+        vmid: u32,
+    ) -> Result<Result<Vec<Interface>, String>, PveError> {
+        #[derive(Deserialize)]
+        struct Wrapped {
+            result: Value,
+        }
+        let path = guest(node, vmid, "/agent/network-get-interfaces");
+        let wrapped: Wrapped = self.get(&path, Params::new()).await?;
+        if let Some(error) = wrapped.result.get("error") {
+            let text = error.get("desc").and_then(Value::as_str).unwrap_or("an error of the agent");
+            return Ok(Err(crate::refusal::bounded(text)));
+        }
+        let Value::Array(rows) = wrapped.result else { return Ok(Ok(Vec::new())) };
+        let rows = rows.into_iter().take(256);
+        Ok(Ok(rows.filter_map(|row| serde_json::from_value(row).ok()).collect()))
+    }
+
+    /// Reads a file in the guest.
+    pub async fn read_file(&self, node: &str, vmid: u32, file: &str) -> Result<String, PveError> {
+        let path = guest(node, vmid, "/agent/file-read");
+        let read: FileRead = self.get(&path, params([("file", file)])).await?;
+        Ok(read.content)
+    }
+
+    /// Storages of a node that hold disk images.
+    pub async fn image_storages(&self, node: &str) -> Result<Vec<Storage>, PveError> {
+        let path = format!("/nodes/{}/storage", encode(node));
+        self.get(&path, params([("content", "images"), ("enabled", "1")])).await
+    }
+
+    /// A guest's volumes on a storage.
+    pub async fn volumes(
+        &self,
+        node: &str,
+        storage: &str,
+        vmid: u32,
+    ) -> Result<Vec<Volume>, PveError> {
+        let (node, storage) = (encode(node), encode(storage));
+        let path = format!("/nodes/{node}/storage/{storage}/content");
+        self.get(&path, params([("content", "images"), ("vmid", &vmid.to_string())])).await
+    }
+
+    /// Uploads an ISO image over what is there by that name; its SHA-256 in hexadecimal digits is
+    /// checked there.
+    pub async fn upload_iso(
+        &self,
+        node: &str,
+        storage: &str,
+        file: File,
+        sha256: &str,
+    ) -> Result<Upid, PveError> {
+        let path = format!("/nodes/{}/storage/{}/upload", encode(node), encode(storage));
+        // In this order alone.
+        let how =
+            params([("content", "iso"), ("checksum-algorithm", "sha256"), ("checksum", sha256)]);
+        let upid: String = self.send_file(&path, how, file).await?;
+        Ok(Upid::new(upid))
+    }
+
+    /// The ISO images on a storage.
+    pub async fn iso_images(&self, node: &str, storage: &str) -> Result<Vec<Volume>, PveError> {
+        let (node, storage) = (encode(node), encode(storage));
+        let path = format!("/nodes/{node}/storage/{storage}/content");
+        self.get(&path, params([("content", "iso")])).await
+    }
+
+    /// One storage of a node.
+    pub async fn storage(&self, node: &str, storage: &str) -> Result<Option<Storage>, PveError> {
+        let path = format!("/nodes/{}/storage", encode(node));
+        let found: Vec<Storage> = self.get(&path, params([("storage", storage)])).await?;
+        Ok(found.into_iter().find(|one| one.storage == storage))
+    }
+
+    /// Removes a volume that no guest's configuration names.
+    pub async fn free_volume(&self, node: &str, volume: &str) -> Result<Upid, PveError> {
+        let storage = volume.split(':').next().unwrap_or_default();
+        let (node, storage) = (encode(node), encode(storage));
+        let path = format!("/nodes/{node}/storage/{storage}/content/{}", encode(volume));
+        self.job(Method::Delete, &path, Params::new()).await
+    }
+
+    /// How a task stands.
+    pub async fn task_status(&self, upid: &str) -> Result<TaskStatus, PveError> {
+        self.get(&task(upid, "status"), Params::new()).await
+    }
+
+    /// A task's log, bounded; empty when the node has none.
+    pub async fn task_log(&self, upid: &str) -> Result<Vec<LogLine>, PveError> {
+        let filter = params([("limit", &LOG_LINES.to_string())]);
+        let data: Value = self.get(&task(upid, "log"), filter).await?;
+        Ok(serde_json::from_value(data).unwrap_or_default())
+    }
+
+    /// A node's tasks that run.
+    pub async fn running_tasks(&self, node: &str) -> Result<Vec<TaskRow>, PveError> {
+        let path = format!("/nodes/{}/tasks", encode(node));
+        self.get(&path, params([("source", "active"), ("limit", TASKS_MAX)])).await
+    }
+
+    /// A node's tasks, running and ended, that began at this second of the node's clock or later.
+    pub async fn tasks_since(&self, node: &str, since: u64) -> Result<Vec<TaskRow>, PveError> {
+        let path = format!("/nodes/{}/tasks", encode(node));
+        let since = since.to_string();
+        let how = params([("source", "all"), ("since", &since), ("limit", TASKS_MAX)]);
+        self.get(&path, how).await
+    }
+
+    async fn job(&self, method: Method, path: &str, how: Params) -> Result<Upid, PveError> {
+        let upid: String = self.write(method, path, how).await?;
+        Ok(Upid::new(upid))
+    }
+}

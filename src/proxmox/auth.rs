@@ -1,0 +1,109 @@
+//! Logging in: API tokens as they are, and tickets that are kept, renewed before their two hours
+//! end and fetched anew once when the node does not take them any more (behaviour section 3).
+
+use std::time::Duration;
+
+use secrecy::{ExposeSecret, SecretString};
+use tokio::time::Instant;
+
+use crate::client::{Client, Headers};
+use crate::connection::Login;
+use crate::error::{Call, PveError};
+use crate::transport::{Method, encode};
+use crate::types::Ticket;
+
+/// A ticket lives two hours; it is renewed well before.
+const RENEW_AFTER: Duration = Duration::from_secs(90 * 60);
+
+/// Past this a ticket is not worth showing.
+const DEAD_AFTER: Duration = Duration::from_secs(2 * 60 * 60 - 60);
+
+/// A login and its ticket, if it has one.
+pub struct Session {
+    login: Login,
+    ticket: tokio::sync::Mutex<Option<Held>>,
+}
+
+struct Held {
+    ticket: SecretString,
+    csrf: SecretString,
+    since: Instant,
+}
+
+impl Session {
+    /// Starts without a ticket.
+    pub fn new(login: Login) -> Self {
+        Self { login, ticket: tokio::sync::Mutex::new(None) }
+    }
+
+    /// The login's name.
+    pub fn name(&self) -> &str {
+        self.login.name()
+    }
+
+    /// Whether a refused login may be cured by a new ticket.
+    pub fn renewable(&self) -> bool {
+        matches!(self.login, Login::Password { .. })
+    }
+
+    /// Drops the ticket that a node refused, unless somebody has fetched a new one meanwhile.
+    pub async fn forget(&self, used: &Headers) {
+        let mut held = self.ticket.lock().await;
+        let stale = held.as_ref().is_some_and(|held| {
+            let cookie = cookie(held);
+            used.iter().any(|(_, value)| value.expose_secret() == cookie.expose_secret())
+        });
+        if stale {
+            *held = None;
+        }
+    }
+
+    /// The headers that show who is asking; fetches or renews the ticket when it is time.
+    pub async fn headers(&self, client: &Client, method: Method) -> Result<Headers, PveError> {
+        let (username, secret) = match &self.login {
+            Login::Token { id, secret } => {
+                let value = format!("PVEAPIToken={id}={}", secret.expose_secret());
+                return Ok(vec![("Authorization", value.into())]);
+            }
+            Login::Password { username, secret } => (username, secret),
+        };
+        let mut slot = self.ticket.lock().await;
+        let age = slot.as_ref().map(|held| held.since.elapsed());
+        if age.is_none_or(|age| age >= RENEW_AFTER) {
+            let renewed = match slot.as_ref().filter(|held| held.since.elapsed() < DEAD_AFTER) {
+                Some(held) => fetch(client, username, &held.ticket).await.ok(),
+                None => None,
+            };
+            *slot = Some(match renewed {
+                Some(held) => held,
+                None => fetch(client, username, secret).await?,
+            });
+        }
+        let Some(held) = slot.as_ref() else { return Ok(Vec::new()) };
+        let mut headers = vec![("Cookie", cookie(held))];
+        if method.writes() {
+            headers.push(("CSRFPreventionToken", held.csrf.clone()));
+        }
+        Ok(headers)
+    }
+}
+
+fn cookie(held: &Held) -> SecretString {
+    format!("PVEAuthCookie={}", encode(held.ticket.expose_secret())).into()
+}
+
+async fn fetch(client: &Client, username: &str, secret: &SecretString) -> Result<Held, PveError> {
+    let call = Call::new(Method::Post, "/access/ticket");
+    let params = vec![
+        ("username".to_owned(), username.to_owned()),
+        ("password".to_owned(), secret.expose_secret().to_owned()),
+    ];
+    let answer = client.exchange(&call, (params, None), Vec::new()).await?;
+    let ticket: Ticket = answer.read(&call)?;
+    if ticket.need_tfa {
+        return Err(PveError::SecondFactor(username.to_owned()));
+    }
+    tracing::debug!(login = username, "a ticket was fetched");
+    let (ticket, csrf) = (ticket.ticket.into(), ticket.csrf.into());
+    Ok(Held { ticket, csrf, since: Instant::now() })
+}

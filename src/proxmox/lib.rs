@@ -1,0 +1,54 @@
+//! A client of the Proxmox VE API, for any program.
+//!
+//! [`Client`] makes calls as one login over one or more [`Endpoint`]s of a cluster: it moves on to the
+//! next endpoint where one takes no connection, keeps tickets fresh, bounds every wait, repeats a read
+//! once whose kept-alive connection was closed, and never repeats a write.
+//!
+//! - [`connection`]: endpoints, login ([`Login`]) and trust ([`Tls`]: authorities, pins, none).
+//! - [`api`] and [`admin`]: typed calls; [`types`] are the shapes of their answers. Any other call is
+//!   made by [`Client::get`] and [`Client::write`].
+//! - [`transport`]: what carries requests. [`WireDialer`] is HTTPS; tests bring their own.
+//! - [`error`]: what can go wrong. [`PveError`] tells a call that was not sent from one whose answer was
+//!   lost and one that was refused; [`refusal`] holds what the node said.
+//! - [`turn`]: whoever wants to bound calls decides here when each is sent.
+//!
+//! ```no_run
+//! # async fn run() -> Result<(), proxmox_client::PveError> {
+//! use proxmox_client::{Client, Connection, Endpoint, Login, Tls, WireDialer};
+//!
+//! let login = Login::Token { id: "ci@pve!list".into(), secret: "…".into() };
+//! let connection = Connection::new(vec![Endpoint::new("pve1.example.com", 8006)], login, Tls::System);
+//! let client = Client::new(&connection, &WireDialer)?;
+//! let (_, rows) = client.resources(true).await?;
+//! # Ok(())
+//! # }
+//! ```
+
+#![warn(missing_docs)]
+
+pub mod admin;
+pub mod api;
+mod auth;
+pub mod client;
+pub mod connection;
+pub mod endpoint;
+pub mod error;
+pub mod loose;
+pub mod refusal;
+pub mod route;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+pub mod tls;
+pub mod transport;
+pub mod turn;
+pub mod types;
+pub mod upid;
+pub mod wire;
+
+pub use client::{Client, Params};
+pub use connection::{Connection, Login, Tls, parse_pin};
+pub use endpoint::Endpoint;
+pub use error::PveError;
+pub use tls::client_config;
+pub use upid::Upid;
+pub use wire::{WireDialer, refused_certificate};

@@ -1,0 +1,219 @@
+//! How a node's certificate is judged: by the system's authorities, by given ones, by pins, or
+//! not at all. A refusal always shows the certificate that was seen.
+
+use std::fmt;
+use std::sync::Arc;
+
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::{ClientConfig, DigitallySignedStruct, OtherError, RootCertStore, SignatureScheme};
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
+use sha2::{Digest, Sha256};
+use x509_parser::parse_x509_certificate;
+
+use crate::connection::{Tls, fingerprint};
+use crate::error::PveError;
+use crate::refusal::bounded;
+
+/// A certificate as shown to people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Seen {
+    /// Its SHA-256 fingerprint, upper case with colons.
+    pub sha256: String,
+    /// Subject, issuer and end of life; empty when it can not be parsed.
+    pub about: String,
+}
+
+impl Seen {
+    /// Looks at a certificate.
+    pub fn of(certificate: &CertificateDer<'_>) -> Self {
+        let sha256 = fingerprint(&Sha256::digest(certificate.as_ref()));
+        let about = parse_x509_certificate(certificate.as_ref()).map(|(_, parsed)| {
+            let until = parsed.validity().not_after;
+            bounded(&format!(
+                " (subject `{}`, issuer `{}`, valid until {until})",
+                parsed.subject(),
+                parsed.issuer()
+            ))
+        });
+        Self { sha256, about: about.map(|text| format!(" {text}")).unwrap_or_default() }
+    }
+}
+
+/// Why a certificate was refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Why {
+    /// It is none of these.
+    Pins(Vec<String>),
+    /// No trusted authority vouches for it.
+    Authority(String),
+}
+
+/// A node's certificate that was refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CertificateRefused {
+    seen: Seen,
+    why: Why,
+}
+
+impl CertificateRefused {
+    /// The certificate that was seen.
+    pub fn seen(&self) -> &Seen {
+        &self.seen
+    }
+}
+
+impl std::error::Error for CertificateRefused {}
+
+impl fmt::Display for CertificateRefused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Seen { sha256, about } = &self.seen;
+        match &self.why {
+            Why::Pins(pins) => write!(
+                f,
+                "the certificate is not a pinned one: saw SHA-256 `{sha256}`{about}, expected `{}`: \
+                 compare it on the node with `pvenode cert info`, and pin the new one only if it \
+                 is the node's",
+                pins.join("` or `")
+            ),
+            Why::Authority(text) => write!(
+                f,
+                "the certificate is not trusted ({text}): saw SHA-256 `{sha256}`{about}: give the \
+                 cluster's authority (`/etc/pve/pve-root-ca.pem`) as CA bundle, or pin this \
+                 fingerprint after comparing it on the node with `pvenode cert info`"
+            ),
+        }
+    }
+}
+
+/// Builds the TLS side of a connection.
+pub fn client_config(tls: &Tls) -> Result<ClientConfig, PveError> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let judge = match tls {
+        Tls::System => Judge::Authority(authority(system_roots()?, &provider)?),
+        Tls::Bundle(texts) => Judge::Authority(authority(bundle_roots(texts)?, &provider)?),
+        Tls::Pins(pins) if pins.is_empty() => {
+            return Err(PveError::setup("no fingerprint is pinned: give at least one"));
+        }
+        Tls::Pins(pins) => Judge::Pins(pins.clone()),
+        Tls::Ignore => Judge::Nothing,
+    };
+    let verifier = Arc::new(Verifier { judge, provider: provider.clone() });
+    let versions =
+        ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let builder = versions.map_err(|error| setup("no TLS version is usable", error))?;
+    Ok(builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth())
+}
+
+fn setup(what: &str, source: impl Into<crate::transport::BoxError>) -> PveError {
+    PveError::Setup { what: what.to_owned(), source: Some(source.into()) }
+}
+
+fn authority(
+    roots: RootCertStore,
+    provider: &Arc<CryptoProvider>,
+) -> Result<Arc<WebPkiServerVerifier>, PveError> {
+    WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider.clone())
+        .build()
+        .map_err(|error| setup("the certificate authorities can not be used", error))
+}
+
+fn system_roots() -> Result<RootCertStore, PveError> {
+    let loaded = rustls_native_certs::load_native_certs();
+    let mut roots = RootCertStore::empty();
+    let (added, _) = roots.add_parsable_certificates(loaded.certs);
+    if added == 0 {
+        return Err(PveError::setup(
+            "the system has no certificate authorities: install the package `ca-certificates`, or \
+             give a CA bundle or a fingerprint",
+        ));
+    }
+    Ok(roots)
+}
+
+fn bundle_roots(texts: &[String]) -> Result<RootCertStore, PveError> {
+    let mut roots = RootCertStore::empty();
+    for text in texts {
+        for certificate in CertificateDer::pem_slice_iter(text.as_bytes()) {
+            let certificate =
+                certificate.map_err(|error| setup("the CA bundle is not valid PEM", error))?;
+            roots
+                .add(certificate)
+                .map_err(|error| setup("the CA bundle holds a bad certificate", error))?;
+        }
+    }
+    if roots.is_empty() {
+        return Err(PveError::setup(
+            "the CA bundle holds no certificate: give PEM that begins with `-----BEGIN CERTIFICATE-----`",
+        ));
+    }
+    Ok(roots)
+}
+
+#[derive(Debug)]
+enum Judge {
+    Authority(Arc<WebPkiServerVerifier>),
+    Pins(Vec<[u8; 32]>),
+    Nothing,
+}
+
+#[derive(Debug)]
+struct Verifier {
+    judge: Judge,
+    provider: Arc<CryptoProvider>,
+}
+
+fn refuse(end_entity: &CertificateDer<'_>, why: Why) -> rustls::Error {
+    let refused = CertificateRefused { seen: Seen::of(end_entity), why };
+    rustls::Error::Other(OtherError(Arc::new(refused)))
+}
+
+impl ServerCertVerifier for Verifier {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        match &self.judge {
+            Judge::Nothing => Ok(ServerCertVerified::assertion()),
+            Judge::Pins(pins) => {
+                let digest = Sha256::digest(end_entity.as_ref());
+                if pins.iter().any(|pin| pin.as_slice() == digest.as_slice()) {
+                    return Ok(ServerCertVerified::assertion());
+                }
+                let pins = pins.iter().map(|pin| fingerprint(pin)).collect();
+                Err(refuse(end_entity, Why::Pins(pins)))
+            }
+            Judge::Authority(inner) => inner
+                .verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
+                .map_err(|error| refuse(end_entity, Why::Authority(bounded(&error.to_string())))),
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}

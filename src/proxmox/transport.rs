@@ -1,0 +1,286 @@
+//! What goes to a Proxmox node and what comes back, in HTTP's shape but without a socket.
+//!
+//! The wire and the simulated cluster implement [`Transport`]; fail-over, login, retries and the
+//! total timeout are the client's and not found here.
+
+use std::fmt;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use rand::TryRng;
+use rand::rngs::SysRng;
+use secrecy::SecretString;
+
+use crate::connection::Connection;
+use crate::endpoint::Endpoint;
+use crate::error::PveError;
+use crate::tls::CertificateRefused;
+
+/// Any error beneath one of ours.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Everything but RFC 3986's unreserved characters.
+const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+
+/// The methods Proxmox answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Method {
+    /// Reads.
+    Get,
+    /// Creates, or asks for work.
+    Post,
+    /// Changes.
+    Put,
+    /// Removes.
+    Delete,
+}
+
+impl Method {
+    /// The method's name in a request line.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Get => "GET",
+            Self::Post => "POST",
+            Self::Put => "PUT",
+            Self::Delete => "DELETE",
+        }
+    }
+
+    /// Whether the call may change something and so must not be repeated blindly.
+    pub fn writes(self) -> bool {
+        self != Self::Get
+    }
+
+    /// Whether parameters travel in a form body; GET and DELETE carry them in the query string
+    /// (behaviour section 1).
+    pub fn has_body(self) -> bool {
+        matches!(self, Self::Post | Self::Put)
+    }
+}
+
+/// A file that goes with a request, in its form called `filename`.
+#[derive(Clone)]
+pub struct File {
+    /// Its name: letters, digits, `.`, `_` and `-`.
+    pub name: String,
+    /// What is in it.
+    pub content: Bytes,
+}
+
+/// One request to one node.
+#[derive(Clone)]
+pub struct Request {
+    /// How it is asked.
+    pub method: Method,
+    /// The path below `/api2/json`, its segments percent-encoded.
+    pub path: String,
+    /// Parameters in order, not encoded yet; a key given twice is an array.
+    pub params: Vec<(String, String)>,
+    /// A file, which makes it a multipart form of the parameters and then the file.
+    pub file: Option<File>,
+    /// The login's headers.
+    pub headers: Vec<(&'static str, SecretString)>,
+    /// The most it may take; the client keeps to it, a transport need not.
+    pub timeout: Duration,
+}
+
+impl fmt::Debug for Request {
+    /// Shows no values: parameters and headers may hold secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.method.as_str(), self.path)
+    }
+}
+
+/// One answer, whatever its status.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reply {
+    /// The status code; 595 to 599 are Proxmox's own.
+    pub status: u16,
+    /// The status line's text: older nodes say there alone what went wrong.
+    pub reason: String,
+    /// The body's content type.
+    pub content_type: Option<String>,
+    /// The body.
+    pub body: Bytes,
+}
+
+/// Whether the node can have seen a request that failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sent {
+    /// Nothing was sent.
+    No,
+    /// It may have been received and acted on.
+    Maybe,
+}
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum TransportError {
+    /// No connection came about.
+    #[error("no connection")]
+    Connect(#[source] BoxError),
+    /// The node's certificate was refused.
+    #[error(transparent)]
+    Certificate(#[from] Box<CertificateRefused>),
+    /// The connection closed before the answer was complete.
+    #[error("the connection closed before the answer")]
+    Closed(#[source] BoxError),
+    /// The answer did not come in time.
+    #[error("no answer within {} s", .0.as_secs_f32())]
+    TimedOut(Duration),
+    /// The answer is larger than what is taken in.
+    #[error("the answer is larger than {0} bytes")]
+    TooLarge(usize),
+    /// Anything else between sending and reading.
+    #[error("the exchange broke")]
+    Broken(#[source] BoxError),
+}
+
+impl TransportError {
+    /// Whether the node can have seen the request.
+    pub fn sent(&self) -> Sent {
+        match self {
+            Self::Connect(_) | Self::Certificate(_) => Sent::No,
+            Self::Closed(_) | Self::TimedOut(_) | Self::TooLarge(_) | Self::Broken(_) => {
+                Sent::Maybe
+            }
+        }
+    }
+}
+
+/// A way to one node.
+pub trait Transport: Send + Sync {
+    /// Sends a request and gives the answer, whatever its status.
+    fn send(&self, request: Request) -> BoxFuture<'static, Result<Reply, TransportError>>;
+}
+
+/// Makes the way to each endpoint of a connection.
+pub trait Dialer: Send + Sync {
+    /// Prepares the way to one endpoint; nothing is connected yet.
+    fn dial(
+        &self,
+        endpoint: &Endpoint,
+        connection: &Connection,
+    ) -> Result<std::sync::Arc<dyn Transport>, PveError>;
+}
+
+/// Percent-encodes a path segment or a parameter, a blank as `%20` and never `+`.
+pub fn encode(text: &str) -> String {
+    utf8_percent_encode(text, RESERVED).to_string()
+}
+
+/// Spells parameters as a form body or query string.
+pub fn encode_params(params: &[(String, String)]) -> String {
+    let pairs = params.iter().map(|(key, value)| format!("{}={}", encode(key), encode(value)));
+    pairs.collect::<Vec<_>>().join("&")
+}
+
+/// Draws what the parts of a form are divided by until it is in none of them. What a part holds may
+/// be chosen by somebody who wants to end it early.
+fn boundary(mut draw: impl FnMut() -> [u8; 16], parts: &[&[u8]]) -> String {
+    loop {
+        let text = format!("drover-{:032x}", u128::from_be_bytes(draw()));
+        let is_in = |part: &[u8]| part.windows(text.len()).any(|some| some == text.as_bytes());
+        if !parts.iter().any(|part| is_in(part)) {
+            return text;
+        }
+    }
+}
+
+/// Random bytes; a count where the system has none, which `boundary` looks for all the same.
+fn drawn() -> impl FnMut() -> [u8; 16] {
+    let mut count: u128 = 0;
+    move || {
+        count += 1;
+        let mut bytes = count.to_be_bytes();
+        if SysRng.try_fill_bytes(&mut bytes).is_err() {
+            bytes = count.to_be_bytes();
+        }
+        bytes
+    }
+}
+
+/// A body with its content type: a form, or a multipart form of the parameters in their order and
+/// then the file, as Proxmox wants uploads.
+pub fn encode_body(request: &Request) -> (String, Bytes) {
+    let Some(file) = &request.file else {
+        let kind = "application/x-www-form-urlencoded";
+        return (kind.to_owned(), encode_params(&request.params).into());
+    };
+    let values = request.params.iter().map(|(_, value)| value.as_bytes());
+    let parts: Vec<&[u8]> = values.chain([&*file.content]).collect();
+    let boundary = boundary(drawn(), &parts);
+    let mut body = Vec::with_capacity(file.content.len() + 1024);
+    let head = format!("--{boundary}\r\nContent-Disposition: form-data; name=");
+    for (key, value) in &request.params {
+        body.extend_from_slice(format!("{head}\"{key}\"\r\n\r\n{value}\r\n").as_bytes());
+    }
+    let kind = "Content-Type: application/octet-stream";
+    let name = &file.name;
+    let last = format!("{head}\"filename\"; filename=\"{name}\"\r\n{kind}\r\n\r\n");
+    body.extend_from_slice(last.as_bytes());
+    body.extend_from_slice(&file.content);
+    body.extend_from_slice(format!("\r\n--{boundary}--\r\n").as_bytes());
+    (format!("multipart/form-data; boundary={boundary}"), body.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Invariant: what is sent decodes to what was meant, on Proxmox's form decoder.
+
+    #[test]
+    fn a_form_never_holds_a_plus_or_a_semicolon() {
+        let params = vec![("a b".to_owned(), "x+y;z&ü ~".to_owned())];
+        assert_eq!(encode_params(&params), "a%20b=x%2By%3Bz%26%C3%BC%20~");
+    }
+
+    // Invariant: no part of a form ends but where it ends, whatever is in it.
+
+    #[test]
+    fn a_boundary_that_is_in_a_part_is_drawn_again() {
+        let mut draws = [[1; 16], [2; 16], [3; 16]].into_iter();
+        let text = |byte: u8| format!("drover-{}", format!("{byte:02x}").repeat(16));
+        let file = format!("user data\r\n--{}--\r\n", text(1));
+        let value = text(2);
+        let parts = [value.as_bytes(), file.as_bytes()];
+        assert_eq!(boundary(|| draws.next().unwrap_or_default(), &parts), text(3));
+    }
+
+    #[test]
+    fn each_upload_has_a_boundary_of_its_own_and_is_read_as_it_was_written() {
+        let old = "--drover-c81f7a3be0d54d6f9f0b6a1c2d7e8f90--\r\n";
+        let content = Bytes::from(format!("an image with {old} in it"));
+        let request = Request {
+            method: Method::Post,
+            path: "/nodes/a/storage/b/upload".into(),
+            params: vec![("content".into(), "iso".into())],
+            file: Some(File { name: "a.iso".into(), content: content.clone() }),
+            headers: Vec::new(),
+            timeout: Duration::from_secs(1),
+        };
+        let (kind, body) = encode_body(&request);
+        assert_ne!(kind, encode_body(&request).0);
+        let boundary = kind.split_once("boundary=").map(|(_, text)| text).unwrap_or_default();
+        let whole = String::from_utf8_lossy(&body).into_owned();
+        let parts: Vec<_> = whole.split(&format!("--{boundary}")).collect();
+        assert_eq!(parts.len(), 4, "before, two parts, after: {whole}");
+        assert!(parts[2].ends_with(&format!("\r\n\r\n{}\r\n", String::from_utf8_lossy(&content))));
+    }
+
+    #[test]
+    fn a_request_shows_no_values() {
+        let request = Request {
+            method: Method::Post,
+            path: "/access/ticket".into(),
+            params: vec![("password".into(), "hunter2".into())],
+            file: None,
+            headers: vec![("Authorization", SecretString::from("PVEAPIToken=x"))],
+            timeout: Duration::from_secs(1),
+        };
+        assert_eq!(format!("{request:?}"), "POST /access/ticket");
+    }
+}
