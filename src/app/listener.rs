@@ -6,11 +6,10 @@ use drover_actors::fact::{AgentPicture, Fact, LeasePicture, What};
 use drover_actors::id::TemplateId;
 use drover_actors::ports::Observer;
 use drover_actors::record::Reason;
-
+use drover_shell::user_data::UserDataStore;
 use tokio::runtime::Handle;
 
 use super::parts::Ways;
-use crate::user_data::UserDataStore;
 use crate::view::View;
 
 /// Takes facts for the view, logs those an operator wants to read, and forgets clouds and user data

@@ -11,15 +11,15 @@ use causes::chain;
 use drover_actors::id::{CloudId, SourceId};
 use drover_actors::message::HerdCommand;
 use drover_actors::spec::HerdSpec;
+use drover_ci::{CiSystems, HookSecret};
 use drover_hypervisor::Proxmox;
+use drover_shell::SshShell;
+use drover_shell::former::FormerKeys;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::sync::oneshot;
 
 use super::RunError;
 use crate::config::{Checked, ServiceSpec, SshKeySpec};
-use crate::demand::{self, CiSystems, HookSecret};
-use crate::shell::SshShell;
-use crate::shell::former::FormerKeys;
 use crate::web::{Auth, Peer, PeerGrant, Role, TokenGrant};
 
 /// The name of the journal in the state directory.
@@ -92,7 +92,7 @@ impl Ways {
             if now == before.sources.get(id).map(|source| source.connection) {
                 continue;
             }
-            match demand::connector(connection) {
+            match drover_ci::connector(connection) {
                 Ok(connector) => self.systems.set(id.clone(), connector),
                 Err(error) => {
                     tracing::error!(source = %id, error = chain(&error), "connection refused");

@@ -8,6 +8,7 @@ use std::pin::{Pin, pin};
 use std::time::Duration;
 
 use drover_actors::record::WAITED;
+use drover_shell::user_data::{USER_DATA_MAX, guest};
 use drover_ssh::Output;
 use futures_util::future::BoxFuture;
 use serde_json::json;
@@ -19,7 +20,6 @@ use super::identity::Identity;
 use super::over_ssh::{self, Cut};
 use super::tables::clean;
 use super::{CallError, CliError, Client, LeaseOptions, Term, kept};
-use crate::user_data::{USER_DATA_MAX, guest};
 use crate::web::shapes::{LeaseOut, SshOut};
 use crate::web::{LONGEST_QUEUE_SECONDS, LeaseIn};
 

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use causes::chain;
+use drover_ci::github::{AppSpec, parse_key};
 use drover_ssh::PrivateKey;
 use proxmox_client::Login;
 use secrecy::SecretString;
@@ -19,7 +20,6 @@ use super::keys::{CREDENTIAL_KINDS, SECRET_KEYS};
 use super::layer::{Layer, unknown, wrong_type};
 use super::node::{Entry, Node, Value};
 use super::prepare::Shelf;
-use crate::demand::github::{AppSpec, parse_key};
 
 /// Where a unit loads credentials from, beside the YAML.
 pub(super) const BESIDE: &str = "credentials";

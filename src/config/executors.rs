@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 
 use drover_actors::os::Os;
 use drover_actors::spec::LabelMapping;
+use drover_ci::SourceConnection;
+use drover_ci::System;
+use drover_ci::github::Registration;
 
-use super::demand::{CheckedDemand, SourceConnection};
+use super::demand::CheckedDemand;
 use super::fault::Fault;
 use super::os;
 use super::template::CheckedTemplate;
-use crate::demand::System;
-use crate::demand::github::Registration;
 
 /// Faults of sources that would start several runners of a guest from one directory.
 pub(super) fn sources(

@@ -49,7 +49,7 @@ use proxmox_client::Connection;
 
 pub use copy::{Copied, CopyError, Wish, copy};
 pub use credential::SshKeySpec;
-pub use demand::SourceConnection;
+pub use drover_ci::SourceConnection;
 pub use environment::Environment;
 pub use fault::{Fault, Place, ToldFault, render, render_warnings};
 pub(crate) use keys::nearest;

@@ -7,16 +7,17 @@ use drover_actors::agent::windows::{LONGEST, has_drive};
 use drover_actors::demand::spec::SourceSpec;
 use drover_actors::os::{LoginShell, Os};
 use drover_actors::spec::{JavaDistribution, LabelMapping, Mode, TemplateSpec};
+use drover_ci::SourceConnection;
+use drover_ci::System;
+use drover_ci::gitea::Dialect;
+use drover_ci::github::Registration;
 use serde::Deserialize;
 use serde_yaml::Value as Yaml;
 
-use super::demand::{CheckedDemand, SourceConnection};
+use super::demand::CheckedDemand;
 use super::fault::Fault;
 use super::layer::Layer;
 use super::template::CheckedTemplate;
-use crate::demand::System;
-use crate::demand::gitea::Dialect;
-use crate::demand::github::Registration;
 
 /// What a template says of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]

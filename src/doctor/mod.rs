@@ -31,9 +31,10 @@ use proxmox_client::{Connection, Login};
 use crate::rights::{Facts, Release, Source};
 
 pub use certificate::{Certificates, Shown, ToldCertificates, WireCertificates};
+pub use drover_ci::Mark;
 pub use privileges::PREFIX;
 pub(crate) use report::clean;
-pub use report::{CloudReport, Line, Mark, Report, SourceReport};
+pub use report::{CloudReport, Line, Report, SourceReport};
 pub use sources::examine_source;
 use token::ROOT;
 

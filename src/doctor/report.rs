@@ -4,30 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use drover_actors::id::CloudId;
+use drover_ci::Mark;
 use serde::Serialize;
-
-/// How bad it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Mark {
-    /// As it should be.
-    Ok,
-    /// drover works, with less than it could.
-    Warn,
-    /// Something that the configuration asks for does not work.
-    Fail,
-}
-
-impl Mark {
-    /// Its word.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Warn => "warn",
-            Self::Fail => "fail",
-        }
-    }
-}
 
 /// One finding.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -5,6 +5,7 @@ use std::error::Error;
 
 use causes::{causes, chain};
 use drover_actors::demand::spec::SourceSpec;
+use drover_ci::{DemandError, Http, Proof, connector};
 use proxmox_client::tls::CertificateRefused;
 use proxmox_client::{Tls, refused_certificate};
 use reqwest::Method;
@@ -12,7 +13,6 @@ use reqwest::Method;
 use super::cluster::{CLOCK_FAIL, CLOCK_WARN};
 use super::{CloudReport, Mark, SourceReport, Ways};
 use crate::config::SourceConnection;
-use crate::demand::{DemandError, Http, Proof, connector};
 
 /// Examines one source.
 pub async fn examine_source(

@@ -10,7 +10,7 @@ use drover_actors::ports::{Ask, ShellTarget};
 use drover_ssh::{ExecResult, Keep, Limits, Session, UploadError};
 use tokio::time::Instant;
 
-use super::{CARDS, Ran, SshShell, admit_command, ended_early, exec, expel_command, key_line};
+use crate::{CARDS, Ran, SshShell, admit_command, ended_early, exec, expel_command, key_line};
 
 /// What a guest's login shell may say to the probe.
 const PROBED_BYTES: usize = 4096;

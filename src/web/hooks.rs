@@ -9,13 +9,13 @@ use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, web};
 use drover_actors::id::SourceId;
 use drover_actors::message::HerdCommand;
+use drover_ci::{Came, Heard, Unheard};
 
 use super::auth::peer_of;
 use super::crowd::Peer;
 use super::intake::Sender;
 use super::line::Line;
 use super::{Problem, State};
-use crate::demand::{Came, Heard, Unheard};
 
 /// The largest hook taken, in bytes: what is told of a job is some tens of thousands.
 pub(super) const HOOK_LIMIT: usize = 1024 * 1024;

@@ -15,6 +15,7 @@ use drover_actors::labels::LabelExpression;
 use drover_actors::message::{HerdCommand, Refusal};
 use drover_actors::record::{LeaseAsk, Want};
 use drover_actors::time::WallTime;
+use drover_shell::user_data::{Kept, USER_DATA_MAX};
 use russh::keys::PublicKey;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -26,7 +27,6 @@ use super::events::one_of;
 use super::problem::printable;
 use super::shapes::{LeaseOut, LeasesOut, rfc3339};
 use super::{Caller, Problem, State};
-use crate::user_data::{Kept, USER_DATA_MAX};
 
 /// How long a lease lasts when nothing is said, in seconds.
 pub const DEFAULT_TTL_SECONDS: u64 = 3600;

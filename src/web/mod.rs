@@ -43,11 +43,11 @@ use std::time::Duration;
 use actix::Recipient;
 use drover_actors::id::{AgentId, LeaseId};
 use drover_actors::message::HerdCommand;
+use drover_ci::Hooks;
+use drover_shell::user_data::UserDataStore;
 use futures_util::future::BoxFuture;
 use tokio::sync::{Semaphore, oneshot, watch};
 
-use crate::demand::Hooks;
-use crate::user_data::UserDataStore;
 use crate::view::View;
 
 pub use addresses::{AddressPoolOut, AddressPoolsOut};

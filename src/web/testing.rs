@@ -29,14 +29,13 @@ use drover_actors::reconciler::finding::{Does, Finding};
 use drover_actors::record::{LeaseAsk, Want};
 use drover_actors::tenant::By;
 use drover_actors::time::WallTime;
+use drover_ci::{HookProof, HookSecret, Hooks};
+use drover_shell::user_data::UserDataStore;
 use reqwest::Method;
 use secrecy::SecretString;
 use serde_json::Value;
 
-use crate::demand::{HookProof, HookSecret, Hooks};
-
 use super::{Auth, Doors, Limits, Listen, NotReloaded, Role, Running, TokenGrant, bind};
-use crate::user_data::UserDataStore;
 use crate::view::View;
 
 /// 2026-11-21T08:11:02Z.

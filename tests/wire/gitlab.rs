@@ -11,11 +11,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use drover::config::SourceConnection;
-use drover::demand::gitlab::{Scope, Settings};
-use drover::demand::{Connector, Route, System, connector};
 use drover_actors::id::RunnerName;
 use drover_actors::ports::{Known, SourceSight};
 use drover_actors::record::Want;
+use drover_ci::gitlab::{Scope, Settings};
+use drover_ci::{Connector, Route, System, connector};
 use proxmox_client::Tls;
 use serde_json::{Value, json};
 

@@ -1,9 +1,10 @@
 //! What is configured of a Gitea or a Forgejo.
 
+use drover_ci::System;
+use drover_ci::gitea::{Dialect, Scope, Settings};
+
 use super::names::{GITEA_OWNER, GITEA_REPOSITORY, Rule};
 use super::{Ground, Manner};
-use crate::demand::System;
-use crate::demand::gitea::{Dialect, Scope, Settings};
 
 const FORMS: &str = "`server`, `org/NAME`, `user` or `repo/OWNER/NAME`";
 

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use drover_ci::System;
+use drover_ci::github::{Login, Registration, ScaleSetSpec, Scope, Settings};
 use reqwest::Url;
 use serde_yaml::Value as Yaml;
 
@@ -11,8 +13,6 @@ use crate::config::credential::{Credential, Vault};
 use crate::config::environment::{GITHUB_TOKEN, POLL_INTERVAL, REPOSITORY};
 use crate::config::fault::Fault;
 use crate::config::layer::Layer;
-use crate::demand::System;
-use crate::demand::github::{Login, Registration, ScaleSetSpec, Scope, Settings};
 
 /// Where GitHub's own API is.
 pub(super) const URL: &str = "https://api.github.com";

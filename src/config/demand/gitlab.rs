@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use drover_ci::System;
+use drover_ci::gitlab::{Scope, Settings};
+
 use super::{Ground, Manner};
-use crate::demand::System;
-use crate::demand::gitlab::{Scope, Settings};
 
 const FORMS: &str = "`server`, `group/ID-OR-PATH` or `project/ID-OR-PATH`";
 

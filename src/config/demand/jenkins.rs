@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use drover_ci::System;
+use drover_ci::jenkins::{self, Settings};
+
 use super::{Ground, Launch, Manner};
-use crate::demand::System;
-use crate::demand::jenkins::{self, Settings};
 
 /// Between two looks while there are nodes: in between a second build may slip onto one.
 const BRISK: Duration = Duration::from_secs(2);

@@ -12,40 +12,22 @@ use std::time::Duration;
 
 use drover_actors::demand::spec::{ShareSpec, SourceSpec};
 use drover_actors::id::SourceId;
+use drover_ci::gitea::Dialect;
+use drover_ci::{Route, SourceConnection, System};
 use proxmox_client::Tls;
 use reqwest::Url;
 use secrecy::SecretString;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
-use sha2::{Digest, Sha256};
 
 use super::cloud;
 use super::credential::{Credential, Vault};
 use super::keys::{DEMAND, OF_KINDS, SECRET_KEYS};
 use super::layer::Layer;
 use super::trust::{self, Trust};
-use crate::demand::gitea::Dialect;
-use crate::demand::{Route, System};
 
 /// The kind of the lease API, which has a share like the sources.
 const LEASES: &str = "leases";
-
-/// How a source is reached. Its secrets never print.
-#[derive(Debug, Clone)]
-pub struct SourceConnection {
-    /// Where it is.
-    pub url: Url,
-    /// How it proves itself.
-    pub tls: Tls,
-    /// The way there.
-    pub route: Route,
-    /// What is spoken there, with its login.
-    pub system: System,
-    /// What runs a runner in its guest; none for the kind's own program.
-    pub command: Option<String>,
-    /// What its webhooks are signed with; none where it sends none.
-    pub webhook: Option<SecretString>,
-}
 
 /// All sources.
 #[derive(Debug, Clone, Default)]
@@ -228,8 +210,8 @@ fn source(
         register: Duration::from_secs(raw.register_timeout_sec),
         idle: Duration::from_secs(raw.idle_timeout_sec),
         job: Duration::from_secs(raw.job_timeout_minutes * 60),
-        connection: fingerprint(&connection),
-        place: place(&connection),
+        connection: connection.fingerprint(),
+        place: connection.place(),
     };
     Some((spec, connection))
 }
@@ -386,43 +368,4 @@ fn route(proxy: Option<&str>, is_here: bool) -> Route {
         Some("none") => Route::Direct,
         Some(url) => url.parse().map_or(Route::Environment, Route::Proxy),
     }
-}
-
-/// A number that changes with the URL and the scope, and with nothing else: it is written down.
-fn place(connection: &SourceConnection) -> u64 {
-    let mut url = connection.url.clone();
-    // Neither fails for what has a host; what has none has no login.
-    let _ = (url.set_username(""), url.set_password(None));
-    let url = url.as_str().trim_end_matches('/').to_owned();
-    number(&[url.as_bytes(), connection.system.scope().as_bytes()])
-}
-
-/// The beginning of a digest of these parts, in this order.
-fn number(parts: &[&[u8]]) -> u64 {
-    let mut hash = Sha256::new();
-    for bytes in parts {
-        hash.update((bytes.len() as u64).to_be_bytes());
-        hash.update(bytes);
-    }
-    hash.finalize().iter().take(8).fold(0, |number, byte| (number << 8) | u64::from(*byte))
-}
-
-/// A number that changes with anything in it, secrets included; tells nothing about them.
-fn fingerprint(connection: &SourceConnection) -> u64 {
-    let secrets = connection.system.parts();
-    let mut parts: Vec<&[u8]> = vec![connection.url.as_str().as_bytes()];
-    parts.extend(secrets.iter().map(String::as_bytes));
-    parts.push(connection.command.as_deref().unwrap_or_default().as_bytes());
-    match &connection.tls {
-        Tls::System => parts.push(b"system"),
-        Tls::Bundle(texts) => parts.extend(texts.iter().map(AsRef::<[u8]>::as_ref)),
-        Tls::Pins(pins) => parts.extend(pins.iter().map(AsRef::<[u8]>::as_ref)),
-        Tls::Ignore => parts.push(b"ignore"),
-    }
-    match &connection.route {
-        Route::Environment => {}
-        Route::Direct => parts.push(b"direct"),
-        Route::Proxy(url) => parts.push(url.as_str().as_bytes()),
-    }
-    number(&parts)
 }

@@ -1,8 +1,9 @@
 //! What is configured of a Woodpecker.
 
+use drover_ci::System;
+use drover_ci::woodpecker::Settings;
+
 use super::{Ground, Manner};
-use crate::demand::System;
-use crate::demand::woodpecker::Settings;
 
 pub(super) fn manner(ground: &mut Ground<'_, '_>) -> Option<Manner> {
     let token = ground.token();

@@ -2,16 +2,16 @@
 
 use drover_actors::demand::spec::ShareSpec;
 use drover_actors::id::{SourceId, VmId};
+use drover_ci::System;
+use drover_ci::gitea::{Dialect, Scope};
+use drover_ci::github::{
+    Login, Registration, ScaleSetSpec, Scope as GitHubScope, Settings as GitHub,
+};
+use drover_ci::gitlab;
+use drover_ci::jenkins::Launch;
 use secrecy::ExposeSecret;
 
 use super::*;
-use crate::demand::System;
-use crate::demand::gitea::{Dialect, Scope};
-use crate::demand::github::{
-    Login, Registration, ScaleSetSpec, Scope as GitHubScope, Settings as GitHub,
-};
-use crate::demand::gitlab;
-use crate::demand::jenkins::Launch;
 
 fn with_demand(lines: &str) -> String {
     let yaml = with_agent("");

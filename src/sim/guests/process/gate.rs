@@ -3,9 +3,8 @@
 use std::path::Path;
 
 use drover_actors::agent::guest::{cloud_init, read_working_directory, working_directory};
-use drover_ssh::{join, upload_target};
 
-use crate::shell;
+use drover_ssh::{join, upload_target};
 
 /// Commands of drover itself that only read, or touch nothing but the guest's own folder.
 const HOUSEKEEPING: [&str; 6] = [
@@ -25,7 +24,7 @@ pub(super) const REFUSAL: &str = "this command may not run outside a sandbox: in
 pub(super) fn is_housekeeping(command: &str) -> bool {
     HOUSEKEEPING.contains(&command)
         || command == cloud_init()
-        || shell::is_housekeeping(command)
+        || drover_shell::is_housekeeping(command)
         || upload_target(command).is_some_and(stays_home)
 }
 

@@ -1,0 +1,122 @@
+//! Since when jobs wait, at systems that do not say; also beyond a start of the service.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use drover_actors::time::WallTime;
+use serde::{Deserialize, Serialize};
+
+use crate::keepsake::Keepsake;
+
+/// The most jobs that are remembered beyond a start: those that wait longest.
+const KEPT_MOST: usize = 1000;
+
+/// When each job that waits was seen first.
+#[derive(Debug, Default)]
+pub struct FirstSeen(Mutex<Seen>);
+
+#[derive(Debug, Default)]
+struct Seen {
+    jobs: BTreeMap<String, WallTime>,
+    /// Where that is kept, and the server whose jobs they are.
+    keeps: Option<(Keepsake, String)>,
+}
+
+/// What is kept.
+#[derive(Serialize, Deserialize)]
+struct Kept {
+    server: String,
+    jobs: BTreeMap<String, WallTime>,
+}
+
+impl FirstSeen {
+    /// Takes up what was kept of this server's jobs, and keeps what is seen from now on.
+    pub fn keep(&self, keepsake: Keepsake, server: &str) {
+        let kept = keepsake.read::<Kept>().filter(|kept| kept.server == server);
+        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(kept) = kept {
+            seen.jobs = kept.jobs;
+        }
+        seen.keeps = Some((keepsake, server.to_owned()));
+    }
+
+    /// Takes up the ids of all jobs that wait now, and gives when each was seen first. One that waits no
+    /// longer is forgotten.
+    pub fn look(
+        &self,
+        ids: impl IntoIterator<Item = String>,
+        now: WallTime,
+    ) -> BTreeMap<String, WallTime> {
+        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let waiting = ids.into_iter().map(|id| {
+            let at = seen.jobs.get(&id).copied().unwrap_or(now);
+            (id, at)
+        });
+        let jobs: BTreeMap<String, WallTime> = waiting.collect();
+        if let Some((keepsake, server)) = seen.keeps.as_ref().filter(|_| jobs != seen.jobs) {
+            let mut oldest: Vec<(&String, &WallTime)> = jobs.iter().collect();
+            oldest.sort_by_key(|(_, at)| **at);
+            oldest.truncate(KEPT_MOST);
+            let jobs = oldest.into_iter().map(|(id, at)| (id.clone(), *at)).collect();
+            keepsake.write(&Kept { server: server.clone(), jobs });
+        }
+        seen.jobs.clone_from(&jobs);
+        jobs
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+    use std::path::Path;
+
+    use drover_actors::id::SourceId;
+
+    use super::*;
+
+    fn look(seen: &FirstSeen, ids: &[&str], now: i64) -> Vec<i64> {
+        let told = seen.look(ids.iter().map(|id| (*id).to_owned()), WallTime(now));
+        told.into_values().map(|at| at.0).collect()
+    }
+
+    // Invariant: a job is as old as the first look that saw it wait, whichever start of the service made it.
+
+    #[test]
+    fn a_job_is_as_old_as_the_first_look_that_saw_it() {
+        let seen = FirstSeen::default();
+        assert_eq!(look(&seen, &["a", "b"], 10), [10, 10]);
+        assert_eq!(look(&seen, &["b", "c"], 20), [10, 20]);
+        assert_eq!(look(&seen, &["a"], 30), [30], "it came again");
+    }
+
+    /// The dates of a start of the service.
+    fn started(folder: &Path, server: &str) -> FirstSeen {
+        let seen = FirstSeen::default();
+        seen.keep(Keepsake::of(folder, &SourceId::new("git"), None), server);
+        seen
+    }
+
+    #[test]
+    fn of_more_jobs_than_are_kept_those_that_wait_longest_are_as_old_after_a_start() {
+        let folder = tempfile::tempdir().unwrap();
+        let ids: Vec<String> = (0..=KEPT_MOST).map(|n| format!("{n:04}")).collect();
+        let all: Vec<&str> = ids.iter().map(String::as_str).collect();
+        let first = started(folder.path(), "http://git.lan/");
+        look(&first, &all[1..], 10);
+        look(&first, &all, 20);
+        let ages = look(&started(folder.path(), "http://git.lan/"), &all, 30);
+        let kept = [10; KEPT_MOST];
+        assert_eq!((ages[0], &ages[1..]), (30, &kept[..]));
+    }
+
+    #[test]
+    fn a_job_that_waited_before_a_start_is_as_old_after_it_at_the_same_server() {
+        let folder = tempfile::tempdir().unwrap();
+        let started = |server: &str| started(folder.path(), server);
+        assert_eq!(look(&started("http://git.lan/"), &["a", "b"], 10), [10, 10]);
+        assert_eq!(look(&started("http://git.lan/"), &["b", "c"], 20), [10, 20]);
+        assert_eq!(look(&started("http://git.lan/"), &["a", "c"], 30), [30, 20]);
+        assert_eq!(look(&started("http://other.lan/"), &["a"], 40), [40], "another's job 1");
+    }
+}

@@ -1,0 +1,117 @@
+//! Lists of Gitea and Forgejo, and rows that are asked for one by one: both order runners by when they
+//! were seen last, so that pages shift while they are read.
+
+use std::collections::BTreeSet;
+
+use drover_actors::id::RunnerName;
+use drover_actors::ports::Known;
+use reqwest::Method;
+use reqwest::header::HeaderName;
+use serde::de::DeserializeOwned;
+
+use super::{Dialect, Gitea, Job, Jobs, Runner, Runners};
+use crate::error::DemandError;
+use crate::rows::{Listing, Reading, Row, Seen};
+
+/// Rows a page; Gitea's own most is 50.
+const PAGE: usize = 50;
+/// Pages read at most: beyond that much waits anyway.
+const PAGES_MAX: usize = 40;
+/// Forgejo's count of all rows of a list.
+const TOTAL: HeaderName = HeaderName::from_static("x-total-count");
+
+impl Gitea {
+    /// All pages of a list. How many rows it gives at most is the server's affair, so that a page
+    /// that is not full is the last one only where nobody counts them.
+    async fn pages<T: DeserializeOwned, R>(
+        &self,
+        path: &str,
+        read: impl Fn(T) -> (Vec<R>, Option<usize>),
+        id: impl Fn(&R) -> u64,
+    ) -> Result<Listing<R>, DemandError> {
+        let (mut all, mut came) = (Reading::new(), 0);
+        let mark = if path.contains('?') { '&' } else { '?' };
+        for page in 1..=PAGES_MAX {
+            let path = format!("{}/{path}{mark}limit={PAGE}&page={page}", self.scope);
+            let answer = self.http.call(Method::GET, &path, None, &[]).await?.ok()?;
+            let counted =
+                answer.headers.get(TOTAL).and_then(|text| text.to_str().ok()?.parse().ok());
+            let (rows, total) = read(answer.json()?);
+            let (count, total) = (rows.len(), total.or(counted));
+            came += count;
+            all.page(rows.into_iter().map(|row| (id(&row), row)), total);
+            if count == 0 || total.map_or(count < PAGE, |total| came >= total) {
+                return Ok(all.end(true));
+            }
+        }
+        let rows = all.len();
+        tracing::warn!(list = path, rows, url = %self.http.base(), "list is longer than is read of it");
+        Ok(all.end(false))
+    }
+
+    pub(super) async fn runners(&self) -> Result<Listing<Runner>, DemandError> {
+        let (path, id) = ("actions/runners", |row: &Runner| row.id);
+        match self.dialect {
+            Dialect::Gitea => {
+                let read = |page: Runners| (page.runners, page.total_count);
+                self.pages(path, read, id).await
+            }
+            Dialect::Forgejo => {
+                let read = |page: Option<Vec<Runner>>| (page.unwrap_or_default(), None);
+                self.pages(path, read, id).await
+            }
+        }
+    }
+
+    /// Runners as their list shows them, and the `known` ones that it does not show by their numbers.
+    pub(super) async fn seen(&self, known: &Known) -> Result<Seen<Runner>, DemandError> {
+        let read = |id| async move {
+            self.http.get::<Runner>(&format!("{}/actions/runners/{id}", self.scope)).await
+        };
+        let find = |name| async move { self.ids.by_number(&name, read).await };
+        self.ids.seen(self.runners().await?, known, find).await
+    }
+
+    /// The numbers of all rows that are or were a runner's.
+    pub(super) async fn rows(&self, runner: &RunnerName) -> Result<BTreeSet<u64>, DemandError> {
+        self.ids.numbers(self.runners().await?, runner)
+    }
+
+    pub(super) async fn jobs(&self, status: &str) -> Result<Listing<Job>, DemandError> {
+        let read = |page: Jobs| (page.jobs, page.total_count);
+        let path = format!("actions/jobs?status={status}");
+        let mut jobs = self.pages(&path, read, |job| job.id).await?;
+        // A server that does not know the filter tells everything.
+        jobs.rows.retain(|job| job.status == status);
+        Ok(jobs)
+    }
+
+    /// The first and the last pages of the jobs that were cancelled: the list is in no order that is
+    /// promised, and those of late come last in it.
+    pub(super) async fn cancelled(&self) -> Result<Vec<Job>, DemandError> {
+        let path = |page: usize| {
+            format!("{}/actions/jobs?status=cancelled&limit={PAGE}&page={page}", self.scope)
+        };
+        let first: Jobs = self.http.get(&path(1)).await?;
+        let mut jobs = first.jobs;
+        let last = first.total_count.unwrap_or_default().div_ceil(jobs.len().max(1));
+        for page in last.saturating_sub(1).max(2)..=last {
+            jobs.extend(self.http.get::<Jobs>(&path(page)).await?.jobs);
+        }
+        Ok(jobs)
+    }
+}
+
+impl Row for Runner {
+    fn number(&self) -> Option<u64> {
+        Some(self.id)
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn rename(&mut self, name: &RunnerName) {
+        self.name = name.to_string();
+    }
+}

@@ -1,0 +1,148 @@
+//! What is under way at a Gitea, and whether the job of a runner is over whose row is gone.
+//!
+//! Gitea deletes the row of a runner for one job as soon as somebody cancels that job, and tells the
+//! runner nothing from then on. Of the job itself it says that it was cancelled (1.26.0:
+//! `models/actions/task.go`, `services/convert/convert.go`).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
+
+use drover_actors::id::RunnerName;
+use drover_actors::ports::{Idle, Known, RowSight, SourceSight};
+
+use super::{Gitea, Job, Runner, sight};
+use crate::error::DemandError;
+use crate::rows::Seen;
+
+/// Where a job is asked for that its server calls so: the address of that may be another than drover's.
+fn path_of(url: &str) -> Option<String> {
+    let (_, rest) = url.split_once("/api/v1/repos/")?;
+    let parts: Vec<&str> = rest.split('/').collect();
+    let [owner, repository, "actions", "jobs", id] = parts.as_slice() else { return None };
+    let id: u64 = id.parse().ok()?;
+    Some(format!("api/v1/repos/{owner}/{repository}/actions/jobs/{id}"))
+}
+
+/// How a job ended that was on a runner with these rows, in one word; none where it may be under way.
+fn ended(job: &Job, rows: &BTreeSet<u64>) -> Option<&'static str> {
+    let on_it = rows.contains(&job.runner_id?);
+    match (on_it, job.status.as_str(), job.conclusion.as_deref()) {
+        (true, "completed", Some("cancelled")) => Some("cancelled"),
+        // Once it is over it may be run again, by another runner.
+        (true, "completed", _) | (false, ..) => Some("done"),
+        (true, ..) => None,
+    }
+}
+
+impl Gitea {
+    /// How the jobs ended of those of the `gone` whose job is over.
+    async fn over(&self, gone: &BTreeSet<RunnerName>) -> BTreeMap<RunnerName, &'static str> {
+        let mut cancelled: Option<Vec<Job>> = None;
+        for (name, path) in self.last_jobs.due(gone, Instant::now()) {
+            let rows = self.ids.of(&name);
+            // A token for the whole server alone may not read it.
+            let job = match path {
+                Some(path) => self.http.get::<Job>(&path).await.ok(),
+                None => None,
+            };
+            let how = match job {
+                Some(job) => ended(&job, &rows),
+                None => {
+                    let listed = match cancelled.take() {
+                        Some(listed) => listed,
+                        None => self.cancelled().await.unwrap_or_default(),
+                    };
+                    let is_its = |job: &&Job| job.runner_id.is_some_and(|id| rows.contains(&id));
+                    let how = listed.iter().find(is_its).and_then(|job| ended(job, &rows));
+                    cancelled = Some(listed);
+                    how
+                }
+            };
+            if let Some(how) = how {
+                tracing::info!(runner = %name, how, "row of a runner is gone, and its job is over");
+                self.last_jobs.end(&name, how);
+            }
+        }
+        self.last_jobs.over(gone)
+    }
+
+    /// Runners, what is under way on them, and what waits.
+    pub(super) async fn look_at_gitea(&self, known: &Known) -> Result<SourceSight, DemandError> {
+        let Seen { rows: runners, mut gone, whole, numbers } = self.seen(known).await?;
+        self.last_jobs.keep(known);
+        // The row's own `busy` lags behind: the job says which runner has it.
+        let mut running: BTreeMap<String, Vec<u64>> = BTreeMap::new();
+        let under_way = self.jobs("in_progress").await?;
+        for job in under_way.rows {
+            // Somebody may have renamed its runner.
+            let owner = job.runner_id.and_then(|id| self.ids.owner(id));
+            let name = owner.map(|owner| owner.to_string()).or(job.runner_name);
+            let name = name.unwrap_or_default();
+            self.last_jobs.learn(&name, job.url.as_deref().and_then(path_of));
+            running.entry(name).or_default().push(job.id);
+        }
+        let rows = runners.iter().filter_map(|row| {
+            let none = Vec::new();
+            let jobs = running.get(&row.name).unwrap_or(&none);
+            let count = u32::try_from(jobs.len()).unwrap_or(u32::MAX).max(row.busy.into());
+            // What is not on a list that is not whole may be under way all the same.
+            let sight = sight(row, count, jobs.first().map(u64::to_string), Idle::Known);
+            sight.filter(|row| row.jobs > 0 || under_way.whole)
+        });
+        let mut rows: Vec<RowSight> = rows.collect();
+        // A job that runs on a runner which somebody removed can not end.
+        let is_there = |name: &String| runners.iter().any(|row| row.name == *name);
+        let mut removed = BTreeSet::new();
+        for (name, jobs) in running.iter().filter(|(name, _)| !is_there(name)) {
+            // Where its row is not gone for certain, it may be connected.
+            let is_gone = gone.take(&RunnerName::new(name));
+            let status = if is_gone.is_some() { "offline" } else { "online" }.to_owned();
+            removed.extend(is_gone);
+            let row = Runner { name: name.clone(), status, ..Runner::default() };
+            let count = u32::try_from(jobs.len()).unwrap_or(u32::MAX);
+            rows.extend(sight(&row, count, jobs.first().map(u64::to_string), Idle::Known));
+        }
+        if !under_way.whole {
+            // A job may be under way on a runner whose row somebody removed.
+            gone.clear();
+        }
+        let over = self.over(&gone).await;
+        let jobs = self.jobs("queued").await?.rows;
+        let jobs = self.waiting(jobs);
+        let found = SourceSight { rows, gone, removed, over, ..SourceSight::default() };
+        Ok(SourceSight { whole, numbers, jobs, ..found })
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail by panicking")]
+mod tests {
+    use super::*;
+
+    fn job(text: &str) -> Job {
+        serde_json::from_str(text).unwrap()
+    }
+
+    // Invariant: that a job is over is read from what the server says of that very job.
+
+    #[test]
+    fn a_job_is_over_when_its_server_says_so_of_the_runner_that_had_it() {
+        let said = |text: &str| ended(&job(text), &[10].into());
+        let cancelled = r#"{"id":8,"status":"completed","conclusion":"cancelled","runner_id":10}"#;
+        assert_eq!(said(cancelled), Some("cancelled"));
+        let failed = r#"{"id":8,"status":"completed","conclusion":"failure","runner_id":10}"#;
+        assert_eq!(said(failed), Some("done"));
+        assert_eq!(said(r#"{"id":8,"status":"in_progress","runner_id":10}"#), None);
+        assert_eq!(said(r#"{"id":8,"status":"queued","runner_id":0}"#), Some("done"), "run again");
+        assert_eq!(said(r#"{"id":8,"status":"completed","conclusion":"cancelled"}"#), None);
+    }
+
+    #[test]
+    fn a_job_is_asked_for_where_drover_reaches_its_server() {
+        let url = "https://git.example/ci/api/v1/repos/drover/a%20b/actions/jobs/8";
+        assert_eq!(path_of(url).unwrap(), "api/v1/repos/drover/a%20b/actions/jobs/8");
+        for url in ["", "http://git/api/v1/repos/x/y/actions/jobs/../8", "http://git/jobs/8"] {
+            assert_eq!(path_of(url), None, "{url}");
+        }
+    }
+}

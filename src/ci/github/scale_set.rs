@@ -1,0 +1,551 @@
+//! Scale sets: GitHub assigns jobs to a set by name and says over a long poll how many there are. No
+//! port need be open here, and no rate limit is spent on lists of jobs.
+//!
+//! Written from GitHub's public client of that service, which is not documented; unverified against
+//! GitHub itself. What it says is taken as a level all the same: statistics are whole numbers of
+//! jobs, so that a message lost or told twice changes nothing for good.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use causes::chain;
+use drover_actors::ambient::jittered;
+use drover_actors::id::RunnerName;
+use drover_actors::ports::JobSight;
+use jiff::Timestamp;
+use reqwest::Method;
+use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue};
+use secrecy::{ExposeSecret, SecretString};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use super::super::connector::{Ended, Wake};
+use super::super::error::DemandError;
+use super::super::http::{Answer, Http};
+use super::super::keepsake::Keepsake;
+use super::api::bearer;
+use super::pace::Purpose;
+use super::settings::{ScaleSetSpec, plain};
+use super::tally::{Counts, Message, Tally};
+use super::{GitHub, Part};
+
+const VERSION: &str = "api-version=6.0-preview";
+/// What a long poll accepts (actions/scaleset `session_client.go`, ARC `client.go`).
+const ACCEPTED: HeaderValue = HeaderValue::from_static("application/json; api-version=6.0-preview");
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+const CAPACITY: HeaderName = HeaderName::from_static("x-scalesetmaxcapacity");
+/// The server holds a poll for less than that.
+const POLL_LIMIT: Duration = Duration::from_secs(90);
+/// For so long a look waits for the first session.
+const FIRST: Duration = Duration::from_secs(20);
+/// How often a call of a session that was not answered is made again before the session is given up, and
+/// the pause before the first of them, which doubles (as GitHub's own client does).
+const AGAIN: u32 = 4;
+const AGAIN_PAUSE: Duration = Duration::from_secs(1);
+/// The pauses between two tries to get a session.
+const PAUSE: Duration = Duration::from_secs(2);
+const PAUSE_LONGEST: Duration = Duration::from_secs(120);
+
+/// Whether a session is held.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Phase {
+    Starting,
+    On,
+    Off(String),
+}
+
+/// A scale set, as this side knows it.
+pub struct ScaleSet {
+    spec: ScaleSetSpec,
+    http: Http,
+    phase: watch::Sender<Phase>,
+    known: Mutex<Known>,
+}
+
+#[derive(Default)]
+struct Known {
+    service: Option<Service>,
+    tally: Tally,
+}
+
+/// The service behind the API, with its own login.
+#[derive(Clone)]
+struct Service {
+    url: String,
+    token: SecretString,
+    /// The set's number.
+    set: u64,
+    /// What the set is to be, where it has other labels.
+    stale: Option<Value>,
+}
+
+#[derive(Deserialize)]
+struct Registered {
+    url: String,
+    token: SecretString,
+}
+
+#[derive(Deserialize)]
+struct Sets {
+    #[serde(default)]
+    value: Vec<Set>,
+}
+
+#[derive(Deserialize)]
+struct Set {
+    id: u64,
+    #[serde(default)]
+    labels: Vec<Label>,
+}
+
+#[derive(Deserialize)]
+struct Label {
+    name: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Session {
+    session_id: String,
+    message_queue_url: String,
+    message_queue_access_token: SecretString,
+    #[serde(default)]
+    statistics: Option<Counts>,
+}
+
+/// A session that is held, as it is kept for the next start.
+#[derive(Serialize, Deserialize)]
+struct KeptSession {
+    /// The URL of its set.
+    set: String,
+    session: String,
+    /// A digest that tells which machine held it: a copied state directory is no reason to end it.
+    machine: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Made {
+    #[serde(rename = "encodedJITConfig")]
+    configuration: SecretString,
+}
+
+impl ScaleSet {
+    /// A set that nothing is known of yet.
+    pub fn new(spec: ScaleSetSpec, http: &Http) -> Self {
+        let http = http.clone().with_limit(POLL_LIMIT);
+        let (phase, _) = watch::channel(Phase::Starting);
+        Self { spec, http, phase, known: Mutex::default() }
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn call(
+        &self,
+        (method, url): (Method, &str),
+        login: (HeaderName, HeaderValue),
+        body: Option<&Value>,
+    ) -> Result<Answer, DemandError> {
+        let mut headers = vec![login];
+        if body.is_none() {
+            // GitHub's own client says so of every call, a body or none (actions/scaleset `client.go`).
+            headers.push((CONTENT_TYPE, JSON));
+        }
+        self.http.call(method, url, body, &headers).await
+    }
+
+    /// Runners whose job is not told to have begun; their rows are read after this.
+    pub fn made(&self) -> BTreeSet<String> {
+        self.known().tally.made().cloned().collect()
+    }
+
+    /// How the jobs of drover's runners ended that were told to be over since the last look.
+    pub fn ended(&self) -> Vec<(RunnerName, &'static str)> {
+        let ended = self.known().tally.ended().into_iter();
+        let own = ended.filter(|(name, _)| RunnerName::parse(name).is_some());
+        own.map(|(name, how)| (RunnerName::new(name), how)).collect()
+    }
+
+    /// A runner was removed: that its row is gone means nothing.
+    pub fn forget(&self, runner: &str) {
+        self.known().tally.forget(runner);
+    }
+
+    /// Jobs that wait for a runner. Rows of runners, each with whether it has a job, are newer than
+    /// what was told, as far as they are of runners `made` before they were read.
+    pub async fn jobs(
+        &self,
+        labels: &[String],
+        made: &BTreeSet<String>,
+        rows: &BTreeMap<String, bool>,
+    ) -> Result<Vec<JobSight>, DemandError> {
+        let mut phase = self.phase.subscribe();
+        let begun = phase.wait_for(|phase| *phase != Phase::Starting);
+        let phase = match tokio::time::timeout(FIRST, begun).await {
+            Ok(Ok(phase)) => phase.clone(),
+            Ok(Err(_)) | Err(_) => Phase::Off("there is no session yet".into()),
+        };
+        match phase {
+            Phase::On => {
+                let mut known = self.known();
+                let taken = known.tally.taken(made, rows, Instant::now());
+                Ok(known.tally.jobs(labels, taken))
+            }
+            Phase::Starting => Err(DemandError::Paused("there is no session yet".into())),
+            Phase::Off(text) => {
+                Err(DemandError::Paused(format!("scale set `{}`: {text}", self.spec.name)))
+            }
+        }
+    }
+}
+
+impl GitHub {
+    /// Labels of the set: those its jobs may want, else its name.
+    pub(super) fn set_labels(&self, set: &ScaleSet) -> Vec<String> {
+        let labels = self.settings.labels.as_ref().filter(|labels| !labels.is_empty());
+        labels.map_or_else(|| vec![set.spec.name.clone()], |all| all.iter().cloned().collect())
+    }
+
+    /// Logs in to the service behind the API, and finds the set there or makes it.
+    async fn service(&self, set: &ScaleSet) -> Result<Service, DemandError> {
+        let token = self.registration_token(Purpose::Act).await;
+        let token = token.map_err(|error| self.lacking(Part::Runners, error))?;
+        let mut says = HeaderValue::from_str(&format!("RemoteAuth {}", token.expose_secret()))
+            .map_err(|_| DemandError::Setup("the token is no text of a header".into()))?;
+        says.set_sensitive(true);
+        let page = self.settings.scope.page(self.api.plain().base());
+        let body = json!({ "url": page, "runner_event": "register" });
+        let path = (Method::POST, "actions/runner-registration");
+        let answer = set.call(path, (AUTHORIZATION, says), Some(&body)).await?;
+        let Registered { url, token } = answer.ok()?.json()?;
+        let url = url.trim_end_matches('/').to_owned();
+        let group = self.group().await?;
+        let all = format!("{url}/_apis/runtime/runnerscalesets");
+        let name = plain(&set.spec.name);
+        let find = format!("{all}?runnerGroupId={group}&name={name}&{VERSION}");
+        let found = set.call((Method::GET, &find), bearer(&token)?, None).await?;
+        let wanted: BTreeSet<String> = self.set_labels(set).into_iter().collect();
+        let labels: Vec<Value> =
+            wanted.iter().map(|name| json!({ "name": name, "type": "System" })).collect();
+        let body = json!({
+            "name": set.spec.name, "runnerGroupId": group, "labels": labels,
+            "RunnerSetting": { "ephemeral": true, "disableUpdate": true },
+        });
+        if let Some(found) = found.ok()?.json::<Sets>()?.value.into_iter().next() {
+            let lower = |name: &String| name.to_lowercase();
+            let has: BTreeSet<String> = found.labels.iter().map(|it| lower(&it.name)).collect();
+            let stale = (has != wanted.iter().map(lower).collect()).then_some(body);
+            return Ok(Service { url, token, set: found.id, stale });
+        }
+        let make = (Method::POST, format!("{all}?{VERSION}"));
+        let made = set.call((make.0, &make.1), bearer(&token)?, Some(&body)).await?;
+        Ok(Service { url, token, set: made.ok()?.json::<Set>()?.id, stale: None })
+    }
+
+    /// A runner of the set, and all that its guest needs to be it.
+    pub(super) async fn configure_in(
+        &self,
+        set: &ScaleSet,
+        name: &str,
+    ) -> Result<SecretString, DemandError> {
+        let mut again = true;
+        loop {
+            let known = set.known().service.clone();
+            let service = match known {
+                Some(service) => service,
+                None => self.service(set).await?,
+            };
+            let body = json!({ "name": name, "workFolder": "_work" });
+            let url = service.of(&format!("generatejitconfig?{VERSION}"));
+            let login = bearer(&service.token)?;
+            let answer = set.call((Method::POST, &url), login, Some(&body)).await?;
+            // Its login ends before the session does.
+            if answer.status == 401 && std::mem::take(&mut again) {
+                set.known().service = None;
+                continue;
+            }
+            let made: Made = answer.ok()?.json()?;
+            let mut known = set.known();
+            known.service.get_or_insert(service);
+            known.tally.make(name);
+            return Ok(made.configuration);
+        }
+    }
+
+    /// Holds a session and takes up what is told there, until `ended`.
+    pub(super) async fn listen(
+        &self,
+        set: &ScaleSet,
+        wake: Wake,
+        mut ended: Ended,
+        kept: &Keepsake,
+    ) {
+        let mut pause = PAUSE;
+        loop {
+            let outcome = tokio::select! {
+                _ = &mut ended => return,
+                outcome = self.open(set, kept) => outcome,
+            };
+            let why = match outcome {
+                Ok((service, session)) => {
+                    set.phase.send_replace(Phase::On);
+                    wake();
+                    let mut session = session;
+                    let why = tokio::select! {
+                        _ = &mut ended => None,
+                        (error, heard) = self.take(set, &mut session, &wake) => {
+                            // One that was never heard of is no better than none.
+                            pause = if heard { PAUSE } else { pause };
+                            Some(error)
+                        }
+                    };
+                    match self.close(set, &service, &session.session_id).await {
+                        Ok(()) => forget(kept, &session),
+                        Err(error) => {
+                            tracing::warn!(error = chain(&error), "session of a scale set is left");
+                        }
+                    }
+                    let Some(why) = why else { return };
+                    why
+                }
+                Err(error) => error,
+            };
+            let text = chain(&why);
+            tracing::warn!(set = set.spec.name, error = text, "no session of the scale set");
+            let off = Phase::Off(text);
+            if set.phase.send_replace(off.clone()) != off {
+                wake();
+            }
+            let draw = Timestamp::now().as_nanosecond().unsigned_abs();
+            let wait = jittered(pause, u64::try_from(draw & u128::from(u64::MAX)).unwrap_or(0));
+            tokio::select! {
+                _ = &mut ended => return,
+                () = tokio::time::sleep(wait) => {}
+            }
+            pause = (pause * 2).min(PAUSE_LONGEST);
+        }
+    }
+
+    async fn open(
+        &self,
+        set: &ScaleSet,
+        kept: &Keepsake,
+    ) -> Result<(Service, Session), DemandError> {
+        let service = self.service(set).await?;
+        // Whoever has a session that was cut off is given no other before GitHub gives it up.
+        let (of, machine) = (service.of(""), kept.machine().map(str::to_owned));
+        let is_ours = |cut: &KeptSession| cut.set == of && cut.machine == machine;
+        if let Some(cut) = kept.read::<KeptSession>().filter(is_ours) {
+            match self.close(set, &service, &cut.session).await {
+                Ok(()) => kept.clear(),
+                Err(error) => {
+                    tracing::warn!(error = chain(&error), "session that was cut off is left");
+                }
+            }
+        }
+        let body = json!({ "ownerName": "drover" });
+        let url = service.of(&format!("sessions?{VERSION}"));
+        let answer = set.call((Method::POST, &url), bearer(&service.token)?, Some(&body)).await?;
+        if answer.status == 409 {
+            let text = "another owner holds its session: give each drover a scale set of its own; \
+                        one that ended without a word is given up by GitHub after a while";
+            return Err(DemandError::Refused(text.into()));
+        }
+        let session: Session = answer.ok()?.json()?;
+        kept.write(&KeptSession { set: of, session: session.session_id.clone(), machine });
+        self.relabel(set, &service).await;
+        let mut known = set.known();
+        known.service = Some(service.clone());
+        known.tally = Tally::of(session.statistics.unwrap_or_default());
+        drop(known);
+        Ok((service, session))
+    }
+
+    /// Brings the labels of the set up to date, which is this one's alone while it holds the session.
+    async fn relabel(&self, set: &ScaleSet, service: &Service) {
+        let Some(body) = &service.stale else { return };
+        let url =
+            format!("{}/_apis/runtime/runnerscalesets/{}?{VERSION}", service.url, service.set);
+        let change = async {
+            let login = bearer(&service.token)?;
+            set.call((Method::PATCH, &url), login, Some(body)).await?.ok().map(drop)
+        };
+        match change.await {
+            Ok(()) => tracing::info!(set = set.spec.name, "labels of the scale set are set"),
+            Err(error) => tracing::warn!(
+                set = set.spec.name,
+                error = chain(&error),
+                "labels of the scale set stay as they are"
+            ),
+        }
+    }
+
+    /// Takes up messages until something is wrong that does not pass; and whether any poll was answered.
+    async fn take(
+        &self,
+        set: &ScaleSet,
+        session: &mut Session,
+        wake: &Wake,
+    ) -> (DemandError, bool) {
+        let (mut last, mut heard, mut failed) = (0, false, 0);
+        loop {
+            match self.take_one(set, session, last).await {
+                Ok(Some(id)) => {
+                    last = id;
+                    wake();
+                }
+                Ok(None) => {}
+                Err(error) if passes(&error) && failed < AGAIN => {
+                    tokio::time::sleep(AGAIN_PAUSE * (1 << failed)).await;
+                    failed += 1;
+                    continue;
+                }
+                Err(error) => return (error, heard),
+            }
+            (heard, failed) = (true, 0);
+        }
+    }
+
+    async fn take_one(
+        &self,
+        set: &ScaleSet,
+        session: &mut Session,
+        last: i64,
+    ) -> Result<Option<i64>, DemandError> {
+        let mut url = session.queue("")?;
+        if last > 0 {
+            url.query_pairs_mut().append_pair("lastMessageId", &last.to_string());
+        }
+        let headers = [
+            (ACCEPT, ACCEPTED),
+            bearer(&session.message_queue_access_token)?,
+            (CAPACITY, HeaderValue::from(set.spec.capacity)),
+        ];
+        let answer = set.http.call(Method::GET, url.as_str(), None, &headers).await?;
+        if answer.status == 202 {
+            return Ok(None);
+        }
+        if answer.status == 401 {
+            self.refresh(set, session).await?;
+            return Ok(None);
+        }
+        let message: Message = answer.ok()?.json()?;
+        let available = set.known().tally.hear(&message);
+        let Some(service) = set.known().service.clone() else {
+            return Err(DemandError::Paused("its service is logged in to anew".into()));
+        };
+        if !available.is_empty() {
+            let url = service.of(&format!("acquirejobs?{VERSION}"));
+            let (body, login) = (json!(available), bearer(&session.message_queue_access_token)?);
+            let acquired = set.call((Method::POST, &url), login, Some(&body)).await?;
+            if acquired.status == 401 {
+                // It is told again.
+                self.refresh(set, session).await?;
+                return Ok(None);
+            }
+            acquired.ok()?;
+        }
+        self.acknowledge(set, session, message.id()).await?;
+        Ok(Some(message.id()))
+    }
+
+    /// Removes a message, which would be told again until then.
+    async fn acknowledge(
+        &self,
+        set: &ScaleSet,
+        session: &mut Session,
+        message: i64,
+    ) -> Result<(), DemandError> {
+        let mut again = true;
+        loop {
+            let url = session.queue(&format!("/{message}"))?;
+            let login = bearer(&session.message_queue_access_token)?;
+            let answer = set.call((Method::DELETE, url.as_str()), login, None).await?;
+            if answer.status != 401 || !std::mem::take(&mut again) {
+                return answer.ok().map(drop);
+            }
+            self.refresh(set, session).await?;
+        }
+    }
+
+    /// Gives a session back, so that the next one need not wait for its end.
+    async fn close(
+        &self,
+        set: &ScaleSet,
+        opened: &Service,
+        session: &str,
+    ) -> Result<(), DemandError> {
+        // The login may have been made anew meanwhile, or have ended.
+        let mut service = set.known().service.clone().unwrap_or_else(|| opened.clone());
+        let mut again = true;
+        loop {
+            let url = service.of(&format!("sessions/{session}?{VERSION}"));
+            let answer = set.call((Method::DELETE, &url), bearer(&service.token)?, None).await?;
+            match answer.status {
+                404 => return Ok(()),
+                401 if std::mem::take(&mut again) => service = self.service(set).await?,
+                _ => return answer.ok().map(drop),
+            }
+        }
+    }
+
+    /// A session outlives its logins.
+    async fn refresh(&self, set: &ScaleSet, session: &mut Session) -> Result<(), DemandError> {
+        let service = self.service(set).await?;
+        let url = service.of(&format!("sessions/{}?{VERSION}", session.session_id));
+        let answer = set.call((Method::PATCH, &url), bearer(&service.token)?, None).await?;
+        *session = answer.ok()?.json()?;
+        let mut known = set.known();
+        known.service = Some(service);
+        if let Some(counts) = session.statistics {
+            known.tally.count(counts);
+        }
+        Ok(())
+    }
+}
+
+/// Keeps a session no longer; another one that was opened meanwhile stays.
+fn forget(kept: &Keepsake, session: &Session) {
+    let known = kept.read::<KeptSession>();
+    if known.is_some_and(|known| known.session == session.session_id) {
+        kept.clear();
+    }
+}
+
+/// Whether the same call may be answered a moment later.
+fn passes(error: &DemandError) -> bool {
+    match error {
+        // One that took all the time of a poll is silent.
+        DemandError::Unreachable { source, .. } => !source.is_timeout(),
+        DemandError::Status { status, .. } => *status == 429 || *status >= 500,
+        DemandError::Setup(_)
+        | DemandError::Shape { .. }
+        | DemandError::NotReady { .. }
+        | DemandError::Moved { .. }
+        | DemandError::Paused(_)
+        | DemandError::Refused(_)
+        | DemandError::Guest(_) => false,
+    }
+}
+
+impl Service {
+    /// A URL of the set.
+    fn of(&self, rest: &str) -> String {
+        format!("{}/_apis/runtime/runnerscalesets/{}/{rest}", self.url, self.set)
+    }
+}
+
+impl Session {
+    /// The URL of its messages, with more path.
+    fn queue(&self, more: &str) -> Result<reqwest::Url, DemandError> {
+        let mut url: reqwest::Url = self.message_queue_url.parse().map_err(|_| {
+            DemandError::Refused("the service names no URL for its messages".into())
+        })?;
+        let path = format!("{}{more}", url.path());
+        url.set_path(&path);
+        Ok(url)
+    }
+}

@@ -1,0 +1,541 @@
+//! GitLab: a runner row for each agent, whose token is good for that one runner.
+//!
+//! Written from GitLab's documentation and the source of its runner, and unverified against a
+//! server.
+
+mod proofs;
+mod standing;
+
+use std::collections::BTreeSet;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use drover_actors::id::RunnerName;
+use drover_actors::os::Os;
+use drover_actors::ports::{Idle, JobSight, Known, SourceSight};
+use drover_actors::record::Want;
+use drover_actors::time::WallTime;
+use drover_ssh::quote;
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use reqwest::header::{HeaderMap, HeaderName, LINK, RETRY_AFTER};
+use reqwest::{Method, Url};
+use secrecy::{ExposeSecret, SecretString};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use self::standing::Standing;
+use crate::connector::{Connector, Done, Enlist, Kit, KitFile, program_of};
+use crate::error::DemandError;
+use crate::http::{Answer, Http};
+use crate::last_jobs::LastJobs;
+use crate::proof::Proof;
+use crate::rows::{ABREAST, Found, Ids, Listing, Reading, Row, Seen};
+use crate::windows;
+
+/// Rows a page; GitLab's own most.
+const PAGE: usize = 100;
+/// Pages of runners or projects read at most. Of neither may a part be taken for the whole.
+const PAGES_MAX: usize = 20;
+/// Pages of one project's waiting jobs: beyond that much waits anyway.
+const JOB_PAGES: usize = 5;
+/// The count of all rows of a list, as far as GitLab tells it.
+const TOTAL: HeaderName = HeaderName::from_static("x-total");
+/// The pause where a refusal names none, and the longest that is kept.
+const PAUSE: Duration = Duration::from_secs(10);
+const PAUSE_LONGEST: Duration = Duration::from_secs(600);
+/// The shortest limit of jobs that GitLab takes for a runner.
+const JOB_LEAST: Duration = Duration::from_secs(600);
+
+/// Whose runners and jobs are meant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Scope {
+    /// The whole server's.
+    Server,
+    /// A group's with its subgroups', by number or path.
+    Group(String),
+    /// A project's, by number or path.
+    Project(String),
+}
+
+/// What is configured of it.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Whose jobs are meant.
+    pub scope: Scope,
+    /// What drover logs in with.
+    pub token: SecretString,
+    /// Whether jobs without tags are wanted.
+    pub run_untagged: bool,
+    /// How long a job may take.
+    pub job: Duration,
+    /// How long a runner waits for its job.
+    pub idle: Duration,
+}
+
+impl Settings {
+    /// Everything of it, secrets included, for its fingerprint.
+    pub fn parts(&self) -> Vec<String> {
+        let Self { scope, token, run_untagged, job, idle } = self;
+        let shown = format!("{scope:?} {run_untagged} {job:?} {idle:?}");
+        vec![shown, token.expose_secret().to_owned()]
+    }
+}
+
+/// A GitLab server, or a part of it.
+pub struct GitLab {
+    http: Http,
+    settings: Settings,
+    /// The command that runs a runner in its folder; none for `gitlab-runner`.
+    command: Option<String>,
+    /// Until when it asked to be left alone.
+    quiet: Mutex<Option<Instant>>,
+    /// Whether it was told that jobs of runners cannot be seen.
+    hidden: AtomicBool,
+    ids: Ids,
+    /// The jobs that its runners were seen with.
+    last_jobs: LastJobs,
+}
+
+#[derive(Deserialize)]
+struct Runner {
+    id: u64,
+    #[serde(default)]
+    description: Option<String>,
+    #[serde(default)]
+    status: String,
+    /// Whether a job is on it, as newer servers say.
+    #[serde(default)]
+    job_execution_status: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Job {
+    id: u64,
+    #[serde(default)]
+    name: String,
+    #[serde(default)]
+    status: String,
+    #[serde(default)]
+    tag_list: Option<Vec<String>>,
+    #[serde(default)]
+    created_at: Option<String>,
+    #[serde(default)]
+    project: Option<Numbered>,
+}
+
+/// Something whose number alone matters.
+#[derive(Deserialize)]
+struct Numbered {
+    id: u64,
+}
+
+#[derive(Deserialize)]
+struct Made {
+    #[serde(default)]
+    id: Option<u64>,
+    token: SecretString,
+}
+
+impl Runner {
+    /// What drover calls it.
+    fn name(&self) -> &str {
+        self.description.as_deref().unwrap_or_default()
+    }
+
+    /// Whether it says that a job is on it.
+    fn executes(&self) -> bool {
+        self.job_execution_status.as_deref() == Some("active")
+    }
+
+    /// What it is worth that no job of it is seen: a login sees jobs of its own projects alone.
+    fn idle(&self) -> Idle {
+        let says_so = self.job_execution_status.as_deref() == Some("idle");
+        if says_so { Idle::Known } else { Idle::Guessed }
+    }
+
+    /// Whether any program ever logged in as it.
+    fn is_known(&self) -> bool {
+        !matches!(self.status.as_str(), "never_contacted" | "not_connected")
+    }
+}
+
+/// Something of a list, which is told from others by its number.
+trait Listed {
+    fn id(&self) -> u64;
+}
+
+impl Row for Runner {
+    fn number(&self) -> Option<u64> {
+        Some(self.id)
+    }
+
+    fn name(&self) -> &str {
+        Self::name(self)
+    }
+
+    fn rename(&mut self, name: &RunnerName) {
+        self.description = Some(name.to_string());
+    }
+}
+
+impl Listed for Runner {
+    fn id(&self) -> u64 {
+        self.id
+    }
+}
+
+impl Listed for Job {
+    fn id(&self) -> u64 {
+        self.id
+    }
+}
+
+impl Listed for Numbered {
+    fn id(&self) -> u64 {
+        self.id
+    }
+}
+
+fn plain(text: &str) -> String {
+    utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
+}
+
+impl GitLab {
+    /// A connector; calls nothing yet.
+    pub fn new(http: Http, settings: &Settings, command: Option<String>) -> Self {
+        let login = HeaderName::from_static("private-token");
+        let http = http.with_login(login, settings.token.clone());
+        let (settings, ids, last_jobs) = (settings.clone(), Ids::default(), LastJobs::default());
+        let (quiet, hidden) = (Mutex::default(), AtomicBool::new(false));
+        Self { http, settings, command, quiet, hidden, ids, last_jobs }
+    }
+
+    /// One call, unless it asked to be left alone.
+    async fn call(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> Result<Answer, DemandError> {
+        let now = Instant::now();
+        let until = *self.quiet.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(left) = until.and_then(|until| until.checked_duration_since(now)) {
+            let text = format!(": it asked to be left alone for {} s more", left.as_secs() + 1);
+            let shown = path.split('?').next().unwrap_or(path);
+            let call = format!("{method} {}api/v4/{shown}", self.http.base().path());
+            return Err(DemandError::Status { call, status: 429, text });
+        }
+        let answer = self.http.call(method, &format!("api/v4/{path}"), body, &[]).await?;
+        if answer.status == 429 {
+            let asked = answer.headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok());
+            let asked = asked.and_then(|text| text.trim().parse().ok()).map(Duration::from_secs);
+            let until = now + asked.unwrap_or(PAUSE).min(PAUSE_LONGEST);
+            *self.quiet.lock().unwrap_or_else(PoisonError::into_inner) = Some(until);
+        }
+        Ok(answer)
+    }
+
+    async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, DemandError> {
+        self.call(Method::GET, path, None).await?.ok()?.json()
+    }
+
+    /// So many pages of a list, and whether there are no more.
+    async fn pages<T: DeserializeOwned + Listed>(
+        &self,
+        path: &str,
+        most: usize,
+    ) -> Result<(Listing<T>, bool), DemandError> {
+        let (path, query) = path.split_once('?').unwrap_or((path, ""));
+        let mut next = Some(format!("{query}&per_page={PAGE}"));
+        let mut all = Reading::new();
+        for _ in 0..most {
+            let Some(query) = next else { break };
+            let answer = self.call(Method::GET, &format!("{path}?{query}"), None).await?.ok()?;
+            let rows: Vec<T> = answer.json()?;
+            next = next_page(&answer.headers, &query);
+            let total = answer.headers.get(TOTAL).and_then(|text| text.to_str().ok()?.parse().ok());
+            all.page(rows.into_iter().map(|row| (row.id(), row)), total);
+        }
+        let to_end = next.is_none();
+        Ok((all.end(to_end), to_end))
+    }
+
+    /// A list of which a part would be taken for the whole.
+    async fn whole<T: DeserializeOwned + Listed>(
+        &self,
+        path: &str,
+        what: &str,
+    ) -> Result<Listing<T>, DemandError> {
+        let (all, to_end) = self.pages(path, PAGES_MAX).await?;
+        if to_end {
+            return Ok(all);
+        }
+        let most = PAGES_MAX * PAGE;
+        let text = format!(
+            "more than {most} {what} are in its `scope`: name groups or projects, each as a source \
+             of its own"
+        );
+        Err(DemandError::Setup(text))
+    }
+
+    async fn runners(&self) -> Result<Listing<Runner>, DemandError> {
+        let path = match &self.settings.scope {
+            Scope::Server => "runners/all?type=instance_type".to_owned(),
+            Scope::Group(group) => format!("groups/{}/runners?type=group_type", plain(group)),
+            Scope::Project(project) => {
+                format!("projects/{}/runners?type=project_type", plain(project))
+            }
+        };
+        self.whole(&path, "runners").await
+    }
+
+    /// Runners as their list shows them, and the `known` ones that it does not show by their numbers.
+    async fn seen(&self, known: &Known) -> Result<Seen<Runner>, DemandError> {
+        let mut seen = self.ids.seen(self.runners().await?, known, |name| self.find(name)).await?;
+        seen.rows.retain(|row| RunnerName::parse(row.name()).is_some());
+        Ok(seen)
+    }
+
+    async fn find(&self, name: RunnerName) -> Result<Found<Runner>, DemandError> {
+        let read = |id| async move { self.get::<Runner>(&format!("runners/{id}")).await };
+        self.ids.by_number(&name, read).await
+    }
+
+    /// The numbers of all rows that are or were a runner's.
+    async fn rows(&self, runner: &RunnerName) -> Result<BTreeSet<u64>, DemandError> {
+        self.ids.numbers(self.runners().await?, runner)
+    }
+
+    /// The projects whose jobs are meant, as they are written in paths.
+    async fn projects(&self) -> Result<Vec<String>, DemandError> {
+        let rest = "simple=true&archived=false&order_by=id&sort=asc";
+        let path = match &self.settings.scope {
+            Scope::Project(project) => return Ok(vec![plain(project)]),
+            Scope::Server => format!("projects?{rest}&pagination=keyset"),
+            Scope::Group(group) => {
+                let below = "include_subgroups=true&with_shared=false";
+                format!("groups/{}/projects?{rest}&{below}", plain(group))
+            }
+        };
+        let all: Listing<Numbered> = self.whole(&path, "projects").await?;
+        Ok(all.rows.into_iter().map(|project| project.id.to_string()).collect())
+    }
+
+    async fn waiting(&self, project: String) -> Result<Vec<Job>, DemandError> {
+        let path = format!("projects/{project}/jobs?scope%5B%5D=pending");
+        // One that was removed or archived meanwhile has none.
+        match self.pages::<Job>(&path, JOB_PAGES).await {
+            Ok((jobs, _)) => Ok(jobs.rows),
+            Err(DemandError::Status { status: 404, .. })
+                if !matches!(self.settings.scope, Scope::Project(_)) =>
+            {
+                Ok(Vec::new())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn sight(&self, known: &Known) -> Result<SourceSight, DemandError> {
+        let Seen { rows, gone, whole, numbers } = self.seen(known).await?;
+        self.last_jobs.keep(known);
+        let rows = stream::iter(rows).map(|row| async move {
+            let name = RunnerName::new(row.name());
+            let standing = self.row(&row).await;
+            Ok::<_, DemandError>((self.ids.sound(&name, standing)?, name))
+        });
+        let rows: Vec<_> = rows.buffered(ABREAST).try_collect().await?;
+        let mut sight = SourceSight { gone, whole, numbers, ..SourceSight::default() };
+        for (standing, name) in rows {
+            match standing {
+                Ok(Standing::Row(row)) => sight.rows.push(row),
+                Ok(Standing::Done) => {
+                    sight.done.insert(name);
+                }
+                Ok(Standing::Gone) => {
+                    sight.gone.insert(name);
+                }
+                // Its guest is asked.
+                Err(_) => {}
+            }
+        }
+        sight.over = self.over(&sight.gone).await;
+        let projects = stream::iter(self.projects().await?);
+        let jobs = projects.map(|project| self.waiting(project)).buffered(ABREAST);
+        let jobs: Vec<Vec<Job>> = jobs.try_collect().await?;
+        sight.jobs = jobs.into_iter().flatten().filter_map(|job| self.wanted(job)).collect();
+        Ok(sight)
+    }
+
+    /// A job that waits and that a runner of drover's would be given.
+    fn wanted(&self, job: Job) -> Option<JobSight> {
+        let tags = job.tag_list.unwrap_or_default();
+        let taken = !tags.is_empty() || self.settings.run_untagged;
+        if job.status != "pending" || !taken {
+            return None;
+        }
+        let since = job.created_at.and_then(|text| text.parse::<jiff::Timestamp>().ok());
+        Some(JobSight {
+            id: job.id.to_string(),
+            name: job.name,
+            want: Want::Labels(tags.into_iter().collect()),
+            since: WallTime(since.unwrap_or_else(jiff::Timestamp::now).as_millisecond()),
+        })
+    }
+
+    /// The number of a group or project that may be configured by its path.
+    async fn number(&self, list: &str, name: &str) -> Result<u64, DemandError> {
+        match name.parse() {
+            Ok(id) => Ok(id),
+            Err(_) => Ok(self.get::<Numbered>(&format!("{list}/{}", plain(name))).await?.id),
+        }
+    }
+
+    async fn register(&self, wish: Enlist<'_>) -> Result<Made, DemandError> {
+        let mut body = json!({
+            "description": wish.runner.as_str(),
+            "tag_list": wish.labels(),
+            "run_untagged": self.settings.run_untagged,
+            "maximum_timeout": self.settings.job.max(JOB_LEAST).as_secs(),
+        });
+        match &self.settings.scope {
+            Scope::Server => body["runner_type"] = "instance_type".into(),
+            Scope::Group(group) => {
+                body["runner_type"] = "group_type".into();
+                body["group_id"] = self.number("groups", group).await?.into();
+            }
+            Scope::Project(project) => {
+                body["runner_type"] = "project_type".into();
+                body["project_id"] = self.number("projects", project).await?.into();
+                // No other project may take it over.
+                body["locked"] = true.into();
+            }
+        }
+        self.call(Method::POST, "user/runners", Some(&body)).await?.ok()?.json()
+    }
+
+    /// What `gitlab-runner run-single` reads from its environment, so that no list of processes shows
+    /// its token. Its job done it ends.
+    fn kit(&self, os: Os, made: &Made) -> Kit {
+        let url = self.http.base().as_str().trim_end_matches('/');
+        let lines = [
+            ("CI_SERVER_URL", url),
+            ("CI_SERVER_TOKEN", made.token.expose_secret()),
+            ("RUNNER_EXECUTOR", "shell"),
+        ];
+        if os.is_windows() {
+            let seconds = self.settings.idle.as_secs();
+            let own =
+                format!("gitlab-runner.exe run-single --max-builds 1 --wait-timeout {seconds}");
+            let own = (self.command.as_deref(), own.as_str());
+            return windows::kit(own, &lines, Vec::new(), vec![made.token.clone()]);
+        }
+        let lines = lines.map(|(name, value)| format!("{name}={}\n", quote(value)));
+        let content = Bytes::from(lines.concat());
+        let seconds = self.settings.idle.as_secs();
+        let own = format!("exec gitlab-runner run-single --max-builds 1 --wait-timeout {seconds}");
+        let command = self.command.clone().unwrap_or(own);
+        Kit {
+            files: vec![KitFile { name: "runner.env", content }],
+            programs: program_of(&command),
+            command: format!("set -a; . ./runner.env; set +a; {command}"),
+            leaves: self.command.is_some(),
+            secrets: vec![made.token.clone()],
+        }
+    }
+}
+
+/// The query of the page behind this one: as its `Link` header says, which lists by keys have alone,
+/// or as its number.
+fn next_page(headers: &HeaderMap, query: &str) -> Option<String> {
+    let text = |name: HeaderName| headers.get(name)?.to_str().ok();
+    let named = text(LINK).and_then(|links| {
+        let link = links.split(',').find(|link| link.contains("rel=\"next\""))?;
+        let (_, link) = link.split_once('<')?;
+        let url: Url = link.split_once('>')?.0.parse().ok()?;
+        url.query().map(str::to_owned)
+    });
+    let counted = || {
+        let page: u64 = text(HeaderName::from_static("x-next-page"))?.trim().parse().ok()?;
+        let rest = query.split('&').filter(|part| !part.is_empty() && !part.starts_with("page="));
+        Some(format!("{}&page={page}", rest.collect::<Vec<_>>().join("&")))
+    };
+    named.or_else(counted)
+}
+
+impl Connector for GitLab {
+    fn look<'a>(&'a self, known: &'a Known) -> Done<'a, SourceSight> {
+        Box::pin(self.sight(known))
+    }
+
+    fn enlist<'a>(&'a self, wish: Enlist<'a>) -> Done<'a, Kit> {
+        Box::pin(async move {
+            // One that was made before and whose token nobody knows any more.
+            self.strike(wish.runner).await?;
+            let made = self.register(wish).await?;
+            made.id.into_iter().for_each(|id| self.ids.learn(wish.runner.as_str(), id));
+            Ok(self.kit(wish.target.os, &made))
+        })
+    }
+
+    fn quiet<'a>(&'a self, runner: &'a RunnerName) -> Done<'a, ()> {
+        Box::pin(async move {
+            for id in self.rows(runner).await? {
+                let body = json!({ "paused": true });
+                let answer = self.call(Method::PUT, &format!("runners/{id}"), Some(&body)).await?;
+                if answer.status != 404 {
+                    answer.ok()?;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn strike<'a>(&'a self, runner: &'a RunnerName) -> Done<'a, ()> {
+        Box::pin(async move {
+            for id in self.rows(runner).await? {
+                let answer = self.call(Method::DELETE, &format!("runners/{id}"), None).await?;
+                if answer.status != 404 {
+                    answer.ok()?;
+                }
+            }
+            self.ids.forget(runner);
+            Ok(())
+        })
+    }
+
+    fn prove<'a>(&'a self, found: &'a mut Vec<Proof>) -> Done<'a, ()> {
+        Box::pin(self.proofs(found))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+    use super::*;
+
+    // Invariant: the next page is the one the server names, wherever it says so.
+
+    #[test]
+    fn the_next_page_is_read_from_either_header() {
+        let next = |pairs: &[(HeaderName, &str)], query: &str| {
+            let mut headers = HeaderMap::new();
+            for (name, value) in pairs {
+                headers.insert(name.clone(), value.parse().unwrap());
+            }
+            next_page(&headers, query)
+        };
+        let counted = HeaderName::from_static("x-next-page");
+        let keys = "<https://lab/api/v4/projects?id_after=42&sort=asc>; rel=\"next\"";
+        let both = format!("<https://lab/api/v4/projects?page=1>; rel=\"prev\", {keys}");
+        assert_eq!(next(&[(LINK, keys)], "a=b"), Some("id_after=42&sort=asc".into()));
+        assert_eq!(next(&[(LINK, &both)], "a=b"), Some("id_after=42&sort=asc".into()));
+        assert_eq!(next(&[(counted.clone(), "3")], "&a=b&page=2"), Some("a=b&page=3".into()));
+        assert_eq!(next(&[(counted, "")], "a=b"), None, "as the last one says");
+        assert_eq!(next(&[], "a=b"), None);
+    }
+}

@@ -1,0 +1,300 @@
+//! What Jenkins is told and what is read of what it says, without a server.
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::collections::BTreeSet;
+
+use drover_actors::id::{RunnerName, TemplateId};
+use drover_actors::labels::LabelExpression;
+use drover_actors::os::{LoginShell, Os};
+use drover_actors::ports::{ShellTarget, Shut};
+use drover_actors::record::Want;
+use drover_actors::spec::{JavaSpec, TemplateSpec};
+use proxmox_client::Tls;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::Route;
+use crate::proof::Mark;
+
+const NAME: &str = "drover-7k2m9qxw-4f8z1c3px9t2vkab";
+
+fn labels(text: &str) -> BTreeSet<String> {
+    text.split_whitespace().map(str::to_owned).collect()
+}
+
+fn set(text: &str) -> Want {
+    Want::Labels(labels(text))
+}
+
+fn jenkins(launch: Launch) -> Jenkins {
+    let url = "https://ci.lan/jenkins".parse().unwrap();
+    let http = Http::new(&url, &Tls::System, &Route::Direct).unwrap();
+    Jenkins::new(http, &Settings { username: "drover".into(), secret: "x".into(), launch })
+}
+
+fn spec() -> TemplateSpec {
+    let id = TemplateId::new(drover_actors::id::CloudId::new("lab"), "linux");
+    let mut spec = TemplateSpec::bare(id, drover_actors::id::VmId(9000));
+    spec.labels = labels("linux x64");
+    spec.remote_fs = "/home/ci/it's <here>".into();
+    spec.java.path = "/opt/my java/bin/java".into();
+    spec.java.options = "-Xmx512m -Dcolour=\"dark & <blue>\"".into();
+    spec.executors = 2;
+    spec
+}
+
+fn target() -> ShellTarget {
+    let host_keys = vec!["ssh-ed25519 AAAAC3Nz".to_owned()];
+    ShellTarget { address: "10.0.0.9".parse().unwrap(), ssh: spec().ssh, os: Os::Linux, host_keys }
+}
+
+/// The node and the kit of a wish, as `take_on` makes them.
+fn made(launch: Launch, spec: &TemplateSpec, want: &Want) -> (String, String, Kit) {
+    let (jenkins, runner) = (jenkins(launch), RunnerName::new(NAME));
+    let target = ShellTarget { os: spec.os, ..target() };
+    let wish = Enlist { runner: &runner, spec, want, target: &target };
+    let address = target.address.to_string();
+    let node = jenkins.node(wish, &address).unwrap();
+    let kit = jenkins.inbound(spec.os, &node, "ab".repeat(32), Bytes::from_static(b"PK"));
+    (node.xml(), node.form(), kit)
+}
+
+// Invariant: a node is made as its template says, and nothing that stands in a name or an option
+// gets out of its place.
+
+#[test]
+fn a_node_is_made_as_its_template_says_and_everything_in_it_is_escaped() {
+    let (xml, form, kit) = made(Launch::WebSocket, &spec(), &set("linux gpu"));
+    insta::assert_snapshot!(xml.replace("><", ">\n<"));
+    assert!(form.starts_with("name=drover%2D7k2m9qxw%2D4f8z1c3px9t2vkab&type=hudson%2Eslaves"));
+    insta::assert_snapshot!(kit.command);
+    assert_eq!(kit.programs, ["/opt/my java/bin/java"]);
+    assert!(!kit.command.contains(&"ab".repeat(32)), "everybody in the guest sees commands");
+    let names: Vec<&str> = kit.files.iter().map(|file| file.name).collect();
+    assert_eq!(names, ["agent.jar", "secret"]);
+}
+
+#[test]
+fn a_node_has_no_more_executors_than_its_template_has_uses() {
+    let once = TemplateSpec { max_uses: Some(1), ..spec() };
+    assert!(made(Launch::WebSocket, &once, &set("linux")).0.contains("<numExecutors>1<"));
+    let often = TemplateSpec { max_uses: Some(9), ..spec() };
+    assert!(made(Launch::WebSocket, &often, &set("linux")).0.contains("<numExecutors>2<"));
+}
+
+#[test]
+fn jenkins_own_ssh_launcher_pins_the_key_that_drover_knows() {
+    let (xml, ..) = made(Launch::Ssh("agents".into()), &spec(), &set("linux"));
+    insta::assert_snapshot!(xml.replace("><", ">\n<"));
+    let (xml, _, kit) = made(Launch::InboundTcp, &spec(), &set("linux"));
+    assert!(xml.contains("<webSocket>false</webSocket>"));
+    assert!(!kit.command.contains("-webSocket"));
+}
+
+// Invariant: an agent of Windows is started by a line of `cmd.exe`, whatever its login shell is.
+
+#[test]
+fn an_agent_of_windows_is_started_by_a_line_of_cmd() {
+    let windows = |shell| TemplateSpec {
+        os: Os::Windows(shell),
+        remote_fs: r"C:\my agents\ci".into(),
+        java: JavaSpec { path: r"C:\Java\bin\java.exe".into(), ..spec().java },
+        ..spec()
+    };
+    let (.., kit) = made(Launch::WebSocket, &windows(LoginShell::Auto), &set("linux"));
+    assert_eq!(
+        kit.command,
+        "C:\\Java\\bin\\java.exe -Xmx512m -Dcolour=\"dark & <blue>\" -jar agent.jar -url \
+         https://ci.lan/jenkins/ -secret @secret -name drover-7k2m9qxw-4f8z1c3px9t2vkab -webSocket \
+         -noReconnect -workDir \"C:\\my agents\\ci\""
+    );
+    let ssh = |shell| made(Launch::Ssh("agents".into()), &windows(shell), &set("linux"));
+    let (xml, form, _) = ssh(LoginShell::Powershell);
+    let around = "<prefixStartSlaveCmd>cmd /c &apos;</prefixStartSlaveCmd>\
+                  <suffixStartSlaveCmd>&apos;</suffixStartSlaveCmd></launcher>";
+    assert!(xml.contains(around), "{xml}");
+    assert!(form.contains("prefixStartSlaveCmd%22%3A%22cmd%20%2Fc%20%27%22"), "{form}");
+    assert!(!ssh(LoginShell::Cmd).0.contains("StartSlaveCmd"));
+}
+
+#[test]
+fn what_a_node_was_made_for_is_read_back_from_its_description() {
+    let either = LabelExpression::parse("linux && (x64 || \"a b\")").unwrap();
+    for want in [set(""), set("linux"), set("linux x64"), Want::Expression(either)] {
+        assert_eq!(node::made_for(&node::description(&want)), Some(want));
+    }
+    let blanks = Want::Labels(["a b".to_owned()].into());
+    assert_eq!(node::made_for(&node::description(&blanks)), Some(blanks));
+    assert_eq!(node::made_for("the Jenkins controller's built-in node"), None);
+}
+
+// Invariant: of the queue those builds count that wait for a node and nothing else, and a build wants
+// the same for as long as it waits.
+
+fn computer(name: &str, more: Value) -> Value {
+    let mut all = json!({
+        "_class": "hudson.slaves.SlaveComputer", "displayName": name, "offline": false,
+        "temporarilyOffline": false, "offlineCause": null, "offlineCauseReason": "",
+        "assignedLabels": [{"name": name}], "executors": [{"idle": true}], "description": "",
+    });
+    all.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    all
+}
+
+fn nodes(all: &[Value]) -> Nodes {
+    let own = json!({
+        "_class": "hudson.model.Hudson$MasterComputer", "displayName": "Built-In Node",
+        "executors": [],
+    });
+    let all: Vec<Value> = std::iter::once(own).chain(all.iter().cloned()).collect();
+    serde_json::from_value(json!({ "computer": all })).unwrap()
+}
+
+fn item(id: u64, why: &str) -> Value {
+    json!({"id": id, "why": why, "buildable": true, "inQueueSince": 5, "task": {"name": "app"}})
+}
+
+fn read(memory: &mut Memory, nodes: &Nodes, items: &[Value]) -> (Vec<Want>, usize, bool) {
+    let queue = serde_json::from_value(json!({ "items": items })).unwrap();
+    let waiting = memory.read(queue, nodes);
+    let wants = waiting.jobs.into_iter().map(|job| job.want).collect();
+    (wants, waiting.unread.len(), waiting.nameless)
+}
+
+#[test]
+fn builds_that_wait_for_something_else_than_a_node_want_none() {
+    let mut held = item(1, "Build #3 is already in progress");
+    held["buildable"] = json!(false);
+    held["blocked"] = json!(true);
+    let mut going = item(2, "Finished waiting");
+    going["pending"] = json!(true);
+    let mut stuck = item(3, "There are no nodes with the label ‘linux’");
+    stuck["stuck"] = json!(true);
+    stuck["buildableStartMilliseconds"] = json!(77);
+    let quiet = json!({"id": 4, "why": "In the quiet period. Expires in 4 sec", "task": {}});
+    let odd = json!({"id": 5, "buildable": true, "why": null, "task": {}});
+    let items = [held, going, stuck.clone(), quiet, odd];
+    let mut memory = Memory::default();
+    let all = read(&mut memory, &nodes(&[]), &items);
+    assert_eq!(all, (vec![set("linux")], 1, false));
+    let queue = serde_json::from_value(json!({ "items": [stuck] })).unwrap();
+    let job = memory.read(queue, &nodes(&[])).jobs.remove(0);
+    assert_eq!((job.id.as_str(), job.name.as_str(), job.since.0), ("3", "app", 77));
+}
+
+#[test]
+fn a_build_wants_the_same_when_jenkins_names_the_only_node_instead_of_the_label() {
+    let mut memory = Memory::default();
+    let none = nodes(&[]);
+    let first = item(1, "There are no nodes with the label ‘linux’");
+    assert_eq!(read(&mut memory, &none, &[first]).0, [set("linux")]);
+    let made = json!({
+        "description": node::description(&set("linux")), "offline": true,
+        "assignedLabels": [{"name": "linux"}, {"name": "x64"}, {"name": NAME}],
+    });
+    let one = nodes(&[computer(NAME, made.clone())]);
+    let offline = format!("‘{NAME}’ is offline");
+    let both = [item(1, &offline), item(2, &offline)];
+    assert_eq!(read(&mut memory, &one, &both).0, [set("linux"), set("linux")]);
+    // After a start nothing is remembered: the node says what it was made for.
+    assert_eq!(read(&mut Memory::default(), &one, &both[..1]).0, [set("linux")]);
+    // One that is taken is not what it waits for: another such node is.
+    let mut taken = made;
+    taken["offline"] = json!(false);
+    taken["executors"] = json!([{"idle": false, "currentExecutable": {"url": "u", "number": 1}}]);
+    let busy = nodes(&[computer(NAME, taken)]);
+    let waits = item(3, &format!("Waiting for next available executor on ‘{NAME}’"));
+    assert_eq!(read(&mut memory, &busy, &[waits]).0, [set("linux x64")]);
+}
+
+#[test]
+fn nodes_of_others_are_no_labels_and_jobs_that_tell_their_label_are_believed() {
+    let others = nodes(&[computer("mac-1", json!({}))]);
+    let waits = item(1, "Waiting for next available executor on ‘mac-1’");
+    let label = item(2, "Waiting for next available executor on ‘mac’");
+    let gone = item(3, "‘mac-2’ is offline");
+    let mut memory = Memory::default();
+    let all = read(&mut memory, &others, &[waits.clone(), label, gone]);
+    assert_eq!(all, (vec![set("mac")], 2, false));
+    let mut told = waits;
+    told["task"]["labelExpression"] = json!("linux||mac");
+    let either = Want::Expression(LabelExpression::parse("linux||mac").unwrap());
+    assert_eq!(read(&mut memory, &others, &[told]).0, [either]);
+}
+
+#[test]
+fn without_a_node_jenkins_names_no_label_and_with_one_it_means_builds_without() {
+    let plain = [item(1, "Waiting for next available executor")];
+    assert_eq!(read(&mut Memory::default(), &nodes(&[]), &plain), (vec![], 1, true));
+    let queue = serde_json::from_value(json!({ "items": plain })).unwrap();
+    let unread = Memory::default().read(queue, &nodes(&[])).unread.remove(0);
+    assert_eq!((unread.id.as_str(), unread.name.as_str(), unread.since.0), ("1", "app", 5));
+    let sign = nodes(&[computer(SIGN, json!({"offline": true}))]);
+    assert_eq!(read(&mut Memory::default(), &sign, &plain), (vec![set("")], 0, false));
+}
+
+// Invariant: a node's row says whether it takes builds, and whose word that is.
+
+#[test]
+fn rows_are_drovers_nodes_and_say_who_took_them_off() {
+    let row = |more: Value| nodes(&[computer(NAME, more)]).computer[1].row().unwrap();
+    assert!(nodes(&[computer("drover-1", json!({}))]).computer[1].row().is_none());
+    let plain = row(json!({}));
+    assert!(plain.online && plain.jobs == 0 && plain.node.shut == Shut::Open);
+    let build =
+        json!({"idle": false, "currentExecutable": {"url": "https://ci/job/a/", "number": 3}});
+    let nameless = json!({"idle": false, "currentExecutable": {}});
+    let busy = row(json!({"executors": [build, nameless, {"idle": true}]}));
+    assert_eq!((busy.jobs, busy.job.as_deref()), (2, Some("https://ci/job/a/")));
+    assert_eq!(busy.node.running, ["https://ci/job/a/#3".to_owned()].into());
+    let off = |reason: &str, class: &str| {
+        row(json!({"offline": true, "temporarilyOffline": true, "offlineCauseReason": reason,
+            "offlineCause": {"_class": class}}))
+    };
+    let user = "hudson.slaves.OfflineCause$UserCause";
+    let own = off(&format!("Disconnected by drover : {QUIET}"), user);
+    assert!(own.online && own.node.shut == Shut::Quiet);
+    assert_eq!(off("Disconnected by ann : disk", user).node.shut, Shut::Person);
+    let cause = json!({ "description": format!("Disconnected by drover : {QUIET}") });
+    let hudsons = row(json!({"offline": true, "temporarilyOffline": true, "offlineCause": cause}));
+    assert_eq!(hudsons.node.shut, Shut::Quiet);
+    let full =
+        off("Disk space is too low", "hudson.node_monitors.DiskSpaceMonitorDescriptor$DiskSpace");
+    assert_eq!(full.node.shut, Shut::Unfit("Disk space is too low".into()));
+    let lost = row(json!({"offline": true, "offlineCauseReason": "Connection\nwas broken"}));
+    assert_eq!((lost.online, lost.node.reason.as_deref()), (false, Some("Connection was broken")));
+}
+
+// Invariant: an old version is named as the reason only where it is one.
+
+#[test]
+fn a_version_that_makes_nodes_by_its_form_alone_is_told_from_all_others() {
+    let versions = ["2.538", "2.528.3", "1.651", "2.539", "2.541.1", "2.579", "3.0", "2", "dev"];
+    let older = versions.map(is_older);
+    assert_eq!(older, [true, true, true, false, false, false, false, false, false]);
+}
+
+#[test]
+fn an_agent_that_does_not_know_drovers_options_is_told_where_agents_connect() {
+    let mark = |version, launch: &Launch| proofs::version(Some(version), launch).mark;
+    for version in ["2.426.3", "2.428"] {
+        assert_eq!(mark(version, &Launch::WebSocket), Mark::Fail);
+        assert_eq!(mark(version, &Launch::InboundTcp), Mark::Fail);
+        assert_eq!(mark(version, &Launch::Ssh("agents".into())), Mark::Warn);
+    }
+    for version in ["2.429", "2.440.1"] {
+        assert_eq!(mark(version, &Launch::WebSocket), Mark::Warn);
+    }
+    assert_eq!(mark("2.541.1", &Launch::WebSocket), Mark::Ok);
+}
+
+#[test]
+fn a_login_that_lacks_the_right_is_told_which_and_no_version_is_named_that_was_not_told() {
+    let jenkins = jenkins(Launch::WebSocket);
+    let status =
+        |status| DemandError::Status { call: "POST /x".into(), status, text: String::new() };
+    let told = |error, by_form| jenkins.unmade(error, by_form).to_string();
+    assert_eq!(told(status(403), true), "POST /x: 403: the login needs `Agent/Create`");
+    assert_eq!(told(status(400), true), "POST /x: 400");
+    assert_eq!(told(DemandError::Paused("later".into()), false), "later");
+}

@@ -1,0 +1,162 @@
+//! What is told of a source that can not be looked at, so that an operator knows what to mend.
+
+#![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+use proxmox_client::Tls;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
+
+use super::*;
+use crate::gitea::{Dialect, Scope, Settings};
+
+/// Answers to calls by what their path begins with: status, more headers, body.
+type Book = &'static [(&'static str, u16, &'static str, &'static str)];
+
+/// A server that answers by its book, and 404 to all else; gives its URL.
+async fn server(book: Book) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let own = url.clone();
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let mut asked = Vec::new();
+            while !asked.ends_with(b"\r\n\r\n") {
+                asked.push(stream.read_u8().await.unwrap());
+            }
+            let asked = String::from_utf8(asked).unwrap();
+            let path = asked.split(' ').nth(1).unwrap();
+            let found = book.iter().find(|(start, ..)| path.starts_with(start));
+            let (_, status, more, body) = found.unwrap_or(&("", 404, "", "not found"));
+            let more = more.replace("HERE", &own);
+            let length = body.len();
+            let answer = format!(
+                "HTTP/1.1 {status} So\r\nConnection: close\r\nContent-Length: {length}\r\n{more}\r\n{body}"
+            );
+            stream.write_all(answer.as_bytes()).await.unwrap();
+        }
+    });
+    url
+}
+
+/// What is told of a Gitea or Forgejo that answers by this book.
+async fn told(dialect: Dialect, book: Book) -> String {
+    let url = server(book).await;
+    look(dialect, &url).await
+}
+
+fn git(dialect: Dialect, url: &str) -> Gitea {
+    let http = Http::new(&url.parse().unwrap(), &Tls::System, &Route::Direct).unwrap();
+    let token = "a-token-of-git".to_owned().into();
+    let settings = Settings { dialect, scope: Scope::Server, token };
+    Gitea::new(http, &settings, None)
+}
+
+async fn look(dialect: Dialect, url: &str) -> String {
+    let looked = git(dialect, url).look(&Known::new()).await;
+    looked.unwrap_err().fault(&SourceId::new("git")).text.replace(url, "URL")
+}
+
+// Invariant: a source that is reached by a proxy is asked through it, by its own name.
+
+#[tokio::test]
+async fn a_source_is_reached_by_its_proxy() {
+    const BOOK: Book = &[("http://git.lan/api/v1/version", 200, "", r#"{"version":"1.26.0"}"#)];
+    let proxy = server(BOOK).await.parse().unwrap();
+    let url = "http://git.lan".parse().unwrap();
+    let http = Http::new(&url, &Tls::System, &Route::Proxy(proxy)).unwrap();
+    let answer: serde_json::Value = http.get("api/v1/version").await.unwrap();
+    assert_eq!(answer["version"], "1.26.0");
+}
+
+const RUNNERS: &str = "/api/v1/admin/actions/runners";
+const VERSION: &str = "/api/v1/version";
+
+// Invariant: no answer, a login that is refused, one that lacks a right, an answer from elsewhere
+// and one that means nothing are told apart, each with what mends it.
+
+#[tokio::test]
+async fn a_source_that_does_not_answer_is_told_as_that() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    drop(listener);
+    let told = look(Dialect::Gitea, &url).await;
+    assert!(told.starts_with("source `git` does not answer: GET /api/v1/admin"), "{told}");
+}
+
+#[tokio::test]
+async fn a_login_that_is_refused_and_one_that_lacks_a_right_are_told_apart() {
+    const LACKS: &str = r#"{"message":"token does not have at least one of required scope(s)"}"#;
+    let all = [
+        told(Dialect::Gitea, &[(RUNNERS, 401, "", r#"{"message":"invalid token"}"#)]).await,
+        told(Dialect::Gitea, &[(RUNNERS, 403, "", LACKS)]).await,
+    ];
+    insta::assert_snapshot!(all.join("\n"));
+}
+
+#[tokio::test]
+async fn a_source_that_moved_is_told_with_where_it_is() {
+    const MOVED: &str = "Location: HERE/git/api/v1/admin/actions/runners?limit=50&page=1\r\n";
+    const LOGIN: &str = "Location: https://who:secret@sso.lan/login?from=git\r\n";
+    let all = [
+        told(Dialect::Gitea, &[(RUNNERS, 301, MOVED, "")]).await,
+        told(Dialect::Gitea, &[(RUNNERS, 302, LOGIN, "")]).await,
+        told(Dialect::Gitea, &[(RUNNERS, 302, "", "")]).await,
+    ];
+    insta::assert_snapshot!(all.join("\n"));
+}
+
+#[tokio::test]
+async fn answers_that_mean_nothing_are_told_as_that() {
+    let all = [
+        told(Dialect::Gitea, &[(RUNNERS, 200, "", "<html>")]).await,
+        told(Dialect::Gitea, &[(RUNNERS, 502, "", "<html>")]).await,
+        told(Dialect::Gitea, &[(VERSION, 200, "", r#"{"version":"1.26.0"}"#)]).await,
+        told(Dialect::Gitea, &[(RUNNERS, 200, "", "{}")]).await,
+    ];
+    insta::assert_snapshot!(all.join("\n"));
+}
+
+#[tokio::test]
+async fn a_gitea_that_is_called_a_forgejo_is_told_as_what_it_is_and_the_reverse() {
+    const FORGEJO: Book =
+        &[(RUNNERS, 200, "", "[]"), (VERSION, 200, "", r#"{"version":"15.0.1+gitea-1.22.0"}"#)];
+    const GITEA: Book = &[
+        (RUNNERS, 200, "", r#"{"runners":[],"total_count":0}"#),
+        (VERSION, 200, "", r#"{"version":"1.26.0"}"#),
+    ];
+    let all = [told(Dialect::Gitea, FORGEJO).await, told(Dialect::Forgejo, GITEA).await];
+    insta::assert_snapshot!(all.join("\n"));
+}
+
+// Invariant: a row is removed under its job where its very number is answered with 404; where that is not
+// answered its runner may be connected. Gitea tells the job of a removed row without a `runner_name` and
+// with its `runner_id` (`ToActionWorkflowJob` in services/convert/convert.go).
+
+#[tokio::test]
+async fn a_row_that_was_removed_under_its_job_is_told_apart_from_one_that_cannot_be_read() {
+    const LIST: &str = "/api/v1/admin/actions/runners?";
+    const ROW: &str = "/api/v1/admin/actions/runners/7";
+    const RUNNING: &str = "/api/v1/admin/actions/jobs?status=in_progress";
+    const QUEUED: &str = "/api/v1/admin/actions/jobs?status=queued";
+    const NO_ROWS: &str = r#"{"runners":[],"total_count":0}"#;
+    const NO_JOBS: &str = r#"{"jobs":[],"total_count":0}"#;
+    const JOB: &str = r#"{"jobs":[{"id":9,"status":"in_progress","runner_id":7}],"total_count":1}"#;
+    const REMOVED: Book =
+        &[(LIST, 200, "", NO_ROWS), (RUNNING, 200, "", JOB), (QUEUED, 200, "", NO_JOBS)];
+    const UNREADABLE: Book = &[
+        (ROW, 500, "", "a fault of its own"),
+        (LIST, 200, "", NO_ROWS),
+        (RUNNING, 200, "", JOB),
+        (QUEUED, 200, "", NO_JOBS),
+    ];
+    let name = RunnerName::new("drover-7k2m9qxw-4f8z1c3px9t2vkab");
+    let known: Known = [(name.clone(), [7].into())].into();
+    for (book, removed) in [(REMOVED, true), (UNREADABLE, false)] {
+        let url = server(book).await;
+        let sight = git(Dialect::Gitea, &url).look(&known).await.unwrap();
+        assert_eq!(sight.removed.contains(&name), removed);
+        let rows: Vec<(bool, u32)> = sight.rows.iter().map(|row| (row.online, row.jobs)).collect();
+        assert_eq!(rows, [(!removed, 1)], "its job counts either way");
+        assert!(sight.gone.is_empty(), "{:?}", sight.gone);
+    }
+}

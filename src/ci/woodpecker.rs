@@ -1,0 +1,429 @@
+//! Woodpecker: an agent row for each agent of drover's, whose token is good for that one.
+//!
+//! Written from Woodpecker's source, and unverified against a server.
+//!
+//! A workflow wants a map of labels, and an agent must have each of them. Each becomes one text,
+//! `key=value`, which templates list like any other label. Of what an agent is by itself (`platform`,
+//! `backend`, `hostname`) a workflow names only what somebody wrote into it: those are wanted like any
+//! other. `repo` and `org-id` stand in every workflow and are nothing that machines differ in; an
+//! agent of the whole server takes any.
+
+mod finished;
+mod queue;
+mod versions;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bytes::Bytes;
+use drover_actors::demand::words::Words;
+use drover_actors::id::RunnerName;
+use drover_actors::ports::{Idle, JobSight, Known, NodeSight, RowSight, SourceSight};
+use drover_actors::record::Want;
+use drover_actors::time::WallTime;
+use drover_ssh::quote;
+use futures_util::future::BoxFuture;
+use jiff::Timestamp;
+use reqwest::Method;
+use secrecy::{ExposeSecret, SecretString};
+use serde::Deserialize;
+use serde_json::json;
+
+use self::queue::{Queue, Task};
+use crate::connector::{Connector, Done, Ended, Enlist, Kit, KitFile, Wake, program_of};
+use crate::error::DemandError;
+use crate::first_seen::FirstSeen;
+use crate::http::Http;
+use crate::keepsake::Keepsake;
+use crate::proof::Proof;
+use crate::rows::{Ids, Listing, Reading, Row, Seen};
+use crate::windows;
+
+/// Rows a page that are asked for.
+const PAGE: usize = 50;
+/// Pages read at most. A part of the agents may not be taken for all.
+const PAGES_MAX: usize = 60;
+/// An agent reports each 10 s: one that has not for so long, in seconds, is not connected.
+const CONTACT: i64 = 60;
+/// Labels that every workflow has, and that no machine is told by.
+const OF_ALL: [&str; 2] = ["repo", "org-id"];
+/// How labels begin that the server keeps for itself.
+const INTERNAL: &str = "woodpecker-ci.org";
+
+/// What is configured of it.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// What drover logs in with.
+    pub token: SecretString,
+    /// Where agents connect, host and port.
+    pub grpc: String,
+    /// Whether they do so by TLS.
+    pub secure: bool,
+}
+
+impl Settings {
+    /// Everything of it, secrets included, for its fingerprint.
+    pub fn parts(&self) -> Vec<String> {
+        let shown = format!("{} {}", self.grpc, self.secure);
+        vec![shown, self.token.expose_secret().to_owned()]
+    }
+}
+
+/// A Woodpecker server.
+pub struct Woodpecker {
+    http: Http,
+    settings: Settings,
+    /// The command that runs a runner in its folder; none for `woodpecker-agent`.
+    command: Option<String>,
+    /// Since when each workflow waits for an agent: the server tells when its pipeline was made.
+    seen: FirstSeen,
+    /// Whether its queue was paused by the last look.
+    paused: AtomicBool,
+    ids: Ids,
+}
+
+#[derive(Deserialize)]
+struct Agent {
+    id: i64,
+    #[serde(default)]
+    name: String,
+    #[serde(default)]
+    token: Option<SecretString>,
+    /// Unix seconds; 0 for never.
+    #[serde(default)]
+    last_contact: i64,
+    /// Unix seconds; 0 for never.
+    #[serde(default)]
+    last_work: i64,
+}
+
+impl Agent {
+    /// What it is told from others by.
+    fn number(&self) -> u64 {
+        self.id.unsigned_abs()
+    }
+}
+
+impl Row for Agent {
+    fn number(&self) -> Option<u64> {
+        Some(Self::number(self))
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn rename(&mut self, name: &RunnerName) {
+        self.name = name.to_string();
+    }
+}
+
+#[derive(Deserialize)]
+struct User {
+    #[serde(default)]
+    admin: bool,
+}
+
+impl Woodpecker {
+    /// A connector; calls nothing yet.
+    pub fn new(http: Http, settings: &Settings, command: Option<String>) -> Self {
+        let login = format!("Bearer {}", settings.token.expose_secret());
+        Self {
+            http: http.with_authorization(login.into()),
+            settings: settings.clone(),
+            command,
+            seen: FirstSeen::default(),
+            paused: AtomicBool::new(false),
+            ids: Ids::default(),
+        }
+    }
+
+    /// All agents, and the server's clock.
+    async fn agents(&self) -> Result<(Listing<Agent>, Timestamp), DemandError> {
+        let (mut all, mut clock) = (Reading::new(), Timestamp::now());
+        let mut last: BTreeSet<u64> = BTreeSet::new();
+        for page in 1..=PAGES_MAX {
+            let path = format!("api/agents?page={page}&perPage={PAGE}");
+            let answer = self.http.call(Method::GET, &path, None, &[]).await?.ok()?;
+            clock = answer.date().unwrap_or(clock);
+            let rows: Vec<Agent> = answer.json::<Option<_>>()?.unwrap_or_default();
+            let ids: BTreeSet<u64> = rows.iter().map(Agent::number).collect();
+            // How many it gives at most is its own affair: the end is where nothing comes, or the
+            // last page again.
+            if ids.is_empty() || ids == last {
+                return Ok((all.end(true), clock));
+            }
+            all.page(rows.into_iter().map(|row| (row.number(), row)), None);
+            last = ids;
+        }
+        let text = format!("it has more than {} agents, too many to be read", all.len());
+        Err(DemandError::Setup(text))
+    }
+
+    /// The numbers of all rows that are or were a runner's.
+    async fn rows(&self, runner: &RunnerName) -> Result<BTreeSet<u64>, DemandError> {
+        self.ids.numbers(self.agents().await?.0, runner)
+    }
+
+    async fn sight(&self, known: &Known) -> Result<SourceSight, DemandError> {
+        let (list, clock) = self.agents().await?;
+        let read = |id| async move { self.http.get::<Agent>(&format!("api/agents/{id}")).await };
+        let find = |name| async move { self.ids.by_number(&name, read).await };
+        let Seen { rows, gone, whole, numbers } = self.ids.seen(list, known, find).await?;
+        let queue: Queue = self.http.get("api/queue/info").await?;
+        let own = rows.iter().filter(|agent| RunnerName::parse(&agent.name).is_some());
+        let own: Vec<&Agent> = own.collect();
+        let now = clock.as_second();
+        let busy = finished::at_work(&self.http, &own, queue.running(), now).await;
+        let tell = |agent: &&Agent| sight(agent, queue.running(), clock, busy.as_ref());
+        let rows = own.iter().map(tell).collect();
+        if self.paused.swap(queue.paused, Ordering::Relaxed) != queue.paused {
+            tracing::warn!(url = %self.http.base(), paused = queue.paused, "queue was paused or resumed");
+        }
+        let jobs = self.waiting(&queue.wanted());
+        Ok(SourceSight { rows, gone, whole, numbers, jobs, ..SourceSight::default() })
+    }
+
+    fn waiting(&self, wanted: &[&Task]) -> Vec<JobSight> {
+        let now = WallTime(Timestamp::now().as_millisecond());
+        let seen = self.seen.look(wanted.iter().map(|task| task.id.clone()), now);
+        let sights = wanted.iter().map(|task| {
+            let since = seen.get(&task.id).copied().unwrap_or(now);
+            let (id, name, want) = (task.id.clone(), task.name.clone(), want(task.labels.as_ref()));
+            JobSight { id, name, want, since }
+        });
+        sights.collect()
+    }
+
+    /// What `woodpecker-agent` reads from its environment. It runs one workflow at once, and stays.
+    ///
+    /// `WOODPECKER_AGENT_SINGLE_WORKFLOW` would end it with its workflow, and lose the end of the log: it
+    /// sends lines once none came for a second (`processLogs` of `agent/rpc/client_grpc.go`, 3.0 to
+    /// 3.17), and its process does not wait for that (`run` of `cmd/agent/core/agent.go`). It is cordoned
+    /// while its workflow runs, and its machine ends a few seconds after that.
+    fn kit(&self, wish: Enlist<'_>, token: &SecretString) -> Kit {
+        let labels = offered(wish);
+        let lines = [
+            ("WOODPECKER_SERVER", self.settings.grpc.as_str()),
+            ("WOODPECKER_GRPC_SECURE", if self.settings.secure { "true" } else { "false" }),
+            ("WOODPECKER_AGENT_SECRET", token.expose_secret()),
+            ("WOODPECKER_AGENT_LABELS", &labels),
+            ("WOODPECKER_HOSTNAME", wish.runner.as_str()),
+            ("WOODPECKER_MAX_WORKFLOWS", "1"),
+            ("WOODPECKER_BACKEND", "local"),
+            ("WOODPECKER_HEALTHCHECK", "false"),
+            ("WOODPECKER_AGENT_CONFIG_FILE", "agent.conf"),
+        ];
+        if wish.target.os.is_windows() {
+            let own = (self.command.as_deref(), "woodpecker-agent.exe");
+            return windows::kit(own, &lines, Vec::new(), vec![token.clone()]);
+        }
+        let lines = lines.map(|(name, value)| format!("{name}={}\n", quote(value)));
+        let content = Bytes::from(lines.concat());
+        let command = self.command.clone().unwrap_or_else(|| "exec woodpecker-agent".into());
+        Kit {
+            files: vec![KitFile { name: "agent.env", content }],
+            programs: program_of(&command),
+            command: format!("set -a; . ./agent.env; set +a; {command}"),
+            leaves: self.command.is_some(),
+            secrets: vec![token.clone()],
+        }
+    }
+
+    async fn proofs(&self, found: &mut Vec<Proof>) -> Result<(), DemandError> {
+        let user: User = self.http.get("api/user").await?;
+        found.push(Proof::ok("token", "is accepted"));
+        found.push(if user.admin {
+            Proof::ok("making and removing agents", "its user is an administrator")
+        } else {
+            let text = "its user is no administrator, and sees neither queue nor agents";
+            let mend =
+                "name the user in the server's WOODPECKER_ADMIN, or take an administrator's token";
+            Proof::fail("making and removing agents", text, mend)
+        });
+        let sight = self.sight(&Known::new()).await?;
+        if self.paused.load(Ordering::Relaxed) {
+            let mend = "resume it in the server's administration, under Queue";
+            found.push(Proof::warn("queue", "is paused: nothing is wanted", mend));
+        }
+        found.push(Proof::seen(&sight));
+        Ok(())
+    }
+}
+
+/// A row of drover's. One that had its workflow is to take no other; but its server's queue forgets
+/// which agents work when it starts again: it is over where the database says so (`busy`, as far as that
+/// was read) or its clock.
+fn sight(
+    agent: &Agent,
+    running: &[Task],
+    clock: Timestamp,
+    busy: Option<&BTreeSet<i64>>,
+) -> RowSight {
+    let tasks: Vec<&Task> = running.iter().filter(|task| task.agent_id == agent.id).collect();
+    let finished = busy.is_some_and(|busy| !busy.contains(&agent.id));
+    let idle = if agent.last_work <= 0 {
+        Idle::Known
+    } else if finished || !finished::is_recent(agent, clock.as_second()) {
+        Idle::Over
+    } else {
+        Idle::Spent
+    };
+    RowSight {
+        runner: RunnerName::new(&agent.name),
+        online: clock.as_second() - agent.last_contact < CONTACT,
+        jobs: u32::try_from(tasks.len()).unwrap_or(u32::MAX),
+        job: tasks.first().map(|task| task.id.clone()),
+        idle,
+        node: NodeSight::default(),
+    }
+}
+
+/// What a workflow wants of its machine.
+fn want(labels: Option<&BTreeMap<String, String>>) -> Want {
+    let all = labels.into_iter().flatten();
+    let told = all.filter(|(key, value)| {
+        !value.is_empty() && !key.starts_with(INTERNAL) && !OF_ALL.contains(&key.as_str())
+    });
+    Want::Labels(told.map(|(key, value)| format!("{key}={value}")).collect())
+}
+
+/// The labels of an agent: those of its template and of what it was begun for that are a key and a
+/// value. Of several values of one key what it was begun for wins: an agent has one.
+fn offered(wish: Enlist<'_>) -> String {
+    let wanted = match wish.want {
+        Want::Labels(wanted) => Some(wanted),
+        Want::Template(_) | Want::Expression(_) => None,
+    };
+    let mut labels: BTreeMap<&str, &str> = BTreeMap::new();
+    for text in wish.spec.labels.iter().chain(wanted.into_iter().flatten()) {
+        if let Some((key, value)) = text.split_once('=')
+            && !OF_ALL.contains(&key)
+            && !text.contains(',')
+        {
+            labels.insert(key, value);
+        }
+    }
+    let labels: Vec<String> = labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    labels.join(",")
+}
+
+impl Connector for Woodpecker {
+    fn watch(self: Arc<Self>, _: Wake, _: Ended, kept: Keepsake) -> Option<BoxFuture<'static, ()>> {
+        self.seen.keep(kept, self.http.base().as_str());
+        None
+    }
+
+    fn look<'a>(&'a self, known: &'a Known) -> Done<'a, SourceSight> {
+        Box::pin(self.sight(known))
+    }
+
+    fn enlist<'a>(&'a self, wish: Enlist<'a>) -> Done<'a, Kit> {
+        Box::pin(async move {
+            // One that was made before and whose token nobody knows any more.
+            self.strike(wish.runner).await?;
+            let body = json!({ "name": wish.runner.as_str(), "no_schedule": false });
+            let made: Agent = self.http.post("api/agents", &body).await?;
+            self.ids.learn(wish.runner.as_str(), made.number());
+            let token = made.token.ok_or_else(|| DemandError::Shape {
+                call: "POST /api/agents".into(),
+                what: "it has no token".into(),
+            })?;
+            Ok(self.kit(wish, &token))
+        })
+    }
+
+    fn quiet<'a>(&'a self, runner: &'a RunnerName) -> Done<'a, ()> {
+        Box::pin(async move {
+            for id in self.rows(runner).await? {
+                // Its name is set as well: what is not sent is emptied.
+                let body = json!({ "name": runner.as_str(), "no_schedule": true });
+                let path = format!("api/agents/{id}");
+                let answer = self.http.call(Method::PATCH, &path, Some(&body), &[]).await?;
+                if answer.status != 404 {
+                    answer.ok()?;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn strike<'a>(&'a self, runner: &'a RunnerName) -> Done<'a, ()> {
+        Box::pin(async move {
+            // One that a workflow is on is refused with 409 until the server gives that up.
+            for id in self.rows(runner).await? {
+                self.http.delete(&format!("api/agents/{id}")).await?;
+            }
+            self.ids.forget(runner);
+            Ok(())
+        })
+    }
+
+    fn too_old<'a>(&'a self, words: &'a Words) -> BoxFuture<'a, Option<String>> {
+        Box::pin(std::future::ready(versions::too_old(words)))
+    }
+
+    fn prove<'a>(&'a self, found: &'a mut Vec<Proof>) -> Done<'a, ()> {
+        Box::pin(self.proofs(found))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+    use super::*;
+
+    // Invariant: a workflow wants what somebody wrote into it, and nothing that the server added.
+
+    #[test]
+    fn a_map_of_labels_becomes_texts_without_what_every_workflow_has() {
+        let map: BTreeMap<String, String> = [
+            ("repo", "o/r"),
+            ("org-id", "7"),
+            ("woodpecker-ci.org/repo-full-name", "o/r"),
+            ("platform", "linux/amd64"),
+            ("backend", ""),
+            ("gpu", "true"),
+        ]
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .into();
+        let texts = ["gpu=true", "platform=linux/amd64"].map(str::to_owned);
+        assert_eq!(want(Some(&map)), Want::Labels(texts.into()));
+        assert_eq!(want(None), Want::Labels([].into()));
+    }
+
+    // Invariant: an agent with a workflow is busy; that one which had its workflow has none is a guess
+    // until the database or the server's clock says so.
+
+    #[test]
+    fn an_agent_is_judged_by_its_contact_its_work_and_the_queue() {
+        let name = "drover-a1b2c3d4-0123456789abcdef";
+        let clock = Timestamp::UNIX_EPOCH + jiff::SignedDuration::from_secs(1_000_000);
+        let agent = |last_contact, last_work| Agent {
+            id: 5,
+            name: name.into(),
+            token: None,
+            last_contact,
+            last_work,
+        };
+        let task: Task = serde_json::from_value(json!({ "id": "9", "agent_id": 5 })).unwrap();
+        let seen = |agent: &Agent, tasks: &[Task]| {
+            let row = sight(agent, tasks, clock, None);
+            (row.online, row.jobs, row.job, row.idle)
+        };
+        assert_eq!(seen(&agent(0, 0), &[]), (false, 0, None, Idle::Known));
+        assert_eq!(seen(&agent(999_950, 0), &[]), (true, 0, None, Idle::Known));
+        assert_eq!(seen(&agent(999_900, 0), &[]), (false, 0, None, Idle::Known));
+        assert_eq!(seen(&agent(999_990, 999_990), &[]), (true, 0, None, Idle::Spent));
+        assert_eq!(seen(&agent(990_000, 990_000), &[]), (false, 0, None, Idle::Over));
+        let told = |busy: &[i64]| {
+            let busy: BTreeSet<i64> = busy.iter().copied().collect();
+            sight(&agent(999_990, 999_990), &[], clock, Some(&busy)).idle
+        };
+        assert_eq!((told(&[5, 6]), told(&[6])), (Idle::Spent, Idle::Over));
+        let (_, jobs, job, _) = seen(&agent(999_990, 999_990), &[task]);
+        assert_eq!((jobs, job), (1, Some("9".to_owned())));
+    }
+}

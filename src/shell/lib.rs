@@ -1,0 +1,592 @@
+//! The actors' way into guests: their `Shell` port over the SSH client.
+//!
+//! Holds the private keys by credentials id and by public key; every call is one login on the ports' runtime.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use bytes::Bytes;
+use causes::chain;
+use drover_actors::agent::guest as scripts;
+use drover_actors::fault::{Culprit, Fault, FaultKind};
+use drover_actors::os::Os;
+use drover_actors::ports::{Ask, Greeting, Holder, Ran, Shell, ShellTarget};
+use drover_actors::spec::{SshSpec, UploadSpec};
+use drover_ssh::{
+    ConnectError, ExecError, ExecResult, HostKeyPolicy, Keep, Limits, PrivateKey, ProbeError,
+    Session, Target, UploadError, connect, probe,
+};
+use futures_util::FutureExt;
+use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+
+use user_data::{UserDataStore, guest};
+
+pub mod former;
+pub mod user_data;
+mod windows;
+
+/// What a command ends with that finds what it was to begin already there; neither what all that
+/// went well ends with, nor what shells and programs end with when they fail.
+pub const THERE: u32 = 33;
+/// How much is kept of files that left the configuration.
+const FORMER_BYTES: usize = 64 << 20;
+/// How much of each output stream a step keeps.
+const TAIL_BYTES: usize = 16 * 1024;
+/// Probes at once: each holds a socket for as long as its guest is silent.
+const PROBES_AT_ONCE: usize = 256;
+/// How much of it is told in a fault.
+const TAIL_LINES: usize = 12;
+
+/// Shows the MAC addresses of a machine's network cards in one line, whatever of its kind it is.
+const CARDS: &str = "{ ip link || cat /sys/class/net/*/address || ifconfig -a; } 2>/dev/null \
+    | grep -oE '([0-9A-Fa-f]{2}:){5}[0-9A-Fa-f]{2}' | sort -u | head -n 300 | tr '\\n' ' '";
+
+/// The SSH port of the actors.
+pub struct SshShell {
+    keys: Arc<RwLock<Keys>>,
+    files: RwLock<Files>,
+    user_data: Option<Arc<UserDataStore>>,
+    probes: Arc<Semaphore>,
+    runtime: Handle,
+}
+
+/// Private keys: agents live by the one they were born with, whatever its id stands for later.
+#[derive(Default)]
+struct Keys {
+    by_public: BTreeMap<String, PrivateKey>,
+    by_id: BTreeMap<String, PrivateKey>,
+}
+
+impl Keys {
+    /// The key of an agent; one born before this start whose key has left the configuration since
+    /// is tried with what its id stands for.
+    fn of(&self, ssh: &SshSpec) -> Option<PrivateKey> {
+        let born_with = self.by_public.get(&ssh.public_key);
+        born_with.or_else(|| self.by_id.get(&ssh.credentials_id)).cloned()
+    }
+}
+
+/// Files for guests, by the SHA-256 of their content.
+#[derive(Default)]
+struct Files {
+    current: BTreeMap<String, Bytes>,
+    /// Left the configuration, the latest first.
+    former: Vec<(String, Bytes)>,
+}
+
+impl Files {
+    fn of(&self, sha256: &str) -> Option<Bytes> {
+        let former = || self.former.iter().find(|(known, _)| known == sha256).map(|(_, file)| file);
+        self.current.get(sha256).or_else(former).cloned()
+    }
+
+    fn replace(&mut self, files: BTreeMap<String, Bytes>) {
+        let gone = std::mem::replace(&mut self.current, files);
+        self.former.splice(0..0, gone);
+        let (mut seen, mut sum) = (BTreeSet::new(), 0);
+        let current = &self.current;
+        self.former.retain(|(sha256, content)| {
+            if current.contains_key(sha256) || !seen.insert(sha256.clone()) {
+                return false;
+            }
+            sum += content.len();
+            sum <= FORMER_BYTES
+        });
+    }
+}
+
+impl SshShell {
+    /// A shell without keys; logins run on `runtime`.
+    pub fn new(runtime: Handle) -> Self {
+        let probes = Arc::new(Semaphore::new(PROBES_AT_ONCE));
+        Self { keys: Arc::default(), files: RwLock::default(), user_data: None, probes, runtime }
+    }
+
+    /// Brings the user data of leases from here.
+    #[must_use]
+    pub fn with_user_data(self, store: Arc<UserDataStore>) -> Self {
+        Self { user_data: Some(store), ..self }
+    }
+
+    /// Takes the keys of a configuration. Keys that left it are kept: agents born with them live on.
+    pub fn add_keys(&self, keys: impl IntoIterator<Item = (String, PrivateKey)>) {
+        let mut all = self.keys.write().unwrap_or_else(PoisonError::into_inner);
+        for (id, key) in keys {
+            all.by_public.insert(key.public_line(""), key.clone());
+            all.by_id.insert(id, key);
+        }
+    }
+
+    /// Takes keys that agents were born with before this start.
+    pub fn add_former(&self, keys: impl IntoIterator<Item = PrivateKey>) {
+        let mut all = self.keys.write().unwrap_or_else(PoisonError::into_inner);
+        all.by_public.extend(keys.into_iter().map(|key| (key.public_line(""), key)));
+    }
+
+    /// Takes the files for guests of a configuration. Those that left it are kept for agents born
+    /// with them, the latest first, as far as there is room.
+    pub fn set_files<'a>(&self, files: impl IntoIterator<Item = (&'a str, &'a Bytes)>) {
+        let files = files.into_iter().map(|(sha256, content)| (sha256.to_owned(), content.clone()));
+        self.files.write().unwrap_or_else(PoisonError::into_inner).replace(files.collect());
+    }
+
+    fn key(&self, ssh: &SshSpec) -> Result<PrivateKey, Fault> {
+        let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner);
+        keys.of(ssh).ok_or_else(|| {
+            let text = format!(
+                "the SSH key `{}` is not in `credentials`: put it back until its agents are gone",
+                ssh.credentials_id
+            );
+            Fault::new(FaultKind::Broken, Culprit::Template, text)
+        })
+    }
+
+    /// Logs in and hands the session to `work`, all within `limit`.
+    fn with_session<T, W, F>(&self, target: ShellTarget, limit: Duration, work: W) -> Ask<T>
+    where
+        T: Send + 'static,
+        W: FnOnce(Session, Duration) -> F + Send + 'static,
+        F: Future<Output = Result<T, Fault>> + Send + 'static,
+    {
+        let (key, os) = (self.key(&target.ssh), target.os);
+        let task = self.runtime.spawn(async move {
+            let key = key?;
+            let deadline = Instant::now() + limit;
+            let policy = if target.host_keys.is_empty() {
+                HostKeyPolicy::TrustOnFirst
+            } else {
+                HostKeyPolicy::Pinned(target.host_keys)
+            };
+            let (host, port, user) = (target.address, target.ssh.port, target.ssh.user);
+            let target = Target { host, port, user };
+            let session = connect(&target, &key, &policy, limit).await;
+            let session = session.map_err(|error| login_fault(os, error))?;
+            work(session, deadline.saturating_duration_since(Instant::now())).await
+        });
+        async move {
+            match task.await {
+                Ok(outcome) => outcome,
+                Err(error) => {
+                    let text = format!("an SSH call ended early: {error}");
+                    Err(Fault::new(FaultKind::UnknownOutcome, Culprit::Guest, text))
+                }
+            }
+        }
+        .boxed()
+    }
+
+    /// Runs a command that ends with [`THERE`] where something was begun already, else with 0.
+    pub fn begun(&self, target: ShellTarget, command: String, limit: Duration) -> Ask<bool> {
+        self.with_session(target, limit, move |session, left| async move {
+            is_there("looking for the runner", &exec(session, &command, left).await?)
+        })
+    }
+
+    /// Puts files only their user can read into the guest and runs a command, in one login.
+    pub fn hand_over(
+        &self,
+        target: ShellTarget,
+        files: Vec<(String, Bytes)>,
+        command: String,
+        limit: Duration,
+    ) -> Ask<Ran> {
+        let os = target.os;
+        self.with_session(target, limit, move |session, left| async move {
+            put_all(&session, os, files, left).await?;
+            exec(session, &command, left).await
+        })
+    }
+
+    /// Runs a command that must end well, and gives what it writes.
+    pub fn read(&self, target: ShellTarget, command: String, limit: Duration) -> Ask<String> {
+        self.with_session(target, limit, move |session, left| async move {
+            let limits = Limits { time: left, output_bytes_max: TAIL_BYTES, keep: Keep::Last };
+            let read = session.exec(&command, None, limits, None).await;
+            session.close().await;
+            let doing = "reading in the guest";
+            match read.map(|ran| windows::told(&command, ran)) {
+                Ok(ran) if ran.exit == Some(0) => {
+                    Ok(String::from_utf8_lossy(&ran.stdout).into_owned())
+                }
+                Ok(ran) => Err(broken(doing, &Ran { exit: ran.exit, tail: tail(&ran) })),
+                Err(error) => Err(broken(doing, &ended_early(error)?)),
+            }
+        })
+    }
+
+    /// Runs a command that changes keys.
+    fn change_keys(
+        &self,
+        target: ShellTarget,
+        command: String,
+        limit: Duration,
+        doing: &'static str,
+    ) -> Ask<()> {
+        self.with_session(target, limit, move |session, left| async move {
+            changed(doing, &exec(session, &command, left).await?)
+        })
+    }
+
+    /// Runs a command that must end well; `doing` says what it does.
+    pub fn script(
+        &self,
+        target: ShellTarget,
+        command: String,
+        limit: Duration,
+        doing: &'static str,
+    ) -> Ask<()> {
+        self.with_session(target, limit, move |session, left| async move {
+            let ran = exec(session, &command, left).await?;
+            if ran.exit == Some(0) { Ok(()) } else { Err(broken(doing, &ran)) }
+        })
+    }
+}
+
+impl Shell for SshShell {
+    fn greet(&self, target: ShellTarget, limit: Duration) -> Ask<Greeting> {
+        let os = target.os;
+        self.with_session(target, limit, move |session, left| async move {
+            let host_key = session.host_key().line();
+            let shown = exec(session, &windows::cards(os), left).await?;
+            Ok(Greeting { host_key, cards: windows::shown(os, &shown)? })
+        })
+    }
+
+    fn probe(&self, target: ShellTarget, limit: Duration) -> Ask<()> {
+        let probes = Arc::clone(&self.probes);
+        let at = SocketAddr::new(target.address, target.ssh.port);
+        let task = self.runtime.spawn(async move {
+            // To wait for a place is no silence of the guest's.
+            let _place = probes.acquire_owned().await;
+            probe(at, limit).await
+        });
+        async move {
+            let (kind, text) = match task.await {
+                Ok(Ok(())) => return Ok(()),
+                Ok(Err(error @ ProbeError::Silent { .. })) => {
+                    (FaultKind::Unreachable, chain(&error))
+                }
+                Ok(Err(error @ ProbeError::NotMade { .. })) => {
+                    (FaultKind::Contention, chain(&error))
+                }
+                Err(error) => (FaultKind::UnknownOutcome, chain(&error)),
+            };
+            Err(Fault::new(kind, Culprit::Guest, text))
+        }
+        .boxed()
+    }
+
+    fn run(&self, target: ShellTarget, command: String, limit: Duration) -> Ask<Ran> {
+        let os = target.os;
+        self.with_session(target, limit, move |session, left| async move {
+            windows::run(session, os, &command, left).await
+        })
+    }
+
+    fn upload(&self, target: ShellTarget, upload: UploadSpec, limit: Duration) -> Ask<Ran> {
+        let files = self.files.read().unwrap_or_else(PoisonError::into_inner);
+        let Some(content) = files.of(&upload.sha256) else {
+            let text = format!(
+                "`{}` is not in the configuration any more as it was when the agent was born",
+                upload.from
+            );
+            let fault = Fault::new(FaultKind::Broken, Culprit::Guest, text);
+            return async move { Err(fault) }.boxed();
+        };
+        let os = target.os;
+        self.with_session(target, limit, move |session, left| async move {
+            put(session, os, &upload, content, left).await
+        })
+    }
+
+    fn admit(&self, target: ShellTarget, lease: &str, holder: &Holder, limit: Duration) -> Ask<()> {
+        let (key, os) = (holder.public_key.as_deref(), target.os);
+        let key = match key.map(|key| windows::admit(os, lease, key)).transpose() {
+            Ok(key) => key,
+            Err(fault) => return async move { Err(fault) }.boxed(),
+        };
+        let doing = "adding the lease's key";
+        if !holder.user_data {
+            let command = key.unwrap_or_else(|| windows::nothing(os));
+            return self.change_keys(target, command, limit, doing);
+        }
+        if os.is_windows() {
+            return async move { Err(windows::no_user_data()) }.boxed();
+        }
+        let (store, lease) = (self.user_data.clone(), lease.to_owned());
+        self.with_session(target, limit, move |session, left| async move {
+            bring(&session, store, lease, left).await?;
+            let Some(key) = key else {
+                session.close().await;
+                return Ok(());
+            };
+            changed(doing, &exec(session, &key, left).await?)
+        })
+    }
+
+    fn expel(&self, target: ShellTarget, lease: &str, limit: Duration) -> Ask<()> {
+        let command = windows::expel(target.os, lease);
+        self.change_keys(target, command, limit, "removing the lease's key")
+    }
+}
+
+async fn exec(session: Session, command: &str, limit: Duration) -> Result<Ran, Fault> {
+    let ran = exec_on(&session, command, limit).await;
+    session.close().await;
+    ran
+}
+
+/// Puts files that only their user can read into the guest.
+async fn put_all(
+    session: &Session,
+    os: Os,
+    files: impl IntoIterator<Item = (String, Bytes)> + Send,
+    limit: Duration,
+) -> Result<(), Fault> {
+    for (to, content) in files {
+        match windows::put(session, os, (&to, content, 0o600), limit).await {
+            Ok(()) => {}
+            Err(error @ UploadError::Failed { .. }) => {
+                let text = error.to_string();
+                return Err(Fault::new(FaultKind::Broken, Culprit::Guest, text));
+            }
+            Err(UploadError::Exec { source, .. }) => {
+                let ran = ended_early(source)?;
+                return Err(broken(&format!("writing `{to}`"), &ran));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Puts a lease's user data into the guest, unless that was done already.
+async fn bring(
+    session: &Session,
+    store: Option<Arc<UserDataStore>>,
+    lease: String,
+    limit: Duration,
+) -> Result<(), Fault> {
+    let begun = exec_on(session, &guest::begin(&lease), limit).await?;
+    if is_there("making a folder for user data", &begun)? {
+        return Ok(());
+    }
+    let name = lease.clone();
+    let read = tokio::task::spawn_blocking(move || store.map(|store| store.read(&name))).await;
+    match read {
+        Ok(Some(Ok(content))) => {
+            put_all(session, Os::Linux, guest::files(&lease, content), limit).await
+        }
+        Ok(Some(Err(error))) => {
+            let text = format!("its user data can not be read any more: {error}");
+            Err(Fault::new(FaultKind::Gone, Culprit::Guest, text))
+        }
+        Ok(None) | Err(_) => {
+            let text = "its user data is not kept here";
+            Err(Fault::new(FaultKind::Gone, Culprit::Guest, text))
+        }
+    }
+}
+
+/// Whether a command found what it was to begin already there.
+fn is_there(doing: &str, ran: &Ran) -> Result<bool, Fault> {
+    match ran.exit {
+        Some(0) => Ok(false),
+        Some(THERE) => Ok(true),
+        _ => Err(broken(doing, ran)),
+    }
+}
+
+fn broken(doing: &str, ran: &Ran) -> Fault {
+    Fault::new(FaultKind::Broken, Culprit::Guest, format!("{doing} failed: {}", ran.tail))
+}
+
+async fn exec_on(session: &Session, command: &str, limit: Duration) -> Result<Ran, Fault> {
+    let limits = Limits { time: limit, output_bytes_max: TAIL_BYTES, keep: Keep::Last };
+    match session.exec(command, None, limits, None).await {
+        Ok(result) => {
+            let result = windows::told(command, result);
+            Ok(Ran { exit: result.exit, tail: tail(&result) })
+        }
+        Err(error) => ended_early(error),
+    }
+}
+
+/// What is known of a command that has no result.
+fn ended_early(error: ExecError) -> Result<Ran, Fault> {
+    match error {
+        ExecError::TimedOut { partial, after } => {
+            // Logging in took the rest of the last second.
+            let seconds = after.as_millis().div_ceil(1000);
+            let tail = format!("{}\n(ended after {seconds} s)", tail(&partial));
+            Ok(Ran { exit: None, tail: tail.trim_start().to_owned() })
+        }
+        ExecError::Lost { partial } => {
+            let text = format!("the connection was lost while a command ran; {}", tail(&partial));
+            Err(Fault::new(FaultKind::UnknownOutcome, Culprit::Guest, text))
+        }
+        error @ (ExecError::Refused | ExecError::NotStarted { .. }) => {
+            Err(Fault::new(FaultKind::Unreachable, Culprit::Guest, chain(&error)))
+        }
+    }
+}
+
+async fn put(
+    session: Session,
+    os: Os,
+    upload: &UploadSpec,
+    content: Bytes,
+    limit: Duration,
+) -> Result<Ran, Fault> {
+    let outcome = windows::put(&session, os, (&upload.to, content, upload.mode), limit).await;
+    session.close().await;
+    match outcome {
+        Ok(()) => Ok(Ran { exit: Some(0), tail: String::new() }),
+        Err(error @ UploadError::Failed { .. }) => {
+            Ok(Ran { exit: Some(1), tail: error.to_string() })
+        }
+        Err(UploadError::Exec { source, .. }) => ended_early(source),
+    }
+}
+
+/// The last lines of both streams, errors last.
+fn tail(result: &ExecResult) -> String {
+    let text =
+        [&result.stdout, &result.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+    let lines: Vec<&str> = text.iter().flat_map(|text| text.lines()).collect();
+    let from = lines.len().saturating_sub(TAIL_LINES);
+    lines[from..].join("\n").chars().filter(|ch| !ch.is_control() || *ch == '\n').collect()
+}
+
+fn login_fault(os: Os, error: ConnectError) -> Fault {
+    let (kind, culprit) = match &error {
+        ConnectError::Unreachable { .. } | ConnectError::TimedOut { .. } => {
+            (FaultKind::Unreachable, Culprit::Guest)
+        }
+        ConnectError::KeyRejected { .. } => (FaultKind::KeyRejected, Culprit::Template),
+        ConnectError::Impostor { .. } => (FaultKind::Impostor, Culprit::Guest),
+        ConnectError::BadPin { .. } | ConnectError::Protocol { .. } => {
+            (FaultKind::Broken, Culprit::Guest)
+        }
+    };
+    Fault::new(kind, culprit, windows::login_text(os, chain(&error)))
+}
+
+fn marker(lease: &str) -> String {
+    format!("drover-lease-{lease}")
+}
+
+/// The line of the lease's key.
+fn key_line(lease: &str, public_key: &str) -> String {
+    let fields: Vec<&str> = public_key.split_whitespace().take(2).collect();
+    format!("{} {}", fields.join(" "), marker(lease))
+}
+
+/// Adds the lease's key; a repeated call changes nothing.
+fn admit_command(lease: &str, public_key: &str) -> String {
+    scripts::admit(lease, &key_line(lease, public_key))
+}
+
+/// Removes the lease's key and its files; a repeated call changes nothing.
+fn expel_command(lease: &str) -> String {
+    format!("{} && {}", scripts::expel(lease), guest::end(lease))
+}
+
+/// What a command that changes keys came to.
+fn changed(doing: &str, ran: &Ran) -> Result<(), Fault> {
+    match ran.exit {
+        Some(0) => Ok(()),
+        Some(scripts::AGAIN) => {
+            let text = format!("{doing} failed: {}", ran.tail);
+            Err(Fault::new(FaultKind::Contention, Culprit::Guest, text))
+        }
+        _ => Err(broken(doing, ran)),
+    }
+}
+
+/// Whether a command is exactly the question for a guest's network cards, or one that adds or
+/// removes a lease's key and user data.
+///
+/// For places that run nothing else unisolated.
+pub fn is_housekeeping(command: &str) -> bool {
+    if command == CARDS {
+        return true;
+    }
+    let id = |text: &str| {
+        let of_an_id = |c: &char| c.is_ascii_alphanumeric() || *c == '-';
+        text.chars().take_while(of_an_id).collect::<String>()
+    };
+    let Some((_, arguments)) = command.rsplit_once("' drover '") else {
+        let (_, after) = command.split_once(".drover-lease/").unwrap_or_default();
+        return command == guest::begin(&id(after));
+    };
+    let lease = id(arguments);
+    let line = arguments.split_once("' '").map_or("", |(_, line)| line);
+    let key = line.split_once(" drover-lease-").map_or("", |(key, _)| key);
+    command == expel_command(&lease) || command == admit_command(&lease, key)
+}
+
+#[cfg(test)]
+mod key_tests;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Invariant: an agent is logged in to with the key it was born with.
+
+    #[test]
+    fn an_agent_keeps_its_key_when_another_takes_its_id() {
+        let key = |seed| PrivateKey::from_seed(&[seed; 32], "drover-test");
+        let mut keys = Keys::default();
+        for key in [key(1), key(2)] {
+            keys.by_public.insert(key.public_line(""), key.clone());
+            keys.by_id.insert("ssh".into(), key);
+        }
+        let born_with = |key: &PrivateKey| {
+            let (credentials_id, user) = ("ssh".into(), "ci".into());
+            let ssh = SshSpec { credentials_id, user, port: 22, public_key: key.public_line("") };
+            keys.of(&ssh).map(|key| key.public_line(""))
+        };
+        assert_eq!(born_with(&key(1)), Some(key(1).public_line("")));
+        assert_eq!(born_with(&key(2)), Some(key(2).public_line("")));
+        assert_eq!(born_with(&key(3)), Some(key(2).public_line("")), "its own is not there");
+    }
+
+    // Invariant: an agent gets the files it was born with, as long as there is room for them.
+
+    #[test]
+    fn files_that_left_the_configuration_are_kept_as_far_as_there_is_room() {
+        let file = |name: &str, bytes: usize| (name.to_owned(), Bytes::from(vec![0; bytes]));
+        let mut files = Files::default();
+        files.replace([file("a", FORMER_BYTES / 2), file("b", 1)].into());
+        files.replace([file("b", 1), file("c", FORMER_BYTES / 2)].into());
+        assert!(["a", "b", "c"].iter().all(|name| files.of(name).is_some()));
+        files.replace([file("d", 1)].into());
+        assert!(["b", "c", "d"].iter().all(|name| files.of(name).is_some()));
+        assert_eq!(files.of("a"), None, "the latest are kept first");
+    }
+
+    // Invariant: a lease's key can be added and removed any number of times.
+
+    #[test]
+    fn a_key_is_added_without_its_comment_and_marked_with_the_lease() {
+        let command = admit_command("l1", "ssh-ed25519 AAAA it's me");
+        assert!(command.contains("'ssh-ed25519 AAAA drover-lease-l1'"), "{command}");
+        assert!(!command.contains("it's me"), "{command}");
+    }
+
+    #[test]
+    fn only_the_very_commands_of_lease_keys_and_cards_are_housekeeping() {
+        let lease = "lease-7dmamjfpe7r26pbz";
+        let keys = [admit_command(lease, "ssh-ed25519 AAAA"), expel_command(lease)];
+        for command in keys.into_iter().chain([guest::begin(lease), CARDS.to_owned()]) {
+            assert!(is_housekeeping(&command), "{command}");
+            assert!(!is_housekeeping(&format!("{command}; reboot")));
+        }
+        assert!(!is_housekeeping("echo drover-lease-l1"));
+    }
+}
