@@ -10,11 +10,6 @@ use drover_actors::time::{Moment, Now, WallTime};
 use rand::TryRng;
 use rand::rngs::SysRng;
 
-/// The machine's wall clock in Unix seconds, where a simulated cluster on real time begins.
-pub fn unix_now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
-}
-
 /// The machine's clocks, and dice seeded by the operating system.
 pub struct SystemAmbient {
     start: Instant,

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use clap::{Args, Subcommand};
 use drover_actors::id::{NodeName, VmId};
 use drover_ssh::quote;
+use jiff::Timestamp;
 use proxmox_client::WireDialer;
 use proxmox_client::types::VmConfig;
 use reqwest::Method;
@@ -18,7 +19,6 @@ use super::client::CALL_LIMIT;
 use super::remote::path;
 use super::service::{USAGE, config_path, load, runtime};
 use super::{CallError, CliError, Client, Global, Term, tell};
-use crate::clock::unix_now;
 use crate::config::Checked;
 use crate::doctor::trial::{Diagnosis, End, diagnose, timeline};
 use crate::doctor::{self, Report, Ways, WireCertificates, clean};
@@ -94,8 +94,12 @@ fn run(global: &Global, options: &DoctorOptions) -> Result<ExitCode, ExitCode> {
 }
 
 async fn look(checked: &Checked, options: &DoctorOptions, config: Option<&Path>) -> Report {
-    let ways =
-        Ways { dialer: &WireDialer, certificates: &WireCertificates, clock: &unix_now, config };
+    let ways = Ways {
+        dialer: &WireDialer,
+        certificates: &WireCertificates,
+        clock: &|| u64::try_from(Timestamp::now().as_second()).unwrap_or(0),
+        config,
+    };
     let mut report = Report::default();
     for (cloud, connection) in &checked.connections {
         let named = options.cloud.as_ref().is_none_or(|only| only == cloud.as_str());

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use causes::chain;
+use pve_sim::{guests, spec};
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use serde_json::{Value, json};
 
@@ -15,8 +16,7 @@ use super::{
     CopyOptions, DemoOptions, Global, GuestKind, PveVersion, RunOptions, SimOptions, tell,
 };
 use crate::config::{self, Checked, Copied, CopyError, Environment};
-use crate::sim::{self, guests, spec};
-use crate::{app, demo, telemetry};
+use crate::{app, demo, known, telemetry};
 
 /// Where the configuration is when nothing is said.
 pub const DEFAULT_CONFIG: &str = "/etc/drover";
@@ -119,7 +119,7 @@ pub(super) fn sim(global: &Global, options: SimOptions) -> ExitCode {
         PveVersion::V9_2 => spec::PveVersion::V9_2,
     };
     if options.list_api {
-        let served = sim::door::served(version);
+        let served = pve_sim::door::served(version);
         let text = if global.json {
             let served: Vec<Value> = served.iter().map(|line| route(line)).collect();
             json!({ "served": served }).to_string()
@@ -143,7 +143,7 @@ pub(super) fn sim(global: &Global, options: SimOptions) -> ExitCode {
         Ok(runtime) => runtime,
         Err(code) => return code,
     };
-    let outcome = runtime.block_on(sim::run::run(sim::run::Options {
+    let outcome = runtime.block_on(pve_sim::run::run(pve_sim::run::Options {
         listen: options.listen,
         cluster: options.cluster,
         guests: match options.guests {
@@ -159,6 +159,7 @@ pub(super) fn sim(global: &Global, options: SimOptions) -> ExitCode {
         faults: options.faults,
         unisolated: options.unisolated,
         shared: options.share,
+        known: known::commands(),
         all_nodes: options.all_nodes,
         control: options.control,
         record: options.record,

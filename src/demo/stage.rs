@@ -10,6 +10,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use drover_ssh::PrivateKey;
+use pve_sim::door::certificates::Certificates;
+use pve_sim::door::wire::{Wire, WireError};
+use pve_sim::guests::{IsolationError, KnownCommands, ProcessGuests, ProcessOptions};
+use pve_sim::simulation::{Simulation, SimulationOptions};
+use pve_sim::spec::ClusterSpec;
 use secrecy::ExposeSecret;
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
@@ -20,12 +25,7 @@ use super::jobs::{self, Fate, Job};
 use super::leftovers;
 use super::show::Show;
 use super::{Outcome, PATIENCE};
-use crate::clock;
-use crate::sim::door::certificates::Certificates;
-use crate::sim::door::wire::{Wire, WireError};
-use crate::sim::guests::{IsolationError, ProcessGuests, ProcessOptions};
-use crate::sim::simulation::{Simulation, SimulationOptions};
-use crate::sim::spec::ClusterSpec;
+use crate::known;
 
 /// How long the last events may be on their way.
 const LAST_EVENTS: Duration = Duration::from_secs(5);
@@ -94,13 +94,20 @@ impl Stage {
         let mut options = ProcessOptions::new(folder.path().join("guests"));
         options.seed = seed;
         options.boot = Duration::from_millis(500)..Duration::from_millis(1500);
-        options.allowed = Arc::new(jobs::is_ours);
+        let known = known::commands();
+        let may_run = Arc::clone(&known.may_run);
+        let may_run = Arc::new(move |line: &str| may_run(line) || jobs::is_ours(line));
+        options.known = KnownCommands { may_run, ..known };
         let guests = Arc::new(ProcessGuests::new(options)?);
         let names: Vec<String> = spec.nodes.iter().map(|node| node.name.clone()).collect();
         let certificates = Certificates::generate(&names)?;
         let simulation = Simulation::new(
             &spec,
-            SimulationOptions { seed, epoch: clock::unix_now(), ..SimulationOptions::default() },
+            SimulationOptions {
+                seed,
+                epoch: pve_sim::clock::unix_now(),
+                ..SimulationOptions::default()
+            },
             certificates,
             Arc::clone(&guests) as _,
         );

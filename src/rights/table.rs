@@ -340,8 +340,8 @@ pub static TABLE: &[Row] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sim::door::access::roles;
-    use crate::sim::spec::PveVersion;
+    use pve_sim::door::access::roles;
+    use pve_sim::spec::PveVersion;
 
     // Invariant: every privilege of the table exists where it is asked for, and every feature has a
     // line.

@@ -26,6 +26,7 @@ use tokio::time::Instant;
 use user_data::{UserDataStore, guest};
 
 pub mod former;
+pub mod known;
 pub mod user_data;
 mod windows;
 

@@ -2,6 +2,8 @@
 //!
 //! Not for deadlines: those use tokio's instants directly.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use tokio::time::Instant;
 
 /// Unix time that starts at a chosen second and moves with tokio's (perhaps paused) clock.
@@ -33,4 +35,9 @@ mod tests {
         tokio::time::advance(std::time::Duration::from_secs(90)).await;
         assert_eq!(clock.now(), 1_090);
     }
+}
+
+/// The machine's wall clock in Unix seconds, where a simulated cluster on real time begins.
+pub fn unix_now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }

@@ -16,8 +16,8 @@ use proxmox_client::transport::{Dialer, Reply, Request, Transport, TransportErro
 use proxmox_client::transport::{encode_body, encode_params};
 use secrecy::ExposeSecret;
 
-use super::door::Door;
-use super::door::http;
+use crate::door::Door;
+use crate::door::http;
 
 /// How long a node that is down lets a caller wait.
 const NO_ROUTE: Duration = Duration::from_secs(3);
@@ -113,11 +113,11 @@ mod tests {
     use secrecy::SecretString;
 
     use super::*;
-    use crate::sim::door::certificates::Certificates;
-    use crate::sim::guests::{NoneGuests, NoneOptions};
-    use crate::sim::simulation::{Simulation, SimulationOptions};
-    use crate::sim::spec::ClusterSpec;
-    use crate::sim::world::{CallFault, Faults};
+    use crate::door::certificates::Certificates;
+    use crate::guests::{NoneGuests, NoneOptions};
+    use crate::simulation::{Simulation, SimulationOptions};
+    use crate::spec::ClusterSpec;
+    use crate::world::{CallFault, Faults};
     use proxmox_client::connection::{Login, Tls};
     use proxmox_client::transport::{Method, Sent};
 

@@ -15,7 +15,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::call::Outcome;
+use crate::call::Outcome;
 
 /// A file that is written to while a cluster is played.
 #[derive(Debug)]

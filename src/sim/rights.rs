@@ -3,7 +3,7 @@
 
 use futures_util::future::BoxFuture;
 
-use super::call::{ApiError, Call, Caller, Outcome};
+use crate::call::{ApiError, Call, Caller, Outcome};
 
 /// Access control and pool membership, as the world needs them for checks made in code.
 pub trait Rights: Send + Sync + 'static {

@@ -11,19 +11,19 @@ use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
-use super::control::{Asked, Control, Order};
-use super::door::certificates::{Authority, CLUSTER};
-use super::door::wire::{Wire, WireError};
-use super::guest::GuestHost;
-use super::guests::{
-    GreeterGuests, GuestKind, GuestKindError, Isolation, IsolationError, NoneGuests, NoneOptions,
-    ProcessGuests, ProcessOptions,
-};
-use super::record::Record;
-use super::simulation::{Simulation, SimulationOptions};
-use super::spec::{ClusterSpec, PveVersion, WorkersSpec};
-use super::world::{Certificates as Shown, Faults, Latency, SideDoor};
 use crate::clock;
+use crate::control::{Asked, Control, Order};
+use crate::door::certificates::{Authority, CLUSTER};
+use crate::door::wire::{Wire, WireError};
+use crate::guest::GuestHost;
+use crate::guests::{
+    GreeterGuests, GuestKind, GuestKindError, Isolation, IsolationError, KnownCommands, NoneGuests,
+    NoneOptions, ProcessGuests, ProcessOptions,
+};
+use crate::record::Record;
+use crate::simulation::{Simulation, SimulationOptions};
+use crate::spec::{ClusterSpec, PveVersion, WorkersSpec};
+use crate::world::{Certificates as Shown, Faults, Latency, SideDoor};
 
 /// Where guests that greet listen, as process guests do.
 const GREETER_PORT: u16 = 2222;
@@ -51,6 +51,8 @@ pub struct Options {
     pub unisolated: bool,
     /// Folders of this machine that process guests can read.
     pub shared: Vec<PathBuf>,
+    /// Commands of the program that works in process guests.
+    pub known: KnownCommands,
     /// Serve every node on a port of its own.
     pub all_nodes: bool,
     /// Where to take orders while it runs.
@@ -421,6 +423,7 @@ fn guests(options: &Options, folder: &Path) -> Result<Arc<dyn GuestHost>, SimErr
             let mut process = ProcessOptions::new(folder.join("guests"));
             process.seed = options.seed;
             process.shared.clone_from(&options.shared);
+            process.known = options.known.clone();
             if options.unisolated {
                 process.isolation = Isolation::Unisolated;
             }

@@ -3,17 +3,17 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use super::clock::WallClock;
-use super::door::Door;
-use super::door::access::Access;
-use super::door::certificates::Certificates;
-use super::door::wire::{Wire, WireError};
-use super::guest::GuestHost;
-use super::memory::MemoryDialer;
-use super::record::Record;
-use super::rights::Rights;
-use super::spec::{ClusterSpec, PveVersion};
-use super::world::{self, Faults, Latency, World, WorldOptions};
+use crate::clock::WallClock;
+use crate::door::Door;
+use crate::door::access::Access;
+use crate::door::certificates::Certificates;
+use crate::door::wire::{Wire, WireError};
+use crate::guest::GuestHost;
+use crate::memory::MemoryDialer;
+use crate::record::Record;
+use crate::rights::Rights;
+use crate::spec::{ClusterSpec, PveVersion};
+use crate::world::{self, Faults, Latency, World, WorldOptions};
 
 /// How a simulated cluster is played.
 #[derive(Debug, Clone)]

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use drover::sim::door::http::Request;
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use pve_sim::door::http::Request;
 use serde::Deserialize;
 use serde_json::Value;
 

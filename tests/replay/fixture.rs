@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use drover::sim::clock::WallClock;
-use drover::sim::door::Door;
-use drover::sim::door::access::Access;
-use drover::sim::spec::{ClusterSpec, PveVersion};
-use drover::sim::world::{SideDoor, World, WorldOptions};
+use pve_sim::clock::WallClock;
+use pve_sim::door::Door;
+use pve_sim::door::access::Access;
+use pve_sim::spec::{ClusterSpec, PveVersion};
+use pve_sim::world::{SideDoor, World, WorldOptions};
 use serde_json::{Value, json};
 
 use crate::guest::RecordedGuests;

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use drover::sim::guest::{AgentCall, AgentError, GuestAddress, GuestBoot, GuestHost};
 use futures_util::future::{BoxFuture, FutureExt, ready};
+use pve_sim::guest::{AgentCall, AgentError, GuestAddress, GuestBoot, GuestHost};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 

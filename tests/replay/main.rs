@@ -14,8 +14,8 @@ mod guest;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use drover::sim::door::http::Response;
 use futures_util::future::join_all;
+use pve_sim::door::http::Response;
 
 use exchange::{Exchange, HostAct, Seen};
 use fixture::{Installation, TOKENS};

@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use drover::sim::guest::GuestHost;
-use drover::sim::guests::Quirk;
-use drover::sim::world::{AgentFault, AgentHealth, Faults};
 use drover::view::{GoneAgent, View};
 use drover_actors::fact::{AddressPoolPicture, AgentPicture};
 use drover_actors::id::AgentId;
 use drover_actors::message::{HerdCommand, Refusal};
 use drover_actors::record::{Body, Reason};
+use pve_sim::guest::GuestHost;
+use pve_sim::guests::Quirk;
+use pve_sim::world::{AgentFault, AgentHealth, Faults};
 
 use super::world::setup::Setup;
 use super::world::{World, call_in_key};

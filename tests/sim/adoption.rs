@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use drover::sim::world::{CallFault, Faults, Latency, Spread};
+use pve_sim::world::{CallFault, Faults, Latency, Spread};
 
 use super::world::World;
 use super::world::setup::Setup;

@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use drover::sim::world::{CallFault, Faults, TaskFault};
 use drover_actors::fact::What;
 use drover_actors::record::{Body, Reason};
 use drover_nocloud::iso::{self, Disc};
+use pve_sim::world::{CallFault, Faults, TaskFault};
 
 use super::world::World;
 use super::world::setup::Setup;

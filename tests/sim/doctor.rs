@@ -6,15 +6,15 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use drover::doctor::{CloudReport, Mark, Report, Shown, ToldCertificates, Ways, examine};
-use drover::sim::door::access::roles;
-use drover::sim::spec::{AclSpec, ClusterSpec, GuestSpec, PveVersion, TokenSpec, UserSpec};
-use drover::sim::world::EPOCH;
 use drover_actors::id::CloudId;
 use drover_hypervisor::Client;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use proxmox_client::transport::{Dialer, Method, Reply, Request, Transport, TransportError};
 use proxmox_client::{Connection, Endpoint, PveError};
+use pve_sim::door::access::roles;
+use pve_sim::spec::{AclSpec, ClusterSpec, GuestSpec, PveVersion, TokenSpec, UserSpec};
+use pve_sim::world::EPOCH;
 
 use super::world::World;
 use super::world::setup::{SECRET, Setup};
@@ -84,7 +84,7 @@ async fn a_cluster_as_it_should_be_is_well() {
 /// A change of the cluster or of the configuration before anything is looked at.
 type Change = fn(&mut Setup);
 
-fn storage<'a>(cluster: &'a mut ClusterSpec, name: &str) -> &'a mut drover::sim::spec::StorageSpec {
+fn storage<'a>(cluster: &'a mut ClusterSpec, name: &str) -> &'a mut pve_sim::spec::StorageSpec {
     cluster.storages.iter_mut().find(|one| one.name == name).unwrap()
 }
 

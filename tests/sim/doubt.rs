@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use drover::sim::world::{CallFault, Faults};
 use drover_actors::message::HerdCommand;
+use pve_sim::world::{CallFault, Faults};
 
 use super::world::World;
 use super::world::setup::Setup;

@@ -4,12 +4,12 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use drover::sim::guests::Quirk;
-use drover::sim::world::{CallFault, Faults, FreeFault, Spread, TaskFault};
 use drover::view::View;
 use drover_actors::fact::What;
 use drover_actors::fault::FaultKind;
 use drover_actors::record::Reason;
+use pve_sim::guests::Quirk;
+use pve_sim::world::{CallFault, Faults, FreeFault, Spread, TaskFault};
 
 use super::world::World;
 use super::world::setup::Setup;

@@ -27,10 +27,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use drover::sim::guests::Quirk;
-use drover::sim::spec::{AclSpec, GuestSpec, PveVersion};
-use drover::sim::world::Spread;
 use drover_actors::record::Reason;
+use pve_sim::guests::Quirk;
+use pve_sim::spec::{AclSpec, GuestSpec, PveVersion};
+use pve_sim::world::Spread;
 
 use super::world::World;
 use super::world::setup::Setup;

@@ -3,10 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use drover::sim::door::certificates::Certificates;
-use drover::sim::guests::{NoneGuests, NoneOptions};
-use drover::sim::simulation::{Simulation, SimulationOptions};
-use drover::sim::spec::{ClusterSpec, PveVersion};
 use drover_actors::fault::FaultKind;
 use drover_actors::id::{CloudId, NodeName, VmId};
 use drover_actors::marks;
@@ -19,6 +15,10 @@ use drover_actors::spec::CloneStrategy;
 use drover_hypervisor::testing::{marks as agent, spec};
 use drover_hypervisor::{Proxmox, TICK};
 use proxmox_client::{Connection, Endpoint, Login, Tls};
+use pve_sim::door::certificates::Certificates;
+use pve_sim::guests::{NoneGuests, NoneOptions};
+use pve_sim::simulation::{Simulation, SimulationOptions};
+use pve_sim::spec::{ClusterSpec, PveVersion};
 
 const LIMIT: Duration = Duration::from_secs(600);
 

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use drover::sim::guests::NoneOptions;
-use drover::sim::world::{CallFault, Faults, Spread};
 use drover_actors::message::StopPolicy;
 use drover_actors::record::Reason;
+use pve_sim::guests::NoneOptions;
+use pve_sim::world::{CallFault, Faults, Spread};
 
 use super::world::World;
 use super::world::setup::Setup;

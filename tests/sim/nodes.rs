@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use drover::sim::world::Spread;
 use drover_actors::record::Reason;
+use pve_sim::world::Spread;
 
 use super::world::World;
 use super::world::setup::Setup;

@@ -4,13 +4,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use drover::sim::spec::{GuestSpec, StorageSpec};
-use drover::sim::world::Others;
 use drover_actors::fact::AgentPicture;
 use drover_actors::id::{CloudId, LeaseId, NodeName};
 use drover_actors::message::{HerdCommand, NodeDrained, NodesSeen, Refusal};
 use drover_actors::placement::report::WhyReport;
 use drover_actors::record::Reason;
+use pve_sim::spec::{GuestSpec, StorageSpec};
+use pve_sim::world::Others;
 
 use super::world::World;
 use super::world::setup::Setup;

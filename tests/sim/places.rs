@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use drover::sim::world::{CallFault, Faults, TaskFault};
 use drover_actors::fact::AgentPicture;
+use pve_sim::world::{CallFault, Faults, TaskFault};
 
 use super::world::World;
 use super::world::setup::Setup;
@@ -156,7 +156,7 @@ async fn tripped() -> (World, Vec<drover_actors::id::LeaseId>) {
     let keys = "cloneStrategy: FULL, targetStorage: shared, instanceCap: 3, breakerThreshold: 2, \
                 breakerCooldownSec: 600";
     let mut setup = Setup::linux(keys).template("other", keys);
-    setup.latency.copy_bytes_per_second = drover::sim::world::Spread::of(36e6, 36e6);
+    setup.latency.copy_bytes_per_second = pve_sim::world::Spread::of(36e6, 36e6);
     let world = World::started(setup).await;
     world.faults(offline("shared", None));
     let mut leases = Vec::new();

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use drover::sim::guests::NoneOptions;
-use drover::sim::world::{CallFault, Faults, TaskFault};
 use drover_actors::fact::{ResetPicture, What};
 use drover_actors::record::{Body, Reason};
+use pve_sim::guests::NoneOptions;
+use pve_sim::world::{CallFault, Faults, TaskFault};
 
 use super::world::World;
 use super::world::setup::Setup;

@@ -17,7 +17,7 @@ async fn new_authority(world: &World) {
     // The same pairs, the first of them last.
     let (first, rest) = before.ca_fingerprint.split_at(2);
     let ca_fingerprint = format!("{}:{first}", rest.trim_start_matches(':'));
-    world.side.set_certificates(drover::sim::world::Certificates { ca_fingerprint, ..before });
+    world.side.set_certificates(pve_sim::world::Certificates { ca_fingerprint, ..before });
     world
         .until("the cloud says what to do", |view| {
             view.clouds()[0].detail.contains("drover cluster confirm rack")

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use drover::sim::spec::GuestSpec;
 use drover_actors::record::Reason;
+use pve_sim::spec::GuestSpec;
 
 use super::world::World;
 use super::world::setup::Setup;

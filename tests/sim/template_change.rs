@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use drover::sim::spec::GuestSpec;
 use drover_actors::id::LeaseId;
+use pve_sim::spec::GuestSpec;
 
 use super::world::World;
 use super::world::setup::Setup;

@@ -4,13 +4,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use drover::sim::spec::GuestSpec;
 use drover_actors::fact::AgentPicture;
 use drover_actors::id::LeaseId;
 use drover_actors::machine::Machine;
 use drover_actors::message::{AgentCommand, HerdCommand};
 use drover_actors::record::Reason;
 use futures_util::future::join;
+use pve_sim::spec::GuestSpec;
 
 use super::world::World;
 use super::world::setup::Setup;

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use drover::sim::spec::PveVersion;
 use drover_actors::message::StopPolicy;
+use pve_sim::spec::PveVersion;
 
 use super::world::World;
 use super::world::setup::Setup;

@@ -5,9 +5,8 @@ use rand::rngs::StdRng;
 use rand::{Rng, RngExt, SeedableRng};
 use serde_json::{Map, Value, json};
 
-use crate::sim::call::{Answer, ApiError, Outcome};
-
 use super::http::Response;
+use crate::call::{Answer, ApiError, Outcome};
 
 const JSON: &str = "application/json;charset=UTF-8";
 

@@ -112,7 +112,7 @@ impl Certificates {
     }
 }
 
-impl From<&Certificates> for crate::sim::world::Certificates {
+impl From<&Certificates> for crate::world::Certificates {
     fn from(made: &Certificates) -> Self {
         Self {
             ca_pem: made.ca_pem.clone(),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::sim::spec::ClusterSpec;
+use crate::spec::ClusterSpec;
 
 /// Connections that one worker takes.
 const EACH: usize = 500;

@@ -6,9 +6,8 @@ mod places;
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use crate::sim::spec::PveVersion;
-
 use super::access::roles;
+use crate::spec::PveVersion;
 
 /// Splits a `…-list` value: commas, semicolons, blanks and NULs part it.
 pub fn split_list(text: &str) -> impl Iterator<Item = &str> {

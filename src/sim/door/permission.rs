@@ -5,10 +5,9 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-use crate::sim::call::{ApiError, Caller};
-
 use super::access::Access;
 use super::format::split_list;
+use crate::call::{ApiError, Caller};
 
 /// Who may call a route.
 #[derive(Debug)]

@@ -9,9 +9,8 @@ use std::sync::LazyLock;
 use regex_lite::Regex;
 use serde::{Deserialize, Deserializer};
 
-use crate::sim::spec::PveVersion;
-
 use super::permission::Permission;
+use crate::spec::PveVersion;
 
 /// The parts of the schema: virtual machines and access, containers, the cluster's services, nodes,
 /// firewalls, what clients of others asked for, and what is kept as sections.

@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use super::certificates::Certificates;
 use super::*;
-use crate::sim::guests::{NoneGuests, NoneOptions};
-use crate::sim::simulation::{Simulation, SimulationOptions};
+use crate::guests::{NoneGuests, NoneOptions};
+use crate::simulation::{Simulation, SimulationOptions};
 
 fn simulation(version: PveVersion) -> Simulation {
     let spec = ClusterSpec::three_nodes("secret123", "token-secret");

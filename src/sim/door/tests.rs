@@ -8,9 +8,9 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::*;
-use crate::sim::clock::WallClock;
-use crate::sim::rights::Rights;
-use crate::sim::spec::{AclSpec, TokenSpec, UserSpec};
+use crate::clock::WallClock;
+use crate::rights::Rights;
+use crate::spec::{AclSpec, TokenSpec, UserSpec};
 
 /// A world of two nodes that keeps the calls made to it and answers figures.
 #[derive(Default)]

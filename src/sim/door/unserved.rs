@@ -6,10 +6,9 @@
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-use crate::sim::call::ApiError;
-use crate::sim::spec::PveVersion;
-
 use super::schema::SCHEMA;
+use crate::call::ApiError;
+use crate::spec::PveVersion;
 
 /// One path of Proxmox's API, in its parts, with the methods it has.
 struct Known {

@@ -6,11 +6,10 @@ use std::collections::BTreeMap;
 
 use serde_json::{Number, Value};
 
-use crate::sim::call::Params;
-use crate::sim::spec::PveVersion;
-
 use super::format;
 use super::schema::{Kind, Property, Route, SCHEMA};
+use crate::call::Params;
+use crate::spec::PveVersion;
 
 const MISSING: &str = "property is missing and it is not optional";
 const UNKNOWN: &str =

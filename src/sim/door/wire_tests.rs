@@ -11,11 +11,11 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::*;
-use crate::sim::clock::WallClock;
-use crate::sim::door::Connections;
-use crate::sim::door::access::Access;
-use crate::sim::door::tests::{Listener, spec};
-use crate::sim::spec::{ClusterSpec, NodeSpec, PveVersion, WorkersSpec};
+use crate::clock::WallClock;
+use crate::door::Connections;
+use crate::door::access::Access;
+use crate::door::tests::{Listener, spec};
+use crate::spec::{ClusterSpec, NodeSpec, PveVersion, WorkersSpec};
 
 const TOKEN: &str = "Authorization: PVEAPIToken=root@pam!full=secret";
 

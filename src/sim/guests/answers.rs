@@ -9,7 +9,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-use crate::sim::guest::AgentError;
+use crate::guest::AgentError;
 
 /// The longest output of `guest-exec`, and the longest file read: 16 MiB, as in `qemu-ga`.
 pub(super) const OUTPUT_BYTES_MAX: usize = 16 << 20;

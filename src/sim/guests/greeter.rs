@@ -17,7 +17,7 @@ use tokio::net::TcpSocket;
 use tokio::task::JoinHandle;
 
 use super::none::{NoneGuests, NoneOptions};
-use crate::sim::guest::{AgentCall, AgentError, GuestAddress, GuestBoot, GuestHost};
+use crate::guest::{AgentCall, AgentError, GuestAddress, GuestBoot, GuestHost};
 
 /// A login that does not come to an end is cut.
 const GREETING_TIME: Duration = Duration::from_secs(20);

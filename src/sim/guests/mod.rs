@@ -14,7 +14,7 @@ use std::str::FromStr;
 
 pub use greeter::GreeterGuests;
 pub use none::{NoneGuests, NoneOptions, Quirk};
-pub use process::{Isolation, IsolationError, ProcessGuests, ProcessOptions};
+pub use process::{Isolation, IsolationError, KnownCommands, ProcessGuests, ProcessOptions};
 
 /// What runs when a simulated machine runs (`--guests`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -11,8 +11,8 @@ use tokio::time::Instant;
 use super::AgentHealth;
 use super::ask::{Ask, failed};
 use super::conf;
-use crate::sim::call::{Answer, ApiError, Outcome};
-use crate::sim::guest::{AgentCall, AgentError};
+use crate::call::{Answer, ApiError, Outcome};
+use crate::guest::{AgentCall, AgentError};
 
 /// How long a ping before each command is waited for.
 const PING: Duration = Duration::from_secs(3);

@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use super::ask::{Ask, failed};
 use super::download::{Wanted, begin};
-use crate::sim::call::{Answer, ApiError, Outcome};
-use crate::sim::spec::WebFile;
+use crate::call::{Answer, ApiError, Outcome};
+use crate::spec::WebFile;
 
 /// Where appliances lie.
 const HOME: &str = "http://download.proxmox.com/images";

@@ -12,7 +12,7 @@ use super::ask::Ask;
 use super::conf::Config;
 use super::state::{Kind, State};
 use super::storage::name_of;
-use crate::sim::call::ApiError;
+use crate::call::ApiError;
 
 /// Ids of disks that backups keep begin here, above all ids that guests can have.
 const KEPT_DISKS: u32 = 1_000_000_000;

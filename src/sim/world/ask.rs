@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Cluster;
-use crate::sim::call::{ApiError, Call, Params};
+use crate::call::{ApiError, Call, Params};
 
 /// A call and the world it is made in.
 #[derive(Debug, Clone)]

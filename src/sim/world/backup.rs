@@ -19,7 +19,7 @@ use super::sections;
 use super::state::{Guest, Kind, State};
 use super::storage::Volume;
 use super::worker::Worker;
-use crate::sim::call::{Answer, ApiError, Outcome};
+use crate::call::{Answer, ApiError, Outcome};
 
 /// Parameters with effects that are not simulated.
 const UNSERVED: &[&str] = &["dumpdir", "script", "stdout", "stop", "prune-backups", "protected"];

@@ -7,7 +7,7 @@ use super::conf::{self, Drive, Nic, numbered};
 use super::seed;
 use super::state::{Guest, Pending, Run, State};
 use super::worker::Worker;
-use crate::sim::guest::GuestBoot;
+use crate::guest::GuestBoot;
 
 impl Guest {
     /// The process has ended: changes that waited for it are made.

@@ -1,7 +1,7 @@
 //! Bulk actions on guests of the whole cluster (9.x): one task for many.
 
 use super::ask::Ask;
-use crate::sim::call::{ApiError, Outcome};
+use crate::call::{ApiError, Outcome};
 
 /// Which way the guests go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

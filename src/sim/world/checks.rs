@@ -8,7 +8,7 @@ use super::ask::Ask;
 use super::conf::{self, Config, Drive, Nic, numbered};
 use super::create::Wish;
 use super::storage::owner_in_name;
-use crate::sim::call::ApiError;
+use crate::call::ApiError;
 
 /// Parameters of calls that are no configuration keys.
 const NOT_KEYS: &[&str] = &[

@@ -10,8 +10,8 @@ use super::lock::{LockName, Mode};
 use super::state::{Guest, Kind, State};
 use super::worker::Worker;
 use super::{Cluster, checks};
-use crate::sim::call::{ApiError, Outcome};
-use crate::sim::spec::PveVersion;
+use crate::call::{ApiError, Outcome};
+use crate::spec::PveVersion;
 
 /// A clone as it was asked for.
 #[derive(Debug, Clone)]

@@ -7,7 +7,7 @@ use sha2::{Digest as _, Sha256};
 use super::ask::{Ask, failed};
 use super::checks::CLOUDINIT;
 use super::conf::{self, Config, Nic};
-use crate::sim::call::{Answer, ApiError, Outcome};
+use crate::call::{Answer, ApiError, Outcome};
 
 /// `GET …/cloudinit`: what is in the image; here every change reaches it at once, so nothing is
 /// pending (qemu-server, API2/Qemu.pm:1968).

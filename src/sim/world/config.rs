@@ -15,8 +15,8 @@ use super::create::{Wish, with_mac};
 use super::lock::Hold;
 use super::state::{Guest, Pending};
 use super::worker::Worker;
-use crate::sim::call::{Answer, ApiError, Outcome};
-use crate::sim::door;
+use crate::call::{Answer, ApiError, Outcome};
+use crate::door;
 
 /// Keys that change at once on a running guest (behaviour section 11).
 const AT_ONCE: &[&str] = &[

@@ -8,7 +8,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::ask::{Ask, failed};
 use super::state::Kind;
-use crate::sim::call::{Answer, Outcome};
+use crate::call::{Answer, Outcome};
 
 /// The first port of consoles.
 const PORTS: usize = 5900;

@@ -7,7 +7,7 @@ use super::ask::Ask;
 use super::checks::content_of;
 use super::conf::parse_size;
 use super::storage::{Storage, Volume, owner_in_name};
-use crate::sim::call::{Answer, ApiError, Outcome};
+use crate::call::{Answer, ApiError, Outcome};
 
 const SEE: &[&str] = &["Datastore.Audit", "Datastore.AllocateSpace"];
 

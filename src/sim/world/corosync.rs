@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::ask::{Ask, failed};
 use super::state::{Node, State};
-use crate::sim::call::{Answer, ApiError, Outcome};
+use crate::call::{Answer, ApiError, Outcome};
 
 /// The nodes as the file has them: all values are text.
 fn members(ask: &Ask, state: &State) -> Vec<Value> {

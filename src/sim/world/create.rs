@@ -11,8 +11,8 @@ use super::restore;
 use super::state::Guest;
 use super::storage::{CLOUDINIT_SIZE, Order, Purpose};
 use super::worker::Worker;
-use crate::sim::call::{ApiError, Outcome};
-use crate::sim::spec::PveVersion;
+use crate::call::{ApiError, Outcome};
+use crate::spec::PveVersion;
 
 /// What a drive in a call asks for.
 #[derive(Debug, Clone, PartialEq)]

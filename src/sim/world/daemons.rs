@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::sim::spec::WorkersSpec;
+use crate::spec::WorkersSpec;
 
 /// The workers of every node.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::sim::spec::{ClusterSpec, GuestSpec, NodeSpec, PoolSpec, StorageSpec, TokenSpec};
+use crate::spec::{ClusterSpec, GuestSpec, NodeSpec, PoolSpec, StorageSpec, TokenSpec};
 
 impl ClusterSpec {
     /// Three nodes `pve1` to `pve3`, templates 9000 to 9002, pool `ci`, and a token of root that may

@@ -10,8 +10,8 @@ use super::content::sees;
 use super::sections::{self, typed};
 use super::state::State;
 use super::storage::Storage;
-use crate::sim::call::{Answer, ApiError, Outcome};
-use crate::sim::spec::StorageSpec;
+use crate::call::{Answer, ApiError, Outcome};
+use crate::spec::StorageSpec;
 
 /// The size of a storage that is made through the API: no call says it [I].
 const SIZE: u64 = 1 << 40;

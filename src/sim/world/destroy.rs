@@ -9,7 +9,7 @@ use super::lock::{LockName, Mode};
 use super::state::{Guest, Kind, State};
 use super::worker::Worker;
 use super::{Cluster, STORAGE_WAIT, firewall};
-use crate::sim::call::{ApiError, Outcome};
+use crate::call::{ApiError, Outcome};
 
 /// `DELETE /nodes/{node}/qemu/{vmid}`.
 pub fn destroy(ask: &Ask) -> Outcome {

@@ -8,8 +8,8 @@ use serde_json::json;
 use super::ask::{Ask, failed};
 use super::state::State;
 use super::storage::Volume;
-use crate::sim::call::{Answer, ApiError, Outcome};
-use crate::sim::spec::WebFile;
+use crate::call::{Answer, ApiError, Outcome};
+use crate::spec::WebFile;
 
 /// What a task's id keeps of a file name as it is.
 const IN_ID: &AsciiSet = &NON_ALPHANUMERIC.remove(b'.').remove(b'-').remove(b'_').remove(b'~');

@@ -9,7 +9,7 @@ use super::conf::{self, Drive};
 use super::reassign::reassign;
 use super::storage::{Order, Purpose};
 use super::worker::Worker;
-use crate::sim::call::{Answer, ApiError, Outcome};
+use crate::call::{Answer, ApiError, Outcome};
 
 /// `PUT …/unlink`.
 pub async fn unlink(ask: &Ask) -> Outcome {

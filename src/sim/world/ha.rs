@@ -16,8 +16,8 @@ use super::ask::{Ask, failed};
 use super::conf::{Config, digest};
 use super::sections::{self, Keys};
 use super::state::State;
-use crate::sim::call::{Answer, ApiError, Outcome};
-use crate::sim::spec::PveVersion;
+use crate::call::{Answer, ApiError, Outcome};
+use crate::spec::PveVersion;
 
 /// How long the manager takes to look at a wish.
 const ROUND: Duration = Duration::from_secs(10);

@@ -6,8 +6,8 @@ use serde_json::{Map, Value};
 use super::ask::{Ask, failed};
 use super::conf::{self, Config};
 use super::sections;
-use crate::sim::call::{Answer, ApiError, Outcome};
-use crate::sim::door;
+use crate::call::{Answer, ApiError, Outcome};
+use crate::door;
 
 /// Keys that are property strings in a call and objects in an answer, each with its format.
 const OBJECTS: &[(&str, &str)] = &[

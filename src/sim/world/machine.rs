@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use super::ask::{Ask, failed};
-use crate::sim::call::{Answer, Outcome};
+use crate::call::{Answer, Outcome};
 
 /// Lines a log shows when no limit is set.
 const LINES: u64 = 50;

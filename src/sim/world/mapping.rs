@@ -11,8 +11,8 @@ use super::conf::{Config, digest};
 use super::machine;
 use super::sections::{self, Keys};
 use super::state::State;
-use crate::sim::call::{Answer, Outcome};
-use crate::sim::door;
+use crate::call::{Answer, Outcome};
+use crate::door;
 
 /// The mappings, by what they map and their ids.
 #[derive(Debug, Default)]

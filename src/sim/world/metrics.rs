@@ -8,8 +8,8 @@ use serde_json::{Map, Value, json};
 use super::ask::{Ask, failed};
 use super::conf::{self, Config, digest};
 use super::sections::{self, Keys};
-use crate::sim::call::{Answer, Outcome};
-use crate::sim::spec::PveVersion;
+use crate::call::{Answer, Outcome};
+use crate::spec::PveVersion;
 
 /// The servers by id.
 pub type Servers = BTreeMap<String, Config>;

@@ -7,7 +7,7 @@ use super::ask::{Ask, failed};
 use super::conf::{self, Drive};
 use super::state::State;
 use super::worker::Worker;
-use crate::sim::call::{Answer, ApiError, Outcome};
+use crate::call::{Answer, ApiError, Outcome};
 
 /// `GET …/migrate`: what keeps a guest where it is.
 pub fn preconditions(ask: &Ask) -> Outcome {

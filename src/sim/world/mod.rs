@@ -92,11 +92,11 @@ use self::fault::FaultBook;
 use self::lock::{Hold, LockName, Locks, Mode};
 use self::state::{Node, State};
 use self::worker::Worker;
-use crate::sim::call::{ApiError, Call, Outcome};
-use crate::sim::guest::GuestHost;
-use crate::sim::record::Record;
-use crate::sim::rights::{Reset, Rights, Routes};
-use crate::sim::spec::{ClusterSpec, PveVersion, WorkersSpec};
+use crate::call::{ApiError, Call, Outcome};
+use crate::guest::GuestHost;
+use crate::record::Record;
+use crate::rights::{Reset, Rights, Routes};
+use crate::spec::{ClusterSpec, PveVersion, WorkersSpec};
 
 /// How long a storage lock is waited for, and a cluster-wide one held at most.
 const STORAGE_WAIT: Duration = Duration::from_secs(10);

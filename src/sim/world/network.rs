@@ -10,8 +10,8 @@ use serde_json::{Map, Value, json};
 use super::ask::{Ask, failed};
 use super::conf::Config;
 use super::state::Node;
-use crate::sim::call::{Answer, ApiError, Outcome};
-use crate::sim::spec::NodeSpec;
+use crate::call::{Answer, ApiError, Outcome};
+use crate::spec::NodeSpec;
 
 /// Interfaces by name.
 type Interfaces = BTreeMap<String, Config>;

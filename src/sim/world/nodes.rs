@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::ask::Ask;
 use super::state::State;
-use crate::sim::call::{Answer, ApiError, Outcome};
+use crate::call::{Answer, ApiError, Outcome};
 
 /// The root file system of every node.
 const ROOT: u64 = 252 << 30;

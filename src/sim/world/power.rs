@@ -9,8 +9,8 @@ use super::conf;
 use super::ha;
 use super::state::Run;
 use super::worker::Worker;
-use crate::sim::call::{ApiError, Outcome};
-use crate::sim::guest::AgentCall;
+use crate::call::{ApiError, Outcome};
+use crate::guest::AgentCall;
 
 /// How long a ping of the agent is waited for.
 const PING: Duration = Duration::from_secs(3);

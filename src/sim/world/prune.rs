@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::ask::{Ask, failed};
 use super::storage::name_of;
-use crate::sim::call::{Answer, Outcome};
+use crate::call::{Answer, Outcome};
 
 /// How many of the newest a policy such as `keep-last=2` keeps; none keeps all [I].
 fn kept(policy: Option<&str>) -> Option<usize> {
@@ -17,7 +17,7 @@ fn kept(policy: Option<&str>) -> Option<usize> {
 }
 
 /// The backups a call is about, the newest first, with what becomes of each.
-fn marked(ask: &Ask) -> Result<Vec<(String, Value)>, crate::sim::call::ApiError> {
+fn marked(ask: &Ask) -> Result<Vec<(String, Value)>, crate::call::ApiError> {
     let name = ask.text("storage").unwrap_or_default();
     let keep = kept(ask.text("prune-backups").as_deref());
     let (vmid, kind) = (ask.id("vmid"), ask.text("type"));

@@ -6,7 +6,7 @@ use super::boot::without;
 use super::conf::{self, Drive, numbered};
 use super::state::State;
 use super::worker::Worker;
-use crate::sim::call::{ApiError, Outcome};
+use crate::call::{ApiError, Outcome};
 
 /// Which disk goes where.
 #[derive(Debug, Clone)]

@@ -4,7 +4,7 @@ use super::Cluster;
 use super::ask::Ask;
 use super::conf::{Drive, parse_size, print_size};
 use super::worker::Worker;
-use crate::sim::call::Outcome;
+use crate::call::Outcome;
 
 /// `PUT …/resize`: a task.
 pub fn resize(ask: &Ask) -> Outcome {

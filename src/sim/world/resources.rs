@@ -8,7 +8,7 @@ use super::Cluster;
 use super::ask::Ask;
 use super::nodes::GUEST_LOAD;
 use super::state::{Guest, Kind, State};
-use crate::sim::call::{Answer, ApiError, Outcome};
+use crate::call::{Answer, ApiError, Outcome};
 
 /// Ids that `nextid` looks among, the upper one not included.
 const IDS: std::ops::Range<u32> = 100..1_000_000;

@@ -15,7 +15,7 @@ use super::conf::{self, Config, Drive, Nic, numbered, print_size};
 use super::state::Guest;
 use super::storage::{CLOUDINIT_SIZE, Order, Purpose};
 use super::worker::Worker;
-use crate::sim::call::{ApiError, Outcome};
+use crate::call::{ApiError, Outcome};
 
 /// What a call asks of a restore.
 #[derive(Debug)]

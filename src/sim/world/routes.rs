@@ -14,8 +14,8 @@ use super::{
     metrics, migrate, network, nodes, power, prune, resize, resources, rrd, sdn, services,
     snapshot, status, tasklist, template, upload,
 };
-use crate::sim::call::{Answer, ApiError, Call, Outcome};
-use crate::sim::door;
+use crate::call::{Answer, ApiError, Call, Outcome};
+use crate::door;
 
 /// What a front end waits for the process behind it (behaviour section 1).
 const INNER_HOP: Duration = Duration::from_secs(30);

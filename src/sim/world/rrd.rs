@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::ask::{Ask, failed};
-use crate::sim::call::{Answer, ApiError, Outcome};
+use crate::call::{Answer, ApiError, Outcome};
 
 /// Points of a series.
 const POINTS: u64 = 70;

@@ -15,7 +15,7 @@ use super::ask::{Ask, failed};
 use super::conf::{Config, digest};
 use super::sections::{self, Keys};
 use super::state::State;
-use crate::sim::call::{Answer, ApiError, Outcome};
+use crate::call::{Answer, ApiError, Outcome};
 
 /// The zone of plain bridges.
 pub const LOCAL: &str = "localnetwork";

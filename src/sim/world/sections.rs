@@ -5,9 +5,10 @@ use serde_json::Value;
 
 use super::ask::Ask;
 use super::conf::Config;
-use crate::sim::door;
-pub use crate::sim::door::typed;
-pub use crate::sim::keys::Keys;
+use crate::door;
+
+pub use crate::door::typed;
+pub use crate::keys::Keys;
 
 /// Words of a list: what parts them in any of Proxmox's lists.
 pub fn words(text: &str) -> impl Iterator<Item = &str> {

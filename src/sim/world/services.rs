@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::ask::Ask;
-use crate::sim::call::{Answer, ApiError, Outcome};
-use crate::sim::spec::PveVersion;
+use crate::call::{Answer, ApiError, Outcome};
+use crate::spec::PveVersion;
 
 /// Services by name, with systemd's description, and whether they run: those that Proxmox lists
 /// (pve-manager, API2/Services.pm:19).

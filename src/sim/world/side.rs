@@ -12,7 +12,7 @@ use super::lock::{LockName, Mode};
 use super::state::{Guest, Others};
 use super::storage::{CLOUDINIT_SIZE, Storage, Volume, owner_in_name};
 use super::{Certificates, Cluster};
-use crate::sim::spec::{ClusterSpec, GuestSpec, WebFile};
+use crate::spec::{ClusterSpec, GuestSpec, WebFile};
 
 /// Acts on a world without its API.
 #[derive(Debug, Clone)]
@@ -365,7 +365,7 @@ impl Cluster {
             return;
         }
         let (cluster, node) = (self.clone(), name.to_owned());
-        let root = crate::sim::call::Caller { userid: "root@pam".into(), token: None };
+        let root = crate::call::Caller { userid: "root@pam".into(), token: None };
         self.fork(&root, name, "startall", "", |worker| async move {
             for vmid in starting {
                 let container = cluster.state().containers.contains_key(&vmid);

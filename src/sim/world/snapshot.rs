@@ -10,7 +10,7 @@ use super::conf::{self, Config};
 use super::state::{Guest, Kind, Snapshot, State};
 use super::storage::{Order, Purpose};
 use super::worker::Worker;
-use crate::sim::call::{Answer, ApiError, Outcome};
+use crate::call::{Answer, ApiError, Outcome};
 
 /// Keys that belong to a snapshot, not to the configuration of then.
 const OWN_KEYS: &[&str] = &["snaptime", "vmstate", "parent", "description", "runningmachine"];

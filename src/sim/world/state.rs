@@ -17,7 +17,7 @@ use super::sdn::Sdn;
 use super::sight::{Sight, View};
 use super::storage::Storage;
 use super::task::Tasks;
-use crate::sim::spec::{NodeSpec, WebFile};
+use crate::spec::{NodeSpec, WebFile};
 
 /// Length of a cycle of the status daemon.
 pub const CYCLE: Duration = Duration::from_secs(10);

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::ask::Ask;
 use super::conf::{self, numbered};
 use super::state::{Guest, State};
-use crate::sim::call::{Answer, ApiError, Outcome};
+use crate::call::{Answer, ApiError, Outcome};
 
 /// `GET /nodes/{node}/qemu`: guests the caller may look at.
 pub fn list(ask: &Ask) -> Outcome {

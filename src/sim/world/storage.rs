@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 
 use super::conf::Config;
-use crate::sim::spec::StorageSpec;
+use crate::spec::StorageSpec;
 
 /// Size of a cloud-init image.
 pub const CLOUDINIT_SIZE: u64 = 4 << 20;

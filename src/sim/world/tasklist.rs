@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::ask::Ask;
 use super::task::{Task, Upid};
-use crate::sim::call::{Answer, ApiError, Caller, Outcome};
+use crate::call::{Answer, ApiError, Caller, Outcome};
 
 /// How many lines or entries are answered when nothing is said.
 const PAGE: u64 = 50;

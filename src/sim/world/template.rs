@@ -4,7 +4,7 @@ use super::ask::Ask;
 use super::conf::{self, Drive};
 use super::worker::Worker;
 use super::{Cluster, storage};
-use crate::sim::call::{ApiError, Outcome};
+use crate::call::{ApiError, Outcome};
 
 /// `POST …/template`.
 pub fn template(ask: &Ask) -> Outcome {

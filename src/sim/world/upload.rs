@@ -3,7 +3,7 @@
 use sha2::{Digest as _, Sha224, Sha256, Sha384, Sha512};
 
 use super::ask::Ask;
-use crate::sim::call::{ApiError, Outcome};
+use crate::call::{ApiError, Outcome};
 
 /// `POST /nodes/{node}/storage/{storage}/upload`: the file is where the call came in, and a task of
 /// that node copies it to where it belongs.

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::Cluster;
 use super::task::{Task, Upid};
-use crate::sim::call::{Answer, Caller};
+use crate::call::{Answer, Caller};
 
 /// How long a stopped worker may take to clean up before it is killed.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -13,8 +13,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use drover::sim::guest::GuestHost;
-use drover::sim::guests::NoneGuests;
 use drover_actors::ambient::Dice;
 use drover_actors::demand::words::{Life, Words};
 use drover_actors::fault::{Culprit, Fault, FaultKind};
@@ -26,6 +24,8 @@ use drover_actors::ports::{
 use drover_actors::record::Want;
 use drover_actors::time::WallTime;
 use futures_util::FutureExt;
+use pve_sim::guest::GuestHost;
+use pve_sim::guests::NoneGuests;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
@@ -165,7 +165,7 @@ impl Ci {
     }
 
     fn wall(&self, at: Instant) -> WallTime {
-        let epoch = i64::try_from(drover::sim::world::EPOCH).unwrap() * 1000;
+        let epoch = i64::try_from(pve_sim::world::EPOCH).unwrap() * 1000;
         WallTime(epoch) + (at - self.begun)
     }
 

@@ -7,12 +7,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
-use drover::sim::simulation::Simulation;
-use drover::sim::world::SideDoor;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use proxmox_client::transport::{Dialer, Reply, Request, Transport, TransportError};
 use proxmox_client::{Connection, Endpoint, PveError};
+use pve_sim::simulation::Simulation;
+use pve_sim::world::SideDoor;
 
 /// Ids of one cluster's agents.
 const RANGE: u32 = 10_000;

@@ -29,10 +29,6 @@ use drover::calendar::Almanac;
 use drover::clock::VirtualAmbient;
 use drover::config::Checked;
 use drover::journal::{Log as _, MemoryLog, Writer, WriterOptions};
-use drover::sim::door::certificates::Certificates;
-use drover::sim::guests::NoneGuests;
-use drover::sim::simulation::{Simulation, SimulationOptions};
-use drover::sim::world::{EPOCH, Faults, SideDoor};
 use drover::view::View;
 use drover_actors::ambient::{mint_installation, mint_lease};
 use drover_actors::birth::{GiveUp, Roster};
@@ -51,6 +47,10 @@ use drover_actors::time::WallTime;
 use drover_hypervisor::call_in::CallInKey;
 use drover_hypervisor::{Proxmox, TICK};
 use futures_util::FutureExt;
+use pve_sim::door::certificates::Certificates;
+use pve_sim::guests::NoneGuests;
+use pve_sim::simulation::{Simulation, SimulationOptions};
+use pve_sim::world::{EPOCH, Faults, SideDoor};
 use tokio::sync::{Notify, oneshot};
 use tokio::task::LocalSet;
 use tokio::time::{Instant, sleep};
@@ -191,7 +191,7 @@ impl World {
     }
 
     /// A way to the cluster past everything that counts calls.
-    pub fn dialer(&self) -> drover::sim::memory::MemoryDialer {
+    pub fn dialer(&self) -> pve_sim::memory::MemoryDialer {
         self.simulations[0].dialer()
     }
 

@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use drover::journal::Writer;
-use drover::sim::world::SideDoor;
 use drover::view::View;
 use drover_actors::fact::{Fact, What};
 use drover_actors::id::{AgentId, CloudId, TemplateId};
@@ -15,6 +14,7 @@ use drover_actors::record::Body;
 use drover_actors::spec::HerdSpec;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, pending};
+use pve_sim::world::SideDoor;
 use tokio::sync::Notify;
 
 use super::addresses::Addresses;

@@ -3,10 +3,10 @@
 use std::sync::{LazyLock, Mutex};
 
 use drover::config::{Checked, Environment, Sources, check};
-use drover::sim::guests::NoneOptions;
-use drover::sim::spec::{ClusterSpec, PveVersion};
-use drover::sim::world::{Faults, Latency};
 use drover_ssh::PrivateKey;
+use pve_sim::guests::NoneOptions;
+use pve_sim::spec::{ClusterSpec, PveVersion};
+use pve_sim::world::{Faults, Latency};
 use secrecy::ExposeSecret;
 
 /// The secret of the token.

@@ -5,12 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use drover::sim::guest::GuestHost;
-use drover::sim::guests::NoneGuests;
 use drover_actors::fault::{Culprit, Fault, FaultKind};
 use drover_actors::ports::{Ask, Greeting, Holder, Ran, Shell, ShellTarget};
 use drover_actors::spec::UploadSpec;
 use futures_util::FutureExt;
+use pve_sim::guest::GuestHost;
+use pve_sim::guests::NoneGuests;
 use tokio::time::Instant;
 
 use super::eye::Socket;

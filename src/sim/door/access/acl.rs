@@ -4,12 +4,11 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use crate::sim::call::{Answer, ApiError, Call, Caller, Outcome};
-use crate::sim::door::format::split_list;
-use crate::sim::door::permission::normal_path;
-
 use super::privileges::Privileges;
 use super::{Access, failed};
+use crate::call::{Answer, ApiError, Call, Caller, Outcome};
+use crate::door::format::split_list;
+use crate::door::permission::normal_path;
 
 impl Access {
     pub(super) fn serve_acl(&self, call: &Call) -> Outcome {

@@ -2,10 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::sim::call::{Answer, ApiError, Call, Caller, Outcome};
-
 use super::state::Group;
 use super::{Access, failed};
+use crate::call::{Answer, ApiError, Call, Caller, Outcome};
 
 impl Access {
     pub(super) fn serve_groups(&self, call: &Call) -> Outcome {

@@ -16,11 +16,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use secrecy::ExposeSecret;
 
-use crate::sim::call::{ApiError, Call, Caller, Outcome};
-use crate::sim::clock::WallClock;
-use crate::sim::rights::{Rights, Routes};
-use crate::sim::spec::{ClusterSpec, PveVersion};
-
+use crate::call::{ApiError, Call, Caller, Outcome};
+use crate::clock::WallClock;
+use crate::rights::{Rights, Routes};
+use crate::spec::{ClusterSpec, PveVersion};
 use state::State;
 use ticket::Signer;
 

@@ -2,12 +2,11 @@
 
 use serde_json::{Value, json};
 
-use crate::sim::call::{Answer, ApiError, Call, Caller, Outcome};
-use crate::sim::door::format::split_list;
-use crate::sim::rights::Routes;
-
 use super::state::{Pool, State};
 use super::{Access, failed};
+use crate::call::{Answer, ApiError, Call, Caller, Outcome};
+use crate::door::format::split_list;
+use crate::rights::Routes;
 
 impl Access {
     pub(super) fn serve_pools(&self, call: &Call, world: &dyn Routes) -> Outcome {

@@ -3,9 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::sim::call::Caller;
-
 use super::state::State;
+use crate::call::Caller;
 
 /// Privileges and whether each counts below the path too.
 pub type Privileges = BTreeMap<String, bool>;
@@ -161,7 +160,7 @@ fn levels(path: &str) -> Vec<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sim::spec::{ClusterSpec, PoolSpec, PveVersion, TokenSpec, UserSpec};
+    use crate::spec::{ClusterSpec, PoolSpec, PveVersion, TokenSpec, UserSpec};
 
     fn state() -> State {
         let token = |name: &str, privsep| TokenSpec {

@@ -5,12 +5,11 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use crate::sim::call::{Answer, ApiError, Call, Outcome};
-use crate::sim::door::format::split_list;
-use crate::sim::door::typed;
-use crate::sim::keys::{Keys, digest};
-
 use super::{Access, failed};
+use crate::call::{Answer, ApiError, Call, Outcome};
+use crate::door::format::split_list;
+use crate::door::typed;
+use crate::keys::{Keys, digest};
 
 /// A realm's options.
 pub type Realm = BTreeMap<String, String>;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::sim::spec::PveVersion;
+use crate::spec::PveVersion;
 
 /// One group of privileges, as Proxmox derives its roles from them.
 struct Group {

@@ -4,11 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use secrecy::SecretString;
 
-use crate::sim::door::permission::normal_path;
-use crate::sim::spec::{ClusterSpec, PveVersion, TokenSpec};
-
 use super::realms::{self, Realm};
 use super::roles;
+use crate::door::permission::normal_path;
+use crate::spec::{ClusterSpec, PveVersion, TokenSpec};
 
 /// The whole of access control's data.
 #[derive(Debug, Default)]

@@ -5,11 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use secrecy::ExposeSecret;
 use serde_json::{Map, Value, json};
 
-use crate::sim::call::{Answer, ApiError, Call, Caller, Outcome};
-use crate::sim::door::format::split_list;
-
 use super::state::{State, Token, User};
 use super::{Access, failed, ticket};
+use crate::call::{Answer, ApiError, Call, Caller, Outcome};
+use crate::door::format::split_list;
 
 const NOTES: [&str; 5] = ["comment", "email", "firstname", "lastname", "keys"];
 

@@ -1,7 +1,7 @@
 //! The few programs that a guest without an inside knows.
 
-use crate::sim::guest::AgentError;
-use crate::sim::guests::answers::{self, Exited};
+use crate::guest::AgentError;
+use crate::guests::answers::{self, Exited};
 
 /// Programs that end well and say nothing.
 const SILENT: [&str; 22] = [

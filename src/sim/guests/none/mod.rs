@@ -22,7 +22,7 @@ use tokio::time::Instant;
 
 use super::address::{AddressBook, dice, within};
 use super::answers::{self, Exited};
-use crate::sim::guest::{AgentCall, AgentError, GuestAddress, GuestBoot, GuestHost};
+use crate::guest::{AgentCall, AgentError, GuestAddress, GuestBoot, GuestHost};
 
 /// How guests behave; every duration is drawn from its range by the seed.
 #[derive(Debug, Clone, PartialEq, Eq)]

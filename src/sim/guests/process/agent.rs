@@ -14,8 +14,9 @@ use tokio::task::AbortHandle;
 
 use super::machine::{Machine, signal_group};
 use super::{gate, windows};
-use crate::sim::guest::{AgentCall, AgentError};
-use crate::sim::guests::answers::{self, Exited, OUTPUT_BYTES_MAX};
+use crate::guest::{AgentCall, AgentError};
+use crate::guests::answers::{self, Exited, OUTPUT_BYTES_MAX};
+use drover_ssh::join;
 
 /// Processes whose end nobody asked for yet.
 const PROCESSES_MAX: usize = 16;
@@ -101,7 +102,7 @@ async fn exec(
     let Some(program) = command.first() else {
         return Err(answers::no_such_program(""));
     };
-    if !machine.may_run(&gate::line_of(&command)) {
+    if !machine.may_run(&join(&command)) {
         return Err(answers::refused("GenericError", gate::REFUSAL.trim()));
     }
     if !script(&machine, EXISTS, &[program], None).await?.0.success() {

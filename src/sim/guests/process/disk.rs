@@ -7,14 +7,14 @@ use std::io::{self, Read};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 
-use drover_actors::os::LoginShell;
 use drover_ssh::{PrivateKey, PublicKey};
 use percent_encoding::percent_decode_str;
 use rand::TryRng;
 use rand::rngs::SysRng;
 use secrecy::{ExposeSecret, SecretString};
 
-use crate::sim::guest::GuestBoot;
+use super::windows::LoginShell;
+use crate::guest::GuestBoot;
 
 /// No file that the host reads from a guest is longer.
 const FILE_BYTES_MAX: u64 = 256 * 1024;

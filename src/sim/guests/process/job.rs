@@ -15,6 +15,7 @@ use tokio::process::ChildStdin;
 
 use super::gate;
 use super::machine::{Machine, signal_group};
+use drover_ssh::join;
 
 /// How much input may wait for a command that does not read it.
 const WAITING_BYTES_MAX: usize = 64 << 20;
@@ -58,7 +59,7 @@ impl Job {
         // A bare shell takes its commands from the input, which nobody has looked at.
         let line = match self.words.as_slice() {
             [_, _, line] => line.clone(),
-            words => gate::line_of(words),
+            words => join(words),
         };
         let mut words = self.words;
         if let (Some(own), Some(last)) = (self.machine.at_home(&line), words.last_mut()) {

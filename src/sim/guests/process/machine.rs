@@ -15,23 +15,21 @@ use tokio::sync::watch;
 
 use super::agent::Processes;
 use super::disk::{Disk, Inside};
+use super::gate::KnownCommands;
 use super::sandbox::{Greeting, POWERED_OFF, REBOOTS, Sandbox};
 use super::spawner::Spawner;
-use super::{gate, server, sweep};
-use crate::sim::guest::{GuestAddress, GuestBoot};
+use super::{server, sweep};
+use crate::guest::{GuestAddress, GuestBoot};
 
 /// A first process says that it is ready within this time.
 const GREETING_TIME: Duration = Duration::from_secs(20);
-
-/// Leave to run a command where nothing isolates it.
-pub(super) type Leave = Arc<dyn Fn(&str) -> bool + Send + Sync>;
 
 /// What all guests of a host share.
 #[derive(Clone)]
 pub(super) struct Ground {
     pub sandbox: Arc<Sandbox>,
     pub spawner: Arc<Spawner>,
-    pub leave: Leave,
+    pub known: KnownCommands,
     pub port: u16,
 }
 
@@ -223,14 +221,12 @@ impl Machine {
     pub(super) fn at_home(&self, line: &str) -> Option<String> {
         let folder = self.disk.folder().join(&self.inside.home[1..]);
         let bare = self.ground.sandbox.needs_leave();
-        bare.then(|| gate::in_folder(line, &self.inside.home, &folder)).flatten()
+        bare.then(|| (self.ground.known.in_folder)(line, &self.inside.home, &folder)).flatten()
     }
 
     /// Whether a command line may run here.
     pub(super) fn may_run(&self, line: &str) -> bool {
-        !self.ground.sandbox.needs_leave()
-            || gate::is_housekeeping(line)
-            || (self.ground.leave)(line)
+        !self.ground.sandbox.needs_leave() || (self.ground.known.may_run)(line)
     }
 
     /// Starts a command in the guest, with all its streams as pipes.

@@ -35,12 +35,14 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use self::disk::{Disk, Inside};
-use self::machine::{Ground, Leave, Machine};
+
+pub use self::gate::KnownCommands;
+use self::machine::{Ground, Machine};
 use self::sandbox::Sandbox;
 pub use self::sandbox::{Isolation, IsolationError};
 use self::spawner::Spawner;
 use super::address::{AddressBook, dice, within};
-use crate::sim::guest::{AgentCall, AgentError, GuestAddress, GuestBoot, GuestHost};
+use crate::guest::{AgentCall, AgentError, GuestAddress, GuestBoot, GuestHost};
 
 /// Addresses tried before a start fails for want of one.
 const ADDRESSES_TRIED_MAX: u32 = 1000;
@@ -60,8 +62,8 @@ pub struct ProcessOptions {
     pub ssh_port: u16,
     /// Folders of the host, absolute, that guests can read at the same place where they are isolated.
     pub shared: Vec<PathBuf>,
-    /// Commands that may run where nothing isolates them, beside drover's own housekeeping.
-    pub allowed: Arc<dyn Fn(&str) -> bool + Send + Sync>,
+    /// Commands of the program that works in the guests.
+    pub known: KnownCommands,
 }
 
 impl ProcessOptions {
@@ -75,7 +77,7 @@ impl ProcessOptions {
             boot: Duration::from_secs(1)..Duration::from_secs(3),
             ssh_port: 2222,
             shared: Vec::new(),
-            allowed: Arc::new(|_| false),
+            known: KnownCommands::default(),
         }
     }
 }
@@ -122,17 +124,16 @@ impl ProcessGuests {
     /// # Errors
     /// See [`IsolationError`].
     pub fn new(options: ProcessOptions) -> Result<Self, IsolationError> {
-        let ProcessOptions { root, isolation, seed, boot, ssh_port, shared, allowed } = options;
+        let ProcessOptions { root, isolation, seed, boot, ssh_port, shared, known } = options;
         let folder = |source| IsolationError::Folder { path: root.display().to_string(), source };
         std::fs::create_dir_all(&root).map_err(folder)?;
         let root = root.canonicalize().map_err(folder)?;
         let sandbox = Sandbox::find(isolation, &root, shared)?;
         let spawner = Spawner::start().map_err(folder)?;
-        let leave: Leave = allowed;
         let ground = Ground {
             sandbox: Arc::new(sandbox),
             spawner: Arc::new(spawner),
-            leave,
+            known,
             port: ssh_port,
         };
         let inner = Inner {

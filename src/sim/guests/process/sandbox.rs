@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::disk::{Disk, FOLDERS, Inside, USR_LOCAL};
-use crate::sim::guest::GuestBoot;
+use crate::guest::GuestBoot;
 
 /// How guests are to be kept apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

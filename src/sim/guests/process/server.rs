@@ -212,7 +212,7 @@ impl server::Handler for Front {
             return session.channel_failure(id);
         };
         let words = match self.machine.inside.windows() {
-            Some(shell) => windows::words(shell, &command),
+            Some(shell) => windows::words(shell, &command, &self.machine.ground.known),
             None => vec!["/bin/sh".to_owned(), "-c".to_owned(), command],
         };
         self.start(id, words, session)

@@ -1,30 +1,35 @@
 //! A guest of Windows (`guest-windows`, `guest-windows-powershell`): what its SSH server makes of a command.
 //!
-//! Neither PowerShell nor `cmd.exe` is there. drover's own scripts are known by their code, letter by
-//! letter, and of `cmd.exe` a few commands; a stand-in does what they would. Anything else is refused as
+//! Neither PowerShell nor `cmd.exe` is there. Scripts of the program that works in the guest are known
+//! by their code, and of `cmd.exe` a few commands; a stand-in does what they would. Anything else is refused as
 //! Windows would refuse it, and so is a line of a POSIX shell.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use drover_actors::agent::windows::{POWERSHELL, Script, encoded};
-use drover_actors::os::LoginShell;
+
+use super::gate::KnownCommands;
 
 /// The stand-in.
 const PROGRAM: &str = "windows";
-/// What every script of drover's begins with.
-const ARGUMENTS: &str = "$arguments = @(";
 /// What Windows PowerShell says of a line for `cmd.exe`.
 const NO_SEPARATOR: &str = "The token '&&' is not a valid statement separator in this version.";
 const NO_CODE: &str = "Cannot process the command because the value specified with -EncodedCommand is not \
                        properly encoded.";
-const NO_SCRIPT: &str = "this is no script of drover's";
+const NO_SCRIPT: &str = "this is no script that is known here";
 const NO_TERMINAL: &str = "there is no terminal";
 
+/// The shell that an SSH server of Windows gives a command to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum LoginShell {
+    Cmd,
+    Powershell,
+}
+
 /// The words that a command is run by.
-pub(super) fn words(shell: LoginShell, command: &str) -> Vec<String> {
+pub(super) fn words(shell: LoginShell, command: &str, known: &KnownCommands) -> Vec<String> {
     let refused = |said: String| vec!["refuse".to_owned(), said];
     let mut words = vec![PROGRAM.to_owned()];
-    words.extend(meant(shell, command).unwrap_or_else(refused));
+    words.extend(meant(shell, command, known).unwrap_or_else(refused));
     words
 }
 
@@ -33,15 +38,15 @@ pub(super) fn no_terminal() -> Vec<String> {
     [PROGRAM, "refuse", NO_TERMINAL].map(str::to_owned).into()
 }
 
-fn meant(shell: LoginShell, command: &str) -> Result<Vec<String>, String> {
+fn meant(shell: LoginShell, command: &str, known: &KnownCommands) -> Result<Vec<String>, String> {
     if let Some(code) = encoded(command) {
         let code = decoded(code).ok_or(NO_CODE)?;
-        let script = script(&code).ok_or_else(|| NO_SCRIPT.to_owned())?;
+        let script = (known.script)(&code).ok_or_else(|| NO_SCRIPT.to_owned())?;
         return Ok(called(shell, script));
     }
     let line = |line: &str| vec!["cmd".to_owned(), line.to_owned()];
     match shell {
-        LoginShell::Auto | LoginShell::Cmd => Ok(line(command)),
+        LoginShell::Cmd => Ok(line(command)),
         LoginShell::Powershell => match literal(command) {
             Some(inner) => Ok(called(shell, line(&inner))),
             // It repeats the line beside what is wrong with it.
@@ -54,15 +59,23 @@ fn meant(shell: LoginShell, command: &str) -> Result<Vec<String>, String> {
 /// A program that a login shell calls: PowerShell makes 1 of every exit status of it but 0.
 fn called(shell: LoginShell, words: Vec<String>) -> Vec<String> {
     let around = match shell {
-        LoginShell::Auto | LoginShell::Cmd => None,
+        LoginShell::Cmd => None,
         LoginShell::Powershell => Some("powershell".to_owned()),
     };
     around.into_iter().chain(words).collect()
 }
 
+/// The code of a command for Windows PowerShell; none of any other command.
+fn encoded(command: &str) -> Option<&str> {
+    let (before, code) = command.split_once(" -EncodedCommand ")?;
+    let plain = |c: char| c.is_ascii_alphanumeric() || "+/=".contains(c);
+    let is_one = before.starts_with("powershell ") && !code.is_empty() && code.chars().all(plain);
+    is_one.then_some(code)
+}
+
 /// The text that `cmd /c '…'` hands over; `cmd.exe` passes over blanks before it.
 fn literal(command: &str) -> Option<String> {
-    let inner = command.strip_prefix(POWERSHELL.0)?.strip_suffix(POWERSHELL.1)?.trim_start();
+    let inner = command.strip_prefix("cmd /c '")?.strip_suffix('\'')?.trim_start();
     let single = inner.replace("''", "");
     (!single.contains('\'')).then(|| inner.replace("''", "'"))
 }
@@ -71,49 +84,6 @@ fn decoded(code: &str) -> Option<String> {
     let bytes = STANDARD.decode(code).ok()?;
     let units = bytes.chunks_exact(2).map(|pair| u16::from(pair[0]) | (u16::from(pair[1]) << 8));
     String::from_utf16(&units.collect::<Vec<_>>()).ok().filter(|_| bytes.len() % 2 == 0)
-}
-
-/// The script that a code is, with its arguments.
-fn script(code: &str) -> Option<Vec<String>> {
-    let arguments = arguments(code)?;
-    let given: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let script = Script::ALL.into_iter().find(|script| script.code(&given) == code)?;
-    let name = match script {
-        Script::RemoteFs => "remote-fs",
-        Script::Cards => "cards",
-        Script::Admit => "admit",
-        Script::Expel => "expel",
-        Script::Mend => "mend",
-        Script::RunnerBegun => "runner-begun",
-        Script::RunnerStart => "runner-start",
-        Script::RunnerWords => "runner-words",
-        Script::RunnerEnd => "runner-end",
-    };
-    Some([name.to_owned()].into_iter().chain(arguments).collect())
-}
-
-/// The texts between single quotes that a script begins with.
-fn arguments(code: &str) -> Option<Vec<String>> {
-    let mut rest = code.strip_prefix(ARGUMENTS)?;
-    let mut all = Vec::new();
-    while let Some(text) = rest.strip_prefix('\'') {
-        let mut argument = String::new();
-        let mut from = text;
-        rest = loop {
-            let (part, behind) = from.split_once('\'')?;
-            argument.push_str(part);
-            match behind.strip_prefix('\'') {
-                Some(more) => {
-                    argument.push('\'');
-                    from = more;
-                }
-                None => break behind,
-            }
-        };
-        all.push(argument);
-        rest = rest.strip_prefix(',').unwrap_or(rest);
-    }
-    rest.starts_with(')').then_some(all)
 }
 
 /// Where a path of such a guest lies on its disk; none where it is no path of Windows.
@@ -136,11 +106,17 @@ pub(super) fn on_disk(path: &str, home: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::sync::Arc;
+
     use drover_actors::agent::windows::{PROBE, admit, cards, line};
+    use drover_actors::os;
+    use drover_shell::known;
+
+    use super::*;
 
     fn run(shell: LoginShell, command: &str) -> Vec<String> {
-        words(shell, command).into_iter().skip(1).collect()
+        let known = KnownCommands { script: Arc::new(known::script), ..KnownCommands::default() };
+        words(shell, command, &known).into_iter().skip(1).collect()
     }
 
     // Invariant: exactly drover's scripts and the lines of each login shell are taken.
@@ -164,7 +140,7 @@ mod tests {
         assert_eq!(run(LoginShell::Cmd, PROBE), ["cmd", PROBE]);
         let probed = run(LoginShell::Powershell, PROBE);
         assert!(probed[0] == "refuse" && probed[1].contains(NO_SEPARATOR), "{probed:?}");
-        let wrapped = line("echo it's && ver", LoginShell::Powershell);
+        let wrapped = line("echo it's && ver", os::LoginShell::Powershell);
         let nested = ["powershell", "cmd", "echo it's && ver"];
         assert_eq!(run(LoginShell::Powershell, &wrapped), nested);
         assert_eq!(run(LoginShell::Powershell, "exit 3"), ["cmd", "exit 3"]);

@@ -6,7 +6,7 @@ use super::super::ask::Ask;
 use super::super::conf::Config;
 use super::sets::lines;
 use super::{digest_of_all, shown};
-use crate::sim::call::{Answer, ApiError, Outcome};
+use crate::call::{Answer, ApiError, Outcome};
 
 type Aliases = BTreeMap<String, Config>;
 

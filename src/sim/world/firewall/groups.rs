@@ -6,7 +6,7 @@ use super::super::conf::Config;
 use super::super::state::State;
 use super::rules;
 use super::sets::lines;
-use crate::sim::call::{Answer, ApiError, Outcome};
+use crate::call::{Answer, ApiError, Outcome};
 
 /// A security group.
 #[derive(Debug, Default)]

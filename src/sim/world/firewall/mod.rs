@@ -18,7 +18,7 @@ use super::ask::{Ask, failed};
 use super::conf::{Config, digest};
 use super::sections;
 use super::state::State;
-use crate::sim::call::{Answer, ApiError, Outcome};
+use crate::call::{Answer, ApiError, Outcome};
 
 /// What an empty file's digest is: guests without a firewall file have it.
 const EMPTY: &str = "da39a3ee5e6b4b0d3255bfef95601890afd80709";

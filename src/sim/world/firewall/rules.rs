@@ -6,7 +6,7 @@ use super::super::ask::{Ask, failed};
 use super::super::conf::Config;
 use super::super::sections;
 use super::{digest_of_all, shown, stored};
-use crate::sim::call::{Answer, ApiError, Outcome};
+use crate::call::{Answer, ApiError, Outcome};
 
 /// Serves a call on a list of rules; none for routes that are not served.
 pub fn serve(ask: &Ask, rest: &str, rules: &mut Vec<Config>) -> Option<Outcome> {

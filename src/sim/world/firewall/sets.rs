@@ -8,7 +8,7 @@ use super::super::ask::{Ask, failed};
 use super::super::conf::Config;
 use super::super::state::State;
 use super::{digest_of_all, scope, shown, stored};
-use crate::sim::call::{Answer, ApiError, Outcome};
+use crate::call::{Answer, ApiError, Outcome};
 
 /// A set of addresses.
 #[derive(Debug, Default)]

@@ -12,7 +12,7 @@ use super::super::storage::{Order, Purpose};
 use super::super::worker::Worker;
 use super::super::{Cluster, checks};
 use super::{description, mounts};
-use crate::sim::call::{Answer, ApiError, Outcome};
+use crate::call::{Answer, ApiError, Outcome};
 
 #[derive(Debug)]
 struct Job {

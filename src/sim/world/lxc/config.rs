@@ -9,8 +9,8 @@ use super::super::state::{Guest, Pending};
 use super::super::worker::Worker;
 use super::create::{typed, wanted_config, with_address};
 use super::{KEYS, mounts};
-use crate::sim::call::{Answer, ApiError, Outcome};
-use crate::sim::door;
+use crate::call::{Answer, ApiError, Outcome};
+use crate::door;
 
 /// Keys that wait for the next start of a running container [I].
 const AT_START: &[&str] = &["arch", "features", "ostype", "console", "tty", "cmode"];

@@ -16,8 +16,8 @@ use super::super::state::{Guest, State};
 use super::super::storage::{Order, Purpose};
 use super::super::worker::Worker;
 use super::{KEYS, description, mounts, restore};
-use crate::sim::call::{ApiError, Outcome};
-use crate::sim::spec::PveVersion;
+use crate::call::{ApiError, Outcome};
+use crate::spec::PveVersion;
 
 /// Parameters of a create that are no configuration.
 const NOT_KEYS: &[&str] = &[

@@ -8,7 +8,7 @@ use super::super::conf::{self, Config};
 use super::super::destroy::condemned;
 use super::super::state::Kind;
 use super::mounts;
-use crate::sim::call::Outcome;
+use crate::call::Outcome;
 
 /// `DELETE /nodes/{node}/lxc/{vmid}`: locks, a running container and protection refuse at once.
 pub async fn destroy(ask: &Ask) -> Outcome {

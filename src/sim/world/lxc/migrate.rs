@@ -8,7 +8,7 @@ use super::super::Cluster;
 use super::super::ask::{Ask, failed};
 use super::super::worker::Worker;
 use super::mounts;
-use crate::sim::call::{Answer, ApiError, Outcome};
+use crate::call::{Answer, ApiError, Outcome};
 
 /// What a restart waits for the container to end.
 const SHUTDOWN: u64 = 180;

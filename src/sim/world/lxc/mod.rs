@@ -25,8 +25,8 @@ use super::lock::{Hold, LockName, Mode};
 use super::state::{Guest, Kind, Run, State};
 use super::worker::Worker;
 use super::{Cluster, console};
-use crate::sim::call::{Answer, Outcome};
-use crate::sim::guest::{AgentCall, GuestBoot};
+use crate::call::{Answer, Outcome};
+use crate::guest::{AgentCall, GuestBoot};
 
 /// Where a container's keys are kept until it boots: they are files in it, no configuration.
 const KEYS: &str = "ssh-public-keys";

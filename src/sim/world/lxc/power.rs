@@ -6,7 +6,7 @@ use super::super::Cluster;
 use super::super::ask::{Ask, failed};
 use super::super::ha;
 use super::super::worker::Worker;
-use crate::sim::call::{ApiError, Outcome};
+use crate::call::{ApiError, Outcome};
 
 /// What a shutdown waits when nothing else is said.
 const SHUTDOWN: u64 = 60;

@@ -12,7 +12,7 @@ use super::super::storage::{Order, Purpose};
 use super::super::worker::Worker;
 use super::create::{take_id, wanted_config, with_address};
 use super::mounts;
-use crate::sim::call::Outcome;
+use crate::call::Outcome;
 
 /// What a call asks of a restore.
 #[derive(Debug)]

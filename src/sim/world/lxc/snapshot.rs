@@ -10,7 +10,7 @@ use super::super::storage::Storage;
 use super::super::{Cluster, checks};
 use super::create::typed;
 use super::{KEYS, description, mounts};
-use crate::sim::call::{Answer, ApiError, Outcome};
+use crate::call::{Answer, ApiError, Outcome};
 
 /// Whether a container's root on this storage can be snapshotted: images of directories can not.
 pub fn possible(storage: &Storage) -> bool {

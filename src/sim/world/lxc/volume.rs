@@ -7,7 +7,7 @@ use super::super::ask::{Ask, failed};
 use super::super::conf::{Drive, numbered, print_size};
 use super::super::storage::{Order, Purpose};
 use super::super::worker::Worker;
-use crate::sim::call::Outcome;
+use crate::call::Outcome;
 
 /// `POST …/move_volume` (pve-container, API2/LXC.pm:2480).
 pub fn relocate(ask: &Ask) -> Outcome {

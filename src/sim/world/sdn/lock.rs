@@ -3,7 +3,7 @@
 
 use super::super::ask::{Ask, failed};
 use super::Sdn;
-use crate::sim::call::{Answer, ApiError, Outcome};
+use crate::call::{Answer, ApiError, Outcome};
 
 /// Refuses a call that has not the token of the lock (pve-network, Network/SDN.pm:278,
 /// lock_sdn_config).

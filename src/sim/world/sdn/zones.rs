@@ -4,7 +4,7 @@
 use super::super::conf::Config;
 use super::super::sections::{Keys, refusal};
 use super::Sdn;
-use crate::sim::spec::PveVersion;
+use crate::spec::PveVersion;
 
 /// The one source of addresses there is: that of Proxmox itself.
 const IPAM: &str = "pve";

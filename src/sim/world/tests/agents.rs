@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::Play;
 use super::fakes::{Manners, refusal, seconds};
-use crate::sim::world::AgentHealth;
+use crate::world::AgentHealth;
 
 const NOT_RUNNING: &str = "QEMU guest agent is not running";
 

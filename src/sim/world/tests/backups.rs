@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::Play;
 use super::fakes::{Manners, refusal, seconds};
-use crate::sim::call::{Caller, Outcome};
+use crate::call::{Caller, Outcome};
 
 const DUMP: &str = "/nodes/{node}/vzdump";
 const CREATE: &str = "/nodes/{node}/qemu";

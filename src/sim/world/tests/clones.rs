@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::Play;
 use super::fakes::{refusal, seconds, steady};
-use crate::sim::world::{Spread, WorldOptions};
+use crate::world::{Spread, WorldOptions};
 
 const MARKS: [(&str, &str); 3] = [("tags", "ci;x"), ("onboot", "1"), ("protection", "1")];
 
@@ -38,7 +38,7 @@ async fn a_clone_copies_tags_and_protection_and_gets_its_own_addresses() {
 
 #[tokio::test(start_paused = true)]
 async fn a_watcher_sees_a_bare_lock_then_all_of_it_locked_then_unlocked_then_pooled() {
-    let latency = crate::sim::world::Latency { allocate: Spread::of(3.0, 3.0), ..steady() };
+    let latency = crate::world::Latency { allocate: Spread::of(3.0, 3.0), ..steady() };
     let play = Play::with(WorldOptions { latency, ..WorldOptions::default() });
     let upid = play.begin(9000, "POST", "clone", json!({ "newid": 101, "pool": "ci" })).await;
     seconds(1).await;

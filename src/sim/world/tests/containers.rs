@@ -4,9 +4,9 @@ use serde_json::{Value, json};
 
 use super::Play;
 use super::fakes::{refusal, seconds};
-use crate::sim::call::{Caller, Outcome};
-use crate::sim::spec::PveVersion;
-use crate::sim::world::WorldOptions;
+use crate::call::{Caller, Outcome};
+use crate::spec::PveVersion;
+use crate::world::WorldOptions;
 
 const CREATE: &str = "/nodes/{node}/lxc";
 const TEMPLATE: &str = "local:vztmpl/debian-12-standard_12.12-1_amd64.tar.zst";

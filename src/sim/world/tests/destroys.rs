@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::Play;
 use super::fakes::refusal;
-use crate::sim::world::{Faults, FreeFault};
+use crate::world::{Faults, FreeFault};
 
 #[tokio::test(start_paused = true)]
 async fn a_running_or_protected_guest_is_refused_in_the_request() {

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::fakes::Hollow;
-use crate::sim::clock::WallClock;
-use crate::sim::door::Door;
-use crate::sim::door::access::Access;
-use crate::sim::door::http::Request;
-use crate::sim::spec::{AclSpec, ClusterSpec, PveVersion};
-use crate::sim::world::{EPOCH, Latency, SideDoor, World, WorldOptions};
+use crate::clock::WallClock;
+use crate::door::Door;
+use crate::door::access::Access;
+use crate::door::http::Request;
+use crate::spec::{AclSpec, ClusterSpec, PveVersion};
+use crate::world::{EPOCH, Latency, SideDoor, World, WorldOptions};
 
 const TEMPLATE: &str = "local:vztmpl/debian-12-standard_12.12-1_amd64.tar.zst";
 const GUESTS: &[&str] = &[

@@ -10,11 +10,11 @@ use futures_util::future::{BoxFuture, FutureExt as _, ready};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use crate::sim::call::{Answer, ApiError, Call, Caller, Outcome, Params};
-use crate::sim::guest::{AgentCall, AgentError, GuestAddress, GuestBoot, GuestHost};
-use crate::sim::rights::{Rights, Routes as _};
-use crate::sim::spec::ClusterSpec;
-use crate::sim::world::{Latency, SideDoor, Spread, World, WorldOptions};
+use crate::call::{Answer, ApiError, Call, Caller, Outcome, Params};
+use crate::guest::{AgentCall, AgentError, GuestAddress, GuestBoot, GuestHost};
+use crate::rights::{Rights, Routes as _};
+use crate::spec::ClusterSpec;
+use crate::world::{Latency, SideDoor, Spread, World, WorldOptions};
 
 /// Rights that allow everything but to `none@pve`.
 #[derive(Debug, Default)]

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::Play;
 use super::fakes::refusal;
-use crate::sim::call::Caller;
+use crate::call::Caller;
 
 const JOBS: &str = "/cluster/backup";
 const JOB: &str = "/cluster/backup/{id}";

@@ -3,8 +3,8 @@
 use serde_json::json;
 
 use super::Play;
-use crate::sim::spec::{ClusterSpec, NodeSpec};
-use crate::sim::world::WorldOptions;
+use crate::spec::{ClusterSpec, NodeSpec};
+use crate::world::WorldOptions;
 
 const NODES: &str = "/cluster/config/nodes";
 const JOIN: &str = "/cluster/config/join";

@@ -5,9 +5,9 @@ use serde_json::{Value, json};
 
 use super::Play;
 use super::fakes::refusal;
-use crate::sim::call::Caller;
-use crate::sim::spec::PveVersion;
-use crate::sim::world::WorldOptions;
+use crate::call::Caller;
+use crate::spec::PveVersion;
+use crate::world::WorldOptions;
 
 const PCI: &str = "/cluster/mapping/pci";
 const PCI_ONE: &str = "/cluster/mapping/pci/{id}";

@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 
 use super::Play;
 use super::fakes::refusal;
-use crate::sim::spec::PveVersion;
-use crate::sim::world::WorldOptions;
+use crate::spec::PveVersion;
+use crate::world::WorldOptions;
 
 const ZONES: &str = "/cluster/sdn/zones";
 const ZONE: &str = "/cluster/sdn/zones/{zone}";

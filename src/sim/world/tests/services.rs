@@ -5,12 +5,12 @@ use serde_json::{Value, json};
 
 use super::Play;
 use super::fakes::{refusal, seconds};
-use crate::sim::spec::{PveVersion, WebFile};
-use crate::sim::world::WorldOptions;
+use crate::spec::{PveVersion, WebFile};
+use crate::world::WorldOptions;
 
 const RESOURCES: &str = "/cluster/ha/resources";
 
-async fn end(play: &Play, outcome: crate::sim::call::Outcome) -> String {
+async fn end(play: &Play, outcome: crate::call::Outcome) -> String {
     let upid = outcome.unwrap().data.as_str().unwrap().to_owned();
     play.end_of(&upid).await
 }

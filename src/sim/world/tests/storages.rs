@@ -8,8 +8,8 @@ use tokio::time::Instant;
 
 use super::Play;
 use super::fakes::{seconds, steady};
-use crate::sim::rights::Routes as _;
-use crate::sim::world::{
+use crate::rights::Routes as _;
+use crate::world::{
     CallFault, Faults, HoldFault, Latency, NodeFault, Spread, WireFault, WorldOptions,
 };
 

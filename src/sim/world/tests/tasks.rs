@@ -8,9 +8,9 @@ use tokio::time::Instant;
 
 use super::Play;
 use super::fakes::{Manners, seconds};
-use crate::sim::call::Caller;
-use crate::sim::world::task::Upid;
-use crate::sim::world::{Faults, Latency, TaskFault, WorldOptions};
+use crate::call::Caller;
+use crate::world::task::Upid;
+use crate::world::{Faults, Latency, TaskFault, WorldOptions};
 
 const LOG: &str = "/nodes/{node}/tasks/{upid}/log";
 const STATUS: &str = "/nodes/{node}/tasks/{upid}/status";

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::Play;
 use super::fakes::{refusal, seconds};
-use crate::sim::world::{Latency, Spread, WorldOptions};
+use crate::world::{Latency, Spread, WorldOptions};
 
 #[tokio::test(start_paused = true)]
 async fn the_next_id_is_told_to_everybody_and_reserved_for_nobody() {

@@ -6,13 +6,13 @@ use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use drover::sim::spec::GuestSpec;
 use drover::view::View;
 use drover_actors::fact::{AgentPicture, What};
 use drover_actors::id::LeaseId;
 use drover_actors::message::{HerdCommand, StopPolicy};
 use drover_actors::tenant::By;
 use futures_util::FutureExt;
+use pve_sim::spec::GuestSpec;
 use tokio::sync::oneshot;
 
 use super::asker;

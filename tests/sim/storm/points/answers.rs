@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use drover::sim::world::{Faults, TaskFault};
 use drover_actors::fault::{Culprit, Fault, FaultKind};
 use drover_actors::ports::{AddressSight, IdSight, Ran, Snapped, TaskEnd, VmSight};
+use pve_sim::world::{Faults, TaskFault};
 
 use super::script::{Deed, Turn};
 use crate::world::tap::{Alteration, Strike};

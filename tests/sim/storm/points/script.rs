@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use drover::sim::spec::GuestSpec;
-use drover::sim::world::SideDoor;
 use drover_actors::fact::{AgentPicture, What};
 use drover_actors::id::AgentId;
 use drover_actors::record::Body;
+use pve_sim::spec::GuestSpec;
+use pve_sim::world::SideDoor;
 
 use crate::world::World;
 use crate::world::notes::Notes;

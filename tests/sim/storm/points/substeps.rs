@@ -4,7 +4,6 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
-use drover::sim::world::Faults;
 use drover_actors::fact::AgentPicture;
 use drover_actors::fault::Fault;
 use drover_actors::id::LeaseId;
@@ -12,6 +11,7 @@ use drover_actors::message::{AgentCommand, StopPolicy};
 use drover_actors::ports::{IdSight, VmSight};
 use drover_actors::record::Reason;
 use libtest_mimic::{Failed, Trial};
+use pve_sim::world::Faults;
 
 use super::answers::{SILENCE, method, way};
 use super::call::turns;

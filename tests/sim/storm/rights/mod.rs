@@ -7,8 +7,8 @@ mod stage;
 
 use drover::doctor::Mark;
 use drover::rights::{At, Feature, Lack, Row, TABLE};
-use drover::sim::spec::PveVersion;
 use libtest_mimic::Trial;
+use pve_sim::spec::PveVersion;
 
 use crate::on_paused_clock;
 use play::{denied, doctored, refused, served};

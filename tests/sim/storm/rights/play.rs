@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use drover::doctor::{CloudReport, ToldCertificates, Ways, examine};
 use drover::rights::{At, Feature, Row};
-use drover::sim::guest::GuestHost;
-use drover::sim::world::{EPOCH, Faults, FreeFault};
 use drover_actors::fact::What;
 use drover_actors::id::CloudId;
 use drover_actors::message::HerdCommand;
+use pve_sim::guest::GuestHost;
+use pve_sim::world::{EPOCH, Faults, FreeFault};
 
 use crate::world::setup::Setup;
 use crate::world::{World, call_in_key};

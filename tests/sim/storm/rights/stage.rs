@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use drover::doctor::facts;
 use drover::rights::{At, Feature, Needs, Release, RoleKind, Row, Wishes, grants};
-use drover::sim::spec::{AclSpec, PveVersion, TokenSpec, UserSpec};
 use drover_actors::id::CloudId;
 use drover_hypervisor::Client;
+use pve_sim::spec::{AclSpec, PveVersion, TokenSpec, UserSpec};
 
 use crate::world::World;
 use crate::world::setup::{SECRET, Setup};

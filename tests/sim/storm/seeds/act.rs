@@ -5,14 +5,14 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use drover::sim::guests::Quirk;
-use drover::sim::spec::GuestSpec;
-use drover::sim::world::Faults;
 use drover_actors::id::{AgentId, CloudId, NodeName, SourceId};
 use drover_actors::message::HerdCommand;
 use drover_actors::overrides::{Change, OverrideChange};
 use drover_actors::record::Reason;
 use drover_actors::tenant::By;
+use pve_sim::guests::Quirk;
+use pve_sim::spec::GuestSpec;
+use pve_sim::world::Faults;
 use tokio::sync::oneshot;
 
 use super::plan::{CLOUDS, Deed, Lie, QuirkName, SOURCES, Stranger, TEMPLATES};
@@ -259,7 +259,7 @@ impl Play {
     }
 
     fn weather(&self, faults: Faults) {
-        let whole = |call: &drover::sim::world::CallFault| {
+        let whole = |call: &pve_sim::world::CallFault| {
             call.chance >= 1.0 && call.times.is_none() && call.skip == 0
         };
         self.watch.outage(faults.calls.iter().any(whole));

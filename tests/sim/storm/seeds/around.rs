@@ -2,8 +2,8 @@
 //! are drained, down, slow or small, storages that stall, clusters beside the first that are lost
 //! for a while. All else of a plan is as it was drawn before.
 
-use drover::sim::world::{CallFault, Faults, NodeFault, TaskFault};
 use drover_actors::ambient::Dice;
+use pve_sim::world::{CallFault, Faults, NodeFault, TaskFault};
 
 use super::draw::{index, one_of};
 use super::plan::{Deed, Event, Found, Plan, TemplateConf};

@@ -1,10 +1,8 @@
 //! Plans drawn by dice from a seed.
 
-use drover::sim::world::{
-    AgentFault, AgentHealth, CallFault, Faults, FreeFault, HoldFault, TaskFault,
-};
 use drover_actors::ambient::Dice;
 use drover_actors::message::StopPolicy;
+use pve_sim::world::{AgentFault, AgentHealth, CallFault, Faults, FreeFault, HoldFault, TaskFault};
 
 use super::plan::{
     Bait, CloudConf, Deed, Event, Found, Plan, QuirkName, ResetName, Speed, Stage, Stranger,

@@ -1,7 +1,7 @@
 //! A plan: everything a storm does, as plain data that is printed, shrunk, and read back.
 
-use drover::sim::world::{AgentHealth, Faults};
 use drover_actors::message::StopPolicy;
+use pve_sim::world::{AgentHealth, Faults};
 use serde::{Deserialize, Serialize};
 
 pub use super::kinds::{Bait, Found, Lie, QuirkName, ResetName, Speed, Stranger};

@@ -6,8 +6,8 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-use drover::sim::world::Faults;
 use drover_actors::message::{HerdCommand, StopPolicy};
+use pve_sim::world::Faults;
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 

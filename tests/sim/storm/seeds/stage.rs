@@ -1,8 +1,8 @@
 //! A plan's stage as a world's setup: the cluster, its speed, and the YAML.
 
-use drover::sim::guests::NoneOptions;
-use drover::sim::spec::{ClusterSpec, GuestSpec, PveVersion};
-use drover::sim::world::{Latency, Spread};
+use pve_sim::guests::NoneOptions;
+use pve_sim::spec::{ClusterSpec, GuestSpec, PveVersion};
+use pve_sim::world::{Latency, Spread};
 
 use super::plan::{
     CLOUDS, CloudConf, Found, ResetName, SOURCES, SourceConf, Speed, Stage, TEMPLATES, TemplateConf,

@@ -6,7 +6,6 @@ use std::sync::atomic::AtomicI64;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use drover::sim::world::EPOCH;
 use drover_actors::fact::{AgentPicture, Fact, What};
 use drover_actors::id::{AgentId, LeaseId, SourceId};
 use drover_actors::ledger::Ledger;
@@ -17,6 +16,7 @@ use drover_actors::seed::owner;
 use drover_actors::spec::HerdSpec;
 use drover_actors::time::WallTime;
 use proxmox_client::transport::{Method, Request};
+use pve_sim::world::EPOCH;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 

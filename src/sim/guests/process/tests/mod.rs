@@ -18,6 +18,8 @@ use drover_ssh::{
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use tokio::time::Instant;
 
+use drover_shell::known;
+
 use super::*;
 
 pub(super) const SOON: Duration = Duration::from_secs(30);
@@ -29,6 +31,15 @@ pub(super) fn key(n: u8) -> PrivateKey {
 
 pub(super) fn limits() -> Limits {
     Limits { time: SOON, output_bytes_max: 1 << 20, keep: Keep::First }
+}
+
+/// drover's own commands.
+pub(super) fn known() -> KnownCommands {
+    KnownCommands {
+        may_run: Arc::new(known::is_housekeeping),
+        in_folder: Arc::new(known::in_folder),
+        script: Arc::new(known::script),
+    }
 }
 
 /// A host in a folder of its own.
@@ -58,7 +69,10 @@ impl Rig {
         let options = ProcessOptions {
             isolation,
             boot: Duration::ZERO..Duration::ZERO,
-            allowed: Arc::new(allowed),
+            known: KnownCommands {
+                may_run: Arc::new(move |line| known::is_housekeeping(line) || allowed(line)),
+                ..known()
+            },
             ..ProcessOptions::new(dir.path().join("guests"))
         };
         Ok(Self { guests: ProcessGuests::new(options)?, dir })

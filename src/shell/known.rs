@@ -1,0 +1,126 @@
+//! drover's own commands, for hosts of simulated guests: which of them harm nobody, and which script of
+//! Windows a code is.
+
+use std::path::Path;
+
+use drover_actors::agent::guest::{cloud_init, read_working_directory, working_directory};
+use drover_actors::agent::windows::Script;
+use drover_ssh::upload_target;
+
+/// Commands of drover itself that only read, or touch nothing but the guest's own folder.
+const HOUSEKEEPING: [&str; 6] = [
+    "true",
+    "cloud-init status --wait",
+    "cloud-init status",
+    "cat /etc/ssh/ssh_host_ed25519_key.pub",
+    "sudo poweroff",
+    "sudo reboot",
+];
+
+/// What every script for Windows begins with.
+const ARGUMENTS: &str = "$arguments = @(";
+
+/// Whether drover needs the command whatever the jobs are.
+pub fn is_housekeeping(command: &str) -> bool {
+    HOUSEKEEPING.contains(&command)
+        || command == cloud_init()
+        || crate::is_housekeeping(command)
+        || upload_target(command).is_some_and(stays_home)
+}
+
+/// The command with which drover makes its working directory in a guest's home, as it makes it in
+/// the folder that stands for this home; none for any other command.
+pub fn in_folder(command: &str, home: &str, folder: &Path) -> Option<String> {
+    let (dir, java) = read_working_directory(command)?;
+    let below = dir.strip_prefix(home)?.strip_prefix('/').filter(|below| stays_home(below))?;
+    Some(working_directory(&folder.join(below).display().to_string(), java))
+}
+
+/// A plain file below the home folder, where no earlier command can have put a link.
+fn stays_home(path: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_-./".contains(c);
+    !path.starts_with('/') && path.chars().all(plain) && path.split('/').all(|part| part != "..")
+}
+
+/// The name of the script for Windows PowerShell that a code is, and its arguments; none for any other code.
+pub fn script(code: &str) -> Option<Vec<String>> {
+    let arguments = arguments(code)?;
+    let given: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let script = Script::ALL.into_iter().find(|script| script.code(&given) == code)?;
+    let name = match script {
+        Script::RemoteFs => "remote-fs",
+        Script::Cards => "cards",
+        Script::Admit => "admit",
+        Script::Expel => "expel",
+        Script::Mend => "mend",
+        Script::RunnerBegun => "runner-begun",
+        Script::RunnerStart => "runner-start",
+        Script::RunnerWords => "runner-words",
+        Script::RunnerEnd => "runner-end",
+    };
+    Some([name.to_owned()].into_iter().chain(arguments).collect())
+}
+
+/// The texts between single quotes that a script begins with.
+fn arguments(code: &str) -> Option<Vec<String>> {
+    let mut rest = code.strip_prefix(ARGUMENTS)?;
+    let mut all = Vec::new();
+    while let Some(text) = rest.strip_prefix('\'') {
+        let mut argument = String::new();
+        let mut from = text;
+        rest = loop {
+            let (part, behind) = from.split_once('\'')?;
+            argument.push_str(part);
+            match behind.strip_prefix('\'') {
+                Some(more) => {
+                    argument.push('\'');
+                    from = more;
+                }
+                None => break behind,
+            }
+        };
+        all.push(argument);
+        rest = rest.strip_prefix(',').unwrap_or(rest);
+    }
+    rest.starts_with(')').then_some(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use drover_ssh::upload_command;
+
+    // Invariant: without a sandbox nothing passes that could leave the guest's folder.
+
+    #[test]
+    fn a_working_directory_is_made_in_the_folder_of_its_guest_or_not_at_all() {
+        let made =
+            |dir| in_folder(&working_directory(dir, "java"), "/home/ci", Path::new("/g/home"));
+        assert_eq!(made("/home/ci/agent"), Some(working_directory("/g/home/agent", "java")));
+        for elsewhere in ["/home/ci", "/home/cinema/x", "/srv", "/home/ci/../x", "/home/ci/$(id)"] {
+            assert_eq!(made(elsewhere), None, "{elsewhere}");
+        }
+        let more = format!("{}; id", working_directory("/home/ci/agent", "java"));
+        assert_eq!(in_folder(&more, "/home/ci", Path::new("/g/home")), None);
+    }
+
+    #[test]
+    fn only_whole_known_commands_are_housekeeping() {
+        let (upload, waits) = (upload_command("agent/job.sh", 9, 0o755), cloud_init());
+        for good in ["true", "cloud-init status --wait", &upload, &waits] {
+            assert!(is_housekeeping(good), "{good}");
+        }
+        let bad = [
+            "true; rm -rf /".to_owned(),
+            "uname".to_owned(),
+            upload_command("/etc/passwd", 9, 0o755),
+            upload_command("../../x", 9, 0o755),
+            upload_command("$(id)", 9, 0o755),
+            format!("{} && id", upload_command("x", 9, 0o755)),
+            format!("{}; id", cloud_init()),
+        ];
+        for bad in bad {
+            assert!(!is_housekeeping(&bad), "{bad}");
+        }
+    }
+}
