@@ -6,9 +6,9 @@
 
 use croner::Cron;
 use croner::parser::{CronParser, Seconds, Year};
-use drover_actors::ports::{Calendar, WindowSight};
-use drover_actors::spec::WindowSpec;
-use drover_actors::time::WallTime;
+use drover_model::ports::{Calendar, WindowSight};
+use drover_model::spec::WindowSpec;
+use drover_model::time::WallTime;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
 

@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use drover_actors::ambient::Dice;
-use drover_actors::ports::Ambient;
-use drover_actors::time::{Moment, Now, WallTime};
+use drover_model::ambient::Dice;
+use drover_model::ports::Ambient;
+use drover_model::time::{Moment, Now, WallTime};
 use rand::TryRng;
 use rand::rngs::SysRng;
 

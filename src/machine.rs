@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use drover_actors::machine::Machine;
+use drover_model::machine::Machine;
 use sha2::{Digest, Sha256};
 
 /// Network cards looked at.

@@ -8,30 +8,29 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{Actor, Addr, Context, Recipient, Supervised};
+use drover_model::fact::Fact;
+use drover_model::id::{AgentId, ClusterId, Generation, Installation, LeaseId, TemplateId};
+use drover_model::ledger::AgentEntry;
+use drover_model::overrides::Overrides;
+use drover_model::place::Place;
+use drover_model::ports::Ports;
+use drover_model::record::Owner;
+use drover_model::scope::Scope;
+use drover_model::spec::TemplateSpec;
+use drover_model::time::WallTime;
 
 use crate::addresses::Addresses;
 use crate::agent::boots::Boots;
 use crate::agent::hold_next::HoldNext;
 use crate::agent::lessons::Resets;
-use crate::board::{Board, Scope};
+use crate::board::Board;
 use crate::demand::runners::Runners;
 use crate::doubts::Doubts;
-use crate::fact::Fact;
-use crate::id::{
-    AgentId, ClusterId, Generation, Installation, LeaseId, NodeName, TemplateId, VmId,
-};
-use crate::ledger::AgentEntry;
 use crate::message::{AgentCommand, AgentReport, IdBack, LaneAsk, LaneFree, Standing};
-use crate::overrides::Overrides;
 use crate::placement::Sites;
-use crate::ports::Ports;
-use crate::record::Owner;
 use crate::records::Records;
 use crate::restraint::Restraint;
-use crate::source::Origin;
-use crate::spec::TemplateSpec;
 use crate::supervise::{Census, GivenUp, Intensity, Watch, supervise};
-use crate::time::WallTime;
 use crate::troubles::Troubles;
 use crate::ways::Ways;
 
@@ -213,31 +212,6 @@ where
 pub fn same_template(one: &TemplateSpec, other: &TemplateSpec) -> bool {
     let aligned = TemplateSpec { generation: Generation::default(), ..one.clone() };
     aligned == TemplateSpec { generation: Generation::default(), ..other.clone() }
-}
-
-/// Where a living agent's guest is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
-    /// Its cluster.
-    pub cluster: ClusterId,
-    /// Its VMID.
-    pub vmid: VmId,
-    /// Its node, as last known.
-    pub node: NodeName,
-    /// Where its clone came from, where that was chosen.
-    pub origin: Option<Origin>,
-}
-
-impl Place {
-    /// Where an agent is that the journal knows.
-    pub fn of(entry: &AgentEntry) -> Self {
-        Self {
-            cluster: entry.marks.cluster.clone(),
-            vmid: entry.marks.vmid,
-            node: entry.node.clone(),
-            origin: entry.spec.origin.clone(),
-        }
-    }
 }
 
 /// A living agent as others see it.

@@ -19,11 +19,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 
-use crate::ambient::jittered;
+use drover_model::ambient::jittered;
+use drover_model::fault::{Culprit, Fault, FaultKind};
+use drover_model::id::{AgentId, CloudId, ClusterId, NodeName};
+use drover_model::time::{Moment, Now, WallTime};
+
 use crate::changes::Changes;
-use crate::fault::{Culprit, Fault, FaultKind};
-use crate::id::{AgentId, CloudId, ClusterId, NodeName};
-use crate::time::{Moment, Now, WallTime};
 
 /// The pause after the first doubt, before one clone is tried.
 const PAUSE_FIRST: Duration = Duration::from_secs(5);

@@ -9,19 +9,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::Message;
+use drover_model::demand::report::{Account, SourceJobs, Subject};
+use drover_model::fault::Fault;
+use drover_model::id::{
+    AgentId, CloudId, ClusterId, LeaseId, NodeName, SourceId, TemplateId, VmId,
+};
+use drover_model::overrides::{OverrideChange, Overrides};
+use drover_model::placement::report::{NodeReport, WhyReport};
+use drover_model::record::{Hold, LeaseAsk, Owner, Reason};
+use drover_model::spec::HerdSpec;
+use drover_model::tenant::By;
+use drover_model::time::{Moment, WallTime};
 use tokio::sync::oneshot;
 
 use crate::cluster::LaneEnd;
-use crate::demand::report::{Account, SourceJobs, Subject};
-use crate::fault::Fault;
-use crate::id::{AgentId, CloudId, ClusterId, LeaseId, NodeName, SourceId, TemplateId, VmId};
-use crate::overrides::{OverrideChange, Overrides};
-use crate::placement::report::{NodeReport, WhyReport};
 use crate::reconciler::finding::{Finding, Outcome};
-use crate::record::{Hold, LeaseAsk, Owner, Reason};
-use crate::spec::HerdSpec;
-use crate::tenant::By;
-use crate::time::{Moment, WallTime};
 
 /// To the herd: a checked configuration comes into force.
 #[derive(Debug, Clone, Message)]
@@ -309,7 +311,7 @@ pub enum AgentCommand {
         /// The cluster.
         cluster: ClusterId,
         /// Its spec with what was chosen for it; none where nothing was.
-        spec: Option<Arc<crate::spec::TemplateSpec>>,
+        spec: Option<Arc<drover_model::spec::TemplateSpec>>,
     },
     /// No place could be had (no id free, template not found, …).
     NotGranted(Fault),
@@ -470,7 +472,7 @@ pub struct LaneAsk {
     /// The agent.
     pub agent: AgentId,
     /// Its spec: the template's VMID, node and storage are in it.
-    pub spec: Arc<crate::spec::TemplateSpec>,
+    pub spec: Arc<drover_model::spec::TemplateSpec>,
     /// Where the answer goes.
     pub reply: actix::Recipient<AgentCommand>,
 }

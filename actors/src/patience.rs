@@ -8,19 +8,19 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::demand::words::Words;
-use crate::fault::{Culprit, Fault, FaultKind};
-use crate::id::{CloudId, ClusterId, NodeName, RunnerName, SourceId, Upid, VmId};
-use crate::marks::Marks;
-use crate::os::Os;
-use crate::placement::Fleet;
-use crate::ports::{
+use drover_model::demand::words::Words;
+use drover_model::fault::{Culprit, Fault, FaultKind};
+use drover_model::id::{CloudId, ClusterId, NodeName, RunnerName, SourceId, Upid, VmId};
+use drover_model::marks::Marks;
+use drover_model::os::Os;
+use drover_model::placement::Fleet;
+use drover_model::ports::{
     AddressSight, Ask, CloneCall, ClusterSight, ConfigureCall, Configured, Demand, Greeting,
     HireCall, Holder, Hypervisor, IdSight, ImageSight, Known, Ports, Ran, Shell, ShellTarget,
     Snapped, SnapshotCall, SourceSight, Survey, TaskEnd, VmRef, VmSight,
 };
-use crate::source::{Found, Sought};
-use crate::spec::UploadSpec;
+use drover_model::spec::UploadSpec;
+use drover_model::template_image::{Found, Sought};
 
 /// How long an answer of Proxmox's is waited for, by what is asked. A request waits 30 s for its turn
 /// at most (120 s for one to a guest agent) before it is sent, and the client gives it up after

@@ -13,13 +13,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use drover_model::id::{ClusterId, RunnerName, SourceId, TemplateId, VmId};
+use drover_model::ports::{Journal, JournalFault};
+use drover_model::record::{Body, Troubled};
+use drover_model::scope::Scope;
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
-
-use crate::board::Scope;
-use crate::id::{ClusterId, RunnerName, SourceId, TemplateId, VmId};
-use crate::ports::{Journal, JournalFault};
-use crate::record::{Body, Troubled};
 
 /// The pause after a first failure.
 const PAUSE_FIRST: Duration = Duration::from_secs(1);

@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use crate::id::{AgentId, ClusterId};
+use drover_model::id::{AgentId, ClusterId};
 
 /// What speaks for another drover.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

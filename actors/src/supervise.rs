@@ -31,9 +31,9 @@ pub use census::Census;
 use census::Present;
 pub use turns::{heard, take_turns};
 
-use crate::fact::{Fact, What};
-use crate::ports::{Ambient, Observer};
-use crate::time::Moment;
+use drover_model::fact::{Fact, What};
+use drover_model::ports::{Ambient, Observer};
+use drover_model::time::Moment;
 
 /// How many restarts within how long are borne.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

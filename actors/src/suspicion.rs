@@ -8,16 +8,16 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::fault::{Culprit, Fault, FaultKind};
-use crate::id::{CloudId, ClusterId, NodeName, Upid, VmId};
-use crate::marks::Marks;
-use crate::os::Os;
-use crate::placement::Fleet;
-use crate::ports::{
+use drover_model::fault::{Culprit, Fault, FaultKind};
+use drover_model::id::{CloudId, ClusterId, NodeName, Upid, VmId};
+use drover_model::marks::Marks;
+use drover_model::os::Os;
+use drover_model::placement::Fleet;
+use drover_model::ports::{
     AddressSight, Ask, CloneCall, ClusterSight, ConfigureCall, Configured, Hypervisor, IdSight,
     ImageSight, Ports, Snapped, SnapshotCall, Survey, TaskEnd, VmRef, VmSight,
 };
-use crate::source::{Found, Sought};
+use drover_model::template_image::{Found, Sought};
 
 /// Told of a cloud that an answer speaks against, with what it said.
 pub type Suspect = Arc<dyn Fn(&CloudId, &Fault) + Send + Sync>;

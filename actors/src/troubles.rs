@@ -10,11 +10,12 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-use crate::id::{ClusterId, NodeName};
-use crate::ledger::Ledger;
-use crate::record::{Body, Troubled};
+use drover_model::id::{ClusterId, NodeName};
+use drover_model::ledger::Ledger;
+use drover_model::record::{Body, Troubled};
+use drover_model::time::WallTime;
+
 use crate::records::Records;
-use crate::time::WallTime;
 
 /// All troubles.
 #[derive(Clone)]
@@ -89,8 +90,8 @@ impl Troubles {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::id::CloudId;
     use crate::testbed::{World, at, on_paused_system, pass, seconds};
+    use drover_model::id::CloudId;
 
     // Invariant: what has changed is written, and what is said again is not.
 

@@ -7,8 +7,9 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use drover_model::id::{CloudId, ClusterId};
+
 use crate::changes::Changes;
-use crate::id::{CloudId, ClusterId};
 
 /// Which clouds there are and where they lead.
 ///

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use drover_actors::fact::{AgentPicture, Fact, LeasePicture, What};
-use drover_actors::id::TemplateId;
-use drover_actors::ports::Observer;
-use drover_actors::record::Reason;
+use drover_model::fact::{AgentPicture, Fact, LeasePicture, What};
+use drover_model::id::TemplateId;
+use drover_model::ports::Observer;
+use drover_model::record::Reason;
 use drover_shell::user_data::UserDataStore;
 use tokio::runtime::Handle;
 

@@ -8,11 +8,11 @@ use std::time::{Duration, SystemTime};
 
 use actix::Recipient;
 use causes::chain;
-use drover_actors::id::{CloudId, SourceId};
 use drover_actors::message::HerdCommand;
-use drover_actors::spec::HerdSpec;
 use drover_ci::{CiSystems, HookSecret};
 use drover_hypervisor::Proxmox;
+use drover_model::id::{CloudId, SourceId};
+use drover_model::spec::HerdSpec;
 use drover_shell::SshShell;
 use drover_shell::former::FormerKeys;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -196,9 +196,9 @@ pub fn auth(spec: &ServiceSpec) -> Auth {
 mod tests {
     #![expect(clippy::unwrap_used, reason = "a test says what it expects")]
 
-    use drover_actors::fault::Fault;
-    use drover_actors::id::Generation;
-    use drover_actors::ports::Hypervisor;
+    use drover_model::fault::Fault;
+    use drover_model::id::Generation;
+    use drover_model::ports::Hypervisor;
     use futures_util::FutureExt;
 
     use super::*;

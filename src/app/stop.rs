@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use drover_actors::fact::AgentPicture;
+use drover_model::fact::AgentPicture;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, interval_at, sleep};
 
@@ -73,7 +73,7 @@ pub fn time_over(limit: Duration, agents: &[AgentPicture]) -> String {
 mod tests {
     #![expect(clippy::unwrap_used, reason = "a test says what it expects")]
 
-    use drover_actors::id::VmId;
+    use drover_model::id::VmId;
 
     use super::*;
     use crate::web::testing::agent;

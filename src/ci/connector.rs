@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use causes::chain;
-use drover_actors::demand::words::Words;
-use drover_actors::id::RunnerName;
-use drover_actors::ports::{Known, ShellTarget, SourceSight};
-use drover_actors::record::Want;
-use drover_actors::spec::TemplateSpec;
+use drover_model::demand::words::Words;
+use drover_model::id::RunnerName;
+use drover_model::ports::{Known, ShellTarget, SourceSight};
+use drover_model::record::Want;
+use drover_model::spec::TemplateSpec;
 use futures_util::future::BoxFuture;
 use secrecy::SecretString;
 use tokio::sync::oneshot;

@@ -1,8 +1,8 @@
 //! Why a call of a CI system failed, and what that means to the actors.
 
 use causes::chain;
-use drover_actors::fault::{Culprit, Fault, FaultKind};
-use drover_actors::id::SourceId;
+use drover_model::fault::{Culprit, Fault, FaultKind};
+use drover_model::id::SourceId;
 
 /// Why a call of a CI system failed. Never holds a secret.
 #[derive(Debug, thiserror::Error)]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-use drover_actors::time::WallTime;
+use drover_model::time::WallTime;
 use serde::{Deserialize, Serialize};
 
 use crate::keepsake::Keepsake;
@@ -71,7 +71,7 @@ mod tests {
 
     use std::path::Path;
 
-    use drover_actors::id::SourceId;
+    use drover_model::id::SourceId;
 
     use super::*;
 

@@ -13,11 +13,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use drover_actors::demand::words::Words;
-use drover_actors::id::RunnerName;
-use drover_actors::ports::{Idle, JobSight, Known, NodeSight, RowSight, SourceSight};
-use drover_actors::record::Want;
-use drover_actors::time::WallTime;
+use drover_model::demand::words::Words;
+use drover_model::id::RunnerName;
+use drover_model::ports::{Idle, JobSight, Known, NodeSight, RowSight, SourceSight};
+use drover_model::record::Want;
+use drover_model::time::WallTime;
 use drover_ssh::quote;
 use futures_util::future::BoxFuture;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};

@@ -12,11 +12,11 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use drover_actors::id::RunnerName;
-use drover_actors::os::Os;
-use drover_actors::ports::{Idle, JobSight, Known, SourceSight};
-use drover_actors::record::Want;
-use drover_actors::time::WallTime;
+use drover_model::id::RunnerName;
+use drover_model::os::Os;
+use drover_model::ports::{Idle, JobSight, Known, SourceSight};
+use drover_model::record::Want;
+use drover_model::time::WallTime;
 use drover_ssh::quote;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};

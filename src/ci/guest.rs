@@ -1,6 +1,6 @@
 //! A runner in its guest: a folder of its own, started once, ended with all it began.
 
-use drover_actors::id::RunnerName;
+use drover_model::id::RunnerName;
 use drover_shell::THERE;
 use drover_ssh::quote;
 

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use drover_actors::id::SourceId;
+use drover_model::id::SourceId;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 

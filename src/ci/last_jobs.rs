@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use drover_actors::id::RunnerName;
-use drover_actors::ports::Known;
+use drover_model::id::RunnerName;
+use drover_model::ports::Known;
 
 /// Runners in one look at most whose job is asked for.
 const ASKED: usize = 10;

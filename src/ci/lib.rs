@@ -29,11 +29,11 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use causes::chain;
-use drover_actors::demand::words::Words;
-use drover_actors::fault::{Culprit, Fault, FaultKind};
-use drover_actors::id::{RunnerName, SourceId};
-use drover_actors::os::Os;
-use drover_actors::ports::{Ask, Demand, HireCall, Known, SourceSight};
+use drover_model::demand::words::Words;
+use drover_model::fault::{Culprit, Fault, FaultKind};
+use drover_model::id::{RunnerName, SourceId};
+use drover_model::os::Os;
+use drover_model::ports::{Ask, Demand, HireCall, Known, SourceSight};
 use drover_shell::SshShell;
 use futures_util::FutureExt;
 use futures_util::future::join_all;

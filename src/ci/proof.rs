@@ -1,7 +1,7 @@
 //! What can be proven of a source without changing anything there.
 
 use causes::chain;
-use drover_actors::ports::SourceSight;
+use drover_model::ports::SourceSight;
 use serde::Serialize;
 
 use crate::error::DemandError;

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use drover_actors::id::RunnerName;
-use drover_actors::ports::Known;
+use drover_model::id::RunnerName;
+use drover_model::ports::Known;
 use futures_util::{StreamExt as _, stream};
 
 use crate::error::DemandError;

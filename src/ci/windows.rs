@@ -1,8 +1,8 @@
 //! A runner in a guest of Windows: the same folder, with the command as a batch file in it.
 
 use bytes::Bytes;
-use drover_actors::agent::windows::{Script, watch};
-use drover_actors::id::RunnerName;
+use drover_model::id::RunnerName;
+use drover_scripts::windows::{Script, watch};
 use drover_shell::THERE;
 use secrecy::SecretString;
 use serde_json::{Map, Value};

@@ -17,11 +17,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
-use drover_actors::demand::words::Words;
-use drover_actors::id::RunnerName;
-use drover_actors::ports::{Idle, JobSight, Known, NodeSight, RowSight, SourceSight};
-use drover_actors::record::Want;
-use drover_actors::time::WallTime;
+use drover_model::demand::words::Words;
+use drover_model::id::RunnerName;
+use drover_model::ports::{Idle, JobSight, Known, NodeSight, RowSight, SourceSight};
+use drover_model::record::Want;
+use drover_model::time::WallTime;
 use drover_ssh::quote;
 use futures_util::future::BoxFuture;
 use jiff::Timestamp;

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-use drover_actors::demand::words::{Life, Words};
-use drover_actors::id::RunnerName;
+use drover_model::demand::words::{Life, Words};
+use drover_model::id::RunnerName;
 use secrecy::{ExposeSecret, SecretString};
 
 use crate::guest::LOG_BYTES;

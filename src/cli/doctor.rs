@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
-use drover_actors::id::{NodeName, VmId};
+use drover_model::id::{NodeName, VmId};
 use drover_ssh::quote;
 use jiff::Timestamp;
 use proxmox_client::WireDialer;

@@ -9,7 +9,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
-use drover_actors::record::{EXPIRED, LOST, is_lost};
+use drover_model::record::{EXPIRED, LOST, is_lost};
 use tokio::sync::mpsc;
 
 use super::client::CALL_LIMIT;

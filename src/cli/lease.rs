@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::pin::{Pin, pin};
 use std::time::Duration;
 
-use drover_actors::record::WAITED;
+use drover_model::record::WAITED;
 use drover_shell::user_data::{USER_DATA_MAX, guest};
 use drover_ssh::Output;
 use futures_util::future::BoxFuture;

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use drover_actors::addresses::range::width;
-use drover_actors::addresses::{AddressPoolSpec, AddressRange, AddressSource};
-use drover_actors::id::AddressPoolId;
+use drover_model::addresses::range::width;
+use drover_model::addresses::{AddressPoolSpec, AddressRange, AddressSource};
+use drover_model::id::AddressPoolId;
 use serde::Deserialize;
 
 use super::fault::Fault;

@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use drover_actors::id::{CloudId, VmId};
-use drover_actors::spec::CloudSpec;
+use drover_model::id::{CloudId, VmId};
+use drover_model::spec::CloudSpec;
 use proxmox_client::{Connection, Endpoint, Login, Tls};
 use serde::Deserialize;
 

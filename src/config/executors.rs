@@ -3,11 +3,11 @@
 
 use std::collections::BTreeMap;
 
-use drover_actors::os::Os;
-use drover_actors::spec::LabelMapping;
 use drover_ci::SourceConnection;
 use drover_ci::System;
 use drover_ci::github::Registration;
+use drover_model::os::Os;
+use drover_model::spec::LabelMapping;
 
 use super::demand::CheckedDemand;
 use super::fault::Fault;

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use drover_actors::id::{CloudId, TemplateId};
-use drover_actors::spec::LabelMapping;
+use drover_model::id::{CloudId, TemplateId};
+use drover_model::spec::LabelMapping;
 use serde::Deserialize;
 
 use super::fault::Fault;

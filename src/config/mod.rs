@@ -43,8 +43,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use drover_actors::id::{CloudId, Generation, SourceId};
-use drover_actors::spec::HerdSpec;
+use drover_model::id::{CloudId, Generation, SourceId};
+use drover_model::spec::HerdSpec;
 use proxmox_client::Connection;
 
 pub use copy::{Copied, CopyError, Wish, copy};

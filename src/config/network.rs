@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use drover_actors::seed::NicSpec;
-use drover_actors::spec::CloudInitSpec;
+use drover_model::seed::NicSpec;
+use drover_model::spec::CloudInitSpec;
 use serde::Deserialize;
 
 use super::fault::Fault;

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use drover_actors::id::TemplateId;
-use drover_actors::source::Sought;
+use drover_model::id::TemplateId;
+use drover_model::template_image::Sought;
 use serde_yaml::Value as Yaml;
 
 use super::fault::Fault;

@@ -3,14 +3,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use drover_actors::agent::windows::{LONGEST, has_drive};
-use drover_actors::demand::spec::SourceSpec;
-use drover_actors::os::{LoginShell, Os};
-use drover_actors::spec::{JavaDistribution, LabelMapping, Mode, TemplateSpec};
 use drover_ci::SourceConnection;
 use drover_ci::System;
 use drover_ci::gitea::Dialect;
 use drover_ci::github::Registration;
+use drover_model::demand::spec::SourceSpec;
+use drover_model::os::{LoginShell, Os};
+use drover_model::spec::{JavaDistribution, LabelMapping, Mode, TemplateSpec};
+use drover_scripts::windows::{LONGEST, has_drive};
 use serde::Deserialize;
 use serde_yaml::Value as Yaml;
 

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use drover_actors::id::NodeName;
-use drover_actors::placement::{
+use drover_model::id::NodeName;
+use drover_model::placement::{
     Headroom, Operator, PlacementSpec, Strategy, Term, Thickness, Weights,
 };
 use serde::Deserialize;

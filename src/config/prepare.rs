@@ -6,7 +6,7 @@ use std::time::Duration;
 use std::{fmt, io};
 
 use bytes::Bytes;
-use drover_actors::spec::{StepSpec, StepWork, UploadSpec};
+use drover_model::spec::{StepSpec, StepWork, UploadSpec};
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 

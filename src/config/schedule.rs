@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use drover_actors::spec::WindowSpec;
+use drover_model::spec::WindowSpec;
 use serde::Deserialize;
 
 use super::fault::Fault;

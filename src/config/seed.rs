@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use drover_actors::seed::SeedSpec;
 use drover_hypervisor::texts::BUILT_IN;
+use drover_model::seed::SeedSpec;
 use drover_nocloud::placeholder::{self, Fault as Bad, is_secret};
 use serde_yaml::{Mapping, Value};
 

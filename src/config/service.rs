@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use drover_actors::message::StopPolicy;
-use drover_actors::tenant::{LeaseLimits, Quota, Whose};
+use drover_model::tenant::{LeaseLimits, Quota, Whose};
 use secrecy::SecretString;
 use serde::Deserialize;
 

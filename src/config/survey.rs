@@ -5,8 +5,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use drover_actors::id::CloudId;
-use drover_actors::spec::{HerdSpec, LabelMapping, TemplateSpec};
+use drover_model::id::CloudId;
+use drover_model::spec::{HerdSpec, LabelMapping, TemplateSpec};
 
 use super::addresses::{self, Pools};
 use super::cloud::{self, CheckedCloud};

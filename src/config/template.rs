@@ -4,12 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use drover_actors::addresses::AddressSource;
-use drover_actors::id::{CloudId, Generation, NodeName, TemplateId, VmId};
-use drover_actors::os::{LoginShell, Os};
-use drover_actors::placement::{PlacementSpec, Strategy};
-use drover_actors::seed::NicSpec;
-use drover_actors::spec::{
+use drover_model::addresses::AddressSource;
+use drover_model::id::{CloudId, Generation, NodeName, TemplateId, VmId};
+use drover_model::os::{LoginShell, Os};
+use drover_model::placement::{PlacementSpec, Strategy};
+use drover_model::seed::NicSpec;
+use drover_model::spec::{
     BreakerSpec, CloneStrategy, CloudInitSpec, JavaDistribution, JavaSpec, LimitSpec, Mode,
     NetworkSpec, ResetKind, SshSpec, StepSpec, TemplateSpec, WindowSpec,
 };

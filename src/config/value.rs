@@ -4,12 +4,12 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use drover_actors::addresses::AddressRange;
-use drover_actors::addresses::range::width;
-use drover_actors::agent::windows::has_drive;
-use drover_actors::marks::SLUG_MAX;
 use drover_hypervisor::name_pattern;
 use drover_hypervisor::texts::network::is_mac;
+use drover_model::addresses::AddressRange;
+use drover_model::addresses::range::width;
+use drover_model::marks::SLUG_MAX;
+use drover_scripts::windows::has_drive;
 use proxmox_client::{Endpoint, parse_pin};
 use reqwest::Url;
 

@@ -1,8 +1,8 @@
 //! Endpoints, their certificates, versions, quorum and clocks.
 
-use drover_actors::fault::FaultKind;
-use drover_actors::id::NodeName;
 use drover_hypervisor::Client;
+use drover_model::fault::FaultKind;
+use drover_model::id::NodeName;
 use proxmox_client::{Connection, Endpoint, Login, PveError, Tls};
 
 use super::unreachable::mends;

@@ -17,12 +17,12 @@ mod unreachable;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use drover_actors::id::{CloudId, NodeName, TemplateId};
-use drover_actors::placement::{Fleet, Thickness};
-use drover_actors::source::Found;
-use drover_actors::spec::{CloudSpec, HerdSpec, TemplateSpec};
 use drover_hypervisor::fleet::fleet;
 use drover_hypervisor::{AsFault, Client, Failure};
+use drover_model::id::{CloudId, NodeName, TemplateId};
+use drover_model::placement::{Fleet, Thickness};
+use drover_model::spec::{CloudSpec, HerdSpec, TemplateSpec};
+use drover_model::template_image::Found;
 use drover_ssh::quote;
 use proxmox_client::transport::Dialer;
 use proxmox_client::types::VmConfig;

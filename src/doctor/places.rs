@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use drover_actors::id::NodeName;
+use drover_model::id::NodeName;
 use drover_ssh::quote;
 use proxmox_client::admin::Interface;
 

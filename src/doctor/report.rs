@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use drover_actors::id::CloudId;
 use drover_ci::Mark;
+use drover_model::id::CloudId;
 use serde::Serialize;
 
 /// One finding.

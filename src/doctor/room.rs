@@ -2,13 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use drover_actors::id::NodeName;
-use drover_actors::placement::{
-    Claim, Crowds, Fleet, NodeFigures, NodeSight, PlacementSpec, Refusal, Scene, StorageSight,
-};
-use drover_actors::source::{Found, Ground, survey};
-use drover_actors::spec::TemplateSpec;
+use drover_actors::placement::{Claim, Crowds, Scene};
+use drover_actors::source::{Ground, survey};
 use drover_hypervisor::fleet::sizes;
+use drover_model::id::NodeName;
+use drover_model::placement::{
+    Fleet, NodeFigures, NodeSight, PlacementSpec, Refusal, StorageSight,
+};
+use drover_model::spec::TemplateSpec;
+use drover_model::template_image::Found;
 
 use super::{Cluster, Line, Mark, Patient, Templates};
 

@@ -4,8 +4,8 @@
 use std::error::Error;
 
 use causes::{causes, chain};
-use drover_actors::demand::spec::SourceSpec;
 use drover_ci::{DemandError, Http, Proof, connector};
+use drover_model::demand::spec::SourceSpec;
 use proxmox_client::tls::CertificateRefused;
 use proxmox_client::{Tls, refused_certificate};
 use reqwest::Method;

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use drover_actors::id::NodeName;
-use drover_actors::placement::Fleet;
-use drover_actors::spec::CloneStrategy;
+use drover_model::id::NodeName;
+use drover_model::placement::Fleet;
+use drover_model::spec::CloneStrategy;
 use proxmox_client::admin::NodeStorage;
 
 use super::token::Known;

@@ -2,14 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use drover_actors::addresses::AddressSource;
-use drover_actors::fault::FaultKind;
-use drover_actors::source::Candidate;
-use drover_actors::spec::TemplateSpec;
 use drover_hypervisor::Client;
 use drover_hypervisor::Failure;
 use drover_hypervisor::configure::{has_agent, has_cloud_init, primary_disk};
 use drover_hypervisor::locate;
+use drover_model::addresses::AddressSource;
+use drover_model::fault::FaultKind;
+use drover_model::spec::TemplateSpec;
+use drover_model::template_image::Candidate;
 use proxmox_client::types::{Resource, VmConfig};
 
 use super::cluster::wake;

@@ -10,7 +10,7 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use drover_actors::id::AgentId;
+use drover_model::id::AgentId;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use rand::TryRng;
 use rand::rngs::SysRng;

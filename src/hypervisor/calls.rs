@@ -1,4 +1,4 @@
-//! Calls of one cluster wait here for their turn (see [`drover_actors::cluster::traffic`], which
+//! Calls of one cluster wait here for their turn (see [`drover_limits::traffic`], which
 //! decides whose it is). Every call of every client passes here, so that nothing that drover does
 //! floods a node.
 
@@ -7,9 +7,9 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use drover_actors::cluster::traffic::{CallEnd, Kind, Level, Ticket, Traffic, Want};
-use drover_actors::id::NodeName;
-use drover_actors::time::Moment;
+use drover_limits::traffic::{CallEnd, Kind, Level, Ticket, Traffic, Want};
+use drover_model::id::NodeName;
+use drover_model::time::Moment;
 use futures_util::future::BoxFuture;
 use proxmox_client::error::Call;
 use proxmox_client::transport::{Reply, TransportError};

@@ -1,8 +1,8 @@
 //! What Proxmox's texts mean. Nearly every failure is a 500 with prose (behaviour section 2), in
 //! the request or in the task, so the same rules read both. Pure.
 
-use drover_actors::fault::{Culprit, Fault, FaultKind};
-use drover_actors::id::{CloudId, NodeName};
+use drover_model::fault::{Culprit, Fault, FaultKind};
+use drover_model::id::{CloudId, NodeName};
 use proxmox_client::error::Call;
 use proxmox_client::refusal::{Refusal, bounded};
 

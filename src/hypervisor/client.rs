@@ -4,8 +4,8 @@
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
-use drover_actors::fault::{Culprit, Fault, FaultKind};
-use drover_actors::id::{CloudId, Upid};
+use drover_model::fault::{Culprit, Fault, FaultKind};
+use drover_model::id::{CloudId, Upid};
 use proxmox_client::connection::Connection;
 use proxmox_client::transport::{Dialer, Sent};
 use proxmox_client::{PveError, client};

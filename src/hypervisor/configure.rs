@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use drover_actors::fault::{Culprit, Fault, FaultKind};
-use drover_actors::id::{Installation, Upid, VmId};
-use drover_actors::marks::{self, Kind, Marks, Reading};
-use drover_actors::os::Os;
-use drover_actors::ports::{ConfigureCall, Configured};
-use drover_actors::spec::{NetworkSpec, TemplateSpec};
+use drover_model::fault::{Culprit, Fault, FaultKind};
+use drover_model::id::{Installation, Upid, VmId};
+use drover_model::marks::{self, Kind, Marks, Reading};
+use drover_model::os::Os;
+use drover_model::ports::{ConfigureCall, Configured};
+use drover_model::spec::{NetworkSpec, TemplateSpec};
 use percent_encoding::percent_decode_str;
 use proxmox_client::Params;
 use proxmox_client::PveError;
@@ -23,7 +23,7 @@ use crate::disc::{self, Disc};
 use crate::nics;
 
 /// The tag of a guest that is on its way out.
-pub use drover_actors::marks::RETIRING;
+pub use drover_model::marks::RETIRING;
 
 /// What is to be written.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

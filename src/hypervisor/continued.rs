@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use drover_actors::id::ClusterId;
+use drover_model::id::ClusterId;
 
 /// Clusters that go on under another fingerprint: the fingerprint of now, and the former one.
 #[derive(Clone, Default)]

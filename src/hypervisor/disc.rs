@@ -6,10 +6,10 @@ use std::sync::PoisonError;
 use std::time::Duration;
 
 use bytes::Bytes;
-use drover_actors::fault::{Culprit, Fault, FaultKind};
-use drover_actors::id::NodeName;
-use drover_actors::ports::{ConfigureCall, ImageSight, TaskEnd, VmRef};
-use drover_actors::seed::{file_name, is_image, owner, volume};
+use drover_model::fault::{Culprit, Fault, FaultKind};
+use drover_model::id::NodeName;
+use drover_model::ports::{ConfigureCall, ImageSight, TaskEnd, VmRef};
+use drover_model::seed::{file_name, is_image, owner, volume};
 use proxmox_client::refusal::bounded;
 use proxmox_client::transport::File;
 use proxmox_client::types::VmConfig;

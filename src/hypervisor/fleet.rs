@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use drover_actors::id::{NodeName, VmId};
-use drover_actors::placement::{Fleet, GuestSight, NodeFigures, NodeSight, Sizes, StorageSight};
+use drover_model::id::{NodeName, VmId};
+use drover_model::placement::{Fleet, GuestSight, NodeFigures, NodeSight, Sizes, StorageSight};
 use proxmox_client::types::{Resource, VmConfig};
 
 use crate::client::Client;

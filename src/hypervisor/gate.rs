@@ -5,18 +5,18 @@
 //! behind when it waited in vain (behaviour sections 6 and 16), so no more may stand in that line
 //! than get through it in time. A start has 30 s and a little more for its QEMU (section 13), which
 //! a node that starts too many at once does not keep. How many that is, is learned (see
-//! [`drover_actors::throttle`]).
+//! [`drover_limits::throttle`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use drover_actors::cluster::lanes::{LaneEnd, Lanes, Rules, Track, Width};
-use drover_actors::fault::{Culprit, FaultKind};
-use drover_actors::id::{NodeName, VmId};
-use drover_actors::ports::TaskEnd;
-use drover_actors::throttle::{Rule, Work};
-use drover_actors::time::Moment;
+use drover_limits::lanes::{LaneEnd, Lanes, Rules, Track, Width};
+use drover_limits::throttle::{Rule, Work};
+use drover_model::fault::{Culprit, FaultKind};
+use drover_model::id::{NodeName, VmId};
+use drover_model::ports::TaskEnd;
+use drover_model::time::Moment;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 

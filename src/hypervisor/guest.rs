@@ -4,10 +4,10 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use base64::Engine as _;
-use drover_actors::fault::FaultKind;
-use drover_actors::id::{NodeName, VmId};
-use drover_actors::os::Os;
-use drover_actors::ports::AddressSight;
+use drover_model::fault::FaultKind;
+use drover_model::id::{NodeName, VmId};
+use drover_model::os::Os;
+use drover_model::ports::AddressSight;
 use proxmox_client::PveError;
 use proxmox_client::refusal::bounded;
 use proxmox_client::types::Interface;

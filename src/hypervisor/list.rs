@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError};
 use std::time::Duration;
 
-use drover_actors::cluster::traffic::Kind;
-use drover_actors::fault::Fault;
-use drover_actors::id::VmId;
+use drover_limits::traffic::Kind;
+use drover_model::fault::Fault;
+use drover_model::id::VmId;
 use proxmox_client::types::Resource;
 use tokio::sync::Mutex;
 use tokio::time::Instant;

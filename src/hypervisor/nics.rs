@@ -1,8 +1,8 @@
 //! A guest's network cards as its template wants them (`networks`).
 
-use drover_actors::ports::ConfigureCall;
-use drover_actors::seed::NicSpec;
-use drover_actors::spec::NetworkSpec;
+use drover_model::ports::ConfigureCall;
+use drover_model::seed::NicSpec;
+use drover_model::spec::NetworkSpec;
 use proxmox_client::Params;
 use proxmox_client::types::VmConfig;
 use sha2::{Digest as _, Sha256};

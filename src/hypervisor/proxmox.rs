@@ -8,20 +8,20 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use drover_actors::addresses::AddressSource;
-use drover_actors::cluster::lanes::{LaneEnd, Width};
-use drover_actors::cluster::traffic::{Kind, Level};
-use drover_actors::fault::{Culprit, Fault, FaultKind};
-use drover_actors::id::{CloudId, ClusterId, NodeName, Upid, VmId};
-use drover_actors::marks::Marks;
-use drover_actors::os::Os;
-use drover_actors::placement::Fleet;
-use drover_actors::ports::{
+use drover_limits::lanes::{LaneEnd, Width};
+use drover_limits::traffic::{Kind, Level};
+use drover_model::addresses::AddressSource;
+use drover_model::fault::{Culprit, Fault, FaultKind};
+use drover_model::id::{CloudId, ClusterId, NodeName, Upid, VmId};
+use drover_model::marks::Marks;
+use drover_model::os::Os;
+use drover_model::placement::Fleet;
+use drover_model::ports::{
     AddressSight, Ask, CloneCall, ClusterSight, ConfigureCall, Configured, Hypervisor, IdSight,
     ImageSight, Snapped, SnapshotCall, Survey, TaskEnd, VmRef, VmSight,
 };
-use drover_actors::source::{Found, Sought};
-use drover_actors::spec::{CloneStrategy, CloudSpec, WIDTH};
+use drover_model::spec::{CloneStrategy, CloudSpec, WIDTH};
+use drover_model::template_image::{Found, Sought};
 use proxmox_client::Params;
 use proxmox_client::PveError;
 use proxmox_client::connection::Connection;

@@ -4,10 +4,10 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use drover_actors::fault::{Culprit, Fault, FaultKind};
-use drover_actors::id::{ClusterId, NodeName, VmId};
-use drover_actors::marks::{Marks, Reading};
-use drover_actors::ports::{ClusterSight, IdSight, Listed, Survey, VmRef, VmSight};
+use drover_model::fault::{Culprit, Fault, FaultKind};
+use drover_model::id::{ClusterId, NodeName, VmId};
+use drover_model::marks::{Marks, Reading};
+use drover_model::ports::{ClusterSight, IdSight, Listed, Survey, VmRef, VmSight};
 use proxmox_client::types::{Certificate, Resource, StatusItem, VmConfig};
 
 use crate::client::Client;

@@ -1,9 +1,9 @@
 //! The snapshot of a guest from before its first use: taken once, gone back to after each use. Nothing
 //! is written to a guest whose marks are not exactly the agent's.
 
-use drover_actors::fault::{Culprit, Fault, FaultKind};
-use drover_actors::id::Upid;
-use drover_actors::ports::{Snapped, SnapshotCall, TaskEnd, VmRef};
+use drover_model::fault::{Culprit, Fault, FaultKind};
+use drover_model::id::Upid;
+use drover_model::ports::{Snapped, SnapshotCall, TaskEnd, VmRef};
 use proxmox_client::types::VmConfig;
 
 use crate::client::{Client, Failure, task};

@@ -4,12 +4,12 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use drover_actors::fault::{Culprit, Fault, FaultKind};
-use drover_actors::id::{NodeName, VmId};
-use drover_actors::marks::{Kind, Reading};
-use drover_actors::placement::Fleet;
-use drover_actors::ports::{IdSight, Listed};
-use drover_actors::source::{Candidate, Found, Sought};
+use drover_model::fault::{Culprit, Fault, FaultKind};
+use drover_model::id::{NodeName, VmId};
+use drover_model::marks::{Kind, Reading};
+use drover_model::placement::Fleet;
+use drover_model::ports::{IdSight, Listed};
+use drover_model::template_image::{Candidate, Found, Sought};
 use proxmox_client::types::VmConfig;
 use regex_lite::Regex;
 use sha2::{Digest, Sha256};

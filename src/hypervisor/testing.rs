@@ -5,9 +5,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use drover_actors::id::{AgentId, CloudId, ClusterId, Installation, TemplateId, VmId};
-use drover_actors::marks::{Kind, Marks};
-use drover_actors::spec::{CloneStrategy, CloudInitSpec, Mode, SshSpec, TemplateSpec};
+use drover_model::id::{AgentId, CloudId, ClusterId, Installation, TemplateId, VmId};
+use drover_model::marks::{Kind, Marks};
+use drover_model::spec::{CloneStrategy, CloudInitSpec, Mode, SshSpec, TemplateSpec};
 use proxmox_client::Login;
 
 pub use proxmox_client::testing::{Script, Step, connection, token};

@@ -5,8 +5,8 @@ pub mod network;
 
 use std::collections::BTreeMap;
 
-use drover_actors::marks::Marks;
-use drover_actors::spec::TemplateSpec;
+use drover_model::marks::Marks;
+use drover_model::spec::TemplateSpec;
 use drover_nocloud::iso::SeedTexts;
 use drover_nocloud::placeholder::{self, Fault};
 use percent_encoding::percent_decode_str;

@@ -9,9 +9,9 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use drover_actors::fault::{Fault, FaultKind};
-use drover_actors::id::{CloudId, NodeName, Upid};
-use drover_actors::ports::TaskEnd;
+use drover_model::fault::{Fault, FaultKind};
+use drover_model::id::{CloudId, NodeName, Upid};
+use drover_model::ports::TaskEnd;
 use futures_util::future::join_all;
 use proxmox_client::PveError;
 use proxmox_client::refusal::bounded;

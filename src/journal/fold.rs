@@ -6,8 +6,8 @@ use std::path::Path;
 use std::sync::mpsc;
 
 use causes::chain;
-use drover_actors::ledger::Ledger;
-use drover_actors::record::{RECORD_VERSION, Record};
+use drover_model::ledger::Ledger;
+use drover_model::record::{RECORD_VERSION, Record};
 
 use super::{Log, LogError, Predecessor, Successor};
 

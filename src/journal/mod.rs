@@ -5,7 +5,7 @@
 //! records and commits them in groups. Beside it, `fold.rs` folds them into the ledger; when a
 //! snapshot is due it writes the log's [`Successor`] from there, while appends go on in the log. The
 //! writer adds the last few records and switches.
-//! Not here: what the records mean (`drover_actors::record`, `drover_actors::ledger`).
+//! Not here: what the records mean (`drover_model::record`, `drover_model::ledger`).
 
 mod disk;
 mod fold;

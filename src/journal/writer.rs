@@ -9,10 +9,10 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak, mpsc};
 use std::time::Duration;
 
 use causes::chain;
-use drover_actors::ledger::Ledger;
-use drover_actors::ports::{Ambient, Journal, JournalFault};
-use drover_actors::record::{Body, RECORD_VERSION, Record};
-use drover_actors::time::{Moment, Now, WallTime};
+use drover_model::ledger::Ledger;
+use drover_model::ports::{Ambient, Journal, JournalFault};
+use drover_model::record::{Body, RECORD_VERSION, Record};
+use drover_model::time::{Moment, Now, WallTime};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::sync::oneshot;

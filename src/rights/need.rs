@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use drover_actors::id::{CloudId, NodeName, TemplateId, VmId};
-use drover_actors::placement::Thickness;
-use drover_actors::spec::{CloneStrategy, HerdSpec, TemplateSpec};
+use drover_model::id::{CloudId, NodeName, TemplateId, VmId};
+use drover_model::placement::Thickness;
+use drover_model::spec::{CloneStrategy, HerdSpec, TemplateSpec};
 
 use super::table::{At, Release, Row, TABLE};
 

@@ -1,8 +1,8 @@
 //! The table: each call drover makes, the privilege it needs, on what kind of path, for which
 //! feature, and what becomes of it without.
 
-use drover_actors::addresses::AddressSource;
-use drover_actors::spec::TemplateSpec;
+use drover_model::addresses::AddressSource;
+use drover_model::spec::TemplateSpec;
 
 /// A line of Proxmox VE whose privileges differ from the others'.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

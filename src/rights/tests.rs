@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use drover_actors::id::{CloudId, NodeName, TemplateId, VmId};
-use drover_actors::placement::Thickness;
-use drover_actors::spec::HerdSpec;
+use drover_model::id::{CloudId, NodeName, TemplateId, VmId};
+use drover_model::placement::Thickness;
+use drover_model::spec::HerdSpec;
 use drover_ssh::PrivateKey;
 
 use super::*;

@@ -5,8 +5,8 @@ use std::fmt;
 use std::future::Future;
 use std::io;
 
-use drover_actors::fault::FaultKind;
 use drover_hypervisor::Client;
+use drover_model::fault::FaultKind;
 use proxmox_client::admin::User;
 use proxmox_client::transport::Dialer;
 use proxmox_client::{Connection, Login, PveError};

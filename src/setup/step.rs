@@ -5,11 +5,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use drover_actors::id::Upid;
-use drover_actors::ports::TaskEnd;
 use drover_hypervisor::Client;
 use drover_hypervisor::TICK;
 use drover_hypervisor::watcher::Watcher;
+use drover_model::id::Upid;
+use drover_model::ports::TaskEnd;
 use drover_ssh::quote;
 use proxmox_client::Params;
 use proxmox_client::PveError;

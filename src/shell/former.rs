@@ -14,10 +14,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use causes::chain;
-use drover_actors::id::AgentId;
-use drover_actors::ledger::Ledger;
-use drover_actors::ports::{Journal, JournalFault};
-use drover_actors::record::Body;
+use drover_model::id::AgentId;
+use drover_model::ledger::Ledger;
+use drover_model::ports::{Journal, JournalFault};
+use drover_model::record::Body;
 use drover_ssh::PrivateKey;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -59,7 +59,7 @@ impl FormerKeys {
     pub fn open(state: &Path, ledger: &Ledger) -> io::Result<(Self, Vec<PrivateKey>)> {
         let folder = state.join(FOLDER);
         DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
-        let of = |(id, entry): (&AgentId, &drover_actors::ledger::AgentEntry)| {
+        let of = |(id, entry): (&AgentId, &drover_model::ledger::AgentEntry)| {
             (id.clone(), entry.spec.ssh.public_key.clone())
         };
         let mut used = Used { agents: ledger.agents.iter().map(of).collect(), ..Used::default() };

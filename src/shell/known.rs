@@ -3,8 +3,8 @@
 
 use std::path::Path;
 
-use drover_actors::agent::guest::{cloud_init, read_working_directory, working_directory};
-use drover_actors::agent::windows::Script;
+use drover_scripts::guest::{cloud_init, read_working_directory, working_directory};
+use drover_scripts::windows::Script;
 use drover_ssh::upload_target;
 
 /// Commands of drover itself that only read, or touch nothing but the guest's own folder.

@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use causes::chain;
-use drover_actors::agent::guest as scripts;
-use drover_actors::fault::{Culprit, Fault, FaultKind};
-use drover_actors::os::Os;
-use drover_actors::ports::{Ask, Greeting, Holder, Ran, Shell, ShellTarget};
-use drover_actors::spec::{SshSpec, UploadSpec};
+use drover_model::fault::{Culprit, Fault, FaultKind};
+use drover_model::os::Os;
+use drover_model::ports::{Ask, Greeting, Holder, Ran, Shell, ShellTarget};
+use drover_model::spec::{SshSpec, UploadSpec};
+use drover_scripts::guest as scripts;
 use drover_ssh::{
     ConnectError, ExecError, ExecResult, HostKeyPolicy, Keep, Limits, PrivateKey, ProbeError,
     Session, Target, UploadError, connect, probe,

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use drover_actors::agent::windows as scripts;
-use drover_actors::fault::{Culprit, Fault, FaultKind};
-use drover_actors::os::{LoginShell, Os};
-use drover_actors::ports::{Ask, ShellTarget};
+use drover_model::fault::{Culprit, Fault, FaultKind};
+use drover_model::os::{LoginShell, Os};
+use drover_model::ports::{Ask, ShellTarget};
+use drover_scripts::windows as scripts;
 use drover_ssh::{ExecResult, Keep, Limits, Session, UploadError};
 use tokio::time::Instant;
 

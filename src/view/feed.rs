@@ -5,7 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use drover_actors::fact::Fact;
+use drover_model::fact::Fact;
 use tokio::sync::broadcast::{self, error::RecvError};
 
 /// Facts kept for readers that come back, and the most a reader may fall behind.

@@ -10,14 +10,14 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use dashmap::DashMap;
-use drover_actors::board::Scope;
-use drover_actors::cluster::traffic::Level;
-use drover_actors::fact::{
+use drover_limits::traffic::Level;
+use drover_model::fact::{
     AddressPoolPicture, AgentPicture, Fact, LeasePicture, SourcePicture, What,
 };
-use drover_actors::id::{AgentId, CloudId, ClusterId, Generation, LeaseId, SourceId, TemplateId};
-use drover_actors::ports::Observer;
-use drover_actors::time::WallTime;
+use drover_model::id::{AgentId, CloudId, ClusterId, Generation, LeaseId, SourceId, TemplateId};
+use drover_model::ports::Observer;
+use drover_model::scope::Scope;
+use drover_model::time::WallTime;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -162,7 +162,7 @@ impl View {
         self.past().gone.iter().cloned().collect()
     }
 
-    /// Agents gone since the start, by [`Reason::label`](drover_actors::record::Reason::label).
+    /// Agents gone since the start, by [`Reason::label`](drover_model::record::Reason::label).
     pub fn gone_by_reason(&self) -> BTreeMap<&'static str, u64> {
         self.past().gone_by_reason.clone()
     }

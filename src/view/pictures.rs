@@ -2,12 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use drover_actors::fact::{ResetPicture, What};
-use drover_actors::id::{
-    AgentId, CloudId, ClusterId, Generation, RunnerName, SourceId, TemplateId,
-};
-use drover_actors::record::Reason;
-use drover_actors::time::WallTime;
+use drover_model::fact::{ResetPicture, What};
+use drover_model::id::{AgentId, CloudId, ClusterId, Generation, RunnerName, SourceId, TemplateId};
+use drover_model::record::Reason;
+use drover_model::time::WallTime;
 
 /// How far the start of the service has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

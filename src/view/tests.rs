@@ -4,9 +4,9 @@
 
 use std::time::Duration;
 
-use drover_actors::id::Generation;
-use drover_actors::overrides::Overrides;
-use drover_actors::record::Reason;
+use drover_model::id::Generation;
+use drover_model::overrides::Overrides;
+use drover_model::record::Reason;
 
 use super::feed::FACTS_KEPT;
 use super::*;

@@ -1,7 +1,7 @@
 //! Pools of addresses: what they have.
 
 use actix_web::web;
-use drover_actors::fact::AddressPoolPicture;
+use drover_model::fact::AddressPoolPicture;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 

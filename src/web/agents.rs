@@ -1,10 +1,10 @@
 //! Agents, templates, clouds and the whole at a glance; retiring one agent.
 
 use actix_web::{HttpResponse, web};
-use drover_actors::id::AgentId;
 use drover_actors::message::HerdCommand;
-use drover_actors::overrides::{Change, OverrideChange};
-use drover_actors::record::Reason;
+use drover_model::id::AgentId;
+use drover_model::overrides::{Change, OverrideChange};
+use drover_model::record::Reason;
 
 use super::body::Fields;
 use super::problem::printable;

@@ -2,7 +2,7 @@
 
 use actix_web::error::PayloadError;
 use actix_web::web::Bytes;
-use drover_actors::overrides::Change;
+use drover_model::overrides::Change;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 

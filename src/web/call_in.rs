@@ -8,8 +8,8 @@ use std::time::Instant;
 use actix_web::dev::ServiceRequest;
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, web};
-use drover_actors::id::AgentId;
 use drover_actors::message::HerdCommand;
+use drover_model::id::AgentId;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 

@@ -1,8 +1,8 @@
 //! What an operator says of a cluster: that it is the same one, with a root authority made anew.
 
 use actix_web::web;
-use drover_actors::id::CloudId;
 use drover_actors::message::HerdCommand;
+use drover_model::id::CloudId;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 

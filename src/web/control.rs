@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use actix_web::{HttpResponse, web};
-use drover_actors::id::ClusterId;
 use drover_actors::message::{HerdCommand, Refusal};
 use drover_actors::reconciler::finding::{Finding, Outcome};
+use drover_model::id::ClusterId;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 

@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use actix_web::web;
 use drover_actors::broker::describe;
-use drover_actors::demand::report::{Account, Estimate, Kind, Serving, SourceJobs, Subject};
-use drover_actors::fact::SourcePicture;
-use drover_actors::id::{AgentId, LeaseId, SourceId};
 use drover_actors::message::{HerdCommand, Refusal};
-use drover_actors::ports::JobSight;
-use drover_actors::time::WallTime;
+use drover_model::demand::report::{Account, Estimate, Kind, Serving, SourceJobs, Subject};
+use drover_model::fact::SourcePicture;
+use drover_model::id::{AgentId, LeaseId, SourceId};
+use drover_model::ports::JobSight;
+use drover_model::time::WallTime;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 

@@ -1,8 +1,8 @@
 //! What is told of runners that could not be begun.
 
-use drover_actors::fact::{LeasePicture, What};
-use drover_actors::id::{CloudId, TemplateId};
-use drover_actors::record::Reason;
+use drover_model::fact::{LeasePicture, What};
+use drover_model::id::{CloudId, TemplateId};
+use drover_model::record::Reason;
 
 use super::*;
 use crate::web::testing::told;

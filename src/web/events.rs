@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use actix_web::{HttpRequest, HttpResponse, web};
 use bytes::Bytes;
-use drover_actors::tenant::By;
+use drover_model::tenant::By;
 use futures_util::stream;
 use serde_json::json;
 

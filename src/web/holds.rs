@@ -2,9 +2,9 @@
 
 use actix_web::http::header::{CACHE_CONTROL, HeaderValue};
 use actix_web::{HttpResponse, web};
-use drover_actors::id::AgentId;
 use drover_actors::message::HerdCommand;
-use drover_actors::record::Hold;
+use drover_model::id::AgentId;
+use drover_model::record::Hold;
 use drover_ssh::PrivateKey;
 use rand::TryRng;
 use rand::rngs::SysRng;

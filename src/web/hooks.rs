@@ -7,9 +7,9 @@ use std::time::Instant;
 use actix_web::dev::ServiceRequest;
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, web};
-use drover_actors::id::SourceId;
 use drover_actors::message::HerdCommand;
 use drover_ci::{Came, Heard, Unheard};
+use drover_model::id::SourceId;
 
 use super::auth::peer_of;
 use super::crowd::Peer;

@@ -3,8 +3,7 @@
 use std::fmt::Write;
 
 use actix_web::{HttpResponse, web};
-
-use drover_actors::cluster::traffic::Level;
+use drover_limits::traffic::Level;
 
 use super::State;
 use crate::view::View;
@@ -220,13 +219,13 @@ impl Page {
 
 #[cfg(test)]
 mod tests {
-    use drover_actors::board::Scope;
-    use drover_actors::fact::{AddressPoolPicture, SourcePicture, What};
-    use drover_actors::id::{
+    use drover_model::fact::{AddressPoolPicture, SourcePicture, What};
+    use drover_model::id::{
         AddressPoolId, AgentId, CloudId, Generation, RunnerName, SourceId, TemplateId,
     };
-    use drover_actors::record::Reason;
-    use drover_actors::time::WallTime;
+    use drover_model::record::Reason;
+    use drover_model::scope::Scope;
+    use drover_model::time::WallTime;
 
     use super::*;
     use crate::web::testing::{lease, told};

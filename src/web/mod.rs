@@ -41,9 +41,9 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use actix::Recipient;
-use drover_actors::id::{AgentId, LeaseId};
 use drover_actors::message::HerdCommand;
 use drover_ci::Hooks;
+use drover_model::id::{AgentId, LeaseId};
 use drover_shell::user_data::UserDataStore;
 use futures_util::future::BoxFuture;
 use tokio::sync::{Semaphore, oneshot, watch};

@@ -1,10 +1,10 @@
 //! Nodes: what is free on them, what keeps templates from them, and draining.
 
 use actix_web::web;
-use drover_actors::id::{CloudId, NodeName};
 use drover_actors::message::HerdCommand;
-use drover_actors::placement::report::{NodeReport, WhyReport};
-use drover_actors::record::Reason;
+use drover_model::id::{CloudId, NodeName};
+use drover_model::placement::report::{NodeReport, WhyReport};
+use drover_model::record::Reason;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 

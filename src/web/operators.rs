@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
-use drover_actors::fact::What;
+use drover_model::fact::What;
 use reqwest::Method;
 use serde_json::json;
 

@@ -2,12 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use drover_actors::fact::{AgentPicture, LeasePicture, ResetPicture};
-
-use drover_actors::id::LeaseId;
-use drover_actors::overrides::Overrides;
-use drover_actors::tenant::By;
-use drover_actors::time::WallTime;
+use drover_model::fact::{AgentPicture, LeasePicture, ResetPicture};
+use drover_model::id::LeaseId;
+use drover_model::overrides::Overrides;
+use drover_model::tenant::By;
+use drover_model::time::WallTime;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 

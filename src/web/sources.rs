@@ -1,6 +1,6 @@
 //! Sources of demand: how much waits and runs there, and since when one can not be looked at.
 
-use drover_actors::fact::SourcePicture;
+use drover_model::fact::SourcePicture;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 

@@ -1,7 +1,7 @@
 //! How agents and nodes stand that somebody asks `why` about.
 
 use drover_actors::message::HerdCommand;
-use drover_actors::placement::report::NodeReport;
+use drover_model::placement::report::NodeReport;
 
 use super::demand::WhySubjectOut;
 use super::nodes::{NodeOut, WhyNodeOut, WhyOut};
@@ -83,9 +83,9 @@ fn refusals(one: &NodeOut) -> impl Iterator<Item = WhyOut> {
 
 #[cfg(test)]
 mod tests {
-    use drover_actors::fact::What;
-    use drover_actors::id::{AgentId, CloudId, TemplateId};
-    use drover_actors::record::Reason;
+    use drover_model::fact::What;
+    use drover_model::id::{AgentId, CloudId, TemplateId};
+    use drover_model::record::Reason;
     use reqwest::Method;
 
     use crate::web::testing::{Served, agent, told};

@@ -1,10 +1,10 @@
 //! Whose leases callers see and change, over HTTP.
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
-use drover_actors::fact::{AgentPicture, Fact, LeasePicture, What};
-use drover_actors::id::LeaseId;
-use drover_actors::record::HoldOwner;
-use drover_actors::tenant::By;
+use drover_model::fact::{AgentPicture, Fact, LeasePicture, What};
+use drover_model::id::LeaseId;
+use drover_model::record::HoldOwner;
+use drover_model::tenant::By;
 use reqwest::Method;
 use serde_json::{Value, json};
 

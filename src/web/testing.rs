@@ -9,27 +9,27 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use actix::{Actor, Context, Handler, Recipient, System};
-use drover_actors::demand::mind::Outage;
-use drover_actors::demand::report::{
-    Account, Estimate, Kind, RunningJob, Serving, SourceJobs, Subject, Unoffered,
-};
-use drover_actors::demand::spec::ShareSpec;
-use drover_actors::fact::{AgentPicture, Fact, LeasePicture, What};
-use drover_actors::id::{
-    AgentId, CloudId, ClusterId, LeaseId, NodeName, RunnerName, SourceId, TemplateId, VmId,
-};
-use drover_actors::ledger::Ledger;
 use drover_actors::message::{
     ClusterConfirmed, HerdCommand, NodeDrained, NodesSeen, Provisioned, Refusal,
 };
-use drover_actors::overrides::Overrides;
-use drover_actors::placement::report::{NodeReport, WhyReport};
-use drover_actors::ports::{JobSight, Observer};
 use drover_actors::reconciler::finding::{Does, Finding};
-use drover_actors::record::{LeaseAsk, Want};
-use drover_actors::tenant::By;
-use drover_actors::time::WallTime;
 use drover_ci::{HookProof, HookSecret, Hooks};
+use drover_model::demand::report::Outage;
+use drover_model::demand::report::{
+    Account, Estimate, Kind, RunningJob, Serving, SourceJobs, Subject, Unoffered,
+};
+use drover_model::demand::spec::ShareSpec;
+use drover_model::fact::{AgentPicture, Fact, LeasePicture, What};
+use drover_model::id::{
+    AgentId, CloudId, ClusterId, LeaseId, NodeName, RunnerName, SourceId, TemplateId, VmId,
+};
+use drover_model::ledger::Ledger;
+use drover_model::overrides::Overrides;
+use drover_model::placement::report::{NodeReport, WhyReport};
+use drover_model::ports::{JobSight, Observer};
+use drover_model::record::{LeaseAsk, Want};
+use drover_model::tenant::By;
+use drover_model::time::WallTime;
 use drover_shell::user_data::UserDataStore;
 use reqwest::Method;
 use secrecy::SecretString;

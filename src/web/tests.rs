@@ -5,10 +5,10 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use drover_actors::fact::What;
-use drover_actors::id::{CloudId, LeaseId, TemplateId};
 use drover_actors::message::{HerdCommand, Refusal};
-use drover_actors::record::{Reason, Want};
+use drover_model::fact::What;
+use drover_model::id::{CloudId, LeaseId, TemplateId};
+use drover_model::record::{Reason, Want};
 use futures_util::FutureExt;
 use reqwest::Method;
 use secrecy::SecretString;

@@ -1,7 +1,7 @@
 //! Facts as events of the API.
 
-use drover_actors::fact::{Fact, What};
-use drover_actors::tenant::By;
+use drover_model::fact::{Fact, What};
+use drover_model::tenant::By;
 use serde_json::{Value, json};
 
 use super::AddressPoolOut;

@@ -1,7 +1,7 @@
 //! Jobs of which their source does not say what they want, such as builds of a Jenkins that has no node
 //! and lets none be made: nothing is started for them.
 
-use drover_actors::demand::report::{SourceJobs, UnreadJob};
+use drover_model::demand::report::{SourceJobs, UnreadJob};
 
 use super::demand::JobOut;
 use super::shapes::rfc3339;
@@ -37,8 +37,8 @@ fn cause(one: &SourceJobs) -> &str {
 
 #[cfg(test)]
 mod tests {
-    use drover_actors::demand::mind::Outage;
-    use drover_actors::id::SourceId;
+    use drover_model::demand::report::Outage;
+    use drover_model::id::SourceId;
 
     use super::*;
     use crate::web::testing::THEN;

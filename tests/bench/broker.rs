@@ -5,12 +5,12 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use drover_actors::broker::state::Broker;
-use drover_actors::id::{AgentId, CloudId, LeaseId, TemplateId, VmId};
 use drover_actors::message::Standing;
-use drover_actors::record::{LeaseAsk, Want};
-use drover_actors::spec::TemplateSpec;
 use drover_actors::template::{AgentLevel, TemplateNews};
-use drover_actors::time::WallTime;
+use drover_model::id::{AgentId, CloudId, LeaseId, TemplateId, VmId};
+use drover_model::record::{LeaseAsk, Want};
+use drover_model::spec::TemplateSpec;
+use drover_model::time::WallTime;
 
 use crate::figure::{Figure, Report};
 use crate::placement::micros;

@@ -5,12 +5,14 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Instant;
 
-use drover_actors::id::{CloudId, NodeName, TemplateId, VmId};
-use drover_actors::placement::{
-    Claim, Fleet, GuestSight, NodeFigures, NodeSight, Operator, Sizes, StorageSight, Term,
+use drover_actors::placement::Claim;
+use drover_actors::source::{Ground, choose};
+use drover_model::id::{CloudId, NodeName, TemplateId, VmId};
+use drover_model::placement::{
+    Fleet, GuestSight, NodeFigures, NodeSight, Operator, Sizes, StorageSight, Term,
 };
-use drover_actors::source::{Candidate, Found, Ground, Sought, choose};
-use drover_actors::spec::TemplateSpec;
+use drover_model::spec::TemplateSpec;
+use drover_model::template_image::{Candidate, Found, Sought};
 
 use crate::figure::{Figure, Report, percentile};
 

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use drover::clock::SystemAmbient;
 use drover::journal::{Log as _, Opened, RedbLog, Writer, WriterOptions};
-use drover_actors::id::LeaseId;
-use drover_actors::ports::Journal as _;
-use drover_actors::record::{Body, LeaseAsk, Want};
-use drover_actors::time::WallTime;
+use drover_model::id::LeaseId;
+use drover_model::ports::Journal as _;
+use drover_model::record::{Body, LeaseAsk, Want};
+use drover_model::time::WallTime;
 
 use crate::figure::{Figure, Report};
 

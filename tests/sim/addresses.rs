@@ -5,10 +5,10 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use drover::view::{GoneAgent, View};
-use drover_actors::fact::{AddressPoolPicture, AgentPicture};
-use drover_actors::id::AgentId;
 use drover_actors::message::{HerdCommand, Refusal};
-use drover_actors::record::{Body, Reason};
+use drover_model::fact::{AddressPoolPicture, AgentPicture};
+use drover_model::id::AgentId;
+use drover_model::record::{Body, Reason};
 use pve_sim::guest::GuestHost;
 use pve_sim::guests::Quirk;
 use pve_sim::world::{AgentFault, AgentHealth, Faults};
@@ -178,7 +178,7 @@ async fn an_agent_that_was_never_told_its_address_leaves_it_fresh() {
     let agent = world.view().agents()[0].agent.clone();
     world.until("it is kept back", |_| counts(&world) == (1, 0, 1)).await;
     world.address(&agent).do_send(drover_actors::message::AgentCommand::ForceRetire(
-        drover_actors::record::Reason::Asked,
+        drover_model::record::Reason::Asked,
     ));
     world.release(&lease).await;
     world.until("it goes", |view| view.agents().is_empty()).await;
@@ -243,7 +243,7 @@ async fn rests_are_in_a_snapshot_of_the_journal_too() {
     world.release(&lease).await;
     world.until("it goes", |view| view.agents().is_empty()).await;
     let text = serde_json::to_string(&world.ledger()).unwrap();
-    let read: drover_actors::ledger::Ledger = serde_json::from_str(&text).unwrap();
+    let read: drover_model::ledger::Ledger = serde_json::from_str(&text).unwrap();
     assert_eq!(read, world.ledger());
     assert_eq!(read.resting_addresses.keys().copied().collect::<Vec<_>>(), [ip("10.20.0.50")]);
     world.restart(MINUTE).await;

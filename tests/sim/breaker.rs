@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use drover_actors::fact::What;
+use drover_model::fact::What;
 
 use super::world::World;
 use super::world::setup::Setup;
@@ -17,7 +17,7 @@ fn label(world: &World) -> String {
 }
 
 /// A herd whose template has just been tripped, and a lease that waits for it.
-async fn tripped() -> (World, drover_actors::id::LeaseId) {
+async fn tripped() -> (World, drover_model::id::LeaseId) {
     let world = World::started(Setup::linux(KEYS)).await;
     world.shell.fail(Some("check-it"));
     let lease = world.lease("linux").await;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use drover_actors::id::{AgentId, LeaseId};
+use drover_model::id::{AgentId, LeaseId};
 
 use super::world::World;
 use super::world::setup::Setup;

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use drover::view::View;
-use drover_actors::demand::report::{Estimate, Subject};
-use drover_actors::id::SourceId;
 use drover_actors::message::HerdCommand;
+use drover_model::demand::report::{Estimate, Subject};
+use drover_model::id::SourceId;
 
 use super::world::World;
 use super::world::ci::rows::RowDeed;

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use drover_actors::fact::What;
-use drover_actors::record::{Body, Reason};
+use drover_model::fact::What;
+use drover_model::record::{Body, Reason};
 use drover_nocloud::iso::{self, Disc};
 use pve_sim::world::{CallFault, Faults, TaskFault};
 

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use drover::doctor::{CloudReport, Mark, Report, Shown, ToldCertificates, Ways, examine};
-use drover_actors::id::CloudId;
 use drover_hypervisor::Client;
+use drover_model::id::CloudId;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use proxmox_client::transport::{Dialer, Method, Reply, Request, Transport, TransportError};

@@ -5,9 +5,9 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use drover::view::View;
-use drover_actors::fact::What;
-use drover_actors::fault::FaultKind;
-use drover_actors::record::Reason;
+use drover_model::fact::What;
+use drover_model::fault::FaultKind;
+use drover_model::record::Reason;
 use pve_sim::guests::Quirk;
 use pve_sim::world::{CallFault, Faults, FreeFault, Spread, TaskFault};
 

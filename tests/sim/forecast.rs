@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use drover_actors::ambient::Dice;
-use drover_actors::demand::report::{Estimate, Subject};
-use drover_actors::id::{LeaseId, NodeName};
 use drover_actors::message::HerdCommand;
+use drover_model::ambient::Dice;
+use drover_model::demand::report::{Estimate, Subject};
+use drover_model::id::{LeaseId, NodeName};
 
 use super::world::World;
 use super::world::setup::Setup;

@@ -27,7 +27,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use drover_actors::record::Reason;
+use drover_model::record::Reason;
 use pve_sim::guests::Quirk;
 use pve_sim::spec::{AclSpec, GuestSpec, PveVersion};
 use pve_sim::world::Spread;

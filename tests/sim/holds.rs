@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use drover_actors::message::{HerdCommand, Refusal, StopPolicy};
-use drover_actors::record::Reason;
-use drover_actors::tenant::By;
+use drover_model::record::Reason;
+use drover_model::tenant::By;
 
 use super::world::World;
 use super::world::setup::Setup;
@@ -13,7 +13,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3600);
 
 /// An agent that is held for an hour, with an open login.
-async fn held(world: &World) -> drover_actors::fact::AgentPicture {
+async fn held(world: &World) -> drover_model::fact::AgentPicture {
     let (lease, agent) = world.leased("linux").await;
     world.hold(&agent.agent, HOUR).await;
     assert_eq!(world.view().agent(&agent.agent).unwrap().state, "Leased");
@@ -135,7 +135,7 @@ async fn an_agent_on_its_way_that_is_to_be_held_is_held_when_it_fails() {
 // Invariant: of a template that was told so the next failure is held, once, whatever happens meanwhile.
 
 /// Agents that are held, with what is told of them.
-fn held_now(world: &World) -> Vec<drover_actors::fact::AgentPicture> {
+fn held_now(world: &World) -> Vec<drover_model::fact::AgentPicture> {
     world.view().agents().into_iter().filter(|agent| agent.state == "Held").collect()
 }
 

@@ -3,17 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use drover_actors::fault::FaultKind;
-use drover_actors::id::{CloudId, NodeName, VmId};
-use drover_actors::marks;
-use drover_actors::os::Os;
-use drover_actors::ports::{
-    AddressSight, CloneCall, ConfigureCall, Hypervisor, IdSight, TaskEnd, VmRef,
-};
-use drover_actors::source::Sought;
-use drover_actors::spec::CloneStrategy;
 use drover_hypervisor::testing::{marks as agent, spec};
 use drover_hypervisor::{Proxmox, TICK};
+use drover_model::fault::FaultKind;
+use drover_model::id::{CloudId, NodeName, VmId};
+use drover_model::marks;
+use drover_model::os::Os;
+use drover_model::ports::{
+    AddressSight, CloneCall, ConfigureCall, Hypervisor, IdSight, TaskEnd, VmRef,
+};
+use drover_model::spec::CloneStrategy;
+use drover_model::template_image::Sought;
 use proxmox_client::{Connection, Endpoint, Login, Tls};
 use pve_sim::door::certificates::Certificates;
 use pve_sim::guests::{NoneGuests, NoneOptions};
@@ -58,7 +58,7 @@ async fn home(port: &Proxmox) -> NodeName {
     found.candidates[0].node.clone()
 }
 
-async fn finish(port: &Proxmox, upid: &drover_actors::id::Upid) {
+async fn finish(port: &Proxmox, upid: &drover_model::id::Upid) {
     let end = port.await_task(&primary(), upid, LIMIT).await.unwrap();
     assert_eq!(end, TaskEnd::Done { warnings: Vec::new() }, "{upid}");
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use drover_actors::message::StopPolicy;
-use drover_actors::record::Reason;
+use drover_model::record::Reason;
 use pve_sim::guests::NoneOptions;
 use pve_sim::world::{CallFault, Faults, Spread};
 

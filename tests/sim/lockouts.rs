@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use drover_actors::record::Reason;
+use drover_model::record::Reason;
 
 use super::world::World;
 use super::world::setup::Setup;

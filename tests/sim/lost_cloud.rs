@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use drover_actors::fact::AgentPicture;
-use drover_actors::id::LeaseId;
-use drover_actors::record::Body;
+use drover_model::fact::AgentPicture;
+use drover_model::id::LeaseId;
+use drover_model::record::Body;
 
 use super::world::World;
 use super::world::setup::Setup;

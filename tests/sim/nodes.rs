@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use drover_actors::record::Reason;
+use drover_model::record::Reason;
 use pve_sim::world::Spread;
 
 use super::world::World;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use drover_actors::overrides::{Change, OverrideChange};
-use drover_actors::record::Reason;
+use drover_model::overrides::{Change, OverrideChange};
+use drover_model::record::Reason;
 
 use super::world::World;
 use super::world::setup::Setup;

@@ -4,11 +4,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use drover_actors::fact::AgentPicture;
-use drover_actors::id::{CloudId, LeaseId, NodeName};
 use drover_actors::message::{HerdCommand, NodeDrained, NodesSeen, Refusal};
-use drover_actors::placement::report::WhyReport;
-use drover_actors::record::Reason;
+use drover_model::fact::AgentPicture;
+use drover_model::id::{CloudId, LeaseId, NodeName};
+use drover_model::placement::report::WhyReport;
+use drover_model::record::Reason;
 use pve_sim::spec::{GuestSpec, StorageSpec};
 use pve_sim::world::Others;
 

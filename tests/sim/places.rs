@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use drover_actors::fact::AgentPicture;
+use drover_model::fact::AgentPicture;
 use pve_sim::world::{CallFault, Faults, TaskFault};
 
 use super::world::World;
@@ -59,7 +59,7 @@ fn offline(storage: &str, on: Option<&str>) -> Faults {
     Faults { tasks: vec![task], ..Faults::default() }
 }
 
-async fn end(world: World, leases: &[drover_actors::id::LeaseId]) {
+async fn end(world: World, leases: &[drover_model::id::LeaseId]) {
     for lease in leases {
         world.release(lease).await;
     }
@@ -152,7 +152,7 @@ async fn a_cloud_whose_rights_are_gone_opens_its_breaker_alone_and_another_cloud
 // drover meanwhile.
 
 /// A herd of two templates on a storage whose breaker is tripped, and five leases that wait.
-async fn tripped() -> (World, Vec<drover_actors::id::LeaseId>) {
+async fn tripped() -> (World, Vec<drover_model::id::LeaseId>) {
     let keys = "cloneStrategy: FULL, targetStorage: shared, instanceCap: 3, breakerThreshold: 2, \
                 breakerCooldownSec: 600";
     let mut setup = Setup::linux(keys).template("other", keys);

@@ -1,8 +1,8 @@
 //! Preparing guests over SSH, over time and restarts.
 
-use drover_actors::fact::What;
-use drover_actors::fault::FaultKind;
-use drover_actors::record::Reason;
+use drover_model::fact::What;
+use drover_model::fault::FaultKind;
+use drover_model::record::Reason;
 
 use crate::world::World;
 use crate::world::setup::Setup;

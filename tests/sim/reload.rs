@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use drover_actors::message::Refusal;
-use drover_actors::record::Reason;
+use drover_model::record::Reason;
 
 use super::world::World;
 use super::world::setup::Setup;
@@ -95,7 +95,7 @@ async fn a_changed_spec_reaches_new_agents_only() {
     world.setup.templates[0].1 = "cores: 4".to_owned();
     world.reload();
     let (new, second) = world.leased("linux").await;
-    let cores = |agent: &drover_actors::fact::AgentPicture| {
+    let cores = |agent: &drover_model::fact::AgentPicture| {
         world.side.config(agent.vmid.unwrap().0).unwrap()["cores"].clone()
     };
     assert_eq!((cores(&first), cores(&second)), ("2".into(), "4".into()));

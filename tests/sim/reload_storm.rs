@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use drover_actors::fact::What;
 use drover_actors::message::StopPolicy;
-use drover_actors::record::Reason;
+use drover_model::fact::What;
+use drover_model::record::Reason;
 
 use super::world::World;
 use super::world::setup::Setup;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use drover_actors::fact::{ResetPicture, What};
-use drover_actors::record::{Body, Reason};
+use drover_model::fact::{ResetPicture, What};
+use drover_model::record::{Body, Reason};
 use pve_sim::guests::NoneOptions;
 use pve_sim::world::{CallFault, Faults, TaskFault};
 

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use drover_actors::id::CloudId;
 use drover_actors::message::{ClusterConfirmed, HerdCommand, Refusal};
+use drover_model::id::CloudId;
 
 use super::world::World;
 use super::world::setup::Setup;

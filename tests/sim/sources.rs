@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use drover_actors::fact::AgentPicture;
-use drover_actors::id::LeaseId;
 use drover_actors::message::{HerdCommand, Refusal};
+use drover_model::fact::AgentPicture;
+use drover_model::id::LeaseId;
 
 use super::world::World;
 use super::world::setup::Setup;

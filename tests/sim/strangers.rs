@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use drover_actors::record::Reason;
+use drover_model::record::Reason;
 use pve_sim::spec::GuestSpec;
 
 use super::world::World;

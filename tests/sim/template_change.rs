@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use drover_actors::id::LeaseId;
+use drover_model::id::LeaseId;
 use pve_sim::spec::GuestSpec;
 
 use super::world::World;

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use drover_actors::id::AgentId;
 use drover_actors::message::HerdCommand;
-use drover_actors::record::Reason;
+use drover_model::id::AgentId;
+use drover_model::record::Reason;
 
 use super::world::World;
 use super::world::setup::Setup;

@@ -4,11 +4,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use drover_actors::fact::AgentPicture;
-use drover_actors::id::LeaseId;
-use drover_actors::machine::Machine;
 use drover_actors::message::{AgentCommand, HerdCommand};
-use drover_actors::record::Reason;
+use drover_model::fact::AgentPicture;
+use drover_model::id::LeaseId;
+use drover_model::machine::Machine;
+use drover_model::record::Reason;
 use futures_util::future::join;
 use pve_sim::spec::GuestSpec;
 

@@ -109,7 +109,7 @@ async fn two_clouds_on_one_cluster_never_take_the_same_id() {
 // Invariant: a stop leaves what the policy says, and the next start takes it over.
 
 /// A herd with one leased and one idle agent.
-async fn one_leased_one_idle() -> (World, drover_actors::id::LeaseId) {
+async fn one_leased_one_idle() -> (World, drover_model::id::LeaseId) {
     let world = World::started(Setup::linux("idleMin: 1, instanceCap: 2")).await;
     let (lease, _) = world.leased("linux").await;
     world.until_state("Ready").await;

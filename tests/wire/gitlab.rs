@@ -11,11 +11,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use drover::config::SourceConnection;
-use drover_actors::id::RunnerName;
-use drover_actors::ports::{Known, SourceSight};
-use drover_actors::record::Want;
 use drover_ci::gitlab::{Scope, Settings};
 use drover_ci::{Connector, Route, System, connector};
+use drover_model::id::RunnerName;
+use drover_model::ports::{Known, SourceSight};
+use drover_model::record::Want;
 use proxmox_client::Tls;
 use serde_json::{Value, json};
 

@@ -11,10 +11,10 @@ use crate::harness::{Events, Service, world};
 
 /// Texts as drover makes them, with everything in them that it says.
 fn texts() -> SeedTexts {
-    use drover_actors::id::{AgentId, CloudId, ClusterId, Installation, TemplateId, VmId};
-    use drover_actors::marks::{Kind, Marks};
-    use drover_actors::seed::{NicSpec, SeedSpec};
-    use drover_actors::spec::TemplateSpec;
+    use drover_model::id::{AgentId, CloudId, ClusterId, Installation, TemplateId, VmId};
+    use drover_model::marks::{Kind, Marks};
+    use drover_model::seed::{NicSpec, SeedSpec};
+    use drover_model::spec::TemplateSpec;
     use proxmox_client::types::VmConfig;
 
     let mut spec = TemplateSpec::bare(TemplateId::new(CloudId::new("lab"), "linux"), VmId(9000));

@@ -12,10 +12,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use drover::config::SourceConnection;
-use drover_actors::id::RunnerName;
-use drover_actors::ports::{Idle, Known};
 use drover_ci::woodpecker::Settings;
 use drover_ci::{Connector, Route, System, connector};
+use drover_model::id::RunnerName;
+use drover_model::ports::{Idle, Known};
 use proxmox_client::Tls;
 use serde_json::{Value, json};
 

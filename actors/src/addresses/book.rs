@@ -10,11 +10,11 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use super::pool::{AddressPoolSpec, AddressSource, AssignedAddress};
-use crate::fact::AddressPoolPicture;
-use crate::id::{AddressPoolId, AgentId, TemplateId};
-use crate::ledger::Ledger;
-use crate::time::{Moment, Now};
+use drover_model::addresses::{AddressPoolSpec, AddressSource, AssignedAddress};
+use drover_model::fact::AddressPoolPicture;
+use drover_model::id::{AddressPoolId, AgentId, TemplateId};
+use drover_model::ledger::Ledger;
+use drover_model::time::{Moment, Now};
 
 /// What one agent has.
 #[derive(Debug, Clone)]

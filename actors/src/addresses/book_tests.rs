@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
+use drover_model::addresses::range::AddressRange;
+use drover_model::ledger::AddressRest;
 use proptest::prelude::*;
 
 use super::*;
-use crate::addresses::range::AddressRange;
-use crate::ledger::AddressRest;
 use crate::testbed::{at, entry, template, template_id};
 
 fn ip(text: &str) -> IpAddr {

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use crate::id::AgentId;
+use drover_model::id::AgentId;
 
 /// The addresses at which agents are reached.
 #[derive(Debug, Clone, Default)]

@@ -2,8 +2,6 @@
 
 pub mod book;
 mod claims;
-pub mod pool;
-pub mod range;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -11,16 +9,16 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use drover_model::addresses::{AddressPoolSpec, AddressSource, AssignedAddress};
+
 pub use book::{Book, Supply};
-pub use pool::{AddressPoolSpec, AddressSource, AssignedAddress, tell};
-pub use range::AddressRange;
 
 use claims::Claims;
 
 use crate::changes::Changes;
-use crate::fact::AddressPoolPicture;
-use crate::id::{AddressPoolId, AgentId, TemplateId};
-use crate::time::{Moment, Now};
+use drover_model::fact::AddressPoolPicture;
+use drover_model::id::{AddressPoolId, AgentId, TemplateId};
+use drover_model::time::{Moment, Now};
 
 /// The one book of addresses of a herd.
 ///

@@ -3,12 +3,13 @@
 
 use std::net::IpAddr;
 
-use crate::addresses::{AddressSource, AssignedAddress};
+use drover_model::addresses::{AddressSource, AssignedAddress};
+use drover_model::fault::{Culprit, Fault, FaultKind};
+use drover_model::record::Body;
+
 use crate::agent::event::Call;
 use crate::agent::mind::{Mind, Out};
 use crate::agent::state::{BootStep, State};
-use crate::fault::{Culprit, Fault, FaultKind};
-use crate::record::Body;
 
 impl Mind {
     /// Takes addresses that were kept back for it, unless the journal knows which it has.

@@ -5,6 +5,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use drover_model::id::{LeaseId, Upid, VmId};
+use drover_model::ledger::{AgentEntry, GrantedLease};
+use drover_model::record::{Body, Reason};
+use drover_model::time::Now;
+
 use crate::agent::doubt::horizon;
 use crate::agent::event::{Effect, Guest, Pass};
 use crate::agent::mind::{Mind, Out};
@@ -13,10 +18,6 @@ use crate::agent::retire::is_courteous;
 use crate::agent::state::{
     BootStep, Lease, Login, PrepareStep, ResetStep, RetireStep, Stage, State,
 };
-use crate::id::{LeaseId, Upid, VmId};
-use crate::ledger::{AgentEntry, GrantedLease};
-use crate::record::{Body, Reason};
-use crate::time::Now;
 
 /// Why a guest goes whose lease ended when the service did.
 const LEASE_CUT: &str = "the end of a lease was cut short";

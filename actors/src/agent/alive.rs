@@ -11,15 +11,16 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use drover_model::ambient::jittered;
+use drover_model::fault::{Fault, FaultKind};
+use drover_model::id::Attempt;
+use drover_model::record::Reason;
+use drover_model::time::Moment;
+
 use crate::agent::event::{Answer, Call, Effect};
 use crate::agent::mind::{Mind, Out};
 use crate::agent::state::{Stage, State};
-use crate::ambient::jittered;
-use crate::fault::{Fault, FaultKind};
-use crate::id::Attempt;
 use crate::message::{Observed, Shown};
-use crate::record::Reason;
-use crate::time::Moment;
 
 /// How far what a list shows may be behind its guest: the status daemon's cycle, and what the worker
 /// that answers keeps.

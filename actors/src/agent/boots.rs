@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
 
-use crate::time::Moment;
+use drover_model::time::Moment;
 
 /// Boots that are remembered.
 const KEPT: usize = 64;

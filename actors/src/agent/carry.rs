@@ -2,18 +2,17 @@
 
 use std::time::Duration;
 
+use drover_model::id::CloudId;
+use drover_model::ports::{
+    CloneCall, ConfigureCall, HireCall, Holder, Ports, ShellTarget, SnapshotCall, VmRef,
+};
+use drover_model::spec::ResetKind;
+use drover_scripts::guest;
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
 
-use crate::addresses;
 use crate::agent::event::{Answer, Call, Guest, Pass};
-use crate::agent::guest;
 use crate::agent::mind::Mind;
-use crate::id::CloudId;
-use crate::ports::{
-    CloneCall, ConfigureCall, HireCall, Holder, Ports, ShellTarget, SnapshotCall, VmRef,
-};
-use crate::spec::ResetKind;
 
 /// How long installing or removing a key and user data may take.
 const KEY_LIMIT: Duration = Duration::from_secs(30);
@@ -55,7 +54,7 @@ pub fn carry(
         Call::IdTaken => pve.id_taken(&cloud, vm.vmid).map(Answer::IdSeen).boxed_local(),
         Call::Configure => {
             let mut spec = (**spec).clone();
-            addresses::tell(&mut spec.cloud_init, mind.addresses());
+            drover_model::addresses::tell(&mut spec.cloud_init, mind.addresses());
             let call = ConfigureCall { vm, marks: guest.marks.clone(), spec };
             pve.configure(call).map(Answer::Configured).boxed_local()
         }

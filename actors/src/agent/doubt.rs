@@ -2,19 +2,20 @@
 
 use std::time::Duration;
 
+use drover_model::fact::What;
+use drover_model::fault::{Culprit, Fault, FaultKind};
+use drover_model::id::Upid;
+use drover_model::marks::{Reading, is_ours};
+use drover_model::ports::{IdSight, TaskEnd, VmSight};
+use drover_model::record::{Body, Reason};
+use drover_model::spec::LimitSpec;
+use drover_model::time::{Moment, Now};
+
 use crate::agent::event::{Call, Effect};
 use crate::agent::lessons::Lesson;
 use crate::agent::mind::{Mind, Out, slow};
 use crate::agent::state::{BootStep, CloneStep, ResetStep, RetireStep, State};
 use crate::cluster::LaneEnd;
-use crate::fact::What;
-use crate::fault::{Culprit, Fault, FaultKind};
-use crate::id::Upid;
-use crate::marks::{Reading, is_ours};
-use crate::ports::{IdSight, TaskEnd, VmSight};
-use crate::record::{Body, Reason};
-use crate::spec::LimitSpec;
-use crate::time::{Moment, Now};
 
 /// How long one node of Proxmox's waits for another that it passes a call on to (behaviour
 /// section 1).

@@ -3,22 +3,25 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use drover_model::demand::words::{Ending, Words};
+use drover_model::fact::What;
+use drover_model::fault::{Culprit, Fault, FaultKind};
+use drover_model::id::{Attempt, LeaseId, NodeName, RunnerName, SourceId, Upid, VmId};
+
 use crate::agent::boots::Booted;
 use crate::agent::lessons::Lesson;
 use crate::cluster::LaneEnd;
 use crate::demand::runners::TooOld;
-use crate::demand::words::{Ending, Words};
-use crate::fact::What;
-use crate::fault::{Culprit, Fault, FaultKind};
-use crate::id::{Attempt, LeaseId, NodeName, RunnerName, SourceId, Upid, VmId};
-use crate::marks::Marks;
 use crate::message::{AgentCommand, AgentReport};
-use crate::ports::{
-    AddressSight, Configured, Greeting, Holder, IdSight, Ran, Snapped, TaskEnd, VmSight,
+
+pub use drover_model::ledger::Pass;
+use drover_model::marks::Marks;
+use drover_model::ports::{
+    AddressSight, Configured, Greeting, IdSight, Ran, Snapped, TaskEnd, VmSight,
 };
-use crate::record::{Body, Want};
-use crate::spec::UploadSpec;
-use crate::time::Moment;
+use drover_model::record::Body;
+use drover_model::spec::UploadSpec;
+use drover_model::time::Moment;
 
 /// What an agent's mind is told.
 #[derive(Debug, Clone, PartialEq)]
@@ -135,15 +138,6 @@ pub enum Effect {
     WakeAt(Attempt, Moment),
     /// The actor ends.
     End,
-}
-
-/// What is put into a guest for a lease.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Pass {
-    /// What its holder needs there.
-    Holder(Holder),
-    /// A runner of its source, for what it was begun for.
-    Runner(SourceId, RunnerName, Want),
 }
 
 /// A call to a port about this agent's own guest.

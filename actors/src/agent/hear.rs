@@ -1,13 +1,14 @@
 //! Which part of the mind an event goes to.
 
+use drover_model::fault::Fault;
+use drover_model::id::Attempt;
+use drover_model::record::Reason;
+
 use crate::agent::alive::is_of_ssh;
 use crate::agent::event::{Answer, Effect};
 use crate::agent::mind::{Mind, Out};
 use crate::agent::state::{RetireStep, State};
-use crate::fault::Fault;
-use crate::id::Attempt;
 use crate::message::AgentCommand;
-use crate::record::Reason;
 
 impl Mind {
     pub(super) fn command(&mut self, command: AgentCommand, out: &mut Out) {

@@ -3,13 +3,14 @@
 
 use std::time::Duration;
 
+use drover_model::fault::Fault;
+use drover_model::id::TemplateId;
+use drover_model::record::{Body, Hold, Reason};
+
 use crate::agent::event::{Call, Effect};
 use crate::agent::mind::{Mind, Out};
 use crate::agent::provision::can_pass;
 use crate::agent::state::{Login, State};
-use crate::fault::Fault;
-use crate::id::TemplateId;
-use crate::record::{Body, Hold, Reason};
 
 /// So many failures in a row mean that the login may never come.
 const PATIENCE: u32 = 3;

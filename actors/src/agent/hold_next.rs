@@ -5,9 +5,9 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use crate::id::{AgentId, TemplateId};
-use crate::ledger::Ledger;
-use crate::record::{Hold, HoldOwner};
+use drover_model::id::{AgentId, TemplateId};
+use drover_model::ledger::Ledger;
+use drover_model::record::{Hold, HoldOwner};
 
 /// The holds that wait for a failure, by template, and those on agents.
 #[derive(Debug, Clone, Default)]

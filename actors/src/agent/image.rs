@@ -2,9 +2,10 @@
 //! it is uploaded, stays in the guest's drive as long as the guest lives, since each boot looks for
 //! it, and is removed once the guest is gone.
 
+use drover_model::record::Body;
+use drover_model::seed;
+
 use crate::agent::mind::{Mind, Out};
-use crate::record::Body;
-use crate::seed;
 
 impl Mind {
     /// Writes down the image that configuring the guest will upload, once.

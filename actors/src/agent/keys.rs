@@ -8,13 +8,14 @@
 
 use std::time::Duration;
 
+use drover_model::ambient::jittered;
+use drover_model::fault::{Fault, FaultKind};
+use drover_model::id::{Attempt, LeaseId};
+use drover_model::time::WallTime;
+
 use crate::agent::event::{Call, Pass};
 use crate::agent::mind::{Mind, Out};
 use crate::agent::state::{Lease, Login, Stage, State};
-use crate::ambient::jittered;
-use crate::fault::{Fault, FaultKind};
-use crate::id::{Attempt, LeaseId};
-use crate::time::WallTime;
 
 /// Time between two tries to change a key, and the first pause of those that grow.
 pub(super) const KEY_PAUSE: Duration = Duration::from_secs(2);

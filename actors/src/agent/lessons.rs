@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-use crate::fact::ResetPicture;
-use crate::id::TemplateId;
-use crate::record::Hold;
+use drover_model::fact::ResetPicture;
+use drover_model::id::TemplateId;
+use drover_model::record::Hold;
 
 /// Of how many of the last each the mean is, roughly.
 const WEIGHT: u32 = 8;

@@ -8,7 +8,16 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::addresses::AssignedAddress;
+use drover_model::addresses::AssignedAddress;
+use drover_model::ambient::jittered;
+use drover_model::fact::What;
+use drover_model::fault::{Culprit, Fault, FaultKind};
+use drover_model::id::{AgentId, Attempt, Installation, LeaseId};
+use drover_model::overrides::Overrides;
+use drover_model::record::{Body, Hold, Owner, Reason};
+use drover_model::spec::TemplateSpec;
+use drover_model::time::{Moment, Now};
+
 use crate::agent::adopt::Unborn;
 use crate::agent::alive::Alive;
 use crate::agent::boots::{Boot, Booted};
@@ -18,15 +27,7 @@ use crate::agent::lessons::Taught;
 use crate::agent::picture::{Told, Waterfall};
 use crate::agent::provision::can_pass;
 use crate::agent::state::{BootStep, CloneStep, Lease, State};
-use crate::ambient::jittered;
 use crate::cluster::LaneEnd;
-use crate::fact::What;
-use crate::fault::{Culprit, Fault, FaultKind};
-use crate::id::{AgentId, Attempt, Installation, LeaseId};
-use crate::overrides::Overrides;
-use crate::record::{Body, Hold, Owner, Reason};
-use crate::spec::TemplateSpec;
-use crate::time::{Moment, Now};
 
 /// The first pause before something is tried again.
 const PAUSE_FIRST: Duration = Duration::from_secs(2);

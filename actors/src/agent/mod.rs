@@ -11,7 +11,6 @@ pub mod boots;
 pub mod carry;
 mod doubt;
 pub mod event;
-pub mod guest;
 mod hear;
 mod hold;
 pub mod hold_next;
@@ -30,7 +29,6 @@ pub mod state;
 mod strand;
 #[cfg(test)]
 mod testing;
-pub mod windows;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
@@ -52,15 +50,15 @@ pub use state::State;
 use crate::birth::{AgentBirth, AgentSpawner, GiveUp, Start};
 use crate::demand::runners::End;
 use crate::doubts::{Path, Spot};
-use crate::fact::{Fact, What};
-use crate::fault::Fault;
-use crate::id::{Attempt, LeaseId};
-use crate::ledger::RunnerEntry;
 use crate::message::{AgentCommand, AgentReport, IdBack, LaneAsk, LaneFree, Standing};
-use crate::ports::AddressSight;
-use crate::record::Body;
 use crate::supervise::{AGENT, GivenUp, Intensity, Watch, heard, supervise, take_turns};
-use crate::time::Moment;
+use drover_model::fact::{Fact, What};
+use drover_model::fault::Fault;
+use drover_model::id::{Attempt, LeaseId};
+use drover_model::ledger::RunnerEntry;
+use drover_model::ports::AddressSight;
+use drover_model::record::Body;
+use drover_model::time::Moment;
 
 /// What a herd starts its agents with: each under supervision of its own.
 pub fn spawner(give_up: GiveUp) -> AgentSpawner {

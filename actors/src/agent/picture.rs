@@ -1,18 +1,19 @@
 //! What an agent tells the others: its standing to the template, its picture and its waterfall to
 //! the read side.
 
+use drover_model::fact::{AgentPicture, LeasePicture, What};
+use drover_model::fault::Fault;
+use drover_model::id::LeaseId;
+use drover_model::overrides::Overrides;
+use drover_model::record::Reason;
+use drover_model::time::{Moment, Now, WallTime};
+
 use crate::agent::event::Effect;
 use crate::agent::mind::{Mind, Out};
 use crate::agent::prepare;
 use crate::agent::state::{Lease, Stage, State};
 use crate::broker::describe;
-use crate::fact::{AgentPicture, LeasePicture, What};
-use crate::fault::Fault;
-use crate::id::LeaseId;
 use crate::message::{AgentReport, Standing};
-use crate::overrides::Overrides;
-use crate::record::Reason;
-use crate::time::{Moment, Now, WallTime};
 
 /// Phases kept apart; beyond it time is added to an earlier phase of the same name.
 const PHASES_KEPT: usize = 64;

@@ -5,19 +5,20 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use drover_model::fact::What;
+use drover_model::fault::{Culprit, Fault, FaultKind};
+use drover_model::os::Os;
+use drover_model::ports::Ran;
+use drover_model::spec::{JavaDistribution, StepSpec, StepWork, TemplateSpec};
+use drover_model::time::Moment;
+use drover_scripts::guest;
+use drover_scripts::windows;
+
 use crate::agent::event::Call;
-use crate::agent::guest;
 use crate::agent::lessons::Lesson;
 use crate::agent::mind::{Mind, Out};
 use crate::agent::provision::{GREET_PAUSE, can_pass};
 use crate::agent::state::{PrepareStep, State};
-use crate::agent::windows;
-use crate::fact::What;
-use crate::fault::{Culprit, Fault, FaultKind};
-use crate::os::Os;
-use crate::ports::Ran;
-use crate::spec::{JavaDistribution, StepSpec, StepWork, TemplateSpec};
-use crate::time::Moment;
 
 /// Characters of a failed command's output that are shown.
 const TAIL_SHOWN: usize = 600;

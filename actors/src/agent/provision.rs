@@ -4,17 +4,18 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use drover_model::fault::{Culprit, Fault, FaultKind};
+use drover_model::id::{ClusterId, NodeName, Upid, VmId};
+use drover_model::marks::{Kind, Marks};
+use drover_model::os::Os;
+use drover_model::ports::{AddressSight, Configured, Greeting, TaskEnd, VmSight};
+use drover_model::record::{Body, Reason};
+use drover_model::spec::TemplateSpec;
+
 use crate::agent::event::{Call, Effect, Guest};
 use crate::agent::mind::{Mind, Out};
 use crate::agent::state::{BootStep, CloneStep, State};
 use crate::cluster::LaneEnd;
-use crate::fault::{Culprit, Fault, FaultKind};
-use crate::id::{ClusterId, NodeName, Upid, VmId};
-use crate::marks::{Kind, Marks};
-use crate::os::Os;
-use crate::ports::{AddressSight, Configured, Greeting, TaskEnd, VmSight};
-use crate::record::{Body, Reason};
-use crate::spec::TemplateSpec;
 
 /// How long one try to log in may take.
 const GREET_LIMIT: Duration = Duration::from_secs(10);

@@ -5,19 +5,20 @@
 
 use std::time::Duration;
 
+use drover_model::fault::{Culprit, Fault, FaultKind};
+use drover_model::os::Os;
+use drover_model::ports::{AddressSight, Greeting, Ran, Snapped};
+use drover_model::record::{Body, Owner, Reason};
+use drover_model::spec::ResetKind;
+use drover_scripts::guest;
+use drover_scripts::windows;
+
 use crate::agent::event::{Call, Effect};
-use crate::agent::guest;
 use crate::agent::lessons::Lesson;
 use crate::agent::mind::{Mind, Out};
 use crate::agent::prepare::describe_failure;
 use crate::agent::provision::{GREET_PAUSE, can_pass, greet_limit};
 use crate::agent::state::{PrepareStep, ResetStep, State};
-use crate::agent::windows;
-use crate::fault::{Culprit, Fault, FaultKind};
-use crate::os::Os;
-use crate::ports::{AddressSight, Greeting, Ran, Snapped};
-use crate::record::{Body, Owner, Reason};
-use crate::spec::ResetKind;
 
 /// How long mending may take.
 const MEND_LIMIT: Duration = Duration::from_secs(60);

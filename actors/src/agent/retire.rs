@@ -7,16 +7,17 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use drover_model::fault::{Culprit, Fault, FaultKind};
+use drover_model::id::Upid;
+use drover_model::ports::{IdSight, Ran, TaskEnd, VmSight};
+use drover_model::record::{Body, Reason};
+use drover_model::spec::TemplateSpec;
+use drover_scripts::guest;
+
 use crate::agent::event::Call;
-use crate::agent::guest;
 use crate::agent::mind::{Mind, Out};
 use crate::agent::provision::can_pass;
 use crate::agent::state::{RetireStep, State};
-use crate::fault::{Culprit, Fault, FaultKind};
-use crate::id::Upid;
-use crate::ports::{IdSight, Ran, TaskEnd, VmSight};
-use crate::record::{Body, Reason};
-use crate::spec::TemplateSpec;
 
 /// Time between two tries while Proxmox itself holds the guest (a backup, a migration).
 const LOCK_PAUSE: Duration = Duration::from_secs(10);

@@ -3,19 +3,20 @@
 
 use std::time::Duration;
 
+use drover_model::demand::words::Words;
+use drover_model::fault::{Culprit, Fault, FaultKind};
+use drover_model::id::{LeaseId, RunnerName};
+use drover_model::ledger::GrantedLease;
+use drover_model::overrides::OverrideChange;
+use drover_model::record::{Body, EXPIRED, LOST, LeaseAsk, Reason, how_ended};
+use drover_model::time::{Moment, WallTime};
+
 use crate::agent::event::{Call, Effect, Pass};
 use crate::agent::keys::KEY_PAUSE;
 use crate::agent::mind::{Mind, Out};
 use crate::agent::provision::can_pass;
 use crate::agent::state::{Lease, Stage, State};
 use crate::demand::runners::TooOld;
-use crate::demand::words::Words;
-use crate::fault::{Culprit, Fault, FaultKind};
-use crate::id::{LeaseId, RunnerName};
-use crate::ledger::GrantedLease;
-use crate::overrides::OverrideChange;
-use crate::record::{Body, EXPIRED, LOST, LeaseAsk, Reason, how_ended};
-use crate::time::{Moment, WallTime};
 
 /// Who is woken this much too late stood still, as a paused process or a suspended machine does:
 /// nobody could renew a lease meanwhile, so that time is credited (design rule 13).

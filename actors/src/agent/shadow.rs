@@ -10,17 +10,17 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use drover_model::id::{AgentId, LeaseId, VmId};
+use drover_model::ledger::{AgentEntry, Ledger};
+use drover_model::ports::{Ambient, Journal, JournalFault};
+use drover_model::record::{Body, LOST, LeaseAsk, RECORD_VERSION, Reason, Record};
+use drover_model::time::WallTime;
 use futures_util::FutureExt;
 use tokio::sync::Notify;
 use tracing::Instrument as _;
 
-use crate::id::{AgentId, LeaseId, VmId};
-use crate::ledger::{AgentEntry, Ledger};
 use crate::message::AgentCommand;
-use crate::ports::{Ambient, Journal, JournalFault};
-use crate::record::{Body, LOST, LeaseAsk, RECORD_VERSION, Reason, Record};
 use crate::records::try_append;
-use crate::time::WallTime;
 
 /// The pause before a failed append is tried again.
 const APPEND_PAUSE: Duration = Duration::from_secs(1);

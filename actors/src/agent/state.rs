@@ -1,10 +1,10 @@
 //! Where an agent is in its life: the states of agent-machine, with what only each part needs.
 
-use crate::fault::Fault;
-use crate::id::{Attempt, LeaseId, Upid};
-use crate::ledger::GrantedLease;
-use crate::record::Reason;
-use crate::time::{Moment, WallTime};
+use drover_model::fault::Fault;
+use drover_model::id::{Attempt, LeaseId, Upid};
+use drover_model::ledger::GrantedLease;
+use drover_model::record::Reason;
+use drover_model::time::{Moment, WallTime};
 
 /// Where an agent is in its life, with what only that part needs.
 #[derive(Debug, Clone, PartialEq)]

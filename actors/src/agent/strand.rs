@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
+use drover_model::fact::What;
+use drover_model::fault::{Culprit, Fault};
+use drover_model::ports::VmSight;
+use drover_model::record::{Body, Reason};
+
 use crate::agent::doubt::Verdict;
 use crate::agent::mind::{Mind, Out};
 use crate::agent::state::State;
 use crate::cluster::LaneEnd;
-use crate::fact::What;
-use crate::fault::{Culprit, Fault};
-use crate::ports::VmSight;
-use crate::record::{Body, Reason};
 
 /// Time between two looks at a stranded guest.
 const STRANDED_PAUSE: Duration = Duration::from_secs(60);

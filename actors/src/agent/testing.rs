@@ -9,20 +9,21 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use drover_model::demand::words::{Life, Words};
+use drover_model::fact::What;
+use drover_model::fault::{Culprit, Fault, FaultKind};
+use drover_model::id::{AgentId, Attempt, ClusterId, Installation, LeaseId, NodeName, Upid, VmId};
+use drover_model::ledger::Ledger;
+use drover_model::marks::{Marks, Reading};
+use drover_model::ports::{AddressSight, Configured, IdSight, Ran, Snapped, TaskEnd, VmSight};
+use drover_model::record::{Body, Hold, LeaseAsk, Record, Want};
+use drover_model::spec::{LimitSpec, ResetKind, StepSpec, StepWork, TemplateSpec, UploadSpec};
+use drover_model::time::{Moment, Now, WallTime};
+
 use crate::agent::event::{Answer, Call, Effect, Event};
 use crate::agent::mind::{Mind, step};
-use crate::demand::words::{Life, Words};
-use crate::fact::What;
-use crate::fault::{Culprit, Fault, FaultKind};
-use crate::id::{AgentId, Attempt, ClusterId, Installation, LeaseId, NodeName, Upid, VmId};
-use crate::ledger::Ledger;
-use crate::marks::{Marks, Reading};
 use crate::message::{AgentCommand, AgentReport};
-use crate::ports::{AddressSight, Configured, IdSight, Ran, Snapped, TaskEnd, VmSight};
-use crate::record::{Body, Hold, LeaseAsk, Record, Want};
-use crate::spec::{LimitSpec, ResetKind, StepSpec, StepWork, TemplateSpec, UploadSpec};
 use crate::testbed;
-use crate::time::{Moment, Now, WallTime};
 
 pub const ADDRESS: &str = "10.0.0.5";
 pub const WALL: i64 = 1_795_249_862_000;

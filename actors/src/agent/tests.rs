@@ -5,15 +5,15 @@ mod world;
 use std::time::Duration;
 
 use actix::Addr;
+use drover_model::fact::What;
+use drover_model::id::{ClusterId, LeaseId};
+use drover_model::record::{Body, Reason};
 use tokio::task::LocalSet;
 use tokio::time::sleep;
 
 use crate::agent::testing::{agent_id, ask, secs, spec};
 use crate::agent::{Agent, State};
-use crate::fact::What;
-use crate::id::{ClusterId, LeaseId};
 use crate::message::{AgentCommand, Standing};
-use crate::record::{Body, Reason};
 use world::{CLUSTER, Twist, World};
 
 async fn on_world(run: impl AsyncFn(World)) {

@@ -3,18 +3,19 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use drover_model::demand::report::{Account, Estimate, Kind, Serving, Subject};
+use drover_model::id::{CloudId, SourceId, TemplateId};
+use drover_model::record::Want;
+use drover_model::spec::TemplateSpec;
+use drover_model::time::WallTime;
+
 use super::book::Stand;
 use super::forecast;
 use super::state::{Broker, TemplateView};
 use super::uses::{Asker, Use, Uses};
 use super::waiting::Ground;
 use super::{Source, describe};
-use crate::demand::report::{Account, Estimate, Kind, Serving, Subject};
-use crate::id::{CloudId, SourceId, TemplateId};
 use crate::message::{Refusal, Standing};
-use crate::record::Want;
-use crate::spec::TemplateSpec;
-use crate::time::WallTime;
 
 /// A kind of demand with the moment of the use that is asked about.
 struct Asked<'a> {

@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use drover_model::demand::report::{Account, Estimate, Subject};
+use drover_model::demand::spec::ShareSpec;
+use drover_model::id::{CloudId, SourceId};
+
 use super::sources::{source, wanted};
 use super::*;
 use crate::broker::waiting::Ground;
 use crate::demand::Level;
-use crate::demand::report::{Account, Estimate, Subject};
-use crate::demand::spec::ShareSpec;
-use crate::id::{CloudId, SourceId};
 
 fn account(broker: &Broker, specs: &[Arc<TemplateSpec>], subject: &Subject, now: u64) -> Account {
     account_on(broker, specs, subject, now, &BTreeMap::new())

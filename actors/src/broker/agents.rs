@@ -3,12 +3,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use drover_model::id::{AgentId, TemplateId};
+use drover_model::record::Owner;
+
 use super::AgentView;
 use super::specs::SpecId;
 use crate::effort;
-use crate::id::{AgentId, TemplateId};
 use crate::message::Standing;
-use crate::record::Owner;
 
 /// Living agents of a template that do not go: all that serve or will, and those without a use.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -3,14 +3,15 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
+use drover_model::id::{CloudId, TemplateId};
+use drover_model::record::Owner;
+
 use super::matching::Matching;
 use super::specs::{Servers, SpecId};
 use super::state::Broker;
 use super::uses::Uses;
 use super::{Order, takes};
 use crate::effort;
-use crate::id::{CloudId, TemplateId};
-use crate::record::Owner;
 
 /// Uses that agents on their way will have room for, by the spec they are born with and by whom they
 /// are kept for.

@@ -4,13 +4,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use drover_model::id::{AgentId, LeaseId, SourceId};
+use drover_model::ledger::{Ledger, ended_keep};
+use drover_model::record::{LeaseAsk, Owner, RELEASED, Want};
+use drover_model::tenant::{LeaseLimits, Whose};
+use drover_model::time::WallTime;
+
 use super::queue::{Front, Queue};
-use crate::id::{AgentId, LeaseId, SourceId};
-use crate::ledger::{Ledger, ended_keep};
 use crate::message::Refusal;
-use crate::record::{LeaseAsk, Owner, RELEASED, Want};
-use crate::tenant::{LeaseLimits, Whose};
-use crate::time::WallTime;
 
 /// Where a lease stands.
 #[derive(Debug, Clone, PartialEq, Eq)]

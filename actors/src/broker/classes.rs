@@ -3,11 +3,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use drover_model::record::Owner;
+
 use super::specs::{Servers, SpecId};
 use super::state::Broker;
 use super::{Demand, Source};
 use crate::effort;
-use crate::record::Owner;
 
 /// What makes a difference to which agents a use can have.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

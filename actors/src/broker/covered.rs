@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use drover_model::id::SourceId;
+use drover_model::record::Want;
+
 use super::matching::Matching;
 use super::routing::{has, offers};
 use super::specs::SpecId;
 use super::state::Broker;
 use crate::effort;
-use crate::id::SourceId;
-use crate::record::Want;
 
 /// What makes a difference to the jobs that a runner can be given.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

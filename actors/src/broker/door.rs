@@ -4,12 +4,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use drover_model::demand::report::Unoffered;
+use drover_model::id::TemplateId;
+use drover_model::spec::TemplateSpec;
+use drover_model::time::WallTime;
+
 use super::state::Broker;
 use crate::demand::Level;
-use crate::demand::report::Unoffered;
-use crate::id::TemplateId;
-use crate::spec::TemplateSpec;
-use crate::time::WallTime;
 
 /// Kinds of jobs of one source that are served at a time.
 pub const KINDS: usize = 500;

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 
+use drover_model::id::{AgentId, TemplateId};
+use drover_model::record::Owner;
+
 use super::specs::SpecId;
 use super::state::Broker;
 use super::{Demand, Order, takes};
-use crate::id::{AgentId, TemplateId};
 use crate::message::Standing;
-use crate::record::Owner;
 
 impl Broker {
     /// Idle agents that are kept for one owner, where others wait and their template or its cloud is

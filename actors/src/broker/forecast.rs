@@ -5,11 +5,12 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
+use drover_model::demand::report::Serving;
+use drover_model::spec::TemplateSpec;
+use drover_model::time::WallTime;
+
 use super::state::Broker;
-use crate::demand::report::Serving;
 use crate::message::Standing;
-use crate::spec::TemplateSpec;
-use crate::time::WallTime;
 
 /// Places that are looked at, and uses before it that take one each: more are not told apart.
 const MOST: usize = 10_000;
@@ -104,7 +105,7 @@ impl Broker {
     /// long until another use begins in it.
     pub(super) fn own_turn(
         &self,
-        source: Option<&crate::id::SourceId>,
+        source: Option<&drover_model::id::SourceId>,
         older: usize,
         (lasts, again): (Duration, Duration),
         now: WallTime,

@@ -1,11 +1,12 @@
 //! How the work of decisions grows, in things looked at.
 
+use drover_model::demand::spec::ShareSpec;
+use drover_model::id::SourceId;
+
 use super::sources::source;
 use super::*;
 use crate::demand::Level;
-use crate::demand::spec::ShareSpec;
 use crate::effort;
-use crate::id::SourceId;
 
 /// Ten times as much may cost a little more than ten times the looks: sets are sorted.
 const AT_MOST: u64 = 12;
@@ -230,7 +231,7 @@ proptest! {
         for (n, (bits, normal, flows)) in all.iter().enumerate() {
             let mut spec = template(&format!("c/t{n}"), &[]);
             spec.labels = names(*bits).collect();
-            spec.mode = if *normal { crate::spec::Mode::Normal } else { crate::spec::Mode::Exclusive };
+            spec.mode = if *normal { drover_model::spec::Mode::Normal } else { drover_model::spec::Mode::Exclusive };
             spec.fallbacks = vec![template_id(&format!("c/t{}", (n + 1) % all.len()))];
             let spec = Arc::new(spec);
             broker.news(&TemplateNews { flowing: *flows, ..news(&spec, 1) }, at(0).wall);

@@ -37,7 +37,7 @@ fn keys_of_waiting_granted_and_ended_leases_outlive_a_restart() {
     let mut agent = entry("a1", 10_000, template("c/t", &[]), "Leased");
     let mut granted = keyed("g", "x");
     granted.key_hash = Some("granted".into());
-    let grant = crate::ledger::GrantedLease {
+    let grant = drover_model::ledger::GrantedLease {
         ask: granted.clone(),
         expires: at(99).wall,
         span_ms: None,
@@ -48,7 +48,7 @@ fn keys_of_waiting_granted_and_ended_leases_outlive_a_restart() {
     ledger.agents.insert(AgentId::new("a1"), agent);
     let mut over = keyed("e", "x");
     over.key_hash = Some("ended".into());
-    let ended = crate::ledger::EndedLease {
+    let ended = drover_model::ledger::EndedLease {
         ask: over.clone(),
         agent: None,
         why: "released".into(),
@@ -199,7 +199,7 @@ fn only_a_granted_lease_can_be_renewed() {
 fn a_lease_that_ended_while_the_clock_was_years_ahead_is_forgotten_a_day_later() {
     const YEARS: u64 = 4 * 365 * 24 * 3600;
     let mut ledger = Ledger::default();
-    let ended = crate::ledger::EndedLease {
+    let ended = drover_model::ledger::EndedLease {
         ask: LeaseAsk { key_hash: Some("key".into()), ..ask("l1", named("t"), YEARS) },
         agent: None,
         why: "cancelled".into(),

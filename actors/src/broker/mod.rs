@@ -25,11 +25,12 @@ pub mod waiting;
 
 use std::sync::Arc;
 
-use crate::id::{AgentId, LeaseId, SourceId, TemplateId};
+use drover_model::id::{AgentId, LeaseId, SourceId, TemplateId};
+use drover_model::record::{LeaseAsk, Owner, Want};
+use drover_model::spec::TemplateSpec;
+use drover_model::time::WallTime;
+
 use crate::message::Standing;
-use crate::record::{LeaseAsk, Owner, Want};
-use crate::spec::TemplateSpec;
-use crate::time::WallTime;
 
 /// Where demand comes from.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

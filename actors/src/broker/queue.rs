@@ -3,9 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::id::LeaseId;
-use crate::record::{LeaseAsk, Owner, Want};
-use crate::time::WallTime;
+use drover_model::id::LeaseId;
+use drover_model::record::{LeaseAsk, Owner, Want};
+use drover_model::time::WallTime;
 
 /// The place of a lease in the order of asking.
 pub(super) type Place = (WallTime, u64);

@@ -4,15 +4,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use drover_model::id::{AgentId, LeaseId};
+use drover_model::record::{HoldOwner, LeaseAsk, WAITED};
+use drover_model::spec::TemplateSpec;
+use drover_model::tenant::{By, LeaseLimits, Quota, Whose};
+use drover_model::time::WallTime;
+
 use super::book::Stand;
 use super::state::Broker;
 use super::{Order, describe};
-use crate::id::{AgentId, LeaseId};
 use crate::message::Refusal;
-use crate::record::{HoldOwner, LeaseAsk, WAITED};
-use crate::spec::TemplateSpec;
-use crate::tenant::{By, LeaseLimits, Quota, Whose};
-use crate::time::WallTime;
 
 /// When the end of a wait is written down again that could not be written.
 const AGAIN: Duration = Duration::from_secs(10);

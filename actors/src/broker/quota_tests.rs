@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use drover_model::record::WAITED;
+use drover_model::tenant::{Quota, Whose};
+
 use super::*;
-use crate::record::WAITED;
-use crate::tenant::{Quota, Whose};
 
 const NO_QUOTA: Quota = Quota {
     whose: Whose::Group(String::new()),
@@ -294,8 +295,8 @@ fn a_lease_that_is_not_on_the_disk_yet_is_unknown_to_others() {
 #[test]
 fn a_lease_of_a_source_is_an_admins_alone() {
     let (mut broker, specs) = broker(&[("c/t", &["linux"], 0)]);
-    let git = sources::source("git", crate::demand::spec::ShareSpec::default());
-    broker.shares(crate::demand::spec::ShareSpec::default(), std::iter::once(git));
+    let git = sources::source("git", drover_model::demand::spec::ShareSpec::default());
+    broker.shares(drover_model::demand::spec::ShareSpec::default(), std::iter::once(git));
     tell(&mut broker, &specs[0], "a1", IDLE, &[]);
     sources::wanted(&mut broker, "git", 1, 0, &[]);
     assert_eq!(text(&broker.decided()), ["use1 on a1"]);

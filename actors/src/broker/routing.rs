@@ -4,9 +4,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::id::TemplateId;
-use crate::record::Want;
-use crate::spec::{LabelMapping, Mode, TemplateSpec};
+use drover_model::id::TemplateId;
+use drover_model::record::Want;
+use drover_model::spec::{LabelMapping, Mode, TemplateSpec};
 
 /// Templates that stand in for others come behind as many as a mapping may list.
 const BEHIND: usize = 1_000_000;
@@ -135,8 +135,8 @@ fn serves(spec: &TemplateSpec, want: &Want) -> bool {
 mod tests {
     #![expect(clippy::unwrap_used, reason = "a test may panic")]
     use super::*;
-    use crate::labels::LabelExpression;
     use crate::testbed::{labels, template, template_id};
+    use drover_model::labels::LabelExpression;
 
     fn mapping(text: &str, priority: i64, templates: &[&str]) -> Arc<LabelMapping> {
         let labels = text.split_whitespace().map(str::to_owned).collect();

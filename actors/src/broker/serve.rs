@@ -2,16 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use drover_model::id::{AgentId, LeaseId};
+use drover_model::record::{LeaseAsk, Owner};
+use drover_model::time::WallTime;
+
 use super::classes::Classes;
 use super::matching::Matching;
 use super::specs::{Size, SpecId};
 use super::state::Broker;
 use super::uses::{Asker, Use, Uses, owner_of};
 use super::{Order, Source, takes};
-use crate::id::{AgentId, LeaseId};
 use crate::message::Standing;
-use crate::record::{LeaseAsk, Owner};
-use crate::time::WallTime;
 
 /// A free agent with the places left on it.
 struct Slot {

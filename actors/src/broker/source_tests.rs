@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use drover_model::demand::spec::{ShareSpec, SourceSpec};
+use drover_model::id::SourceId;
+
 use super::*;
 use crate::demand::Level;
-use crate::demand::spec::{ShareSpec, SourceSpec};
-use crate::id::SourceId;
 
 pub(super) fn source(name: &str, share: ShareSpec) -> Arc<SourceSpec> {
     Arc::new(SourceSpec {

@@ -8,11 +8,12 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use drover_model::id::TemplateId;
+use drover_model::record::Want;
+use drover_model::spec::{Mode, TemplateSpec};
+
 use super::routing::Routing;
 use crate::effort;
-use crate::id::TemplateId;
-use crate::record::Want;
-use crate::spec::{Mode, TemplateSpec};
 
 /// Wants that are remembered at most.
 const REMEMBERED: usize = 8192;

@@ -3,6 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use drover_model::demand::spec::ShareSpec;
+use drover_model::id::{AgentId, CloudId, LeaseId, SourceId, TemplateId};
+use drover_model::ledger::Ledger;
+use drover_model::record::{HoldOwner, LeaseAsk, RELEASED, Want};
+use drover_model::spec::{Minimums, TemplateSpec};
+use drover_model::tenant::{By, LeaseLimits};
+use drover_model::time::{Now, WallTime};
+
 use super::agents::Agents;
 use super::book::{Asked, Book, Entry, Stand};
 use super::routing::Routing;
@@ -10,15 +18,8 @@ use super::specs::{Servers, SpecId, Specs};
 use super::tempo::Tempo;
 use super::uses::SourceView;
 use super::{AgentView, Order, describe};
-use crate::demand::spec::ShareSpec;
-use crate::id::{AgentId, CloudId, LeaseId, SourceId, TemplateId};
-use crate::ledger::Ledger;
 use crate::message::{Refusal, Standing};
-use crate::record::{HoldOwner, LeaseAsk, RELEASED, Want};
-use crate::spec::{Minimums, TemplateSpec};
 use crate::template::{AgentLevel, TemplateNews};
-use crate::tenant::{By, LeaseLimits};
-use crate::time::{Now, WallTime};
 
 /// How often a lease may lose its agent before it is ready.
 const RETURNS: u32 = 3;

@@ -9,12 +9,12 @@ mod leases;
 #[path = "source_tests.rs"]
 mod sources;
 
+use drover_model::labels::LabelExpression;
+use drover_model::record::Owner;
+use drover_model::spec::LabelMapping;
 use proptest::prelude::*;
 
 use super::*;
-use crate::labels::LabelExpression;
-use crate::record::Owner;
-use crate::spec::LabelMapping;
 use crate::testbed::{ask, at, entry, labels, template, template_id};
 
 /// A broker over templates with this much room, on clouds without a cap.

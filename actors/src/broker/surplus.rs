@@ -3,12 +3,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use drover_model::id::{AgentId, TemplateId};
+use drover_model::record::{Owner, Want};
+
 use super::matching::Matching;
 use super::specs::SpecId;
 use super::state::Broker;
 use super::{Demand, Order, takes};
-use crate::id::{AgentId, TemplateId};
-use crate::record::{Owner, Want};
 
 /// Who is on the way for whom, as far as agents were not taken back.
 struct Spare {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::id::TemplateId;
+use drover_model::id::TemplateId;
 
 /// The last so many count; older ones fade.
 const SPAN: u32 = 8;

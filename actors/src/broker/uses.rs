@@ -4,16 +4,17 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use drover_model::demand::spec::{ShareSpec, SourceSpec};
+use drover_model::id::{LeaseId, SourceId};
+use drover_model::record::{Owner, Want};
+use drover_model::time::WallTime;
+
 use super::book::Stand;
 use super::state::Broker;
 use super::{Demand, Order, Source};
 use crate::demand::Level;
 use crate::demand::share::{Claim, turns};
-use crate::demand::spec::{ShareSpec, SourceSpec};
 use crate::effort;
-use crate::id::{LeaseId, SourceId};
-use crate::record::{Owner, Want};
-use crate::time::WallTime;
 
 /// A source as the broker sees it.
 #[derive(Debug, Clone, PartialEq)]

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use drover_model::id::{CloudId, TemplateId};
+use drover_model::record::Want;
+use drover_model::spec::{CloudSpec, TemplateSpec};
+
 use super::describe;
 use super::state::Broker;
-use crate::id::{CloudId, TemplateId};
 use crate::message::Standing;
-use crate::record::Want;
-use crate::spec::{CloudSpec, TemplateSpec};
 
 /// What stands in the way on the side of the clouds.
 pub struct Ground<'a> {

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
+use drover_model::fault::Fault;
+use drover_model::id::ClusterId;
+use drover_model::record::Body;
 
 use super::{Cloud, CloudReport};
-use crate::fault::Fault;
-use crate::id::ClusterId;
-use crate::record::Body;
 
 /// How soon a suspicion has it asked again after an earlier one did.
 const SUSPICION: Duration = Duration::from_secs(2);

@@ -3,8 +3,9 @@
 
 use std::collections::BTreeMap;
 
+use drover_model::id::TemplateId;
+
 use crate::effort;
-use crate::id::TemplateId;
 
 /// Counts by template, and their sum.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

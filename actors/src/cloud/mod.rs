@@ -11,21 +11,21 @@ use std::sync::Arc;
 use actix::{
     Actor, ActorContext, Addr, AsyncContext, Context, Handler, Message, Recipient, Supervised,
 };
+use drover_model::ambient::jittered;
+use drover_model::fact::{Fact, What};
+use drover_model::fault::Fault;
+use drover_model::id::{CloudId, ClusterId, TemplateId};
+use drover_model::ledger::BreakerEntry;
+use drover_model::record::{Reason, Troubled};
+use drover_model::spec::{CloudSpec, TemplateSpec};
+use drover_model::time::Moment;
 use tokio::sync::mpsc::UnboundedSender;
 
-use crate::ambient::jittered;
 use crate::birth::{Adoption, Common, Lanes, Rank, spawn_child};
-use crate::fact::{Fact, What};
-use crate::fault::Fault;
-use crate::id::{CloudId, ClusterId, TemplateId};
-use crate::ledger::BreakerEntry;
 use crate::message::{ProvisionReply, Refusal, Standing};
-use crate::record::{Reason, Troubled};
-use crate::spec::{CloudSpec, TemplateSpec};
 use crate::supervise::{heard, take_turns};
 use crate::template::breaker::Breaker;
 use crate::template::{Template, TemplateCommand, TemplateNews, ToCloud};
-use crate::time::Moment;
 use state::{CloudMind, Effect};
 
 /// To a cloud, from the herd.

@@ -3,15 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use drover_model::fact::What;
+use drover_model::fault::{Culprit, Fault, FaultKind};
+use drover_model::id::{CloudId, ClusterId, TemplateId};
+use drover_model::ports::ClusterSight;
+use drover_model::spec::CloudSpec;
+use drover_model::time::WallTime;
+
 use super::counts::Counts;
-use crate::fact::What;
-use crate::fault::{Culprit, Fault, FaultKind};
-use crate::id::{CloudId, ClusterId, TemplateId};
 use crate::message::Standing;
-use crate::ports::ClusterSight;
-use crate::spec::CloudSpec;
 use crate::template::{TemplateNews, permits};
-use crate::time::WallTime;
 
 const RETRY_FIRST: Duration = Duration::from_secs(1);
 /// How often a cloud that does not work is asked: its return is to be known in seconds.

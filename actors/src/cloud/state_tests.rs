@@ -1,9 +1,9 @@
 //! The cloud's mind: its cap and its health.
+use drover_model::fault::{Culprit, Fault, FaultKind};
 use proptest::prelude::*;
 
 use super::*;
 use crate::effort;
-use crate::fault::{Culprit, Fault, FaultKind};
 use crate::testbed::{self, CLUSTER, at, cloud, sight, template_id, unreachable};
 
 fn well(cap: Option<u32>) -> CloudMind {

@@ -2,14 +2,12 @@
 //! proposal; the cluster is asked before it is granted.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
+
+use drover_model::id::VmId;
+use drover_model::ledger::REST;
+use drover_model::time::{Moment, Now, WallTime};
 
 use crate::effort;
-use crate::id::VmId;
-use crate::time::{Moment, Now, WallTime};
-
-/// How long an id rests after use.
-pub const REST: Duration = Duration::from_secs(60 * 60);
 
 /// Ids in use, resting and burned.
 #[derive(Debug, Clone, Default)]

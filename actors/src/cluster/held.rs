@@ -1,10 +1,10 @@
 //! Clones that are held back: their cloud does not work, or the outcome of another clone is unknown.
 
 use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
+use drover_model::id::{AgentId, ClusterId, NodeName};
 
 use super::{Ask, Cluster, LaneEnd, Stage, Track};
 use crate::doubts::Path;
-use crate::id::{AgentId, ClusterId, NodeName};
 
 impl Ask {
     /// The node its clone is made on.

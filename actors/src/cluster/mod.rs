@@ -3,9 +3,7 @@
 
 pub mod allocator;
 mod held;
-pub mod lanes;
 mod sources;
-pub mod traffic;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -18,20 +16,22 @@ use actix::{
     Supervised, WrapFuture,
 };
 
-use crate::ambient::jittered;
-use crate::birth::{Common, Place};
+use crate::birth::Common;
 use crate::cloud::CloudReport;
-use crate::fault::{Culprit, Fault, FaultKind};
-use crate::id::{AgentId, CloudId, ClusterId, NodeName, VmId};
 use crate::message::{AgentCommand, IdBack, LaneAsk, LaneFree};
-use crate::ports::{IdSight, VmRef};
-use crate::record::Body;
-use crate::spec::{CloudSpec, TemplateSpec};
 use crate::supervise::{heard, take_turns};
-use crate::time::Moment;
 use allocator::Allocator;
-use lanes::Width;
-pub use lanes::{LaneEnd, Lanes, Track};
+
+use drover_limits::lanes::Width;
+pub use drover_limits::lanes::{LaneEnd, Lanes, Track};
+use drover_model::ambient::jittered;
+use drover_model::fault::{Culprit, Fault, FaultKind};
+use drover_model::id::{AgentId, CloudId, ClusterId, NodeName, VmId};
+use drover_model::place::Place;
+use drover_model::ports::{IdSight, VmRef};
+use drover_model::record::Body;
+use drover_model::spec::{CloudSpec, TemplateSpec};
+use drover_model::time::Moment;
 use sources::Located;
 
 /// How long one that is not needed any more still takes ids back: an agent gives its own back when

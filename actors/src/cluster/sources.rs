@@ -5,15 +5,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
+use drover_model::fault::{Culprit, Fault, FaultKind};
+use drover_model::id::{AgentId, CloudId, NodeName};
+use drover_model::scope::Scope;
+use drover_model::spec::TemplateSpec;
+use drover_model::template_image::{Found, Sought};
+use drover_model::time::Moment;
 
 use super::{Ask, Cluster, LaneEnd, Stage, Track};
-use crate::board::{Scope, Standing};
-use crate::fault::{Culprit, Fault, FaultKind};
-use crate::id::{AgentId, CloudId, NodeName};
+use crate::board::Standing;
 use crate::placement::Claim;
-use crate::source::{Choice, Found, Sought, choose, room};
-use crate::spec::TemplateSpec;
-use crate::time::Moment;
+use crate::source::{Choice, choose, room};
 
 /// How long what was found is believed: it is read once for all that ask meanwhile. What drover
 /// itself does is known without it, so this is how late it hears of others' guests, beside the ten

@@ -3,14 +3,14 @@
 use std::sync::{Arc, Mutex};
 
 use actix::{Addr, Recipient};
+use drover_model::ports::Ambient as _;
+use drover_model::time::{Moment, WallTime};
 
 use super::*;
 use crate::birth::{Living, Roster};
 use crate::doubts::{Doubts, Spot};
 use crate::message::Standing;
-use crate::ports::Ambient as _;
 use crate::testbed::{self, CLUSTER, World, cloud, on_paused_system, pass, seconds, template};
-use crate::time::{Moment, WallTime};
 
 /// An agent that only listens.
 struct Listener(Arc<Mutex<Vec<String>>>, &'static str);
@@ -91,7 +91,7 @@ impl Bed {
             standing: Standing::Coming,
             state: "Queued".into(),
             leases: Vec::new(),
-            overrides: crate::overrides::Overrides::default(),
+            overrides: drover_model::overrides::Overrides::default(),
             owner: None,
             born: WallTime::default(),
             place: None,

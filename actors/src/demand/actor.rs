@@ -8,6 +8,14 @@ use actix::{
     Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler, Message, Recipient,
     Supervised, WrapFuture,
 };
+use drover_model::demand::report::{SourceJobs, Unoffered};
+use drover_model::demand::spec::SourceSpec;
+use drover_model::fact::{Fact, SourcePicture, What};
+use drover_model::fault::Fault;
+use drover_model::id::{AgentId, LeaseId, RunnerName, SourceId};
+use drover_model::ports::SourceSight;
+use drover_model::record::{Body, Troubled};
+use drover_model::time::{Moment, Now};
 use futures_util::future::abortable;
 use futures_util::stream::AbortHandle;
 use tokio::sync::oneshot;
@@ -15,16 +23,8 @@ use tokio::sync::oneshot;
 use crate::birth::{Common, Living};
 use crate::demand::Level;
 use crate::demand::mind::{Effect, Runner, SourceMind};
-use crate::demand::report::{SourceJobs, Unoffered};
-use crate::demand::spec::SourceSpec;
-use crate::fact::{Fact, SourcePicture, What};
-use crate::fault::Fault;
-use crate::id::{AgentId, LeaseId, RunnerName, SourceId};
 use crate::message::AgentCommand;
-use crate::ports::SourceSight;
-use crate::record::{Body, Troubled};
 use crate::supervise::{heard, take_turns};
-use crate::time::{Moment, Now};
 
 /// To a source, from the herd.
 #[derive(Debug, Message)]

@@ -372,7 +372,7 @@ fn a_runner_that_takes_a_job_while_it_is_told_to_go_is_left_alone() {
 fn numbers_of_rows_are_written_down_once_and_asked_for_where_they_were_given() {
     let mut play = Play::new(spec());
     play.hire(1);
-    let numbers: crate::ports::Known = [(name(1), [7].into()), (name(2), [8].into())].into();
+    let numbers: drover_model::ports::Known = [(name(1), [7].into()), (name(2), [8].into())].into();
     let seen = SourceSight { numbers, ..sight(&[(1, true, 1)], &[]) };
     let effects = told(&play.look(Ok(seen.clone())));
     assert!(effects.contains(&"1 has {7}".to_owned()), "{effects:?}");

@@ -15,21 +15,23 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::ambient::jittered;
+use drover_model::ambient::jittered;
+use drover_model::demand::report::Outage;
+use drover_model::demand::report::{Unoffered, UnreadJob};
+use drover_model::demand::spec::SourceSpec;
+use drover_model::fault::{Fault, FaultKind};
+use drover_model::id::{AgentId, Installation, LeaseId, RunnerName, TemplateId};
+use drover_model::ports::{JobSight, JournalFault, Known, SourceSight};
+use drover_model::record::Want;
+use drover_model::time::{Moment, Now, WallTime};
+
 use crate::demand::Level;
 use crate::demand::mind::absent::{Answers, Told};
 use crate::demand::mind::outdated::Outdated;
 use crate::demand::mind::trouble::Trouble;
-use crate::demand::report::{Unoffered, UnreadJob};
 use crate::demand::runners::Kept;
 use crate::demand::seen::Seen;
-use crate::demand::spec::SourceSpec;
 use crate::demand::strays::Strays;
-use crate::fault::{Fault, FaultKind};
-use crate::id::{AgentId, Installation, LeaseId, RunnerName, TemplateId};
-use crate::ports::{JobSight, JournalFault, Known, SourceSight};
-use crate::record::Want;
-use crate::time::{Moment, Now, WallTime};
 
 /// The longest pause between two looks at a source that does not answer.
 const PAUSE_LONGEST: Duration = Duration::from_secs(300);
@@ -99,15 +101,6 @@ pub struct Runner {
     pub most: u32,
     /// How long it may be without a job by what its template says; none for no limit.
     pub idle: Option<Duration>,
-}
-
-/// What is told of a source that can not be looked at.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Outage {
-    /// Since when.
-    pub since: WallTime,
-    /// Why, in words for people.
-    pub text: String,
 }
 
 /// The mind of one source.

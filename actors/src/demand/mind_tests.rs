@@ -1,19 +1,20 @@
 //! What a source's answers mean, and what becomes of runners that do not do their part.
 
+use drover_model::demand::words::Ending;
+use drover_model::fault::{Culprit, FaultKind};
+use drover_model::id::{CloudId, Installation, SourceId};
+use drover_model::ledger::RunnerEntry;
+use drover_model::ports::{Idle, JournalFault, NodeSight, RowSight, Shut};
+
 use super::*;
 use crate::demand::runners::End;
-use crate::demand::words::Ending;
-use crate::fault::{Culprit, FaultKind};
-use crate::id::{CloudId, Installation, SourceId};
-use crate::ledger::RunnerEntry;
-use crate::ports::{Idle, JournalFault, NodeSight, RowSight, Shut};
 use crate::testbed::{at, labels, seconds};
 
 fn spec() -> SourceSpec {
     SourceSpec {
         id: SourceId::new("git"),
         kind: "gitea",
-        share: crate::demand::spec::ShareSpec::default(),
+        share: drover_model::demand::spec::ShareSpec::default(),
         labels: None,
         whole: false,
         single: true,

@@ -3,16 +3,13 @@
 
 pub mod actor;
 pub mod mind;
-pub mod report;
 pub mod runners;
 mod seen;
 pub mod share;
-pub mod spec;
 pub mod strays;
-pub mod words;
 
-use crate::record::Want;
-use crate::time::WallTime;
+use drover_model::record::Want;
+use drover_model::time::WallTime;
 
 /// Jobs of one kind that wait at a source.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,9 +1,10 @@
 //! Runners that are nodes: they take job after job until they are told not to, and others may shut
 //! them too.
 
+use drover_model::demand::report::{Unoffered, UnreadJob};
+use drover_model::ports::NodeSight;
+
 use super::*;
-use crate::demand::report::{Unoffered, UnreadJob};
-use crate::ports::NodeSight;
 
 /// A source like Jenkins, with one runner that may take so many builds.
 fn play(most: u32) -> Play {

@@ -5,11 +5,11 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use crate::demand::words::Ending;
-use crate::id::{RunnerName, SourceId, TemplateId};
-use crate::ledger::RunnerEntry;
-use crate::record::Want;
-use crate::time::Moment;
+use drover_model::demand::words::Ending;
+use drover_model::id::{RunnerName, SourceId, TemplateId};
+use drover_model::ledger::RunnerEntry;
+use drover_model::record::Want;
+use drover_model::time::Moment;
 
 /// What is known of one runner on this side.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use drover_model::ports::{Idle, JobSight, RowSight};
+use drover_model::time::Moment;
+
 use crate::demand::mind::Runner;
-use crate::ports::{Idle, JobSight, RowSight};
-use crate::time::Moment;
 
 /// The pauses between two times that a guest is asked the same.
 const ASK_PAUSE: Duration = Duration::from_secs(10);

@@ -7,8 +7,8 @@
 
 use std::time::Duration;
 
-use crate::demand::spec::ShareSpec;
-use crate::time::WallTime;
+use drover_model::demand::spec::ShareSpec;
+use drover_model::time::WallTime;
 
 /// A use that waits this long counts as one priority higher, and again after as long: nobody
 /// starves behind a source of a higher priority that never has enough.

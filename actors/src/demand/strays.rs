@@ -4,9 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::id::{Installation, RunnerName};
-use crate::ports::{RowSight, Shut, SourceSight};
-use crate::time::Moment;
+use drover_model::id::{Installation, RunnerName};
+use drover_model::ports::{RowSight, Shut, SourceSight};
+use drover_model::time::Moment;
 
 /// A runner counts as a stray once it was seen unknown, offline and without a job for so long.
 const GRACE: Duration = Duration::from_secs(300);
@@ -86,9 +86,9 @@ impl Strays {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::id::AgentId;
-    use crate::ports::{Idle, NodeSight};
     use crate::testbed::at;
+    use drover_model::id::AgentId;
+    use drover_model::ports::{Idle, NodeSight};
 
     fn own() -> Installation {
         Installation::new("p9t76c7v")

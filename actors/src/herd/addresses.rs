@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
+use drover_model::fact::{AddressPoolPicture, What};
+use drover_model::ledger::Ledger;
+use drover_model::spec::HerdSpec;
 
 use super::Herd;
 use crate::addresses::Book;
-use crate::fact::{AddressPoolPicture, What};
-use crate::ledger::Ledger;
-use crate::spec::HerdSpec;
 
 /// How often a change is told: with many agents there are many.
 const RETELL: Duration = Duration::from_secs(1);

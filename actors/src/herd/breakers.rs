@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use drover_model::id::ClusterId;
+use drover_model::scope::Scope;
 use tokio::sync::oneshot;
 
 use super::Herd;
-use crate::board::Scope;
 use crate::cloud::CloudCommand;
-use crate::id::ClusterId;
 use crate::message::Refusal;
 
 /// Where the name of the breaker goes that was reset.

@@ -3,14 +3,14 @@
 use std::net::IpAddr;
 
 use actix::Context;
+use drover_model::addresses::{AddressRange, AddressSource};
+use drover_model::id::AgentId;
+use drover_model::record::Body;
 use tokio::sync::oneshot;
 
 use super::Herd;
 use super::leases::unavailable;
-use crate::addresses::{AddressRange, AddressSource};
-use crate::id::AgentId;
 use crate::message::{AgentCommand, Refusal};
-use crate::record::Body;
 
 impl Herd {
     /// A guest that proved to be an agent's calls from one address and says others.

@@ -5,10 +5,11 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
+use drover_model::id::ClusterId;
+
 use super::Herd;
 use crate::cluster::ClusterCommand;
 use crate::cluster::allocator::Allocator;
-use crate::id::ClusterId;
 use crate::reconciler::ReconcilerCommand;
 use crate::reconciler::plan::Memory;
 

@@ -5,18 +5,18 @@
 use std::collections::BTreeMap;
 
 use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
+use drover_model::fault::Fault;
+use drover_model::id::{AgentId, CloudId, ClusterId, VmId};
+use drover_model::marks::{Kind, Reading};
+use drover_model::ports::{IdSight, VmRef, VmSight};
+use drover_model::record::Body;
 use futures_util::StreamExt as _;
 use tokio::sync::oneshot;
 
 use super::Herd;
 use super::leases::unavailable;
 use crate::cloud::CloudCommand;
-use crate::fault::Fault;
-use crate::id::{AgentId, CloudId, ClusterId, VmId};
-use crate::marks::{Kind, Reading};
 use crate::message::{ClusterConfirmed, Refusal};
-use crate::ports::{IdSight, VmRef, VmSight};
-use crate::record::Body;
 
 /// Guests looked at for a proof; more would prove nothing more.
 const MOST: usize = 64;
@@ -96,7 +96,7 @@ impl Proof {
 
 /// What a guest's marks must say.
 struct Expected<'a> {
-    installation: &'a crate::id::Installation,
+    installation: &'a drover_model::id::Installation,
     agent: &'a AgentId,
     vmid: VmId,
     cluster: &'a ClusterId,
@@ -228,9 +228,9 @@ impl Herd {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::id::Installation;
-    use crate::marks::Marks;
     use crate::testbed::CLUSTER;
+    use drover_model::id::Installation;
+    use drover_model::marks::Marks;
 
     fn marks(agent: &str, vmid: u32) -> Marks {
         Marks {

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeSet;
 
+use drover_model::id::AgentId;
+use drover_model::record::Reason;
 use tokio::sync::oneshot;
 
 use super::Herd;
 use crate::birth::Living;
 use crate::cloud::CloudCommand;
-use crate::id::AgentId;
 use crate::message::{AgentCommand, Standing, StopPolicy};
-use crate::record::Reason;
 
 /// A stop under way.
 pub(super) struct Drain {

@@ -6,17 +6,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
+use drover_model::fact::{LeasePicture, What};
+use drover_model::id::{AgentId, CloudId, LeaseId};
+use drover_model::ledger::Ledger;
+use drover_model::record::{LeaseAsk, Want, how_ended};
+use drover_model::time::WallTime;
 
 use super::Herd;
 use super::nodes::NOTHING_AMISS;
 use crate::broker::book::{Entry, Stand};
 use crate::broker::describe;
 use crate::broker::waiting::Ground;
-use crate::fact::{LeasePicture, What};
-use crate::id::{AgentId, CloudId, LeaseId};
-use crate::ledger::Ledger;
-use crate::record::{LeaseAsk, Want, how_ended};
-use crate::time::WallTime;
 
 /// How often a reason that changed is told again: with many leases it changes all the time.
 const RETELL: Duration = Duration::from_secs(1);

@@ -3,12 +3,13 @@
 
 use std::sync::Arc;
 
+use drover_model::fault::{Culprit, Fault, FaultKind};
+use drover_model::ledger::{EndedLease, GrantedLease};
+use drover_model::record::WAITED;
+
 use super::super::tests::{Bed, t};
 use super::*;
-use crate::fault::{Culprit, Fault, FaultKind};
-use crate::ledger::{EndedLease, GrantedLease};
 use crate::message::ApplySpec;
-use crate::record::WAITED;
 use crate::testbed::{
     World, ask, at, cloud, entry, herd, labels, on_paused_system, pass, seconds, template,
     unreachable,

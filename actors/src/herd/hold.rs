@@ -1,15 +1,15 @@
 //! Holds for debugging, durable before anything is done for them.
 
 use actix::Context;
+use drover_model::fact::What;
+use drover_model::id::{AgentId, TemplateId};
+use drover_model::record::{Body, Hold, Reason};
+use drover_model::tenant::By;
 use tokio::sync::oneshot;
 
 use super::Herd;
 use super::leases::unavailable;
-use crate::fact::What;
-use crate::id::{AgentId, TemplateId};
 use crate::message::{AgentCommand, Refusal};
-use crate::record::{Body, Hold, Reason};
-use crate::tenant::By;
 
 impl Herd {
     pub(super) fn hold(

@@ -3,16 +3,16 @@
 use std::time::Duration;
 
 use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
+use drover_model::id::LeaseId;
+use drover_model::record::{Body, LeaseAsk};
+use drover_model::tenant::By;
+use drover_model::time::WallTime;
 use futures_util::future::abortable;
 use tokio::sync::oneshot;
 
 use super::{Herd, LeaseReply, ReleaseReply};
 use crate::broker::book::Asked;
-use crate::id::LeaseId;
 use crate::message::{AgentCommand, Refusal};
-use crate::record::{Body, LeaseAsk};
-use crate::tenant::By;
-use crate::time::WallTime;
 
 /// How long at most until it is looked whether a lease has waited as long as it may.
 const LOOK_AGAIN: Duration = Duration::from_secs(600);

@@ -2,15 +2,15 @@
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use actix::{Actor, Context, Handler, Message};
+use drover_model::ports::Ambient as _;
+use drover_model::record::LeaseAsk;
 use tokio::sync::mpsc::{self, UnboundedSender};
 
 use super::Herd;
 use super::tests::{Bed, t};
 use crate::cloud::Cloud;
 use crate::cluster::Cluster;
-use crate::ports::Ambient as _;
 use crate::reconciler::Reconciler;
-use crate::record::LeaseAsk;
 use crate::template::Template;
 use crate::testbed::{ask, cloud, herd, on_paused_system, pass, seconds, template};
 

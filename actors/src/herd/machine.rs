@@ -2,12 +2,12 @@
 //! with one installation, each of which would retire the other's agents.
 
 use actix::Context;
+use drover_model::ledger::Ledger;
+use drover_model::machine::Machine;
+use drover_model::record::Body;
 
 use super::Herd;
-use crate::ledger::Ledger;
-use crate::machine::Machine;
 use crate::reconciler::restrained;
-use crate::record::Body;
 use crate::restraint::Cause;
 
 /// Why agents are not destroyed on another machine than before.

@@ -24,10 +24,17 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use actix::{Actor, Addr, AsyncContext, Context, Handler, Message, WrapFuture};
+use drover_model::ambient::mint_lease;
+use drover_model::fact::{Fact, What};
+use drover_model::fault::{Culprit, Fault, FaultKind};
+use drover_model::id::{AgentId, CloudId, ClusterId, LeaseId, SourceId, TemplateId};
+use drover_model::machine::Machine;
+use drover_model::record::Reason;
+use drover_model::spec::{CloudSpec, HerdSpec, TemplateSpec};
+use drover_model::time::WallTime;
 use futures_util::future::AbortHandle;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::ambient::mint_lease;
 use crate::birth::{Adoption, Common, Lanes, same_template};
 use crate::broker::Order;
 use crate::broker::routing::Routing;
@@ -35,17 +42,11 @@ use crate::broker::state::Broker;
 use crate::cloud::{Cloud, CloudCommand, CloudReport};
 use crate::cluster::{Cluster, ClusterCommand};
 use crate::demand::actor::Source;
-use crate::fact::{Fact, What};
-use crate::fault::{Culprit, Fault, FaultKind};
-use crate::id::{AgentId, CloudId, ClusterId, LeaseId, SourceId, TemplateId};
-use crate::machine::Machine;
 use crate::message::{AgentCommand, ApplySpec, HerdCommand, Refusal};
 use crate::reconciler::finding::Outcome;
 use crate::reconciler::{OrphanFound, Reconciler, ReconcilerCommand};
-use crate::record::Reason;
-use crate::spec::{CloudSpec, HerdSpec, TemplateSpec};
 use crate::supervise::{heard, take_turns};
-use crate::time::WallTime;
+
 pub use start::{HerdStart, Started};
 
 /// What the first try of every cloud came to: its version, or why it is degraded.

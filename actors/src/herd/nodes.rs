@@ -3,21 +3,24 @@
 use std::collections::BTreeSet;
 
 use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
+use drover_model::fault::Fault;
+use drover_model::id::{CloudId, ClusterId, NodeName, TemplateId};
+use drover_model::placement::report::{NodeReport, WhyReport};
+use drover_model::placement::{Fleet, NodeSight, Sizes};
+use drover_model::record::{Body, Reason, Want};
+use drover_model::scope::Scope;
+use drover_model::spec::TemplateSpec;
+use drover_model::template_image::Found;
 use futures_util::future::join_all;
 use tokio::sync::oneshot;
 
 use super::Herd;
 use crate::birth::Living;
-use crate::board::{Scope, Standing};
+use crate::board::Standing;
 use crate::cluster::ClusterCommand;
-use crate::fault::Fault;
-use crate::id::{CloudId, ClusterId, NodeName, TemplateId};
 use crate::message::{AgentCommand, NodeDrained, NodesSeen, Refusal, Standing as Stands};
-use crate::placement::report::{NodeReport, WhyReport};
-use crate::placement::{Claim, Fleet, NodeSight, Room, Scene, Sizes};
-use crate::record::{Body, Reason, Want};
-use crate::source::{Found, choose, survey};
-use crate::spec::TemplateSpec;
+use crate::placement::{Claim, Room, Scene};
+use crate::source::{choose, survey};
 
 const MIB: u64 = 1 << 20;
 

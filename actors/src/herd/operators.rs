@@ -1,16 +1,16 @@
 //! What operators say of single agents and templates, over a scripted world.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
+use drover_model::id::AgentId;
+use drover_model::ledger::Ledger;
+use drover_model::overrides::{Change, OverrideChange, Overrides};
+use drover_model::record::{Body, Hold, Reason};
+use drover_model::tenant::By;
 use tokio::sync::oneshot;
 
 use super::tests::{Bed, t};
 use crate::agent::hold_next::HoldNext;
-use crate::id::AgentId;
-use crate::ledger::Ledger;
 use crate::message::{AgentCommand, HerdCommand, Refusal};
-use crate::overrides::{Change, OverrideChange, Overrides};
-use crate::record::{Body, Hold, Reason};
-use crate::tenant::By;
 use crate::testbed::{World, ask, cloud, entry, herd, on_paused_system, pass, seconds, template};
 
 async fn with_one_agent() -> (Bed, AgentId) {

@@ -7,16 +7,16 @@
 use std::time::Duration;
 
 use actix::Context;
+use drover_model::id::{CloudId, TemplateId};
+use drover_model::ledger::AgentEntry;
+use drover_model::marks::Marks;
+use drover_model::record::Body;
+use drover_model::spec::TemplateSpec;
 
 use super::Herd;
 use crate::birth::Adoption;
 use crate::cloud::CloudCommand;
-use crate::id::{CloudId, TemplateId};
-use crate::ledger::AgentEntry;
-use crate::marks::Marks;
 use crate::reconciler::OrphanFound;
-use crate::record::Body;
-use crate::spec::TemplateSpec;
 
 impl Herd {
     pub(super) fn take_orphan(&mut self, found: OrphanFound, ctx: &mut Context<Self>) {

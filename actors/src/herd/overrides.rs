@@ -1,14 +1,14 @@
 //! What operators say of single agents against their templates, durable before it holds.
 
 use actix::Context;
+use drover_model::id::AgentId;
+use drover_model::overrides::{OverrideChange, Overrides};
+use drover_model::record::Body;
 use tokio::sync::oneshot;
 
 use super::Herd;
 use super::leases::unavailable;
-use crate::id::AgentId;
 use crate::message::{AgentCommand, Refusal};
-use crate::overrides::{OverrideChange, Overrides};
-use crate::record::Body;
 
 impl Herd {
     pub(super) fn override_agent(

@@ -5,14 +5,14 @@
 use std::collections::BTreeSet;
 
 use actix::{Context, Handler, Message};
+use drover_model::fact::What;
+use drover_model::id::LeaseId;
 use tokio::sync::oneshot;
 
 use super::Herd;
 use super::tests::{Bed, t};
 use crate::cloud::Cloud;
 use crate::cluster::Cluster;
-use crate::fact::What;
-use crate::id::LeaseId;
 use crate::message::HerdCommand;
 use crate::reconciler::Reconciler;
 use crate::template::Template;

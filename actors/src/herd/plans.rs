@@ -1,10 +1,11 @@
 //! What a reconciliation would do, asked of the whole herd.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
+use drover_model::ledger::Ledger;
+use drover_model::marks::Reading;
+
 use super::tests::{Bed, orphan_world};
 use super::*;
-use crate::ledger::Ledger;
-use crate::marks::Reading;
 use crate::reconciler::finding::Does;
 use crate::testbed::{CLUSTER, cloud, herd, marks, on_paused_system, pass, seconds};
 

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use drover_model::id::TemplateId;
+use drover_model::record::{LeaseAsk, Want};
+use drover_model::spec::TemplateSpec;
+
 use super::Herd;
 use crate::cloud::CloudCommand;
-use crate::id::TemplateId;
 use crate::message::{ProvisionReply, Refusal};
-use crate::record::{LeaseAsk, Want};
-use crate::spec::TemplateSpec;
 
 /// The templates that answer to a name: by their keys, or where none does, by their display names.
 fn called<'a>(
@@ -103,8 +104,8 @@ impl Herd {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::os::{LoginShell, Os};
     use crate::testbed::template;
+    use drover_model::os::{LoginShell, Os};
 
     // Invariant: user data is refused where no guest could take it, and not where one could.
 

@@ -3,6 +3,11 @@
 use std::sync::Arc;
 
 use actix::{ActorFutureExt, AsyncContext, Context, Handler, WrapFuture};
+use drover_model::demand::report::{Account, SourceJobs, Subject};
+use drover_model::fact::{LeasePicture, SourcePicture, What};
+use drover_model::id::{LeaseId, SourceId};
+use drover_model::record::Owner;
+use drover_model::spec::HerdSpec;
 use futures_util::future::join_all;
 use tokio::sync::oneshot;
 
@@ -10,12 +15,7 @@ use super::Herd;
 use crate::birth::{Rank, spawn_child};
 use crate::broker::uses::owner_of;
 use crate::demand::actor::{Source, SourceCommand, SourceReport};
-use crate::demand::report::{Account, SourceJobs, Subject};
-use crate::fact::{LeasePicture, SourcePicture, What};
-use crate::id::{LeaseId, SourceId};
 use crate::message::{AgentCommand, Refusal};
-use crate::record::Owner;
-use crate::spec::HerdSpec;
 use crate::supervise::heard;
 
 impl Herd {

@@ -4,16 +4,17 @@ use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::time::Duration;
 
+use drover_model::fault::{Culprit, Fault, FaultKind};
+use drover_model::id::{AgentId, Installation, NodeName, VmId};
+use drover_model::ledger::{GrantedLease, Ledger};
+use drover_model::marks::Reading;
+use drover_model::ports::{IdSight, Listed, VmSight};
+use drover_model::record::{Body, LeaseAsk, Want};
+use drover_model::tenant::By;
+
 use super::*;
 use crate::birth::{GiveUp, Roster};
-use crate::fault::{Culprit, Fault, FaultKind};
-use crate::id::{AgentId, Installation, NodeName, VmId};
-use crate::ledger::{GrantedLease, Ledger};
-use crate::marks::Reading;
 use crate::message::{Standing, StopPolicy};
-use crate::ports::{IdSight, Listed, VmSight};
-use crate::record::{Body, LeaseAsk, Want};
-use crate::tenant::By;
 use crate::testbed::{
     CLUSTER, World, ask, cloud, entry, herd, labels, marks, on_paused_system, pass, seconds, sight,
     template, unreachable,

@@ -4,10 +4,10 @@
 use std::collections::VecDeque;
 
 use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
+use drover_model::ports::JournalFault;
+use drover_model::record::Body;
 
 use super::Herd;
-use crate::ports::JournalFault;
-use crate::record::Body;
 
 /// What was written, or why not.
 type Done = Result<u64, JournalFault>;

@@ -15,19 +15,10 @@
 //! lack of room, and the nodes with the fewest agents go first.
 
 pub mod claim;
-pub mod fleet;
 pub mod rank;
-pub mod refusal;
-pub mod report;
 pub mod room;
 pub mod sites;
-pub mod spec;
-pub mod term;
 
-pub use claim::{Claim, Sizes};
-pub use fleet::{Fleet, GuestSight, NodeFigures, NodeSight, StorageSight};
-pub use refusal::Refusal;
+pub use claim::Claim;
 pub use room::{Crowds, Room, Scene};
 pub use sites::Sites;
-pub use spec::{Headroom, PlacementSpec, Strategy, Thickness, Weights};
-pub use term::{Operator, Term};

@@ -2,8 +2,8 @@
 
 use std::cmp::Reverse;
 
-use super::spec::{PlacementSpec, Strategy, Weights};
-use crate::id::NodeName;
+use drover_model::id::NodeName;
+use drover_model::placement::{PlacementSpec, Strategy, Weights};
 
 /// A node that may take an agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,14 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::claim::{Claim, Sizes};
-use super::fleet::{Fleet, StorageSight};
+use drover_model::id::{NodeName, VmId};
+use drover_model::placement::Refusal;
+use drover_model::placement::Sizes;
+use drover_model::placement::Term;
+use drover_model::placement::{Fleet, StorageSight};
+use drover_model::placement::{Headroom, PlacementSpec};
+use drover_model::spec::TemplateSpec;
+
+use super::claim::Claim;
 use super::rank::Seat;
-use super::refusal::Refusal;
-use super::spec::{Headroom, PlacementSpec};
-use super::term::Term;
-use crate::id::{NodeName, VmId};
-use crate::spec::TemplateSpec;
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;

@@ -1,13 +1,13 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use drover_model::id::VmId;
+use drover_model::placement::fleet::{GuestSight, NodeFigures, NodeSight};
+use drover_model::placement::term::Operator;
 use proptest::prelude::*;
 
 use super::*;
-use crate::id::VmId;
-use crate::placement::fleet::{GuestSight, NodeFigures, NodeSight};
 use crate::placement::rank;
-use crate::placement::term::Operator;
 use crate::testbed::template;
 
 fn node(name: &str) -> NodeName {
@@ -172,8 +172,8 @@ proptest! {
         asks in prop::collection::vec(1u64..20, 1..60),
         headroom in 0u64..20,
         strategy in prop::sample::select(vec![
-            crate::placement::Strategy::Topsis, crate::placement::Strategy::Spread,
-            crate::placement::Strategy::Pack, crate::placement::Strategy::Fixed,
+            drover_model::placement::Strategy::Topsis, drover_model::placement::Strategy::Spread,
+            drover_model::placement::Strategy::Pack, drover_model::placement::Strategy::Fixed,
         ]),
     ) {
         let names: Vec<NodeName> = (0..others.len()).map(|n| node(&format!("n{n}"))).collect();

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 
-use crate::id::{ClusterId, NodeName, TemplateId};
-use crate::ledger::Ledger;
-use crate::time::Moment;
+use drover_model::id::{ClusterId, NodeName, TemplateId};
+use drover_model::ledger::Ledger;
+use drover_model::time::Moment;
 
 /// Why nothing is begun on a node that an operator drained.
 pub fn drained(node: &NodeName) -> String {
@@ -93,5 +93,32 @@ impl Sites {
         } else {
             site.drained.remove(node);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use drover_model::record::{Body, RECORD_VERSION, Record};
+    use drover_model::testing::{at, marks};
+
+    use super::*;
+
+    // Invariant: a drain holds until it is taken back, also over a start.
+
+    #[test]
+    fn a_drained_node_is_drained_in_every_later_start_until_it_is_used_again() {
+        let cluster = marks("a", 1).cluster;
+        let mut ledger = Ledger::default();
+        for (seq, (node, drained)) in (1..).zip([("pve1", true), ("pve2", true), ("pve2", false)]) {
+            let node = NodeName::new(node);
+            let body = Body::NodeDrained { cluster: cluster.clone(), node, drained };
+            let wall_time = at(seq).wall;
+            ledger.apply(&Record { version: RECORD_VERSION, seq, epoch: 1, wall_time, body });
+        }
+        let kept: Ledger = serde_json::from_str(&serde_json::to_string(&ledger).unwrap()).unwrap();
+        let sites = Sites::default();
+        sites.restore(&kept);
+        assert!(sites.is_drained(&cluster, &NodeName::new("pve1")));
+        assert!(!sites.is_drained(&cluster, &NodeName::new("pve2")));
     }
 }

@@ -4,17 +4,17 @@
 use std::collections::BTreeSet;
 
 use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
+use drover_model::fault::Fault;
+use drover_model::id::{AgentId, CloudId, Installation};
+use drover_model::marks::parse_name;
+use drover_model::ports::{Ask, ImageSight, Survey};
+use drover_model::seed;
+use drover_model::time::Moment;
 use futures_util::StreamExt as _;
 
 use super::finding::{Does, Finding};
 use super::plan::{Config, Known, Memory};
 use super::{AT_ONCE, Reconciler};
-use crate::fault::Fault;
-use crate::id::{AgentId, CloudId, Installation};
-use crate::marks::parse_name;
-use crate::ports::{Ask, ImageSight, Survey};
-use crate::seed;
-use crate::time::Moment;
 
 /// What follows from a list of disc images.
 #[derive(Debug, Default, PartialEq)]

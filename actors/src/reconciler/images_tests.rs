@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use drover_model::fault::{Culprit, FaultKind};
+use drover_model::id::{ClusterId, NodeName, VmId};
+
 use super::*;
-use crate::fault::{Culprit, FaultKind};
-use crate::id::{ClusterId, NodeName, VmId};
 use crate::testbed::{CLUSTER, at, survey};
 
 const CONFIG: Config = Config {
@@ -105,7 +106,7 @@ fn guests_are_known_by_the_names_of_this_installation() {
     let mut seen = survey();
     seen.guests.clear();
     assert_eq!(named(&seen, &Installation::new("7k2m9qxw")), BTreeSet::new());
-    seen.guests.push(crate::ports::Listed {
+    seen.guests.push(drover_model::ports::Listed {
         vmid: VmId(1),
         node: NodeName::new("pve1"),
         name: Some("linux-7k2m9qxw-4f8z1c3px9t2vkab".into()),

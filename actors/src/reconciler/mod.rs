@@ -18,20 +18,20 @@ use actix::{
     Actor, ActorContext, ActorFutureExt, Addr, AsyncContext, Context, Handler, Message, Recipient,
     Supervised, WrapFuture,
 };
+use drover_model::fact::{Fact, What};
+use drover_model::fault::Fault;
+use drover_model::id::{AgentId, CloudId, ClusterId, NodeName, VmId};
+use drover_model::marks::Marks;
+use drover_model::ports::{IdSight, Survey, VmRef, VmSight};
+use drover_model::record::Body;
+use drover_model::spec::CloudSpec;
 use futures_util::StreamExt as _;
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::birth::Common;
 use crate::cluster::{Cluster, ClusterCommand};
-use crate::fact::{Fact, What};
-use crate::fault::Fault;
-use crate::id::{AgentId, CloudId, ClusterId, NodeName, VmId};
-use crate::marks::Marks;
 use crate::message::AgentCommand;
-use crate::ports::{IdSight, Survey, VmRef, VmSight};
-use crate::record::Body;
 use crate::restraint::Cause;
-use crate::spec::CloudSpec;
 use crate::supervise::{heard, take_turns};
 use finding::{Does, Finding, Outcome};
 use plan::{Config, Known, Memory, Plan};

@@ -4,12 +4,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use drover_model::id::{AgentId, NodeName};
+use drover_model::ports::Survey;
+use drover_model::time::Moment;
+
 use super::finding::{Does, Finding};
 use super::plan::{Known, Plan};
-use crate::id::{AgentId, NodeName};
 use crate::message::AgentCommand;
-use crate::ports::Survey;
-use crate::time::Moment;
 
 /// When a node was seen offline first in this start, and for how long it was by then.
 #[derive(Debug, Clone, Copy)]

@@ -5,14 +5,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use drover_model::id::{AgentId, ClusterId, Installation, NodeName, VmId};
+use drover_model::marks::{Kind, Marks, RETIRING, Reading, parse_name};
+use drover_model::ports::{IdSight, ImageSight, Listed, Survey, VmSight};
+use drover_model::time::{Moment, WallTime};
+
 use super::finding::{Does, Finding};
 use super::offline::Offline;
 use crate::birth::Living;
-use crate::id::{AgentId, ClusterId, Installation, NodeName, VmId};
-use crate::marks::{Kind, Marks, RETIRING, Reading, parse_name};
 use crate::message::{AgentCommand, Observed, Shown};
-use crate::ports::{IdSight, ImageSight, Listed, Survey, VmSight};
-use crate::time::{Moment, WallTime};
 
 /// What is known before the list is read.
 #[derive(Debug, Clone)]

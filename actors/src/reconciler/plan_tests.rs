@@ -1,11 +1,12 @@
 //! The plan of a reconciliation, as text, and its judgements.
 use std::sync::Arc;
 
+use actix::Actor as _;
+use drover_model::time::WallTime;
+
 use super::*;
 use crate::message::Standing;
 use crate::testbed::{CLUSTER, at, marks, seconds, survey, template};
-use crate::time::WallTime;
-use actix::Actor as _;
 
 const CONFIG: Config = Config {
     cleanup_orphans: true,
@@ -43,10 +44,10 @@ fn with_agents(test: impl FnOnce(&dyn Fn(&[(&str, u32, &str)]) -> Known)) {
                         standing: Standing::Busy,
                         state: (*state).into(),
                         leases: Vec::new(),
-                        overrides: crate::overrides::Overrides::default(),
+                        overrides: drover_model::overrides::Overrides::default(),
                         owner: None,
                         born: WallTime::default(),
-                        place: Some(crate::birth::Place {
+                        place: Some(drover_model::place::Place {
                             cluster: ClusterId::new(CLUSTER),
                             vmid: VmId(*vmid),
                             node: NodeName::new("pve1"),

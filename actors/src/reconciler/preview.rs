@@ -5,11 +5,11 @@
 use std::time::Duration;
 
 use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
+use drover_model::id::CloudId;
+use drover_model::ports::Survey;
 
 use super::finding::{Finding, Outcome};
 use super::{Plans, Reconciler, checked, images, plan, templates, told, unread};
-use crate::id::CloudId;
-use crate::ports::Survey;
 
 impl Reconciler {
     /// Tells what the next reconciliation would do.

@@ -10,15 +10,15 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
+use drover_model::id::{AgentId, CloudId, VmId};
+use drover_model::ports::{IdSight, Survey};
+use drover_model::time::Moment;
 use futures_util::StreamExt as _;
 
 use super::plan::{self, Plan};
 use super::{AT_ONCE, Reconciler};
 use crate::cluster::ClusterCommand;
-use crate::id::{AgentId, CloudId, VmId};
 use crate::message::AgentCommand;
-use crate::ports::{IdSight, Survey};
-use crate::time::Moment;
 
 /// The time between two lists of a cluster while agents live there.
 pub const PERIOD: Duration = Duration::from_secs(10);
@@ -67,7 +67,7 @@ impl Reconciler {
     }
 
     fn has_agents(&self) -> bool {
-        let here = |at: &crate::birth::Place| at.cluster == self.id;
+        let here = |at: &drover_model::place::Place| at.cluster == self.id;
         self.common.roster.count(|living| living.place.as_ref().is_some_and(here)) > 0
     }
 

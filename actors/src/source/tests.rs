@@ -1,8 +1,11 @@
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 use std::collections::BTreeMap;
 
+use drover_model::placement::{
+    GuestSight, Headroom, NodeFigures, NodeSight, PlacementSpec, StorageSight,
+};
+
 use super::*;
-use crate::placement::{GuestSight, Headroom, NodeFigures, NodeSight, PlacementSpec, StorageSight};
 use crate::testbed::template;
 
 const GIB: u64 = 1 << 30;

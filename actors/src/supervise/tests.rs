@@ -9,11 +9,11 @@ use actix::{
     Actor, ActorContext, ActorFutureExt, Addr, AsyncContext, Context, Handler, Message, Supervised,
     WrapFuture,
 };
+use drover_model::time::{Now, WallTime};
 use tokio::task::LocalSet;
 use tokio::time::sleep;
 
 use super::*;
-use crate::time::{Now, WallTime};
 
 /// A clock that follows tokio's paused one, and a place for facts.
 struct World {

@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
-use crate::id::{AgentId, TemplateId};
-use crate::ledger::BreakerEntry;
-use crate::record::Body;
-use crate::spec::BreakerSpec;
-use crate::time::{Moment, Now, WallTime};
+use drover_model::id::{AgentId, TemplateId};
+use drover_model::ledger::BreakerEntry;
+use drover_model::record::Body;
+use drover_model::spec::BreakerSpec;
+use drover_model::time::{Moment, Now, WallTime};
 
 /// Where a breaker stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -202,7 +202,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::id::CloudId;
+    use drover_model::id::CloudId;
 
     const SPEC: BreakerSpec = BreakerSpec {
         threshold: 3,

@@ -2,16 +2,17 @@
 
 use std::sync::Arc;
 
+use drover_model::id::{AgentId, LeaseId};
+use drover_model::ledger::AgentEntry;
+use drover_model::overrides::Overrides;
+use drover_model::record::{Owner, Reason};
+use drover_model::spec::TemplateSpec;
+use drover_model::time::{Moment, Now, WallTime};
+
 use super::AgentLevel;
 use super::state::renew::Renewal;
 use crate::birth::Living;
-use crate::id::{AgentId, LeaseId};
-use crate::ledger::AgentEntry;
 use crate::message::Standing;
-use crate::overrides::Overrides;
-use crate::record::{Owner, Reason};
-use crate::spec::TemplateSpec;
-use crate::time::{Moment, Now, WallTime};
 
 /// One agent as its template sees it.
 #[derive(Debug, Clone)]

@@ -16,20 +16,21 @@ use actix::{
     Actor, ActorContext, ActorFutureExt, AsyncContext, Context, Handler, Message, Recipient,
     Supervised, WrapFuture,
 };
+use drover_model::ambient::mint_agent;
+use drover_model::fact::{Fact, What};
+use drover_model::fault::Fault;
+use drover_model::id::{AgentId, LeaseId, TemplateId};
+use drover_model::overrides::Overrides;
+use drover_model::place::Place;
+use drover_model::record::{Owner, Reason};
+use drover_model::spec::{Minimums, TemplateSpec};
+use drover_model::time::{Moment, WallTime};
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::agent::boots::Boots;
-use crate::ambient::mint_agent;
-use crate::birth::{Adoption, AgentBirth, Common, Lanes, Living, Place, Start};
-use crate::fact::{Fact, What};
-use crate::fault::Fault;
-use crate::id::{AgentId, LeaseId, TemplateId};
+use crate::birth::{Adoption, AgentBirth, Common, Lanes, Living, Start};
 use crate::message::{AgentReport, ProvisionReply, Provisioned, Standing};
-use crate::overrides::Overrides;
-use crate::record::{Owner, Reason};
-use crate::spec::{Minimums, TemplateSpec};
 use crate::supervise::{heard, take_turns};
-use crate::time::{Moment, WallTime};
 use breaker::Breaker;
 use state::{Effect, TemplateMind, is_cloning};
 

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::time::Moment;
+use drover_model::time::Moment;
 
 const FIRST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(60);

@@ -1,9 +1,9 @@
 //! What a template keeps at a wall time: its minimums, raised by the windows of its schedule that are
 //! open.
 
-use crate::ports::Calendar;
-use crate::spec::{Minimums, TemplateSpec};
-use crate::time::WallTime;
+use drover_model::ports::Calendar;
+use drover_model::spec::{Minimums, TemplateSpec};
+use drover_model::time::WallTime;
 
 /// What is kept from one wall time to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

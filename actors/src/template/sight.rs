@@ -5,14 +5,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
+use drover_model::fault::{Fault, FaultKind};
+use drover_model::id::AgentId;
+use drover_model::scope::Scope;
+use drover_model::spec::TemplateSpec;
+use drover_model::template_image::Found;
 
 use super::Template;
-use crate::board::{Scope, Standing};
-use crate::fault::{Fault, FaultKind};
-use crate::id::AgentId;
+use crate::board::Standing;
 use crate::placement::Claim;
-use crate::source::{Found, choose};
-use crate::spec::TemplateSpec;
+use crate::source::choose;
 
 /// How often it looks while it waits for something else to clone.
 const AGAIN: Duration = Duration::from_secs(30);

@@ -9,6 +9,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use drover_model::fact::What;
+use drover_model::fault::{Culprit, Fault};
+use drover_model::id::{AgentId, LeaseId};
+use drover_model::ledger::AgentEntry;
+use drover_model::record::{Body, Reason};
+use drover_model::scope::Scope;
+use drover_model::spec::{Minimums, TemplateSpec};
+use drover_model::time::{Moment, Now};
+
 use super::breaker::Breaker;
 use super::held::{Held, is_unproven};
 use super::pace::Pace;
@@ -16,15 +25,7 @@ use super::season::Season;
 use super::{AgentLevel, TemplateNews, permits};
 use crate::addresses::Supply;
 use crate::birth::Living;
-use crate::board::Scope;
-use crate::fact::What;
-use crate::fault::{Culprit, Fault};
-use crate::id::{AgentId, LeaseId};
-use crate::ledger::AgentEntry;
 use crate::message::{AgentCommand, AgentReport, Standing};
-use crate::record::{Body, Reason};
-use crate::spec::{Minimums, TemplateSpec};
-use crate::time::{Moment, Now};
 
 /// How long an agent that was reaped before it was ready is left to whoever waits for it.
 const OFFERED: Duration = Duration::from_secs(1);

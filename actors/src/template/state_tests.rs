@@ -2,12 +2,12 @@
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 use std::time::Duration;
 
+use drover_model::fault::FaultKind;
+use drover_model::overrides::Overrides;
+use drover_model::record::Owner;
 use proptest::prelude::*;
 
 use super::*;
-use crate::fault::FaultKind;
-use crate::overrides::Overrides;
-use crate::record::Owner;
 use crate::testbed::{at, entry, seconds, template};
 
 mod renew_tests;
@@ -432,7 +432,7 @@ fn a_change_of_how_many_agents_there_are_leaves_the_breaker_as_it_is() {
 fn a_fault_of_the_cloud_makes_the_cloud_look_at_itself() {
     let mut mind = mind(|_| ());
     let agent = begin(&mut mind, 1, Some(1), 0).remove(0);
-    let culprit = Culprit::Cloud(crate::id::CloudId::new("c"));
+    let culprit = Culprit::Cloud(drover_model::id::CloudId::new("c"));
     let why = Fault::new(FaultKind::Unreachable, culprit, "no route");
     let effects = tell(&mut mind, &agent, Standing::Coming, Some(why.clone()), 1);
     assert_eq!(effects, [Effect::SuspectCloud(why.clone())], "it goes on and could not look");

@@ -3,10 +3,10 @@
 use std::sync::Mutex;
 
 use actix::{Addr, Supervisor};
+use drover_model::id::ClusterId;
 
 use super::*;
 use crate::birth::Roster;
-use crate::id::ClusterId;
 use crate::message::{IdBack, LaneAsk, LaneFree};
 use crate::testbed::{self, CLUSTER, World, on_paused_system, pass, seconds, template};
 
@@ -118,8 +118,8 @@ fn a_template_started_anew_is_as_tripped_as_before() {
         bed.address.do_send(TemplateCommand::Begin { reserved: 3, asked: Some(3) });
         pass(seconds(1)).await;
         for agent in bed.roster.select(|_| true).into_keys() {
-            let culprit = crate::fault::Culprit::Template;
-            let fault = Fault::new(crate::fault::FaultKind::Broken, culprit, "no boot disk");
+            let culprit = drover_model::fault::Culprit::Template;
+            let fault = Fault::new(drover_model::fault::FaultKind::Broken, culprit, "no boot disk");
             bed.address.do_send(AgentReport {
                 agent,
                 template: testbed::template_id("c/t"),

@@ -1,17 +1,17 @@
 //! An agent without a guest.
 
 use actix::{Actor, AsyncContext, Context, Handler};
+use drover_model::fault::Fault;
+use drover_model::id::{LeaseId, VmId};
+use drover_model::overrides::Overrides;
+use drover_model::ports::{IdSight, Journal as _};
+use drover_model::record::{Body, LOST, Reason};
+use drover_model::testing::{at, seconds};
 
-use super::specs::{at, seconds};
 use super::world::World;
 use crate::birth::{AgentBirth, Start};
 use crate::cluster::LaneEnd;
-use crate::fault::Fault;
-use crate::id::{LeaseId, VmId};
 use crate::message::{AgentCommand, AgentReport, IdBack, LaneAsk, LaneFree, Standing};
-use crate::overrides::Overrides;
-use crate::ports::{IdSight, Journal as _};
-use crate::record::{Body, LOST, Reason};
 
 /// An agent that walks its life by the clock: ready after 10 s, gone 5 s after it was told.
 pub struct FakeAgent {

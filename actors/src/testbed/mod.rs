@@ -3,12 +3,11 @@
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 mod agent;
-mod specs;
 mod world;
 
 use std::time::Duration;
 
-pub use specs::*;
+pub use drover_model::testing::*;
 pub use world::*;
 
 /// Runs a future on an actix system whose clock only moves when everybody waits.

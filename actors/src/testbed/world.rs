@@ -5,32 +5,32 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use actix::Actor as _;
-use futures_util::FutureExt as _;
-use futures_util::future::BoxFuture;
-
-use super::agent::FakeAgent;
-use super::specs::{CLUSTER, at};
-use crate::addresses::Addresses;
-use crate::birth::{AgentSpawner, Common, Roster};
-use crate::board::Board;
-use crate::fact::Fact;
-use crate::fault::{Culprit, Fault, FaultKind};
-use crate::id::{AgentId, CloudId, ClusterId, Installation, NodeName, Upid, VmId};
-use crate::ledger::Ledger;
-use crate::marks::Marks;
-use crate::message::AgentCommand;
-use crate::os::Os;
-use crate::placement::Fleet;
-use crate::ports::{
+use drover_model::fact::Fact;
+use drover_model::fault::{Culprit, Fault, FaultKind};
+use drover_model::id::{AgentId, CloudId, ClusterId, Installation, NodeName, Upid, VmId};
+use drover_model::ledger::Ledger;
+use drover_model::marks::Marks;
+use drover_model::os::Os;
+use drover_model::placement::Fleet;
+use drover_model::ports::{
     AddressSight, Ambient, Ask, CloneCall, ClusterSight, ConfigureCall, Configured, Greeting,
     Holder, Hypervisor, IdSight, ImageSight, Journal, JournalFault, Observer, Ports, Ran, Shell,
     ShellTarget, Snapped, SnapshotCall, Survey, TaskEnd, VmRef, VmSight,
 };
-use crate::record::{Body, Record};
-use crate::source::{Candidate, Found, Sought};
-use crate::spec::UploadSpec;
+use drover_model::record::{Body, Record};
+use drover_model::spec::UploadSpec;
+use drover_model::template_image::{Candidate, Found, Sought};
+use drover_model::testing::{CLUSTER, at};
+use drover_model::time::Now;
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+
+use super::agent::FakeAgent;
+use crate::addresses::Addresses;
+use crate::birth::{AgentSpawner, Common, Roster};
+use crate::board::Board;
+use crate::message::AgentCommand;
 use crate::supervise::Census;
-use crate::time::Now;
 use crate::ways::Ways;
 
 /// The world behind the ports: what it answers, and what was asked of it.
@@ -105,7 +105,7 @@ impl World {
         Ports {
             hypervisor: all.clone(),
             shell: all.clone(),
-            demand: std::sync::Arc::new(crate::ports::NoDemand),
+            demand: std::sync::Arc::new(drover_model::ports::NoDemand),
             journal: all.clone(),
             observer: all.clone(),
             ambient: all,
@@ -199,7 +199,7 @@ impl Hypervisor for World {
                 created: None,
                 storages: ["local-lvm".to_owned()].into(),
                 digest: "d".into(),
-                sizes: crate::placement::Sizes::default(),
+                sizes: drover_model::placement::Sizes::default(),
             };
             let fleet = Arc::new(script.fleet.clone());
             Ok(Found { candidates: vec![candidate], fleet, whole: true })

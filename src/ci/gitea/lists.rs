@@ -3,8 +3,8 @@
 
 use std::collections::BTreeSet;
 
-use drover_actors::id::RunnerName;
-use drover_actors::ports::Known;
+use drover_model::id::RunnerName;
+use drover_model::ports::Known;
 use reqwest::Method;
 use reqwest::header::HeaderName;
 use serde::de::DeserializeOwned;

@@ -3,10 +3,10 @@
 
 use std::process::Command;
 
-use drover_actors::id::{CloudId, TemplateId, VmId};
-use drover_actors::os::{LoginShell, Os};
-use drover_actors::ports::ShellTarget;
-use drover_actors::spec::TemplateSpec;
+use drover_model::id::{CloudId, TemplateId, VmId};
+use drover_model::os::{LoginShell, Os};
+use drover_model::ports::ShellTarget;
+use drover_model::spec::TemplateSpec;
 use proxmox_client::Tls;
 
 use super::*;

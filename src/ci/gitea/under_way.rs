@@ -7,8 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-use drover_actors::id::RunnerName;
-use drover_actors::ports::{Idle, Known, RowSight, SourceSight};
+use drover_model::id::RunnerName;
+use drover_model::ports::{Idle, Known, RowSight, SourceSight};
 
 use super::{Gitea, Job, Runner, sight};
 use crate::error::DemandError;

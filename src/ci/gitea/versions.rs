@@ -1,6 +1,6 @@
 //! Forgejo's program in the guest, where it is too old for how it is started.
 
-use drover_actors::demand::words::{Life, Words};
+use drover_model::demand::words::{Life, Words};
 
 /// The first `forgejo-runner` that is given its connection by options of `one-job`.
 const LEAST: &str = "12.8";

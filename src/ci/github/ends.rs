@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
-use drover_actors::id::RunnerName;
+use drover_model::id::RunnerName;
 
 use super::GitHub;
 use super::jobs::Job;

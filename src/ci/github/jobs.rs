@@ -6,10 +6,10 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use drover_actors::id::RunnerName;
-use drover_actors::ports::JobSight;
-use drover_actors::record::Want;
-use drover_actors::time::WallTime;
+use drover_model::id::RunnerName;
+use drover_model::ports::JobSight;
+use drover_model::record::Want;
+use drover_model::time::WallTime;
 use serde::{Deserialize, Serialize};
 
 use super::super::error::DemandError;

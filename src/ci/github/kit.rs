@@ -100,10 +100,10 @@ mod tests {
 
     use std::process::Command;
 
-    use drover_actors::id::{CloudId, RunnerName, TemplateId, VmId};
-    use drover_actors::ports::ShellTarget;
-    use drover_actors::record::Want;
-    use drover_actors::spec::TemplateSpec;
+    use drover_model::id::{CloudId, RunnerName, TemplateId, VmId};
+    use drover_model::ports::ShellTarget;
+    use drover_model::record::Want;
+    use drover_model::spec::TemplateSpec;
 
     use super::*;
 

@@ -21,10 +21,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use drover_actors::demand::words::Words;
-use drover_actors::id::RunnerName;
-use drover_actors::os::Os;
-use drover_actors::ports::{Idle, Known, NodeSight, RowSight, SourceSight};
+use drover_model::demand::words::Words;
+use drover_model::id::RunnerName;
+use drover_model::os::Os;
+use drover_model::ports::{Idle, Known, NodeSight, RowSight, SourceSight};
 use futures_util::future::BoxFuture;
 use reqwest::Method;
 use secrecy::SecretString;

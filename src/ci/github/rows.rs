@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
-use drover_actors::id::RunnerName;
-use drover_actors::ports::Known;
+use drover_model::id::RunnerName;
+use drover_model::ports::Known;
 use serde::{Deserialize, Serialize};
 
 use super::super::error::DemandError;

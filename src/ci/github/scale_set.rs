@@ -10,9 +10,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use causes::chain;
-use drover_actors::ambient::jittered;
-use drover_actors::id::RunnerName;
-use drover_actors::ports::JobSight;
+use drover_model::ambient::jittered;
+use drover_model::id::RunnerName;
+use drover_model::ports::JobSight;
 use jiff::Timestamp;
 use reqwest::Method;
 use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue};

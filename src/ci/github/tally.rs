@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use drover_actors::ports::JobSight;
-use drover_actors::record::Want;
-use drover_actors::time::WallTime;
+use drover_model::ports::JobSight;
+use drover_model::record::Want;
+use drover_model::time::WallTime;
 use jiff::Timestamp;
 use serde::Deserialize;
 

@@ -7,7 +7,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use drover_actors::demand::words::{Life, Words};
+use drover_model::demand::words::{Life, Words};
 use jiff::{SignedDuration, Timestamp};
 use reqwest::Method;
 use serde::Deserialize;

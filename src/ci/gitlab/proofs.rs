@@ -1,6 +1,6 @@
 //! What can be proven of a GitLab without changing anything there.
 
-use drover_actors::ports::Known;
+use drover_model::ports::Known;
 use serde::Deserialize;
 
 use super::{GitLab, Scope, plain};

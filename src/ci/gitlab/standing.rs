@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use drover_actors::id::RunnerName;
-use drover_actors::ports::{Idle, NodeSight, RowSight};
+use drover_model::id::RunnerName;
+use drover_model::ports::{Idle, NodeSight, RowSight};
 use reqwest::Method;
 
 use super::{GitLab, Job, Runner};

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use drover_actors::record::Want;
-use drover_actors::spec::{JavaDistribution, Mode, TemplateSpec};
+use drover_model::record::Want;
+use drover_model::spec::{JavaDistribution, Mode, TemplateSpec};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::json;
 

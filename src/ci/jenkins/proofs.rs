@@ -1,6 +1,6 @@
 //! What can be proven of a Jenkins without changing anything there.
 
-use drover_actors::ports::SourceSight;
+use drover_model::ports::SourceSight;
 
 use super::sight::{Computer, Memory, NODES, Nodes, QUEUE, Queue};
 use super::{CREATE, Jenkins, LEAST, LEAST_WITH_URL, Launch, SIGN, WITH_URL, is_before, is_older};

@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use drover_actors::demand::report::UnreadJob;
-use drover_actors::id::RunnerName;
-use drover_actors::ports::{Idle, JobSight, NodeSight, RowSight, Shut};
-use drover_actors::record::Want;
-use drover_actors::time::WallTime;
+use drover_model::demand::report::UnreadJob;
+use drover_model::id::RunnerName;
+use drover_model::ports::{Idle, JobSight, NodeSight, RowSight, Shut};
+use drover_model::record::Want;
+use drover_model::time::WallTime;
 use serde::Deserialize;
 
 use super::super::rows::Row;

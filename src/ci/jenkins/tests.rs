@@ -3,12 +3,12 @@
 
 use std::collections::BTreeSet;
 
-use drover_actors::id::{RunnerName, TemplateId};
-use drover_actors::labels::LabelExpression;
-use drover_actors::os::{LoginShell, Os};
-use drover_actors::ports::{ShellTarget, Shut};
-use drover_actors::record::Want;
-use drover_actors::spec::{JavaSpec, TemplateSpec};
+use drover_model::id::{RunnerName, TemplateId};
+use drover_model::labels::LabelExpression;
+use drover_model::os::{LoginShell, Os};
+use drover_model::ports::{ShellTarget, Shut};
+use drover_model::record::Want;
+use drover_model::spec::{JavaSpec, TemplateSpec};
 use proxmox_client::Tls;
 use serde_json::{Value, json};
 
@@ -33,8 +33,8 @@ fn jenkins(launch: Launch) -> Jenkins {
 }
 
 fn spec() -> TemplateSpec {
-    let id = TemplateId::new(drover_actors::id::CloudId::new("lab"), "linux");
-    let mut spec = TemplateSpec::bare(id, drover_actors::id::VmId(9000));
+    let id = TemplateId::new(drover_model::id::CloudId::new("lab"), "linux");
+    let mut spec = TemplateSpec::bare(id, drover_model::id::VmId(9000));
     spec.labels = labels("linux x64");
     spec.remote_fs = "/home/ci/it's <here>".into();
     spec.java.path = "/opt/my java/bin/java".into();

@@ -1,8 +1,8 @@
 //! What Jenkins says of a build that waits, in English: the only place where it tells which label the
 //! build waits for.
 
-use drover_actors::labels::LabelExpression;
-use drover_actors::record::Want;
+use drover_model::labels::LabelExpression;
+use drover_model::record::Want;
 
 /// What a build waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! Agents that speak another version of the protocol than their server, which both must speak alike.
 
-use drover_actors::demand::words::Words;
+use drover_model::demand::words::Words;
 
 /// What `woodpecker-agent` logs then before it ends (3.17.0 at a4cb541b82de, `cmd/agent/core/agent.go`).
 const MISMATCH: &str = "GRPC version mismatch";
@@ -38,7 +38,7 @@ fn versions(log: &str) -> Option<(&str, u32, u32)> {
 
 #[cfg(test)]
 mod tests {
-    use drover_actors::demand::words::Life;
+    use drover_model::demand::words::Life;
 
     use super::*;
 

@@ -15,8 +15,8 @@ use std::process::{Command as Program, ExitCode, Stdio};
 use std::sync::Arc;
 
 use clap::{Args, Subcommand};
-use drover_actors::id::CloudId;
 use drover_hypervisor::Client;
+use drover_model::id::CloudId;
 use drover_ssh::{PrivateKey, Target};
 use proxmox_client::{Endpoint, Login, WireDialer};
 use secrecy::SecretString;

@@ -5,8 +5,8 @@ use std::io;
 use std::path::PathBuf;
 
 use clap::Args;
-use drover_actors::id::CloudId;
 use drover_hypervisor::Client;
+use drover_model::id::CloudId;
 use proxmox_client::{Connection, Endpoint, Login, PveError, WireDialer};
 use secrecy::SecretString;
 

@@ -4,7 +4,7 @@ use std::future::pending;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use drover_actors::fact::What;
+use drover_model::fact::What;
 use futures_util::future::BoxFuture;
 use tokio::sync::oneshot;
 

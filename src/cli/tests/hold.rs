@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use drover_actors::fact::What;
+use drover_model::fact::What;
 use drover_ssh::PrivateKey;
 use drover_ssh::testing::key;
 use secrecy::ExposeSecret;

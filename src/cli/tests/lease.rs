@@ -6,8 +6,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-use drover_actors::fact::What;
 use drover_actors::message::HerdCommand;
+use drover_model::fact::What;
 use drover_ssh::testing::{self as ssh_testing, TestServer};
 use drover_ssh::{Output, PrivateKey};
 use futures_util::future::BoxFuture;

@@ -1,7 +1,7 @@
 //! `drover leases`: what is listed, and what is ended.
 
-use drover_actors::fact::{LeasePicture, What};
-use drover_actors::id::LeaseId;
+use drover_model::fact::{LeasePicture, What};
+use drover_model::id::LeaseId;
 
 use super::super::*;
 use super::global;

@@ -1,8 +1,8 @@
 //! What is printed of nodes and of why templates begin nothing on them.
 
-use drover_actors::fact::What;
-use drover_actors::id::{AgentId, CloudId, TemplateId};
-use drover_actors::record::Reason;
+use drover_model::fact::What;
+use drover_model::id::{AgentId, CloudId, TemplateId};
+use drover_model::record::Reason;
 
 use super::super::*;
 use super::global;

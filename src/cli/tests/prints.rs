@@ -1,8 +1,8 @@
 //! What is printed for people and for scripts.
 
-use drover_actors::fact::{AddressPoolPicture, ResetPicture, What};
-use drover_actors::id::{AddressPoolId, AgentId, CloudId, ClusterId, Generation, TemplateId};
-use drover_actors::record::Reason;
+use drover_model::fact::{AddressPoolPicture, ResetPicture, What};
+use drover_model::id::{AddressPoolId, AgentId, CloudId, ClusterId, Generation, TemplateId};
+use drover_model::record::Reason;
 use serde_json::json;
 use tokio::sync::oneshot;
 
@@ -103,7 +103,7 @@ fn furnish(view: &View) {
     (booting.address, booting.ssh) = (None, None);
     told(view, What::Agent(Box::new(booting)));
     let mut leased = testing::agent("a1", "Leased");
-    leased.leases = vec![drover_actors::id::LeaseId::new("x")];
+    leased.leases = vec![drover_model::id::LeaseId::new("x")];
     told(view, What::Agent(Box::new(leased)));
     told(view, What::Lease(Box::new(testing::lease("x", "ready", Some("a1"), ""))));
     told(view, What::Lease(Box::new(testing::lease("y", "waiting", None, "no agent is free"))));

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use drover_actors::fact::What;
-use drover_actors::id::{CloudId, ClusterId};
 use drover_actors::message::HerdCommand;
+use drover_model::fact::What;
+use drover_model::id::{CloudId, ClusterId};
 use serde_json::{Value, json};
 
 use super::super::*;

@@ -2,7 +2,7 @@
 
 use std::future::pending;
 
-use drover_actors::fact::What;
+use drover_model::fact::What;
 use drover_ssh::Output;
 use futures_util::future::BoxFuture;
 use serde_json::Value;

@@ -3,8 +3,8 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use drover_actors::fact::What;
-use drover_actors::id::{CloudId, TemplateId};
+use drover_model::fact::What;
+use drover_model::id::{CloudId, TemplateId};
 use drover_ssh::testing::key;
 use secrecy::ExposeSecret;
 
@@ -65,7 +65,7 @@ async fn no_secret_is_in_anything_shown_or_kept() {
     // What a running service shows of it.
     told(
         &served.view,
-        What::ConfigRefused { text: refused.clone(), after: drover_actors::id::Generation(1) },
+        What::ConfigRefused { text: refused.clone(), after: drover_model::id::Generation(1) },
     );
     said.push(refused);
     for path in ["/v1/status", "/v1/clouds", "/v1/templates", "/metrics", "/readyz"] {

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use drover_actors::fact::{SourcePicture, What};
-use drover_actors::id::SourceId;
-use drover_actors::time::WallTime;
+use drover_model::fact::{SourcePicture, What};
+use drover_model::id::SourceId;
+use drover_model::time::WallTime;
 
 use super::super::*;
 use super::global;

@@ -10,10 +10,10 @@ mod woodpecker;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use drover_actors::demand::spec::{ShareSpec, SourceSpec};
-use drover_actors::id::SourceId;
 use drover_ci::gitea::Dialect;
 use drover_ci::{Route, SourceConnection, System};
+use drover_model::demand::spec::{ShareSpec, SourceSpec};
+use drover_model::id::SourceId;
 use proxmox_client::Tls;
 use reqwest::Url;
 use secrecy::SecretString;

@@ -1,6 +1,6 @@
 //! The keys that clouds know.
 
-use drover_actors::spec::WIDTH;
+use drover_model::spec::WIDTH;
 
 use super::{Key, Kind, LAST_VMID, LONG, Preset, key, placement, text, whole};
 use crate::config::value;

@@ -1,7 +1,8 @@
 //! Keys of `service.leases` and of those who may use the socket.
 
+use drover_model::tenant::LeaseLimits;
+
 use super::{Key, Kind, LONG, Preset, Shape, key, text, whole};
-use drover_actors::tenant::LeaseLimits;
 
 /// The most that a count of leases may be.
 const MANY: u64 = 1_000_000;

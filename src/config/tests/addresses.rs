@@ -1,8 +1,8 @@
 //! Address pools and where templates have their addresses from: what they come to, and what is
 //! wrong with them.
 
-use drover_actors::addresses::AddressSource;
-use drover_actors::id::{AddressPoolId, CloudId, TemplateId};
+use drover_model::addresses::AddressSource;
+use drover_model::id::{AddressPoolId, CloudId, TemplateId};
 
 use super::*;
 

@@ -1,7 +1,5 @@
 //! Sources of demand: what they come to, and what is wrong with them.
 
-use drover_actors::demand::spec::ShareSpec;
-use drover_actors::id::{SourceId, VmId};
 use drover_ci::System;
 use drover_ci::gitea::{Dialect, Scope};
 use drover_ci::github::{
@@ -9,6 +7,8 @@ use drover_ci::github::{
 };
 use drover_ci::gitlab;
 use drover_ci::jenkins::Launch;
+use drover_model::demand::spec::ShareSpec;
+use drover_model::id::{SourceId, VmId};
 use secrecy::ExposeSecret;
 
 use super::*;

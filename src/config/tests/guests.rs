@@ -1,8 +1,8 @@
 //! Network cards of templates, and their texts for cloud-init.
 
-use drover_actors::addresses::AddressSource;
-use drover_actors::id::{CloudId, TemplateId};
-use drover_actors::spec::TemplateSpec;
+use drover_model::addresses::AddressSource;
+use drover_model::id::{CloudId, TemplateId};
+use drover_model::spec::TemplateSpec;
 
 use super::*;
 
@@ -17,7 +17,7 @@ fn networks(cards: &[&str]) -> String {
 
 /// Bridges, VLANs and addresses of a template's cards.
 fn cards(spec: &TemplateSpec) -> Vec<String> {
-    let one = |nic: &drover_actors::seed::NicSpec| {
+    let one = |nic: &drover_model::seed::NicSpec| {
         let vlan = nic.vlan.map(|vlan| format!(".{vlan}")).unwrap_or_default();
         format!("{}{vlan} {}", nic.bridge, nic.ip_config.as_deref().unwrap_or("-"))
     };

@@ -3,9 +3,9 @@
 use std::fmt::Debug;
 use std::time::Duration;
 
-use drover_actors::id::{CloudId, TemplateId};
-use drover_actors::placement::Term;
-use drover_actors::spec::{StepSpec, StepWork, TemplateSpec, UploadSpec, WindowSpec};
+use drover_model::id::{CloudId, TemplateId};
+use drover_model::placement::Term;
+use drover_model::spec::{StepSpec, StepWork, TemplateSpec, UploadSpec, WindowSpec};
 use proxmox_client::Tls;
 
 use super::super::Checked;

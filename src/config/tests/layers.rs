@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use drover_actors::id::{CloudId, Generation, TemplateId};
-use drover_actors::spec::{HerdSpec, TemplateSpec};
+use drover_model::id::{CloudId, Generation, TemplateId};
+use drover_model::spec::{HerdSpec, TemplateSpec};
 use proxmox_client::{Endpoint, Login, Tls};
 
 use super::*;

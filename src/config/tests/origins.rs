@@ -1,12 +1,12 @@
 //! What templates are cloned from: one of several keys, layers above those below, and stand-ins.
 
-use drover_actors::id::{CloudId, TemplateId, VmId};
-use drover_actors::source::Sought;
+use drover_model::id::{CloudId, TemplateId, VmId};
+use drover_model::template_image::Sought;
 use insta::assert_snapshot;
 
 use super::*;
 
-fn spec(checked: &Checked, name: &str) -> drover_actors::spec::TemplateSpec {
+fn spec(checked: &Checked, name: &str) -> drover_model::spec::TemplateSpec {
     (*checked.herd.templates[&TemplateId::new(CloudId::new("c"), name)]).clone()
 }
 

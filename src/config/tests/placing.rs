@@ -1,12 +1,12 @@
 //! Where agents are put and how big they are: what clouds and templates say together.
 
-use drover_actors::id::{CloudId, NodeName, TemplateId};
-use drover_actors::placement::Thickness;
+use drover_model::id::{CloudId, NodeName, TemplateId};
+use drover_model::placement::Thickness;
 use insta::assert_snapshot;
 
 use super::*;
 
-fn spec(checked: &Checked) -> drover_actors::spec::TemplateSpec {
+fn spec(checked: &Checked) -> drover_model::spec::TemplateSpec {
     (*checked.herd.templates[&TemplateId::new(CloudId::new("c"), "a")]).clone()
 }
 

@@ -1,6 +1,6 @@
 //! Where secrets come from, and that they go nowhere else.
 
-use drover_actors::id::CloudId;
+use drover_model::id::CloudId;
 use proxmox_client::Login;
 use secrecy::ExposeSecret;
 

@@ -1,9 +1,9 @@
 //! Templates whose guests are of Windows: what they are, and what they cannot have.
 
-use drover_actors::addresses::AddressSource;
-use drover_actors::id::{CloudId, TemplateId};
-use drover_actors::os::{LoginShell, Os};
-use drover_actors::spec::TemplateSpec;
+use drover_model::addresses::AddressSource;
+use drover_model::id::{CloudId, TemplateId};
+use drover_model::os::{LoginShell, Os};
+use drover_model::spec::TemplateSpec;
 
 use super::*;
 

@@ -2,8 +2,8 @@
 
 use std::sync::Mutex;
 
-use drover_actors::cluster::traffic::Kind;
-use drover_actors::fault::FaultKind;
+use drover_limits::traffic::Kind;
+use drover_model::fault::FaultKind;
 use proxmox_client::connection::Login;
 use proxmox_client::transport::Method;
 use serde_json::{Value, json};

@@ -1,9 +1,9 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-use drover_actors::id::{CloudId, NodeName};
-use drover_actors::os::LoginShell;
-use drover_actors::ports::VmRef;
-use drover_actors::seed::NicSpec;
+use drover_model::id::{CloudId, NodeName};
+use drover_model::os::LoginShell;
+use drover_model::ports::VmRef;
+use drover_model::seed::NicSpec;
 use serde_json::{Value, json};
 
 use super::*;

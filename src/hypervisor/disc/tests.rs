@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use drover_actors::id::{CloudId, VmId};
-use drover_actors::ports::{Configured, Hypervisor};
-use drover_actors::seed::SeedSpec;
+use drover_model::id::{CloudId, VmId};
+use drover_model::ports::{Configured, Hypervisor};
+use drover_model::seed::SeedSpec;
 use serde_json::json;
 
 use super::*;

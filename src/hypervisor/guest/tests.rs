@@ -208,7 +208,7 @@ async fn host_keys_cost_one_call_when_the_first_is_there() {
 #[tokio::test(start_paused = true)]
 async fn the_host_keys_of_windows_are_where_its_own_openssh_has_them() {
     let line = key_line("ecdsa-sha2-nistp256");
-    let os = Os::Windows(drover_actors::os::LoginShell::Auto);
+    let os = Os::Windows(drover_model::os::LoginShell::Auto);
     let read = keys_of(os, move |asked| {
         assert!(asked.contains("ProgramData") && !asked.contains("etc"), "{asked}");
         match asked.contains("ed25519") {

@@ -2,8 +2,8 @@
 
 use std::sync::{Arc, PoisonError};
 
-use drover_actors::id::ClusterId;
-use drover_actors::ports::{IdSight, VmSight};
+use drover_model::id::ClusterId;
+use drover_model::ports::{IdSight, VmSight};
 
 use super::Cloud;
 use crate::calls::Queue;

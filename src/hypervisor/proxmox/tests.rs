@@ -339,7 +339,7 @@ async fn a_guest_that_moved_is_found() {
     let sight = port(&script, &["primary"]).look(&vm()).await.unwrap();
     assert_eq!(sight.node, Some(NodeName::new("pve2")));
     assert_eq!(sight.running, Some(true));
-    assert!(drover_actors::marks::is_ours(&sight.marks.unwrap(), &marks(), VmId(101)));
+    assert!(drover_model::marks::is_ours(&sight.marks.unwrap(), &marks(), VmId(101)));
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 
-use drover_actors::id::{CloudId, NodeName, VmId};
-use drover_actors::ports::VmRef;
+use drover_model::id::{CloudId, NodeName, VmId};
+use drover_model::ports::VmRef;
 use serde_json::{Value, json};
 
 use super::*;

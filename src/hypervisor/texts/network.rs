@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use drover_actors::seed::NicSpec;
+use drover_model::seed::NicSpec;
 use proxmox_client::types::VmConfig;
 use serde_yaml::{Mapping, Value};
 

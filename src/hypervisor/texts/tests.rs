@@ -1,6 +1,6 @@
 #![expect(clippy::unwrap_used, reason = "tests")]
 
-use drover_actors::seed::SeedSpec;
+use drover_model::seed::SeedSpec;
 
 use super::*;
 use crate::testing::{marks, spec};

@@ -4,9 +4,9 @@
 
 use std::path::Path;
 
-use drover_actors::id::{CloudId, ClusterId, Installation, TemplateId, VmId};
-use drover_actors::record::Hold;
-use drover_actors::time::{Moment, Now, WallTime};
+use drover_model::id::{CloudId, ClusterId, Installation, TemplateId, VmId};
+use drover_model::record::Hold;
+use drover_model::time::{Moment, Now, WallTime};
 
 use super::*;
 use crate::journal::power::{Fate, Power};

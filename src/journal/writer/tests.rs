@@ -1,8 +1,8 @@
 //! The journal: durable before acting, compare-and-set, never overwritten when not understood.
 #![expect(clippy::unwrap_used, reason = "a test may end at the first surprise")]
 
-use drover_actors::id::{AgentId, CloudId, ClusterId, Installation, VmId};
-use drover_actors::time::{Moment, Now, WallTime};
+use drover_model::id::{AgentId, CloudId, ClusterId, Installation, VmId};
+use drover_model::time::{Moment, Now, WallTime};
 
 use super::*;
 use crate::journal::{MemoryLog, Predecessor, RedbLog, Successor};

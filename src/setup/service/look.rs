@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use drover_actors::id::NodeName;
 use drover_hypervisor::Client;
 use drover_hypervisor::sight::identify;
+use drover_model::id::NodeName;
 use proxmox_client::Params;
 use proxmox_client::PveError;
 use proxmox_client::admin::NodeStorage;
@@ -45,7 +45,7 @@ pub struct Original {
 #[derive(Debug, Clone, Default)]
 pub struct Now {
     /// The cluster.
-    pub cluster: Option<drover_actors::id::ClusterId>,
+    pub cluster: Option<drover_model::id::ClusterId>,
     /// Drover's own guest.
     pub own: Option<Own>,
     /// VMIDs in use.
@@ -140,7 +140,7 @@ fn is_tagged(row: &Resource) -> bool {
 async fn own(
     client: &Client,
     wanted: &Wanted,
-    cluster: &drover_actors::id::ClusterId,
+    cluster: &drover_model::id::ClusterId,
     row: &Resource,
 ) -> Result<Option<Own>, PveError> {
     let (Some(vmid), Some(node)) = (row.vmid.and_then(|id| u32::try_from(id).ok()), &row.node)

@@ -6,7 +6,7 @@ mod install;
 mod look;
 mod plan;
 
-use drover_actors::id::ClusterId;
+use drover_model::id::ClusterId;
 
 pub use bundle::{Bundle, Part};
 pub use install::{Installed, Lack, Target, install, reach};

@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use drover_actors::id::LeaseId;
-use drover_actors::ledger::Ledger;
+use drover_model::id::LeaseId;
+use drover_model::ledger::Ledger;
 
 /// The most bytes that the user data of a lease may have.
 pub const USER_DATA_MAX: usize = 64 * 1024;

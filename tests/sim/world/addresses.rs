@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use drover_actors::id::AgentId;
-use drover_actors::record::Body;
+use drover_model::id::AgentId;
+use drover_model::record::Body;
 use tokio::time::Instant;
 
 /// What was seen of addresses.

@@ -13,16 +13,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use drover_actors::ambient::Dice;
-use drover_actors::demand::words::{Life, Words};
-use drover_actors::fault::{Culprit, Fault, FaultKind};
-use drover_actors::id::{RunnerName, SourceId};
-use drover_actors::ports::{
+use drover_model::ambient::Dice;
+use drover_model::demand::words::{Life, Words};
+use drover_model::fault::{Culprit, Fault, FaultKind};
+use drover_model::id::{RunnerName, SourceId};
+use drover_model::ports::{
     Ask, Demand, HireCall, Idle, JobSight, Known, NodeSight, RowSight, Shell, ShellTarget, Shut,
     SourceSight,
 };
-use drover_actors::record::Want;
-use drover_actors::time::WallTime;
+use drover_model::record::Want;
+use drover_model::time::WallTime;
 use futures_util::FutureExt;
 use pve_sim::guest::GuestHost;
 use pve_sim::guests::NoneGuests;

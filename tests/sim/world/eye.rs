@@ -3,8 +3,8 @@
 
 use std::sync::{Arc, Mutex};
 
-use drover_actors::fact::Fact;
-use drover_actors::record::Body;
+use drover_model::fact::Fact;
+use drover_model::record::Body;
 use proxmox_client::transport::Request;
 
 /// Looks on; it must not call the world's own parts back.

@@ -1,6 +1,6 @@
 //! What the clusters hold besides drover's guests, and what an administrator changes of it.
 
-use drover_actors::seed::owner;
+use drover_model::seed::owner;
 
 use super::*;
 

@@ -1,9 +1,9 @@
 //! What a storm needs of a world beside what scenarios do: wishes that are not waited for, a step
 //! that ends at a trap, stops that are cut, and a judgement in words rather than a panic.
 
-use drover_actors::overrides::OverrideChange;
-use drover_actors::record::Hold;
-use drover_actors::tenant::By;
+use drover_model::overrides::OverrideChange;
+use drover_model::record::Hold;
+use drover_model::tenant::By;
 
 use super::*;
 

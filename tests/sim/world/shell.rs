@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use drover_actors::fault::{Culprit, Fault, FaultKind};
-use drover_actors::ports::{Ask, Greeting, Holder, Ran, Shell, ShellTarget};
-use drover_actors::spec::UploadSpec;
+use drover_model::fault::{Culprit, Fault, FaultKind};
+use drover_model::ports::{Ask, Greeting, Holder, Ran, Shell, ShellTarget};
+use drover_model::spec::UploadSpec;
 use futures_util::FutureExt;
 use pve_sim::guest::GuestHost;
 use pve_sim::guests::NoneGuests;

@@ -10,23 +10,23 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use drover_actors::demand::words::Words;
-use drover_actors::fact::Fact;
-use drover_actors::fault::{Culprit, Fault, FaultKind};
-use drover_actors::id::{CloudId, ClusterId, NodeName, RunnerName, SourceId, Upid, VmId};
-use drover_actors::marks::Marks;
-use drover_actors::os::Os;
-use drover_actors::placement::Fleet;
-use drover_actors::ports::{
+use drover_model::demand::words::Words;
+use drover_model::fact::Fact;
+use drover_model::fault::{Culprit, Fault, FaultKind};
+use drover_model::id::{CloudId, ClusterId, NodeName, RunnerName, SourceId, Upid, VmId};
+use drover_model::marks::Marks;
+use drover_model::os::Os;
+use drover_model::placement::Fleet;
+use drover_model::ports::{
     AddressSight, Ambient, Ask, CloneCall, ClusterSight, ConfigureCall, Configured, Demand,
     Greeting, HireCall, Holder, Hypervisor, IdSight, ImageSight, Journal, JournalFault, Known,
     Observer, Ports, Ran, Shell, ShellTarget, Snapped, SnapshotCall, SourceSight, Survey, TaskEnd,
     VmRef, VmSight,
 };
-use drover_actors::record::Body;
-use drover_actors::source::{Found, Sought};
-use drover_actors::spec::UploadSpec;
-use drover_actors::time::Now;
+use drover_model::record::Body;
+use drover_model::spec::UploadSpec;
+use drover_model::template_image::{Found, Sought};
+use drover_model::time::Now;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, pending};
 

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use drover::config::SourceConnection;
-use drover_actors::id::{CloudId, RunnerName, TemplateId, VmId};
-use drover_actors::ports::{Known, ShellTarget};
-use drover_actors::record::Want;
-use drover_actors::spec::TemplateSpec;
 use drover_ci::github::{Login, Registration, Scope, Settings};
 use drover_ci::{Connector, Enlist, Route, System, connector};
+use drover_model::id::{CloudId, RunnerName, TemplateId, VmId};
+use drover_model::ports::{Known, ShellTarget};
+use drover_model::record::Want;
+use drover_model::spec::TemplateSpec;
 use proxmox_client::Tls;
 
 use super::fake::{GitHub, TOKEN};

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use drover_actors::id::RunnerName;
-use drover_actors::ports::Known;
 use drover_ci::github::Scope;
+use drover_model::id::RunnerName;
+use drover_model::ports::Known;
 use serde_json::json;
 
 use super::calls::{connected, run};

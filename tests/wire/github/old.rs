@@ -1,7 +1,7 @@
 //! Runners whose version GitHub takes no more: each starts, connects, is refused and ends.
 
-use drover_actors::demand::words::{Life, Words};
 use drover_ci::Proof;
+use drover_model::demand::words::{Life, Words};
 use serde_json::{Value, json};
 
 use super::calls::{connected, repository, run};

@@ -10,7 +10,7 @@ use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Instant;
 
-use drover_actors::labels::LabelExpression;
+use drover_model::labels::LabelExpression;
 use serde_json::{Value, json};
 
 use super::{door, launch};

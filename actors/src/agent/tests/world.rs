@@ -8,6 +8,17 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use actix::{Actor, Addr, Context, Handler};
+use drover_model::fact::{Fact, What};
+use drover_model::id::{AgentId, CloudId, ClusterId, LeaseId, NodeName, Upid, VmId};
+use drover_model::ledger::{AgentEntry, Ledger};
+use drover_model::marks::{Marks, Reading};
+use drover_model::os::Os;
+use drover_model::placement::Fleet;
+use drover_model::ports::*;
+use drover_model::record::{Body, Record};
+use drover_model::spec::UploadSpec;
+use drover_model::template_image::{Found, Sought};
+use drover_model::time::{Moment, Now, WallTime};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
@@ -16,20 +27,9 @@ use crate::agent::boots::Boots;
 use crate::agent::testing::{ADDRESS, WALL, agent_id, installation, spec, upid};
 use crate::agent::{Agent, start};
 use crate::birth::{AgentBirth, Lanes, Start};
-use crate::fact::{Fact, What};
-use crate::id::{AgentId, CloudId, ClusterId, LeaseId, NodeName, Upid, VmId};
-use crate::ledger::{AgentEntry, Ledger};
-use crate::marks::{Marks, Reading};
 use crate::message::{AgentCommand, AgentReport, IdBack, LaneAsk, LaneFree, Standing};
-use crate::os::Os;
-use crate::placement::Fleet;
-use crate::ports::*;
-use crate::record::{Body, Record};
-use crate::source::{Found, Sought};
-use crate::spec::UploadSpec;
 use crate::supervise::Census;
 use crate::testbed::Hours;
-use crate::time::{Moment, Now, WallTime};
 use crate::ways::Ways;
 
 pub const CLUSTER: &str = "9f31c0aa52e7d410";
@@ -340,7 +340,7 @@ impl World {
             ports: Ports {
                 hypervisor: Arc::clone(&self.ground) as Arc<dyn Hypervisor>,
                 shell: Arc::clone(&self.ground) as Arc<dyn Shell>,
-                demand: std::sync::Arc::new(crate::ports::NoDemand),
+                demand: std::sync::Arc::new(drover_model::ports::NoDemand),
                 journal: Arc::new(Paper(Arc::clone(&self.ground))),
                 observer: Arc::clone(&self.ground) as Arc<dyn Observer>,
                 ambient: Arc::clone(&self.ground) as Arc<dyn Ambient>,

@@ -9,15 +9,16 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use drover_model::demand::words::Ending;
+use drover_model::id::RunnerName;
+use drover_model::ports::{Idle, RowSight, SourceSight};
+use drover_model::time::Now;
+
 use crate::demand::mind::doubt::GUESSED_IDLE;
 use crate::demand::mind::judge::{AWAY, SETTLES};
 use crate::demand::mind::{Effect, QUIET_TRIES, Runner, SourceMind};
 use crate::demand::runners::End;
 use crate::demand::seen::Seen;
-use crate::demand::words::Ending;
-use crate::id::RunnerName;
-use crate::ports::{Idle, RowSight, SourceSight};
-use crate::time::Now;
 
 /// So long after its guest was asked its answer is looked for, then after twice that, and so on.
 pub(super) const ANSWERS: Duration = Duration::from_millis(250);

@@ -7,15 +7,16 @@
 
 use std::time::Duration;
 
+use drover_model::demand::words::Ending;
+use drover_model::id::RunnerName;
+use drover_model::ports::Idle;
+use drover_model::time::{Moment, Now};
+
 use crate::demand::mind::absent::ANSWERS;
 use crate::demand::mind::judge::{AWAY, SETTLES};
 use crate::demand::mind::{Effect, Runner, SourceMind};
 use crate::demand::runners::End;
 use crate::demand::seen::Seen;
-use crate::demand::words::Ending;
-use crate::id::RunnerName;
-use crate::ports::Idle;
-use crate::time::{Moment, Now};
 
 /// A runner that its source guesses to be idle for so long, at each look, waits for a job: one that had a
 /// job would have reported meanwhile.

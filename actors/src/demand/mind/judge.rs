@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
+use drover_model::demand::words::Ending;
+use drover_model::id::RunnerName;
+use drover_model::ports::{Idle, Shut};
+use drover_model::time::Now;
+
 use crate::demand::mind::absent::Told;
 use crate::demand::mind::{Effect, Runner, SourceMind};
 use crate::demand::runners::{End, Kept};
 use crate::demand::seen::Seen;
-use crate::demand::words::Ending;
-use crate::id::RunnerName;
-use crate::ports::{Idle, Shut};
-use crate::time::Now;
 
 /// A runner that is not connected for so long while a job is on it is lost to its source.
 pub(super) const AWAY: Duration = Duration::from_secs(600);

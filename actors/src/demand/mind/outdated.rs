@@ -8,15 +8,16 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use drover_model::demand::report::Unoffered;
+use drover_model::demand::spec::SourceSpec;
+use drover_model::id::{RunnerName, TemplateId};
+use drover_model::ports::JobSight;
+use drover_model::record::Want;
+use drover_model::time::{Moment, Now};
+
 use crate::demand::mind::trouble::pause_after;
 use crate::demand::mind::{Effect, Runner, SourceMind};
-use crate::demand::report::Unoffered;
 use crate::demand::runners::TooOld;
-use crate::demand::spec::SourceSpec;
-use crate::id::{RunnerName, TemplateId};
-use crate::ports::JobSight;
-use crate::record::Want;
-use crate::time::{Moment, Now};
 
 /// A kind of which no job has waited for so long is forgotten: longer than any pause.
 const FORGOTTEN: Duration = Duration::from_secs(15 * 60);

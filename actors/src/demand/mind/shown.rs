@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::demand::mind::{Outage, Runner, SourceMind};
-use crate::demand::report::{RunningJob, SourceJobs, Unoffered};
-use crate::fact::SourcePicture;
-use crate::id::RunnerName;
-use crate::record::Want;
+use drover_model::demand::report::Outage;
+use drover_model::demand::report::{RunningJob, SourceJobs, Unoffered};
+use drover_model::fact::SourcePicture;
+use drover_model::id::RunnerName;
+use drover_model::record::Want;
+
+use crate::demand::mind::{Runner, SourceMind};
 
 /// Reasons that one picture tells at most.
 const LACKS: usize = 5;

@@ -3,10 +3,12 @@
 
 use std::time::Duration;
 
-use crate::demand::mind::{Outage, PAUSE_LONGEST, SourceMind};
-use crate::demand::spec::SourceSpec;
-use crate::fault::Fault;
-use crate::time::{Moment, Now};
+use drover_model::demand::report::Outage;
+use drover_model::demand::spec::SourceSpec;
+use drover_model::fault::Fault;
+use drover_model::time::{Moment, Now};
+
+use crate::demand::mind::{PAUSE_LONGEST, SourceMind};
 
 /// Between two looks at whether runners can be made.
 const PROVE_PAUSE: Duration = Duration::from_secs(30);

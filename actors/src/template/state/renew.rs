@@ -8,14 +8,15 @@
 
 use std::time::Duration;
 
+use drover_model::ambient::Dice;
+use drover_model::id::AgentId;
+use drover_model::record::Reason;
+use drover_model::spec::{Minimums, TemplateSpec};
+use drover_model::time::{Moment, Now, WallTime};
+
 use super::{Effect, Held, TemplateMind};
-use crate::ambient::Dice;
-use crate::id::AgentId;
 use crate::message::Standing;
-use crate::record::Reason;
-use crate::spec::{Minimums, TemplateSpec};
 use crate::template::permits;
-use crate::time::{Moment, Now, WallTime};
 
 /// When one agent is renewed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

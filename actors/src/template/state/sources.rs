@@ -1,8 +1,9 @@
 //! What a template's agents are cloned from, as far as its mind must know.
 
+use drover_model::place::Place;
+use drover_model::time::{Moment, Now};
+
 use super::{Effect, TemplateMind};
-use crate::birth::Place;
-use crate::time::{Moment, Now};
 
 impl TemplateMind {
     /// What can be cloned was looked at: what would be taken or why nothing can be, and which version

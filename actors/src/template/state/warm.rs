@@ -3,14 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use drover_model::id::AgentId;
+use drover_model::ports::Calendar;
+use drover_model::record::Reason;
+use drover_model::spec::{Minimums, TemplateSpec};
+use drover_model::time::{Moment, Now};
+
 use super::super::season::Season;
 use super::{Effect, Held, OFFERED, TemplateMind, lives};
-use crate::id::AgentId;
 use crate::message::Standing;
-use crate::ports::Calendar;
-use crate::record::Reason;
-use crate::spec::{Minimums, TemplateSpec};
-use crate::time::{Moment, Now};
 
 /// The longest time between two looks at the calendar: wall clocks are set now and then.
 const LOOK: Duration = Duration::from_secs(60);

@@ -108,8 +108,8 @@ pub(super) fn on_disk(path: &str, home: &str) -> Option<String> {
 mod tests {
     use std::sync::Arc;
 
-    use drover_actors::agent::windows::{PROBE, admit, cards, line};
-    use drover_actors::os;
+    use drover_model::os;
+    use drover_scripts::windows::{PROBE, admit, cards, line};
     use drover_shell::known;
 
     use super::*;

@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use drover::view::View;
-use drover_actors::fact::{AgentPicture, What};
-use drover_actors::id::LeaseId;
 use drover_actors::message::{HerdCommand, StopPolicy};
-use drover_actors::tenant::By;
+use drover_model::fact::{AgentPicture, What};
+use drover_model::id::LeaseId;
+use drover_model::tenant::By;
 use futures_util::FutureExt;
 use pve_sim::spec::GuestSpec;
 use tokio::sync::oneshot;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use drover::view::View;
-use drover_actors::fact::AgentPicture;
+use drover_model::fact::AgentPicture;
 
 use super::Stage;
 use super::script::Script;
@@ -92,7 +92,7 @@ pub async fn settle(
     Ok(())
 }
 
-fn detail(world: &crate::world::World, lease: &drover_actors::id::LeaseId) -> String {
+fn detail(world: &crate::world::World, lease: &drover_model::id::LeaseId) -> String {
     world.view().lease(lease).map(|seen| seen.detail).unwrap_or_default()
 }
 

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use drover_actors::fault::{Culprit, Fault, FaultKind};
-use drover_actors::ports::{AddressSight, IdSight, Ran, Snapped, TaskEnd, VmSight};
+use drover_model::fault::{Culprit, Fault, FaultKind};
+use drover_model::ports::{AddressSight, IdSight, Ran, Snapped, TaskEnd, VmSight};
 use pve_sim::world::{Faults, TaskFault};
 
 use super::script::{Deed, Turn};

@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::time::Duration;
 
-use drover_actors::fact::What;
-use drover_actors::id::AgentId;
+use drover_model::fact::What;
+use drover_model::id::AgentId;
 
 use super::answers::{SILENCE, Way, method, way};
 use super::script::{Plan, Prelude, Script, Target, Turn};

@@ -12,7 +12,7 @@ mod substeps;
 mod table;
 mod told;
 
-use drover_actors::id::LeaseId;
+use drover_model::id::LeaseId;
 use libtest_mimic::{Failed, Trial};
 
 use crate::on_paused_clock;

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use drover_actors::fact::{AgentPicture, What};
-use drover_actors::id::AgentId;
-use drover_actors::record::Body;
+use drover_model::fact::{AgentPicture, What};
+use drover_model::id::AgentId;
+use drover_model::record::Body;
 use pve_sim::spec::GuestSpec;
 use pve_sim::world::SideDoor;
 

@@ -5,11 +5,11 @@ use std::collections::VecDeque;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use drover_actors::fact::AgentPicture;
-use drover_actors::id::{ClusterId, LeaseId, NodeName};
 use drover_actors::message::AgentCommand;
-use drover_actors::overrides::{Change, OverrideChange};
-use drover_actors::record::{Body, Reason};
+use drover_model::fact::AgentPicture;
+use drover_model::id::{ClusterId, LeaseId, NodeName};
+use drover_model::overrides::{Change, OverrideChange};
+use drover_model::record::{Body, Reason};
 
 use super::answers::{SILENCE, fault};
 use super::call::next_state;

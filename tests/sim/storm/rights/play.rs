@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use drover::doctor::{CloudReport, ToldCertificates, Ways, examine};
 use drover::rights::{At, Feature, Row};
-use drover_actors::fact::What;
-use drover_actors::id::CloudId;
 use drover_actors::message::HerdCommand;
+use drover_model::fact::What;
+use drover_model::id::CloudId;
 use pve_sim::guest::GuestHost;
 use pve_sim::world::{EPOCH, Faults, FreeFault};
 

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use drover::doctor::facts;
 use drover::rights::{At, Feature, Needs, Release, RoleKind, Row, Wishes, grants};
-use drover_actors::id::CloudId;
 use drover_hypervisor::Client;
+use drover_model::id::CloudId;
 use pve_sim::spec::{AclSpec, PveVersion, TokenSpec, UserSpec};
 
 use crate::world::World;

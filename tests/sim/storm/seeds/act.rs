@@ -5,11 +5,11 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use drover_actors::id::{AgentId, CloudId, NodeName, SourceId};
 use drover_actors::message::HerdCommand;
-use drover_actors::overrides::{Change, OverrideChange};
-use drover_actors::record::Reason;
-use drover_actors::tenant::By;
+use drover_model::id::{AgentId, CloudId, NodeName, SourceId};
+use drover_model::overrides::{Change, OverrideChange};
+use drover_model::record::Reason;
+use drover_model::tenant::By;
 use pve_sim::guests::Quirk;
 use pve_sim::spec::GuestSpec;
 use pve_sim::world::Faults;
@@ -407,7 +407,7 @@ impl Play {
     pub(super) fn administer(&mut self) {
         let alarms = self.world.view().alarms();
         // A clock that was set back makes the journal look like an old copy.
-        let twin = |agent: &drover_actors::fact::AgentPicture| agent.detail.contains("--confirm-");
+        let twin = |agent: &drover_model::fact::AgentPicture| agent.detail.contains("--confirm-");
         if self.world.runs() && self.world.view().agents().iter().any(twin) {
             self.world.send(HerdCommand::ConfirmOlderJournal);
         }

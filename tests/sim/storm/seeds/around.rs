@@ -2,7 +2,7 @@
 //! are drained, down, slow or small, storages that stall, clusters beside the first that are lost
 //! for a while. All else of a plan is as it was drawn before.
 
-use drover_actors::ambient::Dice;
+use drover_model::ambient::Dice;
 use pve_sim::world::{CallFault, Faults, NodeFault, TaskFault};
 
 use super::draw::{index, one_of};

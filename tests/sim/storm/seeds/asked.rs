@@ -1,6 +1,6 @@
 //! What is asked of the cluster, judged: every write goes to a guest whose record allows it.
 
-use drover_actors::marks::parse_name;
+use drover_model::marks::parse_name;
 use proxmox_client::transport::Request;
 
 use super::seen::Seen;

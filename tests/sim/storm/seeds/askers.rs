@@ -7,11 +7,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use drover_actors::id::LeaseId;
 use drover_actors::message::{HerdCommand, Refusal};
-use drover_actors::record::{LeaseAsk, Want};
-use drover_actors::tenant::By;
-use drover_actors::time::WallTime;
+use drover_model::id::LeaseId;
+use drover_model::record::{LeaseAsk, Want};
+use drover_model::tenant::By;
+use drover_model::time::WallTime;
 use tokio::sync::oneshot::{self, Receiver};
 
 use super::plan::TEMPLATES;

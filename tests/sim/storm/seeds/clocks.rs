@@ -4,8 +4,8 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use drover_actors::ambient::Dice;
-use drover_actors::time::WallTime;
+use drover_model::ambient::Dice;
+use drover_model::time::WallTime;
 
 use super::draw::one_of;
 use super::plan::{Deed, Event, Plan};

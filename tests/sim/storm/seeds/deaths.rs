@@ -6,8 +6,8 @@
 
 use std::time::Duration;
 
-use drover_actors::ambient::Dice;
-use drover_actors::id::AgentId;
+use drover_model::ambient::Dice;
+use drover_model::id::AgentId;
 use tokio::time::Instant;
 
 use super::draw::{index, one_of};

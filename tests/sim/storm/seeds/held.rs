@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use drover_actors::id::CloudId;
+use drover_model::id::CloudId;
 
 /// What was granted a moment before still begins.
 const UNDER_WAY: Duration = Duration::from_secs(1);

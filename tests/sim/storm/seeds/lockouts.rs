@@ -1,7 +1,7 @@
 //! Holders that lock drover out of their guests, drawn by dice of their own for a part of the seeds: most of
 //! them just before the service is cut down or stops, so that it finds itself locked out.
 
-use drover_actors::ambient::Dice;
+use drover_model::ambient::Dice;
 
 use super::draw::{index, one_of};
 use super::plan::{Deed, Event, Plan};

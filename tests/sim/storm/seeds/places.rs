@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use drover_actors::birth::Place;
-use drover_actors::board::Scope;
-use drover_actors::id::{AgentId, NodeName};
-use drover_actors::ledger::Ledger;
-use drover_actors::marks::Marks;
-use drover_actors::spec::TemplateSpec;
-use drover_actors::time::WallTime;
+use drover_model::id::{AgentId, NodeName};
+use drover_model::ledger::Ledger;
+use drover_model::marks::Marks;
+use drover_model::place::Place;
+use drover_model::scope::Scope;
+use drover_model::spec::TemplateSpec;
+use drover_model::time::WallTime;
 
 /// A breaker that does not flow.
 #[derive(Debug)]

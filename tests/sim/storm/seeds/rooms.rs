@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use drover_actors::id::{AgentId, CloudId, ClusterId, NodeName};
-use drover_actors::ledger::Ledger;
-use drover_actors::marks::Marks;
 use drover_actors::message::NodeDrained;
-use drover_actors::spec::TemplateSpec;
+use drover_model::id::{AgentId, CloudId, ClusterId, NodeName};
+use drover_model::ledger::Ledger;
+use drover_model::marks::Marks;
+use drover_model::spec::TemplateSpec;
 
 use super::plan::{CLOUDS, Stage};
 use super::seen::Live;

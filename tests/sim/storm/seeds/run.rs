@@ -229,7 +229,7 @@ impl Play {
         let shown: BTreeSet<_> = told.iter().map(|agent| agent.agent.clone()).collect();
         let recorded: BTreeSet<_> =
             live.iter().filter(|(_, live)| live.recorded).map(|(agent, _)| agent.clone()).collect();
-        let queued = |agent: &&drover_actors::fact::AgentPicture| {
+        let queued = |agent: &&drover_model::fact::AgentPicture| {
             let orphan = agent.vmid.is_some_and(|vmid| self.orphans.contains(&vmid.0));
             agent.state == "Queued" || orphan
         };
@@ -444,7 +444,7 @@ impl Play {
     fn stray_images(&self) -> Vec<(usize, String, String)> {
         let live = self.watch.live();
         let stray = |volume: &str| {
-            let owner = drover_actors::seed::owner(volume);
+            let owner = drover_model::seed::owner(volume);
             owner.is_some_and(|(_, agent)| !live.contains_key(&agent))
         };
         let all = self.world.images().into_iter();

@@ -3,9 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use drover_actors::id::{AgentId, LeaseId, RunnerName, SourceId};
-use drover_actors::ledger::Ledger;
-use drover_actors::record::{Body, LeaseAsk};
+use drover_model::id::{AgentId, LeaseId, RunnerName, SourceId};
+use drover_model::ledger::Ledger;
+use drover_model::record::{Body, LeaseAsk};
 
 use super::plan::SOURCES;
 use super::run::Play;

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use drover_actors::id::{AgentId, LeaseId, SourceId, TemplateId};
-use drover_actors::record::Owner;
-use drover_actors::spec::HerdSpec;
-use drover_actors::time::WallTime;
+use drover_model::id::{AgentId, LeaseId, SourceId, TemplateId};
+use drover_model::record::Owner;
+use drover_model::spec::HerdSpec;
+use drover_model::time::WallTime;
 
 use super::held::Held;
 use super::outage::Outage;

@@ -1,7 +1,7 @@
 //! What befalls CI systems, drawn by dice of its own for a part of the seeds: jobs, outages, tokens
 //! that may not do what they should, guests that lie, runners that others remove.
 
-use drover_actors::ambient::Dice;
+use drover_model::ambient::Dice;
 
 use super::draw::{index, one_of};
 use super::plan::{Deed, Event, Lie, Plan, SOURCES, SourceConf};

@@ -4,11 +4,11 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use drover_actors::id::{AgentId, TemplateId};
-use drover_actors::ledger::AgentEntry;
-use drover_actors::overrides::{OverrideChange, Overrides};
-use drover_actors::record::Reason;
-use drover_actors::spec::{HerdSpec, TemplateSpec};
+use drover_model::id::{AgentId, TemplateId};
+use drover_model::ledger::AgentEntry;
+use drover_model::overrides::{OverrideChange, Overrides};
+use drover_model::record::Reason;
+use drover_model::spec::{HerdSpec, TemplateSpec};
 
 use super::seen::{LeaseSeen, Live, Seen};
 

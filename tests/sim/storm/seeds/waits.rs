@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use drover_actors::ambient::Dice;
-use drover_actors::id::LeaseId;
-use drover_actors::record::{Body, LeaseAsk};
-use drover_actors::time::WallTime;
+use drover_model::ambient::Dice;
+use drover_model::id::LeaseId;
+use drover_model::record::{Body, LeaseAsk};
+use drover_model::time::WallTime;
 
 use super::draw::one_of;
 use super::plan::Plan;

@@ -3,15 +3,16 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use crate::addresses::{AddressSource, AssignedAddress};
+use drover_model::addresses::{AddressSource, AssignedAddress};
+use drover_model::fault::FaultKind;
+use drover_model::id::AddressPoolId;
+use drover_model::ports::{Configured, Greeting, TaskEnd};
+use drover_model::record::Body;
+use drover_model::spec::TemplateSpec;
+
 use crate::agent::event::{Answer, Call, Effect};
 use crate::agent::testing::*;
-use crate::fault::FaultKind;
-use crate::id::AddressPoolId;
 use crate::message::AgentCommand;
-use crate::ports::{Configured, Greeting, TaskEnd};
-use crate::record::Body;
-use crate::spec::TemplateSpec;
 
 const OWN: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 20, 0, 50));
 

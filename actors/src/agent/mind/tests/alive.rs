@@ -1,13 +1,14 @@
 //! What an agent makes of lists that show its guest.
 
+use drover_model::fact::What;
+use drover_model::id::NodeName;
+use drover_model::ports::VmSight;
+use drover_model::record::{Body, LOST, Reason};
+use drover_model::time::Moment;
+
 use crate::agent::event::{Answer, Call, Event};
 use crate::agent::testing::{Drive, ask, calls, secs, spec};
-use crate::fact::What;
-use crate::id::NodeName;
 use crate::message::{AgentCommand, Observed, Shown, Standing};
-use crate::ports::VmSight;
-use crate::record::{Body, LOST, Reason};
-use crate::time::Moment;
 
 fn seen(drive: &Drive, status: Shown) -> Observed {
     let (at, node) = (drive.now.mono, NodeName::new("n1"));

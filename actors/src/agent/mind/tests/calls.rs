@@ -7,13 +7,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
+use drover_model::id::{Attempt, ClusterId, LeaseId, NodeName, VmId};
+use drover_model::record::Reason;
+use drover_model::spec::{LimitSpec, ResetKind, TemplateSpec};
+
 use crate::agent::event::{Call, Effect, Event};
 use crate::agent::state::State;
 use crate::agent::testing::*;
-use crate::id::{Attempt, ClusterId, LeaseId, NodeName, VmId};
 use crate::message::AgentCommand;
-use crate::record::Reason;
-use crate::spec::{LimitSpec, ResetKind, TemplateSpec};
 
 const GOLDEN: &str = include_str!("../../calls.txt");
 

@@ -2,17 +2,17 @@
 
 use std::collections::BTreeSet;
 
+use drover_model::fact::What;
+use drover_model::fault::FaultKind;
+use drover_model::id::{LeaseId, NodeName};
+use drover_model::record::{Body, Reason};
+use drover_model::spec::TemplateSpec;
+use drover_model::time::Moment;
 use proptest::prelude::*;
 
 use crate::agent::event::{Answer, Call, Effect, Event};
 use crate::agent::testing::*;
-use crate::fact::What;
-use crate::fault::FaultKind;
-use crate::id::{LeaseId, NodeName};
 use crate::message::AgentCommand;
-use crate::record::{Body, Reason};
-use crate::spec::TemplateSpec;
-use crate::time::Moment;
 
 /// One thing that happens to an agent.
 #[derive(Debug, Clone)]
@@ -145,7 +145,7 @@ fn happen(drive: &mut Drive, witness: &mut Witness, happening: Happening) {
         (Happening::Stale(n), Some((attempt, call))) => {
             let mut all = answers(drive, &call);
             let (_, answer) = all.swap_remove(n % all.len());
-            let stale = crate::id::Attempt { n: attempt.n.wrapping_sub(1), ..attempt };
+            let stale = drover_model::id::Attempt { n: attempt.n.wrapping_sub(1), ..attempt };
             if !drive.mind.awaits(stale) {
                 let mut before = drive.mind.clone();
                 drive.event(Event::Answer(stale, answer));

@@ -1,14 +1,14 @@
 //! Wall time that is set: what was granted for a span ends by then, whatever the clock says.
 
-use proptest::prelude::*;
-
 use std::time::Duration;
+
+use drover_model::record::Body;
+use drover_model::time::WallTime;
+use proptest::prelude::*;
 
 use crate::agent::event::Answer;
 use crate::agent::testing::*;
 use crate::message::AgentCommand;
-use crate::record::Body;
-use crate::time::WallTime;
 
 /// The mind after a restart of the service, with the wall clock set forward so many hours.
 fn restarted(drive: &Drive, hours: i64, down: Duration) -> Drive {

@@ -2,17 +2,17 @@
 
 use std::time::Duration;
 
-use crate::agent::event::{Answer, Call, Effect};
-use crate::agent::testing::*;
-use crate::fact::What;
-use crate::fault::{Culprit, Fault, FaultKind};
-use crate::marks::Reading;
-use crate::message::{AgentCommand, Standing};
-use crate::ports::{TaskEnd, VmSight};
-use crate::record::{Body, Reason};
-use crate::spec::TemplateSpec;
+use drover_model::fact::What;
+use drover_model::fault::{Culprit, Fault, FaultKind};
+use drover_model::marks::Reading;
+use drover_model::ports::{TaskEnd, VmSight};
+use drover_model::record::{Body, Reason};
+use drover_model::spec::TemplateSpec;
 
 use super::provision::at;
+use crate::agent::event::{Answer, Call, Effect};
+use crate::agent::testing::*;
+use crate::message::{AgentCommand, Standing};
 
 // Invariant: a failed clone is never tried again and never cleaned up.
 

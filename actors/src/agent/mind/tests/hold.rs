@@ -1,14 +1,15 @@
 //! Held for debugging: when, for how long, and what it is kept from.
 
+use drover_model::fault::FaultKind;
+use drover_model::id::LeaseId;
+use drover_model::ports::VmSight;
+use drover_model::record::{Body, Reason};
+use drover_model::spec::TemplateSpec;
+
 use crate::agent::event::{Answer, Call, Effect, Event};
 use crate::agent::lessons::Taught;
 use crate::agent::testing::*;
-use crate::fault::FaultKind;
-use crate::id::LeaseId;
 use crate::message::{AgentCommand, Standing};
-use crate::ports::VmSight;
-use crate::record::{Body, Reason};
-use crate::spec::TemplateSpec;
 
 fn held() -> Drive {
     let mut drive = Drive::new(spec());

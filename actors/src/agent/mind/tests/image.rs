@@ -1,13 +1,14 @@
 //! Disc images: intended before they are uploaded, and removed with their guests.
 
+use drover_model::fault::FaultKind;
+use drover_model::ports::{Configured, IdSight, TaskEnd, VmSight};
+use drover_model::record::{Body, Reason};
+use drover_model::seed::SeedSpec;
+use drover_model::spec::{CloudInitSpec, TemplateSpec};
+
 use crate::agent::event::{Answer, Call, Effect};
 use crate::agent::testing::*;
-use crate::fault::FaultKind;
 use crate::message::AgentCommand;
-use crate::ports::{Configured, IdSight, TaskEnd, VmSight};
-use crate::record::{Body, Reason};
-use crate::seed::SeedSpec;
-use crate::spec::{CloudInitSpec, TemplateSpec};
 
 const IMAGE: &str = "local:iso/drover-7k2m9qxw-4f8z1c3px9t2vkab.iso";
 

@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use drover_model::fault::{Culprit, Fault, FaultKind};
+use drover_model::id::{Attempt, LeaseId, RunnerName, SourceId};
+use drover_model::record::{Body, LeaseAsk};
+use drover_model::spec::TemplateSpec;
+
 use crate::agent::event::{Answer, Call, Effect, Event};
 use crate::agent::testing::*;
-use crate::fault::{Culprit, Fault, FaultKind};
-use crate::id::{Attempt, LeaseId, RunnerName, SourceId};
 use crate::message::AgentCommand;
-use crate::record::{Body, LeaseAsk};
-use crate::spec::TemplateSpec;
 
 pub(super) fn ready(executors: u32) -> Drive {
     let mut drive = Drive::new(TemplateSpec { executors, max_uses: Some(99), ..spec() });

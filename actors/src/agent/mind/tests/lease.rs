@@ -1,15 +1,16 @@
 //! Leases, age, draining.
 
+use drover_model::fact::What;
+use drover_model::fault::FaultKind;
+use drover_model::id::LeaseId;
+use drover_model::overrides::{Change, OverrideChange};
+use drover_model::ports::{Holder, VmSight};
+use drover_model::record::{Body, LeaseAsk, Reason};
+use drover_model::spec::TemplateSpec;
+
 use crate::agent::event::{Answer, Call, Effect, Event, Pass};
 use crate::agent::testing::*;
-use crate::fact::What;
-use crate::fault::FaultKind;
-use crate::id::LeaseId;
 use crate::message::{AgentCommand, Standing};
-use crate::overrides::{Change, OverrideChange};
-use crate::ports::{Holder, VmSight};
-use crate::record::{Body, LeaseAsk, Reason};
-use crate::spec::TemplateSpec;
 
 const KEY: &str = "ssh-ed25519 USER";
 

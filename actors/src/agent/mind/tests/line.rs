@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use drover_model::fault::FaultKind;
+use drover_model::id::LeaseId;
+use drover_model::time::Moment;
 use proptest::prelude::*;
 
 use super::keys::{answer, end, ready, spelled, take};
 use crate::agent::event::{Call, Effect};
 use crate::agent::state::Stage;
 use crate::agent::testing::*;
-use crate::fault::FaultKind;
-use crate::id::LeaseId;
-use crate::time::Moment;
 
 #[derive(Debug, Clone)]
 enum Turn {

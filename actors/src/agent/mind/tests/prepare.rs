@@ -2,15 +2,16 @@
 
 use std::time::Duration;
 
+use drover_model::fact::{AgentPicture, What};
+use drover_model::fault::FaultKind;
+use drover_model::os::{LoginShell, Os};
+use drover_model::ports::Ran;
+use drover_model::record::Reason;
+use drover_model::spec::{JavaDistribution, JavaSpec, StepSpec, StepWork, TemplateSpec};
+use drover_scripts::windows;
+
 use crate::agent::event::{Answer, Call};
 use crate::agent::testing::*;
-use crate::agent::windows;
-use crate::fact::{AgentPicture, What};
-use crate::fault::FaultKind;
-use crate::os::{LoginShell, Os};
-use crate::ports::Ran;
-use crate::record::Reason;
-use crate::spec::{JavaDistribution, JavaSpec, StepSpec, StepWork, TemplateSpec};
 
 fn with_java() -> TemplateSpec {
     let plain = spec();

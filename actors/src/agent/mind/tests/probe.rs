@@ -1,14 +1,15 @@
 //! What an agent makes of probes of its guest's SSH, and of lists beside them.
 
+use drover_model::fact::What;
+use drover_model::fault::FaultKind;
+use drover_model::id::NodeName;
+use drover_model::ports::VmSight;
+use drover_model::record::{Body, Reason};
+use drover_model::spec::TemplateSpec;
+
 use crate::agent::event::{Answer, Call, Event};
 use crate::agent::testing::{Drive, ask, calls, fault, secs, spec};
-use crate::fact::What;
-use crate::fault::FaultKind;
-use crate::id::NodeName;
 use crate::message::{AgentCommand, Observed, Shown, Standing};
-use crate::ports::VmSight;
-use crate::record::{Body, Reason};
-use crate::spec::TemplateSpec;
 
 const SILENT: Option<FaultKind> = Some(FaultKind::Unreachable);
 

@@ -2,15 +2,16 @@
 
 use std::time::Duration;
 
+use drover_model::fact::What;
+use drover_model::fault::{Culprit, Fault, FaultKind};
+use drover_model::id::Attempt;
+use drover_model::ports::{AddressSight, Configured, IdSight, Ran, TaskEnd, VmSight};
+use drover_model::record::{Body, Reason};
+
 use crate::agent::boots::Booted;
 use crate::agent::event::{Answer, Call, Effect, Event};
 use crate::agent::testing::*;
-use crate::fact::What;
-use crate::fault::{Culprit, Fault, FaultKind};
-use crate::id::Attempt;
 use crate::message::{AgentCommand, Standing};
-use crate::ports::{AddressSight, Configured, IdSight, Ran, TaskEnd, VmSight};
-use crate::record::{Body, Reason};
 
 pub(super) fn at(state: &str) -> Drive {
     let mut drive = Drive::new(spec());
@@ -53,12 +54,14 @@ fn a_whole_provision_clones_once_and_makes_few_calls() {
 fn a_second_grant_is_given_back() {
     let mut drive = at("Cloning");
     let effects = drive.command(AgentCommand::Granted {
-        vmid: crate::id::VmId(10_999),
-        node: crate::id::NodeName::new("n2"),
-        cluster: crate::id::ClusterId::new("9f31c0aa52e7d410"),
+        vmid: drover_model::id::VmId(10_999),
+        node: drover_model::id::NodeName::new("n2"),
+        cluster: drover_model::id::ClusterId::new("9f31c0aa52e7d410"),
         spec: None,
     });
-    assert!(effects.contains(&Effect::IdBack { vmid: crate::id::VmId(10_999), burned: false }));
+    assert!(
+        effects.contains(&Effect::IdBack { vmid: drover_model::id::VmId(10_999), burned: false })
+    );
 }
 
 #[test]
@@ -240,7 +243,7 @@ fn charged_when_slow(state: &str, kind: FaultKind, culprit: Culprit) -> Fault {
 
 #[test]
 fn a_deadline_is_charged_unless_the_cluster_was_contended_or_silent() {
-    let cloud = || Culprit::Cloud(crate::id::CloudId::new("primary"));
+    let cloud = || Culprit::Cloud(drover_model::id::CloudId::new("primary"));
     for (state, kind, culprit, counts) in [
         ("Configuring", FaultKind::Contention, Culprit::Guest, false),
         ("Configuring", FaultKind::Locked { lock: "backup".into() }, Culprit::Guest, false),

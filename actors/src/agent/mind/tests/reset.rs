@@ -1,14 +1,15 @@
 //! Snapshots, resets, and whom a reset agent serves.
 
+use drover_model::fault::FaultKind;
+use drover_model::id::LeaseId;
+use drover_model::ports::{AddressSight, Ran, Snapped};
+use drover_model::record::{Body, LeaseAsk, Reason};
+use drover_model::spec::{ResetKind, TemplateSpec};
+
 use crate::agent::event::{Answer, Call, Effect};
 use crate::agent::lessons::{Lesson, Taught};
 use crate::agent::testing::*;
-use crate::fault::FaultKind;
-use crate::id::LeaseId;
 use crate::message::{AgentCommand, Standing};
-use crate::ports::{AddressSight, Ran, Snapped};
-use crate::record::{Body, LeaseAsk, Reason};
-use crate::spec::{ResetKind, TemplateSpec};
 
 /// An agent that is reset, after its first lease.
 fn used(spec: TemplateSpec) -> Drive {

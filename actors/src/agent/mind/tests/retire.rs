@@ -1,13 +1,14 @@
 //! Retiring and what strands.
 
+use drover_model::fact::What;
+use drover_model::fault::FaultKind;
+use drover_model::ports::{IdSight, Ran, TaskEnd, VmSight};
+use drover_model::record::{Body, Reason};
+use drover_model::spec::{LimitSpec, TemplateSpec};
+
 use crate::agent::event::{Answer, Call, Effect};
 use crate::agent::testing::*;
-use crate::fact::What;
-use crate::fault::FaultKind;
 use crate::message::AgentCommand;
-use crate::ports::{IdSight, Ran, TaskEnd, VmSight};
-use crate::record::{Body, Reason};
-use crate::spec::{LimitSpec, TemplateSpec};
 
 fn retiring() -> Drive {
     let mut drive = Drive::new(spec());
@@ -175,7 +176,7 @@ fn a_destroy_of_unknown_outcome_is_confirmed_by_the_id_and_the_volumes() {
 fn a_guest_that_is_not_where_it_was_is_found_or_gone() {
     let mut drive = retiring();
     drive.answer(Answer::Fenced(Err(fault(FaultKind::Gone))));
-    let node = Some(crate::id::NodeName::new("n2"));
+    let node = Some(drover_model::id::NodeName::new("n2"));
     let moved = VmSight { node, ..drive.sight() };
     drive.answer(Answer::Looked(Ok(moved)));
     drive.wait(secs(2));

@@ -1,13 +1,14 @@
 //! Leases of sources of demand: a runner in the place of a key.
 
+use drover_model::demand::words::{Ending, Life, Words};
+use drover_model::fault::{Culprit, Fault, FaultKind};
+use drover_model::id::{LeaseId, RunnerName, SourceId};
+use drover_model::record::{Body, LeaseAsk, Reason};
+use drover_model::spec::{ResetKind, TemplateSpec};
+
 use crate::agent::event::{Answer, Call, Effect, Pass};
 use crate::agent::testing::*;
-use crate::demand::words::{Ending, Life, Words};
-use crate::fault::{Culprit, Fault, FaultKind};
-use crate::id::{LeaseId, RunnerName, SourceId};
 use crate::message::{AgentCommand, Standing};
-use crate::record::{Body, LeaseAsk, Reason};
-use crate::spec::{ResetKind, TemplateSpec};
 
 fn ready(spec: TemplateSpec) -> Drive {
     let mut drive = Drive::new(spec);

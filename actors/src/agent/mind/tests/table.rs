@@ -4,14 +4,15 @@
 
 use std::fmt::Write;
 
+use drover_model::fault::FaultKind;
+use drover_model::id::{ClusterId, LeaseId, NodeName, VmId};
+use drover_model::overrides::{Change, OverrideChange};
+use drover_model::ports::{AddressSight, TaskEnd};
+use drover_model::record::Reason;
+
 use crate::agent::event::{Answer, Call, Event};
 use crate::agent::testing::*;
-use crate::fault::FaultKind;
-use crate::id::{ClusterId, LeaseId, NodeName, VmId};
 use crate::message::AgentCommand;
-use crate::overrides::{Change, OverrideChange};
-use crate::ports::{AddressSight, TaskEnd};
-use crate::record::Reason;
 
 const GOLDEN: &str = include_str!("../../transitions.txt");
 

@@ -1,7 +1,7 @@
 //! Drover's own scripts that end people's stay, in guests: mending and closing off.
 
-use drover_actors::agent::guest::{close_ssh, mend};
-use drover_actors::time::WallTime;
+use drover_model::time::WallTime;
+use drover_scripts::guest::{close_ssh, mend};
 
 use super::*;
 

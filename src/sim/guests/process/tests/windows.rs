@@ -1,8 +1,8 @@
 //! Guests of Windows over the real SSH client: scripts, lines of a login shell, files.
 
 use bytes::Bytes;
-use drover_actors::agent::windows::{LONGEST, PROBE, Script, line, probed, status};
-use drover_actors::os::LoginShell;
+use drover_model::os::LoginShell;
+use drover_scripts::windows::{LONGEST, PROBE, Script, line, probed, status};
 
 use super::*;
 

@@ -26,8 +26,8 @@ mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::id::NodeName;
-use crate::time::Moment;
+use drover_model::id::NodeName;
+use drover_model::time::Moment;
 
 use self::lane::{Lane, Size};
 

@@ -15,7 +15,7 @@ use crate::id::{AddressPoolId, CloudId, Generation, NodeName, SourceId, Template
 use crate::os::Os;
 use crate::placement::PlacementSpec;
 use crate::seed::{NicSpec, SeedSpec};
-use crate::source::{Origin, Sought};
+use crate::template_image::{Origin, Sought};
 use crate::tenant::LeaseLimits;
 
 /// Everything one drover looks after.

@@ -4,11 +4,19 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::agent::event::Pass;
-use crate::id::RunnerName;
+use crate::id::{RunnerName, SourceId};
 use crate::ports::Holder;
-use crate::record::LeaseAsk;
+use crate::record::{LeaseAsk, Want};
 use crate::time::WallTime;
+
+/// What is put into a guest for a lease.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Pass {
+    /// What its holder needs there.
+    Holder(Holder),
+    /// A runner of its source, for what it was begun for.
+    Runner(SourceId, RunnerName, Want),
+}
 
 /// A lease on an agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

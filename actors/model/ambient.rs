@@ -51,7 +51,7 @@ impl Dice {
 }
 
 /// FNV-1a, 64 bits: spreads names over the streams of one seed; the forks need no secrecy.
-pub(crate) fn fnv1a(text: &str) -> u64 {
+pub fn fnv1a(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     })

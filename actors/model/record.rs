@@ -16,7 +16,6 @@ use std::net::IpAddr;
 use serde::{Deserialize, Serialize};
 
 use crate::addresses::AssignedAddress;
-use crate::board::Scope;
 use crate::id::{
     AgentId, CloudId, ClusterId, Installation, LeaseId, NodeName, RunnerName, SourceId, TemplateId,
     Upid, VmId,
@@ -24,8 +23,10 @@ use crate::id::{
 use crate::machine::Machine;
 use crate::marks::Marks;
 use crate::overrides::OverrideChange;
+use crate::scope::Scope;
 use crate::spec::TemplateSpec;
 use crate::time::WallTime;
+
 pub use asks::{LeaseAsk, Owner, Want};
 pub use hold::{Hold, HoldOwner};
 pub use troubled::Troubled;

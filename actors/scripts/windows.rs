@@ -10,8 +10,8 @@
 //!
 //! Written from the documentation of Windows and OpenSSH; not tried with a real Windows.
 
-use crate::os::LoginShell;
-use crate::spec::TemplateSpec;
+use drover_model::os::LoginShell;
+use drover_model::spec::TemplateSpec;
 
 const COMMON: &str = include_str!("guest/common.ps1");
 const REMOTE_FS: &str = include_str!("guest/remote-fs.ps1");
@@ -246,7 +246,7 @@ mod tests {
     #![expect(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
     use super::*;
-    use crate::id::{CloudId, TemplateId, VmId};
+    use drover_model::id::{CloudId, TemplateId, VmId};
 
     /// The code that a command carries, read back.
     fn code(command: &str) -> String {
@@ -336,7 +336,7 @@ mod tests {
             assert!(code.contains("\ntrap { Fail $_ $unforeseen }\n"), "{script:?}");
             assert!(code.contains("\n$unforeseen = 75\n"), "{script:?}");
         }
-        assert_eq!(super::super::guest::AGAIN, 75);
+        assert_eq!(crate::guest::AGAIN, 75);
     }
 
     #[test]

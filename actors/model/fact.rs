@@ -6,13 +6,13 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::board::Scope;
 use crate::id::{
     AddressPoolId, AgentId, CloudId, ClusterId, Generation, LeaseId, NodeName, RunnerName,
     SourceId, TemplateId, VmId,
 };
 use crate::overrides::Overrides;
 use crate::record::{HoldOwner, Reason};
+use crate::scope::Scope;
 use crate::time::WallTime;
 
 /// One thing that happened.

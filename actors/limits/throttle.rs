@@ -11,7 +11,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use crate::time::Moment;
+use drover_model::time::Moment;
 
 /// How long the last of those at once may wait for all others, in milliseconds. Destroying and
 /// cloning wait for one lock and do not know of each other: both together stay below 10 s.

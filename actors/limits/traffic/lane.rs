@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::time::Moment;
+use drover_model::time::Moment;
 
 /// Reads under pressure by which a limit moves.
 const WINDOW: u32 = 16;

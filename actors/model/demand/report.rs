@@ -2,12 +2,20 @@
 
 use std::time::Duration;
 
-use crate::demand::mind::Outage;
 use crate::demand::spec::ShareSpec;
 use crate::id::{AgentId, LeaseId, RunnerName, SourceId, TemplateId};
 use crate::ports::JobSight;
 use crate::record::Want;
 use crate::time::WallTime;
+
+/// What is told of a source that can not be looked at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outage {
+    /// Since when.
+    pub since: WallTime,
+    /// Why, in words for people.
+    pub text: String,
+}
 
 /// What is asked about.
 #[derive(Debug, Clone, PartialEq)]

@@ -2,8 +2,8 @@
 //!
 //! Each is one line for whatever shell the login user has, and runs in the guest's POSIX `sh`.
 
-use crate::spec::{JavaDistribution, JavaSpec, TemplateSpec};
-use crate::time::WallTime;
+use drover_model::spec::{JavaDistribution, JavaSpec, TemplateSpec};
+use drover_model::time::WallTime;
 
 const CLOUD_INIT: &str = include_str!("guest/cloud-init.sh");
 const REMOTE_FS: &str = include_str!("guest/remote-fs.sh");
@@ -115,7 +115,7 @@ fn quote(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::id::{CloudId, TemplateId, VmId};
+    use drover_model::id::{CloudId, TemplateId, VmId};
 
     // Invariant: a script arrives word by word whatever stands in the YAML.
 

@@ -19,8 +19,8 @@ use crate::marks::{Marks, Reading};
 use crate::os::Os;
 use crate::placement::Fleet;
 use crate::record::{Body, Want};
-use crate::source::{Found, Sought};
 use crate::spec::{SshSpec, TemplateSpec, UploadSpec, WindowSpec};
+use crate::template_image::{Found, Sought};
 use crate::time::{Now, WallTime};
 
 /// What a port gives back.

@@ -16,8 +16,6 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::addresses::AssignedAddress;
-use crate::board::Scope;
-use crate::cluster::allocator::REST;
 use crate::id::{
     AgentId, CloudId, ClusterId, Installation, LeaseId, NodeName, RunnerName, SourceId, TemplateId,
     VmId,
@@ -26,11 +24,16 @@ use crate::machine::Machine;
 use crate::marks::Marks;
 use crate::overrides::{OverrideChange, Overrides};
 use crate::record::{Body, Hold, LOST, LeaseAsk, Owner, Reason, Record, Troubled};
+use crate::scope::Scope;
 use crate::spec::TemplateSpec;
 use crate::time::WallTime;
-pub use granted::GrantedLease;
+
+pub use granted::{GrantedLease, Pass};
 use granted::{is_within, millis};
 pub use leases::{EndedLease, ended_keep};
+
+/// How long an id rests after use.
+pub const REST: Duration = Duration::from_secs(60 * 60);
 
 /// Everything the journal says, folded.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]

@@ -1,7 +1,7 @@
 use super::*;
 use crate::overrides::Change;
 use crate::record::{HoldOwner, RECORD_VERSION};
-use crate::testbed::{ask, at, labels, marks, template};
+use crate::testing::{ask, at, labels, marks, template};
 
 fn folded(bodies: Vec<Body>) -> Ledger {
     let mut ledger = Ledger::default();
@@ -232,23 +232,6 @@ fn a_lease_that_ended_while_the_clock_was_ahead_is_forgotten_a_day_after_it_is_r
 }
 
 // Invariant: a drain holds until it is taken back, and what an agent takes is known after a start.
-
-#[test]
-fn a_drained_node_is_drained_in_every_later_start_until_it_is_used_again() {
-    let drained = |node: &str, drained| Body::NodeDrained {
-        cluster: marks("a", 1).cluster,
-        node: NodeName::new(node),
-        drained,
-    };
-    let mut ledger = folded(vec![drained("pve1", true), drained("pve2", true)]);
-    apply(&mut ledger, 3, drained("pve2", false));
-    let kept: Ledger = serde_json::from_str(&serde_json::to_string(&ledger).unwrap()).unwrap();
-    let sites = crate::placement::Sites::default();
-    sites.restore(&kept);
-    let at = marks("a", 1).cluster;
-    assert!(sites.is_drained(&at, &NodeName::new("pve1")));
-    assert!(!sites.is_drained(&at, &NodeName::new("pve2")));
-}
 
 // Invariant: a trouble is known since when in every later start, until it is over; an older journal knows of
 // none.

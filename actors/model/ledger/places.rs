@@ -1,9 +1,9 @@
 //! What the journal says of nodes, of breakers, and of troubles.
 
 use super::{BreakerEntry, Ledger};
-use crate::board::Scope;
 use crate::id::{ClusterId, NodeName, TemplateId};
 use crate::record::Troubled;
+use crate::scope::Scope;
 use crate::time::WallTime;
 
 impl Ledger {

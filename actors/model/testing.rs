@@ -16,6 +16,7 @@ use crate::spec::{
 };
 use crate::time::{Moment, Now, WallTime};
 
+/// A cluster.
 pub const CLUSTER: &str = "9f31c0aa52e7d410";
 
 pub fn seconds(n: u64) -> Duration {
@@ -170,11 +171,11 @@ impl Calendar for Hours {
     fn sight(&self, window: &WindowSpec, at: WallTime) -> WindowSight {
         const HOUR: i64 = 3_600_000;
         let day = 24 * HOUR;
-        let now = at.0 - super::at(0).wall.0;
+        let now = at.0 - crate::testing::at(0).wall.0;
         let from = window.cron.parse::<i64>().unwrap_or(0) * HOUR;
         let open_for = i64::try_from(window.duration.as_millis()).unwrap_or(i64::MAX);
         let opened = (now - from).div_euclid(day) * day + from;
-        let wall = |of: i64| WallTime(super::at(0).wall.0 + of);
+        let wall = |of: i64| WallTime(crate::testing::at(0).wall.0 + of);
         let open = now < opened + open_for;
         WindowSight {
             open,

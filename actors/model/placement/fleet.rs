@@ -81,7 +81,7 @@ pub struct GuestSight {
 
 /// What all running guests of a node come to.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Sums {
+pub struct Sums {
     /// Their memory, in bytes.
     pub memory: u64,
     /// Guests.
@@ -137,7 +137,7 @@ impl Fleet {
     }
 
     /// What the running guests of a node come to.
-    pub(super) fn sums(&self, node: &NodeName) -> Sums {
+    pub fn sums(&self, node: &NodeName) -> Sums {
         self.sums.get(node).copied().unwrap_or_default()
     }
 

@@ -4,10 +4,11 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
-use crate::id::{AgentId, NodeName};
-use crate::spec::{CloneStrategy, CloudSpec, TemplateSpec};
+use drover_model::id::{AgentId, NodeName};
+use drover_model::spec::{CloneStrategy, CloudSpec, TemplateSpec};
+use drover_model::time::Moment;
+
 use crate::throttle::{End, Rule, Throttle, Turn, Work};
-use crate::time::Moment;
 
 /// How long a full copy is expected to keep a storage's lock, which it does for making its volumes
 /// and not for copying them (behaviour section 6).
@@ -342,14 +343,22 @@ mod tests {
     #[test]
     fn two_templates_on_one_storage_share_its_lane_and_equal_names_on_two_nodes_do_not() {
         let on = |source: u32, home: &str, local: bool| {
-            let id = crate::testbed::template("c/t", &[]).id;
-            let mut spec = TemplateSpec::bare(id, crate::id::VmId(source));
+            let id = drover_model::testing::template("c/t", &[]).id;
+            let mut spec = TemplateSpec::bare(id, drover_model::id::VmId(source));
             let storages = BTreeSet::from(["lvm".to_owned()]);
             let local = if local { storages.clone() } else { BTreeSet::new() };
             let home = NodeName::new(home);
             let why = String::new();
-            let (target, sizes, from) = (None, crate::placement::Sizes::default(), home.clone());
-            let origin = crate::source::Origin { home: from, storages, local, target, sizes, why };
+            let (target, sizes, from) =
+                (None, drover_model::placement::Sizes::default(), home.clone());
+            let origin = drover_model::template_image::Origin {
+                home: from,
+                storages,
+                local,
+                target,
+                sizes,
+                why,
+            };
             spec.origin = Some(origin);
             Track::of(&spec, home).storages
         };

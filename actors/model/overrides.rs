@@ -91,7 +91,7 @@ impl fmt::Display for Overrides {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testbed::{seconds, template};
+    use crate::testing::{seconds, template};
 
     // Invariant: what is not overridden is as the template says, and zero means no limit.
 

@@ -1,0 +1,7 @@
+//! Addresses that agents are given: pools, and which one an agent has.
+
+pub mod pool;
+pub mod range;
+
+pub use pool::{AddressPoolSpec, AddressSource, AssignedAddress, tell};
+pub use range::AddressRange;

@@ -1,0 +1,27 @@
+//! What everybody speaks of: ids, specifications, records of the journal and what they add up to, facts,
+//! and the ports through which actors reach the world. Plain types; nothing is decided or done here.
+
+pub mod addresses;
+pub mod ambient;
+pub mod demand;
+pub mod fact;
+pub mod fault;
+pub mod id;
+pub mod labels;
+pub mod ledger;
+pub mod machine;
+pub mod marks;
+pub mod os;
+pub mod overrides;
+pub mod place;
+pub mod placement;
+pub mod ports;
+pub mod record;
+pub mod scope;
+pub mod seed;
+pub mod spec;
+pub mod template_image;
+pub mod tenant;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+pub mod time;

@@ -1,0 +1,30 @@
+//! Where agents are.
+
+use crate::id::{ClusterId, NodeName, VmId};
+use crate::ledger::AgentEntry;
+use crate::template_image::Origin;
+
+/// Where a living agent's guest is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// Its cluster.
+    pub cluster: ClusterId,
+    /// Its VMID.
+    pub vmid: VmId,
+    /// Its node, as last known.
+    pub node: NodeName,
+    /// Where its clone came from, where that was chosen.
+    pub origin: Option<Origin>,
+}
+
+impl Place {
+    /// Where an agent is that the journal knows.
+    pub fn of(entry: &AgentEntry) -> Self {
+        Self {
+            cluster: entry.marks.cluster.clone(),
+            vmid: entry.marks.vmid,
+            node: entry.node.clone(),
+            origin: entry.spec.origin.clone(),
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! What agents are cloned from: how it is sought, what was found, and which one was chosen.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::ambient::fnv1a;
+use crate::id::{NodeName, VmId};
+use crate::placement::{Fleet, Sizes};
+
+/// By what a template's guest is found.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Sought {
+    /// By its VMID (`templateVmId`).
+    Id(VmId),
+    /// By its name (`templateName`).
+    Name(String),
+    /// By a regular expression that its whole name matches (`templateNamePattern`).
+    Pattern(String),
+    /// By a tag (`templateTag`).
+    Tag(String),
+}
+
+impl fmt::Display for Sought {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Id(vmid) => write!(f, "has VMID {vmid}"),
+            Self::Name(name) => write!(f, "is called `{name}`"),
+            Self::Pattern(pattern) => write!(f, "has a name that matches `{pattern}`"),
+            Self::Tag(tag) => write!(f, "carries the tag `{tag}`"),
+        }
+    }
+}
+
+/// Where a clone comes from, as it was chosen when its place was granted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Origin {
+    /// The node the template is on; the clone may be meant for another one.
+    pub home: NodeName,
+    /// Storages that the clone reads or writes.
+    pub storages: BTreeSet<String>,
+    /// Those of them that are its home's own: other nodes have others of that name.
+    #[serde(default)]
+    pub local: BTreeSet<String>,
+    /// The storage that its disk is on, where that is known.
+    #[serde(default)]
+    pub target: Option<String>,
+    /// How big the clone is, its template's sizes where its spec says nothing.
+    #[serde(default)]
+    pub sizes: Sizes,
+    /// Why this one, for people.
+    pub why: String,
+}
+
+/// A guest that clones may be made of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Candidate {
+    /// Its VMID.
+    pub vmid: VmId,
+    /// The node it is on.
+    pub node: NodeName,
+    /// Its name.
+    pub name: String,
+    /// When it was created, in Unix seconds; none when Proxmox does not tell (`meta`).
+    pub created: Option<u64>,
+    /// Storages of its volumes.
+    pub storages: BTreeSet<String>,
+    /// A digest of its configuration.
+    pub digest: String,
+    /// How big it is, by its configuration, else by the list.
+    pub sizes: Sizes,
+}
+
+/// What was found for a template.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Found {
+    /// Templates that fit.
+    pub candidates: Vec<Candidate>,
+    /// What the same read tells of the cluster.
+    pub fleet: Arc<Fleet>,
+    /// Whether every template that fits could be read.
+    pub whole: bool,
+}
+
+impl Found {
+    /// Which version of the templates it is: changes when one comes, goes or is changed; none while
+    /// one could not be read.
+    pub fn version(&self) -> Option<String> {
+        let mut all: Vec<String> =
+            self.candidates.iter().map(|one| format!("{} {}", one.vmid, one.digest)).collect();
+        all.sort();
+        self.whole.then(|| format!("{:016x}", fnv1a(&all.join("\n"))))
+    }
+
+    /// Whether all nodes reach these storages; never without one.
+    pub fn is_shared(&self, storages: &BTreeSet<String>) -> bool {
+        // None are known of one that was not read.
+        !storages.is_empty() && storages.iter().all(|one| self.fleet.is_shared(one))
+    }
+}
