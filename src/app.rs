@@ -11,10 +11,10 @@ mod stop;
 
 use std::path::PathBuf;
 
-use crate::config::LoadError;
 use crate::journal::LogError;
-use crate::telemetry::LevelError;
 use crate::web::StartError;
+use drover_config::LoadError;
+use drover_config::level::LevelError;
 
 /// What `drover run` was asked for.
 #[derive(Debug, Clone, Default)]

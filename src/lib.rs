@@ -1,10 +1,8 @@
 //! drover: everything that touches the world. Decisions live in `drover-actors`.
 
 pub mod app;
-pub mod calendar;
 pub mod cli;
 pub mod clock;
-pub mod config;
 pub mod demo;
 pub mod doctor;
 pub mod journal;

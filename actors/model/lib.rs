@@ -20,6 +20,7 @@ pub mod record;
 pub mod scope;
 pub mod seed;
 pub mod spec;
+pub mod stop;
 pub mod template_image;
 pub mod tenant;
 #[cfg(any(test, feature = "testing"))]

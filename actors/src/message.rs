@@ -18,6 +18,7 @@ use drover_model::overrides::{OverrideChange, Overrides};
 use drover_model::placement::report::{NodeReport, WhyReport};
 use drover_model::record::{Hold, LeaseAsk, Owner, Reason};
 use drover_model::spec::HerdSpec;
+use drover_model::stop::StopPolicy;
 use drover_model::tenant::By;
 use drover_model::time::{Moment, WallTime};
 use tokio::sync::oneshot;
@@ -263,19 +264,6 @@ pub struct NodesSeen {
     pub nodes: Vec<NodeReport>,
     /// Clusters that could not be read, each with why.
     pub unread: Vec<(ClusterId, String)>,
-}
-
-/// What becomes of the agents when the service stops.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum StopPolicy {
-    /// They live on and are adopted at the next start.
-    #[default]
-    Keep,
-    /// Idle ones are retired.
-    RetireIdle,
-    /// All are retired.
-    RetireAll,
 }
 
 /// Why a wish was not taken.

@@ -19,8 +19,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::sync::oneshot;
 
 use super::RunError;
-use crate::config::{Checked, ServiceSpec, SshKeySpec};
 use crate::web::{Auth, Peer, PeerGrant, Role, TokenGrant};
+use drover_config::{Checked, ServiceSpec, SshKeySpec};
 
 /// The name of the journal in the state directory.
 pub const JOURNAL: &str = "journal.redb";
@@ -202,7 +202,7 @@ mod tests {
     use futures_util::FutureExt;
 
     use super::*;
-    use crate::config::{Environment, Sources, check};
+    use drover_config::{Environment, Sources, check};
     use drover_hypervisor::TICK;
     use proxmox_client::WireDialer;
 

@@ -29,15 +29,15 @@ use super::actors::Home;
 use super::listener::Listener;
 use super::parts::{self, Ways};
 use super::{RunError, Settings, stop};
-use crate::calendar::Almanac;
 use crate::clock::SystemAmbient;
-use crate::config::watch::{Change, Told, Trigger, Watch};
-use crate::config::{Checked, Environment};
 use crate::journal::{Opened, RedbLog, Writer, WriterOptions};
 use crate::systemd::{self, Notifier};
 use crate::telemetry::{self, LevelHandle};
 use crate::view::View;
 use crate::web::{self, Doors, Limits, Listen, NotReloaded, Running};
+use drover_config::calendar::Almanac;
+use drover_config::watch::{Change, Told, Trigger, Watch};
+use drover_config::{Checked, Environment};
 
 /// How often the pulse file is touched.
 const PULSE: Duration = Duration::from_secs(5);
@@ -53,7 +53,7 @@ struct Service {
     spec: HerdSpec,
     log_level: String,
     level: LevelHandle,
-    on_stop: drover_actors::message::StopPolicy,
+    on_stop: drover_model::stop::StopPolicy,
     stop_timeout: Duration,
     ways: Arc<Ways>,
     hooks: Arc<Hooks>,
@@ -90,7 +90,7 @@ struct Fixed {
 }
 
 impl Fixed {
-    fn of(spec: &crate::config::ServiceSpec) -> Self {
+    fn of(spec: &drover_config::ServiceSpec) -> Self {
         Self {
             listen: spec.listen,
             socket: spec.socket.clone(),

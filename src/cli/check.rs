@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::service::{FAILED, USAGE, config_path, load, runtime};
 use super::{CheckOptions, Global, tables};
-use crate::config::{self, Checked, Environment, ToldFault};
+use drover_config::{Checked, Environment, ToldFault};
 
 /// What `check --json` prints.
 #[derive(Debug, Serialize)]
@@ -77,7 +77,7 @@ fn as_json(path: &Path, connects: bool) -> ExitCode {
         connections: Vec::new(),
     };
     let mut code = 0;
-    match config::load(path, &Environment::of_process()) {
+    match drover_config::load(path, &Environment::of_process()) {
         Ok(checked) => {
             (out.clouds, out.templates) = (checked.herd.clouds.len(), checked.herd.templates.len());
             out.warnings = checked.told_warnings();

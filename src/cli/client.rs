@@ -11,8 +11,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::{CliError, DEFAULT_SOCKET, Global};
-use crate::config::{self, Environment};
 use crate::web::Problem;
+use drover_config::Environment;
 
 /// How long a call may take, unless it waits on purpose.
 pub const CALL_LIMIT: Duration = Duration::from_secs(30);
@@ -261,7 +261,7 @@ fn socket(global: &Global) -> Result<PathBuf, CliError> {
         return Ok(path.clone());
     }
     let Some(path) = &global.config else { return Ok(PathBuf::from(DEFAULT_SOCKET)) };
-    config::socket(path, &Environment::of_process()).map_err(|fault| {
+    drover_config::socket(path, &Environment::of_process()).map_err(|fault| {
         CliError::Usage(format!(
             "the service's socket is not known, since the configuration `{}` cannot be read: mend \
              it, or name the socket with --socket or DROVER_SOCKET\n{}",

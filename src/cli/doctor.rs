@@ -19,11 +19,11 @@ use super::client::CALL_LIMIT;
 use super::remote::path;
 use super::service::{USAGE, config_path, load, runtime};
 use super::{CallError, CliError, Client, Global, Term, tell};
-use crate::config::Checked;
 use crate::doctor::trial::{Diagnosis, End, diagnose, timeline};
 use crate::doctor::{self, Report, Ways, WireCertificates, clean};
 use crate::web::shapes::{AgentOut, AlarmOut, GoneOut, PhaseOut, StatusOut};
 use crate::web::{ProvisionIn, ProvisionOut};
+use drover_config::Checked;
 
 /// How often the agent on trial is looked at.
 const LOOK: Duration = Duration::from_millis(250);
@@ -353,8 +353,8 @@ async fn read_config(
     vmid: Option<u32>,
 ) -> Option<(String, VmConfig)> {
     let (node, vmid) = (NodeName::new(node?), VmId(vmid?));
-    let environment = crate::config::Environment::of_process();
-    let checked = crate::config::load(&config_path(global), &environment).ok()?;
+    let environment = drover_config::Environment::of_process();
+    let checked = drover_config::load(&config_path(global), &environment).ok()?;
     let cloud = template.split('/').next()?;
     let (cloud, connection) = checked.connections.iter().find(|(id, _)| id.as_str() == cloud)?;
     let client = drover_hypervisor::Client::new(cloud.clone(), connection, &WireDialer).ok()?;

@@ -31,7 +31,7 @@ use std::process::ExitCode;
 use causes::chain;
 use clap::Parser;
 
-use crate::config::LoadError;
+use drover_config::LoadError;
 
 pub use client::{CallError, Client};
 pub use doctor::{DoctorAction, DoctorOptions};
@@ -137,7 +137,7 @@ pub fn main() -> ExitCode {
 
 /// Prints what editors check the YAML with.
 fn print_schema() -> ExitCode {
-    match writeln!(io::stdout(), "{:#}", crate::config::schema()) {
+    match writeln!(io::stdout(), "{:#}", drover_config::schema()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(_) => ExitCode::FAILURE,
     }

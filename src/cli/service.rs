@@ -15,8 +15,8 @@ use serde_json::{Value, json};
 use super::{
     CopyOptions, DemoOptions, Global, GuestKind, PveVersion, RunOptions, SimOptions, tell,
 };
-use crate::config::{self, Checked, Copied, CopyError, Environment};
 use crate::{app, demo, known, telemetry};
+use drover_config::{Checked, Copied, CopyError, Environment};
 
 /// Where the configuration is when nothing is said.
 pub const DEFAULT_CONFIG: &str = "/etc/drover";
@@ -30,7 +30,7 @@ pub(super) fn config_path(global: &Global) -> PathBuf {
 
 /// Reads a configuration; prints what is wrong with it, and the exit code, when it cannot be used.
 pub(super) fn load(path: &Path, json: bool) -> Result<Checked, ExitCode> {
-    match config::load(path, &Environment::of_process()) {
+    match drover_config::load(path, &Environment::of_process()) {
         Ok(checked) => {
             tell::warn(json, &checked);
             Ok(checked)
@@ -183,8 +183,8 @@ fn route(line: &str) -> Value {
 pub(super) fn copy(global: &Global, options: &CopyOptions) -> ExitCode {
     let path = config_path(global);
     let CopyOptions { old, new, set, into } = options;
-    let wish = config::Wish { old, new, set, into: into.as_deref() };
-    match config::copy(&path, &Environment::of_process(), wish) {
+    let wish = drover_config::Wish { old, new, set, into: into.as_deref() };
+    match drover_config::copy(&path, &Environment::of_process(), wish) {
         Ok(Copied::Text(text)) => {
             match global.json {
                 true => println!("{}", json!({ "template": new, "copyOf": old, "yaml": text })),

@@ -12,7 +12,7 @@ use causes::chain;
 use serde_json::{Value, json};
 
 use super::{CliError, Term};
-use crate::config::{Checked, LoadError, ToldFault};
+use drover_config::{Checked, LoadError, ToldFault};
 
 /// An error as scripts read it.
 pub(super) fn line(code: u8, text: &str) -> String {

@@ -10,9 +10,10 @@ use drover_model::id::AddressPoolId;
 use serde::Deserialize;
 
 use super::fault::Fault;
-use super::keys::{ADDRESS_POOL, nearest};
+use super::keys::ADDRESS_POOL;
 use super::layer::Layer;
 use super::value;
+use drover_api::nearest;
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]

@@ -195,7 +195,7 @@ pub(super) fn unresolved(
     credentials: &BTreeMap<String, Credential>,
     kind: &str,
 ) -> super::fault::Fault {
-    let near = super::keys::nearest(id, credentials.keys().map(String::as_str));
+    let near = drover_api::nearest(id, credentials.keys().map(String::as_str));
     let fault = layer.fault("credentialsId", format!("no credential is called `{id}`"));
     match near {
         Some(near) => fault.help(format!("did you mean `{near}`?")),

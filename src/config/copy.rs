@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 
 use serde_yaml::{Mapping, Value as Yaml};
 
-use super::keys::{AGENT, nearest};
+use super::keys::AGENT;
 use super::origin;
 use super::source::Sources;
 use super::{Checked, Environment, LoadError, check};
+use drover_api::nearest;
 
 /// The section that templates stand in.
 const SECTION: &str = "agentConfigurations";

@@ -8,8 +8,9 @@ use serde::de::DeserializeOwned;
 use serde_yaml::Value as Yaml;
 
 use super::fault::{Fault, Place};
-use super::keys::{Key, Kind, Preset, nearest};
+use super::keys::{Key, Kind, Preset};
 use super::node::{Node, Value, flag_of};
+use drover_api::nearest;
 
 /// With so many faults the later ones are counted and not shown, so they need no words.
 const MANY: usize = 10_000;

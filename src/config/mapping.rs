@@ -7,9 +7,10 @@ use drover_model::spec::LabelMapping;
 use serde::Deserialize;
 
 use super::fault::Fault;
-use super::keys::{MAPPING, nearest};
+use super::keys::MAPPING;
 use super::layer::Layer;
 use super::template::CheckedTemplate;
+use drover_api::nearest;
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]

@@ -7,9 +7,10 @@ use drover_model::spec::CloudInitSpec;
 use serde::Deserialize;
 
 use super::fault::Fault;
-use super::keys::{NIC, nearest};
+use super::keys::NIC;
 use super::layer::Layer;
 use super::value;
+use drover_api::nearest;
 
 /// Keys that `networks` stands in the place of.
 pub(super) const REPLACED: [&str; 4] = ["bridge", "vlan", "ipConfig", "ipConfigs"];

@@ -8,11 +8,11 @@ use drover_model::template_image::Sought;
 use serde_yaml::Value as Yaml;
 
 use super::fault::Fault;
-use super::keys::nearest;
 use super::layer::Layer;
 use super::network;
 use super::placement;
 use super::template::CheckedTemplate;
+use drover_api::nearest;
 
 /// By what a template is found.
 const SOUGHT: [&str; 4] = ["templateVmId", "templateName", "templateNamePattern", "templateTag"];

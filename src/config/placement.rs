@@ -10,8 +10,9 @@ use serde::Deserialize;
 use serde_yaml::Value as Yaml;
 
 use super::fault::Fault;
-use super::keys::{HEADROOM_KEYS, SIZES, TERM, WEIGHT_KEYS, nearest};
+use super::keys::{HEADROOM_KEYS, SIZES, TERM, WEIGHT_KEYS};
 use super::layer::Layer;
+use drover_api::nearest;
 
 /// What a cloud says, beside its own spec.
 #[derive(Debug, Clone, Default)]

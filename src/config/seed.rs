@@ -10,9 +10,9 @@ use serde_yaml::{Mapping, Value};
 
 use super::credential::Vault;
 use super::fault::Fault;
-use super::keys::nearest;
 use super::layer::Layer;
 use super::network::Cards;
+use drover_api::nearest;
 
 /// Each text: its key, and that of a file with it.
 const TEXTS: [(&str, &str); 3] = [

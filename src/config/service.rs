@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use drover_actors::message::StopPolicy;
+use drover_model::stop::StopPolicy;
 use drover_model::tenant::{LeaseLimits, Quota, Whose};
 use secrecy::SecretString;
 use serde::Deserialize;
@@ -17,7 +17,7 @@ use super::layer::Layer;
 use super::node::Node;
 use super::source::Sources;
 use super::{Environment, LoadError, fault, survey};
-use crate::web::{Peer, Role};
+use drover_api::{Peer, Role};
 
 /// Tokens shorter than this can be guessed.
 const SHORT: usize = 16;

@@ -20,7 +20,7 @@ use super::cloud::{CheckedCloud, unresolved};
 use super::credential::{Credential, SshKeySpec, Vault};
 use super::environment::Defaults;
 use super::fault::Fault;
-use super::keys::{AGENT, nearest};
+use super::keys::AGENT;
 use super::layer::Layer;
 use super::network::{self, Beside};
 use super::origin;
@@ -29,6 +29,7 @@ use super::placement::{self, Size};
 use super::prepare;
 use super::schedule;
 use super::seed;
+use drover_api::nearest;
 
 /// Below this Jenkins agents are on their way out.
 const RECOMMENDED_JAVA: u32 = 21;

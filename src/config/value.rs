@@ -14,7 +14,7 @@ use proxmox_client::{Endpoint, parse_pin};
 use reqwest::Url;
 
 use crate::calendar;
-use crate::telemetry;
+use crate::level;
 
 /// What is wrong with a text, and what to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -470,7 +470,7 @@ pub(super) fn listen(text: &str) -> Result<(), Complaint> {
 
 /// Checks a log level or filter; blank is fine.
 pub(super) fn log_level(text: &str) -> Result<(), Complaint> {
-    if text.is_empty() || telemetry::is_level(text) {
+    if text.is_empty() || level::is_level(text) {
         return Ok(());
     }
     Err(complain(

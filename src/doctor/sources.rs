@@ -12,7 +12,7 @@ use reqwest::Method;
 
 use super::cluster::{CLOCK_FAIL, CLOCK_WARN};
 use super::{CloudReport, Mark, SourceReport, Ways};
-use crate::config::SourceConnection;
+use drover_config::SourceConnection;
 
 /// Examines one source.
 pub async fn examine_source(

@@ -9,7 +9,7 @@ use drover_model::spec::HerdSpec;
 use drover_ssh::PrivateKey;
 
 use super::*;
-use crate::config::{Environment, Sources, check};
+use drover_config::{Environment, Sources, check};
 
 fn herd(templates: &str) -> HerdSpec {
     let key = PrivateKey::from_seed(&[7; 32], "drover-test").to_openssh().unwrap();

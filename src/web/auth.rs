@@ -14,6 +14,7 @@ use actix_web::dev::{ServiceRequest, ServiceResponse};
 use actix_web::http::{Method, StatusCode, header};
 use actix_web::middleware::Next;
 use actix_web::{HttpMessage, web};
+use drover_api::{Peer, Role};
 use drover_model::tenant::By;
 use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Serialize};
@@ -26,28 +27,6 @@ use super::routes::{Access, Guard};
 use super::share::Share;
 use super::{Problem, State, crowd};
 
-/// What a caller may do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum Role {
-    /// Reads.
-    Viewer,
-    /// Takes and ends leases, retires agents, reconciles.
-    Operator,
-    /// Everything.
-    Admin,
-}
-
-impl fmt::Display for Role {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Viewer => "viewer",
-            Self::Operator => "operator",
-            Self::Admin => "admin",
-        })
-    }
-}
-
 /// A bearer token and what it is good for.
 pub struct TokenGrant {
     /// Shown as the principal `token:NAME`.
@@ -56,15 +35,6 @@ pub struct TokenGrant {
     pub role: Role,
     /// The token.
     pub secret: SecretString,
-}
-
-/// A local user or group.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Peer {
-    /// A user by number.
-    Uid(u32),
-    /// A group by number: the process's effective group, not its supplementary ones.
-    Gid(u32),
 }
 
 /// What a local user or group may do.

@@ -2,6 +2,7 @@
 
 use actix_web::error::PayloadError;
 use actix_web::web::Bytes;
+use drover_api::nearest;
 use drover_model::overrides::Change;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
@@ -178,14 +179,8 @@ impl Fields {
     /// Ends the taking apart: fields left over are unknown.
     pub(super) fn finish(mut self) -> Result<(), Problem> {
         for field in std::mem::take(&mut self.values).keys() {
-            let nearest = self
-                .known
-                .iter()
-                .map(|known| (strsim::damerau_levenshtein(known, field), *known))
-                .filter(|(distance, _)| *distance <= 3)
-                .min();
-            let detail = match nearest {
-                Some((_, known)) => format!("is not known; did you mean `{known}`?"),
+            let detail = match nearest(field, self.known.iter().copied()) {
+                Some(known) => format!("is not known; did you mean `{known}`?"),
                 None if self.known.is_empty() => "is not known; no fields are taken here".into(),
                 None => format!("is not known; known are {}", self.known.join(", ")),
             };

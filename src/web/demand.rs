@@ -17,8 +17,8 @@ use super::nodes::{self, WhyOut};
 use super::problem::printable;
 use super::shapes::rfc3339;
 use super::{Problem, State, subjects, unread};
-use crate::config::nearest;
 use crate::view::View;
+use drover_api::nearest;
 
 /// How the leases are called as a source.
 const LEASES: &str = "leases";

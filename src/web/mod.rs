@@ -51,7 +51,7 @@ use tokio::sync::{Semaphore, oneshot, watch};
 use crate::view::View;
 
 pub use addresses::{AddressPoolOut, AddressPoolsOut};
-pub use auth::{Auth, Caller, Peer, PeerGrant, Role, TokenGrant};
+pub use auth::{Auth, Caller, PeerGrant, TokenGrant};
 pub use breakers::{BreakerOut, BreakersOut, ResetOut};
 pub use call_in::{CallIn, CalledIn};
 pub use clusters::{ConfirmIn, ConfirmOut};
@@ -60,6 +60,7 @@ pub use control::{
 };
 pub use crowd::Room;
 pub use demand::{AccountOut, JobOut, JobsOut, KindOut, WhySubjectOut};
+pub use drover_api::{Peer, Role};
 pub use holds::{HoldIn, HoldNextOut, HoldOut};
 pub use leases::{LONGEST_QUEUE_SECONDS, LeaseIn, RenewIn, check_public_key};
 pub use nodes::{

@@ -9,7 +9,7 @@ use super::body::Fields;
 use super::problem::printable;
 use super::shapes::TemplatesOut;
 use super::{Problem, State};
-use crate::config::nearest;
+use drover_api::nearest;
 
 /// The most agents that are begun by one request.
 const AT_ONCE: u64 = 10_000;

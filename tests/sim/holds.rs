@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use drover_actors::message::{HerdCommand, Refusal, StopPolicy};
+use drover_actors::message::{HerdCommand, Refusal};
 use drover_model::record::Reason;
+use drover_model::stop::StopPolicy;
 use drover_model::tenant::By;
 
 use super::world::World;

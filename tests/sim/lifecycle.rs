@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use drover_actors::message::StopPolicy;
 use drover_model::record::Reason;
+use drover_model::stop::StopPolicy;
 use pve_sim::guests::NoneOptions;
 use pve_sim::world::{CallFault, Faults, Spread};
 

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use drover_actors::message::StopPolicy;
 use drover_model::fact::What;
 use drover_model::record::Reason;
+use drover_model::stop::StopPolicy;
 
 use super::world::World;
 use super::world::setup::Setup;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use drover_actors::message::StopPolicy;
+use drover_model::stop::StopPolicy;
 use pve_sim::spec::PveVersion;
 
 use super::world::World;

@@ -9,7 +9,8 @@ use tokio::sync::oneshot;
 use super::Herd;
 use crate::birth::Living;
 use crate::cloud::CloudCommand;
-use crate::message::{AgentCommand, Standing, StopPolicy};
+use crate::message::{AgentCommand, Standing};
+use drover_model::stop::StopPolicy;
 
 /// A stop under way.
 pub(super) struct Drain {

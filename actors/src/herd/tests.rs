@@ -14,11 +14,12 @@ use drover_model::tenant::By;
 
 use super::*;
 use crate::birth::{GiveUp, Roster};
-use crate::message::{Standing, StopPolicy};
+use crate::message::Standing;
 use crate::testbed::{
     CLUSTER, World, ask, cloud, entry, herd, labels, marks, on_paused_system, pass, seconds, sight,
     template, unreachable,
 };
+use drover_model::stop::StopPolicy;
 
 pub(super) struct Bed {
     pub(super) world: World,

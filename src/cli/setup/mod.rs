@@ -23,9 +23,9 @@ use secrecy::SecretString;
 
 use super::service::{config_path, runtime};
 use super::{CliError, Global, tell};
-use crate::config::{self, Checked, Environment};
 use crate::setup::machine::Machine;
 use crate::setup::step::{Needed, Step, holds};
+use drover_config::{Checked, Environment};
 
 pub use dhcp::DhcpOptions;
 pub use rights::RightsOptions;
@@ -130,8 +130,8 @@ fn one_cloud(checked: &Checked, wanted: Option<&str>) -> Result<CloudId, CliErro
 /// The configuration that the options are about.
 fn read(global: &Global, environment: &Environment) -> Result<(PathBuf, Checked), CliError> {
     let path = config_path(global);
-    let checked =
-        config::load(&path, environment).map_err(|error| CliError::Config(Box::new(error)))?;
+    let checked = drover_config::load(&path, environment)
+        .map_err(|error| CliError::Config(Box::new(error)))?;
     Ok((path, checked))
 }
 

@@ -13,10 +13,10 @@ use secrecy::SecretString;
 use super::super::service::config_path;
 use super::super::{CliError, Global, PveVersion, tell};
 use super::{Telling, failed, one_cloud, password};
-use crate::config::{self, Checked, Environment, TokenPlace, token_place};
 use crate::doctor::{PREFIX, facts};
 use crate::rights::{Facts, Needs, Release, Wishes, grants};
 use crate::setup::{Action, Now, Plan, READS, Wanted, bars_renewal, lacking, plan, write_secret};
+use drover_config::{Checked, Environment, TokenPlace, token_place};
 
 /// Options of `setup rights`.
 #[derive(Debug, Clone, Default, Args)]
@@ -90,8 +90,8 @@ impl<'a> Work<'a> {
     fn new(global: &'a Global, options: &'a RightsOptions) -> Result<Self, CliError> {
         let path = config_path(global);
         let environment = Environment::of_process().without_secrets();
-        let checked =
-            config::load(&path, &environment).map_err(|error| CliError::Config(Box::new(error)))?;
+        let checked = drover_config::load(&path, &environment)
+            .map_err(|error| CliError::Config(Box::new(error)))?;
         tell::warn(global.json, &checked);
         let cloud = one_cloud(&checked, options.cloud.as_deref())?;
         let connection = checked.connections[&cloud].clone();
@@ -326,8 +326,8 @@ impl<'a> Work<'a> {
             return Ok(());
         }
         // The token's secret is there now; keys for guests may come later.
-        let again =
-            config::load(&self.path, &self.environment).map_err(|error| failed(error.render()))?;
+        let again = drover_config::load(&self.path, &self.environment)
+            .map_err(|error| failed(error.render()))?;
         let Some(connection) = again.connections.get(&self.cloud) else { return Ok(()) };
         let client = Client::new(self.cloud.clone(), connection, &WireDialer)
             .map_err(|error| failed(error.chain()))?;

@@ -10,8 +10,8 @@ use secrecy::ExposeSecret;
 
 use super::super::*;
 use super::global;
-use crate::config::{self, Environment, Sources};
 use crate::web::testing::{Served, told};
+use drover_config::{Environment, Sources};
 
 const SECRET: &str = "hunter2-hunter2-hunter2";
 
@@ -47,7 +47,8 @@ async fn no_secret_is_in_anything_shown_or_kept() {
     let served = Served::new();
     let environment = Environment::of(&[("PASSWORD", SECRET)]);
     let text = configuration(served.directory.path());
-    let check = |text: &str| config::check(Sources::of_text("drover.yaml", text), &environment);
+    let check =
+        |text: &str| drover_config::check(Sources::of_text("drover.yaml", text), &environment);
     let mut said = Vec::new();
 
     // What `check` prints of a good file and of a bad one.

@@ -9,10 +9,10 @@ use serde_yaml::Value as Yaml;
 
 use super::names::{GITHUB_OWNER, GITHUB_REPOSITORY, Rule};
 use super::{Ground, Manner};
-use crate::config::credential::{Credential, Vault};
-use crate::config::environment::{GITHUB_TOKEN, POLL_INTERVAL, REPOSITORY};
-use crate::config::fault::Fault;
-use crate::config::layer::Layer;
+use crate::credential::{Credential, Vault};
+use crate::environment::{GITHUB_TOKEN, POLL_INTERVAL, REPOSITORY};
+use crate::fault::Fault;
+use crate::layer::Layer;
 
 /// Where GitHub's own API is.
 pub(super) const URL: &str = "https://api.github.com";

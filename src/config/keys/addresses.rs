@@ -2,7 +2,7 @@
 
 use super::{Key, Kind, LONG, Preset, key, text, value, whole};
 
-pub(in crate::config) static ADDRESS_POOL: &[Key] = &[
+pub(crate) static ADDRESS_POOL: &[Key] = &[
     key(
         "ranges",
         Kind::Texts,

@@ -1,10 +1,10 @@
 //! The keys that agents know.
 
 use super::{Key, Kind, LAST_VMID, LONG, Preset, Shape, guest, key, placement, text, whole};
-use crate::config::value;
+use crate::value;
 
 /// Keys of `agentDefaults`, `agentDefaults-<node>` and each entry of `agentConfigurations`.
-pub(in crate::config) static AGENT: &[Key] = &[
+pub(crate) static AGENT: &[Key] = &[
     text(
         "name",
         Preset::Unset,
@@ -236,7 +236,7 @@ pub(in crate::config) static AGENT: &[Key] = &[
 ];
 
 /// Keys of each item of `schedule`.
-pub(in crate::config) static WINDOW: Shape = Shape {
+pub(crate) static WINDOW: Shape = Shape {
     one_of: &[],
     keys: &[
         text("cron", Preset::Required, "when it opens: minute, hour, day, month, day of the week")
@@ -261,10 +261,10 @@ pub(in crate::config) static WINDOW: Shape = Shape {
 };
 
 /// What a step of `prepare` does; exactly one is given.
-pub(in crate::config) const STEP_KEYS: [&str; 3] = ["run", "upload", "packages"];
+pub(crate) const STEP_KEYS: [&str; 3] = ["run", "upload", "packages"];
 
 /// Keys of each entry of `prepare`.
-pub(in crate::config) static STEP: Shape = Shape {
+pub(crate) static STEP: Shape = Shape {
     keys: &[
         text("name", Preset::Unset, "shown while it runs; unset: its place and what it does")
             .checked(value::step_name),
@@ -287,7 +287,7 @@ pub(in crate::config) static STEP: Shape = Shape {
 };
 
 /// Keys of `upload` in an entry of `prepare`.
-pub(in crate::config) static UPLOAD: Shape = Shape {
+pub(crate) static UPLOAD: Shape = Shape {
     keys: &[
         text(
             "from",

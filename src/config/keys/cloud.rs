@@ -3,10 +3,10 @@
 use drover_model::spec::WIDTH;
 
 use super::{Key, Kind, LAST_VMID, LONG, Preset, key, placement, text, whole};
-use crate::config::value;
+use crate::value;
 
 /// Keys of `cloudDefaults` and each entry of `cloudConfigurations`.
-pub(in crate::config) static CLOUD: &[Key] = &[
+pub(crate) static CLOUD: &[Key] = &[
     text("name", Preset::Required, "display name; only in cloudConfigurations"),
     text("apiUrl", Preset::Text("https://localhost:8006"), "endpoint, bare or with /api2/json")
         .checked(value::endpoint),

@@ -4,14 +4,14 @@ use super::{
     Key, Kind, LONG, Preset, SECRET, SECRET_ENV, SECRET_FILE, SECRET_KEYS, SYSTEMD, Shape,
 };
 use super::{key, text, whole};
-use crate::config::value;
+use crate::value;
 
 /// Keys of `webhook`.
 static WEBHOOK: Shape =
     Shape { keys: &[SECRET_FILE, SECRET_ENV, SYSTEMD, SECRET], one_of: &SECRET_KEYS };
 
 /// Keys that not every kind has, with the kinds that have them.
-pub(in crate::config) static OF_KINDS: &[(&str, &[&str])] = &[
+pub(crate) static OF_KINDS: &[(&str, &[&str])] = &[
     ("url", SYSTEMS),
     ("credentialsId", SYSTEMS),
     ("scope", &["gitea", "forgejo", "github", "gitlab"]),
@@ -44,7 +44,7 @@ const SYSTEMS: &[&str] = &["gitea", "forgejo", "github", "gitlab", "woodpecker",
 /// Those whose agents run a program of theirs that can be another.
 const WITH_RUNNERS: &[&str] = &["gitea", "forgejo", "github", "gitlab", "woodpecker"];
 
-pub(in crate::config) static DEMAND: &[Key] = &[
+pub(crate) static DEMAND: &[Key] = &[
     key(
         "kind",
         Kind::Choice(&["gitea", "forgejo", "github", "gitlab", "woodpecker", "jenkins", "leases"]),

@@ -45,7 +45,7 @@ pub(super) const CUSTOM: Key = key(
 );
 
 /// Keys of each entry of `networks`.
-pub(in crate::config) static NIC: Shape = Shape {
+pub(crate) static NIC: Shape = Shape {
     one_of: &[],
     keys: &[
         text("name", Preset::Unset, "a network of the cloud's networkNames, or only for people"),
@@ -80,7 +80,7 @@ pub(in crate::config) static NIC: Shape = Shape {
 };
 
 /// Keys of `cloudInitCustom`.
-pub(in crate::config) static SNIPPETS: Shape = Shape {
+pub(crate) static SNIPPETS: Shape = Shape {
     one_of: &[],
     keys: &[
         text("user", Preset::Unset, "user data: a volume such as `local:snippets/ci.yaml`")

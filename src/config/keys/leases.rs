@@ -12,7 +12,7 @@ const fn most(name: &'static str, most: u64, about: &'static str) -> Key {
 }
 
 /// The keys of `service.leases`.
-pub(in crate::config) static LEASES: Shape = Shape {
+pub(crate) static LEASES: Shape = Shape {
     keys: &[
         whole(
             "maxWaiting",
@@ -41,7 +41,7 @@ pub(in crate::config) static LEASES: Shape = Shape {
 };
 
 /// The keys of each entry of `service.leases.quotas`.
-pub(in crate::config) static QUOTA: Shape = Shape {
+pub(crate) static QUOTA: Shape = Shape {
     keys: &[
         text("principal", Preset::Unset, "whose: a principal, such as `token:ci` or `uid:1000`"),
         text("group", Preset::Unset, "whose: all of a group, together"),
@@ -55,7 +55,7 @@ pub(in crate::config) static QUOTA: Shape = Shape {
 };
 
 /// The keys of each entry of `service.peers`.
-pub(in crate::config) static PEER: Shape = Shape {
+pub(crate) static PEER: Shape = Shape {
     keys: &[
         key("uid", Kind::Whole(0, u32::MAX as u64), Preset::Unset, "a user, by number"),
         key("gid", Kind::Whole(0, u32::MAX as u64), Preset::Unset, "a group, by number"),

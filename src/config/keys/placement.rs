@@ -1,7 +1,7 @@
 //! The keys that say where agents are put, and how big they are.
 
 use super::{Key, Kind, Preset, Shape, key, text, whole};
-use crate::config::value;
+use crate::value;
 
 /// The most memory a key may name, in MiB.
 const MOST_MEMORY: u64 = 67_108_864;
@@ -79,7 +79,7 @@ pub(super) const SIZE: Key = text(
 );
 
 /// Keys of `placementWeights`.
-pub(in crate::config) static WEIGHT_KEYS: Shape = Shape {
+pub(crate) static WEIGHT_KEYS: Shape = Shape {
     one_of: &[],
     keys: &[
         whole("memory", 0, 1000, 60, "of free memory"),
@@ -88,7 +88,7 @@ pub(in crate::config) static WEIGHT_KEYS: Shape = Shape {
 };
 
 /// Keys of each entry of `affinity` and `antiAffinity`.
-pub(in crate::config) static TERM: Shape = Shape {
+pub(crate) static TERM: Shape = Shape {
     one_of: &[],
     keys: &[
         text("key", Preset::Required, "a label, or what stands in it before `:`, `=` or `.`")
@@ -104,7 +104,7 @@ pub(in crate::config) static TERM: Shape = Shape {
 };
 
 /// Keys of each entry of `sizes`.
-pub(in crate::config) static SIZES: &[Key] = &[
+pub(crate) static SIZES: &[Key] = &[
     whole("cpu", 0, 8192, 0, "processor cores; 0: the template's"),
     key(
         "memory",
@@ -147,7 +147,7 @@ pub(super) const HEADROOM: Key = key(
 );
 
 /// Keys of `headroom`.
-pub(in crate::config) static HEADROOM_KEYS: Shape = Shape {
+pub(crate) static HEADROOM_KEYS: Shape = Shape {
     one_of: &[],
     keys: &[
         whole("memoryMb", 0, MOST_MEMORY, 0, "memory of each node in MiB"),

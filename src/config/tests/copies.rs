@@ -5,7 +5,7 @@ use std::fs;
 use insta::assert_snapshot;
 
 use super::*;
-use crate::config::{Copied, CopyError, Environment, Wish, copy};
+use crate::{Copied, CopyError, Environment, Wish, copy};
 
 const TEXT: &str = "
 # Who may do what is kept elsewhere.

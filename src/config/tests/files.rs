@@ -8,7 +8,7 @@ use super::super::keys::{
 use super::*;
 
 pub(super) fn shipped(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("configs").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs").join(name)
 }
 
 /// What stands for a key that has no default: an example, commented out.
@@ -372,7 +372,7 @@ fn the_socket_is_known_although_other_keys_are_at_fault() {
     let scene = Scene::new();
     let socket = |text: &str| {
         scene.put("drover.yaml", 0o644, text);
-        let found = crate::config::socket(&scene.path("drover.yaml"), &scene.environment);
+        let found = crate::socket(&scene.path("drover.yaml"), &scene.environment);
         found.map_err(|error| scene.shown(error))
     };
     let named = "service: {socket: /run/ci.sock}\nagentConfigurations: {a: {nosuch: 1}}\n";

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use insta::assert_snapshot;
 
 use super::*;
-use crate::config::keys::{AGENT, CLOUD, CREDENTIAL_KINDS, Key, Kind, MAPPING, SERVICE};
+use crate::keys::{AGENT, CLOUD, CREDENTIAL_KINDS, Key, Kind, MAPPING, SERVICE};
 
 /// Texts of which each check refuses one at least.
 const ODD: [&str; 2] = ["a b", ""];

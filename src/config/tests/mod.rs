@@ -42,7 +42,7 @@ struct Scene {
 impl Scene {
     fn new() -> Self {
         let scene = Self { dir: tempfile::tempdir().unwrap(), environment: Environment::default() };
-        let keys = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/config/tests/keys");
+        let keys = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/keys");
         for name in ["ed25519", "ed25519_locked", "ed25519_pkcs8", "ecdsa", "rsa"] {
             scene.put(name, 0o600, &fs::read_to_string(keys.join(name)).unwrap());
         }

@@ -39,7 +39,7 @@ fn every_key_is_in_the_schema_with_its_meaning() {
 #[test]
 fn the_shipped_files_are_valid() {
     for name in ["full.yaml", "reference.yaml"] {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("configs").join(name);
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs").join(name);
         let file = json_of(&fs::read_to_string(path).unwrap());
         let faults: Vec<String> =
             validator().iter_errors(&file).map(|fault| fault.to_string()).collect();

@@ -137,7 +137,7 @@ fn a_secret_of_root_may_be_its_services_group_to_read_and_nobody_elses() {
 #[test]
 fn each_kind_of_key_gives_its_public_line_and_opens_without_passphrase() {
     let scene = Scene::new();
-    let stored = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/config/tests/keys");
+    let stored = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/keys");
     for (lines, public) in [
         ("privateKeyFile: ed25519", "ed25519.pub"),
         ("privateKeyFile: ecdsa", "ecdsa.pub"),

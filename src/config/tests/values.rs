@@ -194,7 +194,7 @@ fn the_full_file_without_its_secrets_lacks_those_alone() {
     for name in ["token", "ed25519"] {
         fs::remove_file(scene.path(name)).unwrap();
     }
-    let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("configs/full.yaml");
+    let shipped = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../configs/full.yaml");
     let text = fs::read_to_string(shipped).unwrap();
     let text = text.replace("/etc/drover", &scene.dir.path().display().to_string());
     assert_snapshot!(scene.faults(&text));

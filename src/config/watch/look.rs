@@ -9,8 +9,8 @@ use std::path::{Component, Path, PathBuf};
 
 use sha2::{Digest as _, Sha256};
 
-use crate::config::file;
-use crate::config::source::{Sources, yaml_in};
+use crate::file;
+use crate::source::{Sources, yaml_in};
 
 /// The largest secret, key or bundle that is looked at.
 const LARGEST: u64 = 4 << 20;

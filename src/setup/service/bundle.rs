@@ -7,7 +7,7 @@ use std::path::{Component, Path, PathBuf};
 use bytes::Bytes;
 use sha2::{Digest as _, Sha256};
 
-use crate::config::{self, Checked, Environment};
+use drover_config::{Checked, Environment};
 
 /// Where the configuration is in the guest.
 pub const CONFIG: &str = "/etc/drover";
@@ -92,7 +92,7 @@ impl Bundle {
         let folder = if base.is_dir() { base } else { base.parent().unwrap_or(base) };
         let mut credentials = BTreeSet::new();
         let handed = environment.get("CREDENTIALS_DIRECTORY").map(PathBuf::from);
-        for path in config::inputs(base, environment) {
+        for path in drover_config::inputs(base, environment) {
             let content = read(&path)?.into();
             let at = match handed.as_ref().and_then(|folder| path.strip_prefix(folder).ok()) {
                 Some(name) => {

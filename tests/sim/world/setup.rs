@@ -2,7 +2,7 @@
 
 use std::sync::{LazyLock, Mutex};
 
-use drover::config::{Checked, Environment, Sources, check};
+use drover_config::{Checked, Environment, Sources, check};
 use drover_ssh::PrivateKey;
 use pve_sim::guests::NoneOptions;
 use pve_sim::spec::{ClusterSpec, PveVersion};

@@ -7,9 +7,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use drover::view::View;
-use drover_actors::message::{HerdCommand, StopPolicy};
+use drover_actors::message::HerdCommand;
 use drover_model::fact::{AgentPicture, What};
 use drover_model::id::LeaseId;
+use drover_model::stop::StopPolicy;
 use drover_model::tenant::By;
 use futures_util::FutureExt;
 use pve_sim::spec::GuestSpec;

@@ -4,12 +4,13 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
-use drover_actors::message::{AgentCommand, StopPolicy};
+use drover_actors::message::AgentCommand;
 use drover_model::fact::AgentPicture;
 use drover_model::fault::Fault;
 use drover_model::id::LeaseId;
 use drover_model::ports::{IdSight, VmSight};
 use drover_model::record::Reason;
+use drover_model::stop::StopPolicy;
 use libtest_mimic::{Failed, Trial};
 use pve_sim::world::Faults;
 

@@ -1,7 +1,7 @@
 //! Plans drawn by dice from a seed.
 
-use drover_actors::message::StopPolicy;
 use drover_model::ambient::Dice;
+use drover_model::stop::StopPolicy;
 use pve_sim::world::{AgentFault, AgentHealth, CallFault, Faults, FreeFault, HoldFault, TaskFault};
 
 use super::plan::{

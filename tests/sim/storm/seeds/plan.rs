@@ -1,6 +1,6 @@
 //! A plan: everything a storm does, as plain data that is printed, shrunk, and read back.
 
-use drover_actors::message::StopPolicy;
+use drover_model::stop::StopPolicy;
 use pve_sim::world::{AgentHealth, Faults};
 use serde::{Deserialize, Serialize};
 

@@ -6,7 +6,8 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-use drover_actors::message::{HerdCommand, StopPolicy};
+use drover_actors::message::HerdCommand;
+use drover_model::stop::StopPolicy;
 use pve_sim::world::Faults;
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};

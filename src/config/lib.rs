@@ -5,6 +5,7 @@
 //! [`watch`] does so again whenever the files change. Opens no connection and changes nothing.
 
 mod addresses;
+pub mod calendar;
 mod cloud;
 mod connection;
 mod copy;
@@ -16,6 +17,7 @@ mod fault;
 mod file;
 mod keys;
 mod layer;
+pub mod level;
 mod mapping;
 mod mask;
 mod network;
@@ -52,7 +54,6 @@ pub use credential::SshKeySpec;
 pub use drover_ci::SourceConnection;
 pub use environment::Environment;
 pub use fault::{Fault, Place, ToldFault, render, render_warnings};
-pub(crate) use keys::nearest;
 pub use prepare::Uploads;
 pub use schema::schema;
 pub use service::{ApiToken, ServiceSpec, socket};

@@ -1,0 +1,7 @@
+//! What the service and its callers say to each other: types that the server and the command line share.
+
+mod nearest;
+mod roles;
+
+pub use nearest::nearest;
+pub use roles::{Peer, Role};

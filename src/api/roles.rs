@@ -1,0 +1,36 @@
+//! Who may do what.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// What a caller may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Role {
+    /// Reads.
+    Viewer,
+    /// Takes and ends leases, retires agents, reconciles.
+    Operator,
+    /// Everything.
+    Admin,
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Viewer => "viewer",
+            Self::Operator => "operator",
+            Self::Admin => "admin",
+        })
+    }
+}
+
+/// A local user or group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Peer {
+    /// A user by number.
+    Uid(u32),
+    /// A group by number: the process's effective group, not its supplementary ones.
+    Gid(u32),
+}
