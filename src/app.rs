@@ -12,9 +12,9 @@ mod stop;
 use std::path::PathBuf;
 
 use crate::journal::LogError;
-use crate::web::StartError;
 use drover_config::LoadError;
 use drover_config::level::LevelError;
+use drover_server::StartError;
 
 /// What `drover run` was asked for.
 #[derive(Debug, Clone, Default)]

@@ -1,7 +1,5 @@
 //! What becomes of agents when the service stops.
 
-use serde::{Deserialize, Serialize};
-
 /// What becomes of the agents when the service stops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "camelCase")]

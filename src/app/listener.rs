@@ -10,7 +10,7 @@ use drover_shell::user_data::UserDataStore;
 use tokio::runtime::Handle;
 
 use super::parts::Ways;
-use crate::view::View;
+use drover_server::view::View;
 
 /// Takes facts for the view, logs those an operator wants to read, and forgets clouds and user data
 /// whose time is over.

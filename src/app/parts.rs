@@ -19,8 +19,9 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::sync::oneshot;
 
 use super::RunError;
-use crate::web::{Auth, Peer, PeerGrant, Role, TokenGrant};
+use drover_api::{Peer, Role};
 use drover_config::{Checked, ServiceSpec, SshKeySpec};
+use drover_server::{Auth, PeerGrant, TokenGrant};
 
 /// The name of the journal in the state directory.
 pub const JOURNAL: &str = "journal.redb";

@@ -33,11 +33,11 @@ use crate::clock::SystemAmbient;
 use crate::journal::{Opened, RedbLog, Writer, WriterOptions};
 use crate::systemd::{self, Notifier};
 use crate::telemetry::{self, LevelHandle};
-use crate::view::View;
-use crate::web::{self, Doors, Limits, Listen, NotReloaded, Running};
 use drover_config::calendar::Almanac;
 use drover_config::watch::{Change, Told, Trigger, Watch};
 use drover_config::{Checked, Environment};
+use drover_server::view::View;
+use drover_server::{Doors, Limits, Listen, NotReloaded, Running};
 
 /// How often the pulse file is touched.
 const PULSE: Duration = Duration::from_secs(5);
@@ -182,7 +182,7 @@ impl Service {
             open_journal(&state, &ambient)?;
         // Nothing is begun on any cluster by a service that nobody could ask.
         let auth = parts::auth(&checked.service);
-        let bound = web::bind(listen(&settings, &checked), &auth)?;
+        let bound = drover_server::bind(listen(&settings, &checked), &auth)?;
         let epoch = ledger.epoch + 1;
         let installation =
             ledger.installation.clone().unwrap_or_else(|| mint_installation(|| ambient.draw()));

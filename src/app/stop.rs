@@ -76,7 +76,7 @@ mod tests {
     use drover_model::id::VmId;
 
     use super::*;
-    use crate::web::testing::agent;
+    use drover_server::testing::agent;
 
     const LIMIT: Duration = Duration::from_secs(90);
 

@@ -1,4 +1,4 @@
-//! `drover doctor`: what it looks at is decided by [`crate::doctor`]; here it is run and printed.
+//! `drover doctor`: what it looks at is decided by [`drover_admin::doctor`]; here it is run and printed.
 
 use std::io::{self, Write as _};
 use std::path::Path;
@@ -19,11 +19,11 @@ use super::client::CALL_LIMIT;
 use super::remote::path;
 use super::service::{USAGE, config_path, load, runtime};
 use super::{CallError, CliError, Client, Global, Term, tell};
-use crate::doctor::trial::{Diagnosis, End, diagnose, timeline};
-use crate::doctor::{self, Report, Ways, WireCertificates, clean};
-use crate::web::shapes::{AgentOut, AlarmOut, GoneOut, PhaseOut, StatusOut};
-use crate::web::{ProvisionIn, ProvisionOut};
+use drover_admin::doctor::trial::{Diagnosis, End, diagnose, timeline};
+use drover_admin::doctor::{self, Report, Ways, WireCertificates, clean};
 use drover_config::Checked;
+use drover_server::shapes::{AgentOut, AlarmOut, GoneOut, PhaseOut, StatusOut};
+use drover_server::{ProvisionIn, ProvisionOut};
 
 /// How often the agent on trial is looked at.
 const LOOK: Duration = Duration::from_millis(250);

@@ -19,7 +19,7 @@ use super::over_ssh::Cut;
 use super::remote::path;
 use super::tables::clean;
 use super::{CliError, Client};
-use crate::web::shapes::{AgentsOut, LeaseOut, SshOut};
+use drover_server::shapes::{AgentsOut, LeaseOut, SshOut};
 
 /// How long a machine may take to answer whose command was cut.
 const PROBE_LIMIT: Duration = Duration::from_secs(5);

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::tables::clean;
 use super::{CliError, Client, EventsOptions, Term};
-use crate::view::EventId;
+use drover_server::view::EventId;
 
 /// The longest event taken, in bytes.
 const EVENT_LIMIT: usize = 1024 * 1024;

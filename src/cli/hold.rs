@@ -7,7 +7,7 @@ use super::client::CALL_LIMIT;
 use super::identity;
 use super::remote::{path, print};
 use super::{CliError, Client, HoldNextOptions, HoldOptions, Term};
-use crate::web::{HoldIn, HoldNextOut, HoldOut};
+use drover_server::{HoldIn, HoldNextOut, HoldOut};
 
 /// Asks for a hold and tells how to log in.
 pub(super) async fn hold(

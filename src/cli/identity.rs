@@ -10,7 +10,7 @@ use rand::rngs::SysRng;
 use secrecy::SecretString;
 
 use super::{CliError, LeaseOptions};
-use crate::web::check_public_key;
+use drover_server::check_public_key;
 
 /// What to do besides when a key of the user's own cannot be used.
 const WITHOUT: &str = "or leave out -i to have a key made for this lease";

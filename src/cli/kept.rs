@@ -20,7 +20,7 @@ use secrecy::ExposeSecret as _;
 use super::identity::Identity;
 use super::remote::path;
 use super::{CallError, CliError, Client};
-use crate::web::shapes::{LeaseOut, SshOut, StatusOut};
+use drover_server::shapes::{LeaseOut, SshOut, StatusOut};
 
 const KEY: &str = "key";
 const HOSTS: &str = "hosts";

@@ -20,8 +20,8 @@ use super::identity::Identity;
 use super::over_ssh::{self, Cut};
 use super::tables::clean;
 use super::{CallError, CliError, Client, LeaseOptions, Term, kept};
-use crate::web::shapes::{LeaseOut, SshOut};
-use crate::web::{LONGEST_QUEUE_SECONDS, LeaseIn};
+use drover_server::shapes::{LeaseOut, SshOut};
+use drover_server::{LONGEST_QUEUE_SECONDS, LeaseIn};
 
 /// A command to run on a leased agent.
 pub struct SshJob {

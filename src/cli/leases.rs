@@ -6,7 +6,7 @@ use serde_json::json;
 use super::client::CALL_LIMIT;
 use super::remote::{path, print};
 use super::{CliError, Client, LeasesOptions, Term, kept, tables, tell};
-use crate::web::shapes::{LeaseOut, LeasesOut};
+use drover_server::shapes::{LeaseOut, LeasesOut};
 
 /// Lists leases, or ends those that are listed.
 pub(super) async fn leases(

@@ -11,8 +11,8 @@ use super::{
     AgentAction, BreakerAction, CliError, Client, ClusterAction, Command, DoctorAction,
     DoctorOptions, Global, Limit, Term, doctor, events, hold, kept, leases, nodes, tables, why,
 };
-use crate::web::shapes::{AgentLimits, AgentsOut, StatusOut, TemplatesOut};
-use crate::web::{
+use drover_server::shapes::{AgentLimits, AgentsOut, StatusOut, TemplatesOut};
+use drover_server::{
     AddressPoolsOut, BreakersOut, ConfirmIn, ConfirmOut, ProvisionIn, ProvisionOut, ReapIn,
     ReapOut, ReloadOut, ResetOut, ResyncIn, ResyncOut, ResyncPlanOut, UnreadOut,
 };

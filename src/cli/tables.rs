@@ -2,11 +2,13 @@
 
 use drover_actors::reconciler::finding::Does;
 
-use crate::web::shapes::{
+use drover_server::shapes::{
     AgentOut, AgentsOut, CloudOut, ConfigOut, LeaseOut, StatusOut, TemplateOut,
 };
-use crate::web::sources::SourceOut;
-use crate::web::{AddressPoolOut, BreakerOut, ProvisionOut, ResyncOut, ResyncPlanOut, UnreadOut};
+use drover_server::sources::SourceOut;
+use drover_server::{
+    AddressPoolOut, BreakerOut, ProvisionOut, ResyncOut, ResyncPlanOut, UnreadOut,
+};
 
 /// Text from elsewhere without anything that could move the cursor, on one line.
 pub(super) fn clean(text: &str) -> String {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::waterfall;
-use crate::web::shapes::{AgentOut, CloudOut, GoneOut, PhaseOut};
+use drover_server::shapes::{AgentOut, CloudOut, GoneOut, PhaseOut};
 
 /// The agents in sight and what is worth a line about them.
 #[derive(Debug, Default)]

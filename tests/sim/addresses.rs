@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use drover::view::{GoneAgent, View};
 use drover_actors::message::{HerdCommand, Refusal};
 use drover_model::fact::{AddressPoolPicture, AgentPicture};
 use drover_model::id::AgentId;
 use drover_model::record::{Body, Reason};
+use drover_server::view::{GoneAgent, View};
 use pve_sim::guest::GuestHost;
 use pve_sim::guests::Quirk;
 use pve_sim::world::{AgentFault, AgentHealth, Faults};
@@ -301,7 +301,7 @@ async fn call(world: &World, agent: &AgentId, peer: IpAddr) -> Result<IpAddr, Re
 
 /// An agent that waits for its guest's call, and where that guest is.
 async fn waiting(world: &World) -> (AgentPicture, IpAddr) {
-    let waits = |view: &drover::view::View| {
+    let waits = |view: &drover_server::view::View| {
         view.agents().iter().any(|agent| agent.detail == "waits for the guest's call")
     };
     world.until("it waits", waits).await;

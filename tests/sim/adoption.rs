@@ -25,7 +25,7 @@ async fn herd() -> World {
     world
 }
 
-fn ready(view: &drover::view::View) -> usize {
+fn ready(view: &drover_server::view::View) -> usize {
     view.agents().iter().filter(|agent| agent.state == "Ready").count()
 }
 

@@ -4,12 +4,12 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use drover::view::View;
 use drover_actors::message::HerdCommand;
 use drover_model::fact::AgentPicture;
 use drover_model::fault::{Culprit, Fault, FaultKind};
 use drover_model::id::LeaseId;
 use drover_model::record::{Body, LeaseAsk, Reason};
+use drover_server::view::View;
 use pve_sim::world::{CallFault, Faults};
 use tokio::sync::oneshot::error::TryRecvError;
 

@@ -127,7 +127,7 @@ async fn an_idle_machine_whose_ssh_hangs_serves_nobody_and_is_replaced() {
 async fn an_idle_machine_that_is_dead_is_handed_out_to_nobody_fifteen_seconds_later() {
     for dead in [0, 4, 8, 12, 16, 20, 24] {
         let world = World::started(Setup::linux("instanceMin: 2, instanceCap: 3")).await;
-        let two = |view: &drover::view::View| {
+        let two = |view: &drover_server::view::View| {
             view.agents().iter().filter(|agent| agent.state == "Ready").count() == 2
         };
         world.until("two are ready", two).await;
@@ -201,7 +201,7 @@ async fn a_blip_of_a_node_shorter_than_the_grace_costs_no_lease_whose_machine_ru
 #[tokio::test(start_paused = true)]
 async fn a_cluster_is_listed_once_in_ten_seconds_while_agents_live() {
     let world = World::started(Setup::linux("instanceMin: 3, instanceCap: 6")).await;
-    let three = |view: &drover::view::View| {
+    let three = |view: &drover_server::view::View| {
         view.agents().iter().filter(|agent| agent.state == "Ready").count() == 3
     };
     world.until("three are ready", three).await;

@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use drover::view::View;
 use drover_actors::message::HerdCommand;
 use drover_model::demand::report::{Estimate, Subject};
 use drover_model::id::SourceId;
+use drover_server::view::View;
 
 use super::world::World;
 use super::world::ci::rows::RowDeed;

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use drover::doctor::{CloudReport, Mark, Report, Shown, ToldCertificates, Ways, examine};
+use drover_admin::doctor::{CloudReport, Mark, Report, Shown, ToldCertificates, Ways, examine};
 use drover_hypervisor::Client;
 use drover_model::id::CloudId;
 use futures_util::FutureExt;

@@ -4,10 +4,10 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use drover::view::View;
 use drover_model::fact::What;
 use drover_model::fault::FaultKind;
 use drover_model::record::Reason;
+use drover_server::view::View;
 use pve_sim::guests::Quirk;
 use pve_sim::world::{CallFault, Faults, FreeFault, Spread, TaskFault};
 

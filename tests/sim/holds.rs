@@ -19,7 +19,7 @@ async fn held(world: &World) -> drover_model::fact::AgentPicture {
     world.hold(&agent.agent, HOUR).await;
     assert_eq!(world.view().agent(&agent.agent).unwrap().state, "Leased");
     world.release(&lease).await;
-    let key = |view: &drover::view::View| {
+    let key = |view: &drover_server::view::View| {
         view.agent(&agent.agent).is_some_and(|seen| seen.detail == "the login is open")
     };
     world.until("the login is open", key).await;

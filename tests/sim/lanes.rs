@@ -1,7 +1,7 @@
 //! How many clones, starts and destroys run at once: on storages with Proxmox's lock, which is
 //! waited for 10 s, none fails, and next to nothing is lost against the best setting there is.
 
-use drover::view::View;
+use drover_server::view::View;
 use pve_sim::world::{Latency, Spread};
 
 use super::world::World;

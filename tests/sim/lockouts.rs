@@ -26,7 +26,7 @@ async fn a_lease_goes_on_while_its_guest_is_shut_over_restarts_and_works_again_a
     world.shell.shut(vmid, 45 * MINUTE);
     for _ in 0..3 {
         world.restart(AWAY).await;
-        let refused = |view: &drover::view::View| {
+        let refused = |view: &drover_server::view::View| {
             let seen = view.agent(&agent.agent);
             seen.is_some_and(|seen| seen.detail.starts_with("SSH login refused since "))
         };
@@ -34,7 +34,7 @@ async fn a_lease_goes_on_while_its_guest_is_shut_over_restarts_and_works_again_a
         world.pass(10 * MINUTE).await;
         assert_eq!(world.ready(&lease).await.agent, agent.agent);
     }
-    let open = |view: &drover::view::View| {
+    let open = |view: &drover_server::view::View| {
         view.agent(&agent.agent).is_some_and(|seen| seen.detail.is_empty())
     };
     world.until("the guest lets drover in", open).await;

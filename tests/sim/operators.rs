@@ -108,7 +108,7 @@ async fn a_limit_set_while_an_agent_waits_in_the_queue_is_not_lost() {
     }
     world.until("both are ready", |_| count(&world, "Ready") == 2).await;
     world.restart(MINUTE).await;
-    let limits = |view: &drover::view::View| {
+    let limits = |view: &drover_server::view::View| {
         view.agents().iter().filter(|agent| agent.overrides.max_uses == Some(1)).count()
     };
     world.until("both are taken over", |view| limits(view) == 2).await;

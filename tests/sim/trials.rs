@@ -34,7 +34,7 @@ async fn an_agent_on_trial_is_not_leased_and_does_not_stand_in_for_demand() {
     assert_ne!(served.agent, agent);
     world.release(&lease).await;
     let (agent, _) = begun(&world).await;
-    let is_ready = |view: &drover::view::View| {
+    let is_ready = |view: &drover_server::view::View| {
         view.agent(&agent).is_some_and(|one| one.state == "Ready" && one.on_trial)
     };
     world.until("it is ready", is_ready).await;
@@ -53,7 +53,7 @@ async fn an_agent_on_trial_is_not_leased_and_does_not_stand_in_for_demand() {
 async fn an_agent_on_trial_takes_a_place_and_is_no_part_of_what_is_kept() {
     let keys = "instanceCap: 3, idleMin: 1, instanceMin: 1";
     let world = World::started(Setup::linux(keys)).await;
-    let kept = |view: &drover::view::View| {
+    let kept = |view: &drover_server::view::View| {
         let ready = view.agents().into_iter().filter(|one| one.state == "Ready" && !one.on_trial);
         ready.count() == 1
     };
@@ -84,7 +84,7 @@ async fn an_idle_agent_is_kept_although_others_are_on_trial() {
     let mut world = world;
     world.setup.templates = vec![("linux", "instanceCap: 2, idleMin: 1".into())];
     world.reload();
-    let kept = |view: &drover::view::View| {
+    let kept = |view: &drover_server::view::View| {
         view.agents().iter().any(|one| one.state == "Ready" && !one.on_trial)
     };
     world.until("another one is kept", kept).await;
@@ -112,7 +112,8 @@ async fn an_agent_on_trial_goes_a_minute_after_it_was_ready_and_after_a_restart(
         .until("it is ready", |view| view.agent(&agent).is_some_and(|one| one.state == "Ready"))
         .await;
     world.restart(10 * SECOND).await;
-    let back = |view: &drover::view::View| view.agent(&agent).is_some_and(|one| one.on_trial);
+    let back =
+        |view: &drover_server::view::View| view.agent(&agent).is_some_and(|one| one.on_trial);
     world.until("it is taken over", back).await;
     // It is nobody's after the restart either.
     let (lease, served) = world.leased("linux").await;

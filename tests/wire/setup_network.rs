@@ -231,7 +231,7 @@ fn a_second_drover_behind_the_address_is_refused() {
 
 #[test]
 fn keepalived_reads_what_is_written_for_it() {
-    use drover::setup::vip::Wanted;
+    use drover_admin::setup::vip::Wanted;
     let wanted = |peers: Vec<std::net::Ipv4Addr>, password: Option<String>| Wanted {
         address: "127.200.0.9".parse().unwrap(),
         prefix: None,
@@ -257,8 +257,11 @@ fn keepalived_reads_what_is_written_for_it() {
         return;
     };
     let name = link.file_name().into_string().unwrap();
-    let face =
-        drover::setup::dhcp::Face { name, address: "127.200.0.2".parse().unwrap(), prefix: 8 };
+    let face = drover_admin::setup::dhcp::Face {
+        name,
+        address: "127.200.0.2".parse().unwrap(),
+        prefix: 8,
+    };
     for wanted in [
         wanted(Vec::new(), None),
         wanted(vec!["127.200.0.3".parse().unwrap()], Some("s3cret".into())),
@@ -322,7 +325,7 @@ fn a_zone_has_dhcp_by_the_api_alone() {
 
 #[test]
 fn a_server_that_answers_is_heard() {
-    let probe = include_str!("../../src/setup/dhcp-probe.pl");
+    let probe = include_str!("../../src/admin/setup/dhcp-probe.pl");
     let server = UdpSocket::bind("127.0.0.1:0").unwrap();
     server.set_read_timeout(Some(PATIENCE)).unwrap();
     // A port that nobody has: the probe binds it, as it would 68.

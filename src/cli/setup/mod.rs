@@ -1,4 +1,4 @@
-//! `drover setup`: what is to be done is decided by [`crate::setup`]; here an administrator is asked
+//! `drover setup`: what is to be done is decided by [`drover_admin::setup`]; here an administrator is asked
 //! for a password, and what is done is printed.
 
 mod dhcp;
@@ -23,8 +23,8 @@ use secrecy::SecretString;
 
 use super::service::{config_path, runtime};
 use super::{CliError, Global, tell};
-use crate::setup::machine::Machine;
-use crate::setup::step::{Needed, Step, holds};
+use drover_admin::setup::machine::Machine;
+use drover_admin::setup::step::{Needed, Step, holds};
 use drover_config::{Checked, Environment};
 
 pub use dhcp::DhcpOptions;

@@ -1,4 +1,4 @@
-//! `drover setup rights`: what is to be done is decided by [`crate::setup`]; here it is asked for,
+//! `drover setup rights`: what is to be done is decided by [`drover_admin::setup`]; here it is asked for,
 //! carried out and printed.
 
 use std::io;
@@ -13,9 +13,11 @@ use secrecy::SecretString;
 use super::super::service::config_path;
 use super::super::{CliError, Global, PveVersion, tell};
 use super::{Telling, failed, one_cloud, password};
-use crate::doctor::{PREFIX, facts};
-use crate::rights::{Facts, Needs, Release, Wishes, grants};
-use crate::setup::{Action, Now, Plan, READS, Wanted, bars_renewal, lacking, plan, write_secret};
+use drover_admin::doctor::{PREFIX, facts};
+use drover_admin::rights::{Facts, Needs, Release, Wishes, grants};
+use drover_admin::setup::{
+    Action, Now, Plan, READS, Wanted, bars_renewal, lacking, plan, write_secret,
+};
 use drover_config::{Checked, Environment, TokenPlace, token_place};
 
 /// Options of `setup rights`.

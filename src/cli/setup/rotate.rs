@@ -16,13 +16,13 @@ use super::super::service::replace;
 use super::super::{CallError, CliError, Client as Service};
 use super::rights::Work;
 use super::{Telling, failed};
-use crate::setup::{
+use drover_admin::setup::{
     Action, LeftToken, Leftovers, READS, Rotated, Rotation, rotate, rotation_comment,
     secrets_beside, write_secret,
 };
-use crate::web::ReloadOut;
-use crate::web::shapes::StatusOut;
 use drover_config::{Environment, TokenPlace, token_place};
+use drover_server::ReloadOut;
+use drover_server::shapes::StatusOut;
 
 /// How long a service may take to bring the new token into force.
 const RELOAD_LIMIT: Duration = Duration::from_secs(60);

@@ -11,8 +11,10 @@ use rand::rngs::SysRng;
 
 use super::super::{CliError, Global};
 use super::{LoginOptions, Telling, carry_out, failed, read, usage};
-use crate::setup::service::{Bundle, HOSTNAME, Source, Target, Wanted, install, look, plan, reach};
-use crate::setup::write_secret;
+use drover_admin::setup::service::{
+    Bundle, HOSTNAME, Source, Target, Wanted, install, look, plan, reach,
+};
+use drover_admin::setup::write_secret;
 use drover_config::Environment;
 
 /// Options of `setup service`.

@@ -7,7 +7,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use serde::Serialize;
 
 use super::super::CliError;
-use crate::setup::machine::Written;
+use drover_admin::setup::machine::Written;
 
 /// What a set-up tells.
 pub(super) struct Telling<'a> {

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::super::{CliError, Global};
 use super::{LoginOptions, NodeOptions, Telling, as_root, carry_out, failed, read, usage};
-use crate::setup::vip::{CONFIG, PASSWORD_MAX, UNIT, Wanted, address, rule};
+use drover_admin::setup::vip::{CONFIG, PASSWORD_MAX, UNIT, Wanted, address, rule};
 use drover_config::Environment;
 
 /// Options of `setup vip`.

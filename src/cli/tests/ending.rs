@@ -13,7 +13,7 @@ use super::super::over_ssh::Cut;
 use super::super::*;
 use super::global;
 use super::lease::{Guest, PATIENCE, lease_with, options, states};
-use crate::web::testing::{self, Served, told};
+use drover_server::testing::{self, Served, told};
 
 // Invariant: a lease that ends under its command says how.
 

@@ -9,7 +9,7 @@ use secrecy::ExposeSecret;
 
 use super::super::*;
 use super::global;
-use crate::web::testing::{self, Served, told};
+use drover_server::testing::{self, Served, told};
 
 /// Both commands with a key file; what they say where they fail, with their exit code.
 async fn said(served: &Served, text: &[u8]) -> Vec<Option<(u8, String)>> {

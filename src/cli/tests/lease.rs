@@ -17,9 +17,9 @@ use super::super::lease::{Leasing, OverSsh, Patience, lease};
 use super::super::over_ssh::Cut;
 use super::super::*;
 use super::global;
-use crate::view::View;
-use crate::web::Limits;
-use crate::web::testing::{self, Served, told};
+use drover_server::Limits;
+use drover_server::testing::{self, Served, told};
+use drover_server::view::View;
 
 pub(super) const PATIENCE: Patience = Patience {
     tries: 3,

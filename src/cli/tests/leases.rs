@@ -5,7 +5,7 @@ use drover_model::id::LeaseId;
 
 use super::super::*;
 use super::global;
-use crate::web::testing::{self, Served, told};
+use drover_server::testing::{self, Served, told};
 
 /// Runs a command line; gives its exit code, and what it printed.
 async fn cli(served: &Served, words: &[&str]) -> (u8, String) {

@@ -17,7 +17,7 @@ mod why;
 use std::path::Path;
 
 use super::*;
-use crate::web::testing::Served;
+use drover_server::testing::Served;
 
 fn global(socket: &Path) -> Global {
     Global { socket: Some(socket.to_owned()), ..Global::default() }

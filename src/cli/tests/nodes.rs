@@ -6,7 +6,7 @@ use drover_model::record::Reason;
 
 use super::super::*;
 use super::global;
-use crate::web::testing::{Served, empty_template, told};
+use drover_server::testing::{Served, empty_template, told};
 
 /// Runs a command; gives its result, and what it printed.
 async fn cli(served: &Served, command: Command) -> (Result<u8, String>, String) {

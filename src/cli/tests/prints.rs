@@ -8,8 +8,8 @@ use tokio::sync::oneshot;
 
 use super::super::*;
 use super::global;
-use crate::view::View;
-use crate::web::testing::{self, Served, THEN, told};
+use drover_server::testing::{self, Served, THEN, told};
+use drover_server::view::View;
 
 /// Runs a command; gives its result, and what it printed.
 async fn cli(served: &Served, json: bool, command: Command) -> (Result<u8, String>, String) {

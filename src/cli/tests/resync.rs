@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 
 use super::super::*;
 use super::global;
-use crate::view::View;
-use crate::web::Limits;
-use crate::web::testing::{Served, told};
+use drover_server::Limits;
+use drover_server::testing::{Served, told};
+use drover_server::view::View;
 
 const CLUSTER: &str = "9f31c0aa52e7d410";
 const OTHER: &str = "0c5d1a7e42b8f390";

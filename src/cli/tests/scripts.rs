@@ -12,7 +12,7 @@ use super::super::over_ssh::Cut;
 use super::super::*;
 use super::global;
 use super::lease::PATIENCE;
-use crate::web::testing::{self, Served, told};
+use drover_server::testing::{self, Served, told};
 
 fn parsed(words: &[&str]) -> Cli {
     Cli::try_parse_from(["drover"].iter().chain(words)).unwrap()

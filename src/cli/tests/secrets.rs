@@ -10,8 +10,8 @@ use secrecy::ExposeSecret;
 
 use super::super::*;
 use super::global;
-use crate::web::testing::{Served, told};
 use drover_config::{Environment, Sources};
+use drover_server::testing::{Served, told};
 
 const SECRET: &str = "hunter2-hunter2-hunter2";
 

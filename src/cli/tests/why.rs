@@ -8,7 +8,7 @@ use drover_model::time::WallTime;
 
 use super::super::*;
 use super::global;
-use crate::web::testing::{Served, empty_template, told};
+use drover_server::testing::{Served, empty_template, told};
 
 fn git() -> What {
     What::Source(Box::new(SourcePicture {

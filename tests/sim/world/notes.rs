@@ -5,13 +5,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use drover::journal::Writer;
-use drover::view::View;
 use drover_model::fact::{Fact, What};
 use drover_model::id::{AgentId, CloudId, TemplateId};
 use drover_model::marks::parse_name;
 use drover_model::ports::{Journal, JournalFault, Observer};
 use drover_model::record::Body;
 use drover_model::spec::HerdSpec;
+use drover_server::view::View;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, pending};
 use pve_sim::world::SideDoor;

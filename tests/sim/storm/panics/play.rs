@@ -6,12 +6,12 @@ use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use drover::view::View;
 use drover_actors::message::HerdCommand;
 use drover_model::fact::{AgentPicture, What};
 use drover_model::id::LeaseId;
 use drover_model::stop::StopPolicy;
 use drover_model::tenant::By;
+use drover_server::view::View;
 use futures_util::FutureExt;
 use pve_sim::spec::GuestSpec;
 use tokio::sync::oneshot;

@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use drover::view::View;
 use drover_model::fact::AgentPicture;
+use drover_server::view::View;
 
 use super::Stage;
 use super::script::Script;

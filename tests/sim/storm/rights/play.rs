@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use drover::doctor::{CloudReport, ToldCertificates, Ways, examine};
-use drover::rights::{At, Feature, Row};
 use drover_actors::message::HerdCommand;
+use drover_admin::doctor::{CloudReport, ToldCertificates, Ways, examine};
+use drover_admin::rights::{At, Feature, Row};
 use drover_model::fact::What;
 use drover_model::id::CloudId;
 use pve_sim::guest::GuestHost;
@@ -149,7 +149,7 @@ async fn leftovers(world: &World, vmid: u32) -> Vec<String> {
 }
 
 async fn call(world: &World) {
-    let waits = |view: &drover::view::View| {
+    let waits = |view: &drover_server::view::View| {
         view.agents().iter().any(|agent| agent.detail == "waits for the guest's call")
     };
     world.until("it waits", waits).await;

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use drover::doctor::facts;
-use drover::rights::{At, Feature, Needs, Release, RoleKind, Row, Wishes, grants};
+use drover_admin::doctor::facts;
+use drover_admin::rights::{At, Feature, Needs, Release, RoleKind, Row, Wishes, grants};
 use drover_hypervisor::Client;
 use drover_model::id::CloudId;
 use pve_sim::spec::{AclSpec, PveVersion, TokenSpec, UserSpec};

@@ -228,7 +228,7 @@ mod tests {
     use drover_model::time::WallTime;
 
     use super::*;
-    use crate::web::testing::{lease, told};
+    use crate::testing::{lease, told};
 
     // Invariant: the page is Prometheus' text format, and its names stay.
 

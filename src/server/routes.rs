@@ -16,10 +16,10 @@ use actix_web::{FromRequest, HttpRequest, Resource, Responder, Route};
 
 use super::intake::Sender;
 use super::{
-    BODY_LIMIT, Problem, Role, State, addresses, agents, auth, breakers, call_in, clusters,
-    control, demand, events, health, holds, hooks, leases, metrics, nodes, openapi, problem,
-    templates,
+    BODY_LIMIT, Problem, State, addresses, agents, auth, breakers, call_in, clusters, control,
+    demand, events, health, holds, hooks, leases, metrics, nodes, openapi, problem, templates,
 };
+use drover_api::Role;
 
 /// What the caller of a route needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

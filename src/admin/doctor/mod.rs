@@ -33,7 +33,7 @@ use crate::rights::{Facts, Release, Source};
 pub use certificate::{Certificates, Shown, ToldCertificates, WireCertificates};
 pub use drover_ci::Mark;
 pub use privileges::PREFIX;
-pub(crate) use report::clean;
+pub use report::clean;
 pub use report::{CloudReport, Line, Report, SourceReport};
 pub use sources::examine_source;
 use token::ROOT;

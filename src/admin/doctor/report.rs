@@ -90,7 +90,7 @@ impl CloudReport {
 }
 
 /// Text from elsewhere on one line, without anything that could move the cursor.
-pub(crate) fn clean(text: &str) -> String {
+pub fn clean(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 

@@ -18,7 +18,7 @@ pub const UNIT: &str = "/etc/systemd/system/drover.service";
 /// The variables of the unit.
 pub const VARIABLES: &str = "/etc/default/drover";
 
-const UNIT_TEXT: &str = include_str!("../../../configs/drover.service");
+const UNIT_TEXT: &str = include_str!("../../../../configs/drover.service");
 
 /// Folders that the unit does not see, or that do not last.
 const UNSEEN: [&str; 8] = ["/home", "/root", "/tmp", "/var/tmp", "/run", "/proc", "/dev", "/usr"];

@@ -12,7 +12,8 @@ use tokio::net::{TcpStream, UnixStream};
 
 use super::routes::{Access, Place, places};
 use super::testing::{Answer, Served};
-use super::{BODY_LIMIT, Problem, Role};
+use super::{BODY_LIMIT, Problem};
+use drover_api::Role;
 
 const METHODS: [&str; 5] = ["GET", "POST", "PUT", "PATCH", "DELETE"];
 

@@ -202,9 +202,10 @@ fn bind_unix(path: &Path, mode: u32) -> Result<(UnixListener, u32), StartError> 
 mod tests {
     #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
+    use super::super::PeerGrant;
     use super::super::testing::Served;
-    use super::super::{Peer, PeerGrant, Role};
     use super::*;
+    use drover_api::{Peer, Role};
 
     // Invariant: one socket, one service.
 

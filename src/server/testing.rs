@@ -35,11 +35,12 @@ use reqwest::Method;
 use secrecy::SecretString;
 use serde_json::Value;
 
-use super::{Auth, Doors, Limits, Listen, NotReloaded, Role, Running, TokenGrant, bind};
+use super::{Auth, Doors, Limits, Listen, NotReloaded, Running, TokenGrant, bind};
 use crate::view::View;
+use drover_api::Role;
 
 /// 2026-11-21T08:11:02Z.
-pub(crate) const THEN: WallTime = WallTime(1_795_248_662_000);
+pub const THEN: WallTime = WallTime(1_795_248_662_000);
 
 struct Scripted(Box<dyn FnMut(HerdCommand) + Send>);
 
@@ -70,7 +71,7 @@ fn spawn(script: impl FnMut(HerdCommand) + Send + 'static) -> (Recipient<HerdCom
 }
 
 /// A lease as the view is told of it.
-pub(crate) fn lease(id: &str, state: &str, agent: Option<&str>, detail: &str) -> LeasePicture {
+pub fn lease(id: &str, state: &str, agent: Option<&str>, detail: &str) -> LeasePicture {
     LeasePicture {
         lease: LeaseId::new(id),
         state: state.into(),
@@ -86,7 +87,7 @@ pub(crate) fn lease(id: &str, state: &str, agent: Option<&str>, detail: &str) ->
 }
 
 /// An agent as the view is told of it.
-pub(crate) fn agent(id: &str, state: &str) -> AgentPicture {
+pub fn agent(id: &str, state: &str) -> AgentPicture {
     AgentPicture {
         agent: AgentId::new(id),
         template: TemplateId::new(CloudId::new("lab"), "linux"),
@@ -109,7 +110,7 @@ pub(crate) fn agent(id: &str, state: &str) -> AgentPicture {
 }
 
 /// A template without agents as the view is told of it.
-pub(crate) fn empty_template() -> What {
+pub fn empty_template() -> What {
     What::Template {
         template: TemplateId::new(CloudId::new("lab"), "linux"),
         states: [].into(),
@@ -126,7 +127,7 @@ pub(crate) fn empty_template() -> What {
 }
 
 /// Tells the view.
-pub(crate) fn told(view: &View, what: What) {
+pub fn told(view: &View, what: What) {
     view.observe(Fact { at: THEN, what });
 }
 
@@ -413,7 +414,7 @@ fn known(view: &View, lease: &LeaseId, by: &By) -> Result<LeasePicture, Refusal>
 }
 
 /// A web that serves on loopback and a Unix socket.
-pub(crate) struct Served {
+pub struct Served {
     pub view: Arc<View>,
     pub asks: Arc<Mutex<Vec<LeaseAsk>>>,
     pub socket: PathBuf,
@@ -429,10 +430,10 @@ pub(crate) struct Served {
 }
 
 /// What webhooks of the source `git` are signed with.
-pub(crate) const HOOK_SECRET: &str = "everybody's";
+pub const HOOK_SECRET: &str = "everybody's";
 
 /// An answer as tests look at it.
-pub(crate) struct Answer {
+pub struct Answer {
     pub status: u16,
     pub kind: String,
     pub body: Value,
@@ -440,7 +441,7 @@ pub(crate) struct Answer {
 
 impl Served {
     /// Serves the book.
-    pub(crate) fn new() -> Self {
+    pub fn new() -> Self {
         let view = View::new(3);
         let asks = Arc::default();
         let script = book(view.clone(), Arc::clone(&asks));
@@ -448,7 +449,7 @@ impl Served {
     }
 
     /// Serves a script.
-    pub(crate) fn scripted(
+    pub fn scripted(
         view: Arc<View>,
         asks: Arc<Mutex<Vec<LeaseAsk>>>,
         script: impl FnMut(HerdCommand) + Send + 'static,
@@ -517,18 +518,12 @@ impl Served {
     }
 
     /// The doors it was started with.
-    pub(crate) fn doors(&self) -> Doors {
+    pub fn doors(&self) -> Doors {
         self.doors.clone()
     }
 
     /// Calls over TCP with the token of a role.
-    pub(crate) async fn call(
-        &self,
-        role: Option<&str>,
-        method: Method,
-        path: &str,
-        body: &str,
-    ) -> Answer {
+    pub async fn call(&self, role: Option<&str>, method: Method, path: &str, body: &str) -> Answer {
         let mut request = self.http.request(method, format!("{}{path}", self.base));
         if let Some(role) = role {
             request = request.bearer_auth(format!("{role}-token"));
@@ -546,12 +541,12 @@ impl Served {
     }
 
     /// Calls as an admin.
-    pub(crate) async fn admin(&self, method: Method, path: &str, body: &str) -> Answer {
+    pub async fn admin(&self, method: Method, path: &str, body: &str) -> Answer {
         self.call(Some("admin"), method, path, body).await
     }
 
     /// Ends everything.
-    pub(crate) async fn stop(self) {
+    pub async fn stop(self) {
         self.running.stop().await;
         self.system.stop();
         assert!(!self.socket.exists());

@@ -41,7 +41,7 @@ mod tests {
     use drover_model::id::SourceId;
 
     use super::*;
-    use crate::web::testing::THEN;
+    use crate::testing::THEN;
 
     // Invariant: a job that cannot be read is listed with the cause.
 

@@ -14,9 +14,9 @@ use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::Role;
 use super::routes::{Access, Place, places};
 use super::testing::Served;
+use drover_api::Role;
 
 /// What came of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -15,8 +15,9 @@ use secrecy::SecretString;
 use serde_json::{Value, json};
 
 use super::testing::{Served, agent, lease, told};
-use super::{Auth, BODY_LIMIT, Doors, Limits, Listen, Role, TokenGrant, bind};
+use super::{Auth, BODY_LIMIT, Doors, Limits, Listen, TokenGrant, bind};
 use crate::view::View;
+use drover_api::Role;
 
 const KEY: &str =
     "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJdD7y3aLq454yWBdwLWbieU1ebz9/cu7/QEXn9OIeZJ me@here";

@@ -5,7 +5,7 @@ use drover_model::id::{CloudId, TemplateId};
 use drover_model::record::Reason;
 
 use super::*;
-use crate::web::testing::told;
+use crate::testing::told;
 
 /// A lease of a source, or of a person.
 fn lease(id: &str, principal: &str, state: &str, agent: Option<&str>) -> What {

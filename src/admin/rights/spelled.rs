@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn the_readme_holds_the_table() {
-        let readme = concat!(env!("CARGO_MANIFEST_DIR"), "/README.md");
+        let readme = concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md");
         let readme = std::fs::read_to_string(readme).unwrap();
         let table = markdown();
         assert!(readme.contains(&table), "put this into README.md:\n{table}");

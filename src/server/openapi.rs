@@ -143,7 +143,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::super::routes::places;
-    use crate::web::testing::Served;
+    use crate::testing::Served;
 
     /// Every method and path that is served.
     fn served_routes() -> BTreeSet<String> {

@@ -36,6 +36,7 @@ mod subjects;
 mod templates;
 mod told;
 mod unread;
+pub mod view;
 
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -60,7 +61,6 @@ pub use control::{
 };
 pub use crowd::Room;
 pub use demand::{AccountOut, JobOut, JobsOut, KindOut, WhySubjectOut};
-pub use drover_api::{Peer, Role};
 pub use holds::{HoldIn, HoldNextOut, HoldOut};
 pub use leases::{LONGEST_QUEUE_SECONDS, LeaseIn, RenewIn, check_public_key};
 pub use nodes::{
@@ -232,7 +232,7 @@ mod refusals;
 mod spellings;
 #[cfg(test)]
 mod tenants;
-#[cfg(test)]
-pub(crate) mod testing;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 #[cfg(test)]
 mod tests;

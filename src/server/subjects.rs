@@ -88,7 +88,7 @@ mod tests {
     use drover_model::record::Reason;
     use reqwest::Method;
 
-    use crate::web::testing::{Served, agent, told};
+    use crate::testing::{Served, agent, told};
 
     // Invariant: whoever asks why gets an answer for agents and nodes, too, and a refusal for what is
     // nothing.
