@@ -6,8 +6,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use drover_model::fact::What;
-use drover_model::fault::{Culprit, Fault, FaultKind};
-use drover_model::id::{AgentId, CloudId, ClusterId, NodeName, TemplateId};
+use drover_model::id::{AgentId, ClusterId, NodeName, TemplateId};
 use drover_model::ledger::Ledger;
 use drover_model::place::Place;
 use drover_model::record::Body;
@@ -201,6 +200,8 @@ mod tests {
     #![expect(clippy::unwrap_used, reason = "a test may panic")]
     use super::*;
     use crate::testbed::{CLUSTER, at, template_id};
+    use drover_model::fault::{Culprit, Fault, FaultKind};
+    use drover_model::id::CloudId;
     use drover_model::record::{RECORD_VERSION, Record};
 
     const SPEC: BreakerSpec = BreakerSpec {

@@ -3,10 +3,9 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use drover_model::id::{NodeName, VmId};
-use drover_model::placement::{Fleet, Refusal, Sizes, Strategy, Thickness};
+use drover_model::placement::{Refusal, Sizes, Strategy, Thickness};
 use drover_model::spec::{CloneStrategy, TemplateSpec};
 use drover_model::template_image::{Candidate, Found, Origin, Sought};
 

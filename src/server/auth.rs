@@ -5,7 +5,6 @@
 //! Which role a route needs is said where the route is (`routes.rs`).
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -17,7 +16,6 @@ use actix_web::{HttpMessage, web};
 use drover_api::{Peer, Role};
 use drover_model::tenant::By;
 use secrecy::{ExposeSecret, SecretString};
-use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 

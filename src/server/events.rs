@@ -98,7 +98,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_principal_has_so_many_streams_and_others_have_their_own() {
-        let served = Served::new();
+        let served = Served::default();
         let open = async |role: &str| {
             let request = served.http.get(format!("{}/v1/events", served.base));
             request.bearer_auth(format!("{role}-token")).send().await.unwrap()

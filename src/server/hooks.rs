@@ -134,7 +134,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_hook_is_taken_by_its_signature_and_nobody_elses() {
-        let served = Served::new();
+        let served = Served::default();
         let (body, other) = ("{\"action\": \"queued\"}", "{\"action\":\"queued\"}");
         let signed = signature(body);
         assert_eq!(send(&served, "git", body, &signed, "a").await, 202);
@@ -146,7 +146,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_hook_may_be_larger_than_other_bodies_but_not_without_end() {
-        let served = Served::new();
+        let served = Served::default();
         for (length, status) in [(super::super::BODY_LIMIT + 1, 202), (HOOK_LIMIT + 1, 413)] {
             let body = "x".repeat(length);
             let signed = signature(&body);
@@ -157,7 +157,7 @@ mod tests {
 
     #[tokio::test]
     async fn who_floods_unsigned_is_put_off_and_who_signs_from_there_is_heard() {
-        let served = Served::new();
+        let served = Served::default();
         let mut last = 0;
         for n in 0..100 {
             last = send(&served, "git", "x", "sha256=00", &n.to_string()).await;

@@ -35,7 +35,7 @@ async fn post(served: &Served, body: &Value) -> Answer {
 
 #[tokio::test]
 async fn user_data_is_kept_for_its_lease_once_and_told_by_nothing() {
-    let served = Served::new();
+    let served = Served::default();
     let secret = "password = hunter2\n\u{7}";
     let body = json!({ "labels": ["linux"], "userData": secret, "idempotencyKey": "k" });
     for _ in 0..2 {
@@ -57,7 +57,7 @@ async fn user_data_is_kept_for_its_lease_once_and_told_by_nothing() {
 
 #[tokio::test]
 async fn user_data_may_be_any_bytes_within_its_bound() {
-    let served = Served::new();
+    let served = Served::default();
     let largest = "\u{1}".repeat(USER_DATA_MAX);
     let bytes = STANDARD.encode([0, 255, 10]);
     for (given, status, part) in [
@@ -83,7 +83,7 @@ async fn user_data_may_be_any_bytes_within_its_bound() {
 
 #[tokio::test]
 async fn user_data_of_a_lease_that_is_refused_is_not_kept() {
-    let served = Served::new();
+    let served = Served::default();
     let answer = post(&served, &json!({ "template": "nope", "userData": "x" })).await;
     assert_eq!(answer.status, 422);
     assert!(!served.doors().user_data.holds(&LeaseId::new("l1")));

@@ -185,7 +185,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_api_describes_every_route_it_has() {
-        let served = Served::new();
+        let served = Served::default();
         let document = document(&served).await;
         let described = documented(&document);
         assert_eq!(described, served_routes());
@@ -207,7 +207,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_document_is_whole() {
-        let served = Served::new();
+        let served = Served::default();
         let document = document(&served).await;
         assert!(document["openapi"].as_str().unwrap().starts_with("3."));
         assert_eq!(document["info"]["title"], "drover");
@@ -248,7 +248,7 @@ mod tests {
 
     #[tokio::test]
     async fn no_two_operations_have_one_id() {
-        let served = Served::new();
+        let served = Served::default();
         let document = document(&served).await;
         let items = document["paths"].as_object().unwrap().values();
         let operations = items.flat_map(|item| item.as_object().unwrap().values());

@@ -12,7 +12,7 @@ use super::testing::{Served, agent, empty_template, told};
 
 #[tokio::test]
 async fn limits_of_one_agent_are_set_shown_and_taken_back() {
-    let served = Served::new();
+    let served = Served::default();
     told(&served.view, What::Agent(Box::new(agent("a1", "Ready"))));
     let set = async |body: &str| served.admin(Method::PATCH, "/v1/agents/a1", body).await;
     let one = set(r#"{"idleTerminationMinutes": 0}"#).await;
@@ -48,7 +48,7 @@ async fn limits_of_one_agent_are_set_shown_and_taken_back() {
 
 #[tokio::test]
 async fn a_hold_takes_the_callers_key_or_makes_one() {
-    let served = Served::new();
+    let served = Served::default();
     told(&served.view, What::Agent(Box::new(agent("a1", "Ready"))));
     let hold = async |body: &str| served.admin(Method::POST, "/v1/agents/a1/hold", body).await;
     let made = hold(r#"{"seconds": 60}"#).await;
@@ -78,7 +78,7 @@ async fn a_hold_takes_the_callers_key_or_makes_one() {
 
 #[tokio::test]
 async fn the_next_failure_of_a_template_is_held_shown_and_taken_back() {
-    let served = Served::new();
+    let served = Served::default();
     told(&served.view, empty_template());
     let path = "/v1/templates/lab%2Flinux/hold-next";
     let made = served.admin(Method::POST, path, r#"{"seconds": 60}"#).await;

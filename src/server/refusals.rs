@@ -70,7 +70,7 @@ impl Refused {
 
 #[tokio::test]
 async fn every_refusal_of_every_route_is_a_problem() {
-    let served = Served::new();
+    let served = Served::default();
     let mut seen = Refused::default();
     let large = "x".repeat(8 * BODY_LIMIT + 1);
     for place in places() {
@@ -147,7 +147,7 @@ fn taken_apart(text: &str) -> Answer {
 
 #[tokio::test]
 async fn a_head_that_is_none_is_a_problem_too() {
-    let served = Served::new();
+    let served = Served::default();
     let address = served.base.strip_prefix("http://").unwrap().to_owned();
     let hello = [&b"\x16\x03\x01\x02\x00"[..], &[7; 600]].concat();
     let text = |text: &str| text.replace('\n', "\r\n").into_bytes();
@@ -190,7 +190,7 @@ async fn a_head_that_is_none_is_a_problem_too() {
 
 #[tokio::test]
 async fn head_is_answered_as_get_is_without_a_body() {
-    let served = Served::new();
+    let served = Served::default();
     let ask = async |verb: Verb, path: &str, who: Option<&str>| {
         let mut request = served.http.request(verb, format!("{}{path}", served.base));
         if let Some(who) = who {

@@ -211,7 +211,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_socket_in_use_is_refused_and_a_stale_one_replaced() {
-        let served = Served::new();
+        let served = Served::default();
         let listen = |path: &std::path::Path| {
             let listen = vec![Listen::Unix { path: path.to_owned(), mode: None }];
             bind(listen, &Auth::default())
@@ -237,7 +237,7 @@ mod tests {
     async fn the_socket_has_the_mode_it_was_given_or_what_its_callers_need() {
         use std::os::unix::fs::PermissionsExt;
 
-        let served = Served::new();
+        let served = Served::default();
         let path = served.directory.path().join("other.sock");
         let peers = || Auth::new([], vec![PeerGrant { peer: Peer::Uid(7), role: Role::Viewer }]);
         for (mode, auth, expected) in [

@@ -216,7 +216,7 @@ impl Raw {
 
 #[tokio::test]
 async fn every_spelling_of_every_route_takes_the_role_of_the_route_that_answers() {
-    let served = Served::new();
+    let served = Served::default();
     let document = served.call(None, Verb::GET, "/openapi.json", "").await.body;
     let described = document["paths"].as_object().unwrap().keys().cloned();
     let table = places();
@@ -265,7 +265,7 @@ async fn every_spelling_of_every_route_takes_the_role_of_the_route_that_answers(
 
 #[tokio::test]
 async fn another_spelling_of_a_path_opens_nothing() {
-    let served = Served::new();
+    let served = Served::default();
     for (role, method, path) in [
         ("viewer", Verb::GET, "/v1/%6eodes"),
         ("viewer", Verb::GET, "/v1/%72esync"),
@@ -280,7 +280,7 @@ async fn another_spelling_of_a_path_opens_nothing() {
 
 #[tokio::test]
 async fn a_resync_reloads_only_for_whom_a_reload_is_allowed() {
-    let served = Served::new();
+    let served = Served::default();
     *served.reload.lock().unwrap() = Ok(5);
     let answer = served.call(Some("operator"), Verb::POST, "/v1/resync", "").await;
     let refused = answer.body["refused"].as_str().unwrap_or_default();
@@ -293,7 +293,7 @@ async fn a_resync_reloads_only_for_whom_a_reload_is_allowed() {
 
 #[tokio::test]
 async fn a_method_that_a_route_does_not_take_is_answered_405_with_those_it_takes() {
-    let served = Served::new();
+    let served = Served::default();
     for (role, method, path, allow) in [
         ("viewer", "PATCH", "/v1/leases", "GET, HEAD, POST"),
         ("viewer", "GET", "/v1/reap", "POST"),

@@ -95,7 +95,7 @@ mod tests {
 
     #[tokio::test]
     async fn agents_and_nodes_that_are_asked_about_say_how_they_stand() {
-        let served = Served::new();
+        let served = Served::default();
         let mut booting = agent("a5", "Booting");
         booting.detail = "waits for an address".into();
         told(&served.view, What::Agent(Box::new(booting)));

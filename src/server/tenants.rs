@@ -32,7 +32,7 @@ fn the<'a>(answer: &'a Answer, list: &str, id: &str) -> &'a Value {
 
 #[tokio::test]
 async fn nobody_is_told_how_to_log_in_to_a_lease_that_is_not_theirs() {
-    let served = Served::new();
+    let served = Served::default();
     ready(&served, "own", "token:operator", None);
     ready(&served, "alien", "token:other", None);
     ready(&served, "shared", "token:other", Some("build"));
@@ -67,7 +67,7 @@ async fn nobody_is_told_how_to_log_in_to_a_lease_that_is_not_theirs() {
 
 #[tokio::test]
 async fn nobody_renews_or_releases_a_lease_that_is_not_theirs() {
-    let served = Served::new();
+    let served = Served::default();
     let calls = |id: &str| {
         let renew = (Method::POST, format!("/v1/leases/{id}/renew"), "{\"ttlSeconds\": 60}");
         [renew, (Method::DELETE, format!("/v1/leases/{id}"), "")]
@@ -100,7 +100,7 @@ async fn nobody_renews_or_releases_a_lease_that_is_not_theirs() {
 
 #[tokio::test]
 async fn how_to_log_in_is_told_neither_before_a_lease_nor_after_it_to_those_without_the_hold() {
-    let served = Served::new();
+    let served = Served::default();
     let owner = |principal: &str, group: Option<&str>| HoldOwner {
         principal: principal.into(),
         group: group.map(str::to_owned),
@@ -138,7 +138,7 @@ async fn how_to_log_in_is_told_neither_before_a_lease_nor_after_it_to_those_with
 
 #[tokio::test]
 async fn leases_are_listed_by_state_and_principal_and_in_pages() {
-    let served = Served::new();
+    let served = Served::default();
     for n in 0..7 {
         let principal = if n % 2 == 0 { "token:even" } else { "token:odd" };
         let picture = testing::lease(&format!("l{n}"), "waiting", None, "no agent is free");

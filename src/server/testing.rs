@@ -439,15 +439,17 @@ pub struct Answer {
     pub body: Value,
 }
 
-impl Served {
+impl Default for Served {
     /// Serves the book.
-    pub fn new() -> Self {
+    fn default() -> Self {
         let view = View::new(3);
         let asks = Arc::default();
         let script = book(view.clone(), Arc::clone(&asks));
         Self::scripted(view, asks, script, Limits::default())
     }
+}
 
+impl Served {
     /// Serves a script.
     pub fn scripted(
         view: Arc<View>,

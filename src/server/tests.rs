@@ -34,7 +34,7 @@ fn silent(limits: Limits) -> Served {
 
 #[tokio::test]
 async fn every_route_takes_the_roles_it_should() {
-    let served = Served::new();
+    let served = Served::default();
     told(&served.view, What::Agent(Box::new(agent("a1", "Ready"))));
     told(&served.view, What::Lease(Box::new(lease("x", "waiting", None, ""))));
     let ask = r#"{"labels": ["linux"]}"#;
@@ -93,7 +93,7 @@ async fn every_route_takes_the_roles_it_should() {
 
 #[tokio::test]
 async fn a_wrong_token_is_refused_with_what_to_do() {
-    let served = Served::new();
+    let served = Served::default();
     let wrong = served.call(Some("wrong"), Method::GET, "/v1/status", "").await;
     insta::assert_snapshot!(format!("{:#}", wrong.body), @r#"
     {
@@ -114,7 +114,7 @@ async fn a_wrong_token_is_refused_with_what_to_do() {
 
 #[tokio::test]
 async fn tokens_can_be_replaced_while_it_runs() {
-    let served = Served::new();
+    let served = Served::default();
     let next = TokenGrant { name: "next".into(), role: Role::Admin, secret: "next-token".into() };
     served.running.replace_auth(Auth::new([next], Vec::new()));
     assert_eq!(served.admin(Method::GET, "/v1/status", "").await.status, 401);
@@ -125,7 +125,7 @@ async fn tokens_can_be_replaced_while_it_runs() {
 
 #[tokio::test]
 async fn the_services_own_user_needs_no_token_on_the_socket() {
-    let served = Served::new();
+    let served = Served::default();
     let http = reqwest::Client::builder().unix_socket(served.socket.clone()).build().unwrap();
     let ask = json!({ "labels": ["linux"] });
     let response = http.post("http://drover/v1/leases").json(&ask).send().await.unwrap();
@@ -141,7 +141,7 @@ async fn the_services_own_user_needs_no_token_on_the_socket() {
 
 #[tokio::test]
 async fn a_lease_reaches_the_herd_as_it_was_asked_for() {
-    let served = Served::new();
+    let served = Served::default();
     let body = json!({
         "labels": ["linux", "big"], "ttlSeconds": 60, "owner": "me", "sshPublicKey": KEY,
         "idempotencyKey": "k",
@@ -162,7 +162,7 @@ async fn a_lease_reaches_the_herd_as_it_was_asked_for() {
 
 #[tokio::test]
 async fn a_public_key_may_end_as_the_line_of_its_file_does() {
-    let served = Served::new();
+    let served = Served::default();
     for (end, status) in [("\n", 201), ("\r\n", 201), ("\nssh-rsa AAAA", 400)] {
         let body = json!({"template": "linux", "sshPublicKey": format!("{KEY}{end}")}).to_string();
         let answer = served.call(Some("operator"), Method::POST, "/v1/leases", &body).await;
@@ -176,7 +176,7 @@ async fn a_public_key_may_end_as_the_line_of_its_file_does() {
 
 #[tokio::test]
 async fn absent_fields_have_their_defaults() {
-    let served = Served::new();
+    let served = Served::default();
     served.call(Some("operator"), Method::POST, "/v1/leases", r#"{"template": "linux"}"#).await;
     let ask = served.asks.lock().unwrap()[0].clone();
     assert_eq!(ask.want, Want::Template("linux".into()));
@@ -188,7 +188,7 @@ async fn absent_fields_have_their_defaults() {
 
 #[tokio::test]
 async fn every_fault_of_a_body_is_told_with_its_field() {
-    let served = Served::new();
+    let served = Served::default();
     let body = json!({
         "template": "t", "labels": ["l"], "ttlSeconds": 0, "owner": "two\nlines",
         "sshPublicKey": "ssh-dss AAAA", "userData": "", "overrides": {}, "lables": [],
@@ -217,7 +217,7 @@ async fn every_fault_of_a_body_is_told_with_its_field() {
 
 #[tokio::test]
 async fn bodies_that_are_none_are_refused() {
-    let served = Served::new();
+    let served = Served::default();
     let large = format!(r#"{{"owner": "{}"}}"#, "x".repeat(8 * BODY_LIMIT));
     for (body, status, part) in [
         ("{", 400, "the body is not JSON"),
@@ -245,7 +245,7 @@ async fn bodies_that_are_none_are_refused() {
 
 #[tokio::test]
 async fn an_idempotency_key_stands_for_one_lease_of_one_caller() {
-    let served = Served::new();
+    let served = Served::default();
     let first = r#"{"labels": ["linux"], "idempotencyKey": "k"}"#;
     let same = r#"{ "idempotencyKey":"k","labels":["linux"] }"#;
     let other = r#"{"labels": ["mac"], "idempotencyKey": "k"}"#;
@@ -328,7 +328,7 @@ async fn a_service_that_stops_says_so() {
 
 #[tokio::test]
 async fn a_long_poll_until_the_end_tells_the_holder_of_a_ready_lease_by_what_it_was_lost() {
-    let served = Served::new();
+    let served = Served::default();
     told(&served.view, What::Agent(Box::new(agent("a1", "Leased"))));
     told(&served.view, What::Lease(Box::new(lease("x", "ready", Some("a1"), ""))));
     let poll = served.admin(Method::GET, "/v1/leases/x?waitSeconds=300&until=ended", "");
@@ -344,7 +344,7 @@ async fn a_long_poll_until_the_end_tells_the_holder_of_a_ready_lease_by_what_it_
 
 #[tokio::test]
 async fn a_long_poll_ends_when_the_lease_is_ready() {
-    let served = Served::new();
+    let served = Served::default();
     told(&served.view, What::Agent(Box::new(agent("a1", "Leased"))));
     told(&served.view, What::Lease(Box::new(lease("x", "waiting", None, "no agent is free"))));
     let at_once = served.admin(Method::GET, "/v1/leases/x", "").await;
@@ -382,7 +382,7 @@ async fn a_long_poll_ends_when_the_lease_is_ready() {
 
 #[tokio::test]
 async fn a_wait_is_bounded_and_its_query_strict() {
-    let served = Served::new();
+    let served = Served::default();
     told(&served.view, What::Lease(Box::new(lease("x", "waiting", None, ""))));
     for (path, status, part) in [
         ("/v1/leases/x?waitSeconds=301", 400, "at most 300, and is 301"),
@@ -401,7 +401,7 @@ async fn a_wait_is_bounded_and_its_query_strict() {
 
 #[tokio::test]
 async fn a_waiting_request_ends_when_the_service_stops() {
-    let served = Served::new();
+    let served = Served::default();
     told(&served.view, What::Lease(Box::new(lease("x", "waiting", None, ""))));
     let url = format!("{}/v1/leases/x?waitSeconds=300", served.base);
     let poll = served.http.get(url).bearer_auth("viewer-token").send();
@@ -420,7 +420,7 @@ async fn a_waiting_request_ends_when_the_service_stops() {
 
 #[tokio::test]
 async fn a_release_can_be_repeated_and_a_renewal_tells_the_new_end() {
-    let served = Served::new();
+    let served = Served::default();
     served.admin(Method::POST, "/v1/leases", r#"{"template": "quick"}"#).await;
     let renewed =
         served.admin(Method::POST, "/v1/leases/l1/renew", r#"{"ttlSeconds": 7200}"#).await;
@@ -439,7 +439,7 @@ async fn a_release_can_be_repeated_and_a_renewal_tells_the_new_end() {
 
 #[tokio::test]
 async fn operators_reap_resync_reload_and_set_the_log() {
-    let served = Served::new();
+    let served = Served::default();
     told(&served.view, What::Agent(Box::new(agent("a1", "Ready"))));
     let reaped = served.admin(Method::POST, "/v1/reap", r#"{"all": true}"#).await;
     assert_eq!(reaped.body, json!({ "retired": 3 }));
@@ -493,7 +493,7 @@ async fn a_resync_reloads_before_it_reconciles() {
 
 #[tokio::test]
 async fn routes_and_methods_that_are_none_are_problems_too() {
-    let served = Served::new();
+    let served = Served::default();
     let missing = served.admin(Method::GET, "/v2/leases", "").await;
     let method = served.admin(Method::PATCH, "/v1/leases", "").await;
     let name = served.admin(Method::GET, "/v1/leases/%ff", "").await;
@@ -510,7 +510,7 @@ async fn routes_and_methods_that_are_none_are_problems_too() {
 
 #[tokio::test]
 async fn the_event_stream_goes_on_after_the_last_event_seen() {
-    let served = Served::new();
+    let served = Served::default();
     for state in ["Queued", "Cloning", "Ready"] {
         told(&served.view, What::Agent(Box::new(agent("a1", state))));
     }
@@ -548,7 +548,7 @@ async fn the_event_stream_goes_on_after_the_last_event_seen() {
 
 #[tokio::test]
 async fn readiness_follows_the_start() {
-    let served = Served::new();
+    let served = Served::default();
     let ready = async || served.call(None, Method::GET, "/readyz", "").await;
     assert_eq!(ready().await.body["detail"], "the journal is not folded yet; try again shortly");
     served.view.mark_journal_folded();
@@ -565,7 +565,7 @@ async fn readiness_follows_the_start() {
 
 #[tokio::test]
 async fn a_guest_calls_with_its_own_token_and_nothing_else() {
-    let served = Served::new();
+    let served = Served::default();
     let call = async |body: &str| {
         let answer = served.call(None, Method::POST, "/v1/call-in", body).await;
         (answer.status, answer.body)

@@ -25,6 +25,11 @@ impl WallClock {
     }
 }
 
+/// The machine's wall clock in Unix seconds, where a simulated cluster on real time begins.
+pub fn unix_now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -35,9 +40,4 @@ mod tests {
         tokio::time::advance(std::time::Duration::from_secs(90)).await;
         assert_eq!(clock.now(), 1_090);
     }
-}
-
-/// The machine's wall clock in Unix seconds, where a simulated cluster on real time begins.
-pub fn unix_now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }

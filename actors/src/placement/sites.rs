@@ -97,6 +97,7 @@ impl Sites {
 }
 
 #[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test may panic")]
 mod tests {
     use drover_model::record::{Body, RECORD_VERSION, Record};
     use drover_model::testing::{at, marks};

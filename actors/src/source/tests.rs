@@ -1,8 +1,9 @@
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use drover_model::placement::{
-    GuestSight, Headroom, NodeFigures, NodeSight, PlacementSpec, StorageSight,
+    Fleet, GuestSight, Headroom, NodeFigures, NodeSight, PlacementSpec, StorageSight,
 };
 
 use super::*;

@@ -20,7 +20,7 @@ use drover_server::testing::{self, Served, told};
 /// What is said when a lease ends with this detail under its command, which is killed or whose
 /// connection is lost.
 async fn cut_off(detail: &str, killed: bool) -> Result<u8, String> {
-    let served = Served::new();
+    let served = Served::default();
     let (view, detail) = (served.view.clone(), detail.to_owned());
     let ends = move || {
         let ended = testing::lease("l1", "ended", Some("a1"), &detail);
@@ -63,7 +63,7 @@ async fn a_lease_that_ends_under_its_command_says_how() {
 
 #[tokio::test]
 async fn a_command_that_hangs_on_a_lost_lease_ends_with_75_and_the_cause() {
-    let served = Served::new();
+    let served = Served::default();
     let (begun, running) = oneshot::channel();
     let guest = Guest { hangs: Mutex::new(Some(begun)), ..Guest::default() };
     let client = Client::new(&global(&served.socket)).ok().unwrap();
@@ -95,7 +95,7 @@ async fn a_command_that_hangs_on_a_lost_lease_ends_with_75_and_the_cause() {
 
 #[tokio::test]
 async fn a_silent_command_that_is_cut_at_once_waits_for_what_the_service_knows() {
-    let served = Served::new();
+    let served = Served::default();
     let guest = Guest { fails: true, sent: true, ..Guest::default() };
     let printed = lease_with(&served, &guest, options("quick", &["true"]), pending()).await;
     let asked: Vec<String> =
@@ -111,7 +111,7 @@ async fn a_silent_command_that_is_cut_at_once_waits_for_what_the_service_knows()
 
 #[tokio::test]
 async fn a_command_cut_from_a_machine_that_answers_no_more_ends_with_75_and_what_is_known() {
-    let served = Served::new();
+    let served = Served::default();
     let view = served.view.clone();
     let goes_down = move || {
         let ready = testing::lease("l1", "ready", Some("a1"), "node pve2 is offline");
@@ -131,7 +131,7 @@ async fn a_command_cut_from_a_machine_that_answers_no_more_ends_with_75_and_what
 
 #[tokio::test]
 async fn a_command_cut_from_a_machine_that_answers_has_failed() {
-    let served = Served::new();
+    let served = Served::default();
     let guest = Guest { cut_once: Mutex::new(true), ..Guest::default() };
     let printed = lease_with(&served, &guest, options("quick", &["true"]), pending()).await;
     assert_eq!(printed.code, 1);
@@ -141,7 +141,7 @@ async fn a_command_cut_from_a_machine_that_answers_has_failed() {
 
 #[tokio::test]
 async fn a_command_that_ends_with_255_by_itself_gives_that() {
-    let served = Served::new();
+    let served = Served::default();
     let guest = Guest { killed: true, ..Guest::default() };
     let printed = lease_with(&served, &guest, options("quick", &["true"]), pending()).await;
     assert_eq!(printed.result, Ok(255));
@@ -164,7 +164,7 @@ impl RunOverSsh for ShutDown {
 
 #[tokio::test]
 async fn a_command_that_is_killed_with_its_machine_ends_with_75() {
-    let served = Served::new();
+    let served = Served::default();
     let client = Client::new(&global(&served.socket)).ok().unwrap();
     let (patience, key_dir) = (PATIENCE, served.directory.path().to_owned());
     let guest = ShutDown::default();

@@ -36,7 +36,7 @@ async fn said(served: &Served, text: &[u8]) -> Vec<Option<(u8, String)>> {
 
 #[tokio::test]
 async fn a_file_that_is_no_public_key_is_refused_before_anything_is_sent() {
-    let served = Served::new();
+    let served = Served::default();
     told(&served.view, What::Agent(Box::new(testing::agent("a1", "Ready"))));
     let private = key(1).to_openssh().ok().unwrap();
     let line = PrivateKey::from_seed(&[1; 32], "me").public_line("me");
@@ -76,7 +76,7 @@ async fn a_file_that_is_no_public_key_is_refused_before_anything_is_sent() {
 
 #[tokio::test]
 async fn a_public_key_is_sent_whatever_blank_lines_are_around_it() {
-    let served = Served::new();
+    let served = Served::default();
     told(&served.view, What::Agent(Box::new(testing::agent("a1", "Ready"))));
     let line = PrivateKey::from_seed(&[1; 32], "me").public_line("me");
     assert_eq!(said(&served, format!("\n{line}\r\n\n").as_bytes()).await[0], None);

@@ -123,7 +123,7 @@ pub(super) fn states(served: &Served) -> Vec<String> {
 
 #[tokio::test]
 async fn a_command_runs_on_a_lease_with_its_status_and_output() {
-    let served = Served::new();
+    let served = Served::default();
     let guest = Guest::default();
     let command = options("quick", &["echo", "a b", "it's"]);
     let printed = lease_with(&served, &guest, command, pending()).await;
@@ -144,7 +144,7 @@ async fn a_command_runs_on_a_lease_with_its_status_and_output() {
 
 #[tokio::test]
 async fn user_data_is_brought_and_its_variables_are_the_commands() {
-    let served = Served::new();
+    let served = Served::default();
     let guest = Guest::default();
     let file = served.directory.path().join("data");
     std::fs::write(&file, "A=1\n").unwrap();
@@ -159,7 +159,7 @@ async fn user_data_is_brought_and_its_variables_are_the_commands() {
 
 #[tokio::test]
 async fn user_data_that_cannot_be_brought_takes_no_lease() {
-    let served = Served::new();
+    let served = Served::default();
     let file = served.directory.path().join("data");
     for (content, part) in [
         (None, "cannot be read"),
@@ -179,7 +179,7 @@ async fn user_data_that_cannot_be_brought_takes_no_lease() {
 
 #[tokio::test]
 async fn a_single_word_goes_to_the_shell_as_it_is() {
-    let served = Served::new();
+    let served = Served::default();
     let guest = Guest::default();
     lease_with(&served, &guest, options("quick", &["make && make test"]), pending()).await;
     assert_eq!(guest.jobs.lock().unwrap()[0].1, "make && make test");
@@ -188,7 +188,7 @@ async fn a_single_word_goes_to_the_shell_as_it_is() {
 
 #[tokio::test]
 async fn a_lease_is_released_when_ssh_fails() {
-    let served = Served::new();
+    let served = Served::default();
     let guest = Guest { fails: true, ..Guest::default() };
     let printed = lease_with(&served, &guest, options("quick", &["true"]), pending()).await;
     insta::assert_snapshot!(
@@ -201,7 +201,7 @@ async fn a_lease_is_released_when_ssh_fails() {
 
 #[tokio::test]
 async fn a_lease_is_released_on_a_signal_while_it_waits() {
-    let served = Served::new();
+    let served = Served::default();
     let guest = Guest::default();
     let printed = lease_with(&served, &guest, options("slow", &["true"]), ready(130)).await;
     assert_eq!(printed.result, Ok(130));
@@ -213,7 +213,7 @@ async fn a_lease_is_released_on_a_signal_while_it_waits() {
 
 #[tokio::test]
 async fn a_lease_is_released_when_it_was_waited_for_long_enough() {
-    let served = Served::new();
+    let served = Served::default();
     let guest = Guest::default();
     let options = LeaseOptions { wait: Some(Duration::ZERO), ..options("slow", &["true"]) };
     let printed = lease_with(&served, &guest, options, pending()).await;
@@ -225,7 +225,7 @@ async fn a_lease_is_released_when_it_was_waited_for_long_enough() {
 
 #[tokio::test]
 async fn a_lease_is_released_on_a_signal_while_the_command_runs() {
-    let served = Served::new();
+    let served = Served::default();
     let (begun, running) = oneshot::channel();
     let guest = Guest { hangs: Mutex::new(Some(begun)), ..Guest::default() };
     let stop = async {
@@ -240,7 +240,7 @@ async fn a_lease_is_released_on_a_signal_while_the_command_runs() {
 
 #[tokio::test]
 async fn a_lease_that_ends_before_it_is_ready_says_why() {
-    let served = Served::new();
+    let served = Served::default();
     let guest = Guest::default();
     let waiting = lease_with(&served, &guest, options("slow", &["true"]), pending());
     let ending = async {
@@ -260,7 +260,7 @@ async fn a_lease_that_ends_before_it_is_ready_says_why() {
 
 #[tokio::test]
 async fn a_lease_whose_agent_nobody_knows_is_given_up() {
-    let served = Served::new();
+    let served = Served::default();
     let guest = Guest::default();
     let waiting = lease_with(&served, &guest, options("slow", &["true"]), pending());
     let losing = async {
@@ -281,7 +281,7 @@ async fn a_lease_whose_agent_nobody_knows_is_given_up() {
 
 #[tokio::test]
 async fn without_a_command_it_tells_how_to_log_in_and_keeps_the_lease() {
-    let served = Served::new();
+    let served = Served::default();
     let guest = Guest::default();
     let printed = lease_with(&served, &guest, options("quick", &[]), pending()).await;
     assert_eq!(printed.result, Ok(0));
@@ -308,7 +308,7 @@ async fn without_a_command_it_tells_how_to_log_in_and_keeps_the_lease() {
 
 #[tokio::test]
 async fn keys_of_leases_that_are_over_go_with_the_next_command() {
-    let served = Served::new();
+    let served = Served::default();
     served.view.mark_journal_folded();
     served.view.mark_clouds_tried();
     let guest = Guest::default();

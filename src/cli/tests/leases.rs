@@ -29,7 +29,7 @@ fn lease(served: &Served, id: &str, state: &str, principal: &str) {
 
 #[tokio::test]
 async fn leases_are_listed_and_those_chosen_are_ended() {
-    let served = Served::new();
+    let served = Served::default();
     for (id, state, principal) in [
         ("l1", "waiting", "token:ci"),
         ("l2", "waiting", "token:other"),
@@ -63,7 +63,7 @@ async fn leases_are_listed_and_those_chosen_are_ended() {
 
 #[tokio::test]
 async fn several_leases_are_ended_whatever_becomes_of_one() {
-    let served = Served::new();
+    let served = Served::default();
     for id in ["l1", "l2"] {
         lease(&served, id, "waiting", "token:ci");
     }

@@ -75,7 +75,7 @@ fn the_socket_named_comes_before_the_configurations_and_that_before_the_usual() 
 
 #[tokio::test]
 async fn a_remote_service_takes_a_token_from_a_file() {
-    let served = Served::new();
+    let served = Served::default();
     let token = served.directory.path().join("token");
     let status = async |text: &str| {
         std::fs::write(&token, text).unwrap();
@@ -100,7 +100,7 @@ async fn a_remote_service_takes_a_token_from_a_file() {
 
 #[tokio::test]
 async fn what_was_typed_wrong_is_told_by_the_exit_code() {
-    let served = Served::new();
+    let served = Served::default();
     let code = async |words: &[&str]| {
         let line = ["drover"].iter().chain(words);
         let cli = Cli::try_parse_from(line).unwrap();

@@ -24,7 +24,7 @@ fn drain(node: &str, undrain: bool) -> Command {
 
 #[tokio::test]
 async fn nodes_drains_and_reasons_are_told() {
-    let served = Served::new();
+    let served = Served::default();
     told(&served.view, empty_template());
     let (state, kind) = ("Configuring".to_owned(), "denied".to_owned());
     let text = "`local` refuses disc images".to_owned();

@@ -121,7 +121,7 @@ fn furnish(view: &View) {
 
 #[tokio::test]
 async fn status_shows_everything_at_a_glance() {
-    let served = Served::new();
+    let served = Served::default();
     furnish(&served.view);
     let (result, text) = cli(&served, false, Command::Status).await;
     assert_eq!(result, Ok(0));
@@ -169,7 +169,7 @@ async fn status_shows_everything_at_a_glance() {
 
 #[tokio::test]
 async fn an_empty_herd_says_none() {
-    let served = Served::new();
+    let served = Served::default();
     let (_, text) = cli(&served, false, Command::Status).await;
     insta::assert_snapshot!(text, @r"
     drover 0.1.0, starting
@@ -192,7 +192,7 @@ async fn an_empty_herd_says_none() {
 
 #[tokio::test]
 async fn agents_that_went_are_listed_when_asked_for() {
-    let served = Served::new();
+    let served = Served::default();
     let gone = What::AgentGone {
         agent: AgentId::new("a1"),
         template: TemplateId::new(CloudId::new("lab"), "linux"),
@@ -275,7 +275,7 @@ const RESYNC: Command =
 
 #[tokio::test]
 async fn a_dry_run_prints_what_a_reconciliation_would_do_and_why() {
-    let served = Served::new();
+    let served = Served::default();
     let command =
         || Command::Resync { confirm_older_journal: false, confirm_machine: false, dry_run: true };
     let (result, text) = cli(&served, false, command()).await;
@@ -301,7 +301,7 @@ async fn a_dry_run_prints_what_a_reconciliation_would_do_and_why() {
 
 #[tokio::test]
 async fn a_resync_tells_of_a_refused_configuration_after_its_findings() {
-    let served = Served::new();
+    let served = Served::default();
     let (result, text) = cli(&served, false, RESYNC).await;
     insta::assert_snapshot!(text, @r"
     9f31c0aa52e7d410: 1 finding
@@ -319,7 +319,7 @@ async fn a_resync_tells_of_a_refused_configuration_after_its_findings() {
 
 #[tokio::test]
 async fn short_commands_answer_in_a_line_or_in_json() {
-    let served = Served::new();
+    let served = Served::default();
     furnish(&served.view);
     let mut lines = Vec::new();
     let commands: [fn() -> Command; 4] = [
@@ -357,7 +357,7 @@ async fn short_commands_answer_in_a_line_or_in_json() {
 
 #[tokio::test]
 async fn what_was_begun_is_listed_with_what_stands_in_the_way_of_more() {
-    let served = Served::new();
+    let served = Served::default();
     furnish(&served.view);
     let provision = |template: &str, count| Command::Provision { template: template.into(), count };
     let (result, whole) = cli(&served, false, provision("linux", 1)).await;
@@ -396,7 +396,7 @@ async fn what_was_begun_is_listed_with_what_stands_in_the_way_of_more() {
 
 #[tokio::test]
 async fn limits_of_one_agent_are_set_and_listed_with_it() {
-    let served = Served::new();
+    let served = Served::default();
     furnish(&served.view);
     let set = |agent: &str, idle, max_uses| {
         let action = Some(AgentAction::Set { agent: agent.into(), idle, max_uses });
@@ -436,7 +436,7 @@ async fn limits_of_one_agent_are_set_and_listed_with_it() {
 
 #[tokio::test]
 async fn a_hold_tells_its_time_and_a_made_key_once() {
-    let served = Served::new();
+    let served = Served::default();
     furnish(&served.view);
     let file = served.directory.path().join("key.pub");
     let line = drover_ssh::PrivateKey::from_seed(&[1; 32], "me").public_line("me");
@@ -471,7 +471,7 @@ async fn a_hold_tells_its_time_and_a_made_key_once() {
 
 #[tokio::test]
 async fn events_are_followed_until_the_service_stops() {
-    let served = Served::new();
+    let served = Served::default();
     for state in ["Cloning", "Booting"] {
         told(&served.view, What::Agent(Box::new(testing::agent("a1", state))));
     }
@@ -493,7 +493,7 @@ async fn events_are_followed_until_the_service_stops() {
 
 #[tokio::test]
 async fn resets_and_a_hold_of_the_next_failure_are_told_below_the_templates() {
-    let served = Served::new();
+    let served = Served::default();
     furnish(&served.view);
     let linux = TemplateId::new(CloudId::new("lab"), "linux");
     let resets = ResetPicture {
@@ -534,7 +534,7 @@ async fn resets_and_a_hold_of_the_next_failure_are_told_below_the_templates() {
 
 #[tokio::test]
 async fn a_breaker_that_flows_already_is_told_as_that() {
-    let served = Served::new();
+    let served = Served::default();
     let node = |name: &str| format!("node:9f31c0aa52e7d410/{name}");
     for (name, breaker) in [("pve1", "flowing"), ("pve2", "tripped")] {
         let template = TemplateId::new(CloudId::new("lab"), "linux");

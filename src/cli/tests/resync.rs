@@ -37,7 +37,7 @@ fn resync(dry_run: bool) -> Command {
 
 #[tokio::test]
 async fn a_resync_that_read_every_cluster_succeeds() {
-    let served = Served::new();
+    let served = Served::default();
     *served.reload.lock().unwrap() = Ok(5);
     let (code, _, text) = run(&served, false, resync(false)).await;
     assert_eq!(

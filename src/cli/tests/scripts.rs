@@ -28,7 +28,7 @@ fn read(bytes: Vec<u8>) -> Vec<Value> {
 
 #[tokio::test]
 async fn scripts_are_told_which_leases_could_not_be_released() {
-    let served = Served::new();
+    let served = Served::default();
     for id in ["l1", "l2"] {
         let waiting = testing::lease(id, "waiting", None, "no agent is free");
         told(&served.view, What::Lease(Box::new(waiting)));
@@ -59,7 +59,7 @@ impl RunOverSsh for Unended {
 
 #[tokio::test]
 async fn scripts_are_told_how_a_leased_command_ended() {
-    let served = Served::new();
+    let served = Served::default();
     let client = Client::new(&global(&served.socket)).ok().unwrap();
     let (patience, key_dir) = (PATIENCE, served.directory.path().to_owned());
     let leasing = Leasing { client: &client, over: &Unended, patience, key_dir, json: true };

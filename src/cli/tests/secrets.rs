@@ -44,7 +44,7 @@ service:
 
 #[tokio::test]
 async fn no_secret_is_in_anything_shown_or_kept() {
-    let served = Served::new();
+    let served = Served::default();
     let environment = Environment::of(&[("PASSWORD", SECRET)]);
     let text = configuration(served.directory.path());
     let check =

@@ -47,7 +47,7 @@ async fn cli(served: &Served, command: Command) -> String {
 
 #[tokio::test]
 async fn jobs_and_why_they_wait_are_told() {
-    let served = Served::new();
+    let served = Served::default();
     told(&served.view, empty_template());
     told(&served.view, git());
     let mut all = BTreeMap::new();
@@ -64,7 +64,7 @@ async fn jobs_and_why_they_wait_are_told() {
 
 #[tokio::test]
 async fn a_source_that_left_and_one_that_can_not_be_looked_at_are_told_as_that() {
-    let served = Served::new();
+    let served = Served::default();
     told(&served.view, git());
     told(&served.view, old());
     let status = cli(&served, Command::Status).await;
