@@ -4,8 +4,19 @@ const MANIFEST: &str = include_str!("../Cargo.toml");
 const CLIPPY: &str = include_str!("../clippy.toml");
 
 /// The crates that the minds and bodies may use; none of them does I/O as it is built here.
-const ALLOWED: [&str; 8] =
-    ["actix", "futures-util", "rand", "rand_chacha", "serde", "thiserror", "tokio", "tracing"];
+const ALLOWED: [&str; 11] = [
+    "actix",
+    "drover-limits",
+    "drover-model",
+    "drover-scripts",
+    "futures-util",
+    "rand",
+    "rand_chacha",
+    "serde",
+    "thiserror",
+    "tokio",
+    "tracing",
+];
 
 fn section(name: &str) -> Vec<&'static str> {
     let lines = MANIFEST.lines().skip_while(|line| *line != format!("[{name}]")).skip(1);

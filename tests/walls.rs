@@ -1,0 +1,122 @@
+//! The walls of the house: which package may depend on which. Arrows point down only, from a floor to
+//! one beneath it.
+
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+/// The floors, the ground first.
+const FLOORS: [&[&str]; 7] = [
+    &["causes", "drover-api", "drover-model", "drover-nocloud", "drover-ssh"],
+    &["drover-limits", "drover-scripts", "proxmox-client"],
+    &["drover-actors", "drover-hypervisor", "drover-shell", "pve-sim"],
+    &["drover-ci"],
+    &["drover-config"],
+    &["drover-admin", "drover-server"],
+    &["drover"],
+];
+
+/// Packages that stand alone, with all that they may depend on here.
+const ALONE: [(&str, &[&str]); 6] = [
+    ("causes", &[]),
+    ("drover-api", &[]),
+    ("drover-model", &[]),
+    ("drover-nocloud", &[]),
+    ("proxmox-client", &["causes"]),
+    ("pve-sim", &["causes", "drover-nocloud", "drover-ssh", "proxmox-client"]),
+];
+
+/// Packages in which nothing does I/O, with all that they may use of others.
+const PURE: [(&str, &[&str]); 3] = [
+    ("drover-model", &["futures-util", "rand", "rand_chacha", "serde", "thiserror"]),
+    ("drover-limits", &[]),
+    ("drover-scripts", &[]),
+];
+
+/// A package's manifest: its name, and what it depends on beside its tests.
+struct Manifest {
+    name: String,
+    uses: BTreeSet<String>,
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn read(folder: &Path) -> Manifest {
+    let text = std::fs::read_to_string(folder.join("Cargo.toml")).unwrap();
+    let (mut section, mut name, mut uses) = (String::new(), String::new(), BTreeSet::new());
+    for line in text.lines().map(str::trim) {
+        if let Some(head) = line.strip_prefix('[') {
+            section = head.trim_end_matches(']').to_owned();
+        } else if let Some((key, value)) = line.split_once('=') {
+            let key = key.trim().to_owned();
+            match section.as_str() {
+                "package" if key == "name" => name = value.trim().trim_matches('"').to_owned(),
+                "dependencies" => drop(uses.insert(key)),
+                _ => {}
+            }
+        }
+    }
+    Manifest { name, uses }
+}
+
+/// All manifests of the workspace.
+fn manifests() -> BTreeMap<String, Manifest> {
+    let text = std::fs::read_to_string(root().join("Cargo.toml")).unwrap();
+    let members = text.lines().find_map(|line| line.strip_prefix("members = [")).unwrap();
+    let members = members.trim_end_matches(']').split(',').map(|one| one.trim().trim_matches('"'));
+    let folders = members.map(|one| root().join(one)).chain([PathBuf::from(root())]);
+    folders.map(|folder| read(&folder)).map(|one| (one.name.clone(), one)).collect()
+}
+
+fn floor(name: &str) -> Option<usize> {
+    FLOORS.iter().position(|floor| floor.contains(&name))
+}
+
+// Invariant: a package depends on packages of the floors beneath its own, and on no other.
+
+#[test]
+fn every_package_has_its_floor_and_its_arrows_point_down() {
+    let all = manifests();
+    let named: BTreeSet<&str> = FLOORS.iter().flat_map(|floor| floor.iter().copied()).collect();
+    assert_eq!(all.keys().map(String::as_str).collect::<BTreeSet<_>>(), named);
+    for (name, manifest) in &all {
+        for used in manifest.uses.iter().filter(|used| all.contains_key(*used)) {
+            assert!(floor(used) < floor(name), "{name} depends on {used}, which is not beneath it");
+        }
+    }
+}
+
+#[test]
+fn what_stands_alone_knows_nothing_of_drover() {
+    let all = manifests();
+    for (name, may) in ALONE {
+        let ours = all[name].uses.iter().filter(|used| all.contains_key(*used));
+        let ours: Vec<&str> = ours.map(String::as_str).collect();
+        assert_eq!(ours, may, "of {name}");
+    }
+}
+
+// Invariant: where nothing does I/O, no crate is at hand that could.
+
+#[test]
+fn pure_packages_use_no_crate_that_does_io() {
+    let all = manifests();
+    for (name, may) in PURE {
+        for used in all[name].uses.iter().filter(|used| !all.contains_key(*used)) {
+            assert!(may.contains(&used.as_str()), "{name} must not use {used}");
+        }
+    }
+}
+
+// Invariant: only the packages of actors know the actor system.
+
+#[test]
+fn actix_is_where_actors_are_and_where_they_are_asked() {
+    let all = manifests();
+    let with = all.values().filter(|one| one.uses.contains("actix"));
+    let with: Vec<&str> = with.map(|one| one.name.as_str()).collect();
+    assert_eq!(with, ["drover", "drover-actors", "drover-server"]);
+}
