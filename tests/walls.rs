@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 /// The floors, the ground first.
 const FLOORS: [&[&str]; 7] = [
     &["causes", "drover-api", "drover-model", "drover-nocloud", "drover-ssh"],
-    &["drover-limits", "drover-scripts", "proxmox-client"],
+    &["drover-limits", "drover-runtime", "drover-scripts", "proxmox-client"],
     &["drover-actors", "drover-hypervisor", "drover-shell", "pve-sim"],
     &["drover-ci"],
     &["drover-config"],
@@ -18,19 +18,21 @@ const FLOORS: [&[&str]; 7] = [
 ];
 
 /// Packages that stand alone, with all that they may depend on here.
-const ALONE: [(&str, &[&str]); 6] = [
+const ALONE: [(&str, &[&str]); 7] = [
     ("causes", &[]),
     ("drover-api", &[]),
     ("drover-model", &[]),
     ("drover-nocloud", &[]),
+    ("drover-ssh", &[]),
     ("proxmox-client", &["causes"]),
     ("pve-sim", &["causes", "drover-nocloud", "drover-ssh", "proxmox-client"]),
 ];
 
 /// Packages in which nothing does I/O, with all that they may use of others.
-const PURE: [(&str, &[&str]); 3] = [
+const PURE: [(&str, &[&str]); 4] = [
     ("drover-model", &["futures-util", "rand", "rand_chacha", "serde", "thiserror"]),
     ("drover-limits", &[]),
+    ("drover-runtime", &["actix", "futures-util", "tokio", "tracing"]),
     ("drover-scripts", &[]),
 ];
 
@@ -118,5 +120,5 @@ fn actix_is_where_actors_are_and_where_they_are_asked() {
     let all = manifests();
     let with = all.values().filter(|one| one.uses.contains("actix"));
     let with: Vec<&str> = with.map(|one| one.name.as_str()).collect();
-    assert_eq!(with, ["drover", "drover-actors", "drover-server"]);
+    assert_eq!(with, ["drover", "drover-actors", "drover-runtime", "drover-server"]);
 }

@@ -30,9 +30,9 @@ use crate::message::{AgentCommand, AgentReport, IdBack, LaneAsk, LaneFree, Stand
 use crate::placement::Sites;
 use crate::records::Records;
 use crate::restraint::Restraint;
-use crate::supervise::{Census, GivenUp, Intensity, Watch, supervise};
 use crate::troubles::Troubles;
 use crate::ways::Ways;
+use drover_runtime::supervise::{Census, GivenUp, Intensity, Watch, supervise};
 
 /// How an agent's actor begins.
 #[derive(Debug, Clone)]

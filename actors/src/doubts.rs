@@ -24,7 +24,7 @@ use drover_model::fault::{Culprit, Fault, FaultKind};
 use drover_model::id::{AgentId, CloudId, ClusterId, NodeName};
 use drover_model::time::{Moment, Now, WallTime};
 
-use crate::changes::Changes;
+use drover_runtime::changes::Changes;
 
 /// The pause after the first doubt, before one clone is tried.
 const PAUSE_FIRST: Duration = Duration::from_secs(5);

@@ -6,7 +6,6 @@ pub mod agent;
 pub mod birth;
 pub mod board;
 pub mod broker;
-pub mod changes;
 pub mod cloud;
 pub mod cluster;
 pub mod demand;
@@ -20,7 +19,6 @@ pub mod reconciler;
 pub mod records;
 pub mod restraint;
 pub mod source;
-pub mod supervise;
 pub mod suspicion;
 pub mod template;
 #[cfg(test)]

@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use drover_model::id::{CloudId, ClusterId};
 
-use crate::changes::Changes;
+use drover_runtime::changes::Changes;
 
 /// Which clouds there are and where they lead.
 ///

@@ -9,8 +9,8 @@ use actix::{Recipient, System};
 use drover_actors::birth::GiveUp;
 use drover_actors::herd::{Herd, HerdStart, Tried};
 use drover_actors::message::{ApplySpec, HerdCommand};
-use drover_actors::supervise::GivenUp;
 use drover_model::ports::Ambient;
+use drover_runtime::supervise::GivenUp;
 use tokio::sync::{mpsc, oneshot};
 
 use super::RunError;

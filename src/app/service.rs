@@ -435,7 +435,7 @@ impl Service {
 
     async fn gave_up(
         self,
-        given_up: Option<drover_actors::supervise::GivenUp>,
+        given_up: Option<drover_runtime::supervise::GivenUp>,
     ) -> Result<(), RunError> {
         self.web.stop().await;
         self.home.stop().await;

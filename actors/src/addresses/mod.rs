@@ -15,10 +15,10 @@ pub use book::{Book, Supply};
 
 use claims::Claims;
 
-use crate::changes::Changes;
 use drover_model::fact::AddressPoolPicture;
 use drover_model::id::{AddressPoolId, AgentId, TemplateId};
 use drover_model::time::{Moment, Now};
+use drover_runtime::changes::Changes;
 
 /// The one book of addresses of a herd.
 ///

@@ -51,7 +51,6 @@ use crate::birth::{AgentBirth, AgentSpawner, GiveUp, Start};
 use crate::demand::runners::End;
 use crate::doubts::{Path, Spot};
 use crate::message::{AgentCommand, AgentReport, IdBack, LaneAsk, LaneFree, Standing};
-use crate::supervise::{AGENT, GivenUp, Intensity, Watch, heard, supervise, take_turns};
 use drover_model::fact::{Fact, What};
 use drover_model::fault::Fault;
 use drover_model::id::{Attempt, LeaseId};
@@ -59,6 +58,7 @@ use drover_model::ledger::RunnerEntry;
 use drover_model::ports::AddressSight;
 use drover_model::record::Body;
 use drover_model::time::Moment;
+use drover_runtime::supervise::{AGENT, GivenUp, Intensity, Watch, heard, supervise, take_turns};
 
 /// What a herd starts its agents with: each under supervision of its own.
 pub fn spawner(give_up: GiveUp) -> AgentSpawner {

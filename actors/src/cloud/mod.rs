@@ -23,9 +23,9 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use crate::birth::{Adoption, Common, Lanes, Rank, spawn_child};
 use crate::message::{ProvisionReply, Refusal, Standing};
-use crate::supervise::{heard, take_turns};
 use crate::template::breaker::Breaker;
 use crate::template::{Template, TemplateCommand, TemplateNews, ToCloud};
+use drover_runtime::supervise::{heard, take_turns};
 use state::{CloudMind, Effect};
 
 /// To a cloud, from the herd.

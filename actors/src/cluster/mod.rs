@@ -19,8 +19,8 @@ use actix::{
 use crate::birth::Common;
 use crate::cloud::CloudReport;
 use crate::message::{AgentCommand, IdBack, LaneAsk, LaneFree};
-use crate::supervise::{heard, take_turns};
 use allocator::Allocator;
+use drover_runtime::supervise::{heard, take_turns};
 
 use drover_limits::lanes::Width;
 pub use drover_limits::lanes::{LaneEnd, Lanes, Track};

@@ -24,7 +24,7 @@ use crate::birth::{Common, Living};
 use crate::demand::Level;
 use crate::demand::mind::{Effect, Runner, SourceMind};
 use crate::message::AgentCommand;
-use crate::supervise::{heard, take_turns};
+use drover_runtime::supervise::{heard, take_turns};
 
 /// To a source, from the herd.
 #[derive(Debug, Message)]

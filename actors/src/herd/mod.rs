@@ -45,7 +45,7 @@ use crate::demand::actor::Source;
 use crate::message::{AgentCommand, ApplySpec, HerdCommand, Refusal};
 use crate::reconciler::finding::Outcome;
 use crate::reconciler::{OrphanFound, Reconciler, ReconcilerCommand};
-use crate::supervise::{heard, take_turns};
+use drover_runtime::supervise::{heard, take_turns};
 
 pub use start::{HerdStart, Started};
 

@@ -16,7 +16,7 @@ use crate::birth::{Rank, spawn_child};
 use crate::broker::uses::owner_of;
 use crate::demand::actor::{Source, SourceCommand, SourceReport};
 use crate::message::{AgentCommand, Refusal};
-use crate::supervise::heard;
+use drover_runtime::supervise::heard;
 
 impl Herd {
     /// Sources of a new configuration; those that left it go when their last runner is gone.

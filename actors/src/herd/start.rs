@@ -37,10 +37,10 @@ use crate::reconciler::Reconciler;
 use crate::reconciler::plan::Memory;
 use crate::records::Records;
 use crate::restraint::Restraint;
-use crate::supervise::{Census, Intensity, Watch, supervise};
 use crate::suspicion::{Suspect, suspicious};
 use crate::troubles::Troubles;
 use crate::ways::Ways;
+use drover_runtime::supervise::{Census, Intensity, Watch, supervise};
 
 /// Everything the herd starts from.
 pub struct HerdStart {

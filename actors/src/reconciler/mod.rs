@@ -32,7 +32,7 @@ use crate::birth::Common;
 use crate::cluster::{Cluster, ClusterCommand};
 use crate::message::AgentCommand;
 use crate::restraint::Cause;
-use crate::supervise::{heard, take_turns};
+use drover_runtime::supervise::{heard, take_turns};
 use finding::{Does, Finding, Outcome};
 use plan::{Config, Known, Memory, Plan};
 

@@ -30,8 +30,8 @@ use tokio::sync::mpsc::UnboundedSender;
 use crate::agent::boots::Boots;
 use crate::birth::{Adoption, AgentBirth, Common, Lanes, Living, Start};
 use crate::message::{AgentReport, ProvisionReply, Provisioned, Standing};
-use crate::supervise::{heard, take_turns};
 use breaker::Breaker;
+use drover_runtime::supervise::{heard, take_turns};
 use state::{Effect, TemplateMind, is_cloning};
 
 /// One agent as the levels above see it.

@@ -30,8 +30,8 @@ use crate::addresses::Addresses;
 use crate::birth::{AgentSpawner, Common, Roster};
 use crate::board::Board;
 use crate::message::AgentCommand;
-use crate::supervise::Census;
 use crate::ways::Ways;
+use drover_runtime::supervise::Census;
 
 /// The world behind the ports: what it answers, and what was asked of it.
 #[derive(Default)]

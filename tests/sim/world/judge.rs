@@ -1,7 +1,7 @@
 //! What must hold of a world: at any quiet moment, and at its end, when it is looked at what is left.
 
 use actix::{Actor, Context, Supervised};
-use drover_actors::supervise::{Intensity, Watch, supervise};
+use drover_runtime::supervise::{Intensity, Watch, supervise};
 
 use super::*;
 

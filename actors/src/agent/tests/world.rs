@@ -28,9 +28,9 @@ use crate::agent::testing::{ADDRESS, WALL, agent_id, installation, spec, upid};
 use crate::agent::{Agent, start};
 use crate::birth::{AgentBirth, Lanes, Start};
 use crate::message::{AgentCommand, AgentReport, IdBack, LaneAsk, LaneFree, Standing};
-use crate::supervise::Census;
 use crate::testbed::Hours;
 use crate::ways::Ways;
+use drover_runtime::supervise::Census;
 
 pub const CLUSTER: &str = "9f31c0aa52e7d410";
 const CALL: Duration = Duration::from_millis(100);

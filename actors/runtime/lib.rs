@@ -1,0 +1,8 @@
+//! What drover's actors run on.
+//!
+//! - [`supervise`]: an actor that panics is started again, alone, and given up when that happens too
+//!   often; a census of those that live; turns, so that no mailbox keeps the thread for itself.
+//! - [`changes`]: news for whoever waits for a change.
+
+pub mod changes;
+pub mod supervise;
