@@ -1,7 +1,7 @@
 //! The walls of the house: which package may depend on which. Arrows point down only, from a floor to
 //! one beneath it.
 
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

@@ -220,7 +220,7 @@ async fn a_computer_without_bubblewrap() {
 
 #[test]
 fn a_missing_bubblewrap_is_named_with_the_remedy() {
-    let name = "sim::guests::process::tests::host::a_computer_without_bubblewrap";
+    let name = "guests::process::tests::host::a_computer_without_bubblewrap";
     let mut command = std::process::Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", name, "--ignored", "--nocapture"]).env("PATH", "/nonexistent");
     let out = command.output().unwrap();
@@ -286,7 +286,7 @@ async fn a_killed_simulator_leaves_nothing_behind() {
         if !bare && !isolated {
             continue;
         }
-        let name = "sim::guests::process::tests::host::a_simulator_to_be_killed";
+        let name = "guests::process::tests::host::a_simulator_to_be_killed";
         let mut command = std::process::Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", name, "--ignored", "--nocapture"]);
         if bare {
