@@ -16,13 +16,15 @@ const ASKED: usize = 10;
 /// After so long a job that is not known to be over is asked for again, then after twice that, and so
 /// on.
 const PAUSE: Duration = Duration::from_secs(10);
-const PAUSE_LONGEST: Duration = Duration::from_secs(300);
+const PAUSE_LONGEST: Duration = Duration::from_secs(60);
 
 /// The job of one runner.
 #[derive(Debug, Default)]
 struct LastJob {
     /// Where it is asked for; none where it was not seen in this start of the service.
     path: Option<String>,
+    /// Whether the login could read it there; none before anybody tried.
+    read: Option<bool>,
     /// How it ended, in one word, once that is known.
     over: Option<&'static str>,
     /// How often it was asked for, and when it is next.
@@ -47,9 +49,38 @@ impl LastJobs {
     /// A job is under way on a runner, and is asked for there.
     pub fn learn(&self, name: &str, path: Option<String>) {
         if RunnerName::parse(name).is_some() {
-            let job = LastJob { path, ..LastJob::default() };
-            self.book().insert(RunnerName::new(name), job);
+            let (name, mut book) = (RunnerName::new(name), self.book());
+            let same = book.get(&name).filter(|job| job.path == path);
+            let read = same.and_then(|job| job.read);
+            book.insert(name, LastJob { path, read, ..LastJob::default() });
         }
+    }
+
+    /// Jobs of the `known` runners that nobody tried to read by themselves, and where each is read.
+    pub fn untried(&self, known: &Known) -> Vec<(RunnerName, String)> {
+        let book = self.book();
+        let untried = book
+            .iter()
+            .filter(|(name, job)| job.read.is_none() && known.contains_key(*name))
+            .filter_map(|(name, job)| Some((name.clone(), job.path.clone()?)));
+        untried.take(ASKED).collect()
+    }
+
+    /// The login could, or could not, read the job of a runner.
+    pub fn tried(&self, name: &RunnerName, read: bool) {
+        if let Some(job) = self.book().get_mut(name) {
+            job.read = Some(read);
+        }
+    }
+
+    /// Whether the login could read the job of a runner.
+    pub fn was_read(&self, name: &RunnerName) -> bool {
+        self.book().get(name).is_some_and(|job| job.read == Some(true))
+    }
+
+    /// Where the job of a runner is asked for, while it is not known to be over.
+    pub fn open(&self, name: &RunnerName) -> Option<String> {
+        self.book().get(name).filter(|job| job.over.is_none())?.path.clone()
     }
 
     /// Those of the `gone` whose job is asked for now. One that went just now is asked for by the next
@@ -102,11 +133,29 @@ mod tests {
         let name = RunnerName::new("drover-7k2m9qxw-4f8z1c3px9t2vkab-1");
         let gone: BTreeSet<RunnerName> = [name.clone()].into();
         let asked = |at: &u64| !jobs.due(&gone, began + Duration::from_secs(*at)).is_empty();
-        let asked: Vec<u64> = (0..100).filter(asked).collect();
-        assert_eq!(asked, [1, 11, 31, 71]);
+        let asked: Vec<u64> = (0..200).filter(asked).collect();
+        assert_eq!(asked, [1, 11, 31, 71, 131, 191]);
         assert!(jobs.over(&gone).is_empty());
         jobs.end(&name, "cancelled");
         assert_eq!(jobs.over(&gone), [(name, "cancelled")].into());
         assert!(jobs.due(&gone, began + Duration::from_secs(1000)).is_empty(), "once is enough");
+    }
+
+    // Invariant: the login tries once to read a job, and what came of that stays with that very job.
+
+    #[test]
+    fn whether_a_job_could_be_read_is_tried_once_and_known_until_the_next_job() {
+        let jobs = LastJobs::default();
+        let name = RunnerName::new("drover-7k2m9qxw-4f8z1c3px9t2vkab");
+        let known: Known = [(name.clone(), BTreeSet::new())].into();
+        let job = |id: &str| jobs.learn(name.as_str(), Some(format!("jobs/{id}")));
+        job("8");
+        assert_eq!(jobs.untried(&known), [(name.clone(), "jobs/8".to_owned())]);
+        assert!(jobs.untried(&Known::new()).is_empty(), "another's");
+        jobs.tried(&name, true);
+        job("8");
+        assert!(jobs.was_read(&name) && jobs.untried(&known).is_empty());
+        job("9");
+        assert!(!jobs.was_read(&name));
     }
 }

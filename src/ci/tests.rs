@@ -14,10 +14,16 @@ type Book = &'static [(&'static str, u16, &'static str, &'static str)];
 
 /// A server that answers by its book, and 404 to all else; gives its URL.
 async fn server(book: Book) -> String {
+    server_by_looks(vec![book]).await
+}
+
+/// A server with a book for each look; the last one stays. A look begins with the list of runners.
+async fn server_by_looks(books: Vec<Book>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let own = url.clone();
     tokio::spawn(async move {
+        let mut looks: usize = 0;
         while let Ok((mut stream, _)) = listener.accept().await {
             let mut asked = Vec::new();
             while !asked.ends_with(b"\r\n\r\n") {
@@ -25,6 +31,8 @@ async fn server(book: Book) -> String {
             }
             let asked = String::from_utf8(asked).unwrap();
             let path = asked.split(' ').nth(1).unwrap();
+            looks += usize::from(path.contains("/actions/runners?"));
+            let book = books[looks.saturating_sub(1).min(books.len() - 1)];
             let found = book.iter().find(|(start, ..)| path.starts_with(start));
             let (_, status, more, body) = found.unwrap_or(&("", 404, "", "not found"));
             let more = more.replace("HERE", &own);
@@ -134,12 +142,7 @@ async fn a_gitea_that_is_called_a_forgejo_is_told_as_what_it_is_and_the_reverse(
 
 #[tokio::test]
 async fn a_row_that_was_removed_under_its_job_is_told_apart_from_one_that_cannot_be_read() {
-    const LIST: &str = "/api/v1/admin/actions/runners?";
     const ROW: &str = "/api/v1/admin/actions/runners/7";
-    const RUNNING: &str = "/api/v1/admin/actions/jobs?status=in_progress";
-    const QUEUED: &str = "/api/v1/admin/actions/jobs?status=queued";
-    const NO_ROWS: &str = r#"{"runners":[],"total_count":0}"#;
-    const NO_JOBS: &str = r#"{"jobs":[],"total_count":0}"#;
     const JOB: &str = r#"{"jobs":[{"id":9,"status":"in_progress","runner_id":7}],"total_count":1}"#;
     const REMOVED: Book =
         &[(LIST, 200, "", NO_ROWS), (RUNNING, 200, "", JOB), (QUEUED, 200, "", NO_JOBS)];
@@ -159,4 +162,84 @@ async fn a_row_that_was_removed_under_its_job_is_told_apart_from_one_that_cannot
         assert_eq!(rows, [(!removed, 1)], "its job counts either way");
         assert!(sight.gone.is_empty(), "{:?}", sight.gone);
     }
+}
+
+// Invariant: the job of a runner whose row is gone is over where it waits again, and where a token that
+// could read it is answered that it is not there; a 404 to another token says nothing.
+
+const LIST: &str = "/api/v1/admin/actions/runners?";
+const RUNNING: &str = "/api/v1/admin/actions/jobs?status=in_progress";
+const QUEUED: &str = "/api/v1/admin/actions/jobs?status=queued";
+const JOB: &str = "/api/v1/repos/drover/a/actions/jobs/35";
+const ROW: &str =
+    r#"{"runners":[{"id":7,"name":"drover-7k2m9qxw-4f8z1c3px9t2vkab"}],"total_count":1}"#;
+const NO_ROWS: &str = r#"{"runners":[],"total_count":0}"#;
+const NO_JOBS: &str = r#"{"jobs":[],"total_count":0}"#;
+const ON_IT: &str = r#"{"jobs":[{"id":35,"url":"http://git/api/v1/repos/drover/a/actions/jobs/35",
+    "status":"in_progress","runner_id":7}],"total_count":1}"#;
+const AGAIN: &str = r#"{"jobs":[{"id":35,"url":"http://git/api/v1/repos/drover/a/actions/jobs/35",
+    "run_attempt":1,"status":"queued","steps":[]}],"total_count":1}"#;
+const READ: &str = r#"{"id":35,"status":"in_progress","runner_id":7}"#;
+
+/// How the job ended, as the last look says, that the first look saw on a runner.
+async fn job_over(books: Vec<Book>) -> Option<&'static str> {
+    let name = RunnerName::new("drover-7k2m9qxw-4f8z1c3px9t2vkab");
+    let known: Known = [(name.clone(), [7].into())].into();
+    let looks = books.len();
+    let git = git(Dialect::Gitea, &server_by_looks(books).await);
+    let mut last = git.look(&known).await.unwrap();
+    assert!(last.gone.is_empty() && last.over.is_empty());
+    for _ in 1..looks {
+        last = git.look(&known).await.unwrap();
+        assert!(last.gone.contains(&name));
+    }
+    last.over.get(&name).copied()
+}
+
+#[tokio::test]
+async fn a_job_that_waits_again_is_over_for_its_runner_by_the_list_alone() {
+    const BEFORE: Book = &[
+        (JOB, 403, "", ""),
+        (LIST, 200, "", ROW),
+        (RUNNING, 200, "", ON_IT),
+        (QUEUED, 200, "", NO_JOBS),
+    ];
+    const AFTER: Book = &[
+        (JOB, 403, "", ""),
+        (LIST, 200, "", NO_ROWS),
+        (RUNNING, 200, "", NO_JOBS),
+        (QUEUED, 200, "", AGAIN),
+    ];
+    assert_eq!(job_over(vec![BEFORE, AFTER]).await, Some("done"));
+}
+
+#[tokio::test]
+async fn a_job_that_is_deleted_is_over_to_a_token_that_could_read_it() {
+    const BEFORE: Book = &[
+        (JOB, 200, "", READ),
+        (LIST, 200, "", ROW),
+        (RUNNING, 200, "", ON_IT),
+        (QUEUED, 200, "", NO_JOBS),
+    ];
+    const UNREAD: Book = &[
+        (JOB, 404, "", ""),
+        (LIST, 200, "", ROW),
+        (RUNNING, 200, "", ON_IT),
+        (QUEUED, 200, "", NO_JOBS),
+    ];
+    const DELETED: Book = &[
+        (JOB, 404, "", ""),
+        (LIST, 200, "", NO_ROWS),
+        (RUNNING, 200, "", NO_JOBS),
+        (QUEUED, 200, "", NO_JOBS),
+    ];
+    const DENIED: Book = &[
+        (JOB, 403, "", ""),
+        (LIST, 200, "", NO_ROWS),
+        (RUNNING, 200, "", NO_JOBS),
+        (QUEUED, 200, "", NO_JOBS),
+    ];
+    assert_eq!(job_over(vec![BEFORE, DELETED, DELETED]).await, Some("done"));
+    assert_eq!(job_over(vec![BEFORE, DENIED, DENIED]).await, None);
+    assert_eq!(job_over(vec![UNREAD, DELETED, DELETED]).await, None);
 }

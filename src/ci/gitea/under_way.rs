@@ -10,7 +10,7 @@ use std::time::Instant;
 use drover_model::id::RunnerName;
 use drover_model::ports::{Idle, Known, RowSight, SourceSight};
 
-use super::{Gitea, Job, Runner, sight};
+use super::{Gitea, Job, Runner, Scope, sight};
 use crate::error::DemandError;
 use crate::rows::Seen;
 
@@ -23,31 +23,87 @@ fn path_of(url: &str) -> Option<String> {
     Some(format!("api/v1/repos/{owner}/{repository}/actions/jobs/{id}"))
 }
 
+/// The number of the job that is asked for there.
+fn id_of(path: &str) -> Option<u64> {
+    path.rsplit_once('/')?.1.parse().ok()
+}
+
 /// How a job ended that was on a runner with these rows, in one word; none where it may be under way.
+///
+/// Gitea leaves out the runner of a job that has none, and runs a job again only once it is over.
 fn ended(job: &Job, rows: &BTreeSet<u64>) -> Option<&'static str> {
-    let on_it = rows.contains(&job.runner_id?);
+    let runner = job.runner_id.filter(|id| *id > 0);
+    let on_it = runner.map(|id| rows.contains(&id));
     match (on_it, job.status.as_str(), job.conclusion.as_deref()) {
-        (true, "completed", Some("cancelled")) => Some("cancelled"),
-        // Once it is over it may be run again, by another runner.
-        (true, "completed", _) | (false, ..) => Some("done"),
-        (true, ..) => None,
+        (Some(true), "completed", Some("cancelled")) => Some("cancelled"),
+        // Another runner has the next attempt.
+        (Some(true), "completed", _) | (Some(false), ..) => Some("done"),
+        // The next attempt waits for a runner, or ended before it had one. Gitea after 1.26 calls a
+        // blocked job `pending`, and one that needs an approval `waiting`.
+        (None, "queued" | "waiting" | "pending" | "requested" | "completed", _) => Some("done"),
+        (Some(true) | None, ..) => None,
     }
 }
 
 impl Gitea {
+    /// Whether whoever lists its jobs reads each of them, too.
+    fn reads_what_it_lists(&self) -> bool {
+        matches!(self.kept, Scope::Repository(..))
+    }
+
+    /// Tries once whether the token reads each job under way by itself: only to a token that could
+    /// read a job before, 404 means that the job is deleted.
+    async fn try_to_read(&self, known: &Known) {
+        if self.reads_what_it_lists() {
+            return;
+        }
+        for (name, path) in self.last_jobs.untried(known) {
+            let read = match self.http.get::<Job>(&path).await {
+                Ok(_) => true,
+                Err(DemandError::Unreachable { .. }) => return,
+                Err(_) => false,
+            };
+            self.last_jobs.tried(&name, read);
+        }
+    }
+
+    fn end(&self, name: &RunnerName, how: &'static str) {
+        tracing::info!(runner = %name, how, "row of a runner is gone, and its job is over");
+        self.last_jobs.end(name, how);
+    }
+
+    /// Ends those jobs of the `gone` of which these lists say that they are over: they wait again, or
+    /// another runner has them.
+    fn end_listed(&self, gone: &BTreeSet<RunnerName>, lists: [&[Job]; 2]) {
+        for name in gone {
+            let path = self.last_jobs.open(name);
+            let Some(id) = path.as_deref().and_then(id_of) else { continue };
+            let Some(job) = lists.into_iter().flatten().find(|job| job.id == id) else { continue };
+            if let Some(how) = ended(job, &self.ids.of(name)) {
+                self.end(name, how);
+            }
+        }
+    }
+
     /// How the jobs ended of those of the `gone` whose job is over.
     async fn over(&self, gone: &BTreeSet<RunnerName>) -> BTreeMap<RunnerName, &'static str> {
         let mut cancelled: Option<Vec<Job>> = None;
         for (name, path) in self.last_jobs.due(gone, Instant::now()) {
             let rows = self.ids.of(&name);
-            // A token for the whole server alone may not read it.
             let job = match path {
-                Some(path) => self.http.get::<Job>(&path).await.ok(),
+                Some(path) => Some(self.http.get::<Job>(&path).await),
                 None => None,
             };
+            let was_read = self.reads_what_it_lists() || self.last_jobs.was_read(&name);
             let how = match job {
-                Some(job) => ended(&job, &rows),
-                None => {
+                Some(Ok(job)) => {
+                    self.last_jobs.tried(&name, true);
+                    ended(&job, &rows)
+                }
+                // Gitea deletes only runs that are over; a repository takes its jobs with it.
+                Some(Err(DemandError::Status { status: 404, .. })) if was_read => Some("done"),
+                // A token for the whole server alone may not read it.
+                Some(Err(_)) | None => {
                     let listed = match cancelled.take() {
                         Some(listed) => listed,
                         None => self.cancelled().await.unwrap_or_default(),
@@ -59,8 +115,7 @@ impl Gitea {
                 }
             };
             if let Some(how) = how {
-                tracing::info!(runner = %name, how, "row of a runner is gone, and its job is over");
-                self.last_jobs.end(&name, how);
+                self.end(&name, how);
             }
         }
         self.last_jobs.over(gone)
@@ -73,14 +128,15 @@ impl Gitea {
         // The row's own `busy` lags behind: the job says which runner has it.
         let mut running: BTreeMap<String, Vec<u64>> = BTreeMap::new();
         let under_way = self.jobs("in_progress").await?;
-        for job in under_way.rows {
+        for job in &under_way.rows {
             // Somebody may have renamed its runner.
             let owner = job.runner_id.and_then(|id| self.ids.owner(id));
-            let name = owner.map(|owner| owner.to_string()).or(job.runner_name);
+            let name = owner.map(|owner| owner.to_string()).or_else(|| job.runner_name.clone());
             let name = name.unwrap_or_default();
             self.last_jobs.learn(&name, job.url.as_deref().and_then(path_of));
             running.entry(name).or_default().push(job.id);
         }
+        self.try_to_read(known).await;
         let rows = runners.iter().filter_map(|row| {
             let none = Vec::new();
             let jobs = running.get(&row.name).unwrap_or(&none);
@@ -106,9 +162,10 @@ impl Gitea {
             // A job may be under way on a runner whose row somebody removed.
             gone.clear();
         }
+        let queued = self.jobs("queued").await?.rows;
+        self.end_listed(&gone, [&under_way.rows, &queued]);
         let over = self.over(&gone).await;
-        let jobs = self.jobs("queued").await?.rows;
-        let jobs = self.waiting(jobs);
+        let jobs = self.waiting(queued);
         let found = SourceSight { rows, gone, removed, over, ..SourceSight::default() };
         Ok(SourceSight { whole, numbers, jobs, ..found })
     }
@@ -134,7 +191,18 @@ mod tests {
         assert_eq!(said(failed), Some("done"));
         assert_eq!(said(r#"{"id":8,"status":"in_progress","runner_id":10}"#), None);
         assert_eq!(said(r#"{"id":8,"status":"queued","runner_id":0}"#), Some("done"), "run again");
-        assert_eq!(said(r#"{"id":8,"status":"completed","conclusion":"cancelled"}"#), None);
+    }
+
+    #[test]
+    fn a_job_that_has_no_runner_any_more_is_over_for_the_one_that_had_it() {
+        let said = |text: &str| ended(&job(text), &[10].into());
+        let again = r#"{"id":35,"run_attempt":1,"status":"queued","steps":[]}"#;
+        assert_eq!(said(again), Some("done"));
+        assert_eq!(said(r#"{"id":35,"status":"waiting","steps":[]}"#), Some("done"), "blocked");
+        let ended_waiting = r#"{"id":35,"status":"completed","conclusion":"cancelled"}"#;
+        assert_eq!(said(ended_waiting), Some("done"), "cancelled before it had a runner");
+        assert_eq!(said(r#"{"id":35,"status":"in_progress"}"#), None);
+        assert_eq!(said(r#"{"id":35}"#), None, "an answer that says nothing");
     }
 
     #[test]
