@@ -1,6 +1,11 @@
 //! Readiness, status and the watchdog towards systemd (`sd_notify(3)`); silent where there is none.
+//!
+//! Whoever listens may stand still, and a message to a full socket waits for it: a thread of its own
+//! sends them in their order, so that the service waits for nobody.
 
-use std::sync::Arc;
+use std::fmt::Write as _;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use sd_notify::NotifyState;
@@ -37,10 +42,38 @@ impl Notifier {
     }
 }
 
+/// Messages that wait while nobody listens; more are dropped.
+const MOST_WAITING: usize = 64;
+
 fn send(state: &[NotifyState<'_>]) {
-    if let Err(error) = sd_notify::notify(state) {
-        tracing::warn!(%error, "systemd could not be told");
+    static SENDER: OnceLock<SyncSender<String>> = OnceLock::new();
+    let mut text = String::new();
+    for one in state {
+        // Writing to a text does not fail.
+        let _ = writeln!(text, "{one}");
     }
+    if SENDER.get_or_init(sender).try_send(text).is_err() {
+        tracing::warn!("systemd does not listen: it is told no more until it does");
+    }
+}
+
+/// The way to the thread that sends.
+fn sender() -> SyncSender<String> {
+    let (sender, messages) = sync_channel::<String>(MOST_WAITING);
+    // It ends with the process; without it messages are dropped, which is said.
+    let thread = std::thread::Builder::new().name("sd-notify".into());
+    let spawned = thread.spawn(move || {
+        for text in messages {
+            let state = NotifyState::Custom(text.trim_end());
+            if let Err(error) = sd_notify::notify(&[state]) {
+                tracing::warn!(%error, "systemd could not be told");
+            }
+        }
+    });
+    if let Err(error) = spawned {
+        tracing::warn!(%error, "systemd cannot be told");
+    }
+    sender
 }
 
 /// Feeds systemd's watchdog while `alive` says so, at half its period; ends at once without one.

@@ -20,6 +20,7 @@ use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::net::UnixDatagram;
 use tokio::process::{Child, ChildStdout, Command};
+use tokio::sync::mpsc;
 
 use super::jobs::{self, Fate, Job};
 use super::leftovers;
@@ -71,12 +72,31 @@ pub struct Stage {
     guests: Arc<ProcessGuests>,
     folder: tempfile::TempDir,
     program: PathBuf,
-    notify: UnixDatagram,
+    /// What the service said of itself, each message once; the newest are lost where nobody hears them.
+    notify: mpsc::Receiver<String>,
     service: Option<Child>,
     events: Option<(Child, Lines<BufReader<ChildStdout>>)>,
     doomed: BTreeSet<String>,
     keep: bool,
     initial_volumes: Vec<String>,
+}
+
+/// Messages of the service that wait until somebody hears them.
+const MOST_HEARD: usize = 16;
+
+/// Takes the service's messages off its socket at all times: a full one would hold it up.
+fn heard_by(socket: UnixDatagram) -> mpsc::Receiver<String> {
+    let (sender, receiver) = mpsc::channel(MOST_HEARD);
+    tokio::spawn(async move {
+        let mut buffer = [0; 4096];
+        while let Ok(length) = socket.recv(&mut buffer).await {
+            let text = String::from_utf8_lossy(&buffer[..length]).into_owned();
+            if matches!(sender.try_send(text), Err(mpsc::error::TrySendError::Closed(_))) {
+                return;
+            }
+        }
+    });
+    receiver
 }
 
 impl Stage {
@@ -113,6 +133,7 @@ impl Stage {
         );
         let wire = simulation.listen(([127, 0, 0, 1], 0).into()).await?;
         let notify = UnixDatagram::bind(folder.path().join("notify")).map_err(DemoError::system)?;
+        let notify = heard_by(notify);
         let program = std::env::current_exe().map_err(DemoError::system)?;
         let stage = Self {
             initial_volumes: Vec::new(),
@@ -187,6 +208,8 @@ impl Stage {
         command.arg("--die-with").arg(std::process::id().to_string());
         command.env("NOTIFY_SOCKET", self.folder.path().join("notify"));
         command.stdout(Stdio::null()).stderr(log);
+        // What an earlier one said is of no use.
+        while self.notify.try_recv().is_ok() {}
         self.service = Some(command.spawn().map_err(DemoError::system)?);
         self.hear("READY=1", "the service did not become ready").await?;
         let mut follow = self.drover();
@@ -201,15 +224,14 @@ impl Stage {
     }
 
     async fn hear(&mut self, wanted: &str, what: &'static str) -> Result<(), DemoError> {
-        let mut buffer = [0; 4096];
+        let notify = &mut self.notify;
         let heard = async {
-            loop {
-                let length = self.notify.recv(&mut buffer).await?;
-                let text = String::from_utf8_lossy(&buffer[..length]);
+            while let Some(text) = notify.recv().await {
                 if text.lines().any(|line| line == wanted) {
-                    return Ok::<(), io::Error>(());
+                    return Ok(());
                 }
             }
+            Err(io::Error::other("nothing is heard of the service any more"))
         };
         let service = self.service.as_mut();
         let ended = async {

@@ -168,3 +168,17 @@ fn reload_by_command_and_by_signal_says_what_came_of_it() {
     assert_eq!(out.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&out.stderr).contains("cores"));
 }
+
+// Invariant: whoever is told how the service stands holds nobody up.
+
+#[test]
+fn a_service_manager_that_does_not_listen_holds_nothing_up() {
+    let (_dir, _sim, site) = world();
+    // The socket takes eleven messages and is full then.
+    let service = Service::start(&site);
+    for _ in 0..20 {
+        assert!(site.cli(&["reload"]).status.success());
+    }
+    assert!(site.cli(&["status"]).status.success());
+    drop(service);
+}
