@@ -10,7 +10,7 @@ use drover_model::spec::TemplateSpec;
 use drover_model::time::WallTime;
 
 use super::book::Stand;
-use super::forecast;
+use super::forecast::{self, Foreseen};
 use super::state::{Broker, TemplateView};
 use super::uses::{Asker, Use, Uses};
 use super::waiting::Ground;
@@ -265,7 +265,7 @@ impl Broker {
             return Estimate::In(Duration::ZERO, "an agent is ready".into());
         }
         if able.is_empty() {
-            return self.stuck(serve, ground);
+            return self.stuck(serve, ground, of_source);
         }
         let ready = able.iter().filter_map(|one| one.until_ready).min();
         let lasts = able.iter().filter_map(|one| one.of_uses).min();
@@ -274,10 +274,7 @@ impl Broker {
             (sum(|one| one.coming), sum(|one| one.busy), sum(|one| one.room));
         let is_stuck = |one: &&Serving| self.is_stuck(&one.template, ground);
         let are_stuck = coming == 0 && able.iter().all(is_stuck);
-        let reuses = |one: &&Serving| {
-            let view = self.templates.get(&one.template);
-            view.is_some_and(|view| !forecast::goes_after_one(&view.spec, of_source))
-        };
+        let reuses = |one: &&Serving| self.reuses(one, of_source).is_some();
         if are_stuck && (busy == 0 || !able.iter().any(reuses)) {
             return Estimate::Never("what keeps its agents from starting is gone".into());
         }
@@ -288,15 +285,18 @@ impl Broker {
             return unknown("no agent of these templates was ready yet since the service started");
         };
         let foreseen = self.foresee(&able, ahead, of_source, now);
-        if let Some(span) = foreseen.filter(|_| ahead < free + coming + room) {
+        if let (Foreseen::In(span), true) = (foreseen, ahead < free + coming + room) {
             let text = format!("agents take {} to be ready", seconds(ready));
             return Estimate::In(span, text);
         }
         let behind = (ahead + 1).saturating_sub(free + coming + room);
-        let (Some(lasts), Some(span), true) = (lasts, foreseen, busy > 0) else {
+        let (Some(lasts), Foreseen::In(span), true) = (lasts, foreseen, busy > 0) else {
             if are_stuck {
                 let text = "what keeps its agents from starting is gone, or a busy one comes free";
                 return Estimate::Never(text.into());
+            }
+            if let Foreseen::Outlasted(lasts) = foreseen {
+                return Estimate::Unknown(outlasted(lasts));
             }
             return unknown("a busy agent must come free, and none has since the service started");
         };
@@ -307,6 +307,12 @@ impl Broker {
             seconds(ready)
         );
         Estimate::In(span, text)
+    }
+
+    /// The template, where its agents serve one use after another.
+    fn reuses(&self, one: &Serving, of_source: bool) -> Option<&TemplateView> {
+        let view = self.templates.get(&one.template)?;
+        (!forecast::goes_after_one(&view.spec, of_source)).then_some(view)
     }
 
     /// Whether agents of a template are begun and get ready, as far as anybody knows.
@@ -331,13 +337,20 @@ impl Broker {
     }
 
     /// When something is served of whose templates none begins agents that get ready.
-    fn stuck(&self, serve: &[Serving], ground: &Ground<'_>) -> Estimate {
+    fn stuck(&self, serve: &[Serving], ground: &Ground<'_>, of_source: bool) -> Estimate {
         let tried = serve.iter().filter(|one| !ground.trouble.contains_key(&one.template.cloud));
         let tried: Vec<&Serving> = tried.collect();
         if tried.is_empty() {
             let clouds: BTreeSet<&CloudId> = serve.iter().map(|one| &one.template.cloud).collect();
             let clouds: Vec<String> = clouds.into_iter().map(|id| format!("cloud {id}")).collect();
-            return Estimate::Never(format!("{} can be worked with", clouds.join(" or ")));
+            // What is reset first waits for its cloud, too.
+            let comes_free = serve.iter().any(|one| {
+                let view = self.reuses(one, of_source);
+                one.busy > 0 && view.is_some_and(|view| view.spec.reset.is_none())
+            });
+            let or_free = if comes_free { ", or a busy one comes free" } else { "" };
+            let clouds = clouds.join(" or ");
+            return Estimate::Never(format!("{clouds} can be worked with{or_free}"));
         }
         let opens =
             tried.iter().filter_map(|one| self.templates.get(&one.template)?.tripped.as_ref());
@@ -381,7 +394,14 @@ impl Broker {
         let is_free = able.iter().any(|one| one.free > 0);
         let ready = able.iter().filter_map(|one| one.until_ready).min().filter(|_| !is_free);
         let again = lasts + ready.unwrap_or_default();
-        let span = self.own_turn(id, must_end - 1, (lasts, again), now).unwrap_or(lasts);
+        let span = match self.own_turn(id, must_end - 1, (lasts, again), now) {
+            Foreseen::In(span) => span,
+            Foreseen::Outlasted(lasts) => {
+                let text = format!("its source has {has} of {cap}, and {}", outlasted(lasts));
+                return Estimate::Unknown(text);
+            }
+            Foreseen::Unknown => lasts,
+        };
         let mut text = format!(
             "its source has {has} of {cap}, its uses last {} and {must_end} of them must end first",
             seconds(lasts)
@@ -435,6 +455,16 @@ impl Broker {
             Want::Expression(expression) => format!("`{expression}` holds for no template"),
         }
     }
+}
+
+/// Why nothing is foreseen of uses that last for much longer than others did.
+fn outlasted(lasts: Duration) -> String {
+    format!(
+        "busy agents are used for longer than uses lasted so far ({}): nobody knows when such a \
+         use ends; it ends at the latest when its lease expires, and `drover leases` shows when \
+         that is",
+        seconds(lasts)
+    )
 }
 
 fn seconds(span: Duration) -> String {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use drover_model::demand::report::{Account, Estimate, Subject};
 use drover_model::demand::spec::ShareSpec;
 use drover_model::id::{CloudId, SourceId};
+use drover_model::spec::ResetKind;
 
 use super::sources::{source, wanted};
 use super::*;
@@ -153,6 +154,33 @@ fn a_job_that_a_cap_holds_is_told_when_enough_of_its_sources_own_uses_have_ended
     assert_eq!(told(3).0, 90 + 40 + 2 * 140, "one after the other, each on an agent of its own");
 }
 
+const OUTLASTED: &str = "busy agents are used for longer than uses lasted so far (100 s): nobody \
+                         knows when such a use ends; it ends at the latest when its lease expires, \
+                         and `drover leases` shows when that is";
+
+#[test]
+fn a_use_that_lasts_far_longer_than_others_did_promises_no_place() {
+    let (mut broker, specs) = scene();
+    wanted(&mut broker, "git", 1, 141, &[("second", 1)]);
+    let told = |now| account(&broker, &specs, &job(141), now).kinds.remove(0).estimate;
+    let Estimate::In(span, why) = told(440) else { panic!("{:?}", told(440)) };
+    assert_eq!(span, Duration::from_secs(25 + 40), "three times as long: {why}");
+    assert_eq!(told(441), Estimate::Unknown(OUTLASTED.into()));
+    assert_eq!(told(9000), Estimate::Unknown(OUTLASTED.into()));
+}
+
+#[test]
+fn a_cap_promises_nothing_of_its_sources_own_uses_that_last_far_longer_than_others_did() {
+    let (mut broker, specs) = scene();
+    let capped = ShareSpec { cap: Some(1), ..ShareSpec::default() };
+    broker.shares(ShareSpec::default(), std::iter::once(source("git", capped)));
+    wanted(&mut broker, "git", 1, 141, &[("second", 1)]);
+    let told = |now| account(&broker, &specs, &job(141), now).kinds.remove(0).estimate;
+    assert!(matches!(told(440), Estimate::In(..)), "{:?}", told(440));
+    let text = format!("its source has 1 of 1, and {OUTLASTED}");
+    assert_eq!(told(441), Estimate::Unknown(text));
+}
+
 #[test]
 fn a_cap_without_a_use_that_ended_says_that_nothing_can_be_told() {
     let (mut broker, specs) = broker(&[("c/t", &["linux"], 9)]);
@@ -205,6 +233,29 @@ fn what_stands_still_is_told_with_what_it_stands_for_and_no_time() {
 }
 
 #[test]
+fn a_busy_agent_that_is_used_again_serves_though_its_cloud_is_out_of_reach() {
+    let told = |change: fn(&mut TemplateSpec), subject: &Subject| {
+        let (mut broker, mut specs) = scene();
+        wait(&mut broker, &specs, "l1", labels(&["linux"]), 145);
+        wanted(&mut broker, "git", 1, 141, &[("second", 1)]);
+        let mut spec = TemplateSpec::clone(&specs[0]);
+        change(&mut spec);
+        specs[0] = Arc::new(spec);
+        broker.news(&news(&specs[0], 0), at(146).wall);
+        let trouble = std::iter::once((CloudId::new("c"), "no route to host".to_owned())).collect();
+        account_on(&broker, &specs, subject, 150, &trouble).kinds.remove(0).estimate
+    };
+    let lease = Subject::Lease(LeaseId::new("l1"));
+    let or_free = "cloud c can be worked with, or a busy one comes free";
+    assert_eq!(told(|_| (), &lease), Estimate::Never(or_free.into()));
+    let alone = Estimate::Never("cloud c can be worked with".into());
+    assert_eq!(told(|spec| spec.max_uses = Some(1), &lease), alone);
+    let resets = |spec: &mut TemplateSpec| spec.reset = Some(ResetKind::Disk);
+    assert_eq!(told(resets, &lease), alone, "a reset needs the cloud");
+    assert_eq!(told(|_| (), &job(141)), alone, "jobs find no guest that one was in before");
+}
+
+#[test]
 fn an_agent_that_is_ready_serves_at_once_though_its_template_stands_still() {
     let (mut broker, specs) = scene();
     let mut tripped = news(&specs[0], 0);
@@ -244,5 +295,28 @@ fn a_lease_that_waits_has_an_account_and_others_have_none() {
     for (lease, text) in [("second", "does not wait"), ("nobody", "no lease `nobody`")] {
         let told = broker.account(&Subject::Lease(LeaseId::new(lease)), &ground, at(150).wall);
         assert!(told.unwrap_err().to_string().contains(text));
+    }
+}
+
+// Invariant: what is told of a template that has reached its cap leads to who has its agents.
+
+#[test]
+fn leases_are_looked_at_only_where_an_agent_of_a_full_template_is_busy() {
+    let mut spec = template("c/t", &["linux"]);
+    spec.cap = Some(1);
+    let spec = Arc::new(spec);
+    let mut broker = Broker::default();
+    broker.cloud(&spec.id.cloud, u32::MAX);
+    let (templates, clouds, trouble) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+    let ground = Ground { templates: &templates, clouds: &clouds, trouble: &trouble };
+    for (standing, told) in [
+        (IDLE, "c/t is full: 1 of 1 (instanceCap), none of them busy; `drover agents` lists them"),
+        (Standing::Busy, "c/t is full: 1 of 1 (instanceCap); `drover leases` says who has them"),
+    ] {
+        let mut there = news(&spec, 0);
+        there.live = 1;
+        there.agents = vec![level(&spec, "a1", standing, &[])];
+        broker.news(&there, at(1).wall);
+        assert_eq!(broker.obstacle(&spec.id, &ground).as_deref(), Some(told));
     }
 }

@@ -18,6 +18,25 @@ const MOST: usize = 10_000;
 /// Something that outlasts its mean is over soon, as far as anybody knows: after this part of the mean.
 const OVERDUE: u32 = 4;
 
+/// A use that has lasted for more than this many means, and for this much more than one, has
+/// outlasted its mean by far: the mean says nothing of its end.
+const OUTLASTED: u32 = 3;
+const OUTLASTED_BY: Duration = Duration::from_secs(20);
+
+/// Of what nobody knows when it is: longer than all that is foreseen, and sums do not overflow.
+const UNKNOWN: Duration = Duration::from_secs(u64::MAX / 2);
+
+/// When a use has a place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Foreseen {
+    /// In so long.
+    In(Duration),
+    /// When a use ends that has outlasted by far what uses lasted so far, which is this.
+    Outlasted(Duration),
+    /// Nothing says how long that takes.
+    Unknown,
+}
+
 /// A place of an agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
@@ -32,11 +51,26 @@ fn left(mean: Duration, elapsed: Duration) -> Duration {
     mean.checked_sub(elapsed).filter(|left| !left.is_zero()).unwrap_or(mean / OVERDUE)
 }
 
+/// What is left of a use of `elapsed` where uses last `mean`; none where it has outlasted that by
+/// far.
+fn left_of_use(mean: Duration, elapsed: Duration) -> Option<Duration> {
+    let most = mean.saturating_mul(OUTLASTED).max(mean.saturating_add(OUTLASTED_BY));
+    (elapsed <= most).then(|| left(mean, elapsed))
+}
+
 /// Whether an agent goes after its first uses. Where nobody said how many it serves, jobs of a source
 /// find no guest that one was in before.
 pub(super) fn goes_after_one(spec: &TemplateSpec, of_source: bool) -> bool {
     let by_source = of_source && spec.reset.is_none();
     spec.max_uses.map_or(by_source, |most| most <= spec.executors.max(1))
+}
+
+/// When the use behind `ahead` others has a place, where uses of such means have outlasted them.
+fn foreseen(places: Vec<Place>, ahead: usize, outlasted: &[Duration]) -> Foreseen {
+    match turn(places, ahead).filter(|span| *span < UNKNOWN) {
+        Some(span) => Foreseen::In(span),
+        None => outlasted.iter().min().map_or(Foreseen::Unknown, |mean| Foreseen::Outlasted(*mean)),
+    }
 }
 
 /// When the use behind `ahead` others has a place.
@@ -50,16 +84,15 @@ fn turn(places: Vec<Place>, ahead: usize) -> Option<Duration> {
 }
 
 impl Broker {
-    /// In how long the use behind `ahead` others has a place on agents of these templates; none where
-    /// nothing says how long that takes.
+    /// In how long the use behind `ahead` others has a place on agents of these templates.
     pub(super) fn foresee(
         &self,
         able: &[&Serving],
         ahead: usize,
         of_source: bool,
         now: WallTime,
-    ) -> Option<Duration> {
-        let mut places = Vec::new();
+    ) -> Foreseen {
+        let (mut places, mut outlasted) = (Vec::new(), Vec::new());
         for one in able {
             let Some(ready) = one.until_ready else { continue };
             let Some(view) = self.templates.get(&one.template) else { continue };
@@ -69,7 +102,7 @@ impl Broker {
                 false => Duration::ZERO,
             };
             // Where no use has ended yet, what is taken is not free again in a time that is known.
-            let kept = one.of_uses.map_or(Duration::MAX / 2, |lasts| lasts + again(of_source));
+            let kept = one.of_uses.map_or(UNKNOWN, |lasts| lasts + again(of_source));
             let mut add = |free, count: u32| {
                 let room = MOST.saturating_sub(places.len());
                 let place = Place { free, kept };
@@ -93,29 +126,39 @@ impl Broker {
                 let is_its = |view: &super::AgentView| view.spec.id == one.template;
                 if self.agents.get(agent).is_some_and(is_its) {
                     let elapsed = entry.sent.map_or(Duration::ZERO, |sent| now - sent);
-                    add(left(lasts, elapsed) + again(entry.ask.source.is_some()), 1);
+                    let left = left_of_use(lasts, elapsed);
+                    if left.is_none() {
+                        outlasted.push(lasts);
+                    }
+                    add(left.unwrap_or(UNKNOWN) + again(entry.ask.source.is_some()), 1);
                 }
             }
         }
-        turn(places, ahead).filter(|span| *span < Duration::MAX / 4)
+        foreseen(places, ahead, &outlasted)
     }
 
     /// In how long one of a source's own uses ends, or of whoever asks for leases themselves, after
-    /// `older` others have taken the place of one each; a use lasts so long, and keeps its place for so
-    /// long until another use begins in it.
+    /// `older` others have taken the place of one each; a use lasts so long where nothing is known
+    /// of its template, and keeps its place for so long until another use begins in it.
     pub(super) fn own_turn(
         &self,
         source: Option<&drover_model::id::SourceId>,
         older: usize,
         (lasts, again): (Duration, Duration),
         now: WallTime,
-    ) -> Option<Duration> {
-        let own = self.book.placed_of(source).take(MOST);
-        let places = own.map(|(_, entry)| {
+    ) -> Foreseen {
+        let (mut places, mut outlasted) = (Vec::new(), Vec::new());
+        for (agent, entry) in self.book.placed_of(source).take(MOST) {
+            let template = self.agents.get(agent).map(|view| &view.spec.id);
+            let lasts = template.and_then(|id| self.tempo.of_uses(id)).unwrap_or(lasts);
             let elapsed = entry.sent.map_or(Duration::ZERO, |sent| now - sent);
-            Place { free: left(lasts, elapsed), kept: again }
-        });
-        turn(places.collect(), older)
+            let left = left_of_use(lasts, elapsed);
+            if left.is_none() {
+                outlasted.push(lasts);
+            }
+            places.push(Place { free: left.unwrap_or(UNKNOWN), kept: again });
+        }
+        foreseen(places, older, &outlasted)
     }
 }
 
@@ -143,8 +186,22 @@ mod tests {
 
     #[test]
     fn places_that_nobody_knows_to_come_free_again_are_taken_by_any_number() {
-        let places = vec![Place { free: s(40), kept: Duration::MAX / 2 }];
-        assert!(turn(places, 5).is_some_and(|span| span > Duration::MAX / 4));
+        let places = vec![Place { free: s(40), kept: UNKNOWN }];
+        assert_eq!(foreseen(places.clone(), 0, &[]), Foreseen::In(s(40)));
+        assert_eq!(foreseen(places, 5, &[]), Foreseen::Unknown);
+    }
+
+    #[test]
+    fn a_use_that_outlasts_its_mean_by_far_is_foreseen_by_nobody() {
+        assert_eq!(left_of_use(s(100), s(300)), Some(s(25)));
+        assert_eq!(left_of_use(s(100), s(301)), None);
+        assert_eq!(left_of_use(s(4), s(24)), Some(s(1)), "seconds are no long time");
+        assert_eq!(left_of_use(s(4), s(25)), None);
+        let place = |free| Place { free, kept: s(100) };
+        let both = vec![place(UNKNOWN), place(s(10))];
+        assert_eq!(foreseen(both, 1, &[s(3)]), Foreseen::In(s(110)), "the other one serves");
+        let outlasted = foreseen(vec![place(UNKNOWN)], 2, &[s(9), s(3)]);
+        assert_eq!(outlasted, Foreseen::Outlasted(s(3)));
     }
 
     #[test]
