@@ -236,10 +236,12 @@ impl Doubts {
 
     /// Why no clone may begin on this path; none when one may. An agent's own probe may go on.
     pub fn closed(&self, path: Path<'_>, agent: Option<&AgentId>, now: Moment) -> Option<String> {
+        self.cloud_down(path.cloud).or_else(|| self.in_doubt(path, agent, now))
+    }
+
+    /// Why a doubt lets no clone begin on this path, whether its cloud works or not.
+    fn in_doubt(&self, path: Path<'_>, agent: Option<&AgentId>, now: Moment) -> Option<String> {
         let all = self.all.borrow();
-        if let Some(why) = all.down.get(path.cloud) {
-            return Some(why.clone());
-        }
         let mut on_path = all.spots.iter().filter(|(spot, _)| path.leads_over(spot));
         on_path.find_map(|(_, doubt)| doubt.closed(now, agent))
     }
@@ -295,9 +297,20 @@ impl Doubts {
         cluster: Option<&ClusterId>,
         now: Moment,
     ) -> Option<String> {
+        self.cloud_down(cloud).or_else(|| self.held_back(cloud, cluster, now))
+    }
+
+    /// What keeps clones back through a cloud that works: the herd may not have heard yet that it
+    /// works again.
+    pub fn held_back(
+        &self,
+        cloud: &CloudId,
+        cluster: Option<&ClusterId>,
+        now: Moment,
+    ) -> Option<String> {
         let unknown = ClusterId::new("");
         let cluster = cluster.unwrap_or(&unknown);
-        self.closed(Path { cluster, cloud, nodes: [None, None] }, None, now)
+        self.in_doubt(Path { cluster, cloud, nodes: [None, None] }, None, now)
     }
 
     /// When the next pause is over.

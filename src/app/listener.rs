@@ -60,9 +60,11 @@ impl Observer for Listener {
 fn log(view: &View, what: &What) {
     match what {
         What::AgentGone { agent, reason: reason @ Reason::Failed { .. }, .. } => {
-            tracing::warn!(%agent, %reason, "agent gone");
+            tracing::warn!(%agent, reason = reason.to_string(), "agent gone");
         }
-        What::AgentGone { agent, reason, .. } => tracing::info!(%agent, %reason, "agent gone"),
+        What::AgentGone { agent, reason, .. } => {
+            tracing::info!(%agent, reason = reason.to_string(), "agent gone");
+        }
         What::Alarm { agent, text, command } => {
             tracing::error!(%agent, text, command, "agent needs an administrator");
         }
@@ -138,12 +140,23 @@ fn agent(view: &View, picture: &AgentPicture) {
 /// Why a lease waits changes with every agent, for each lease that waits: no move, and no line.
 fn lease(view: &View, picture: &LeasePicture) {
     let (lease, state) = (&picture.lease, &picture.state);
-    let detail = Some(&*picture.detail).filter(|text| !text.is_empty());
+    let reason = reason_of(picture);
     let agent = picture.agent.as_ref().map(tracing::field::display);
     if view.lease(lease).is_some_and(|old| old.state == *state && old.agent == picture.agent) {
-        tracing::debug!(%lease, state, agent, detail, "lease told anew");
+        tracing::debug!(%lease, state, agent, reason, "lease told anew");
     } else {
-        tracing::info!(%lease, state, agent, detail, "lease moved");
+        tracing::info!(%lease, state, agent, reason, "lease moved");
+    }
+}
+
+/// Why a lease is where it is; every line of it says that.
+fn reason_of(picture: &LeasePicture) -> &str {
+    match (&*picture.detail, &*picture.state) {
+        ("", "granted") => "an agent is free",
+        ("", "ready") if picture.principal.starts_with("source:") => "its runner is begun",
+        ("", "ready") => "its agent can be used",
+        ("", _) => "not told",
+        (detail, _) => detail,
     }
 }
 
@@ -157,5 +170,30 @@ fn breaker_moved(view: &View, template: &TemplateId, breaker: &str, cause: &str)
         tracing::warn!(%template, breaker, cause, "breaker moved");
     } else {
         tracing::info!(%template, breaker, "breaker moved");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use drover_server::testing;
+
+    use super::*;
+
+    // Invariant: the line of a lease's move says why it moved, whatever is told with it.
+
+    #[test]
+    fn every_move_of_a_lease_has_a_reason() {
+        for (state, detail, reason) in [
+            ("waiting", "no agent is free", "no agent is free"),
+            ("granted", "", "an agent is free"),
+            ("ready", "", "its agent can be used"),
+            ("ready", "its guest does not answer", "its guest does not answer"),
+            ("ended", "released", "released"),
+        ] {
+            assert_eq!(reason_of(&testing::lease("l1", state, None, detail)), reason);
+        }
+        let lease = testing::lease("l2", "ready", None, "");
+        let lease = LeasePicture { principal: "source:git".into(), ..lease };
+        assert_eq!(reason_of(&lease), "its runner is begun");
     }
 }

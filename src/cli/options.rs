@@ -370,7 +370,7 @@ pub struct SimOptions {
     pub all_nodes: bool,
     /// Unix socket for orders, one a line: renew-certificate, replace-certificate,
     /// renew-authority, expire-tickets, faults FILE|none, node-down NODE, node-up NODE, isolate NODE, rejoin NODE,
-    /// lock VMID NAME|none, move VMID NODE
+    /// maintenance NODE on|off, lock VMID NAME|none, move VMID NODE
     #[arg(long, value_name = "SOCKET")]
     pub control: Option<PathBuf>,
     /// Print the methods and paths that are served, and run nothing

@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
 use super::problem::printable;
+use super::strict_json::Unrepeated;
 use super::{BODY_LIMIT, FieldFault, Problem};
 
 /// A JSON object that is taken apart field by field.
@@ -33,8 +34,9 @@ impl Fields {
         let value = if body.is_empty() {
             Value::Object(Map::new())
         } else {
-            serde_json::from_slice(&body)
-                .map_err(|fault| Problem::invalid(format!("the body is not JSON: {fault}")))?
+            let Unrepeated(value) =
+                serde_json::from_slice(&body).map_err(|fault| untaken(&fault))?;
+            value
         };
         let hash = hex(&Sha256::digest(canonical(&value).as_bytes()));
         let Value::Object(values) = value else {
@@ -208,6 +210,13 @@ fn kind(value: &Value) -> &'static str {
         Value::Array(_) => "a list",
         Value::Object(_) => "an object",
     }
+}
+
+/// Why a body that was read is not taken.
+fn untaken(fault: &serde_json::Error) -> Problem {
+    // Of JSON that can be read, a key that is there twice is the only fault.
+    let what = if fault.is_data() { "says something twice" } else { "is not JSON" };
+    Problem::invalid(format!("the body {what}: {fault}"))
 }
 
 /// Why a body of at most so many bytes could not be read.

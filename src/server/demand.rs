@@ -491,7 +491,9 @@ fn unknown(state: &State, of: &str) -> Problem {
     let near = match nearest(of, known.iter().map(String::as_str)) {
         Some(near) => format!("did you mean `{near}`?"),
         None => {
-            "name a template, a source, a lease, or a job (`drover jobs` lists them)".to_owned()
+            "name a template, a source, a lease, an agent, a node, or a job (`drover jobs` lists \
+             jobs)"
+                .to_owned()
         }
     };
     Problem::not_found(format!("nothing is called `{}`; {near}", printable(of)))

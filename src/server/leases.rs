@@ -137,6 +137,14 @@ pub(super) struct Wait {
     until: Option<String>,
 }
 
+/// What is wrong with a query, and the keys that are taken there.
+fn query_fault(fault: &actix_web::Error, keys: &str) -> Problem {
+    let text = fault.as_error().map_or_else(|| fault.to_string(), |it: &Problem| it.detail.clone());
+    // The keys are told once.
+    let what = text.split_once(", expected").map_or(&*text, |(what, _)| what);
+    Problem::invalid(format!("{what}; only {keys} are taken"))
+}
+
 /// Which leases to list.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -162,10 +170,8 @@ pub(super) async fn list(
     caller: web::ReqData<Caller>,
     which: Result<web::Query<Which>, actix_web::Error>,
 ) -> Result<web::Json<LeasesOut>, Problem> {
-    let which = which.map_err(|fault| {
-        let keys = "`state`, `principal`, `after` and `limit`";
-        Problem::invalid(format!("only {keys} are taken in the query: {fault}"))
-    })?;
+    let keys = "`state`, `principal`, `after` and `limit`";
+    let which = which.map_err(|fault| query_fault(&fault, keys))?;
     if let Some(state) = which.state.as_deref().filter(|state| !STATES.contains(state)) {
         return Err(Problem::invalid(format!(
             "`state` must be one of {}, and is `{}`",
@@ -435,11 +441,7 @@ pub(super) async fn show(
     id: web::Path<String>,
     wait: Result<web::Query<Wait>, actix_web::Error>,
 ) -> Result<web::Json<LeaseOut>, Problem> {
-    let wait = wait.map_err(|fault| {
-        let fault =
-            fault.as_error().map_or_else(|| fault.to_string(), |it: &Problem| it.detail.clone());
-        Problem::invalid(format!("only `waitSeconds` and `until` are taken in the query: {fault}"))
-    })?;
+    let wait = wait.map_err(|fault| query_fault(&fault, "`waitSeconds` and `until`"))?;
     if wait.wait_seconds > LONGEST_WAIT_SECONDS {
         return Err(Problem::invalid(format!(
             "`waitSeconds` must be at most {LONGEST_WAIT_SECONDS}, and is {}; ask again after it",

@@ -32,6 +32,7 @@ mod server;
 pub mod shapes;
 mod share;
 pub mod sources;
+mod strict_json;
 mod subjects;
 mod templates;
 mod told;

@@ -114,7 +114,9 @@ mod tests {
         }
         let node = served.admin(Method::GET, "/v1/why?of=pve1", "").await.body;
         assert_eq!(node["templates"][0]["nodes"][0]["refused"], "no room");
-        assert_eq!(served.admin(Method::GET, "/v1/why?of=pve9", "").await.status, 404);
+        let unknown = served.admin(Method::GET, "/v1/why?of=pve9", "").await;
+        let detail = unknown.body["detail"].as_str().unwrap_or_default();
+        assert!(unknown.status == 404 && detail.contains("an agent, a node, or a job"), "{detail}");
         served.stop().await;
     }
 }

@@ -169,7 +169,7 @@ async fn leases_are_listed_by_state_and_principal_and_in_pages() {
         ("state=lost", "`state` must be one of waiting"),
         ("limit=0", "must be 1 to 10000"),
         ("limit=10001", "must be 1 to 10000"),
-        ("colour=red", "only `state`"),
+        ("colour=red", "the query cannot be read: unknown field `colour`; only `state`"),
     ] {
         let answer = get(query).await;
         let detail = answer.body["detail"].as_str().unwrap_or_default();

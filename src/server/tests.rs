@@ -221,6 +221,7 @@ async fn bodies_that_are_none_are_refused() {
     let large = format!(r#"{{"owner": "{}"}}"#, "x".repeat(8 * BODY_LIMIT));
     for (body, status, part) in [
         ("{", 400, "the body is not JSON"),
+        (r#"{"labels":["nope"],"labels":["linux"]}"#, 400, "the key `labels` is there twice"),
         ("[]", 400, "must be a JSON object"),
         ("{}", 400, "`template` is missing, and so is `labels`"),
         (r#"{"labelExpression": "a &&"}"#, 400, "at character 5 of the label expression: the end"),
@@ -386,7 +387,7 @@ async fn a_wait_is_bounded_and_its_query_strict() {
     told(&served.view, What::Lease(Box::new(lease("x", "waiting", None, ""))));
     for (path, status, part) in [
         ("/v1/leases/x?waitSeconds=301", 400, "at most 300, and is 301"),
-        ("/v1/leases/x?wait=3", 400, "unknown field `wait`"),
+        ("/v1/leases/x?wait=3", 400, "read: unknown field `wait`; only `waitSeconds`"),
         ("/v1/leases/x?waitSeconds=soon", 400, "only `waitSeconds` and `until`"),
         ("/v1/leases/x?until=dawn", 400, "must be ready or ended, and is `dawn`"),
         ("/v1/leases/y?waitSeconds=300", 404, "no lease `y`"),

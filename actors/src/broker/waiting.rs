@@ -25,11 +25,18 @@ fn troubled(cloud: &CloudId, why: &str) -> String {
     format!("cloud {cloud}: {why}; `drover doctor --cloud {cloud}` checks it")
 }
 
-fn full(id: &TemplateId, live: u32, cap: u32) -> String {
-    format!("{id} is full: {live} of {cap} (instanceCap); `drover leases` says who has them")
-}
-
 impl Broker {
+    /// That a template has reached its cap, and where its agents are seen.
+    fn says_full(&self, id: &TemplateId, live: u32, cap: u32) -> String {
+        let stock = self.agents.stock(id);
+        let are_all_idle = stock.all == stock.idle && stock.all >= live as usize;
+        let full = format!("{id} is full: {live} of {cap} (instanceCap)");
+        if live > 0 && are_all_idle {
+            return format!("{full}, none of them busy; `drover agents` lists them");
+        }
+        format!("{full}; `drover leases` says who has them")
+    }
+
     /// Why a lease of this want waits at this moment.
     pub fn why(&self, want: &Want, ground: &Ground<'_>) -> String {
         let fits: Vec<&TemplateId> = ground
@@ -85,7 +92,7 @@ impl Broker {
             ));
         }
         if let Some(cap) = view.spec.cap.filter(|cap| view.live >= *cap) {
-            return Some(full(id, view.live, cap));
+            return Some(self.says_full(id, view.live, cap));
         }
         if let Some(lack) = &view.lack {
             return Some(format!("{id}: {lack}"));

@@ -335,7 +335,7 @@ impl Cloud {
         let of = Troubled::Cloud { cloud: self.id.clone() };
         self.common.troubles.set(of, self.mind.degraded_since());
         let now = self.common.ports.ambient.now().mono;
-        let doubt = self.common.doubts.trouble(&self.id, self.mind.pinned(), now);
+        let doubt = self.common.doubts.held_back(&self.id, self.mind.pinned(), now);
         let picture = self.mind.picture(doubt);
         if self.shown.as_ref() != Some(&picture) {
             self.shown = Some(picture.clone());

@@ -114,7 +114,7 @@ impl Herd {
         if is_known || (before.is_none() && logged.len() >= MOST_LOGGED) {
             return;
         }
-        tracing::info!(wants = %describe(want), %reason, "leases wait");
+        tracing::info!(wants = %describe(want), reason = &**reason, "leases wait");
         logged.insert(want.clone(), Arc::clone(reason));
     }
 

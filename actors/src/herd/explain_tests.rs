@@ -5,14 +5,15 @@ use std::sync::Arc;
 
 use drover_model::fault::{Culprit, Fault, FaultKind};
 use drover_model::ledger::{EndedLease, GrantedLease};
+use drover_model::ports::ClusterSight;
 use drover_model::record::WAITED;
 
 use super::super::tests::{Bed, t};
 use super::*;
 use crate::message::ApplySpec;
 use crate::testbed::{
-    World, ask, at, cloud, entry, herd, labels, on_paused_system, pass, seconds, template,
-    unreachable,
+    CLUSTER, World, ask, at, cloud, entry, herd, labels, on_paused_system, pass, seconds, sight,
+    template, unreachable,
 };
 
 /// The states and details shown of a lease, repetitions left out.
@@ -75,6 +76,32 @@ fn a_full_cloud_a_silent_one_and_a_template_that_left_are_named() {
         pass(seconds(5)).await;
         let left = "waiting: no configured template serves template `c/u` any more";
         assert_eq!(last(&bed, "l2"), left);
+    });
+}
+
+#[test]
+fn a_cloud_that_works_again_is_shown_without_its_old_trouble() {
+    on_paused_system(|| async {
+        let bed = Bed::new(herd(vec![cloud("c", None)], vec![template("c/t", &[])]));
+        pass(seconds(5)).await;
+        let lone = ClusterSight { quorate: false, ..sight(CLUSTER) };
+        for seen in [lone, sight(CLUSTER)] {
+            bed.world.with(|script| script.identify.insert("c".into(), Ok(seen)));
+            pass(seconds(600)).await;
+        }
+        let of = |what: &What| {
+            let What::Cloud { health, detail, .. } = what else { return None };
+            Some((health.clone(), detail.clone()))
+        };
+        let all: Vec<(String, String)> = bed
+            .world
+            .with(|script| script.facts.iter().filter_map(|fact| of(&fact.what)).collect());
+        assert!(all.iter().any(|(_, detail)| detail.contains("no quorum")), "{all:?}");
+        assert_eq!(all.last(), Some(&("well".to_owned(), String::new())));
+        assert!(
+            all.iter().all(|(health, detail)| health != "well" || detail.is_empty()),
+            "{all:?}"
+        );
     });
 }
 

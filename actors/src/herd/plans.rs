@@ -83,3 +83,21 @@ fn a_cluster_that_cannot_be_read_is_no_finding() {
         assert!(why.starts_with("cloud c: "), "{why}");
     });
 }
+
+#[test]
+fn a_cluster_without_quorum_is_no_finding() {
+    on_paused_system(|| async {
+        let world = orphan_world(10_000);
+        let bed = Bed::start(world, herd(vec![cloud("c", None)], vec![]), Ledger::default());
+        pass(seconds(5)).await;
+        bed.world.with(|script| script.survey.as_mut().unwrap().quorate = false);
+        let (reply, answer) = oneshot::channel();
+        bed.herd.do_send(HerdCommand::Resync { reply });
+        let why = answer.await.unwrap().remove(&ClusterId::new(CLUSTER)).unwrap().unwrap_err();
+        assert!(why.starts_with("cloud c: the cluster has no quorum"), "{why}");
+        let (reply, answer) = oneshot::channel();
+        bed.herd.do_send(HerdCommand::PlanResync { reply });
+        let planned = answer.await.unwrap().remove(&ClusterId::new(CLUSTER)).unwrap();
+        assert_eq!(planned.unwrap_err(), why);
+    });
+}

@@ -107,6 +107,14 @@ fn unread(cloud: &CloudId, fault: &Fault) -> String {
     format!("cloud {cloud}: the list could not be read: {fault}")
 }
 
+/// Why the list of a cluster is not used.
+fn without_quorum(cloud: &CloudId) -> String {
+    format!(
+        "cloud {cloud}: the cluster has no quorum, and nothing follows from its list (`pvecm \
+         status` on a node says who is missing)"
+    )
+}
+
 /// Why agents are not destroyed where a guest speaks for another drover.
 pub(crate) fn restrained(vmid: VmId) -> String {
     format!(
@@ -228,17 +236,18 @@ impl Reconciler {
         // The roster is read after the list was: whoever was granted an id before is in it.
         let now = self.common.ports.ambient.now().mono;
         self.watch_in(watch::PERIOD.saturating_sub(survey.age), ctx);
+        if !survey.quorate {
+            return self.end(Err(without_quorum(&cloud)), ctx);
+        }
         let (known, config) = (self.known(), self.config());
         let plan = plan::plan(&survey, &known, config, &mut self.memory.borrow_mut(), now);
         self.heed_fences(&plan);
         self.common.sites.seen(&self.id, survey.nodes.iter().map(|(node, _)| node));
-        if survey.quorate {
-            let seen: BTreeSet<VmId> = survey.guests.iter().map(|guest| guest.vmid).collect();
-            let nodes = survey.nodes.iter().map(|(node, _)| node.clone()).collect();
-            let all_online = survey.nodes.iter().all(|(_, online)| *online);
-            let through = all_online.then(|| (cloud.clone(), nodes));
-            self.cluster.do_send(ClusterCommand::Surveyed { seen, through });
-        }
+        let seen: BTreeSet<VmId> = survey.guests.iter().map(|guest| guest.vmid).collect();
+        let nodes = survey.nodes.iter().map(|(node, _)| node.clone()).collect();
+        let all_online = survey.nodes.iter().all(|(_, online)| *online);
+        let through = all_online.then(|| (cloud.clone(), nodes));
+        self.cluster.do_send(ClusterCommand::Surveyed { seen, through });
         self.follow(&plan);
         let templates = templates(&survey);
         let named = images::named(&survey, &self.common.installation);

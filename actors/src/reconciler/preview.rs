@@ -9,7 +9,7 @@ use drover_model::id::CloudId;
 use drover_model::ports::Survey;
 
 use super::finding::{Finding, Outcome};
-use super::{Plans, Reconciler, checked, images, plan, templates, told, unread};
+use super::{Plans, Reconciler, checked, images, plan, templates, told, unread, without_quorum};
 
 impl Reconciler {
     /// Tells what the next reconciliation would do.
@@ -19,6 +19,7 @@ impl Reconciler {
         };
         let survey = self.common.ports.hypervisor.survey(&cloud, Duration::ZERO);
         ctx.spawn(survey.into_actor(self).map(move |survey, actor, ctx| match survey {
+            Ok(survey) if !survey.quorate => actor.planned(Err(without_quorum(&cloud)), &plans),
             Ok(survey) => actor.foresee(&cloud, &survey, plans, ctx),
             Err(fault) => actor.planned(Err(unread(&cloud, &fault)), &plans),
         }));
