@@ -11,9 +11,9 @@ mod stop;
 
 use std::path::PathBuf;
 
-use crate::journal::LogError;
 use drover_config::LoadError;
 use drover_config::level::LevelError;
+use drover_journal::LogError;
 use drover_server::StartError;
 
 /// What `drover run` was asked for.

@@ -4,7 +4,6 @@ pub mod app;
 pub mod cli;
 pub mod clock;
 pub mod demo;
-pub mod journal;
 pub mod known;
 pub mod machine;
 pub mod systemd;

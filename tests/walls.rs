@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 /// The floors, the ground first.
 const FLOORS: [&[&str]; 7] = [
     &["causes", "drover-api", "drover-model", "drover-nocloud", "drover-ssh"],
-    &["drover-limits", "drover-runtime", "drover-scripts", "proxmox-client"],
+    &["drover-journal", "drover-limits", "drover-runtime", "drover-scripts", "proxmox-client"],
     &["drover-actors", "drover-hypervisor", "drover-shell", "pve-sim"],
     &["drover-ci"],
     &["drover-config"],

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Instant;
 
-use drover::journal::{Log as _, RedbLog};
+use drover_journal::{Log as _, RedbLog};
 
 use crate::figure::{Figure, Report};
 use crate::site::{Cluster, Lanes, Service};

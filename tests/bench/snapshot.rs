@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use drover::clock::SystemAmbient;
-use drover::journal::{Log as _, Opened, RedbLog, Writer, WriterOptions};
+use drover_journal::{Log as _, Opened, RedbLog, Writer, WriterOptions};
 use drover_model::id::LeaseId;
 use drover_model::ports::Journal as _;
 use drover_model::record::{Body, LeaseAsk, Want};

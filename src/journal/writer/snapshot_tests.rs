@@ -9,8 +9,8 @@ use drover_model::record::Hold;
 use drover_model::time::{Moment, Now, WallTime};
 
 use super::*;
-use crate::journal::power::{Fate, Power};
-use crate::journal::{MemoryLog, Predecessor, RedbLog, Successor};
+use crate::power::{Fate, Power};
+use crate::{MemoryLog, Predecessor, RedbLog, Successor};
 
 const PATH: &str = "state/journal.redb";
 

@@ -5,7 +5,7 @@ use drover_model::id::{AgentId, CloudId, ClusterId, Installation, VmId};
 use drover_model::time::{Moment, Now, WallTime};
 
 use super::*;
-use crate::journal::{MemoryLog, Predecessor, RedbLog, Successor};
+use crate::{MemoryLog, Predecessor, RedbLog, Successor};
 
 /// A clock that is moved by hand.
 #[derive(Default)]

@@ -26,7 +26,6 @@ use std::time::Duration;
 
 use actix::Addr;
 use drover::clock::VirtualAmbient;
-use drover::journal::{Log as _, MemoryLog, Writer, WriterOptions};
 use drover_actors::birth::{GiveUp, Roster};
 use drover_actors::herd::{Herd, HerdStart, Started};
 use drover_actors::message::{AgentCommand, ApplySpec, HerdCommand, Refusal};
@@ -34,6 +33,7 @@ use drover_config::Checked;
 use drover_config::calendar::Almanac;
 use drover_hypervisor::call_in::CallInKey;
 use drover_hypervisor::{Proxmox, TICK};
+use drover_journal::{Log as _, MemoryLog, Writer, WriterOptions};
 use drover_model::ambient::{mint_installation, mint_lease};
 use drover_model::fact::AgentPicture;
 use drover_model::id::{AgentId, Generation, LeaseId};

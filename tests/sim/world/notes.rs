@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use drover::journal::Writer;
+use drover_journal::Writer;
 use drover_model::fact::{Fact, What};
 use drover_model::id::{AgentId, CloudId, TemplateId};
 use drover_model::marks::parse_name;
