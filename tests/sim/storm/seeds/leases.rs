@@ -115,6 +115,11 @@ impl Watch {
             let text = format!("{lease} is given back by {agent}, where it was ready");
             self.blame(seen, "leases-are-honoured", text);
         }
+        // Its next grant starts its span again.
+        let here = |known: &&mut LeaseSeen| known.agent.as_ref() == Some(agent);
+        if let Some(known) = seen.leases.get_mut(lease).filter(here) {
+            (known.expires, known.ends) = (None, None);
+        }
     }
 
     pub(super) fn ended(&self, seen: &mut Seen, lease: &LeaseId, why: &str) {
