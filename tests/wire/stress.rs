@@ -201,10 +201,12 @@ fn two_hundred_agents_in_all_phases_survive_kill_9_again_and_again() {
     site.write_yaml(&yaml(&site, &sim));
     let began = Instant::now();
     let mut service = Service::start(&site);
-    let mut board = Board::open(&site);
 
     let jobs: Vec<Job> = (0..JOBS).map(|_| Job::start(&site)).collect();
     let held: Vec<String> = (0..HELD).map(|_| ask(&site, "held", "held")).collect();
+    // Only now: who reads nothing of the stream for half a minute is cut off, and jobs take long to start
+    // where the machine is busy.
+    let mut board = Board::open(&site);
     let mut churn = Churn { open: BTreeSet::new(), used: 0 };
 
     // Somebody copies an agent by hand, marks and all, once into drover's range and once beside it.
