@@ -66,8 +66,8 @@ pub struct AgentPicture {
     pub on_trial: bool,
     /// A line for people about what it waits for or why it goes.
     pub detail: String,
-    /// Milliseconds spent in each part of its life so far, in order: the waterfall. A part is a phase,
-    /// or a step of one; [`AgentPhase::of_part`] tells which.
+    /// Milliseconds spent in each part of its life so far, in order: the waterfall. A part is a
+    /// phase, or a step of one; [`AgentPhase::of_part`] tells which.
     pub phases: Vec<(String, u64)>,
 }
 

@@ -71,8 +71,9 @@ pub enum LogError {
     /// A record or the snapshot of this drover's own format says what it does not know, such as a
     /// phase that was added later; the file was left as it is.
     #[error(
-        "{place} of the journal `{}` holds what drover {} does not know, and the journal was left untouched: \
-         run the drover that wrote it, which is a newer one, or restore the journal from before the upgrade",
+        "{place} of the journal `{}` holds what drover {} does not know, and the journal was left \
+         untouched: run the drover that wrote it, which is a newer one, or restore the journal from \
+         before the upgrade",
         .path.display(), env!("CARGO_PKG_VERSION")
     )]
     Unknown {

@@ -142,8 +142,8 @@ impl AgentEntry {
         }
     }
 
-    /// The phase that was written down last. Where an older journal does not say, the one that it is
-    /// taken up in.
+    /// The phase that was written down last. Where an older journal does not say, the one that the
+    /// agent is taken up in.
     pub fn phase(&self) -> AgentPhase {
         match self.state {
             Some(phase) => phase,

@@ -6,9 +6,11 @@ words! {
     /// Where an agent is in its life.
     ///
     /// ```text
-    /// Queued → Cloning → Configuring → Booting → Connecting → Preparing → Ready ⇄ Leased → Draining
-    ///             ↓           ↑                                            ↑         ↓
-    ///          InDoubt ───────┘                                            └──── Resetting
+    /// Queued → Cloning → Configuring → Booting → Connecting → Preparing → Ready
+    ///             ↓           ↑
+    ///          InDoubt ───────┘
+    ///
+    /// Ready ⇄ Leased → Draining, and where guests are reset: Leased → Resetting → Ready
     /// ```
     ///
     /// Held comes after Ready, Leased, Draining, or a failure on the way. Each of them ends in
@@ -114,8 +116,8 @@ impl AgentPhase {
         matches!(self, Self::Draining | Self::Held)
     }
 
-    /// Whether it is busy without ever having been ready, for all that its phase tells: such an agent
-    /// proves nothing of its template.
+    /// Whether it is busy without ever having been ready, for all that its phase tells: such an
+    /// agent proves nothing of its template.
     pub const fn is_busy_unproven(self) -> bool {
         matches!(self, Self::InDoubt | Self::Held)
     }

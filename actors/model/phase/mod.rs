@@ -4,16 +4,16 @@
 //! reconciler, the API, the metrics and the command line. No other file of drover's own code spells
 //! the name of an [`AgentPhase`] (a test of the root package reads the sources for that).
 //!
-//! What goes in is text of the journal, of a query or of another drover's API; what comes out is the
-//! same text. [`name`](AgentPhase::name), `Display`, `FromStr` and serde agree on it, so a word has
-//! one spelling everywhere. The words are a contract: journals and callers hold them. A variant may
-//! be renamed, its word may not.
+//! What goes in is text of the journal, of a query or of another drover's API; what comes out is
+//! the same text. [`name`](AgentPhase::name), `Display`, `FromStr` and serde agree on it, so a word
+//! has one spelling everywhere. The words are a contract: journals and callers hold them. A variant
+//! may be renamed, its word may not.
 //!
-//! A word that is in no list is an [`UnknownWord`], never a default: it names the word and the words
-//! that this version knows. The journal adds which record holds it, and what to do.
+//! A word that is in no list is an [`UnknownWord`], never a default: it names the word and the
+//! words that this version knows. The journal adds which record holds it, and what to do.
 //!
-//! What follows from a phase is a method of it (`has_guest`, `should_run`, …), said once. A match on
-//! a phase names all phases, so that a new one has to be thought about everywhere.
+//! What follows from a phase is a method of it (`has_guest`, `should_run`, …), said once. A match
+//! on a phase names all phases, so that a new one has to be thought about everywhere.
 //!
 //! The words sort as their names do, in maps of the API too. `ALL` has them in the order of life.
 //!
@@ -42,7 +42,10 @@ pub use node::NodeStatus;
 
 /// A word that this version of drover does not know.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("unknown {what} `{word}`; drover {} knows {}", env!("CARGO_PKG_VERSION"), .known.join(", "))]
+#[error(
+    "unknown {what} `{word}`; drover {} knows {}",
+    env!("CARGO_PKG_VERSION"), .known.join(", ")
+)]
 pub struct UnknownWord {
     /// What the word was read as, such as `agent phase`.
     pub what: &'static str,
@@ -66,7 +69,8 @@ impl<T: FromStr<Err = UnknownWord>> Visitor<'_> for Word<T> {
     }
 }
 
-/// Declares a closed set of words: an enum, and its names as text, in serde and in the API's schema.
+/// Declares a closed set of words: an enum, with its names as text, in serde and in the API's
+/// schema.
 macro_rules! words {
     (
         $(#[$attribute:meta])*

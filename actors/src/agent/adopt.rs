@@ -268,9 +268,9 @@ fn adopted_state(entry: &AgentEntry, now: Now) -> State {
         AgentPhase::Preparing => State::Preparing(PrepareStep::first(&entry.spec)),
         AgentPhase::Connecting => State::Connecting { reread: false, reading: false },
         AgentPhase::Booting => State::Booting(BootStep::Start),
-        // Its clone is settled, and the journal says nothing that comes after: Retiring, Stranded and
-        // Gone stand there with their reasons, which were looked at above. Configuring the guest
-        // again does no harm.
+        // Its clone is settled, and the journal says nothing that comes after: Retiring, Stranded
+        // and Gone stand there with their reasons, which were looked at above. Configuring the
+        // guest again does no harm.
         AgentPhase::Queued
         | AgentPhase::Cloning
         | AgentPhase::InDoubt
