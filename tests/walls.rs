@@ -1,10 +1,12 @@
 //! The walls of the house: which package may depend on which. Arrows point down only, from a floor to
-//! one beneath it.
+//! one beneath it. And which words are spelled in one room alone.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+
+use drover_model::phase::AgentPhase;
 
 /// The floors, the ground first.
 const FLOORS: [&[&str]; 7] = [
@@ -30,7 +32,8 @@ const ALONE: [(&str, &[&str]); 7] = [
 
 /// Packages in which nothing does I/O, with all that they may use of others.
 const PURE: [(&str, &[&str]); 4] = [
-    ("drover-model", &["futures-util", "rand", "rand_chacha", "serde", "thiserror"]),
+    // utoipa for the API's words alone, and only where the API is built: types, no I/O.
+    ("drover-model", &["futures-util", "rand", "rand_chacha", "serde", "thiserror", "utoipa"]),
     ("drover-limits", &[]),
     ("drover-runtime", &["actix", "futures-util", "tokio", "tracing"]),
     ("drover-scripts", &[]),
@@ -121,4 +124,50 @@ fn actix_is_where_actors_are_and_where_they_are_asked() {
     let with = all.values().filter(|one| one.uses.contains("actix"));
     let with: Vec<&str> = with.map(|one| one.name.as_str()).collect();
     assert_eq!(with, ["drover", "drover-actors", "drover-runtime", "drover-server"]);
+}
+
+/// All sources of drover's own code under a folder.
+fn sources(folder: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let (folders, files): (Vec<_>, Vec<_>) = entries.partition(|path| path.is_dir());
+    let files = files.into_iter().filter(|file| file.extension().is_some_and(|it| it == "rs"));
+    files.chain(folders.iter().flat_map(|inner| sources(inner))).collect()
+}
+
+/// Whether a source is a test, or what tests are made of.
+fn is_test(file: &str) -> bool {
+    let name = file.rsplit('/').next().unwrap_or(file);
+    file.contains("/tests/")
+        || file.contains("/testbed/")
+        || name == "tests.rs"
+        || name == "testing.rs"
+        || name.ends_with("_tests.rs")
+}
+
+/// The code of a source without the tests at its end.
+fn production(text: &str) -> &str {
+    text.split("\nmod tests {").next().unwrap_or(text)
+}
+
+// Invariant: the name of an agent's phase is spelled where the phases are, and nowhere else: a word
+// that is misspelled elsewhere would compile.
+
+#[test]
+fn no_phase_of_an_agent_is_spelled_outside_the_model() {
+    let mut spelled = Vec::new();
+    let files = ["actors", "src"].iter().flat_map(|folder| sources(&root().join(folder)));
+    for path in files {
+        let file = path.strip_prefix(root()).unwrap().to_str().unwrap().to_owned();
+        if is_test(&file) || file.starts_with("actors/model/phase/") {
+            continue;
+        }
+        let text = std::fs::read_to_string(&path).unwrap();
+        for (at, line) in (1..).zip(production(&text).lines()) {
+            let words = AgentPhase::ALL.map(|phase| format!("\"{phase}\""));
+            if words.iter().any(|word| line.contains(word)) {
+                spelled.push(format!("{file}:{at}: {}", line.trim()));
+            }
+        }
+    }
+    assert!(spelled.is_empty(), "use drover_model::phase::AgentPhase:\n{}", spelled.join("\n"));
 }

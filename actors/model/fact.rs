@@ -11,6 +11,7 @@ use crate::id::{
     SourceId, TemplateId, VmId,
 };
 use crate::overrides::Overrides;
+use crate::phase::{AgentPhase, BreakerPhase, CloudHealth, LeasePhase};
 use crate::record::{HoldOwner, Reason};
 use crate::scope::Scope;
 use crate::time::WallTime;
@@ -34,8 +35,7 @@ pub struct AgentPicture {
     pub agent: AgentId,
     /// Its template.
     pub template: TemplateId,
-    /// Its state's name, as in agent-machine.
-    pub state: String,
+    pub state: AgentPhase,
     /// When that state began.
     pub since: WallTime,
     /// Its VMID, once chosen.
@@ -66,7 +66,8 @@ pub struct AgentPicture {
     pub on_trial: bool,
     /// A line for people about what it waits for or why it goes.
     pub detail: String,
-    /// Milliseconds spent in each state so far, in order: the waterfall.
+    /// Milliseconds spent in each part of its life so far, in order: the waterfall. A part is a
+    /// phase, or a step of one; [`AgentPhase::of_part`] tells which.
     pub phases: Vec<(String, u64)>,
 }
 
@@ -153,8 +154,7 @@ fn configured() -> bool {
 pub struct LeasePicture {
     /// The lease.
     pub lease: LeaseId,
-    /// `waiting`, `granted`, `ready`, `ended`.
-    pub state: String,
+    pub state: LeasePhase,
     /// Its agent, once granted.
     pub agent: Option<AgentId>,
     /// For whom.
@@ -273,8 +273,8 @@ pub enum What {
     Template {
         /// The template.
         template: TemplateId,
-        /// Agents by state name.
-        states: BTreeMap<String, u32>,
+        /// How many of its agents are in each phase.
+        states: BTreeMap<AgentPhase, u32>,
         /// Its cap.
         cap: Option<u32>,
         /// Agents it keeps at this moment, in use or not.
@@ -286,9 +286,8 @@ pub enum What {
         lack: Option<String>,
         /// Its labels.
         labels: Vec<String>,
-        /// `flowing`, `tripped` or `probing`.
-        breaker: String,
-        /// When a tripped breaker may be tried again, and the cause.
+        breaker: BreakerPhase,
+        /// When an open breaker may be tried again, and the cause.
         tripped: Option<(WallTime, String)>,
         /// What its agents are cloned from, once that was chosen.
         #[serde(default)]
@@ -301,9 +300,8 @@ pub enum What {
     Breaker {
         /// Which.
         scope: Scope,
-        /// `flowing`, `tripped` or `probing`.
-        breaker: String,
-        /// When a tripped breaker may be tried again, and the cause.
+        breaker: BreakerPhase,
+        /// When an open breaker may be tried again, and the cause.
         tripped: Option<(WallTime, String)>,
         /// The template whose agent moved it last.
         template: TemplateId,
@@ -333,8 +331,7 @@ pub enum What {
         cloud: CloudId,
         /// Its cluster, once known.
         cluster: Option<ClusterId>,
-        /// `connecting`, `well`, `degraded`.
-        health: String,
+        health: CloudHealth,
         /// Proxmox's version, once known.
         version: Option<String>,
         /// What is wrong.

@@ -3,11 +3,13 @@
 //! A [`Ledger`] is also the body of a snapshot: folding the records after it gives the same ledger
 //! as folding all of them.
 
+mod agent;
 mod clock;
 mod granted;
 mod keyed;
 mod leases;
 mod places;
+mod unwritten;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -15,19 +17,18 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::addresses::AssignedAddress;
 use crate::id::{
     AgentId, CloudId, ClusterId, Installation, LeaseId, NodeName, RunnerName, SourceId, TemplateId,
     VmId,
 };
 use crate::machine::Machine;
-use crate::marks::Marks;
-use crate::overrides::{OverrideChange, Overrides};
-use crate::record::{Body, Hold, LOST, LeaseAsk, Owner, Reason, Record, Troubled};
+use crate::overrides::OverrideChange;
+use crate::phase::AgentPhase;
+use crate::record::{Body, Hold, LOST, LeaseAsk, Reason, Record, Troubled};
 use crate::scope::Scope;
-use crate::spec::TemplateSpec;
 use crate::time::WallTime;
 
+pub use agent::{AgentEntry, Wishes};
 pub use granted::{GrantedLease, Pass};
 use granted::{is_within, millis};
 pub use leases::{EndedLease, ended_keep};
@@ -92,140 +93,6 @@ pub struct Ledger {
     pub runners: BTreeMap<SourceId, BTreeMap<RunnerName, RunnerEntry>>,
 }
 
-/// One agent as the journal knows it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct AgentEntry {
-    /// The marks its guest carries.
-    pub marks: Marks,
-    /// The node its guest is on, as last known.
-    pub node: NodeName,
-    /// The spec it was born with.
-    pub spec: Box<TemplateSpec>,
-    /// When it was intended.
-    pub intended: WallTime,
-    /// The clone's task, once accepted.
-    #[serde(default)]
-    pub upid: Option<String>,
-    /// Whether the clone is known to have worked.
-    #[serde(default)]
-    pub settled: bool,
-    /// Addresses that are its own.
-    #[serde(default)]
-    pub addresses: Vec<AssignedAddress>,
-    /// Where its guest called from.
-    #[serde(default)]
-    pub called: Option<IpAddr>,
-    /// The guest's volumes.
-    #[serde(default)]
-    pub volumes: Vec<String>,
-    /// The MAC address of its first network card.
-    #[serde(default)]
-    pub mac: Option<String>,
-    /// SSH host keys.
-    #[serde(default)]
-    pub host_keys: Vec<String>,
-    /// Its address.
-    #[serde(default)]
-    pub address: Option<String>,
-    /// The last state it was seen to reach.
-    #[serde(default)]
-    pub state: String,
-    /// Since when, as far as that was written down.
-    #[serde(default)]
-    pub since: Option<WallTime>,
-    /// Leases on it.
-    #[serde(default)]
-    pub leases: BTreeMap<LeaseId, GrantedLease>,
-    /// Uses so far, those under way included.
-    #[serde(default)]
-    pub uses: u32,
-    /// Leases that were given back and whose key is still in the guest.
-    #[serde(default)]
-    pub expelling: BTreeMap<LeaseId, GrantedLease>,
-    /// Whether the guest must not be offered again: somebody may be in it whose lease is over, and
-    /// no key can be named whose removal would end that.
-    #[serde(default)]
-    pub unswept: bool,
-    /// For whom its last lease was.
-    #[serde(default)]
-    pub owner: Option<Owner>,
-    /// Whether a source's jobs may have run on it since it was clean.
-    #[serde(default)]
-    pub ran: bool,
-    /// Whether there is a snapshot from before its first use.
-    #[serde(default)]
-    pub clean: bool,
-    /// Why it is retired, once it is.
-    #[serde(default)]
-    pub retiring: Option<Reason>,
-    /// What operators want of it.
-    #[serde(default)]
-    pub wishes: Wishes,
-    /// Why it is stranded, with the command that mends it.
-    #[serde(default)]
-    pub stranded: Option<(String, String)>,
-}
-
-impl AgentEntry {
-    /// One whose clone is intended, and of which nothing else is known yet.
-    fn intended(marks: &Marks, node: &NodeName, spec: &TemplateSpec, at: WallTime) -> Self {
-        Self {
-            marks: marks.clone(),
-            node: node.clone(),
-            spec: Box::new(spec.clone()),
-            intended: at,
-            upid: None,
-            settled: false,
-            addresses: Vec::new(),
-            called: None,
-            volumes: Vec::new(),
-            mac: None,
-            host_keys: Vec::new(),
-            address: None,
-            state: "Cloning".into(),
-            since: Some(at),
-            leases: BTreeMap::new(),
-            uses: 0,
-            expelling: BTreeMap::new(),
-            unswept: false,
-            owner: None,
-            ran: false,
-            clean: false,
-            retiring: None,
-            wishes: Wishes::default(),
-            stranded: None,
-        }
-    }
-
-    /// One that is retired because its guest was found and no agent had it.
-    pub fn orphan(marks: &Marks, node: &NodeName, spec: &TemplateSpec, at: WallTime) -> Self {
-        let state = "Retiring".to_owned();
-        let retiring = Some(Reason::Orphaned);
-        Self { settled: true, state, retiring, ..Self::intended(marks, node, spec, at) }
-    }
-
-    /// It reached a state, or tells of it again.
-    fn reach(&mut self, state: &str, at: WallTime) {
-        if self.state != state {
-            state.clone_into(&mut self.state);
-            self.since = Some(at);
-        }
-    }
-
-    /// Whether it has not told yet if what it is made of works: it may be a breaker's trial.
-    ///
-    /// One that is called off is such until its clone is over.
-    pub fn is_unproven(&self) -> bool {
-        let before_its_use = match self.state.as_str() {
-            "Cloning" | "InDoubt" => true,
-            "Ready" | "Held" | "Retiring" | "Stranded" => false,
-            _ => self.retiring.is_none(),
-        };
-        before_its_use && self.uses == 0 && self.leases.is_empty()
-    }
-}
-
 /// The rest of an address after use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -241,20 +108,6 @@ impl AddressRest {
     pub fn cooldown(&self) -> Duration {
         Duration::from_millis(self.cooldown_ms)
     }
-}
-
-/// What operators want of one agent.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Wishes {
-    /// What holds for it instead of what its template says.
-    pub overrides: Overrides,
-    /// That it is held for debugging.
-    pub hold: Option<Hold>,
-    /// When that is over, once it is held.
-    pub held_until: Option<WallTime>,
-    /// Why it would have gone, when it is held instead.
-    pub held_why: Option<String>,
 }
 
 /// A runner that may be at its source.
@@ -340,10 +193,10 @@ impl Ledger {
                 entry.address = Some(address.clone());
             }),
             Body::Phase { agent, state } => self.with(agent, |entry| {
-                entry.reach(state, at);
+                entry.reach(*state, at);
                 entry.stranded = None;
                 // It is free for use again when the last key was removed, and not before.
-                if state == "Ready" {
+                if *state == AgentPhase::Ready {
                     entry.expelling.clear();
                     entry.unswept = false;
                     // Whoever is free again after a reset is clean.
@@ -369,7 +222,7 @@ impl Ledger {
                     entry.owner = Some(granted.ask.whose());
                     entry.ran |= granted.ask.source.is_some();
                     // Its phase is told too, and may be lost when this is not.
-                    entry.reach("Leased", at);
+                    entry.reach(AgentPhase::Leased, at);
                     entry.leases.insert(granted.ask.lease.clone(), granted);
                 });
             }
@@ -419,7 +272,7 @@ impl Ledger {
             Body::OverrideSet { agent, change } => self.set_override(agent, *change),
             Body::HoldSet { agent, hold, until, next, why } => {
                 if until.is_some() {
-                    self.with(agent, |entry| entry.reach("Held", at));
+                    self.with(agent, |entry| entry.reach(AgentPhase::Held, at));
                 }
                 self.set_hold(agent, hold.as_deref(), *until);
                 if let Some(why) = why {
@@ -440,7 +293,7 @@ impl Ledger {
             Body::SnapshotTaken { agent } => self.with(agent, |entry| entry.clean = true),
             // Its phase is told too, and may be lost when this is not.
             Body::ResetIntended { agent } => {
-                self.with(agent, |entry| entry.reach("Resetting", at));
+                self.with(agent, |entry| entry.reach(AgentPhase::Resetting, at));
             }
             Body::RetireIntended { agent, reason } => {
                 self.with(agent, |entry| entry.retiring = Some(reason.clone()));
@@ -517,7 +370,7 @@ impl Ledger {
         wishes.held_why = wishes.held_why.take().filter(|_| hold.is_some());
         if let Some(entry) = self.agents.get_mut(agent).filter(|_| until.is_some()) {
             // Its phase is told too, and may be lost when this is not. Nobody else comes after it.
-            entry.state = "Held".into();
+            entry.state = Some(AgentPhase::Held);
             entry.expelling.clear();
         }
     }

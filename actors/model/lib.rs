@@ -13,6 +13,7 @@ pub mod machine;
 pub mod marks;
 pub mod os;
 pub mod overrides;
+pub mod phase;
 pub mod place;
 pub mod placement;
 pub mod ports;

@@ -23,6 +23,7 @@ use crate::id::{
 use crate::machine::Machine;
 use crate::marks::Marks;
 use crate::overrides::OverrideChange;
+use crate::phase::AgentPhase;
 use crate::scope::Scope;
 use crate::spec::TemplateSpec;
 use crate::time::WallTime;
@@ -112,7 +113,7 @@ pub enum Reason {
     /// A phase took too long.
     TooSlow {
         /// The state it was in.
-        state: String,
+        state: AgentPhase,
         /// What kept it there, as far as that is known; empty in journals from before it was written.
         #[serde(default, skip_serializing_if = "String::is_empty")]
         text: String,
@@ -120,7 +121,7 @@ pub enum Reason {
     /// A phase failed.
     Failed {
         /// The state it was in.
-        state: String,
+        state: AgentPhase,
         /// The fault's label.
         kind: String,
         /// One line for people.
@@ -161,7 +162,7 @@ impl fmt::Display for Reason {
         match self {
             Self::TooSlow { state, text } => {
                 write!(f, "{state} took too long")?;
-                if let Some(keys) = bounds(state) {
+                if let Some(keys) = state.timeout_keys() {
                     write!(f, " ({keys})")?;
                 }
                 if text.is_empty() { Ok(()) } else { write!(f, ": {text}") }
@@ -186,19 +187,6 @@ impl fmt::Display for Reason {
             Self::TrialOver => f.write_str("it was made for trial, and that is over"),
             Self::Cancelled => f.write_str("nobody wanted it any more before it was ready"),
         }
-    }
-}
-
-/// The keys that say how long an agent may be in a state.
-fn bounds(state: &str) -> Option<&'static str> {
-    match state {
-        "Queued" => Some("queueTimeoutSec"),
-        "Cloning" => Some("operationTimeoutSec, cloneTimeoutSec"),
-        "Configuring" => Some("operationTimeoutSec"),
-        "Booting" | "Connecting" => Some("startupWaitSeconds"),
-        "Preparing" => Some("prepareTimeoutSec"),
-        "Resetting" => Some("resetTimeoutSec"),
-        _ => None,
     }
 }
 
@@ -301,8 +289,7 @@ pub enum Body {
     Phase {
         /// The agent.
         agent: AgentId,
-        /// The state's name.
-        state: String,
+        state: AgentPhase,
     },
     /// *Before acting.* A lease was asked for.
     LeaseAsked(Box<LeaseAsk>),

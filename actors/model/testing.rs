@@ -11,6 +11,7 @@ use crate::id::{
 };
 use crate::ledger::{AgentEntry, Wishes};
 use crate::marks::{Kind, Marks};
+use crate::phase::AgentPhase;
 use crate::ports::{Calendar, WindowSight};
 use crate::record::{LeaseAsk, Want};
 use crate::spec::{
@@ -125,7 +126,7 @@ pub fn marks(agent: &str, vmid: u32) -> Marks {
     }
 }
 
-pub fn entry(agent: &str, vmid: u32, spec: TemplateSpec, state: &str) -> AgentEntry {
+pub fn entry(agent: &str, vmid: u32, spec: TemplateSpec, state: AgentPhase) -> AgentEntry {
     AgentEntry {
         marks: marks(agent, vmid),
         node: NodeName::new("pve1"),
@@ -139,7 +140,7 @@ pub fn entry(agent: &str, vmid: u32, spec: TemplateSpec, state: &str) -> AgentEn
         mac: None,
         host_keys: Vec::new(),
         address: None,
-        state: state.into(),
+        state: Some(state),
         since: None,
         leases: BTreeMap::new(),
         uses: 0,

@@ -12,6 +12,7 @@ use drover_model::fact::Fact;
 use drover_model::id::{AgentId, ClusterId, Generation, Installation, LeaseId, TemplateId};
 use drover_model::ledger::AgentEntry;
 use drover_model::overrides::Overrides;
+use drover_model::phase::AgentPhase;
 use drover_model::place::Place;
 use drover_model::ports::Ports;
 use drover_model::record::Owner;
@@ -225,8 +226,8 @@ pub struct Living {
     pub address: Recipient<AgentCommand>,
     /// Its standing by its last report.
     pub standing: Standing,
-    /// Its state's name by its last report.
-    pub state: String,
+    /// Its phase by its last report.
+    pub state: AgentPhase,
     /// Leases on it.
     pub leases: Vec<LeaseId>,
     /// What holds for it instead of what its template says.

@@ -72,9 +72,9 @@ impl Board {
         let mut all = self.0.borrow_mut();
         let moved = scopes.iter().filter(|scope| {
             all.get_mut(scope).is_some_and(|entry| {
-                let before = entry.breaker.label();
+                let before = entry.breaker.phase();
                 entry.breaker.begun(agent, now);
-                entry.breaker.label() != before
+                entry.breaker.phase() != before
             })
         });
         moved.cloned().collect()
@@ -151,7 +151,7 @@ impl Board {
         let entry = all.get(scope)?;
         Some(What::Breaker {
             scope: scope.clone(),
-            breaker: entry.breaker.label().into(),
+            breaker: entry.breaker.phase(),
             tripped: entry.breaker.tripped(),
             template: entry.template.clone(),
         })

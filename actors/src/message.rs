@@ -15,6 +15,7 @@ use drover_model::id::{
     AgentId, CloudId, ClusterId, LeaseId, NodeName, SourceId, TemplateId, VmId,
 };
 use drover_model::overrides::{OverrideChange, Overrides};
+use drover_model::phase::AgentPhase;
 use drover_model::placement::report::{NodeReport, WhyReport};
 use drover_model::record::{Hold, LeaseAsk, Owner, Reason};
 use drover_model::spec::HerdSpec;
@@ -414,8 +415,7 @@ pub struct AgentReport {
     pub template: TemplateId,
     /// Its standing towards permits and hand-outs.
     pub standing: Standing,
-    /// Its state's name.
-    pub state: &'static str,
+    pub state: AgentPhase,
     /// Leases on it.
     pub leases: Vec<LeaseId>,
     /// What holds for it instead of what its template says.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use drover_model::fact::{AgentPicture, Fact, LeasePicture, What};
 use drover_model::id::TemplateId;
+use drover_model::phase::{AgentPhase, BreakerPhase, CloudHealth, LeasePhase};
 use drover_model::ports::Observer;
 use drover_model::record::Reason;
 use drover_shell::user_data::UserDataStore;
@@ -34,7 +35,7 @@ impl Listener {
 
     /// What a lease brought goes when it ends.
     fn look_after(&self, lease: &LeasePicture) {
-        if lease.state == "ended" && self.user_data.holds(&lease.lease) {
+        if lease.state == LeasePhase::Ended && self.user_data.holds(&lease.lease) {
             let (store, lease) = (Arc::clone(&self.user_data), lease.lease.clone());
             self.runtime.spawn_blocking(move || store.forget(&lease));
         }
@@ -71,21 +72,21 @@ fn log(view: &View, what: &What) {
         What::Lease(picture) => lease(view, picture),
         What::Template { template, breaker, tripped, .. } => {
             let cause = tripped.as_ref().map(|(_, cause)| cause.as_str()).unwrap_or_default();
-            breaker_moved(view, template, breaker, cause);
+            breaker_moved(view, template, *breaker, cause);
         }
         What::Breaker { scope, breaker, tripped, .. } => {
             let cause = tripped.as_ref().map(|(_, cause)| cause.as_str());
-            tracing::warn!(%scope, breaker, cause, "breaker stands");
+            tracing::warn!(%scope, breaker = breaker.name(), cause, "breaker stands");
         }
         What::Cloud { cloud, health, detail, .. } => {
             // Counts change with every agent; only its health is worth a line.
             let known = view.clouds().into_iter().find(|known| known.cloud == *cloud);
             let detail = Some(&**detail).filter(|text| !text.is_empty());
-            match (known.is_none_or(|old| old.health != *health), health.as_str()) {
-                (true, "degraded") => {
-                    tracing::warn!(%cloud, health, detail, "cloud's health changed");
-                }
-                (true, _) => tracing::info!(%cloud, health, detail, "cloud's health changed"),
+            let moved = known.is_none_or(|old| old.health != *health);
+            let (is_degraded, health) = (*health == CloudHealth::Degraded, health.name());
+            match (moved, is_degraded) {
+                (true, true) => tracing::warn!(%cloud, health, detail, "cloud's health changed"),
+                (true, false) => tracing::info!(%cloud, health, detail, "cloud's health changed"),
                 // How it cannot be reached changes from try to try.
                 (false, _) => tracing::debug!(%cloud, health, detail, "cloud's health told again"),
             }
@@ -127,22 +128,24 @@ fn log(view: &View, what: &What) {
 
 /// What an agent waits for; its moves are logged where they are made, and its steps when they end.
 fn agent(view: &View, picture: &AgentPicture) {
-    let (agent, state, reason) = (&picture.agent, &picture.state, &picture.detail);
-    if reason.is_empty() || state == "Preparing" {
+    let (agent, state, reason) = (&picture.agent, picture.state, &picture.detail);
+    if reason.is_empty() || state == AgentPhase::Preparing {
         return;
     }
     let known = view.agent(agent);
-    if known.is_some_and(|old| old.state == *state && old.detail != *reason) {
-        tracing::info!(%agent, template = %picture.template, state, reason, "agent waits");
+    if known.is_some_and(|old| old.state == state && old.detail != *reason) {
+        let (template, state) = (&picture.template, state.name());
+        tracing::info!(%agent, %template, state, reason, "agent waits");
     }
 }
 
 /// Why a lease waits changes with every agent, for each lease that waits: no move, and no line.
 fn lease(view: &View, picture: &LeasePicture) {
-    let (lease, state) = (&picture.lease, &picture.state);
+    let (lease, state) = (&picture.lease, picture.state.name());
     let reason = reason_of(picture);
     let agent = picture.agent.as_ref().map(tracing::field::display);
-    if view.lease(lease).is_some_and(|old| old.state == *state && old.agent == picture.agent) {
+    if view.lease(lease).is_some_and(|old| old.state == picture.state && old.agent == picture.agent)
+    {
         tracing::debug!(%lease, state, agent, reason, "lease told anew");
     } else {
         tracing::info!(%lease, state, agent, reason, "lease moved");
@@ -151,22 +154,24 @@ fn lease(view: &View, picture: &LeasePicture) {
 
 /// Why a lease is where it is; every line of it says that.
 fn reason_of(picture: &LeasePicture) -> &str {
-    match (&*picture.detail, &*picture.state) {
-        ("", "granted") => "an agent is free",
-        ("", "ready") if picture.principal.starts_with("source:") => "its runner is begun",
-        ("", "ready") => "its agent can be used",
-        ("", _) => "not told",
+    match (&*picture.detail, picture.state) {
+        ("", LeasePhase::Granted) => "an agent is free",
+        ("", LeasePhase::Ready) if picture.principal.starts_with("source:") => {
+            "its runner is begun"
+        }
+        ("", LeasePhase::Ready) => "its agent can be used",
+        ("", LeasePhase::Waiting | LeasePhase::Ended) => "not told",
         (detail, _) => detail,
     }
 }
 
-fn breaker_moved(view: &View, template: &TemplateId, breaker: &str, cause: &str) {
+fn breaker_moved(view: &View, template: &TemplateId, breaker: BreakerPhase, cause: &str) {
     let known = view.template(template);
-    let before = known.as_ref().map_or("flowing", |known| known.breaker.as_str());
-    if before == breaker {
+    if known.map_or(BreakerPhase::Closed, |known| known.breaker) == breaker {
         return;
     }
-    if breaker == "tripped" {
+    let (is_open, breaker) = (breaker == BreakerPhase::Open, breaker.name());
+    if is_open {
         tracing::warn!(%template, breaker, cause, "breaker moved");
     } else {
         tracing::info!(%template, breaker, "breaker moved");
@@ -184,15 +189,15 @@ mod tests {
     #[test]
     fn every_move_of_a_lease_has_a_reason() {
         for (state, detail, reason) in [
-            ("waiting", "no agent is free", "no agent is free"),
-            ("granted", "", "an agent is free"),
-            ("ready", "", "its agent can be used"),
-            ("ready", "its guest does not answer", "its guest does not answer"),
-            ("ended", "released", "released"),
+            (LeasePhase::Waiting, "no agent is free", "no agent is free"),
+            (LeasePhase::Granted, "", "an agent is free"),
+            (LeasePhase::Ready, "", "its agent can be used"),
+            (LeasePhase::Ready, "its guest does not answer", "its guest does not answer"),
+            (LeasePhase::Ended, "released", "released"),
         ] {
             assert_eq!(reason_of(&testing::lease("l1", state, None, detail)), reason);
         }
-        let lease = testing::lease("l2", "ready", None, "");
+        let lease = testing::lease("l2", LeasePhase::Ready, None, "");
         let lease = LeasePicture { principal: "source:git".into(), ..lease };
         assert_eq!(reason_of(&lease), "its runner is begun");
     }

@@ -74,6 +74,7 @@ mod tests {
     #![expect(clippy::unwrap_used, reason = "a test says what it expects")]
 
     use drover_model::id::VmId;
+    use drover_model::phase::AgentPhase;
 
     use super::*;
     use drover_server::testing::agent;
@@ -114,7 +115,7 @@ mod tests {
 
     #[test]
     fn the_log_names_the_agents_that_are_left_for_the_next_start() {
-        let mut all = vec![agent("a1", "Retiring"), agent("a2", "Queued")];
+        let mut all = vec![agent("a1", AgentPhase::Retiring), agent("a2", AgentPhase::Queued)];
         (all[0].vmid, all[1].vmid) = (Some(VmId(10_000)), None);
         let line = "drover stops after 90 s (service.stopTimeoutSec) without waiting any longer; \
                     agents left for the next start, which takes them up: 2: a1 (Retiring, VMID \

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
 use drover_model::id::{NodeName, VmId};
+use drover_model::phase::AgentPhase;
 use drover_ssh::quote;
 use jiff::Timestamp;
 use proxmox_client::WireDialer;
@@ -298,21 +299,21 @@ async fn follow(
             let (phases, end) = (gone.phases, Some(end));
             return Ok(Followed { phases, end, config, warning: String::new(), stuck: None });
         }
-        let now: AgentOut = serde_json::from_value(answer)
-            .map_err(|fault| CliError::Failed(format!("cannot read the answer: {fault}")))?;
-        let state = now.phases.last().map_or(now.state.clone(), |phase| phase.state.clone());
+        let now = read(answer)?;
+        let state =
+            now.phases.last().map_or_else(|| now.state.to_string(), |one| one.state.clone());
         if state != seen {
             let facts = json!({ "agent": agent, "state": state });
             term.progress(global.json, &format!("  {state}"), facts)?;
             seen.clone_from(&state);
         }
-        match now.state.as_str() {
-            "Ready" | "Leased" => {
+        match now.state {
+            AgentPhase::Ready | AgentPhase::Leased => {
                 let (phases, end, warning) = (now.phases, None, now.detail);
                 return Ok(Followed { phases, end, config, warning, stuck: None });
             }
-            "Stranded" => return Err(stranded(client, agent, now.detail).await),
-            "Retiring" | "Gone" => {
+            AgentPhase::Stranded => return Err(stranded(client, agent, now.detail).await),
+            AgentPhase::Retiring | AgentPhase::Gone => {
                 let told = (agent, &*now.detail);
                 let stuck = leaving.look(client, told, global.json, term).await?;
                 // What it says first is why it goes, then what that waits for.
@@ -324,10 +325,19 @@ async fn follow(
                     return Ok(Followed { phases, end, config, warning: String::new(), stuck });
                 }
             }
-            _ => {
+            AgentPhase::Queued
+            | AgentPhase::Cloning
+            | AgentPhase::InDoubt
+            | AgentPhase::Configuring
+            | AgentPhase::Booting
+            | AgentPhase::Connecting
+            | AgentPhase::Preparing
+            | AgentPhase::Draining
+            | AgentPhase::Resetting
+            | AgentPhase::Held => {
                 end.state = state;
                 end.detail = now.detail;
-                if config.is_none() && end.state == "Booting" {
+                if config.is_none() && now.state == AgentPhase::Booting {
                     config = read_config(global, &now.template, now.node, now.vmid).await;
                 }
             }
@@ -336,9 +346,14 @@ async fn follow(
     }
 }
 
+fn read(answer: Value) -> Result<AgentOut, CliError> {
+    serde_json::from_value(answer)
+        .map_err(|fault| CliError::Failed(format!("cannot read the answer: {fault}")))
+}
+
 /// Where its way ended by its phases, of which a short one may have come and gone between two looks.
 fn at_last(end: End, phases: &[PhaseOut]) -> End {
-    let leaving = |state: &str| matches!(state, "Retiring" | "Stranded" | "Gone");
+    let leaving = |part: &str| AgentPhase::of_part(part).is_some_and(AgentPhase::is_leaving);
     match phases.iter().map(|phase| phase.state.as_str()).rfind(|state| !leaving(state)) {
         Some(state) if state != end.state => End { state: state.to_owned(), ..End::default() },
         Some(_) | None => end,
@@ -393,12 +408,12 @@ async fn gone(
         if serde_json::from_value::<GoneOut>(answer.clone()).is_ok() {
             return Ok(None);
         }
-        let told = |key: &str| answer.get(key).and_then(Value::as_str).unwrap_or_default();
-        if told("state") == "Stranded" {
-            return Err(stranded(client, agent, told("detail").to_owned()).await);
+        let now = read(answer)?;
+        if now.state == AgentPhase::Stranded {
+            return Err(stranded(client, agent, now.detail).await);
         }
-        if told("state") == "Retiring" {
-            let stuck = leaving.look(client, (agent, told("detail")), json, term).await?;
+        if now.state == AgentPhase::Retiring {
+            let stuck = leaving.look(client, (agent, &*now.detail), json, term).await?;
             if stuck.is_some() {
                 return Ok(stuck);
             }

@@ -9,6 +9,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
+use drover_model::phase::LeasePhase;
 use drover_model::record::{EXPIRED, LOST, is_lost};
 use tokio::sync::mpsc;
 
@@ -97,7 +98,7 @@ async fn settled(
     let over = async {
         loop {
             match leasing.client.get::<LeaseOut>(&path, CALL_LIMIT).await {
-                Ok(seen) if seen.state == "ended" => return,
+                Ok(seen) if seen.state == LeasePhase::Ended => return,
                 Ok(seen) => known = Some(seen.detail),
                 // A service that does not answer says nothing of the lease.
                 Err(_) => {}
@@ -140,7 +141,7 @@ pub(super) async fn until_over(leasing: &Leasing<'_>, lease: &str) -> CliError {
         tokio::time::sleep(leasing.patience.watch).await;
         // A service that does not answer says nothing of the lease.
         let Ok(seen) = leasing.client.get::<LeaseOut>(&path, CALL_LIMIT).await else { continue };
-        if seen.state == "ended" && is_over(&seen.detail) {
+        if seen.state == LeasePhase::Ended && is_over(&seen.detail) {
             // What the command still said is on its way.
             tokio::time::sleep(leasing.patience.watch).await;
             let how = how_it_ended(leasing.client, lease).await;
@@ -154,7 +155,7 @@ pub(super) async fn until_over(leasing: &Leasing<'_>, lease: &str) -> CliError {
 /// not known.
 async fn how_it_ended(client: &Client, lease: &str) -> Option<(String, String)> {
     let seen: LeaseOut = client.get(&path("leases", lease, ""), CALL_LIMIT).await.ok()?;
-    if seen.state != "ended" {
+    if seen.state != LeasePhase::Ended {
         return None;
     }
     let how = match seen.detail.as_str() {

@@ -20,6 +20,7 @@ use secrecy::ExposeSecret as _;
 use super::identity::Identity;
 use super::remote::path;
 use super::{CallError, CliError, Client};
+use drover_model::phase::LeasePhase;
 use drover_server::shapes::{LeaseOut, SshOut, StatusOut};
 
 const KEY: &str = "key";
@@ -118,7 +119,7 @@ pub(super) async fn sweep(client: &Client, directory: &Path) {
             looks -= 1;
             match client.get::<LeaseOut>(&path("leases", &lease, ""), LOOK_LIMIT).await {
                 Ok(seen) => {
-                    over = seen.state == "ended";
+                    over = seen.state == LeasePhase::Ended;
                     // It may have been renewed.
                     note_end(directory, &lease, end_of(&seen));
                 }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::pin::{Pin, pin};
 use std::time::Duration;
 
+use drover_model::phase::LeasePhase;
 use drover_model::record::WAITED;
 use drover_shell::user_data::{USER_DATA_MAX, guest};
 use drover_ssh::Output;
@@ -247,22 +248,22 @@ async fn wait_ready(
     let mut said = String::new();
     loop {
         say(&lease, &mut said, leasing.json, term)?;
-        match (lease.state.as_str(), &lease.ssh) {
-            ("ready", Some(ssh)) => {
+        match (lease.state, &lease.ssh) {
+            (LeasePhase::Ready, Some(ssh)) => {
                 let ssh = ssh.clone();
                 return Ok(Waited::Ready(Box::new(lease), ssh));
             }
-            ("ended", _) if lease.detail == WAITED => {
+            (LeasePhase::Ended, _) if lease.detail == WAITED => {
                 let id = &lease.id;
                 return Err(CliError::Waited(format!(
                     "lease `{id}` ended: no agent was there for it in time (maxWaitSeconds)"
                 )));
             }
-            ("ended", _) => {
+            (LeasePhase::Ended, _) => {
                 let text = format!("lease `{}` ended: {}", lease.id, clean(&lease.detail));
                 return Err(end_of(&lease.detail, text));
             }
-            _ => {}
+            (LeasePhase::Ready, None) | (LeasePhase::Waiting | LeasePhase::Granted, _) => {}
         }
         let answer = tokio::select! {
             biased;
@@ -270,7 +271,7 @@ async fn wait_ready(
             answer = client.get::<LeaseOut>(&path, CALL_LIMIT) => answer,
         };
         match answer {
-            Ok(seen) if seen.state == "ready" && seen.ssh.is_none() => {
+            Ok(seen) if seen.state == LeasePhase::Ready && seen.ssh.is_none() => {
                 // Its agent goes at this moment: the lease's end is told next.
                 if tries <= 1 {
                     let id = &lease.id;

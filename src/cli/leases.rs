@@ -6,6 +6,7 @@ use serde_json::json;
 use super::client::CALL_LIMIT;
 use super::remote::{path, print};
 use super::{CliError, Client, LeasesOptions, Term, kept, tables, tell};
+use drover_model::phase::LeasePhase;
 use drover_server::shapes::{LeaseOut, LeasesOut};
 
 /// Lists leases, or ends those that are listed.
@@ -17,15 +18,18 @@ pub(super) async fn leases(
 ) -> Result<u8, CliError> {
     let mut found = all(client, options).await?;
     if options.state.is_none() {
-        found.retain(|lease| lease.state != "ended");
+        found.retain(|lease| lease.state != LeasePhase::Ended);
     }
     if !options.end {
         let out = LeasesOut { leases: found, next: None };
         print(term, json, &out, |out| tables::all_leases(&out.leases))?;
         return Ok(0);
     }
-    let ids: Vec<String> =
-        found.into_iter().filter(|lease| lease.state != "ended").map(|lease| lease.id).collect();
+    let ids: Vec<String> = found
+        .into_iter()
+        .filter(|lease| lease.state != LeasePhase::Ended)
+        .map(|lease| lease.id)
+        .collect();
     end(client, &ids, json, term).await
 }
 
@@ -35,7 +39,7 @@ async fn all(client: &Client, options: &LeasesOptions) -> Result<Vec<LeaseOut>, 
     let mut after: Option<String> = None;
     loop {
         let given = [
-            ("state", options.state.as_deref()),
+            ("state", options.state.map(LeasePhase::name)),
             ("principal", options.principal.as_deref()),
             ("after", after.as_deref()),
         ];

@@ -4,7 +4,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
+use drover_model::phase::LeasePhase;
 
 use super::doctor::DoctorOptions;
 use super::setup::SetupAction;
@@ -439,8 +441,8 @@ pub struct LeaseOptions {
 #[command(group(ArgGroup::new("which").multiple(true).args(["state", "principal"])))]
 pub struct LeasesOptions {
     /// Those in this state alone: waiting, granted, ready or ended [default: all that have not ended]
-    #[arg(long, value_parser = ["waiting", "granted", "ready", "ended"])]
-    pub state: Option<String>,
+    #[arg(long, value_parser = lease_phases())]
+    pub state: Option<LeasePhase>,
     /// Those of this principal alone, such as token:ci or uid:1000
     #[arg(long)]
     pub principal: Option<String>,
@@ -490,6 +492,11 @@ pub struct EventsOptions {
 }
 
 /// Reads a number, or `template`.
+/// The states that leases can be listed by.
+fn lease_phases() -> impl TypedValueParser<Value = LeasePhase> {
+    PossibleValuesParser::new(LeasePhase::ALL.map(LeasePhase::name)).try_map(|word| word.parse())
+}
+
 fn read_limit(text: &str) -> Result<Limit, String> {
     if text == "template" {
         return Ok(Limit::Template);

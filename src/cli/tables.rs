@@ -144,7 +144,7 @@ fn clouds(clouds: &[CloudOut]) -> String {
     let row = |cloud: &CloudOut| {
         [
             cloud.id.clone(),
-            cloud.health.clone(),
+            cloud.health.to_string(),
             dash(cloud.version.as_ref()),
             format!("{}/{}", cloud.agents, dash(cloud.cap)),
             dash(cloud.cluster.as_ref()),
@@ -171,7 +171,7 @@ pub(super) fn templates(templates: &[TemplateOut]) -> String {
             .collect();
         let breaker = match (&template.retry_at, &template.cause) {
             (Some(at), Some(cause)) => format!("{} until {at}: {cause}", template.breaker),
-            (Some(_) | None, _) => template.breaker.clone(),
+            (Some(_) | None, _) => template.breaker.to_string(),
         };
         let breaker = match &template.lack {
             Some(lack) => format!("{breaker}; {lack}"),
@@ -230,7 +230,12 @@ pub(super) fn breakers(breakers: &[BreakerOut]) -> String {
         return "all flow\n".to_owned();
     }
     let row = |one: &BreakerOut| {
-        [one.id.clone(), one.state.clone(), dash(one.retry_at.as_ref()), dash(one.cause.as_ref())]
+        [
+            one.id.clone(),
+            one.state.to_string(),
+            dash(one.retry_at.as_ref()),
+            dash(one.cause.as_ref()),
+        ]
     };
     table(["NAME", "STATE", "TRIED AGAIN", "CAUSE"], breakers.iter().map(row).collect())
 }
@@ -350,7 +355,7 @@ fn live(agents: &[AgentOut]) -> String {
         [
             agent.id.clone(),
             agent.template.clone(),
-            agent.state.clone(),
+            agent.state.to_string(),
             agent.since.clone(),
             dash(agent.vmid),
             dash(agent.node.as_ref()),
@@ -380,7 +385,7 @@ fn leases(leases: &[LeaseOut]) -> String {
     let row = |lease: &LeaseOut| {
         [
             lease.id.clone(),
-            lease.state.clone(),
+            lease.state.to_string(),
             dash(lease.agent.as_ref()),
             lease.owner.clone(),
             dash(lease.expires_at.as_ref()),
@@ -398,7 +403,7 @@ pub(super) fn all_leases(leases: &[LeaseOut]) -> String {
     let row = |lease: &LeaseOut| {
         [
             lease.id.clone(),
-            lease.state.clone(),
+            lease.state.to_string(),
             lease.wants.clone(),
             dash(lease.agent.as_ref()),
             lease.principal.clone(),

@@ -30,7 +30,7 @@ fn table_of(jobs: &[JobOut]) -> String {
             job.source.clone(),
             job.id.clone(),
             dash(job.name.as_ref()),
-            job.state.clone() + &lacks.unwrap_or_default(),
+            format!("{}{}", job.state, lacks.unwrap_or_default()),
             dash(job.wants.as_ref()),
             dash(job.since.as_ref()),
             dash(job.agent.as_ref()),

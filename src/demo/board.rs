@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::waterfall;
+use drover_model::phase::AgentPhase;
 use drover_server::shapes::{AgentOut, CloudOut, GoneOut, PhaseOut};
 
 /// The agents in sight and what is worth a line about them.
@@ -37,7 +38,7 @@ impl Board {
                 self.told.remove(&gone.id);
                 let title = known.as_ref().map_or_else(|| short(&gone.id), name);
                 self.finished.push((title.clone(), pairs(&gone.phases)));
-                format!("{title:<34} {:<12} {}", "Gone", gone.detail)
+                format!("{title:<34} {:<12} {}", AgentPhase::Gone, gone.detail)
             }
             "cloud" => {
                 let cloud: CloudOut = serde_json::from_value(event["cloud"].clone()).ok()?;
@@ -122,7 +123,7 @@ mod tests {
 
     use super::*;
 
-    fn agent(state: &str, ms: u64) -> Value {
+    fn agent(state: AgentPhase, ms: u64) -> Value {
         json!({
             "at": "2026-11-21T08:11:02.500Z", "kind": "agent",
             "agent": {
@@ -138,10 +139,10 @@ mod tests {
     #[test]
     fn an_agent_is_told_once_a_state() {
         let mut board = Board::default();
-        let told = board.fold(&agent("Cloning", 0)).unwrap_or_default();
+        let told = board.fold(&agent(AgentPhase::Cloning, 0)).unwrap_or_default();
         insta::assert_snapshot!(told.trim_start(), @"0.00 s  rack/linux 4f8z1c vm 10001         Cloning        0.00 s  pve1");
-        assert_eq!(board.fold(&agent("Cloning", 700)), None);
-        assert!(board.fold(&agent("Booting", 700)).is_some());
+        assert_eq!(board.fold(&agent(AgentPhase::Cloning, 700)), None);
+        assert!(board.fold(&agent(AgentPhase::Booting, 700)).is_some());
         assert_eq!(board.lines().len(), 1);
         assert_eq!(board.vmid("4f8z1c3px9t2vkab"), Some(10001));
     }

@@ -27,6 +27,7 @@ use super::leftovers;
 use super::show::Show;
 use super::{Outcome, PATIENCE};
 use crate::known;
+use drover_model::phase::LeasePhase;
 
 /// How long the last events may be on their way.
 const LAST_EVENTS: Duration = Duration::from_secs(5);
@@ -296,7 +297,7 @@ impl Stage {
         let doomed = jobs::BATCH.iter().filter(|job| job.fate == Fate::LosesItsMachine);
         let owned = doomed.into_iter().any(|job| lease["owner"] == job.name);
         if owned
-            && lease["state"] == "ready"
+            && lease["state"] == LeasePhase::Ready.name()
             && let Some(agent) = lease["agent"].as_str()
         {
             self.doomed.insert(agent.to_owned());

@@ -33,14 +33,21 @@ pub fn seconds(ms: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use drover_model::phase::AgentPhase;
+
     use super::*;
 
     // Invariant: the picture tells the whole span and the order.
 
     #[test]
     fn bars_start_where_the_phase_before_ended() {
-        let phases = [("Cloning", 500), ("Booting", 1500), ("Ready", 0), ("Leased", 2000)]
-            .map(|(state, ms)| (state.to_owned(), ms));
+        let phases = [
+            (AgentPhase::Cloning, 500),
+            (AgentPhase::Booting, 1500),
+            (AgentPhase::Ready, 0),
+            (AgentPhase::Leased, 2000),
+        ]
+        .map(|(phase, ms)| (phase.to_string(), ms));
         insta::assert_snapshot!(draw("linux-1", &phases, 16), @r"
         linux-1  4.00 s
           Cloning        0.50 s  ██

@@ -37,24 +37,32 @@ pub(super) struct Folded {
 /// # Errors
 /// When it cannot be read, or holds what is not understood.
 pub(super) fn fold(log: &impl Log, path: &Path) -> Result<Folded, LogError> {
-    let corrupt = |source: serde_json::Error| LogError::Corrupt {
-        path: path.to_owned(),
-        source: Box::new(source),
+    // What is JSON and not understood is another drover's; what is no JSON is damaged.
+    let not_read = |place: String, source: serde_json::Error| {
+        let (path, is_json) = (path.to_owned(), source.is_data());
+        let source = Box::new(source);
+        if is_json {
+            LogError::Unknown { path, place, source }
+        } else {
+            LogError::Corrupt { path, source }
+        }
     };
     let (mut ledger, snapshot_bytes) = match log.snapshot()? {
         Some((_, bytes)) => {
-            let ledger = serde_json::from_slice::<Ledger>(&bytes).map_err(corrupt)?;
+            let ledger = serde_json::from_slice::<Ledger>(&bytes)
+                .map_err(|error| not_read("the snapshot".into(), error))?;
             (ledger, bytes.len() as u64)
         }
         None => (Ledger::default(), 0),
     };
     let (snapshot_at, mut record_bytes) = (ledger.seq, 0);
     for (seq, bytes) in log.read_from(ledger.seq + 1)? {
+        let not_read = |error| not_read(format!("record {seq}"), error);
         let read = serde_json::from_slice::<Record>(&bytes);
         // A newer record may or may not look like one of ours.
         let version = match &read {
             Ok(record) => record.version,
-            Err(_) => serde_json::from_slice::<Version>(&bytes).map_err(corrupt)?.version,
+            Err(_) => serde_json::from_slice::<Version>(&bytes).map_err(not_read)?.version,
         };
         if version > RECORD_VERSION {
             return Err(LogError::Newer {
@@ -63,7 +71,7 @@ pub(super) fn fold(log: &impl Log, path: &Path) -> Result<Folded, LogError> {
                 known: u64::from(RECORD_VERSION),
             });
         }
-        let record = read.map_err(corrupt)?;
+        let record = read.map_err(not_read)?;
         if record.seq != seq || seq != ledger.seq + 1 {
             let text =
                 format!("record {seq} follows {} and calls itself {}", ledger.seq, record.seq);

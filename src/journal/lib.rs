@@ -68,6 +68,23 @@ pub enum LogError {
         /// The newest format known here.
         known: u64,
     },
+    /// A record or the snapshot of this drover's own format says what it does not know, such as a
+    /// phase that was added later; the file was left as it is.
+    #[error(
+        "{place} of the journal `{}` holds what drover {} does not know, and the journal was left \
+         untouched: run the drover that wrote it, which is a newer one, or restore the journal from \
+         before the upgrade",
+        .path.display(), env!("CARGO_PKG_VERSION")
+    )]
+    Unknown {
+        /// The file.
+        path: PathBuf,
+        /// `record 17` or `the snapshot`.
+        place: String,
+        /// What is not known.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// Reading or writing failed.
     #[error("the journal `{}` could not be {doing}", .path.display())]
     Io {

@@ -169,6 +169,7 @@ fn look<D: Disk>(disk: &D, path: &Path) -> Result<(), LogError> {
         other @ (LogError::Fenced { .. }
         | LogError::Busy { .. }
         | LogError::Corrupt { .. }
+        | LogError::Unknown { .. }
         | LogError::Newer { .. }) => other,
     })
 }

@@ -166,8 +166,9 @@ impl Writer {
     /// Folds the log and readies the writer; the epoch is one above the last start's.
     ///
     /// # Errors
-    /// When the log cannot be read, holds a record that does not parse ([`LogError::Corrupt`]), or
-    /// one of a newer format ([`LogError::Newer`]). Nothing is written then.
+    /// When the log cannot be read, holds a record that does not parse ([`LogError::Corrupt`]), one
+    /// with a word that is not known ([`LogError::Unknown`]), or one of a newer format
+    /// ([`LogError::Newer`]). Nothing is written then.
     pub fn open(
         log: impl Log,
         path: &std::path::Path,

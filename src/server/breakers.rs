@@ -11,6 +11,7 @@ use utoipa::ToSchema;
 use super::shapes::rfc3339;
 use super::{Problem, State};
 use crate::view::{BreakerPicture, View};
+use drover_model::phase::BreakerPhase;
 
 /// A breaker that does not flow.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -18,8 +19,7 @@ use crate::view::{BreakerPicture, View};
 pub struct BreakerOut {
     /// `cloud/template`, or `node:`, `storage:` or `cloud:` and a name.
     pub id: String,
-    /// `tripped` or `probing`; `flowing` where it only counts failures.
-    pub state: String,
+    pub state: BreakerPhase,
     /// When it is tried again (RFC 3339), while it is tripped.
     pub retry_at: Option<String>,
     /// What tripped it.
@@ -50,7 +50,7 @@ impl From<&BreakerPicture> for BreakerOut {
         let (retry_at, cause) = one.tripped.clone().unzip();
         Self {
             id: one.id.clone(),
-            state: one.breaker.clone(),
+            state: one.breaker,
             retry_at: retry_at.map(rfc3339),
             cause,
             template: one.template.to_string(),
@@ -66,7 +66,7 @@ pub fn breakers(view: &View) -> Vec<BreakerOut> {
         tripped: one.tripped,
         template: one.template,
     });
-    let all = templates.chain(view.places()).filter(|one| one.breaker != "flowing");
+    let all = templates.chain(view.places()).filter(|one| one.breaker != BreakerPhase::Closed);
     all.map(|one| BreakerOut::from(&one)).collect()
 }
 

@@ -6,6 +6,7 @@ use actix_web::{HttpResponse, web};
 use drover_actors::message::{HerdCommand, Refusal};
 use drover_actors::reconciler::finding::{Finding, Outcome};
 use drover_model::id::ClusterId;
+use drover_model::phase::CloudHealth;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -154,7 +155,7 @@ fn parted<F, T: From<F>>(
 ) -> (BTreeMap<String, Vec<T>>, Vec<UnreadOut>) {
     let (mut clusters, mut unread) = (BTreeMap::new(), Vec::new());
     // Only clusters that were reached since the start can be asked.
-    for cloud in view.clouds().into_iter().filter(|cloud| cloud.health == "degraded") {
+    for cloud in view.clouds().into_iter().filter(|cloud| cloud.health == CloudHealth::Degraded) {
         if cloud.cluster.as_ref().is_none_or(|cluster| !outcomes.contains_key(cluster)) {
             let cluster = cloud.cluster.map_or_else(|| "unknown".to_owned(), |id| id.to_string());
             let why = format!("cloud {}: {}", cloud.cloud, cloud.detail);

@@ -8,6 +8,7 @@ use drover_actors::message::{HerdCommand, Refusal};
 use drover_model::demand::report::{Account, Estimate, Kind, Serving, SourceJobs, Subject};
 use drover_model::fact::SourcePicture;
 use drover_model::id::{AgentId, LeaseId, SourceId};
+use drover_model::phase::{JobPhase, LeasePhase};
 use drover_model::ports::JobSight;
 use drover_model::time::WallTime;
 use serde::{Deserialize, Serialize};
@@ -22,8 +23,6 @@ use drover_api::nearest;
 
 /// How the leases are called as a source.
 const LEASES: &str = "leases";
-/// States of agents that are cloned and not ready yet.
-const STARTING: [&str; 4] = ["Configuring", "Booting", "Connecting", "Preparing"];
 /// Templates whose nodes are looked at for one answer.
 const LOOKED_AT: usize = 10;
 
@@ -60,7 +59,7 @@ pub struct JobOut {
     pub name: Option<String>,
     /// `waiting`, `running`, `unserved`: no template serves it, `unread`: the source does not say what it
     /// wants, or `ignored`: it wants labels that the source may not have.
-    pub state: String,
+    pub state: JobPhase,
     /// What templates are short of for it, where it is unserved; why it is unread.
     #[serde(default)]
     pub lacks: Option<String>,
@@ -179,12 +178,12 @@ pub(super) struct Query {
 }
 
 impl JobOut {
-    fn waiting(source: &SourceId, job: &JobSight, state: &str) -> Self {
+    fn waiting(source: &SourceId, job: &JobSight, state: JobPhase) -> Self {
         Self {
             source: source.to_string(),
             id: job.id.clone(),
             name: Some(job.name.clone()),
-            state: state.into(),
+            state,
             wants: Some(describe(&job.want)),
             since: Some(rfc3339(job.since)),
             agent: None,
@@ -277,11 +276,14 @@ fn jobs_of(one: &SourceJobs) -> Vec<JobOut> {
     let lacks = |job: &JobSight| lacks(one, job).map(str::to_owned);
     let (waiting, unserved): (Vec<_>, Vec<_>) =
         waiting.into_iter().partition(|job| lacks(job).is_none());
-    let waiting = waiting.into_iter().map(|job| JobOut::waiting(&one.source, job, "waiting"));
-    let unserved = unserved
-        .into_iter()
-        .map(|job| JobOut { lacks: lacks(job), ..JobOut::waiting(&one.source, job, "unserved") });
-    let ignored = one.ignored.iter().map(|job| JobOut::waiting(&one.source, job, "ignored"));
+    let waiting =
+        waiting.into_iter().map(|job| JobOut::waiting(&one.source, job, JobPhase::Waiting));
+    let unserved = unserved.into_iter().map(|job| JobOut {
+        lacks: lacks(job),
+        ..JobOut::waiting(&one.source, job, JobPhase::Unserved)
+    });
+    let ignored =
+        one.ignored.iter().map(|job| JobOut::waiting(&one.source, job, JobPhase::Ignored));
     waiting.chain(running_of(one)).chain(unserved).chain(unread::jobs(one)).chain(ignored).collect()
 }
 
@@ -297,7 +299,7 @@ fn running_of(one: &SourceJobs) -> impl Iterator<Item = JobOut> {
         source: one.source.to_string(),
         id: job.id.clone(),
         name: job.waited.as_ref().map(|job| job.name.clone()),
-        state: "running".into(),
+        state: JobPhase::Running,
         wants: job.waited.as_ref().map(|job| describe(&job.want)),
         since: job.waited.as_ref().map(|job| rfc3339(job.since)),
         agent: Some(job.agent.to_string()),
@@ -341,8 +343,8 @@ pub(super) async fn why(
     if let Some(one) = view.lease(&lease) {
         let subject = format!("lease {of}");
         let stands = (!one.detail.is_empty()).then(|| format!("{}: {}", one.state, one.detail));
-        let stands = stands.or(Some(one.state.clone()));
-        if one.state != "waiting" {
+        let stands = stands.or_else(|| Some(one.state.to_string()));
+        if one.state != LeasePhase::Waiting {
             return Ok(web::Json(WhySubjectOut::of(subject, stands)));
         }
         return told(&state, subject, stands, Subject::Lease(lease)).await.map(web::Json);
@@ -541,7 +543,7 @@ fn overrule(view: &View, kind: &mut KindOut, templates: &[WhyOut]) {
     let comes = view
         .agents()
         .iter()
-        .any(|agent| STARTING.contains(&&*agent.state) && serves(&agent.template.to_string()));
+        .any(|agent| agent.state.is_starting() && serves(&agent.template.to_string()));
     let mut read = templates.iter().filter(|one| serves(&one.template)).peekable();
     // A busy agent that comes free needs no node.
     let places: u32 = kind.serve.iter().map(|one| one.coming + one.room).sum();

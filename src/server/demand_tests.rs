@@ -2,16 +2,17 @@
 
 use drover_model::fact::{LeasePicture, What};
 use drover_model::id::{CloudId, TemplateId};
+use drover_model::phase::AgentPhase;
 use drover_model::record::Reason;
 
 use super::*;
 use crate::testing::told;
 
 /// A lease of a source, or of a person.
-fn lease(id: &str, principal: &str, state: &str, agent: Option<&str>) -> What {
+fn lease(id: &str, principal: &str, state: LeasePhase, agent: Option<&str>) -> What {
     What::Lease(Box::new(LeasePicture {
         lease: LeaseId::new(id),
-        state: state.into(),
+        state,
         agent: agent.map(AgentId::new),
         owner: principal.into(),
         principal: principal.into(),
@@ -25,7 +26,7 @@ fn lease(id: &str, principal: &str, state: &str, agent: Option<&str>) -> What {
 
 /// An agent that failed so.
 fn failed(id: &str, text: &str) -> What {
-    let (state, kind, text) = ("Leased".to_owned(), "broken".to_owned(), text.to_owned());
+    let (state, kind, text) = (AgentPhase::Leased, "broken".to_owned(), text.to_owned());
     let reason = Reason::Failed { state, kind, text };
     gone(id, reason)
 }
@@ -44,13 +45,13 @@ fn the_last_cause_of_runners_that_could_not_be_begun_is_told_of_their_own_source
     let said = |view: &View| unserved(view, &git, 2).unwrap_or_default();
     let plain =
         "2 runners in a row could not be begun, and none is wanted for a while, ever longer";
-    told(&view, lease("l1", "source:git", "granted", Some("a1")));
+    told(&view, lease("l1", "source:git", LeasePhase::Granted, Some("a1")));
     told(&view, failed("a1", "`gitea-runner` is not in the guest"));
     // Nobody says then which agent it was on.
-    told(&view, lease("l1", "source:git", "ended", None));
-    told(&view, lease("l2", "source:wood", "granted", Some("a2")));
+    told(&view, lease("l1", "source:git", LeasePhase::Ended, None));
+    told(&view, lease("l2", "source:wood", LeasePhase::Granted, Some("a2")));
     told(&view, failed("a2", "another source's"));
-    told(&view, lease("l3", "source:git", "granted", Some("a3")));
+    told(&view, lease("l3", "source:git", LeasePhase::Granted, Some("a3")));
     told(&view, gone("a3", Reason::UsedUp));
     let cause = "Leased failed (broken): `gitea-runner` is not in the guest";
     assert_eq!(said(&view), format!("{plain}: {cause}"));

@@ -13,6 +13,7 @@ use drover_actors::broker::describe;
 use drover_actors::message::{HerdCommand, Refusal};
 use drover_model::id::LeaseId;
 use drover_model::labels::LabelExpression;
+use drover_model::phase::LeasePhase;
 use drover_model::record::{LeaseAsk, Want};
 use drover_model::time::WallTime;
 use drover_shell::user_data::{Kept, USER_DATA_MAX};
@@ -41,9 +42,6 @@ pub const LONGEST_WAIT_SECONDS: u64 = 300;
 
 /// The most bytes of a request for a lease: all user data fits, however it is escaped.
 pub(super) const LEASE_LIMIT: usize = 8 * USER_DATA_MAX;
-
-/// What a lease may be.
-const STATES: [&str; 4] = ["waiting", "granted", "ready", "ended"];
 
 /// Types of public keys that are installed in guests.
 const KEY_TYPES: [&str; 7] = [
@@ -172,13 +170,14 @@ pub(super) async fn list(
 ) -> Result<web::Json<LeasesOut>, Problem> {
     let keys = "`state`, `principal`, `after` and `limit`";
     let which = which.map_err(|fault| query_fault(&fault, keys))?;
-    if let Some(state) = which.state.as_deref().filter(|state| !STATES.contains(state)) {
-        return Err(Problem::invalid(format!(
+    let phase = which.state.as_deref().map(str::parse::<LeasePhase>).transpose();
+    let phase = phase.map_err(|unknown| {
+        Problem::invalid(format!(
             "`state` must be one of {}, and is `{}`",
-            STATES.join(", "),
-            printable(state)
-        )));
-    }
+            unknown.known.join(", "),
+            printable(&unknown.word)
+        ))
+    })?;
     let limit = which.limit.unwrap_or(PAGE);
     if limit == 0 || limit > LARGEST_PAGE {
         return Err(Problem::invalid(format!(
@@ -188,7 +187,7 @@ pub(super) async fn list(
     let (view, by) = (&state.doors.view, caller.by());
     let mut found = view.leases();
     found.retain(|lease| {
-        which.state.as_ref().is_none_or(|state| *state == lease.state)
+        phase.is_none_or(|phase| phase == lease.state)
             && which.principal.as_ref().is_none_or(|principal| *principal == lease.principal)
             && which.after.as_deref().is_none_or(|after| lease.lease.as_str() > after)
     });
@@ -279,7 +278,7 @@ fn not_folded_yet(id: &LeaseId, asked: &LeaseAsk) -> LeaseOut {
     let fresh = *id == asked.lease;
     LeaseOut {
         id: id.to_string(),
-        state: if fresh { "waiting" } else { "ended" }.to_owned(),
+        state: if fresh { LeasePhase::Waiting } else { LeasePhase::Ended },
         agent: None,
         owner: asked.owner.clone(),
         principal: asked.principal.clone(),
@@ -448,10 +447,12 @@ pub(super) async fn show(
             wait.wait_seconds
         )));
     }
-    let lasts = match wait.until.as_deref() {
-        None | Some("ready") => false,
-        Some("ended") => true,
-        Some(other) => {
+    let until = wait.until.as_deref().map_or(Ok(LeasePhase::Ready), str::parse);
+    let lasts = match until {
+        Ok(LeasePhase::Ready) => false,
+        Ok(LeasePhase::Ended) => true,
+        Ok(LeasePhase::Waiting | LeasePhase::Granted) | Err(_) => {
+            let other = wait.until.as_deref().unwrap_or_default();
             let text = format!("`until` must be ready or ended, and is `{}`", printable(other));
             return Err(Problem::invalid(text));
         }
@@ -463,9 +464,13 @@ pub(super) async fn show(
         0 => None,
         _ => Some(one_of(&state.waits, &caller.principal)?),
     };
-    let settled = |state: &str| state == "ended" || state == "ready" && !lasts;
+    let settled = |state| match state {
+        LeasePhase::Waiting | LeasePhase::Granted => false,
+        LeasePhase::Ready => !lasts,
+        LeasePhase::Ended => true,
+    };
     let seen = tokio::select! {
-        seen = view.wait_for_lease(&id, |lease| settled(&lease.state), deadline) => seen,
+        seen = view.wait_for_lease(&id, |lease| settled(lease.state), deadline) => seen,
         () = state.stopping() => view.lease(&id),
     };
     let lease = seen.ok_or_else(|| no_lease(&id))?;

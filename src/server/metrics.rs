@@ -7,27 +7,7 @@ use drover_limits::traffic::Level;
 
 use super::State;
 use crate::view::View;
-
-/// States that get a series of their own; any other counts as `other`.
-const STATES: [&str; 14] = [
-    "Queued",
-    "Cloning",
-    "InDoubt",
-    "Configuring",
-    "Booting",
-    "Connecting",
-    "Preparing",
-    "Ready",
-    "Leased",
-    "Draining",
-    "Resetting",
-    "Held",
-    "Retiring",
-    "Stranded",
-];
-const LEASE_STATES: [&str; 4] = ["waiting", "granted", "ready", "ended"];
-const HEALTHS: [&str; 3] = ["connecting", "well", "degraded"];
-const BREAKERS: [&str; 3] = ["flowing", "tripped", "probing"];
+use drover_model::phase::{AgentPhase, BreakerPhase, CloudHealth, LeasePhase};
 
 #[utoipa::path(
     get, path = "/metrics",
@@ -50,9 +30,9 @@ fn render(view: &View) -> String {
     sources(&mut page, view);
     page.head("drover_leases", "gauge", "Leases by state; ended ones as far as they are kept.");
     let leases = view.leases();
-    for state in LEASE_STATES {
+    for state in LeasePhase::ALL {
         let count = leases.iter().filter(|lease| lease.state == state).count();
-        page.line("drover_leases", &[("state", state)], count as u64);
+        page.line("drover_leases", &[("state", state.name())], count as u64);
     }
     page.head("drover_agents_gone_total", "counter", "Agents that went, by reason.");
     for (reason, count) in view.gone_by_reason() {
@@ -80,10 +60,10 @@ fn templates(page: &mut Page, view: &View) {
         let id = template.template.to_string();
         let mut other = 0;
         for (state, count) in &template.states {
-            if STATES.contains(&state.as_str()) {
+            if *state != AgentPhase::Gone {
                 page.line(
                     "drover_agents",
-                    &[("template", &id), ("state", state)],
+                    &[("template", &id), ("state", state.name())],
                     u64::from(*count),
                 );
             } else {
@@ -104,9 +84,9 @@ fn templates(page: &mut Page, view: &View) {
     page.head("drover_breaker", "gauge", "1 for the state a template's breaker is in.");
     for template in &templates {
         let id = template.template.to_string();
-        for state in BREAKERS {
+        for state in BreakerPhase::ALL {
             let is = u64::from(template.breaker == state);
-            page.line("drover_breaker", &[("template", &id), ("state", state)], is);
+            page.line("drover_breaker", &[("template", &id), ("state", state.name())], is);
         }
     }
 }
@@ -115,9 +95,9 @@ fn places(page: &mut Page, view: &View) {
     let help = "1 for the state of a breaker of a node, storage or cloud that was ever charged.";
     page.head("drover_place_breaker", "gauge", help);
     for place in view.places() {
-        for state in BREAKERS {
+        for state in BreakerPhase::ALL {
             let is = u64::from(place.breaker == state);
-            page.line("drover_place_breaker", &[("place", &place.id), ("state", state)], is);
+            page.line("drover_place_breaker", &[("place", &place.id), ("state", state.name())], is);
         }
     }
 }
@@ -161,9 +141,9 @@ fn sources(page: &mut Page, view: &View) {
 fn clouds(page: &mut Page, view: &View) {
     page.head("drover_cloud_health", "gauge", "1 for the health a cloud is in.");
     for cloud in view.clouds() {
-        for health in HEALTHS {
+        for health in CloudHealth::ALL {
             let is = u64::from(cloud.health == health);
-            let labels = [("cloud", cloud.cloud.as_str()), ("health", health)];
+            let labels = [("cloud", cloud.cloud.as_str()), ("health", health.name())];
             page.line("drover_cloud_health", &labels, is);
         }
     }
@@ -239,13 +219,13 @@ mod tests {
         let template = TemplateId::new(CloudId::new("la\"b"), "linux");
         let seen = What::Template {
             template: template.clone(),
-            states: [("Ready".to_owned(), 2), ("Dreaming".to_owned(), 1)].into(),
+            states: [(AgentPhase::Ready, 2), (AgentPhase::Gone, 1)].into(),
             cap: Some(5),
             lack: None,
             minimum: 2,
             idle_minimum: 1,
             labels: vec!["linux".into()],
-            breaker: "flowing".into(),
+            breaker: BreakerPhase::Closed,
             tripped: None,
             source: None,
             paused: None,
@@ -254,7 +234,7 @@ mod tests {
         let scope = Scope::Cloud(CloudId::new("lab"));
         let charged = What::Breaker {
             scope,
-            breaker: "tripped".into(),
+            breaker: BreakerPhase::Open,
             tripped: None,
             template: template.clone(),
         };
@@ -290,15 +270,15 @@ mod tests {
         let cloud = What::Cloud {
             cloud: CloudId::new("lab"),
             cluster: None,
-            health: "well".into(),
+            health: CloudHealth::Well,
             version: None,
             detail: String::new(),
             agents: 3,
             cap: None,
         };
         told(&view, cloud);
-        told(&view, What::Lease(Box::new(lease("x", "ready", Some("a1"), ""))));
-        let reason = Reason::TooSlow { state: "Booting".into(), text: String::new() };
+        told(&view, What::Lease(Box::new(lease("x", LeasePhase::Ready, Some("a1"), ""))));
+        let reason = Reason::TooSlow { state: AgentPhase::Booting, text: String::new() };
         let agent = AgentId::new("a0");
         told(&view, What::AgentGone { agent, template, reason, phases: Vec::new() });
         let alarm = What::Alarm {

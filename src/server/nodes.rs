@@ -155,7 +155,7 @@ impl From<NodeReport> for NodeOut {
         Self {
             cluster: one.cluster.to_string(),
             node: one.node.to_string(),
-            state: one.state,
+            state: one.state.to_string(),
             agents: one.agents,
             guests: one.guests,
             room,

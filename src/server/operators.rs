@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use drover_model::fact::What;
+use drover_model::phase::AgentPhase;
 use reqwest::Method;
 use serde_json::json;
 
@@ -13,7 +14,7 @@ use super::testing::{Served, agent, empty_template, told};
 #[tokio::test]
 async fn limits_of_one_agent_are_set_shown_and_taken_back() {
     let served = Served::default();
-    told(&served.view, What::Agent(Box::new(agent("a1", "Ready"))));
+    told(&served.view, What::Agent(Box::new(agent("a1", AgentPhase::Ready))));
     let set = async |body: &str| served.admin(Method::PATCH, "/v1/agents/a1", body).await;
     let one = set(r#"{"idleTerminationMinutes": 0}"#).await;
     assert_eq!(one.body, json!({"idleTerminationMinutes": 0, "maxTotalUses": null}));
@@ -49,7 +50,7 @@ async fn limits_of_one_agent_are_set_shown_and_taken_back() {
 #[tokio::test]
 async fn a_hold_takes_the_callers_key_or_makes_one() {
     let served = Served::default();
-    told(&served.view, What::Agent(Box::new(agent("a1", "Ready"))));
+    told(&served.view, What::Agent(Box::new(agent("a1", AgentPhase::Ready))));
     let hold = async |body: &str| served.admin(Method::POST, "/v1/agents/a1/hold", body).await;
     let made = hold(r#"{"seconds": 60}"#).await;
     assert_eq!((made.status, &made.body["seconds"]), (202, &json!(60)));
@@ -64,7 +65,10 @@ async fn a_hold_takes_the_callers_key_or_makes_one() {
     let own = json!({"sshPublicKey": public}).to_string();
     assert_eq!(hold(&own).await.body["privateKey"], json!(null));
     let shown = served.admin(Method::GET, "/v1/agents/a1", "").await;
-    assert_eq!((&shown.body["state"], shown.body["heldUntil"].is_string()), (&json!("Held"), true));
+    assert_eq!(
+        (&shown.body["state"], shown.body["heldUntil"].is_string()),
+        (&json!(AgentPhase::Held), true)
+    );
     let wrong = hold(r#"{"seconds": 0, "sshPublicKey": "mine", "for": "2h"}"#).await;
     assert_eq!(wrong.status, 400);
     assert_eq!(wrong.body["errors"].as_array().unwrap().len(), 3);

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use drover_model::fact::{AgentPicture, LeasePicture, ResetPicture};
 use drover_model::id::LeaseId;
 use drover_model::overrides::Overrides;
+use drover_model::phase::{AgentPhase, BreakerPhase, CloudHealth, LeasePhase};
 use drover_model::tenant::By;
 use drover_model::time::WallTime;
 use serde::{Deserialize, Serialize};
@@ -24,8 +25,7 @@ use crate::view::{
 pub struct LeaseOut {
     /// Its id.
     pub id: String,
-    /// `waiting`, `granted`, `ready` or `ended`.
-    pub state: String,
+    pub state: LeasePhase,
     /// Its agent, once granted.
     pub agent: Option<String>,
     /// For whom; blank where the lease is not the caller's.
@@ -75,10 +75,11 @@ pub struct LeasesOut {
     pub next: Option<String>,
 }
 
-/// Time spent in a state.
+/// Time spent in a part of an agent's life.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PhaseOut {
-    /// The state.
+    /// A phase, or a step of one such as `Preparing: cloud-init`; `Earlier` is the time before the
+    /// service started.
     pub state: String,
     /// Milliseconds.
     pub ms: u64,
@@ -92,8 +93,7 @@ pub struct AgentOut {
     pub id: String,
     /// Its template, `cloud/template`.
     pub template: String,
-    /// Its state.
-    pub state: String,
+    pub state: AgentPhase,
     /// Since when (RFC 3339).
     pub since: String,
     /// Its VMID, once chosen.
@@ -180,8 +180,9 @@ pub struct TemplateOut {
     pub id: String,
     /// Its labels.
     pub labels: Vec<String>,
-    /// Agents by state.
-    pub states: BTreeMap<String, u32>,
+    /// How many of its agents are in each phase.
+    #[schema(value_type = BTreeMap<String, u32>)]
+    pub states: BTreeMap<AgentPhase, u32>,
     /// The most agents; null for no limit.
     pub cap: Option<u32>,
     /// Agents kept at this moment, in use or not.
@@ -191,8 +192,7 @@ pub struct TemplateOut {
     /// Why it begins nothing although it may: no address is free; null when one is.
     #[serde(default)]
     pub lack: Option<String>,
-    /// `flowing`, `tripped` or `probing`.
-    pub breaker: String,
+    pub breaker: BreakerPhase,
     /// When a tripped breaker may be tried again (RFC 3339).
     pub retry_at: Option<String>,
     /// What tripped it.
@@ -240,8 +240,7 @@ pub struct CloudOut {
     pub id: String,
     /// Its cluster, once known.
     pub cluster: Option<String>,
-    /// `connecting`, `well` or `degraded`.
-    pub health: String,
+    pub health: CloudHealth,
     /// Proxmox's version, once known.
     pub version: Option<String>,
     /// What is wrong.
@@ -387,10 +386,10 @@ impl LeaseOut {
     /// may not end it sees that it is there, and neither for whom nor how to log in.
     pub fn of(view: &View, lease: &LeasePicture, by: &By) -> Self {
         let theirs = by.owns(&lease.principal, lease.group.as_deref());
-        let agent = lease.agent.as_ref().filter(|_| lease.state == "ready" && theirs);
+        let agent = lease.agent.as_ref().filter(|_| lease.state == LeasePhase::Ready && theirs);
         Self {
             id: lease.lease.to_string(),
-            state: lease.state.clone(),
+            state: lease.state,
             agent: lease.agent.as_ref().map(ToString::to_string),
             owner: if theirs { lease.owner.clone() } else { String::new() },
             principal: lease.principal.clone(),
@@ -426,7 +425,7 @@ impl From<&AgentPicture> for AgentOut {
         Self {
             id: agent.agent.to_string(),
             template: agent.template.to_string(),
-            state: agent.state.clone(),
+            state: agent.state,
             since: rfc3339(agent.since),
             vmid: agent.vmid.map(|vmid| vmid.0),
             node: agent.node.as_ref().map(ToString::to_string),
@@ -466,7 +465,7 @@ impl From<&TemplatePicture> for TemplateOut {
             minimum: template.minimum,
             idle_minimum: template.idle_minimum,
             lack: template.lack.clone(),
-            breaker: template.breaker.clone(),
+            breaker: template.breaker,
             retry_at: retry_at.map(rfc3339),
             cause,
             source: template.source.clone(),
@@ -489,7 +488,7 @@ impl From<&CloudPicture> for CloudOut {
         Self {
             id: cloud.cloud.to_string(),
             cluster: cloud.cluster.as_ref().map(ToString::to_string),
-            health: cloud.health.clone(),
+            health: cloud.health,
             version: cloud.version.clone(),
             detail: cloud.detail.clone(),
             agents: cloud.agents,
@@ -541,7 +540,7 @@ impl From<&RestartPicture> for RestartOut {
 impl StatusOut {
     /// Spells the whole view, as far as these may see it.
     pub fn of(view: &View, by: &By) -> Self {
-        let live = |lease: &LeasePicture| lease.state != "ended";
+        let live = |lease: &LeasePicture| lease.state != LeasePhase::Ended;
         Self {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             ready: view.ready(),

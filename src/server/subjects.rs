@@ -85,6 +85,7 @@ fn refusals(one: &NodeOut) -> impl Iterator<Item = WhyOut> {
 mod tests {
     use drover_model::fact::What;
     use drover_model::id::{AgentId, CloudId, TemplateId};
+    use drover_model::phase::AgentPhase;
     use drover_model::record::Reason;
     use reqwest::Method;
 
@@ -96,11 +97,11 @@ mod tests {
     #[tokio::test]
     async fn agents_and_nodes_that_are_asked_about_say_how_they_stand() {
         let served = Served::default();
-        let mut booting = agent("a5", "Booting");
+        let mut booting = agent("a5", AgentPhase::Booting);
         booting.detail = "waits for an address".into();
         told(&served.view, What::Agent(Box::new(booting)));
         let (template, text) = (TemplateId::new(CloudId::new("lab"), "linux"), "no space".into());
-        let reason = Reason::Failed { state: "Cloning".into(), kind: "broken".into(), text };
+        let reason = Reason::Failed { state: AgentPhase::Cloning, kind: "broken".into(), text };
         let gone = What::AgentGone { agent: AgentId::new("a6"), template, reason, phases: vec![] };
         told(&served.view, gone);
         for (of, part) in [

@@ -3,6 +3,7 @@
 
 use drover_model::fact::{AgentPicture, Fact, LeasePicture, What};
 use drover_model::id::LeaseId;
+use drover_model::phase::{AgentPhase, LeasePhase};
 use drover_model::record::HoldOwner;
 use drover_model::tenant::By;
 use reqwest::Method;
@@ -15,10 +16,10 @@ use super::told::event_out;
 fn ready(served: &Served, id: &str, principal: &str, group: Option<&str>) {
     let agent = format!("on-{id}");
     let leases = vec![LeaseId::new(id)];
-    let picture = AgentPicture { leases, ..testing::agent(&agent, "Leased") };
+    let picture = AgentPicture { leases, ..testing::agent(&agent, AgentPhase::Leased) };
     told(&served.view, What::Agent(Box::new(picture)));
     let group = group.map(str::to_owned);
-    let picture = testing::lease(id, "ready", Some(&agent), "");
+    let picture = testing::lease(id, LeasePhase::Ready, Some(&agent), "");
     let picture = LeasePicture { principal: principal.into(), group, ..picture };
     told(&served.view, What::Lease(Box::new(picture)));
 }
@@ -91,7 +92,7 @@ async fn nobody_renews_or_releases_a_lease_that_is_not_theirs() {
             assert!(allowed || status == 403, "{token}: {method} {path}: {}", answer.body);
         }
         let state = served.view.lease(&LeaseId::new(id)).unwrap().state;
-        assert_eq!(state == "ended", allowed, "{token} {id}");
+        assert_eq!(state == LeasePhase::Ended, allowed, "{token} {id}");
     }
     served.stop().await;
 }
@@ -106,12 +107,12 @@ async fn how_to_log_in_is_told_neither_before_a_lease_nor_after_it_to_those_with
         group: group.map(str::to_owned),
     };
     let cases = [
-        ("Booting", None, &["admin"][..]),
-        ("Ready", None, &["admin"]),
-        ("Retiring", None, &["admin"]),
-        ("Held", None, &["admin"]),
-        ("Held", Some(owner("token:operator", None)), &["admin", "operator"]),
-        ("Held", Some(owner("token:other", Some("build"))), &["admin", "build"]),
+        (AgentPhase::Booting, None, &["admin"][..]),
+        (AgentPhase::Ready, None, &["admin"]),
+        (AgentPhase::Retiring, None, &["admin"]),
+        (AgentPhase::Held, None, &["admin"]),
+        (AgentPhase::Held, Some(owner("token:operator", None)), &["admin", "operator"]),
+        (AgentPhase::Held, Some(owner("token:other", Some("build"))), &["admin", "build"]),
     ];
     for (state, hold_owner, sees) in cases {
         let picture = AgentPicture { hold_owner, ..testing::agent("a1", state) };
@@ -141,7 +142,8 @@ async fn leases_are_listed_by_state_and_principal_and_in_pages() {
     let served = Served::default();
     for n in 0..7 {
         let principal = if n % 2 == 0 { "token:even" } else { "token:odd" };
-        let picture = testing::lease(&format!("l{n}"), "waiting", None, "no agent is free");
+        let picture =
+            testing::lease(&format!("l{n}"), LeasePhase::Waiting, None, "no agent is free");
         let picture = LeasePicture { principal: principal.into(), ..picture };
         told(&served.view, What::Lease(Box::new(picture)));
     }

@@ -25,6 +25,7 @@ use drover_model::id::{
 };
 use drover_model::ledger::Ledger;
 use drover_model::overrides::Overrides;
+use drover_model::phase::{AgentPhase, BreakerPhase, LeasePhase, NodeStatus};
 use drover_model::placement::report::{NodeReport, WhyReport};
 use drover_model::ports::{JobSight, Observer};
 use drover_model::record::{LeaseAsk, Want};
@@ -71,10 +72,10 @@ fn spawn(script: impl FnMut(HerdCommand) + Send + 'static) -> (Recipient<HerdCom
 }
 
 /// A lease as the view is told of it.
-pub fn lease(id: &str, state: &str, agent: Option<&str>, detail: &str) -> LeasePicture {
+pub fn lease(id: &str, state: LeasePhase, agent: Option<&str>, detail: &str) -> LeasePicture {
     LeasePicture {
         lease: LeaseId::new(id),
-        state: state.into(),
+        state,
         agent: agent.map(AgentId::new),
         owner: "tester".into(),
         principal: "token:operator".into(),
@@ -87,11 +88,11 @@ pub fn lease(id: &str, state: &str, agent: Option<&str>, detail: &str) -> LeaseP
 }
 
 /// An agent as the view is told of it.
-pub fn agent(id: &str, state: &str) -> AgentPicture {
+pub fn agent(id: &str, state: AgentPhase) -> AgentPicture {
     AgentPicture {
         agent: AgentId::new(id),
         template: TemplateId::new(CloudId::new("lab"), "linux"),
-        state: state.into(),
+        state,
         since: THEN,
         vmid: Some(VmId(10417)),
         node: Some(NodeName::new("pve1")),
@@ -105,7 +106,9 @@ pub fn agent(id: &str, state: &str) -> AgentPicture {
         hold_owner: None,
         on_trial: false,
         detail: String::new(),
-        phases: vec![("Cloning".into(), 1200), ("Booting".into(), 4000)],
+        phases: [(AgentPhase::Cloning, 1200), (AgentPhase::Booting, 4000)]
+            .map(|(phase, ms)| (phase.to_string(), ms))
+            .into(),
     }
 }
 
@@ -118,7 +121,7 @@ pub fn empty_template() -> What {
         minimum: 0,
         idle_minimum: 0,
         labels: Vec::new(),
-        breaker: "flowing".into(),
+        breaker: BreakerPhase::Closed,
         tripped: None,
         lack: None,
         source: None,
@@ -151,11 +154,11 @@ fn book(view: Arc<View>, asks: Arc<Mutex<Vec<LeaseAsk>>>) -> impl FnMut(HerdComm
                 None => {
                     let quick = ask.want == Want::Template("quick".into());
                     let id = ask.lease.as_str();
-                    told(&view, What::Agent(Box::new(agent("a1", "Leased"))));
-                    let first = lease(id, "waiting", None, "no agent is free");
+                    told(&view, What::Agent(Box::new(agent("a1", AgentPhase::Leased))));
+                    let first = lease(id, LeasePhase::Waiting, None, "no agent is free");
                     told(&view, What::Lease(Box::new(first)));
                     if quick {
-                        let ready = lease(id, "ready", Some("a1"), "");
+                        let ready = lease(id, LeasePhase::Ready, Some("a1"), "");
                         told(&view, What::Lease(Box::new(ready)));
                     }
                     asks.push((*ask).clone());
@@ -171,7 +174,7 @@ fn book(view: Arc<View>, asks: Arc<Mutex<Vec<LeaseAsk>>>) -> impl FnMut(HerdComm
         HerdCommand::Release { lease: id, by, reply } => {
             let answer = known(&view, &id, &by).map(|picture| {
                 let ended =
-                    LeasePicture { state: "ended".into(), detail: "released".into(), ..picture };
+                    LeasePicture { state: LeasePhase::Ended, detail: "released".into(), ..picture };
                 told(&view, What::Lease(Box::new(ended)));
             });
             reply.send(answer).ok();
@@ -193,7 +196,7 @@ fn book(view: Arc<View>, asks: Arc<Mutex<Vec<LeaseAsk>>>) -> impl FnMut(HerdComm
             let missing = || Refusal::Unknown(format!("no agent `{agent}` lives"));
             let answer = view.agent(&agent).ok_or_else(missing).map(|picture| {
                 let until = hold.map(|hold| THEN + Duration::from_millis(hold.span_ms));
-                let state = if until.is_some() { "Held" } else { "Retiring" }.to_owned();
+                let state = if until.is_some() { AgentPhase::Held } else { AgentPhase::Retiring };
                 let held = AgentPicture { state, held_until: until, ..picture };
                 told(&view, What::Agent(Box::new(held)));
             });
@@ -390,7 +393,7 @@ fn a_node() -> NodeReport {
     NodeReport {
         cluster: ClusterId::new("9f31c0aa52e7d410"),
         node: NodeName::new("pve1"),
-        state: "online".into(),
+        state: NodeStatus::Online,
         agents: 3,
         guests: 1,
         known: true,

@@ -8,6 +8,7 @@ use std::time::Duration;
 use drover_actors::message::{HerdCommand, Refusal};
 use drover_model::fact::What;
 use drover_model::id::{CloudId, LeaseId, TemplateId};
+use drover_model::phase::{AgentPhase, LeasePhase};
 use drover_model::record::{Reason, Want};
 use futures_util::FutureExt;
 use reqwest::Method;
@@ -35,8 +36,8 @@ fn silent(limits: Limits) -> Served {
 #[tokio::test]
 async fn every_route_takes_the_roles_it_should() {
     let served = Served::default();
-    told(&served.view, What::Agent(Box::new(agent("a1", "Ready"))));
-    told(&served.view, What::Lease(Box::new(lease("x", "waiting", None, ""))));
+    told(&served.view, What::Agent(Box::new(agent("a1", AgentPhase::Ready))));
+    told(&served.view, What::Lease(Box::new(lease("x", LeasePhase::Waiting, None, ""))));
     let ask = r#"{"labels": ["linux"]}"#;
     let routes = [
         (0, Method::GET, "/healthz", ""),
@@ -330,11 +331,13 @@ async fn a_service_that_stops_says_so() {
 #[tokio::test]
 async fn a_long_poll_until_the_end_tells_the_holder_of_a_ready_lease_by_what_it_was_lost() {
     let served = Served::default();
-    told(&served.view, What::Agent(Box::new(agent("a1", "Leased"))));
-    told(&served.view, What::Lease(Box::new(lease("x", "ready", Some("a1"), ""))));
+    told(&served.view, What::Agent(Box::new(agent("a1", AgentPhase::Leased))));
+    told(&served.view, What::Lease(Box::new(lease("x", LeasePhase::Ready, Some("a1"), ""))));
     let poll = served.admin(Method::GET, "/v1/leases/x?waitSeconds=300&until=ended", "");
     let why = "lost: its guest was switched off";
-    let dies = async { told(&served.view, What::Lease(Box::new(lease("x", "ended", None, why)))) };
+    let dies = async {
+        told(&served.view, What::Lease(Box::new(lease("x", LeasePhase::Ended, None, why))))
+    };
     let (answer, ()) = tokio::join!(poll, dies);
     let (state, detail) = (&answer.body["state"], &answer.body["detail"]);
     assert_eq!((state, detail), (&json!("ended"), &json!(why)));
@@ -346,14 +349,17 @@ async fn a_long_poll_until_the_end_tells_the_holder_of_a_ready_lease_by_what_it_
 #[tokio::test]
 async fn a_long_poll_ends_when_the_lease_is_ready() {
     let served = Served::default();
-    told(&served.view, What::Agent(Box::new(agent("a1", "Leased"))));
-    told(&served.view, What::Lease(Box::new(lease("x", "waiting", None, "no agent is free"))));
+    told(&served.view, What::Agent(Box::new(agent("a1", AgentPhase::Leased))));
+    told(
+        &served.view,
+        What::Lease(Box::new(lease("x", LeasePhase::Waiting, None, "no agent is free"))),
+    );
     let at_once = served.admin(Method::GET, "/v1/leases/x", "").await;
     assert_eq!((&at_once.body["state"], &at_once.body["ssh"]), (&json!("waiting"), &Value::Null));
     let poll = served.admin(Method::GET, "/v1/leases/x?waitSeconds=300", "");
     let change = async {
-        told(&served.view, What::Lease(Box::new(lease("x", "granted", Some("a1"), ""))));
-        told(&served.view, What::Lease(Box::new(lease("x", "ready", Some("a1"), ""))));
+        told(&served.view, What::Lease(Box::new(lease("x", LeasePhase::Granted, Some("a1"), ""))));
+        told(&served.view, What::Lease(Box::new(lease("x", LeasePhase::Ready, Some("a1"), ""))));
     };
     let (answer, ()) = tokio::join!(poll, change);
     insta::assert_snapshot!(format!("{:#}", answer.body), @r#"
@@ -384,7 +390,7 @@ async fn a_long_poll_ends_when_the_lease_is_ready() {
 #[tokio::test]
 async fn a_wait_is_bounded_and_its_query_strict() {
     let served = Served::default();
-    told(&served.view, What::Lease(Box::new(lease("x", "waiting", None, ""))));
+    told(&served.view, What::Lease(Box::new(lease("x", LeasePhase::Waiting, None, ""))));
     for (path, status, part) in [
         ("/v1/leases/x?waitSeconds=301", 400, "at most 300, and is 301"),
         ("/v1/leases/x?wait=3", 400, "read: unknown field `wait`; only `waitSeconds`"),
@@ -403,7 +409,7 @@ async fn a_wait_is_bounded_and_its_query_strict() {
 #[tokio::test]
 async fn a_waiting_request_ends_when_the_service_stops() {
     let served = Served::default();
-    told(&served.view, What::Lease(Box::new(lease("x", "waiting", None, ""))));
+    told(&served.view, What::Lease(Box::new(lease("x", LeasePhase::Waiting, None, ""))));
     let url = format!("{}/v1/leases/x?waitSeconds=300", served.base);
     let poll = served.http.get(url).bearer_auth("viewer-token").send();
     let events = format!("{}/v1/events", served.base);
@@ -441,7 +447,7 @@ async fn a_release_can_be_repeated_and_a_renewal_tells_the_new_end() {
 #[tokio::test]
 async fn operators_reap_resync_reload_and_set_the_log() {
     let served = Served::default();
-    told(&served.view, What::Agent(Box::new(agent("a1", "Ready"))));
+    told(&served.view, What::Agent(Box::new(agent("a1", AgentPhase::Ready))));
     let reaped = served.admin(Method::POST, "/v1/reap", r#"{"all": true}"#).await;
     assert_eq!(reaped.body, json!({ "retired": 3 }));
     assert_eq!(served.admin(Method::POST, "/v1/reap", "").await.body, json!({ "retired": 1 }));
@@ -512,7 +518,7 @@ async fn routes_and_methods_that_are_none_are_problems_too() {
 #[tokio::test]
 async fn the_event_stream_goes_on_after_the_last_event_seen() {
     let served = Served::default();
-    for state in ["Queued", "Cloning", "Ready"] {
+    for state in [AgentPhase::Queued, AgentPhase::Cloning, AgentPhase::Ready] {
         told(&served.view, What::Agent(Box::new(agent("a1", state))));
     }
     let url = format!("{}/v1/events", served.base);
@@ -520,10 +526,10 @@ async fn the_event_stream_goes_on_after_the_last_event_seen() {
     let mut stream = request.header("Last-Event-ID", "3-2").send().await.unwrap();
     assert_eq!(stream.headers()["content-type"], "text/event-stream");
     let gone = What::AgentGone {
-        agent: agent("a1", "Gone").agent,
+        agent: agent("a1", AgentPhase::Gone).agent,
         template: TemplateId::new(CloudId::new("lab"), "linux"),
-        reason: Reason::TooSlow { state: "Booting".into(), text: "no address yet".into() },
-        phases: vec![("Booting".into(), 4000)],
+        reason: Reason::TooSlow { state: AgentPhase::Booting, text: "no address yet".into() },
+        phases: vec![(AgentPhase::Booting.to_string(), 4000)],
     };
     told(&served.view, gone);
     let mut text = String::new();

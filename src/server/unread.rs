@@ -2,6 +2,7 @@
 //! and lets none be made: nothing is started for them.
 
 use drover_model::demand::report::{SourceJobs, UnreadJob};
+use drover_model::phase::JobPhase;
 
 use super::demand::JobOut;
 use super::shapes::rfc3339;
@@ -14,7 +15,7 @@ pub(super) fn jobs(one: &SourceJobs) -> Vec<JobOut> {
         source: one.source.to_string(),
         id: job.id.clone(),
         name: Some(job.name.clone()),
-        state: "unread".to_owned(),
+        state: JobPhase::Unread,
         lacks: Some(cause(one).to_owned()),
         wants: None,
         since: Some(rfc3339(job.since)),
@@ -63,7 +64,7 @@ mod tests {
         assert_eq!(jobs(&one)[0].lacks.as_deref(), Some(plain));
         one.refused = Some(Outage { since: THEN, text: "403: it lacks a right".into() });
         let shown = jobs(&one).remove(0);
-        assert_eq!((shown.state.as_str(), shown.name.as_deref()), ("unread", Some("app")));
+        assert_eq!((shown.state, shown.name.as_deref()), (JobPhase::Unread, Some("app")));
         assert_eq!(shown.lacks.as_deref(), Some("403: it lacks a right"));
         assert_eq!(
             stands(&one, &job),

@@ -7,6 +7,7 @@ use std::time::Duration;
 use drover_actors::message::{HerdCommand, Refusal};
 use drover_model::fact::{AddressPoolPicture, AgentPicture};
 use drover_model::id::AgentId;
+use drover_model::phase::{AgentPhase, LeasePhase};
 use drover_model::record::{Body, Reason};
 use drover_server::view::{GoneAgent, View};
 use pve_sim::guest::GuestHost;
@@ -147,7 +148,7 @@ async fn templates_of_several_clouds_share_one_pool() {
     assert_ne!(first.1.address, second.1.address);
     let third = world.lease("linux").await;
     world.pass(5 * MINUTE).await;
-    assert_eq!(world.view().lease(&third).unwrap().state, "waiting");
+    assert_eq!(world.view().lease(&third).unwrap().state, LeasePhase::Waiting);
     world.release(&first.0).await;
     world.reap(true).await;
     let agent = world.ready(&third).await;
@@ -174,7 +175,7 @@ async fn the_one_address_of_a_template_is_one_agents_at_once() {
 async fn an_agent_that_was_never_told_its_address_leaves_it_fresh() {
     let world = World::started(lab("")).await;
     let lease = world.lease("linux").await;
-    world.until_state("Cloning").await;
+    world.until_state(AgentPhase::Cloning).await;
     let agent = world.view().agents()[0].agent.clone();
     world.until("it is kept back", |_| counts(&world) == (1, 0, 1)).await;
     world.address(&agent).do_send(drover_actors::message::AgentCommand::ForceRetire(
@@ -198,7 +199,11 @@ async fn a_crash_in_the_middle_keeps_addresses_and_rests() {
     world.restart(Duration::from_secs(30)).await;
     let waits = world.lease("linux").await;
     world.pass(Duration::from_secs(60)).await;
-    assert_eq!(world.view().lease(&waits).unwrap().state, "waiting", "one is used, one rests");
+    assert_eq!(
+        world.view().lease(&waits).unwrap().state,
+        LeasePhase::Waiting,
+        "one is used, one rests"
+    );
     let next = world.ready(&waits).await;
     assert_eq!(next.address, other.address);
     let still = world.view().agent(&agent.agent).unwrap();
@@ -263,11 +268,15 @@ async fn a_pool_that_shrinks_keeps_the_living_and_one_that_grows_wakes_who_waits
     world.reload();
     let (second, other) = world.leased("linux").await;
     assert_eq!(other.address.as_deref(), Some("10.20.0.51"));
-    assert_eq!(world.view().agent(&agent.agent).unwrap().state, "Leased");
+    assert_eq!(world.view().agent(&agent.agent).unwrap().state, AgentPhase::Leased);
     world.release(&first).await;
     let waits = world.lease("linux").await;
     world.pass(10 * MINUTE).await;
-    assert_eq!(world.view().lease(&waits).unwrap().state, "waiting", "its address is not given");
+    assert_eq!(
+        world.view().lease(&waits).unwrap().state,
+        LeasePhase::Waiting,
+        "its address is not given"
+    );
     world.setup = lab("maxTotalUses: 1").pools(&LAB.replace("50-10.20.0.51", "51-10.20.0.52"));
     world.reload();
     assert_eq!(world.ready(&waits).await.address.as_deref(), Some("10.20.0.52"));
@@ -374,11 +383,11 @@ async fn a_guest_that_tells_another_agents_address_is_not_connected_to_there() {
     let poser = |view: &View| view.agents().into_iter().find(|one| one.detail.contains(&told));
     world.until("the guest's word is not taken", |view| poser(view).is_some()).await;
     let poser = poser(world.view()).unwrap();
-    assert_eq!(poser.state, "Booting", "{poser:?}");
+    assert_eq!(poser.state, AgentPhase::Booting, "{poser:?}");
     world.ready(&second).await;
     let keys = world.shell.admitted(victim.vmid.unwrap().0);
     assert_eq!(keys.into_iter().collect::<Vec<_>>(), [first.as_str()]);
-    assert_eq!(world.view().lease(&first).unwrap().state, "ready");
+    assert_eq!(world.view().lease(&first).unwrap().state, LeasePhase::Ready);
     let gone = world.view().gone_agents();
     let why = gone.iter().find(|gone| gone.agent == poser.agent).unwrap();
     // Why nobody could reach it is told beyond its end.
@@ -398,7 +407,9 @@ async fn a_guest_that_names_a_machines_address_before_anybody_else_gets_nothing_
     let agents = vec![sick(AgentHealth::Dead, 0)];
     world.faults(Faults { agents, ..Faults::default() });
     let first = world.lease("linux").await;
-    world.until("it runs", |view| view.agents().iter().any(|one| one.state == "Booting")).await;
+    world
+        .until("it runs", |view| view.agents().iter().any(|one| one.state == AgentPhase::Booting))
+        .await;
     world.pass(Duration::from_secs(20)).await;
     let silent = world.view().agents().remove(0);
     let agents = vec![sick(AgentHealth::Posing, 0)];

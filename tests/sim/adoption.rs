@@ -6,6 +6,7 @@ use pve_sim::world::{CallFault, Faults, Latency, Spread};
 
 use super::world::World;
 use super::world::setup::Setup;
+use drover_model::phase::AgentPhase;
 
 const AGENTS: usize = if cfg!(debug_assertions) { 200 } else { 600 };
 const AWAY: Duration = Duration::from_secs(20);
@@ -26,7 +27,7 @@ async fn herd() -> World {
 }
 
 fn ready(view: &drover_server::view::View) -> usize {
-    view.agents().iter().filter(|agent| agent.state == "Ready").count()
+    view.agents().iter().filter(|agent| agent.state == AgentPhase::Ready).count()
 }
 
 // Invariant: however many agents there are, no more calls run at once than a node handles.

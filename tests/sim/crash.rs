@@ -8,6 +8,7 @@ use drover_actors::message::HerdCommand;
 use drover_model::fact::AgentPicture;
 use drover_model::fault::{Culprit, Fault, FaultKind};
 use drover_model::id::LeaseId;
+use drover_model::phase::{AgentPhase, LeasePhase};
 use drover_model::record::{Body, LeaseAsk, Reason};
 use drover_server::view::View;
 use pve_sim::world::{CallFault, Faults};
@@ -148,7 +149,9 @@ async fn cut_while_the_guest_boots() {
 #[tokio::test(start_paused = true)]
 async fn cut_while_it_is_connected_to() {
     let world = cut_while_serving(|world| {
-        world.notes.hold(|body| matches!(body, Body::Phase { state, .. } if state == "Connecting"))
+        world.notes.hold(
+            |body| matches!(body, Body::Phase { state, .. } if *state == AgentPhase::Connecting),
+        )
     })
     .await;
     assert_eq!(failed(&world), Vec::<Reason>::new(), "what was cloned is found again");
@@ -158,7 +161,9 @@ async fn cut_while_it_is_connected_to() {
 #[tokio::test(start_paused = true)]
 async fn cut_when_it_is_ready() {
     let world = cut_while_serving(|world| {
-        world.notes.hold(|body| matches!(body, Body::Phase { state, .. } if state == "Ready"))
+        world
+            .notes
+            .hold(|body| matches!(body, Body::Phase { state, .. } if *state == AgentPhase::Ready))
     })
     .await;
     assert_eq!(failed(&world), Vec::<Reason>::new(), "what was cloned is found again");
@@ -193,7 +198,7 @@ async fn a_lease_does_not_run_out_while_the_service_is_down() {
     let (world, lease, _) = cut_while_leased(two_hours).await;
     world.ready(&lease).await;
     world.pass(Duration::from_secs(3500)).await;
-    assert_eq!(world.view().lease(&lease).unwrap().state, "ready");
+    assert_eq!(world.view().lease(&lease).unwrap().state, LeasePhase::Ready);
     world.pass(Duration::from_secs(200)).await;
     assert_eq!(world.view().lease(&lease).unwrap().detail, "expired");
     world.end().await;
@@ -358,7 +363,7 @@ async fn a_key_whose_removal_was_not_journalled_is_removed_once_more() {
         cut_at_an_end(beside, move |knock| {
             let record = knock.records.iter().any(|body| match body {
                 Body::KeyRemoved { .. } => beside,
-                Body::Phase { state, .. } => !beside && state == "Ready",
+                Body::Phase { state, .. } => !beside && *state == AgentPhase::Ready,
                 _ => false,
             });
             if record { Strike::Hold } else { Strike::Pass }
@@ -432,13 +437,13 @@ async fn an_alarm_stands_after_a_restart() {
     let vmid = agent.vmid.unwrap().0;
     world.side.set_config(vmid, "description", Some("mine from here on"));
     world.release(&lease).await;
-    world.until_state("Stranded").await;
+    world.until_state(AgentPhase::Stranded).await;
     let told = world.view().alarms()[0].command.clone();
     // What is durable carries along what was written before it.
     let other = world.lease("linux").await;
     world.restart(AWAY).await;
     world.release(&other).await;
-    let again = world.until_state("Stranded").await;
+    let again = world.until_state(AgentPhase::Stranded).await;
     assert!(again.detail.contains("left alone"), "{again:?}");
     assert_eq!(world.view().alarms()[0].command, told);
     world.administer(vmid);
@@ -454,7 +459,7 @@ async fn volumes_that_stay_are_told_of_again_when_others_find_the_guest_gone() {
     let (vmid, node) = (agent.vmid.unwrap().0, agent.node.unwrap().to_string());
     world.side.jam_volume(&node, &format!("local-lvm:vm-{vmid}-cloudinit"), "it is busy");
     world.release(&lease).await;
-    world.until_state("Stranded").await;
+    world.until_state(AgentPhase::Stranded).await;
     // What was told is not durable yet, and the agent's own look at the id fails.
     let rule = CallFault {
         route: Some("/nextid".into()),
@@ -465,7 +470,9 @@ async fn volumes_that_stay_are_told_of_again_when_others_find_the_guest_gone() {
     world.faults(Faults { calls: vec![rule], ..Faults::default() });
     world.restart(AWAY).await;
     world
-        .until("it is over", |view| view.agents().iter().all(|agent| agent.state == "Stranded"))
+        .until("it is over", |view| {
+            view.agents().iter().all(|agent| agent.state == AgentPhase::Stranded)
+        })
         .await;
     assert_eq!(world.view().alarms().len(), 1, "a volume stays and nobody is told");
     world.administer(vmid);

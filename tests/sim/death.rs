@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use drover_model::id::{AgentId, LeaseId};
+use drover_model::phase::{AgentPhase, LeasePhase};
 
 use super::world::World;
 use super::world::setup::Setup;
@@ -27,7 +28,7 @@ async fn seconds_until(world: &World, what: &str, holds: impl Fn(&World) -> bool
 
 fn is_lost(world: &World, lease: &LeaseId) -> bool {
     let picture = world.view().lease(lease);
-    picture.is_some_and(|seen| seen.state == "ended" && seen.detail.starts_with("lost"))
+    picture.is_some_and(|seen| seen.state == LeasePhase::Ended && seen.detail.starts_with("lost"))
 }
 
 /// What whoever holds a lease is shown of it.
@@ -37,7 +38,7 @@ fn shown(world: &World, lease: &LeaseId) -> String {
 }
 
 fn is_going(world: &World, agent: &AgentId) -> bool {
-    world.view().agent(agent).is_none_or(|seen| seen.state == "Retiring")
+    world.view().agent(agent).is_none_or(|seen| seen.state == AgentPhase::Retiring)
 }
 
 // Invariant: a machine that stops is known within ten seconds of the cluster showing it.
@@ -59,12 +60,12 @@ async fn a_machine_switched_off_under_a_lease_is_known_in_seconds_and_the_lease_
 #[tokio::test(start_paused = true)]
 async fn an_idle_machine_that_is_switched_off_goes_in_seconds() {
     let world = World::started(Setup::linux("instanceMin: 1, instanceCap: 2")).await;
-    let agent = world.until_state("Ready").await;
+    let agent = world.until_state(AgentPhase::Ready).await;
     world.pass(60 * SECOND).await;
     world.side.kill_guest(agent.vmid.unwrap().0).await;
     let passed = seconds_until(&world, "its end", |world| is_going(world, &agent.agent)).await;
     assert!(passed <= CYCLE + KNOWN, "{passed:?}");
-    world.until_state("Ready").await;
+    world.until_state(AgentPhase::Ready).await;
     world.end().await;
 }
 
@@ -108,7 +109,7 @@ async fn a_guest_whose_ssh_hangs_under_a_lease_is_shown_in_30_seconds_and_kept()
 #[tokio::test(start_paused = true)]
 async fn an_idle_machine_whose_ssh_hangs_serves_nobody_and_is_replaced() {
     let world = World::started(Setup::linux("instanceMin: 1, instanceCap: 3")).await;
-    let agent = world.until_state("Ready").await;
+    let agent = world.until_state(AgentPhase::Ready).await;
     world.pass(60 * SECOND).await;
     world.shell.mute(agent.vmid.unwrap().0, true);
     world.pass(SILENCE).await;
@@ -128,7 +129,7 @@ async fn an_idle_machine_that_is_dead_is_handed_out_to_nobody_fifteen_seconds_la
     for dead in [0, 4, 8, 12, 16, 20, 24] {
         let world = World::started(Setup::linux("instanceMin: 2, instanceCap: 3")).await;
         let two = |view: &drover_server::view::View| {
-            view.agents().iter().filter(|agent| agent.state == "Ready").count() == 2
+            view.agents().iter().filter(|agent| agent.state == AgentPhase::Ready).count() == 2
         };
         world.until("two are ready", two).await;
         world.pass(60 * SECOND).await;
@@ -202,7 +203,7 @@ async fn a_blip_of_a_node_shorter_than_the_grace_costs_no_lease_whose_machine_ru
 async fn a_cluster_is_listed_once_in_ten_seconds_while_agents_live() {
     let world = World::started(Setup::linux("instanceMin: 3, instanceCap: 6")).await;
     let three = |view: &drover_server::view::View| {
-        view.agents().iter().filter(|agent| agent.state == "Ready").count() == 3
+        view.agents().iter().filter(|agent| agent.state == AgentPhase::Ready).count() == 3
     };
     world.until("three are ready", three).await;
     world.wire.take_lists();

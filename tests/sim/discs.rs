@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use drover_model::fact::What;
+use drover_model::phase::{AgentPhase, LeasePhase};
 use drover_model::record::{Body, Reason};
 use drover_nocloud::iso::{self, Disc};
 use pve_sim::world::{CallFault, Faults, TaskFault};
@@ -282,7 +283,7 @@ async fn an_image_that_can_not_be_removed_is_alarmed_about_until_it_is() {
     let (node, image) = images(&world)[0].clone();
     world.side.jam_volume(&node, &image, "cannot remove: device busy");
     world.release(&lease).await;
-    world.until_state("Stranded").await;
+    world.until_state(AgentPhase::Stranded).await;
     let alarms = world.notes.facts(|what| match what {
         What::Alarm { agent: of, command, .. } if *of == agent.agent => Some(command.clone()),
         _ => None,
@@ -415,7 +416,11 @@ async fn snippets_that_are_there_are_named_and_one_that_is_not_is_told() {
     let said = failures(&world)[0].clone();
     assert!(said.contains("volume 'local:snippets/ci.yaml' does not exist"), "{said}");
     world.side.plant_volume("pve1", "local:snippets/ci.yaml", 100);
-    world.until("it is served", |view| view.leases().iter().all(|one| one.state == "ready")).await;
+    world
+        .until("it is served", |view| {
+            view.leases().iter().all(|one| one.state == LeasePhase::Ready)
+        })
+        .await;
     let vmid = world.ours()[0];
     assert_eq!(world.side.config(vmid).unwrap()["cicustom"], "user=local:snippets/ci.yaml");
     world.side.remove_volume("pve1", "local:snippets/ci.yaml");

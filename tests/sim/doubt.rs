@@ -8,6 +8,7 @@ use pve_sim::world::{CallFault, Faults};
 
 use super::world::World;
 use super::world::setup::Setup;
+use drover_model::phase::{AgentPhase, CloudHealth};
 
 const NODES: [&str; 3] = ["pve1", "pve2", "pve3"];
 const SECOND: Duration = Duration::from_secs(1);
@@ -18,12 +19,12 @@ fn apart(world: &World, apart: bool) {
 }
 
 /// How many agents are in a state.
-fn count(world: &World, state: &str) -> usize {
+fn count(world: &World, state: AgentPhase) -> usize {
     world.view().agents().iter().filter(|agent| agent.state == state).count()
 }
 
 /// The health of the first cloud and its detail.
-fn health(world: &World) -> (String, String) {
+fn health(world: &World) -> (CloudHealth, String) {
     let cloud = world.view().clouds().remove(0);
     (cloud.health, cloud.detail)
 }
@@ -32,14 +33,14 @@ fn health(world: &World) -> (String, String) {
 async fn is_degraded_within(world: &World, limit: Duration, text: &str) {
     world.pass(limit).await;
     let (health, detail) = health(world);
-    assert_eq!(health, "degraded", "{detail}");
+    assert_eq!(health, CloudHealth::Degraded, "{detail}");
     assert!(detail.contains(text), "{detail}");
 }
 
 /// The cloud is known to work again within a time.
 async fn is_well_within(world: &World, limit: Duration) {
     world.pass(limit).await;
-    assert_eq!(health(world).0, "well");
+    assert_eq!(health(world).0, CloudHealth::Well);
 }
 
 // Invariant: after a doubt nothing is started on that cluster until the doubt is resolved.
@@ -54,9 +55,10 @@ async fn without_quorum_one_clone_comes_into_doubt_and_everything_else_waits() {
     let others = [world.lease("linux").await, world.lease("linux").await];
     for _ in 0..15 {
         world.pass(10 * SECOND).await;
-        assert_eq!((count(&world, "InDoubt"), world.wire.clones()), (1, 1));
+        assert_eq!((count(&world, AgentPhase::InDoubt), world.wire.clones()), (1, 1));
     }
-    let doubt = world.view().agents().into_iter().find(|agent| agent.state == "InDoubt").unwrap();
+    let doubt =
+        world.view().agents().into_iter().find(|agent| agent.state == AgentPhase::InDoubt).unwrap();
     assert!(doubt.detail.contains("cluster not ready - no quorum?"), "{}", doubt.detail);
     for one in others.iter().chain([&lease]) {
         let told = world.view().lease(one).unwrap().detail;
@@ -83,7 +85,7 @@ async fn a_clone_that_gets_no_answer_is_followed_by_a_single_one_after_a_pause()
     };
     world.faults(Faults { calls: vec![lost], ..Faults::default() });
     let first = world.lease("linux").await;
-    world.until_state("InDoubt").await;
+    world.until_state(AgentPhase::InDoubt).await;
     let others = [world.lease("linux").await, world.lease("linux").await];
     world.pass(2 * SECOND).await;
     assert!(world.wire.clones() <= 2, "{} clones at once", world.wire.clones());
@@ -114,11 +116,11 @@ async fn clones_that_were_never_made_keep_nobody_waiting_for_their_places() {
     world.faults(Faults { calls: vec![lost], ..Faults::default() });
     let leases = [world.lease("linux").await, world.lease("linux").await];
     world.pass(2 * SECOND).await;
-    assert_eq!((count(&world, "InDoubt"), world.wire.clones()), (2, 2));
+    assert_eq!((count(&world, AgentPhase::InDoubt), world.wire.clones()), (2, 2));
     let begun = world.elapsed();
     let (third, _) = world.leased("linux").await;
     let took = world.elapsed() - begun;
-    assert!(took < 60 * SECOND, "{took:?}, with {} in doubt", count(&world, "InDoubt"));
+    assert!(took < 60 * SECOND, "{took:?}, with {} in doubt", count(&world, AgentPhase::InDoubt));
     for one in leases.iter().chain([&third]) {
         world.ready(one).await;
         world.release(one).await;
@@ -140,8 +142,8 @@ async fn a_node_that_gets_lost_under_a_clone_keeps_no_other_node_from_cloning() 
     };
     world.faults(Faults { calls: vec![gone], ..Faults::default() });
     let here = world.lease("linux").await;
-    world.until_state("InDoubt").await;
-    assert_eq!(health(&world).0, "well");
+    world.until_state(AgentPhase::InDoubt).await;
+    assert_eq!(health(&world).0, CloudHealth::Well);
     let begun = world.elapsed();
     let (far, _) = world.leased("far").await;
     let took = world.elapsed() - begun;
@@ -210,7 +212,7 @@ async fn one_endpoint_of_three_that_is_down_stops_nothing() {
     }
     let took = world.elapsed() - begun;
     assert!(took < 60 * SECOND, "{took:?}");
-    assert_eq!(health(&world).0, "well");
+    assert_eq!(health(&world).0, CloudHealth::Well);
     for one in &leases {
         world.release(one).await;
     }

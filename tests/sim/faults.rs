@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use drover_model::fact::What;
 use drover_model::fault::FaultKind;
+use drover_model::phase::{AgentPhase, BreakerPhase, CloudHealth, LeasePhase};
 use drover_model::record::Reason;
 use drover_server::view::View;
 use pve_sim::guests::Quirk;
@@ -137,7 +138,7 @@ async fn a_clone_task_that_dies_strands_its_guest_and_the_lease_is_served_by_ano
     let world = World::started(setup).await;
     world.faults(task("qmclone", None, 1.0));
     let (lease, agent) = world.leased("linux").await;
-    let stranded = world.until_state("Stranded").await;
+    let stranded = world.until_state(AgentPhase::Stranded).await;
     assert_ne!(stranded.agent, agent.agent);
     let alarm = &world.view().alarms()[0];
     let vmid = stranded.vmid.unwrap();
@@ -240,7 +241,7 @@ async fn a_storage_that_somebody_holds_for_half_a_minute_delays_and_no_more() {
     world.side.hold_storage("pve1", "local-lvm", Duration::from_secs(35));
     let world = serve(world).await;
     assert!(reasons(&world).contains(&"Cloning contention".to_owned()), "{:?}", reasons(&world));
-    assert!(world.view().templates()[0].breaker == "flowing");
+    assert!(world.view().templates()[0].breaker == BreakerPhase::Closed);
     world.end().await;
 }
 
@@ -263,7 +264,7 @@ async fn a_guest_under_somebodys_backup_is_retired_after_it() {
 async fn a_guest_whose_configuration_is_locked_for_a_while_is_waited_for() {
     let world = World::started(Setup::linux("maxTotalUses: 1")).await;
     let lease = world.lease("linux").await;
-    let agent = world.until_state("Configuring").await;
+    let agent = world.until_state(AgentPhase::Configuring).await;
     world.side.hold_guest("pve1", agent.vmid.unwrap().0, Duration::from_secs(45));
     assert_eq!(world.ready(&lease).await.agent, agent.agent);
     world.release(&lease).await;
@@ -281,7 +282,7 @@ async fn a_volume_that_stays_behind_calls_an_administrator_and_burns_its_id() {
     let disk = format!("local-lvm:vm-{vmid}-disk-0");
     world.side.jam_volume("pve1", &disk, "device is busy");
     world.release(&lease).await;
-    world.until_state("Stranded").await;
+    world.until_state(AgentPhase::Stranded).await;
     let told = &world.view().alarms()[0];
     assert!(told.text.contains(&disk) && told.command.contains(&disk), "{told:?}");
     assert!(world.side.remove_volume("pve1", &disk));
@@ -295,7 +296,7 @@ async fn a_storage_that_is_out_of_reach_for_a_while_is_waited_for() {
     world.side.set_storage_reachable("local-lvm", false);
     let lease = world.lease("linux").await;
     world.pass(20 * MINUTE).await;
-    assert_eq!(world.view().lease(&lease).unwrap().state, "waiting");
+    assert_eq!(world.view().lease(&lease).unwrap().state, LeasePhase::Waiting);
     world.side.set_storage_reachable("local-lvm", true);
     world.ready(&lease).await;
     world.release(&lease).await;
@@ -322,7 +323,7 @@ async fn what_a_failed_clone_left_on_a_storage_out_of_reach_is_told_until_it_is_
     let world = World::started(Setup::linux("instanceCap: 1")).await;
     world.notes.allow_slack();
     let lease = world.lease("linux").await;
-    let agent = world.until_state("Cloning").await;
+    let agent = world.until_state(AgentPhase::Cloning).await;
     while world.side.volumes_of(agent.vmid.unwrap().0).is_empty() {
         world.pass(Duration::from_millis(10)).await;
     }
@@ -362,7 +363,7 @@ async fn a_volume_that_a_destroy_left_behind_is_removed_and_somebody_elses_is_no
     let foreign = format!("shared:{vmid}/vm-{vmid}-disk-5.qcow2");
     world.side.plant_volume("pve1", &foreign, 1 << 30);
     world.release(&lease).await;
-    world.until_state("Stranded").await;
+    world.until_state(AgentPhase::Stranded).await;
     assert_eq!(world.side.volumes_of(vmid), std::slice::from_ref(&foreign));
     let told = &world.view().alarms()[0];
     assert!(told.command.contains(&foreign) && !told.command.contains("disk-0"), "{told:?}");
@@ -381,7 +382,7 @@ async fn a_volume_that_stays_behind_is_found_by_the_next_start_too() {
     world.release(&lease).await;
     world.until_sprung().await;
     world.restart(MINUTE).await;
-    world.until_state("Stranded").await;
+    world.until_state(AgentPhase::Stranded).await;
     assert!(alarms(&world)[0].contains("disk-0"), "{:?}", alarms(&world));
     world.administer(vmid);
     world.until("the agent is gone", |view| view.agents().is_empty()).await;
@@ -446,7 +447,9 @@ async fn a_machine_that_dies_under_a_lease_ends_it_as_lost() {
     let world = World::started(Setup::linux("")).await;
     let (lease, agent) = world.leased("linux").await;
     world.side.kill_guest(agent.vmid.unwrap().0).await;
-    world.until("the lease is lost", |view| view.lease(&lease).unwrap().state == "ended").await;
+    world
+        .until("the lease is lost", |view| view.lease(&lease).unwrap().state == LeasePhase::Ended)
+        .await;
     let detail = world.view().lease(&lease).unwrap().detail;
     assert_eq!(detail, "lost: its guest was switched off");
     world.until("the agent is gone", |view| view.agents().is_empty()).await;
@@ -457,18 +460,27 @@ async fn a_machine_that_dies_under_a_lease_ends_it_as_lost() {
 #[tokio::test(start_paused = true)]
 async fn a_machine_that_died_unnoticed_costs_the_next_lease_nothing_but_time() {
     let world = World::started(Setup::linux("idleMin: 1")).await;
-    let warm = world.until_state("Ready").await;
+    let warm = world.until_state(AgentPhase::Ready).await;
     world.side.kill_guest(warm.vmid.unwrap().0).await;
     let (lease, agent) = world.leased("linux").await;
     assert_ne!(agent.agent, warm.agent);
     let told = |what: &What| match what {
-        What::Lease(picture) if picture.lease == lease => Some(picture.state.clone()),
+        What::Lease(picture) if picture.lease == lease => Some(picture.state),
         _ => None,
     };
     let mut states = world.notes.facts(told);
     // What it waits for is told meanwhile.
     states.dedup();
-    assert_eq!(states, ["waiting", "granted", "waiting", "granted", "ready"]);
+    assert_eq!(
+        states,
+        [
+            LeasePhase::Waiting,
+            LeasePhase::Granted,
+            LeasePhase::Waiting,
+            LeasePhase::Granted,
+            LeasePhase::Ready
+        ]
+    );
     world.end().await;
 }
 
@@ -491,7 +503,7 @@ async fn a_template_that_is_missing_is_waited_for() {
     let mut world = World::started(setup).await;
     let lease = world.lease("linux").await;
     world.pass(10 * MINUTE).await;
-    assert_eq!(world.view().lease(&lease).unwrap().state, "waiting");
+    assert_eq!(world.view().lease(&lease).unwrap().state, LeasePhase::Waiting);
     let told = format!("{:?} {:?}", world.view().leases(), world.view().templates());
     assert!(told.contains("9000"), "{told}");
     assert!(world.side.plant_guest(&template));
@@ -512,7 +524,7 @@ async fn a_storage_that_is_full_is_waited_for() {
     world.start().await;
     let lease = world.lease("linux").await;
     world.pass(10 * MINUTE).await;
-    assert_eq!(world.view().lease(&lease).unwrap().state, "waiting");
+    assert_eq!(world.view().lease(&lease).unwrap().state, LeasePhase::Waiting);
     // The list says so: nothing is tried that can not be.
     assert_eq!(world.notes.intended(), 0, "{:?}", reasons(&world));
     let why = world.view().lease(&lease).unwrap().detail;
@@ -535,7 +547,7 @@ async fn a_storage_that_turns_out_to_be_full_is_waited_for() {
     world.faults(Faults { tasks: vec![full], ..Faults::default() });
     let lease = world.lease("linux").await;
     world.pass(10 * MINUTE).await;
-    assert_eq!(world.view().lease(&lease).unwrap().state, "waiting");
+    assert_eq!(world.view().lease(&lease).unwrap().state, LeasePhase::Waiting);
     let tried = reasons(&world);
     assert!(tried.iter().any(|reason| reason == "Cloning capacity"), "{tried:?}");
     world.faults(Faults::default());
@@ -554,13 +566,18 @@ async fn a_token_that_is_revoked_for_a_while_leaves_leases_alone() {
     world.faults(Faults { calls: vec![refused], ..Faults::default() });
     let waiting = world.lease("linux").await;
     world.pass(20 * MINUTE).await;
-    assert_eq!(world.view().lease(&held).unwrap().state, "ready");
-    assert_eq!(world.view().lease(&waiting).unwrap().state, "waiting");
-    assert_eq!(world.view().clouds()[0].health, "degraded", "{:?}", world.view().clouds());
+    assert_eq!(world.view().lease(&held).unwrap().state, LeasePhase::Ready);
+    assert_eq!(world.view().lease(&waiting).unwrap().state, LeasePhase::Waiting);
+    assert_eq!(
+        world.view().clouds()[0].health,
+        CloudHealth::Degraded,
+        "{:?}",
+        world.view().clouds()
+    );
     world.faults(Faults::default());
     world.ready(&waiting).await;
     assert_eq!(world.ready(&held).await.agent, agent.agent);
-    assert_eq!(world.view().clouds()[0].health, "well");
+    assert_eq!(world.view().clouds()[0].health, CloudHealth::Well);
     for lease in [&held, &waiting] {
         world.release(lease).await;
     }

@@ -6,6 +6,7 @@ use drover_actors::message::HerdCommand;
 use drover_model::ambient::Dice;
 use drover_model::demand::report::{Estimate, Subject};
 use drover_model::id::{LeaseId, NodeName};
+use drover_model::phase::LeasePhase;
 
 use super::world::World;
 use super::world::setup::Setup;
@@ -89,7 +90,8 @@ async fn played(world: &World, dice: &mut Dice, uses: Duration) -> Vec<(Duration
             let lease = world.lease("linux").await;
             // An agent that starts at once is counted a moment later.
             world.pass(STEP).await;
-            let waits = world.view().lease(&lease).is_some_and(|lease| lease.state == "waiting");
+            let waits =
+                world.view().lease(&lease).is_some_and(|lease| lease.state == LeasePhase::Waiting);
             let told = match waits {
                 true => Some(foreseen(world, &lease).await),
                 false => None,
@@ -103,7 +105,7 @@ async fn played(world: &World, dice: &mut Dice, uses: Duration) -> Vec<(Duration
         }
         for case in cases.iter_mut().filter(|case| !case.over) {
             let state = world.view().lease(&case.lease).map(|lease| lease.state);
-            if case.ready.is_none() && state.as_deref() == Some("ready") {
+            if case.ready.is_none() && state == Some(LeasePhase::Ready) {
                 case.ready = Some(world.elapsed());
             }
             if case.ready.is_some_and(|ready| world.elapsed() >= ready + uses) {

@@ -27,6 +27,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use drover_model::phase::{AgentPhase, BreakerPhase, LeasePhase};
 use drover_model::record::Reason;
 use pve_sim::guests::Quirk;
 use pve_sim::spec::{AclSpec, GuestSpec, PveVersion};
@@ -60,7 +61,7 @@ async fn a_template_whose_configuration_somebody_holds_is_cloned_after_that() {
     for lease in &leases {
         world.ready(lease).await;
     }
-    assert_eq!(world.view().templates()[0].breaker, "flowing");
+    assert_eq!(world.view().templates()[0].breaker, BreakerPhase::Closed);
     assert_eq!(world.ours().len(), 6);
     for lease in &leases {
         world.release(lease).await;
@@ -152,7 +153,7 @@ async fn wanting(setup: Setup) -> String {
     world.pass(20 * MINUTE).await;
     let shown = &world.view().templates()[0];
     let told = format!("{shown:?}\n{:?}\n{}", world.view().places(), failures(&world).join("\n"));
-    assert_ne!(world.view().lease(&lease).unwrap().state, "ready", "{told}");
+    assert_ne!(world.view().lease(&lease).unwrap().state, LeasePhase::Ready, "{told}");
     world.release(&lease).await;
     world.end().await;
     told
@@ -253,7 +254,7 @@ async fn a_shutdown_of_somebody_elses_that_hangs_delays_the_end_and_no_more() {
 async fn tags_in_another_order_are_the_same_tags() {
     let mut world =
         World::started(Setup::linux("tags: [zeta, alpha], idleMin: 1, instanceCap: 1")).await;
-    let agent = world.until_state("Ready").await;
+    let agent = world.until_state(AgentPhase::Ready).await;
     let tags = world.side.config(agent.vmid.unwrap().0).unwrap()["tags"].clone();
     assert!(tags.starts_with("alpha;") && tags.ends_with(";zeta"), "{tags}");
     // Somebody opens the tags in the web interface, which writes them in another order.
@@ -262,7 +263,7 @@ async fn tags_in_another_order_are_the_same_tags() {
     world.side.set_config(agent.vmid.unwrap().0, "tags", Some(&parts.join(";")));
     assert_eq!(world.resync().await, Vec::<String>::new());
     world.restart(MINUTE).await;
-    let same = world.until_state("Ready").await;
+    let same = world.until_state(AgentPhase::Ready).await;
     assert_eq!(same.agent, agent.agent);
     world.end().await;
 }

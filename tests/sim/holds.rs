@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use drover_actors::message::{HerdCommand, Refusal};
+use drover_model::phase::{AgentPhase, LeasePhase};
 use drover_model::record::Reason;
 use drover_model::stop::StopPolicy;
 use drover_model::tenant::By;
@@ -17,7 +18,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 async fn held(world: &World) -> drover_model::fact::AgentPicture {
     let (lease, agent) = world.leased("linux").await;
     world.hold(&agent.agent, HOUR).await;
-    assert_eq!(world.view().agent(&agent.agent).unwrap().state, "Leased");
+    assert_eq!(world.view().agent(&agent.agent).unwrap().state, AgentPhase::Leased);
     world.release(&lease).await;
     let key = |view: &drover_server::view::View| {
         view.agent(&agent.agent).is_some_and(|seen| seen.detail == "the login is open")
@@ -37,7 +38,7 @@ async fn a_held_agent_counts_against_the_cap_and_is_destroyed_when_its_time_is_o
     assert_eq!(keys, ["hold"], "the lease's key is gone, the operator's is there");
     let lease = world.lease("linux").await;
     world.pass(30 * MINUTE).await;
-    assert_eq!(world.view().lease(&lease).unwrap().state, "waiting");
+    assert_eq!(world.view().lease(&lease).unwrap().state, LeasePhase::Waiting);
     assert_eq!(world.reap(true).await, 0);
     world.ready(&lease).await;
     let gone = world.view().gone_agents();
@@ -54,7 +55,7 @@ async fn a_hold_outlives_a_crash_and_ends_at_the_moment_it_was_told() {
     world.crash();
     tokio::time::sleep(10 * MINUTE).await;
     world.start().await;
-    let again = world.until_state("Held").await;
+    let again = world.until_state(AgentPhase::Held).await;
     assert_eq!((again.agent, again.held_until), (agent.agent.clone(), Some(until)));
     world.until("it goes", |view| view.agent(&agent.agent).is_none()).await;
     let late = world.wall() - until;
@@ -88,7 +89,7 @@ async fn a_template_that_leaves_the_configuration_leaves_what_is_held() {
     world.pass(20 * MINUTE).await;
     world.restart(MINUTE).await;
     world.pass(20 * MINUTE).await;
-    assert_eq!(world.view().agent(&agent.agent).unwrap().state, "Held");
+    assert_eq!(world.view().agent(&agent.agent).unwrap().state, AgentPhase::Held);
     world.until("its time is over", |view| view.agents().is_empty()).await;
     world.end().await;
 }
@@ -100,7 +101,7 @@ async fn whoever_holds_a_guest_may_stop_and_start_it() {
     world.guests.power_off(agent.vmid.unwrap().0);
     world.pass(30 * MINUTE).await;
     world.resync().await;
-    assert_eq!(world.view().agent(&agent.agent).unwrap().state, "Held");
+    assert_eq!(world.view().agent(&agent.agent).unwrap().state, AgentPhase::Held);
     world.end().await;
 }
 
@@ -121,9 +122,9 @@ async fn an_agent_on_its_way_that_is_to_be_held_is_held_when_it_fails() {
     let world = World::started(Setup::linux("instanceCap: 1, readyCommand: broken")).await;
     world.shell.fail(Some("broken"));
     let (agents, _) = world.provision("linux", 1).await;
-    world.until_state("Booting").await;
+    world.until_state(AgentPhase::Booting).await;
     world.hold(&agents[0], HOUR).await;
-    let held = world.until_state("Held").await;
+    let held = world.until_state(AgentPhase::Held).await;
     assert!(held.detail.contains("readyCommand"), "{}", held.detail);
     let failures: Vec<u32> = world.ledger().breakers.values().map(|one| one.failures).collect();
     assert_eq!(failures, [1], "it counts once, and is no success");
@@ -137,7 +138,7 @@ async fn an_agent_on_its_way_that_is_to_be_held_is_held_when_it_fails() {
 
 /// Agents that are held, with what is told of them.
 fn held_now(world: &World) -> Vec<drover_model::fact::AgentPicture> {
-    world.view().agents().into_iter().filter(|agent| agent.state == "Held").collect()
+    world.view().agents().into_iter().filter(|agent| agent.state == AgentPhase::Held).collect()
 }
 
 #[tokio::test(start_paused = true)]
@@ -148,7 +149,7 @@ async fn the_next_failure_of_a_template_is_held_and_no_other() {
     world.hold_next("linux", Some(HOUR)).await;
     assert_eq!(world.view().templates()[0].asides.hold_next, Some(3600));
     world.provision("linux", 3).await;
-    world.until_state("Held").await;
+    world.until_state(AgentPhase::Held).await;
     world.until("the others are gone", |view| view.agents().len() == 1).await;
     let held = held_now(&world);
     assert_eq!(held.len(), 1);
@@ -180,10 +181,10 @@ async fn a_hold_of_the_next_failure_outlives_a_crash_and_can_be_taken_back() {
     world.crash();
     world.start().await;
     world.provision("linux", 1).await;
-    let held = world.until_state("Held").await;
+    let held = world.until_state(AgentPhase::Held).await;
     world.crash();
     world.start().await;
-    assert_eq!(world.until_state("Held").await.agent, held.agent);
+    assert_eq!(world.until_state(AgentPhase::Held).await.agent, held.agent);
     world.until("its login is open", |_| held_now(&world)[0].detail.contains("is open")).await;
     let told = held_now(&world)[0].detail.clone();
     assert!(told.contains("readyCommand"), "why it failed is known after the crash: {told}");
@@ -199,7 +200,7 @@ async fn a_guest_that_never_gets_an_address_is_held_with_its_console() {
     let world = World::started(setup).await;
     world.hold_next("linux", Some(HOUR)).await;
     world.provision("linux", 1).await;
-    let held = world.until_state("Held").await;
+    let held = world.until_state(AgentPhase::Held).await;
     let vmid = held.vmid.unwrap();
     assert!(held.detail.contains(&format!("qm terminal {vmid}")), "{}", held.detail);
     assert!(held.detail.contains("took too long"), "{}", held.detail);

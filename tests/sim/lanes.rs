@@ -6,6 +6,7 @@ use pve_sim::world::{Latency, Spread};
 
 use super::world::World;
 use super::world::setup::Setup;
+use drover_model::phase::AgentPhase;
 
 const AGENTS: usize = 60;
 /// The settings that somebody could have chosen.
@@ -72,7 +73,7 @@ async fn churn(latency: &Latency, template: &str, lanes: &str, rounds: u32) -> C
 }
 
 fn ready(view: &View) -> usize {
-    view.agents().iter().filter(|agent| agent.state == "Ready").count()
+    view.agents().iter().filter(|agent| agent.state == AgentPhase::Ready).count()
 }
 
 /// The adapted run, and the shortest of the fixed ones in which nothing failed.

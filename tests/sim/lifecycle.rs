@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use drover_model::phase::{AgentPhase, LeasePhase};
 use drover_model::record::Reason;
 use drover_model::stop::StopPolicy;
 use pve_sim::guests::NoneOptions;
@@ -13,7 +14,7 @@ use super::world::setup::Setup;
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// Agents in a state.
-fn count(world: &World, state: &str) -> usize {
+fn count(world: &World, state: AgentPhase) -> usize {
     world.view().agents().iter().filter(|agent| agent.state == state).count()
 }
 
@@ -31,16 +32,16 @@ async fn one_lease_goes_from_nothing_to_gone() {
     assert_eq!(gone[0].reason, Reason::UsedUp);
     let states: Vec<&str> = gone[0].phases.iter().map(|(state, _)| state.as_str()).collect();
     let whole = [
-        "Queued",
-        "Cloning",
-        "Configuring",
-        "Booting",
-        "Connecting",
+        AgentPhase::Queued.name(),
+        AgentPhase::Cloning.name(),
+        AgentPhase::Configuring.name(),
+        AgentPhase::Booting.name(),
+        AgentPhase::Connecting.name(),
         "Preparing: cloud-init",
         "Preparing: remoteFs",
-        "Ready",
-        "Leased",
-        "Retiring",
+        AgentPhase::Ready.name(),
+        AgentPhase::Leased.name(),
+        AgentPhase::Retiring.name(),
     ];
     assert_eq!(states, whole);
     assert_eq!(world.view().lease(&lease).unwrap().detail, "released");
@@ -52,7 +53,9 @@ async fn a_lease_that_runs_out_takes_its_agent_along() {
     let world = World::started(Setup::linux("")).await;
     let lease = world.try_lease("linux", 5 * MINUTE).await.unwrap();
     let agent = world.ready(&lease).await;
-    world.until("the lease ends", |view| view.lease(&lease).unwrap().state == "ended").await;
+    world
+        .until("the lease ends", |view| view.lease(&lease).unwrap().state == LeasePhase::Ended)
+        .await;
     assert_eq!(world.view().lease(&lease).unwrap().detail, "expired");
     world.until("its agent goes", |view| view.agent(&agent.agent).is_none()).await;
     world.end().await;
@@ -105,7 +108,7 @@ async fn a_provision_takes_six_calls_and_a_teardown_four() {
 #[tokio::test(start_paused = true)]
 async fn an_idle_herd_asks_for_nothing_but_lists() {
     let world = World::started(Setup::linux("instanceMin: 3")).await;
-    world.until("three are ready", |_| count(&world, "Ready") == 3).await;
+    world.until("three are ready", |_| count(&world, AgentPhase::Ready) == 3).await;
     world.wire.take();
     world.pass(30 * MINUTE).await;
     let calls = world.wire.take();
@@ -118,10 +121,10 @@ async fn an_idle_herd_asks_for_nothing_but_lists() {
 #[tokio::test(start_paused = true)]
 async fn the_warm_minimum_is_there_and_is_filled_up_behind_a_lease() {
     let world = World::started(Setup::linux("idleMin: 2, instanceCap: 4")).await;
-    world.until("two are ready", |_| count(&world, "Ready") == 2).await;
+    world.until("two are ready", |_| count(&world, AgentPhase::Ready) == 2).await;
     let (lease, agent) = world.leased("linux").await;
     assert_eq!(agent.uses, 1);
-    world.until("two are ready beside the lease", |_| count(&world, "Ready") == 2).await;
+    world.until("two are ready beside the lease", |_| count(&world, AgentPhase::Ready) == 2).await;
     world.release(&lease).await;
     world.check();
     world.end().await;
@@ -130,12 +133,12 @@ async fn the_warm_minimum_is_there_and_is_filled_up_behind_a_lease() {
 #[tokio::test(start_paused = true)]
 async fn an_agent_in_use_is_one_of_the_minimum_until_it_goes() {
     let world = World::started(Setup::linux("instanceMin: 2, maxTotalUses: 1")).await;
-    world.until("two are ready", |_| count(&world, "Ready") == 2).await;
+    world.until("two are ready", |_| count(&world, AgentPhase::Ready) == 2).await;
     let (lease, _) = world.leased("linux").await;
     world.pass(10 * MINUTE).await;
-    assert_eq!((world.view().agents().len(), count(&world, "Ready")), (2, 1));
+    assert_eq!((world.view().agents().len(), count(&world, AgentPhase::Ready)), (2, 1));
     world.release(&lease).await;
-    world.until("two are ready again", |_| count(&world, "Ready") == 2).await;
+    world.until("two are ready again", |_| count(&world, AgentPhase::Ready) == 2).await;
     world.end().await;
 }
 
@@ -148,15 +151,17 @@ async fn idle_agents_go_down_to_the_minimum_and_no_further() {
     for lease in &leases {
         world.ready(lease).await;
     }
-    world.until("two are ready beside three leases", |_| count(&world, "Ready") == 2).await;
+    world
+        .until("two are ready beside three leases", |_| count(&world, AgentPhase::Ready) == 2)
+        .await;
     for lease in &leases {
         world.release(lease).await;
     }
-    assert_eq!(count(&world, "Ready"), 5);
+    assert_eq!(count(&world, AgentPhase::Ready), 5);
     world.pass(2 * MINUTE).await;
     assert_eq!(world.view().agents().len(), 5, "not idle for long enough");
     world.pass(10 * MINUTE).await;
-    assert_eq!(count(&world, "Ready"), 2);
+    assert_eq!(count(&world, AgentPhase::Ready), 2);
     let stays: Vec<_> = world.view().agents().into_iter().map(|agent| agent.agent).collect();
     world.pass(60 * MINUTE).await;
     let stay: Vec<_> = world.view().agents().into_iter().map(|agent| agent.agent).collect();
@@ -175,7 +180,7 @@ async fn eighty_agents_that_go_at_once_leave_no_volume_behind() {
         node.memory_bytes *= 64;
     }
     let world = World::started(setup).await;
-    world.until("all are ready", |_| count(&world, "Ready") == 80).await;
+    world.until("all are ready", |_| count(&world, AgentPhase::Ready) == 80).await;
     world.pass(MINUTE).await;
     let begun = world.elapsed();
     let world = world.end().await;
@@ -197,7 +202,7 @@ async fn a_reap_right_after_a_start_takes_what_is_still_being_adopted() {
     for lease in &leases {
         world.release(lease).await;
     }
-    assert_eq!(count(&world, "Ready"), 3);
+    assert_eq!(count(&world, AgentPhase::Ready), 3);
     world.stop(StopPolicy::Keep).await;
     // Every look at a guest takes long.
     let slow = CallFault { route: Some("/config".into()), delay: 5.0, ..CallFault::default() };

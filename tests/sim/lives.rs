@@ -7,6 +7,7 @@ use drover_actors::message::AgentCommand;
 
 use super::world::World;
 use super::world::setup::{CI_LOGINS, Setup};
+use drover_model::phase::AgentPhase;
 
 const HOUR: Duration = Duration::from_secs(3600);
 const DAY: Duration = Duration::from_secs(24 * 3600);
@@ -153,7 +154,7 @@ async fn a_world_that_is_left_without_a_look_fails_its_test() {
 #[tokio::test(start_paused = true)]
 async fn floods_from_outside_keep_nobody_from_a_lease() {
     let world = World::started(Setup::linux("instanceMin: 1")).await;
-    let ready = world.until_state("Ready").await;
+    let ready = world.until_state(AgentPhase::Ready).await;
     let address = world.address(&ready.agent);
     for _ in 0..100_000 {
         address.do_send(AgentCommand::NodeDown(false));

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use drover_model::phase::{AgentPhase, BreakerPhase, LeasePhase};
 use drover_model::record::Reason;
 
 use super::world::World;
@@ -12,8 +13,8 @@ const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3600);
 const AWAY: Duration = Duration::from_secs(30);
 
-fn breaker(world: &World) -> String {
-    world.view().templates()[0].breaker.clone()
+fn breaker(world: &World) -> BreakerPhase {
+    world.view().templates()[0].breaker
 }
 
 // Invariant: nobody loses a machine in use because drover cannot log in to it.
@@ -39,10 +40,10 @@ async fn a_lease_goes_on_while_its_guest_is_shut_over_restarts_and_works_again_a
     };
     world.until("the guest lets drover in", open).await;
     world.release(&lease).await;
-    let free = world.until_state("Ready").await;
+    let free = world.until_state(AgentPhase::Ready).await;
     assert_eq!(free.agent, agent.agent);
     assert!(world.shell.admitted(vmid).is_empty());
-    assert_eq!(breaker(&world), "flowing");
+    assert_eq!(breaker(&world), BreakerPhase::Closed);
     world.end().await;
 }
 
@@ -56,10 +57,10 @@ async fn a_lease_that_ends_on_a_shut_guest_takes_it_along_and_costs_no_other_lea
     world.release(&first).await;
     world.pass(20 * MINUTE).await;
     assert_eq!(world.ready(&second).await.agent, agent.agent);
-    assert_eq!(world.view().agent(&agent.agent).unwrap().state, "Draining");
+    assert_eq!(world.view().agent(&agent.agent).unwrap().state, AgentPhase::Draining);
     world.release(&second).await;
     world.until("it is gone", |view| view.agent(&agent.agent).is_none()).await;
-    assert_eq!(breaker(&world), "flowing", "whoever was in it shut it");
+    assert_eq!(breaker(&world), BreakerPhase::Closed, "whoever was in it shut it");
     world.end().await;
 }
 
@@ -69,7 +70,11 @@ async fn a_lease_on_a_shut_guest_ends_at_its_deadline() {
     let (lease, agent) = world.leased("linux").await;
     world.shell.shut(agent.vmid.unwrap().0, 24 * HOUR);
     world.restart(AWAY).await;
-    world.until("it ran out", |view| view.lease(&lease).is_some_and(|l| l.state == "ended")).await;
+    world
+        .until("it ran out", |view| {
+            view.lease(&lease).is_some_and(|l| l.state == LeasePhase::Ended)
+        })
+        .await;
     world.until("it is gone", |view| view.agent(&agent.agent).is_none()).await;
     assert_eq!(world.view().gone_agents()[0].reason, Reason::LeaseExpired);
     world.end().await;

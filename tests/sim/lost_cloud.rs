@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use drover_model::fact::AgentPicture;
 use drover_model::id::LeaseId;
+use drover_model::phase::{AgentPhase, CloudHealth, LeasePhase};
 use drover_model::record::Body;
 
 use super::world::World;
@@ -50,7 +51,7 @@ async fn calls_for_its_cloud(world: &World, agent: &AgentPicture) {
 
 async fn idle() -> (World, AgentPicture) {
     let world = World::started(Setup::linux("idleMin: 1")).await;
-    let agent = world.until_state("Ready").await;
+    let agent = world.until_state(AgentPhase::Ready).await;
     (world, agent)
 }
 
@@ -166,7 +167,7 @@ async fn a_cloud_that_only_does_not_answer_calls_for_nobody() {
     world.reload();
     world
         .until("both are known", |view| {
-            view.clouds().iter().filter(|seen| seen.health == "well").count() == 2
+            view.clouds().iter().filter(|seen| seen.health == CloudHealth::Well).count() == 2
         })
         .await;
     world.crash();
@@ -217,7 +218,7 @@ async fn a_lease_on_an_agent_nobody_can_reach_runs_out_in_time() {
     replace(&mut world, ELSEWHERE);
     world.start().await;
     world.pass(50 * MINUTE).await;
-    assert_ne!(world.view().lease(&lease).unwrap().state, "ended", "its holder is at it");
+    assert_ne!(world.view().lease(&lease).unwrap().state, LeasePhase::Ended, "its holder is at it");
     world.pass(15 * MINUTE).await;
     assert_eq!(world.view().lease(&lease).unwrap().detail, "expired");
     calls_for_its_cloud(&world, &agent).await;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use drover_model::phase::{AgentPhase, CloudHealth, LeasePhase};
 use drover_model::record::Reason;
 use pve_sim::world::Spread;
 
@@ -25,18 +26,18 @@ async fn a_node_that_goes_down_during_a_clone_delays_the_lease_until_it_is_back(
     let world = World::started(setup).await;
     world.notes.allow_slack();
     let lease = world.lease("linux").await;
-    world.until_state("Cloning").await;
+    world.until_state(AgentPhase::Cloning).await;
     world.pass(Duration::from_secs(2)).await;
     world.side.node_down("pve2").await;
     world.pass(10 * MINUTE).await;
-    assert_eq!(world.view().lease(&lease).unwrap().state, "waiting");
+    assert_eq!(world.view().lease(&lease).unwrap().state, LeasePhase::Waiting);
     world.side.node_up("pve2");
     world.ready(&lease).await;
     world.release(&lease).await;
     // The clone that died with the node is locked for good: an administrator's matter.
     world
         .until("what can go is gone", |view| {
-            view.agents().iter().all(|agent| agent.state == "Stranded")
+            view.agents().iter().all(|agent| agent.state == AgentPhase::Stranded)
         })
         .await;
     for agent in world.view().agents() {
@@ -53,7 +54,7 @@ async fn agents_on_a_dead_node_leave_the_cap_and_go_when_it_is_back() {
     let mut setup = setup.template("other", "templateVmId: 9000");
     setup.templates[0].1 += ", instanceCap: 1";
     let world = World::started(setup).await;
-    let ready = world.until_state("Ready").await;
+    let ready = world.until_state(AgentPhase::Ready).await;
     world.notes.allow_slack();
     world.side.node_down("pve2").await;
     world.pass(5 * MINUTE).await;
@@ -75,7 +76,7 @@ async fn a_lease_on_a_node_that_is_gone_is_lost_after_the_grace_and_its_machine_
     world.pass(10 * MINUTE).await;
     let picture = world.view().lease(&lease).unwrap();
     let why = "lost: node pve2 is offline, and its SSH does not answer";
-    assert_eq!((picture.state.as_str(), picture.detail.as_str()), ("ended", why));
+    assert_eq!((picture.state, picture.detail.as_str()), (LeasePhase::Ended, why));
     assert!(world.view().agent(&agent.agent).is_some(), "nobody knows what runs there");
     world.side.node_up("pve2");
     world.until("the agent is gone", |view| view.agent(&agent.agent).is_none()).await;
@@ -85,13 +86,13 @@ async fn a_lease_on_a_node_that_is_gone_is_lost_after_the_grace_and_its_machine_
 #[tokio::test(start_paused = true)]
 async fn a_blip_shorter_than_the_grace_costs_the_guests_and_no_parking() {
     let world = World::started(on_pve2("instanceMin: 1, instanceCap: 1")).await;
-    let ready = world.until_state("Ready").await;
+    let ready = world.until_state(AgentPhase::Ready).await;
     world.side.node_down("pve2").await;
     world.pass(Duration::from_secs(45)).await;
     world.side.node_up("pve2");
     world.until("it goes", |view| view.agent(&ready.agent).is_none()).await;
     assert_eq!(world.view().gone_agents()[0].reason, Reason::PoweredOff);
-    world.until_state("Ready").await;
+    world.until_state(AgentPhase::Ready).await;
     world.end().await;
 }
 
@@ -100,7 +101,7 @@ async fn a_status_daemon_that_hangs_makes_nobody_lose_anything() {
     let world = World::started(on_pve2("instanceMin: 2")).await;
     world
         .until("two are ready", |view| {
-            view.agents().iter().filter(|agent| agent.state == "Ready").count() == 2
+            view.agents().iter().filter(|agent| agent.state == AgentPhase::Ready).count() == 2
         })
         .await;
     let agents: Vec<_> = world.view().agents().into_iter().map(|agent| agent.agent).collect();
@@ -141,7 +142,7 @@ async fn a_node_is_offline_since_before_the_restart() {
     world.pass(Duration::from_secs(115)).await;
     let picture = world.view().lease(&lease).unwrap();
     let why = "lost: node pve2 is offline, and its SSH does not answer";
-    assert_eq!((picture.state.as_str(), picture.detail.as_str()), ("ended", why));
+    assert_eq!((picture.state, picture.detail.as_str()), (LeasePhase::Ended, why));
     world.side.node_up("pve2");
     world.until("the agent is gone", |view| view.agent(&agent.agent).is_none()).await;
     assert!(world.ledger().troubled.is_empty());
@@ -168,17 +169,17 @@ async fn the_first_endpoint_may_be_down() {
 async fn a_cluster_that_is_down_for_an_hour_costs_no_agent_its_record() {
     let world = World::started(Setup::linux("instanceMin: 1, instanceCap: 1")).await;
     world.notes.allow_slack();
-    let ready = world.until_state("Ready").await;
+    let ready = world.until_state(AgentPhase::Ready).await;
     for node in ["pve1", "pve2", "pve3"] {
         world.side.node_down(node).await;
     }
     world.pass(60 * MINUTE).await;
-    assert_eq!(world.view().clouds()[0].health, "degraded");
+    assert_eq!(world.view().clouds()[0].health, CloudHealth::Degraded);
     assert_eq!(world.ledger().agents.len(), 1);
     for node in ["pve1", "pve2", "pve3"] {
         world.side.node_up(node);
     }
-    world.until("the cloud is well", |view| view.clouds()[0].health == "well").await;
+    world.until("the cloud is well", |view| view.clouds()[0].health == CloudHealth::Well).await;
     world.until("the dead guest is found out", |view| view.agent(&ready.agent).is_none()).await;
     let (lease, _) = world.leased("linux").await;
     world.release(&lease).await;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use drover_model::overrides::{Change, OverrideChange};
+use drover_model::phase::AgentPhase;
 use drover_model::record::Reason;
 
 use super::world::World;
@@ -11,7 +12,7 @@ use super::world::setup::Setup;
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// Agents in a state.
-fn count(world: &World, state: &str) -> usize {
+fn count(world: &World, state: AgentPhase) -> usize {
     world.view().agents().iter().filter(|agent| agent.state == state).count()
 }
 
@@ -23,11 +24,11 @@ async fn agents_are_begun_at_once_up_to_the_cap_and_go_when_they_were_idle() {
     let world = World::started(Setup::linux(keys)).await;
     let (agents, short) = world.provision("linux", 4).await;
     assert_eq!((agents.len(), short.as_deref()), (2, Some("rack/linux is full: 3 of 3")));
-    world.until("all are ready", |_| count(&world, "Ready") == 3).await;
+    world.until("all are ready", |_| count(&world, AgentPhase::Ready) == 3).await;
     world.pass(4 * MINUTE).await;
-    assert_eq!(count(&world, "Ready"), 3);
+    assert_eq!(count(&world, AgentPhase::Ready), 3);
     world.pass(5 * MINUTE).await;
-    assert_eq!(count(&world, "Ready"), 1, "the warm minimum stays");
+    assert_eq!(count(&world, AgentPhase::Ready), 1, "the warm minimum stays");
     world.end().await;
 }
 
@@ -66,7 +67,7 @@ async fn one_agent_outlives_its_idle_time_across_a_restart_until_that_is_taken_b
     let keys = "instanceCap: 2, idleTerminationMinutes: 5";
     let mut world = World::started(Setup::linux(keys)).await;
     let (agents, _) = world.provision("linux", 2).await;
-    world.until("both are ready", |_| count(&world, "Ready") == 2).await;
+    world.until("both are ready", |_| count(&world, AgentPhase::Ready) == 2).await;
     let never = OverrideChange { idle_minutes: Change::Set(0), ..OverrideChange::default() };
     world.limit(&agents[0], never).await;
     world.restart(MINUTE).await;
@@ -101,12 +102,12 @@ async fn a_limit_set_while_an_agent_waits_in_the_queue_is_not_lost() {
     let keys = "instanceCap: 2, maxTotalUses: 9";
     let mut world = World::started(Setup::linux(keys).rack("clonesPerStorage: 1")).await;
     let (agents, _) = world.provision("linux", 2).await;
-    world.until_state("Queued").await;
+    world.until_state(AgentPhase::Queued).await;
     let once = OverrideChange { max_uses: Change::Set(1), ..OverrideChange::default() };
     for agent in &agents {
         world.limit(agent, once).await;
     }
-    world.until("both are ready", |_| count(&world, "Ready") == 2).await;
+    world.until("both are ready", |_| count(&world, AgentPhase::Ready) == 2).await;
     world.restart(MINUTE).await;
     let limits = |view: &drover_server::view::View| {
         view.agents().iter().filter(|agent| agent.overrides.max_uses == Some(1)).count()

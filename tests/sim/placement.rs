@@ -7,6 +7,7 @@ use std::time::Duration;
 use drover_actors::message::{HerdCommand, NodeDrained, NodesSeen, Refusal};
 use drover_model::fact::AgentPicture;
 use drover_model::id::{CloudId, LeaseId, NodeName};
+use drover_model::phase::{AgentPhase, LeasePhase, NodeStatus};
 use drover_model::placement::report::WhyReport;
 use drover_model::record::Reason;
 use pve_sim::spec::{GuestSpec, StorageSpec};
@@ -92,14 +93,14 @@ fn small(keys: &str) -> Setup {
 #[tokio::test(start_paused = true)]
 async fn no_node_is_ever_promised_more_than_it_has_crash_or_not() {
     let mut world = World::started(small("instanceMin: 30")).await;
-    world.until_state("Cloning").await;
+    world.until_state(AgentPhase::Cloning).await;
     world.pass(Duration::from_secs(2)).await;
     world.restart(Duration::from_secs(5)).await;
-    world.until_state("Booting").await;
+    world.until_state(AgentPhase::Booting).await;
     world.restart(MINUTE).await;
     world
         .until("as many as fit are ready", |view| {
-            view.agents().iter().filter(|agent| agent.state == "Ready").count() == 21
+            view.agents().iter().filter(|agent| agent.state == AgentPhase::Ready).count() == 21
         })
         .await;
     for _ in 0..20 {
@@ -271,7 +272,7 @@ async fn a_drained_node_empties_itself_and_stays_so_until_it_is_used_again() {
     let mut world = World::started(Setup::linux(&format!("{ANYWHERE}, instanceMin: 3"))).await;
     world
         .until("three are ready", |view| {
-            view.agents().iter().filter(|agent| agent.state == "Ready").count() == 3
+            view.agents().iter().filter(|agent| agent.state == AgentPhase::Ready).count() == 3
         })
         .await;
     assert_eq!(spread(&world).len(), 3);
@@ -289,7 +290,7 @@ async fn a_drained_node_empties_itself_and_stays_so_until_it_is_used_again() {
     assert!(world.view().gone_agents().iter().all(|gone| gone.reason == Reason::NodeDrained));
     world.restart(MINUTE).await;
     world.pass(5 * MINUTE).await;
-    assert_eq!(world.view().lease(&lease).unwrap().state, "ready");
+    assert_eq!(world.view().lease(&lease).unwrap().state, LeasePhase::Ready);
     world.release(&lease).await;
     world.until("it goes", |view| view.agent(&busy.agent).is_none()).await;
     world.pass(5 * MINUTE).await;
@@ -300,7 +301,7 @@ async fn a_drained_node_empties_itself_and_stays_so_until_it_is_used_again() {
         let one = seen.nodes.iter().find(|one| one.node.as_str() == name).unwrap();
         one.state.clone()
     };
-    assert_eq!((state(&home), state(third.unwrap())), ("drained".into(), "online".into()));
+    assert_eq!((state(&home), state(third.unwrap())), (NodeStatus::Drained, NodeStatus::Online));
     assert!(!drain(&world, &home, false).await.unwrap().drained);
     provision(&world, 4).await;
     world.pass(2 * MINUTE).await;
@@ -375,7 +376,9 @@ async fn full_clones_go_where_the_most_space_is_free() {
     world.start().await;
     provision(&world, 2).await;
     world
-        .until("both live", |view| view.agents().iter().filter(|a| a.state == "Ready").count() == 2)
+        .until("both live", |view| {
+            view.agents().iter().filter(|a| a.state == AgentPhase::Ready).count() == 2
+        })
         .await;
     let agents = world.ledger().agents;
     let mut storages: Vec<String> =

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use drover_model::fact::AgentPicture;
+use drover_model::phase::{AgentPhase, BreakerPhase};
 use pve_sim::world::{CallFault, Faults, TaskFault};
 
 use super::world::World;
@@ -12,8 +13,8 @@ use super::world::setup::Setup;
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// All places whose breaker does not flow: the end of each name, and its state.
-fn closed(world: &World) -> Vec<(String, String)> {
-    let all = world.view().places().into_iter().filter(|one| one.breaker != "flowing");
+fn closed(world: &World) -> Vec<(String, BreakerPhase)> {
+    let all = world.view().places().into_iter().filter(|one| one.breaker != BreakerPhase::Closed);
     all.map(|one| {
         let kind = one.id.split(':').next().unwrap().to_owned();
         let name = one.id.rsplit([':', '/']).next().unwrap().to_owned();
@@ -22,18 +23,18 @@ fn closed(world: &World) -> Vec<(String, String)> {
     .collect()
 }
 
-fn only(world: &World, name: &str, state: &str) {
-    assert_eq!(closed(world), [(name.to_owned(), state.to_owned())]);
+fn only(world: &World, name: &str, state: BreakerPhase) {
+    assert_eq!(closed(world), [(name.to_owned(), state)]);
 }
 
 fn node(agent: &AgentPicture) -> &str {
     agent.node.as_ref().unwrap().as_str()
 }
 
-fn template(world: &World, name: &str) -> String {
+fn template(world: &World, name: &str) -> BreakerPhase {
     let all = world.view().templates();
     let one = all.iter().find(|one| &*one.template.name == name);
-    one.unwrap_or_else(|| panic!("no template {name}")).breaker.clone()
+    one.unwrap_or_else(|| panic!("no template {name}")).breaker
 }
 
 /// Calls that change something on a node and can not be passed on to it by its neighbours.
@@ -77,11 +78,13 @@ async fn a_node_that_answers_595_opens_its_breaker_alone_and_another_is_used() {
     world.faults(silent("pve2"));
     let (first, agent) = world.leased("linux").await;
     assert_eq!(node(&agent), "pve3");
-    world.until("it trips", |view| view.places().iter().any(|one| one.breaker == "tripped")).await;
-    only(&world, "node:pve2", "tripped");
+    world
+        .until("it trips", |view| view.places().iter().any(|one| one.breaker == BreakerPhase::Open))
+        .await;
+    only(&world, "node:pve2", BreakerPhase::Open);
     assert_eq!(
         (template(&world, "linux"), template(&world, "other")),
-        ("flowing".into(), "flowing".into())
+        (BreakerPhase::Closed, BreakerPhase::Closed)
     );
     let intended = world.notes.intended();
     let (second, agent) = world.leased("linux").await;
@@ -102,8 +105,8 @@ async fn a_storage_that_is_not_online_opens_its_breaker_alone_and_the_next_is_us
     let world = World::started(Setup::linux(keys)).await;
     world.side.set_storage_reachable("shared", false);
     let (first, agent) = world.leased("linux").await;
-    only(&world, "storage:shared", "tripped");
-    assert_eq!(template(&world, "linux"), "flowing");
+    only(&world, "storage:shared", BreakerPhase::Open);
+    assert_eq!(template(&world, "linux"), BreakerPhase::Closed);
     let storages = |world: &World, agent: &AgentPicture| {
         let spec = world.ledger().agents[&agent.agent].spec.clone();
         spec.target_storage.clone().unwrap()
@@ -135,9 +138,11 @@ async fn a_cloud_whose_rights_are_gone_opens_its_breaker_alone_and_another_cloud
     };
     world.faults(Faults { calls: vec![denied], ..Faults::default() });
     let lease = world.lease("linux").await;
-    world.until("it trips", |view| view.places().iter().any(|one| one.breaker == "tripped")).await;
-    only(&world, "cloud:rack", "tripped");
-    assert_eq!(template(&world, "linux"), "flowing");
+    world
+        .until("it trips", |view| view.places().iter().any(|one| one.breaker == BreakerPhase::Open))
+        .await;
+    only(&world, "cloud:rack", BreakerPhase::Open);
+    assert_eq!(template(&world, "linux"), BreakerPhase::Closed);
     let intended = world.notes.intended();
     let (other, _) = world.leased("other").await;
     world.pass(5 * MINUTE).await;
@@ -163,9 +168,11 @@ async fn tripped() -> (World, Vec<drover_model::id::LeaseId>) {
     for label in ["linux", "other", "linux", "other", "linux"] {
         leases.push(world.lease(label).await);
     }
-    world.until("it trips", |view| view.places().iter().any(|one| one.breaker == "tripped")).await;
+    world
+        .until("it trips", |view| view.places().iter().any(|one| one.breaker == BreakerPhase::Open))
+        .await;
     world.until("the first lot is gone", |view| view.agents().is_empty()).await;
-    only(&world, "storage:shared", "tripped");
+    only(&world, "storage:shared", BreakerPhase::Open);
     world.faults(Faults::default());
     (world, leases)
 }
@@ -176,7 +183,7 @@ async fn one_trial_is_begun_on_a_storage_by_whichever_template_and_the_rest_wait
     let before = world.notes.intended();
     world.until("the trial runs", |view| view.agents().iter().any(|one| one.vmid.is_some())).await;
     world.pass(3 * MINUTE).await;
-    only(&world, "storage:shared", "probing");
+    only(&world, "storage:shared", BreakerPhase::HalfOpen);
     assert_eq!(world.notes.intended(), before + 1, "exactly one");
     for lease in &leases {
         world.ready(lease).await;
@@ -190,13 +197,15 @@ async fn a_trial_under_way_is_the_only_one_after_a_restart_too() {
     let (mut world, leases) = tripped().await;
     let before = world.notes.intended();
     world
-        .until("the trial runs", |view| view.agents().iter().any(|one| one.state == "Cloning"))
+        .until("the trial runs", |view| {
+            view.agents().iter().any(|one| one.state == AgentPhase::Cloning)
+        })
         .await;
     world.restart(Duration::from_secs(20)).await;
-    only(&world, "storage:shared", "probing");
+    only(&world, "storage:shared", BreakerPhase::HalfOpen);
     world.pass(MINUTE).await;
     assert_eq!(world.notes.intended(), before + 1, "no second one beside it");
-    only(&world, "storage:shared", "probing");
+    only(&world, "storage:shared", BreakerPhase::HalfOpen);
     for lease in &leases {
         world.ready(lease).await;
     }
@@ -214,26 +223,28 @@ async fn a_restart_takes_no_ready_agent_for_the_trial_of_its_template_or_its_sto
     let (first, kept) = world.leased("linux").await;
     world.faults(offline("shared", None));
     let waiting = world.lease("linux").await;
-    world.until("it trips", |view| view.places().iter().any(|one| one.breaker == "tripped")).await;
+    world
+        .until("it trips", |view| view.places().iter().any(|one| one.breaker == BreakerPhase::Open))
+        .await;
     world.release(&waiting).await;
     world.faults(Faults::default());
     world.shell.fail(Some("check-it"));
     world.pass(3 * MINUTE).await;
     let waiting = world.lease("linux").await;
-    world.until("it trips", |view| view.templates()[0].breaker == "tripped").await;
+    world.until("it trips", |view| view.templates()[0].breaker == BreakerPhase::Open).await;
     world.release(&waiting).await;
     world.release(&first).await;
     world.until("nobody else lives", |view| view.agents().len() == 1).await;
     world.shell.fail(None);
     world.pass(5 * MINUTE).await;
-    assert_eq!(template(&world, "linux"), "tripped");
+    assert_eq!(template(&world, "linux"), BreakerPhase::Open);
     world.restart(MINUTE).await;
-    assert_eq!(template(&world, "linux"), "tripped");
+    assert_eq!(template(&world, "linux"), BreakerPhase::Open);
     let (again, one) = world.leased("linux").await;
     assert_eq!(one.agent, kept.agent);
     let (second, other) = world.leased("linux").await;
     assert_ne!(other.agent, kept.agent, "the trial is begun");
-    assert_eq!((closed(&world), template(&world, "linux")), (vec![], "flowing".into()));
+    assert_eq!((closed(&world), template(&world, "linux")), (vec![], BreakerPhase::Closed));
     end(world, &[again, second]).await;
 }
 
@@ -250,7 +261,7 @@ async fn a_storage_of_one_node_that_is_not_online_keeps_nobody_from_its_like_on_
         assert_eq!(node(&agent), "pve1");
         leases.push(lease);
     }
-    only(&world, "storage:local-lvm", "tripped");
+    only(&world, "storage:local-lvm", BreakerPhase::Open);
     let id = &world.view().places()[0].id;
     assert!(id.ends_with("/pve2/local-lvm"), "{id}");
     let (other, agent) = world.leased("other").await;

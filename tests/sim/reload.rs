@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use drover_actors::message::Refusal;
+use drover_model::phase::{AgentPhase, LeasePhase};
 use drover_model::record::Reason;
 
 use super::world::World;
@@ -17,12 +18,12 @@ async fn a_template_removed_under_a_lease_goes_after_it() {
     let setup = Setup::linux("idleMin: 1").template("other", "templateVmId: 9001");
     let mut world = World::started(setup).await;
     let (lease, agent) = world.leased("linux").await;
-    world.until_state("Ready").await;
+    world.until_state(AgentPhase::Ready).await;
     world.setup.templates.remove(0);
     world.reload();
     world.until("only the leased one is left", |view| view.agents().len() == 1).await;
     world.pass(30 * MINUTE).await;
-    assert_eq!(world.view().lease(&lease).unwrap().state, "ready");
+    assert_eq!(world.view().lease(&lease).unwrap().state, LeasePhase::Ready);
     let refused = world.try_lease("linux", MINUTE).await;
     assert!(matches!(refused, Err(Refusal::Unknown(_) | Refusal::Conflict(_))), "{refused:?}");
     world.release(&lease).await;
@@ -45,11 +46,11 @@ async fn a_cloud_removed_drains_and_the_other_goes_on() {
     world.setup.clouds.pop();
     world.reload();
     world.pass(10 * MINUTE).await;
-    assert_eq!(world.view().lease(&lease).unwrap().state, "ready");
+    assert_eq!(world.view().lease(&lease).unwrap().state, LeasePhase::Ready);
     assert_eq!(world.view().clouds().len(), 2, "it has an agent yet");
     world.release(&lease).await;
     world.until("the cloud is gone", |view| view.clouds().len() == 1).await;
-    assert_eq!(world.view().lease(&stays).unwrap().state, "ready");
+    assert_eq!(world.view().lease(&stays).unwrap().state, LeasePhase::Ready);
     world.release(&stays).await;
     world.end().await;
 }
@@ -60,7 +61,7 @@ async fn a_crash_after_a_removal_still_retires_what_was_removed() {
     let mut world = World::started(setup).await;
     world
         .until("two are ready", |view| {
-            view.agents().iter().filter(|agent| agent.state == "Ready").count() == 2
+            view.agents().iter().filter(|agent| agent.state == AgentPhase::Ready).count() == 2
         })
         .await;
     world.crash();
@@ -82,7 +83,7 @@ async fn a_template_put_back_after_a_crash_keeps_its_minimum_again() {
     world.reload();
     world.release(&lease).await;
     world.until("the old one is gone", |view| view.agent(&agent.agent).is_none()).await;
-    world.until_state("Ready").await;
+    world.until_state(AgentPhase::Ready).await;
     world.end().await;
 }
 
@@ -99,7 +100,7 @@ async fn a_changed_spec_reaches_new_agents_only() {
         world.side.config(agent.vmid.unwrap().0).unwrap()["cores"].clone()
     };
     assert_eq!((cores(&first), cores(&second)), ("2".into(), "4".into()));
-    assert_eq!(world.view().lease(&old).unwrap().state, "ready");
+    assert_eq!(world.view().lease(&old).unwrap().state, LeasePhase::Ready);
     for lease in [&old, &new] {
         world.release(lease).await;
     }
@@ -111,7 +112,7 @@ async fn a_reload_without_a_change_moves_nobody() {
     let mut world = World::started(Setup::linux("instanceMin: 2")).await;
     world
         .until("two are ready", |view| {
-            view.agents().iter().filter(|agent| agent.state == "Ready").count() == 2
+            view.agents().iter().filter(|agent| agent.state == AgentPhase::Ready).count() == 2
         })
         .await;
     let before = world.view().agents();
@@ -139,7 +140,7 @@ async fn a_cap_that_shrinks_cuts_nobody_off_and_holds_from_then_on() {
     world.reload();
     world.pass(MINUTE).await;
     for lease in &leases[..4] {
-        assert_eq!(world.view().lease(lease).unwrap().state, "ready");
+        assert_eq!(world.view().lease(lease).unwrap().state, LeasePhase::Ready);
         world.release(lease).await;
     }
     for lease in &leases[4..] {

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use drover_model::fact::What;
+use drover_model::phase::{AgentPhase, LeasePhase};
 use drover_model::record::Reason;
 use drover_model::stop::StopPolicy;
 
@@ -91,7 +92,7 @@ async fn a_changed_cloud_is_heard_by_no_template() {
 async fn another_way_in_is_tried_for_its_cloud_alone_with_calls_under_way() {
     let mut world = World::started(wide(2)).await;
     let asks = ["east0", "rack0", "west0"].map(|label| world.ask(label));
-    world.until_state("Cloning").await;
+    world.until_state(AgentPhase::Cloning).await;
     let asked = Arc::new(AtomicU32::new(0));
     let counter = Arc::clone(&asked);
     world.tap.watch(move |knock| {
@@ -143,8 +144,8 @@ async fn a_thousand_reloads_cost_no_lease_and_the_last_is_in_force() {
         for (lease, agent) in [(&one, &first), (&two, &second)] {
             let picture = world.view().lease(lease).unwrap();
             assert_eq!(
-                (picture.state.as_str(), picture.agent),
-                ("ready", Some(agent.agent.clone()))
+                (picture.state, picture.agent),
+                (LeasePhase::Ready, Some(agent.agent.clone()))
             );
         }
     }
@@ -156,7 +157,7 @@ async fn a_thousand_reloads_cost_no_lease_and_the_last_is_in_force() {
         .until("the last one is in force", |view| {
             let mut all = view.templates().into_iter();
             let linux = all.find(|template| &*template.template.name == "linux").unwrap();
-            linux.cap == Some(2) && linux.states.get("Ready") == Some(&2)
+            linux.cap == Some(2) && linux.states.get(&AgentPhase::Ready) == Some(&2)
         })
         .await;
     world.end().await;
@@ -178,7 +179,7 @@ async fn a_cap_that_shrinks_and_grows_again_at_once_costs_nobody() {
     world.pass(MINUTE).await;
     for (lease, agent) in &leases {
         let picture = world.view().lease(lease).unwrap();
-        assert_eq!((picture.state.as_str(), picture.agent), ("ready", Some(agent.agent.clone())));
+        assert_eq!((picture.state, picture.agent), (LeasePhase::Ready, Some(agent.agent.clone())));
         world.release(lease).await;
     }
     assert_eq!(world.notes.most("linux"), 6);
@@ -199,7 +200,7 @@ async fn a_template_that_comes_back_counts_its_leased_agent_and_has_no_twin() {
     world.reload();
     let waiting = world.lease("linux").await;
     world.pass(10 * MINUTE).await;
-    assert_eq!(world.view().lease(&lease).unwrap().state, "ready");
+    assert_eq!(world.view().lease(&lease).unwrap().state, LeasePhase::Ready);
     assert_eq!(world.notes.most("linux"), 1, "the cap counts it");
     world.release(&lease).await;
     let next = world.ready(&waiting).await;
@@ -219,11 +220,11 @@ async fn a_cloud_under_another_key_drains_the_old_and_begins_anew() {
         .until("the new one is warm", |view| {
             let agents = view.agents();
             agents.iter().any(|agent| {
-                agent.state == "Ready" && agent.vmid.is_some_and(|vmid| vmid.0 >= 30000)
+                agent.state == AgentPhase::Ready && agent.vmid.is_some_and(|vmid| vmid.0 >= 30000)
             })
         })
         .await;
-    assert_eq!(world.view().lease(&lease).unwrap().state, "ready");
+    assert_eq!(world.view().lease(&lease).unwrap().state, LeasePhase::Ready);
     world.release(&lease).await;
     world.until("the old cloud is gone", |view| view.clouds().len() == 1).await;
     world.end().await;
@@ -234,7 +235,7 @@ async fn a_cloud_under_another_key_drains_the_old_and_begins_anew() {
 #[tokio::test(start_paused = true)]
 async fn a_reload_while_it_drains_begins_nothing() {
     let mut world = World::started(Setup::linux("instanceMin: 2")).await;
-    world.until_state("Ready").await;
+    world.until_state(AgentPhase::Ready).await;
     let drained = world.begin_drain(StopPolicy::RetireAll);
     world.setup.templates[0].1 = "instanceMin: 5, cores: 4".to_owned();
     world.setup.templates.push(("other", "instanceMin: 3".to_owned()));
@@ -258,7 +259,7 @@ async fn a_template_removed_while_it_was_down_keeps_its_lease_to_the_end() {
     world.start().await;
     world.until("only the leased one is left", |view| view.agents().len() == 1).await;
     world.pass(10 * MINUTE).await;
-    assert_eq!(world.view().lease(&lease).unwrap().state, "ready");
+    assert_eq!(world.view().lease(&lease).unwrap().state, LeasePhase::Ready);
     world.release(&lease).await;
     world.until("it is gone", |view| view.agent(&agent.agent).is_none()).await;
     world.end().await;

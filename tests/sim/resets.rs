@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use drover_model::fact::{ResetPicture, What};
+use drover_model::phase::AgentPhase;
 use drover_model::record::{Body, Reason};
 use pve_sim::guests::NoneOptions;
 use pve_sim::world::{CallFault, Faults, TaskFault};
@@ -37,7 +38,7 @@ async fn an_owner_gets_the_same_machine_again_without_anything_of_before() {
         let world = World::started(Setup::linux(&format!("reset: {kind}"))).await;
         let (first, agent) = world.leased("linux").await;
         world.release(&first).await;
-        world.until_state("Resetting").await;
+        world.until_state(AgentPhase::Resetting).await;
         let (second, again) = world.leased("linux").await;
         let gone = world.view().gone_agents();
         assert_eq!(again.agent, agent.agent, "{kind}: {gone:?}");

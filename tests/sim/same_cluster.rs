@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use drover_actors::message::{ClusterConfirmed, HerdCommand, Refusal};
 use drover_model::id::CloudId;
+use drover_model::phase::CloudHealth;
 
 use super::world::World;
 use super::world::setup::Setup;
@@ -89,7 +90,7 @@ async fn another_cluster_is_not_taken_for_the_same_one() {
     assert!(told.contains("this does not show that it is the same cluster"), "{told}");
     assert!(refused(confirm(&world, true).await).contains("leave `--no-guests` out"));
     world.pass(MINUTE).await;
-    assert_eq!(world.view().clouds()[0].health, "degraded");
+    assert_eq!(world.view().clouds()[0].health, CloudHealth::Degraded);
     world.setup.clouds = vec![("rack", String::new())];
     world.reload();
     assert_eq!(world.ready(&lease).await.agent, agent.agent);

@@ -6,6 +6,7 @@ use std::time::Duration;
 use drover_actors::message::{HerdCommand, Refusal};
 use drover_model::fact::AgentPicture;
 use drover_model::id::LeaseId;
+use drover_model::phase::{AgentPhase, BreakerPhase, LeasePhase};
 
 use super::world::World;
 use super::world::setup::Setup;
@@ -43,14 +44,14 @@ fn node(agent: &AgentPicture) -> &str {
     agent.node.as_ref().unwrap().as_str()
 }
 
-/// The state of a place's breaker; `none` when it was never charged.
-fn place(world: &World, name: &str) -> String {
+/// The state of a place's breaker; none when it was never charged.
+fn place(world: &World, name: &str) -> Option<BreakerPhase> {
     let all = world.view().places();
     let one = all.iter().find(|one| {
         one.id.starts_with(name.split(':').next().unwrap())
             && one.id.ends_with(name.split(':').nth(1).unwrap())
     });
-    one.map_or("none".into(), |one| one.breaker.clone())
+    one.map(|one| one.breaker)
 }
 
 async fn end(world: World, leases: &[LeaseId]) {
@@ -82,7 +83,7 @@ async fn a_new_golden_image_is_picked_up_and_running_agents_keep_theirs() {
     world.pass(MINUTE).await;
     let (second, new) = world.leased("linux").await;
     assert_eq!((source(&world, &old), source(&world, &new)), (9000, 9002));
-    assert_eq!(world.view().agent(&old.agent).unwrap().state, "Leased");
+    assert_eq!(world.view().agent(&old.agent).unwrap().state, AgentPhase::Leased);
     end(world, &[first, second]).await;
 }
 
@@ -108,7 +109,7 @@ async fn without_a_template_it_pauses_and_goes_on_when_there_is_one() {
         shown.paused.as_deref(),
         Some("no template carries the tag `golden` on cloud `rack`")
     );
-    assert_eq!((shown.breaker.as_str(), world.notes.intended()), ("flowing", 0));
+    assert_eq!((shown.breaker, world.notes.intended()), (BreakerPhase::Closed, 0));
     let why = world.view().lease(&lease).unwrap().detail;
     assert_eq!(
         why,
@@ -179,24 +180,26 @@ async fn a_broken_storage_opens_its_own_breaker_and_one_trial_closes_it() {
     let mut world = World::started(broken_storage()).await;
     world.side.set_storage_reachable("shared", false);
     let lease = world.lease("linux").await;
-    world.until("it trips", |view| view.places().iter().any(|one| one.breaker == "tripped")).await;
-    assert_eq!(place(&world, "storage:shared"), "tripped");
+    world
+        .until("it trips", |view| view.places().iter().any(|one| one.breaker == BreakerPhase::Open))
+        .await;
+    assert_eq!(place(&world, "storage:shared"), Some(BreakerPhase::Open));
     assert_eq!(world.view().places().len(), 1, "nobody else is charged");
     let intended = world.notes.intended();
-    assert_eq!((intended, world.view().templates()[0].breaker.as_str()), (3, "flowing"));
+    assert_eq!((intended, world.view().templates()[0].breaker), (3, BreakerPhase::Closed));
     let (other, _) = world.leased("other").await;
     world.restart(MINUTE).await;
-    assert_eq!(place(&world, "storage:shared"), "tripped");
+    assert_eq!(place(&world, "storage:shared"), Some(BreakerPhase::Open));
     world.pass(2 * MINUTE).await;
     assert_eq!(world.notes.intended(), intended + 1, "nothing but the other template's");
     let why = world.view().lease(&lease).unwrap().detail;
     assert!(why.contains("storage `shared`: its breaker is tripped until"), "{why}");
     world.pass(4 * MINUTE).await;
     assert_eq!(world.notes.intended(), intended + 2, "one trial");
-    assert_eq!(place(&world, "storage:shared"), "tripped");
+    assert_eq!(place(&world, "storage:shared"), Some(BreakerPhase::Open));
     world.side.set_storage_reachable("shared", true);
     world.ready(&lease).await;
-    assert_eq!(place(&world, "storage:shared"), "flowing");
+    assert_eq!(place(&world, "storage:shared"), Some(BreakerPhase::Closed));
     assert_eq!(world.notes.intended(), intended + 3);
     end(world, &[lease, other]).await;
 }
@@ -206,7 +209,9 @@ async fn an_operator_resets_a_breaker() {
     let world = World::started(broken_storage()).await;
     world.side.set_storage_reachable("shared", false);
     let lease = world.lease("linux").await;
-    world.until("it trips", |view| view.places().iter().any(|one| one.breaker == "tripped")).await;
+    world
+        .until("it trips", |view| view.places().iter().any(|one| one.breaker == BreakerPhase::Open))
+        .await;
     world.side.set_storage_reachable("shared", true);
     let reset = async |name: &str| {
         let name = name.to_owned();
@@ -247,13 +252,13 @@ async fn a_repaired_template_flows_before_its_cool_down_is_over() {
     let mut world = World::started(Setup::linux(keys)).await;
     world.shell.fail(Some("check-it"));
     let lease = world.lease("linux").await;
-    world.until("it trips", |view| view.templates()[0].breaker == "tripped").await;
+    world.until("it trips", |view| view.templates()[0].breaker == BreakerPhase::Open).await;
     world.pass(2 * MINUTE).await;
     world.restart(MINUTE).await;
     world.pass(2 * MINUTE).await;
     assert_eq!(
-        (world.view().templates()[0].breaker.as_str(), world.notes.intended()),
-        ("tripped", 3)
+        (world.view().templates()[0].breaker, world.notes.intended()),
+        (BreakerPhase::Open, 3)
     );
     world.shell.fail(None);
     world.side.set_config(9000, "cores", Some("4"));
@@ -261,7 +266,7 @@ async fn a_repaired_template_flows_before_its_cool_down_is_over() {
     let before = tokio::time::Instant::now();
     world.ready(&lease).await;
     assert!(before.elapsed() < 5 * MINUTE);
-    assert_eq!(world.view().templates()[0].breaker, "flowing");
+    assert_eq!(world.view().templates()[0].breaker, BreakerPhase::Closed);
     end(world, &[lease]).await;
 }
 
@@ -273,7 +278,11 @@ async fn another_template_stands_in_for_one_that_is_tripped_and_for_that_alone()
     let (first, _) = world.leased("linux").await;
     let second = world.lease("linux").await;
     world.pass(5 * MINUTE).await;
-    assert_eq!(world.view().lease(&second).unwrap().state, "waiting", "full is no failure");
+    assert_eq!(
+        world.view().lease(&second).unwrap().state,
+        LeasePhase::Waiting,
+        "full is no failure"
+    );
     world.shell.fail(Some("check-it"));
     world.release(&first).await;
     let agent = world.ready(&second).await;

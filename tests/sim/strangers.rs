@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use drover_model::phase::AgentPhase;
 use drover_model::record::Reason;
 use pve_sim::spec::GuestSpec;
 
@@ -185,7 +186,7 @@ async fn an_agent_whose_marks_are_altered_under_it_is_left_to_an_administrator()
     let vmid = agent.vmid.unwrap().0;
     world.side.set_config(vmid, "description", Some("mine from here on"));
     world.release(&lease).await;
-    world.until_state("Stranded").await;
+    world.until_state(AgentPhase::Stranded).await;
     world.pass(60 * MINUTE).await;
     assert!(world.guests.running_vmids().contains(&vmid), "not even stopped");
     assert_eq!(world.view().alarms().len(), 1);

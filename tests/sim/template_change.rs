@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use drover_model::id::LeaseId;
+use drover_model::phase::AgentPhase;
 use pve_sim::spec::GuestSpec;
 
 use super::world::World;
@@ -19,7 +20,7 @@ const MOMENTS: [u64; 3] = [0, 50, 500];
 async fn cloning(moment: u64) -> (World, LeaseId) {
     let world = World::started(Setup::linux("maxTotalUses: 1, idleTerminationMinutes: 1")).await;
     let lease = world.lease("linux").await;
-    world.until_state("Cloning").await;
+    world.until_state(AgentPhase::Cloning).await;
     world.pass(Duration::from_millis(moment)).await;
     (world, lease)
 }

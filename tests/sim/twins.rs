@@ -8,6 +8,7 @@ use drover_actors::message::{AgentCommand, HerdCommand};
 use drover_model::fact::AgentPicture;
 use drover_model::id::LeaseId;
 use drover_model::machine::Machine;
+use drover_model::phase::AgentPhase;
 use drover_model::record::Reason;
 use futures_util::future::join;
 use pve_sim::spec::GuestSpec;
@@ -206,33 +207,43 @@ async fn a_copy_whose_block_names_its_own_vmid_and_an_agent_that_lives_stays() {
 // Invariant: an id that changed hands is the new owner's, whatever the agent was about.
 
 /// An agent in this state, and the lease it was begun for.
-async fn met_in(world: &World, state: &str) -> (LeaseId, AgentPicture) {
-    if state == "InDoubt" {
+async fn met_in(world: &World, state: AgentPhase) -> (LeaseId, AgentPicture) {
+    if state == AgentPhase::InDoubt {
         world.tap.watch(|knock| match knock.call {
             "clone_vm" => Strike::Lose { done: true, after: MINUTE / 2 },
             _ => Strike::Pass,
         });
     }
     let lease = world.lease("linux").await;
-    if ["Ready", "Leased", "Draining", "Retiring", "Stranded"].contains(&state) {
+    if [
+        AgentPhase::Ready,
+        AgentPhase::Leased,
+        AgentPhase::Draining,
+        AgentPhase::Retiring,
+        AgentPhase::Stranded,
+    ]
+    .contains(&state)
+    {
         let agent = world.ready(&lease).await;
         match state {
-            "Draining" => world.address(&agent.agent).do_send(AgentCommand::Drain(Reason::Asked)),
-            "Stranded" => {
+            AgentPhase::Draining => {
+                world.address(&agent.agent).do_send(AgentCommand::Drain(Reason::Asked))
+            }
+            AgentPhase::Stranded => {
                 let vmid = agent.vmid.unwrap().0;
                 world.side.set_config(vmid, "description", Some("mine from here on"));
             }
             _ => {}
         }
     }
-    if ["Ready", "Retiring", "Stranded"].contains(&state) {
+    if [AgentPhase::Ready, AgentPhase::Retiring, AgentPhase::Stranded].contains(&state) {
         world.release(&lease).await;
     }
-    if ["Retiring", "Stranded"].contains(&state) {
+    if [AgentPhase::Retiring, AgentPhase::Stranded].contains(&state) {
         world.reap(true).await;
     }
     let agent = world.until_state(state).await;
-    if state == "InDoubt" {
+    if state == AgentPhase::InDoubt {
         let vmid = agent.vmid.unwrap().0;
         assert!(world.side.guests().contains(&vmid), "the clone was made");
     }
@@ -241,7 +252,7 @@ async fn met_in(world: &World, state: &str) -> (LeaseId, AgentPicture) {
 }
 
 /// In this state the agent's guest is removed and somebody else takes its id.
-async fn reused_in(state: &str) {
+async fn reused_in(state: AgentPhase) {
     let world = World::started(Setup::linux("instanceCap: 3").rack(CLEANING)).await;
     let (lease, agent) = met_in(&world, state).await;
     let vmid = agent.vmid.unwrap().0;
@@ -249,11 +260,11 @@ async fn reused_in(state: &str) {
     let before = plant(&world, vmid, &[]);
     world.pass(20 * MINUTE).await;
     assert_eq!(config(&world, vmid), before, "{state}");
-    if ["Leased", "Draining"].contains(&state) {
+    if [AgentPhase::Leased, AgentPhase::Draining].contains(&state) {
         let detail = world.view().lease(&lease).unwrap().detail;
         assert!(detail.starts_with("lost: "), "{state}: {detail}");
         world.release(&lease).await;
-    } else if !["Ready", "Retiring", "Stranded"].contains(&state) {
+    } else if ![AgentPhase::Ready, AgentPhase::Retiring, AgentPhase::Stranded].contains(&state) {
         let served = world.ready(&lease).await;
         assert_ne!(served.agent, agent.agent, "{state}");
         world.release(&lease).await;
@@ -262,7 +273,7 @@ async fn reused_in(state: &str) {
     world.pass(20 * MINUTE).await;
     assert_eq!(config(&world, vmid), before, "{state}");
     for agent in world.view().agents() {
-        assert_eq!((agent.state.as_str(), agent.vmid.unwrap().0), ("Stranded", vmid), "{state}");
+        assert_eq!((agent.state, agent.vmid.unwrap().0), (AgentPhase::Stranded, vmid), "{state}");
         assert!(!world.view().alarms().is_empty());
     }
     world.side.remove_guest(vmid);
@@ -274,18 +285,12 @@ async fn reused_in(state: &str) {
 async fn a_reused_id_is_left_alone_in_every_state() {
     // Not while a clone runs: its task holds the id's lock to the end of the copy (behaviour
     // section 6), so that nobody else can take the id on that node.
-    for state in [
-        "InDoubt",
-        "Configuring",
-        "Booting",
-        "Connecting",
-        "Preparing",
-        "Ready",
-        "Leased",
-        "Draining",
-        "Retiring",
-        "Stranded",
-    ] {
+    let cloned = |state: &AgentPhase| {
+        !matches!(state, AgentPhase::Queued | AgentPhase::Cloning | AgentPhase::Gone)
+    };
+    // Those that only some lives have are played elsewhere.
+    let usual = |state: &AgentPhase| !matches!(state, AgentPhase::Resetting | AgentPhase::Held);
+    for state in AgentPhase::ALL.into_iter().filter(cloned).filter(usual) {
         reused_in(state).await;
     }
 }
@@ -305,25 +310,19 @@ fn bring_back(world: &World, vmid: u32, backup: &Config, running: bool) -> Confi
 
 #[tokio::test(start_paused = true)]
 async fn a_backup_brought_back_under_a_living_agent_ends_it_and_goes_with_it() {
-    for state in [
-        "Configuring",
-        "Booting",
-        "Connecting",
-        "Preparing",
-        "Ready",
-        "Leased",
-        "Draining",
-        "Retiring",
-    ] {
+    // Those that only some lives have are played elsewhere.
+    let usual = |state: &AgentPhase| !matches!(state, AgentPhase::Resetting | AgentPhase::Held);
+    let of_guests = |state: &AgentPhase| state.is_alive() || *state == AgentPhase::Retiring;
+    for state in AgentPhase::ALL.into_iter().filter(of_guests).filter(usual) {
         let world = World::started(Setup::linux("instanceCap: 3").rack(CLEANING)).await;
         let (lease, agent) = met_in(&world, state).await;
         let vmid = agent.vmid.unwrap().0;
         bring_back(&world, vmid, &config(&world, vmid), false);
         world.pass(20 * MINUTE).await;
-        if ["Leased", "Draining"].contains(&state) {
+        if [AgentPhase::Leased, AgentPhase::Draining].contains(&state) {
             let detail = world.view().lease(&lease).unwrap().detail;
             assert!(detail.starts_with("lost: "), "{state}: {detail}");
-        } else if !["Ready", "Retiring"].contains(&state) {
+        } else if ![AgentPhase::Ready, AgentPhase::Retiring].contains(&state) {
             world.ready(&lease).await;
             world.release(&lease).await;
         }
@@ -336,13 +335,19 @@ async fn a_backup_brought_back_under_a_living_agent_ends_it_and_goes_with_it() {
 
 #[tokio::test(start_paused = true)]
 async fn a_running_copy_brought_back_under_a_living_agent_goes_with_it() {
-    for state in ["Booting", "Ready", "Leased", "Draining", "Retiring"] {
+    for state in [
+        AgentPhase::Booting,
+        AgentPhase::Ready,
+        AgentPhase::Leased,
+        AgentPhase::Draining,
+        AgentPhase::Retiring,
+    ] {
         let world = World::started(Setup::linux("instanceCap: 3").rack(CLEANING)).await;
         let (lease, agent) = met_in(&world, state).await;
         let vmid = agent.vmid.unwrap().0;
         bring_back(&world, vmid, &config(&world, vmid), true);
         world.pass(20 * MINUTE).await;
-        if state == "Booting" {
+        if state == AgentPhase::Booting {
             world.ready(&lease).await;
         }
         world.release(&lease).await;
@@ -363,7 +368,7 @@ async fn a_backup_with_the_marks_mends_a_stranded_agent() {
         world.side.set_config(vmid, "description", Some("mine from here on"));
         world.release(&lease).await;
         world.reap(true).await;
-        world.until_state("Stranded").await;
+        world.until_state(AgentPhase::Stranded).await;
         bring_back(&world, vmid, &backup, running);
         world.until("the agent is gone", |view| view.agents().is_empty()).await;
         assert!(world.view().alarms().is_empty());
@@ -373,7 +378,7 @@ async fn a_backup_with_the_marks_mends_a_stranded_agent() {
 
 #[tokio::test(start_paused = true)]
 async fn a_backup_that_is_still_being_brought_back_is_waited_for() {
-    for state in ["Ready", "Leased", "Retiring"] {
+    for state in [AgentPhase::Ready, AgentPhase::Leased, AgentPhase::Retiring] {
         let world = World::started(Setup::linux("instanceCap: 3").rack(CLEANING)).await;
         let (_, agent) = met_in(&world, state).await;
         let vmid = agent.vmid.unwrap().0;
@@ -385,7 +390,7 @@ async fn a_backup_that_is_still_being_brought_back_is_waited_for() {
         // Whoever wants it to go is told why it does not.
         let alarms = world.view().alarms();
         let told = alarms.iter().any(|alarm| alarm.command.contains(&vmid.to_string()));
-        assert_eq!(told, state == "Retiring", "{state}: {alarms:?}");
+        assert_eq!(told, state == AgentPhase::Retiring, "{state}: {alarms:?}");
         world.side.set_config(vmid, "lock", None);
         world.until("it goes by itself", |view| view.agent(&agent.agent).is_none()).await;
         world.end().await;
@@ -441,7 +446,7 @@ async fn an_id_taken_between_its_choice_and_the_clone_is_the_others() {
     for node in ["pve1", "pve2"] {
         let world = World::started(Setup::linux("instanceCap: 3").rack(CLEANING)).await;
         let lease = world.lease("linux").await;
-        let agent = world.until_state("Cloning").await;
+        let agent = world.until_state(AgentPhase::Cloning).await;
         let vmid = agent.vmid.unwrap().0;
         let config = [("name", "db"), ("memory", "512"), ("scsi0", "none")];
         let config = config.map(|(key, value)| (key.to_owned(), value.to_owned())).into();

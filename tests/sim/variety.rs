@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use drover_model::phase::AgentPhase;
 use drover_model::stop::StopPolicy;
 use pve_sim::spec::PveVersion;
 
@@ -112,7 +113,7 @@ async fn two_clouds_on_one_cluster_never_take_the_same_id() {
 async fn one_leased_one_idle() -> (World, drover_model::id::LeaseId) {
     let world = World::started(Setup::linux("idleMin: 1, instanceCap: 2")).await;
     let (lease, _) = world.leased("linux").await;
-    world.until_state("Ready").await;
+    world.until_state(AgentPhase::Ready).await;
     (world, lease)
 }
 
@@ -125,7 +126,7 @@ async fn a_stop_that_keeps_leaves_everything_to_the_next_start() {
     assert_eq!(world.ours().len(), 2);
     world.start().await;
     world.ready(&lease).await;
-    world.until_state("Ready").await;
+    world.until_state(AgentPhase::Ready).await;
     let after: Vec<_> = world.view().agents().into_iter().map(|agent| agent.agent).collect();
     assert_eq!(after, before);
     world.release(&lease).await;
@@ -143,7 +144,7 @@ async fn a_stop_waits_for_the_key_of_a_lease_that_ends() {
     world.stop(StopPolicy::Keep).await;
     assert!(world.shell.admitted(vmid.0).is_empty());
     world.start().await;
-    world.until_state("Ready").await;
+    world.until_state(AgentPhase::Ready).await;
     world.pass(MINUTE).await;
     let after: Vec<_> = world.view().agents().into_iter().map(|agent| agent.agent).collect();
     assert_eq!(after, before);

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::world::World;
 use super::world::setup::Setup;
+use drover_model::phase::AgentPhase;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -16,7 +17,7 @@ fn scheduled(windows: &str) -> Setup {
 }
 
 fn ready(world: &World) -> usize {
-    world.view().agents().iter().filter(|agent| agent.state == "Ready").count()
+    world.view().agents().iter().filter(|agent| agent.state == AgentPhase::Ready).count()
 }
 
 fn reasons(world: &World) -> Vec<(&'static str, u64)> {

@@ -87,7 +87,7 @@ fn older_records_leave_a_key_to_be_removed_once_more_until_the_agent_is_ready() 
     let agent = AgentId::new("a1");
     assert!(ledger.agents[&agent].expelling.contains_key(&lease));
     let cleared = ledger.clone();
-    apply(&mut ledger, 9, Body::Phase { agent: agent.clone(), state: "Ready".into() });
+    apply(&mut ledger, 9, Body::Phase { agent: agent.clone(), state: AgentPhase::Ready });
     assert!(ledger.agents[&agent].expelling.is_empty());
     ledger = cleared;
     apply(&mut ledger, 9, Body::KeyRemoved { agent: agent.clone(), lease });
@@ -455,5 +455,53 @@ fn what_is_left_of_a_span_stays_the_same_when_the_clock_is_set() {
         let since = ledger.burned[&ClusterId::new("c0")][&VmId(7)];
         assert_eq!(now - since, Duration::from_secs(7));
         assert_eq!(now - ledger.troubled[&cloud], Duration::from_secs(6));
+    }
+}
+
+// Invariant: a journal from before phases were written down is read, and its agents are taken up by
+// what else it says of them.
+
+#[test]
+fn an_agent_whose_phase_was_not_written_down_is_read_and_keeps_saying_so() {
+    let ledger = folded(vec![intended("a1", 10_001)]);
+    let agent = AgentId::new("a1");
+    let spelled = serde_json::to_value(&ledger).unwrap();
+    let read = |state: Option<&str>| -> Ledger {
+        let mut spelled = spelled.clone();
+        let entry = spelled["agents"]["a1"].as_object_mut().unwrap();
+        entry.remove("state").unwrap();
+        entry.extend(state.map(|state| ("state".to_owned(), state.into())));
+        serde_json::from_value(spelled).unwrap()
+    };
+    assert_eq!(
+        read(Some(AgentPhase::Booting.name())).agents[&agent].state,
+        Some(AgentPhase::Booting)
+    );
+    for older in [read(None), read(Some(""))] {
+        assert_eq!(older.agents[&agent].state, None);
+        assert_eq!(serde_json::to_value(&older).unwrap()["agents"]["a1"]["state"], "");
+    }
+}
+
+#[test]
+fn an_agent_whose_phase_was_not_written_down_is_taken_up_by_what_else_is_known() {
+    let agent = AgentId::new("a1");
+    let settled = Body::CloneSettled { agent: agent.clone(), node: NodeName::new("pve1") };
+    let leased = granted("a1", "l1", 1);
+    let retired = Body::RetireIntended { agent: agent.clone(), reason: Reason::Asked };
+    let (why, command) = ("lock".into(), "qm unlock 10001".into());
+    let stranded = Body::Stranded { agent: agent.clone(), why, command };
+    let mut bodies = vec![intended("a1", 10_001)];
+    for (body, phase) in [
+        (None, AgentPhase::InDoubt),
+        (Some(settled), AgentPhase::Configuring),
+        (Some(leased), AgentPhase::Leased),
+        (Some(retired), AgentPhase::Retiring),
+        (Some(stranded), AgentPhase::Stranded),
+    ] {
+        bodies.extend(body);
+        let mut entry = folded(bodies.clone()).agents.remove(&agent).unwrap();
+        entry.state = None;
+        assert_eq!(entry.phase(), phase);
     }
 }

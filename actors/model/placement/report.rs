@@ -1,6 +1,7 @@
 //! What operators are told of nodes, and of why templates begin nothing on them.
 
 use crate::id::{ClusterId, NodeName, TemplateId};
+use crate::phase::NodeStatus;
 
 /// One node as operators see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -9,8 +10,7 @@ pub struct NodeReport {
     pub cluster: ClusterId,
     /// The node.
     pub node: NodeName,
-    /// `online`, `offline`, `maintenance` or `drained`; or that a breaker stands before it.
-    pub state: String,
+    pub state: NodeStatus,
     /// Drover's own agents on it, those on their way included.
     pub agents: usize,
     /// Running guests of others.

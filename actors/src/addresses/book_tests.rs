@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use drover_model::addresses::range::AddressRange;
 use drover_model::ledger::AddressRest;
+use drover_model::phase::AgentPhase;
 use proptest::prelude::*;
 
 use super::*;
@@ -138,7 +139,7 @@ fn a_pool_that_shrinks_moves_or_goes_gives_nothing_that_is_used_or_rests() {
 fn a_start_goes_on_with_addresses_and_rests_of_the_journal() {
     let lab_spec = pool("10.0.0.50", "10.0.0.52", 600);
     let mut ledger = Ledger::default();
-    let mut living = entry("a", 10_000, template("c/t", &[]), "Ready");
+    let mut living = entry("a", 10_000, template("c/t", &[]), AgentPhase::Ready);
     living.addresses =
         vec![AssignedAddress::of(&AddressPoolId::new("lab"), &lab_spec, ip("10.0.0.50"))];
     ledger.agents.insert(AgentId::new("a"), living);

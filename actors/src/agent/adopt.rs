@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use drover_model::id::{LeaseId, Upid, VmId};
 use drover_model::ledger::{AgentEntry, GrantedLease};
+use drover_model::phase::AgentPhase;
 use drover_model::record::{Body, Reason};
 use drover_model::time::Now;
 
@@ -106,7 +107,7 @@ impl Mind {
         mind.clean = entry.clean;
         mind.state = adopted_state(entry, now);
         mind.observing = mind.state.is_alive();
-        if let Some(since) = entry.since.filter(|_| mind.state.name() == entry.state) {
+        if let Some(since) = entry.since.filter(|_| entry.state == Some(mind.state.phase())) {
             mind.waterfall.shown_since(since.min(now.wall));
         }
         if let (State::Held { .. }, Some(why)) = (&mind.state, &mind.held_why) {
@@ -135,7 +136,7 @@ impl Mind {
                 return self.gone(reason, burned, out);
             }
             let text = "its actor panicked before it was cloned".to_owned();
-            let reason = Reason::Failed { state: "Queued".into(), kind: "broken".into(), text };
+            let reason = Reason::Failed { state: AgentPhase::Queued, kind: "broken".into(), text };
             return self.gone(reason, false, out);
         }
         if self.observing {
@@ -197,7 +198,7 @@ impl Mind {
             }
             // How far it came nobody knows: whoever was in there may still be.
             State::Resetting(_) => {
-                self.retire(cut_short("Resetting", "a reset was cut short"), out)
+                self.retire(cut_short(AgentPhase::Resetting, "a reset was cut short"), out)
             }
             State::Held { .. } if self.hold.is_none() => self.retire(Reason::HoldOver, out),
             State::Held { .. } => {
@@ -209,13 +210,13 @@ impl Mind {
                 self.lease_over(out);
             }
             State::Leased if self.leases.is_empty() => {
-                self.retire(cut_short("Leased", LEASE_CUT), out)
+                self.retire(cut_short(AgentPhase::Leased, LEASE_CUT), out)
             }
             State::Draining(reason) if self.leases.is_empty() => self.retire(reason, out),
             State::Leased | State::Draining(_) => {
                 self.calm();
                 if self.unswept {
-                    self.drain(cut_short("Leased", LEASE_CUT), out);
+                    self.drain(cut_short(AgentPhase::Leased, LEASE_CUT), out);
                 }
                 for id in self.leases_in_line() {
                     self.hired_before(&id, out);
@@ -233,8 +234,8 @@ impl Mind {
 }
 
 /// Nobody can tell who is still in the guest.
-fn cut_short(state: &str, text: &str) -> Reason {
-    Reason::Failed { state: state.into(), kind: "broken".into(), text: text.into() }
+fn cut_short(state: AgentPhase, text: &str) -> Reason {
+    Reason::Failed { state, kind: "broken".into(), text: text.into() }
 }
 
 fn adopted_state(entry: &AgentEntry, now: Now) -> State {
@@ -250,8 +251,8 @@ fn adopted_state(entry: &AgentEntry, now: Now) -> State {
         let graceful = is_courteous(&entry.spec, entry.address.is_some());
         return State::Retiring { reason, step: RetireStep::Fence, graceful, alarmed: false };
     }
-    match entry.state.as_str() {
-        "Held" => {
+    match entry.phase() {
+        AgentPhase::Held => {
             let span = entry.wishes.hold.as_ref().map_or(0, |hold| hold.span_ms);
             let anew = now.wall + Duration::from_millis(span);
             let until = entry.wishes.held_until.unwrap_or(anew);
@@ -259,15 +260,23 @@ fn adopted_state(entry: &AgentEntry, now: Now) -> State {
             let left = (until - now.wall).min(Duration::from_millis(span));
             State::Held { until: now.wall + left, ends: now.mono + left, login: Login::Owed }
         }
-        "Draining" => State::Draining(Reason::Asked),
-        "Resetting" => State::Resetting(ResetStep::Rollback),
-        _ if !entry.leases.is_empty() || !entry.expelling.is_empty() => State::Leased,
-        "Leased" => State::Leased,
-        "Ready" => State::Ready,
-        "Preparing" => State::Preparing(PrepareStep::first(&entry.spec)),
-        "Connecting" => State::Connecting { reread: false, reading: false },
-        "Booting" => State::Booting(BootStep::Start),
-        // Settled and nothing more: configuring again does no harm.
-        _ => State::Configuring,
+        AgentPhase::Draining => State::Draining(Reason::Asked),
+        AgentPhase::Resetting => State::Resetting(ResetStep::Rollback),
+        _ if entry.is_entered() => State::Leased,
+        AgentPhase::Leased => State::Leased,
+        AgentPhase::Ready => State::Ready,
+        AgentPhase::Preparing => State::Preparing(PrepareStep::first(&entry.spec)),
+        AgentPhase::Connecting => State::Connecting { reread: false, reading: false },
+        AgentPhase::Booting => State::Booting(BootStep::Start),
+        // Its clone is settled, and the journal says nothing that comes after: Retiring, Stranded
+        // and Gone stand there with their reasons, which were looked at above. Configuring the
+        // guest again does no harm.
+        AgentPhase::Queued
+        | AgentPhase::Cloning
+        | AgentPhase::InDoubt
+        | AgentPhase::Configuring
+        | AgentPhase::Retiring
+        | AgentPhase::Stranded
+        | AgentPhase::Gone => State::Configuring,
     }
 }

@@ -14,6 +14,7 @@ use std::time::Duration;
 use drover_model::ambient::jittered;
 use drover_model::fault::{Fault, FaultKind};
 use drover_model::id::Attempt;
+use drover_model::phase::AgentPhase;
 use drover_model::record::Reason;
 use drover_model::time::Moment;
 
@@ -229,7 +230,8 @@ impl Mind {
         let listed = self.alive.listed.is_some_and(|at| now - at <= LISTED);
         if idle && listed && now - self.alive.unanswered_since >= SILENT_IDLE {
             let text = format!("its SSH did not answer for {} s", SILENT_IDLE.as_secs());
-            let reason = Reason::Failed { state: "Ready".into(), kind: "unreachable".into(), text };
+            let reason =
+                Reason::Failed { state: AgentPhase::Ready, kind: "unreachable".into(), text };
             self.retire(reason, out);
         }
     }

@@ -405,7 +405,7 @@ impl Mind {
             State::Ready | State::Leased | State::Draining(_) | State::Resetting(_)
         );
         if !was_ready {
-            let text = format!("a guest of `{}` stopped in {}", self.spec.id, self.state.name());
+            let text = format!("a guest of `{}` stopped in {}", self.spec.id, self.state.phase());
             out.fault = Some(Fault::new(FaultKind::Broken, Culprit::Template, text));
         }
         self.retire(Reason::PoweredOff, out);

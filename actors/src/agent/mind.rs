@@ -14,6 +14,7 @@ use drover_model::fact::What;
 use drover_model::fault::{Culprit, Fault, FaultKind};
 use drover_model::id::{AgentId, Attempt, Installation, LeaseId};
 use drover_model::overrides::Overrides;
+use drover_model::phase::AgentPhase;
 use drover_model::record::{Body, Hold, Owner, Reason};
 use drover_model::spec::TemplateSpec;
 use drover_model::time::{Moment, Now};
@@ -324,9 +325,9 @@ impl Mind {
 
     /// Moves to another state; whatever the old one waited for is stale from here on.
     pub(super) fn enter(&mut self, state: State, out: &mut Out) {
-        let changed = self.state.name() != state.name();
+        let changed = self.state.phase() != state.phase();
         if changed {
-            self.waterfall.move_on(&self.phase(), out.now);
+            self.waterfall.move_on(&self.part(), out.now);
         }
         let within_startup = matches!(state, State::Connecting { .. } | State::Booting(_))
             && matches!(self.state, State::Connecting { .. } | State::Booting(_));
@@ -341,7 +342,7 @@ impl Mind {
             self.deadline = self.deadline_of_state(out.now.mono);
         }
         if changed && (self.state.is_alive() || matches!(self.state, State::Retiring { .. })) {
-            let state = self.state.name().to_owned();
+            let state = self.state.phase();
             out.record(Body::Phase { agent: self.agent.clone(), state });
         }
         if self.observing {
@@ -516,7 +517,7 @@ impl Mind {
         match &self.state {
             State::Queued => {
                 self.lane_back(LaneEnd::Void, out);
-                let (state, text) = ("Queued".into(), self.detail.clone());
+                let (state, text) = (AgentPhase::Queued, self.detail.clone());
                 self.gone(Reason::TooSlow { state, text }, false, out);
             }
             State::Cloning { step, cancelled } => {
@@ -546,7 +547,7 @@ impl Mind {
     }
 
     fn too_slow(&mut self, out: &mut Out) {
-        let state = self.state.name().to_owned();
+        let state = self.state.phase();
         let cause = self.hindrance.as_ref().map_or(&self.detail, |fault| &fault.text).clone();
         let text = format!("`{}` took too long in {state}: {cause}", self.spec.id);
         out.fault = Some(match self.hindrance.take() {

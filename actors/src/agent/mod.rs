@@ -178,9 +178,9 @@ impl Agent {
             worth: self.birth.resets.worth(id),
             hold_next: self.birth.hold_next.of(id),
         });
-        let before = mind.state().name();
+        let before = mind.state().phase();
         let effects = step(mind, event, now, draw);
-        let after = mind.state().name();
+        let after = mind.state().phase();
         let reached_at = mind.reached_at();
         self.birth.addresses.settle(&self.birth.id, reached_at);
         if before != after {
@@ -192,8 +192,8 @@ impl Agent {
                 agent = %self.birth.id,
                 template = %self.birth.spec.id,
                 vmid = mind.guest().map(|guest| guest.marks.vmid.0),
-                from = before,
-                to = after,
+                from = before.name(),
+                to = after.name(),
                 reason,
                 "agent moved"
             );

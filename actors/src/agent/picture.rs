@@ -5,6 +5,7 @@ use drover_model::fact::{AgentPicture, LeasePicture, What};
 use drover_model::fault::Fault;
 use drover_model::id::LeaseId;
 use drover_model::overrides::Overrides;
+use drover_model::phase::{AgentPhase, LeasePhase};
 use drover_model::record::Reason;
 use drover_model::time::{Moment, Now, WallTime};
 
@@ -81,7 +82,7 @@ impl Waterfall {
 /// What was told last, so that only changes are told.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Told {
-    report: Option<(Standing, &'static str, Vec<LeaseId>, Overrides)>,
+    report: Option<(Standing, AgentPhase, Vec<LeaseId>, Overrides)>,
     picture: Option<AgentPicture>,
 }
 
@@ -89,7 +90,7 @@ impl Mind {
     /// Reports and shows what changed in this step.
     pub(super) fn tell(&mut self, out: &mut Out) {
         let leases = self.told_leases();
-        let state = self.state.name();
+        let state = self.state.phase();
         let standing = self.standing();
         let summary = (standing, state, leases.clone(), self.overrides);
         let changed = self.told.report.as_ref() != Some(&summary);
@@ -119,7 +120,7 @@ impl Mind {
             agent: self.agent.clone(),
             template: self.spec.id.clone(),
             standing,
-            state: self.state.name(),
+            state: self.state.phase(),
             leases,
             overrides: self.overrides,
             owner: self.kept_for().cloned(),
@@ -129,7 +130,7 @@ impl Mind {
     }
 
     /// What the waterfall calls the part of its life it is in.
-    pub(super) fn phase(&self) -> String {
+    pub(super) fn part(&self) -> String {
         match &self.state {
             State::Preparing(step) => prepare::phase(*step, &self.spec),
             state @ (State::Queued
@@ -145,7 +146,7 @@ impl Mind {
             | State::Held { .. }
             | State::Retiring { .. }
             | State::Stranded { .. }
-            | State::Gone { .. }) => state.name().to_owned(),
+            | State::Gone { .. }) => state.phase().to_string(),
         }
     }
 
@@ -157,7 +158,7 @@ impl Mind {
         if self.told.picture.as_ref() == Some(&picture) {
             return;
         }
-        let phases = self.waterfall.phases(&self.phase(), out.now);
+        let phases = self.waterfall.phases(&self.part(), out.now);
         out.observe(What::Agent(Box::new(AgentPicture { phases, ..picture.clone() })));
         self.told.picture = Some(picture);
     }
@@ -167,7 +168,7 @@ impl Mind {
         AgentPicture {
             agent: self.agent.clone(),
             template: self.spec.id.clone(),
-            state: self.state.name().to_owned(),
+            state: self.state.phase(),
             since: self.waterfall.since(),
             vmid: guest.map(|guest| guest.marks.vmid),
             node: guest.map(|guest| guest.node.clone()),
@@ -280,14 +281,14 @@ impl Mind {
     /// Shows a lease.
     pub(super) fn show_lease(&self, lease: &Lease, detail: &str, out: &mut Out) {
         let state = match lease.stage {
-            Stage::Admitting => "granted",
-            Stage::Ready => "ready",
-            Stage::Expelling => "ended",
+            Stage::Admitting => LeasePhase::Granted,
+            Stage::Ready => LeasePhase::Ready,
+            Stage::Expelling => LeasePhase::Ended,
         };
         let ask = &lease.granted.ask;
         out.observe(What::Lease(Box::new(LeasePicture {
             lease: ask.lease.clone(),
-            state: state.into(),
+            state,
             agent: Some(self.agent.clone()),
             owner: ask.owner.clone(),
             principal: ask.principal.clone(),

@@ -339,7 +339,7 @@ impl Mind {
 
     pub(super) fn failure(&self, fault: &Fault) -> Reason {
         Reason::Failed {
-            state: self.state.name().into(),
+            state: self.state.phase(),
             kind: fault.kind.label().into(),
             text: fault.text.clone(),
         }

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use drover_model::id::{AgentId, LeaseId, VmId};
 use drover_model::ledger::{AgentEntry, Ledger};
+use drover_model::phase::AgentPhase;
 use drover_model::ports::{Ambient, Journal, JournalFault};
 use drover_model::record::{Body, LOST, LeaseAsk, RECORD_VERSION, Reason, Record};
 use drover_model::time::WallTime;
@@ -139,7 +140,7 @@ impl Shadow {
             // The lease is over either way, and so is the agent.
             AgentCommand::FailLease { lease, text } => {
                 orders.ending.insert(lease.clone(), LOST.to_owned());
-                let (state, kind, text) = ("Leased".into(), "broken".into(), text.clone());
+                let (state, kind, text) = (AgentPhase::Leased, "broken".into(), text.clone());
                 let reason = Reason::Failed { state, kind, text };
                 orders.going.get_or_insert(AgentCommand::Retire(reason));
             }

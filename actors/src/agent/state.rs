@@ -3,6 +3,7 @@
 use drover_model::fault::Fault;
 use drover_model::id::{Attempt, LeaseId, Upid};
 use drover_model::ledger::GrantedLease;
+use drover_model::phase::AgentPhase;
 use drover_model::record::Reason;
 use drover_model::time::{Moment, WallTime};
 
@@ -185,24 +186,24 @@ pub enum RetireStep {
 }
 
 impl State {
-    /// The name shown to users.
-    pub fn name(&self) -> &'static str {
+    /// Its phase, without what only the phase needs.
+    pub fn phase(&self) -> AgentPhase {
         match self {
-            Self::Queued => "Queued",
-            Self::Cloning { .. } => "Cloning",
-            Self::InDoubt { .. } => "InDoubt",
-            Self::Configuring => "Configuring",
-            Self::Booting(_) => "Booting",
-            Self::Connecting { .. } => "Connecting",
-            Self::Preparing(_) => "Preparing",
-            Self::Ready => "Ready",
-            Self::Leased => "Leased",
-            Self::Draining(_) => "Draining",
-            Self::Resetting(_) => "Resetting",
-            Self::Held { .. } => "Held",
-            Self::Retiring { .. } => "Retiring",
-            Self::Stranded { .. } => "Stranded",
-            Self::Gone { .. } => "Gone",
+            Self::Queued => AgentPhase::Queued,
+            Self::Cloning { .. } => AgentPhase::Cloning,
+            Self::InDoubt { .. } => AgentPhase::InDoubt,
+            Self::Configuring => AgentPhase::Configuring,
+            Self::Booting(_) => AgentPhase::Booting,
+            Self::Connecting { .. } => AgentPhase::Connecting,
+            Self::Preparing(_) => AgentPhase::Preparing,
+            Self::Ready => AgentPhase::Ready,
+            Self::Leased => AgentPhase::Leased,
+            Self::Draining(_) => AgentPhase::Draining,
+            Self::Resetting(_) => AgentPhase::Resetting,
+            Self::Held { .. } => AgentPhase::Held,
+            Self::Retiring { .. } => AgentPhase::Retiring,
+            Self::Stranded { .. } => AgentPhase::Stranded,
+            Self::Gone { .. } => AgentPhase::Gone,
         }
     }
 
@@ -229,23 +230,7 @@ impl State {
 
     /// Whether the guest is known to be there, ours, and meant for use.
     pub fn is_alive(&self) -> bool {
-        match self {
-            Self::Configuring
-            | Self::Booting(_)
-            | Self::Connecting { .. }
-            | Self::Preparing(_)
-            | Self::Ready
-            | Self::Leased
-            | Self::Draining(_)
-            | Self::Resetting(_)
-            | Self::Held { .. } => true,
-            Self::Queued
-            | Self::Cloning { .. }
-            | Self::InDoubt { .. }
-            | Self::Retiring { .. }
-            | Self::Stranded { .. }
-            | Self::Gone { .. } => false,
-        }
+        self.phase().is_alive()
     }
 }
 
@@ -333,25 +318,28 @@ impl Lease {
         }
     }
 }
-/// Why an agent goes from one state to the next where nothing out of the ordinary did it, by their
-/// names.
-pub fn usual(from: &str, to: &str) -> &'static str {
+
+/// Why an agent goes from one phase to the next where nothing out of the ordinary did it.
+pub fn usual(from: AgentPhase, to: AgentPhase) -> &'static str {
+    use AgentPhase as Phase;
     match (from, to) {
-        ("Queued", "Cloning") => "it has a place and a VMID",
-        ("Cloning", "InDoubt") => "whether its clone was made is not known",
-        ("Cloning" | "InDoubt", "Configuring") => "its clone is there",
-        ("Configuring", "Booting") => "it is configured",
-        ("Booting" | "Resetting", "Connecting") => "it runs, and its address is known",
-        ("Connecting", "Preparing") => "it lets drover in",
-        ("Connecting" | "Preparing", "Ready") => "it is prepared",
-        ("Resetting", "Ready") => "it is as new",
-        ("Leased" | "Draining", "Ready") => "its last lease ended",
-        ("Held", "Ready") => "its hold ended",
-        (_, "Leased") => "it was handed out",
-        (_, "Draining") => "it takes no new lease, and goes after the last one",
-        (_, "Resetting") => "it is put back to how it was after its clone",
-        (_, "Held") => "it is held",
-        (_, "Gone") => "it is destroyed",
+        (Phase::Queued, Phase::Cloning) => "it has a place and a VMID",
+        (Phase::Cloning, Phase::InDoubt) => "whether its clone was made is not known",
+        (Phase::Cloning | Phase::InDoubt, Phase::Configuring) => "its clone is there",
+        (Phase::Configuring, Phase::Booting) => "it is configured",
+        (Phase::Booting | Phase::Resetting, Phase::Connecting) => {
+            "it runs, and its address is known"
+        }
+        (Phase::Connecting, Phase::Preparing) => "it lets drover in",
+        (Phase::Connecting | Phase::Preparing, Phase::Ready) => "it is prepared",
+        (Phase::Resetting, Phase::Ready) => "it is as new",
+        (Phase::Leased | Phase::Draining, Phase::Ready) => "its last lease ended",
+        (Phase::Held, Phase::Ready) => "its hold ended",
+        (_, Phase::Leased) => "it was handed out",
+        (_, Phase::Draining) => "it takes no new lease, and goes after the last one",
+        (_, Phase::Resetting) => "it is put back to how it was after its clone",
+        (_, Phase::Held) => "it is held",
+        (_, Phase::Gone) => "it is destroyed",
         (_, _) => "it went on",
     }
 }

@@ -15,6 +15,7 @@ use drover_model::fault::{Culprit, Fault, FaultKind};
 use drover_model::id::{AgentId, Attempt, ClusterId, Installation, LeaseId, NodeName, Upid, VmId};
 use drover_model::ledger::Ledger;
 use drover_model::marks::{Marks, Reading};
+use drover_model::phase::AgentPhase;
 use drover_model::ports::{AddressSight, Configured, IdSight, Ran, Snapped, TaskEnd, VmSight};
 use drover_model::record::{Body, Hold, LeaseAsk, Record, Want};
 use drover_model::spec::{LimitSpec, ResetKind, StepSpec, StepWork, TemplateSpec, UploadSpec};
@@ -236,7 +237,7 @@ impl Drive {
     }
 
     /// Answers the calls waited for as a cluster without faults does, until `state` is reached.
-    pub fn go_to(&mut self, state: &str) {
+    pub fn go_to(&mut self, state: AgentPhase) {
         for _ in 0..60 {
             if self.state() == state {
                 return;
@@ -246,7 +247,7 @@ impl Drive {
                     let answer = self.fair_answer(call);
                     self.event(Event::Answer(attempt, answer));
                 }
-                None if self.state() == "Queued" => {
+                None if self.state() == AgentPhase::Queued => {
                     self.grant();
                 }
                 None => self.wait(secs(1)),
@@ -348,8 +349,8 @@ impl Drive {
         self.mind.wake
     }
 
-    pub fn state(&self) -> &'static str {
-        self.mind.state().name()
+    pub fn state(&self) -> AgentPhase {
+        self.mind.state().phase()
     }
 
     pub fn calls(&self) -> Vec<Call> {

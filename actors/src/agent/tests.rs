@@ -7,6 +7,7 @@ use std::time::Duration;
 use actix::Addr;
 use drover_model::fact::What;
 use drover_model::id::{ClusterId, LeaseId};
+use drover_model::phase::{AgentPhase, LeasePhase};
 use drover_model::record::{Body, Reason};
 use tokio::task::LocalSet;
 use tokio::time::sleep;
@@ -27,7 +28,7 @@ async fn on_world(run: impl AsyncFn(World)) {
 async fn ready(world: &World) -> Addr<Agent> {
     let address = world.start(None);
     sleep(secs(30)).await;
-    assert_eq!(world.state(), "Ready");
+    assert_eq!(world.state(), AgentPhase::Ready);
     address
 }
 
@@ -128,7 +129,7 @@ async fn a_failed_append_is_tried_again_and_the_clone_waits_for_it() {
         assert_eq!(world.calls(), Vec::<String>::new());
         assert!(world.detail().contains("the journal could not be written"));
         sleep(secs(60)).await;
-        assert_eq!(world.state(), "Ready");
+        assert_eq!(world.state(), AgentPhase::Ready);
         assert_eq!(world.count("clone"), 1);
     })
     .await;
@@ -142,7 +143,7 @@ async fn a_clone_the_mind_has_given_up_is_never_made() {
         world.start(None);
         sleep(secs(1200)).await;
         assert_eq!(world.count("clone"), 0);
-        assert_ne!(world.state(), "Cloning");
+        assert_ne!(world.state(), AgentPhase::Cloning);
     })
     .await;
 }
@@ -180,7 +181,7 @@ async fn a_panic_at_any_call_is_survived_with_one_clone() {
             world.twist(call, Twist::Panic);
             world.start(None);
             sleep(secs(300)).await;
-            assert_eq!(world.state(), "Ready", "{call}");
+            assert_eq!(world.state(), AgentPhase::Ready, "{call}");
             assert_eq!(world.count("clone"), 1, "{call}");
             assert_eq!(world.restarts(), 1, "{call}");
         })
@@ -246,10 +247,10 @@ async fn an_adopted_lease_goes_on_and_ends() {
         world.forget_calls();
         let address = world.start(Some((entry, secs(60))));
         sleep(secs(5)).await;
-        assert_eq!((world.calls(), world.state()), (vec!["look".to_owned()], "Leased"));
+        assert_eq!((world.calls(), world.state()), (vec!["look".to_owned()], AgentPhase::Leased));
         address.do_send(end());
         sleep(secs(5)).await;
-        assert_eq!(world.state(), "Ready");
+        assert_eq!(world.state(), AgentPhase::Ready);
     })
     .await;
 }
@@ -269,7 +270,7 @@ async fn the_picture_of_a_ready_agent_tells_how_to_reach_it() {
                 _ => None,
             })
             .unwrap();
-        assert_eq!(picture.state, State::Ready.name());
+        assert_eq!(picture.state, State::Ready.phase());
         assert_eq!(picture.address.as_deref(), Some("10.0.0.5"));
         assert_eq!(picture.host_keys, ["ssh-ed25519 HOST"]);
         assert_eq!(picture.ssh, Some((22, "ci".to_owned())));
@@ -285,7 +286,8 @@ async fn whoever_hears_that_a_lease_is_ready_has_heard_how_to_reach_its_agent() 
             address.do_send(lease(key));
             sleep(secs(1)).await;
             let facts = world.facts();
-            let is_ready = |what: &What| matches!(what, What::Lease(it) if it.state == "ready");
+            let is_ready =
+                |what: &What| matches!(what, What::Lease(it) if it.state == LeasePhase::Ready);
             let at = facts.iter().position(is_ready).unwrap();
             let reachable = facts[..at].iter().any(|what| {
                 matches!(what, What::Agent(picture) if picture.address.is_some()
@@ -324,7 +326,7 @@ async fn an_agent_whose_cloud_changed_waits_until_that_said_where_it_leads() {
         world.forget_calls();
         address.do_send(AgentCommand::Retire(Reason::Idle));
         sleep(secs(30)).await;
-        assert_eq!((world.state(), world.calls()), ("Retiring", Vec::new()));
+        assert_eq!((world.state(), world.calls()), (AgentPhase::Retiring, Vec::new()));
         let wait = format!("waits until cloud `{cloud}` has said to which cluster it leads");
         assert!(world.detail().ends_with(&wait), "{}", world.detail());
         world.ways.leads(&cloud, &ClusterId::new("0000000000000000"));
@@ -350,7 +352,7 @@ async fn a_renewal_written_by_the_herd_outlives_a_panic() {
         world.twist("look", Twist::Panic);
         address.do_send(AgentCommand::SeenStopped);
         sleep(secs(5000)).await;
-        assert_eq!((world.state(), world.restarts()), ("Leased", 1));
+        assert_eq!((world.state(), world.restarts()), (AgentPhase::Leased, 1));
         sleep(secs(6000)).await;
         assert_eq!(world.standing(), Standing::Gone);
     })

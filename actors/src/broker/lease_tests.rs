@@ -4,6 +4,7 @@
 mod quotas;
 
 use super::*;
+use drover_model::phase::AgentPhase;
 
 // Invariant: one idempotency key stands for one body, also after a restart.
 
@@ -34,7 +35,7 @@ fn the_same_key_and_body_answer_the_same_lease_and_another_body_is_a_conflict() 
 fn keys_of_waiting_granted_and_ended_leases_outlive_a_restart() {
     let mut ledger = Ledger::default();
     ledger.waiting.push(keyed("w", "x"));
-    let mut agent = entry("a1", 10_000, template("c/t", &[]), "Leased");
+    let mut agent = entry("a1", 10_000, template("c/t", &[]), AgentPhase::Leased);
     let mut granted = keyed("g", "x");
     granted.key_hash = Some("granted".into());
     let grant = drover_model::ledger::GrantedLease {
@@ -69,7 +70,7 @@ fn keys_of_waiting_granted_and_ended_leases_outlive_a_restart() {
 fn an_agent_the_journal_knows_is_in_flight_before_its_template_tells_of_it() {
     let mut ledger = Ledger::default();
     ledger.waiting.push(ask("l1", named("t"), 0));
-    let agent = entry("a1", 10_000, template("c/t", &[]), "Booting");
+    let agent = entry("a1", 10_000, template("c/t", &[]), AgentPhase::Booting);
     ledger.agents.insert(AgentId::new("a1"), agent);
     let mut broker = Broker::restore(&ledger);
     let spec = Arc::new(template("c/t", &[]));

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use drover_model::demand::spec::ShareSpec;
 use drover_model::id::{AgentId, CloudId, LeaseId, SourceId, TemplateId};
 use drover_model::ledger::Ledger;
+use drover_model::phase::AgentPhase;
 use drover_model::record::{HoldOwner, LeaseAsk, RELEASED, Want};
 use drover_model::spec::{Minimums, TemplateSpec};
 use drover_model::tenant::{By, LeaseLimits};
@@ -98,7 +99,7 @@ impl Broker {
         for (agent, entry) in &ledger.agents {
             let standing = match (&entry.retiring, entry.leases.is_empty()) {
                 (Some(_), _) => Standing::Leaving,
-                (None, true) if entry.state != "Held" => Standing::Coming,
+                (None, true) if entry.phase() != AgentPhase::Held => Standing::Coming,
                 (None, _) => Standing::Busy,
             };
             let spec = Arc::new((*entry.spec).clone());

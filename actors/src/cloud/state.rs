@@ -6,6 +6,7 @@ use std::time::Duration;
 use drover_model::fact::What;
 use drover_model::fault::{Culprit, Fault, FaultKind};
 use drover_model::id::{CloudId, ClusterId, TemplateId};
+use drover_model::phase::CloudHealth;
 use drover_model::ports::ClusterSight;
 use drover_model::spec::CloudSpec;
 use drover_model::time::WallTime;
@@ -340,15 +341,17 @@ impl CloudMind {
     /// Its health for the read side, with what keeps clones back while it works.
     pub fn picture(&self, doubt: Option<String>) -> What {
         let (health, detail) = match (&self.spec, &self.health) {
-            (None, _) => ("degraded", "not configured: its last agents are being retired".into()),
-            (Some(_), Health::Connecting) => ("connecting", String::new()),
-            (Some(_), Health::Well) => ("well", doubt.unwrap_or_default()),
-            (Some(_), Health::Degraded { why, since }) => ("degraded", why.told(*since)),
+            (None, _) => {
+                (CloudHealth::Degraded, "not configured: its last agents are being retired".into())
+            }
+            (Some(_), Health::Connecting) => (CloudHealth::Connecting, String::new()),
+            (Some(_), Health::Well) => (CloudHealth::Well, doubt.unwrap_or_default()),
+            (Some(_), Health::Degraded { why, since }) => (CloudHealth::Degraded, why.told(*since)),
         };
         What::Cloud {
             cloud: self.id.clone(),
             cluster: self.pinned.clone(),
-            health: health.into(),
+            health,
             version: self.version.clone(),
             detail,
             agents: self.live(),

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex};
 
 use actix::{Addr, Recipient};
+use drover_model::phase::AgentPhase;
 use drover_model::ports::Ambient as _;
 use drover_model::time::{Moment, WallTime};
 
@@ -89,7 +90,7 @@ impl Bed {
             spec: spec.clone(),
             address: reply.clone(),
             standing: Standing::Coming,
-            state: "Queued".into(),
+            state: AgentPhase::Queued,
             leases: Vec::new(),
             overrides: drover_model::overrides::Overrides::default(),
             owner: None,

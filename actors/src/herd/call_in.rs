@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use actix::Context;
 use drover_model::addresses::{AddressRange, AddressSource};
 use drover_model::id::AgentId;
+use drover_model::phase::AgentPhase;
 use drover_model::record::Body;
 use tokio::sync::oneshot;
 
@@ -74,7 +75,7 @@ impl Herd {
         if let Some(why) = calls.or_else(|| self.common.addresses.objection(agent, address)) {
             return Err(Refusal::Conflict(why));
         }
-        if living.spec.address != AddressSource::Call || living.state != "Booting" {
+        if living.spec.address != AddressSource::Call || living.state != AgentPhase::Booting {
             let text = format!("agent `{agent}` waits for no call at this moment");
             return Err(Refusal::Conflict(text));
         }

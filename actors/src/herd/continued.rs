@@ -119,8 +119,8 @@ impl Herd {
             }
         };
         let there = self.common.roster.select(|living| {
-            let cloned = !matches!(&*living.state, "Queued" | "Cloning" | "InDoubt" | "Gone");
-            cloned && living.place.as_ref().is_some_and(|place| place.cluster == former)
+            living.state.has_guest()
+                && living.place.as_ref().is_some_and(|place| place.cluster == former)
         });
         let guests: Vec<(AgentId, VmRef)> = there
             .into_iter()

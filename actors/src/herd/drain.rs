@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use drover_model::id::AgentId;
+use drover_model::phase::AgentPhase;
 use drover_model::record::Reason;
 use tokio::sync::oneshot;
 
@@ -71,7 +72,7 @@ impl Herd {
             };
             living.address.do_send(command);
             // A stranded guest waits for an administrator, not for us.
-            if goes && living.state != "Stranded" && living.standing != Standing::Parked {
+            if goes && living.state != AgentPhase::Stranded && living.standing != Standing::Parked {
                 drain.leaving.insert(agent);
             }
         }
@@ -85,9 +86,9 @@ impl Herd {
         let Some(mut drain) = self.drain.take() else { return };
         self.meet(&mut drain);
         let roster = &self.common.roster;
-        drain
-            .leaving
-            .retain(|agent| roster.get(agent).is_some_and(|living| living.state != "Stranded"));
+        drain.leaving.retain(|agent| {
+            roster.get(agent).is_some_and(|living| living.state != AgentPhase::Stranded)
+        });
         let broker = &self.broker;
         drain.settling.retain(|agent| {
             let settles = broker.settling(agent);

@@ -9,6 +9,7 @@ use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
 use drover_model::fact::{LeasePicture, What};
 use drover_model::id::{AgentId, CloudId, LeaseId};
 use drover_model::ledger::Ledger;
+use drover_model::phase::LeasePhase;
 use drover_model::record::{LeaseAsk, Want, how_ended};
 use drover_model::time::WallTime;
 
@@ -39,7 +40,7 @@ pub(super) struct Explained {
 }
 
 impl Herd {
-    pub(super) fn observe_lease(&self, ask: &LeaseAsk, state: &str, detail: String) {
+    pub(super) fn observe_lease(&self, ask: &LeaseAsk, state: LeasePhase, detail: String) {
         self.observe(What::Lease(Box::new(picture(ask, state, detail))));
     }
 
@@ -148,7 +149,7 @@ impl Herd {
         reason: &Arc<str>,
     ) {
         if told.get(&ask.lease) != Some(reason) {
-            self.observe_lease(ask, "waiting", reason.to_string());
+            self.observe_lease(ask, LeasePhase::Waiting, reason.to_string());
             told.insert(ask.lease.clone(), Arc::clone(reason));
         }
     }
@@ -157,7 +158,7 @@ impl Herd {
     pub(super) fn show_known(&self, ledger: &Ledger, down: Duration) {
         for (lease, ended) in &ledger.ended {
             tracing::debug!(lease = %lease, "lease is known as ended");
-            let shown = picture(&ended.ask, "ended", how_ended(&ended.why, &ended.cause));
+            let shown = picture(&ended.ask, LeasePhase::Ended, how_ended(&ended.why, &ended.cause));
             self.observe(What::Lease(Box::new(LeasePicture {
                 agent: ended.agent.clone(),
                 ..shown
@@ -165,12 +166,13 @@ impl Herd {
         }
         for (agent, entry) in &ledger.agents {
             for granted in entry.leases.values() {
-                let shown = picture(&granted.ask, "granted", "its agent is taken over".into());
+                let shown =
+                    picture(&granted.ask, LeasePhase::Granted, "its agent is taken over".into());
                 self.observe(What::Lease(Box::new(on(shown, agent, granted.expires + down))));
             }
         }
         for ask in &ledger.waiting {
-            self.observe_lease(ask, "waiting", "waits for an agent".into());
+            self.observe_lease(ask, LeasePhase::Waiting, "waits for an agent".into());
         }
     }
 }
@@ -179,10 +181,10 @@ fn on(picture: LeasePicture, agent: &AgentId, expires: WallTime) -> LeasePicture
     LeasePicture { agent: Some(agent.clone()), expires: Some(expires), ..picture }
 }
 
-fn picture(ask: &LeaseAsk, state: &str, detail: String) -> LeasePicture {
+fn picture(ask: &LeaseAsk, state: LeasePhase, detail: String) -> LeasePicture {
     LeasePicture {
         lease: ask.lease.clone(),
-        state: state.into(),
+        state,
         agent: None,
         owner: ask.owner.clone(),
         principal: ask.principal.clone(),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use drover_model::fault::{Culprit, Fault, FaultKind};
 use drover_model::ledger::{EndedLease, GrantedLease};
+use drover_model::phase::{AgentPhase, CloudHealth};
 use drover_model::ports::ClusterSight;
 use drover_model::record::WAITED;
 
@@ -91,15 +92,15 @@ fn a_cloud_that_works_again_is_shown_without_its_old_trouble() {
         }
         let of = |what: &What| {
             let What::Cloud { health, detail, .. } = what else { return None };
-            Some((health.clone(), detail.clone()))
+            Some((*health, detail.clone()))
         };
-        let all: Vec<(String, String)> = bed
+        let all: Vec<(CloudHealth, String)> = bed
             .world
             .with(|script| script.facts.iter().filter_map(|fact| of(&fact.what)).collect());
         assert!(all.iter().any(|(_, detail)| detail.contains("no quorum")), "{all:?}");
-        assert_eq!(all.last(), Some(&("well".to_owned(), String::new())));
+        assert_eq!(all.last(), Some(&(CloudHealth::Well, String::new())));
         assert!(
-            all.iter().all(|(health, detail)| health != "well" || detail.is_empty()),
+            all.iter().all(|(health, detail)| *health != CloudHealth::Well || detail.is_empty()),
             "{all:?}"
         );
     });
@@ -178,7 +179,7 @@ fn a_start_shows_waiting_granted_and_ended_leases() {
             at: at(0).wall,
         };
         ledger.ended.insert(LeaseId::new("l1"), gone);
-        let mut leased = entry("leased", 10_000, template("c/t", &[]), "Leased");
+        let mut leased = entry("leased", 10_000, template("c/t", &[]), AgentPhase::Leased);
         let granted = GrantedLease {
             ask: ask("l2", t(), 0),
             expires: at(9_000).wall,

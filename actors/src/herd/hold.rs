@@ -146,7 +146,7 @@ impl Herd {
         if self.broker.stopping() {
             return Err(Refusal::Unavailable("the service is stopping".into()));
         }
-        if matches!(living.state.as_str(), "Retiring" | "Stranded" | "Gone") {
+        if living.state.is_leaving() {
             let text = format!("agent `{agent}` is in {} already: it is too late", living.state);
             return Err(Refusal::Conflict(text));
         }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
 use drover_model::id::LeaseId;
+use drover_model::phase::LeasePhase;
 use drover_model::record::{Body, LeaseAsk};
 use drover_model::tenant::By;
 use drover_model::time::WallTime;
@@ -61,7 +62,7 @@ impl Herd {
                     actor.broker.recorded(&ask.lease, done.is_ok());
                     let answer = done.map(|_| ask.lease.clone());
                     if answer.is_ok() {
-                        actor.observe_lease(&ask, "waiting", "waits for an agent".into());
+                        actor.observe_lease(&ask, LeasePhase::Waiting, "waits for an agent".into());
                     }
                     for reply in actor.asking.remove(&ask.lease).into_iter().flatten() {
                         let answer = answer.clone().map_err(|fault| unavailable(&fault));
@@ -121,7 +122,7 @@ impl Herd {
             let now = actor.common.ports.ambient.now().wall;
             actor.broker.cancelled(&lease, done.is_ok(), now);
             if let Some(entry) = actor.broker.lease(&lease).filter(|_| done.is_ok()) {
-                actor.observe_lease(&entry.ask.clone(), "ended", why.into());
+                actor.observe_lease(&entry.ask.clone(), LeasePhase::Ended, why.into());
             }
             for reply in actor.releasing.remove(&lease).into_iter().flatten() {
                 let answer = done.clone().map(|_| ()).map_err(|fault| unavailable(&fault));

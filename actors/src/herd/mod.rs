@@ -29,6 +29,7 @@ use drover_model::fact::{Fact, What};
 use drover_model::fault::{Culprit, Fault, FaultKind};
 use drover_model::id::{AgentId, CloudId, ClusterId, LeaseId, SourceId, TemplateId};
 use drover_model::machine::Machine;
+use drover_model::phase::LeasePhase;
 use drover_model::record::Reason;
 use drover_model::spec::{CloudSpec, HerdSpec, TemplateSpec};
 use drover_model::time::WallTime;
@@ -163,7 +164,7 @@ impl Herd {
                     tracing::warn!(lease = %lease, "lease lost its agent and waits again");
                     if let Some(ask) = self.broker.lease(&lease).map(|entry| entry.ask.clone()) {
                         let detail = "its agent was lost before it was ready: waits for another";
-                        self.observe_lease(&ask, "waiting", detail.into());
+                        self.observe_lease(&ask, LeasePhase::Waiting, detail.into());
                     }
                 }
                 Order::NotServed { source, lease } => {

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
 use drover_model::fault::Fault;
 use drover_model::id::{CloudId, ClusterId, NodeName, TemplateId};
+use drover_model::phase::{AgentPhase, NodeStatus};
 use drover_model::placement::report::{NodeReport, WhyReport};
 use drover_model::placement::{Fleet, NodeSight, Sizes};
 use drover_model::record::{Body, Reason, Want};
@@ -180,17 +181,18 @@ impl Herd {
         }
     }
 
-    fn state_of(&self, cluster: &ClusterId, node: &NodeName, sight: NodeSight) -> String {
+    fn state_of(&self, cluster: &ClusterId, node: &NodeName, sight: NodeSight) -> NodeStatus {
         let now = self.common.ports.ambient.now().mono;
         let scope = Scope::Node(cluster.clone(), node.clone());
         if sight.offline {
-            "offline".into()
+            NodeStatus::Offline
         } else if self.common.sites.is_drained(cluster, node) {
-            "drained".into()
+            NodeStatus::Drained
         } else if sight.maintenance {
-            "maintenance".into()
+            NodeStatus::Maintenance
         } else {
-            self.common.board.closed(&scope, now).unwrap_or_else(|| "online".into())
+            let barred = self.common.board.closed(&scope, now);
+            barred.map_or(NodeStatus::Online, NodeStatus::Barred)
         }
     }
 
@@ -292,12 +294,12 @@ fn is_on(living: &Living, cluster: &ClusterId, node: &NodeName) -> bool {
 fn stays(living: &Living) -> bool {
     match living.standing {
         Stands::Coming | Stands::Free { .. } => false,
-        Stands::Busy => living.state == "Held",
+        Stands::Busy => living.state == AgentPhase::Held,
         Stands::Leaving | Stands::Parked | Stands::Gone => true,
     }
 }
 
-fn report(cluster: ClusterId, node: NodeName, state: String, room: Room) -> NodeReport {
+fn report(cluster: ClusterId, node: NodeName, state: NodeStatus, room: Room) -> NodeReport {
     NodeReport {
         cluster,
         node,

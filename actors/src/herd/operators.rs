@@ -4,6 +4,7 @@
 use drover_model::id::AgentId;
 use drover_model::ledger::Ledger;
 use drover_model::overrides::{Change, OverrideChange, Overrides};
+use drover_model::phase::AgentPhase;
 use drover_model::record::{Body, Hold, Reason};
 use drover_model::tenant::By;
 use tokio::sync::oneshot;
@@ -181,7 +182,7 @@ fn a_held_agent_is_neither_taken_over_nor_released_nor_retired_by_another_tenant
         let (ann, mate) = (by("ann", Some("build")), by("bob", Some("build")));
         assert!(!forbidden(&bed, &agent, Some("ann's"), &ann).await);
         pass(seconds(1)).await;
-        assert_eq!(bed.roster.get(&agent).unwrap().state, "Held");
+        assert_eq!(bed.roster.get(&agent).unwrap().state, AgentPhase::Held);
         for foreign in [by("eve", None), by("eve", Some("test"))] {
             assert!(forbidden(&bed, &agent, Some("eve's"), &foreign).await, "{foreign:?}");
             assert!(forbidden(&bed, &agent, None, &foreign).await, "{foreign:?}");
@@ -226,7 +227,7 @@ fn a_hold_is_its_owners_after_a_start_and_the_admins_where_the_journal_tells_non
         let (ann, eve) = (by("ann", None), by("eve", None));
         for owner in [Some(ann.owner()), None] {
             let mut ledger = Ledger::default();
-            let mut held = entry("a1", 101, template("c/t", &["x"]), "Held");
+            let mut held = entry("a1", 101, template("c/t", &["x"]), AgentPhase::Held);
             held.wishes.hold = Some(Hold { owner: owner.clone(), ..of_key("ann's") });
             let agent = AgentId::new("a1");
             ledger.agents.insert(agent.clone(), held);

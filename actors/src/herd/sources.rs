@@ -6,6 +6,7 @@ use actix::{ActorFutureExt, AsyncContext, Context, Handler, WrapFuture};
 use drover_model::demand::report::{Account, SourceJobs, Subject};
 use drover_model::fact::{LeasePicture, SourcePicture, What};
 use drover_model::id::{LeaseId, SourceId};
+use drover_model::phase::LeasePhase;
 use drover_model::record::Owner;
 use drover_model::spec::HerdSpec;
 use futures_util::future::join_all;
@@ -90,7 +91,7 @@ impl Herd {
         let Owner { principal, owner } = owner_of(source);
         self.observe(What::Lease(Box::new(LeasePicture {
             lease,
-            state: "ended".to_owned(),
+            state: LeasePhase::Ended,
             agent: None,
             owner,
             principal,

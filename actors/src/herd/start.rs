@@ -207,7 +207,7 @@ impl Herd {
         }
         let mut adopt: BTreeMap<CloudId, Vec<Adoption>> = BTreeMap::new();
         for (id, entry) in &ledger.agents {
-            tracing::info!(agent = %id, state = entry.state, "agent is taken over");
+            tracing::info!(agent = %id, state = entry.phase().name(), "agent is taken over");
             let cluster = &entry.marks.cluster;
             let lanes = self.begin_cluster(cluster, ledger, ctx).lanes(cluster);
             let adoption = Adoption { entry: Box::new(entry.clone()), lanes, down };

@@ -8,6 +8,7 @@ use drover_model::fault::{Culprit, Fault, FaultKind};
 use drover_model::id::{AgentId, Installation, NodeName, VmId};
 use drover_model::ledger::{GrantedLease, Ledger};
 use drover_model::marks::Reading;
+use drover_model::phase::AgentPhase;
 use drover_model::ports::{IdSight, Listed, VmSight};
 use drover_model::record::{Body, LeaseAsk, Want};
 use drover_model::tenant::By;
@@ -323,7 +324,7 @@ fn what_the_journal_knows_is_taken_over_before_anything_is_begun() {
         spec.cap = Some(3);
         let mut ledger = Ledger::default();
         ledger.clusters.insert(CloudId::new("c"), ClusterId::new(CLUSTER));
-        let mut leased = entry("leased", 10_000, spec.clone(), "Leased");
+        let mut leased = entry("leased", 10_000, spec.clone(), AgentPhase::Leased);
         let lease = ask("l1", t(), 0);
         let expires = crate::testbed::at(9_000).wall;
         leased.leases.insert(
@@ -331,7 +332,9 @@ fn what_the_journal_knows_is_taken_over_before_anything_is_begun() {
             GrantedLease { ask: lease, expires, span_ms: None, runner: None, pending: false },
         );
         ledger.agents.insert(AgentId::new("leased"), leased);
-        ledger.agents.insert(AgentId::new("idle"), entry("idle", 10_001, spec.clone(), "Ready"));
+        ledger
+            .agents
+            .insert(AgentId::new("idle"), entry("idle", 10_001, spec.clone(), AgentPhase::Ready));
         ledger.waiting.push(ask("l2", t(), 1));
         let spec = herd(vec![cloud("c", None)], vec![spec]);
         let bed = Bed::start(World::new(&["c"]), spec, ledger);
@@ -350,7 +353,7 @@ fn agents_of_a_template_that_left_drain_and_the_cloud_that_left_is_gone_after_th
     on_paused_system(|| async {
         let mut ledger = Ledger::default();
         ledger.clusters.insert(CloudId::new("x"), ClusterId::new(CLUSTER));
-        let idle = entry("idle", 10_000, template("x/t", &[]), "Ready");
+        let idle = entry("idle", 10_000, template("x/t", &[]), AgentPhase::Ready);
         ledger.agents.insert(AgentId::new("idle"), idle);
         let bed = Bed::start(World::new(&["c"]), herd(vec![cloud("c", None)], vec![]), ledger);
         pass(seconds(1)).await;

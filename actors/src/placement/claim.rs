@@ -40,7 +40,8 @@ impl Claim {
     /// What an agent takes that has a place.
     fn placed(living: &Living, place: &Place) -> Self {
         let origin = place.origin.as_ref();
-        let storage = if is_made(&living.state) { None } else { copied_to(&living.spec, origin) };
+        let storage =
+            if living.state.disk_is_shown() { None } else { copied_to(&living.spec, origin) };
         Self {
             node: place.node.clone(),
             vmid: Some(place.vmid),
@@ -72,12 +73,4 @@ fn copied_to(spec: &TemplateSpec, origin: Option<&Origin>) -> Option<(String, Op
     let name = origin.target.clone()?;
     let own = origin.local.contains(&name).then(|| origin.home.clone());
     Some((name, own))
-}
-
-/// Whether an agent's disk has been there for so long that its storage's figures show it.
-fn is_made(state: &str) -> bool {
-    !matches!(
-        state,
-        "Queued" | "Cloning" | "InDoubt" | "Configuring" | "Booting" | "Connecting" | "Preparing"
-    )
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use drover_model::id::{AgentId, ClusterId, Installation, NodeName, VmId};
 use drover_model::marks::{Kind, Marks, RETIRING, Reading, parse_name};
+use drover_model::phase::AgentPhase;
 use drover_model::ports::{IdSight, ImageSight, Listed, Survey, VmSight};
 use drover_model::time::{Moment, WallTime};
 
@@ -194,16 +195,6 @@ impl Plan {
     }
 }
 
-/// Whether an agent in this state has a guest that exists.
-fn has_guest(state: &str) -> bool {
-    !matches!(state, "Queued" | "Cloning" | "InDoubt" | "Gone")
-}
-
-/// Whether an agent in this state has a guest that runs.
-fn should_run(state: &str) -> bool {
-    matches!(state, "Connecting" | "Preparing" | "Ready" | "Leased" | "Draining" | "Held")
-}
-
 /// Whether a guest may be ours: by tag or by name, both an index only.
 fn looks_ours(guest: &Listed, installation: &Installation) -> bool {
     let tag = format!("drover-{installation}");
@@ -328,7 +319,7 @@ fn living(
                 };
                 plan.observed.push((agent.clone(), observed));
             }
-            None if has_guest(&living.state) => {
+            None if living.state.has_guest() => {
                 plan.checks.push((agent.clone(), place.vmid));
             }
             None => {}
@@ -346,7 +337,7 @@ fn compare(plan: &mut Plan, agent: &AgentId, living: &Living, node: &NodeName, g
         plan.moved.push((agent.clone(), to.clone()));
         plan.tell.push((agent.clone(), AgentCommand::Moved(to.clone())));
     }
-    if should_run(&living.state) && guest.tags.iter().any(|tag| tag == RETIRING) {
+    if living.state.should_run() && guest.tags.iter().any(|tag| tag == RETIRING) {
         let (vmid, state) = (guest.vmid, &living.state);
         let text = format!(
             "{vmid} of agent `{agent}` is tagged `{RETIRING}` in state {state}: another drover \
@@ -355,13 +346,13 @@ fn compare(plan: &mut Plan, agent: &AgentId, living: &Living, node: &NodeName, g
         plan.findings.push(Finding::of(Does::Report, vmid, text));
         plan.fenced.push(vmid);
     }
-    if guest.status == "stopped" && guest.lock.is_none() && should_run(&living.state) {
+    if guest.status == "stopped" && guest.lock.is_none() && living.state.should_run() {
         let (vmid, state) = (guest.vmid, &living.state);
         let text = format!("{vmid} of agent `{agent}` is stopped in state {state}");
         plan.findings.push(Finding::of(Does::Retire, vmid, text));
         plan.tell.push((agent.clone(), AgentCommand::SeenStopped));
     }
-    if let Some(lock) = guest.lock.as_deref().filter(|lock| is_of_others(lock, &living.state)) {
+    if let Some(lock) = guest.lock.as_deref().filter(|lock| is_of_others(lock, living.state)) {
         let (vmid, state) = (guest.vmid, &living.state);
         let text = format!(
             "{vmid} of agent `{agent}` is locked ({lock}) in state {state}: left alone until that \
@@ -378,7 +369,7 @@ fn renamed(
     guest: &Listed,
     installation: &Installation,
 ) -> Option<Finding> {
-    let name = guest.name.as_deref().filter(|_| should_run(&living.state))?;
+    let name = guest.name.as_deref().filter(|_| living.state.should_run())?;
     let own =
         parse_name(name).is_some_and(|(whose, whom)| whose == *installation && whom == *agent);
     let text = || {
@@ -390,10 +381,10 @@ fn renamed(
 
 /// Whether a lock is somebody else's work on an agent's guest, such as a backup or a migration: an
 /// agent's own clone and snapshots lock its guest too.
-fn is_of_others(lock: &str, state: &str) -> bool {
-    let copies = matches!(lock, "clone" | "create") || !has_guest(state);
-    let snapshots = matches!(lock, "snapshot" | "snapshot-delete" | "rollback")
-        && matches!(state, "Preparing" | "Resetting");
+fn is_of_others(lock: &str, state: AgentPhase) -> bool {
+    let copies = matches!(lock, "clone" | "create") || !state.has_guest();
+    let snapshots =
+        matches!(lock, "snapshot" | "snapshot-delete" | "rollback") && state.uses_snapshots();
     !copies && !snapshots
 }
 

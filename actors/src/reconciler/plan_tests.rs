@@ -2,6 +2,7 @@
 use std::sync::Arc;
 
 use actix::Actor as _;
+use drover_model::phase::AgentPhase;
 use drover_model::time::WallTime;
 
 use super::*;
@@ -27,7 +28,7 @@ impl actix::Handler<AgentCommand> for Deaf {
 }
 
 /// Runs a test where agents can have addresses.
-fn with_agents(test: impl FnOnce(&dyn Fn(&[(&str, u32, &str)]) -> Known)) {
+fn with_agents(test: impl FnOnce(&dyn Fn(&[(&str, u32, AgentPhase)]) -> Known)) {
     crate::testbed::on_paused_system(|| async move {
         let address = Deaf.start().recipient();
         test(&|agents| Known {
@@ -42,7 +43,7 @@ fn with_agents(test: impl FnOnce(&dyn Fn(&[(&str, u32, &str)]) -> Known)) {
                         spec,
                         address: address.clone(),
                         standing: Standing::Busy,
-                        state: (*state).into(),
+                        state: *state,
                         leases: Vec::new(),
                         overrides: drover_model::overrides::Overrides::default(),
                         owner: None,
@@ -111,12 +112,12 @@ fn judged(known: &Known, sight: &Result<VmSight, String>, now: u64) -> Judged {
 fn a_plan_reads_like_this() {
     with_agents(|known| {
         let known = known(&[
-            ("well", 10_000, "Ready"),
-            ("moved", 10_001, "Leased"),
-            ("dead", 10_002, "Ready"),
-            ("missing", 10_003, "Ready"),
-            ("cloning", 10_004, "Cloning"),
-            ("booting", 10_005, "Booting"),
+            ("well", 10_000, AgentPhase::Ready),
+            ("moved", 10_001, AgentPhase::Leased),
+            ("dead", 10_002, AgentPhase::Ready),
+            ("missing", 10_003, AgentPhase::Ready),
+            ("cloning", 10_004, AgentPhase::Cloning),
+            ("booting", 10_005, AgentPhase::Booting),
         ]);
         let mut container = tagged(10_007);
         container.container = true;
@@ -150,7 +151,7 @@ fn a_plan_reads_like_this() {
 #[test]
 fn without_quorum_nothing_follows() {
     with_agents(|known| {
-        let known = known(&[("a", 10_000, "Ready")]);
+        let known = known(&[("a", 10_000, AgentPhase::Ready)]);
         let survey = Survey { quorate: false, ..listed(vec![tagged(10_500)]) };
         let plan = plan(&survey, &known, CONFIG, &mut Memory::default(), at(0).mono);
         assert_eq!((plan.looks.len(), plan.checks.len(), plan.tell.len()), (0, 0, 0));
@@ -161,7 +162,7 @@ fn without_quorum_nothing_follows() {
 #[test]
 fn a_missing_agent_is_only_asked_about_and_a_cloning_one_not_even_that() {
     with_agents(|known| {
-        let known = known(&[("a", 10_000, "Ready"), ("b", 10_001, "Cloning")]);
+        let known = known(&[("a", 10_000, AgentPhase::Ready), ("b", 10_001, AgentPhase::Cloning)]);
         let plan = plan(&listed(Vec::new()), &known, CONFIG, &mut Memory::default(), at(0).mono);
         assert_eq!(plan.render(), "ask whether 10000 of a is free");
     });
@@ -170,7 +171,7 @@ fn a_missing_agent_is_only_asked_about_and_a_cloning_one_not_even_that() {
 #[test]
 fn a_locked_guest_that_is_stopped_is_left_to_its_lock() {
     with_agents(|known| {
-        let known = known(&[("a", 10_000, "Ready")]);
+        let known = known(&[("a", 10_000, AgentPhase::Ready)]);
         let mut backed_up = guest(10_000, "pve1", "stopped");
         backed_up.lock = Some("backup".into());
         let plan =
@@ -186,12 +187,12 @@ fn a_locked_guest_that_is_stopped_is_left_to_its_lock() {
 fn an_agents_guest_of_another_name_is_told_and_nothing_more() {
     with_agents(|known| {
         let cases = [
-            ("Leased", Some("somebody-else"), 1),
-            ("Ready", Some("linux-7k2m9qxw-0000000000000000"), 1),
-            ("Leased", Some("linux-7k2m9qxw-4f8z1c3px9t2vkab"), 0),
-            ("Leased", None, 0),
+            (AgentPhase::Leased, Some("somebody-else"), 1),
+            (AgentPhase::Ready, Some("linux-7k2m9qxw-0000000000000000"), 1),
+            (AgentPhase::Leased, Some("linux-7k2m9qxw-4f8z1c3px9t2vkab"), 0),
+            (AgentPhase::Leased, None, 0),
             // The list may still know another guest that had the id before.
-            ("Booting", Some("somebody-else"), 0),
+            (AgentPhase::Booting, Some("somebody-else"), 0),
         ];
         for (state, name, found) in cases {
             let known = known(&[(ORPHAN, 10_000, state)]);
@@ -206,13 +207,13 @@ fn an_agents_guest_of_another_name_is_told_and_nothing_more() {
 #[test]
 fn a_lock_of_an_agents_own_work_is_no_finding() {
     let locks = [
-        ("backup", "Leased", 1),
-        ("migrate", "Ready", 1),
-        ("snapshot", "Ready", 1),
-        ("clone", "Cloning", 0),
-        ("clone", "Configuring", 0),
-        ("snapshot", "Preparing", 0),
-        ("rollback", "Resetting", 0),
+        ("backup", AgentPhase::Leased, 1),
+        ("migrate", AgentPhase::Ready, 1),
+        ("snapshot", AgentPhase::Ready, 1),
+        ("clone", AgentPhase::Cloning, 0),
+        ("clone", AgentPhase::Configuring, 0),
+        ("snapshot", AgentPhase::Preparing, 0),
+        ("rollback", AgentPhase::Resetting, 0),
     ];
     with_agents(|known| {
         for (lock, state, found) in locks {
@@ -357,7 +358,7 @@ fn one_guest_ahead_saves_those_judged_before_it_in_the_same_round() {
 #[test]
 fn whatever_is_not_exactly_ours_is_never_destroyed() {
     with_agents(|known| {
-        let known = known(&[("0000000000000000", 10_000, "Ready")]);
+        let known = known(&[("0000000000000000", 10_000, AgentPhase::Ready)]);
         let change = |change: &dyn Fn(&mut Marks)| {
             let mut marks = marks(ORPHAN, 10_500);
             change(&mut marks);
@@ -470,7 +471,7 @@ fn a_known_stranger_is_not_read_again_until_its_name_or_tags_change() {
 #[test]
 fn a_node_parks_its_agents_after_the_grace_and_gives_them_back() {
     with_agents(|known| {
-        let known = known(&[("a", 10_000, "Ready")]);
+        let known = known(&[("a", 10_000, AgentPhase::Ready)]);
         let mut memory = Memory::default();
         let mut list = listed(vec![guest(10_000, "pve1", "unknown")]);
         let told = |list: &Survey, memory: &mut Memory, now: u64| {
@@ -492,7 +493,7 @@ fn a_node_parks_its_agents_after_the_grace_and_gives_them_back() {
 #[test]
 fn the_grace_of_a_node_goes_on_after_a_start_and_a_panic() {
     with_agents(|known| {
-        let known = known(&[("a", 10_000, "Ready")]);
+        let known = known(&[("a", 10_000, AgentPhase::Ready)]);
         let mut list = listed(vec![guest(10_000, "pve1", "unknown")]);
         list.nodes = vec![(NodeName::new("pve1"), false)];
         let offline = [(NodeName::new("pve1"), seconds(100))].into();
@@ -516,10 +517,10 @@ fn the_grace_of_a_node_goes_on_after_a_start_and_a_panic() {
 fn each_agent_hears_what_the_list_shows_of_its_guest_and_of_its_node() {
     with_agents(|known| {
         let known = known(&[
-            ("dead", 10_000, "Leased"),
-            ("far", 10_001, "Ready"),
-            ("missing", 10_002, "Ready"),
-            ("still", 10_003, "Leased"),
+            ("dead", 10_000, AgentPhase::Leased),
+            ("far", 10_001, AgentPhase::Ready),
+            ("missing", 10_002, AgentPhase::Ready),
+            ("still", 10_003, AgentPhase::Leased),
         ]);
         let mut list = listed(vec![
             guest(10_000, "pve1", "stopped"),
@@ -554,7 +555,7 @@ fn each_agent_hears_what_the_list_shows_of_its_guest_and_of_its_node() {
 #[test]
 fn a_list_without_quorum_tells_nobody_anything() {
     with_agents(|known| {
-        let known = known(&[("dead", 10_000, "Leased")]);
+        let known = known(&[("dead", 10_000, AgentPhase::Leased)]);
         let list = Survey { quorate: false, ..listed(vec![guest(10_000, "pve1", "stopped")]) };
         let plan = watch(&list, &known, CONFIG, &mut Memory::default(), at(0).mono);
         assert_eq!(plan, Plan::default());

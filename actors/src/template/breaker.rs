@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use drover_model::id::{AgentId, TemplateId};
 use drover_model::ledger::BreakerEntry;
+use drover_model::phase::BreakerPhase;
 use drover_model::record::Body;
 use drover_model::spec::BreakerSpec;
 use drover_model::time::{Moment, Now, WallTime};
@@ -12,9 +13,9 @@ use drover_model::time::{Moment, Now, WallTime};
 /// Where a breaker stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Position {
-    Flowing,
-    Tripped { until: Moment, wall: WallTime },
-    Probing { trial: Option<AgentId> },
+    Closed,
+    Open { until: Moment, wall: WallTime },
+    HalfOpen { trial: Option<AgentId> },
 }
 
 /// Failures in a row, and what follows from them.
@@ -31,7 +32,7 @@ pub struct Breaker {
 impl Default for Breaker {
     fn default() -> Self {
         Self {
-            position: Position::Flowing,
+            position: Position::Closed,
             failures: 0,
             cooldown: Duration::ZERO,
             cause: String::new(),
@@ -53,10 +54,10 @@ impl Breaker {
     pub fn restore(entry: &BreakerEntry, now: Now) -> Self {
         let cooldown = Duration::from_millis(entry.cooldown_ms);
         let position = match entry.until {
-            None => Position::Flowing,
+            None => Position::Closed,
             Some(until) => {
                 let left = (until - now.wall).min(cooldown);
-                Position::Tripped { until: now.mono + left, wall: now.wall + left }
+                Position::Open { until: now.mono + left, wall: now.wall + left }
             }
         };
         let judged = entry.version.as_deref().and_then(|version| version.split_once(':'));
@@ -85,23 +86,23 @@ impl Breaker {
     /// How many agents may be begun at this moment: no limit, one trial, or none.
     pub fn allowance(&self, now: Moment) -> u32 {
         match &self.position {
-            Position::Flowing => u32::MAX,
-            Position::Tripped { until, .. } => u32::from(*until <= now),
-            Position::Probing { trial } => u32::from(trial.is_none()),
+            Position::Closed => u32::MAX,
+            Position::Open { until, .. } => u32::from(*until <= now),
+            Position::HalfOpen { trial } => u32::from(trial.is_none()),
         }
     }
 
     /// An agent is begun; it becomes the trial where one is due.
     pub fn begun(&mut self, agent: &AgentId, now: Moment) {
         let due = self.allowance(now) == 1;
-        if due && self.position != Position::Flowing {
-            self.position = Position::Probing { trial: Some(agent.clone()) };
+        if due && self.position != Position::Closed {
+            self.position = Position::HalfOpen { trial: Some(agent.clone()) };
         }
     }
 
     /// An agent got ready: the template works. Says whether the breaker moved.
     pub fn succeeded(&mut self) -> bool {
-        let moved = self.failures > 0 || self.position != Position::Flowing;
+        let moved = self.failures > 0 || self.position != Position::Closed;
         *self = Self::default();
         moved
     }
@@ -111,18 +112,18 @@ impl Breaker {
     /// Once tripped only the trial's outcome counts: what was begun before tells nothing new.
     pub fn failed(&mut self, agent: &AgentId, cause: &str, spec: &BreakerSpec, now: Now) -> bool {
         match &self.position {
-            Position::Flowing => {
+            Position::Closed => {
                 self.failures = self.failures.saturating_add(1);
                 if self.failures >= spec.threshold.max(1) {
                     self.trip(spec.cooldown, now);
                 }
             }
-            Position::Probing { trial } if trial.as_ref() == Some(agent) => {
+            Position::HalfOpen { trial } if trial.as_ref() == Some(agent) => {
                 self.failures = self.failures.saturating_add(1);
                 let longest = spec.cooldown_cap.max(spec.cooldown);
                 self.trip(self.cooldown.saturating_mul(2).clamp(spec.cooldown, longest), now);
             }
-            Position::Tripped { .. } | Position::Probing { .. } => return false,
+            Position::Open { .. } | Position::HalfOpen { .. } => return false,
         }
         cause.clone_into(&mut self.cause);
         true
@@ -130,46 +131,46 @@ impl Breaker {
 
     fn trip(&mut self, cooldown: Duration, now: Now) {
         self.cooldown = cooldown;
-        self.position = Position::Tripped { until: now.mono + cooldown, wall: now.wall + cooldown };
+        self.position = Position::Open { until: now.mono + cooldown, wall: now.wall + cooldown };
     }
 
     /// An agent ended without telling anything; its trial, if it was one, may be repeated. Says
     /// whether it was.
     pub fn left(&mut self, agent: &AgentId) -> bool {
-        let trial = self.position == (Position::Probing { trial: Some(agent.clone()) });
+        let trial = self.position == (Position::HalfOpen { trial: Some(agent.clone()) });
         if trial {
-            self.position = Position::Probing { trial: None };
+            self.position = Position::HalfOpen { trial: None };
         }
         trial
     }
 
-    /// `flowing`, `tripped` or `probing`.
-    pub fn label(&self) -> &'static str {
+    /// Where it stands.
+    pub fn phase(&self) -> BreakerPhase {
         match self.position {
-            Position::Flowing => "flowing",
-            Position::Tripped { .. } => "tripped",
-            Position::Probing { .. } => "probing",
+            Position::Closed => BreakerPhase::Closed,
+            Position::Open { .. } => BreakerPhase::Open,
+            Position::HalfOpen { .. } => BreakerPhase::HalfOpen,
         }
     }
 
     /// Whether it flows, and no failure is counted.
     pub fn rests(&self) -> bool {
-        self.failures == 0 && self.position == Position::Flowing
+        self.failures == 0 && self.position == Position::Closed
     }
 
     /// When a trial is due next, while it is tripped.
     pub fn due(&self) -> Option<Moment> {
         match self.position {
-            Position::Tripped { until, .. } => Some(until),
-            Position::Flowing | Position::Probing { .. } => None,
+            Position::Open { until, .. } => Some(until),
+            Position::Closed | Position::HalfOpen { .. } => None,
         }
     }
 
     /// When a tripped breaker may be tried again, and the last cause.
     pub fn tripped(&self) -> Option<(WallTime, String)> {
         match self.position {
-            Position::Tripped { wall, .. } => Some((wall, self.cause.clone())),
-            Position::Flowing | Position::Probing { .. } => None,
+            Position::Open { wall, .. } => Some((wall, self.cause.clone())),
+            Position::Closed | Position::HalfOpen { .. } => None,
         }
     }
 
@@ -177,9 +178,9 @@ impl Breaker {
     /// the cool-down is over and the trial is due again.
     pub fn record(&self, template: &TemplateId, version: String, now: WallTime) -> Body {
         let until = match self.position {
-            Position::Flowing => None,
-            Position::Tripped { wall, .. } => Some(wall),
-            Position::Probing { .. } => Some(now),
+            Position::Closed => None,
+            Position::Open { wall, .. } => Some(wall),
+            Position::HalfOpen { .. } => Some(now),
         };
         Body::BreakerMoved {
             scope: None,
@@ -234,9 +235,12 @@ mod tests {
         let mut breaker = Breaker::default();
         breaker.failed(&agent(1), "no", &SPEC, at(0));
         breaker.failed(&agent(2), "no", &SPEC, at(0));
-        assert_eq!((breaker.label(), breaker.allowance(Moment(0))), ("flowing", u32::MAX));
+        assert_eq!(
+            (breaker.phase(), breaker.allowance(Moment(0))),
+            (BreakerPhase::Closed, u32::MAX)
+        );
         breaker.failed(&agent(3), "still no", &SPEC, at(0));
-        assert_eq!((breaker.label(), breaker.allowance(Moment(0))), ("tripped", 0));
+        assert_eq!((breaker.phase(), breaker.allowance(Moment(0))), (BreakerPhase::Open, 0));
         assert_eq!(breaker.tripped(), Some((at(120).wall, "still no".into())));
     }
 
@@ -259,7 +263,7 @@ mod tests {
         assert_eq!(breaker.allowance(at(119).mono), 0);
         assert_eq!(breaker.allowance(at(120).mono), 1);
         breaker.begun(&agent(7), at(120).mono);
-        assert_eq!((breaker.label(), breaker.allowance(at(500).mono)), ("probing", 0));
+        assert_eq!((breaker.phase(), breaker.allowance(at(500).mono)), (BreakerPhase::HalfOpen, 0));
     }
 
     #[test]
@@ -299,7 +303,7 @@ mod tests {
         assert_eq!(breaker.due(), Some(at(120).mono));
         breaker.begun(&agent(9), at(120).mono);
         assert!(!breaker.failed(&agent(8), "no", &SPEC, at(121)));
-        assert_eq!(breaker.label(), "probing");
+        assert_eq!(breaker.phase(), BreakerPhase::HalfOpen);
     }
 
     // Invariant: what is repaired is another version, and begins anew.
@@ -309,7 +313,7 @@ mod tests {
         let mut breaker = tripped();
         assert!(breaker.sees("one"), "to be written down");
         assert!(!breaker.sees("one"));
-        assert_eq!(breaker.label(), "tripped");
+        assert_eq!(breaker.phase(), BreakerPhase::Open);
         assert!(breaker.sees("two"));
         assert_eq!(breaker, Breaker::default());
         assert!(!breaker.sees("three"), "it judges nothing");
@@ -364,7 +368,7 @@ mod tests {
                         trials.retain(|other| other != &chosen);
                     }
                     _ => {
-                        if breaker.label() == "flowing" {
+                        if breaker.phase() == BreakerPhase::Closed {
                             breaker = tripped();
                             trials.clear();
                         }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use drover_model::id::{AgentId, LeaseId};
 use drover_model::ledger::AgentEntry;
 use drover_model::overrides::Overrides;
+use drover_model::phase::AgentPhase;
 use drover_model::record::{Owner, Reason};
 use drover_model::spec::TemplateSpec;
 use drover_model::time::{Moment, Now, WallTime};
@@ -19,7 +20,7 @@ use crate::message::Standing;
 pub(super) struct Held {
     pub(super) spec: Arc<TemplateSpec>,
     pub(super) standing: Standing,
-    pub(super) state: String,
+    pub(super) state: AgentPhase,
     pub(super) leases: Vec<LeaseId>,
     /// What holds for it instead of what its spec says.
     pub(super) overrides: Overrides,
@@ -44,11 +45,6 @@ pub(super) struct Held {
     pub(super) wanted: bool,
 }
 
-/// Whether an agent in this state is busy without ever having been ready, for all that is known.
-pub(super) fn is_unproven(state: &str) -> bool {
-    matches!(state, "InDoubt" | "Held")
-}
-
 impl Held {
     /// One that is begun.
     pub(super) fn begun(
@@ -62,7 +58,7 @@ impl Held {
             born,
             spec,
             standing: Standing::Coming,
-            state: "Queued".into(),
+            state: AgentPhase::Queued,
             leases: Vec::new(),
             overrides: Overrides::default(),
             refused: Vec::new(),
@@ -85,11 +81,11 @@ impl Held {
     ) -> Self {
         Self {
             standing,
-            state: entry.state.clone(),
+            state: entry.phase(),
             leases: entry.leases.keys().cloned().collect(),
             overrides: entry.wishes.overrides,
             owner: entry.owner.clone().filter(|_| entry.spec.reset.is_some()),
-            was_ready: entry.state == "Ready" || entry.uses > 0,
+            was_ready: entry.phase() == AgentPhase::Ready || entry.uses > 0,
             going: entry.retiring.is_some(),
             ..Self::begun(agent, Arc::new((*entry.spec).clone()), entry.intended, now)
         }
@@ -100,13 +96,13 @@ impl Held {
         let idle = matches!(living.standing, Standing::Free { idle: true, .. });
         Self {
             standing: living.standing,
-            state: living.state.clone(),
+            state: living.state,
             leases: living.leases.clone(),
             overrides: living.overrides,
             owner: living.owner.clone(),
             idle_since: idle.then_some(now.mono),
             was_ready: matches!(living.standing, Standing::Free { .. } | Standing::Busy)
-                && !is_unproven(&living.state),
+                && !living.state.is_busy_unproven(),
             ..Self::begun(agent, living.spec.clone(), living.born, now)
         }
     }
@@ -117,7 +113,7 @@ impl Held {
             agent,
             spec: self.spec.clone(),
             standing: self.standing,
-            queued: self.state == "Queued" && !self.wanted && !self.spec.trial,
+            queued: self.state == AgentPhase::Queued && !self.wanted && !self.spec.trial,
             leases: self.leases.clone(),
             refused: std::mem::take(&mut self.refused),
             over: std::mem::take(&mut self.over),

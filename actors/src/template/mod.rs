@@ -21,6 +21,7 @@ use drover_model::fact::{Fact, What};
 use drover_model::fault::Fault;
 use drover_model::id::{AgentId, LeaseId, TemplateId};
 use drover_model::overrides::Overrides;
+use drover_model::phase::AgentPhase;
 use drover_model::place::Place;
 use drover_model::record::{Owner, Reason};
 use drover_model::spec::{Minimums, TemplateSpec};
@@ -32,7 +33,7 @@ use crate::birth::{Adoption, AgentBirth, Common, Lanes, Living, Start};
 use crate::message::{AgentReport, ProvisionReply, Provisioned, Standing};
 use breaker::Breaker;
 use drover_runtime::supervise::{heard, take_turns};
-use state::{Effect, TemplateMind, is_cloning};
+use state::{Effect, TemplateMind};
 
 /// One agent as the levels above see it.
 #[derive(Debug, Clone, PartialEq)]
@@ -301,8 +302,8 @@ impl Template {
             }
         };
         let state = match &start {
-            Start::Fresh => "Queued".into(),
-            Start::Adopted { entry, .. } => entry.state.clone(),
+            Start::Fresh => AgentPhase::Queued,
+            Start::Adopted { entry, .. } => entry.phase(),
         };
         let born = match &start {
             Start::Fresh => self.common.ports.ambient.now().wall,
@@ -312,7 +313,7 @@ impl Template {
         if matches!(start, Start::Fresh) {
             addresses.take(&agent, &spec.id, &spec.address, self.common.ports.ambient.now());
         }
-        tracing::info!(agent = %agent, template = %spec.id, state, "agent begins");
+        tracing::info!(agent = %agent, template = %spec.id, state = state.name(), "agent begins");
         let birth = AgentBirth {
             id: agent.clone(),
             spec: spec.clone(),
@@ -507,14 +508,14 @@ impl Handler<AgentReport> for Template {
         } else {
             self.common.roster.update(&report.agent, |living| {
                 living.standing = report.standing;
-                report.state.clone_into(&mut living.state);
+                living.state = report.state;
                 living.leases.clone_from(&report.leases);
                 living.owner.clone_from(&report.owner);
             });
         }
         let effects = self.mind.report(&report, self.common.ports.ambient.now());
         self.carry_out(effects, ctx);
-        let leaves = report.standing == Standing::Leaving && !is_cloning(report.state);
+        let leaves = report.standing == Standing::Leaving && !report.state.is_cloning();
         if leaves || report.standing == Standing::Gone {
             let moved = self.common.board.left(&report.agent);
             moved.iter().for_each(|scope| self.common.show_breaker(scope));

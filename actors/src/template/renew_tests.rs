@@ -3,6 +3,7 @@
 use super::renew::Renewal;
 use super::*;
 use crate::addresses::Supply;
+use drover_model::phase::AgentPhase;
 
 const LIFE: u64 = 10_000;
 
@@ -127,7 +128,7 @@ fn what_is_not_kept_lives_to_its_end() {
 #[test]
 fn a_restart_changes_nothing_about_when_an_agent_is_renewed() {
     let (mind, agents) = pool(1, |_| ());
-    let known = entry("a1", 10_000, (**mind.spec()).clone(), "Ready");
+    let known = entry("a1", 10_000, (**mind.spec()).clone(), AgentPhase::Ready);
     let again = Renewal::of(&agents[0], &known.spec, at(0).wall, at(5000));
     assert_eq!(again, mind.agents[&agents[0]].renews);
 }

@@ -13,13 +13,14 @@ use drover_model::fact::What;
 use drover_model::fault::{Culprit, Fault};
 use drover_model::id::{AgentId, LeaseId};
 use drover_model::ledger::AgentEntry;
+use drover_model::phase::{AgentPhase, BreakerPhase};
 use drover_model::record::{Body, Reason};
 use drover_model::scope::Scope;
 use drover_model::spec::{Minimums, TemplateSpec};
 use drover_model::time::{Moment, Now};
 
 use super::breaker::Breaker;
-use super::held::{Held, is_unproven};
+use super::held::Held;
 use super::pace::Pace;
 use super::season::Season;
 use super::{AgentLevel, TemplateNews, permits};
@@ -143,7 +144,7 @@ impl TemplateMind {
 
     /// Takes an agent over that lived before.
     pub fn adopt(&mut self, agent: &AgentId, entry: &AgentEntry, now: Now) {
-        let held = entry.state == "Held";
+        let held = entry.phase() == AgentPhase::Held;
         if entry.is_unproven() {
             self.breaker.begun(agent, now.mono);
         }
@@ -319,9 +320,9 @@ impl TemplateMind {
     pub fn report(&mut self, report: &AgentReport, now: Now) -> Vec<Effect> {
         let Some(held) = self.agents.get_mut(&report.agent) else { return Vec::new() };
         let (before, was_ready) = (held.standing, held.was_ready);
-        let placed = held.state != "Queued";
+        let placed = held.state != AgentPhase::Queued;
         held.standing = report.standing;
-        report.state.clone_into(&mut held.state);
+        held.state = report.state;
         // Stranded, it heard nothing of what it was told; mended, it is one like any other.
         held.going &= before != Standing::Leaving || !lives(report.standing);
         let ended = held.leases.iter().filter(|lease| !report.leases.contains(lease));
@@ -337,7 +338,9 @@ impl TemplateMind {
 
         let mut effects = Vec::new();
         match report.standing {
-            Standing::Free { .. } | Standing::Busy if !was_ready && !is_unproven(report.state) => {
+            Standing::Free { .. } | Standing::Busy
+                if !was_ready && !report.state.is_busy_unproven() =>
+            {
                 held.was_ready = true;
                 self.pace.succeeded();
                 self.obstacle = None;
@@ -349,7 +352,7 @@ impl TemplateMind {
             // Held instead of destroyed: what it was held for counts all the same.
             Standing::Busy | Standing::Leaving | Standing::Gone
                 if !was_ready
-                    && report.state != "InDoubt"
+                    && report.state != AgentPhase::InDoubt
                     && matches!(before, Standing::Coming | Standing::Parked) =>
             {
                 effects.extend(self.charge(&report.agent, report.fault.as_ref(), placed, now));
@@ -362,7 +365,7 @@ impl TemplateMind {
             | Standing::Gone => effects.extend(suspect(report.fault.as_ref())),
         }
         // A trial that was called off is one until its clone is over.
-        if report.standing == Standing::Leaving && !is_cloning(report.state) {
+        if report.standing == Standing::Leaving && !report.state.is_cloning() {
             self.breaker.left(&report.agent);
         }
         let returned = before == Standing::Parked && permits::holds_slot(report.standing);
@@ -539,7 +542,7 @@ impl TemplateMind {
             agents,
             spec: self.spec.clone(),
             configured: self.configured,
-            flowing: self.breaker.label() == "flowing",
+            flowing: self.breaker.phase() == BreakerPhase::Closed,
             tripped: self.breaker.tripped(),
             paused,
             live: self.live(),
@@ -555,9 +558,9 @@ impl TemplateMind {
 
     /// Its counts for the read side.
     pub fn picture(&self, now: Moment) -> What {
-        let mut states: BTreeMap<String, u32> = BTreeMap::new();
+        let mut states: BTreeMap<AgentPhase, u32> = BTreeMap::new();
         for held in self.agents.values() {
-            *states.entry(held.state.clone()).or_default() += 1;
+            *states.entry(held.state).or_default() += 1;
         }
         What::Template {
             template: self.spec.id.clone(),
@@ -567,7 +570,7 @@ impl TemplateMind {
             idle_minimum: self.kept().idle,
             lack: self.supply.lack.clone(),
             labels: self.spec.labels.iter().cloned().collect(),
-            breaker: self.breaker.label().into(),
+            breaker: self.breaker.phase(),
             tripped: self.breaker.tripped(),
             source: self.source.clone().and_then(Result::ok),
             paused: self.paused(now),
@@ -587,11 +590,6 @@ fn lives(standing: Standing) -> bool {
         Standing::Coming | Standing::Free { .. } | Standing::Busy => true,
         Standing::Leaving | Standing::Parked | Standing::Gone => false,
     }
-}
-
-/// Whether an agent's clone is under way, or may be.
-pub(super) fn is_cloning(state: &str) -> bool {
-    matches!(state, "Cloning" | "InDoubt")
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use drover_model::fault::FaultKind;
 use drover_model::overrides::Overrides;
+use drover_model::phase::{AgentPhase, BreakerPhase};
 use drover_model::record::Owner;
 use proptest::prelude::*;
 
@@ -58,7 +59,7 @@ fn a_report(mind: &TemplateMind, agent: &AgentId, standing: Standing) -> AgentRe
         agent: agent.clone(),
         template: mind.spec().id.clone(),
         standing,
-        state: "State",
+        state: AgentPhase::Ready,
         leases: Vec::new(),
         overrides: Overrides::default(),
         owner: None,
@@ -207,7 +208,8 @@ fn idle_agents_go_one_by_one_as_their_time_comes() {
 fn idle_for(mind: &mut TemplateMind, agent: &str, minutes: u32, now: u64) {
     let overrides = Overrides { idle_minutes: Some(minutes), ..Overrides::default() };
     let agent = AgentId::new(agent);
-    let report = AgentReport { state: "Ready", overrides, ..a_report(mind, &agent, IDLE) };
+    let report =
+        AgentReport { state: AgentPhase::Ready, overrides, ..a_report(mind, &agent, IDLE) };
     mind.report(&report, at(now));
 }
 
@@ -260,7 +262,7 @@ fn a_reap_spares_the_minimum_unless_all_are_wanted() {
 fn what_is_coming_or_being_adopted_counts_as_reaped_and_goes_once_it_is_idle() {
     let mut mind = mind(|spec| spec.minimum = 2);
     let adopted = AgentId::new("b1");
-    mind.adopt(&adopted, &entry("b1", 101, template("c/t", &["linux"]), "Ready"), at(0));
+    mind.adopt(&adopted, &entry("b1", 101, template("c/t", &["linux"]), AgentPhase::Ready), at(0));
     let begun = begin(&mut mind, 1, Some(1), 0);
     assert_eq!(mind.clone().reap(false, &Reason::Reaped), (Vec::new(), 0));
     assert_eq!(mind.reap(true, &Reason::Reaped), (Vec::new(), 2));
@@ -279,7 +281,7 @@ fn what_was_leased_since_it_was_reaped_stays() {
     let begun = begin(&mut mind, 1, Some(1), 0);
     mind.reap(true, &Reason::Reaped);
     let report = AgentReport {
-        state: "Leased",
+        state: AgentPhase::Leased,
         leases: vec![LeaseId::new("l1")],
         ..a_report(&mind, &begun[0], Standing::Busy)
     };
@@ -357,7 +359,7 @@ fn three_failures_in_a_row_stop_it_until_one_trial_is_due() {
 fn contention_slows_down_and_is_never_charged() {
     let mut mind = mind(|_| ());
     assert!(fail_three(&mut mind, &FaultKind::Contention).is_empty());
-    assert_eq!((mind.breaker().label(), mind.room(at(1).mono)), ("flowing", 0));
+    assert_eq!((mind.breaker().phase(), mind.room(at(1).mono)), (BreakerPhase::Closed, 0));
     assert_eq!(mind.room(at(2).mono), u32::MAX);
 }
 
@@ -368,7 +370,7 @@ fn a_fault_after_the_agent_was_ready_is_not_the_templates() {
         tell(&mut mind, &agent, IDLE, None, 1);
         tell(&mut mind, &agent, Standing::Leaving, fault(FaultKind::Broken), 2);
     }
-    assert_eq!(mind.breaker().label(), "flowing");
+    assert_eq!(mind.breaker().phase(), BreakerPhase::Closed);
 }
 
 #[test]
@@ -399,9 +401,9 @@ fn a_trial_called_off_while_it_clones_is_the_only_one_until_the_clone_is_over() 
         mind.report(&report, at(now));
         mind.room(at(now).mono)
     };
-    assert_eq!(room_in("Cloning", 122), 0);
-    assert_eq!(room_in("InDoubt", 123), 0);
-    assert_eq!(room_in("Retiring", 124), 1);
+    assert_eq!(room_in(AgentPhase::Cloning, 122), 0);
+    assert_eq!(room_in(AgentPhase::InDoubt, 123), 0);
+    assert_eq!(room_in(AgentPhase::Retiring, 124), 1);
 }
 
 #[test]
@@ -411,10 +413,10 @@ fn a_changed_spec_lets_a_tripped_breaker_flow() {
     let mut same = (**mind.spec()).clone();
     same.generation.0 += 1;
     assert!(mind.apply(Some(Arc::new(same.clone())), at(2)).is_empty());
-    assert_eq!(mind.breaker().label(), "tripped");
+    assert_eq!(mind.breaker().phase(), BreakerPhase::Open);
     same.source.0 += 1;
     assert_eq!(mind.apply(Some(Arc::new(same)), at(3)).len(), 1);
-    assert_eq!(mind.breaker().label(), "flowing");
+    assert_eq!(mind.breaker().phase(), BreakerPhase::Closed);
 }
 
 #[test]
@@ -425,7 +427,7 @@ fn a_change_of_how_many_agents_there_are_leaves_the_breaker_as_it_is() {
     (same.cap, same.minimum, same.idle_minimum) = (Some(9), 1, 2);
     same.limits.lifetime = Some(seconds(9999));
     assert!(mind.apply(Some(Arc::new(same)), at(2)).is_empty());
-    assert_eq!(mind.breaker().label(), "tripped");
+    assert_eq!(mind.breaker().phase(), BreakerPhase::Open);
 }
 
 #[test]
@@ -445,7 +447,7 @@ fn a_fault_of_the_cloud_makes_the_cloud_look_at_itself() {
 #[test]
 fn adopted_agents_hold_slots_and_fill_the_warm_pool() {
     let mut mind = mind(|spec| (spec.cap, spec.minimum) = (Some(3), 2));
-    let known = entry("a1", 10_000, template("c/t", &[]), "Ready");
+    let known = entry("a1", 10_000, template("c/t", &[]), AgentPhase::Ready);
     mind.adopt(&AgentId::new("a1"), &known, at(0));
     assert_eq!((mind.live(), mind.warm_need(at(0).mono), mind.room(Moment(0))), (1, 1, 2));
 }
@@ -476,7 +478,7 @@ proptest! {
             let chosen = alive.get(pick).cloned();
             match (what, chosen) {
                 (0 | 1, _) => {
-                    let tripped = mind.breaker().label() != "flowing";
+                    let tripped = mind.breaker().phase() != BreakerPhase::Closed;
                     let mut serial = 0;
                     let mut draw = || {
                         serial += 1;
@@ -515,7 +517,7 @@ proptest! {
                     mind.settle(at(now).mono);
                 }
             }
-            if mind.breaker().label() == "flowing" {
+            if mind.breaker().phase() == BreakerPhase::Closed {
                 trials.clear();
             }
             if let Some(news) = mind.news(at(now).mono) {
@@ -540,8 +542,11 @@ fn an_agent_of_one_owner_counts_for_no_minimum_and_goes_when_it_was_idle_for_lon
     tell(&mut mind, &agent, IDLE, None, 1);
     assert_eq!(mind.warm_need(at(1).mono), 0);
     let owner = Owner { principal: "alice".into(), owner: "build".into() };
-    let report =
-        AgentReport { state: "Ready", owner: Some(owner), ..a_report(&mind, &agent, IDLE) };
+    let report = AgentReport {
+        state: AgentPhase::Ready,
+        owner: Some(owner),
+        ..a_report(&mind, &agent, IDLE)
+    };
     mind.report(&report, at(2));
     assert_eq!(mind.warm_need(at(2).mono), 1);
     assert_eq!(mind.wake(at(2).mono), Some(at(601).mono));

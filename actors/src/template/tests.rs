@@ -4,6 +4,7 @@ use std::sync::Mutex;
 
 use actix::{Addr, Supervisor};
 use drover_model::id::ClusterId;
+use drover_model::phase::AgentPhase;
 
 use super::*;
 use crate::birth::Roster;
@@ -124,7 +125,7 @@ fn a_template_started_anew_is_as_tripped_as_before() {
                 agent,
                 template: testbed::template_id("c/t"),
                 standing: Standing::Leaving,
-                state: "Retiring",
+                state: AgentPhase::Retiring,
                 leases: Vec::new(),
                 overrides: Overrides::default(),
                 owner: None,

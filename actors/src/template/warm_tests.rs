@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::testbed::{Hours, window};
+use drover_model::phase::AgentPhase;
 
 /// Ready agents that stay, and those of them that are idle.
 fn there(mind: &TemplateMind) -> (usize, usize) {
@@ -32,14 +33,14 @@ fn an_agent_in_use_counts_for_the_minimum_and_not_for_the_idle_one() {
 }
 
 /// An agent is in use and serves nobody after that.
-fn last_use(mind: &mut TemplateMind, agent: &AgentId, state: &'static str, now: u64) {
+fn last_use(mind: &mut TemplateMind, agent: &AgentId, state: AgentPhase, now: u64) {
     let report = AgentReport { state, ..a_report(mind, agent, Standing::Busy) };
     mind.report(&report, at(now));
 }
 
 #[test]
 fn an_agent_that_drains_or_is_held_is_replaced_at_once_and_keeps_no_idle_one_from_staying() {
-    for state in ["Draining", "Held"] {
+    for state in [AgentPhase::Draining, AgentPhase::Held] {
         let mut mind = mind(|spec| (spec.minimum, spec.idle) = (2, Some(seconds(60))));
         let agents = begin(&mut mind, 2, None, 0);
         for agent in &agents {
@@ -168,7 +169,7 @@ fn an_agent_in_use_goes_a_moment_after_its_use_unless_somebody_waits_for_it() {
 #[test]
 fn a_window_that_closed_while_nobody_looked_sheds_what_was_adopted() {
     let mut mind = mind(|spec| spec.schedule = vec![window(0, 1, (2, 0))]);
-    let known = entry("a1", 10_000, template("c/t", &[]), "Ready");
+    let known = entry("a1", 10_000, template("c/t", &[]), AgentPhase::Ready);
     mind.adopt(&AgentId::new("a1"), &known, at(3 * HOUR));
     mind.look(&Hours, at(3 * HOUR));
     tell(&mut mind, &AgentId::new("a1"), IDLE, None, 3 * HOUR);

@@ -4,6 +4,7 @@ use actix::{Actor, AsyncContext, Context, Handler};
 use drover_model::fault::Fault;
 use drover_model::id::{LeaseId, VmId};
 use drover_model::overrides::Overrides;
+use drover_model::phase::AgentPhase;
 use drover_model::ports::{IdSight, Journal as _};
 use drover_model::record::{Body, LOST, Reason};
 use drover_model::testing::{at, seconds};
@@ -19,7 +20,7 @@ pub struct FakeAgent {
     birth: AgentBirth,
     vmid: Option<VmId>,
     leases: Vec<LeaseId>,
-    at: &'static str,
+    at: AgentPhase,
     overrides: Overrides,
 }
 
@@ -30,7 +31,7 @@ impl FakeAgent {
             birth,
             vmid: None,
             leases: Vec::new(),
-            at: "Queued",
+            at: AgentPhase::Queued,
             overrides: Overrides::default(),
         }
     }
@@ -43,12 +44,14 @@ impl FakeAgent {
         let executors = self.birth.spec.executors;
         let used = u32::try_from(self.leases.len()).unwrap();
         let standing = match self.at {
-            "Ready" | "Leased" if used < executors => {
+            AgentPhase::Ready | AgentPhase::Leased if used < executors => {
                 Standing::Free { executors: executors - used, idle: used == 0 }
             }
-            "Ready" | "Leased" | "Draining" | "Held" => Standing::Busy,
-            "Retiring" => Standing::Leaving,
-            "Gone" => Standing::Gone,
+            AgentPhase::Ready | AgentPhase::Leased | AgentPhase::Draining | AgentPhase::Held => {
+                Standing::Busy
+            }
+            AgentPhase::Retiring => Standing::Leaving,
+            AgentPhase::Gone => Standing::Gone,
             _ => Standing::Coming,
         };
         self.birth.report.do_send(AgentReport {
@@ -72,16 +75,16 @@ impl FakeAgent {
         }
     }
 
-    fn become_state(&mut self, state: &'static str, fault: Option<Fault>) {
+    fn become_state(&mut self, state: AgentPhase, fault: Option<Fault>) {
         self.at = state;
         self.report(fault);
     }
 
     fn retire(&mut self, fault: Option<Fault>, ctx: &mut Context<Self>) {
-        if matches!(self.at, "Retiring" | "Gone") {
+        if matches!(self.at, AgentPhase::Retiring | AgentPhase::Gone) {
             return;
         }
-        self.become_state("Retiring", fault);
+        self.become_state(AgentPhase::Retiring, fault);
         self.birth
             .lanes
             .free
@@ -94,7 +97,7 @@ impl FakeAgent {
             if let Some(vmid) = agent.vmid {
                 agent.birth.lanes.id_back.do_send(IdBack { vmid, burned });
             }
-            agent.become_state("Gone", None);
+            agent.become_state(AgentPhase::Gone, None);
         });
     }
 
@@ -105,10 +108,10 @@ impl FakeAgent {
         self.leases.retain(|other| other != lease);
         let body = Body::LeaseEnded { lease: lease.clone(), why: why.into(), cause: String::new() };
         drop(self.world.append(vec![body]));
-        if self.at == "Draining" && self.leases.is_empty() {
+        if self.at == AgentPhase::Draining && self.leases.is_empty() {
             self.retire(None, ctx);
         } else {
-            self.at = if self.leases.is_empty() { "Ready" } else { "Leased" };
+            self.at = if self.leases.is_empty() { AgentPhase::Ready } else { AgentPhase::Leased };
             self.report(None);
         }
     }
@@ -133,7 +136,7 @@ impl Actor for FakeAgent {
                     self.retire(None, ctx);
                 } else {
                     self.become_state(
-                        if self.leases.is_empty() { "Ready" } else { "Leased" },
+                        if self.leases.is_empty() { AgentPhase::Ready } else { AgentPhase::Leased },
                         None,
                     );
                 }
@@ -152,7 +155,7 @@ impl Handler<AgentCommand> for FakeAgent {
             AgentCommand::Granted { vmid, .. } => {
                 self.vmid = Some(vmid);
                 self.exists(true);
-                self.become_state("Cloning", None);
+                self.become_state(AgentPhase::Cloning, None);
                 let fail = self.world.with(|script| script.fail_with.clone());
                 if self.world.with(|script| script.never_ready) {
                     return;
@@ -165,14 +168,16 @@ impl Handler<AgentCommand> for FakeAgent {
                         .do_send(LaneFree { agent: agent.birth.id.clone(), end: LaneEnd::Void });
                     match fail {
                         Some(fault) => agent.retire(Some(fault), ctx),
-                        None if agent.at == "Cloning" => agent.become_state("Ready", None),
+                        None if agent.at == AgentPhase::Cloning => {
+                            agent.become_state(AgentPhase::Ready, None)
+                        }
                         None => {}
                     }
                 });
             }
             AgentCommand::NotGranted(fault) => self.retire(Some(fault), ctx),
             AgentCommand::Lease { ask } => {
-                if matches!(self.at, "Ready" | "Leased") {
+                if matches!(self.at, AgentPhase::Ready | AgentPhase::Leased) {
                     self.leases.push(ask.lease.clone());
                     let (agent, expires) = (self.birth.id.clone(), at(9_999).wall);
                     drop(self.world.append(vec![Body::LeaseGranted {
@@ -181,7 +186,7 @@ impl Handler<AgentCommand> for FakeAgent {
                         expires,
                         pending: false,
                     }]));
-                    self.become_state("Leased", None);
+                    self.become_state(AgentPhase::Leased, None);
                 } else {
                     self.report_with(None, Some(ask.lease));
                 }
@@ -192,11 +197,11 @@ impl Handler<AgentCommand> for FakeAgent {
                 if self.leases.is_empty() {
                     self.retire(None, ctx);
                 } else {
-                    self.become_state("Draining", None);
+                    self.become_state(AgentPhase::Draining, None);
                 }
             }
             AgentCommand::Withdraw => {
-                if self.at == "Queued" {
+                if self.at == AgentPhase::Queued {
                     self.retire(None, ctx);
                 }
             }
@@ -209,9 +214,9 @@ impl Handler<AgentCommand> for FakeAgent {
                 self.report(None);
             }
             AgentCommand::Hold(hold) => {
-                if hold.is_some() && self.at == "Ready" {
-                    self.become_state("Held", None);
-                } else if hold.is_none() && self.at == "Held" {
+                if hold.is_some() && self.at == AgentPhase::Ready {
+                    self.become_state(AgentPhase::Held, None);
+                } else if hold.is_none() && self.at == AgentPhase::Held {
                     self.retire(None, ctx);
                 }
             }

@@ -1,6 +1,7 @@
 //! One agent made for trial, and where its way ended. Pure: the running service makes the agent, so
 //! that caps, marks and the journal hold for it as for any other, and it can not leak.
 
+use drover_model::phase::AgentPhase;
 use std::fmt::Write as _;
 use std::path::Path;
 
@@ -66,7 +67,7 @@ impl Diagnosis {
 /// Where an agent's way ended.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct End {
-    /// The last state before it went.
+    /// The last part of its life before it went: a phase, or a step of one.
     pub state: String,
     /// What was said in it last.
     pub detail: String,
@@ -87,18 +88,34 @@ pub fn diagnose(end: &End, config: Option<&VmConfig>, template: &str) -> Diagnos
     } else {
         format!("{}: {}", end.reason, end.detail)
     };
-    let state = end.state.split(':').next().unwrap_or_default();
-    match state {
-        "Queued" => found(Part::Place, whole, "drover status; drover breakers"),
-        "Cloning" | "InDoubt" | "Configuring" => found(Part::Clone, whole, "drover doctor"),
-        "Booting" => booting(&said, whole, config, template),
-        "Connecting" => connecting(&said, whole, template),
-        _ if end.state.contains("cloud-init") => {
-            let mend = "drover hold-next TEMPLATE, and in the guest: cloud-init status --long";
-            found(Part::CloudInit, whole, mend)
+    match AgentPhase::of_part(&end.state) {
+        Some(AgentPhase::Queued) => found(Part::Place, whole, "drover status; drover breakers"),
+        Some(AgentPhase::Cloning | AgentPhase::InDoubt | AgentPhase::Configuring) => {
+            found(Part::Clone, whole, "drover doctor")
         }
-        _ => found(Part::Step, whole, "drover events; drover hold-next TEMPLATE"),
+        Some(AgentPhase::Booting) => booting(&said, whole, config, template),
+        Some(AgentPhase::Connecting) => connecting(&said, whole, template),
+        None
+        | Some(
+            AgentPhase::Preparing
+            | AgentPhase::Ready
+            | AgentPhase::Leased
+            | AgentPhase::Draining
+            | AgentPhase::Resetting
+            | AgentPhase::Held
+            | AgentPhase::Retiring
+            | AgentPhase::Stranded
+            | AgentPhase::Gone,
+        ) => preparing(&end.state, whole),
     }
+}
+
+fn preparing(step: &str, whole: String) -> Diagnosis {
+    if step.contains("cloud-init") {
+        let mend = "drover hold-next TEMPLATE, and in the guest: cloud-init status --long";
+        return found(Part::CloudInit, whole, mend);
+    }
+    found(Part::Step, whole, "drover events; drover hold-next TEMPLATE")
 }
 
 fn booting(said: &str, whole: String, config: Option<&VmConfig>, template: &str) -> Diagnosis {
@@ -191,29 +208,51 @@ mod tests {
     fn each_way_to_fail_is_told_from_the_others() {
         let slow = "Booting took too long";
         let silent = "QEMU guest agent is not running";
-        assert_eq!(part("Queued", "", "Queued took too long", ""), Part::Place);
-        assert_eq!(part("Cloning", "", "Cloning failed (broken): x", ""), Part::Clone);
-        assert_eq!(part("Booting", silent, slow, "enabled=1"), Part::AgentService);
-        assert_eq!(part("Booting", silent, slow, "enabled=1,type=isa"), Part::AgentDevice);
+        assert_eq!(part(AgentPhase::Queued.name(), "", "Queued took too long", ""), Part::Place);
+        assert_eq!(
+            part(AgentPhase::Cloning.name(), "", "Cloning failed (broken): x", ""),
+            Part::Clone
+        );
+        assert_eq!(part(AgentPhase::Booting.name(), silent, slow, "enabled=1"), Part::AgentService);
+        assert_eq!(
+            part(AgentPhase::Booting.name(), silent, slow, "enabled=1,type=isa"),
+            Part::AgentDevice
+        );
         let off = "`GET …` failed: 500 No QEMU guest agent configured";
-        assert_eq!(part("Booting", "", off, "0"), Part::AgentOption);
-        assert_eq!(part("Booting", "the guest has no address", slow, "1"), Part::Dhcp);
+        assert_eq!(part(AgentPhase::Booting.name(), "", off, "0"), Part::AgentOption);
+        assert_eq!(
+            part(AgentPhase::Booting.name(), "the guest has no address", slow, "1"),
+            Part::Dhcp
+        );
         let other =
             "the guest has no address that counts, but 10.0.0.5; `guestNetworks` says which";
-        assert_eq!(part("Booting", other, slow, "1"), Part::GuestNetworks);
-        assert_eq!(part("Booting", "VM 101 is not running", slow, "1"), Part::Power);
-        assert_eq!(part("Booting", "waits for the guest's call", slow, "1"), Part::CallIn);
+        assert_eq!(part(AgentPhase::Booting.name(), other, slow, "1"), Part::GuestNetworks);
+        assert_eq!(
+            part(AgentPhase::Booting.name(), "VM 101 is not running", slow, "1"),
+            Part::Power
+        );
+        assert_eq!(
+            part(AgentPhase::Booting.name(), "waits for the guest's call", slow, "1"),
+            Part::CallIn
+        );
         let refused = "`10.0.0.5:22` is not reachable: Connection refused";
-        assert_eq!(part("Connecting", refused, "Connecting took too long", "1"), Part::SshPort);
+        assert_eq!(
+            part(AgentPhase::Connecting.name(), refused, "Connecting took too long", "1"),
+            Part::SshPort
+        );
         let key = "Connecting failed (key-rejected): x";
-        assert_eq!(part("Connecting", "", key, "1"), Part::SshKey);
+        assert_eq!(part(AgentPhase::Connecting.name(), "", key, "1"), Part::SshKey);
         let windows =
             "Connecting failed (key-rejected): check the user and that the image has this key";
-        let end = End { state: "Connecting".into(), reason: windows.into(), ..End::default() };
+        let end = End {
+            state: AgentPhase::Connecting.to_string(),
+            reason: windows.into(),
+            ..End::default()
+        };
         let mend = diagnose(&end, None, "9000").mend;
         assert!(mend.contains("AuthorizedKeysFile"), "{mend}");
         let other = "Connecting failed (impostor): x";
-        assert_eq!(part("Connecting", "", other, "1"), Part::SshHostKey);
+        assert_eq!(part(AgentPhase::Connecting.name(), "", other, "1"), Part::SshHostKey);
         let init = "Preparing failed (broken): cloud-init: status: error";
         assert_eq!(part("Preparing: cloud-init", "", init, "1"), Part::CloudInit);
         assert_eq!(part("Preparing: Java", "", "Preparing failed (broken): x", "1"), Part::Step);
@@ -221,7 +260,7 @@ mod tests {
 
     #[test]
     fn commands_of_drovers_name_the_configuration_that_was_given() {
-        let end = End { state: "Queued".into(), ..End::default() };
+        let end = End { state: AgentPhase::Queued.to_string(), ..End::default() };
         let found = diagnose(&end, None, "9000").with_config(Path::new("/srv/ci.yaml"));
         assert_eq!(
             found.mend,
@@ -231,8 +270,9 @@ mod tests {
 
     #[test]
     fn a_timeline_tells_when_each_step_began_and_how_long_it_took() {
-        let phases = [("Queued", 10), ("Cloning", 2300), ("Booting", 12_040)]
-            .map(|(state, ms)| (state.to_owned(), ms));
+        let phases =
+            [(AgentPhase::Queued, 10), (AgentPhase::Cloning, 2300), (AgentPhase::Booting, 12_040)]
+                .map(|(phase, ms)| (phase.to_string(), ms));
         insta::assert_snapshot!(timeline(&phases), @r"
           0.00 s  Queued   0.01 s
           0.01 s  Cloning  2.30 s

@@ -5,6 +5,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use drover_model::fact::What;
+use drover_model::phase::{AgentPhase, LeasePhase};
 use futures_util::future::BoxFuture;
 use tokio::sync::oneshot;
 
@@ -23,9 +24,9 @@ async fn cut_off(detail: &str, killed: bool) -> Result<u8, String> {
     let served = Served::default();
     let (view, detail) = (served.view.clone(), detail.to_owned());
     let ends = move || {
-        let ended = testing::lease("l1", "ended", Some("a1"), &detail);
+        let ended = testing::lease("l1", LeasePhase::Ended, Some("a1"), &detail);
         told(&view, What::Lease(Box::new(ended)));
-        let mut goes = testing::agent("a1", "Retiring");
+        let mut goes = testing::agent("a1", AgentPhase::Retiring);
         goes.detail = "asked".into();
         told(&view, What::Agent(Box::new(goes)));
     };
@@ -80,7 +81,8 @@ async fn a_command_that_hangs_on_a_lost_lease_ends_with_75_and_the_cause() {
     let leased = lease(&leasing, &wanted, pending(), &mut term);
     let dies = async {
         running.await.unwrap();
-        let ended = testing::lease("l1", "ended", Some("a1"), "lost: its guest was switched off");
+        let ended =
+            testing::lease("l1", LeasePhase::Ended, Some("a1"), "lost: its guest was switched off");
         told(&served.view, What::Lease(Box::new(ended)));
     };
     let (result, ()) = tokio::join!(leased, dies);
@@ -114,7 +116,7 @@ async fn a_command_cut_from_a_machine_that_answers_no_more_ends_with_75_and_what
     let served = Served::default();
     let view = served.view.clone();
     let goes_down = move || {
-        let ready = testing::lease("l1", "ready", Some("a1"), "node pve2 is offline");
+        let ready = testing::lease("l1", LeasePhase::Ready, Some("a1"), "node pve2 is offline");
         told(&view, What::Lease(Box::new(ready)));
     };
     let meanwhile = Mutex::new(Some(Box::new(goes_down) as Box<dyn FnOnce() + Send>));
@@ -125,7 +127,7 @@ async fn a_command_cut_from_a_machine_that_answers_no_more_ends_with_75_and_what
         printed.result.unwrap_err(),
         @"the command was cut off: connection reset; its machine does not answer: node pve2 is offline"
     );
-    assert_eq!(states(&served), ["ended"], "it is released");
+    assert_eq!(states(&served), [LeasePhase::Ended], "it is released");
     served.stop().await;
 }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use drover_model::fact::What;
+use drover_model::phase::AgentPhase;
 use drover_ssh::PrivateKey;
 use drover_ssh::testing::key;
 use secrecy::ExposeSecret;
@@ -37,7 +38,7 @@ async fn said(served: &Served, text: &[u8]) -> Vec<Option<(u8, String)>> {
 #[tokio::test]
 async fn a_file_that_is_no_public_key_is_refused_before_anything_is_sent() {
     let served = Served::default();
-    told(&served.view, What::Agent(Box::new(testing::agent("a1", "Ready"))));
+    told(&served.view, What::Agent(Box::new(testing::agent("a1", AgentPhase::Ready))));
     let private = key(1).to_openssh().ok().unwrap();
     let line = PrivateKey::from_seed(&[1; 32], "me").public_line("me");
     let mut told = Vec::new();
@@ -70,16 +71,16 @@ async fn a_file_that_is_no_public_key_is_refused_before_anything_is_sent() {
     ");
     let [Some((code, _)), _] = &said(&served, b"\xff\xfe\n").await[..] else { panic!("taken") };
     assert_eq!(*code, 2);
-    assert_eq!(served.view.agents()[0].state, "Ready", "nothing was asked for");
+    assert_eq!(served.view.agents()[0].state, AgentPhase::Ready, "nothing was asked for");
     served.stop().await;
 }
 
 #[tokio::test]
 async fn a_public_key_is_sent_whatever_blank_lines_are_around_it() {
     let served = Served::default();
-    told(&served.view, What::Agent(Box::new(testing::agent("a1", "Ready"))));
+    told(&served.view, What::Agent(Box::new(testing::agent("a1", AgentPhase::Ready))));
     let line = PrivateKey::from_seed(&[1; 32], "me").public_line("me");
     assert_eq!(said(&served, format!("\n{line}\r\n\n").as_bytes()).await[0], None);
-    assert_eq!(served.view.agents()[0].state, "Held");
+    assert_eq!(served.view.agents()[0].state, AgentPhase::Held);
     served.stop().await;
 }

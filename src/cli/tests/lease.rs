@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use drover_actors::message::HerdCommand;
 use drover_model::fact::What;
+use drover_model::phase::{AgentPhase, LeasePhase};
 use drover_ssh::testing::{self as ssh_testing, TestServer};
 use drover_ssh::{Output, PrivateKey};
 use futures_util::future::BoxFuture;
@@ -115,7 +116,7 @@ pub(super) async fn lease_with(
     Printed { result, code, out: text(out), err: text(err) }
 }
 
-pub(super) fn states(served: &Served) -> Vec<String> {
+pub(super) fn states(served: &Served) -> Vec<LeasePhase> {
     served.view.leases().into_iter().map(|lease| lease.state).collect()
 }
 
@@ -135,7 +136,7 @@ async fn a_command_runs_on_a_lease_with_its_status_and_output() {
     ");
     let jobs = guest.jobs.lock().unwrap().clone();
     assert_eq!(jobs, [("ci@127.77.0.9:2222".into(), r"echo 'a b' 'it'\''s'".into())]);
-    assert_eq!(states(&served), ["ended"]);
+    assert_eq!(states(&served), [LeasePhase::Ended]);
     let asked = served.asks.lock().unwrap()[0].clone();
     assert!(asked.public_key.unwrap().starts_with("ssh-ed25519 "));
     assert_eq!(asked.ttl_ms, 60_000);
@@ -195,7 +196,7 @@ async fn a_lease_is_released_when_ssh_fails() {
         printed.result.unwrap_err(),
         @"the command could not be run: connection reset"
     );
-    assert_eq!(states(&served), ["ended"]);
+    assert_eq!(states(&served), [LeasePhase::Ended]);
     served.stop().await;
 }
 
@@ -207,7 +208,7 @@ async fn a_lease_is_released_on_a_signal_while_it_waits() {
     assert_eq!(printed.result, Ok(130));
     assert_eq!(printed.err, "lease l1: waiting (no agent is free)\n");
     assert!(guest.jobs.lock().unwrap().is_empty());
-    assert_eq!(states(&served), ["ended"]);
+    assert_eq!(states(&served), [LeasePhase::Ended]);
     served.stop().await;
 }
 
@@ -219,7 +220,7 @@ async fn a_lease_is_released_when_it_was_waited_for_long_enough() {
     let printed = lease_with(&served, &guest, options, pending()).await;
     assert_eq!(printed.result, Err("lease `l1` was not ready within 0 s".into()));
     assert!(guest.jobs.lock().unwrap().is_empty());
-    assert_eq!(states(&served), ["ended"]);
+    assert_eq!(states(&served), [LeasePhase::Ended]);
     served.stop().await;
 }
 
@@ -234,7 +235,7 @@ async fn a_lease_is_released_on_a_signal_while_the_command_runs() {
     };
     let printed = lease_with(&served, &guest, options("quick", &["sleep"]), stop).await;
     assert_eq!(printed.result, Ok(143));
-    assert_eq!(states(&served), ["ended"]);
+    assert_eq!(states(&served), [LeasePhase::Ended]);
     served.stop().await;
 }
 
@@ -246,7 +247,7 @@ async fn a_lease_that_ends_before_it_is_ready_says_why() {
     let ending = async {
         loop {
             if served.view.leases().len() == 1 {
-                let ended = testing::lease("l1", "ended", None, "the template is broken");
+                let ended = testing::lease("l1", LeasePhase::Ended, None, "the template is broken");
                 told(&served.view, What::Lease(Box::new(ended)));
                 return;
             }
@@ -267,13 +268,13 @@ async fn a_lease_whose_agent_nobody_knows_is_given_up() {
         while served.view.leases().is_empty() {
             tokio::task::yield_now().await;
         }
-        let ready = testing::lease("l1", "ready", Some("lost"), "");
+        let ready = testing::lease("l1", LeasePhase::Ready, Some("lost"), "");
         told(&served.view, What::Lease(Box::new(ready)));
     };
     let (printed, ()) = tokio::join!(waiting, losing);
     let fault = printed.result.unwrap_err();
     assert_eq!(fault, "lease `l1` is ready and drover does not tell where");
-    assert_eq!(states(&served), ["ended"]);
+    assert_eq!(states(&served), [LeasePhase::Ended]);
     served.stop().await;
 }
 
@@ -292,7 +293,7 @@ async fn without_a_command_it_tells_how_to_log_in_and_keeps_the_lease() {
     log in:  ssh -i DIR/drover-l1.key -o UserKnownHostsFile=DIR/drover-l1.hosts -o StrictHostKeyChecking=yes -p 2222 ci@127.77.0.9
     release: drover release l1
     ");
-    assert_eq!(states(&served), ["ready"]);
+    assert_eq!(states(&served), [LeasePhase::Ready]);
     let key = directory.join("drover-l1.key");
     assert_eq!(std::fs::metadata(&key).unwrap().permissions().mode() & 0o777, 0o600);
     let hosts = std::fs::read_to_string(directory.join("drover-l1.hosts")).unwrap();
@@ -328,7 +329,10 @@ async fn keys_of_leases_that_are_over_go_with_the_next_command() {
     write("other", "/run/other.sock", now + hour);
     // It may have been renewed, and nobody says that it was not.
     write("other-past", "/run/other.sock", now - hour);
-    told(&served.view, What::Lease(Box::new(testing::lease("l1", "ended", None, "expired"))));
+    told(
+        &served.view,
+        What::Lease(Box::new(testing::lease("l1", LeasePhase::Ended, None, "expired"))),
+    );
     let printed = lease_with(&served, &guest, options("quick", &["true"]), pending()).await;
     assert_eq!(printed.result, Ok(7));
     let files = std::fs::read_dir(directory).unwrap().flatten();
@@ -407,8 +411,8 @@ async fn a_lost_answer_is_asked_for_again_with_the_same_key() {
             kept.push(*ask);
             if let [first, _] = &kept[..] {
                 let id = first.lease.clone();
-                told(&told_view, What::Agent(Box::new(testing::agent("a1", "Leased"))));
-                let ready = testing::lease(id.as_str(), "ready", Some("a1"), "");
+                told(&told_view, What::Agent(Box::new(testing::agent("a1", AgentPhase::Leased))));
+                let ready = testing::lease(id.as_str(), LeasePhase::Ready, Some("a1"), "");
                 told(&told_view, What::Lease(Box::new(ready)));
                 reply.send(Ok(id)).unwrap();
             }

@@ -2,6 +2,7 @@
 
 use drover_model::fact::{LeasePicture, What};
 use drover_model::id::LeaseId;
+use drover_model::phase::LeasePhase;
 
 use super::super::*;
 use super::global;
@@ -18,8 +19,8 @@ async fn cli(served: &Served, words: &[&str]) -> (u8, String) {
     (code, [out, err].map(|text| String::from_utf8(text).unwrap()).concat())
 }
 
-fn lease(served: &Served, id: &str, state: &str, principal: &str) {
-    let agent = (state == "ready").then_some("a1");
+fn lease(served: &Served, id: &str, state: LeasePhase, principal: &str) {
+    let agent = (state == LeasePhase::Ready).then_some("a1");
     let picture = testing::lease(id, state, agent, "no agent is free");
     let picture = LeasePicture { principal: principal.into(), ..picture };
     told(&served.view, What::Lease(Box::new(picture)));
@@ -31,10 +32,10 @@ fn lease(served: &Served, id: &str, state: &str, principal: &str) {
 async fn leases_are_listed_and_those_chosen_are_ended() {
     let served = Served::default();
     for (id, state, principal) in [
-        ("l1", "waiting", "token:ci"),
-        ("l2", "waiting", "token:other"),
-        ("l3", "ready", "token:ci"),
-        ("l4", "ended", "token:ci"),
+        ("l1", LeasePhase::Waiting, "token:ci"),
+        ("l2", LeasePhase::Waiting, "token:other"),
+        ("l3", LeasePhase::Ready, "token:ci"),
+        ("l4", LeasePhase::Ended, "token:ci"),
     ] {
         lease(&served, id, state, principal);
     }
@@ -54,7 +55,10 @@ async fn leases_are_listed_and_those_chosen_are_ended() {
         cli(&served, &["leases", "--state", "waiting", "--principal", "token:ci", "--end"]).await;
     assert_eq!((code, &*text), (0, "lease l1 is over\n"));
     let state = |id: &str| served.view.lease(&LeaseId::new(id)).unwrap().state;
-    assert_eq!([state("l1"), state("l2"), state("l3")], ["ended", "waiting", "ready"]);
+    assert_eq!(
+        [state("l1"), state("l2"), state("l3")],
+        [LeasePhase::Ended, LeasePhase::Waiting, LeasePhase::Ready]
+    );
     let (code, text) = cli(&served, &["leases", "--principal", "nobody", "--end"]).await;
     assert_eq!((code, &*text), (0, "no lease to end\n"));
     assert!(Cli::try_parse_from(["drover", "leases", "--end"]).is_err(), "all of them at once");
@@ -65,7 +69,7 @@ async fn leases_are_listed_and_those_chosen_are_ended() {
 async fn several_leases_are_ended_whatever_becomes_of_one() {
     let served = Served::default();
     for id in ["l1", "l2"] {
-        lease(&served, id, "waiting", "token:ci");
+        lease(&served, id, LeasePhase::Waiting, "token:ci");
     }
     let (code, text) = cli(&served, &["release", "l1", "nope", "l2"]).await;
     assert_eq!(code, 1);

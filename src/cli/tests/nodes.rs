@@ -2,6 +2,7 @@
 
 use drover_model::fact::What;
 use drover_model::id::{AgentId, CloudId, TemplateId};
+use drover_model::phase::AgentPhase;
 use drover_model::record::Reason;
 
 use super::super::*;
@@ -26,7 +27,7 @@ fn drain(node: &str, undrain: bool) -> Command {
 async fn nodes_drains_and_reasons_are_told() {
     let served = Served::default();
     told(&served.view, empty_template());
-    let (state, kind) = ("Configuring".to_owned(), "denied".to_owned());
+    let (state, kind) = (AgentPhase::Configuring, "denied".to_owned());
     let text = "`local` refuses disc images".to_owned();
     told(
         &served.view,

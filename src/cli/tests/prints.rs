@@ -2,6 +2,7 @@
 
 use drover_model::fact::{AddressPoolPicture, ResetPicture, What};
 use drover_model::id::{AddressPoolId, AgentId, CloudId, ClusterId, Generation, TemplateId};
+use drover_model::phase::{AgentPhase, BreakerPhase, CloudHealth, LeasePhase};
 use drover_model::record::Reason;
 use serde_json::json;
 use tokio::sync::oneshot;
@@ -52,13 +53,13 @@ fn furnish(view: &View) {
         },
     );
     for (cloud, health, version, detail) in [
-        ("lab", "well", Some("8.4.21"), ""),
-        ("office", "degraded", None, "login refused: check the token `drover@pve!ci`"),
+        ("lab", CloudHealth::Well, Some("8.4.21"), ""),
+        ("office", CloudHealth::Degraded, None, "login refused: check the token `drover@pve!ci`"),
     ] {
         let what = What::Cloud {
             cloud: CloudId::new(cloud),
             cluster: version.map(|_| ClusterId::new("9f31c0aa52e7d410")),
-            health: health.into(),
+            health,
             version: version.map(Into::into),
             detail: detail.into(),
             agents: 2,
@@ -67,19 +68,19 @@ fn furnish(view: &View) {
         told(view, what);
     }
     for (name, breaker, tripped) in [
-        ("linux", "flowing", None),
-        ("windows", "tripped", Some((THEN, "no space on `local-lvm`".to_owned()))),
+        ("linux", BreakerPhase::Closed, None),
+        ("windows", BreakerPhase::Open, Some((THEN, "no space on `local-lvm`".to_owned()))),
     ] {
         let what = What::Template {
             template: TemplateId::new(CloudId::new("lab"), name),
-            states: [("Ready".to_owned(), 1), ("Booting".to_owned(), 1), ("Held".to_owned(), 0)]
+            states: [(AgentPhase::Ready, 1), (AgentPhase::Booting, 1), (AgentPhase::Held, 0)]
                 .into(),
             cap: tripped.is_none().then_some(5),
             minimum: 2,
             idle_minimum: 1,
             lack: tripped.is_none().then(|| "address pool `lab` is used up".to_owned()),
             labels: vec!["big".into(), name.into()],
-            breaker: breaker.into(),
+            breaker,
             source: tripped.is_none().then(|| "VMID 9000 `debian-13` on node pve1".into()),
             paused: None,
             tripped,
@@ -98,16 +99,19 @@ fn furnish(view: &View) {
         }
     });
     told(view, What::AddressPools { pools: pools.into() });
-    let mut booting = testing::agent("a2", "Booting");
+    let mut booting = testing::agent("a2", AgentPhase::Booting);
     booting.detail = "\u{1b}[2Jno address yet".into();
     (booting.address, booting.ssh) = (None, None);
     told(view, What::Agent(Box::new(booting)));
-    let mut leased = testing::agent("a1", "Leased");
+    let mut leased = testing::agent("a1", AgentPhase::Leased);
     leased.leases = vec![drover_model::id::LeaseId::new("x")];
     told(view, What::Agent(Box::new(leased)));
-    told(view, What::Lease(Box::new(testing::lease("x", "ready", Some("a1"), ""))));
-    told(view, What::Lease(Box::new(testing::lease("y", "waiting", None, "no agent is free"))));
-    told(view, What::Lease(Box::new(testing::lease("z", "ended", None, "released"))));
+    told(view, What::Lease(Box::new(testing::lease("x", LeasePhase::Ready, Some("a1"), ""))));
+    told(
+        view,
+        What::Lease(Box::new(testing::lease("y", LeasePhase::Waiting, None, "no agent is free"))),
+    );
+    told(view, What::Lease(Box::new(testing::lease("z", LeasePhase::Ended, None, "released"))));
     let alarm = What::Alarm {
         agent: AgentId::new("a3"),
         text: "`lock: clone` stays and no task runs".into(),
@@ -197,11 +201,13 @@ async fn agents_that_went_are_listed_when_asked_for() {
         agent: AgentId::new("a1"),
         template: TemplateId::new(CloudId::new("lab"), "linux"),
         reason: Reason::Failed {
-            state: "Connecting".into(),
+            state: AgentPhase::Connecting,
             kind: "key-rejected".into(),
             text: "the guest refused the key of `ci`".into(),
         },
-        phases: vec![("Cloning".into(), 1200), ("Booting".into(), 4050)],
+        phases: [(AgentPhase::Cloning, 1200), (AgentPhase::Booting, 4050)]
+            .map(|(phase, ms)| (phase.to_string(), ms))
+            .into(),
     };
     told(&served.view, gone);
     let (_, text) = cli(&served, false, Command::Agents { gone: true, action: None }).await;
@@ -219,8 +225,16 @@ async fn agents_that_went_are_listed_when_asked_for() {
 
 #[test]
 fn every_reason_to_go_is_told_in_words() {
-    let slow = |state: &str| Reason::TooSlow { state: state.into(), text: String::new() };
-    let slow = ["Queued", "Cloning", "InDoubt", "Booting", "Preparing", "Resetting"].map(slow);
+    let slow = |state| Reason::TooSlow { state, text: String::new() };
+    let slow = [
+        AgentPhase::Queued,
+        AgentPhase::Cloning,
+        AgentPhase::InDoubt,
+        AgentPhase::Booting,
+        AgentPhase::Preparing,
+        AgentPhase::Resetting,
+    ]
+    .map(slow);
     let others = [
         Reason::Idle,
         Reason::UsedUp,
@@ -472,7 +486,7 @@ async fn a_hold_tells_its_time_and_a_made_key_once() {
 #[tokio::test]
 async fn events_are_followed_until_the_service_stops() {
     let served = Served::default();
-    for state in ["Cloning", "Booting"] {
+    for state in [AgentPhase::Cloning, AgentPhase::Booting] {
         told(&served.view, What::Agent(Box::new(testing::agent("a1", state))));
     }
     let socket = served.socket.clone();
@@ -536,10 +550,10 @@ async fn resets_and_a_hold_of_the_next_failure_are_told_below_the_templates() {
 async fn a_breaker_that_flows_already_is_told_as_that() {
     let served = Served::default();
     let node = |name: &str| format!("node:9f31c0aa52e7d410/{name}");
-    for (name, breaker) in [("pve1", "flowing"), ("pve2", "tripped")] {
+    for (name, breaker) in [("pve1", BreakerPhase::Closed), ("pve2", BreakerPhase::Open)] {
         let template = TemplateId::new(CloudId::new("lab"), "linux");
-        let tripped = (breaker == "tripped").then(|| (THEN, "no answer".to_owned()));
-        let (scope, breaker) = (node(name).parse().unwrap(), breaker.to_owned());
+        let tripped = (breaker == BreakerPhase::Open).then(|| (THEN, "no answer".to_owned()));
+        let scope = node(name).parse().unwrap();
         told(&served.view, What::Breaker { scope, breaker, tripped, template });
     }
     let reset = |breaker| Command::Breakers { action: Some(BreakerAction::Reset { breaker }) };

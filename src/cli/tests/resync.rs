@@ -5,6 +5,7 @@ use std::sync::Arc;
 use drover_actors::message::HerdCommand;
 use drover_model::fact::What;
 use drover_model::id::{CloudId, ClusterId};
+use drover_model::phase::CloudHealth;
 use serde_json::{Value, json};
 
 use super::super::*;
@@ -66,7 +67,7 @@ async fn a_resync_names_clusters_that_it_could_not_read_and_fails() {
     let office = What::Cloud {
         cloud: CloudId::new("office"),
         cluster: None,
-        health: "degraded".into(),
+        health: CloudHealth::Degraded,
         version: None,
         detail: "login refused".into(),
         agents: 0,

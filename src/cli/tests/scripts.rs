@@ -3,6 +3,7 @@
 use std::future::pending;
 
 use drover_model::fact::What;
+use drover_model::phase::LeasePhase;
 use drover_ssh::Output;
 use futures_util::future::BoxFuture;
 use serde_json::Value;
@@ -30,7 +31,7 @@ fn read(bytes: Vec<u8>) -> Vec<Value> {
 async fn scripts_are_told_which_leases_could_not_be_released() {
     let served = Served::default();
     for id in ["l1", "l2"] {
-        let waiting = testing::lease(id, "waiting", None, "no agent is free");
+        let waiting = testing::lease(id, LeasePhase::Waiting, None, "no agent is free");
         told(&served.view, What::Lease(Box::new(waiting)));
     }
     let cli = parsed(&["--json", "release", "l1", "nope", "l2"]);

@@ -2,6 +2,8 @@
 #![expect(clippy::unwrap_used, reason = "a test may end at the first surprise")]
 
 use drover_model::id::{AgentId, CloudId, ClusterId, Installation, VmId};
+use drover_model::phase::AgentPhase;
+use drover_model::testing;
 use drover_model::time::{Moment, Now, WallTime};
 
 use super::*;
@@ -216,10 +218,63 @@ async fn a_record_that_does_not_parse_is_refused() {
 }
 
 #[tokio::test]
+async fn a_record_with_an_unknown_phase_is_refused_with_the_word_and_what_to_do() {
+    let mut log = MemoryLog::new();
+    let agent = AgentId::new("4f8z1c3px9t2vkab");
+    let known = Body::Phase { agent, state: AgentPhase::Ready };
+    inline(log.clone(), 100).unwrap().writer.append(vec![takeover(), known]).await.unwrap();
+    let (_, bytes) = log.read_from(2).unwrap().remove(0);
+    let text = String::from_utf8(bytes).unwrap();
+    let newer = text.replace("\"Ready\"", "\"Dreaming\"").replace("\"seq\":2", "\"seq\":3");
+    log.append(2, &[newer.into_bytes()], true).unwrap();
+    let refused = inline(log, 100).err().unwrap();
+    assert!(matches!(&refused, LogError::Unknown { place, .. } if place == "record 3"));
+    let told = causes::chain(&refused);
+    for part in [
+        "record 3 of the journal `journal.redb` holds what drover ",
+        "run the drover that wrote it, which is a newer one",
+        "unknown agent phase `Dreaming`; drover ",
+        " knows Queued, Cloning, InDoubt, Configuring, Booting, Connecting, Preparing, Ready, ",
+    ] {
+        assert!(told.contains(part), "{part}: {told}");
+    }
+}
+
+#[tokio::test]
+async fn a_snapshot_with_an_unknown_phase_is_refused_and_one_that_says_none_is_read() {
+    let (id, spec) = (AgentId::new("a1"), testing::template("c/t", &[]));
+    let entry = testing::entry("a1", 10_001, spec, AgentPhase::Ready);
+    let ledger = Ledger { agents: [(id.clone(), entry)].into(), seq: 1, ..Ledger::default() };
+    let spelled = serde_json::to_string(&ledger).unwrap();
+    let opened = |state: &str| {
+        let mut log = MemoryLog::new();
+        log.append(0, &[serde_json::to_vec(&takeover()).unwrap()], true).unwrap();
+        let mut successor = log.successor(1).unwrap();
+        let snapshot = spelled.replace("\"state\":\"Ready\"", state);
+        assert!(snapshot != spelled || state.contains("Ready"));
+        successor.put(snapshot.as_bytes()).unwrap();
+        successor.ready().unwrap();
+        log.succeed(1, &[]).unwrap();
+        inline(log, 100)
+    };
+    let state = |opened: Opened| opened.ledger.agents[&id].state;
+    assert_eq!(state(opened("\"state\":\"Ready\"").unwrap()), Some(AgentPhase::Ready));
+    assert_eq!(state(opened("\"state\":\"\"").unwrap()), None);
+    assert_eq!(state(opened("\"noState\":0").unwrap()), None);
+    let refused = opened("\"state\":\"Dreaming\"").err().unwrap();
+    let told = causes::chain(&refused);
+    assert!(
+        told.starts_with("the snapshot of the journal `journal.redb` holds what drover"),
+        "{told}"
+    );
+    assert!(told.contains("unknown agent phase `Dreaming`"), "{told}");
+}
+
+#[tokio::test]
 async fn facts_about_unknown_agents_fold_to_nothing() {
     let log = MemoryLog::new();
     let opened = inline(log.clone(), 100).unwrap();
-    let gone = Body::Phase { agent: AgentId::new("4f8z1c3px9t2vkab"), state: "Ready".into() };
+    let gone = Body::Phase { agent: AgentId::new("4f8z1c3px9t2vkab"), state: AgentPhase::Ready };
     opened.writer.append(vec![gone, takeover()]).await.unwrap();
     assert!(inline(log, 100).unwrap().ledger.agents.is_empty());
 }

@@ -15,6 +15,7 @@ use drover_model::fact::{
     AddressPoolPicture, AgentPicture, Fact, LeasePicture, SourcePicture, What,
 };
 use drover_model::id::{AgentId, CloudId, ClusterId, Generation, LeaseId, SourceId, TemplateId};
+use drover_model::phase::{AgentPhase, LeasePhase};
 use drover_model::ports::Observer;
 use drover_model::scope::Scope;
 use drover_model::time::WallTime;
@@ -335,7 +336,7 @@ impl View {
             What::Breaker { scope, breaker, tripped, template } => {
                 let picture = BreakerPicture {
                     id: scope.to_string(),
-                    breaker: breaker.clone(),
+                    breaker: *breaker,
                     tripped: tripped.clone(),
                     template: template.clone(),
                 };
@@ -397,16 +398,13 @@ impl View {
     }
 
     fn fold_agent(&self, picture: &AgentPicture) {
-        match picture.state.as_str() {
+        if picture.state == AgentPhase::Gone {
             // The fact that it is gone follows or came already, and nothing would remove it then.
-            "Gone" => {
-                self.agents.remove(&picture.agent);
-                return;
-            }
-            "Retiring" | "Stranded" => {}
-            _ => {
-                self.alarms.remove(&picture.agent);
-            }
+            self.agents.remove(&picture.agent);
+            return;
+        }
+        if !picture.state.is_leaving() {
+            self.alarms.remove(&picture.agent);
         }
         self.agents.insert(picture.agent.clone(), picture.clone());
     }
@@ -416,13 +414,13 @@ impl View {
             let entry = self.leases.entry(picture.lease.clone());
             let sender = entry.or_insert_with(|| watch::Sender::new(picture.clone()));
             let mut picture = picture.clone();
-            if picture.state == "ended" && picture.agent.is_none() {
+            if picture.state == LeasePhase::Ended && picture.agent.is_none() {
                 // Where its runner could not be begun, nobody says again which agent it was on.
                 picture.agent = sender.value().borrow().agent.clone();
             }
             sender.value().send_replace(picture);
         }
-        if picture.state != "ended" {
+        if picture.state != LeasePhase::Ended {
             return;
         }
         let dropped = {

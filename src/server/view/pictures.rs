@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use drover_model::fact::{ResetPicture, What};
 use drover_model::id::{AgentId, CloudId, ClusterId, Generation, RunnerName, SourceId, TemplateId};
+use drover_model::phase::{AgentPhase, BreakerPhase, CloudHealth};
 use drover_model::record::Reason;
 use drover_model::time::WallTime;
 
@@ -56,8 +57,8 @@ pub struct LostJob {
 pub struct TemplatePicture {
     /// The template.
     pub template: TemplateId,
-    /// Agents by state name.
-    pub states: BTreeMap<String, u32>,
+    /// How many of its agents are in each phase.
+    pub states: BTreeMap<AgentPhase, u32>,
     /// Its cap.
     pub cap: Option<u32>,
     /// Agents it keeps at this moment, in use or not.
@@ -68,8 +69,7 @@ pub struct TemplatePicture {
     pub lack: Option<String>,
     /// Its labels.
     pub labels: Vec<String>,
-    /// `flowing`, `tripped` or `probing`.
-    pub breaker: String,
+    pub breaker: BreakerPhase,
     /// When a tripped breaker may be tried again, and the cause.
     pub tripped: Option<(WallTime, String)>,
     /// What its agents are cloned from, once that was chosen.
@@ -116,7 +116,7 @@ impl TemplatePicture {
             idle_minimum: *idle_minimum,
             lack: lack.clone(),
             labels: labels.clone(),
-            breaker: breaker.clone(),
+            breaker: *breaker,
             tripped: tripped.clone(),
             source: source.clone(),
             paused: paused.clone(),
@@ -130,8 +130,7 @@ impl TemplatePicture {
 pub struct BreakerPicture {
     /// Whose it is.
     pub id: String,
-    /// `flowing`, `tripped`, `probing`.
-    pub breaker: String,
+    pub breaker: BreakerPhase,
     /// When a tripped breaker may be tried again, and the cause.
     pub tripped: Option<(WallTime, String)>,
     /// The template whose agent moved it last.
@@ -145,8 +144,7 @@ pub struct CloudPicture {
     pub cloud: CloudId,
     /// Its cluster, once known.
     pub cluster: Option<ClusterId>,
-    /// `connecting`, `well`, `degraded`.
-    pub health: String,
+    pub health: CloudHealth,
     /// Proxmox's version, once known.
     pub version: Option<String>,
     /// What is wrong.
@@ -168,7 +166,7 @@ impl CloudPicture {
         Some(Self {
             cloud: cloud.clone(),
             cluster: cluster.clone(),
-            health: health.clone(),
+            health: *health,
             version: version.clone(),
             detail: detail.clone(),
             agents: *agents,

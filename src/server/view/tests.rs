@@ -6,15 +6,16 @@ use std::time::Duration;
 
 use drover_model::id::Generation;
 use drover_model::overrides::Overrides;
+use drover_model::phase::{AgentPhase, BreakerPhase, LeasePhase};
 use drover_model::record::Reason;
 
 use super::feed::FACTS_KEPT;
 use super::*;
 
-pub(crate) fn lease(id: &str, state: &str) -> What {
+pub(crate) fn lease(id: &str, state: LeasePhase) -> What {
     What::Lease(Box::new(LeasePicture {
         lease: LeaseId::new(id),
-        state: state.into(),
+        state,
         agent: None,
         owner: "tester".into(),
         principal: "uid:0".into(),
@@ -26,11 +27,11 @@ pub(crate) fn lease(id: &str, state: &str) -> What {
     }))
 }
 
-fn agent(id: &str, state: &str) -> What {
+fn agent(id: &str, state: AgentPhase) -> What {
     What::Agent(Box::new(AgentPicture {
         agent: AgentId::new(id),
         template: TemplateId::new(CloudId::new("lab"), "linux"),
-        state: state.into(),
+        state,
         since: WallTime(0),
         vmid: None,
         node: None,
@@ -53,7 +54,7 @@ fn gone(id: &str) -> What {
         agent: AgentId::new(id),
         template: TemplateId::new(CloudId::new("lab"), "linux"),
         reason: Reason::Idle,
-        phases: vec![("Cloning".into(), 5)],
+        phases: vec![(AgentPhase::Cloning.to_string(), 5)],
     }
 }
 
@@ -74,38 +75,38 @@ fn number(told: &Told) -> u64 {
 fn ended_leases_fall_out_of_a_bounded_history() {
     let view = View::new(1);
     for n in 0..ENDED_LEASES_KEPT + 5 {
-        told(&view, lease(&format!("l{n}"), "ready"));
-        told(&view, lease(&format!("l{n}"), "ended"));
-        told(&view, lease(&format!("l{n}"), "ended"));
+        told(&view, lease(&format!("l{n}"), LeasePhase::Ready));
+        told(&view, lease(&format!("l{n}"), LeasePhase::Ended));
+        told(&view, lease(&format!("l{n}"), LeasePhase::Ended));
     }
     assert_eq!(view.leases().len(), ENDED_LEASES_KEPT);
     assert_eq!(view.lease(&LeaseId::new("l4")), None);
-    assert_eq!(view.lease(&LeaseId::new("l5")).unwrap().state, "ended");
+    assert_eq!(view.lease(&LeaseId::new("l5")).unwrap().state, LeasePhase::Ended);
     assert_eq!(view.past().ended.len(), ENDED_LEASES_KEPT);
 }
 
 #[test]
 fn a_lease_that_ended_keeps_the_agent_that_it_was_on() {
     let view = View::new(1);
-    let on = |state: &str, agent: Option<&str>| {
+    let on = |state, agent: Option<&str>| {
         let What::Lease(mut picture) = lease("l1", state) else { panic!("a lease") };
         picture.agent = agent.map(AgentId::new);
         told(&view, What::Lease(picture));
         view.lease(&LeaseId::new("l1")).unwrap().agent
     };
-    assert_eq!(on("granted", Some("a1")), Some(AgentId::new("a1")));
-    assert_eq!(on("waiting", None), None, "it waits for another");
-    assert_eq!(on("granted", Some("a2")), Some(AgentId::new("a2")));
-    assert_eq!(on("ended", None), Some(AgentId::new("a2")));
+    assert_eq!(on(LeasePhase::Granted, Some("a1")), Some(AgentId::new("a1")));
+    assert_eq!(on(LeasePhase::Waiting, None), None, "it waits for another");
+    assert_eq!(on(LeasePhase::Granted, Some("a2")), Some(AgentId::new("a2")));
+    assert_eq!(on(LeasePhase::Ended, None), Some(AgentId::new("a2")));
 }
 
 #[test]
 fn gone_agents_leave_the_list_and_stay_in_a_bounded_history() {
     let view = View::new(1);
     for n in 0..GONE_AGENTS_KEPT + 3 {
-        told(&view, agent(&format!("a{n}"), "Ready"));
+        told(&view, agent(&format!("a{n}"), AgentPhase::Ready));
         told(&view, gone(&format!("a{n}")));
-        told(&view, agent(&format!("a{n}"), "Gone"));
+        told(&view, agent(&format!("a{n}"), AgentPhase::Gone));
     }
     assert!(view.agents().is_empty());
     assert_eq!(view.gone_agents().len(), GONE_AGENTS_KEPT);
@@ -124,9 +125,9 @@ fn an_alarm_stands_until_its_agent_is_mended_or_gone() {
         command: "qm unlock 100".into(),
     };
     told(&view, alarm());
-    told(&view, agent("a", "Stranded"));
+    told(&view, agent("a", AgentPhase::Stranded));
     assert_eq!(view.alarms().len(), 1);
-    told(&view, agent("a", "InDoubt"));
+    told(&view, agent("a", AgentPhase::InDoubt));
     assert_eq!(view.alarms().len(), 0);
     told(&view, alarm());
     told(&view, gone("a"));
@@ -169,7 +170,7 @@ fn a_cloud_that_went_takes_its_templates_along() {
                 idle_minimum: 1,
                 lack: None,
                 labels: Vec::new(),
-                breaker: "flowing".into(),
+                breaker: BreakerPhase::Closed,
                 tripped: None,
                 source: None,
                 paused: None,
@@ -187,10 +188,10 @@ fn a_cloud_that_went_takes_its_templates_along() {
 async fn a_reader_that_comes_back_goes_on_where_it_was() {
     let view = View::new(7);
     for n in 0..5 {
-        told(&view, lease(&format!("l{n}"), "waiting"));
+        told(&view, lease(&format!("l{n}"), LeasePhase::Waiting));
     }
     let mut reader = view.events(Some("7-3".parse().unwrap()));
-    told(&view, lease("later", "waiting"));
+    told(&view, lease("later", LeasePhase::Waiting));
     let mut seen = Vec::new();
     for _ in 0..3 {
         seen.push(number(&reader.next().await.unwrap()));
@@ -203,7 +204,7 @@ async fn a_slow_reader_is_told_how_many_facts_it_missed() {
     let view = View::new(7);
     let mut reader = view.events(None);
     for n in 0..FACTS_KEPT + 10 {
-        told(&view, lease(&format!("l{n}"), "waiting"));
+        told(&view, lease(&format!("l{n}"), LeasePhase::Waiting));
     }
     assert_eq!(reader.next().await, Some(Told::Lagged { missed: Some(10) }));
     assert_eq!(number(&reader.next().await.unwrap()), 11);
@@ -213,7 +214,7 @@ async fn a_slow_reader_is_told_how_many_facts_it_missed() {
 async fn a_reader_from_too_far_back_or_another_start_is_told_so() {
     let view = View::new(7);
     for n in 0..FACTS_KEPT + 10 {
-        told(&view, lease(&format!("l{n}"), "waiting"));
+        told(&view, lease(&format!("l{n}"), LeasePhase::Waiting));
     }
     let mut reader = view.events(Some("7-4".parse().unwrap()));
     assert_eq!(reader.next().await, Some(Told::Lagged { missed: Some(6) }));
@@ -236,28 +237,30 @@ fn an_event_id_that_is_none_is_an_error() {
 #[tokio::test(start_paused = true)]
 async fn a_wait_ends_when_the_lease_is_ready() {
     let view = View::new(1);
-    told(&view, lease("l", "waiting"));
+    told(&view, lease("l", LeasePhase::Waiting));
     let other = view.clone();
     let task = tokio::spawn(async move {
         let deadline = Instant::now() + Duration::from_secs(60);
-        other.wait_for_lease(&LeaseId::new("l"), |seen| seen.state == "ready", deadline).await
+        other
+            .wait_for_lease(&LeaseId::new("l"), |seen| seen.state == LeasePhase::Ready, deadline)
+            .await
     });
     tokio::task::yield_now().await;
-    told(&view, lease("l", "granted"));
+    told(&view, lease("l", LeasePhase::Granted));
     tokio::task::yield_now().await;
     assert!(!task.is_finished());
-    told(&view, lease("l", "ready"));
-    assert_eq!(task.await.unwrap().unwrap().state, "ready");
+    told(&view, lease("l", LeasePhase::Ready));
+    assert_eq!(task.await.unwrap().unwrap().state, LeasePhase::Ready);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_wait_ends_at_its_deadline_with_the_last_picture() {
     let view = View::new(1);
-    told(&view, lease("l", "waiting"));
+    told(&view, lease("l", LeasePhase::Waiting));
     let started = Instant::now();
     let deadline = started + Duration::from_secs(30);
     let seen = view.wait_for_lease(&LeaseId::new("l"), |_| false, deadline).await;
-    assert_eq!(seen.unwrap().state, "waiting");
+    assert_eq!(seen.unwrap().state, LeasePhase::Waiting);
     assert_eq!(started.elapsed(), Duration::from_secs(30));
     assert_eq!(view.wait_for_lease(&LeaseId::new("x"), |_| true, deadline).await, None);
 }

@@ -39,6 +39,7 @@ use drover_model::fact::AgentPicture;
 use drover_model::id::{AgentId, Generation, LeaseId};
 use drover_model::ledger::Ledger;
 use drover_model::machine::Machine;
+use drover_model::phase::{AgentPhase, LeasePhase};
 use drover_model::ports::{Ambient, Journal, Ports};
 use drover_model::record::{Body, LeaseAsk, Want};
 use drover_model::spec::HerdSpec;
@@ -378,8 +379,9 @@ impl World {
     }
 
     /// Lets it run until an agent is in this state.
-    pub async fn until_state(&self, state: &str) -> AgentPicture {
-        self.until(state, |view| view.agents().iter().any(|agent| agent.state == state)).await;
+    pub async fn until_state(&self, state: AgentPhase) -> AgentPicture {
+        self.until(state.name(), |view| view.agents().iter().any(|agent| agent.state == state))
+            .await;
         self.view().agents().into_iter().find(|agent| agent.state == state).unwrap()
     }
 
@@ -492,8 +494,11 @@ impl World {
     pub async fn ready(&self, lease: &LeaseId) -> AgentPicture {
         self.until("the lease is ready", |view| {
             let picture = view.lease(lease);
-            assert!(picture.as_ref().is_none_or(|seen| seen.state != "ended"), "{picture:?}");
-            picture.is_some_and(|seen| seen.state == "ready")
+            assert!(
+                picture.as_ref().is_none_or(|seen| seen.state != LeasePhase::Ended),
+                "{picture:?}"
+            );
+            picture.is_some_and(|seen| seen.state == LeasePhase::Ready)
         })
         .await;
         let agent = self.view().lease(lease).unwrap().agent.unwrap();

@@ -8,6 +8,7 @@ use drover_journal::Writer;
 use drover_model::fact::{Fact, What};
 use drover_model::id::{AgentId, CloudId, TemplateId};
 use drover_model::marks::parse_name;
+use drover_model::phase::AgentPhase;
 use drover_model::ports::{Journal, JournalFault, Observer};
 use drover_model::record::Body;
 use drover_model::spec::HerdSpec;
@@ -226,7 +227,7 @@ impl Observer for Listener {
         {
             let mut seen = self.notes.seen();
             match &fact.what {
-                What::Agent(picture) if picture.state != "Gone" => {
+                What::Agent(picture) if picture.state != AgentPhase::Gone => {
                     seen.living.insert(picture.agent.clone(), picture.template.clone());
                 }
                 What::AgentGone { agent, .. } => {

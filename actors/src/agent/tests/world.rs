@@ -13,6 +13,7 @@ use drover_model::id::{AgentId, CloudId, ClusterId, LeaseId, NodeName, Upid, VmI
 use drover_model::ledger::{AgentEntry, Ledger};
 use drover_model::marks::{Marks, Reading};
 use drover_model::os::Os;
+use drover_model::phase::AgentPhase;
 use drover_model::placement::Fleet;
 use drover_model::ports::*;
 use drover_model::record::{Body, Record};
@@ -408,7 +409,7 @@ impl World {
         read(self.said.borrow().reports.last().expect("a report"))
     }
 
-    pub fn state(&self) -> &'static str {
+    pub fn state(&self) -> AgentPhase {
         self.last(|report| report.state)
     }
 

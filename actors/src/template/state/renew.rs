@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use drover_model::ambient::Dice;
 use drover_model::id::AgentId;
+use drover_model::phase::BreakerPhase;
 use drover_model::record::Reason;
 use drover_model::spec::{Minimums, TemplateSpec};
 use drover_model::time::{Moment, Now, WallTime};
@@ -83,7 +84,9 @@ impl TemplateMind {
             self.ripe().into_iter().filter(|(renewal, _)| renewal.from <= now).collect();
         let mut due: Vec<AgentId> =
             ripe.iter().take(self.spare()).map(|(_, agent)| agent.clone()).collect();
-        let another = self.breaker.label() == "flowing" && self.begins(now) && self.supply.free > 0;
+        let another = self.breaker.phase() == BreakerPhase::Closed
+            && self.begins(now)
+            && self.supply.free > 0;
         if due.is_empty() && another && self.at_rest() && self.is_whole() {
             let full = permits::room(self.spec.cap, self.live()) == 0;
             let first = ripe.into_iter().find(|(renewal, _)| full || renewal.at_last <= now);

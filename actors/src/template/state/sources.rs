@@ -1,5 +1,6 @@
 //! What a template's agents are cloned from, as far as its mind must know.
 
+use drover_model::phase::BreakerPhase;
 use drover_model::place::Place;
 use drover_model::time::{Moment, Now};
 
@@ -36,7 +37,9 @@ impl TemplateMind {
             return false;
         }
         let unknown = self.spec.search.is_some() && self.source.is_none();
-        unknown || matches!(self.source, Some(Err(_))) || self.breaker.label() != "flowing"
+        unknown
+            || matches!(self.source, Some(Err(_)))
+            || self.breaker.phase() != BreakerPhase::Closed
     }
 
     /// Why nothing is begun for a while, when that is no breaker's matter.

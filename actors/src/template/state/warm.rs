@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use drover_model::id::AgentId;
+use drover_model::phase::AgentPhase;
 use drover_model::ports::Calendar;
 use drover_model::record::Reason;
 use drover_model::spec::{Minimums, TemplateSpec};
@@ -25,7 +26,7 @@ impl Held {
     /// Whether it will serve others after this: not what is told to go, drains, is held, is on trial,
     /// or is kept for its owner.
     fn serves_on(&self) -> bool {
-        let over = matches!(&*self.state, "Draining" | "Held") || self.spec.trial;
+        let over = self.state.takes_no_more() || self.spec.trial;
         !self.going && !over && self.owner.is_none()
     }
 
@@ -34,7 +35,7 @@ impl Held {
         let idle = match self.standing {
             Standing::Coming | Standing::Free { idle: true, .. } => true,
             // A clone in doubt most often turns out well: the pool can wait for that.
-            Standing::Busy => self.state == "InDoubt",
+            Standing::Busy => self.state == AgentPhase::InDoubt,
             Standing::Free { idle: false, .. }
             | Standing::Leaving
             | Standing::Parked
@@ -47,7 +48,7 @@ impl Held {
     pub(super) fn is_ready(&self) -> bool {
         let ready = match self.standing {
             Standing::Free { .. } => true,
-            Standing::Busy => self.state != "InDoubt",
+            Standing::Busy => self.state != AgentPhase::InDoubt,
             Standing::Coming | Standing::Leaving | Standing::Parked | Standing::Gone => false,
         };
         ready && self.serves_on()

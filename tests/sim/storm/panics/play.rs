@@ -9,6 +9,7 @@ use std::time::Duration;
 use drover_actors::message::HerdCommand;
 use drover_model::fact::{AgentPicture, What};
 use drover_model::id::LeaseId;
+use drover_model::phase::{AgentPhase, LeasePhase};
 use drover_model::stop::StopPolicy;
 use drover_model::tenant::By;
 use drover_server::view::View;
@@ -203,8 +204,8 @@ impl Play {
     async fn ready(&mut self, lease: &LeaseId) -> AgentPicture {
         self.until("the lease is ready", |view| {
             let seen = view.lease(lease);
-            assert!(seen.as_ref().is_none_or(|seen| seen.state != "ended"), "{seen:?}");
-            seen.is_some_and(|seen| seen.state == "ready")
+            assert!(seen.as_ref().is_none_or(|seen| seen.state != LeasePhase::Ended), "{seen:?}");
+            seen.is_some_and(|seen| seen.state == LeasePhase::Ready)
         })
         .await;
         self.world.ready(lease).await
@@ -315,11 +316,11 @@ impl Play {
 
         self.world.setup.templates[0].1 = "instanceCap: 2, idleMin: 1, cores: 2".to_owned();
         self.world.reload();
-        self.until("one is warm", |view| count(view, "linux", "Ready") == 1).await;
+        self.until("one is warm", |view| count(view, "linux", AgentPhase::Ready) == 1).await;
         self.wish(|reply| HerdCommand::Resync { reply }).await;
         self.wish(|reply| HerdCommand::Reap { all: true, reply }).await;
         self.until("another is warm", |view| {
-            count(view, "linux", "Ready") == 1 && view.agents().len() == 2
+            count(view, "linux", AgentPhase::Ready) == 1 && view.agents().len() == 2
         })
         .await;
 
@@ -345,7 +346,7 @@ impl Play {
     }
 }
 
-fn count(view: &View, template: &str, state: &str) -> usize {
+fn count(view: &View, template: &str, state: AgentPhase) -> usize {
     let agents = view.agents();
     let like = |seen: &&AgentPicture| &*seen.template.name == template && seen.state == state;
     agents.iter().filter(like).count()

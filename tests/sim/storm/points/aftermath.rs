@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use drover_model::fact::AgentPicture;
+use drover_model::phase::{AgentPhase, LeasePhase};
 use drover_server::view::View;
 
 use super::Stage;
@@ -22,11 +23,11 @@ pub async fn settle(
     clones_twice: bool,
 ) -> Result<(), String> {
     let Stage { world, lease } = stage;
-    let in_use = ["Leased", "Draining"].contains(&transition.state.as_str());
-    let over = |view: &View| view.lease(&lease).is_none_or(|seen| seen.state == "ended");
+    let in_use = [AgentPhase::Leased, AgentPhase::Draining].contains(&transition.state);
+    let over = |view: &View| view.lease(&lease).is_none_or(|seen| seen.state == LeasePhase::Ended);
     world
         .until("the lease is served", |view| {
-            over(view) || view.lease(&lease).is_some_and(|seen| seen.state == "ready")
+            over(view) || view.lease(&lease).is_some_and(|seen| seen.state == LeasePhase::Ready)
         })
         .await;
     if !over(world.view()) {
@@ -106,5 +107,5 @@ fn expects_administrator(transition: &Transition) -> bool {
             answer == "unknown end" && bare.contains(after)
         }
     };
-    died || transition.target() == "Stranded"
+    died || transition.target() == AgentPhase::Stranded
 }

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use drover_model::fault::{Culprit, Fault, FaultKind};
+use drover_model::phase::AgentPhase;
 use drover_model::ports::{AddressSight, IdSight, Ran, Snapped, TaskEnd, VmSight};
 use pve_sim::world::{Faults, TaskFault};
 
@@ -51,13 +52,15 @@ pub fn method(call: &str) -> Option<&'static str> {
 pub const SILENCE: Duration = Duration::from_secs(30);
 
 /// A way to this answer of this call in this state, where one is known.
-pub fn way(state: &str, call: &str, after: Option<&str>, answer: &str) -> Option<Way> {
+pub fn way(state: AgentPhase, call: &str, after: Option<&str>, answer: &str) -> Option<Way> {
     let prelude = match state {
-        "InDoubt" => {
+        AgentPhase::InDoubt => {
             let made = !["free", "a stranger's"].contains(&answer);
             Some(("clone_vm", Turn::blow(Strike::Lose { done: made, after: SILENCE })))
         }
-        "Stranded" => Some(("fence", Turn { deed: Deed::Deface, ..Turn::blow(Strike::Pass) })),
+        AgentPhase::Stranded => {
+            Some(("fence", Turn { deed: Deed::Deface, ..Turn::blow(Strike::Pass) }))
+        }
         _ => None,
     };
     let (deed, strike) = told(state, call, answer)?;
@@ -78,8 +81,8 @@ fn task(call: &str, error: Option<&str>) -> Faults {
     Faults { tasks: vec![rule], ..Faults::default() }
 }
 
-fn told(state: &str, call: &str, answer: &str) -> Option<(Deed, Strike)> {
-    let stranded = state == "Stranded";
+fn told(state: AgentPhase, call: &str, answer: &str) -> Option<(Deed, Strike)> {
+    let stranded = state == AgentPhase::Stranded;
     let pass = |deed| Some((deed, Strike::Pass));
     // It is a look that a list may answer.
     let call = if call == "Confirm" { "Look" } else { call };

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use drover_model::fact::What;
 use drover_model::id::AgentId;
+use drover_model::phase::AgentPhase;
 
 use super::answers::{SILENCE, Way, method, way};
 use super::script::{Plan, Prelude, Script, Target, Turn};
@@ -30,13 +31,13 @@ pub async fn play(transition: &Transition, blow: Blow) -> Result<(), String> {
     let unknown = || format!("no driver reaches this transition: {transition:?}");
     let method_of = method(call).ok_or_else(unknown)?;
     let Way { prelude, faults, turn } =
-        way(&transition.state, call, after.as_deref(), answer).ok_or_else(unknown)?;
+        way(transition.state, call, after.as_deref(), answer).ok_or_else(unknown)?;
     let before = match after {
         Some(after) => Some(method(after).ok_or_else(unknown)?),
         None => None,
     };
     let target =
-        Target::Call { state: transition.state.clone(), call: method_of, after: before, nth: *nth };
+        Target::Call { state: transition.state, call: method_of, after: before, nth: *nth };
     let prelude = prelude.map(|(call, turn)| Prelude { state: None, call, turn });
     let plan = Plan {
         preludes: prelude.into_iter().collect(),
@@ -65,17 +66,17 @@ pub async fn play(transition: &Transition, blow: Blow) -> Result<(), String> {
     let script = Script::new(&world);
     script.take(&world, plan);
     let lease = world.lease("linux").await;
-    if transition.state == "Resetting" {
+    if transition.state == AgentPhase::Resetting {
         world.ready(&lease).await;
         world.release(&lease).await;
     }
-    if transition.state == "Held" {
+    if transition.state == AgentPhase::Held {
         world.ready(&lease).await;
         world.release(&lease).await;
-        let agent = world.until_state("Ready").await.agent;
+        let agent = world.until_state(AgentPhase::Ready).await.agent;
         world.hold(&agent, HELD).await;
     }
-    if ["Retiring", "Stranded"].contains(&transition.state.as_str()) {
+    if [AgentPhase::Retiring, AgentPhase::Stranded].contains(&transition.state) {
         world.ready(&lease).await;
         world.release(&lease).await;
         world.reap(true).await;
@@ -136,8 +137,8 @@ async fn follow(world: &World, script: &Script, transition: &Transition) -> Resu
         .await;
     // By the first thing that is done after it, the state is the next one.
     let end = script.later().first().map_or(usize::MAX, |later| later.told);
-    let moved = next_state(world, mark..end, &agent, &transition.state);
-    let moved = moved.unwrap_or_else(|| transition.state.clone());
+    let moved = next_state(world, mark..end, &agent, transition.state);
+    let moved = moved.unwrap_or(transition.state);
     if moved != transition.target() {
         let tail = world.notes.tail();
         let (later, target) = (script.later(), transition.target());
@@ -158,15 +159,15 @@ pub fn next_state(
     world: &World,
     facts: Range<usize>,
     agent: &AgentId,
-    state: &str,
-) -> Option<String> {
+    state: AgentPhase,
+) -> Option<AgentPhase> {
     let states = world.notes.facts(|what| {
         Some(match what {
-            What::Agent(picture) if picture.agent == *agent => Some(picture.state.clone()),
-            What::AgentGone { agent: gone, .. } if gone == agent => Some("Gone".to_owned()),
+            What::Agent(picture) if picture.agent == *agent => Some(picture.state),
+            What::AgentGone { agent: gone, .. } if gone == agent => Some(AgentPhase::Gone),
             _ => None,
         })
     });
     let span = facts.end.saturating_sub(facts.start);
-    states.into_iter().skip(facts.start).take(span).flatten().find(|seen| seen != state)
+    states.into_iter().skip(facts.start).take(span).flatten().find(|seen| *seen != state)
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use drover_model::fact::{AgentPicture, What};
 use drover_model::id::AgentId;
+use drover_model::phase::AgentPhase;
 use drover_model::record::Body;
 use pve_sim::spec::GuestSpec;
 use pve_sim::world::SideDoor;
@@ -53,7 +54,7 @@ pub enum Target {
     /// Such a call in a state.
     Call {
         /// The state the agent is in.
-        state: String,
+        state: AgentPhase,
         /// The port's method.
         call: &'static str,
         /// The call after which it is counted.
@@ -71,7 +72,7 @@ pub enum Target {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Prelude {
     /// The state the agent is in, where that matters.
-    pub state: Option<String>,
+    pub state: Option<AgentPhase>,
     /// The port's method.
     pub call: &'static str,
     /// What becomes of it.
@@ -90,7 +91,7 @@ pub struct Plan {
     /// Whether the power goes at the first sign of life after the answer.
     pub cut_after: bool,
     /// Calls of the first agent in this state are carried out and never answered.
-    pub hush: Option<String>,
+    pub hush: Option<AgentPhase>,
 }
 
 /// A call or an append after the answer.
@@ -122,10 +123,10 @@ struct Seen {
 
 impl Seen {
     /// Notices that the agent that was hushed has left the state.
-    fn hush_over(&mut self, state: Option<&String>, log: &Notes) {
+    fn hush_over(&mut self, state: Option<AgentPhase>, log: &Notes) {
         if let Some((agent, over)) = &mut self.hushed {
-            let now = living(log).get(agent).map(|picture| picture.state.clone());
-            *over |= now.as_ref() != state;
+            let now = living(log).get(agent).map(|picture| picture.state);
+            *over |= now != state;
         }
     }
 
@@ -312,10 +313,11 @@ impl Script {
     }
 
     /// The agent that knocks: the one whose guest it is, or whoever is in the state that is meant.
-    fn knocker(&self, knock: &Knock, state: &str) -> Option<AgentPicture> {
+    fn knocker(&self, knock: &Knock, state: Option<AgentPhase>) -> Option<AgentPicture> {
         let living = self.living();
         let of_guest = |picture: &&AgentPicture| knock.vmid.is_some() && picture.vmid == knock.vmid;
-        let in_state = |picture: &&AgentPicture| knock.vmid.is_none() && picture.state == state;
+        let in_state =
+            |picture: &&AgentPicture| knock.vmid.is_none() && Some(picture.state) == state;
         let mut all = living.values();
         let found = all.clone().find(of_guest).or_else(|| all.find(in_state));
         found.or_else(|| living.values().last()).cloned()
@@ -324,15 +326,14 @@ impl Script {
     fn judge(&self, knock: &Knock) -> Strike {
         let Some(plan) = self.seen().plan.clone() else { return Strike::Pass };
         let prelude = plan.preludes.front();
-        let meant = match (prelude.and_then(|prelude| prelude.state.as_ref()), &plan.target) {
-            (Some(state), _) | (None, Target::Call { state, .. }) => state.clone(),
-            (None, Target::AnyCall | Target::Anything) => plan.hush.clone().unwrap_or_default(),
+        let meant = match (prelude.and_then(|prelude| prelude.state), &plan.target) {
+            (Some(state), _) | (None, &Target::Call { state, .. }) => Some(state),
+            (None, Target::AnyCall | Target::Anything) => plan.hush,
         };
-        let knocker = self.knocker(knock, &meant);
-        let here = |state: &String| knocker.as_ref().is_some_and(|seen| seen.state == *state);
-        let begins = |prelude: &&Prelude| {
-            prelude.call == knock.call && prelude.state.as_ref().is_none_or(here)
-        };
+        let knocker = self.knocker(knock, meant);
+        let here = |state| knocker.as_ref().is_some_and(|seen| seen.state == state);
+        let begins =
+            |prelude: &&Prelude| prelude.call == knock.call && prelude.state.is_none_or(here);
         if let Some(prelude) = prelude.filter(begins) {
             if let Some(plan) = &mut self.seen().plan {
                 plan.preludes.pop_front();
@@ -362,8 +363,8 @@ impl Script {
             seen.hold_next = Hold::Nothing;
             return Strike::Hold;
         }
-        let state = knocker.as_ref().map(|picture| picture.state.clone());
-        seen.hush_over(plan.hush.as_ref(), &self.notes);
+        let state = knocker.as_ref().map(|picture| picture.state);
+        seen.hush_over(plan.hush, &self.notes);
         if plan.hush.is_some() && plan.hush == state && seen.hushes(knocker.as_ref()) {
             let passes = knock.call == "append";
             return if passes { Strike::Pass } else { Strike::Lose { done: true, after: NEVER } };

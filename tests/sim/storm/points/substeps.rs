@@ -8,6 +8,7 @@ use drover_actors::message::AgentCommand;
 use drover_model::fact::AgentPicture;
 use drover_model::fault::Fault;
 use drover_model::id::LeaseId;
+use drover_model::phase::AgentPhase;
 use drover_model::ports::{IdSight, VmSight};
 use drover_model::record::Reason;
 use drover_model::stop::StopPolicy;
@@ -36,7 +37,7 @@ const PUT_BACK: Duration = Duration::from_secs(30);
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Step {
     /// The state it happens in.
-    state: String,
+    state: AgentPhase,
     what: What,
 }
 
@@ -53,7 +54,7 @@ enum What {
 /// A call of a state, and the way there.
 #[derive(Debug, Clone)]
 struct Substep {
-    state: String,
+    state: AgentPhase,
     call: String,
     way: Vec<Step>,
 }
@@ -64,13 +65,15 @@ impl Substep {
         let last = self.way.last();
         let restarted = self.way.iter().any(|step| step.what == What::Restart);
         let adopted = restarted && self.call == "Look";
-        let undone = last.is_some_and(|step| step.state == "Cloning" && self.state == "Retiring");
+        let undone = last.is_some_and(|step| {
+            step.state == AgentPhase::Cloning && self.state == AgentPhase::Retiring
+        });
         let of = match (adopted, undone) {
             (true, _) => "_of_the_adopted",
             (false, true) => "_of_a_clone",
             (false, false) => "",
         };
-        format!("{}::{}{of}", snake(&self.state), snake(&self.call))
+        format!("{}::{}{of}", snake(self.state.name()), snake(&self.call))
     }
 }
 
@@ -80,7 +83,8 @@ fn substeps() -> Vec<Substep> {
         let (state, call) = (words.next().expect("a state"), words.next().expect("a call"));
         let rest = words.collect::<Vec<_>>().join(" ");
         let steps = rest.split(", ").filter(|step| !step.is_empty()).map(step);
-        Substep { state: state.to_owned(), call: call.to_owned(), way: steps.collect() }
+        let state = state.parse().expect("a phase");
+        Substep { state, call: call.to_owned(), way: steps.collect() }
     };
     TABLE.lines().map(read).collect()
 }
@@ -92,11 +96,11 @@ fn step(text: &str) -> Step {
         None if what == "restart" => What::Restart,
         None => What::Told(what.to_owned()),
     };
-    Step { state: state.to_owned(), what }
+    Step { state: state.parse().expect("a phase"), what }
 }
 
 /// Calls that the transitions strike already: each state's own, reached as they reach it.
-fn struck() -> BTreeSet<(String, String)> {
+fn struck() -> BTreeSet<(AgentPhase, String)> {
     let of = |transition: Transition| match transition.cause {
         Cause::Answered { call, answer, .. } if answer == "ok" => Some((transition.state, call)),
         Cause::Answered { .. } | Cause::Told(_) => None,
@@ -110,7 +114,7 @@ pub fn trials() -> Vec<Trial> {
     let mut all = Vec::new();
     for substep in substeps() {
         let adopted = substep.way.iter().any(|step| step.what == What::Restart);
-        if !adopted && struck.contains(&(substep.state.clone(), substep.call.clone())) {
+        if !adopted && struck.contains(&(substep.state, substep.call.clone())) {
             continue;
         }
         for blow in Blow::ALL {
@@ -128,9 +132,9 @@ pub fn trials() -> Vec<Trial> {
 /// make others.
 fn setup(substep: &Substep) -> Setup {
     let keys = "instanceCap: 3, idleTerminationMinutes: 30, shutdownTimeoutSec: 30";
-    let more = match (substep.state.as_str(), substep.call.as_str()) {
-        ("Resetting", _) | (_, "Snapshot") => "reset: DISK",
-        ("Retiring", "Run") => "closeSshBeforeDelete: true",
+    let more = match (substep.state, substep.call.as_str()) {
+        (AgentPhase::Resetting, _) | (_, "Snapshot") => "reset: DISK",
+        (AgentPhase::Retiring, "Run") => "closeSshBeforeDelete: true",
         _ => "numExecutors: 2",
     };
     let mut setup = Setup::linux(&format!("{keys}, {more}, {PREPARE}"));
@@ -140,9 +144,9 @@ fn setup(substep: &Substep) -> Setup {
 }
 
 /// What becomes of a call on the way.
-fn prelude(state: &str, call: &str, answer: &str) -> Result<Prelude, String> {
+fn prelude(state: AgentPhase, call: &str, answer: &str) -> Result<Prelude, String> {
     let unknown = || format!("no driver brings about {state} {call}: {answer}");
-    let turn = if (state, call, answer) == ("InDoubt", "Look", "free") {
+    let turn = if (state, call, answer) == (AgentPhase::InDoubt, "Look", "free") {
         let free = Alteration::of(|_: Result<VmSight, Fault>| {
             let id = IdSight::Free;
             Ok(VmSight { id, node: None, marks: None, lock: None, running: None })
@@ -153,14 +157,14 @@ fn prelude(state: &str, call: &str, answer: &str) -> Result<Prelude, String> {
         Turn { answers: false, ..turn }
     };
     let call = method(call).ok_or_else(unknown)?;
-    Ok(Prelude { state: Some(state.to_owned()), call, turn })
+    Ok(Prelude { state: Some(state), call, turn })
 }
 
 /// What goes wrong on the cluster from the start, so that the calls on the way end as they do.
 fn faults(steps: &[Step]) -> Faults {
     let all = steps.iter().filter_map(|Step { state, what }| match what {
-        What::Answered(call, answer) if state == "Cloning" => {
-            way(state, call, Some("Clone"), answer).map(|way| way.faults)
+        What::Answered(call, answer) if *state == AgentPhase::Cloning => {
+            way(*state, call, Some("Clone"), answer).map(|way| way.faults)
         }
         What::Answered(..) | What::Told(_) | What::Restart => None,
     });
@@ -175,13 +179,13 @@ struct Walk {
 
 impl Walk {
     /// The agent in this state, once there is one.
-    async fn agent(&self, state: &str) -> AgentPicture {
+    async fn agent(&self, state: AgentPhase) -> AgentPicture {
         let world = &self.world;
         match state {
-            "Leased" | "Draining" => {
+            AgentPhase::Leased | AgentPhase::Draining => {
                 world.ready(&self.leases[0]).await;
             }
-            "Ready" => {
+            AgentPhase::Ready => {
                 world.ready(&self.leases[0]).await;
                 world.release(&self.leases[0]).await;
             }
@@ -197,9 +201,9 @@ impl Walk {
     }
 
     /// Somebody says something to the agent; what it asks then is under the next plan.
-    async fn tell(&mut self, state: &str, what: &str, then: Plan) -> Result<(), String> {
+    async fn tell(&mut self, state: AgentPhase, what: &str, then: Plan) -> Result<(), String> {
         let agent = self.agent(state).await;
-        if state == "Resetting" {
+        if state == AgentPhase::Resetting {
             self.world.pass(PUT_BACK).await;
         }
         let vmid = agent.vmid.ok_or("no guest")?.0;
@@ -242,7 +246,7 @@ impl Walk {
 
     /// The service stops in order while the agent is in this state, so that the journal says as much,
     /// and starts anew.
-    async fn restart(&mut self, state: &str, then: Plan) -> Result<(), String> {
+    async fn restart(&mut self, state: AgentPhase, then: Plan) -> Result<(), String> {
         self.agent(state).await;
         if !self.world.stop_within(StopPolicy::Keep, AWAY).await {
             return Err("it did not stop".into());
@@ -260,17 +264,18 @@ fn plan(way: &[Step], last: &Plan) -> Result<Plan, String> {
     for Step { state, what } in way {
         let What::Answered(call, answer) = what else {
             // A guest that is put back stands still meanwhile: only after that it should run.
-            if state == "Resetting" && matches!(what, What::Told(_)) {
-                let (state, turn) = (Some(state.clone()), Turn::blow(Strike::Pass));
+            if *state == AgentPhase::Resetting && matches!(what, What::Told(_)) {
+                let (state, turn) = (Some(*state), Turn::blow(Strike::Pass));
                 preludes.push_back(Prelude { state, call: "rollback", turn });
             }
             // Where leases are, the state itself waits for nothing.
-            let used = ["Ready", "Leased", "Draining"].contains(&state.as_str());
-            let hush = Some(state.clone()).filter(|_| !used);
+            let used =
+                [AgentPhase::Ready, AgentPhase::Leased, AgentPhase::Draining].contains(state);
+            let hush = Some(*state).filter(|_| !used);
             let (target, turns) = (Target::Anything, VecDeque::new());
             return Ok(Plan { preludes, target, turns, cut_after: false, hush });
         };
-        preludes.push_back(prelude(state, call, answer)?);
+        preludes.push_back(prelude(*state, call, answer)?);
     }
     Ok(Plan { preludes, ..last.clone() })
 }
@@ -283,7 +288,7 @@ async fn play(substep: &Substep, blow: Blow) -> Result<(), String> {
         Blow::RunTwice => [Turn { strike: Strike::Twice, ..natural }].into(),
         blow => turns(blow, &natural),
     };
-    let target = Target::Call { state: substep.state.clone(), call, after: None, nth: 1 };
+    let target = Target::Call { state: substep.state, call, after: None, nth: 1 };
     let cut_after = blow == Blow::DoneAndNotJournalled;
     let bare = Plan { preludes: VecDeque::new(), target, turns, cut_after, hush: None };
 
@@ -297,8 +302,8 @@ async fn play(substep: &Substep, blow: Blow) -> Result<(), String> {
         let then = plan(&substep.way[place + 1..], &bare)?;
         match &step.what {
             What::Answered(..) => {}
-            What::Told(what) => walk.tell(&step.state, what, then).await?,
-            What::Restart => walk.restart(&step.state, then).await?,
+            What::Told(what) => walk.tell(step.state, what, then).await?,
+            What::Restart => walk.restart(step.state, then).await?,
         }
     }
     let Walk { mut world, script, leases } = walk;
@@ -314,8 +319,9 @@ async fn play(substep: &Substep, blow: Blow) -> Result<(), String> {
         script.take(&world, Plan { turns, cut_after: false, ..bare });
         world.start().await;
     }
-    let outcome = if substep.state == "Stranded" { "Stranded" } else { "stay" };
-    let (state, outcome) = (substep.state.clone(), outcome.to_owned());
+    let stranded = substep.state == AgentPhase::Stranded;
+    let outcome = if stranded { AgentPhase::Stranded.name() } else { "stay" };
+    let (state, outcome) = (substep.state, outcome.to_owned());
     let transition = Transition { state, cause: Cause::Told(substep.call.clone()), outcome };
     let lease = leases.last().cloned().ok_or("a lease")?;
     aftermath::settle(Stage { world, lease }, &script, &transition, false).await

@@ -1,6 +1,7 @@
 //! The table of the agent machine, read back: every transition by its state and what brings it
 //! about.
 
+use drover_model::phase::AgentPhase;
 /// The table as the minds' own tests draw it.
 const TABLE: &str = include_str!("../../../../actors/src/agent/transitions.txt");
 
@@ -26,7 +27,7 @@ pub enum Cause {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Transition {
     /// The state it begins in.
-    pub state: String,
+    pub state: AgentPhase,
     /// What brings it about.
     pub cause: Cause,
     /// What follows, as the table says it.
@@ -35,8 +36,8 @@ pub struct Transition {
 
 impl Transition {
     /// The state it leads to.
-    pub fn target(&self) -> &str {
-        if self.stays() { &self.state } else { &self.outcome }
+    pub fn target(&self) -> AgentPhase {
+        if self.stays() { self.state } else { self.outcome.parse().expect("a phase") }
     }
 
     /// Whether it leads to no other state.
@@ -50,12 +51,12 @@ impl Transition {
             Cause::Told(_) => false,
             Cause::Answered { call, .. } => call == "Snapshot",
         };
-        snapshot || self.state == "Resetting"
+        snapshot || self.state == AgentPhase::Resetting
     }
 
     /// Where the tests of this transition are, as a path of modules.
     pub fn path(&self) -> String {
-        let state = snake(&self.state);
+        let state = snake(self.state.name());
         match &self.cause {
             Cause::Told(what) => format!("{state}::{}", snake(what)),
             Cause::Answered { call, after, nth, answer } => {
@@ -91,35 +92,37 @@ pub fn snake(text: &str) -> String {
 pub fn transitions() -> Vec<Transition> {
     let mut all = Vec::new();
     // The calls of a life, each of the table's groups of rows once.
-    let mut calls: Vec<(String, String)> = Vec::new();
+    let mut calls: Vec<(AgentPhase, String)> = Vec::new();
     for line in TABLE.lines().filter(|line| !line.trim().is_empty()) {
         let (left, outcome) = line.split_once(" -> ").expect("an arrow");
         let (state, causes) = left.split_once(' ').expect("a state");
+        let state: AgentPhase = state.parse().expect("a phase");
         for cause in causes.trim().split(" | ") {
             let cause = match cause.split_once(": ") {
                 None => Cause::Told(cause.to_owned()),
                 Some((call, answer)) => {
                     // Each group of rows begins with its fair answer.
                     if answer == "ok" {
-                        calls.push((state.to_owned(), call.to_owned()));
+                        calls.push((state, call.to_owned()));
                     }
                     answered(&calls, call, answer)
                 }
             };
-            let (state, outcome) = (state.to_owned(), outcome.to_owned());
-            all.push(Transition { state, cause, outcome });
+            all.push(Transition { state, cause, outcome: outcome.to_owned() });
         }
     }
     all
 }
 
-fn answered(calls: &[(String, String)], call: &str, answer: &str) -> Cause {
+fn answered(calls: &[(AgentPhase, String)], call: &str, answer: &str) -> Cause {
     // What is beside the straight way has no part in what comes before a call on it.
-    let beside = |(state, call): &(String, String)| {
-        ["InDoubt", "Resetting", "Held", "Stranded"].contains(&state.as_str()) || call == "Snapshot"
+    let beside = |(state, call): &(AgentPhase, String)| {
+        [AgentPhase::InDoubt, AgentPhase::Resetting, AgentPhase::Held, AgentPhase::Stranded]
+            .contains(state)
+            || call == "Snapshot"
     };
     let here = calls.last().filter(|last| beside(last)).map(|(state, _)| state);
-    let counts = |one: &&(String, String)| match here {
+    let counts = |one: &&(AgentPhase, String)| match here {
         Some(state) => one.0 == *state,
         None => !beside(one),
     };

@@ -9,6 +9,7 @@ use drover_actors::message::AgentCommand;
 use drover_model::fact::AgentPicture;
 use drover_model::id::{ClusterId, LeaseId, NodeName};
 use drover_model::overrides::{Change, OverrideChange};
+use drover_model::phase::AgentPhase;
 use drover_model::record::{Body, Reason};
 
 use super::answers::{SILENCE, fault};
@@ -40,11 +41,11 @@ pub async fn play(transition: &Transition, blow: Blow) -> Result<(), String> {
     // What is wrong is this function's answer.
     world.judged = true;
     let script = Script::new(&world);
-    let stage = Told { world: &world, script: &script, state: &transition.state, what };
+    let stage = Told { world: &world, script: &script, state: transition.state, what };
     let lease = stage.go().await?;
-    let lease = match (transition.state.as_str(), what.as_str()) {
+    let lease = match (transition.state, what.as_str()) {
         // Here the event lies in the past: the blow was planned before it.
-        ("Queued", "Granted" | "NotGranted") => {
+        (AgentPhase::Queued, "Granted" | "NotGranted") => {
             script.take(&world, stage.plan(blow));
             world.lease("linux").await
         }
@@ -93,7 +94,7 @@ fn preludes(one: Option<(&'static str, Turn)>) -> VecDeque<Prelude> {
 struct Told<'a> {
     world: &'a World,
     script: &'a Script,
-    state: &'a str,
+    state: AgentPhase,
     what: &'a str,
 }
 
@@ -101,14 +102,14 @@ impl Told<'_> {
     fn plan(&self, blow: Blow) -> Plan {
         let (target, turns) = next(blow);
         let prelude = match (self.state, self.what) {
-            ("Queued", "NotGranted") => {
+            (AgentPhase::Queued, "NotGranted") => {
                 let fault = fault("Capacity").expect("a fault");
                 Some(("locate", Turn::blow(Strike::Fail(fault))))
             }
             _ => None,
         };
         let cut_after = blow == Blow::DoneAndNotJournalled;
-        let hush = (self.what == "deadline").then(|| self.state.to_owned());
+        let hush = (self.what == "deadline").then_some(self.state);
         Plan { preludes: preludes(prelude), target, turns, cut_after, hush }
     }
 
@@ -119,13 +120,13 @@ impl Told<'_> {
         let lose = Strike::Lose { done: true, after: SILENCE };
         let deface = Turn { deed: Deed::Deface, ..Turn::blow(Strike::Pass) };
         let prelude = match (self.state, self.what) {
-            ("Queued", "Granted" | "NotGranted") => return Ok(LeaseId::new("")),
-            ("Queued", "deadline") => Some(("locate", Turn::blow(never(false)))),
-            ("Queued", _) => {
+            (AgentPhase::Queued, "Granted" | "NotGranted") => return Ok(LeaseId::new("")),
+            (AgentPhase::Queued, "deadline") => Some(("locate", Turn::blow(never(false)))),
+            (AgentPhase::Queued, _) => {
                 Some(("locate", Turn::blow(Strike::Lose { done: false, after: SILENCE })))
             }
-            ("InDoubt", _) => Some(("clone_vm", Turn::blow(lose))),
-            ("Stranded", _) => Some(("fence", deface)),
+            (AgentPhase::InDoubt, _) => Some(("clone_vm", Turn::blow(lose))),
+            (AgentPhase::Stranded, _) => Some(("fence", deface)),
             _ => None,
         };
         let plan = Plan {
@@ -134,41 +135,45 @@ impl Told<'_> {
             turns: VecDeque::new(),
             cut_after: false,
             // The calls of a lease are none of the state's.
-            hush: Some(self.state.to_owned()).filter(|state| state != "Leased"),
+            hush: Some(self.state).filter(|state| *state != AgentPhase::Leased),
         };
         self.script.take(world, plan);
         let lease = world.lease("linux").await;
         match self.state {
-            "Queued" | "Cloning" | "InDoubt" | "Configuring" | "Booting" | "Connecting"
-            | "Preparing" => {}
-            "Ready" | "Resetting" => {
+            AgentPhase::Queued
+            | AgentPhase::Cloning
+            | AgentPhase::InDoubt
+            | AgentPhase::Configuring
+            | AgentPhase::Booting
+            | AgentPhase::Connecting
+            | AgentPhase::Preparing => {}
+            AgentPhase::Ready | AgentPhase::Resetting => {
                 world.ready(&lease).await;
                 world.release(&lease).await;
             }
-            "Held" => {
+            AgentPhase::Held => {
                 world.ready(&lease).await;
                 world.release(&lease).await;
-                let agent = world.until_state("Ready").await.agent;
+                let agent = world.until_state(AgentPhase::Ready).await.agent;
                 world.hold(&agent, HELD).await;
             }
-            "Leased" | "Draining" => {
+            AgentPhase::Leased | AgentPhase::Draining => {
                 world.ready(&lease).await;
-                if self.state == "Draining" {
+                if self.state == AgentPhase::Draining {
                     let agent = world.view().lease(&lease).and_then(|seen| seen.agent);
                     let agent = agent.ok_or("the lease has an agent")?;
                     world.address(&agent).do_send(AgentCommand::Drain(Reason::Asked));
                 }
             }
-            "Retiring" | "Stranded" | "Gone" => {
+            AgentPhase::Retiring | AgentPhase::Stranded | AgentPhase::Gone => {
                 world.ready(&lease).await;
                 world.release(&lease).await;
-                world.until_state("Ready").await;
-                if self.state == "Gone" {
+                world.until_state(AgentPhase::Ready).await;
+                if self.state == AgentPhase::Gone {
                     self.hold_at_the_end();
                 }
                 return Ok(lease);
             }
-            state => return Err(format!("no driver reaches the state {state}")),
         }
         world.until_state(self.state).await;
         Ok(lease)
@@ -199,17 +204,17 @@ impl Told<'_> {
         let before = self.agent();
         let address = world.address(&before.agent);
         match self.state {
-            "Retiring" | "Stranded" => {
+            AgentPhase::Retiring | AgentPhase::Stranded => {
                 world.reap(true).await;
                 world.until_state(self.state).await;
             }
-            "Gone" => {
+            AgentPhase::Gone => {
                 world.reap(true).await;
                 world.until_sprung().await;
             }
             _ => {}
         }
-        let agent = if self.state == "Gone" { before } else { self.agent() };
+        let agent = if self.state == AgentPhase::Gone { before } else { self.agent() };
         let idle = is_idle(transition);
         if !idle {
             self.script.take(world, self.plan(blow));
@@ -243,8 +248,8 @@ impl Told<'_> {
         let vmid = agent.vmid.map(|vmid| vmid.0);
         let no_fault = || "no such fault".to_owned();
         let command = match (self.what, self.state) {
-            ("Lease", "Ready") => return Ok(world.lease("linux").await),
-            ("EndLease", "Leased" | "Draining") => {
+            ("Lease", AgentPhase::Ready) => return Ok(world.lease("linux").await),
+            ("EndLease", AgentPhase::Leased | AgentPhase::Draining) => {
                 drop(world.begin_release(&lease));
                 return Ok(lease);
             }
@@ -267,13 +272,13 @@ impl Told<'_> {
                 let max_uses = Change::Set(9);
                 AgentCommand::Override(OverrideChange { max_uses, ..OverrideChange::default() })
             }
-            ("Hold", "Ready" | "Leased" | "Draining") => {
+            ("Hold", AgentPhase::Ready | AgentPhase::Leased | AgentPhase::Draining) => {
                 // What holds across a crash is what is written down.
                 world.hold(&agent.agent, HELD).await;
                 return Ok(lease);
             }
             ("Hold", _) => AgentCommand::Hold(Some(Box::new(World::a_hold(HELD)))),
-            ("Release", "Held") => {
+            ("Release", AgentPhase::Held) => {
                 world.release_hold(&agent.agent).await;
                 return Ok(lease);
             }
@@ -286,7 +291,8 @@ impl Told<'_> {
             ("CalledIn", _) => AgentCommand::CalledIn(IpAddr::from([10, 99, 0, 1])),
             ("Moved", _) => AgentCommand::Moved(NodeName::new("pve2")),
             ("Vanished", state) => {
-                let proven = !["Queued", "Cloning", "InDoubt"].contains(&state);
+                let proven = ![AgentPhase::Queued, AgentPhase::Cloning, AgentPhase::InDoubt]
+                    .contains(&state);
                 if let Some(vmid) = vmid.filter(|_| proven) {
                     self.script.remove(vmid);
                 }

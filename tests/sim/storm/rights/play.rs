@@ -7,6 +7,7 @@ use drover_admin::doctor::{CloudReport, ToldCertificates, Ways, examine};
 use drover_admin::rights::{At, Feature, Row};
 use drover_model::fact::What;
 use drover_model::id::CloudId;
+use drover_model::phase::LeasePhase;
 use pve_sim::guest::GuestHost;
 use pve_sim::world::{EPOCH, Faults, FreeFault};
 
@@ -189,7 +190,7 @@ pub async fn refused(setup: Setup, feature: Feature, privilege: &str, path: &str
         assert!(world.view().agents().iter().all(|agent| !agent.detail.contains("call")));
     }
     let picture = world.view().lease(&lease).unwrap();
-    assert_ne!(picture.state, "ready", "{picture:?}");
+    assert_ne!(picture.state, LeasePhase::Ready, "{picture:?}");
     let told = world.notes.facts(|what| Some(format!("{what:?}")));
     let names = |text: &String| text.contains(privilege) && text.contains(path);
     let named = told.iter().any(names);

@@ -8,6 +8,7 @@ use std::time::Duration;
 use drover_actors::message::HerdCommand;
 use drover_model::id::{AgentId, CloudId, NodeName, SourceId};
 use drover_model::overrides::{Change, OverrideChange};
+use drover_model::phase::AgentPhase;
 use drover_model::record::Reason;
 use drover_model::tenant::By;
 use pve_sim::guests::Quirk;
@@ -268,7 +269,7 @@ impl Play {
 
     /// One of the agents whose guest is there; only one that nobody works on, when `quiet`.
     fn guest(&self, pick: usize, quiet: bool) -> Option<(AgentId, u32)> {
-        let works = |live: &Live| matches!(&*live.state, "Ready" | "Leased");
+        let works = |live: &Live| live.state.takes_leases();
         let fits = self.guests(|live| !quiet || works(live));
         fits.get(pick % fits.len().max(1)).cloned()
     }
@@ -283,7 +284,7 @@ impl Play {
     /// The guests of a template's idle agents, on whatever cloud.
     fn idle(&self, template: usize) -> Vec<u32> {
         let own = |live: &Live| &*live.template.name == TEMPLATES[template];
-        let idle = self.guests(|live| live.state == "Ready" && own(live));
+        let idle = self.guests(|live| live.state == AgentPhase::Ready && own(live));
         idle.into_iter().map(|(_, vmid)| vmid).collect()
     }
 

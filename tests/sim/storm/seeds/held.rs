@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use drover_model::id::CloudId;
+use drover_model::phase::CloudHealth;
 
 /// What was granted a moment before still begins.
 const UNDER_WAY: Duration = Duration::from_secs(1);
@@ -30,8 +31,8 @@ impl Held {
     }
 
     /// A cloud tells its health, and what keeps clones back.
-    pub fn told(&mut self, cloud: &CloudId, health: &str, detail: &str, now: Duration) {
-        let down = health != "well";
+    pub fn told(&mut self, cloud: &CloudId, health: CloudHealth, detail: &str, now: Duration) {
+        let down = health != CloudHealth::Well;
         if !down && detail.is_empty() {
             self.0.remove(cloud.as_str());
             return;

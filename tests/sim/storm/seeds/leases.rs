@@ -3,6 +3,7 @@
 
 use drover_model::fact::LeasePicture;
 use drover_model::id::{AgentId, LeaseId};
+use drover_model::phase::LeasePhase;
 use drover_model::record::{LeaseAsk, WAITED};
 use drover_model::time::WallTime;
 
@@ -31,11 +32,11 @@ impl Watch {
     }
 
     pub(super) fn lease_told(&self, seen: &mut Seen, picture: &LeasePicture) {
-        if picture.state == "ended" && picture.detail.starts_with("its runner") {
+        if picture.state == LeasePhase::Ended && picture.detail.starts_with("its runner") {
             self.dismissed(seen, &picture.lease, &picture.detail);
         }
         let known = seen.leases.entry(picture.lease.clone()).or_default();
-        if picture.state != "ready" {
+        if picture.state != LeasePhase::Ready {
             return;
         }
         (known.served, known.holds) = (true, true);

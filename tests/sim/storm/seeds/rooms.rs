@@ -7,6 +7,7 @@ use drover_actors::message::NodeDrained;
 use drover_model::id::{AgentId, CloudId, ClusterId, NodeName};
 use drover_model::ledger::Ledger;
 use drover_model::marks::Marks;
+use drover_model::phase::AgentPhase;
 use drover_model::spec::TemplateSpec;
 
 use super::plan::{CLOUDS, Stage};
@@ -153,7 +154,9 @@ impl Rooms {
             let place = self.promised.get(agent).map(|(place, _)| place);
             place.is_some_and(|place| self.drained.contains_key(place))
         };
-        let idle = live.iter().filter(|(_, live)| live.state == "Ready" && live.leases.is_empty());
+        let idle = live
+            .iter()
+            .filter(|(_, live)| live.state == AgentPhase::Ready && live.leases.is_empty());
         let idle: Vec<AgentId> =
             idle.map(|(agent, _)| agent.clone()).filter(|agent| there(agent)).collect();
         self.idle.retain(|agent, _| idle.contains(agent));

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use drover_actors::message::HerdCommand;
+use drover_model::phase::AgentPhase;
 use drover_model::stop::StopPolicy;
 use pve_sim::world::Faults;
 use tokio::sync::oneshot;
@@ -232,7 +233,7 @@ impl Play {
             live.iter().filter(|(_, live)| live.recorded).map(|(agent, _)| agent.clone()).collect();
         let queued = |agent: &&drover_model::fact::AgentPicture| {
             let orphan = agent.vmid.is_some_and(|vmid| self.orphans.contains(&vmid.0));
-            agent.state == "Queued" || orphan
+            agent.state == AgentPhase::Queued || orphan
         };
         let free: BTreeSet<_> =
             told.iter().filter(queued).map(|agent| agent.agent.clone()).collect();
@@ -478,7 +479,7 @@ impl Play {
     fn pool(&self) -> BTreeMap<String, usize> {
         let mut pool: BTreeMap<String, usize> = BTreeMap::new();
         for agent in self.world.view().agents() {
-            let ready = agent.state == "Ready" && agent.leases.is_empty();
+            let ready = agent.state == AgentPhase::Ready && agent.leases.is_empty();
             let state = if ready { String::new() } else { format!(" {}", agent.state) };
             *pool.entry(format!("{}{state}", agent.template)).or_default() += 1;
         }

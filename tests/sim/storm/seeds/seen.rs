@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use drover_model::id::{AgentId, LeaseId, SourceId, TemplateId};
+use drover_model::phase::AgentPhase;
 use drover_model::record::Owner;
 use drover_model::spec::HerdSpec;
 use drover_model::time::WallTime;
@@ -33,8 +34,8 @@ pub struct Wrong {
 pub struct Live {
     /// Its template.
     pub template: TemplateId,
-    /// Its state's name.
-    pub state: String,
+    /// Its phase.
+    pub state: AgentPhase,
     /// Its guest, once intended.
     pub vmid: Option<u32>,
     /// Whether its intent is in the journal.

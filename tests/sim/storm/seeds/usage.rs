@@ -7,6 +7,7 @@ use std::time::Duration;
 use drover_model::id::{AgentId, TemplateId};
 use drover_model::ledger::AgentEntry;
 use drover_model::overrides::{OverrideChange, Overrides};
+use drover_model::phase::AgentPhase;
 use drover_model::record::Reason;
 use drover_model::spec::{HerdSpec, TemplateSpec};
 
@@ -72,11 +73,6 @@ enum Left {
     Ready,
 }
 
-/// Whether an agent in this state is in use or can be.
-fn is_ready(state: &str) -> bool {
-    matches!(state, "Ready" | "Leased")
-}
-
 impl Losses {
     /// The warm minimum may go too.
     pub(super) fn reap_all(&mut self) {
@@ -84,13 +80,13 @@ impl Losses {
     }
 
     /// An agent's state is told.
-    pub(super) fn told(&mut self, now: Duration, agent: &AgentId, live: &Live, after: &str) {
+    pub(super) fn told(&mut self, now: Duration, agent: &AgentId, live: &Live, after: AgentPhase) {
         self.lost.retain(|(at, ..)| *at + NEWS >= now);
-        let left = match &*live.state {
-            before if is_ready(before) && !is_ready(after) => Left::Ready,
+        let left = match live.state {
+            before if before.takes_leases() && !after.takes_leases() => Left::Ready,
             // From its first lease on it is its owner's, and none of the pool.
-            "Ready" if after != "Ready" && live.resets => Left::Ready,
-            "Ready" if after != "Ready" => Left::Idle,
+            AgentPhase::Ready if after != AgentPhase::Ready && live.resets => Left::Ready,
+            AgentPhase::Ready if after != AgentPhase::Ready => Left::Idle,
             _ => return,
         };
         if !self.spared.contains(agent) {
@@ -168,9 +164,9 @@ fn short(seen: &Seen, agent: &AgentId, specs: &[HerdSpec]) -> Option<String> {
         let of = live.filter(|(other, live)| *other != agent && live.template == *template);
         of.filter(|(_, live)| !live.retiring && !live.is_kept_for_one()).map(|(_, live)| live)
     };
-    let ready = others().filter(|live| is_ready(&live.state)).count()
+    let ready = others().filter(|live| live.state.takes_leases()).count()
         + seen.losses.of(template, agent, &[Left::Ready]);
-    let idle = others().filter(|live| live.state == "Ready").count()
+    let idle = others().filter(|live| live.state == AgentPhase::Ready).count()
         + seen.losses.of(template, agent, &[Left::Ready, Left::Idle]);
     let enough = specs.iter().any(|spec| {
         let kept = spec.templates.get(template);

@@ -11,6 +11,7 @@ use drover_model::fact::{AgentPicture, Fact, What};
 use drover_model::id::{AgentId, LeaseId, SourceId};
 use drover_model::ledger::Ledger;
 use drover_model::marks::parse_name;
+use drover_model::phase::AgentPhase;
 use drover_model::record::{Body, Reason};
 use drover_model::seed::owner;
 use drover_model::spec::HerdSpec;
@@ -128,7 +129,7 @@ impl Watch {
             let vmid = entry.marks.vmid.0;
             let live = Live {
                 template: entry.spec.id.clone(),
-                state: entry.state.clone(),
+                state: entry.phase(),
                 vmid: Some(vmid),
                 recorded: true,
                 place: Some(seen.rooms.place(&entry.spec.id.cloud, &entry.node)),
@@ -137,7 +138,7 @@ impl Watch {
                 retiring: entry.retiring.is_some(),
                 resets: entry.spec.reset.is_some(),
                 owner: entry.owner.clone(),
-                resetting: entry.state == "Resetting",
+                resetting: entry.phase() == AgentPhase::Resetting,
             };
             seen.owners.insert(vmid, id.clone());
             seen.live.insert(id.clone(), live);
@@ -285,7 +286,7 @@ impl Watch {
         let template = &picture.template;
         // A guest that was there and is gone holds no slot, though its record may stand a moment.
         let lost = |live: &Live| {
-            let made = !matches!(&*live.state, "Queued" | "Cloning" | "InDoubt");
+            let made = live.state != AgentPhase::Queued && !live.state.is_cloning();
             made && live.vmid.is_some_and(|vmid| self.side.config(vmid).is_none())
         };
         let holds = |live: &(&AgentId, &Live)| !seen.shaken.contains(live.0) && !lost(live.1);
@@ -324,15 +325,15 @@ impl Watch {
     fn agent(&self, seen: &mut Seen, picture: &AgentPicture) {
         let agent = &picture.agent;
         if !seen.live.contains_key(agent) {
-            if picture.state == "Gone" {
+            if picture.state == AgentPhase::Gone {
                 return;
             }
-            if picture.state == "Queued" {
+            if picture.state == AgentPhase::Queued {
                 self.born(seen, picture);
             }
             let live = Live {
                 template: picture.template.clone(),
-                state: String::new(),
+                state: picture.state,
                 vmid: None,
                 recorded: false,
                 place: None,
@@ -348,8 +349,8 @@ impl Watch {
         let now = self.now();
         let Seen { live, losses, frail, shaken, rooms, .. } = &mut *seen;
         let live = live.get_mut(agent).unwrap();
-        losses.told(now, agent, live, &picture.state);
-        live.state.clone_from(&picture.state);
+        losses.told(now, agent, live, picture.state);
+        live.state = picture.state;
         let cloud = &picture.template.cloud;
         live.place = picture.node.as_ref().map(|node| rooms.place(cloud, node));
         live.place.iter().for_each(|place| rooms.told(agent, place));
@@ -359,16 +360,15 @@ impl Watch {
             shaken.insert(agent.clone());
         }
         let recorded = live.recorded;
-        let working = matches!(&*picture.state, "Ready" | "Leased");
-        let leaving = matches!(&*picture.state, "Draining" | "Retiring" | "Stranded" | "Gone");
-        if working || leaving {
+        let working = picture.state.takes_leases();
+        if working || picture.state == AgentPhase::Draining || picture.state.is_leaving() {
             seen.proven(agent, &picture.template);
         }
         let Some(vmid) = picture.vmid.map(|vmid| vmid.0).filter(|_| working) else { return };
         if !recorded && !seen.orphans.contains(&vmid) {
             self.blame(seen, "journal-before-acting", format!("{agent} works without a record"));
         }
-        if picture.state == "Ready" {
+        if picture.state == AgentPhase::Ready {
             self.swept(seen, vmid, &[]);
         }
         if !seen.past.contains_key(agent) {
@@ -449,7 +449,7 @@ impl Eye for Watch {
                 seen.trips.remove(template);
             }
             What::Cloud { cloud, health, detail, .. } => {
-                seen.held.told(cloud, health, detail, self.now());
+                seen.held.told(cloud, *health, detail, self.now());
             }
             What::CloudGone { cloud } => seen.trips.retain(|id, _| id.cloud != *cloud),
             _ => {}
@@ -517,7 +517,7 @@ impl Eye for Watch {
                     live.resetting = true;
                 }
             }
-            Body::Phase { agent, state } if state == "Ready" => {
+            Body::Phase { agent, state } if *state == AgentPhase::Ready => {
                 if let Some(live) = seen.live.get_mut(agent) {
                     live.resetting = false;
                 }
@@ -584,8 +584,10 @@ impl Eye for Watch {
         let holder = seen.leases.get(&lease).and_then(|known| known.agent.clone());
         let own = holder.as_ref().and_then(|agent| seen.live.get(agent)).and_then(|one| one.vmid);
         // One that was told first is believed; whose guest it is nobody can tell.
-        let told =
-            |live: &&Live| matches!(&*live.state, "Preparing" | "Ready" | "Leased" | "Draining");
+        let told = |live: &&Live| {
+            live.state.takes_leases()
+                || matches!(live.state, AgentPhase::Preparing | AgentPhase::Draining)
+        };
         let owner = seen.owners.get(&vmid).and_then(|agent| seen.live.get(agent)).filter(told);
         if own.is_some_and(|own| own != vmid) && owner.is_some() {
             let text = format!("the key of {lease} goes into {vmid}, its agent's guest is {own:?}");

@@ -6,6 +6,7 @@ use std::time::Duration;
 use drover_model::addresses::{AddressSource, AssignedAddress};
 use drover_model::fault::FaultKind;
 use drover_model::id::AddressPoolId;
+use drover_model::phase::AgentPhase;
 use drover_model::ports::{Configured, Greeting, TaskEnd};
 use drover_model::record::Body;
 use drover_model::spec::TemplateSpec;
@@ -31,7 +32,7 @@ fn calling() -> Drive {
 }
 
 fn to_start(drive: &mut Drive) {
-    drive.go_to("Booting");
+    drive.go_to(AgentPhase::Booting);
     drive.answer(Answer::Accepted(Ok(upid("qmstart"))));
     drive.answer(Answer::TaskEnded(Ok(TaskEnd::Done { warnings: Vec::new() })));
 }
@@ -49,7 +50,7 @@ fn assigned(effect: &Effect) -> bool {
 #[test]
 fn an_address_is_recorded_before_configure_and_never_twice() {
     let mut drive = pooled();
-    drive.go_to("Cloning");
+    drive.go_to(AgentPhase::Cloning);
     drive.answer(Answer::Cloned(Ok(upid("qmclone"))));
     let effects = drive.answer(Answer::TaskEnded(Ok(TaskEnd::Done { warnings: Vec::new() })));
     let record = effects.iter().position(assigned).expect("a record");
@@ -70,10 +71,10 @@ fn an_address_is_recorded_before_configure_and_never_twice() {
 fn an_agent_without_an_address_ends_and_no_breaker_hears_of_it() {
     let mut drive = pooled();
     drive.mind.addresses.clear();
-    drive.go_to("Cloning");
+    drive.go_to(AgentPhase::Cloning);
     drive.answer(Answer::Cloned(Ok(upid("qmclone"))));
     drive.answer(Answer::TaskEnded(Ok(TaskEnd::Done { warnings: Vec::new() })));
-    assert_eq!(drive.state(), "Retiring");
+    assert_eq!(drive.state(), AgentPhase::Retiring);
     assert_eq!(asks(&drive, |call| matches!(call, Call::Configure)), 0);
     let faults: Vec<_> = drive.reports().iter().filter_map(|report| report.fault.clone()).collect();
     assert!(!faults[0].kind.counts_against_breaker(), "{faults:?}");
@@ -86,12 +87,12 @@ fn an_agent_without_an_address_ends_and_no_breaker_hears_of_it() {
 fn a_known_address_is_connected_to_as_soon_as_the_guest_runs() {
     let mut drive = pooled();
     to_start(&mut drive);
-    assert_eq!(drive.state(), "Connecting");
+    assert_eq!(drive.state(), AgentPhase::Connecting);
     assert!(matches!(drive.asked(), Some((_, Call::Greet(OWN, _)))));
     drive.answer(Answer::Greeted(Ok("ssh-ed25519 AAAA root@guest".into())));
     assert!(matches!(drive.asked(), Some((_, Call::HostKeys))), "before anything is sent");
     drive.answer(Answer::HostKeys(Ok(vec!["ssh-ed25519 AAAA".into()])));
-    assert_eq!(drive.state(), "Preparing");
+    assert_eq!(drive.state(), AgentPhase::Preparing);
     assert_eq!(asks(&drive, |call| matches!(call, Call::Address)), 0);
 }
 
@@ -105,7 +106,7 @@ fn another_key_than_the_guest_agent_tells_is_greeted_once_more_and_then_is_an_im
     let known = drive.mind.guest().map(|guest| guest.host_keys.clone());
     assert_eq!(known, Some(vec!["ssh-ed25519 AAAA".to_owned()]));
     drive.answer(Answer::Greeted(Err(fault(FaultKind::Impostor))));
-    assert_eq!(drive.state(), "Retiring");
+    assert_eq!(drive.state(), AgentPhase::Retiring);
 }
 
 #[test]
@@ -116,7 +117,7 @@ fn a_guest_agent_that_stays_silent_is_asked_twice_and_the_first_sight_counts() {
     drive.answer(Answer::HostKeys(Err(fault(FaultKind::Contention))));
     drive.pause(secs(5));
     drive.answer(Answer::HostKeys(Err(fault(FaultKind::Contention))));
-    assert_eq!(drive.state(), "Preparing");
+    assert_eq!(drive.state(), AgentPhase::Preparing);
     let known = drive.mind.guest().map(|guest| guest.host_keys.clone());
     assert_eq!(known, Some(vec!["ssh-ed25519 AAAA".to_owned()]));
 }
@@ -127,7 +128,7 @@ fn a_guest_agent_that_stays_silent_is_asked_twice_and_the_first_sight_counts() {
 fn a_call_while_booting_says_the_address_and_a_second_one_nothing() {
     let mut drive = calling();
     to_start(&mut drive);
-    assert_eq!((drive.state(), drive.asked()), ("Booting", None));
+    assert_eq!((drive.state(), drive.asked()), (AgentPhase::Booting, None));
     assert_eq!(drive.mind.detail, "waits for the guest's call");
     drive.command(AgentCommand::CalledIn(OWN));
     assert!(matches!(drive.asked(), Some((_, Call::Greet(OWN, _)))));
@@ -138,10 +139,10 @@ fn a_call_while_booting_says_the_address_and_a_second_one_nothing() {
 #[test]
 fn a_call_before_the_end_of_the_starts_task_counts() {
     let mut drive = calling();
-    drive.go_to("Booting");
+    drive.go_to(AgentPhase::Booting);
     drive.answer(Answer::Accepted(Ok(upid("qmstart"))));
     drive.command(AgentCommand::CalledIn(OWN));
-    assert_eq!(drive.state(), "Booting");
+    assert_eq!(drive.state(), AgentPhase::Booting);
     drive.answer(Answer::TaskEnded(Ok(TaskEnd::Done { warnings: Vec::new() })));
     assert!(matches!(drive.asked(), Some((_, Call::Greet(OWN, _)))));
 }
@@ -151,7 +152,7 @@ fn a_guest_that_never_calls_takes_too_long() {
     let mut drive = calling();
     to_start(&mut drive);
     drive.pause(secs(3600));
-    assert_eq!(drive.state(), "Retiring");
+    assert_eq!(drive.state(), AgentPhase::Retiring);
 }
 
 #[test]
@@ -164,7 +165,10 @@ fn after_a_restart_the_call_is_waited_for_or_known() {
         }
         let mut again = drive.adopt(Duration::ZERO);
         again.answer(Answer::Looked(Ok(again.sight())));
-        assert_eq!(again.state(), if called { "Connecting" } else { "Booting" });
+        assert_eq!(
+            again.state(),
+            if called { AgentPhase::Connecting } else { AgentPhase::Booting }
+        );
         if !called {
             again.command(AgentCommand::CalledIn(OWN));
         }
@@ -188,17 +192,17 @@ fn a_machine_without_the_guests_network_card_is_sent_nothing() {
         (None, &["bc:24:11:00:00:02"][..], true),
     ] {
         let mut drive = Drive::new(spec());
-        drive.go_to("Connecting");
+        drive.go_to(AgentPhase::Connecting);
         drive.mind.guest.as_mut().expect("a guest").mac = mac.map(str::to_owned);
         drive.answer(Answer::Greeted(Ok(greeting(cards))));
-        assert_eq!(drive.state() != "Retiring", known, "{mac:?} {cards:?}");
+        assert_eq!(drive.state() != AgentPhase::Retiring, known, "{mac:?} {cards:?}");
     }
 }
 
 #[test]
 fn the_card_of_a_guest_is_known_after_a_restart_too() {
     let mut drive = Drive::new(spec());
-    drive.go_to("Configuring");
+    drive.go_to(AgentPhase::Configuring);
     let (volumes, mac) = (Vec::new(), Some("BC:24:11:00:00:01".to_owned()));
     let (tags_refused, image_refused) = (None, None);
     drive.answer(Answer::Configured(Ok(Configured { volumes, mac, tags_refused, image_refused })));

@@ -2,6 +2,7 @@
 
 use drover_model::fact::What;
 use drover_model::id::NodeName;
+use drover_model::phase::AgentPhase;
 use drover_model::ports::VmSight;
 use drover_model::record::{Body, LOST, Reason};
 use drover_model::time::Moment;
@@ -17,7 +18,7 @@ fn seen(drive: &Drive, status: Shown) -> Observed {
 
 fn ready() -> Drive {
     let mut drive = Drive::new(spec());
-    drive.go_to("Ready");
+    drive.go_to(AgentPhase::Ready);
     drive.wait(secs(20));
     drive
 }
@@ -57,9 +58,9 @@ fn a_guest_that_a_list_shows_stopped_is_looked_at_and_its_lease_is_lost() {
     let mut drive = leased();
     let stopped = seen(&drive, Shown::Stopped);
     assert_eq!(show(&mut drive, stopped), 1);
-    assert_eq!(drive.state(), "Leased", "a list proves nothing");
+    assert_eq!(drive.state(), AgentPhase::Leased, "a list proves nothing");
     look(&mut drive, false);
-    assert_eq!((drive.state(), ended(&drive)), ("Retiring", vec![LOST]));
+    assert_eq!((drive.state(), ended(&drive)), (AgentPhase::Retiring, vec![LOST]));
     assert_eq!(drive.mind.state().leaving(), Some(&Reason::PoweredOff));
 }
 
@@ -75,7 +76,7 @@ fn a_list_that_is_behind_for_long_costs_few_looks_and_nobody_anything() {
         }
         drive.wait(secs(10));
     }
-    assert_eq!(drive.state(), "Leased");
+    assert_eq!(drive.state(), AgentPhase::Leased);
     assert!((2..=6).contains(&looks), "{looks} looks in ten minutes");
 }
 
@@ -98,7 +99,7 @@ fn a_guest_that_lists_showed_running_again_is_looked_at_at_once() {
 #[test]
 fn a_list_from_before_the_start_leads_to_no_look() {
     let mut drive = Drive::new(spec());
-    drive.go_to("Connecting");
+    drive.go_to(AgentPhase::Connecting);
     let early = Observed { at: Moment(0), ..seen(&drive, Shown::Stopped) };
     assert_eq!(show(&mut drive, early), 0);
     let behind = seen(&drive, Shown::Stopped);
@@ -111,7 +112,7 @@ fn what_is_not_told_or_locked_is_not_acted_on() {
     let locked = Observed { lock: Some("backup".into()), ..seen(&drive, Shown::Stopped) };
     for shown in [locked, seen(&drive, Shown::Unknown), seen(&drive, Shown::Running)] {
         assert_eq!(show(&mut drive, shown), 0);
-        assert_eq!(drive.state(), "Leased");
+        assert_eq!(drive.state(), AgentPhase::Leased);
     }
 }
 
@@ -153,7 +154,7 @@ fn the_holder_of_a_paused_machine_is_told_and_keeps_it() {
         show(&mut drive, shown);
         drive.wait(secs(20));
     }
-    assert_eq!(drive.state(), "Leased");
+    assert_eq!(drive.state(), AgentPhase::Leased);
     let told = told(&drive);
     assert!(
         told.ends_with(&["ready: its machine does not run: paused".into(), "ready: ".into()]),
@@ -173,6 +174,6 @@ fn a_node_that_is_offline_takes_no_lease_and_costs_none() {
     show(&mut held, shown);
     assert_eq!(
         (held.state(), told(&held).last().cloned()),
-        ("Leased", Some("ready: node n1 is offline".into()))
+        (AgentPhase::Leased, Some("ready: node n1 is offline".into()))
     );
 }

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 use drover_model::id::{Attempt, ClusterId, LeaseId, NodeName, VmId};
+use drover_model::phase::AgentPhase;
 use drover_model::record::Reason;
 use drover_model::spec::{LimitSpec, ResetKind, TemplateSpec};
 
@@ -19,7 +20,7 @@ use crate::message::AgentCommand;
 const GOLDEN: &str = include_str!("../../calls.txt");
 
 /// Something that happens: the state it happens in, and its name.
-type Step = (&'static str, String);
+type Step = (AgentPhase, String);
 
 /// A mind, and all that happened to it.
 #[derive(Clone)]
@@ -27,11 +28,11 @@ struct Place {
     drive: Drive,
     way: Vec<Step>,
     /// The calls waited for, each with the state it was made in.
-    made: Vec<(Attempt, Call, &'static str)>,
+    made: Vec<(Attempt, Call, AgentPhase)>,
 }
 
 impl Place {
-    fn new(drive: Drive, before: &[(Attempt, Call, &'static str)], way: Vec<Step>) -> Self {
+    fn new(drive: Drive, before: &[(Attempt, Call, AgentPhase)], way: Vec<Step>) -> Self {
         let state = drive.state();
         let made = pending(&drive).into_iter().map(|(attempt, call)| {
             let known = before.iter().find(|(other, ..)| *other == attempt);
@@ -131,8 +132,8 @@ fn next(place: &Place) -> Vec<Place> {
     }
     for (what, command) in commands() {
         // Said where the agent waits for nothing, so that the moment is plain.
-        let admits = |(_, call, _): &(Attempt, Call, &'static str)| matches!(call, Call::Admit(..));
-        if what == "Drain" && !["Ready", "Leased"].contains(&state)
+        let admits = |(_, call, _): &(Attempt, Call, AgentPhase)| matches!(call, Call::Admit(..));
+        if what == "Drain" && ![AgentPhase::Ready, AgentPhase::Leased].contains(&state)
             || what == "Lease" && place.made.iter().any(admits)
         {
             continue;
@@ -141,7 +142,7 @@ fn next(place: &Place) -> Vec<Place> {
             drive.command(command.clone());
         });
     }
-    if state == "Ready" && !place.drive.mind.observing {
+    if state == AgentPhase::Ready && !place.drive.mind.observing {
         go("Hold", &|drive| drive.be_held());
     }
     if let Some((_, at)) = place.drive.wake() {
@@ -155,13 +156,13 @@ fn next(place: &Place) -> Vec<Place> {
 
 /// Whether a life without faults goes the same way by itself.
 fn is_fair((state, what): &Step) -> bool {
-    let first = *state == "Ready" && what == "Lease";
+    let first = *state == AgentPhase::Ready && what == "Lease";
     what.ends_with(": ok") || what == "Granted" || what == "later" || first
 }
 
 fn draw() -> String {
     let mut known = BTreeSet::new();
-    let mut calls: BTreeMap<(&'static str, String, bool, bool), Vec<Step>> = BTreeMap::new();
+    let mut calls: BTreeMap<(AgentPhase, String, bool, bool), Vec<Step>> = BTreeMap::new();
     // Ways with the fewest surprises first, and the shortest of these.
     let rank = |place: &Place| {
         let odd = place.way.iter().filter(|step| !is_fair(step));
@@ -186,7 +187,7 @@ fn draw() -> String {
             // What a clone left that came to nothing is not what a destroy left.
             let mind = &place.drive.mind;
             let undone = mind.guest().is_some_and(|guest| !guest.settled);
-            let undone = undone && *call == Call::Leftovers && *made == "Retiring";
+            let undone = undone && *call == Call::Leftovers && *made == AgentPhase::Retiring;
             let key = (*made, name(call), mind.observing, undone);
             calls.entry(key).or_insert_with(|| place.way.clone());
         }

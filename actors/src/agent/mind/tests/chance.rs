@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use drover_model::fact::What;
 use drover_model::fault::FaultKind;
 use drover_model::id::{LeaseId, NodeName};
+use drover_model::phase::AgentPhase;
 use drover_model::record::{Body, Reason};
 use drover_model::spec::TemplateSpec;
 use drover_model::time::Moment;
@@ -89,13 +90,13 @@ impl Witness {
             }
         }
         self.seen = drive.effects.len();
-        let ready = drive.state() == "Ready" && !drive.mind.observing;
-        let last = ready || drive.state() == "Gone";
+        let ready = drive.state() == AgentPhase::Ready && !drive.mind.observing;
+        let last = ready || drive.state() == AgentPhase::Gone;
         let waits = drive.asked().is_some() || drive.wake().is_some();
         assert!(last || waits, "{} waits for nothing", drive.state());
         assert!(self.clones <= 1, "cloned twice");
         assert!(self.ids_back <= 1, "an id was given back twice");
-        if drive.state() == "Gone" {
+        if drive.state() == AgentPhase::Gone {
             assert!(!drive.ledger.agents.contains_key(&agent_id()), "the journal still has it");
             let waiting = drive.ledger.waiting.iter().map(|ask| ask.lease.clone()).collect();
             assert_eq!(self.waiting, waiting, "only a lease that was returned waits");
@@ -138,7 +139,7 @@ fn happen(drive: &mut Drive, witness: &mut Witness, happening: Happening) {
             witness.answer(drive, answer);
         }
         (Happening::Fair | Happening::Answer(_), None) => {
-            if drive.state() == "Queued" {
+            if drive.state() == AgentPhase::Queued {
                 drive.grant();
             }
         }
@@ -174,7 +175,7 @@ fn finish(drive: &mut Drive, witness: &mut Witness) {
     drive.command(AgentCommand::ForceRetire(Reason::Asked));
     witness.check(drive);
     for _ in 0..300 {
-        if drive.state() == "Gone" {
+        if drive.state() == AgentPhase::Gone {
             return;
         }
         happen(drive, witness, Happening::Fair);

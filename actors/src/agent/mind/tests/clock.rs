@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use drover_model::phase::AgentPhase;
 use drover_model::record::Body;
 use drover_model::time::WallTime;
 use proptest::prelude::*;
@@ -19,7 +20,7 @@ fn restarted(drive: &Drive, hours: i64, down: Duration) -> Drive {
 
 fn with_lease(ttl: Duration) -> Drive {
     let mut drive = Drive::new(spec());
-    drive.go_to("Ready");
+    drive.go_to(AgentPhase::Ready);
     let mut asked = ask("l1", None);
     asked.ttl_ms = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
     drive.command(AgentCommand::Lease { ask: Box::new(asked) });
@@ -54,15 +55,15 @@ fn a_lease_granted_while_the_clock_was_years_ahead_ends_after_its_span() {
 #[test]
 fn a_hold_made_while_the_clock_was_years_ahead_ends_after_its_span() {
     let mut drive = Drive::new(spec());
-    drive.go_to("Ready");
+    drive.go_to(AgentPhase::Ready);
     drive.be_held();
     let mut adopted = restarted(&drive, -YEARS, secs(5));
     let running = adopted.sight();
     adopted.answer(Answer::Looked(Ok(running)));
     adopted.answer(Answer::Unlocked(Ok(())));
-    assert_eq!(adopted.state(), "Held");
+    assert_eq!(adopted.state(), AgentPhase::Held);
     adopted.wait(Duration::from_millis(a_hold().span_ms));
-    assert_eq!(adopted.state(), "Retiring");
+    assert_eq!(adopted.state(), AgentPhase::Retiring);
 }
 
 #[test]

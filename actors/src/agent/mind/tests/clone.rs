@@ -5,6 +5,7 @@ use std::time::Duration;
 use drover_model::fact::What;
 use drover_model::fault::{Culprit, Fault, FaultKind};
 use drover_model::marks::Reading;
+use drover_model::phase::AgentPhase;
 use drover_model::ports::{TaskEnd, VmSight};
 use drover_model::record::{Body, Reason};
 use drover_model::spec::TemplateSpec;
@@ -18,10 +19,10 @@ use crate::message::{AgentCommand, Standing};
 
 #[test]
 fn contention_with_the_id_still_free_ends_the_agent_and_lets_the_id_rest() {
-    let mut drive = at("Cloning");
+    let mut drive = at(AgentPhase::Cloning);
     drive.answer(Answer::Cloned(Err(fault(FaultKind::Contention))));
     let effects = drive.answer(Answer::Looked(Ok(Drive::free())));
-    assert_eq!(drive.state(), "Gone");
+    assert_eq!(drive.state(), AgentPhase::Gone);
     assert!(effects.iter().any(|e| matches!(e, Effect::IdBack { burned: false, .. })));
     let charged = drive.reports().iter().rev().find_map(|r| r.fault.clone()).expect("a fault");
     assert!(!charged.kind.counts_against_breaker());
@@ -29,7 +30,7 @@ fn contention_with_the_id_still_free_ends_the_agent_and_lets_the_id_rest() {
 
 /// A clone whose task failed; its id is free.
 fn undone() -> Drive {
-    let mut drive = at("Cloning");
+    let mut drive = at(AgentPhase::Cloning);
     drive.answer(Answer::Cloned(Ok(upid("qmclone"))));
     drive.answer(Answer::TaskEnded(Ok(TaskEnd::Failed(fault(FaultKind::Broken)))));
     drive.answer(Answer::Looked(Ok(Drive::free())));
@@ -45,7 +46,7 @@ fn the_id_of_a_clone_that_failed_is_given_back_once_its_volumes_are_listed_empty
     assert!(drive.effects.iter().any(|e| matches!(e, Effect::LaneFree(_))), "and out of the way");
     assert!(!drive.effects.iter().any(|e| matches!(e, Effect::IdBack { .. })));
     let effects = drive.answer(Answer::Leftovers(Ok(Vec::new())));
-    assert_eq!(drive.state(), "Gone");
+    assert_eq!(drive.state(), AgentPhase::Gone);
     assert!(effects.iter().any(|e| matches!(e, Effect::IdBack { burned: false, .. })));
     assert!(!drive.effects.iter().any(|e| matches!(e, Effect::Learnt(_))), "nothing was retired");
 }
@@ -54,11 +55,11 @@ fn the_id_of_a_clone_that_failed_is_given_back_once_its_volumes_are_listed_empty
 fn what_a_clone_that_failed_left_behind_calls_an_administrator_and_keeps_its_id() {
     let mut drive = undone();
     drive.answer(Answer::Leftovers(Ok(vec!["nfs:10417/vm-10417-disk-0.qcow2".to_owned()])));
-    assert_eq!((drive.state(), drive.mind.standing()), ("Stranded", Standing::Parked));
+    assert_eq!((drive.state(), drive.mind.standing()), (AgentPhase::Stranded, Standing::Parked));
     assert!(drive.facts().iter().any(|what| matches!(what, What::Alarm { command, .. }
         if command == "pvesm free nfs:10417/vm-10417-disk-0.qcow2 # on node n1")));
     let mut drive = drive.adopt(secs(60));
-    assert_eq!(drive.state(), "Stranded");
+    assert_eq!(drive.state(), AgentPhase::Stranded);
     drive.answer(Answer::Looked(Ok(Drive::free())));
     assert_eq!(drive.mind.standing(), Standing::Parked, "as before");
     let effects = drive.answer(Answer::Leftovers(Ok(Vec::new())));
@@ -72,7 +73,7 @@ fn nobody_is_told_to_free_what_somebody_elses_guest_may_have_by_now() {
     drive.wait(secs(60));
     let strangers = drive.strangers();
     let effects = drive.answer(Answer::Looked(Ok(strangers)));
-    assert_eq!(drive.state(), "Gone");
+    assert_eq!(drive.state(), AgentPhase::Gone);
     assert!(effects.iter().any(|e| matches!(e, Effect::IdBack { burned: true, .. })));
 }
 
@@ -81,7 +82,10 @@ fn a_clone_that_failed_on_a_storage_out_of_reach_keeps_its_id_and_leaves_the_cap
     let mut drive = undone();
     let away = Fault::new(FaultKind::Contention, Culprit::Storage("nfs".into()), "not active");
     while !drive.facts().iter().any(|what| matches!(what, What::Alarm { .. })) {
-        assert_eq!((drive.state(), drive.mind.standing()), ("Retiring", Standing::Leaving));
+        assert_eq!(
+            (drive.state(), drive.mind.standing()),
+            (AgentPhase::Retiring, Standing::Leaving)
+        );
         if drive.asked().is_some() {
             drive.answer(Answer::Leftovers(Err(away.clone())));
         }
@@ -89,12 +93,12 @@ fn a_clone_that_failed_on_a_storage_out_of_reach_keeps_its_id_and_leaves_the_cap
     }
     assert!(drive.facts().iter().any(|what| matches!(what, What::Alarm { command, .. }
         if command.starts_with("pvesm list nfs --vmid 10417 # on node n1"))));
-    assert_eq!((drive.state(), drive.mind.standing()), ("Retiring", Standing::Parked));
+    assert_eq!((drive.state(), drive.mind.standing()), (AgentPhase::Retiring, Standing::Parked));
     while drive.asked().is_none() {
         drive.wait(secs(10));
     }
     drive.answer(Answer::Leftovers(Ok(Vec::new())));
-    assert_eq!(drive.state(), "Gone");
+    assert_eq!(drive.state(), AgentPhase::Gone);
 }
 
 #[test]
@@ -106,14 +110,14 @@ fn a_clone_that_failed_is_looked_after_over_a_restart() {
     drive.answer(Answer::TaskEnded(Ok(TaskEnd::Failed(fault(FaultKind::Broken)))));
     drive.answer(Answer::Looked(Ok(Drive::free())));
     drive.answer(Answer::Leftovers(Ok(Vec::new())));
-    assert_eq!((drive.state(), drive.mind.state().leaving()), ("Gone", Some(&why)));
+    assert_eq!((drive.state(), drive.mind.state().leaving()), (AgentPhase::Gone, Some(&why)));
 }
 
 #[test]
 fn an_id_that_was_taken_is_burned_and_left_alone() {
-    let mut drive = at("Cloning");
+    let mut drive = at(AgentPhase::Cloning);
     for sight in [drive.strangers(), Drive::free()] {
-        let mut drive = at("Cloning");
+        let mut drive = at(AgentPhase::Cloning);
         drive.answer(Answer::Cloned(Err(fault(FaultKind::IdTaken))));
         let effects = drive.answer(Answer::Looked(Ok(sight)));
         assert!(effects.iter().any(|e| matches!(e, Effect::IdBack { burned: true, .. })));
@@ -129,23 +133,23 @@ fn an_id_that_was_taken_is_burned_and_left_alone() {
 
 #[test]
 fn an_id_that_was_taken_by_the_same_call_arriving_twice_is_settled_by_its_marks() {
-    let mut drive = at("Cloning");
+    let mut drive = at(AgentPhase::Cloning);
     drive.answer(Answer::Cloned(Err(fault(FaultKind::IdTaken))));
     let bare =
         VmSight { marks: Some(Reading::Unmarked), lock: Some("clone".into()), ..drive.sight() };
     drive.answer(Answer::Looked(Ok(bare)));
-    assert_eq!(drive.state(), "InDoubt", "nobody can tell yet");
+    assert_eq!(drive.state(), AgentPhase::InDoubt, "nobody can tell yet");
     while drive.asked().is_none() {
         drive.wait(secs(1));
     }
     let ours = drive.sight();
     drive.answer(Answer::Looked(Ok(ours)));
-    assert_eq!(drive.state(), "Configuring");
+    assert_eq!(drive.state(), AgentPhase::Configuring);
 }
 
 #[test]
 fn a_clone_that_lost_against_the_same_call_arriving_twice_waits_for_the_winner() {
-    let mut drive = at("Cloning");
+    let mut drive = at(AgentPhase::Cloning);
     drive.answer(Answer::Cloned(Ok(upid("qmclone"))));
     drive.answer(Answer::TaskEnded(Ok(TaskEnd::Failed(fault(FaultKind::Contention)))));
     let bare =
@@ -155,24 +159,24 @@ fn a_clone_that_lost_against_the_same_call_arriving_twice_waits_for_the_winner()
             drive.wait(secs(1));
         }
         drive.answer(Answer::Looked(Ok(bare.clone())));
-        assert_eq!(drive.state(), "InDoubt", "the winner is still copying");
+        assert_eq!(drive.state(), AgentPhase::InDoubt, "the winner is still copying");
     }
     while drive.asked().is_none() {
         drive.wait(secs(1));
     }
     let ours = drive.sight();
     drive.answer(Answer::Looked(Ok(ours)));
-    assert_eq!(drive.state(), "Retiring", "it is ours, and nobody else's to clean up");
+    assert_eq!(drive.state(), AgentPhase::Retiring, "it is ours, and nobody else's to clean up");
 }
 
 #[test]
 fn a_clone_of_unknown_outcome_is_looked_up_and_taken_on_by_its_marks() {
-    let mut drive = at("Cloning");
+    let mut drive = at(AgentPhase::Cloning);
     drive.answer(Answer::Cloned(Err(fault(FaultKind::UnknownOutcome))));
-    assert_eq!(drive.state(), "InDoubt");
+    assert_eq!(drive.state(), AgentPhase::InDoubt);
     let ours = drive.sight();
     drive.answer(Answer::Looked(Ok(ours)));
-    assert_eq!(drive.state(), "Configuring");
+    assert_eq!(drive.state(), AgentPhase::Configuring);
     assert!(drive.records().iter().any(|body| matches!(body, Body::CloneSettled { .. })));
 }
 
@@ -181,10 +185,10 @@ fn believed_unmade(call: Duration) -> Duration {
     let mut limits = spec().limits;
     limits.call = call;
     let mut drive = Drive::new(TemplateSpec { limits, ..spec() });
-    drive.go_to("Cloning");
+    drive.go_to(AgentPhase::Cloning);
     let begun = drive.now.mono;
     drive.answer(Answer::Cloned(Err(fault(FaultKind::UnknownOutcome))));
-    while drive.state() == "InDoubt" {
+    while drive.state() == AgentPhase::InDoubt {
         if drive.asked().is_some() {
             drive.answer(Answer::Looked(Ok(Drive::free())));
         }
@@ -192,7 +196,7 @@ fn believed_unmade(call: Duration) -> Duration {
     }
     let spent = drive.now.mono - begun;
     drive.answer(Answer::Leftovers(Ok(Vec::new())));
-    assert_eq!(drive.state(), "Gone");
+    assert_eq!(drive.state(), AgentPhase::Gone);
     spent
 }
 
@@ -206,53 +210,53 @@ fn a_free_id_proves_nothing_before_the_horizon_of_the_clients_own_timeout() {
 
 #[test]
 fn a_clone_in_doubt_that_is_a_strangers_burns_the_id_and_touches_nothing() {
-    let mut drive = at("Cloning");
+    let mut drive = at(AgentPhase::Cloning);
     drive.answer(Answer::Cloned(Err(fault(FaultKind::UnknownOutcome))));
     let strangers = drive.strangers();
     let effects = drive.answer(Answer::Looked(Ok(strangers)));
-    assert_eq!(drive.state(), "Gone");
+    assert_eq!(drive.state(), AgentPhase::Gone);
     assert!(effects.iter().any(|e| matches!(e, Effect::IdBack { burned: true, .. })));
 }
 
 #[test]
 fn a_locked_copy_whose_task_died_is_stranded() {
-    let mut drive = at("Cloning");
+    let mut drive = at(AgentPhase::Cloning);
     drive.answer(Answer::Cloned(Ok(upid("qmclone"))));
     drive.answer(Answer::TaskEnded(Ok(TaskEnd::Unknown("unexpected status".into()))));
     let marks = Some(Reading::Unmarked);
     let bare = VmSight { marks, lock: Some("clone".into()), ..drive.sight() };
     drive.answer(Answer::Looked(Ok(bare)));
-    assert_eq!(drive.state(), "Stranded");
+    assert_eq!(drive.state(), AgentPhase::Stranded);
     assert!(drive.facts().iter().any(|what| matches!(what, What::Alarm { command, .. }
         if command.contains("qm destroy 10417"))));
 }
 
 #[test]
 fn a_guest_seen_in_the_last_step_of_a_destroy_is_no_stranger() {
-    let mut drive = at("Cloning");
+    let mut drive = at(AgentPhase::Cloning);
     drive.answer(Answer::Cloned(Err(fault(FaultKind::UnknownOutcome))));
     let marks = Some(Reading::Unmarked);
     let going = VmSight { marks, lock: Some("destroyed".into()), ..drive.sight() };
     drive.answer(Answer::Looked(Ok(going)));
-    assert_eq!(drive.state(), "InDoubt");
+    assert_eq!(drive.state(), AgentPhase::InDoubt);
 }
 
 #[test]
 fn a_cancelled_clone_is_not_cut_and_retires_when_it_is_there() {
-    let mut drive = at("Cloning");
+    let mut drive = at(AgentPhase::Cloning);
     drive.answer(Answer::Cloned(Ok(upid("qmclone"))));
     assert!(calls(&drive.command(AgentCommand::Retire(Reason::Cancelled))).is_empty());
     assert_eq!(drive.mind.standing(), Standing::Leaving);
     drive.answer(Answer::TaskEnded(Ok(TaskEnd::Done { warnings: Vec::new() })));
-    assert_eq!(drive.state(), "Retiring");
+    assert_eq!(drive.state(), AgentPhase::Retiring);
 }
 
 #[test]
 fn a_clone_slower_than_an_operation_is_in_doubt_and_stranded_past_its_cap() {
-    let mut drive = at("Cloning");
+    let mut drive = at(AgentPhase::Cloning);
     drive.answer(Answer::Cloned(Ok(upid("qmclone"))));
     drive.wait(secs(121));
-    assert_eq!(drive.state(), "InDoubt");
+    assert_eq!(drive.state(), AgentPhase::InDoubt);
     drive.wait(secs(500));
-    assert_eq!(drive.state(), "Stranded");
+    assert_eq!(drive.state(), AgentPhase::Stranded);
 }

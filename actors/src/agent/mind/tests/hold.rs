@@ -2,6 +2,7 @@
 
 use drover_model::fault::FaultKind;
 use drover_model::id::LeaseId;
+use drover_model::phase::AgentPhase;
 use drover_model::ports::VmSight;
 use drover_model::record::{Body, Reason};
 use drover_model::spec::TemplateSpec;
@@ -13,7 +14,7 @@ use crate::message::{AgentCommand, Standing};
 
 fn held() -> Drive {
     let mut drive = Drive::new(spec());
-    drive.go_to("Ready");
+    drive.go_to(AgentPhase::Ready);
     drive.be_held();
     drive
 }
@@ -39,7 +40,7 @@ fn why(drive: &Drive) -> Option<Reason> {
 #[test]
 fn a_free_agent_is_held_at_once_with_the_operators_key() {
     let mut drive = held();
-    assert_eq!((drive.state(), drive.mind.standing()), ("Held", Standing::Busy));
+    assert_eq!((drive.state(), drive.mind.standing()), (AgentPhase::Held, Standing::Busy));
     let Some((_, Call::Unlock(_, key))) = drive.asked() else { panic!("no key") };
     assert_eq!(key, "ssh-ed25519 OPERATOR");
     drive.answer(Answer::Unlocked(Ok(())));
@@ -52,21 +53,21 @@ fn a_free_agent_is_held_at_once_with_the_operators_key() {
 fn a_used_agent_is_held_after_its_last_lease_even_where_that_was_its_last_use() {
     for max_uses in [None, Some(2)] {
         let mut drive = Drive::new(TemplateSpec { executors: 2, max_uses, ..spec() });
-        drive.go_to("Ready");
+        drive.go_to(AgentPhase::Ready);
         take(&mut drive, "l1");
         take(&mut drive, "l2");
         drive.be_held();
         end(&mut drive, "l1");
-        assert_eq!(drive.state(), "Leased");
+        assert_eq!(drive.state(), AgentPhase::Leased);
         end(&mut drive, "l2");
-        assert_eq!(drive.state(), "Held", "{max_uses:?}");
+        assert_eq!(drive.state(), AgentPhase::Held, "{max_uses:?}");
     }
 }
 
 #[test]
 fn an_agent_that_is_to_be_held_takes_no_further_lease() {
     let mut drive = Drive::new(TemplateSpec { executors: 3, ..spec() });
-    drive.go_to("Ready");
+    drive.go_to(AgentPhase::Ready);
     take(&mut drive, "l1");
     drive.be_held();
     take(&mut drive, "l2");
@@ -81,29 +82,29 @@ fn an_agent_that_is_to_be_held_takes_no_further_lease() {
 fn an_agent_on_its_way_is_held_when_it_is_ready_or_when_it_fails() {
     for fails in [false, true] {
         let mut drive = Drive::new(spec());
-        drive.go_to("Preparing");
+        drive.go_to(AgentPhase::Preparing);
         drive.be_held();
-        assert_eq!(drive.state(), "Preparing");
+        assert_eq!(drive.state(), AgentPhase::Preparing);
         if fails {
             drive.answer(Answer::Ran(Err(fault(FaultKind::Broken))));
             let report = drive.reports().last().copied().cloned().expect("a report");
             assert_eq!((report.standing, report.fault.is_some()), (Standing::Busy, true));
         } else {
-            drive.go_to("Held");
+            drive.go_to(AgentPhase::Held);
         }
-        assert_eq!(drive.state(), "Held");
+        assert_eq!(drive.state(), AgentPhase::Held);
     }
 }
 
 #[test]
 fn a_draining_agent_is_held_instead_of_retired() {
     let mut drive = Drive::new(spec());
-    drive.go_to("Ready");
+    drive.go_to(AgentPhase::Ready);
     take(&mut drive, "l1");
     drive.command(AgentCommand::Drain(Reason::Old));
     drive.be_held();
     end(&mut drive, "l1");
-    assert_eq!(drive.state(), "Held");
+    assert_eq!(drive.state(), AgentPhase::Held);
     assert_eq!(why(&drive), None);
 }
 
@@ -114,9 +115,9 @@ fn a_hold_runs_out_and_the_guest_is_retired() {
     let mut drive = held();
     drive.answer(Answer::Unlocked(Ok(())));
     drive.wait(secs(1799));
-    assert_eq!(drive.state(), "Held");
+    assert_eq!(drive.state(), AgentPhase::Held);
     drive.wait(secs(1));
-    assert_eq!((drive.state(), why(&drive)), ("Retiring", Some(Reason::HoldOver)));
+    assert_eq!((drive.state(), why(&drive)), (AgentPhase::Retiring, Some(Reason::HoldOver)));
 }
 
 #[test]
@@ -124,37 +125,37 @@ fn an_operator_ends_a_hold_by_releasing_or_by_retiring_and_nothing_else_does() {
     let mut drive = held();
     drive.command(AgentCommand::Drain(Reason::Unconfigured));
     drive.command(AgentCommand::SeenStopped);
-    assert_eq!(drive.state(), "Held");
+    assert_eq!(drive.state(), AgentPhase::Held);
     let mut retired = drive.clone();
     retired.command(AgentCommand::Retire(Reason::Asked));
-    assert_eq!((retired.state(), why(&retired)), ("Retiring", Some(Reason::Asked)));
+    assert_eq!((retired.state(), why(&retired)), (AgentPhase::Retiring, Some(Reason::Asked)));
     let mut forced = drive.clone();
     forced.command(AgentCommand::ForceRetire(Reason::Stopping));
-    assert_eq!(forced.state(), "Retiring");
+    assert_eq!(forced.state(), AgentPhase::Retiring);
     drive.command(AgentCommand::Hold(None));
-    assert_eq!((drive.state(), why(&drive)), ("Retiring", Some(Reason::HoldOver)));
+    assert_eq!((drive.state(), why(&drive)), (AgentPhase::Retiring, Some(Reason::HoldOver)));
 }
 
 #[test]
 fn a_hold_that_is_taken_back_before_its_time_changes_nothing() {
     let mut drive = Drive::new(spec());
-    drive.go_to("Ready");
+    drive.go_to(AgentPhase::Ready);
     take(&mut drive, "l1");
     drive.be_held();
     drive.command(AgentCommand::Hold(None));
     end(&mut drive, "l1");
-    assert_eq!(drive.state(), "Ready");
+    assert_eq!(drive.state(), AgentPhase::Ready);
 }
 
 #[test]
 fn an_operator_who_retires_an_agent_that_is_to_be_held_means_it() {
     let mut drive = Drive::new(spec());
-    drive.go_to("Ready");
+    drive.go_to(AgentPhase::Ready);
     take(&mut drive, "l1");
     drive.be_held();
     drive.command(AgentCommand::Retire(Reason::Asked));
     end(&mut drive, "l1");
-    assert_eq!(drive.state(), "Retiring");
+    assert_eq!(drive.state(), AgentPhase::Retiring);
 }
 
 // Invariant: a login that can not be had does not end a hold, and one that may still come is tried.
@@ -167,7 +168,7 @@ fn a_key_that_can_not_be_installed_leaves_the_console() {
     assert!(matches!(drive.asked(), Some((_, Call::Unlock(..)))), "it is tried again");
     drive.answer(Answer::Unlocked(Err(fault(FaultKind::KeyRejected))));
     drive.wait(secs(600));
-    assert_eq!((drive.state(), drive.asked().is_none()), ("Held", true));
+    assert_eq!((drive.state(), drive.asked().is_none()), (AgentPhase::Held, true));
     assert!(drive.mind.detail.starts_with("no login, use its console"), "{}", drive.mind.detail);
 }
 
@@ -179,21 +180,21 @@ fn a_held_agent_is_held_after_a_crash_until_the_same_moment() {
     drive.answer(Answer::Unlocked(Ok(())));
     drive.wait(secs(600));
     let mut adopted = drive.adopt(secs(600));
-    assert_eq!((adopted.state(), adopted.mind.standing()), ("Held", Standing::Busy));
+    assert_eq!((adopted.state(), adopted.mind.standing()), (AgentPhase::Held, Standing::Busy));
     let stopped = VmSight { running: Some(false), ..adopted.sight() };
     adopted.answer(Answer::Looked(Ok(stopped)));
     adopted.answer(Answer::Unlocked(Ok(())));
     adopted.wait(secs(599));
-    assert_eq!(adopted.state(), "Held");
+    assert_eq!(adopted.state(), AgentPhase::Held);
     adopted.wait(secs(1));
-    assert_eq!(adopted.state(), "Retiring");
+    assert_eq!(adopted.state(), AgentPhase::Retiring);
 }
 
 #[test]
 fn why_an_agent_failed_that_is_held_is_told_after_a_crash_too() {
     for next in [false, true] {
-        let mut drive = if next { armed("Preparing") } else { Drive::new(spec()) };
-        drive.go_to("Preparing");
+        let mut drive = if next { armed(AgentPhase::Preparing) } else { Drive::new(spec()) };
+        drive.go_to(AgentPhase::Preparing);
         if !next {
             drive.be_held();
         }
@@ -227,13 +228,13 @@ fn why_an_agent_failed_that_is_held_is_told_after_a_crash_too() {
 #[test]
 fn a_hold_written_just_before_a_crash_is_carried_out_after_it() {
     let mut drive = Drive::new(spec());
-    drive.go_to("Ready");
+    drive.go_to(AgentPhase::Ready);
     let hold = Some(Box::new(a_hold()));
     drive.record(Body::HoldSet { agent: agent_id(), hold, until: None, next: None, why: None });
     let mut adopted = drive.adopt(secs(5));
     let seen = Answer::Looked(Ok(adopted.sight()));
     adopted.answer(seen);
-    assert_eq!(adopted.state(), "Held");
+    assert_eq!(adopted.state(), AgentPhase::Held);
 }
 
 #[test]
@@ -249,14 +250,14 @@ fn a_release_written_just_before_a_crash_is_carried_out_after_it() {
     let mut adopted = drive.adopt(secs(5));
     let seen = Answer::Looked(Ok(adopted.sight()));
     adopted.answer(seen);
-    assert_eq!(adopted.state(), "Retiring");
+    assert_eq!(adopted.state(), AgentPhase::Retiring);
 }
 
 // Invariant: of a template whose next failure is to be held, an agent that fails once it has a machine
 // is held; one that is told to go, or has none, is not.
 
 /// A mind whose template was told to hold its next failure.
-fn armed(state: &str) -> Drive {
+fn armed(state: AgentPhase) -> Drive {
     let mut drive = Drive::new(spec());
     drive.go_to(state);
     drive.mind.know(Taught { worth: true, hold_next: Some(a_hold()) });
@@ -269,45 +270,45 @@ fn held_as_next(drive: &Drive) -> usize {
 
 #[test]
 fn the_next_failure_of_a_template_is_held_with_its_cause_and_waits_no_more() {
-    for state in ["Booting", "Connecting", "Preparing"] {
+    for state in [AgentPhase::Booting, AgentPhase::Connecting, AgentPhase::Preparing] {
         let mut drive = armed(state);
         let waits =
             Body::HoldNextSet { template: spec().id.clone(), hold: Some(Box::new(a_hold())) };
         drive.record(waits);
         let (_, call) = drive.asked().expect("a call");
         drive.answer(refused(&call, fault(FaultKind::Denied { privilege: None, path: None })));
-        assert_eq!((drive.state(), held_as_next(&drive)), ("Held", 1), "{state}");
+        assert_eq!((drive.state(), held_as_next(&drive)), (AgentPhase::Held, 1), "{state}");
         assert!(drive.mind.detail.contains("a planned denied"), "{}", drive.mind.detail);
         assert!(drive.ledger.hold_next.is_empty(), "it is used");
-        assert_eq!(drive.adopt(secs(5)).state(), "Held");
+        assert_eq!(drive.adopt(secs(5)).state(), AgentPhase::Held);
     }
 }
 
 #[test]
 fn an_agent_that_takes_too_long_or_stops_by_itself_has_failed_too() {
-    let mut drive = armed("Connecting");
+    let mut drive = armed(AgentPhase::Connecting);
     drive.answer(Answer::Greeted(Err(fault(FaultKind::Unreachable))));
     drive.wait(secs(180));
-    assert_eq!(drive.state(), "Held");
-    let mut drive = armed("Preparing");
+    assert_eq!(drive.state(), AgentPhase::Held);
+    let mut drive = armed(AgentPhase::Preparing);
     drive.command(AgentCommand::SeenStopped);
     let stopped = VmSight { running: Some(false), ..drive.sight() };
     let (attempt, _) = drive.asked().expect("a look");
     drive.event(Event::Answer(attempt, Answer::Looked(Ok(stopped))));
-    assert_eq!(drive.state(), "Held");
+    assert_eq!(drive.state(), AgentPhase::Held);
 }
 
 #[test]
 fn who_is_told_to_go_or_has_no_machine_is_not_held_as_a_failure() {
-    let mut drive = armed("Booting");
+    let mut drive = armed(AgentPhase::Booting);
     drive.command(AgentCommand::Retire(Reason::Asked));
-    assert_eq!((drive.state(), held_as_next(&drive)), ("Retiring", 0));
-    let mut drive = armed("Configuring");
+    assert_eq!((drive.state(), held_as_next(&drive)), (AgentPhase::Retiring, 0));
+    let mut drive = armed(AgentPhase::Configuring);
     drive.answer(Answer::Configured(Err(fault(FaultKind::Broken))));
-    assert_eq!((drive.state(), held_as_next(&drive)), ("Retiring", 0));
-    let mut drive = armed("Ready");
+    assert_eq!((drive.state(), held_as_next(&drive)), (AgentPhase::Retiring, 0));
+    let mut drive = armed(AgentPhase::Ready);
     drive.command(AgentCommand::Retire(Reason::Asked));
-    assert_eq!((drive.state(), held_as_next(&drive)), ("Retiring", 0));
+    assert_eq!((drive.state(), held_as_next(&drive)), (AgentPhase::Retiring, 0));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Disc images: intended before they are uploaded, and removed with their guests.
 
 use drover_model::fault::FaultKind;
+use drover_model::phase::AgentPhase;
 use drover_model::ports::{Configured, IdSight, TaskEnd, VmSight};
 use drover_model::record::{Body, Reason};
 use drover_model::seed::SeedSpec;
@@ -30,7 +31,7 @@ fn intents(drive: &Drive) -> usize {
 #[test]
 fn the_image_is_written_down_before_the_guest_is_configured() {
     let mut drive = Drive::new(with_image());
-    drive.go_to("Configuring");
+    drive.go_to(AgentPhase::Configuring);
     let place = |wanted: fn(&Effect) -> bool| drive.effects.iter().position(wanted);
     let written = place(|e| matches!(e, Effect::Record(Body::IsoIntended { .. })));
     let asked = place(|e| matches!(e, Effect::Ask(_, Call::Configure)));
@@ -38,14 +39,14 @@ fn the_image_is_written_down_before_the_guest_is_configured() {
     assert!(Body::IsoIntended { agent: agent_id(), volume: IMAGE.into() }.before_acting());
     assert_eq!(drive.ledger.agents[&agent_id()].volumes, [IMAGE]);
     drive.answer(Answer::Configured(Err(fault(FaultKind::Contention))));
-    drive.go_to("Ready");
+    drive.go_to(AgentPhase::Ready);
     assert_eq!(intents(&drive), 1);
 }
 
 #[test]
 fn a_guest_without_user_data_has_none() {
     let mut drive = Drive::new(spec());
-    drive.go_to("Ready");
+    drive.go_to(AgentPhase::Ready);
     assert_eq!(intents(&drive), 0);
 }
 
@@ -53,7 +54,7 @@ fn a_guest_without_user_data_has_none() {
 
 fn ready() -> Drive {
     let mut drive = Drive::new(with_image());
-    drive.go_to("Configuring");
+    drive.go_to(AgentPhase::Configuring);
     let volumes = vec!["local:vm-10417-disk-0".into(), IMAGE.into()];
     drive.answer(Answer::Configured(Ok(Configured {
         volumes,
@@ -61,7 +62,7 @@ fn ready() -> Drive {
         tags_refused: None,
         image_refused: None,
     })));
-    drive.go_to("Ready");
+    drive.go_to(AgentPhase::Ready);
     drive.effects.clear();
     drive
 }
@@ -70,7 +71,7 @@ fn ready() -> Drive {
 fn a_destroy_without_a_warning_is_followed_by_the_image() {
     let mut drive = ready();
     drive.command(AgentCommand::Retire(Reason::Asked));
-    drive.go_to("Gone");
+    drive.go_to(AgentPhase::Gone);
     let calls = drive.calls();
     let place = |wanted: &Call| calls.iter().position(|call| call == wanted);
     assert!(place(&Call::Destroy).is_some() && place(&Call::Destroy) < place(&Call::Leftovers));
@@ -95,7 +96,7 @@ fn an_image_that_stays_strands_its_agent_with_the_command() {
         }
     }
     drive.answer(Answer::Leftovers(Ok(vec![IMAGE.into()])));
-    assert_eq!(drive.state(), "Stranded");
+    assert_eq!(drive.state(), AgentPhase::Stranded);
     assert_eq!(drive.mind.detail, format!("the guest is destroyed, but remain: {IMAGE}"));
 }
 
@@ -103,13 +104,13 @@ fn an_image_that_stays_strands_its_agent_with_the_command() {
 fn a_guest_that_vanished_is_not_gone_before_its_image() {
     let mut drive = ready();
     drive.command(AgentCommand::Vanished);
-    assert_eq!(drive.state(), "Retiring");
+    assert_eq!(drive.state(), AgentPhase::Retiring);
     drive.answer(Answer::Fenced(Err(fault(FaultKind::Gone))));
     let free = VmSight { id: IdSight::Free, node: None, marks: None, lock: None, running: None };
     drive.answer(Answer::Looked(Ok(free)));
     assert_eq!(drive.asked().map(|(_, call)| call), Some(Call::Leftovers));
     drive.answer(Answer::Leftovers(Ok(Vec::new())));
-    assert_eq!(drive.state(), "Gone");
+    assert_eq!(drive.state(), AgentPhase::Gone);
 }
 
 // Invariant: an image that was refused is nowhere, unless an earlier try may have stored it.
@@ -117,7 +118,7 @@ fn a_guest_that_vanished_is_not_gone_before_its_image() {
 /// An agent whose image is refused, after this answer to an earlier try.
 fn refused(earlier: Option<FaultKind>) -> Drive {
     let mut drive = Drive::new(with_image());
-    drive.go_to("Configuring");
+    drive.go_to(AgentPhase::Configuring);
     if let Some(kind) = earlier {
         drive.answer(Answer::Configured(Err(fault(kind))));
         while drive.asked().is_none() {
@@ -129,7 +130,7 @@ fn refused(earlier: Option<FaultKind>) -> Drive {
     let (volumes, mac, tags_refused) = (Vec::new(), None, None);
     let answer = Configured { volumes, mac, tags_refused, image_refused };
     drive.answer(Answer::Configured(Ok(answer)));
-    assert_eq!(drive.state(), "Retiring", "at once");
+    assert_eq!(drive.state(), AgentPhase::Retiring, "at once");
     let charged = drive.reports().iter().rev().find_map(|r| r.fault.clone()).expect("a fault");
     assert_eq!(charged.kind.label(), "denied");
     drive
@@ -139,7 +140,7 @@ fn refused(earlier: Option<FaultKind>) -> Drive {
 fn an_image_that_was_refused_is_not_looked_for_when_its_guest_goes() {
     let mut drive = refused(None);
     assert_eq!(drive.ledger.agents[&agent_id()].volumes, Vec::<String>::new());
-    drive.go_to("Gone");
+    drive.go_to(AgentPhase::Gone);
     assert!(!drive.calls().contains(&Call::Leftovers));
 }
 
@@ -147,14 +148,14 @@ fn an_image_that_was_refused_is_not_looked_for_when_its_guest_goes() {
 fn an_image_that_an_earlier_try_may_have_stored_is_looked_for() {
     let mut drive = refused(Some(FaultKind::UnknownOutcome));
     assert_eq!(drive.ledger.agents[&agent_id()].volumes, [IMAGE]);
-    drive.go_to("Gone");
+    drive.go_to(AgentPhase::Gone);
     assert!(drive.calls().contains(&Call::Leftovers));
 }
 
 #[test]
 fn an_image_that_a_life_before_this_one_may_have_stored_is_looked_for() {
     let mut drive = Drive::new(with_image());
-    drive.go_to("Configuring");
+    drive.go_to(AgentPhase::Configuring);
     let mut drive = drive.adopt(secs(60));
     let sight = drive.sight();
     drive.answer(Answer::Looked(Ok(sight)));

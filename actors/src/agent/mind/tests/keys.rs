@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use drover_model::fault::{Culprit, Fault, FaultKind};
 use drover_model::id::{Attempt, LeaseId, RunnerName, SourceId};
+use drover_model::phase::AgentPhase;
 use drover_model::record::{Body, LeaseAsk};
 use drover_model::spec::TemplateSpec;
 
@@ -13,7 +14,7 @@ use crate::message::AgentCommand;
 
 pub(super) fn ready(executors: u32) -> Drive {
     let mut drive = Drive::new(TemplateSpec { executors, max_uses: Some(99), ..spec() });
-    drive.go_to("Ready");
+    drive.go_to(AgentPhase::Ready);
     drive
 }
 
@@ -102,7 +103,7 @@ fn leases_that_end_at_once_are_expelled_one_after_the_other() {
     answer(&mut drive, "expel l3", Ok(()));
     drive.wait(secs(2));
     assert_eq!(said(&answer(&mut drive, "expel l2", Ok(()))), Vec::<String>::new());
-    assert_eq!(drive.state(), "Leased");
+    assert_eq!(drive.state(), AgentPhase::Leased);
 }
 
 #[test]
@@ -130,7 +131,7 @@ fn a_lease_that_ends_while_it_is_admitted_is_expelled_when_that_is_over() {
         let effects = answer(&mut drive, "admit l1", Ok(()));
         assert_eq!(said(&effects), ["expel l1"], "runner: {runner}");
         answer(&mut drive, "expel l1", Ok(()));
-        assert_eq!(drive.state(), "Ready");
+        assert_eq!(drive.state(), AgentPhase::Ready);
     }
 }
 
@@ -155,7 +156,7 @@ fn an_operators_key_waits_for_the_key_of_a_lease() {
     let (wake, _) = drive.wake().expect("the end of a lease");
     drive.event(Event::Wake(wake));
     drive.wait(secs(20));
-    assert_eq!(drive.state(), "Held");
+    assert_eq!(drive.state(), AgentPhase::Held);
     assert!(!drive.calls().iter().any(|call| matches!(call, Call::Unlock(..))));
     assert_eq!(said(&answer(&mut drive, "admit l2", Ok(()))), ["unlock"]);
 }
@@ -168,7 +169,7 @@ fn a_key_that_can_not_be_removed_beside_a_lease_is_tried_for_until_the_guest_goe
     let mut drive = leased(8, &["l1", "l2"]);
     end(&mut drive, "l1");
     let effects = answer(&mut drive, "expel l1", Err(FaultKind::KeyRejected));
-    assert_eq!(drive.state(), "Draining");
+    assert_eq!(drive.state(), AgentPhase::Draining);
     let charged = |e: &Effect| matches!(e, Effect::Report(report) if report.fault.is_some());
     assert!(!effects.iter().any(charged), "whoever was in it can have locked drover out");
     let told = drive.reports().last().expect("a report").leases.clone();
@@ -181,7 +182,7 @@ fn a_key_that_can_not_be_removed_beside_a_lease_is_tried_for_until_the_guest_goe
     }
     assert_eq!(lease_state(&drive, "l2"), Some(false));
     end(&mut drive, "l2");
-    assert_eq!(drive.state(), "Retiring", "both keys go with it");
+    assert_eq!(drive.state(), AgentPhase::Retiring, "both keys go with it");
 }
 
 // Invariant: a lease that was ready is ready, whatever its guest says after a start of the service.
@@ -200,7 +201,10 @@ fn a_lease_that_was_ready_outlives_any_refusal_after_a_restart() {
             }
             adopted.wait(secs(61));
         }
-        assert_eq!((adopted.state(), lease_state(&adopted, "l1")), ("Leased", Some(false)));
+        assert_eq!(
+            (adopted.state(), lease_state(&adopted, "l1")),
+            (AgentPhase::Leased, Some(false))
+        );
         if kind != FaultKind::Gone {
             let detail = &adopted.mind.detail;
             assert!(detail.contains(" since 2026-11-21T08:31:"), "{detail}");
@@ -210,7 +214,7 @@ fn a_lease_that_was_ready_outlives_any_refusal_after_a_restart() {
         }
         end(&mut adopted, "l1");
         answer(&mut adopted, "expel l1", Ok(()));
-        assert_eq!(adopted.state(), "Ready");
+        assert_eq!(adopted.state(), AgentPhase::Ready);
     }
 }
 
@@ -219,14 +223,14 @@ fn tries_after_a_restart_grow_seldom_and_end_with_the_lease() {
     let mut adopted = again(&leased(1, &["l1"]));
     let mut tries = 0;
     while lease_state(&adopted, "l1").is_some() {
-        if adopted.asked().is_some() && adopted.state() == "Leased" {
+        if adopted.asked().is_some() && adopted.state() == AgentPhase::Leased {
             tries += 1;
             answer(&mut adopted, "admit l1", Err(FaultKind::KeyRejected));
         }
         adopted.wait(secs(10));
     }
     assert!((40..80).contains(&tries), "{tries} in an hour");
-    assert_eq!(adopted.state(), "Retiring", "it ran out");
+    assert_eq!(adopted.state(), AgentPhase::Retiring, "it ran out");
 }
 
 #[test]
@@ -239,7 +243,7 @@ fn a_runner_that_was_started_is_not_started_again() {
     assert!(!hires, "{:?}", adopted.calls());
     let name = RunnerName::of(&installation(), &agent_id(), 1);
     assert!(adopted.effects.contains(&Effect::Hired(SourceId::new("git"), name)));
-    assert_eq!(adopted.state(), "Leased");
+    assert_eq!(adopted.state(), AgentPhase::Leased);
 }
 
 #[test]
@@ -253,14 +257,14 @@ fn a_runner_that_perhaps_started_is_tried_for_as_long_as_its_lease() {
             drive.wait(secs(90));
             answer(&mut drive, "admit l1", Err(FaultKind::Unreachable));
         }
-        assert_eq!((drive.state(), lease_state(&drive, "l1")), ("Leased", Some(true)));
+        assert_eq!((drive.state(), lease_state(&drive, "l1")), (AgentPhase::Leased, Some(true)));
         let mut ended = drive.clone();
         drive.wait(secs(90));
         answer(&mut drive, "admit l1", Ok(()));
         assert_eq!(lease_state(&drive, "l1"), Some(false));
         end(&mut ended, "l1");
         answer(&mut ended, "expel l1", Err(FaultKind::KeyRejected));
-        assert_eq!(ended.state(), "Retiring", "its end waits for nobody");
+        assert_eq!(ended.state(), AgentPhase::Retiring, "its end waits for nobody");
     }
 }
 
@@ -273,7 +277,10 @@ fn a_runner_that_perhaps_started_outlives_a_guest_that_is_broken_for_a_while() {
         let effects = answer(&mut adopted, "admit l1", Err(FaultKind::Broken));
         let charged = |e: &Effect| matches!(e, Effect::Report(report) if report.fault.is_some());
         assert!(!effects.iter().any(charged));
-        assert_eq!((adopted.state(), lease_state(&adopted, "l1")), ("Leased", Some(true)));
+        assert_eq!(
+            (adopted.state(), lease_state(&adopted, "l1")),
+            (AgentPhase::Leased, Some(true))
+        );
         adopted.wait(secs(90));
     }
     answer(&mut adopted, "admit l1", Ok(()));
@@ -302,7 +309,7 @@ fn a_lease_that_was_never_ready_waits_again_and_leaves_another_its_guest() {
     assert!(effects.iter().any(back), "{effects:?}");
     let charged = |e: &Effect| matches!(e, Effect::Report(report) if report.fault.is_some());
     assert!(!effects.iter().any(charged));
-    assert_eq!((adopted.state(), lease_state(&adopted, "l1")), ("Draining", Some(false)));
+    assert_eq!((adopted.state(), lease_state(&adopted, "l1")), (AgentPhase::Draining, Some(false)));
 }
 
 #[test]
@@ -313,7 +320,7 @@ fn the_key_of_a_lease_that_could_not_be_admitted_is_taken_out_where_others_go_on
         answer(&mut drive, "admit l2", Err(FaultKind::UnknownOutcome));
         drive.wait(secs(90));
     }
-    assert_eq!((drive.state(), lease_state(&drive, "l1")), ("Draining", Some(false)));
+    assert_eq!((drive.state(), lease_state(&drive, "l1")), (AgentPhase::Draining, Some(false)));
     let mut adopted = again(&drive);
     // The guest's keys change one at a time, and a lease that goes on is looked at first.
     answer(&mut adopted, "admit l1", Ok(()));
@@ -337,5 +344,5 @@ fn a_lease_of_a_journal_that_does_not_tell_what_was_ready_goes_on() {
     entry.leases = serde_json::from_str(&old).expect("read");
     let mut adopted = again(&drive);
     answer(&mut adopted, "admit l1", Err(FaultKind::KeyRejected));
-    assert_eq!((adopted.state(), lease_state(&adopted, "l1")), ("Leased", Some(false)));
+    assert_eq!((adopted.state(), lease_state(&adopted, "l1")), (AgentPhase::Leased, Some(false)));
 }

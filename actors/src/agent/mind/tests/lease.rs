@@ -4,6 +4,7 @@ use drover_model::fact::What;
 use drover_model::fault::FaultKind;
 use drover_model::id::LeaseId;
 use drover_model::overrides::{Change, OverrideChange};
+use drover_model::phase::{AgentPhase, LeasePhase};
 use drover_model::ports::{Holder, VmSight};
 use drover_model::record::{Body, LeaseAsk, Reason};
 use drover_model::spec::TemplateSpec;
@@ -16,7 +17,7 @@ const KEY: &str = "ssh-ed25519 USER";
 
 fn ready(spec: TemplateSpec) -> Drive {
     let mut drive = Drive::new(spec);
-    drive.go_to("Ready");
+    drive.go_to(AgentPhase::Ready);
     drive
 }
 
@@ -29,9 +30,9 @@ fn end(drive: &mut Drive, lease: &str) -> Vec<Effect> {
     drive.command(AgentCommand::EndLease { lease, why: "released".into() })
 }
 
-fn shown(drive: &Drive, lease: &str) -> Vec<String> {
+fn shown(drive: &Drive, lease: &str) -> Vec<LeasePhase> {
     let of = |what: &&What| match what {
-        What::Lease(picture) if picture.lease.as_str() == lease => Some(picture.state.clone()),
+        What::Lease(picture) if picture.lease.as_str() == lease => Some(picture.state),
         _ => None,
     };
     drive.facts().iter().filter_map(of).collect()
@@ -49,16 +50,16 @@ fn a_lease_is_written_before_its_key_is_installed_and_the_standing_falls_first()
     let written = place(|e| matches!(e, Effect::Record(Body::LeaseGranted { .. })));
     let installed = place(|e| matches!(e, Effect::Ask(_, Call::Admit(..))));
     assert!(written < installed);
-    assert_eq!(shown(&drive, "l1"), ["granted"]);
+    assert_eq!(shown(&drive, "l1"), [LeasePhase::Granted]);
     drive.answer(Answer::Admitted(LeaseId::new("l1"), Ok(())));
-    assert_eq!(shown(&drive, "l1"), ["granted", "ready"]);
+    assert_eq!(shown(&drive, "l1"), [LeasePhase::Granted, LeasePhase::Ready]);
 }
 
 #[test]
 fn a_lease_without_a_key_is_ready_at_once() {
     let mut drive = ready(spec());
     take(&mut drive, "l1", None);
-    assert_eq!(shown(&drive, "l1"), ["ready"]);
+    assert_eq!(shown(&drive, "l1"), [LeasePhase::Ready]);
 }
 
 /// A lease that brings user data and no key.
@@ -71,13 +72,13 @@ fn bring(drive: &mut Drive, lease: &str) -> Vec<Effect> {
 fn a_lease_is_ready_only_with_its_user_data_and_takes_that_along() {
     let mut drive = ready(spec());
     let effects = bring(&mut drive, "l1");
-    assert_eq!(shown(&drive, "l1"), ["granted"]);
+    assert_eq!(shown(&drive, "l1"), [LeasePhase::Granted]);
     let place = ADDRESS.parse().expect("an address");
     let holder = Holder { public_key: None, user_data: true };
     let pass = || Pass::Holder(holder.clone());
     assert_eq!(calls(&effects), [Call::Admit(place, LeaseId::new("l1"), pass())]);
     drive.answer(Answer::Admitted(LeaseId::new("l1"), Ok(())));
-    assert_eq!(shown(&drive, "l1"), ["granted", "ready"]);
+    assert_eq!(shown(&drive, "l1"), [LeasePhase::Granted, LeasePhase::Ready]);
     let effects = end(&mut drive, "l1");
     assert_eq!(calls(&effects), [Call::Expel(place, LeaseId::new("l1"), pass())]);
 }
@@ -93,7 +94,7 @@ fn a_lease_whose_user_data_is_not_kept_any_more_ends_and_costs_no_agent() {
     });
     assert_eq!(why.as_deref(), Some("a planned gone"), "{effects:?}");
     drive.answer(Answer::Expelled(LeaseId::new("l1"), Ok(())));
-    assert_eq!(drive.state(), "Ready");
+    assert_eq!(drive.state(), AgentPhase::Ready);
 }
 
 #[test]
@@ -116,8 +117,8 @@ fn a_lease_goes_back_when_its_key_can_not_be_installed() {
     take(&mut drive, "l1", Some(KEY));
     let refused = Err(fault(FaultKind::KeyRejected));
     drive.answer(Answer::Admitted(LeaseId::new("l1"), refused));
-    assert_eq!(drive.state(), "Retiring");
-    assert_eq!(shown(&drive, "l1"), ["granted"], "the herd tells that it waits");
+    assert_eq!(drive.state(), AgentPhase::Retiring);
+    assert_eq!(shown(&drive, "l1"), [LeasePhase::Granted], "the herd tells that it waits");
 }
 
 #[test]
@@ -161,7 +162,7 @@ fn the_executor_is_free_again_only_when_the_key_is_gone() {
     assert_eq!(drive.mind.standing(), Standing::Busy);
     drive.answer(Answer::Expelled(LeaseId::new("l1"), Ok(())));
     assert_eq!(drive.mind.standing(), Standing::Free { executors: 1, idle: true });
-    assert_eq!(drive.state(), "Ready");
+    assert_eq!(drive.state(), AgentPhase::Ready);
 }
 
 #[test]
@@ -175,7 +176,7 @@ fn an_agent_whose_key_can_not_be_removed_goes() {
         drive.answer(Answer::Expelled(LeaseId::new("l1"), unreachable));
         drive.wait(secs(2));
     }
-    assert_eq!(drive.state(), "Retiring");
+    assert_eq!(drive.state(), AgentPhase::Retiring);
 }
 
 /// Two leases with keys; the first has ended, and its key is still there.
@@ -227,10 +228,10 @@ fn an_end_cut_short_by_a_crash_is_finished_by_the_adopted_agent() {
     end(&mut drive, "l1");
     let mut adopted = found(&drive);
     assert_eq!(adopted.calls().last(), Some(&expel("l1")));
-    assert_eq!((adopted.state(), adopted.mind.standing()), ("Leased", Standing::Busy));
+    assert_eq!((adopted.state(), adopted.mind.standing()), (AgentPhase::Leased, Standing::Busy));
     expelled(&mut adopted, "l1");
-    assert_eq!(adopted.state(), "Ready");
-    assert_eq!(shown(&adopted, "l1"), Vec::<String>::new(), "its end was told before");
+    assert_eq!(adopted.state(), AgentPhase::Ready);
+    assert_eq!(shown(&adopted, "l1"), [], "its end was told before");
 }
 
 #[test]
@@ -241,7 +242,7 @@ fn an_end_cut_short_beside_another_lease_is_finished_before_anybody_else_comes()
         take(&mut adopted, "l3", Some(KEY));
         assert_eq!(adopted.reports().last().expect("told").refused, [LeaseId::new("l3")]);
         expelled(&mut adopted, "l1");
-        assert_eq!(adopted.state(), "Leased");
+        assert_eq!(adopted.state(), AgentPhase::Leased);
         assert_eq!(adopted.mind.standing(), Standing::Free { executors: 2, idle: false });
     }
 }
@@ -252,7 +253,7 @@ fn a_key_that_was_removed_beside_another_lease_is_not_removed_again() {
     expelled(&mut drive, "l1");
     let adopted = found(&drive);
     assert!(!adopted.calls().contains(&expel("l1")), "{:?}", adopted.calls());
-    assert_eq!(adopted.state(), "Leased");
+    assert_eq!(adopted.state(), AgentPhase::Leased);
 }
 
 #[test]
@@ -272,7 +273,7 @@ fn a_key_that_can_not_be_removed_after_a_crash_goes_with_its_guest() {
         }
         adopted.wait(secs(2));
     }
-    assert_eq!(adopted.state(), "Draining");
+    assert_eq!(adopted.state(), AgentPhase::Draining);
 }
 
 #[test]
@@ -301,7 +302,7 @@ fn whoever_overstayed_before_a_crash_takes_the_guest_along_after_it() {
     // All that was durable when the power went.
     drive.record(Body::LeaseEnded { lease, why: "expired".into(), cause: String::new() });
     let adopted = found(&drive);
-    assert_eq!(adopted.state(), "Draining");
+    assert_eq!(adopted.state(), AgentPhase::Draining);
 }
 
 #[test]
@@ -312,7 +313,7 @@ fn a_key_that_was_perhaps_installed_for_a_lease_given_back_goes_with_its_guest()
     let (agent, lease) = (agent_id(), LeaseId::new("l1"));
     drive.record(Body::LeaseReturned { agent, lease });
     let adopted = found(&drive);
-    assert_eq!(adopted.state(), "Draining");
+    assert_eq!(adopted.state(), AgentPhase::Draining);
 }
 
 #[test]
@@ -323,7 +324,7 @@ fn a_used_up_agent_goes_after_a_crash_without_touching_the_key() {
     let lease = LeaseId::new("l1");
     drive.record(Body::LeaseEnded { lease, why: "released".into(), cause: String::new() });
     let adopted = found(&drive);
-    assert_eq!(adopted.state(), "Retiring");
+    assert_eq!(adopted.state(), AgentPhase::Retiring);
     assert!(!adopted.calls().contains(&expel("l1")));
 }
 
@@ -334,10 +335,10 @@ fn a_used_up_agent_goes_at_its_last_end_without_touching_the_key() {
     let mut drive = ready(TemplateSpec { max_uses: Some(1), executors: 4, ..spec() });
     assert_eq!(drive.mind.standing(), Standing::Free { executors: 1, idle: true });
     take(&mut drive, "l1", Some(KEY));
-    assert_eq!((drive.state(), drive.mind.standing()), ("Leased", Standing::Busy));
+    assert_eq!((drive.state(), drive.mind.standing()), (AgentPhase::Leased, Standing::Busy));
     drive.answer(Answer::Admitted(LeaseId::new("l1"), Ok(())));
     let effects = end(&mut drive, "l1");
-    assert_eq!(drive.state(), "Retiring");
+    assert_eq!(drive.state(), AgentPhase::Retiring);
     assert_eq!(calls(&effects), [Call::Fence]);
     assert_eq!(drive.ledger.agents[&agent_id()].retiring, Some(Reason::UsedUp));
 }
@@ -357,11 +358,11 @@ fn a_lowered_limit_lets_the_use_under_way_end_and_then_retires_the_agent() {
     let mut drive = ready(TemplateSpec { executors: 2, ..spec() });
     take(&mut drive, "l1", None);
     uses(&mut drive, Change::Set(1));
-    assert_eq!((drive.state(), drive.mind.standing()), ("Leased", Standing::Busy));
+    assert_eq!((drive.state(), drive.mind.standing()), (AgentPhase::Leased, Standing::Busy));
     take(&mut drive, "l2", None);
     assert_eq!(drive.mind.uses, 1, "a second use is refused");
     end(&mut drive, "l1");
-    assert_eq!(drive.state(), "Retiring");
+    assert_eq!(drive.state(), AgentPhase::Retiring);
 }
 
 #[test]
@@ -371,12 +372,12 @@ fn an_idle_agent_that_was_used_often_enough_goes_at_once_and_a_raised_limit_keep
     for lease in ["l1", "l2"] {
         take(&mut drive, lease, None);
         end(&mut drive, lease);
-        assert_eq!(drive.state(), "Ready");
+        assert_eq!(drive.state(), AgentPhase::Ready);
     }
     let overrides = drive.reports().last().expect("a report").overrides;
     assert_eq!(overrides.max_uses, Some(0));
     uses(&mut drive, Change::TakeBack);
-    assert_eq!(drive.state(), "Retiring");
+    assert_eq!(drive.state(), AgentPhase::Retiring);
 }
 
 #[test]
@@ -387,10 +388,10 @@ fn a_limit_that_was_written_before_a_crash_holds_after_it() {
     let change = OverrideChange { max_uses: Change::Set(1), ..OverrideChange::default() };
     drive.record(Body::OverrideSet { agent: agent_id(), change });
     let mut adopted = drive.adopt(secs(5));
-    assert_eq!(adopted.state(), "Ready", "it is looked at first");
+    assert_eq!(adopted.state(), AgentPhase::Ready, "it is looked at first");
     let seen = Answer::Looked(Ok(adopted.sight()));
     adopted.answer(seen);
-    assert_eq!(adopted.state(), "Retiring");
+    assert_eq!(adopted.state(), AgentPhase::Retiring);
 }
 
 #[test]
@@ -398,7 +399,7 @@ fn an_expired_lease_retires_the_agent() {
     let mut drive = ready(spec());
     take(&mut drive, "l1", None);
     drive.wait(secs(3601));
-    assert_eq!(drive.state(), "Retiring");
+    assert_eq!(drive.state(), AgentPhase::Retiring);
     assert!(drive.ledger.ended.values().any(|ended| ended.why == "expired"));
 }
 
@@ -410,9 +411,9 @@ fn a_renewed_lease_lasts_longer() {
     let lease = LeaseId::new("l1");
     drive.command(AgentCommand::LeaseRenewed { lease, expires });
     drive.wait(secs(3700));
-    assert_eq!(drive.state(), "Leased");
+    assert_eq!(drive.state(), AgentPhase::Leased);
     drive.wait(secs(3600));
-    assert_eq!(drive.state(), "Retiring");
+    assert_eq!(drive.state(), AgentPhase::Retiring);
 }
 
 // Invariant: neither a clock that is set nor a pause of the service takes a lease from its holder.
@@ -423,9 +424,9 @@ fn a_wall_clock_set_forward_ends_no_lease() {
     take(&mut drive, "l1", None);
     drive.now.wall = drive.now.wall + secs(86_400);
     drive.wait(secs(3500));
-    assert_eq!(drive.state(), "Leased");
+    assert_eq!(drive.state(), AgentPhase::Leased);
     drive.wait(secs(101));
-    assert_eq!(drive.state(), "Retiring");
+    assert_eq!(drive.state(), AgentPhase::Retiring);
 }
 
 #[test]
@@ -434,7 +435,7 @@ fn a_wall_clock_set_back_keeps_no_lease() {
     take(&mut drive, "l1", None);
     drive.now.wall.0 -= 86_400_000;
     drive.wait(secs(3601));
-    assert_eq!(drive.state(), "Retiring");
+    assert_eq!(drive.state(), AgentPhase::Retiring);
 }
 
 #[test]
@@ -443,13 +444,13 @@ fn a_lease_that_ran_out_while_the_service_stood_still_gets_that_time_back_once()
     take(&mut drive, "l1", None);
     drive.wait(secs(3590));
     drive.pause(secs(310));
-    assert_eq!(drive.state(), "Leased");
+    assert_eq!(drive.state(), AgentPhase::Leased);
     let granted = &drive.ledger.agents[&agent_id()].leases[&LeaseId::new("l1")];
     assert_eq!(granted.expires, drive.now.wall + secs(300));
     drive.wait(secs(299));
-    assert_eq!(drive.state(), "Leased");
+    assert_eq!(drive.state(), AgentPhase::Leased);
     drive.wait(secs(2));
-    assert_eq!(drive.state(), "Retiring");
+    assert_eq!(drive.state(), AgentPhase::Retiring);
 }
 
 #[test]
@@ -459,7 +460,7 @@ fn an_expired_lease_beside_another_drains() {
     drive.wait(secs(1800));
     take(&mut drive, "l2", None);
     drive.wait(secs(1801));
-    assert_eq!(drive.state(), "Draining");
+    assert_eq!(drive.state(), AgentPhase::Draining);
     let told = drive.facts().into_iter().rev().find_map(|what| match what {
         What::Agent(picture) => Some(picture.detail.clone()),
         _ => None,
@@ -469,7 +470,7 @@ fn an_expired_lease_beside_another_drains() {
     assert!(told.starts_with("takes no new lease: one of its leases ran out, "), "{told}");
     assert!(told.ends_with(&format!(" end, at {until} unless one is renewed")), "{told}");
     end(&mut drive, "l2");
-    assert_eq!(drive.state(), "Retiring");
+    assert_eq!(drive.state(), AgentPhase::Retiring);
 }
 
 // Invariant: a wish never cuts a lease, a force does.
@@ -477,9 +478,9 @@ fn an_expired_lease_beside_another_drains() {
 #[test]
 fn a_retire_drains_a_leased_agent_and_a_force_cuts_it() {
     for (command, state) in [
-        (AgentCommand::Retire(Reason::Asked), "Draining"),
-        (AgentCommand::Drain(Reason::Unconfigured), "Draining"),
-        (AgentCommand::ForceRetire(Reason::Asked), "Retiring"),
+        (AgentCommand::Retire(Reason::Asked), AgentPhase::Draining),
+        (AgentCommand::Drain(Reason::Unconfigured), AgentPhase::Draining),
+        (AgentCommand::ForceRetire(Reason::Asked), AgentPhase::Retiring),
     ] {
         let mut drive = ready(spec());
         take(&mut drive, "l1", None);
@@ -503,7 +504,7 @@ fn a_draining_agent_takes_nothing_new() {
 fn an_agent_never_goes_for_being_idle_but_for_its_age() {
     let mut drive = ready(spec());
     drive.wait(secs(80_000));
-    assert_eq!(drive.state(), "Ready");
+    assert_eq!(drive.state(), AgentPhase::Ready);
     drive.wait(secs(7000));
     assert_eq!(drive.ledger.agents[&agent_id()].retiring, Some(Reason::Old));
 }
@@ -517,12 +518,12 @@ fn a_guest_seen_stopped_is_looked_at_before_its_lease_is_lost() {
     drive.command(AgentCommand::SeenStopped);
     let running = drive.sight();
     drive.answer(Answer::Looked(Ok(running)));
-    assert_eq!(drive.state(), "Leased");
+    assert_eq!(drive.state(), AgentPhase::Leased);
     drive.command(AgentCommand::SeenStopped);
     let stopped = VmSight { running: Some(false), ..drive.sight() };
     drive.answer(Answer::Looked(Ok(stopped)));
-    assert_eq!(drive.state(), "Retiring");
-    assert_eq!(shown(&drive, "l1"), ["ready", "ended"]);
+    assert_eq!(drive.state(), AgentPhase::Retiring);
+    assert_eq!(shown(&drive, "l1"), [LeasePhase::Ready, LeasePhase::Ended]);
 }
 
 #[test]
@@ -541,9 +542,9 @@ fn a_lease_on_a_node_that_lost_its_power_is_lost_as_soon_as_the_node_is_back() {
     drive.command(AgentCommand::NodeDown(true));
     assert_eq!(drive.mind.detail, "node n1 is down; waiting for it");
     drive.command(AgentCommand::NodeDown(false));
-    assert_eq!(drive.state(), "Draining");
+    assert_eq!(drive.state(), AgentPhase::Draining);
     let sight = VmSight { running: Some(false), ..drive.sight() };
     drive.answer(Answer::Looked(Ok(sight)));
-    assert_eq!(drive.state(), "Retiring");
-    assert_eq!(shown(&drive, "l1").last().map(String::as_str), Some("ended"));
+    assert_eq!(drive.state(), AgentPhase::Retiring);
+    assert_eq!(shown(&drive, "l1").last(), Some(&LeasePhase::Ended));
 }

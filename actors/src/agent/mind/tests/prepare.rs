@@ -5,6 +5,7 @@ use std::time::Duration;
 use drover_model::fact::{AgentPicture, What};
 use drover_model::fault::FaultKind;
 use drover_model::os::{LoginShell, Os};
+use drover_model::phase::AgentPhase;
 use drover_model::ports::Ran;
 use drover_model::record::Reason;
 use drover_model::spec::{JavaDistribution, JavaSpec, StepSpec, StepWork, TemplateSpec};
@@ -21,7 +22,7 @@ fn with_java() -> TemplateSpec {
 
 fn at_preparing(spec: TemplateSpec) -> Drive {
     let mut drive = Drive::new(spec);
-    drive.go_to("Preparing");
+    drive.go_to(AgentPhase::Preparing);
     drive
 }
 
@@ -54,7 +55,7 @@ fn limit(drive: &Drive) -> Duration {
 fn every_step_is_shown_while_it_runs_and_has_its_part_in_the_waterfall() {
     let mut drive = at_preparing(with_java());
     let mut shown = Vec::new();
-    while drive.state() == "Preparing" {
+    while drive.state() == AgentPhase::Preparing {
         shown.push(picture(&drive).detail);
         drive.wait(secs(1));
         says(&mut drive, Some(0), "");
@@ -68,7 +69,7 @@ fn every_step_is_shown_while_it_runs_and_has_its_part_in_the_waterfall() {
     ];
     assert_eq!(shown, steps);
     let ready = picture(&drive);
-    assert_eq!((ready.state.as_str(), ready.detail.as_str()), ("Ready", ""));
+    assert_eq!((ready.state, ready.detail.as_str()), (AgentPhase::Ready, ""));
     let parts: Vec<(&str, u64)> = ready
         .phases
         .iter()
@@ -102,10 +103,10 @@ fn a_guest_of_windows_is_prepared_without_cloud_init() {
     let os = Os::Windows(LoginShell::Auto);
     let spec = TemplateSpec { os, remote_fs: r"C:\ci".into(), steps: Vec::new(), ..spec() };
     let mut drive = Drive::new(spec.clone());
-    drive.go_to("Connecting");
+    drive.go_to(AgentPhase::Connecting);
     let Some((_, Call::Greet(_, limit))) = drive.asked() else { panic!("no login") };
     assert_eq!(limit, secs(30));
-    drive.go_to("Preparing");
+    drive.go_to(AgentPhase::Preparing);
     assert_eq!(picture(&drive).detail, "step 1 of 2: remoteFs");
     let Some((_, Call::Run(_, command, _))) = drive.asked() else { panic!("no command") };
     assert_eq!(command, windows::remote_fs(&spec));
@@ -125,7 +126,7 @@ fn a_failed_step_is_named_with_its_last_lines() {
     says(&mut drive, Some(0), "");
     says(&mut drive, Some(0), "");
     says(&mut drive, Some(1), "E: Unable to locate package java-21-amazon-corretto-jdk\n");
-    assert_eq!(drive.state(), "Retiring");
+    assert_eq!(drive.state(), AgentPhase::Retiring);
     let wanted = "the step `Java` ended with exit status 1; last: E: Unable to locate package \
                   java-21-amazon-corretto-jdk";
     assert_eq!(failure(&drive), wanted);
@@ -138,7 +139,7 @@ fn warnings_of_our_own_steps_are_shown_once_it_is_ready() {
     says(&mut drive, Some(0), "warning: there is no Java");
     says(&mut drive, Some(0), "warning: the upload's own business");
     says(&mut drive, Some(0), "warning: the readyCommand's own business");
-    assert_eq!(drive.state(), "Ready");
+    assert_eq!(drive.state(), AgentPhase::Ready);
     let wanted = "cloud-init met errors; status: error; there is no Java";
     assert_eq!(picture(&drive).detail, wanted);
 }
@@ -188,7 +189,7 @@ fn a_templates_own_steps_run_in_their_order_each_within_its_time() {
     says(&mut drive, Some(0), "");
     says(&mut drive, Some(0), "");
     let mut seen = Vec::new();
-    while drive.state() == "Preparing" {
+    while drive.state() == AgentPhase::Preparing {
         let (_, call) = drive.asked().expect("a call");
         seen.push(match call {
             Call::Run(_, command, limit) => {
@@ -200,7 +201,7 @@ fn a_templates_own_steps_run_in_their_order_each_within_its_time() {
         });
         says(&mut drive, Some(0), "");
     }
-    assert_eq!(drive.state(), "Ready");
+    assert_eq!(drive.state(), AgentPhase::Ready);
     assert_eq!(seen, ["echo one 5", " 'git' 'jq' 70", "ci.conf 60", "echo four 298"]);
 }
 
@@ -212,7 +213,7 @@ fn a_step_that_fails_is_the_last_and_what_it_said_is_kept() {
     says(&mut drive, Some(0), "");
     drive.wait(secs(5));
     says(&mut drive, None, "one\n(ended after 5 s)");
-    assert_eq!(drive.state(), "Retiring");
+    assert_eq!(drive.state(), AgentPhase::Retiring);
     let wanted = "the step `one` was ended by a signal or its limit; last: one\n(ended after 5 s)";
     assert_eq!(failure(&drive), wanted);
     let told = drive.facts().into_iter().filter_map(|what| match what {

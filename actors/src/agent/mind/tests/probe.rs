@@ -3,6 +3,7 @@
 use drover_model::fact::What;
 use drover_model::fault::FaultKind;
 use drover_model::id::NodeName;
+use drover_model::phase::AgentPhase;
 use drover_model::ports::VmSight;
 use drover_model::record::{Body, Reason};
 use drover_model::spec::TemplateSpec;
@@ -15,7 +16,7 @@ const SILENT: Option<FaultKind> = Some(FaultKind::Unreachable);
 
 fn ready() -> Drive {
     let mut drive = Drive::new(spec());
-    drive.go_to("Ready");
+    drive.go_to(AgentPhase::Ready);
     drive.wait(secs(20));
     drive
 }
@@ -56,7 +57,7 @@ fn pass(drive: &mut Drive, seconds: u64) -> usize {
         let before = drive.effects.len();
         drive.wait(secs(1));
         let looked = calls(&drive.effects[before..]).contains(&Call::Look);
-        if looked && drive.state() != "Retiring" {
+        if looked && drive.state() != AgentPhase::Retiring {
             looks += 1;
             look(drive, true);
         }
@@ -109,7 +110,7 @@ fn a_guest_that_goes_or_is_held_is_not_probed() {
     held.be_held();
     let before = held.probes;
     held.wait(secs(60));
-    assert_eq!((held.state(), held.probes), ("Held", before));
+    assert_eq!((held.state(), held.probes), (AgentPhase::Held, before));
 }
 
 // Invariant: nothing is handed out on a guest whose SSH did not answer within 15 seconds.
@@ -162,7 +163,7 @@ fn a_probe_that_could_not_be_made_is_no_silence() {
         drive.silent = Some(FaultKind::Contention);
         assert_eq!(pass(drive, 600), 0);
     }
-    assert_eq!((drive.state(), idle.state()), ("Leased", "Ready"));
+    assert_eq!((drive.state(), idle.state()), (AgentPhase::Leased, AgentPhase::Ready));
     assert_eq!(shown(&drive), ["ready: "]);
     assert!(!is_free(&idle), "nobody knows whether it lives");
 }
@@ -174,7 +175,7 @@ fn the_holder_of_a_silent_machine_is_shown_that_and_keeps_it() {
     let mut drive = leased();
     drive.silent = SILENT;
     let looks = pass(&mut drive, 3000);
-    assert_eq!(drive.state(), "Leased");
+    assert_eq!(drive.state(), AgentPhase::Leased);
     assert!((30..=70).contains(&looks), "{looks} looks at the guest in 50 minutes");
     drive.silent = None;
     pass(&mut drive, 30);
@@ -198,7 +199,7 @@ fn a_silent_machine_that_a_look_finds_stopped_is_lost_with_that_cause() {
     drive.silent = SILENT;
     drive.wait(secs(16));
     look(&mut drive, false);
-    assert_eq!(drive.state(), "Retiring");
+    assert_eq!(drive.state(), AgentPhase::Retiring);
     let last = shown(&drive).last().cloned();
     assert_eq!(last.as_deref(), Some("ended: lost: its guest was switched off"));
     let ended: Vec<_> = drive.ledger.ended.values().map(|one| one.cause.clone()).collect();
@@ -214,7 +215,7 @@ fn a_silent_machine_that_somebody_stopped_under_a_lock_is_left_to_its_holder() {
     let sight = VmSight { running: Some(false), lock, ..drive.sight() };
     let (attempt, _) = drive.asked().expect("a look is under way");
     drive.event(Event::Answer(attempt, Answer::Looked(Ok(sight))));
-    assert_eq!(drive.state(), "Leased", "a backup stops it and starts it again");
+    assert_eq!(drive.state(), AgentPhase::Leased, "a backup stops it and starts it again");
 }
 
 #[test]
@@ -222,10 +223,10 @@ fn an_idle_agent_that_stays_silent_goes_and_one_that_was_silent_for_a_while_stay
     let mut drive = ready();
     drive.silent = SILENT;
     pass(&mut drive, 60);
-    assert_eq!((drive.state(), standing(&drive)), ("Ready", Standing::Busy));
+    assert_eq!((drive.state(), standing(&drive)), (AgentPhase::Ready, Standing::Busy));
     let mut back = drive.clone();
     pass(&mut drive, 90);
-    assert_eq!(drive.state(), "Retiring");
+    assert_eq!(drive.state(), AgentPhase::Retiring);
     let charged = drive.reports().iter().any(|report| report.fault.is_some());
     assert!(!charged, "its template is not to blame");
     back.silent = None;
@@ -238,7 +239,7 @@ fn an_idle_agent_that_no_list_shows_running_stays_however_long_it_is_silent() {
     let mut drive = ready();
     drive.silent = SILENT;
     drive.wait(secs(590));
-    assert_eq!(drive.state(), "Ready");
+    assert_eq!(drive.state(), AgentPhase::Ready);
 }
 
 // Invariant: a lease on a node that is offline lasts for the node's grace, and for as long as SSH
@@ -250,15 +251,15 @@ fn a_lease_on_an_offline_node_is_lost_after_the_grace_where_ssh_is_silent_too() 
     drive.silent = SILENT;
     list(&mut drive, true);
     drive.wait(secs(100));
-    assert_eq!(drive.state(), "Leased", "its grace is not over");
+    assert_eq!(drive.state(), AgentPhase::Leased, "its grace is not over");
     drive.command(AgentCommand::NodeDown(true));
     let last = shown(&drive).last().cloned();
     let lost = "ended: lost: node n1 is offline, and its SSH does not answer";
     assert_eq!(last.as_deref(), Some(lost));
-    assert_eq!((drive.state(), standing(&drive)), ("Draining", Standing::Parked));
+    assert_eq!((drive.state(), standing(&drive)), (AgentPhase::Draining, Standing::Parked));
     assert!(drive.mind.detail.contains("is down; waiting for it"));
     drive.command(AgentCommand::NodeDown(false));
-    assert_eq!(drive.state(), "Retiring");
+    assert_eq!(drive.state(), AgentPhase::Retiring);
 }
 
 #[test]
@@ -267,10 +268,10 @@ fn a_lease_on_a_node_that_only_its_cluster_lost_goes_on_until_ssh_is_silent() {
     list(&mut drive, true);
     drive.command(AgentCommand::NodeDown(true));
     drive.wait(secs(600));
-    assert_eq!(drive.state(), "Leased");
+    assert_eq!(drive.state(), AgentPhase::Leased);
     drive.silent = SILENT;
     drive.wait(secs(16));
-    assert_eq!(drive.state(), "Draining");
+    assert_eq!(drive.state(), AgentPhase::Draining);
     let ended = |body: &&Body| matches!(body, Body::LeaseEnded { why, .. } if why == "lost");
     assert_eq!(drive.records().into_iter().filter(ended).count(), 1);
 }
@@ -281,17 +282,17 @@ fn a_lease_on_a_node_that_was_offline_before_a_restart_is_lost_too() {
     drive.silent = SILENT;
     drive.answer(Answer::Looked(Err(fault(FaultKind::Unreachable))));
     drive.wait(secs(60));
-    assert_eq!((drive.state(), drive.probes), ("Leased", 0), "a look at it comes first");
+    assert_eq!((drive.state(), drive.probes), (AgentPhase::Leased, 0), "a look at it comes first");
     drive.command(AgentCommand::NodeDown(true));
     drive.wait(secs(30));
-    assert_eq!(drive.state(), "Draining");
+    assert_eq!(drive.state(), AgentPhase::Draining);
     assert!(drive.ledger.ended.values().any(|ended| ended.why == "lost"));
 }
 
 #[test]
 fn free_executors_of_a_silent_machine_are_not_handed_out() {
     let mut drive = Drive::new(TemplateSpec { executors: 2, ..spec() });
-    drive.go_to("Ready");
+    drive.go_to(AgentPhase::Ready);
     assert_eq!(lease(&mut drive, "l1"), 0);
     assert!(is_free(&drive));
     drive.silent = SILENT;

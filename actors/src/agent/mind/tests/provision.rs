@@ -5,6 +5,7 @@ use std::time::Duration;
 use drover_model::fact::What;
 use drover_model::fault::{Culprit, Fault, FaultKind};
 use drover_model::id::Attempt;
+use drover_model::phase::AgentPhase;
 use drover_model::ports::{AddressSight, Configured, IdSight, Ran, TaskEnd, VmSight};
 use drover_model::record::{Body, Reason};
 
@@ -13,7 +14,7 @@ use crate::agent::event::{Answer, Call, Effect, Event};
 use crate::agent::testing::*;
 use crate::message::{AgentCommand, Standing};
 
-pub(super) fn at(state: &str) -> Drive {
+pub(super) fn at(state: AgentPhase) -> Drive {
     let mut drive = Drive::new(spec());
     drive.go_to(state);
     drive
@@ -37,7 +38,7 @@ fn a_grant_writes_the_intent_before_it_clones() {
 
 #[test]
 fn a_whole_provision_clones_once_and_makes_few_calls() {
-    let drive = at("Ready");
+    let drive = at(AgentPhase::Ready);
     let calls = drive.calls();
     let clones = calls.iter().filter(|call| matches!(call, Call::Clone { .. })).count();
     assert_eq!(clones, 1);
@@ -52,7 +53,7 @@ fn a_whole_provision_clones_once_and_makes_few_calls() {
 
 #[test]
 fn a_second_grant_is_given_back() {
-    let mut drive = at("Cloning");
+    let mut drive = at(AgentPhase::Cloning);
     let effects = drive.command(AgentCommand::Granted {
         vmid: drover_model::id::VmId(10_999),
         node: drover_model::id::NodeName::new("n2"),
@@ -68,7 +69,7 @@ fn a_second_grant_is_given_back() {
 fn a_cancelled_queued_agent_uses_nothing_and_waits_for_a_late_grant() {
     let mut drive = Drive::new(spec());
     let effects = drive.command(AgentCommand::Retire(Reason::Cancelled));
-    assert_eq!(drive.state(), "Gone");
+    assert_eq!(drive.state(), AgentPhase::Gone);
     assert!(effects.contains(&Effect::LaneFree(crate::cluster::LaneEnd::Void)));
     assert!(drive.records().is_empty() && drive.calls().is_empty());
     let late = drive.grant();
@@ -81,7 +82,7 @@ fn a_cancelled_queued_agent_uses_nothing_and_waits_for_a_late_grant() {
 
 #[test]
 fn an_answer_to_an_older_attempt_is_dropped() {
-    let mut drive = at("Cloning");
+    let mut drive = at(AgentPhase::Cloning);
     let (attempt, _) = drive.asked().expect("the clone call");
     let before = drive.mind.clone();
     for stale in [
@@ -99,9 +100,9 @@ fn an_answer_to_an_older_attempt_is_dropped() {
 
 #[test]
 fn contention_while_configuring_is_tried_again_later() {
-    let mut drive = at("Configuring");
+    let mut drive = at(AgentPhase::Configuring);
     drive.answer(Answer::Configured(Err(fault(FaultKind::Contention))));
-    assert_eq!(drive.state(), "Configuring");
+    assert_eq!(drive.state(), AgentPhase::Configuring);
     drive.wait(secs(2));
     assert_eq!(drive.asked().map(|(_, call)| call), Some(Call::Configure));
 }
@@ -109,7 +110,7 @@ fn contention_while_configuring_is_tried_again_later() {
 #[test]
 fn those_who_failed_together_do_not_try_again_together() {
     let due = |draw: u64| {
-        let mut drive = at("Configuring");
+        let mut drive = at(AgentPhase::Configuring);
         drive.draw = draw;
         drive.answer(Answer::Configured(Err(fault(FaultKind::Contention))));
         drive.wake().expect("a wake").1 - drive.now.mono
@@ -120,7 +121,7 @@ fn those_who_failed_together_do_not_try_again_together() {
 
 #[test]
 fn refused_tags_are_a_remark_and_no_failure() {
-    let mut drive = at("Configuring");
+    let mut drive = at(AgentPhase::Configuring);
     let tags_refused = Some("403".to_owned());
     drive.answer(Answer::Configured(Ok(Configured {
         volumes: vec![],
@@ -128,14 +129,14 @@ fn refused_tags_are_a_remark_and_no_failure() {
         tags_refused,
         image_refused: None,
     })));
-    assert_eq!(drive.state(), "Booting");
+    assert_eq!(drive.state(), AgentPhase::Booting);
     assert!(drive.facts().iter().any(|what| matches!(what, What::Agent(picture)
         if picture.detail.contains("tags were refused"))));
 }
 
 #[test]
 fn a_start_of_a_guest_that_runs_already_goes_on() {
-    let mut drive = at("Booting");
+    let mut drive = at(AgentPhase::Booting);
     drive.answer(Answer::Accepted(Ok(upid("qmstart"))));
     drive.answer(Answer::TaskEnded(Ok(TaskEnd::Failed(fault(FaultKind::Broken)))));
     let running = drive.sight();
@@ -146,7 +147,7 @@ fn a_start_of_a_guest_that_runs_already_goes_on() {
 
 /// A mind whose guest's start has just ended.
 fn started() -> Drive {
-    let mut drive = at("Booting");
+    let mut drive = at(AgentPhase::Booting);
     drive.answer(Answer::Accepted(Ok(upid("qmstart"))));
     drive.answer(Answer::TaskEnded(Ok(TaskEnd::Done { warnings: Vec::new() })));
     drive
@@ -181,7 +182,7 @@ fn a_refusal_that_blocked_a_worker_is_soon_followed_by_the_next_question() {
 
 #[test]
 fn a_guest_of_a_template_that_is_known_is_first_asked_when_the_fastest_was_up() {
-    let mut drive = at("Booting");
+    let mut drive = at(AgentPhase::Booting);
     drive.mind.teach(Some(Booted { up: secs(9), address: secs(2) }));
     drive.answer(Answer::Accepted(Ok(upid("qmstart"))));
     drive.answer(Answer::TaskEnded(Ok(TaskEnd::Done { warnings: Vec::new() })));
@@ -205,25 +206,25 @@ fn the_host_keys_are_asked_for_in_the_turn_the_address_comes() {
 
 #[test]
 fn an_address_that_never_comes_is_too_slow_and_charged_to_the_template() {
-    let mut drive = at("Booting");
+    let mut drive = at(AgentPhase::Booting);
     drive.answer(Answer::Accepted(Ok(upid("qmstart"))));
     drive.answer(Answer::TaskEnded(Ok(TaskEnd::Done { warnings: Vec::new() })));
     let mut polls = 0;
-    while drive.state() == "Booting" {
+    while drive.state() == AgentPhase::Booting {
         if drive.asked().is_some() {
             polls += 1;
             drive.answer(Answer::Addressed(Ok(AddressSight::NotYet("no answer".into()))));
         }
         drive.wait(secs(1));
     }
-    assert_eq!(drive.state(), "Retiring");
+    assert_eq!(drive.state(), AgentPhase::Retiring);
     assert!((30..60).contains(&polls), "{polls}");
     let charged = drive.reports().iter().rev().find_map(|r| r.fault.clone()).expect("a fault");
     assert!(charged.kind.counts_against_breaker() && charged.text.contains("no answer"));
 }
 
 /// Lets a state run into its deadline, refusing every call with this fault, and gives the charge.
-fn charged_when_slow(state: &str, kind: FaultKind, culprit: Culprit) -> Fault {
+fn charged_when_slow(state: AgentPhase, kind: FaultKind, culprit: Culprit) -> Fault {
     let mut drive = at(state);
     let refusal = Fault { culprit, ..fault(kind) };
     while drive.state() == state {
@@ -245,12 +246,17 @@ fn charged_when_slow(state: &str, kind: FaultKind, culprit: Culprit) -> Fault {
 fn a_deadline_is_charged_unless_the_cluster_was_contended_or_silent() {
     let cloud = || Culprit::Cloud(drover_model::id::CloudId::new("primary"));
     for (state, kind, culprit, counts) in [
-        ("Configuring", FaultKind::Contention, Culprit::Guest, false),
-        ("Configuring", FaultKind::Locked { lock: "backup".into() }, Culprit::Guest, false),
-        ("Configuring", FaultKind::Unreachable, cloud(), false),
-        ("Booting", FaultKind::UnknownOutcome, cloud(), false),
-        ("Connecting", FaultKind::Unreachable, Culprit::Guest, true),
-        ("Preparing", FaultKind::UnknownOutcome, Culprit::Guest, true),
+        (AgentPhase::Configuring, FaultKind::Contention, Culprit::Guest, false),
+        (
+            AgentPhase::Configuring,
+            FaultKind::Locked { lock: "backup".into() },
+            Culprit::Guest,
+            false,
+        ),
+        (AgentPhase::Configuring, FaultKind::Unreachable, cloud(), false),
+        (AgentPhase::Booting, FaultKind::UnknownOutcome, cloud(), false),
+        (AgentPhase::Connecting, FaultKind::Unreachable, Culprit::Guest, true),
+        (AgentPhase::Preparing, FaultKind::UnknownOutcome, Culprit::Guest, true),
     ] {
         let charged = charged_when_slow(state, kind.clone(), culprit);
         assert_eq!(charged.kind.counts_against_breaker(), counts, "{state} {kind:?}");
@@ -261,14 +267,14 @@ fn a_deadline_is_charged_unless_the_cluster_was_contended_or_silent() {
 #[test]
 fn a_clone_whose_task_runs_past_its_cap_is_charged_and_one_nobody_knows_of_is_not() {
     for (accepted, counts) in [(true, true), (false, false)] {
-        let mut drive = at("Cloning");
+        let mut drive = at(AgentPhase::Cloning);
         if accepted {
             drive.answer(Answer::Cloned(Ok(upid("qmclone"))));
         } else {
             drive.answer(Answer::Cloned(Err(fault(FaultKind::UnknownOutcome))));
         }
         drive.wait(secs(700));
-        assert_eq!(drive.state(), "Stranded");
+        assert_eq!(drive.state(), AgentPhase::Stranded);
         let charged = drive.reports().iter().rev().find_map(|report| report.fault.clone());
         assert_eq!(charged.is_some_and(|f| f.kind.counts_against_breaker()), counts);
     }
@@ -276,30 +282,30 @@ fn a_clone_whose_task_runs_past_its_cap_is_charged_and_one_nobody_knows_of_is_no
 
 #[test]
 fn a_guest_that_stops_before_it_is_ready_is_charged() {
-    let mut drive = at("Preparing");
+    let mut drive = at(AgentPhase::Preparing);
     drive.command(AgentCommand::SeenStopped);
     let stopped = VmSight { running: Some(false), ..drive.sight() };
     drive.answer(Answer::Looked(Ok(stopped)));
-    assert_eq!(drive.state(), "Retiring");
+    assert_eq!(drive.state(), AgentPhase::Retiring);
     let charged = drive.reports().iter().rev().find_map(|r| r.fault.clone()).expect("a fault");
     assert!(charged.kind.counts_against_breaker());
 }
 
 #[test]
 fn a_rejected_key_ends_the_agent_at_once() {
-    let mut drive = at("Connecting");
+    let mut drive = at(AgentPhase::Connecting);
     drive.answer(Answer::Greeted(Err(fault(FaultKind::KeyRejected))));
-    assert_eq!(drive.state(), "Retiring");
+    assert_eq!(drive.state(), AgentPhase::Retiring);
 }
 
 #[test]
 fn a_host_key_mismatch_is_read_again_once() {
-    let mut drive = at("Connecting");
+    let mut drive = at(AgentPhase::Connecting);
     drive.answer(Answer::Greeted(Err(fault(FaultKind::Impostor))));
     drive.answer(Answer::HostKeys(Ok(vec!["ssh-ed25519 NEWER".into()])));
     assert!(matches!(drive.asked(), Some((_, Call::Greet(..)))));
     drive.answer(Answer::Greeted(Err(fault(FaultKind::Impostor))));
-    assert_eq!(drive.state(), "Retiring");
+    assert_eq!(drive.state(), AgentPhase::Retiring);
 }
 
 #[test]
@@ -316,7 +322,7 @@ fn a_host_key_nobody_could_tell_is_pinned_on_first_sight() {
 
 #[test]
 fn a_failed_ready_command_shows_its_last_lines() {
-    let mut drive = at("Preparing");
+    let mut drive = at(AgentPhase::Preparing);
     let fine = Ran { exit: Some(0), tail: String::new() };
     drive.answer(Answer::Ran(Ok(fine.clone())));
     let Some((_, Call::Run(_, command, _))) = drive.asked() else { panic!("no command") };
@@ -324,24 +330,24 @@ fn a_failed_ready_command_shows_its_last_lines() {
     drive.answer(Answer::Ran(Ok(fine.clone())));
     drive.answer(Answer::Ran(Ok(fine)));
     drive.answer(Answer::Ran(Ok(Ran { exit: Some(3), tail: "docker: not found\n".into() })));
-    assert_eq!(drive.state(), "Retiring");
+    assert_eq!(drive.state(), AgentPhase::Retiring);
     let reason = drive.ledger.agents[&agent_id()].retiring.clone().expect("a reason");
     let Reason::Failed { state, text, .. } = reason else { panic!("{reason:?}") };
-    assert_eq!(state, "Preparing");
+    assert_eq!(state, AgentPhase::Preparing);
     assert_eq!(text, "the step `readyCommand` ended with exit status 3; last: docker: not found");
 }
 
 #[test]
 fn a_guest_that_is_gone_is_believed_only_from_the_id() {
-    let mut drive = at("Configuring");
+    let mut drive = at(AgentPhase::Configuring);
     drive.answer(Answer::Configured(Err(fault(FaultKind::Gone))));
     let nothing_known = VmSight { id: IdSight::Unknown, ..Drive::free() };
     drive.answer(Answer::Looked(Ok(nothing_known)));
-    assert_eq!(drive.state(), "Configuring");
+    assert_eq!(drive.state(), AgentPhase::Configuring);
     drive.wait(secs(5));
     drive.answer(Answer::Configured(Err(fault(FaultKind::Gone))));
     drive.answer(Answer::Looked(Ok(Drive::free())));
-    assert_eq!(drive.state(), "Gone");
+    assert_eq!(drive.state(), AgentPhase::Gone);
 }
 
 // Invariant: the waterfall's phases sum to the wall time.
@@ -350,14 +356,21 @@ fn a_guest_that_is_gone_is_believed_only_from_the_id() {
 fn the_phases_sum_to_the_wall_time() {
     let mut drive = Drive::new(spec());
     let born = drive.now.mono;
-    for state in ["Cloning", "Configuring", "Booting", "Connecting", "Preparing", "Ready"] {
+    for state in [
+        AgentPhase::Cloning,
+        AgentPhase::Configuring,
+        AgentPhase::Booting,
+        AgentPhase::Connecting,
+        AgentPhase::Preparing,
+        AgentPhase::Ready,
+    ] {
         drive.wait(Duration::from_millis(333));
         drive.go_to(state);
     }
     drive.wait(Duration::from_millis(500));
     drive.command(AgentCommand::Retire(Reason::Asked));
     drive.wait(Duration::from_millis(250));
-    drive.go_to("Gone");
+    drive.go_to(AgentPhase::Gone);
     let phases = drive.facts().into_iter().find_map(|what| match what {
         What::AgentGone { phases, .. } => Some(phases.clone()),
         _ => None,
@@ -370,20 +383,27 @@ fn the_phases_sum_to_the_wall_time() {
 
 #[test]
 fn every_adopted_agent_looks_or_fences_first() {
-    let states = ["Cloning", "Configuring", "Booting", "Connecting", "Preparing", "Ready"];
+    let states = [
+        AgentPhase::Cloning,
+        AgentPhase::Configuring,
+        AgentPhase::Booting,
+        AgentPhase::Connecting,
+        AgentPhase::Preparing,
+        AgentPhase::Ready,
+    ];
     for state in states {
         let adopted = at(state).adopt(secs(30));
-        let first = if state == "Ready" { Call::Confirm } else { Call::Look };
+        let first = if state == AgentPhase::Ready { Call::Confirm } else { Call::Look };
         assert_eq!(adopted.calls(), [first], "{state}");
     }
-    let mut retiring = at("Ready");
+    let mut retiring = at(AgentPhase::Ready);
     retiring.command(AgentCommand::Retire(Reason::Asked));
     assert_eq!(retiring.adopt(secs(30)).calls(), [Call::Fence]);
 }
 
 #[test]
 fn an_adopted_guest_whose_start_may_be_under_way_is_not_started_twice() {
-    let mut adopted = at("Booting").adopt(secs(30));
+    let mut adopted = at(AgentPhase::Booting).adopt(secs(30));
     let stopped = VmSight { running: Some(false), ..adopted.sight() };
     adopted.answer(Answer::Looked(Ok(stopped)));
     assert_eq!(adopted.asked(), None);
@@ -395,7 +415,7 @@ fn an_adopted_guest_whose_start_may_be_under_way_is_not_started_twice() {
 
 #[test]
 fn an_adopted_guest_that_was_never_started_is_started_after_three_looks() {
-    let mut adopted = at("Booting").adopt(secs(30));
+    let mut adopted = at(AgentPhase::Booting).adopt(secs(30));
     for _ in 0..3 {
         let stopped = VmSight { running: Some(false), ..adopted.sight() };
         adopted.answer(Answer::Looked(Ok(stopped)));
@@ -406,9 +426,16 @@ fn an_adopted_guest_that_was_never_started_is_started_after_three_looks() {
 
 #[test]
 fn adopted_agents_get_ready_again_from_wherever_they_were() {
-    for state in ["Cloning", "Configuring", "Booting", "Connecting", "Preparing", "Ready"] {
+    for state in [
+        AgentPhase::Cloning,
+        AgentPhase::Configuring,
+        AgentPhase::Booting,
+        AgentPhase::Connecting,
+        AgentPhase::Preparing,
+        AgentPhase::Ready,
+    ] {
         let mut adopted = at(state).adopt(secs(30));
-        adopted.go_to("Ready");
+        adopted.go_to(AgentPhase::Ready);
         let clones = adopted.calls().into_iter().filter(|c| matches!(c, Call::Clone { .. }));
         assert_eq!(clones.count(), 0, "{state}");
     }
@@ -416,7 +443,7 @@ fn adopted_agents_get_ready_again_from_wherever_they_were() {
 
 #[test]
 fn an_adopted_lease_is_credited_with_the_down_time() {
-    let mut drive = at("Ready");
+    let mut drive = at(AgentPhase::Ready);
     drive.command(AgentCommand::Lease { ask: Box::new(ask("l1", None)) });
     let before = drive.ledger.agents[&agent_id()].leases.values().next().expect("one").expires;
     let mut adopted = drive.adopt(secs(300));
@@ -424,23 +451,23 @@ fn an_adopted_lease_is_credited_with_the_down_time() {
     assert_eq!(after - before, secs(300));
     let running = adopted.sight();
     adopted.answer(Answer::Looked(Ok(running)));
-    assert_eq!((adopted.state(), adopted.mind.standing()), ("Leased", Standing::Busy));
+    assert_eq!((adopted.state(), adopted.mind.standing()), (AgentPhase::Leased, Standing::Busy));
 }
 
 #[test]
 fn an_adopted_guest_that_stopped_meanwhile_is_retired_and_its_lease_is_lost() {
-    let mut drive = at("Ready");
+    let mut drive = at(AgentPhase::Ready);
     drive.command(AgentCommand::Lease { ask: Box::new(ask("l1", None)) });
     let mut adopted = drive.adopt(secs(300));
     let stopped = VmSight { running: Some(false), ..adopted.sight() };
     adopted.answer(Answer::Looked(Ok(stopped)));
-    assert_eq!(adopted.state(), "Retiring");
+    assert_eq!(adopted.state(), AgentPhase::Retiring);
     assert!(adopted.ledger.ended.values().any(|ended| ended.why == "lost"));
 }
 
 #[test]
 fn an_adopted_agent_shows_since_when_it_is_in_its_state() {
-    let ready = at("Ready");
+    let ready = at(AgentPhase::Ready);
     let mut leased = ready.clone();
     leased.command(AgentCommand::Lease { ask: Box::new(ask("l1", None)) });
     for drive in [ready, leased] {
@@ -452,12 +479,23 @@ fn an_adopted_agent_shows_since_when_it_is_in_its_state() {
     }
 }
 
+#[test]
+fn an_agent_of_a_journal_without_phases_is_configured_again_unless_a_lease_is_on_it() {
+    let ready = at(AgentPhase::Ready);
+    let mut leased = ready.clone();
+    leased.command(AgentCommand::Lease { ask: Box::new(ask("l1", None)) });
+    for (mut drive, taken_up) in [(ready, AgentPhase::Configuring), (leased, AgentPhase::Leased)] {
+        drive.ledger.agents.values_mut().for_each(|entry| entry.state = None);
+        assert_eq!(drive.adopt(secs(300)).state(), taken_up);
+    }
+}
+
 // Invariant: a fenced or resting agent does nothing more.
 
 #[test]
 fn a_rest_forgets_everything_and_a_fence_sends_nothing() {
     for event in [Event::Fenced, Event::Command(AgentCommand::Rest)] {
-        let mut drive = at("Booting");
+        let mut drive = at(AgentPhase::Booting);
         assert_eq!(drive.event(event), [Effect::End]);
         assert!(drive.command(AgentCommand::Retire(Reason::Asked)).is_empty());
     }

@@ -2,6 +2,7 @@
 
 use drover_model::fault::FaultKind;
 use drover_model::id::LeaseId;
+use drover_model::phase::AgentPhase;
 use drover_model::ports::{AddressSight, Ran, Snapped};
 use drover_model::record::{Body, LeaseAsk, Reason};
 use drover_model::spec::{ResetKind, TemplateSpec};
@@ -14,7 +15,7 @@ use crate::message::{AgentCommand, Standing};
 /// An agent that is reset, after its first lease.
 fn used(spec: TemplateSpec) -> Drive {
     let mut drive = Drive::new(spec);
-    drive.go_to("Ready");
+    drive.go_to(AgentPhase::Ready);
     lease(&mut drive, "l1");
     drive
 }
@@ -51,7 +52,7 @@ fn a_used_agent_goes_back_to_its_snapshot_is_mended_and_free_again() {
     assert!(intended.is_some() && intended < asked, "{intended:?} {asked:?}");
     assert_eq!(drive.reports().last().expect("one").standing, Standing::Coming);
     let before = drive.calls().len();
-    drive.go_to("Ready");
+    drive.go_to(AgentPhase::Ready);
     let names: Vec<String> =
         drive.calls()[before..].iter().map(|call| format!("{call:?}")).collect();
     let names: Vec<&str> =
@@ -59,7 +60,7 @@ fn a_used_agent_goes_back_to_its_snapshot_is_mended_and_free_again() {
     assert_eq!(names, ["Address", "Greet", "Run", "Run"]);
     assert!(matches!(lessons(&drive)[..], [Lesson::Made(_), Lesson::Reset(_)]));
     let entry = &drive.ledger.agents[&agent_id()];
-    assert!(entry.state == "Ready" && entry.clean && entry.expelling.is_empty());
+    assert!(entry.phase() == AgentPhase::Ready && entry.clean && entry.expelling.is_empty());
 }
 
 #[test]
@@ -97,11 +98,11 @@ fn any_failure_of_a_reset_destroys_the_agent() {
     for kind in kinds {
         let mut drive = used(reset_spec());
         drive.answer(Answer::RolledBack(Err(fault(kind.clone()))));
-        assert_eq!(drive.state(), "Retiring", "{kind:?}");
+        assert_eq!(drive.state(), AgentPhase::Retiring, "{kind:?}");
     }
     let mut drive = used(reset_spec());
     drive.answer(Answer::RolledBack(Err(fault(FaultKind::Foreign))));
-    assert_eq!(drive.state(), "Stranded");
+    assert_eq!(drive.state(), AgentPhase::Stranded);
     let mut drive = used(reset_spec());
     while !matches!(drive.asked(), Some((_, Call::Run(..)))) {
         match drive.asked() {
@@ -114,7 +115,7 @@ fn any_failure_of_a_reset_destroys_the_agent() {
     }
     drive.answer(Answer::Ran(Ok(Ran { exit: Some(1), tail: "a key is there".into() })));
     let Reason::Failed { state, text, .. } = why(&drive) else { panic!("{:?}", why(&drive)) };
-    assert_eq!(state, "Resetting");
+    assert_eq!(state, AgentPhase::Resetting);
     assert!(text.contains("a key is there"), "{text}");
 }
 
@@ -122,14 +123,14 @@ fn any_failure_of_a_reset_destroys_the_agent() {
 fn a_reset_that_takes_too_long_destroys_the_agent() {
     let mut drive = used(reset_spec());
     drive.wait(secs(300));
-    assert!(matches!(why(&drive), Reason::TooSlow { state, .. } if state == "Resetting"));
+    assert!(matches!(why(&drive), Reason::TooSlow { state, .. } if state == AgentPhase::Resetting));
 }
 
 #[test]
 fn a_reset_that_was_cut_short_is_looked_at_and_the_agent_destroyed() {
     let drive = used(reset_spec());
     let mut again = drive.adopt(secs(5));
-    assert_eq!(again.state(), "Resetting");
+    assert_eq!(again.state(), AgentPhase::Resetting);
     assert!(matches!(again.asked(), Some((_, Call::Look))));
     let sight = again.sight();
     again.answer(Answer::Looked(Ok(sight)));
@@ -146,20 +147,20 @@ fn other() -> LeaseAsk {
 #[test]
 fn a_lease_of_another_owner_is_refused_before_and_after_a_restart() {
     let mut drive = used(reset_spec());
-    drive.go_to("Ready");
+    drive.go_to(AgentPhase::Ready);
     let owner = drive.reports().last().expect("one").owner.clone();
     assert_eq!(owner, Some(ask("l1", None).whose()));
     let mut again = drive.adopt(secs(5));
-    again.go_to("Ready");
+    again.go_to(AgentPhase::Ready);
     let sight = again.sight();
     again.answer(Answer::Looked(Ok(sight)));
     again.wait(secs(1));
     for mut drive in [drive, again] {
         drive.command(AgentCommand::Lease { ask: Box::new(other()) });
-        assert_eq!(drive.state(), "Ready");
+        assert_eq!(drive.state(), AgentPhase::Ready);
         assert_eq!(drive.reports().last().expect("one").refused, [LeaseId::new("l2")]);
         drive.command(AgentCommand::Lease { ask: Box::new(ask("l3", None)) });
-        assert_eq!(drive.state(), "Leased");
+        assert_eq!(drive.state(), AgentPhase::Leased);
     }
 }
 
@@ -167,7 +168,7 @@ fn a_lease_of_another_owner_is_refused_before_and_after_a_restart() {
 fn without_resets_an_agent_serves_anybody() {
     let mut drive = used(spec());
     drive.command(AgentCommand::Lease { ask: Box::new(other()) });
-    assert_eq!(drive.state(), "Leased");
+    assert_eq!(drive.state(), AgentPhase::Leased);
     assert_eq!(drive.reports().last().expect("one").owner, None);
     assert!(lessons(&drive).is_empty());
 }
@@ -183,13 +184,13 @@ fn where_there_can_be_no_snapshot_the_agent_serves_once_and_says_why() {
                 let fair = drive.fair_answer(call);
                 drive.answer(fair);
             }
-            None if drive.state() == "Queued" => drop(drive.grant()),
+            None if drive.state() == AgentPhase::Queued => drop(drive.grant()),
             None => drive.wait(secs(1)),
         }
     }
     let refusal = || "snapshot feature is not available".to_owned();
     drive.answer(Answer::Snapped(Ok(Snapped::Impossible(refusal()))));
-    assert_eq!(drive.state(), "Ready");
+    assert_eq!(drive.state(), AgentPhase::Ready);
     assert!(drive.mind.detail.contains("can not be reset"), "{}", drive.mind.detail);
     assert_eq!(lessons(&drive)[0], &Lesson::Refused(refusal()));
     lease(&mut drive, "l1");
@@ -199,7 +200,7 @@ fn where_there_can_be_no_snapshot_the_agent_serves_once_and_says_why() {
 #[test]
 fn a_reset_that_is_not_worth_it_is_not_made() {
     let mut drive = Drive::new(reset_spec());
-    drive.go_to("Ready");
+    drive.go_to(AgentPhase::Ready);
     drive.mind.know(Taught { worth: false, hold_next: None });
     lease(&mut drive, "l1");
     assert_eq!(why(&drive), Reason::UsedUp);
@@ -209,7 +210,7 @@ fn a_reset_that_is_not_worth_it_is_not_made() {
 #[test]
 fn the_last_use_is_followed_by_no_reset() {
     let mut drive = used(TemplateSpec { max_uses: Some(2), ..reset_spec() });
-    drive.go_to("Ready");
+    drive.go_to(AgentPhase::Ready);
     lease(&mut drive, "l2");
     assert_eq!(why(&drive), Reason::UsedUp);
 }
@@ -220,23 +221,23 @@ fn the_last_use_is_followed_by_no_reset() {
 #[test]
 fn no_key_is_removed_from_a_guest_that_is_put_back() {
     let mut drive = Drive::new(reset_spec());
-    drive.go_to("Ready");
+    drive.go_to(AgentPhase::Ready);
     drive.command(AgentCommand::Lease { ask: Box::new(ask("l1", Some("ssh-ed25519 USER"))) });
     drive.answer(Answer::Admitted(LeaseId::new("l1"), Ok(())));
     let (lease, why) = (LeaseId::new("l1"), "released".into());
     drive.command(AgentCommand::EndLease { lease, why });
-    assert_eq!(drive.state(), "Resetting");
+    assert_eq!(drive.state(), AgentPhase::Resetting);
     assert!(!drive.calls().iter().any(|call| matches!(call, Call::Expel(..))));
 }
 
 #[test]
 fn an_agent_that_is_to_be_held_keeps_what_its_last_lease_left() {
     let mut drive = Drive::new(reset_spec());
-    drive.go_to("Ready");
+    drive.go_to(AgentPhase::Ready);
     drive.command(AgentCommand::Lease { ask: Box::new(ask("l1", None)) });
     drive.be_held();
     let (lease, why) = (LeaseId::new("l1"), "released".into());
     drive.command(AgentCommand::EndLease { lease, why });
-    assert_eq!(drive.state(), "Held");
+    assert_eq!(drive.state(), AgentPhase::Held);
     assert!(!drive.calls().contains(&Call::Rollback));
 }

@@ -2,6 +2,7 @@
 
 use drover_model::fact::What;
 use drover_model::fault::FaultKind;
+use drover_model::phase::AgentPhase;
 use drover_model::ports::{IdSight, Ran, TaskEnd, VmSight};
 use drover_model::record::{Body, Reason};
 use drover_model::spec::{LimitSpec, TemplateSpec};
@@ -12,7 +13,7 @@ use crate::message::AgentCommand;
 
 fn retiring() -> Drive {
     let mut drive = Drive::new(spec());
-    drive.go_to("Ready");
+    drive.go_to(AgentPhase::Ready);
     drive.effects.clear();
     drive.command(AgentCommand::Retire(Reason::Asked));
     drive
@@ -31,7 +32,7 @@ fn next(drive: &Drive) -> Call {
 #[test]
 fn the_usual_way_out_is_fence_stop_destroy() {
     let mut drive = retiring();
-    drive.go_to("Gone");
+    drive.go_to(AgentPhase::Gone);
     let kinds: Vec<Call> =
         drive.calls().into_iter().filter(|call| !matches!(call, Call::Await(..))).collect();
     assert_eq!(kinds, [Call::Fence, Call::Stop, Call::Destroy]);
@@ -41,7 +42,10 @@ fn the_usual_way_out_is_fence_stop_destroy() {
 #[test]
 fn why_it_goes_is_told_while_it_goes() {
     let drive = retiring();
-    assert_eq!((drive.state(), drive.mind.detail.as_str()), ("Retiring", "an operator retired it"));
+    assert_eq!(
+        (drive.state(), drive.mind.detail.as_str()),
+        (AgentPhase::Retiring, "an operator retired it")
+    );
 }
 
 #[test]
@@ -74,7 +78,7 @@ fn every_further_attempt_begins_at_the_fence() {
 fn foreign_marks_strand_it_with_the_command_to_run() {
     let mut drive = retiring();
     drive.answer(Answer::Fenced(Err(fault(FaultKind::Foreign))));
-    assert_eq!(drive.state(), "Stranded");
+    assert_eq!(drive.state(), AgentPhase::Stranded);
     let alarm = drive.facts().into_iter().find_map(|what| match what {
         What::Alarm { command, .. } => Some(command.clone()),
         _ => None,
@@ -86,7 +90,7 @@ fn foreign_marks_strand_it_with_the_command_to_run() {
 // Invariant: the gentlest way that the limits allow.
 
 /// An agent in this state whose template wants a graceful shutdown of 30 s, told to go.
-fn leaving_gracefully(from: &str) -> Drive {
+fn leaving_gracefully(from: AgentPhase) -> Drive {
     let mut limits = spec().limits;
     limits.shutdown = secs(30);
     let mut drive = Drive::new(TemplateSpec { limits, ..spec() });
@@ -98,11 +102,11 @@ fn leaving_gracefully(from: &str) -> Drive {
 
 #[test]
 fn a_guest_not_known_to_be_stopped_is_shut_down_first_in_as_many_calls() {
-    let mut drive = leaving_gracefully("Ready");
+    let mut drive = leaving_gracefully(AgentPhase::Ready);
     let sight = VmSight { running: None, ..drive.sight() };
     drive.answer(Answer::Fenced(Ok(sight)));
     assert_eq!(next(&drive), Call::Shutdown(secs(30)));
-    drive.go_to("Gone");
+    drive.go_to(AgentPhase::Gone);
     let kinds: Vec<Call> =
         drive.calls().into_iter().filter(|call| !matches!(call, Call::Await(..))).collect();
     assert_eq!(kinds, [Call::Fence, Call::Shutdown(secs(30)), Call::Destroy]);
@@ -110,7 +114,7 @@ fn a_guest_not_known_to_be_stopped_is_shut_down_first_in_as_many_calls() {
 
 #[test]
 fn a_failed_shutdown_is_followed_by_a_stop_and_not_tried_again() {
-    let mut drive = leaving_gracefully("Ready");
+    let mut drive = leaving_gracefully(AgentPhase::Ready);
     let sight = drive.sight();
     drive.answer(Answer::Fenced(Ok(sight.clone())));
     drive.answer(Answer::Accepted(Ok(upid("qmshutdown"))));
@@ -124,7 +128,7 @@ fn a_failed_shutdown_is_followed_by_a_stop_and_not_tried_again() {
 
 #[test]
 fn a_guest_that_never_came_up_is_stopped_at_once() {
-    let mut drive = leaving_gracefully("Booting");
+    let mut drive = leaving_gracefully(AgentPhase::Booting);
     let sight = drive.sight();
     drive.answer(Answer::Fenced(Ok(sight)));
     assert_eq!(next(&drive), Call::Stop);
@@ -132,7 +136,7 @@ fn a_guest_that_never_came_up_is_stopped_at_once() {
 
 #[test]
 fn a_shutdown_is_owed_again_after_a_restart() {
-    let mut adopted = leaving_gracefully("Ready").adopt(secs(5));
+    let mut adopted = leaving_gracefully(AgentPhase::Ready).adopt(secs(5));
     let sight = adopted.sight();
     adopted.answer(Answer::Fenced(Ok(sight)));
     assert_eq!(next(&adopted), Call::Shutdown(secs(30)));
@@ -185,7 +189,7 @@ fn a_guest_that_is_not_where_it_was_is_found_or_gone() {
     drive.answer(Answer::Fenced(Err(fault(FaultKind::Gone))));
     drive.answer(Answer::Looked(Ok(Drive::free())));
     drive.answer(Answer::Leftovers(Ok(Vec::new())));
-    assert_eq!(drive.state(), "Gone");
+    assert_eq!(drive.state(), AgentPhase::Gone);
 }
 
 #[test]
@@ -195,7 +199,7 @@ fn a_guest_told_to_have_vanished_under_its_own_destroy_waits_for_the_outcome() {
     drive.answer(Answer::Fenced(Ok(stopped)));
     drive.answer(Answer::Accepted(Ok(upid("qmdestroy"))));
     drive.command(AgentCommand::Vanished);
-    assert_eq!(drive.state(), "Retiring");
+    assert_eq!(drive.state(), AgentPhase::Retiring);
     let warnings = vec!["Could not remove disk".to_owned()];
     drive.answer(Answer::TaskEnded(Ok(TaskEnd::Done { warnings })));
     drive.command(AgentCommand::Vanished);
@@ -212,13 +216,13 @@ fn remains_strand_it_until_they_are_listed_no_more() {
     drive.answer(Answer::TaskEnded(Ok(TaskEnd::Done { warnings })));
     let volume = "nfs:vm-10417-disk-0".to_owned();
     drive.answer(Answer::Leftovers(Ok(vec![volume])));
-    assert_eq!(drive.state(), "Stranded");
+    assert_eq!(drive.state(), AgentPhase::Stranded);
     let stranded = drive.ledger.agents[&agent_id()].stranded.clone().expect("stranded");
     assert!(stranded.1.contains("pvesm free nfs:vm-10417-disk-0"));
     drive.wait(secs(60));
     drive.answer(Answer::Looked(Ok(Drive::free())));
     drive.answer(Answer::Leftovers(Ok(Vec::new())));
-    assert_eq!(drive.state(), "Gone");
+    assert_eq!(drive.state(), AgentPhase::Gone);
 }
 
 // Invariant: slow is told, and never given up.
@@ -235,7 +239,7 @@ fn a_retirement_past_its_deadline_alarms_once_and_goes_on() {
     let alarms = drive.facts().into_iter().filter(|what| matches!(what, What::Alarm { .. }));
     assert_eq!(alarms.count(), 1);
     drive.wait(secs(30));
-    drive.go_to("Gone");
+    drive.go_to(AgentPhase::Gone);
 }
 
 // Invariant: a stranded guest is looked at now and then, and mended means it goes on.
@@ -247,11 +251,11 @@ fn mended_marks_send_a_stranded_agent_out_again() {
     drive.wait(secs(60));
     let damaged = drive.damaged();
     drive.answer(Answer::Looked(Ok(damaged)));
-    assert_eq!(drive.state(), "Stranded");
+    assert_eq!(drive.state(), AgentPhase::Stranded);
     drive.wait(secs(60));
     let mended = drive.sight();
     drive.answer(Answer::Looked(Ok(mended)));
-    assert_eq!((drive.state(), next(&drive)), ("Retiring", Call::Fence));
+    assert_eq!((drive.state(), next(&drive)), (AgentPhase::Retiring, Call::Fence));
 }
 
 #[test]
@@ -259,12 +263,16 @@ fn a_stranded_agent_stays_stranded_over_a_restart() {
     let mut drive = retiring();
     drive.answer(Answer::Fenced(Err(fault(FaultKind::Foreign))));
     let adopted = drive.adopt(secs(60));
-    assert_eq!((adopted.state(), adopted.calls()), ("Stranded", vec![Call::Look]));
+    assert_eq!((adopted.state(), adopted.calls()), (AgentPhase::Stranded, vec![Call::Look]));
 }
 
 #[test]
 fn vanished_ends_any_agent_with_a_guest_but_not_a_clone_under_way() {
-    for (state, after) in [("Cloning", "Cloning"), ("Booting", "Gone"), ("Ready", "Gone")] {
+    for (state, after) in [
+        (AgentPhase::Cloning, AgentPhase::Cloning),
+        (AgentPhase::Booting, AgentPhase::Gone),
+        (AgentPhase::Ready, AgentPhase::Gone),
+    ] {
         let mut drive = Drive::new(spec());
         drive.go_to(state);
         drive.command(AgentCommand::Vanished);
@@ -272,9 +280,13 @@ fn vanished_ends_any_agent_with_a_guest_but_not_a_clone_under_way() {
     }
     let mut drive = retiring();
     drive.command(AgentCommand::Vanished);
-    assert_eq!((drive.state(), next(&drive)), ("Retiring", Call::Leftovers), "volumes may remain");
+    assert_eq!(
+        (drive.state(), next(&drive)),
+        (AgentPhase::Retiring, Call::Leftovers),
+        "volumes may remain"
+    );
     drive.answer(Answer::Leftovers(Ok(Vec::new())));
-    assert_eq!(drive.state(), "Gone");
+    assert_eq!(drive.state(), AgentPhase::Gone);
 }
 
 // Invariant: a guest whose door is to be closed is closed off once its marks were read, within a short
@@ -292,7 +304,7 @@ fn a_guest_is_closed_off_before_it_is_stopped_hard() {
     ];
     for end in ends {
         let mut drive = Drive::new(closing.clone());
-        drive.go_to("Ready");
+        drive.go_to(AgentPhase::Ready);
         drive.command(AgentCommand::Retire(Reason::Asked));
         let Some((_, Call::Fence)) = drive.asked() else { panic!("no fence") };
         let seen = Answer::Fenced(Ok(VmSight { running: None, ..drive.sight() }));
@@ -301,7 +313,7 @@ fn a_guest_is_closed_off_before_it_is_stopped_hard() {
         assert!(limit <= secs(10));
         drive.answer(end);
         assert!(matches!(drive.asked(), Some((_, Call::Stop))), "no shutdown is waited for");
-        drive.go_to("Gone");
+        drive.go_to(AgentPhase::Gone);
         let shut = |call: &Call| matches!(call, Call::Shutdown(_));
         assert!(!drive.calls().iter().any(shut));
     }
@@ -310,8 +322,8 @@ fn a_guest_is_closed_off_before_it_is_stopped_hard() {
 #[test]
 fn a_guest_without_an_address_has_no_door_to_close() {
     let mut drive = Drive::new(TemplateSpec { close_ssh: true, ..spec() });
-    drive.go_to("Configuring");
+    drive.go_to(AgentPhase::Configuring);
     drive.command(AgentCommand::Retire(Reason::Asked));
-    drive.go_to("Gone");
+    drive.go_to(AgentPhase::Gone);
     assert!(!drive.calls().iter().any(|call| matches!(call, Call::Run(..))));
 }

@@ -3,6 +3,7 @@
 use drover_model::demand::words::{Ending, Life, Words};
 use drover_model::fault::{Culprit, Fault, FaultKind};
 use drover_model::id::{LeaseId, RunnerName, SourceId};
+use drover_model::phase::AgentPhase;
 use drover_model::record::{Body, LeaseAsk, Reason};
 use drover_model::spec::{ResetKind, TemplateSpec};
 
@@ -12,7 +13,7 @@ use crate::message::{AgentCommand, Standing};
 
 fn ready(spec: TemplateSpec) -> Drive {
     let mut drive = Drive::new(spec);
-    drive.go_to("Ready");
+    drive.go_to(AgentPhase::Ready);
     drive
 }
 
@@ -95,7 +96,7 @@ fn an_agent_goes_after_the_job_of_a_source_and_its_runner_goes_with_it() {
     hire(&mut drive, "l1", false);
     hired(&mut drive, "l1");
     let effects = done(&mut drive, "l1");
-    assert_eq!(drive.state(), "Retiring");
+    assert_eq!(drive.state(), AgentPhase::Retiring);
     assert_eq!(calls(&effects), [Call::Fence], "nothing is done in the guest");
     assert_eq!(drive.ledger.agents[&agent_id()].retiring, Some(Reason::UsedUp));
     assert!(drive.ledger.runners[&git()].contains_key(&name(1)), "its row is the source's matter");
@@ -112,7 +113,7 @@ fn an_agent_with_more_uses_is_rid_of_its_runner_first_and_the_next_has_another_n
     };
     assert_eq!(*runner, name(1));
     drive.answer(Answer::Expelled(LeaseId::new("l1"), Ok(())));
-    assert_eq!(drive.state(), "Ready");
+    assert_eq!(drive.state(), AgentPhase::Ready);
     hire(&mut drive, "l2", false);
     assert!(drive.ledger.runners[&git()].contains_key(&name(2)));
 }
@@ -123,7 +124,7 @@ fn an_agent_that_can_be_reset_serves_its_source_again() {
     hire(&mut drive, "l1", false);
     hired(&mut drive, "l1");
     done(&mut drive, "l1");
-    assert_eq!(drive.state(), "Resetting");
+    assert_eq!(drive.state(), AgentPhase::Resetting);
 }
 
 #[test]
@@ -135,9 +136,9 @@ fn each_executor_has_one_job_and_then_the_agent_goes() {
     }
     done(&mut drive, "l1");
     drive.answer(Answer::Expelled(LeaseId::new("l1"), Ok(())));
-    assert_eq!((drive.state(), drive.mind.standing()), ("Leased", Standing::Busy));
+    assert_eq!((drive.state(), drive.mind.standing()), (AgentPhase::Leased, Standing::Busy));
     done(&mut drive, "l2");
-    assert_eq!(drive.state(), "Retiring");
+    assert_eq!(drive.state(), AgentPhase::Retiring);
 }
 
 // Invariant: who takes an agent whole shares it with nobody.
@@ -152,7 +153,7 @@ fn a_whole_runner_takes_all_executors_and_refuses_a_shared_agent() {
     assert_eq!(report.refused, [LeaseId::new("l2")]);
     hired(&mut drive, "l1");
     done(&mut drive, "l1");
-    assert_eq!(drive.state(), "Retiring");
+    assert_eq!(drive.state(), AgentPhase::Retiring);
     let mut shared = ready(TemplateSpec { executors: 4, ..spec() });
     hire(&mut shared, "l1", false);
     let effects = hire(&mut shared, "l2", true);
@@ -173,7 +174,7 @@ fn a_runner_that_its_source_gave_up_is_charged_to_the_template() {
     let Some(Effect::Report(report)) = effects.first() else { panic!("{effects:?}") };
     let fault = report.fault.as_ref().expect("a fault");
     assert_eq!((&fault.culprit, &fault.kind), (&Culprit::Template, &FaultKind::Broken));
-    assert_eq!(drive.state(), "Retiring");
+    assert_eq!(drive.state(), AgentPhase::Retiring);
 }
 
 fn ended() -> Words {
@@ -205,7 +206,7 @@ fn a_runner_that_fails_is_told_with_its_last_words() {
         panic!("{effects:?}")
     };
     assert_eq!((lease.as_str(), runner), ("l1", &name(1)));
-    assert_eq!(drive.state(), "Leased");
+    assert_eq!(drive.state(), AgentPhase::Leased);
     drive.answer(Answer::Words(LeaseId::new("l1"), Ok(ended())));
     let told = "its runner did not connect; it ended with 7 after 2 s; its log: too old";
     assert_eq!(why(&drive), told);
@@ -275,7 +276,7 @@ fn an_end_that_the_guest_tells_of_is_passed_on_and_ends_nothing() {
         assert_eq!(found, passed_on, "{effects:?}");
         drive.command(ask());
     }
-    assert_eq!(drive.state(), "Leased");
+    assert_eq!(drive.state(), AgentPhase::Leased);
 }
 
 #[test]
@@ -294,7 +295,7 @@ fn that_a_runner_is_too_old_is_passed_on_with_its_template_and_what_it_was_start
     assert_eq!((source, runner), (&git(), &name(1)));
     assert_eq!((&told.template, told.text.as_str()), (&spec().id, "it is too old"));
     assert_eq!(told.want, ask("l1", None).want);
-    assert_eq!(drive.state(), "Leased", "it ends nothing");
+    assert_eq!(drive.state(), AgentPhase::Leased, "it ends nothing");
 }
 
 #[test]

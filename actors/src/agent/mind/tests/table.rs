@@ -7,6 +7,7 @@ use std::fmt::Write;
 use drover_model::fault::FaultKind;
 use drover_model::id::{ClusterId, LeaseId, NodeName, VmId};
 use drover_model::overrides::{Change, OverrideChange};
+use drover_model::phase::AgentPhase;
 use drover_model::ports::{AddressSight, TaskEnd};
 use drover_model::record::Reason;
 
@@ -16,54 +17,36 @@ use crate::message::AgentCommand;
 
 const GOLDEN: &str = include_str!("../../transitions.txt");
 
-const STATES: [&str; 15] = [
-    "Queued",
-    "Cloning",
-    "InDoubt",
-    "Configuring",
-    "Booting",
-    "Connecting",
-    "Preparing",
-    "Ready",
-    "Leased",
-    "Draining",
-    "Resetting",
-    "Held",
-    "Retiring",
-    "Stranded",
-    "Gone",
-];
-
 /// A mind in each state, as it is right after entering it.
-fn at(state: &str) -> Drive {
-    let mut drive = Drive::new(if state == "Resetting" { reset_spec() } else { spec() });
+fn at(state: AgentPhase) -> Drive {
+    let mut drive = Drive::new(if state == AgentPhase::Resetting { reset_spec() } else { spec() });
     match state {
-        "Queued" => {}
-        "InDoubt" => {
-            drive.go_to("Cloning");
+        AgentPhase::Queued => {}
+        AgentPhase::InDoubt => {
+            drive.go_to(AgentPhase::Cloning);
             drive.answer(Answer::Cloned(Err(fault(FaultKind::UnknownOutcome))));
         }
-        "Leased" | "Draining" => {
-            drive.go_to("Ready");
+        AgentPhase::Leased | AgentPhase::Draining => {
+            drive.go_to(AgentPhase::Ready);
             drive.command(AgentCommand::Lease { ask: Box::new(ask("l1", None)) });
-            if state == "Draining" {
+            if state == AgentPhase::Draining {
                 drive.command(AgentCommand::Drain(Reason::Asked));
             }
         }
-        "Resetting" => {
-            drive.go_to("Ready");
+        AgentPhase::Resetting => {
+            drive.go_to(AgentPhase::Ready);
             drive.command(AgentCommand::Lease { ask: Box::new(ask("l1", None)) });
             let (lease, why) = (LeaseId::new("l1"), "released".into());
             drive.command(AgentCommand::EndLease { lease, why });
         }
-        "Held" => {
-            drive.go_to("Ready");
+        AgentPhase::Held => {
+            drive.go_to(AgentPhase::Ready);
             drive.be_held();
         }
-        "Retiring" | "Stranded" | "Gone" => {
-            drive.go_to("Ready");
+        AgentPhase::Retiring | AgentPhase::Stranded | AgentPhase::Gone => {
+            drive.go_to(AgentPhase::Ready);
             drive.command(AgentCommand::Retire(Reason::Asked));
-            if state == "Stranded" {
+            if state == AgentPhase::Stranded {
                 drive.answer(Answer::Fenced(Err(fault(FaultKind::Foreign))));
             }
             drive.go_to(state);
@@ -109,9 +92,9 @@ fn name(call: &Call) -> String {
 }
 
 /// What follows: the next state, or what is done while staying.
-fn outcome(drive: &Drive, before: &str, asked: Option<String>) -> String {
+fn outcome(drive: &Drive, before: AgentPhase, asked: Option<String>) -> String {
     if drive.state() != before {
-        return drive.state().to_owned();
+        return drive.state().to_string();
     }
     let after = drive.asked().map(|(_, call)| name(&call));
     match (after, drive.mind.retry) {
@@ -122,7 +105,7 @@ fn outcome(drive: &Drive, before: &str, asked: Option<String>) -> String {
 }
 
 /// Lines of a state, those with the same outcome together.
-fn rows(before: &str, outcomes: Vec<(String, String)>, table: &mut String) {
+fn rows(before: AgentPhase, outcomes: Vec<(String, String)>, table: &mut String) {
     let mut grouped: Vec<(String, Vec<String>)> = Vec::new();
     for (event, after) in outcomes {
         match grouped.iter_mut().find(|(known, _)| *known == after) {
@@ -137,7 +120,7 @@ fn rows(before: &str, outcomes: Vec<(String, String)>, table: &mut String) {
 
 fn draw() -> String {
     let mut table = String::new();
-    for state in STATES {
+    for state in AgentPhase::ALL {
         let mut outcomes = Vec::new();
         for (name_of, command) in commands() {
             let mut drive = at(state);
@@ -155,7 +138,7 @@ fn draw() -> String {
         }
         rows(state, outcomes, &mut table);
         calls_of(state, at(state), |_| true, &mut table);
-        if state == "Preparing" {
+        if state == AgentPhase::Preparing {
             // What only agents do that are reset.
             let mut drive = Drive::new(reset_spec());
             drive.go_to(state);
@@ -167,7 +150,12 @@ fn draw() -> String {
 }
 
 /// Follows the fair answers through a state and tries every other answer at each of its calls.
-fn calls_of(state: &str, mut drive: Drive, shown: impl Fn(&Call) -> bool, table: &mut String) {
+fn calls_of(
+    state: AgentPhase,
+    mut drive: Drive,
+    shown: impl Fn(&Call) -> bool,
+    table: &mut String,
+) {
     to_next_call(&mut drive);
     while let Some((attempt, call)) = drive.asked().filter(|_| drive.state() == state) {
         let asked = name(&call);
@@ -211,7 +199,7 @@ fn the_table_drawn_from_the_code_is_the_one_agreed_on() {
 
 #[test]
 fn a_task_of_unknown_end_is_never_taken_for_a_success() {
-    for state in ["Cloning", "Booting", "Retiring"] {
+    for state in [AgentPhase::Cloning, AgentPhase::Booting, AgentPhase::Retiring] {
         let mut drive = at(state);
         while !matches!(drive.asked(), Some((_, Call::Await(..)))) {
             let (_, call) = drive.asked().expect("a call");
@@ -219,13 +207,16 @@ fn a_task_of_unknown_end_is_never_taken_for_a_success() {
             drive.answer(fair);
         }
         drive.answer(Answer::TaskEnded(Ok(TaskEnd::Unknown("unexpected status".into()))));
-        assert!(["InDoubt", "Booting", "Retiring"].contains(&drive.state()));
+        assert!(
+            [AgentPhase::InDoubt, AgentPhase::Booting, AgentPhase::Retiring]
+                .contains(&drive.state())
+        );
     }
 }
 
 #[test]
 fn an_address_that_is_not_there_yet_is_asked_for_again() {
-    let mut drive = at("Booting");
+    let mut drive = at(AgentPhase::Booting);
     while !matches!(drive.asked(), Some((_, Call::Address))) {
         let (_, call) = drive.asked().expect("a call");
         let fair = drive.fair_answer(call);

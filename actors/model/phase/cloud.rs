@@ -1,0 +1,15 @@
+//! The health of a cloud.
+
+use super::words;
+
+words! {
+    /// Whether drover can work with a cloud.
+    CloudHealth, "cloud health" {
+        /// It was not reached yet.
+        Connecting = "connecting",
+        /// It answers and the login works.
+        Well = "well",
+        /// It does not answer, refuses the login, or left the configuration.
+        Degraded = "degraded",
+    }
+}
