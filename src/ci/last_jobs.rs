@@ -108,8 +108,14 @@ impl LastJobs {
         due
     }
 
-    /// How the job of a runner ended.
+    /// The job of a runner ended whose row is gone.
     pub fn end(&self, name: &RunnerName, how: &'static str) {
+        tracing::info!(runner = %name, how, "row of a runner is gone, and its job is over");
+        self.note_end(name, how);
+    }
+
+    /// The job of a runner ended, as its source reports by itself; the row may still be there.
+    pub fn note_end(&self, name: &RunnerName, how: &'static str) {
         self.book().entry(name.clone()).or_default().over = Some(how);
     }
 

@@ -204,7 +204,7 @@ impl GitHub {
         let mut running = BTreeMap::new();
         let jobs = if let Some(set) = &self.set {
             for (name, how) in set.ended() {
-                self.last_jobs.end(&name, how);
+                self.last_jobs.note_end(&name, how);
             }
             let rows = seen.rows.iter().map(|row| (row.name.clone(), row.busy)).collect();
             // Of one that was neither seen nor asked for nothing is known.
