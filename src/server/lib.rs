@@ -26,6 +26,7 @@ mod metrics;
 mod nodes;
 mod openapi;
 mod problem;
+mod query;
 mod routes;
 mod serve;
 mod server;
