@@ -67,7 +67,7 @@ impl Client {
     /// [`PveError::Setup`] without an endpoint, and where trust cannot be set up.
     pub fn new(connection: &Connection, dialer: &dyn Dialer) -> Result<Self, PveError> {
         if connection.endpoints.is_empty() {
-            return Err(PveError::setup("no endpoint is given"));
+            return Err(PveError::setup("no endpoint is given: name one node of the cluster"));
         }
         let mut ways: Vec<(_, Arc<dyn Transport>)> = Vec::new();
         for endpoint in &connection.endpoints {
