@@ -23,8 +23,8 @@ use drover_model::tenant::By;
 use drover_model::time::{Moment, WallTime};
 use tokio::sync::oneshot;
 
-use crate::cluster::LaneEnd;
 use crate::reconciler::finding::{Finding, Outcome};
+use drover_limits::lanes::LaneEnd;
 
 /// To the herd: a checked configuration comes into force.
 #[derive(Debug, Clone, Message)]
