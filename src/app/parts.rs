@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use actix::Recipient;
@@ -15,6 +15,7 @@ use drover_model::id::{CloudId, SourceId};
 use drover_model::spec::HerdSpec;
 use drover_shell::SshShell;
 use drover_shell::former::FormerKeys;
+use parking_lot::Mutex;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::sync::oneshot;
 
@@ -85,7 +86,7 @@ impl Ways {
 
     /// Gives the client the connections that are new or changed.
     pub fn connect(&self, checked: &Checked, before: &HerdSpec) {
-        let mut configured = self.configured.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut configured = self.configured.lock();
         configured.clouds = checked.connections.keys().cloned().collect();
         configured.sources = checked.demand.keys().cloned().collect();
         for (id, connection) in &checked.demand {
@@ -118,7 +119,7 @@ impl Ways {
     /// Forgets a cloud that is gone, unless it is configured again: the actors tell of its end
     /// before they hear of that.
     pub fn forget(&self, cloud: &CloudId) {
-        let configured = self.configured.lock().unwrap_or_else(PoisonError::into_inner);
+        let configured = self.configured.lock();
         if !configured.clouds.contains(cloud) {
             self.proxmox.drop_cloud(cloud);
         }
@@ -126,7 +127,7 @@ impl Ways {
 
     /// Forgets a source whose last runner is gone, unless it is configured again.
     pub fn forget_source(&self, source: &SourceId) {
-        let configured = self.configured.lock().unwrap_or_else(PoisonError::into_inner);
+        let configured = self.configured.lock();
         if !configured.sources.contains(source) {
             self.systems.forget(source);
         }

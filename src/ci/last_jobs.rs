@@ -5,11 +5,11 @@
 //! one is over.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use drover_model::id::RunnerName;
 use drover_model::ports::Known;
+use parking_lot::{Mutex, MutexGuard};
 
 /// Runners in one look at most whose job is asked for.
 const ASKED: usize = 10;
@@ -38,7 +38,7 @@ pub struct LastJobs(Mutex<BTreeMap<RunnerName, LastJob>>);
 
 impl LastJobs {
     fn book(&self) -> MutexGuard<'_, BTreeMap<RunnerName, LastJob>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Nobody asks for others any more.

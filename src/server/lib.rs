@@ -40,7 +40,7 @@ mod told;
 mod unread;
 pub mod view;
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use actix::Recipient;
@@ -49,6 +49,7 @@ use drover_ci::Hooks;
 use drover_model::id::{AgentId, LeaseId};
 use drover_shell::user_data::UserDataStore;
 use futures_util::future::BoxFuture;
+use parking_lot::RwLock;
 use tokio::sync::{Semaphore, oneshot, watch};
 
 use crate::view::View;
@@ -189,11 +190,11 @@ impl State {
     }
 
     fn auth(&self) -> Arc<Auth> {
-        self.auth.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.auth.read().clone()
     }
 
     fn replace_auth(&self, auth: Auth) {
-        *self.auth.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(auth);
+        *self.auth.write() = Arc::new(auth);
     }
 
     /// Puts a wish to the herd and waits for its answer, at most `limit`. It is refused where too many
