@@ -17,11 +17,11 @@ use drover_shell::SshShell;
 use drover_shell::former::FormerKeys;
 use parking_lot::Mutex;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use tokio::sync::oneshot;
 
 use super::RunError;
 use drover_api::{Peer, Role};
 use drover_config::{Checked, ServiceSpec, SshKeySpec};
+use drover_runtime::reply::Reply;
 use drover_server::{Auth, PeerGrant, TokenGrant};
 
 /// The name of the journal in the state directory.
@@ -165,7 +165,7 @@ pub fn hook_secrets(checked: &Checked) -> BTreeMap<SourceId, HookSecret> {
 pub fn wake(systems: &CiSystems, herd: &Recipient<HerdCommand>) {
     let herd = herd.clone();
     systems.on_news(move |source| {
-        let (reply, _) = oneshot::channel();
+        let (reply, _) = Reply::channel();
         herd.do_send(HerdCommand::Wake { source, reply });
     });
 }

@@ -47,10 +47,11 @@ use actix::Recipient;
 use drover_actors::message::HerdCommand;
 use drover_ci::Hooks;
 use drover_model::id::{AgentId, LeaseId};
+use drover_runtime::reply::Reply;
 use drover_shell::user_data::UserDataStore;
 use futures_util::future::BoxFuture;
 use parking_lot::RwLock;
-use tokio::sync::{Semaphore, oneshot, watch};
+use tokio::sync::{Semaphore, watch};
 
 use crate::view::View;
 
@@ -202,9 +203,9 @@ impl State {
     async fn ask<T: 'static>(
         &self,
         limit: Duration,
-        wish: impl FnOnce(oneshot::Sender<T>) -> HerdCommand,
+        wish: impl FnOnce(Reply<T>) -> HerdCommand,
     ) -> Result<T, Problem> {
-        let (reply, answer) = oneshot::channel();
+        let (reply, answer) = Reply::channel();
         let place = Arc::clone(&self.wishes).try_acquire_owned().map_err(|_| Problem::busy())?;
         self.doors.herd.do_send(wish(reply));
         // The wish has its place for as long as it waits, whoever still waits for it.

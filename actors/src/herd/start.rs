@@ -41,6 +41,7 @@ use crate::suspicion::{Suspect, suspicious};
 use crate::troubles::Troubles;
 use crate::ways::Ways;
 use drover_limits::lanes::{self, Track};
+use drover_runtime::reply::Reply;
 use drover_runtime::supervise::{Census, Intensity, Watch, supervise};
 
 /// Everything the herd starts from.
@@ -96,7 +97,7 @@ impl Supervised for Herd {}
 impl Herd {
     /// Starts the herd on the current actix system.
     pub fn start_from(start: HerdStart) -> Started {
-        let (ready, tried) = oneshot::channel();
+        let (ready, tried) = Reply::channel();
         let (roster, census) = (Roster::default(), Census::default());
         let ports = patient(start.ports);
         let begun = ports.ambient.now().wall;
