@@ -5,6 +5,8 @@
 //! - [`changes`]: news for whoever waits for a change.
 //! - [`reply`]: where the answer to a command goes.
 
+#![cfg_attr(not(test), warn(unused_crate_dependencies))]
+
 pub mod changes;
 pub mod reply;
 pub mod supervise;

@@ -2,6 +2,8 @@
 //!
 //! A source's login stays on this side; a guest is given what serves its one runner, by SSH.
 
+#![cfg_attr(not(test), warn(unused_crate_dependencies))]
+
 mod connection;
 mod connector;
 mod error;

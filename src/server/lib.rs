@@ -3,6 +3,8 @@
 //! Runs on threads of its own and owns no state of the herd: wishes go to the herd as messages
 //! and come back through one-shot channels, everything shown is read from the view.
 
+#![cfg_attr(not(test), warn(unused_crate_dependencies))]
+
 mod addresses;
 mod agents;
 mod auth;

@@ -2,6 +2,8 @@
 //!
 //! Holds the private keys by credentials id and by public key; every call is one login on the ports' runtime.
 
+#![cfg_attr(not(test), warn(unused_crate_dependencies))]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
