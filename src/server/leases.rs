@@ -26,6 +26,7 @@ use utoipa::ToSchema;
 use super::body::{Fields, hex};
 use super::events::one_of;
 use super::problem::printable;
+use super::query::{Keys, Query};
 use super::shapes::{LeaseOut, LeasesOut, rfc3339};
 use super::{Caller, Problem, State};
 
@@ -135,12 +136,8 @@ pub(super) struct Wait {
     until: Option<String>,
 }
 
-/// What is wrong with a query, and the keys that are taken there.
-fn query_fault(fault: &actix_web::Error, keys: &str) -> Problem {
-    let text = fault.as_error().map_or_else(|| fault.to_string(), |it: &Problem| it.detail.clone());
-    // The keys are told once.
-    let what = text.split_once(", expected").map_or(&*text, |(what, _)| what);
-    Problem::invalid(format!("{what}; only {keys} are taken"))
+impl Keys for Wait {
+    const TAKEN: &'static str = "`waitSeconds` and `until` are taken";
 }
 
 /// Which leases to list.
@@ -151,6 +148,10 @@ pub(super) struct Which {
     principal: Option<String>,
     after: Option<String>,
     limit: Option<usize>,
+}
+
+impl Keys for Which {
+    const TAKEN: &'static str = "`state`, `principal`, `after` and `limit` are taken";
 }
 
 #[utoipa::path(
@@ -166,10 +167,8 @@ pub(super) struct Which {
 pub(super) async fn list(
     state: web::Data<State>,
     caller: web::ReqData<Caller>,
-    which: Result<web::Query<Which>, actix_web::Error>,
+    Query(which): Query<Which>,
 ) -> Result<web::Json<LeasesOut>, Problem> {
-    let keys = "`state`, `principal`, `after` and `limit`";
-    let which = which.map_err(|fault| query_fault(&fault, keys))?;
     let phase = which.state.as_deref().map(str::parse::<LeasePhase>).transpose();
     let phase = phase.map_err(|unknown| {
         Problem::invalid(format!(
@@ -438,9 +437,8 @@ pub(super) async fn show(
     state: web::Data<State>,
     caller: web::ReqData<Caller>,
     id: web::Path<String>,
-    wait: Result<web::Query<Wait>, actix_web::Error>,
+    Query(wait): Query<Wait>,
 ) -> Result<web::Json<LeaseOut>, Problem> {
-    let wait = wait.map_err(|fault| query_fault(&fault, "`waitSeconds` and `until`"))?;
     if wait.wait_seconds > LONGEST_WAIT_SECONDS {
         return Err(Problem::invalid(format!(
             "`waitSeconds` must be at most {LONGEST_WAIT_SECONDS}, and is {}; ask again after it",

@@ -3,8 +3,8 @@
 use std::sync::LazyLock;
 
 use actix_web::HttpResponse;
-use actix_web::http::Method;
 use actix_web::http::header::ContentType;
+use actix_web::http::{Method, StatusCode};
 use bytes::Bytes;
 use utoipa::OpenApi;
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
@@ -61,8 +61,9 @@ impl utoipa::Modify for Routed {
             for (method, operation) in methods {
                 let Some(operation) = operation else { continue };
                 operation.operation_id = Some(operation_id(&method, path));
-                for response in operation.responses.responses.values_mut() {
+                for (status, response) in &mut operation.responses.responses {
                     if let RefOr::T(response) = response {
+                        describe(status, response);
                         name_problems(response);
                     }
                 }
@@ -91,15 +92,26 @@ impl utoipa::Modify for Routed {
 fn any_refusal() -> Response {
     let mut refusal = Response::new("any other refusal");
     let problem = Content::new(Some(Ref::from_schema_name("Problem")));
-    refusal.content.insert(CONTENT_TYPE.to_owned(), problem);
+    refusal.content.insert(CONTENT_TYPE.to_owned(), RefOr::T(problem));
     refusal
+}
+
+/// Describes a response by its status where nothing else does: OpenAPI 3.1 wants a description of each.
+fn describe(status: &str, response: &mut Response) {
+    if response.description.is_empty() {
+        let code = StatusCode::from_bytes(status.as_bytes()).ok();
+        let reason = code.and_then(|code| code.canonical_reason());
+        response.description = reason.unwrap_or(status).to_owned();
+    }
 }
 
 /// Gives refusals the type that they are sent with.
 fn name_problems(response: &mut Response) {
-    let is_problem = |content: &Content| match &content.schema {
-        Some(RefOr::Ref(to)) => to.ref_location.ends_with("/Problem"),
-        Some(RefOr::T(_)) | None => false,
+    let is_problem = |content: &RefOr<Content>| match content {
+        RefOr::T(Content { schema: Some(RefOr::Ref(to)), .. }) => {
+            to.ref_location.ends_with("/Problem")
+        }
+        RefOr::T(_) | RefOr::Ref(_) => false,
     };
     let contents = std::mem::take(&mut response.content);
     let named = contents.into_iter().map(|(kind, content)| {
@@ -226,6 +238,11 @@ mod tests {
                 assert_ne!(open, operation["x-role"].is_string(), "{operation}");
                 // And how each is refused.
                 for (status, response) in operation["responses"].as_object().unwrap() {
+                    let description = response["description"].as_str();
+                    assert!(
+                        description.is_some_and(|text| !text.is_empty()),
+                        "{status} {operation}"
+                    );
                     let content = response["content"].as_object();
                     let kinds: Vec<&str> =
                         content.into_iter().flatten().map(|(kind, _)| &**kind).collect();

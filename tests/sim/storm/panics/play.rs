@@ -12,10 +12,10 @@ use drover_model::id::LeaseId;
 use drover_model::phase::{AgentPhase, LeasePhase};
 use drover_model::stop::StopPolicy;
 use drover_model::tenant::By;
+use drover_runtime::reply::Reply;
 use drover_server::view::View;
 use futures_util::FutureExt;
 use pve_sim::spec::GuestSpec;
-use tokio::sync::oneshot;
 
 use super::asker;
 use crate::world::World;
@@ -186,7 +186,7 @@ impl Play {
         }
     }
 
-    async fn wish<T>(&mut self, wish: impl Fn(oneshot::Sender<T>) -> HerdCommand) -> T {
+    async fn wish<T>(&mut self, wish: impl Fn(Reply<T>) -> HerdCommand) -> T {
         loop {
             match self.world.try_wish(&wish).await {
                 Some(answer) => return answer,
