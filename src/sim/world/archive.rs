@@ -102,9 +102,9 @@ impl CallContext {
     ///
     /// # Errors
     /// 403 without the privilege, 500 if the volume is not a backup.
-    pub(super) fn may_use_backup(&self, volid: &str) -> Result<(), ApiError> {
+    pub(super) fn check_may_use_backup(&self, volid: &str) -> Result<(), ApiError> {
         let Some(storage) = super::conf::storage_name(volid) else {
-            return self.may_use_volume(volid);
+            return self.check_may_use_volume(volid);
         };
         if super::checks::content_of(volid) != "backup" {
             let text = format!("unable to use volume {volid} - content type needs to be 'backup'");

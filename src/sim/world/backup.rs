@@ -39,7 +39,7 @@ struct BackupRun {
 }
 
 /// `POST /nodes/{node}/vzdump`: one task for all guests; `OK` if they are all on other nodes.
-pub(crate) fn dump(ctx: &CallContext) -> Outcome {
+pub(crate) fn start(ctx: &CallContext) -> Outcome {
     backup_jobs::check_may_set(ctx, &[])?;
     let mut requested = sections::stored_parameters(ctx, &["node"]);
     backup_jobs::check_selection(&mut requested, true)
@@ -327,9 +327,9 @@ fn volume_sizes(state: &State, node: &str, config: &Config) -> BTreeMap<String, 
 }
 
 /// `GET /nodes/{node}/vzdump/extractconfig`: the configuration in an archive, as its file.
-pub(crate) fn extract(ctx: &CallContext) -> Outcome {
+pub(crate) fn extract_config(ctx: &CallContext) -> Outcome {
     let volid = ctx.text("volume").unwrap_or_default();
-    ctx.may_use_backup(&volid)?;
+    ctx.check_may_use_backup(&volid)?;
     if let Some((_, owner)) = archive::guest_in_name(&volid) {
         ctx.check(&format!("/vms/{owner}"), &["VM.Backup"])?;
     }

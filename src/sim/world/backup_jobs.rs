@@ -76,7 +76,7 @@ pub(crate) fn list(ctx: &CallContext) -> Outcome {
 }
 
 /// `GET /cluster/backup/{id}`.
-pub(crate) fn one(ctx: &CallContext) -> Outcome {
+pub(crate) fn get(ctx: &CallContext) -> Outcome {
     let id = ctx.text("id").unwrap_or_default();
     match ctx.cluster.state().jobs.get(&id) {
         Some(job) => Ok(Answer::new(job_entry(&id, job))),

@@ -123,7 +123,7 @@ impl CallContext {
     ///
     /// # Errors
     /// 403 for a missing privilege, 500 for keys that only root may change.
-    pub(crate) fn may_change(
+    pub(crate) fn check_may_change(
         &self,
         pool: Option<&str>,
         set: &Config,
@@ -134,15 +134,15 @@ impl CallContext {
             return Ok(());
         }
         for key in delete {
-            self.may_change_key(pool, key, None, old.get(key).map(String::as_str))?;
+            self.check_may_change_key(pool, key, None, old.get(key).map(String::as_str))?;
         }
         for (key, value) in set {
-            self.may_change_key(pool, key, Some(value), old.get(key).map(String::as_str))?;
+            self.check_may_change_key(pool, key, Some(value), old.get(key).map(String::as_str))?;
         }
         Ok(())
     }
 
-    fn may_change_key(
+    fn check_may_change_key(
         &self,
         pool: Option<&str>,
         key: &str,
@@ -202,9 +202,9 @@ impl CallContext {
     ///
     /// # Errors
     /// 403, or the error of the storage or volume.
-    pub(crate) fn may_use_storages(&self, set: &Config) -> Result<(), ApiError> {
+    pub(crate) fn check_may_use_storages(&self, set: &Config) -> Result<(), ApiError> {
         for volid in set.iter().filter(|(key, _)| numbered(key, "unused").is_some()) {
-            self.may_use_volume(volid.1)?;
+            self.check_may_use_volume(volid.1)?;
         }
         for (key, drive) in conf::drives(set) {
             match DriveRequest::of(&drive) {
@@ -216,9 +216,9 @@ impl CallContext {
                 DriveRequest::Import { storage, source } => {
                     self.check(&format!("/storage/{storage}"), &["Datastore.AllocateSpace"])?;
                     self.check_accepts_images(&storage)?;
-                    self.may_import(&key, &source)?;
+                    self.check_may_import(&key, &source)?;
                 }
-                DriveRequest::Existing(volid) => self.may_use_volume(&volid)?,
+                DriveRequest::Existing(volid) => self.check_may_use_volume(&volid)?,
             }
         }
         Ok(())
@@ -234,17 +234,17 @@ impl CallContext {
         Err(ApiError::parameter("storage", text))
     }
 
-    fn may_import(&self, key: &str, source: &str) -> Result<(), ApiError> {
+    fn check_may_import(&self, key: &str, source: &str) -> Result<(), ApiError> {
         let kind = content_of(source);
         if !matches!(kind, "images" | "import") {
             let text =
                 format!("{source} has wrong type '{kind}' - needs to be 'images' or 'import'");
             return Err(ApiError::parameter(key, text));
         }
-        self.may_use_volume(source)
+        self.check_may_use_volume(source)
     }
 
-    pub(crate) fn may_use_volume(&self, volid: &str) -> Result<(), ApiError> {
+    pub(crate) fn check_may_use_volume(&self, volid: &str) -> Result<(), ApiError> {
         if volid.starts_with('/') {
             if self.call.caller.is_root() {
                 return Ok(());
@@ -255,7 +255,7 @@ impl CallContext {
             ));
         }
         if content_of(volid) == "backup" {
-            return self.may_use_backup(volid);
+            return self.check_may_use_backup(volid);
         }
         {
             let state = self.cluster.state();
@@ -283,13 +283,13 @@ impl CallContext {
     ///
     /// # Errors
     /// 403, or 500 if a device names none.
-    pub(crate) fn may_use_bridges(&self, set: &Config) -> Result<(), ApiError> {
+    pub(crate) fn check_may_use_bridges(&self, set: &Config) -> Result<(), ApiError> {
         let nics = set.iter().filter(|(key, _)| numbered(key, "net").is_some());
         for nic in nics.filter_map(|(_, value)| Nic::parse(value)) {
             let Some(bridge) = nic.options.get("bridge") else {
                 return Err(ApiError::failed("no sdn vnet ID specified"));
             };
-            self.may_use_bridge(bridge, nic.options.get("tag").map(String::as_str))?;
+            self.check_may_use_bridge(bridge, nic.options.get("tag").map(String::as_str))?;
         }
         Ok(())
     }
@@ -298,7 +298,11 @@ impl CallContext {
     ///
     /// # Errors
     /// 403 without `SDN.Use`.
-    pub(crate) fn may_use_bridge(&self, bridge: &str, tag: Option<&str>) -> Result<(), ApiError> {
+    pub(crate) fn check_may_use_bridge(
+        &self,
+        bridge: &str,
+        tag: Option<&str>,
+    ) -> Result<(), ApiError> {
         let zone = self.cluster.state().sdn.zone_of(bridge);
         let tag = tag.map(|tag| format!("/{tag}")).unwrap_or_default();
         self.check(&format!("/sdn/zones/{zone}/{bridge}{tag}"), &["SDN.Use"])

@@ -72,8 +72,8 @@ fn check_clone(ctx: &CallContext) -> Result<CloneJob, ApiError> {
             return Err(failed(format!("parameter '{name}' not allowed for linked clones")));
         }
     }
-    may_read_drives(ctx, &config, storage.as_deref())?;
-    ctx.may_use_bridges(&config)?;
+    check_may_read_drives(ctx, &config, storage.as_deref())?;
+    ctx.check_may_use_bridges(&config)?;
     ctx.require_quorum()?;
     let state = ctx.cluster.state();
     if target != ctx.node && uses_local_storage(&state, &config) {
@@ -136,7 +136,7 @@ fn check_target_storage(
     Ok(())
 }
 
-fn may_read_drives(
+fn check_may_read_drives(
     ctx: &CallContext,
     config: &Config,
     storage: Option<&str>,

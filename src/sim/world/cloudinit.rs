@@ -19,7 +19,8 @@ pub(crate) fn pending(ctx: &CallContext) -> Outcome {
             CLOUDINIT_KEYS.contains(&key.as_str()) || conf::numbered(key, "ipconfig").is_some();
         known && !matches!(value.as_str(), "" | "0")
     });
-    let lines = own.map(|(key, value)| json!({ "key": key, "value": conf::typed(key, value) }));
+    let lines =
+        own.map(|(key, value)| json!({ "key": key, "value": conf::json_value(key, value) }));
     Ok(Answer::new(lines.collect::<Vec<Value>>().into()))
 }
 

@@ -207,7 +207,7 @@ fn looks_like_mac(text: &str) -> bool {
 }
 
 /// A value in the JSON type that answers have; the password is masked.
-pub(crate) fn typed(key: &str, value: &str) -> Value {
+pub(crate) fn json_value(key: &str, value: &str) -> Value {
     if key == "cipassword" {
         return "**********".into();
     }
@@ -220,8 +220,8 @@ pub(crate) fn typed(key: &str, value: &str) -> Value {
 }
 
 /// A configuration in the JSON types that answers have.
-pub(crate) fn typed_all(config: &Config) -> Map<String, Value> {
-    config.iter().map(|(key, value)| (key.clone(), typed(key, value))).collect()
+pub(crate) fn json_fields(config: &Config) -> Map<String, Value> {
+    config.iter().map(|(key, value)| (key.clone(), json_value(key, value))).collect()
 }
 
 /// The value of a numeric key.
@@ -374,13 +374,13 @@ mod tests {
 
     #[test]
     fn types_of_answers_are_as_recorded() {
-        assert_eq!(typed("cores", "2"), 2);
-        assert_eq!(typed("memory", "64"), "64");
+        assert_eq!(json_value("cores", "2"), 2);
+        assert_eq!(json_value("memory", "64"), "64");
         assert_eq!(
-            (typed("migrate_speed", "32"), typed("keephugepages", "1")),
+            (json_value("migrate_speed", "32"), json_value("keephugepages", "1")),
             (32.into(), 1.into())
         );
-        assert_eq!(typed("cipassword", "secret"), "**********");
+        assert_eq!(json_value("cipassword", "secret"), "**********");
     }
 
     #[test]

@@ -67,7 +67,7 @@ pub(crate) fn read(ctx: &CallContext) -> Outcome {
         let Some(snapshot) = guest.snapshots.get(&name) else {
             return Err(failed(format!("snapshot '{name}' does not exist")));
         };
-        let mut fields = conf::typed_all(&snapshot.config);
+        let mut fields = conf::json_fields(&snapshot.config);
         fields.insert("digest".into(), guest.digest().into());
         return Ok(Answer::new(fields.into()));
     }
@@ -80,7 +80,7 @@ pub(crate) fn read(ctx: &CallContext) -> Outcome {
             };
         }
     }
-    let mut fields = conf::typed_all(&config);
+    let mut fields = conf::json_fields(&config);
     fields.insert("digest".into(), guest.digest().into());
     Ok(Answer::new(fields.into()))
 }
@@ -93,9 +93,9 @@ pub(crate) fn pending(ctx: &CallContext) -> Outcome {
     config.insert("digest".into(), guest.digest());
     let mut entries: Vec<Value> = Vec::new();
     for (key, value) in &config {
-        let mut entry = json!({ "key": key, "value": conf::typed(key, value) });
+        let mut entry = json!({ "key": key, "value": conf::json_value(key, value) });
         match guest.pending.get(key) {
-            Some(PendingChange::Set(value)) => entry["pending"] = conf::typed(key, value),
+            Some(PendingChange::Set(value)) => entry["pending"] = conf::json_value(key, value),
             Some(PendingChange::Delete { force }) => {
                 entry["delete"] = if *force { 2 } else { 1 }.into()
             }
@@ -105,7 +105,7 @@ pub(crate) fn pending(ctx: &CallContext) -> Outcome {
     }
     for (key, change) in guest.pending.iter().filter(|(key, _)| !config.contains_key(*key)) {
         if let PendingChange::Set(value) = change {
-            entries.push(json!({ "key": key, "pending": conf::typed(key, value) }));
+            entries.push(json!({ "key": key, "pending": conf::json_value(key, value) }));
         }
     }
     Ok(Answer::new(entries.into()))
@@ -218,9 +218,9 @@ fn requested_change(ctx: &CallContext) -> Result<ConfigChange, ApiError> {
         guest.config.clone()
     };
     check_hookscript(ctx, &change.set)?;
-    ctx.may_change(None, &change.set, &change.delete, &old)?;
-    ctx.may_use_storages(&change.set)?;
-    ctx.may_use_bridges(&change.set)?;
+    ctx.check_may_change(None, &change.set, &change.delete, &old)?;
+    ctx.check_may_use_storages(&change.set)?;
+    ctx.check_may_use_bridges(&change.set)?;
     check_balloon(&change.set, &old)?;
     Ok(change)
 }

@@ -205,9 +205,9 @@ pub(crate) async fn create(ctx: &CallContext) -> Outcome {
     }
     let wanted = ctx.requested_config();
     checks::check_ssh_keys(&wanted)?;
-    ctx.may_use_storages(&wanted)?;
-    ctx.may_change(pool.as_deref(), &wanted, &[], &Config::new())?;
-    ctx.may_use_bridges(&wanted)?;
+    ctx.check_may_use_storages(&wanted)?;
+    ctx.check_may_change(pool.as_deref(), &wanted, &[], &Config::new())?;
+    ctx.check_may_use_bridges(&wanted)?;
     ctx.require_quorum()?;
     let file = ctx.cluster.vm_lock(&node, vmid, 5, None).await;
     let file = file.map_err(|e| ApiError::failed(format!("unable to create VM {vmid} - {e}")))?;

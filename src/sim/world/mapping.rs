@@ -44,7 +44,7 @@ pub(crate) fn serve(ctx: &CallContext, rest: &str) -> Option<Outcome> {
     Some(match (ctx.call.method, is_one) {
         ("GET", false) => list(ctx, kind),
         ("POST", false) => create(ctx, kind),
-        ("GET", true) => one(ctx, kind),
+        ("GET", true) => get(ctx, kind),
         ("PUT", true) => change(ctx, kind),
         ("DELETE", true) => remove(ctx, kind),
         _ => return None,
@@ -148,7 +148,7 @@ fn invalid_reason(kind: &str, id: &str, part: &Value) -> Option<String> {
     }
 }
 
-fn one(ctx: &CallContext, kind: &'static str) -> Outcome {
+fn get(ctx: &CallContext, kind: &'static str) -> Outcome {
     let id = ctx.text("id").unwrap_or_default();
     let mut state = ctx.cluster.state();
     let all = mappings_mut(&mut state, kind);

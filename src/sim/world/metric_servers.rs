@@ -72,7 +72,7 @@ pub(crate) fn list(ctx: &CallContext) -> Outcome {
 }
 
 /// `GET /cluster/metrics/server/{id}`.
-pub(crate) fn one(ctx: &CallContext) -> Outcome {
+pub(crate) fn get(ctx: &CallContext) -> Outcome {
     let id = ctx.text("id").unwrap_or_default();
     match ctx.cluster.state().metrics.get(&id) {
         Some(own) => {

@@ -167,7 +167,7 @@ fn missing_node(ctx: &CallContext) -> ApiError {
 }
 
 /// `GET …/network/{iface}`.
-pub(crate) fn one(ctx: &CallContext) -> Outcome {
+pub(crate) fn get(ctx: &CallContext) -> Outcome {
     let name = ctx.text("iface").unwrap_or_default();
     let state = ctx.cluster.state();
     let network = &state.nodes.get(&ctx.node).ok_or_else(|| missing_node(ctx))?.network;

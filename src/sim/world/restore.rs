@@ -31,7 +31,7 @@ impl CallContext {
     ///
     /// # Errors
     /// 403 without the privilege or the pool.
-    pub(super) fn may_create(&self) -> Result<(), ApiError> {
+    pub(super) fn check_may_create(&self) -> Result<(), ApiError> {
         let pool = self.text("pool");
         if let Some(pool) = pool.as_deref().filter(|pool| !self.cluster.rights.pool_exists(pool)) {
             return Err(ApiError::denied(&format!("pool '{pool}' does not exist")));
@@ -56,7 +56,7 @@ impl CallContext {
 pub(crate) async fn restore(ctx: &CallContext) -> Outcome {
     let (vmid, node) = (ctx.vmid, ctx.node.clone());
     ctx.require_quorum()?;
-    ctx.may_create()?;
+    ctx.check_may_create()?;
     let set = ctx.requested_config();
     if let Some(key) = set.keys().find(|key| conf::is_drive(key)) {
         return Err(ApiError::parameter(key, "option conflicts with option 'archive'"));
@@ -68,10 +68,10 @@ pub(crate) async fn restore(ctx: &CallContext) -> Outcome {
     if archive == "-" {
         return Err(failed("pipe requires cli environment".into()));
     }
-    ctx.may_use_backup(&archive)?;
+    ctx.check_may_use_backup(&archive)?;
     checks::check_ssh_keys(&set)?;
-    ctx.may_change(ctx.text("pool").as_deref(), &set, &[], &Config::new())?;
-    ctx.may_use_bridges(&set)?;
+    ctx.check_may_change(ctx.text("pool").as_deref(), &set, &[], &Config::new())?;
+    ctx.check_may_use_bridges(&set)?;
     if !archive.starts_with('/') {
         let state = ctx.cluster.state();
         let storage = state.storage_of(&archive).map_err(failed)?;

@@ -115,7 +115,7 @@ pub(crate) fn read(ctx: &CallContext) -> Outcome {
     let state = ctx.cluster.state();
     let guest = state.vm(&ctx.node, ctx.vmid).map_err(ApiError::failed)?;
     match guest.snapshots.get(&name) {
-        Some(snapshot) => Ok(Answer::new(conf::typed_all(&snapshot.config).into())),
+        Some(snapshot) => Ok(Answer::new(conf::json_fields(&snapshot.config).into())),
         None => Err(ApiError::failed(missing_snapshot(&name))),
     }
 }

@@ -1,8 +1,16 @@
 //! The state of a world behind its single mutex: nodes, guests, storages, tasks, faults and chance.
 //!
+//! `State` is plain data; handlers and tasks lock it for short, and never across an await. The
+//! services of the cluster keep their part in a value of their own (`Ha`, `Sdn`, `Firewall`,
+//! `BackupJobs`, `Mappings`, `MetricServers`), defined beside their handlers.
+//!
 //! `vm`, `container` and `storage` find an entry or return Proxmox's error text. `vm_mut` and
 //! `container_mut` broadcast the guest's old status before they hand it out, so that the lists of
-//! the cluster stay as of the last cycle.
+//! the cluster stay as of the last cycle. VMs and containers share the type `Guest` and one range
+//! of VMIDs.
+//!
+//! A guest that runs has a `GuestProcess`. Changes that its process cannot take are
+//! `PendingChange`s, which take effect when the process ends.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

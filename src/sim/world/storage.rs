@@ -1,8 +1,21 @@
 //! Storages and their volumes: names, formats, linked clones, bases and free space.
 //!
+//! What it owns: the definition of a storage, its volumes, and the content of uploaded files and
+//! backups. A local storage has a set of volumes per node, a shared one has a single set.
+//!
+//! What comes in: `VolumeRequest`s for new volumes, base volumes to link to, volume ids to free.
+//! What goes out: volume ids, and the lines that Proxmox's tools print, which tasks write to their
+//! logs.
+//!
+//! The type of a storage decides how a volume is named, whether it can be a base, a linked clone or
+//! have snapshots, and which formats it can have.
+//!
+//! Failure paths: a storage that is disabled, unreachable or not on the node refuses everything; a
+//! full LVM or directory storage refuses new volumes; a base with linked clones cannot be freed,
+//! except on LVM-thin, which does not know its clones.
+//!
 //! This file changes data only. Privileges are checked in `checks` and `storage_content`; durations
-//! and the storage lock are in `Cluster::with_storage_lock`. A local storage has a set of volumes
-//! per node, a shared one has a single set.
+//! and the storage lock are in `Cluster::with_storage_lock`.
 
 use std::collections::{BTreeMap, BTreeSet};
 

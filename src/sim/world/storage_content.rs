@@ -234,7 +234,7 @@ fn checked_volid(
 pub(crate) async fn delete(ctx: &CallContext) -> Outcome {
     let volid = requested_volid(ctx);
     let storage = super::conf::storage_name(&volid).unwrap_or_default().to_owned();
-    may_delete(ctx, &storage, &volid)?;
+    check_may_delete(ctx, &storage, &volid)?;
     ctx.cluster.state().storage(&storage).map_err(ApiError::failed)?;
     let (cluster, node) = (ctx.cluster.clone(), ctx.node.clone());
     let id = super::storage::owner_in_name(&volid)
@@ -262,7 +262,7 @@ pub(crate) async fn delete(ctx: &CallContext) -> Outcome {
     }
 }
 
-fn may_delete(ctx: &CallContext, storage: &str, volid: &str) -> Result<(), ApiError> {
+fn check_may_delete(ctx: &CallContext, storage: &str, volid: &str) -> Result<(), ApiError> {
     let path = format!("/storage/{storage}");
     // The privilege to upload an ISO image or a template does not include its deletion.
     let backup = content_of(volid) == "backup";

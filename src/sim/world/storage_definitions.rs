@@ -77,7 +77,7 @@ pub(crate) fn list(ctx: &CallContext) -> Outcome {
 }
 
 /// `GET /storage/{storage}`.
-pub(crate) fn one(ctx: &CallContext) -> Outcome {
+pub(crate) fn get(ctx: &CallContext) -> Outcome {
     let name = ctx.text("storage").unwrap_or_default();
     let state = ctx.cluster.state();
     let storage = state.storage(&name).map_err(ApiError::failed)?;

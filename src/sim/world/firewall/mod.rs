@@ -1,10 +1,24 @@
 //! The configuration of firewalls: options, ordered rules, address sets, aliases and security
 //! groups of the cluster, of nodes and of guests. The simulator filters no traffic.
 //!
-//! Each firewall is one value in the state. It is created by the first write, and the firewall of a
-//! guest is deleted with the guest. `sets` holds the address sets, `aliases` the aliases. A
+//! Input: the calls below a `firewall` route. Output: answers; a change takes effect at once, without
+//! a task.
+//!
+//! Each firewall is one value in the state, by scope (`cluster`, `node/NAME`, `guest/VMID`). The
+//! first write creates it, a read does not; the firewall of a guest is deleted with the guest. A
 //! security group is a list of rules in the firewall of the cluster, so `rules` serves both kinds
-//! of lists. Every list carries a digest; a write with another digest is refused.
+//! of lists.
+//!
+//! Failure paths: every list carries a digest, and a write with another digest is refused. A rule
+//! cannot name an unknown security group. A set or group that is not empty is not deleted; `force`
+//! deletes a set.
+//!
+//! Files beside it:
+//!
+//! - `rules`: ordered rules of a firewall or of a security group
+//! - `sets`: address sets, their members, and the list of what rules can refer to
+//! - `aliases`: names for addresses
+//! - `groups`: security groups
 
 mod aliases;
 mod groups;

@@ -106,7 +106,7 @@ fn check_clone(
         let target_storage = storage.as_deref().unwrap_or(own);
         ctx.check(&format!("/storage/{target_storage}"), &["Datastore.AllocateSpace"])?;
     }
-    ctx.may_change_container(pool.as_deref(), &network_keys(&config), &[])
+    ctx.check_may_change_container(pool.as_deref(), &network_keys(&config), &[])
         .or_else(|error| if error.message.contains("/sdn/") { Err(error) } else { Ok(()) })?;
     let state = ctx.cluster.state();
     for (key, drive) in mounts(&config) {

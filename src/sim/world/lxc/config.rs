@@ -7,7 +7,7 @@ use super::super::conf::{self, Config, Drive, numbered, parse_size, print_size};
 use super::super::context::{CallContext, failed};
 use super::super::state::{Guest, PendingChange};
 use super::super::worker::Worker;
-use super::create::{requested_config, typed, with_mac_address};
+use super::create::{json_value, requested_config, with_mac_address};
 use super::{SSH_KEYS_PARAMETER, mounts};
 use crate::call::{Answer, ApiError, Outcome};
 use crate::door;
@@ -17,7 +17,7 @@ const NEXT_START_KEYS: &[&str] = &["arch", "features", "ostype", "console", "tty
 
 fn json_fields(config: &Config) -> Map<String, Value> {
     let keys = config.iter().filter(|(key, _)| *key != SSH_KEYS_PARAMETER);
-    keys.map(|(key, value)| (key.clone(), typed(key, value))).collect()
+    keys.map(|(key, value)| (key.clone(), json_value(key, value))).collect()
 }
 
 /// `GET …/config`.
@@ -55,9 +55,9 @@ pub(crate) fn pending(ctx: &CallContext) -> Outcome {
     let guest = state.container(&ctx.node, ctx.vmid).map_err(failed)?;
     let mut entries: Vec<Value> = Vec::new();
     for (key, value) in guest.config.iter().filter(|(key, _)| *key != SSH_KEYS_PARAMETER) {
-        let mut entry = json!({ "key": key, "value": typed(key, value) });
+        let mut entry = json!({ "key": key, "value": json_value(key, value) });
         match guest.pending.get(key) {
-            Some(PendingChange::Set(value)) => entry["pending"] = typed(key, value),
+            Some(PendingChange::Set(value)) => entry["pending"] = json_value(key, value),
             Some(PendingChange::Delete { .. }) => entry["delete"] = 1.into(),
             None => {}
         }
@@ -66,7 +66,7 @@ pub(crate) fn pending(ctx: &CallContext) -> Outcome {
     for (key, value) in
         pending_values(guest).iter().filter(|(key, _)| !guest.config.contains_key(*key))
     {
-        entries.push(json!({ "key": key, "pending": typed(key, value) }));
+        entries.push(json!({ "key": key, "pending": json_value(key, value) }));
     }
     Ok(Answer::new(entries.into()))
 }
@@ -87,7 +87,7 @@ pub(crate) async fn write(ctx: &CallContext) -> Outcome {
         let text = format!("you can't use '-{key}' and -delete {key}' at the same time");
         return Err(ApiError::parameter("delete", text));
     }
-    ctx.may_change_container(None, &set, &delete)?;
+    ctx.check_may_change_container(None, &set, &delete)?;
     let route = "/nodes/{node}/lxc/{vmid}/config";
     for (name, keys) in [("revert", &revert), ("delete", &delete)] {
         if let Some(key) =
@@ -96,7 +96,7 @@ pub(crate) async fn write(ctx: &CallContext) -> Outcome {
             return Err(ApiError::parameter(name, format!("unknown option '{key}'")));
         }
     }
-    ctx.may_mount(&set)?;
+    ctx.check_may_mount(&set)?;
     ctx.require_quorum()?;
     if let Some(tags) = set.get_mut("tags") {
         *tags = conf::normalise_tags(tags);

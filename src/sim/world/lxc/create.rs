@@ -65,11 +65,11 @@ pub(crate) async fn create(ctx: &CallContext) -> Outcome {
         let text = format!("'{template}' is not a container template");
         return Err(ApiError::parameter("ostemplate", text));
     }
-    ctx.may_use_volume(&template)?;
+    ctx.check_may_use_volume(&template)?;
     let storage = ctx.text("storage").unwrap_or_else(|| "local".into());
     wanted.entry("rootfs".into()).or_insert_with(|| format!("{storage}:4"));
-    ctx.may_change_container(pool.as_deref(), &wanted, &[])?;
-    ctx.may_mount(&wanted)?;
+    ctx.check_may_change_container(pool.as_deref(), &wanted, &[])?;
+    ctx.check_may_mount(&wanted)?;
     if ctx.flag("start") {
         ctx.check_on_guest(pool.as_deref(), &["VM.PowerMgmt"])?;
     }
@@ -132,7 +132,7 @@ pub(super) fn reserve_container_id(ctx: &CallContext) -> Result<(), ApiError> {
 
 impl CallContext {
     /// Checks the privileges to set and delete keys of a container, including those on bridges.
-    pub(super) fn may_change_container(
+    pub(super) fn check_may_change_container(
         &self,
         pool: Option<&str>,
         set: &Config,
@@ -164,7 +164,7 @@ impl CallContext {
                 "memory" | "swap" => one("VM.Config.Memory")?,
                 "cores" | "cpulimit" | "cpuunits" => one("VM.Config.CPU")?,
                 "hostname" | "nameserver" | "searchdomain" => one("VM.Config.Network")?,
-                "features" => self.may_have_features(pool, set)?,
+                "features" => self.check_may_have_features(pool, set)?,
                 "hookscript" | "lock" => {
                     return Err(failed(format!("only root can set '{key}' config")));
                 }
@@ -175,11 +175,11 @@ impl CallContext {
                 _ => one("VM.Config.Options")?,
             }
         }
-        self.may_use_container_bridges(set)
+        self.check_may_use_container_bridges(set)
     }
 
     /// A caller who may create containers may enable nesting; only root may set other features.
-    fn may_have_features(&self, pool: Option<&str>, set: &Config) -> Result<(), ApiError> {
+    fn check_may_have_features(&self, pool: Option<&str>, set: &Config) -> Result<(), ApiError> {
         let text = set.get("features").map(String::as_str).unwrap_or_default();
         let nesting = text.split(',').all(|part| part.starts_with("nesting=") || part.is_empty());
         if nesting && set.get("unprivileged").is_none_or(|value| value == "1") {
@@ -190,11 +190,11 @@ impl CallContext {
         ))
     }
 
-    fn may_use_container_bridges(&self, set: &Config) -> Result<(), ApiError> {
+    fn check_may_use_container_bridges(&self, set: &Config) -> Result<(), ApiError> {
         let nics = set.iter().filter(|(key, _)| numbered(key, "net").is_some());
         for nic in nics.map(|(_, value)| Drive::parse(value)) {
             if let Some(bridge) = nic.options.get("bridge") {
-                self.may_use_bridge(bridge, nic.options.get("tag").map(String::as_str))?;
+                self.check_may_use_bridge(bridge, nic.options.get("tag").map(String::as_str))?;
             }
         }
         Ok(())
@@ -202,7 +202,7 @@ impl CallContext {
 
     /// Checks that the caller may use the storages of new mount points and that they accept
     /// containers.
-    pub(super) fn may_mount(&self, set: &Config) -> Result<(), ApiError> {
+    pub(super) fn check_may_mount(&self, set: &Config) -> Result<(), ApiError> {
         for (_, drive) in mounts(set) {
             let DriveRequest::NewDisk { storage, .. } = DriveRequest::of(&drive) else { continue };
             self.check(&format!("/storage/{storage}"), &["Datastore.AllocateSpace"])?;
@@ -331,7 +331,7 @@ pub(crate) fn with_mac_address(text: &str, state: &mut State) -> String {
 
 /// A value in the JSON type of answers: booleans and integers are numbers, other numbers are text
 /// (pve-container, LXC/Config.pm:1401).
-pub(crate) fn typed(key: &str, value: &str) -> Value {
+pub(crate) fn json_value(key: &str, value: &str) -> Value {
     const NUMERIC_KEYS: &[&str] = &[
         "console",
         "cores",

@@ -1,11 +1,26 @@
 //! Containers (book: proxmox, section 18): routes, lists, status and processes.
 //!
-//! A container uses the same `Guest` as a VM. Its system needs no boot loader, no agent and no
-//! cloud-init; the guest host therefore gets the configuration that a VM would get from cloud-init.
-//! Calls that differ from those of VMs have files of their own here: `clone`, `config`, `create`,
-//! `destroy`, `migrate`, `power`, `restore`, `snapshot` and `volume`. Errors are Proxmox's texts
-//! for containers (`CT`, not `VM`). Unlike VMs, containers refuse an impossible start or stop in
-//! the request, not in the task.
+//! Input: the calls below `/nodes/{node}/lxc`, which `serve` dispatches. Output: answers, tasks
+//! (`vzcreate`, `vzclone`, `vzstart` …), and boots and stops for the guest host.
+//!
+//! A container is a `Guest` like a VM, and uses the same volumes, snapshots, pools and high
+//! availability. It differs in these points:
+//!
+//! - Its system needs no boot loader, no agent and no cloud-init. The guest host therefore gets the
+//!   configuration that a VM would get from cloud-init; SSH keys wait in the configuration until
+//!   the first boot.
+//! - The request refuses a start of a running container or a stop of a stopped one; for a VM the
+//!   task does.
+//! - A clone locks its source during the whole copy, so clones of one template run one after
+//!   another.
+//! - A change of the configuration is always synchronous. A few keys wait for the next start.
+//! - Not every storage supports snapshots or linked clones of containers.
+//!
+//! Failure paths: errors are Proxmox's texts for containers (`CT`, not `VM`); a failed create or
+//! clone frees its volumes and its VMID; a killed one leaves them behind.
+//!
+//! Files beside it: `create`, `clone`, `restore` (new containers), `config`, `volume`, `snapshot`,
+//! `power`, `migrate`, `destroy`.
 
 mod clone;
 mod config;

@@ -26,15 +26,15 @@ struct ContainerRestoreJob {
 /// `POST /nodes/{node}/lxc` with `restore` (pve-container, API2/LXC.pm, create_vm).
 pub(crate) async fn restore(ctx: &CallContext) -> Outcome {
     let (vmid, node) = (ctx.vmid, ctx.node.clone());
-    ctx.may_create()?;
+    ctx.check_may_create()?;
     if ctx.flag("force") && ctx.cluster.state().guest_by_id(vmid).is_some() {
         return Err(ctx.unsupported_parameter("force"));
     }
     let set = requested_config(ctx);
     let archive = ctx.text("ostemplate").unwrap_or_default();
-    ctx.may_use_backup(&archive)?;
-    ctx.may_change_container(ctx.text("pool").as_deref(), &set, &[])?;
-    ctx.may_mount(&set)?;
+    ctx.check_may_use_backup(&archive)?;
+    ctx.check_may_change_container(ctx.text("pool").as_deref(), &set, &[])?;
+    ctx.check_may_mount(&set)?;
     ctx.require_quorum()?;
     ctx.cluster.read_archive(&node, &archive).map_err(failed)?;
     reserve_container_id(ctx)?;

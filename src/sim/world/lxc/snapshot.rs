@@ -10,7 +10,7 @@ use super::super::snapshot::{
 use super::super::state::Snapshot;
 use super::super::storage::Storage;
 use super::super::{Cluster, checks};
-use super::create::typed;
+use super::create::json_value;
 use super::{SSH_KEYS_PARAMETER, mounts, stored_description};
 use crate::call::{Answer, ApiError, Outcome};
 
@@ -35,7 +35,7 @@ pub(crate) fn read(ctx: &CallContext) -> Outcome {
     let snapshot = guest.snapshots.get(&name).ok_or_else(|| failed(missing_snapshot(&name)))?;
     let keys = snapshot.config.iter().filter(|(key, _)| *key != SSH_KEYS_PARAMETER);
     let fields: serde_json::Map<String, Value> =
-        keys.map(|(key, value)| (key.clone(), typed(key, value))).collect();
+        keys.map(|(key, value)| (key.clone(), json_value(key, value))).collect();
     Ok(Answer::new(fields.into()))
 }
 
