@@ -326,7 +326,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wishes_are_read_from_drives() {
+    fn requests_are_read_from_drives() {
         let cases = [
             ("none,media=cdrom", DriveRequest::NoVolume),
             ("s:0.5,format=raw", DriveRequest::NewDisk { storage: "s".into(), size: 1 << 29 }),
@@ -334,8 +334,8 @@ mod tests {
             ("s:100/vm-100-disk-0.raw", DriveRequest::Existing("s:100/vm-100-disk-0.raw".into())),
             ("/dev/sda", DriveRequest::Existing("/dev/sda".into())),
         ];
-        for (text, wish) in cases {
-            assert_eq!(DriveRequest::of(&Drive::parse(text)), wish, "{text}");
+        for (text, request) in cases {
+            assert_eq!(DriveRequest::of(&Drive::parse(text)), request, "{text}");
         }
     }
 }

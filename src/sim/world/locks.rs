@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nothing_is_kept_for_locks_that_nobody_holds() {
+    async fn idle_locks_leave_no_entry_behind() {
         let locks = Arc::new(LockTable::default());
         drop(locks.try_acquire(KEY, LockMode::Exclusive));
         locks.acquire_within(KEY, LockMode::Shared, Duration::from_secs(1)).await;

@@ -88,9 +88,9 @@ async fn a_job_without_a_time_or_with_no_guests_or_twice_the_guests_is_refused()
     let root = json!({ "schedule": "02:00", "all": true, "script": "/bin/true" });
     let refused = cluster.call("POST", JOBS, root).await.unwrap_err();
     assert_eq!(refused.errors["script"], "Only root may set this option.");
-    let nobody = Caller { userid: "none@pve".into(), token: None };
+    let stranger = Caller { userid: "none@pve".into(), token: None };
     let denied = json!({ "schedule": "02:00", "all": true, "storage": "local" });
-    let denied = refusal(cluster.call_as(&nobody, "POST", JOBS, denied).await);
+    let denied = refusal(cluster.call_as(&stranger, "POST", JOBS, denied).await);
     assert!(denied.contains("/storage/local, Datastore.Allocate"), "{denied}");
 }
 
@@ -153,8 +153,8 @@ async fn only_root_deletes_the_options_that_only_root_sets() {
     assert_eq!(reported, "only root@pam may edit jobs with a 'dumpdir' option.");
     cluster.call_as(&root, "PUT", JOB, out).await.unwrap();
     assert_eq!(one(&cluster, "own").await.get("script"), None);
-    let nobody = Caller { userid: "none@pve".into(), token: None };
+    let stranger = Caller { userid: "none@pve".into(), token: None };
     let with = json!({ "schedule": "02:00", "all": true, "fleecing": "1,storage=fast" });
-    let reported = refusal(cluster.call_as(&nobody, "POST", JOBS, with).await);
+    let reported = refusal(cluster.call_as(&stranger, "POST", JOBS, with).await);
     assert!(reported.contains("/storage/fast, Datastore.AllocateSpace"), "{reported}");
 }

@@ -136,9 +136,9 @@ async fn what_a_restore_cannot_do_is_refused() {
 async fn a_backup_asks_for_its_right_and_its_storage() {
     let cluster = TestCluster::instant();
     cluster.clone_to(101).await;
-    let nobody = Caller { userid: "none@pve".into(), token: None };
+    let stranger = Caller { userid: "none@pve".into(), token: None };
     let with = json!({ "vmid": "101", "storage": "local" });
-    let denied = refusal(cluster.call_as(&nobody, "POST", DUMP, with).await);
+    let denied = refusal(cluster.call_as(&stranger, "POST", DUMP, with).await);
     assert!(denied.contains("/storage/local, Datastore.AllocateSpace"), "{denied}");
     let wrong = cluster.call("POST", DUMP, json!({ "vmid": "101", "storage": "shared" })).await;
     let text = "could not get storage information for 'shared': can't use storage 'shared' for \
@@ -169,9 +169,9 @@ async fn exclude_backs_up_all_other_guests_and_a_backup_without_guests_is_refuse
         let refused = cluster.call("POST", DUMP, with).await.unwrap_err();
         assert_eq!((refused.status, &*refused.errors[key]), (400, text));
     }
-    let nobody = Caller { userid: "none@pve".into(), token: None };
+    let stranger = Caller { userid: "none@pve".into(), token: None };
     let with = json!({ "vmid": "101", "bwlimit": 100 });
-    let denied = refusal(cluster.call_as(&nobody, "POST", DUMP, with).await);
+    let denied = refusal(cluster.call_as(&stranger, "POST", DUMP, with).await);
     assert!(denied.contains("(/, Sys.Modify"), "{denied}");
 }
 

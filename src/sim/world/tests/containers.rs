@@ -215,8 +215,8 @@ async fn what_is_roots_and_what_needs_more_on_9_is_refused() {
     with["mp0"] = "/srv,mp=/srv".into();
     let bind = cluster.call_as(&caller, "POST", CREATE, with).await;
     assert!(bind.is_ok() || refusal(bind).contains("root@pam"));
-    let nobody = Caller { userid: "none@pve".into(), token: None };
-    let denied = refusal(cluster.call_as(&nobody, "POST", CREATE, create_parameters(102)).await);
+    let stranger = Caller { userid: "none@pve".into(), token: None };
+    let denied = refusal(cluster.call_as(&stranger, "POST", CREATE, create_parameters(102)).await);
     assert_eq!(denied, "Permission check failed");
 }
 

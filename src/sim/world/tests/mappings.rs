@@ -34,8 +34,8 @@ async fn a_mapping_is_read_back_in_the_types_of_the_schema() {
     let list = cluster.get(PCI, json!({})).await;
     assert_eq!((&list[0]["id"], list[0].get("checks")), (&json!("card"), None));
     assert_eq!(cluster.get(USB, json!({})).await, json!([]));
-    let nobody = Caller { userid: "none@pve".into(), token: None };
-    let visible = cluster.call_as(&nobody, "GET", PCI, json!({})).await.unwrap();
+    let stranger = Caller { userid: "none@pve".into(), token: None };
+    let visible = cluster.call_as(&stranger, "GET", PCI, json!({})).await.unwrap();
     assert_eq!(visible.value(), json!([]));
 }
 
