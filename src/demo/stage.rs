@@ -313,7 +313,7 @@ impl Stage {
         for agent in std::mem::take(&mut self.doomed) {
             if let Some(vmid) = show.vmid(&agent) {
                 show.say(&format!("pulling the plug of vm {vmid} under its job"));
-                self.simulation.world.side_door().kill_guest(vmid).await;
+                self.simulation.world.control().kill_guest(vmid).await;
             }
         }
         let ended = match &mut self.service {
@@ -361,7 +361,7 @@ impl Stage {
         };
         // Without them only lines of agents are out of date.
         let _ = tokio::time::timeout(LAST_EVENTS, rest).await;
-        let side = self.simulation.world.side_door();
+        let side = self.simulation.world.control();
         let templates = [9000, 9001, 9002];
         let guests: Vec<u32> =
             side.guests().into_iter().filter(|vmid| !templates.contains(vmid)).collect();
@@ -391,7 +391,7 @@ impl Stage {
     }
 
     fn volumes(&self) -> Vec<String> {
-        let side = self.simulation.world.side_door();
+        let side = self.simulation.world.control();
         let mut all: Vec<String> = ["pve1", "pve2", "pve3"]
             .iter()
             .flat_map(|node| {

@@ -152,7 +152,7 @@ mod tests {
         let simulation = cluster(Faults { calls: vec![rule], ..Faults::default() });
         let error = create(&simulation, "pve1").await.unwrap_err();
         tokio::time::sleep(Duration::from_secs(60)).await;
-        (error, simulation.world.side_door().guests().contains(&100))
+        (error, simulation.world.control().guests().contains(&100))
     }
 
     // Invariant: what the wire does to a connection, the in-memory face does too.
@@ -174,7 +174,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_node_that_is_down_takes_no_connection() {
         let simulation = cluster(Faults::default());
-        simulation.world.side_door().node_down("pve2").await;
+        simulation.world.control().node_down("pve2").await;
         let error = create(&simulation, "pve2").await.unwrap_err();
         assert_eq!(error.sent(), Sent::No, "{error:?}");
         assert!(create(&simulation, "pve1").await.is_ok());

@@ -23,7 +23,7 @@ use crate::guests::{
 use crate::record::Record;
 use crate::simulation::{Simulation, SimulationOptions};
 use crate::spec::{ClusterSpec, PveVersion, WorkersSpec};
-use crate::world::{Certificates as Shown, Faults, Latency, SideDoor};
+use crate::world::{Certificates as Shown, Faults, Latency, WorldControl};
 
 /// Where guests that greet listen, as process guests do.
 const GREETER_PORT: u16 = 2222;
@@ -272,14 +272,14 @@ struct Running<'a> {
 }
 
 /// Whether a guest is there.
-fn there(side: &SideDoor, vmid: u32) -> Result<(), String> {
+fn there(side: &WorldControl, vmid: u32) -> Result<(), String> {
     let found = side.config(vmid).map(|_| ());
     found.ok_or_else(|| format!("there is no guest {vmid}"))
 }
 
 impl Running<'_> {
     async fn carry_out(&mut self, order: Order) -> Result<Value, String> {
-        let side = self.simulation.world.side_door();
+        let side = self.simulation.world.control();
         match order {
             Order::RenewCertificate => self.renew().map_err(|error| chain(&error)),
             Order::ReplaceCertificate => self.replace().map_err(|error| chain(&error)),
@@ -306,11 +306,11 @@ impl Running<'_> {
                 Ok(Value::Null)
             }
             Order::Isolate(node) => {
-                side.set_apart(self.known(&node)?, true);
+                side.set_partitioned(self.known(&node)?, true);
                 Ok(Value::Null)
             }
             Order::Rejoin(node) => {
-                side.set_apart(self.known(&node)?, false);
+                side.set_partitioned(self.known(&node)?, false);
                 Ok(Value::Null)
             }
             Order::Maintain(node, on) => {
@@ -343,7 +343,7 @@ impl Running<'_> {
         for (_, wire) in &self.wires {
             wire.swap(&made)?;
         }
-        self.simulation.world.side_door().set_certificates((&made).into());
+        self.simulation.world.control().set_certificates((&made).into());
         Ok(json!({ "fingerprint": made.leaf_fingerprint }))
     }
 
@@ -351,7 +351,7 @@ impl Running<'_> {
     fn renew_authority(&mut self) -> Result<Value, SimError> {
         self.authority = Authority::new(CLUSTER)?;
         let mut shown = self.renew()?;
-        let ca_pem = self.simulation.world.side_door().certificates().ca_pem;
+        let ca_pem = self.simulation.world.control().certificates().ca_pem;
         shown["caFile"] = json!(self.write_ca("renewed-ca.pem", &ca_pem)?);
         Ok(shown)
     }
@@ -373,7 +373,7 @@ impl Running<'_> {
         for (_, wire) in &self.wires {
             wire.swap(&made)?;
         }
-        let side = self.simulation.world.side_door();
+        let side = self.simulation.world.control();
         let shown = Some((made.leaf_pem.clone(), made.leaf_fingerprint.clone()));
         side.set_certificates(Shown { proxy: shown, ..side.certificates() });
         Ok(json!({ "fingerprint": made.leaf_fingerprint, "caFile": ca_file }))

@@ -6,7 +6,7 @@ use pve_sim::clock::WallClock;
 use pve_sim::door::Door;
 use pve_sim::door::access::Access;
 use pve_sim::spec::{ClusterSpec, PveVersion};
-use pve_sim::world::{SideDoor, World, WorldOptions};
+use pve_sim::world::{World, WorldControl, WorldOptions};
 use serde_json::{Value, json};
 
 use crate::guest::RecordedGuests;
@@ -27,7 +27,7 @@ pub const TOKENS: [(&str, &str); 6] = [
 /// The installation, ready to answer.
 pub struct Installation {
     pub door: Arc<Door>,
-    pub side: SideDoor,
+    pub side: WorldControl,
 }
 
 pub fn build() -> Installation {
@@ -38,7 +38,7 @@ pub fn build() -> Installation {
         WorldOptions { version: PveVersion::V8_4, epoch: BEGIN, ..WorldOptions::default() };
     let guests = Arc::new(RecordedGuests::default());
     let world = World::new(&spec, options, Arc::clone(&access) as _, guests);
-    let side = world.side_door();
+    let side = world.control();
     let door = Door::new(&spec, PveVersion::V8_4, 1, access, world, None);
     Installation { door, side }
 }

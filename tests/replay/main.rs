@@ -66,7 +66,7 @@ async fn act_on_host(installation: &Installation, exchange: &Exchange) {
                 installation.side.set_config(*vmid, key, value.as_deref());
             }
             HostAct::Plant { volid, size } => {
-                installation.side.plant_volume("pve1", volid, *size);
+                installation.side.add_volume("pve1", volid, *size);
             }
             HostAct::Wait(seconds) => tokio::time::sleep(Duration::from_secs(*seconds)).await,
             HostAct::Call { method, path, form } => {

@@ -457,7 +457,7 @@ async fn volumes_that_stay_are_told_of_again_when_others_find_the_guest_gone() {
     let mut world = World::started(Setup::linux("maxTotalUses: 1").rack(rack)).await;
     let (lease, agent) = world.leased("linux").await;
     let (vmid, node) = (agent.vmid.unwrap().0, agent.node.unwrap().to_string());
-    world.side.jam_volume(&node, &format!("local-lvm:vm-{vmid}-cloudinit"), "it is busy");
+    world.side.block_volume_removal(&node, &format!("local-lvm:vm-{vmid}-cloudinit"), "it is busy");
     world.release(&lease).await;
     world.until_state(AgentPhase::Stranded).await;
     // What was told is not durable yet, and the agent's own look at the id fails.

@@ -187,10 +187,10 @@ async fn a_nodes_power_cut_is_shown_at_once_and_its_leases_are_lost_after_the_gr
 async fn a_blip_of_a_node_shorter_than_the_grace_costs_no_lease_whose_machine_runs() {
     let world = World::started(Setup::linux("templateVmId: 9001")).await;
     let (lease, _) = world.leased("linux").await;
-    world.side.set_apart("pve2", true);
+    world.side.set_partitioned("pve2", true);
     world.pass(300 * SECOND).await;
     assert!(!is_lost(&world, &lease), "{}", shown(&world, &lease));
-    world.side.set_apart("pve2", false);
+    world.side.set_partitioned("pve2", false);
     world.pass(60 * SECOND).await;
     world.release(&lease).await;
     world.end().await;

@@ -281,7 +281,7 @@ async fn an_image_that_can_not_be_removed_is_alarmed_about_until_it_is() {
     let world = World::started(with_user_data("")).await;
     let (lease, agent) = world.leased("linux").await;
     let (node, image) = images(&world)[0].clone();
-    world.side.jam_volume(&node, &image, "cannot remove: device busy");
+    world.side.block_volume_removal(&node, &image, "cannot remove: device busy");
     world.release(&lease).await;
     world.until_state(AgentPhase::Stranded).await;
     let alarms = world.notes.facts(|what| match what {
@@ -312,9 +312,9 @@ async fn strays_of_ours_are_swept_and_files_of_others_are_not() {
             format!("local:iso/drover-{installation}-4f8z1c3px9t2vkabx.iso"),
             format!("local:iso/x-drover-{installation}-4f8z1c3px9t2vkab.iso"),
         ];
-        others.iter().for_each(|volume| world.side.plant_volume("pve2", volume, 4096));
+        others.iter().for_each(|volume| world.side.add_volume("pve2", volume, 4096));
         let stray = format!("local:iso/drover-{installation}-4f8z1c3px9t2vkab.iso");
-        world.side.plant_volume("pve3", &stray, 4096);
+        world.side.add_volume("pve3", &stray, 4096);
         let told = world.resync().await;
         let wait = if cleaning { "left alone for 120 s more" } else { "cleaning is off" };
         let said = |told: &[String], what: &str| {
@@ -347,7 +347,7 @@ async fn strays_are_swept_from_where_images_were_once_put() {
     let stray = format!("local:iso/drover-{installation}-4f8z1c3px9t2vkab.iso");
     // The user data leave the YAML by an edit, and by one while it is down.
     for restarts in [false, true] {
-        world.side.plant_volume("pve3", &stray, 4096);
+        world.side.add_volume("pve3", &stray, 4096);
         if restarts {
             world.restart(AWAY).await;
         } else {
@@ -415,7 +415,7 @@ async fn snippets_that_are_there_are_named_and_one_that_is_not_is_told() {
     world.until("an agent failed", |view| !view.gone_agents().is_empty()).await;
     let said = failures(&world)[0].clone();
     assert!(said.contains("volume 'local:snippets/ci.yaml' does not exist"), "{said}");
-    world.side.plant_volume("pve1", "local:snippets/ci.yaml", 100);
+    world.side.add_volume("pve1", "local:snippets/ci.yaml", 100);
     world
         .until("it is served", |view| {
             view.leases().iter().all(|one| one.state == LeasePhase::Ready)

@@ -208,13 +208,13 @@ async fn each_fault_of_nodes_ids_and_certificates_is_told_with_what_mends_it() {
     world.side.node_down("pve3").await;
     tell("a node that is down", examined(&world, 100, 0).await);
     let world = fresh();
-    world.side.set_apart("pve1", true);
+    world.side.set_partitioned("pve1", true);
     tell("a node without quorum", examined(&world, 100, 0).await);
     let world = fresh();
     world.side.set_storage_reachable("local-lvm", false);
     tell("a storage that is out of reach", examined(&world, 100, 0).await);
     let world = fresh();
-    world.side.plant_volume("pve1", "local-lvm:vm-777-disk-0", 980 << 30);
+    world.side.add_volume("pve1", "local-lvm:vm-777-disk-0", 980 << 30);
     tell("a storage that is nearly full", examined(&world, 100, 0).await);
     let unverified = setup(PveVersion::V8_4, "").rack("ignoreSslErrors: true");
     tell("certificates that nobody verifies", of(unverified).await);
@@ -272,11 +272,11 @@ async fn snippets_are_told_apart_by_what_may_be_seen() {
     blind.cluster.roles.insert("Blind".into(), all);
     blind.cluster.acl[0].role = "Blind".into();
     let world = World::new(blind);
-    world.side.plant_volume("pve1", SNIPPET, 100);
+    world.side.add_volume("pve1", SNIPPET, 100);
     insta::assert_snapshot!(amiss(examined(&world, 100, 0).await));
 
     let world = World::new(setup(PveVersion::V8_4, keys));
-    world.side.plant_volume("pve1", SNIPPET, 100);
+    world.side.add_volume("pve1", SNIPPET, 100);
     assert_eq!(amiss(examined(&world, 100, 0).await), "");
 }
 

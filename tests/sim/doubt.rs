@@ -15,7 +15,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 /// Takes the quorum from every node, or gives it back.
 fn apart(world: &World, apart: bool) {
-    NODES.iter().for_each(|node| world.side.set_apart(node, apart));
+    NODES.iter().for_each(|node| world.side.set_partitioned(node, apart));
 }
 
 /// How many agents are in a state.

@@ -280,7 +280,7 @@ async fn a_volume_that_stays_behind_calls_an_administrator_and_burns_its_id() {
     let (lease, agent) = world.leased("linux").await;
     let vmid = agent.vmid.unwrap().0;
     let disk = format!("local-lvm:vm-{vmid}-disk-0");
-    world.side.jam_volume("pve1", &disk, "device is busy");
+    world.side.block_volume_removal("pve1", &disk, "device is busy");
     world.release(&lease).await;
     world.until_state(AgentPhase::Stranded).await;
     let told = &world.view().alarms()[0];
@@ -361,7 +361,7 @@ async fn a_volume_that_a_destroy_left_behind_is_removed_and_somebody_elses_is_no
     };
     world.faults(Faults { frees: vec![free], ..Faults::default() });
     let foreign = format!("shared:{vmid}/vm-{vmid}-disk-5.qcow2");
-    world.side.plant_volume("pve1", &foreign, 1 << 30);
+    world.side.add_volume("pve1", &foreign, 1 << 30);
     world.release(&lease).await;
     world.until_state(AgentPhase::Stranded).await;
     assert_eq!(world.side.volumes_of(vmid), std::slice::from_ref(&foreign));
@@ -377,7 +377,11 @@ async fn a_volume_that_stays_behind_is_found_by_the_next_start_too() {
     let mut world = World::started(Setup::linux("maxTotalUses: 1")).await;
     let (lease, agent) = world.leased("linux").await;
     let vmid = agent.vmid.unwrap().0;
-    world.side.jam_volume("pve1", &format!("local-lvm:vm-{vmid}-disk-0"), "device is busy");
+    world.side.block_volume_removal(
+        "pve1",
+        &format!("local-lvm:vm-{vmid}-disk-0"),
+        "device is busy",
+    );
     world.wire.hold("DELETE", "", Hold::Answer);
     world.release(&lease).await;
     world.until_sprung().await;
@@ -506,7 +510,7 @@ async fn a_template_that_is_missing_is_waited_for() {
     assert_eq!(world.view().lease(&lease).unwrap().state, LeasePhase::Waiting);
     let told = format!("{:?} {:?}", world.view().leases(), world.view().templates());
     assert!(told.contains("9000"), "{told}");
-    assert!(world.side.plant_guest(&template));
+    assert!(world.side.add_guest(&template));
     world.keep_ground();
     world.ready(&lease).await;
     world.release(&lease).await;
@@ -519,7 +523,7 @@ async fn a_storage_that_is_full_is_waited_for() {
     let shared = setup.cluster.storages.iter_mut().find(|storage| storage.name == "shared");
     shared.unwrap().size_bytes = 11 << 30;
     let mut world = World::new(setup);
-    world.side.plant_volume("pve1", "shared:iso/huge.iso", 11 << 30);
+    world.side.add_volume("pve1", "shared:iso/huge.iso", 11 << 30);
     world.keep_ground();
     world.start().await;
     let lease = world.lease("linux").await;

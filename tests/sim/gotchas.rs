@@ -74,7 +74,7 @@ async fn a_template_whose_configuration_somebody_holds_is_cloned_after_that() {
 #[tokio::test(start_paused = true)]
 async fn an_id_that_a_container_has_is_passed_over() {
     let world = World::started(Setup::linux("instanceCap: 2")).await;
-    world.side.plant_container(10_000, "pve2", "box");
+    world.side.add_container(10_000, "pve2", "box");
     let (lease, agent) = world.leased("linux").await;
     assert_ne!(agent.vmid.unwrap().0, 10_000);
     assert!(world.side.has_container(10_000));
@@ -220,7 +220,7 @@ async fn a_template_that_was_made_a_moment_ago_is_found_by_its_name() {
     config.insert("name".into(), "fresh".into());
     config.insert("scsi0".into(), "local-lvm:base-9100-disk-0,size=10G".into());
     config.insert("ide2".into(), "local-lvm:vm-9100-cloudinit,media=cdrom".into());
-    assert!(world.side.plant_guest(&GuestSpec { vmid: 9100, config, ..like }));
+    assert!(world.side.add_guest(&GuestSpec { vmid: 9100, config, ..like }));
     world.keep_ground();
     let agent = world.ready(&lease).await;
     assert_eq!(world.ledger().agents[&agent.agent].spec.source.0, 9100);

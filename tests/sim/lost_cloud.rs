@@ -173,12 +173,12 @@ async fn a_cloud_that_only_does_not_answer_calls_for_nobody() {
     world.crash();
     replace(&mut world, SPARE);
     let nodes = ["pve1", "pve2", "pve3"];
-    nodes.iter().for_each(|node| world.side.set_apart(node, true));
+    nodes.iter().for_each(|node| world.side.set_partitioned(node, true));
     world.start().await;
     world.pass(2 * MINUTE).await;
     assert!(world.view().agent(&agent.agent).is_some());
     assert!(world.view().alarms().is_empty(), "the cloud is down, and tells so itself");
-    nodes.iter().for_each(|node| world.side.set_apart(node, false));
+    nodes.iter().for_each(|node| world.side.set_partitioned(node, false));
     world.until("the agent is gone", |view| view.agents().is_empty()).await;
     world.end().await;
 }

@@ -11,7 +11,7 @@ use drover_model::phase::{AgentPhase, LeasePhase, NodeStatus};
 use drover_model::placement::report::WhyReport;
 use drover_model::record::Reason;
 use pve_sim::spec::{GuestSpec, StorageSpec};
-use pve_sim::world::Others;
+use pve_sim::world::NodeOverrides;
 
 use super::world::World;
 use super::world::setup::Setup;
@@ -137,9 +137,9 @@ async fn headroom_stays_free_and_minimums_of_a_template_too() {
 #[tokio::test(start_paused = true)]
 async fn what_others_use_is_left_to_them() {
     let world = World::started(Setup::linux(ANYWHERE)).await;
-    let busy = |memory| Others { memory, cpus: 2.0, maintenance: false };
-    world.side.set_others("pve1", busy(50 * GIB));
-    world.side.set_others("pve3", busy(20 * GIB));
+    let busy = |memory_bytes| NodeOverrides { memory_bytes, cpus: 2.0, maintenance: false };
+    world.side.set_overrides("pve1", busy(50 * GIB));
+    world.side.set_overrides("pve3", busy(20 * GIB));
     world.pass(MINUTE).await;
     provision(&world, 20).await;
     world.pass(5 * MINUTE).await;
@@ -327,7 +327,9 @@ async fn agents_that_wait_for_a_lane_of_a_drained_node_go_to_another_one() {
 #[tokio::test(start_paused = true)]
 async fn a_node_in_maintenance_takes_nothing_new() {
     let world = World::started(Setup::linux(ANYWHERE)).await;
-    world.side.set_others("pve2", Others { maintenance: true, ..Others::default() });
+    world
+        .side
+        .set_overrides("pve2", NodeOverrides { maintenance: true, ..NodeOverrides::default() });
     provision(&world, 9).await;
     world.pass(5 * MINUTE).await;
     let all = spread(&world);
@@ -371,7 +373,7 @@ async fn full_clones_go_where_the_most_space_is_free() {
         setup.cluster.storages.push(StorageSpec { name: name.into(), size_bytes, ..like });
     }
     let mut world = World::new(setup);
-    world.side.plant_volume("pve1", "nvme1:iso/big.iso", 50 * GIB);
+    world.side.add_volume("pve1", "nvme1:iso/big.iso", 50 * GIB);
     world.keep_ground();
     world.start().await;
     provision(&world, 2).await;
@@ -412,7 +414,10 @@ async fn demand_that_several_serve_goes_where_more_fits() {
     let setup = Setup::linux("node: pve1").rack("region: eu");
     let setup = setup.template("other", "node: pve2, templateVmId: 9001");
     let world = World::started(setup).await;
-    world.side.set_others("pve1", Others { memory: 54 * GIB, ..Others::default() });
+    world.side.set_overrides(
+        "pve1",
+        NodeOverrides { memory_bytes: 54 * GIB, ..NodeOverrides::default() },
+    );
     world.pass(MINUTE).await;
     let mut leases = Vec::new();
     for template in ["linux", "other"] {

@@ -35,7 +35,7 @@ fn plant(world: &World, vmid: u32, config: &BTreeMap<String, String>, like: u32)
     }
     let node = "pve1".to_owned();
     let spec = GuestSpec { vmid, node, template: false, running: false, pool: None, config };
-    assert!(world.side.plant_guest(&spec));
+    assert!(world.side.add_guest(&spec));
     world.notes.planted(vmid);
 }
 

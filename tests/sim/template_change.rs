@@ -62,7 +62,7 @@ async fn a_template_removed_under_a_clone_is_waited_for() {
         world.side.remove_guest(SOURCE);
         world.pass(5 * MINUTE).await;
         if !world.side.guests().contains(&SOURCE) {
-            assert!(world.side.plant_guest(&back));
+            assert!(world.side.add_guest(&back));
         }
         serves(world, &lease).await;
     }
@@ -89,7 +89,7 @@ async fn another_template_at_that_id_serves_the_next_clone() {
         other.config.insert("name".into(), "other".into());
         other.config.insert("cores".into(), "8".into());
         world.side.remove_guest(SOURCE);
-        assert!(world.side.plant_guest(&other));
+        assert!(world.side.add_guest(&other));
         serves(world, &lease).await;
     }
 }

@@ -37,7 +37,7 @@ fn plant_as(world: &World, vmid: u32, words: &[(&str, &str)], running: bool) -> 
     let node = "pve1".to_owned();
     let config = config.collect();
     let spec = GuestSpec { vmid, node, template: false, running, pool: None, config };
-    assert!(world.side.plant_guest(&spec), "the id is free");
+    assert!(world.side.add_guest(&spec), "the id is free");
     world.notes.planted(vmid);
     self::config(world, vmid)
 }
@@ -452,7 +452,7 @@ async fn an_id_taken_between_its_choice_and_the_clone_is_the_others() {
         let config = config.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
         let (template, running, node) = (false, false, node.to_owned());
         let spec = GuestSpec { vmid, node, template, running, pool: None, config };
-        assert!(world.side.plant_guest(&spec));
+        assert!(world.side.add_guest(&spec));
         let before = self::config(&world, vmid);
         assert_ne!(world.ready(&lease).await.agent, agent.agent);
         assert_eq!(self::config(&world, vmid), before);

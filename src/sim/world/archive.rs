@@ -1,4 +1,5 @@
-//! What is in a backup: the guest's configuration, the sizes of its disks, and what stood on them.
+//! The content of a backup: the guest's configuration, the sizes of its disks, and the id under
+//! which the guest host keeps the data of its disk.
 
 use std::collections::BTreeMap;
 
@@ -8,68 +9,68 @@ use jiff::tz::TimeZone;
 use serde::{Deserialize, Serialize};
 
 use super::Cluster;
-use super::ask::Ask;
 use super::conf::Config;
-use super::state::{Kind, State};
-use super::storage::name_of;
+use super::context::CallContext;
+use super::state::{GuestType, State};
+use super::storage::volume_name;
 use crate::call::ApiError;
 
-/// Ids of disks that backups keep begin here, above all ids that guests can have.
-const KEPT_DISKS: u32 = 1_000_000_000;
+/// The first id for the disks of backups; it is above every VMID.
+const FIRST_ARCHIVED_DISK_ID: u32 = 1_000_000_000;
 
-/// The content of an archive.
+/// The content of a backup file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Archive {
+pub(crate) struct Archive {
     /// `qemu` or `lxc`.
-    pub kind: String,
+    pub(crate) kind: String,
     /// The guest's configuration.
-    pub config: Config,
-    /// Bytes of each volume in it, by the configuration's key.
-    pub sizes: BTreeMap<String, u64>,
-    /// What is noted about it.
-    pub notes: Option<String>,
-    /// Under which id the guest host keeps what stood on the guest's disk.
-    pub disk: u32,
+    pub(crate) config: Config,
+    /// Bytes of each volume, by configuration key.
+    pub(crate) sizes: BTreeMap<String, u64>,
+    /// The notes of the backup.
+    pub(crate) notes: Option<String>,
+    /// The id under which the guest host keeps the data of the guest's disk.
+    pub(crate) disk: u32,
 }
 
 impl Archive {
-    /// The archive as the bytes of its file.
-    pub fn text(&self) -> Bytes {
+    /// Serializes the archive to the content of its file.
+    pub(crate) fn to_bytes(&self) -> Bytes {
         serde_json::to_vec(self).unwrap_or_default().into()
     }
 
-    /// Reads an archive; none where the file is no backup made here.
-    pub fn of(file: &Bytes) -> Option<Self> {
+    /// Parses a file; none if the simulator did not write it.
+    pub(crate) fn parse(file: &Bytes) -> Option<Self> {
         serde_json::from_slice(file).ok()
     }
 }
 
 /// The file name of a backup (pve-manager, VZDump.pm:949).
-pub fn name(kind: Kind, vmid: u32, now: u64, ending: &str) -> String {
+pub(crate) fn file_name(kind: GuestType, vmid: u32, now: u64, extension: &str) -> String {
     let seconds = i64::try_from(now).unwrap_or_default();
     let time = Timestamp::from_second(seconds).unwrap_or_default().to_zoned(TimeZone::UTC);
     let stamp = time.strftime("%Y_%m_%d-%H_%M_%S");
-    let kind_ending = if kind == Kind::Vm { ".vma" } else { ".tar" };
-    format!("vzdump-{}-{vmid}-{stamp}{kind_ending}{ending}", kind.name())
+    let kind_extension = if kind == GuestType::Vm { ".vma" } else { ".tar" };
+    format!("vzdump-{}-{vmid}-{stamp}{kind_extension}{extension}", kind.api_name())
 }
 
-/// The format of a backup: all endings of its name.
-pub fn format(volid: &str) -> String {
-    name_of(volid).split_once('.').map_or("vma", |(_, ending)| ending).to_owned()
+/// The format of a backup: everything after the first dot of its name.
+pub(crate) fn format_of(volid: &str) -> String {
+    volume_name(volid).split_once('.').map_or("vma", |(_, extension)| extension).to_owned()
 }
 
-/// The kind and the guest that stand in a backup's name.
-pub fn owner(volid: &str) -> Option<(&str, u32)> {
-    let mut parts = name_of(volid).strip_prefix("vzdump-")?.split('-');
+/// The type and the VMID in the name of a backup.
+pub(crate) fn guest_in_name(volid: &str) -> Option<(&str, u32)> {
+    let mut parts = volume_name(volid).strip_prefix("vzdump-")?.split('-');
     let kind = parts.next()?;
     Some((kind, parts.next()?.parse().ok()?))
 }
 
 impl State {
-    /// A fresh id for a disk that a backup keeps.
-    pub fn next_kept_disk(&mut self) -> u32 {
-        self.kept_disks += 1;
-        KEPT_DISKS + self.kept_disks
+    /// Returns an unused id for the disk of a backup.
+    pub(crate) fn next_archived_disk_id(&mut self) -> u32 {
+        self.archived_disks += 1;
+        FIRST_ARCHIVED_DISK_ID + self.archived_disks
     }
 }
 
@@ -77,40 +78,40 @@ impl Cluster {
     /// Reads a backup.
     ///
     /// # Errors
-    /// When the volume does not exist, or holds no backup that was made here.
-    pub(super) fn archive(&self, node: &str, volid: &str) -> Result<Archive, String> {
+    /// The volume does not exist, or the simulator did not write it.
+    pub(super) fn read_archive(&self, node: &str, volid: &str) -> Result<Archive, String> {
         let state = self.state();
         let storage = state.storage_of(volid)?;
         if storage.volume(node, volid).is_none() {
             return Err(format!("volume '{volid}' does not exist"));
         }
-        let read = storage.file(node, volid).and_then(Archive::of);
-        read.ok_or_else(|| format!("drover sim has not made '{volid}' and cannot read it"))
+        let read = storage.file(node, volid).and_then(Archive::parse);
+        read.ok_or_else(|| format!("cannot read '{volid}': drover sim did not create it"))
     }
 
-    /// Drops what stood on the disks of backups that are gone.
-    pub(super) fn forget_archive(&self, archive: Option<Archive>) {
+    /// Drops the disk data of a deleted backup.
+    pub(super) fn drop_archived_disk(&self, archive: Option<Archive>) {
         if let Some(archive) = archive {
-            self.guests.forget(archive.disk);
+            self.guest_host.forget(archive.disk);
         }
     }
 }
 
-impl Ask {
-    /// Requires that the caller may read a backup (pve-storage, Storage.pm, check_volume_access).
+impl CallContext {
+    /// Checks that the caller may read a backup (pve-storage, Storage.pm, check_volume_access).
     ///
     /// # Errors
-    /// 403, or 500 where the volume is no backup.
-    pub(super) fn may_use_backup(&self, volid: &str) -> Result<(), ApiError> {
-        let Some(storage) = super::conf::storage_of(volid) else {
-            return self.may_use_volume(volid);
+    /// 403 without the privilege, 500 if the volume is not a backup.
+    pub(super) fn check_may_use_backup(&self, volid: &str) -> Result<(), ApiError> {
+        let Some(storage) = super::conf::storage_name(volid) else {
+            return self.check_may_use_volume(volid);
         };
         if super::checks::content_of(volid) != "backup" {
             let text = format!("unable to use volume {volid} - content type needs to be 'backup'");
             return Err(ApiError::failed(text));
         }
         let path = format!("/storage/{storage}");
-        let owner = owner(volid).map(|(_, vmid)| vmid);
+        let owner = guest_in_name(volid).map(|(_, vmid)| vmid);
         if self.has(&path, "Datastore.Allocate") || owner == Some(self.vmid) {
             return Ok(());
         }
@@ -128,9 +129,12 @@ mod tests {
 
     #[test]
     fn a_backup_is_named_after_its_guest_and_its_time() {
-        let made = name(Kind::Vm, 101, 1_795_251_074, ".zst");
+        let made = file_name(GuestType::Vm, 101, 1_795_251_074, ".zst");
         assert_eq!(made, "vzdump-qemu-101-2026_11_21-08_51_14.vma.zst");
         let volid = format!("local:backup/{made}");
-        assert_eq!((owner(&volid), format(&volid).as_str()), (Some(("qemu", 101)), "vma.zst"));
+        assert_eq!(
+            (guest_in_name(&volid), format_of(&volid).as_str()),
+            (Some(("qemu", 101)), "vma.zst")
+        );
     }
 }

@@ -1,8 +1,11 @@
-//! Backups: what `vzdump` writes onto a storage, and which guests no job covers.
+//! Backups: `vzdump` writes guests to a storage, and a report lists the guests that no job backs
+//! up.
 //!
-//! A call forks one task for all its guests. Each guest is locked with `backup`, its bytes take
-//! their time, and a volume of content `backup` appears under the name that Proxmox gives it. What
-//! is in the volume is in `archive`; `restore` and `lxc::restore` make guests of it.
+//! One call forks one task for all its guests. For each guest the task sets the lock `backup`,
+//! waits as long as copying its bytes takes, and adds a volume of content `backup` under the name
+//! that Proxmox gives it. A guest that fails does not stop the others; the task then ends with `job
+//! errors`. SIGTERM ends the task at once. The content of the volume is in `archive`; `restore` and
+//! `lxc::restore` turn it into guests again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,76 +14,80 @@ use serde_json::{Value, json};
 
 use super::Cluster;
 use super::archive::{self, Archive};
-use super::ask::{Ask, failed};
+use super::backup_jobs;
 use super::conf::{self, Config, Drive};
-use super::jobs;
-use super::lock::{LockName, Mode};
+use super::context::{CallContext, failed};
+use super::locks::{LockMode, LockName};
 use super::sections;
-use super::state::{Guest, Kind, State};
+use super::state::{Guest, GuestType, State};
 use super::storage::Volume;
 use super::worker::Worker;
 use crate::call::{Answer, ApiError, Outcome};
 
-/// Parameters with effects that are not simulated.
-const UNSERVED: &[&str] = &["dumpdir", "script", "stdout", "stop", "prune-backups", "protected"];
+/// Parameters whose effects the simulator does not implement.
+const UNSUPPORTED_PARAMETERS: &[&str] =
+    &["dumpdir", "script", "stdout", "stop", "prune-backups", "protected"];
 
-/// What a call asks of every guest.
+/// The settings that apply to every guest of a call.
 #[derive(Debug, Clone)]
-struct Job {
+struct BackupRun {
     node: String,
     storage: String,
     mode: String,
-    ending: &'static str,
+    extension: &'static str,
     notes: Option<String>,
 }
 
-/// `POST /nodes/{node}/vzdump`: one task; `OK` where the guests are on other nodes.
-pub fn dump(ask: &Ask) -> Outcome {
-    jobs::may_set(ask, &[])?;
-    let mut wish = sections::stored(ask, &["node"]);
-    jobs::sound(&mut wish, true).map_err(|(name, text)| ApiError::parameter(name, text))?;
-    let keeps_all = ask.text("prune-backups").is_some_and(|policy| policy == "keep-all=1");
-    let off = |name: &str| !ask.flag(name) && matches!(name, "stdout" | "stop" | "protected");
-    for name in UNSERVED {
-        if ask.params().0.contains_key(*name)
+/// `POST /nodes/{node}/vzdump`: one task for all guests; `OK` if they are all on other nodes.
+pub(crate) fn start(ctx: &CallContext) -> Outcome {
+    backup_jobs::check_may_set(ctx, &[])?;
+    let mut requested = sections::stored_parameters(ctx, &["node"]);
+    backup_jobs::check_selection(&mut requested, true)
+        .map_err(|(name, text)| ApiError::parameter(name, text))?;
+    let keeps_all = ctx.text("prune-backups").is_some_and(|policy| policy == "keep-all=1");
+    let off = |name: &str| !ctx.flag(name) && matches!(name, "stdout" | "stop" | "protected");
+    for name in UNSUPPORTED_PARAMETERS {
+        if ctx.params().0.contains_key(*name)
             && !off(name)
             && !(keeps_all && *name == "prune-backups")
         {
-            return Err(ask.unserved(name));
+            return Err(ctx.unsupported_parameter(name));
         }
     }
-    let storage = ask.text("storage").unwrap_or_else(|| "local".into());
-    let all = conf::flag(&wish, "all");
-    let vmids = chosen(ask, all);
+    let storage = ctx.text("storage").unwrap_or_else(|| "local".into());
+    let all = conf::flag(&requested, "all");
+    let vmids = selected_guests(ctx, all);
     if vmids.is_empty() && !all {
         return Ok(Answer::new("OK".into()));
     }
-    ask.check(&format!("/storage/{storage}"), &["Datastore.AllocateSpace"])?;
-    let job = Job {
-        node: ask.node.clone(),
+    ctx.check(&format!("/storage/{storage}"), &["Datastore.AllocateSpace"])?;
+    let job = BackupRun {
+        node: ctx.node.clone(),
         storage,
-        mode: ask.text("mode").unwrap_or_else(|| "snapshot".into()),
-        ending: match ask.text("compress").as_deref() {
+        mode: ctx.text("mode").unwrap_or_else(|| "snapshot".into()),
+        extension: match ctx.text("compress").as_deref() {
             Some("gzip") => ".gz",
             Some("lzo" | "1") => ".lzo",
             Some("zstd") => ".zst",
             _ => "",
         },
-        notes: ask.text("notes-template"),
+        notes: ctx.text("notes-template"),
     };
     let denied: Vec<u32> = vmids
         .iter()
         .copied()
-        .filter(|vmid| !ask.has(&format!("/vms/{vmid}"), "VM.Backup"))
+        .filter(|vmid| !ctx.has(&format!("/vms/{vmid}"), "VM.Backup"))
         .collect();
     let id = match vmids.as_slice() {
         [one] => one.to_string(),
         _ => String::new(),
     };
-    let cluster = ask.cluster.clone();
-    Ok(ask.cluster.fork(&ask.call.caller, &ask.node, "vzdump", id, |worker| async move {
-        cluster.takes_backups(&job.storage)?;
-        let _alone = cluster.lock(one_job(&job.node), Mode::Exclusive, WAIT, Some(&worker)).await?;
+    let cluster = ctx.cluster.clone();
+    Ok(ctx.cluster.fork(&ctx.call.caller, &ctx.node, "vzdump", id, |worker| async move {
+        cluster.check_backup_storage(&job.storage)?;
+        let _job_lock = cluster
+            .lock(node_backup_lock(&job.node), LockMode::Exclusive, JOB_LOCK_TIMEOUT, Some(&worker))
+            .await?;
         worker.catch_signals();
         worker.log("INFO: starting new backup job");
         if let Some(vmid) = denied.iter().find(|_| !all) {
@@ -105,38 +112,38 @@ pub fn dump(ask: &Ask) -> Outcome {
     }))
 }
 
-/// What a stopped job's guest ends with.
+/// The error of the guest whose backup SIGTERM stops.
 const INTERRUPTED: &str = "interrupted by signal";
-/// How long a job waits for another one of its node: three hours, `lockwait`'s default.
-const WAIT: std::time::Duration = std::time::Duration::from_secs(180 * 60);
+/// How long a job waits for another job of its node: three hours, the default of `lockwait`.
+const JOB_LOCK_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(180 * 60);
 
-/// One job at a time runs on a node (pve-manager, VZDump.pm, getlock).
-fn one_job(node: &str) -> LockName {
+/// The lock that lets one job at a time run on a node (pve-manager, VZDump.pm, getlock).
+fn node_backup_lock(node: &str) -> LockName {
     LockName {
         key: format!("vzdump:{node}"),
-        busy: "can't acquire lock '/var/run/vzdump.lock' - got timeout".into(),
-        waiting: "INFO: trying to get global lock - waiting...".into(),
-        got: Some("INFO: got global lock"),
+        timeout_error: "can't acquire lock '/var/run/vzdump.lock' - got timeout".into(),
+        waiting_line: "INFO: trying to get global lock - waiting...".into(),
+        acquired_line: Some("INFO: got global lock"),
     }
 }
 
-/// The guests of a call on its node, and those that are nowhere, which fail in the task.
-fn chosen(ask: &Ask, all: bool) -> Vec<u32> {
+/// The guests of a call: those on its node, and those that do not exist, which fail in the task.
+fn selected_guests(ctx: &CallContext, all: bool) -> Vec<u32> {
     let list = |name: &str| -> Vec<u32> {
-        let text = ask.text(name).unwrap_or_default();
+        let text = ctx.text(name).unwrap_or_default();
         text.split([',', ';', ' ']).filter_map(|word| word.parse().ok()).collect()
     };
     let (named, left_out) = (list("vmid"), list("exclude"));
-    let pool = ask.text("pool");
-    let state = ask.cluster.state();
-    let here = state.everyone().filter(|guest| guest.node == ask.node).map(|guest| guest.vmid);
+    let pool = ctx.text("pool");
+    let state = ctx.cluster.state();
+    let here = state.all_guests().filter(|guest| guest.node == ctx.node).map(|guest| guest.vmid);
     let mut vmids: Vec<u32> = if let Some(pool) = &pool {
-        here.filter(|vmid| ask.cluster.rights.pool_of(*vmid).as_ref() == Some(pool)).collect()
+        here.filter(|vmid| ctx.cluster.rights.pool_of(*vmid).as_ref() == Some(pool)).collect()
     } else if all {
         here.collect()
     } else {
         let elsewhere =
-            |vmid: &u32| state.holder(*vmid).is_some_and(|guest| guest.node != ask.node);
+            |vmid: &u32| state.guest_by_id(*vmid).is_some_and(|guest| guest.node != ctx.node);
         named.into_iter().filter(|vmid| !elsewhere(vmid)).collect()
     };
     vmids.retain(|vmid| !left_out.contains(vmid));
@@ -146,10 +153,10 @@ fn chosen(ask: &Ask, all: bool) -> Vec<u32> {
 }
 
 impl Cluster {
-    fn takes_backups(&self, storage: &str) -> Result<(), String> {
+    fn check_backup_storage(&self, storage: &str) -> Result<(), String> {
         let state = self.state();
         let why = match state.storage(storage) {
-            Ok(found) if found.takes("backup") => return Ok(()),
+            Ok(found) if found.accepts("backup") => return Ok(()),
             Ok(_) => format!("can't use storage '{storage}' for backups - wrong content type"),
             Err(error) => error,
         };
@@ -159,40 +166,42 @@ impl Cluster {
     async fn back_up(
         self: &Arc<Self>,
         worker: &Worker,
-        job: &Job,
+        job: &BackupRun,
         vmid: u32,
     ) -> Result<(), String> {
-        let Some(kind) = self.state().holder(vmid).map(|guest| guest.kind) else {
+        let Some(kind) = self.state().guest_by_id(vmid).map(|guest| guest.kind) else {
             return Err(format!("unable to find VM '{vmid}'"));
         };
-        worker.log(format!("INFO: Starting Backup of VM {vmid} ({})", kind.name()));
+        worker.log(format!("INFO: Starting Backup of VM {vmid} ({})", kind.api_name()));
         let running = self.is_running(kind, vmid);
         let status = if running { "running" } else { "stopped" };
         worker.log(format!("INFO: status = {status}"));
-        of_kind(&mut self.state(), kind, &job.node, vmid)?.unlocked()?;
-        let stops = running && job.mode == "stop";
-        if stops {
+        guest_of_kind_mut(&mut self.state(), kind, &job.node, vmid)?.ensure_unlocked()?;
+        let stops_guest = running && job.mode == "stop";
+        if stops_guest {
             worker.log("INFO: stopping virtual guest");
             match kind {
-                Kind::Vm => self.shut_one(worker, &job.node, vmid, None, true).await?,
-                Kind::Ct => self.halt_container(&job.node, vmid).await?,
+                GuestType::Vm => {
+                    self.lock_and_shut_down_vm(worker, &job.node, vmid, None, true).await?
+                }
+                GuestType::Ct => self.stop_container(&job.node, vmid).await?,
             }
         }
         let mode = if running { job.mode.as_str() } else { "stop" };
         worker.log(format!("INFO: backup mode: {mode}"));
-        let written = match self.mark(kind, &job.node, vmid) {
+        let written = match self.set_backup_lock(kind, &job.node, vmid) {
             Ok(config) => {
                 let written = self.write_archive(worker, job, kind, vmid, config).await;
-                self.unmark(kind, &job.node, vmid);
+                self.clear_backup_lock(kind, &job.node, vmid);
                 written
             }
             Err(error) => Err(error),
         };
-        if stops {
+        if stops_guest {
             worker.log("INFO: restarting vm");
             match kind {
-                Kind::Vm => self.launch(&job.node, vmid, Some(worker)).await?,
-                Kind::Ct => self.launch_container(&job.node, vmid, Some(worker)).await?,
+                GuestType::Vm => self.start_vm(&job.node, vmid, Some(worker)).await?,
+                GuestType::Ct => self.start_container(&job.node, vmid, Some(worker)).await?,
             }
         }
         written?;
@@ -200,27 +209,27 @@ impl Cluster {
         Ok(())
     }
 
-    fn is_running(&self, kind: Kind, vmid: u32) -> bool {
+    fn is_running(&self, kind: GuestType, vmid: u32) -> bool {
         let mut state = self.state();
         match kind {
-            Kind::Vm => self.refresh(&mut state, vmid),
-            Kind::Ct => self.look_at_container(&mut state, vmid),
+            GuestType::Vm => self.refresh_vm(&mut state, vmid),
+            GuestType::Ct => self.refresh_container(&mut state, vmid),
         }
-        state.holder(vmid).is_some_and(|guest| guest.run.is_some())
+        state.guest_by_id(vmid).is_some_and(|guest| guest.process.is_some())
     }
 
-    /// Locks a guest for its backup; its configuration of before.
-    fn mark(&self, kind: Kind, node: &str, vmid: u32) -> Result<Config, String> {
+    /// Sets the lock `backup`; returns the configuration before that.
+    fn set_backup_lock(&self, kind: GuestType, node: &str, vmid: u32) -> Result<Config, String> {
         let mut state = self.state();
-        let guest = of_kind(&mut state, kind, node, vmid)?;
-        guest.unlocked()?;
+        let guest = guest_of_kind_mut(&mut state, kind, node, vmid)?;
+        guest.ensure_unlocked()?;
         let config = guest.config.clone();
         guest.config.insert("lock".into(), "backup".into());
         Ok(config)
     }
 
-    fn unmark(&self, kind: Kind, node: &str, vmid: u32) {
-        if let Ok(guest) = of_kind(&mut self.state(), kind, node, vmid) {
+    fn clear_backup_lock(&self, kind: GuestType, node: &str, vmid: u32) {
+        if let Ok(guest) = guest_of_kind_mut(&mut self.state(), kind, node, vmid) {
             guest.config.remove("lock");
         }
     }
@@ -228,17 +237,17 @@ impl Cluster {
     async fn write_archive(
         self: &Arc<Self>,
         worker: &Worker,
-        job: &Job,
-        kind: Kind,
+        job: &BackupRun,
+        kind: GuestType,
         vmid: u32,
         config: Config,
     ) -> Result<(), String> {
         let (sizes, span, volid, path) = {
             let mut state = self.state();
-            let sizes = sizes(&state, &job.node, &config);
+            let sizes = volume_sizes(&state, &job.node, &config);
             let bytes = sizes.values().sum();
-            let span = self.latency.copy_bytes_per_second.transfer(bytes, &mut state.dice);
-            let name = archive::name(kind, vmid, state.clock.unix(), job.ending);
+            let span = self.latency.copy_bytes_per_second.transfer(bytes, &mut state.random);
+            let name = archive::file_name(kind, vmid, state.clock.unix(), job.extension);
             let volid = format!("{}:backup/{name}", job.storage);
             let path = state.storage(&job.storage)?.path(&volid);
             (sizes, span, volid, path)
@@ -259,53 +268,53 @@ impl Cluster {
                 .replace("{{cluster}}", &self.name)
         });
         let mut state = self.state();
-        let disk = state.next_kept_disk();
+        let disk = state.next_archived_disk_id();
         let bytes: u64 = sizes.values().sum();
-        let archive = Archive { kind: kind.name().to_owned(), config, sizes, notes, disk };
+        let archive = Archive { kind: kind.api_name().to_owned(), config, sizes, notes, disk };
         let volume = Volume {
-            // Images are mostly empty, and an archive leaves that out.
+            // Images are mostly empty, and the archive leaves empty blocks out.
             size: bytes / 16 + 4096,
             vmid: Some(vmid),
-            format: archive::format(&volid),
+            format: archive::format_of(&volid),
             content: "backup".into(),
             ctime: state.clock.unix(),
             base: None,
-            stuck: None,
+            free_error: None,
             snapshots: std::collections::BTreeSet::new(),
         };
         let size = volume.size;
-        let text = archive.text();
+        let text = archive.to_bytes();
         state.storage_mut(&job.storage)?.put_archive(&job.node, &volid, volume, text)?;
         drop(state);
-        self.guests.clone_disk(vmid, disk);
+        self.guest_host.clone_disk(vmid, disk);
         worker.log(format!("INFO: archive file size: {}KB", size / 1024));
         Ok(())
     }
 }
 
-fn of_kind<'a>(
+fn guest_of_kind_mut<'a>(
     state: &'a mut State,
-    kind: Kind,
+    kind: GuestType,
     node: &str,
     vmid: u32,
 ) -> Result<&'a mut Guest, String> {
     match kind {
-        Kind::Vm => state.guest_mut(node, vmid),
-        Kind::Ct => state.container_mut(node, vmid),
+        GuestType::Vm => state.vm_mut(node, vmid),
+        GuestType::Ct => state.container_mut(node, vmid),
     }
 }
 
-/// The sizes of the volumes that a backup of this configuration holds.
-fn sizes(state: &State, node: &str, config: &Config) -> BTreeMap<String, u64> {
+/// The size of each volume that a backup of this configuration contains.
+fn volume_sizes(state: &State, node: &str, config: &Config) -> BTreeMap<String, u64> {
     let held = config.iter().filter(|(key, _)| {
         conf::is_drive(key) || *key == "rootfs" || conf::numbered(key, "mp").is_some()
     });
     let volumes = held.filter_map(|(key, value)| {
         let drive = Drive::parse(value);
         let is_mount = conf::numbered(key, "mp").is_some();
-        // Mount points are left out unless they say otherwise, drives where they say so.
+        // By default a backup has the drives but not the mount points; `backup` overrides this.
         let is_wanted = match drive.options.get("backup").map(String::as_str) {
-            Some(wish) => wish == "1",
+            Some(requested) => requested == "1",
             None => !is_mount,
         };
         if !is_wanted || drive.is_cdrom() {
@@ -318,26 +327,26 @@ fn sizes(state: &State, node: &str, config: &Config) -> BTreeMap<String, u64> {
 }
 
 /// `GET /nodes/{node}/vzdump/extractconfig`: the configuration in an archive, as its file.
-pub fn extract(ask: &Ask) -> Outcome {
-    let volid = ask.text("volume").unwrap_or_default();
-    ask.may_use_backup(&volid)?;
-    if let Some((_, owner)) = archive::owner(&volid) {
-        ask.check(&format!("/vms/{owner}"), &["VM.Backup"])?;
+pub(crate) fn extract_config(ctx: &CallContext) -> Outcome {
+    let volid = ctx.text("volume").unwrap_or_default();
+    ctx.check_may_use_backup(&volid)?;
+    if let Some((_, owner)) = archive::guest_in_name(&volid) {
+        ctx.check(&format!("/vms/{owner}"), &["VM.Backup"])?;
     }
-    let archive = ask.cluster.archive(&ask.node, &volid).map_err(failed)?;
+    let archive = ctx.cluster.read_archive(&ctx.node, &volid).map_err(failed)?;
     let lines = archive.config.iter().map(|(key, value)| format!("{key}: {value}\n"));
     Ok(Answer::new(lines.collect::<String>().into()))
 }
 
-/// `GET /cluster/backup-info/not-backed-up`: guests that the caller may see and no job backs up
+/// `GET /cluster/backup-info/not-backed-up`: the guests that the caller may see and no job backs up
 /// (pve-manager, API2/Cluster/BackupInfo.pm).
-pub fn not_backed_up(ask: &Ask) -> Outcome {
-    let state = ask.cluster.state();
-    let seen = state.everyone().filter(|g| ask.has(&format!("/vms/{}", g.vmid), "VM.Audit"));
-    let missed = seen.filter(|guest| !state.jobs.cover(ask, &guest.node, guest.vmid));
-    let lines = missed.map(|guest| {
-        let mut line = json!({ "vmid": guest.vmid, "type": guest.kind.name() });
-        let key = if guest.kind == Kind::Vm { "name" } else { "hostname" };
+pub(crate) fn not_backed_up(ctx: &CallContext) -> Outcome {
+    let state = ctx.cluster.state();
+    let visible = state.all_guests().filter(|g| ctx.has(&format!("/vms/{}", g.vmid), "VM.Audit"));
+    let uncovered = visible.filter(|guest| !state.jobs.covers(ctx, &guest.node, guest.vmid));
+    let lines = uncovered.map(|guest| {
+        let mut line = json!({ "vmid": guest.vmid, "type": guest.kind.api_name() });
+        let key = if guest.kind == GuestType::Vm { "name" } else { "hostname" };
         if let Some(name) = guest.config.get(key) {
             line["name"] = name.clone().into();
         }

@@ -1,39 +1,39 @@
-//! Processes of guests: how one begins, what keeps it from beginning, and what its end changes.
+//! The processes of VMs: how one starts, why it may not start, and what changes when it ends.
 
 use std::sync::Arc;
 
 use super::Cluster;
 use super::conf::{self, Drive, Nic, numbered};
-use super::seed;
-use super::state::{Guest, Pending, Run, State};
+use super::nocloud;
+use super::state::{Guest, GuestProcess, PendingChange, State};
 use super::worker::Worker;
 use crate::guest::GuestBoot;
 
 impl Guest {
-    /// The process has ended: changes that waited for it are made.
-    pub fn halt(&mut self) {
-        self.run = None;
+    /// Records that the process has ended, and applies the changes that waited for it.
+    pub(crate) fn process_ended(&mut self) {
+        self.process = None;
         for (key, change) in std::mem::take(&mut self.pending) {
             match change {
-                Pending::Set(value) => {
+                PendingChange::Set(value) => {
                     self.config.insert(key, value);
                 }
-                Pending::Delete { .. } => self.detach(&key),
+                PendingChange::Delete { .. } => self.detach(&key),
             }
         }
     }
 
-    /// Drops a key; a disk's volume stays behind as unused.
-    pub fn detach(&mut self, key: &str) {
+    /// Deletes a key; the volume of a drive stays as an unused disk.
+    pub(crate) fn detach(&mut self, key: &str) {
         let Some(value) = self.config.remove(key) else { return };
         if conf::is_drive(key) {
-            self.keep_unused(&Drive::parse(&value));
-            self.unboot(key);
+            self.add_unused(&Drive::parse(&value));
+            self.remove_from_boot_order(key);
         }
     }
 
-    /// Enters a drive's volume as unused; CD-ROMs have none to keep.
-    pub fn keep_unused(&mut self, drive: &Drive) {
+    /// Adds the volume of a drive as an unused disk; a CD-ROM has no volume to keep.
+    pub(crate) fn add_unused(&mut self, drive: &Drive) {
         if drive.is_cdrom() || drive.storage().is_none() {
             return;
         }
@@ -43,15 +43,15 @@ impl Guest {
         }
     }
 
-    fn unboot(&mut self, key: &str) {
-        if let Some(boot) = self.config.get("boot").and_then(|boot| without(boot, key)) {
+    fn remove_from_boot_order(&mut self, key: &str) {
+        if let Some(boot) = self.config.get("boot").and_then(|boot| boot_order_without(boot, key)) {
             self.config.insert("boot".into(), boot);
         }
     }
 }
 
-/// A boot order without a device; none when it is not in it.
-pub fn without(boot: &str, key: &str) -> Option<String> {
+/// The boot order without a device; none if the device is not in it.
+pub(crate) fn boot_order_without(boot: &str, key: &str) -> Option<String> {
     let order: Vec<&str> = boot.strip_prefix("order=")?.split(';').collect();
     if !order.contains(&key) {
         return None;
@@ -61,80 +61,86 @@ pub fn without(boot: &str, key: &str) -> Option<String> {
 }
 
 impl Cluster {
-    /// Marks a guest stopped whose process has ended by itself.
-    pub(crate) fn refresh(&self, state: &mut State, vmid: u32) {
+    /// Marks a VM as stopped if its process has ended by itself.
+    pub(crate) fn refresh_vm(&self, state: &mut State, vmid: u32) {
         let now = state.clock.now();
-        let Some(guest) = state.guests.get_mut(&vmid) else { return };
-        let Some(run) = &mut guest.run else { return };
-        if self.guests.running(vmid) {
-            run.alive = now;
+        let Some(guest) = state.vms.get_mut(&vmid) else { return };
+        let Some(process) = &mut guest.process else { return };
+        if self.guest_host.running(vmid) {
+            process.last_seen_alive = now;
             return;
         }
-        let alive = run.alive;
+        let last_seen_alive = process.last_seen_alive;
         let node = guest.node.clone();
-        let cycle = state.nodes.get(&node).and_then(|node| node.last_cycle(alive));
-        if let Some(guest) = state.guests.get_mut(&vmid) {
-            guest.settle(cycle);
-            guest.sight.changed = alive;
-            guest.halt();
+        let cycle = state.nodes.get(&node).and_then(|node| node.last_cycle(last_seen_alive));
+        if let Some(guest) = state.vms.get_mut(&vmid) {
+            guest.broadcast_status(cycle);
+            guest.broadcast.changed_at = last_seen_alive;
+            guest.process_ended();
         }
     }
 
-    /// Starts a guest's process, whoever holds its lock.
-    pub(crate) async fn launch(
+    /// Starts a VM without taking any lock.
+    pub(crate) async fn start_vm(
         self: &Arc<Self>,
         node: &str,
         vmid: u32,
         worker: Option<&Worker>,
     ) -> Result<(), String> {
-        self.volumes_exist(node, vmid)?;
-        let drives = conf::drives(&self.state().guest(node, vmid)?.config);
+        self.check_volumes_exist(node, vmid)?;
+        let drives = conf::drives(&self.state().vm(node, vmid)?.config);
         if let Some(worker) = worker
             && drives.iter().any(|(_, drive)| drive.is_cloudinit())
         {
             worker.log("generating cloud-init ISO");
         }
-        self.work(node, self.latency.start, worker).await;
-        self.boot(node, vmid, true, worker).await
+        self.simulate_work(node, self.latency.start, worker).await;
+        self.boot_vm(node, vmid, true, worker).await
     }
 
-    /// Boots a guest's inside; a resumed one does not count as a boot of its disk.
-    pub(crate) async fn boot(
+    /// Boots the guest system. A resumed VM does not count as a boot of its disk.
+    pub(crate) async fn boot_vm(
         self: &Arc<Self>,
         node: &str,
         vmid: u32,
         fresh: bool,
         worker: Option<&Worker>,
     ) -> Result<(), String> {
-        let room = self.memory_left(node, vmid);
+        let shortage = self.memory_shortage(node, vmid);
         let bridge = self.missing_bridge(node, vmid)?;
-        if let Some(reason) = bridge.or(room) {
+        if let Some(reason) = bridge.or(shortage) {
             if let Some(worker) = worker {
                 worker.log(reason);
             }
             return Err("start failed: QEMU exited with code 1".into());
         }
-        let boot = self.prepare(node, vmid, fresh)?;
-        self.guests.boot(boot).await.map_err(|error| format!("start failed: {error}"))?;
+        let boot = self.boot_parameters(node, vmid, fresh)?;
+        self.guest_host.boot(boot).await.map_err(|error| format!("start failed: {error}"))?;
         let mut state = self.state();
         let (pid, _) = state.new_process(node);
         let now = state.clock.now();
-        let State { faults, dice, .. } = &mut *state;
-        let agent = faults.agent(vmid, dice);
-        let guest = state.guest_mut(node, vmid)?;
-        guest.run = Some(Run { pid, since: now, paused: false, alive: now });
-        guest.agent = agent;
+        let State { faults, random, .. } = &mut *state;
+        let health = faults.inject_agent_health(vmid, random);
+        let guest = state.vm_mut(node, vmid)?;
+        guest.process =
+            Some(GuestProcess { pid, started_at: now, paused: false, last_seen_alive: now });
+        guest.agent_health = health;
         drop(state);
         if let Some(record) = &self.record {
-            record.boot(vmid, self.guests.reachable_in(vmid));
+            record.boot(vmid, self.guest_host.reachable_in(vmid));
         }
         Ok(())
     }
 
-    pub(crate) fn prepare(&self, node: &str, vmid: u32, fresh: bool) -> Result<GuestBoot, String> {
+    pub(crate) fn boot_parameters(
+        &self,
+        node: &str,
+        vmid: u32,
+        fresh: bool,
+    ) -> Result<GuestBoot, String> {
         let mut state = self.state();
-        let guest = state.guest_mut(node, vmid)?;
-        guest.halt();
+        let guest = state.vm_mut(node, vmid)?;
+        guest.process_ended();
         let resumed = !fresh && guest.boots > 0;
         if !resumed {
             guest.boots += 1;
@@ -143,17 +149,17 @@ impl Cluster {
         let name = config.get("name").cloned().unwrap_or_else(|| format!("VM{vmid}"));
         let mut hostname = name.split('.').next().unwrap_or(&name).to_owned();
         let mac = config.get("net0").and_then(|net| Nic::parse(net)).and_then(|nic| nic.mac);
-        let (boots, disc) = (guest.boots, Self::seed_of(&state, node, &config));
+        let (boots, disc) = (guest.boots, Self::nocloud_disc(&state, node, &config));
         if let Some(disc) = &disc {
-            hostname = seed::heed(&mut config, &hostname, mac.as_deref(), disc);
+            hostname = nocloud::apply_disc(&mut config, &hostname, mac.as_deref(), disc);
         }
         let (node, boot, disc) = (node.to_owned(), boots, disc.is_some());
         Ok(GuestBoot { vmid, node, hostname, config, mac, boot, resumed, disc })
     }
 
-    fn volumes_exist(&self, node: &str, vmid: u32) -> Result<(), String> {
+    fn check_volumes_exist(&self, node: &str, vmid: u32) -> Result<(), String> {
         let state = self.state();
-        let config = &state.guest(node, vmid)?.config;
+        let config = &state.vm(node, vmid)?.config;
         let custom = config.get("cicustom").into_iter().flat_map(|text| text.split(','));
         let snippets =
             custom.filter_map(|part| part.split_once('=')).map(|(_, volid)| volid.to_owned());
@@ -169,7 +175,7 @@ impl Cluster {
 
     fn missing_bridge(&self, node: &str, vmid: u32) -> Result<Option<String>, String> {
         let state = self.state();
-        let config = &state.guest(node, vmid)?.config;
+        let config = &state.vm(node, vmid)?.config;
         let nics = config.iter().filter(|(key, _)| numbered(key, "net").is_some());
         let mut bridges = nics.filter_map(|(_, v)| Nic::parse(v)?.options.get("bridge").cloned());
         Ok(bridges.find(|bridge| !state.has_bridge(node, bridge)).map(|bridge| {
@@ -179,31 +185,31 @@ impl Cluster {
         }))
     }
 
-    fn memory_left(&self, node: &str, vmid: u32) -> Option<String> {
+    fn memory_shortage(&self, node: &str, vmid: u32) -> Option<String> {
         let state = self.state();
         let total = state.nodes.get(node)?.spec.memory_bytes;
-        let running = state.everyone().filter(|guest| guest.node == node);
+        let running = state.all_guests().filter(|guest| guest.node == node);
         let used: u64 = running
-            .filter(|guest| guest.run.is_some() && guest.vmid != vmid)
-            .map(|guest| conf::memory(&guest.config))
+            .filter(|guest| guest.process.is_some() && guest.vmid != vmid)
+            .map(|guest| conf::memory_bytes(&guest.config))
             .sum();
-        let wanted = conf::memory(&state.guests.get(&vmid)?.config);
+        let wanted = conf::memory_bytes(&state.vms.get(&vmid)?.config);
         (used + wanted > total)
             .then(|| "kvm: cannot set up guest memory 'pc.ram': Cannot allocate memory".to_owned())
     }
 
-    /// Ends a guest's process the hard way.
-    pub(crate) async fn halt(self: &Arc<Self>, node: &str, vmid: u32) -> Result<(), String> {
-        self.work(node, self.latency.stop, None).await;
-        self.guests.stop(vmid).await;
-        self.state().guest_mut(node, vmid)?.halt();
+    /// Kills the process of a VM.
+    pub(crate) async fn stop_vm(self: &Arc<Self>, node: &str, vmid: u32) -> Result<(), String> {
+        self.simulate_work(node, self.latency.stop, None).await;
+        self.guest_host.stop(vmid).await;
+        self.state().vm_mut(node, vmid)?.process_ended();
         Ok(())
     }
 
-    /// Whether a guest runs right now.
-    pub(crate) fn runs(&self, node: &str, vmid: u32) -> Result<Option<Run>, String> {
+    /// The process of a VM if it runs now.
+    pub(crate) fn vm_process(&self, node: &str, vmid: u32) -> Result<Option<GuestProcess>, String> {
         let mut state = self.state();
-        self.refresh(&mut state, vmid);
-        Ok(state.find_guest(node, vmid)?.run.clone())
+        self.refresh_vm(&mut state, vmid);
+        Ok(state.find_vm(node, vmid)?.process.clone())
     }
 }

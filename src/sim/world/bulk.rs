@@ -1,38 +1,38 @@
-//! Bulk actions on guests of the whole cluster (9.x): one task for many.
+//! Bulk actions on guests of the whole cluster (9.x): one task for all of them.
 
-use super::ask::Ask;
+use super::context::CallContext;
 use crate::call::{ApiError, Outcome};
 
-/// Which way the guests go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
-    /// They start.
-    Up,
-    /// They shut down, by force in the end unless that is forbidden.
-    Down,
+pub(crate) enum BulkAction {
+    Start,
+    /// Shuts guests down; kills them after the timeout unless the call forbids it.
+    Shutdown,
 }
 
-/// `POST /cluster/bulk-action/guest/{start,shutdown}`: guests the caller may not switch are left
-/// out.
-pub fn run(ask: &Ask, way: Way) -> Outcome {
-    let guests = chosen(ask, way);
-    let Some(node) = ask.cluster.state().nodes.keys().next().cloned() else {
+/// `POST /cluster/bulk-action/guest/{start,shutdown}`: skips guests that the caller may not start
+/// or stop.
+pub(crate) fn run(ctx: &CallContext, action: BulkAction) -> Outcome {
+    let guests = selected_guests(ctx, action);
+    let Some(node) = ctx.cluster.state().nodes.keys().next().cloned() else {
         return Err(ApiError::failed("no nodes"));
     };
-    ask.quorate()?;
-    let cluster = ask.cluster.clone();
-    let timeout = ask.number("timeout").or(Some(180));
-    let force = !ask.params().0.contains_key("force-stop") || ask.flag("force-stop");
-    let kind = match way {
-        Way::Up => "bulkstart",
-        Way::Down => "bulkshutdown",
+    ctx.require_quorum()?;
+    let cluster = ctx.cluster.clone();
+    let timeout = ctx.number("timeout").or(Some(180));
+    let force = !ctx.params().0.contains_key("force-stop") || ctx.flag("force-stop");
+    let kind = match action {
+        BulkAction::Start => "bulkstart",
+        BulkAction::Shutdown => "bulkshutdown",
     };
-    Ok(ask.cluster.fork(&ask.call.caller, &node, kind, "", |worker| async move {
+    Ok(ctx.cluster.fork(&ctx.call.caller, &node, kind, "", |worker| async move {
         let mut failed = 0;
         for (node, vmid) in guests {
-            let done = match way {
-                Way::Up => cluster.start_one(&worker, &node, vmid).await,
-                Way::Down => cluster.shut_one(&worker, &node, vmid, timeout, force).await,
+            let done = match action {
+                BulkAction::Start => cluster.lock_and_start_vm(&worker, &node, vmid).await,
+                BulkAction::Shutdown => {
+                    cluster.lock_and_shut_down_vm(&worker, &node, vmid, timeout, force).await
+                }
             };
             if let Err(error) = done {
                 worker.warn(format!("VM {vmid}: {error}"));
@@ -44,21 +44,23 @@ pub fn run(ask: &Ask, way: Way) -> Outcome {
     }))
 }
 
-/// The guests asked for, or all that can go this way.
-fn chosen(ask: &Ask, way: Way) -> Vec<(String, u32)> {
-    let wanted: Option<Vec<u64>> = ask
+/// The requested guests, or all guests that the action applies to.
+fn selected_guests(ctx: &CallContext, action: BulkAction) -> Vec<(String, u32)> {
+    let wanted: Option<Vec<u64>> = ctx
         .params()
         .0
         .get("vms")
         .and_then(|vms| vms.as_array())
         .map(|vms| vms.iter().filter_map(serde_json::Value::as_u64).collect());
-    let state = ask.cluster.state();
-    let guests = state.guests.values().filter(|guest| {
+    let state = ctx.cluster.state();
+    let guests = state.vms.values().filter(|guest| {
         let asked = wanted.as_ref().is_none_or(|vms| vms.contains(&u64::from(guest.vmid)));
-        asked && !guest.is_template() && (guest.run.is_some() == (way == Way::Down))
+        asked
+            && !guest.is_template()
+            && (guest.process.is_some() == (action == BulkAction::Shutdown))
     });
     guests
-        .filter(|guest| ask.has(&format!("/vms/{}", guest.vmid), "VM.PowerMgmt"))
+        .filter(|guest| ctx.has(&format!("/vms/{}", guest.vmid), "VM.PowerMgmt"))
         .map(|guest| (guest.node.clone(), guest.vmid))
         .collect()
 }

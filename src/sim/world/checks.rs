@@ -1,17 +1,19 @@
-//! Checks that Proxmox makes in code: privileges by configuration key, storages and bridges that
-//! a configuration names, SSH keys.
+//! Checks that Proxmox makes in code: privileges by configuration key, the storages and bridges
+//! that a configuration names, and SSH keys.
+//!
+//! The API front end checks what the schema says; these checks need the state of the cluster.
 
 use base64::Engine as _;
 use percent_encoding::percent_decode_str;
 
-use super::ask::Ask;
 use super::conf::{self, Config, Drive, Nic, numbered};
-use super::create::Wish;
+use super::context::CallContext;
+use super::create::DriveRequest;
 use super::storage::owner_in_name;
 use crate::call::ApiError;
 
-/// Parameters of calls that are no configuration keys.
-const NOT_KEYS: &[&str] = &[
+/// Parameters of calls that are not configuration keys.
+const NON_CONFIG_PARAMETERS: &[&str] = &[
     "node",
     "vmid",
     "pool",
@@ -31,7 +33,7 @@ const NOT_KEYS: &[&str] = &[
     "import-working-storage",
 ];
 
-const HARDWARE: &[&str] = &[
+const HARDWARE_KEYS: &[&str] = &[
     "acpi",
     "audio0",
     "hotplug",
@@ -46,11 +48,11 @@ const HARDWARE: &[&str] = &[
     "keephugepages",
     "hugepages",
 ];
-const CPU: &[&str] =
+const CPU_KEYS: &[&str] =
     &["cores", "cpu", "cpulimit", "cpuunits", "numa", "smp", "sockets", "vcpus", "allow-ksm"];
-const MEMORY: &[&str] = &["memory", "balloon", "shares"];
-const DISK: &[&str] = &["boot", "bootdisk", "vmstatestorage"];
-const OPTIONS: &[&str] = &[
+const MEMORY_KEYS: &[&str] = &["memory", "balloon", "shares"];
+const DISK_KEYS: &[&str] = &["boot", "bootdisk", "vmstatestorage"];
+const OPTION_KEYS: &[&str] = &[
     "agent",
     "autostart",
     "bios",
@@ -72,8 +74,8 @@ const OPTIONS: &[&str] = &[
     "template",
     "freeze",
 ];
-/// Keys that end up in cloud-init's image.
-pub(super) const CLOUDINIT: &[&str] = &[
+/// Keys that become part of the cloud-init image.
+pub(super) const CLOUDINIT_KEYS: &[&str] = &[
     "cicustom",
     "cipassword",
     "citype",
@@ -84,16 +86,17 @@ pub(super) const CLOUDINIT: &[&str] = &[
     "sshkeys",
 ];
 
-impl Ask {
-    /// The configuration keys among the parameters, empty ones as Proxmox stores them.
-    pub(crate) fn wanted_config(&self) -> Config {
-        let keys = self.params().0.keys().filter(|key| !NOT_KEYS.contains(&key.as_str()));
+impl CallContext {
+    /// The configuration keys among the parameters; empty values as Proxmox stores them.
+    pub(crate) fn requested_config(&self) -> Config {
+        let keys =
+            self.params().0.keys().filter(|key| !NON_CONFIG_PARAMETERS.contains(&key.as_str()));
         let values = keys.filter_map(|key| Some((key.clone(), self.text(key)?)));
         values
             .filter(|(key, value)| key != "sshkeys" || !value.is_empty())
             .map(|(key, value)| match (key.as_str(), value.as_str()) {
                 ("description", text) if !text.trim().is_empty() => {
-                    let text = conf::description(text).to_owned();
+                    let text = conf::stored_description(text).to_owned();
                     (key, text)
                 }
                 (_, "") => (key, " ".into()),
@@ -102,7 +105,11 @@ impl Ask {
             .collect()
     }
 
-    pub(crate) fn on_guest(&self, pool: Option<&str>, privileges: &[&str]) -> Result<(), ApiError> {
+    pub(crate) fn check_on_guest(
+        &self,
+        pool: Option<&str>,
+        privileges: &[&str],
+    ) -> Result<(), ApiError> {
         if let Some(pool) = pool {
             let path = format!("/pool/{pool}");
             if privileges.iter().all(|privilege| self.has(&path, privilege)) {
@@ -112,11 +119,11 @@ impl Ask {
         self.check(&format!("/vms/{}", self.vmid), privileges)
     }
 
-    /// Requires the privileges to set keys, and to delete others.
+    /// Checks the privileges to set and to delete these keys.
     ///
     /// # Errors
-    /// 403 for a missing privilege, 500 for keys that are root's.
-    pub(crate) fn may_change(
+    /// 403 for a missing privilege, 500 for keys that only root may change.
+    pub(crate) fn check_may_change(
         &self,
         pool: Option<&str>,
         set: &Config,
@@ -127,15 +134,15 @@ impl Ask {
             return Ok(());
         }
         for key in delete {
-            self.may_change_key(pool, key, None, old.get(key).map(String::as_str))?;
+            self.check_may_change_key(pool, key, None, old.get(key).map(String::as_str))?;
         }
         for (key, value) in set {
-            self.may_change_key(pool, key, Some(value), old.get(key).map(String::as_str))?;
+            self.check_may_change_key(pool, key, Some(value), old.get(key).map(String::as_str))?;
         }
         Ok(())
     }
 
-    fn may_change_key(
+    fn check_may_change_key(
         &self,
         pool: Option<&str>,
         key: &str,
@@ -143,17 +150,17 @@ impl Ask {
         old: Option<&str>,
     ) -> Result<(), ApiError> {
         let text = value.or(old).unwrap_or_default();
-        let one = |privilege: &str| self.on_guest(pool, &[privilege]);
+        let one = |privilege: &str| self.check_on_guest(pool, &[privilege]);
         if conf::is_drive(key) {
-            // What is taken out of the drive, and what is put into it.
+            // The call needs the privileges for the old and for the new content of the drive.
             let held = [old, value].into_iter().flatten();
-            let mut wanted = held.flat_map(of_drive);
+            let mut wanted = held.flat_map(drive_privileges);
             return wanted.try_for_each(|privilege| one(privilege));
         }
-        if numbered(key, "unused").is_some() || DISK.contains(&key) {
+        if numbered(key, "unused").is_some() || DISK_KEYS.contains(&key) {
             return one("VM.Config.Disk");
         }
-        if CLOUDINIT.contains(&key) || numbered(key, "ipconfig").is_some() {
+        if CLOUDINIT_KEYS.contains(&key) || numbered(key, "ipconfig").is_some() {
             let any = ["VM.Config.Cloudinit", "VM.Config.Network"];
             if any.iter().any(|privilege| one(privilege).is_ok()) {
                 return Ok(());
@@ -173,71 +180,71 @@ impl Ask {
             return Err(only_root(key, "set", " for non-mapped devices"));
         }
         let device = ["serial", "usb", "hostpci"].iter().any(|n| numbered(key, n).is_some());
-        if device || HARDWARE.contains(&key) {
+        if device || HARDWARE_KEYS.contains(&key) {
             return one("VM.Config.HWType");
         }
-        if CPU.contains(&key) {
+        if CPU_KEYS.contains(&key) {
             return one("VM.Config.CPU");
         }
-        if MEMORY.contains(&key) {
+        if MEMORY_KEYS.contains(&key) {
             return one("VM.Config.Memory");
         }
         if key == "startup" {
             self.check("/", &["Sys.Modify"])?;
         }
-        if OPTIONS.contains(&key) {
+        if OPTION_KEYS.contains(&key) {
             return one("VM.Config.Options");
         }
         Err(only_root(key, "set", ""))
     }
 
-    /// Requires that the caller may use the storages and volumes that new drives name.
+    /// Checks that the caller may use the storages and volumes that new drives name.
     ///
     /// # Errors
-    /// 403, or what is wrong with a storage or volume.
-    pub(crate) fn may_use_storages(&self, set: &Config) -> Result<(), ApiError> {
+    /// 403, or the error of the storage or volume.
+    pub(crate) fn check_may_use_storages(&self, set: &Config) -> Result<(), ApiError> {
         for volid in set.iter().filter(|(key, _)| numbered(key, "unused").is_some()) {
-            self.may_use_volume(volid.1)?;
+            self.check_may_use_volume(volid.1)?;
         }
         for (key, drive) in conf::drives(set) {
-            match Wish::of(&drive) {
-                Wish::Nothing => {}
-                Wish::New { storage, .. } | Wish::Cloudinit { storage } => {
+            match DriveRequest::of(&drive) {
+                DriveRequest::NoVolume => {}
+                DriveRequest::NewDisk { storage, .. } | DriveRequest::Cloudinit { storage } => {
                     self.check(&format!("/storage/{storage}"), &["Datastore.AllocateSpace"])?;
-                    self.takes_images(&storage)?;
+                    self.check_accepts_images(&storage)?;
                 }
-                Wish::Import { storage, source } => {
+                DriveRequest::Import { storage, source } => {
                     self.check(&format!("/storage/{storage}"), &["Datastore.AllocateSpace"])?;
-                    self.takes_images(&storage)?;
-                    self.may_import(&key, &source)?;
+                    self.check_accepts_images(&storage)?;
+                    self.check_may_import(&key, &source)?;
                 }
-                Wish::Existing(volid) => self.may_use_volume(&volid)?,
+                DriveRequest::Existing(volid) => self.check_may_use_volume(&volid)?,
             }
         }
         Ok(())
     }
 
-    fn takes_images(&self, storage: &str) -> Result<(), ApiError> {
+    fn check_accepts_images(&self, storage: &str) -> Result<(), ApiError> {
         let state = self.cluster.state();
         let found = state.storage(storage).map_err(ApiError::failed)?;
-        if found.takes("images") {
+        if found.accepts("images") {
             return Ok(());
         }
         let text = format!("storage '{storage}' does not support vm images");
         Err(ApiError::parameter("storage", text))
     }
 
-    fn may_import(&self, key: &str, source: &str) -> Result<(), ApiError> {
+    fn check_may_import(&self, key: &str, source: &str) -> Result<(), ApiError> {
         let kind = content_of(source);
         if !matches!(kind, "images" | "import") {
             let text =
                 format!("{source} has wrong type '{kind}' - needs to be 'images' or 'import'");
             return Err(ApiError::parameter(key, text));
         }
-        self.may_use_volume(source)
+        self.check_may_use_volume(source)
     }
 
-    pub(crate) fn may_use_volume(&self, volid: &str) -> Result<(), ApiError> {
+    pub(crate) fn check_may_use_volume(&self, volid: &str) -> Result<(), ApiError> {
         if volid.starts_with('/') {
             if self.call.caller.is_root() {
                 return Ok(());
@@ -248,18 +255,18 @@ impl Ask {
             ));
         }
         if content_of(volid) == "backup" {
-            return self.may_use_backup(volid);
+            return self.check_may_use_backup(volid);
         }
         {
             let state = self.cluster.state();
             let storage = state.storage_of(volid).map_err(ApiError::failed)?;
             let inner = volid.split_once(':').map_or("", |(_, inner)| inner);
-            if storage.is_files() && !inner.contains('/') {
+            if storage.is_file_based() && !inner.contains('/') {
                 let text = format!("unable to parse directory volume name '{inner}'");
                 return Err(ApiError::failed(text));
             }
         }
-        let path = format!("/storage/{}", conf::storage_of(volid).unwrap_or_default());
+        let path = format!("/storage/{}", conf::storage_name(volid).unwrap_or_default());
         match content_of(volid) {
             "images" if owner_in_name(volid) == Some(self.vmid) => Ok(()),
             "images" if self.has(&path, "Datastore.Allocate") => Ok(()),
@@ -272,34 +279,38 @@ impl Ask {
         }
     }
 
-    /// Requires that the caller may use the bridges that network devices name.
+    /// Checks that the caller may use the bridges that network devices name.
     ///
     /// # Errors
-    /// 403, or 500 when a device names none.
-    pub(crate) fn may_use_bridges(&self, set: &Config) -> Result<(), ApiError> {
+    /// 403, or 500 if a device names none.
+    pub(crate) fn check_may_use_bridges(&self, set: &Config) -> Result<(), ApiError> {
         let nics = set.iter().filter(|(key, _)| numbered(key, "net").is_some());
         for nic in nics.filter_map(|(_, value)| Nic::parse(value)) {
             let Some(bridge) = nic.options.get("bridge") else {
                 return Err(ApiError::failed("no sdn vnet ID specified"));
             };
-            self.may_use_bridge(bridge, nic.options.get("tag").map(String::as_str))?;
+            self.check_may_use_bridge(bridge, nic.options.get("tag").map(String::as_str))?;
         }
         Ok(())
     }
 
-    /// Requires that the caller may use one bridge or VNet.
+    /// Checks that the caller may use one bridge or VNet.
     ///
     /// # Errors
-    /// 403.
-    pub(crate) fn may_use_bridge(&self, bridge: &str, tag: Option<&str>) -> Result<(), ApiError> {
+    /// 403 without `SDN.Use`.
+    pub(crate) fn check_may_use_bridge(
+        &self,
+        bridge: &str,
+        tag: Option<&str>,
+    ) -> Result<(), ApiError> {
         let zone = self.cluster.state().sdn.zone_of(bridge);
         let tag = tag.map(|tag| format!("/{tag}")).unwrap_or_default();
         self.check(&format!("/sdn/zones/{zone}/{bridge}{tag}"), &["SDN.Use"])
     }
 }
 
-/// What is asked for to change a drive that holds this.
-fn of_drive(text: &str) -> &'static [&'static str] {
+/// The privileges that a change of a drive with this value needs.
+fn drive_privileges(text: &str) -> &'static [&'static str] {
     let drive = Drive::parse(text);
     if drive.is_cloudinit() {
         &["VM.Config.Cloudinit", "VM.Config.CDROM"]
@@ -310,8 +321,8 @@ fn of_drive(text: &str) -> &'static [&'static str] {
     }
 }
 
-/// The content type a volume's name says it has.
-pub fn content_of(volid: &str) -> &'static str {
+/// The content type in the name of a volume.
+pub(crate) fn content_of(volid: &str) -> &'static str {
     let inner = volid.split_once(':').map_or(volid, |(_, inner)| inner);
     match inner.split_once('/').map(|(directory, _)| directory) {
         Some("iso") => "iso",
@@ -327,11 +338,11 @@ fn only_root(key: &str, verb: &str, tail: &str) -> ApiError {
     ApiError::failed(format!("only root can {verb} '{key}' config{tail}"))
 }
 
-/// Requires that `sshkeys` is percent-encoded and holds OpenSSH public keys.
+/// Checks that `sshkeys` is percent-encoded and contains OpenSSH public keys.
 ///
 /// # Errors
-/// 400 for the encoding, 500 for the keys (behaviour section 12).
-pub fn ssh_keys(config: &Config) -> Result<(), ApiError> {
+/// 400 for the encoding, 500 for the keys (book: proxmox, section 12).
+pub(crate) fn check_ssh_keys(config: &Config) -> Result<(), ApiError> {
     let Some(encoded) = config.get("sshkeys") else { return Ok(()) };
     let clean = |c: char| c.is_ascii_alphanumeric() || "-%_.!~*'()".contains(c);
     if !encoded.chars().all(clean) {
@@ -348,7 +359,8 @@ pub fn ssh_keys(config: &Config) -> Result<(), ApiError> {
     }
 }
 
-/// A line of type, base64 blob that begins with the type, and perhaps a comment.
+/// Whether a line consists of a type, a base64 blob that starts with the type, and an optional
+/// comment.
 fn is_public_key(line: &str) -> bool {
     let mut words = line.split_whitespace();
     let (Some(kind), Some(blob)) = (words.next(), words.next()) else { return false };
@@ -367,7 +379,7 @@ mod tests {
     const KEY: &str = "ssh-ed25519%20AAAAC3NzaC1lZDI1NTE5AAAAID2srLHoESGuV7DE9hXq0C%2FgYI8bXKciGrZTuQ0uljLg%20a%2Bb%20c";
 
     fn keys(text: &str) -> Result<(), ApiError> {
-        ssh_keys(&Config::from([("sshkeys".to_owned(), text.to_owned())]))
+        check_ssh_keys(&Config::from([("sshkeys".to_owned(), text.to_owned())]))
     }
 
     #[test]

@@ -1,43 +1,44 @@
-//! The world's time: a wall clock that follows tokio's, and the moments everything is dated by.
+//! The time of the world: a wall clock that follows tokio's clock. A paused tokio clock thus drives
+//! the whole world.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Time since the world began.
-pub type Moment = Duration;
+/// Time since the start of the world.
+pub(crate) type Moment = Duration;
 
-/// Unix seconds at which a world begins when nothing else is said.
+/// The default start of a world, in Unix seconds.
 pub const EPOCH: u64 = 1_795_250_000;
 
-/// How long the nodes have been up when the world begins.
-pub const UPTIME_AT_START: u64 = 7_200;
+/// The uptime of the nodes when the world starts, in seconds.
+pub(crate) const UPTIME_AT_START: u64 = 7_200;
 
-/// Reads tokio's clock, so that a paused one drives the world.
+/// Converts tokio's clock to the time of the world.
 #[derive(Debug, Clone, Copy)]
-pub struct Clock {
+pub(crate) struct Clock {
     start: Instant,
     epoch: u64,
 }
 
 impl Clock {
-    /// Starts the clock at these Unix seconds.
-    pub fn starting_at(epoch: u64) -> Self {
+    /// Starts the clock at this time, in Unix seconds.
+    pub(crate) fn starting_at(epoch: u64) -> Self {
         Self { start: Instant::now(), epoch }
     }
 
-    /// Time since the world began.
-    pub fn now(&self) -> Moment {
+    /// Time since the start of the world.
+    pub(crate) fn now(&self) -> Moment {
         self.start.elapsed()
     }
 
-    /// Unix seconds of the present.
-    pub fn unix(&self) -> u64 {
+    /// The present time in Unix seconds.
+    pub(crate) fn unix(&self) -> u64 {
         self.unix_of(self.now())
     }
 
-    /// Unix seconds of a moment.
-    pub fn unix_of(&self, moment: Moment) -> u64 {
+    /// A moment in Unix seconds.
+    pub(crate) fn unix_of(&self, moment: Moment) -> u64 {
         self.epoch + moment.as_secs()
     }
 }

@@ -1,21 +1,24 @@
-//! Cloning: the checks of the request, the stages the new configuration goes through, and the
-//! roll-back.
+//! Cloning VMs: the checks of the request, the stages of the new configuration, and the rollback.
+//!
+//! A clone first takes the new VMID with a configuration that contains only the lock `clone`. Then
+//! the task copies or links one drive after the other; the configuration is complete after the
+//! first one. A failure frees the new volumes and the VMID; a killed task leaves both behind.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::ask::{Ask, failed};
 use super::conf::{self, Config, Nic, numbered};
-use super::lock::{LockName, Mode};
-use super::state::{Guest, Kind, State};
+use super::context::{CallContext, failed};
+use super::locks::{LockMode, LockName};
+use super::state::{Guest, GuestType, State};
 use super::worker::Worker;
 use super::{Cluster, checks};
 use crate::call::{ApiError, Outcome};
 use crate::spec::PveVersion;
 
-/// A clone as it was asked for.
+/// The parameters of a clone.
 #[derive(Debug, Clone)]
-pub(super) struct Job {
+pub(super) struct CloneJob {
     pub(super) node: String,
     pub(super) source: u32,
     pub(super) newid: u32,
@@ -27,75 +30,76 @@ pub(super) struct Job {
     pub(super) snapshot: Option<String>,
     pub(super) target: String,
     pub(super) pool: Option<String>,
-    pub(super) bandwidth: Option<u64>,
+    pub(super) bandwidth_kib: Option<u64>,
     pub(super) running: bool,
 }
 
 /// `POST /nodes/{node}/qemu/{vmid}/clone`.
-pub fn clone(ask: &Ask) -> Outcome {
-    let job = plan(ask)?;
-    let cluster = ask.cluster.clone();
-    let (caller, node) = (&ask.call.caller, ask.node.clone());
-    Ok(ask.cluster.fork(caller, &node, "qmclone", ask.vmid, |worker| async move {
+pub(crate) fn clone(ctx: &CallContext) -> Outcome {
+    let job = check_clone(ctx)?;
+    let cluster = ctx.cluster.clone();
+    let (caller, node) = (&ctx.call.caller, ctx.node.clone());
+    Ok(ctx.cluster.fork(caller, &node, "qmclone", ctx.vmid, |worker| async move {
         cluster.run_clone(&worker, job).await
     }))
 }
 
-fn plan(ask: &Ask) -> Result<Job, ApiError> {
-    let pool = ask.text("pool");
-    if let Some(pool) = pool.as_deref().filter(|pool| !ask.cluster.rights.pool_exists(pool)) {
+fn check_clone(ctx: &CallContext) -> Result<CloneJob, ApiError> {
+    let pool = ctx.text("pool");
+    if let Some(pool) = pool.as_deref().filter(|pool| !ctx.cluster.rights.pool_exists(pool)) {
         return Err(ApiError::denied(&format!("pool '{pool}' does not exist")));
     }
-    let newid = ask.id("newid").unwrap_or(0);
-    let target = ask.text("target").unwrap_or_else(|| ask.node.clone());
-    let storage = ask.text("storage");
+    let newid = ctx.id("newid").unwrap_or(0);
+    let target = ctx.text("target").unwrap_or_else(|| ctx.node.clone());
+    let storage = ctx.text("storage");
     let (config, template, running) = {
-        let mut state = ask.cluster.state();
-        ask.cluster.refresh(&mut state, ask.vmid);
-        let guest = state.find_guest(&ask.node, ask.vmid).map_err(failed)?;
-        guest.unlocked().map_err(failed)?;
+        let mut state = ctx.cluster.state();
+        ctx.cluster.refresh_vm(&mut state, ctx.vmid);
+        let guest = state.find_vm(&ctx.node, ctx.vmid).map_err(failed)?;
+        guest.ensure_unlocked().map_err(failed)?;
         if !state.nodes.contains_key(&target) {
             return Err(failed(format!("no such cluster node '{target}'")));
         }
         if let Some(storage) = &storage {
-            usable_target(&state, storage, &ask.node, &target)?;
+            check_target_storage(&state, storage, &ctx.node, &target)?;
         }
-        let config = source_config(guest, ask.text("snapname").as_deref()).map_err(failed)?;
-        (config, guest.is_template(), guest.run.is_some())
+        let config = source_config(guest, ctx.text("snapname").as_deref()).map_err(failed)?;
+        (config, guest.is_template(), guest.process.is_some())
     };
-    let full = if ask.params().0.contains_key("full") { ask.flag("full") } else { !template };
+    let full = if ctx.params().0.contains_key("full") { ctx.flag("full") } else { !template };
     for name in ["storage", "format"] {
-        if !full && ask.params().0.contains_key(name) {
+        if !full && ctx.params().0.contains_key(name) {
             return Err(failed(format!("parameter '{name}' not allowed for linked clones")));
         }
     }
-    may_read_drives(ask, &config, storage.as_deref())?;
-    ask.may_use_bridges(&config)?;
-    ask.quorate()?;
-    let state = ask.cluster.state();
-    if target != ask.node && uses_local_storage(&state, &config) {
+    check_may_read_drives(ctx, &config, storage.as_deref())?;
+    ctx.check_may_use_bridges(&config)?;
+    ctx.require_quorum()?;
+    let state = ctx.cluster.state();
+    if target != ctx.node && uses_local_storage(&state, &config) {
         return Err(failed(format!("can't clone VM to node '{target}' (VM uses local storage)")));
     }
-    // Only this node's directory is looked at: an id taken elsewhere comes out in the task.
-    if state.guests.get(&newid).is_some_and(|other| other.node == ask.node) {
+    // Proxmox looks into the directory of this node only: a VMID that another node has fails in the
+    // task.
+    if state.vms.get(&newid).is_some_and(|other| other.node == ctx.node) {
         return Err(failed(format!("unable to create VM {newid}: config file already exists")));
     }
     if !full {
-        linkable(&state, &config, ask.text("snapname").is_some()).map_err(failed)?;
+        check_linkable(&state, &config, ctx.text("snapname").is_some()).map_err(failed)?;
     }
-    Ok(Job {
-        node: ask.node.clone(),
-        source: ask.vmid,
+    Ok(CloneJob {
+        node: ctx.node.clone(),
+        source: ctx.vmid,
         newid,
         full,
-        name: ask.text("name"),
-        description: ask.text("description").map(|text| conf::description(&text).to_owned()),
+        name: ctx.text("name"),
+        description: ctx.text("description").map(|text| conf::stored_description(&text).to_owned()),
         storage,
-        format: ask.text("format"),
-        snapshot: ask.text("snapname"),
+        format: ctx.text("format"),
+        snapshot: ctx.text("snapname"),
         target,
         pool,
-        bandwidth: ask.number("bwlimit").filter(|limit| *limit > 0),
+        bandwidth_kib: ctx.number("bwlimit").filter(|limit| *limit > 0),
         running,
     })
 }
@@ -110,13 +114,18 @@ fn source_config(guest: &Guest, snapshot: Option<&str>) -> Result<Config, String
     }
 }
 
-fn usable_target(state: &State, storage: &str, node: &str, target: &str) -> Result<(), ApiError> {
+fn check_target_storage(
+    state: &State,
+    storage: &str,
+    node: &str,
+    target: &str,
+) -> Result<(), ApiError> {
     let found = state.storage(storage).map_err(ApiError::failed)?;
-    if !found.takes("images") {
+    if !found.accepts("images") {
         let text = format!("storage '{storage}' does not support vm images");
         return Err(ApiError::parameter("storage", text));
     }
-    if !found.on(node) {
+    if !found.available_on(node) {
         let text = format!("storage '{storage}' is not available on node '{node}'");
         return Err(ApiError::failed(text));
     }
@@ -127,17 +136,21 @@ fn usable_target(state: &State, storage: &str, node: &str, target: &str) -> Resu
     Ok(())
 }
 
-fn may_read_drives(ask: &Ask, config: &Config, storage: Option<&str>) -> Result<(), ApiError> {
+fn check_may_read_drives(
+    ctx: &CallContext,
+    config: &Config,
+    storage: Option<&str>,
+) -> Result<(), ApiError> {
     for (_, drive) in conf::drives(config) {
         let Some(own) = drive.storage() else { continue };
         if drive.is_cdrom() && !drive.is_cloudinit() {
-            ask.check_any(
+            ctx.check_any(
                 &format!("/storage/{own}"),
                 &["Datastore.Audit", "Datastore.AllocateSpace"],
             )?;
         } else {
             let storage = storage.unwrap_or(own);
-            ask.check(&format!("/storage/{storage}"), &["Datastore.AllocateSpace"])?;
+            ctx.check(&format!("/storage/{storage}"), &["Datastore.AllocateSpace"])?;
         }
     }
     Ok(())
@@ -150,12 +163,12 @@ fn uses_local_storage(state: &State, config: &Config) -> bool {
         .any(|name| state.storages.get(name).is_none_or(|storage| !storage.spec.shared))
 }
 
-fn linkable(state: &State, config: &Config, snapshot: bool) -> Result<(), String> {
+fn check_linkable(state: &State, config: &Config, snapshot: bool) -> Result<(), String> {
     for (key, drive) in conf::drives(config) {
         if drive.is_cdrom() || drive.storage().is_none() || key.starts_with("tpmstate") {
             continue;
         }
-        if !state.storage_of(&drive.file)?.links(&drive.file, snapshot) {
+        if !state.storage_of(&drive.file)?.can_link(&drive.file, snapshot) {
             let volid = &drive.file;
             return Err(format!("Linked clone feature is not supported for '{volid}' ({key})"));
         }
@@ -164,43 +177,44 @@ fn linkable(state: &State, config: &Config, snapshot: bool) -> Result<(), String
 }
 
 impl Cluster {
-    async fn run_clone(self: &Arc<Self>, worker: &Worker, job: Job) -> Result<(), String> {
+    async fn run_clone(self: &Arc<Self>, worker: &Worker, job: CloneJob) -> Result<(), String> {
         worker.catch_signals();
         if self.version == PveVersion::V9_2 {
             let (source, newid) = (job.source, job.newid);
             worker.log(format!("creating a clone of VM {source} with ID {newid}"));
         }
         let wait = Duration::from_secs(1);
-        // A running source is locked against everything, a stopped one is shared with other clones.
-        let mode = if job.running { Mode::Exclusive } else { Mode::Shared };
-        let source = LockName::guest(&job.node, job.source);
+        // A running source is locked exclusively; clones of a stopped source share the lock.
+        let mode = if job.running { LockMode::Exclusive } else { LockMode::Shared };
+        let source = LockName::vm(&job.node, job.source);
         let _source = self.lock(source, mode, wait, Some(worker)).await?;
-        let target = LockName::guest(&job.node, job.newid);
-        let _target = self.lock(target, Mode::Exclusive, wait, Some(worker)).await?;
-        let source = self.begin_clone(&job)?;
-        let mut made = Vec::new();
-        if let Err(error) = self.copy_drives(worker, &job, source, &mut made).await {
-            self.free_all(&job.node, &made, Some(worker)).await;
-            self.state().guests.remove(&job.newid);
+        let target = LockName::vm(&job.node, job.newid);
+        let _target = self.lock(target, LockMode::Exclusive, wait, Some(worker)).await?;
+        let source = self.reserve_clone_id(&job)?;
+        let mut created = Vec::new();
+        if let Err(error) = self.copy_drives(worker, &job, source, &mut created).await {
+            self.free_volumes(&job.node, &created, Some(worker)).await;
+            self.state().vms.remove(&job.newid);
             return Err(format!("clone failed: {error}"));
         }
-        self.guests.clone_disk(job.source, job.newid);
-        self.hand_over(&job)?;
+        self.guest_host.clone_disk(job.source, job.newid);
+        self.finish_clone(&job)?;
         match &job.pool {
             Some(pool) => self.join_pool(pool, job.newid, worker).await,
             None => Ok(()),
         }
     }
 
-    /// Takes the new id with nothing but a lock in its configuration.
-    fn begin_clone(&self, job: &Job) -> Result<Config, String> {
+    /// Takes the new VMID with a configuration that contains only a lock; returns the configuration
+    /// of the source.
+    fn reserve_clone_id(&self, job: &CloneJob) -> Result<Config, String> {
         let mut state = self.state();
         let newid = job.newid;
-        let source = state.guest(&job.node, job.source)?;
-        source.unlocked()?;
+        let source = state.vm(&job.node, job.source)?;
+        source.ensure_unlocked()?;
         let config = source_config(source, job.snapshot.as_deref())?;
-        if let Some(other) = state.holder(newid) {
-            if other.node == job.node && other.kind == Kind::Vm {
+        if let Some(other) = state.guest_by_id(newid) {
+            if other.node == job.node && other.kind == GuestType::Vm {
                 return Err(format!("unable to create VM {newid}: config file already exists"));
             }
             let file = format!("/etc/pve/nodes/{}/qemu-server/{newid}.conf", job.node);
@@ -208,42 +222,42 @@ impl Cluster {
         }
         let now = state.clock.now();
         let locked = Config::from([("lock".to_owned(), "clone".to_owned())]);
-        state.guests.insert(newid, Guest::new(newid, &job.node, locked, now));
+        state.vms.insert(newid, Guest::new(newid, &job.node, locked, now));
         Ok(config)
     }
 
     async fn copy_drives(
         self: &Arc<Self>,
         worker: &Worker,
-        job: &Job,
+        job: &CloneJob,
         source: Config,
-        made: &mut Vec<String>,
+        created: &mut Vec<String>,
     ) -> Result<(), String> {
         let drives = conf::drives(&source);
-        let mut config = self.new_config(job, source);
+        let mut config = self.clone_config(job, source);
         for (key, drive) in drives {
             let volume = drive.storage().is_some() && checks::content_of(&drive.file) == "images";
             if volume {
                 let copy = self.copy_drive(worker, job, &key, &drive).await?;
-                made.push(copy.file.clone());
+                created.push(copy.file.clone());
                 config.insert(key, copy.print());
             } else {
                 config.insert(key, drive.print());
             }
-            // After the first disk the whole configuration is there, still locked.
+            // After the first disk the whole configuration is in place, still locked.
             self.write_clone(job, &config)?;
         }
         self.write_clone(job, &config)
     }
 
-    fn write_clone(&self, job: &Job, config: &Config) -> Result<(), String> {
+    fn write_clone(&self, job: &CloneJob, config: &Config) -> Result<(), String> {
         let mut state = self.state();
-        state.guest_mut(&job.node, job.newid)?.config = config.clone();
+        state.vm_mut(&job.node, job.newid)?.config = config.clone();
         Ok(())
     }
 
-    /// The clone's configuration without drives: copied, with its own addresses and ids.
-    fn new_config(&self, job: &Job, source: Config) -> Config {
+    /// The configuration of the clone without its drives, with new MAC addresses and ids.
+    fn clone_config(&self, job: &CloneJob, source: Config) -> Config {
         let mut state = self.state();
         let mut config = Config::new();
         for (key, value) in source {
@@ -261,10 +275,10 @@ impl Cluster {
                 continue;
             }
             let value = match key.as_str() {
-                "vmgenid" => state.dice.uuid(),
-                "smbios1" => new_uuid(&value, &state.dice.uuid()),
+                "vmgenid" => state.random.uuid(),
+                "smbios1" => with_new_uuid(&value, &state.random.uuid()),
                 net if numbered(net, "net").is_some() => match Nic::parse(&value) {
-                    Some(nic) => Nic { mac: Some(state.dice.mac()), ..nic }.print(),
+                    Some(nic) => Nic { mac: Some(state.random.mac()), ..nic }.print(),
                     None => value,
                 },
                 _ => value,
@@ -283,20 +297,20 @@ impl Cluster {
         config
     }
 
-    /// Unlocks the clone, and moves it to its node.
-    fn hand_over(&self, job: &Job) -> Result<(), String> {
+    /// Removes the lock and moves the clone to its target node.
+    fn finish_clone(&self, job: &CloneJob) -> Result<(), String> {
         let mut state = self.state();
-        let guest = state.guest_mut(&job.node, job.newid)?;
+        let guest = state.vm_mut(&job.node, job.newid)?;
         guest.config.remove("lock");
         if job.target != job.node {
             guest.node.clone_from(&job.target);
-            guest.sight.published = None;
+            guest.broadcast.last = None;
         }
         Ok(())
     }
 }
 
-pub(super) fn new_uuid(smbios: &str, uuid: &str) -> String {
+pub(super) fn with_new_uuid(smbios: &str, uuid: &str) -> String {
     let parts = smbios.split(',').map(|part| match part.split_once('=') {
         Some(("uuid", _)) => format!("uuid={uuid}"),
         _ => part.to_owned(),

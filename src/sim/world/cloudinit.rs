@@ -1,33 +1,35 @@
-//! Cloud-init: rebuilding the image, and showing what is in it.
+//! The cloud-init calls: rebuild the image, and show its content.
 
 use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use super::ask::{Ask, failed};
-use super::checks::CLOUDINIT;
+use super::checks::CLOUDINIT_KEYS;
 use super::conf::{self, Config, Nic};
+use super::context::{CallContext, failed};
 use crate::call::{Answer, ApiError, Outcome};
 
-/// `GET …/cloudinit`: what is in the image; here every change reaches it at once, so nothing is
-/// pending (qemu-server, API2/Qemu.pm:1968).
-pub fn pending(ask: &Ask) -> Outcome {
-    let state = ask.cluster.state();
-    let guest = state.guest(&ask.node, ask.vmid).map_err(failed)?;
+/// `GET …/cloudinit`: the content of the image. Every change reaches the image at once, so nothing
+/// is pending (qemu-server, API2/Qemu.pm:1968).
+pub(crate) fn pending(ctx: &CallContext) -> Outcome {
+    let state = ctx.cluster.state();
+    let guest = state.vm(&ctx.node, ctx.vmid).map_err(failed)?;
     let own = guest.config.iter().filter(|(key, value)| {
-        let known = CLOUDINIT.contains(&key.as_str()) || conf::numbered(key, "ipconfig").is_some();
+        let known =
+            CLOUDINIT_KEYS.contains(&key.as_str()) || conf::numbered(key, "ipconfig").is_some();
         known && !matches!(value.as_str(), "" | "0")
     });
-    let lines = own.map(|(key, value)| json!({ "key": key, "value": conf::typed(key, value) }));
+    let lines =
+        own.map(|(key, value)| json!({ "key": key, "value": conf::json_value(key, value) }));
     Ok(Answer::new(lines.collect::<Vec<Value>>().into()))
 }
 
 /// `PUT …/cloudinit`.
-pub async fn rebuild(ask: &Ask) -> Outcome {
-    let _file = ask.cluster.guest_lock(&ask.node, ask.vmid, 10, None).await.map_err(failed)?;
-    let state = ask.cluster.state();
-    let guest = state.guest(&ask.node, ask.vmid).map_err(failed)?;
-    guest.unlocked().map_err(failed)?;
+pub(crate) async fn rebuild(ctx: &CallContext) -> Outcome {
+    let _file = ctx.cluster.vm_lock(&ctx.node, ctx.vmid, 10, None).await.map_err(failed)?;
+    let state = ctx.cluster.state();
+    let guest = state.vm(&ctx.node, ctx.vmid).map_err(failed)?;
+    guest.ensure_unlocked().map_err(failed)?;
     if conf::drives(&guest.config).iter().any(|(_, drive)| drive.is_cloudinit()) {
         return Ok(Answer::null());
     }
@@ -35,23 +37,27 @@ pub async fn rebuild(ask: &Ask) -> Outcome {
 }
 
 /// `GET …/cloudinit/dump`.
-pub fn dump(ask: &Ask) -> Outcome {
-    let state = ask.cluster.state();
-    let guest = state.guest(&ask.node, ask.vmid).map_err(ApiError::failed)?;
+pub(crate) fn dump(ctx: &CallContext) -> Outcome {
+    let state = ctx.cluster.state();
+    let guest = state.vm(&ctx.node, ctx.vmid).map_err(ApiError::failed)?;
     let config = &guest.config;
-    let text = match ask.text("type").as_deref() {
-        Some("network") => network(config),
+    let text = match ctx.text("type").as_deref() {
+        Some("network") => network_config(config),
         Some("meta") => {
-            let hash = Sha256::digest(format!("{}{}", user(config, ask.vmid), network(config)));
+            let hash = Sha256::digest(format!(
+                "{}{}",
+                user_data(config, ctx.vmid),
+                network_config(config)
+            ));
             let id: String = hash.iter().take(20).map(|byte| format!("{byte:02x}")).collect();
             format!("instance-id: {id}\n")
         }
-        _ => user(config, ask.vmid),
+        _ => user_data(config, ctx.vmid),
     };
     Ok(Answer::new(text.into()))
 }
 
-fn user(config: &Config, vmid: u32) -> String {
+fn user_data(config: &Config, vmid: u32) -> String {
     let name = config.get("name").cloned().unwrap_or_else(|| format!("VM{vmid}"));
     let host = name.split('.').next().unwrap_or(&name);
     let fqdn = match config.get("searchdomain") {
@@ -80,7 +86,7 @@ fn user(config: &Config, vmid: u32) -> String {
     text
 }
 
-fn network(config: &Config) -> String {
+fn network_config(config: &Config) -> String {
     let mut text = "version: 1\nconfig:\n".to_owned();
     for n in 0..32 {
         let Some(nic) = config.get(&format!("net{n}")).and_then(|net| Nic::parse(net)) else {

@@ -1,17 +1,20 @@
-//! A guest's configuration: keys and values as in Proxmox's files, drives and network devices as
-//! property strings, and the typed form that answers carry.
+//! The configuration of a guest: keys and values as in Proxmox's files.
+//!
+//! A value is text, often a property string (`local-lvm:vm-100-disk-0,size=10G`). This file parses
+//! and prints drives and network devices, sizes, boot orders and tags, and converts values to the
+//! JSON types of answers. It knows no state and makes no checks.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-pub use crate::keys::digest;
+pub(crate) use crate::keys::digest;
 
-/// Keys and values as they stand in the file.
-pub type Config = BTreeMap<String, String>;
+/// Keys and values as in the file.
+pub(crate) type Config = BTreeMap<String, String>;
 
-/// Keys whose values are integers or booleans, and come as JSON numbers.
-const NUMERIC: &[&str] = &[
+/// Keys with integer or boolean values; answers carry them as JSON numbers.
+const NUMERIC_KEYS: &[&str] = &[
     "acpi",
     "allow-ksm",
     "autostart",
@@ -38,50 +41,49 @@ const NUMERIC: &[&str] = &[
     "vcpus",
 ];
 
-/// The parts of a property string: blank ones are skipped, so a comma may trail or be doubled
-/// (pve-common, JSONSchema.pm, parse_property_string).
-pub fn parts(text: &str) -> impl Iterator<Item = &str> {
+/// The parts of a property string. Blank parts are skipped, so a trailing or doubled comma is
+/// harmless (pve-common, JSONSchema.pm, parse_property_string).
+pub(crate) fn parts(text: &str) -> impl Iterator<Item = &str> {
     text.split(',').filter(|part| !part.trim().is_empty())
 }
 
-/// Drive interfaces in the order in which Proxmox goes through them, and how many each has.
-const INTERFACES: &[(&str, u32)] =
+/// Drive interfaces in Proxmox's order, and the number of drives of each.
+const DRIVE_INTERFACES: &[(&str, u32)] =
     &[("ide", 4), ("scsi", 31), ("virtio", 16), ("sata", 6), ("efidisk", 1), ("tpmstate", 1)];
 
-/// A key that is a name and a number, such as `net0`.
-pub fn numbered<'a>(key: &'a str, name: &str) -> Option<&'a str> {
+/// The number of a key that consists of `name` and a number, such as `net0`.
+pub(crate) fn numbered<'a>(key: &'a str, name: &str) -> Option<&'a str> {
     let number = key.strip_prefix(name)?;
     (!number.is_empty() && number.bytes().all(|b| b.is_ascii_digit())).then_some(number)
 }
 
-/// Whether a key names a drive.
-pub fn is_drive(key: &str) -> bool {
-    INTERFACES.iter().any(|(name, count)| {
+pub(crate) fn is_drive(key: &str) -> bool {
+    DRIVE_INTERFACES.iter().any(|(name, count)| {
         numbered(key, name).and_then(|n| n.parse::<u32>().ok()).is_some_and(|n| n < *count)
     })
 }
 
-/// The drives of a configuration in Proxmox's order.
-pub fn drives(config: &Config) -> Vec<(String, Drive)> {
-    INTERFACES
+/// The drives of a configuration, in Proxmox's order.
+pub(crate) fn drives(config: &Config) -> Vec<(String, Drive)> {
+    DRIVE_INTERFACES
         .iter()
         .flat_map(|(name, count)| (0..*count).map(move |n| format!("{name}{n}")))
         .filter_map(|key| config.get(&key).map(|value| (key, Drive::parse(value))))
         .collect()
 }
 
-/// A property string: an optional leading value, then `key=value` pairs.
+/// A drive as a property string: an optional leading value, then `key=value` pairs. Also used for
+/// mount points and network devices of containers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Drive {
+pub(crate) struct Drive {
     /// The volume, a path, `none` or `cdrom`.
-    pub file: String,
-    /// Everything after it.
-    pub options: BTreeMap<String, String>,
+    pub(crate) file: String,
+    /// The `key=value` pairs.
+    pub(crate) options: BTreeMap<String, String>,
 }
 
 impl Drive {
-    /// Parses a drive.
-    pub fn parse(text: &str) -> Self {
+    pub(crate) fn parse(text: &str) -> Self {
         let mut drive = Self::default();
         for part in parts(text) {
             match part.split_once('=') {
@@ -95,8 +97,8 @@ impl Drive {
         drive
     }
 
-    /// The drive as it is written to the file.
-    pub fn print(&self) -> String {
+    /// The drive as text for the file.
+    pub(crate) fn print(&self) -> String {
         let mut text = self.file.clone();
         for (key, value) in &self.options {
             text.push_str(&format!(",{key}={value}"));
@@ -104,37 +106,36 @@ impl Drive {
         text
     }
 
-    /// Whether it is a CD-ROM, cloud-init drives included.
-    pub fn is_cdrom(&self) -> bool {
+    /// Whether the drive is a CD-ROM; a cloud-init drive is one, too.
+    pub(crate) fn is_cdrom(&self) -> bool {
         self.options.get("media").is_some_and(|media| media == "cdrom")
     }
 
-    /// Whether it is a cloud-init drive.
-    pub fn is_cloudinit(&self) -> bool {
+    pub(crate) fn is_cloudinit(&self) -> bool {
         self.file.ends_with(":cloudinit") || self.file.contains("-cloudinit")
     }
 
-    /// The storage its volume is on; none for `none`, `cdrom` and paths.
-    pub fn storage(&self) -> Option<&str> {
-        storage_of(&self.file)
+    /// The storage of the volume; none for `none`, `cdrom` and paths.
+    pub(crate) fn storage(&self) -> Option<&str> {
+        storage_name(&self.file)
     }
 
-    /// Its size in bytes as written.
-    pub fn size(&self) -> u64 {
+    /// The `size` option in bytes; 0 without it.
+    pub(crate) fn size_bytes(&self) -> u64 {
         self.options.get("size").and_then(|size| parse_size(size)).unwrap_or(0)
     }
 }
 
-/// The storage of a volume id.
-pub fn storage_of(volid: &str) -> Option<&str> {
+/// The name of the storage in a volume id; none for a path.
+pub(crate) fn storage_name(volid: &str) -> Option<&str> {
     if volid.starts_with('/') {
         return None;
     }
     volid.split_once(':').map(|(storage, _)| storage)
 }
 
-/// Bytes of a size such as `10G`; a bare number is bytes.
-pub fn parse_size(text: &str) -> Option<u64> {
+/// Converts a size such as `10G` to bytes; a number without a unit is bytes.
+pub(crate) fn parse_size(text: &str) -> Option<u64> {
     let (number, unit) = match text.char_indices().last()? {
         (at, 'K' | 'k') => (&text[..at], 1u64 << 10),
         (at, 'M' | 'm') => (&text[..at], 1 << 20),
@@ -146,8 +147,8 @@ pub fn parse_size(text: &str) -> Option<u64> {
     (number >= 0.0).then_some((number * unit as f64) as u64)
 }
 
-/// A size in the largest unit that divides it, zero as `0T`, as Proxmox writes it.
-pub fn print_size(bytes: u64) -> String {
+/// A size in the largest unit that divides it, as Proxmox writes it; zero is `0T`.
+pub(crate) fn print_size(bytes: u64) -> String {
     let mut size = bytes;
     for unit in ["", "K", "M", "G"] {
         if !size.is_multiple_of(1024) {
@@ -158,20 +159,18 @@ pub fn print_size(bytes: u64) -> String {
     format!("{size}T")
 }
 
-/// A network device: model, MAC address and options, printed with the options sorted.
+/// A network device of a VM: model, MAC address and options. The options are printed in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Nic {
+pub(crate) struct Nic {
     /// The model, such as `virtio`.
-    pub model: String,
-    /// Its MAC address, if one is set.
-    pub mac: Option<String>,
-    /// Everything else.
-    pub options: BTreeMap<String, String>,
+    pub(crate) model: String,
+    pub(crate) mac: Option<String>,
+    pub(crate) options: BTreeMap<String, String>,
 }
 
 impl Nic {
     /// Parses a network device; none without a model.
-    pub fn parse(text: &str) -> Option<Self> {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
         let mut nic = Self { model: String::new(), mac: None, options: BTreeMap::new() };
         for part in parts(text) {
             match part.split_once('=') {
@@ -190,8 +189,8 @@ impl Nic {
         (!nic.model.is_empty()).then_some(nic)
     }
 
-    /// The device as it is written to the file.
-    pub fn print(&self) -> String {
+    /// The device as text for the file.
+    pub(crate) fn print(&self) -> String {
         let mut text = self.model.clone();
         if let Some(mac) = &self.mac {
             text.push_str(&format!("={mac}"));
@@ -207,12 +206,12 @@ fn looks_like_mac(text: &str) -> bool {
     text.len() == 17 && text.split(':').count() == 6
 }
 
-/// A value as answers carry it.
-pub fn typed(key: &str, value: &str) -> Value {
+/// A value in the JSON type that answers have; the password is masked.
+pub(crate) fn json_value(key: &str, value: &str) -> Value {
     if key == "cipassword" {
         return "**********".into();
     }
-    if NUMERIC.contains(&key)
+    if NUMERIC_KEYS.contains(&key)
         && let Ok(number) = value.parse::<i64>()
     {
         return number.into();
@@ -220,23 +219,22 @@ pub fn typed(key: &str, value: &str) -> Value {
     value.into()
 }
 
-/// A configuration as answers carry it.
-pub fn typed_all(config: &Config) -> Map<String, Value> {
-    config.iter().map(|(key, value)| (key.clone(), typed(key, value))).collect()
+/// A configuration in the JSON types that answers have.
+pub(crate) fn json_fields(config: &Config) -> Map<String, Value> {
+    config.iter().map(|(key, value)| (key.clone(), json_value(key, value))).collect()
 }
 
-/// A number of a configuration.
-pub fn number(config: &Config, key: &str) -> Option<u64> {
+/// The value of a numeric key.
+pub(crate) fn number(config: &Config, key: &str) -> Option<u64> {
     config.get(key)?.trim().parse().ok()
 }
 
-/// Whether a boolean of a configuration is set.
-pub fn flag(config: &Config, key: &str) -> bool {
+/// Whether a boolean key is set.
+pub(crate) fn flag(config: &Config, key: &str) -> bool {
     config.get(key).is_some_and(|value| value == "1")
 }
 
-/// Whether the guest agent is enabled.
-pub fn agent_enabled(config: &Config) -> bool {
+pub(crate) fn agent_enabled(config: &Config) -> bool {
     let Some(agent) = config.get("agent") else { return false };
     let first = parts(agent).find_map(|part| match part.split_once('=') {
         Some(("enabled", value)) => Some(value),
@@ -246,29 +244,28 @@ pub fn agent_enabled(config: &Config) -> bool {
     first.is_some_and(|value| matches!(value, "1" | "on" | "yes" | "true"))
 }
 
-/// Memory in bytes; 512 MiB when nothing is said.
-pub fn memory(config: &Config) -> u64 {
+/// The memory; 512 MiB by default.
+pub(crate) fn memory_bytes(config: &Config) -> u64 {
     let text = config.get("memory").and_then(|memory| parts(memory).next()).unwrap_or("512");
     let text = text.strip_prefix("current=").unwrap_or(text);
     text.parse::<u64>().unwrap_or(512) << 20
 }
 
-/// Virtual processors.
-pub fn cpus(config: &Config) -> u64 {
+/// The number of virtual processors.
+pub(crate) fn cpus(config: &Config) -> u64 {
     let all = number(config, "cores").unwrap_or(1) * number(config, "sockets").unwrap_or(1);
     number(config, "vcpus").map_or(all, |vcpus| vcpus.min(all))
 }
 
-/// The boot order as device names.
-pub fn boot_order(config: &Config) -> Vec<String> {
+pub(crate) fn boot_order(config: &Config) -> Vec<String> {
     let Some(boot) = config.get("boot") else { return default_boot(config) };
     let order = boot.split(',').find_map(|part| part.strip_prefix("order="));
     let order = order.map(|order| order.split(';').map(str::to_owned).collect());
     order.unwrap_or_default()
 }
 
-/// The boot order Proxmox works out: the first disk, CD-ROM and network device.
-pub fn default_boot(config: &Config) -> Vec<String> {
+/// The boot order that Proxmox derives: the first disk, CD-ROM and network device.
+pub(crate) fn default_boot(config: &Config) -> Vec<String> {
     let drives = drives(config);
     let bootable = |key: &str| !key.starts_with("efidisk") && !key.starts_with("tpmstate");
     let disk = drives.iter().find(|(key, drive)| bootable(key) && !drive.is_cdrom());
@@ -277,26 +274,26 @@ pub fn default_boot(config: &Config) -> Vec<String> {
     disk.into_iter().chain(cdrom).map(|(key, _)| key.clone()).chain(net).collect()
 }
 
-/// The size of the disk the guest boots from; 0 when there is none.
-pub fn boot_disk_size(config: &Config) -> u64 {
+/// The size of the boot disk; 0 without one.
+pub(crate) fn boot_disk_bytes(config: &Config) -> u64 {
     let order = boot_order(config);
     let mut disks = order.iter().filter(|key| is_drive(key)).filter_map(|key| config.get(key));
     disks
         .find_map(|value| {
             let drive = Drive::parse(value);
-            (!drive.is_cdrom()).then(|| drive.size())
+            (!drive.is_cdrom()).then(|| drive.size_bytes())
         })
         .unwrap_or(0)
 }
 
-/// A description as a virtual machine's file gives it back: blanks at its end are lost
-/// (qemu-server, QemuServer.pm, parse_vm_config).
-pub fn description(text: &str) -> &str {
+/// A description as the file of a VM returns it: trailing blanks are lost (qemu-server,
+/// QemuServer.pm, parse_vm_config).
+pub(crate) fn stored_description(text: &str) -> &str {
     text.trim_end()
 }
 
-/// Tags as PUT and POST config store them: lower case, once each, sorted (behaviour section 11).
-pub fn normalise_tags(tags: &str) -> String {
+/// Tags as PUT and POST config store them: lower case, unique, sorted (book: proxmox, section 11).
+pub(crate) fn normalise_tags(tags: &str) -> String {
     let mut list: Vec<String> = tags
         .split([';', ',', ' ', '\t', '\n', '\0'])
         .filter(|tag| !tag.is_empty())
@@ -372,18 +369,18 @@ mod tests {
     fn a_comma_too_many_hides_neither_agent_nor_memory() {
         let config = config(&[("agent", ",enabled=1,"), ("memory", ",current=2048,")]);
         assert!(agent_enabled(&config));
-        assert_eq!(memory(&config), 2048 << 20);
+        assert_eq!(memory_bytes(&config), 2048 << 20);
     }
 
     #[test]
     fn types_of_answers_are_as_recorded() {
-        assert_eq!(typed("cores", "2"), 2);
-        assert_eq!(typed("memory", "64"), "64");
+        assert_eq!(json_value("cores", "2"), 2);
+        assert_eq!(json_value("memory", "64"), "64");
         assert_eq!(
-            (typed("migrate_speed", "32"), typed("keephugepages", "1")),
+            (json_value("migrate_speed", "32"), json_value("keephugepages", "1")),
             (32.into(), 1.into())
         );
-        assert_eq!(typed("cipassword", "secret"), "**********");
+        assert_eq!(json_value("cipassword", "secret"), "**********");
     }
 
     #[test]

@@ -1,52 +1,50 @@
-//! Making guests: the request that takes the id, the task that makes the disks, and how a drive
-//! as the caller wishes it becomes one with a volume.
+//! Creating VMs, and the volumes of their drives.
+//!
+//! The request checks privileges and takes the VMID with a configuration that contains only the
+//! lock `create`. The task then allocates a volume for each drive and completes the configuration.
+//! A failure frees the volumes and the VMID.
 
 use std::sync::Arc;
 
 use super::Cluster;
-use super::ask::Ask;
 use super::checks;
 use super::conf::{self, Config, Drive, Nic, numbered, parse_size, print_size};
+use super::context::CallContext;
 use super::restore;
 use super::state::Guest;
-use super::storage::{CLOUDINIT_SIZE, Order, Purpose};
+use super::storage::{CLOUDINIT_SIZE, VolumePurpose, VolumeRequest};
 use super::worker::Worker;
 use crate::call::{ApiError, Outcome};
 use crate::spec::PveVersion;
 
-/// What a drive in a call asks for.
+/// What the value of a drive in a call requests.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Wish {
-    /// No volume: `none`, `cdrom`.
-    Nothing,
-    /// A new disk.
-    New {
-        /// Where.
+pub(crate) enum DriveRequest {
+    /// No volume: `none` or `cdrom`.
+    NoVolume,
+    /// A new disk: `STORAGE:GIB`.
+    NewDisk {
         storage: String,
-        /// Its size in bytes.
+        /// Bytes.
         size: u64,
     },
-    /// A copy of a volume.
+    /// A copy of a volume: `import-from`.
     Import {
-        /// Where.
         storage: String,
-        /// Of what.
+        /// The volume to copy.
         source: String,
     },
-    /// A cloud-init drive.
-    Cloudinit {
-        /// Where.
-        storage: String,
-    },
-    /// A volume that is there.
+    /// A new cloud-init image: `STORAGE:cloudinit`.
+    Cloudinit { storage: String },
+    /// A volume that exists, or a path.
     Existing(String),
 }
 
-impl Wish {
-    /// Reads a drive's wish.
-    pub fn of(drive: &Drive) -> Self {
+impl DriveRequest {
+    /// Reads the request in the value of a drive.
+    pub(crate) fn of(drive: &Drive) -> Self {
         if matches!(drive.file.as_str(), "none" | "cdrom" | "") {
-            return Self::Nothing;
+            return Self::NoVolume;
         }
         if drive.file.starts_with('/') {
             return Self::Existing(drive.file.clone());
@@ -61,7 +59,7 @@ impl Wish {
         match (rest.parse::<f64>(), drive.options.get("import-from")) {
             (Ok(_), Some(source)) => Self::Import { storage, source: source.clone() },
             (Ok(gib), None) if gib >= 0.0 => {
-                Self::New { storage, size: (gib * (1u64 << 30) as f64) as u64 }
+                Self::NewDisk { storage, size: (gib * (1u64 << 30) as f64) as u64 }
             }
             _ => Self::Existing(drive.file.clone()),
         }
@@ -69,8 +67,9 @@ impl Wish {
 }
 
 impl Cluster {
-    /// Makes the volume a drive wishes for; the drive as it is stored, and the volume if it is new.
-    pub(crate) async fn make_drive(
+    /// Allocates the volume that a drive requests. Returns the drive as stored, and the volume if
+    /// it is new.
+    pub(crate) async fn allocate_drive(
         self: &Arc<Self>,
         node: &str,
         vmid: u32,
@@ -78,47 +77,52 @@ impl Cluster {
         drive: &Drive,
         worker: Option<&Worker>,
     ) -> Result<(Drive, Option<String>), String> {
-        let (storage, purpose, size) = match Wish::of(drive) {
-            Wish::Nothing => return Ok((drive.clone(), None)),
-            Wish::Existing(volid) => return self.adopt(node, &volid, drive).map(|d| (d, None)),
-            Wish::New { storage, size } => {
-                (storage, Purpose::Disk, fixed_size(key).unwrap_or(size))
+        let (storage, purpose, size) = match DriveRequest::of(drive) {
+            DriveRequest::NoVolume => return Ok((drive.clone(), None)),
+            DriveRequest::Existing(volid) => {
+                return self.attach_existing(node, &volid, drive).map(|d| (d, None));
             }
-            Wish::Cloudinit { storage } => (storage, Purpose::Cloudinit, CLOUDINIT_SIZE),
-            Wish::Import { storage, source } => {
-                let size = self.size_of(node, &source)?;
+            DriveRequest::NewDisk { storage, size } => {
+                (storage, VolumePurpose::Disk, fixed_disk_bytes(key).unwrap_or(size))
+            }
+            DriveRequest::Cloudinit { storage } => {
+                (storage, VolumePurpose::Cloudinit, CLOUDINIT_SIZE)
+            }
+            DriveRequest::Import { storage, source } => {
+                let size = self.source_size(node, &source)?;
                 let span = {
                     let mut state = self.state();
-                    self.latency.copy_bytes_per_second.transfer(size, &mut state.dice)
+                    self.latency.copy_bytes_per_second.transfer(size, &mut state.random)
                 };
                 tokio::time::sleep(span).await;
-                (storage, Purpose::Disk, size)
+                (storage, VolumePurpose::Disk, size)
             }
         };
-        let cloudinit = purpose == Purpose::Cloudinit;
+        let cloudinit = purpose == VolumePurpose::Cloudinit;
         let format = drive.options.get("format").cloned();
-        let order = Order { vmid, purpose, format, size };
-        let made = self.in_storage(node, &storage, worker, self.latency.allocate, |state| {
-            let now = state.clock.unix();
-            state.storage_mut(&storage)?.allocate(node, &order, now)
-        });
-        let (volid, line) = made.await?;
-        let mut made = Drive { file: volid.clone(), options: drive.options.clone() };
-        made.options.remove("format");
-        made.options.remove("import-from");
+        let request = VolumeRequest { vmid, purpose, format, size };
+        let created =
+            self.with_storage_lock(node, &storage, worker, self.latency.allocate, |state| {
+                let now = state.clock.unix();
+                state.storage_mut(&storage)?.allocate(node, &request, now)
+            });
+        let (volid, line) = created.await?;
+        let mut created = Drive { file: volid.clone(), options: drive.options.clone() };
+        created.options.remove("format");
+        created.options.remove("import-from");
         if cloudinit {
-            made.options.insert("media".into(), "cdrom".into());
+            created.options.insert("media".into(), "cdrom".into());
         } else {
-            made.options.insert("size".into(), print_size(size));
+            created.options.insert("size".into(), print_size(size));
         }
         if let Some(worker) = worker {
             worker.log(line);
-            worker.log(format!("{key}: successfully created disk '{}'", made.print()));
+            worker.log(format!("{key}: successfully created disk '{}'", created.print()));
         }
-        Ok((made, Some(volid)))
+        Ok((created, Some(volid)))
     }
 
-    fn size_of(&self, node: &str, volid: &str) -> Result<u64, String> {
+    fn source_size(&self, node: &str, volid: &str) -> Result<u64, String> {
         let state = self.state();
         let storage = state.storage_of(volid)?;
         match storage.volume(node, volid) {
@@ -127,7 +131,7 @@ impl Cluster {
         }
     }
 
-    fn adopt(&self, node: &str, volid: &str, drive: &Drive) -> Result<Drive, String> {
+    fn attach_existing(&self, node: &str, volid: &str, drive: &Drive) -> Result<Drive, String> {
         let mut drive = drive.clone();
         if volid.starts_with('/') || checks::content_of(volid) != "images" {
             return Ok(drive);
@@ -142,15 +146,15 @@ impl Cluster {
         Ok(drive)
     }
 
-    /// Frees volumes of something that failed; errors are for the log.
-    pub(crate) async fn free_all(
+    /// Frees the volumes of a failed task; errors go to its log.
+    pub(crate) async fn free_volumes(
         self: &Arc<Self>,
         node: &str,
         volids: &[String],
         worker: Option<&Worker>,
     ) {
         for volid in volids {
-            if let Err(error) = self.free(node, volid, worker).await
+            if let Err(error) = self.free_volume(node, volid, worker).await
                 && let Some(worker) = worker
             {
                 worker.log(error);
@@ -158,27 +162,26 @@ impl Cluster {
         }
     }
 
-    /// Frees one volume.
-    pub(crate) async fn free(
+    pub(crate) async fn free_volume(
         self: &Arc<Self>,
         node: &str,
         volid: &str,
         worker: Option<&Worker>,
     ) -> Result<(), String> {
-        let Some(storage) = conf::storage_of(volid) else { return Ok(()) };
-        let backup = self.archive(node, volid).ok();
-        let line = self.in_storage(node, storage, None, self.latency.free, |state| {
+        let Some(storage) = conf::storage_name(volid) else { return Ok(()) };
+        let backup = self.read_archive(node, volid).ok();
+        let line = self.with_storage_lock(node, storage, None, self.latency.free, |state| {
             state.storage_mut(storage)?.free(node, volid)
         });
         if let (Some(line), Some(worker)) = (line.await?, worker) {
             worker.log(line);
         }
-        self.forget_archive(backup);
+        self.drop_archived_disk(backup);
         Ok(())
     }
 }
 
-fn fixed_size(key: &str) -> Option<u64> {
+fn fixed_disk_bytes(key: &str) -> Option<u64> {
     match key {
         "efidisk0" => parse_size("528K"),
         "tpmstate0" => parse_size("4M"),
@@ -187,40 +190,40 @@ fn fixed_size(key: &str) -> Option<u64> {
 }
 
 /// `POST /nodes/{node}/qemu`.
-pub async fn create(ask: &Ask) -> Outcome {
-    if ask.params().0.contains_key("archive") {
-        return restore::restore(ask).await;
+pub(crate) async fn create(ctx: &CallContext) -> Outcome {
+    if ctx.params().0.contains_key("archive") {
+        return restore::restore(ctx).await;
     }
-    let (vmid, node) = (ask.vmid, ask.node.clone());
-    let pool = ask.text("pool");
-    if let Some(pool) = pool.as_deref().filter(|pool| !ask.cluster.rights.pool_exists(pool)) {
+    let (vmid, node) = (ctx.vmid, ctx.node.clone());
+    let pool = ctx.text("pool");
+    if let Some(pool) = pool.as_deref().filter(|pool| !ctx.cluster.rights.pool_exists(pool)) {
         return Err(ApiError::denied(&format!("pool '{pool}' does not exist")));
     }
-    let in_pool = pool.as_ref().is_some_and(|p| ask.has(&format!("/pool/{p}"), "VM.Allocate"));
-    if !in_pool && !ask.has(&format!("/vms/{vmid}"), "VM.Allocate") {
+    let in_pool = pool.as_ref().is_some_and(|p| ctx.has(&format!("/pool/{p}"), "VM.Allocate"));
+    if !in_pool && !ctx.has(&format!("/vms/{vmid}"), "VM.Allocate") {
         return Err(ApiError::denied(""));
     }
-    let wanted = ask.wanted_config();
-    checks::ssh_keys(&wanted)?;
-    ask.may_use_storages(&wanted)?;
-    ask.may_change(pool.as_deref(), &wanted, &[], &Config::new())?;
-    ask.may_use_bridges(&wanted)?;
-    ask.quorate()?;
-    let file = ask.cluster.guest_lock(&node, vmid, 5, None).await;
+    let wanted = ctx.requested_config();
+    checks::check_ssh_keys(&wanted)?;
+    ctx.check_may_use_storages(&wanted)?;
+    ctx.check_may_change(pool.as_deref(), &wanted, &[], &Config::new())?;
+    ctx.check_may_use_bridges(&wanted)?;
+    ctx.require_quorum()?;
+    let file = ctx.cluster.vm_lock(&node, vmid, 5, None).await;
     let file = file.map_err(|e| ApiError::failed(format!("unable to create VM {vmid} - {e}")))?;
-    take_id(ask)?;
+    reserve_id(ctx)?;
     drop(file);
-    let (cluster, start) = (ask.cluster.clone(), ask.flag("start"));
-    Ok(ask.cluster.fork(&ask.call.caller, &node.clone(), "qmcreate", vmid, |worker| async move {
+    let (cluster, start) = (ctx.cluster.clone(), ctx.flag("start"));
+    Ok(ctx.cluster.fork(&ctx.call.caller, &node.clone(), "qmcreate", vmid, |worker| async move {
         let fail = |error: String| format!("unable to create VM {vmid} - {error}");
-        let _file = cluster.guest_lock(&node, vmid, 1, Some(&worker)).await.map_err(fail)?;
-        cluster.build(&worker, &node, vmid, wanted).await.map_err(fail)?;
+        let _file = cluster.vm_lock(&node, vmid, 1, Some(&worker)).await.map_err(fail)?;
+        cluster.create_guest(&worker, &node, vmid, wanted).await.map_err(fail)?;
         if let Some(pool) = pool {
             cluster.join_pool(&pool, vmid, &worker).await?;
         }
         if start {
             worker.log("Execute autostart");
-            if let Err(error) = cluster.launch(&node, vmid, Some(&worker)).await {
+            if let Err(error) = cluster.start_vm(&node, vmid, Some(&worker)).await {
                 worker.log(error);
             }
         }
@@ -228,18 +231,18 @@ pub async fn create(ask: &Ask) -> Outcome {
     }))
 }
 
-fn take_id(ask: &Ask) -> Result<(), ApiError> {
-    let mut state = ask.cluster.state();
-    let fail = |text| ApiError::failed(format!("unable to create VM {} - {text}", ask.vmid));
-    state.id_is_free(ask.vmid).map_err(fail)?;
+fn reserve_id(ctx: &CallContext) -> Result<(), ApiError> {
+    let mut state = ctx.cluster.state();
+    let fail = |text| ApiError::failed(format!("unable to create VM {} - {text}", ctx.vmid));
+    state.ensure_id_free(ctx.vmid).map_err(fail)?;
     let now = state.clock.now();
     let locked = Config::from([("lock".to_owned(), "create".to_owned())]);
-    state.guests.insert(ask.vmid, Guest::new(ask.vmid, &ask.node, locked, now));
+    state.vms.insert(ctx.vmid, Guest::new(ctx.vmid, &ctx.node, locked, now));
     Ok(())
 }
 
 impl Cluster {
-    async fn build(
+    async fn create_guest(
         self: &Arc<Self>,
         worker: &Worker,
         node: &str,
@@ -248,27 +251,27 @@ impl Cluster {
     ) -> Result<(), String> {
         let mut config = wanted;
         config.retain(|key, value| key != "description" || !value.trim().is_empty());
-        let mut made = Vec::new();
+        let mut created = Vec::new();
         for (key, drive) in conf::drives(&config) {
-            match self.make_drive(node, vmid, &key, &drive, Some(worker)).await {
+            match self.allocate_drive(node, vmid, &key, &drive, Some(worker)).await {
                 Ok((drive, volid)) => {
-                    made.extend(volid);
+                    created.extend(volid);
                     config.insert(key, drive.print());
                 }
                 Err(error) => {
-                    self.free_all(node, &made, Some(worker)).await;
-                    self.state().guests.remove(&vmid);
+                    self.free_volumes(node, &created, Some(worker)).await;
+                    self.state().vms.remove(&vmid);
                     return Err(error);
                 }
             }
         }
         let mut state = self.state();
-        complete(&mut config, &mut state, self.version);
-        state.guest_mut(node, vmid)?.config = config;
+        fill_defaults(&mut config, &mut state, self.version);
+        state.vm_mut(node, vmid)?.config = config;
         Ok(())
     }
 
-    /// Puts a guest into a pool, under the lock of the access control file.
+    /// Adds a guest to a pool, under the lock of the access control file.
     pub(crate) async fn join_pool(
         &self,
         pool: &str,
@@ -276,18 +279,22 @@ impl Cluster {
         worker: &Worker,
     ) -> Result<(), String> {
         let name = super::LockName::cfs("file-user_cfg");
-        let wait = super::STORAGE_WAIT;
-        let _hold = self.lock(name, super::Mode::Exclusive, wait, Some(worker)).await?;
+        let wait = super::STORAGE_LOCK_TIMEOUT;
+        let _hold = self.lock(name, super::LockMode::Exclusive, wait, Some(worker)).await?;
         self.rights.join_pool(pool, vmid);
         Ok(())
     }
 }
 
-/// Fills in what Proxmox adds to a new configuration.
-pub fn complete(config: &mut Config, state: &mut super::state::State, version: PveVersion) {
-    let order = conf::default_boot(config);
+/// Adds the keys that Proxmox adds to a new configuration.
+pub(crate) fn fill_defaults(
+    config: &mut Config,
+    state: &mut super::state::State,
+    version: PveVersion,
+) {
+    let request = conf::default_boot(config);
     config.entry("boot".into()).or_insert_with(|| {
-        if order.is_empty() { " ".into() } else { format!("order={}", order.join(";")) }
+        if request.is_empty() { " ".into() } else { format!("order={}", request.join(";")) }
     });
     let qemu = match version {
         PveVersion::V7_4 => "7.2.0",
@@ -296,8 +303,8 @@ pub fn complete(config: &mut Config, state: &mut super::state::State, version: P
     };
     let now = state.clock.unix();
     config.entry("meta".into()).or_insert_with(|| format!("creation-qemu={qemu},ctime={now}"));
-    config.entry("smbios1".into()).or_insert_with(|| format!("uuid={}", state.dice.uuid()));
-    config.entry("vmgenid".into()).or_insert_with(|| state.dice.uuid());
+    config.entry("smbios1".into()).or_insert_with(|| format!("uuid={}", state.random.uuid()));
+    config.entry("vmgenid".into()).or_insert_with(|| state.random.uuid());
     for (_, value) in config.iter_mut().filter(|(key, _)| numbered(key, "net").is_some()) {
         if let Some(nic) = with_mac(value, state) {
             *value = nic;
@@ -305,11 +312,11 @@ pub fn complete(config: &mut Config, state: &mut super::state::State, version: P
     }
 }
 
-/// A network device as it is stored, with an address.
-pub fn with_mac(text: &str, state: &mut super::state::State) -> Option<String> {
+/// A network device as it is stored; it gets a MAC address if it has none.
+pub(crate) fn with_mac(text: &str, state: &mut super::state::State) -> Option<String> {
     let mut nic = Nic::parse(text)?;
     if nic.mac.is_none() {
-        nic.mac = Some(state.dice.mac());
+        nic.mac = Some(state.random.mac());
     }
     Some(nic.print())
 }
@@ -319,16 +326,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wishes_are_read_from_drives() {
+    fn requests_are_read_from_drives() {
         let cases = [
-            ("none,media=cdrom", Wish::Nothing),
-            ("s:0.5,format=raw", Wish::New { storage: "s".into(), size: 1 << 29 }),
-            ("s:cloudinit", Wish::Cloudinit { storage: "s".into() }),
-            ("s:100/vm-100-disk-0.raw", Wish::Existing("s:100/vm-100-disk-0.raw".into())),
-            ("/dev/sda", Wish::Existing("/dev/sda".into())),
+            ("none,media=cdrom", DriveRequest::NoVolume),
+            ("s:0.5,format=raw", DriveRequest::NewDisk { storage: "s".into(), size: 1 << 29 }),
+            ("s:cloudinit", DriveRequest::Cloudinit { storage: "s".into() }),
+            ("s:100/vm-100-disk-0.raw", DriveRequest::Existing("s:100/vm-100-disk-0.raw".into())),
+            ("/dev/sda", DriveRequest::Existing("/dev/sda".into())),
         ];
-        for (text, wish) in cases {
-            assert_eq!(Wish::of(&Drive::parse(text)), wish, "{text}");
+        for (text, request) in cases {
+            assert_eq!(DriveRequest::of(&Drive::parse(text)), request, "{text}");
         }
     }
 }

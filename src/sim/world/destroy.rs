@@ -1,42 +1,47 @@
-//! Destroying guests: what refuses it at once, what the task removes, and what it leaves behind.
+//! Destroying VMs: the checks that refuse it, what the task removes, and what stays behind.
+//!
+//! The configuration is replaced by the lock `destroyed` before the first volume is freed. A volume
+//! that cannot be freed is a warning and stays behind; the VMID is free at the end of the task in
+//! any case.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::ask::Ask;
 use super::conf::{self, Config, Drive, numbered};
-use super::lock::{LockName, Mode};
-use super::state::{Guest, Kind, State};
+use super::context::CallContext;
+use super::locks::{LockMode, LockName};
+use super::state::{Guest, GuestType, State};
 use super::worker::Worker;
-use super::{Cluster, STORAGE_WAIT, firewall};
+use super::{Cluster, STORAGE_LOCK_TIMEOUT, firewall};
 use crate::call::{ApiError, Outcome};
 
 /// `DELETE /nodes/{node}/qemu/{vmid}`.
-pub fn destroy(ask: &Ask) -> Outcome {
-    ask.root_only(&["skiplock"])?;
-    ask.cluster.may_destroy(&ask.node, ask.vmid).map_err(ApiError::failed)?;
-    if !ask.flag("purge") && ask.cluster.state().ha.manages(&format!("vm:{}", ask.vmid)) {
-        let vmid = ask.vmid;
+pub(crate) fn destroy(ctx: &CallContext) -> Outcome {
+    ctx.check_root_only(&["skiplock"])?;
+    ctx.cluster.check_may_destroy(&ctx.node, ctx.vmid).map_err(ApiError::failed)?;
+    if !ctx.flag("purge") && ctx.cluster.state().ha.manages(&format!("vm:{}", ctx.vmid)) {
+        let vmid = ctx.vmid;
         let text = format!(
             "unable to remove VM {vmid} - used in HA resources and purge parameter not set."
         );
         return Err(ApiError::failed(text));
     }
-    let (cluster, node, vmid) = (ask.cluster.clone(), ask.node.clone(), ask.vmid);
-    let (purge, skiplock) = (ask.flag("purge"), ask.flag("skiplock"));
-    let unreferenced = ask.flag("destroy-unreferenced-disks");
-    Ok(ask.cluster.fork(&ask.call.caller, &ask.node, "qmdestroy", vmid, |worker| async move {
-        let _file = cluster.guest_lock(&node, vmid, 10, Some(&worker)).await?;
-        cluster.may_destroy(&node, vmid)?;
-        let config = cluster.condemn(&node, vmid, skiplock)?;
-        cluster.work(&node, cluster.latency.destroy, None).await;
-        cluster.free_guest(&worker, vmid, &config, unreferenced).await;
-        cluster.end_guest(&worker, Kind::Vm, vmid, purge).await
+    let (cluster, node, vmid) = (ctx.cluster.clone(), ctx.node.clone(), ctx.vmid);
+    let (purge, skiplock) = (ctx.flag("purge"), ctx.flag("skiplock"));
+    let unreferenced = ctx.flag("destroy-unreferenced-disks");
+    Ok(ctx.cluster.fork(&ctx.call.caller, &ctx.node, "qmdestroy", vmid, |worker| async move {
+        let _file = cluster.vm_lock(&node, vmid, 10, Some(&worker)).await?;
+        cluster.check_may_destroy(&node, vmid)?;
+        let config = cluster.lock_for_destroy(&node, vmid, skiplock)?;
+        cluster.simulate_work(&node, cluster.latency.destroy, None).await;
+        cluster.free_guest_volumes(&worker, vmid, &config, unreferenced).await;
+        cluster.remove_guest(&worker, GuestType::Vm, vmid, purge).await
     }))
 }
 
-/// What is left of a guest's configuration is a lock; gives what was there, snapshots too.
-pub(super) fn condemned(guest: &mut Guest) -> Vec<Config> {
+/// Replaces the configuration by the lock `destroyed`; returns the old configuration and those of
+/// the snapshots.
+pub(super) fn replace_config_with_lock(guest: &mut Guest) -> Vec<Config> {
     let locked = Config::from([("lock".to_owned(), "destroyed".to_owned())]);
     let config = std::mem::replace(&mut guest.config, locked);
     let snapshots = std::mem::take(&mut guest.snapshots);
@@ -44,57 +49,63 @@ pub(super) fn condemned(guest: &mut Guest) -> Vec<Config> {
 }
 
 impl Cluster {
-    /// Takes a guest without volumes out of everything that names it; its id is free then.
-    pub(super) async fn end_guest(
+    /// Removes a guest without volumes from everything that refers to it, and frees its VMID.
+    pub(super) async fn remove_guest(
         &self,
         worker: &Worker,
-        kind: Kind,
+        kind: GuestType,
         vmid: u32,
         purge: bool,
     ) -> Result<(), String> {
         if purge {
-            let shown = kind.short();
-            worker.log(format!("purging {shown} {vmid} from related configurations.."));
+            let label = kind.label();
+            worker.log(format!("purging {label} {vmid} from related configurations.."));
         }
         let user_config = LockName::cfs("file-user_cfg");
-        let access = self.lock(user_config, Mode::Exclusive, STORAGE_WAIT, Some(worker)).await?;
+        let access =
+            self.lock(user_config, LockMode::Exclusive, STORAGE_LOCK_TIMEOUT, Some(worker)).await?;
         self.rights.forget_guest(vmid);
         drop(access);
-        self.guests.forget(vmid);
+        self.guest_host.forget(vmid);
         let mut state = self.state();
         firewall::forget_guest(&mut state, vmid);
         match kind {
-            Kind::Vm => {
-                state.ha.forget(&format!("vm:{vmid}"));
-                state.guests.remove(&vmid);
+            GuestType::Vm => {
+                state.ha.remove_guest(&format!("vm:{vmid}"));
+                state.vms.remove(&vmid);
             }
-            Kind::Ct => {
-                state.ha.forget(&format!("ct:{vmid}"));
+            GuestType::Ct => {
+                state.ha.remove_guest(&format!("ct:{vmid}"));
                 state.containers.remove(&vmid);
             }
         }
         Ok(())
     }
 
-    fn may_destroy(&self, node: &str, vmid: u32) -> Result<(), String> {
+    fn check_may_destroy(&self, node: &str, vmid: u32) -> Result<(), String> {
         let mut state = self.state();
-        self.refresh(&mut state, vmid);
-        let guest = state.guest(node, vmid)?;
+        self.refresh_vm(&mut state, vmid);
+        let guest = state.vm(node, vmid)?;
         if conf::flag(&guest.config, "protection") {
             return Err(format!("can't remove VM {vmid} - protection mode enabled"));
         }
-        if guest.run.is_some() {
+        if guest.process.is_some() {
             return Err(format!("VM {vmid} is running - destroy failed"));
         }
         Ok(())
     }
 
-    /// The last checks; what is left of the configuration is a lock.
-    fn condemn(&self, node: &str, vmid: u32, skiplock: bool) -> Result<Vec<Config>, String> {
+    /// Makes the last checks, then replaces the configuration by a lock.
+    fn lock_for_destroy(
+        &self,
+        node: &str,
+        vmid: u32,
+        skiplock: bool,
+    ) -> Result<Vec<Config>, String> {
         let mut state = self.state();
-        let guest = state.guest(node, vmid)?;
+        let guest = state.vm(node, vmid)?;
         if !skiplock && guest.config.get("lock").is_none_or(|lock| lock != "suspended") {
-            guest.unlocked()?;
+            guest.ensure_unlocked()?;
         }
         if guest.is_template() {
             for (_, drive) in conf::drives(&guest.config) {
@@ -107,11 +118,11 @@ impl Cluster {
                 }
             }
         }
-        Ok(condemned(state.guest_mut(node, vmid)?))
+        Ok(replace_config_with_lock(state.vm_mut(node, vmid)?))
     }
 
-    /// Frees the volumes; one that can not be freed is a warning and stays.
-    async fn free_guest(
+    /// Frees the volumes. A volume that cannot be freed is a warning and stays behind.
+    async fn free_guest_volumes(
         self: &Arc<Self>,
         worker: &Worker,
         vmid: u32,
@@ -125,26 +136,26 @@ impl Cluster {
                 conf::is_drive(key) || numbered(key, "unused").is_some() || *key == "vmstate"
             });
             let drives = own.map(|(_, value)| Drive::parse(value));
-            volids.extend(drives.filter(is_own).map(|drive| drive.file));
+            volids.extend(drives.filter(is_guest_volume).map(|drive| drive.file));
         }
         if unreferenced {
             volids.extend(self.volumes_of(&node, vmid));
         }
         for volid in volids {
-            let (known, fault) = {
+            let (exists, fault) = {
                 let mut state = self.state();
                 let storage = state.storage_of(&volid).ok();
-                let known = storage.is_some_and(|s| s.volume(&node, &volid).is_some());
-                let State { faults, dice, .. } = &mut *state;
-                let storage = conf::storage_of(&volid).filter(|_| known);
-                (known, storage.and_then(|storage| faults.free(storage, dice)))
+                let exists = storage.is_some_and(|s| s.volume(&node, &volid).is_some());
+                let State { faults, random, .. } = &mut *state;
+                let storage = conf::storage_name(&volid).filter(|_| exists);
+                (exists, storage.and_then(|storage| faults.inject_free_fault(storage, random)))
             };
-            if !known {
+            if !exists {
                 continue;
             }
             let freed = match fault {
                 Some(error) => Err(error),
-                None => self.free(&node, &volid, Some(worker)).await,
+                None => self.free_volume(&node, &volid, Some(worker)).await,
             };
             if let Err(error) = freed {
                 worker.warn(format!("Could not remove disk '{volid}', check manually: {error}"));
@@ -154,14 +165,14 @@ impl Cluster {
 
     fn volumes_of(&self, node: &str, vmid: u32) -> Vec<String> {
         let state = self.state();
-        let storages = state.storages.values().filter(|storage| storage.on(node));
+        let storages = state.storages.values().filter(|storage| storage.available_on(node));
         let volumes = storages.flat_map(|storage| storage.volumes(node));
         let own = volumes.filter(|(_, v)| v.vmid == Some(vmid) && v.content == "images");
         own.map(|(volid, _)| volid.clone()).collect()
     }
 }
 
-/// Whether a drive's volume belongs to the guest: no ISO image, no `none`.
-fn is_own(drive: &Drive) -> bool {
+/// Whether the volume of a drive belongs to the guest: neither an ISO image nor `none`.
+fn is_guest_volume(drive: &Drive) -> bool {
     drive.storage().is_some() && super::checks::content_of(&drive.file) == "images"
 }

@@ -1,7 +1,15 @@
-//! High availability: resources, groups (8.x) or rules (9.x), and what becomes of managed guests.
+//! High availability: resources, groups (8.x), rules (9.x), and the manager that starts and stops
+//! managed guests.
 //!
-//! A start or stop of a managed guest only files a wish, which the manager fulfils some time later
-//! (behaviour section 13).
+//! A start or stop of a managed guest only sets the state that is requested for it. The manager
+//! acts on it one round later (book: proxmox, section 13):
+//!
+//! ```text
+//! POST …/status/start ─→ resource state = started ─→ 10 s ─→ the manager starts the guest
+//! ```
+//!
+//! If the guest does not start or stop, nothing reports it; the requested state stays. The checks
+//! of rules are in `ha/rules`.
 
 mod rules;
 
@@ -12,71 +20,71 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 use super::Cluster;
-use super::ask::{Ask, failed};
 use super::conf::{Config, digest};
+use super::context::{CallContext, failed};
 use super::sections::{self, Keys};
 use super::state::State;
 use crate::call::{Answer, ApiError, Outcome};
 use crate::spec::PveVersion;
 
-/// How long the manager takes to look at a wish.
-const ROUND: Duration = Duration::from_secs(10);
+/// How long the manager takes to act on a requested state.
+const MANAGER_DELAY: Duration = Duration::from_secs(10);
 
-/// All of high availability's configuration, each section by its id.
+/// The configuration of high availability: each section by its id.
 #[derive(Debug, Default)]
-pub struct Ha {
+pub(crate) struct Ha {
     resources: BTreeMap<String, Config>,
     groups: BTreeMap<String, Config>,
     rules: BTreeMap<String, Config>,
-    /// The places of the rules in their file.
+    /// The positions of the rules in their file.
     order: BTreeMap<String, u32>,
 }
 
 impl Ha {
     /// Whether a guest (`vm:101`, `ct:102`) is managed.
-    pub fn manages(&self, sid: &str) -> bool {
+    pub(crate) fn manages(&self, sid: &str) -> bool {
         self.resources.contains_key(sid)
     }
 
-    /// What a guest's status says of it.
-    pub fn of(&self, sid: &str) -> Value {
+    /// The `ha` field in the status of a guest.
+    pub(crate) fn status_fields(&self, sid: &str) -> Value {
         let Some(resource) = self.resources.get(sid) else { return json!({ "managed": 0 }) };
-        let mut entry = json!({ "managed": 1, "state": state_of(resource) });
+        let mut entry = json!({ "managed": 1, "state": requested_state_of(resource) });
         if let Some(group) = resource.get("group") {
             entry["group"] = group.clone().into();
         }
         entry
     }
 
-    /// The wish for a managed guest.
-    pub fn state(&self, sid: &str) -> Option<String> {
-        self.resources.get(sid).map(|resource| state_of(resource).to_owned())
+    /// The requested state of a managed guest.
+    pub(crate) fn requested_state(&self, sid: &str) -> Option<String> {
+        self.resources.get(sid).map(|resource| requested_state_of(resource).to_owned())
     }
 
-    /// Drops a guest that was destroyed.
-    pub fn forget(&mut self, sid: &str) {
+    /// Removes a destroyed guest.
+    pub(crate) fn remove_guest(&mut self, sid: &str) {
         self.resources.remove(sid);
-        rules::purge(&mut self.rules, sid);
+        rules::remove_guest(&mut self.rules, sid);
     }
 }
 
-/// What is said of groups where there are none any more.
-const MIGRATED: &str = "ha groups have been migrated to rules";
+/// The error of calls on groups since 9.x has rules instead.
+const GROUPS_MIGRATED: &str = "ha groups have been migrated to rules";
 
-fn state_of(resource: &Config) -> &str {
+fn requested_state_of(resource: &Config) -> &str {
     resource.get("state").map_or("started", String::as_str)
 }
 
-/// Serves a call below `/cluster/ha`; none for routes that are not served.
-pub fn serve(ask: &Ask, rest: &str) -> Option<Outcome> {
-    let outcome = match (ask.call.method, rest) {
-        ("GET", "status/current") => status(ask),
-        ("GET", "resources") => resources(ask),
-        ("POST", "resources") => add(ask),
-        ("GET", "resources/{sid}") => one(ask, Section::Resource),
-        ("PUT", "resources/{sid}") => change(ask, Section::Resource),
-        ("DELETE", "resources/{sid}") => remove(ask, Section::Resource),
-        (method, "groups" | "groups/{group}") if ask.cluster.version == PveVersion::V9_2 => {
+/// Serves a call below `/cluster/ha`; none for unknown routes.
+pub(crate) fn serve(ctx: &CallContext, rest: &str) -> Option<Outcome> {
+    let outcome = match (ctx.call.method, rest) {
+        ("GET", "status/current") => status(ctx),
+        ("GET", "resources") => list_resources(ctx),
+        ("POST", "resources") => add_resource(ctx),
+        ("GET", "resources/{sid}") => get_section(ctx, HaSection::Resource),
+        ("PUT", "resources/{sid}") => change_section(ctx, HaSection::Resource),
+        ("DELETE", "resources/{sid}") => remove_section(ctx, HaSection::Resource),
+        (method, "groups" | "groups/{group}") if ctx.cluster.version == PveVersion::V9_2 => {
             let what = match (method, rest) {
                 ("GET", "groups") => "index groups",
                 ("GET", _) => "read group",
@@ -84,31 +92,31 @@ pub fn serve(ask: &Ask, rest: &str) -> Option<Outcome> {
                 ("PUT", _) => "update group",
                 _ => "delete group",
             };
-            Err(failed(format!("cannot {what}: {MIGRATED}")))
+            Err(failed(format!("cannot {what}: {GROUPS_MIGRATED}")))
         }
-        ("GET", "groups") => list(ask, Section::Group),
-        ("POST", "groups") => define(ask, Section::Group),
-        ("GET", "groups/{group}") => one(ask, Section::Group),
-        ("PUT", "groups/{group}") => change(ask, Section::Group),
-        ("DELETE", "groups/{group}") => remove(ask, Section::Group),
-        ("GET", "rules") => list(ask, Section::Rule),
-        ("POST", "rules") => define(ask, Section::Rule),
-        ("GET", "rules/{rule}") => one(ask, Section::Rule),
-        ("PUT", "rules/{rule}") => change(ask, Section::Rule),
-        ("DELETE", "rules/{rule}") => remove(ask, Section::Rule),
+        ("GET", "groups") => list_sections(ctx, HaSection::Group),
+        ("POST", "groups") => create_section(ctx, HaSection::Group),
+        ("GET", "groups/{group}") => get_section(ctx, HaSection::Group),
+        ("PUT", "groups/{group}") => change_section(ctx, HaSection::Group),
+        ("DELETE", "groups/{group}") => remove_section(ctx, HaSection::Group),
+        ("GET", "rules") => list_sections(ctx, HaSection::Rule),
+        ("POST", "rules") => create_section(ctx, HaSection::Rule),
+        ("GET", "rules/{rule}") => get_section(ctx, HaSection::Rule),
+        ("PUT", "rules/{rule}") => change_section(ctx, HaSection::Rule),
+        ("DELETE", "rules/{rule}") => remove_section(ctx, HaSection::Rule),
         _ => return None,
     };
     Some(outcome)
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Section {
+enum HaSection {
     Resource,
     Group,
     Rule,
 }
 
-impl Section {
+impl HaSection {
     fn key(self) -> &'static str {
         match self {
             Self::Resource => "sid",
@@ -117,7 +125,7 @@ impl Section {
         }
     }
 
-    fn of(self, ha: &mut Ha) -> &mut BTreeMap<String, Config> {
+    fn sections_mut(self, ha: &mut Ha) -> &mut BTreeMap<String, Config> {
         match self {
             Self::Resource => &mut ha.resources,
             Self::Group => &mut ha.groups,
@@ -125,8 +133,8 @@ impl Section {
         }
     }
 
-    /// What is said of a write that fails under the lock.
-    fn failing(self, verb: &str) -> String {
+    /// The prefix of an error that occurs under the lock of the file.
+    fn error_prefix(self, verb: &str) -> String {
         match (self, verb) {
             (Self::Resource, "update") => "update resources config failed".into(),
             (Self::Resource, verb) => format!("{verb} resource failed"),
@@ -160,8 +168,8 @@ impl Section {
         }
     }
 
-    /// What is said of one that is not there.
-    fn missing(self, id: &str) -> String {
+    /// The error of an id that does not exist.
+    fn missing_error(self, id: &str) -> String {
         match self {
             Self::Resource => format!("no such resource '{id}'"),
             Self::Group => format!("no such ha group '{id}'"),
@@ -170,22 +178,22 @@ impl Section {
     }
 }
 
-/// The id of a call: a bare number is a guest's.
-fn id_of(ask: &Ask, section: Section) -> Result<String, ApiError> {
-    let id = ask.text(section.key()).unwrap_or_default();
-    if section != Section::Resource {
+/// The id of a call; a bare number is completed to `vm:ID` or `ct:ID`.
+fn section_id(ctx: &CallContext, section: HaSection) -> Result<String, ApiError> {
+    let id = ctx.text(section.key()).unwrap_or_default();
+    if section != HaSection::Resource {
         return Ok(id);
     }
-    let state = ask.cluster.state();
+    let state = ctx.cluster.state();
     let (kind, number) = match id.split_once(':') {
         Some((kind, number)) => (Some(kind.to_owned()), number.to_owned()),
         None => (None, id.clone()),
     };
     let vmid: Option<u32> = number.parse().ok();
-    let holder = vmid.and_then(|vmid| state.holder(vmid));
+    let holder = vmid.and_then(|vmid| state.guest_by_id(vmid));
     let own = holder.map(|guest| match guest.kind {
-        super::state::Kind::Vm => "vm",
-        super::state::Kind::Ct => "ct",
+        super::state::GuestType::Vm => "vm",
+        super::state::GuestType::Ct => "ct",
     });
     match kind.as_deref().or(own) {
         Some(kind) => Ok(format!("{kind}:{number}")),
@@ -197,46 +205,51 @@ fn id_of(ask: &Ask, section: Section) -> Result<String, ApiError> {
     }
 }
 
-/// Parameters that are stored; a rule that is not disabled says nothing of it.
-fn stored(ask: &Ask, section: Section) -> Config {
-    let mut set = sections::stored(ask, &["delete", "digest", "purge", section.key()]);
-    if section == Section::Rule && !ask.flag("disable") {
+/// The parameters to store; an enabled rule stores no `disable`.
+fn section_parameters(ctx: &CallContext, section: HaSection) -> Config {
+    let mut set = sections::stored_parameters(ctx, &["delete", "digest", "purge", section.key()]);
+    if section == HaSection::Rule && !ctx.flag("disable") {
         set.remove("disable");
     }
     set
 }
 
-/// Refuses a kind that the id does not have, and a group that cannot be had.
-fn sound(ask: &Ask, sid: &str) -> Result<(), ApiError> {
-    if ask.text("type").is_some_and(|kind| sid.split(':').next() != Some(kind.as_str())) {
+/// Refuses a type that differs from that of the id, and a group that cannot be used.
+fn check_resource(ctx: &CallContext, sid: &str) -> Result<(), ApiError> {
+    if ctx.text("type").is_some_and(|kind| sid.split(':').next() != Some(kind.as_str())) {
         return Err(failed("types does not match".into()));
     }
-    let Some(group) = ask.text("group") else { return Ok(()) };
-    if ask.cluster.version == PveVersion::V9_2 {
-        return Err(failed(format!("invalid parameter 'group': {MIGRATED}")));
+    let Some(group) = ctx.text("group") else { return Ok(()) };
+    if ctx.cluster.version == PveVersion::V9_2 {
+        return Err(failed(format!("invalid parameter 'group': {GROUPS_MIGRATED}")));
     }
-    // Nobody asks of a resource that is new.
-    if ask.call.method == "PUT" && !ask.cluster.state().ha.groups.contains_key(&group) {
+    // Proxmox does not check the group of a new resource.
+    if ctx.call.method == "PUT" && !ctx.cluster.state().ha.groups.contains_key(&group) {
         return Err(failed(format!("HA group '{group}' does not exist")));
     }
     Ok(())
 }
 
-fn line(section: Section, id: &str, config: &Config, order: &BTreeMap<String, u32>) -> Value {
+fn section_entry(
+    section: HaSection,
+    id: &str,
+    config: &Config,
+    order: &BTreeMap<String, u32>,
+) -> Value {
     let mut entry: Map<String, Value> =
         config.iter().map(|(key, value)| (key.clone(), typed(key, value))).collect();
     entry.insert(section.key().into(), id.into());
     entry.insert("digest".into(), digest(config).into());
     match section {
-        Section::Resource => {
-            // The bare section: defaults are not filled in (pve-ha-manager, API2/HA/Resources.pm:24).
+        HaSection::Resource => {
+            // The plain section, without defaults (pve-ha-manager, API2/HA/Resources.pm:24).
             let kind = id.split(':').next().unwrap_or("vm");
             entry.insert("type".into(), kind.into());
         }
-        Section::Group => {
+        HaSection::Group => {
             entry.entry("type").or_insert_with(|| "group".into());
         }
-        Section::Rule => {
+        HaSection::Rule => {
             entry.insert("order".into(), order.get(id).copied().into());
         }
     }
@@ -247,161 +260,162 @@ fn typed(key: &str, text: &str) -> Value {
     sections::typed(|path| path.starts_with("/cluster/ha/"), key, text)
 }
 
-fn list(ask: &Ask, section: Section) -> Outcome {
-    let mut state = ask.cluster.state();
-    let kind = ask.text("type");
-    let resource = ask.text("resource");
+fn list_sections(ctx: &CallContext, section: HaSection) -> Outcome {
+    let mut state = ctx.cluster.state();
+    let kind = ctx.text("type");
+    let resource = ctx.text("resource");
     let order = state.ha.order.clone();
-    let all = section.of(&mut state.ha).iter();
+    let all = section.sections_mut(&mut state.ha).iter();
     let wanted = all.filter(|(_, config)| {
-        section != Section::Rule
+        section != HaSection::Rule
             || (kind.is_none() || config.get("type") == kind.as_ref())
-                && resource.as_ref().is_none_or(|sid| rules::names(config, sid))
+                && resource.as_ref().is_none_or(|sid| rules::names_guest(config, sid))
     });
     let mut wanted: Vec<(&String, &Config)> = wanted.collect();
     wanted.sort_by_key(|(id, _)| order.get(*id));
     let lines: Vec<Value> =
-        wanted.into_iter().map(|(id, config)| line(section, id, config, &order)).collect();
+        wanted.into_iter().map(|(id, config)| section_entry(section, id, config, &order)).collect();
     Ok(Answer::new(lines.into()))
 }
 
-fn resources(ask: &Ask) -> Outcome {
-    let kind = ask.text("type");
-    let state = ask.cluster.state();
+fn list_resources(ctx: &CallContext) -> Outcome {
+    let kind = ctx.text("type");
+    let state = ctx.cluster.state();
     let all = state.ha.resources.iter();
     let wanted = all.filter(|(sid, _)| {
         kind.as_ref().is_none_or(|kind| sid.split(':').next() == Some(kind.as_str()))
     });
-    let lines: Vec<Value> =
-        wanted.map(|(sid, config)| line(Section::Resource, sid, config, &state.ha.order)).collect();
+    let lines: Vec<Value> = wanted
+        .map(|(sid, config)| section_entry(HaSection::Resource, sid, config, &state.ha.order))
+        .collect();
     Ok(Answer::new(lines.into()))
 }
 
-fn one(ask: &Ask, section: Section) -> Outcome {
-    let id = id_of(ask, section)?;
-    let mut state = ask.cluster.state();
+fn get_section(ctx: &CallContext, section: HaSection) -> Outcome {
+    let id = section_id(ctx, section)?;
+    let mut state = ctx.cluster.state();
     let order = state.ha.order.clone();
-    match section.of(&mut state.ha).get(&id) {
-        Some(config) => Ok(Answer::new(line(section, &id, config, &order))),
-        None => Err(failed(section.missing(&id))),
+    match section.sections_mut(&mut state.ha).get(&id) {
+        Some(config) => Ok(Answer::new(section_entry(section, &id, config, &order))),
+        None => Err(failed(section.missing_error(&id))),
     }
 }
 
 /// `POST /cluster/ha/resources`.
-fn add(ask: &Ask) -> Outcome {
-    let sid = id_of(ask, Section::Resource)?;
-    ask.quorate()?;
-    sound(ask, &sid)?;
+fn add_resource(ctx: &CallContext) -> Outcome {
+    let sid = section_id(ctx, HaSection::Resource)?;
+    ctx.require_quorum()?;
+    check_resource(ctx, &sid)?;
     {
-        let mut state = ask.cluster.state();
+        let mut state = ctx.cluster.state();
         let vmid = sid.split(':').nth(1).and_then(|vmid| vmid.parse().ok()).unwrap_or(0);
-        if state.holder(vmid).is_none() {
+        if state.guest_by_id(vmid).is_none() {
             return Err(failed(format!("resource '{sid}' does not exist in cluster")));
         }
         if state.ha.manages(&sid) {
             let text = format!("resource ID '{sid}' already defined");
-            return Err(failed(format!("{}: {text}", Section::Resource.failing("create"))));
+            return Err(failed(format!("{}: {text}", HaSection::Resource.error_prefix("create"))));
         }
-        let config = stored(ask, Section::Resource);
+        let config = section_parameters(ctx, HaSection::Resource);
         let config = config.into_iter().filter(|(key, _)| key != "type").collect();
         state.ha.resources.insert(sid.clone(), config);
     }
-    follow(&ask.cluster, &sid);
+    schedule_manager_round(&ctx.cluster, &sid);
     Ok(Answer::null())
 }
 
-fn define(ask: &Ask, section: Section) -> Outcome {
-    let id = id_of(ask, section)?;
-    ask.quorate()?;
-    let config = stored(ask, section);
+fn create_section(ctx: &CallContext, section: HaSection) -> Outcome {
+    let id = section_id(ctx, section)?;
+    ctx.require_quorum()?;
+    let config = section_parameters(ctx, section);
     section.keys(&config).admit_new(&config).map_err(failed)?;
-    let what = section.failing("create");
+    let what = section.error_prefix("create");
     let fail = |text: String| failed(format!("{what}: {text}"));
-    let mut state = ask.cluster.state();
-    if section.of(&mut state.ha).contains_key(&id) {
-        let name = if section == Section::Group { "ha group ID" } else { "HA rule" };
+    let mut state = ctx.cluster.state();
+    if section.sections_mut(&mut state.ha).contains_key(&id) {
+        let name = if section == HaSection::Group { "ha group ID" } else { "HA rule" };
         return Err(fail(format!("{name} '{id}' already defined")));
     }
-    if section == Section::Rule {
-        rules::sound(&state, &config).map_err(fail)?;
+    if section == HaSection::Rule {
+        rules::check_rule(&state, &config).map_err(fail)?;
         let place = state.ha.order.values().max().map_or(1, |last| last + 1);
         state.ha.order.insert(id.clone(), place);
     }
-    section.of(&mut state.ha).insert(id, config);
+    section.sections_mut(&mut state.ha).insert(id, config);
     Ok(Answer::null())
 }
 
-fn change(ask: &Ask, section: Section) -> Outcome {
-    let id = id_of(ask, section)?;
-    ask.quorate()?;
-    if section == Section::Resource {
-        sound(ask, &id)?;
+fn change_section(ctx: &CallContext, section: HaSection) -> Outcome {
+    let id = section_id(ctx, section)?;
+    ctx.require_quorum()?;
+    if section == HaSection::Resource {
+        check_resource(ctx, &id)?;
     }
-    let set = stored(ask, section);
-    let what = section.failing("update");
+    let set = section_parameters(ctx, section);
+    let what = section.error_prefix("update");
     let fail = |text: String| failed(format!("{what}: {text}"));
     {
-        let mut state = ask.cluster.state();
-        let Some(config) = section.of(&mut state.ha).get(&id).cloned() else {
+        let mut state = ctx.cluster.state();
+        let Some(config) = section.sections_mut(&mut state.ha).get(&id).cloned() else {
             return Err(fail(match section {
-                Section::Rule => format!("HA rule '{id}' does not exist"),
-                Section::Resource | Section::Group => section.missing(&id),
+                HaSection::Rule => format!("HA rule '{id}' does not exist"),
+                HaSection::Resource | HaSection::Group => section.missing_error(&id),
             }));
         };
-        if ask.text("digest").is_some_and(|wanted| wanted != digest(&config)) {
+        if ctx.text("digest").is_some_and(|wanted| wanted != digest(&config)) {
             let text = "detected modified configuration - file changed by other user? Try again.";
             return Err(fail(text.into()));
         }
-        if section == Section::Rule && set.get("type") != config.get("type") {
+        if section == HaSection::Rule && set.get("type") != config.get("type") {
             return Err(fail("unexpected property 'type'".into()));
         }
         let keys = section.keys(&config);
         keys.admit_change(&set).map_err(fail)?;
-        if section == Section::Rule {
-            rules::sound(&state, &set).map_err(fail)?;
+        if section == HaSection::Rule {
+            rules::check_rule(&state, &set).map_err(fail)?;
         }
-        let deleted = sections::deleted(ask);
+        let deleted = sections::deleted_keys(ctx);
         keys.admit_loss(&deleted).map_err(fail)?;
-        if section == Section::Rule {
-            sections::set_apart(ask, &deleted).map_err(fail)?;
+        if section == HaSection::Rule {
+            sections::check_set_and_delete(ctx, &deleted).map_err(fail)?;
         }
-        let mut fresh = config;
-        // What is set comes first (pve-ha-manager, HA/Config.pm:139).
-        fresh.extend(set);
-        fresh.retain(|key, _| !deleted.contains(key));
-        section.of(&mut state.ha).insert(id.clone(), fresh);
+        let mut changed = config;
+        // Proxmox sets keys before it deletes others (pve-ha-manager, HA/Config.pm:139).
+        changed.extend(set);
+        changed.retain(|key, _| !deleted.contains(key));
+        section.sections_mut(&mut state.ha).insert(id.clone(), changed);
     }
-    if section == Section::Resource {
-        follow(&ask.cluster, &id);
+    if section == HaSection::Resource {
+        schedule_manager_round(&ctx.cluster, &id);
     }
     Ok(Answer::null())
 }
 
-/// Removes a section; a group or a rule that is not there is none to complain of.
-fn remove(ask: &Ask, section: Section) -> Outcome {
-    let id = id_of(ask, section)?;
-    ask.quorate()?;
-    let mut state = ask.cluster.state();
+/// Deletes a section; deleting a missing group or rule is no error.
+fn remove_section(ctx: &CallContext, section: HaSection) -> Outcome {
+    let id = section_id(ctx, section)?;
+    ctx.require_quorum()?;
+    let mut state = ctx.cluster.state();
     let ha = &mut state.ha;
     match section {
-        Section::Resource => {
+        HaSection::Resource => {
             if ha.resources.remove(&id).is_none() {
                 return Err(failed(format!("cannot delete service '{id}', not HA managed!")));
             }
-            if !ask.params().0.contains_key("purge") || ask.flag("purge") {
-                rules::purge(&mut ha.rules, &id);
+            if !ctx.params().0.contains_key("purge") || ctx.flag("purge") {
+                rules::remove_guest(&mut ha.rules, &id);
             }
         }
-        Section::Group => {
+        HaSection::Group => {
             let user = ha.resources.iter().find(|(_, own)| own.get("group") == Some(&id));
             if let Some((sid, _)) = user {
-                let what = section.failing("delete");
+                let what = section.error_prefix("delete");
                 let text = format!("{what}: ha group is used by service '{sid}'");
                 return Err(failed(text));
             }
             ha.groups.remove(&id);
         }
-        Section::Rule => {
+        HaSection::Rule => {
             ha.rules.remove(&id);
             ha.order.remove(&id);
         }
@@ -409,11 +423,11 @@ fn remove(ask: &Ask, section: Section) -> Outcome {
     Ok(Answer::null())
 }
 
-/// `GET /cluster/ha/status/current`: quorum, and the manager and its services once there are any.
-fn status(ask: &Ask) -> Outcome {
-    let state = ask.cluster.state();
-    let at = &ask.call.at;
-    let quorate = state.quorate(at);
+/// `GET /cluster/ha/status/current`: quorum, then the manager and its services if there are any.
+fn status(ctx: &CallContext) -> Outcome {
+    let state = ctx.cluster.state();
+    let at = &ctx.call.at;
+    let quorate = state.has_quorum(at);
     let mut lines = vec![json!({
         "id": "quorum", "type": "quorum", "node": at, "quorate": u8::from(quorate),
         "status": if quorate { "OK" } else { "No quorum on node" },
@@ -437,80 +451,85 @@ fn status(ask: &Ask) -> Outcome {
         }));
     }
     for (sid, resource) in &state.ha.resources {
-        let (node, running) = whereabouts(&state, sid);
-        let seen = if running { "started" } else { "stopped" };
+        let (node, running) = node_and_running(&state, sid);
+        let observed = if running { "started" } else { "stopped" };
         lines.push(json!({
             "id": format!("service:{sid}"), "type": "service", "sid": sid, "node": node,
-            "state": seen, "crm_state": seen, "request_state": state_of(resource),
-            "status": format!("{sid} ({node}, {seen})"), "max_restart": 1, "max_relocate": 1,
+            "state": observed, "crm_state": observed, "request_state": requested_state_of(resource),
+            "status": format!("{sid} ({node}, {observed})"), "max_restart": 1, "max_relocate": 1,
         }));
     }
     Ok(Answer::new(lines.into()))
 }
 
-fn whereabouts(state: &State, sid: &str) -> (String, bool) {
+fn node_and_running(state: &State, sid: &str) -> (String, bool) {
     let vmid = sid.split(':').nth(1).and_then(|vmid| vmid.parse().ok()).unwrap_or(0);
-    match state.holder(vmid) {
-        Some(guest) => (guest.node.clone(), guest.run.is_some()),
+    match state.guest_by_id(vmid) {
+        Some(guest) => (guest.node.clone(), guest.process.is_some()),
         None => (String::new(), false),
     }
 }
 
 /// Puts a guest under management, as `ha-managed` of a create does.
-pub fn manage(cluster: &Arc<Cluster>, sid: &str, started: bool) {
+pub(crate) fn manage(cluster: &Arc<Cluster>, sid: &str, started: bool) {
     let state = if started { "started" } else { "stopped" };
     let resource = Config::from([("state".to_owned(), state.to_owned())]);
     cluster.state().ha.resources.insert(sid.to_owned(), resource);
-    follow(cluster, sid);
+    schedule_manager_round(cluster, sid);
 }
 
-/// Files the wish of a start or stop of a managed guest; none where it is not managed.
-pub fn ask_for(ask: &Ask, sid: &str, up: bool) -> Option<Answer> {
-    let managed = ask.cluster.state().ha.state(sid).is_some_and(|state| state != "ignored");
+/// Requests that the manager starts or stops a guest; none if the guest is not managed.
+pub(crate) fn request_state(ctx: &CallContext, sid: &str, up: bool) -> Option<Answer> {
+    let managed =
+        ctx.cluster.state().ha.requested_state(sid).is_some_and(|state| state != "ignored");
     if !managed {
         return None;
     }
-    let (cluster, sid) = (ask.cluster.clone(), sid.to_owned());
+    let (cluster, sid) = (ctx.cluster.clone(), sid.to_owned());
     let kind = if up { "hastart" } else { "hastop" };
-    Some(ask.cluster.fork(&ask.call.caller, &ask.node, kind, ask.vmid, |worker| async move {
-        let wish = if up { "started" } else { "stopped" };
+    Some(ctx.cluster.fork(&ctx.call.caller, &ctx.node, kind, ctx.vmid, |worker| async move {
+        let requested = if up { "started" } else { "stopped" };
         worker.log(format!("Requesting HA {} for {sid}", if up { "start" } else { "stop" }));
         if let Some(resource) = cluster.state().ha.resources.get_mut(&sid) {
-            resource.insert("state".into(), wish.into());
+            resource.insert("state".into(), requested.into());
         }
-        follow(&cluster, &sid);
+        schedule_manager_round(&cluster, &sid);
         Ok(())
     }))
 }
 
-/// The manager's next round, in which a guest is made what is wished of it.
-fn follow(cluster: &Arc<Cluster>, sid: &str) {
+/// Schedules the next round of the manager, which brings a guest to its requested state.
+fn schedule_manager_round(cluster: &Arc<Cluster>, sid: &str) {
     let (cluster, sid) = (cluster.clone(), sid.to_owned());
     tokio::spawn(async move {
-        tokio::time::sleep(ROUND).await;
-        if let Err(error) = fulfil(&cluster, &sid).await {
-            tracing::debug!(sid, error, "managed guest does not become what is wished of it");
+        tokio::time::sleep(MANAGER_DELAY).await;
+        if let Err(error) = enforce_requested_state(&cluster, &sid).await {
+            tracing::debug!(
+                sid,
+                error,
+                "the HA manager cannot bring a guest to its requested state"
+            );
         }
     });
 }
 
-async fn fulfil(cluster: &Arc<Cluster>, sid: &str) -> Result<(), String> {
+async fn enforce_requested_state(cluster: &Arc<Cluster>, sid: &str) -> Result<(), String> {
     let Some((kind, vmid)) = sid.split_once(':') else { return Ok(()) };
     let vmid: u32 = vmid.parse().unwrap_or(0);
-    let (wish, node, running) = {
+    let (requested, node, running) = {
         let mut state = cluster.state();
-        cluster.refresh(&mut state, vmid);
-        cluster.look_at_container(&mut state, vmid);
-        let (node, running) = whereabouts(&state, sid);
-        (state.ha.state(sid), node, running)
+        cluster.refresh_vm(&mut state, vmid);
+        cluster.refresh_container(&mut state, vmid);
+        let (node, running) = node_and_running(&state, sid);
+        (state.ha.requested_state(sid), node, running)
     };
-    match (wish.as_deref(), running, kind) {
+    match (requested.as_deref(), running, kind) {
         (Some("started" | "enabled"), false, "ct") => {
-            cluster.launch_container(&node, vmid, None).await
+            cluster.start_container(&node, vmid, None).await
         }
-        (Some("started" | "enabled"), false, _) => cluster.launch(&node, vmid, None).await,
-        (Some("stopped" | "disabled"), true, "ct") => cluster.halt_container(&node, vmid).await,
-        (Some("stopped" | "disabled"), true, _) => cluster.halt(&node, vmid).await,
+        (Some("started" | "enabled"), false, _) => cluster.start_vm(&node, vmid, None).await,
+        (Some("stopped" | "disabled"), true, "ct") => cluster.stop_container(&node, vmid).await,
+        (Some("stopped" | "disabled"), true, _) => cluster.stop_vm(&node, vmid).await,
         _ => Ok(()),
     }
 }

@@ -1,33 +1,30 @@
-//! How long things take: one distribution for each kind of work, read from `--latency FILE`.
+//! How long each kind of work takes; read from `--latency FILE`.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::dice::Dice;
+use super::random::Random;
 
 /// A uniform distribution between two bounds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Spread {
-    /// The least value.
     pub low: f64,
-    /// The greatest value.
     pub high: f64,
 }
 
 impl Spread {
-    /// Never any time, or an unlimited rate.
+    /// No delay, or an unlimited rate.
     pub const NONE: Self = Self { low: 0.0, high: 0.0 };
 
-    /// Between two bounds.
     pub const fn of(low: f64, high: f64) -> Self {
         Self { low, high }
     }
 
-    /// One value of the distribution as seconds.
-    pub fn seconds(&self, dice: &mut Dice) -> Duration {
-        let value = dice.between(self.low, self.high);
+    /// A random value of the distribution, in seconds.
+    pub(crate) fn seconds(&self, random: &mut Random) -> Duration {
+        let value = random.between(self.low, self.high);
         if value.is_finite() && value > 0.0 {
             Duration::from_secs_f64(value)
         } else {
@@ -35,22 +32,22 @@ impl Spread {
         }
     }
 
-    /// The time this many bytes take when the distribution is a rate in bytes per second.
-    pub fn transfer(&self, bytes: u64, dice: &mut Dice) -> Duration {
-        let rate = dice.between(self.low, self.high);
+    /// The time that this many bytes take if the distribution is a rate in bytes per second.
+    pub(crate) fn transfer(&self, bytes: u64, random: &mut Random) -> Duration {
+        let rate = random.between(self.low, self.high);
         if rate > 0.0 { Duration::from_secs_f64(bytes as f64 / rate) } else { Duration::ZERO }
     }
 }
 
-/// The times of all kinds of work; seconds unless a name says bytes per second.
+/// The durations of all kinds of work, in seconds; rates are in bytes per second.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "camelCase")]
 pub struct Latency {
-    /// Every call, before it does anything.
+    /// The start of every call.
     pub api_call: Spread,
-    /// Forwarding to another node.
+    /// Forwarding a call to another node.
     pub hop: Spread,
-    /// Making one volume, under the storage lock.
+    /// Allocating one volume, under the storage lock.
     pub allocate: Spread,
     /// Freeing one volume, under the storage lock.
     pub free: Spread,
@@ -62,22 +59,22 @@ pub struct Latency {
     pub config: Spread,
     /// Starting a guest, until QEMU runs.
     pub start: Spread,
-    /// Stopping a guest hard.
+    /// Killing a guest.
     pub stop: Spread,
-    /// Destroying a guest, beside freeing its volumes.
+    /// Destroying a guest, without freeing its volumes.
     pub destroy: Spread,
-    /// Turning a guest into a template.
+    /// Converting a guest to a template.
     pub template: Spread,
     /// Growing a disk.
     pub resize: Spread,
-    /// Taking, dropping or restoring a snapshot, without memory.
+    /// Taking, deleting or rolling back a snapshot, without memory.
     pub snapshot: Spread,
     /// Saving or restoring memory, bytes per second.
     pub memory_bytes_per_second: Spread,
 }
 
 impl Latency {
-    /// Everything at once.
+    /// No delays at all.
     pub const fn none() -> Self {
         Self {
             api_call: Spread::NONE,

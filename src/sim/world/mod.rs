@@ -1,50 +1,78 @@
-//! The simulated cluster's world: nodes, guests, storages, tasks and locks as data, and every route
-//! that is not access control.
+//! The simulated Proxmox cluster behind the API front end: nodes, guests, storages, tasks and locks
+//! as data, and the handlers of every route that is not access control.
 //!
-//! The door in front of it parses, authenticates, validates and checks what the schema says; checks
-//! that Proxmox makes in code are made here. All waiting is tokio's, nothing ticks by itself, and a
-//! seed fixes all chance.
+//! ```text
+//! call ─→ API front end ─→ Cluster::serve ─→ routes ─→ handler(CallContext) ─→ answer
+//!         parse, login,     node up? fault?             │
+//!         schema            free worker?                └→ fork ─→ Worker ─→ log, exit status
+//! ```
+//!
+//! What it owns: `Cluster` holds the state behind one mutex that is never held across an await,
+//! the locks that calls and tasks wait for, and the worker processes of each node.
+//!
+//! What comes in: calls whose parameters and schema permissions the API front end has checked;
+//! commands of tests, of the demo and of the control socket through [`WorldControl`]; timers of
+//! fault rules. Checks that Proxmox makes in code are made here.
+//!
+//! What goes out: answers, records of tasks, and boots, stops and agent commands for the guest
+//! host.
+//!
+//! Failure paths: a call to a node that is down gets 595 after a delay; a forwarded call that takes
+//! longer than 30 s gets 596, and its handler runs on; an injected fault replaces the answer before
+//! or after the effect; a task that is stopped cleans up, a killed one leaves its locks and volumes
+//! behind with `unexpected status`.
+//!
+//! Time and chance: all waiting is tokio's, so a paused clock drives the world; nothing runs
+//! periodically; all chance comes from one seed.
+//!
+//! Files beside it:
+//!
+//! - `context` (one call), `routes` (dispatch), `checks` (privileges in code)
+//! - `state`, `storage`, `task`, `locks`, `conf`, `broadcast` (the data), `worker` (running tasks)
+//! - `create`, `clone`, `config_routes`, `power`, `destroy`, `snapshot`, `migrate` … (VMs)
+//! - `lxc` (containers), `firewall`, `ha`, `sdn`, `backup`, `restore` (services of the cluster)
+//! - `faults`, `latency`, `random`, `clock`, `world_control` (what a test controls)
 
 mod agent;
-mod appliance;
+mod appliances;
 mod archive;
-mod ask;
 mod backup;
+mod backup_jobs;
 mod boot;
+mod broadcast;
 mod bulk;
 mod checks;
 mod clock;
 mod clone;
 mod cloudinit;
 mod conf;
-mod config;
+mod config_routes;
 mod console;
-mod content;
-mod copy;
+mod context;
+mod copy_drives;
 mod corosync;
 mod create;
 mod daemons;
-mod default;
-mod definitions;
+mod default_cluster;
 mod destroy;
-mod dice;
 mod download;
 mod drives;
-mod fault;
+mod faults;
 mod firewall;
 mod ha;
-mod jobs;
 mod latency;
-mod lock;
+mod locks;
 mod lxc;
-mod machine;
 mod mapping;
-mod metrics;
+mod metric_servers;
 mod migrate;
 mod network;
+mod nocloud;
+mod node_info;
 mod nodes;
 mod power;
 mod prune;
+mod random;
 mod reassign;
 mod resize;
 mod resources;
@@ -53,21 +81,21 @@ mod routes;
 mod rrd;
 mod sdn;
 mod sections;
-mod seed;
 mod services;
-mod side;
-mod sight;
 mod snapshot;
 mod state;
 mod status;
 mod storage;
+mod storage_content;
+mod storage_definitions;
 mod task;
-mod tasklist;
+mod task_routes;
 mod template;
 #[cfg(test)]
 mod tests;
 mod upload;
 mod worker;
+mod world_control;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -78,19 +106,18 @@ use parking_lot::{Mutex, MutexGuard};
 use serde_json::Value;
 
 pub use self::clock::EPOCH;
-pub use self::fault::{
-    AgentFault, AgentHealth, CallFault, Faults, FreeFault, HoldFault, NodeFault, TaskFault,
-    WireFault,
+pub use self::faults::{
+    AgentFault, AgentHealth, CallFault, Faults, FreeFault, LockFault, NodeFault, TaskFault,
 };
 pub use self::latency::{Latency, Spread};
-pub use self::side::SideDoor;
-pub use self::state::Others;
+pub use self::state::NodeOverrides;
+pub use self::world_control::WorldControl;
 
 use self::clock::Clock;
 use self::daemons::Daemons;
-use self::dice::Dice;
-use self::fault::FaultBook;
-use self::lock::{Hold, LockName, Locks, Mode};
+use self::faults::{ConnectionFault, FaultInjector};
+use self::locks::{LockGuard, LockMode, LockName, LockTable};
+use self::random::Random;
 use self::state::{Node, State};
 use self::worker::Worker;
 use crate::call::{ApiError, Call, Outcome};
@@ -99,41 +126,39 @@ use crate::record::Record;
 use crate::rights::{Reset, Rights, Routes};
 use crate::spec::{ClusterSpec, PveVersion, WorkersSpec};
 
-/// How long a storage lock is waited for, and a cluster-wide one held at most.
-const STORAGE_WAIT: Duration = Duration::from_secs(10);
-const CFS_HOLD: Duration = Duration::from_secs(60);
+/// How long a call waits for a storage lock, and how long it may hold a cluster-wide one.
+const STORAGE_LOCK_TIMEOUT: Duration = Duration::from_secs(10);
+const CFS_LOCK_LIFETIME: Duration = Duration::from_secs(60);
 
-/// What the nodes say of their certificates.
+/// The certificates that the API shows.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Certificates {
-    /// The authority's certificate, PEM.
+    /// The certificate of the authority, PEM.
     pub ca_pem: String,
     /// Its SHA-256 fingerprint, upper-case hexadecimal pairs with colons.
     pub ca_fingerprint: String,
-    /// The nodes' certificate, PEM.
+    /// The certificate of the nodes, PEM.
     pub leaf_pem: String,
     /// Its SHA-256 fingerprint.
     pub leaf_fingerprint: String,
-    /// An administrator's own certificate, shown in place of the nodes': PEM and fingerprint.
+    /// A certificate of the administrator that is served instead of the nodes' own: PEM and
+    /// fingerprint.
     pub proxy: Option<(String, String)>,
 }
 
-/// How a world is played.
+/// The options of a world.
 #[derive(Debug, Clone)]
 pub struct WorldOptions {
-    /// Which Proxmox VE.
+    /// The simulated version of Proxmox VE.
     pub version: PveVersion,
-    /// Fixes all chance.
+    /// The seed of all chance.
     pub seed: u64,
-    /// Unix seconds at which the world begins.
+    /// The start of the world in Unix seconds.
     pub epoch: u64,
-    /// How long things take.
     pub latency: Latency,
-    /// What goes wrong.
     pub faults: Faults,
-    /// What the nodes say of their certificates.
     pub certificates: Certificates,
-    /// Where tasks and boots are written down.
+    /// Where tasks and boots are recorded.
     pub record: Option<Arc<Record>>,
 }
 
@@ -151,14 +176,15 @@ impl Default for WorldOptions {
     }
 }
 
-/// A simulated cluster without its door.
+/// A simulated cluster without its API front end.
 #[derive(Debug)]
 pub struct World {
     cluster: Arc<Cluster>,
 }
 
 impl World {
-    /// Builds a world; inside a tokio runtime, whose clock drives it.
+    /// Builds a world and starts its running guests. Must be called inside a tokio runtime, whose
+    /// clock drives the world.
     pub fn new(
         spec: &ClusterSpec,
         options: WorldOptions,
@@ -171,27 +197,39 @@ impl World {
         for guest in spec.guests.iter().filter(|guest| guest.running && !guest.template) {
             let (cluster, node, vmid) = (cluster.clone(), guest.node.clone(), guest.vmid);
             tokio::spawn(async move {
-                if let Err(error) = cluster.launch(&node, vmid, None).await {
-                    tracing::warn!(vmid, node, error, "guest of the description does not start");
+                if let Err(error) = cluster.start_vm(&node, vmid, None).await {
+                    tracing::warn!(
+                        vmid,
+                        node,
+                        error,
+                        "cannot start a guest of the cluster description"
+                    );
                 }
             });
         }
         Arc::new(Self { cluster })
     }
 
-    /// A way in that goes round the API, for tests and storms.
-    pub fn side_door(&self) -> SideDoor {
-        SideDoor::new(self.cluster.clone())
+    /// Access to the world that bypasses the API: for tests, storms, the demo and the control
+    /// socket.
+    pub fn control(&self) -> WorldControl {
+        WorldControl::new(self.cluster.clone())
     }
 
-    /// What the transport does to this call's connection, by the fault rules; asked once a call.
-    pub fn plan_of_call(&self, method: &str, route: &str, node: Option<&str>) -> Option<WireFault> {
+    /// The reset that a fault rule plays on the connection of this call; must be asked once per
+    /// call.
+    pub(crate) fn connection_fault(
+        &self,
+        method: &str,
+        route: &str,
+        node: Option<&str>,
+    ) -> Option<ConnectionFault> {
         let mut state = self.cluster.state();
-        let State { faults, dice, .. } = &mut *state;
-        faults.wire(method, route, node, dice)
+        let State { faults, random, .. } = &mut *state;
+        faults.connection_fault(method, route, node, random)
     }
 
-    /// Unix seconds of the world's present.
+    /// The present time in Unix seconds.
     pub fn unix_time(&self) -> u64 {
         self.cluster.state().clock.unix()
     }
@@ -215,9 +253,9 @@ impl Routes for World {
     }
 
     fn reset(&self, method: &str, route: &str, node: Option<&str>) -> Option<Reset> {
-        self.plan_of_call(method, route, node).map(|fault| match fault {
-            WireFault::ResetBefore => Reset::Before,
-            WireFault::ResetAfter => Reset::After,
+        self.connection_fault(method, route, node).map(|fault| match fault {
+            ConnectionFault::ResetBefore => Reset::Before,
+            ConnectionFault::ResetAfter => Reset::After,
         })
     }
 
@@ -226,19 +264,19 @@ impl Routes for World {
     }
 
     fn guest_exists(&self, vmid: u32) -> bool {
-        self.cluster.state().holder(vmid).is_some()
+        self.cluster.state().guest_by_id(vmid).is_some()
     }
 }
 
-/// The inside of a world, shared by its workers.
+/// The inside of a world, shared by all calls and tasks.
 pub(crate) struct Cluster {
     pub(crate) name: String,
     pub(crate) version: PveVersion,
     pub(crate) latency: Latency,
     pub(crate) certificates: Mutex<Certificates>,
-    pub(crate) locks: Arc<Locks>,
+    pub(crate) locks: Arc<LockTable>,
     pub(crate) rights: Arc<dyn Rights>,
-    pub(crate) guests: Arc<dyn GuestHost>,
+    pub(crate) guest_host: Arc<dyn GuestHost>,
     pub(crate) daemons: Daemons,
     pub(crate) record: Option<Arc<Record>>,
     state: Mutex<State>,
@@ -252,13 +290,13 @@ impl std::fmt::Debug for Cluster {
 
 impl Certificates {
     /// The fingerprint of the certificate that connections see.
-    fn shown(&self) -> String {
+    fn served_fingerprint(&self) -> String {
         self.proxy.as_ref().map_or(&self.leaf_fingerprint, |(_, fingerprint)| fingerprint).clone()
     }
 }
 
 impl Cluster {
-    /// What the nodes say of their certificates now.
+    /// The certificates that the API shows now.
     pub(crate) fn certificates(&self) -> Certificates {
         self.certificates.lock().clone()
     }
@@ -269,9 +307,9 @@ impl Cluster {
         rights: Arc<dyn Rights>,
         guests: Arc<dyn GuestHost>,
     ) -> Self {
-        let mut dice = Dice::seeded(options.seed);
+        let mut random = Random::seeded(options.seed);
         let nodes = spec.nodes.iter().zip(1..).map(|(node, id)| {
-            let phase = Duration::from_millis(u64::from(dice.below(10_000)));
+            let phase = Duration::from_millis(u64::from(random.below(10_000)));
             (node.name.clone(), Node::new(node.clone(), id, phase))
         });
         let nodes = nodes.collect();
@@ -286,49 +324,56 @@ impl Cluster {
             version: options.version,
             latency: options.latency,
             certificates: Mutex::new(options.certificates),
-            locks: Arc::new(Locks::default()),
+            locks: Arc::new(LockTable::default()),
             rights,
-            guests,
+            guest_host: guests,
             daemons,
             record: options.record,
             state: Mutex::new(State {
                 clock: Clock::starting_at(options.epoch),
                 nodes,
-                guests: BTreeMap::new(),
+                vms: BTreeMap::new(),
                 containers: BTreeMap::new(),
                 ha: ha::Ha::default(),
                 sdn: sdn::Sdn::default(),
                 firewalls: BTreeMap::new(),
-                jobs: jobs::Jobs::default(),
+                jobs: backup_jobs::BackupJobs::default(),
                 mappings: mapping::Mappings::default(),
-                metrics: metrics::Servers::new(),
-                kept_disks: 0,
-                web: appliance::on_the_web().chain(spec.web.iter().cloned()).collect(),
+                metrics: metric_servers::MetricServers::new(),
+                archived_disks: 0,
+                web_files: appliances::downloadable_files()
+                    .chain(spec.web.iter().cloned())
+                    .collect(),
                 storages: storages
                     .map(|spec| (spec.name.clone(), storage::Storage::new(spec.clone())))
                     .collect(),
                 tasks: task::Tasks::default(),
-                dice,
-                faults: FaultBook::new(options.faults),
+                random,
+                faults: FaultInjector::new(options.faults),
             }),
         }
     }
 
-    /// The state; never held across an await.
+    /// The state. The guard must not be held across an await.
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock()
     }
 
-    /// How long some work takes on a node this time.
-    pub(crate) fn span(&self, node: &str, spread: Spread) -> Duration {
+    /// A random duration of some work on a node, with the slowdown of the node.
+    pub(crate) fn sampled_duration(&self, node: &str, spread: Spread) -> Duration {
         let mut state = self.state();
-        let slow = state.faults.slowness(node);
-        spread.seconds(&mut state.dice).mul_f64(slow)
+        let factor = state.faults.slowness(node);
+        spread.seconds(&mut state.random).mul_f64(factor)
     }
 
-    /// Works for a while; false when a caught signal cut it short.
-    pub(crate) async fn work(&self, node: &str, spread: Spread, worker: Option<&Worker>) -> bool {
-        let span = self.span(node, spread);
+    /// Waits as long as some work takes; false if a caught signal interrupted it.
+    pub(crate) async fn simulate_work(
+        &self,
+        node: &str,
+        spread: Spread,
+        worker: Option<&Worker>,
+    ) -> bool {
+        let span = self.sampled_duration(node, spread);
         match worker {
             Some(worker) => worker.sleep(span).await,
             None if span.is_zero() => true,
@@ -339,61 +384,65 @@ impl Cluster {
         }
     }
 
-    /// Waits for a lock, and says so in the task's log.
+    /// Waits for a lock, and logs the wait in the task.
     pub(crate) async fn lock(
         &self,
         name: LockName,
-        mode: Mode,
+        mode: LockMode,
         wait: Duration,
         worker: Option<&Worker>,
-    ) -> Result<Hold, String> {
-        if let Some(hold) = self.locks.try_take(&name.key, mode) {
+    ) -> Result<LockGuard, String> {
+        if let Some(hold) = self.locks.try_acquire(&name.key, mode) {
             return Ok(hold);
         }
         if let Some(worker) = worker {
-            worker.log(&name.waiting);
+            worker.log(&name.waiting_line);
         }
-        let hold = self.locks.wait(&name.key, mode, wait).await.ok_or(name.busy)?;
-        if let (Some(worker), Some(line)) = (worker, name.got) {
+        let hold =
+            self.locks.acquire_within(&name.key, mode, wait).await.ok_or(name.timeout_error)?;
+        if let (Some(worker), Some(line)) = (worker, name.acquired_line) {
             worker.log(line);
         }
         Ok(hold)
     }
 
-    /// Waits for the exclusive lock of a guest's configuration.
-    pub(crate) async fn guest_lock(
+    /// Waits for the exclusive lock of a VM's configuration.
+    pub(crate) async fn vm_lock(
         &self,
         node: &str,
         vmid: u32,
         seconds: u64,
         worker: Option<&Worker>,
-    ) -> Result<Hold, String> {
+    ) -> Result<LockGuard, String> {
         let wait = Duration::from_secs(seconds);
-        self.lock(LockName::guest(node, vmid), Mode::Exclusive, wait, worker).await
+        self.lock(LockName::vm(node, vmid), LockMode::Exclusive, wait, worker).await
     }
 
-    /// Does something to a storage under its lock.
-    pub(crate) async fn in_storage<T>(
+    /// Changes a storage under its lock.
+    ///
+    /// # Errors
+    /// The lock or its lifetime timed out, a signal interrupted the work, or `action` failed.
+    pub(crate) async fn with_storage_lock<T>(
         &self,
         node: &str,
         storage: &str,
         worker: Option<&Worker>,
         spread: Spread,
-        act: impl FnOnce(&mut State) -> Result<T, String>,
+        action: impl FnOnce(&mut State) -> Result<T, String>,
     ) -> Result<T, String> {
         let shared = self.state().storage(storage)?.spec.shared;
         let name = LockName::storage(node, storage, shared);
-        let _hold = self.lock(name, Mode::Exclusive, STORAGE_WAIT, worker).await?;
-        let work = self.work(node, spread, worker);
-        let whole = if shared {
-            let cut = || format!("'storage-{storage}'-locked command timed out - aborting");
-            tokio::time::timeout(CFS_HOLD, work).await.map_err(|_| cut())?
+        let _hold = self.lock(name, LockMode::Exclusive, STORAGE_LOCK_TIMEOUT, worker).await?;
+        let work = self.simulate_work(node, spread, worker);
+        let completed = if shared {
+            let expired = || format!("'storage-{storage}'-locked command timed out - aborting");
+            tokio::time::timeout(CFS_LOCK_LIFETIME, work).await.map_err(|_| expired())?
         } else {
             work.await
         };
-        if !whole {
+        if !completed {
             return Err("interrupted by signal".into());
         }
-        act(&mut self.state())
+        action(&mut self.state())
     }
 }

@@ -1,42 +1,40 @@
-//! A node's network interfaces: as they are, and as they will be after the next reload.
+//! The network interfaces of a node: active, and pending until the next reload.
 //!
-//! Writes change the plan (`/etc/network/interfaces.new`); a reload makes the plan real, a revert
-//! drops it. Guests find the bridges that are real.
+//! Writes change the pending configuration (`/etc/network/interfaces.new`) and check all of it. A
+//! reload activates it, a revert drops it. Guests use the active bridges.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use super::ask::{Ask, failed};
 use super::conf::Config;
+use super::context::{CallContext, failed};
 use super::state::Node;
 use crate::call::{Answer, ApiError, Outcome};
 use crate::spec::NodeSpec;
 
-/// Interfaces by name.
 type Interfaces = BTreeMap<String, Config>;
 
-/// The interfaces of a node.
 #[derive(Debug, Clone, Default)]
-pub struct Network {
-    real: Interfaces,
-    plan: Option<Interfaces>,
+pub(crate) struct Network {
+    active: Interfaces,
+    pending: Option<Interfaces>,
 }
 
 impl Network {
-    /// One card, and the bridges of the description on it.
-    pub fn of(spec: &NodeSpec) -> Self {
+    /// One network card, and the bridges of the node's description on it.
+    pub(crate) fn of(spec: &NodeSpec) -> Self {
         let pairs = |list: &[(&str, &str)]| -> Config {
             list.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
         };
-        let card = pairs(&[
+        let nic = pairs(&[
             ("type", "eth"),
             ("exists", "1"),
             ("method", "manual"),
             ("method6", "manual"),
             ("priority", "3"),
         ]);
-        let mut real = Interfaces::from([("eth0".to_owned(), card)]);
+        let mut active = Interfaces::from([("eth0".to_owned(), nic)]);
         for (bridge, priority) in spec.bridges.iter().zip(4..) {
             let mut own = pairs(&[
                 ("type", "bridge"),
@@ -52,18 +50,18 @@ impl Network {
                 own.insert("bridge_vlan_aware".into(), "1".into());
                 own.insert("bridge_vids".into(), "2-4094".into());
             }
-            real.insert(bridge.clone(), own);
+            active.insert(bridge.clone(), own);
         }
-        Self { real, plan: None }
+        Self { active, pending: None }
     }
 
-    fn planned(&self) -> &Interfaces {
-        self.plan.as_ref().unwrap_or(&self.real)
+    fn pending_or_active(&self) -> &Interfaces {
+        self.pending.as_ref().unwrap_or(&self.active)
     }
 
-    fn plan(&mut self) -> &mut Interfaces {
-        let real = &self.real;
-        self.plan.get_or_insert_with(|| real.clone())
+    fn pending_mut(&mut self) -> &mut Interfaces {
+        let active = &self.active;
+        self.pending.get_or_insert_with(|| active.clone())
     }
 }
 
@@ -71,8 +69,8 @@ fn is_bridge(config: &Config) -> bool {
     config.get("type").is_some_and(|kind| matches!(kind.as_str(), "bridge" | "OVSBridge"))
 }
 
-/// A VLAN interface's device and its number, as far as they are known: `eth0.99` names both,
-/// `vlan99` the number (pve-common, Network/Interfaces.pm:401). None for other interfaces.
+/// The device and the number of a VLAN interface, as far as they are known: `eth0.99` names both,
+/// `vlan99` names the number (pve-common, Network/Interfaces.pm:401). None for other interfaces.
 fn vlan_of<'a>(name: &'a str, config: &'a Config) -> Option<(Option<&'a str>, Option<&'a str>)> {
     config.get("type").filter(|kind| *kind == "vlan")?;
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
@@ -84,12 +82,12 @@ fn vlan_of<'a>(name: &'a str, config: &'a Config) -> Option<(Option<&'a str>, Op
     Some((of("vlan-raw-device"), id.or_else(|| of("vlan-id"))))
 }
 
-/// An interface as answers carry it. The parser of the file makes numbers of these keys alone,
-/// whatever the schema says.
-fn shown(network: &Network, name: &str, config: &Config) -> Map<String, Value> {
-    const NUMERIC: &[&str] = &["autostart", "bridge_vlan_aware", "exists", "priority"];
+/// The fields of an interface in an answer. The parser of the file converts only these keys to
+/// numbers, whatever the schema says.
+fn interface_fields(network: &Network, name: &str, config: &Config) -> Map<String, Value> {
+    const NUMERIC_KEYS: &[&str] = &["autostart", "bridge_vlan_aware", "exists", "priority"];
     let typed = |key: &str, value: &str| match value.parse::<i64>() {
-        Ok(number) if NUMERIC.contains(&key) => number.into(),
+        Ok(number) if NUMERIC_KEYS.contains(&key) => number.into(),
         _ => Value::from(value),
     };
     let mut fields: Map<String, Value> =
@@ -109,7 +107,7 @@ fn shown(network: &Network, name: &str, config: &Config) -> Map<String, Value> {
     fields.insert("families".into(), families.into());
     if let Some((device, id)) = vlan_of(name, config) {
         if let Some(device) = device {
-            let raw = network.planned().get(device);
+            let raw = network.pending_or_active().get(device);
             let exists = raw.map_or(Some("0"), |raw| raw.get("exists").map(String::as_str));
             fields
                 .insert("exists".into(), exists.map_or(Value::Null, |text| typed("exists", text)));
@@ -119,40 +117,40 @@ fn shown(network: &Network, name: &str, config: &Config) -> Map<String, Value> {
             fields.insert("vlan-id".into(), id.into());
         }
     }
-    if network.real.contains_key(name) {
+    if network.active.contains_key(name) {
         fields.insert("active".into(), 1.into());
     }
     fields
 }
 
-/// `GET /nodes/{node}/network`: the plan; bridges and VNets only for those who may use or see them.
-pub fn list(ask: &Ask) -> Outcome {
-    let wanted = ask.text("type");
-    let state = ask.cluster.state();
-    let node = state.nodes.get(&ask.node).ok_or_else(|| missing_node(ask))?;
-    let sees = |zone: &str, bridge: &str| {
+/// `GET /nodes/{node}/network`: the pending configuration. Bridges and VNets need a privilege.
+pub(crate) fn list(ctx: &CallContext) -> Outcome {
+    let wanted = ctx.text("type");
+    let state = ctx.cluster.state();
+    let node = state.nodes.get(&ctx.node).ok_or_else(|| missing_node(ctx))?;
+    let may_see = |zone: &str, bridge: &str| {
         let path = format!("/sdn/zones/{zone}/{bridge}");
-        ask.has(&path, "SDN.Audit") || ask.has(&path, "SDN.Use")
+        ctx.has(&path, "SDN.Audit") || ctx.has(&path, "SDN.Use")
     };
     let mut devices = Vec::new();
-    for (name, config) in node.network.planned() {
+    for (name, config) in node.network.pending_or_active() {
         let kind = config.get("type").map(String::as_str).unwrap_or_default();
         let wants = match wanted.as_deref() {
             None | Some("include_sdn") => true,
             Some("any_bridge" | "any_local_bridge") => is_bridge(config),
             Some(wanted) => wanted == kind,
         };
-        if wants && (!is_bridge(config) || sees(super::sdn::LOCAL, name)) {
-            let mut device = shown(&node.network, name, config);
+        if wants && (!is_bridge(config) || may_see(super::sdn::LOCAL_ZONE, name)) {
+            let mut device = interface_fields(&node.network, name, config);
             device.insert("iface".into(), name.clone().into());
             devices.push(Value::from(device));
         }
     }
-    // VNets are only listed where they are asked for.
+    // Proxmox lists VNets only on request.
     if matches!(wanted.as_deref(), Some("any_bridge" | "include_sdn" | "vnet")) {
-        for (vnet, config) in state.sdn.on_node(&ask.node) {
+        for (vnet, config) in state.sdn.on_node(&ctx.node) {
             let zone = config.get("zone").map(String::as_str).unwrap_or_default();
-            if sees(zone, vnet) {
+            if may_see(zone, vnet) {
                 let mut device = json!({ "iface": vnet, "type": "vnet", "active": 1 });
                 if let Some(alias) = config.get("alias") {
                     device["comments"] = alias.clone().into();
@@ -164,27 +162,27 @@ pub fn list(ask: &Ask) -> Outcome {
     Ok(Answer::new(devices.into()))
 }
 
-fn missing_node(ask: &Ask) -> ApiError {
-    failed(format!("no such node '{}'", ask.node))
+fn missing_node(ctx: &CallContext) -> ApiError {
+    failed(format!("no such node '{}'", ctx.node))
 }
 
 /// `GET …/network/{iface}`.
-pub fn one(ask: &Ask) -> Outcome {
-    let name = ask.text("iface").unwrap_or_default();
-    let state = ask.cluster.state();
-    let network = &state.nodes.get(&ask.node).ok_or_else(|| missing_node(ask))?.network;
-    match network.planned().get(&name) {
-        Some(config) => Ok(Answer::new(shown(network, &name, config).into())),
+pub(crate) fn get(ctx: &CallContext) -> Outcome {
+    let name = ctx.text("iface").unwrap_or_default();
+    let state = ctx.cluster.state();
+    let network = &state.nodes.get(&ctx.node).ok_or_else(|| missing_node(ctx))?.network;
+    match network.pending_or_active().get(&name) {
+        Some(config) => Ok(Answer::new(interface_fields(network, &name, config).into())),
         None => Err(ApiError::parameter("iface", "interface does not exist")),
     }
 }
 
-/// Parameters that are stored: an address with its length becomes both, and lists are parted by
-/// blanks (pve-manager, API2/Network.pm, map_cidr_to_address_netmask).
-fn stored(ask: &Ask) -> Config {
+/// The parameters to store. An address with a prefix length becomes address and netmask, and list
+/// items are separated by blanks (pve-manager, API2/Network.pm, map_cidr_to_address_netmask).
+fn stored_parameters(ctx: &CallContext) -> Config {
     let left_out = ["node", "iface", "delete"];
-    let keys = ask.params().0.keys().filter(|key| !left_out.contains(&key.as_str()));
-    let mut config: Config = keys.filter_map(|key| Some((key.clone(), ask.text(key)?))).collect();
+    let keys = ctx.params().0.keys().filter(|key| !left_out.contains(&key.as_str()));
+    let mut config: Config = keys.filter_map(|key| Some((key.clone(), ctx.text(key)?))).collect();
     for (cidr, address, mask) in [("cidr", "address", "netmask"), ("cidr6", "address6", "netmask6")]
     {
         if let Some((ip, bits)) = config.remove(cidr).as_deref().and_then(|c| c.split_once('/')) {
@@ -199,7 +197,7 @@ fn stored(ask: &Ask) -> Config {
         }
     }
     for key in ["comments", "comments6"] {
-        // Comments are lines of the file.
+        // Comments are lines of the file, so they end with a newline.
         if let Some(text) = config.get_mut(key).filter(|text| !text.is_empty()) {
             *text = format!("{}\n", text.trim_end_matches('\n'));
         }
@@ -218,23 +216,23 @@ fn stored(ask: &Ask) -> Config {
     config
 }
 
-/// Refuses a VLAN on a device that is not there (pve-common, Network/Interfaces.pm:939).
-fn on_a_device(plan: &Interfaces, name: &str, config: &Config) -> Result<(), ApiError> {
+/// Refuses a VLAN on an unknown device (pve-common, Network/Interfaces.pm:939).
+fn check_vlan_device(pending: &Interfaces, name: &str, config: &Config) -> Result<(), ApiError> {
     let Some((device, id)) = vlan_of(name, config) else { return Ok(()) };
     let Some(device) = device else { return Err(failed("missing vlan-raw-device option".into())) };
     let Some(id) = id else { return Err(failed("missing vlan-id option".into())) };
     if id.parse::<u32>().is_ok_and(|id| id > 4094) {
         return Err(failed(format!("vlan '{name}' - vlan-id {id} should be <= 4094")));
     }
-    if !plan.contains_key(device) {
+    if !pending.contains_key(device) {
         return Err(failed(format!("vlan '{name}' - unable to find parent '{device}'")));
     }
     Ok(())
 }
 
-/// What two interfaces cannot both have.
-fn sound(plan: &Interfaces, name: &str, config: &Config) -> Result<(), ApiError> {
-    let others = || plan.iter().filter(|(other, _)| *other != name);
+/// Refuses a second default gateway, and a port that another interface uses.
+fn check_conflicts(pending: &Interfaces, name: &str, config: &Config) -> Result<(), ApiError> {
+    let others = || pending.iter().filter(|(other, _)| *other != name);
     for (key, shown) in [("gateway", "Default gateway"), ("gateway6", "Default ipv6 gateway")] {
         if !config.contains_key(key) {
             continue;
@@ -259,47 +257,50 @@ fn sound(plan: &Interfaces, name: &str, config: &Config) -> Result<(), ApiError>
     Ok(())
 }
 
-fn planning(ask: &Ask, act: impl FnOnce(&mut Interfaces) -> Result<(), ApiError>) -> Outcome {
-    let mut state = ask.cluster.state();
-    let node: &mut Node = state.nodes.get_mut(&ask.node).ok_or_else(|| missing_node(ask))?;
+fn edit_pending(
+    ctx: &CallContext,
+    edit: impl FnOnce(&mut Interfaces) -> Result<(), ApiError>,
+) -> Outcome {
+    let mut state = ctx.cluster.state();
+    let node: &mut Node = state.nodes.get_mut(&ctx.node).ok_or_else(|| missing_node(ctx))?;
     let mut network = node.network.clone();
-    act(network.plan())?;
-    // The whole file is checked with each write.
-    let plan = network.planned();
-    for (name, config) in plan {
-        on_a_device(plan, name, config)?;
+    edit(network.pending_mut())?;
+    // Proxmox checks the whole file at each write.
+    let pending = network.pending_or_active();
+    for (name, config) in pending {
+        check_vlan_device(pending, name, config)?;
     }
     node.network = network;
     Ok(Answer::null())
 }
 
 /// `POST …/network`.
-pub fn create(ask: &Ask) -> Outcome {
-    let name = ask.text("iface").unwrap_or_default();
-    let mut config = stored(ask);
-    planning(ask, |plan| {
-        if plan.contains_key(&name) {
+pub(crate) fn create(ctx: &CallContext) -> Outcome {
+    let name = ctx.text("iface").unwrap_or_default();
+    let mut config = stored_parameters(ctx);
+    edit_pending(ctx, |pending| {
+        if pending.contains_key(&name) {
             return Err(ApiError::parameter("iface", "interface already exists"));
         }
-        sound(plan, &name, &config)?;
-        config.insert("priority".into(), (plan.len() + 3).to_string());
-        plan.insert(name, config);
+        check_conflicts(pending, &name, &config)?;
+        config.insert("priority".into(), (pending.len() + 3).to_string());
+        pending.insert(name, config);
         Ok(())
     })
 }
 
 /// `PUT …/network/{iface}`.
-pub fn change(ask: &Ask) -> Outcome {
-    let name = ask.text("iface").unwrap_or_default();
-    let set = stored(ask);
-    let delete = ask.text("delete").unwrap_or_default();
-    planning(ask, |plan| {
-        if !plan.contains_key(&name) {
+pub(crate) fn change(ctx: &CallContext) -> Outcome {
+    let name = ctx.text("iface").unwrap_or_default();
+    let set = stored_parameters(ctx);
+    let delete = ctx.text("delete").unwrap_or_default();
+    edit_pending(ctx, |pending| {
+        if !pending.contains_key(&name) {
             return Err(ApiError::parameter("iface", "interface does not exist"));
         }
-        sound(plan, &name, &set)?;
-        let own = plan.entry(name).or_default();
-        // A name that is no key is passed over (pve-manager, API2/Network.pm:754).
+        check_conflicts(pending, &name, &set)?;
+        let own = pending.entry(name).or_default();
+        // Proxmox ignores unknown names (pve-manager, API2/Network.pm:754).
         for key in delete.split([',', ';', ' ']) {
             own.remove(key);
             if let Some(six) = key.strip_prefix("cidr") {
@@ -313,36 +314,36 @@ pub fn change(ask: &Ask) -> Outcome {
 }
 
 /// `DELETE …/network/{iface}`.
-pub fn remove(ask: &Ask) -> Outcome {
-    let name = ask.text("iface").unwrap_or_default();
-    planning(ask, |plan| match plan.remove(&name) {
+pub(crate) fn remove(ctx: &CallContext) -> Outcome {
+    let name = ctx.text("iface").unwrap_or_default();
+    edit_pending(ctx, |pending| match pending.remove(&name) {
         Some(_) => Ok(()),
         None => Err(ApiError::parameter("iface", "interface does not exist")),
     })
 }
 
-/// `DELETE …/network`: drops the plan.
-pub fn revert(ask: &Ask) -> Outcome {
-    let mut state = ask.cluster.state();
-    let node = state.nodes.get_mut(&ask.node).ok_or_else(|| missing_node(ask))?;
-    node.network.plan = None;
+/// `DELETE …/network`: drops the pending configuration.
+pub(crate) fn revert(ctx: &CallContext) -> Outcome {
+    let mut state = ctx.cluster.state();
+    let node = state.nodes.get_mut(&ctx.node).ok_or_else(|| missing_node(ctx))?;
+    node.network.pending = None;
     Ok(Answer::null())
 }
 
-/// `PUT …/network`: a task that makes the plan real.
-pub fn reload(ask: &Ask) -> Outcome {
-    let (cluster, name) = (ask.cluster.clone(), ask.node.clone());
-    let caller = &ask.call.caller;
-    Ok(ask.cluster.fork(caller, &ask.node, "srvreload", "networking", |_| async move {
-        cluster.work(&name, cluster.latency.config, None).await;
+/// `PUT …/network`: a task that activates the pending configuration.
+pub(crate) fn reload(ctx: &CallContext) -> Outcome {
+    let (cluster, name) = (ctx.cluster.clone(), ctx.node.clone());
+    let caller = &ctx.call.caller;
+    Ok(ctx.cluster.fork(caller, &ctx.node, "srvreload", "networking", |_| async move {
+        cluster.simulate_work(&name, cluster.latency.config, None).await;
         let mut state = cluster.state();
         let Some(node) = state.nodes.get_mut(&name) else { return Ok(()) };
-        if let Some(plan) = node.network.plan.take() {
-            let bridges = plan.iter().filter(|(_, config)| is_bridge(config));
+        if let Some(pending) = node.network.pending.take() {
+            let bridges = pending.iter().filter(|(_, config)| is_bridge(config));
             node.spec.bridges = bridges.clone().map(|(bridge, _)| bridge.clone()).collect();
             let aware = bridges.filter(|(_, config)| config.contains_key("bridge_vlan_aware"));
             node.spec.vlan_aware = aware.map(|(bridge, _)| bridge.clone()).collect();
-            node.network.real = plan;
+            node.network.active = pending;
         }
         Ok(())
     }))

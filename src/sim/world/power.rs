@@ -1,27 +1,31 @@
-//! Power: start, stop, shutdown, reboot, reset, suspend and resume, each a task.
+//! Starting and stopping VMs: start, stop, shutdown, reboot, reset, suspend and resume.
+//!
+//! Each call forks a task that takes the lock of the configuration first. If high availability
+//! manages the VM, the call only sets the requested state. A shutdown polls until the VM has
+//! stopped; after its timeout it fails, or kills the VM with `forceStop`.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::Cluster;
-use super::ask::{Ask, failed};
 use super::conf;
+use super::context::{CallContext, failed};
 use super::ha;
-use super::state::Run;
+use super::state::GuestProcess;
 use super::worker::Worker;
 use crate::call::{ApiError, Outcome};
 use crate::guest::AgentCall;
 
-/// How long a ping of the agent is waited for.
-const PING: Duration = Duration::from_secs(3);
-/// What a shutdown waits when nothing else is said.
-const SHUTDOWN: u64 = 60;
-/// How often a shutdown looks whether the guest has gone.
-const LOOK: Duration = Duration::from_secs(1);
+/// The timeout of the agent's ping before a shutdown.
+const PING_TIMEOUT: Duration = Duration::from_secs(3);
+/// The default timeout of a shutdown.
+const DEFAULT_SHUTDOWN_SECS: u64 = 60;
+/// How often a shutdown checks whether the VM has stopped.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// `POST …/status/start`.
-pub fn start(ask: &Ask) -> Outcome {
-    ask.root_only(&[
+pub(crate) fn start(ctx: &CallContext) -> Outcome {
+    ctx.check_root_only(&[
         "skiplock",
         "stateuri",
         "migratedfrom",
@@ -31,35 +35,35 @@ pub fn start(ask: &Ask) -> Outcome {
         "force-cpu",
         "with-conntrack-state",
     ])?;
-    ask.quorate()?;
-    if let Some(answer) = ha::ask_for(ask, &format!("vm:{}", ask.vmid), true) {
+    ctx.require_quorum()?;
+    if let Some(answer) = ha::request_state(ctx, &format!("vm:{}", ctx.vmid), true) {
         return Ok(answer);
     }
-    let (cluster, node, vmid) = (ask.cluster.clone(), ask.node.clone(), ask.vmid);
-    let skiplock = ask.flag("skiplock");
-    Ok(ask.cluster.fork(&ask.call.caller, &ask.node, "qmstart", vmid, |worker| async move {
-        let _file = cluster.guest_lock(&node, vmid, 10, Some(&worker)).await?;
-        cluster.may_start(&node, vmid, skiplock)?;
-        cluster.launch(&node, vmid, Some(&worker)).await
+    let (cluster, node, vmid) = (ctx.cluster.clone(), ctx.node.clone(), ctx.vmid);
+    let skiplock = ctx.flag("skiplock");
+    Ok(ctx.cluster.fork(&ctx.call.caller, &ctx.node, "qmstart", vmid, |worker| async move {
+        let _file = cluster.vm_lock(&node, vmid, 10, Some(&worker)).await?;
+        cluster.check_may_start(&node, vmid, skiplock)?;
+        cluster.start_vm(&node, vmid, Some(&worker)).await
     }))
 }
 
 impl Cluster {
-    /// Starts one of many guests.
-    pub(crate) async fn start_one(
+    /// Starts a VM inside another task, under the lock of its configuration.
+    pub(crate) async fn lock_and_start_vm(
         self: &Arc<Self>,
         worker: &Worker,
         node: &str,
         vmid: u32,
     ) -> Result<(), String> {
         worker.log(format!("Starting VM {vmid}"));
-        let _file = self.guest_lock(node, vmid, 10, Some(worker)).await?;
-        self.may_start(node, vmid, false)?;
-        self.launch(node, vmid, Some(worker)).await
+        let _file = self.vm_lock(node, vmid, 10, Some(worker)).await?;
+        self.check_may_start(node, vmid, false)?;
+        self.start_vm(node, vmid, Some(worker)).await
     }
 
-    /// Shuts down one of many guests.
-    pub(crate) async fn shut_one(
+    /// Shuts a VM down inside another task, under the lock of its configuration.
+    pub(crate) async fn lock_and_shut_down_vm(
         self: &Arc<Self>,
         worker: &Worker,
         node: &str,
@@ -67,60 +71,62 @@ impl Cluster {
         timeout: Option<u64>,
         force: bool,
     ) -> Result<(), String> {
-        worker
-            .log(format!("Stopping VM {vmid} (timeout = {} seconds)", timeout.unwrap_or(SHUTDOWN)));
-        let _file = self.guest_lock(node, vmid, 10, Some(worker)).await?;
-        if self.runs(node, vmid)?.is_none() {
+        worker.log(format!(
+            "Stopping VM {vmid} (timeout = {} seconds)",
+            timeout.unwrap_or(DEFAULT_SHUTDOWN_SECS)
+        ));
+        let _file = self.vm_lock(node, vmid, 10, Some(worker)).await?;
+        if self.vm_process(node, vmid)?.is_none() {
             return Ok(());
         }
-        self.state().guest(node, vmid)?.unlocked()?;
-        self.ask_down(worker, node, vmid, timeout, force).await
+        self.state().vm(node, vmid)?.ensure_unlocked()?;
+        self.shut_down_vm(worker, node, vmid, timeout, force).await
     }
 }
 
 impl Cluster {
-    fn may_start(&self, node: &str, vmid: u32, skiplock: bool) -> Result<(), String> {
+    fn check_may_start(&self, node: &str, vmid: u32, skiplock: bool) -> Result<(), String> {
         let mut state = self.state();
-        self.refresh(&mut state, vmid);
-        let guest = state.guest(node, vmid)?;
+        self.refresh_vm(&mut state, vmid);
+        let guest = state.vm(node, vmid)?;
         if guest.is_template() {
             return Err("you can't start a vm if it's a template".into());
         }
         let suspended = guest.config.get("lock").is_some_and(|lock| lock == "suspended");
         if !suspended && !skiplock {
-            guest.unlocked()?;
+            guest.ensure_unlocked()?;
         }
-        if guest.run.is_some() {
+        if guest.process.is_some() {
             return Err(format!("VM {vmid} already running"));
         }
         if suspended {
-            state.guest_mut(node, vmid)?.config.remove("lock");
+            state.vm_mut(node, vmid)?.config.remove("lock");
         }
         Ok(())
     }
 }
 
 /// `POST …/status/stop`.
-pub fn stop(ask: &Ask) -> Outcome {
-    ask.root_only(&["skiplock", "migratedfrom", "keepActive"])?;
-    if let Some(answer) = ha::ask_for(ask, &format!("vm:{}", ask.vmid), false) {
+pub(crate) fn stop(ctx: &CallContext) -> Outcome {
+    ctx.check_root_only(&["skiplock", "migratedfrom", "keepActive"])?;
+    if let Some(answer) = ha::request_state(ctx, &format!("vm:{}", ctx.vmid), false) {
         return Ok(answer);
     }
-    let (cluster, node, vmid) = (ask.cluster.clone(), ask.node.clone(), ask.vmid);
-    let (skiplock, overrule) = (ask.flag("skiplock"), ask.flag("overrule-shutdown"));
-    Ok(ask.cluster.fork(&ask.call.caller, &ask.node, "qmstop", vmid, |worker| async move {
+    let (cluster, node, vmid) = (ctx.cluster.clone(), ctx.node.clone(), ctx.vmid);
+    let (skiplock, overrule) = (ctx.flag("skiplock"), ctx.flag("overrule-shutdown"));
+    Ok(ctx.cluster.fork(&ctx.call.caller, &ctx.node, "qmstop", vmid, |worker| async move {
         if overrule {
             cluster.overrule_shutdowns(&worker, vmid).await;
         }
-        cluster.runs(&node, vmid)?;
-        let _file = cluster.guest_lock(&node, vmid, 10, Some(&worker)).await?;
-        if cluster.runs(&node, vmid)?.is_none() {
+        cluster.vm_process(&node, vmid)?;
+        let _file = cluster.vm_lock(&node, vmid, 10, Some(&worker)).await?;
+        if cluster.vm_process(&node, vmid)?.is_none() {
             return Ok(());
         }
         if !skiplock {
-            cluster.state().guest(&node, vmid)?.unlocked()?;
+            cluster.state().vm(&node, vmid)?.ensure_unlocked()?;
         }
-        cluster.halt(&node, vmid).await
+        cluster.stop_vm(&node, vmid).await
     }))
 }
 
@@ -145,38 +151,43 @@ impl Cluster {
 }
 
 /// `POST …/status/shutdown`.
-pub fn shutdown(ask: &Ask) -> Outcome {
-    ask.root_only(&["skiplock", "keepActive"])?;
-    let force = ask.flag("forceStop");
-    let paused = ask.cluster.runs(&ask.node, ask.vmid).ok().flatten().is_some_and(|run| run.paused);
+pub(crate) fn shutdown(ctx: &CallContext) -> Outcome {
+    ctx.check_root_only(&["skiplock", "keepActive"])?;
+    let force = ctx.flag("forceStop");
+    let paused = ctx
+        .cluster
+        .vm_process(&ctx.node, ctx.vmid)
+        .ok()
+        .flatten()
+        .is_some_and(|process| process.paused);
     if paused && !force {
         return Err(ApiError::failed("VM is paused - cannot shutdown"));
     }
-    if let Some(answer) = ha::ask_for(ask, &format!("vm:{}", ask.vmid), false) {
+    if let Some(answer) = ha::request_state(ctx, &format!("vm:{}", ctx.vmid), false) {
         return Ok(answer);
     }
-    let (cluster, node, vmid) = (ask.cluster.clone(), ask.node.clone(), ask.vmid);
-    let timeout = ask.number("timeout");
-    let skiplock = ask.flag("skiplock");
-    Ok(ask.cluster.fork(&ask.call.caller, &ask.node, "qmshutdown", vmid, |worker| async move {
-        cluster.runs(&node, vmid)?;
-        let _file = cluster.guest_lock(&node, vmid, 10, Some(&worker)).await?;
-        if cluster.runs(&node, vmid)?.is_none() {
+    let (cluster, node, vmid) = (ctx.cluster.clone(), ctx.node.clone(), ctx.vmid);
+    let timeout = ctx.number("timeout");
+    let skiplock = ctx.flag("skiplock");
+    Ok(ctx.cluster.fork(&ctx.call.caller, &ctx.node, "qmshutdown", vmid, |worker| async move {
+        cluster.vm_process(&node, vmid)?;
+        let _file = cluster.vm_lock(&node, vmid, 10, Some(&worker)).await?;
+        if cluster.vm_process(&node, vmid)?.is_none() {
             return Ok(());
         }
         if !skiplock {
-            cluster.state().guest(&node, vmid)?.unlocked()?;
+            cluster.state().vm(&node, vmid)?.ensure_unlocked()?;
         }
         if paused {
-            return cluster.halt(&node, vmid).await;
+            return cluster.stop_vm(&node, vmid).await;
         }
-        cluster.ask_down(&worker, &node, vmid, timeout, force).await
+        cluster.shut_down_vm(&worker, &node, vmid, timeout, force).await
     }))
 }
 
 impl Cluster {
-    /// Asks a guest to shut down and waits for it, under the lock the caller holds.
-    async fn ask_down(
+    /// Asks a VM to shut down and waits for it; the caller holds the lock of its configuration.
+    async fn shut_down_vm(
         self: &Arc<Self>,
         worker: &Worker,
         node: &str,
@@ -184,37 +195,38 @@ impl Cluster {
         timeout: Option<u64>,
         force: bool,
     ) -> Result<(), String> {
-        let config = self.state().guest(node, vmid)?.config.clone();
+        let config = self.state().vm(node, vmid)?.config.clone();
         if conf::agent_enabled(&config) {
             self.ping_before_shutdown(worker, vmid).await;
         }
-        self.guests.shutdown(vmid).await;
+        self.guest_host.shutdown(vmid).await;
         let startup = config.get("startup").and_then(|text| down_timeout(text));
-        let limit = Duration::from_secs(timeout.or(startup).unwrap_or(SHUTDOWN));
+        let limit = Duration::from_secs(timeout.or(startup).unwrap_or(DEFAULT_SHUTDOWN_SECS));
         let mut waited = Duration::ZERO;
-        while self.guests.running(vmid) {
+        while self.guest_host.running(vmid) {
             if waited >= limit {
                 if !force {
                     return Err("VM quit/powerdown failed - got timeout".into());
                 }
                 worker.log("VM still running - terminating now with SIGTERM");
-                return self.halt(node, vmid).await;
+                return self.stop_vm(node, vmid).await;
             }
-            let step = LOOK.min(limit - waited);
+            let step = POLL_INTERVAL.min(limit - waited);
             tokio::time::sleep(step).await;
             waited += step;
         }
-        self.guests.stop(vmid).await;
-        self.state().guest_mut(node, vmid)?.halt();
+        self.guest_host.stop(vmid).await;
+        self.state().vm_mut(node, vmid)?.process_ended();
         Ok(())
     }
 
-    /// SIGTERM while the agent is pinged is taken for the ping's failure, as in the real worker.
+    /// Pings the agent before a shutdown. As in Proxmox's worker, SIGTERM during the ping only ends
+    /// the ping.
     async fn ping_before_shutdown(&self, worker: &Worker, vmid: u32) {
         worker.catch_signals();
-        let begun = tokio::time::Instant::now();
+        let started = tokio::time::Instant::now();
         if !self.agent_answers(vmid).await {
-            let rest = PING.saturating_sub(begun.elapsed());
+            let rest = PING_TIMEOUT.saturating_sub(started.elapsed());
             let reason = if worker.sleep(rest).await {
                 format!("VM {vmid} qmp command 'guest-ping' failed - got timeout")
             } else {
@@ -225,17 +237,17 @@ impl Cluster {
         worker.release_signals();
     }
 
-    /// Whether the agent answers a ping; how long that takes is the caller's business.
+    /// Whether the agent answers a ping now; waiting for the timeout is up to the caller.
     pub(crate) async fn agent_answers(&self, vmid: u32) -> bool {
-        let well = {
+        let may_answer = {
             let state = self.state();
-            let guest = state.guests.get(&vmid);
+            let guest = state.vms.get(&vmid);
             guest.is_some_and(|guest| {
-                guest.agent != super::AgentHealth::Dead
-                    && guest.run.as_ref().is_some_and(|run| !run.paused)
+                guest.agent_health != super::AgentHealth::Dead
+                    && guest.process.as_ref().is_some_and(|process| !process.paused)
             })
         };
-        well && self.guests.agent(vmid, AgentCall::Ping).await.is_ok()
+        may_answer && self.guest_host.agent(vmid, AgentCall::Ping).await.is_ok()
     }
 }
 
@@ -243,40 +255,40 @@ fn down_timeout(startup: &str) -> Option<u64> {
     startup.split(',').find_map(|part| part.strip_prefix("down=")?.parse().ok())
 }
 
-/// Refuses calls on guests that do not run.
-fn must_run(ask: &Ask) -> Result<Run, ApiError> {
+/// Refuses a call if the VM does not run.
+fn ensure_running(ctx: &CallContext) -> Result<GuestProcess, ApiError> {
     {
-        let state = ask.cluster.state();
-        state.guest(&ask.node, ask.vmid).map_err(failed)?;
+        let state = ctx.cluster.state();
+        state.vm(&ctx.node, ctx.vmid).map_err(failed)?;
     }
-    let run = ask.cluster.runs(&ask.node, ask.vmid).map_err(failed)?;
-    run.ok_or_else(|| failed(format!("VM {} not running", ask.vmid)))
+    let process = ctx.cluster.vm_process(&ctx.node, ctx.vmid).map_err(failed)?;
+    process.ok_or_else(|| failed(format!("VM {} not running", ctx.vmid)))
 }
 
 /// `POST …/status/reboot`.
-pub fn reboot(ask: &Ask) -> Outcome {
-    let run = must_run(ask)?;
-    if run.paused {
+pub(crate) fn reboot(ctx: &CallContext) -> Outcome {
+    let process = ensure_running(ctx)?;
+    if process.paused {
         return Err(ApiError::failed("VM is paused - cannot shutdown"));
     }
-    let (cluster, node, vmid) = (ask.cluster.clone(), ask.node.clone(), ask.vmid);
-    let timeout = ask.number("timeout");
-    Ok(ask.cluster.fork(&ask.call.caller, &ask.node, "qmreboot", vmid, |worker| async move {
-        let file = cluster.guest_lock(&node, vmid, 10, Some(&worker)).await?;
-        if cluster.runs(&node, vmid)?.is_none() {
+    let (cluster, node, vmid) = (ctx.cluster.clone(), ctx.node.clone(), ctx.vmid);
+    let timeout = ctx.number("timeout");
+    Ok(ctx.cluster.fork(&ctx.call.caller, &ctx.node, "qmreboot", vmid, |worker| async move {
+        let file = cluster.vm_lock(&node, vmid, 10, Some(&worker)).await?;
+        if cluster.vm_process(&node, vmid)?.is_none() {
             return Ok(());
         }
-        cluster.state().guest(&node, vmid)?.unlocked()?;
-        cluster.ask_down(&worker, &node, vmid, timeout, false).await?;
+        cluster.state().vm(&node, vmid)?.ensure_unlocked()?;
+        cluster.shut_down_vm(&worker, &node, vmid, timeout, false).await?;
         drop(file);
-        // The restart is a helper's work after the task: the guest is seen stopped in between.
+        // A helper restarts the VM after the end of the task, so the VM is stopped in between.
         tokio::spawn(async move {
-            tokio::time::sleep(LOOK).await;
-            let Ok(_file) = cluster.guest_lock(&node, vmid, 10, None).await else { return };
-            if cluster.runs(&node, vmid).is_ok_and(|run| run.is_none())
-                && let Err(error) = cluster.launch(&node, vmid, None).await
+            tokio::time::sleep(POLL_INTERVAL).await;
+            let Ok(_file) = cluster.vm_lock(&node, vmid, 10, None).await else { return };
+            if cluster.vm_process(&node, vmid).is_ok_and(|process| process.is_none())
+                && let Err(error) = cluster.start_vm(&node, vmid, None).await
             {
-                tracing::debug!(vmid, node, error, "guest does not come back from its reboot");
+                tracing::debug!(vmid, node, error, "cannot start the VM again after its reboot");
             }
         });
         Ok(())
@@ -284,47 +296,48 @@ pub fn reboot(ask: &Ask) -> Outcome {
 }
 
 /// `POST …/status/reset`.
-pub fn reset(ask: &Ask) -> Outcome {
-    ask.root_only(&["skiplock"])?;
-    must_run(ask)?;
-    let (cluster, node, vmid) = (ask.cluster.clone(), ask.node.clone(), ask.vmid);
-    Ok(ask.cluster.fork(&ask.call.caller, &ask.node, "qmreset", vmid, |worker| async move {
-        let _file = cluster.guest_lock(&node, vmid, 10, Some(&worker)).await?;
-        let Some(run) = cluster.runs(&node, vmid)? else {
+pub(crate) fn reset(ctx: &CallContext) -> Outcome {
+    ctx.check_root_only(&["skiplock"])?;
+    ensure_running(ctx)?;
+    let (cluster, node, vmid) = (ctx.cluster.clone(), ctx.node.clone(), ctx.vmid);
+    Ok(ctx.cluster.fork(&ctx.call.caller, &ctx.node, "qmreset", vmid, |worker| async move {
+        let _file = cluster.vm_lock(&node, vmid, 10, Some(&worker)).await?;
+        let Some(process) = cluster.vm_process(&node, vmid)? else {
             return Err(format!("VM {vmid} not running"));
         };
-        cluster.state().guest(&node, vmid)?.unlocked()?;
-        cluster.guests.stop(vmid).await;
+        cluster.state().vm(&node, vmid)?.ensure_unlocked()?;
+        cluster.guest_host.stop(vmid).await;
         let boot = {
             let mut state = cluster.state();
-            let guest = state.guest_mut(&node, vmid)?;
-            // The process goes on: changes that wait for a stop keep waiting.
+            let guest = state.vm_mut(&node, vmid)?;
+            // The process continues, so pending changes stay pending.
             let waiting = std::mem::take(&mut guest.pending);
             drop(state);
-            let boot = cluster.prepare(&node, vmid, true);
-            cluster.state().guest_mut(&node, vmid)?.pending = waiting;
+            let boot = cluster.boot_parameters(&node, vmid, true);
+            cluster.state().vm_mut(&node, vmid)?.pending = waiting;
             boot?
         };
-        cluster.guests.boot(boot).await.map_err(|error| format!("start failed: {error}"))?;
-        cluster.state().guest_mut(&node, vmid)?.run = Some(Run { paused: false, ..run });
+        cluster.guest_host.boot(boot).await.map_err(|error| format!("start failed: {error}"))?;
+        cluster.state().vm_mut(&node, vmid)?.process =
+            Some(GuestProcess { paused: false, ..process });
         Ok(())
     }))
 }
 
 /// `POST …/status/suspend`.
-pub fn suspend(ask: &Ask) -> Outcome {
-    ask.root_only(&["skiplock"])?;
-    must_run(ask)?;
-    let (cluster, node, vmid) = (ask.cluster.clone(), ask.node.clone(), ask.vmid);
-    let to_disk = ask.flag("todisk");
+pub(crate) fn suspend(ctx: &CallContext) -> Outcome {
+    ctx.check_root_only(&["skiplock"])?;
+    ensure_running(ctx)?;
+    let (cluster, node, vmid) = (ctx.cluster.clone(), ctx.node.clone(), ctx.vmid);
+    let to_disk = ctx.flag("todisk");
     let kind = if to_disk { "qmsuspend" } else { "qmpause" };
-    Ok(ask.cluster.fork(&ask.call.caller, &ask.node, kind, vmid, |worker| async move {
-        let _file = cluster.guest_lock(&node, vmid, 10, Some(&worker)).await?;
-        cluster.state().guest(&node, vmid)?.unlocked()?;
+    Ok(ctx.cluster.fork(&ctx.call.caller, &ctx.node, kind, vmid, |worker| async move {
+        let _file = cluster.vm_lock(&node, vmid, 10, Some(&worker)).await?;
+        cluster.state().vm(&node, vmid)?.ensure_unlocked()?;
         if to_disk {
-            cluster.halt(&node, vmid).await?;
+            cluster.stop_vm(&node, vmid).await?;
             let mut state = cluster.state();
-            state.guest_mut(&node, vmid)?.config.insert("lock".into(), "suspended".into());
+            state.vm_mut(&node, vmid)?.config.insert("lock".into(), "suspended".into());
             return Ok(());
         }
         cluster.set_paused(&node, vmid, true)
@@ -332,23 +345,23 @@ pub fn suspend(ask: &Ask) -> Outcome {
 }
 
 /// `POST …/status/resume`.
-pub fn resume(ask: &Ask) -> Outcome {
-    ask.root_only(&["skiplock", "nocheck"])?;
-    must_run(ask)?;
-    let (cluster, node, vmid) = (ask.cluster.clone(), ask.node.clone(), ask.vmid);
-    Ok(ask.cluster.fork(&ask.call.caller, &ask.node, "qmresume", vmid, |worker| async move {
-        let _file = cluster.guest_lock(&node, vmid, 10, Some(&worker)).await?;
-        cluster.state().guest(&node, vmid)?.unlocked()?;
+pub(crate) fn resume(ctx: &CallContext) -> Outcome {
+    ctx.check_root_only(&["skiplock", "nocheck"])?;
+    ensure_running(ctx)?;
+    let (cluster, node, vmid) = (ctx.cluster.clone(), ctx.node.clone(), ctx.vmid);
+    Ok(ctx.cluster.fork(&ctx.call.caller, &ctx.node, "qmresume", vmid, |worker| async move {
+        let _file = cluster.vm_lock(&node, vmid, 10, Some(&worker)).await?;
+        cluster.state().vm(&node, vmid)?.ensure_unlocked()?;
         cluster.set_paused(&node, vmid, false)
     }))
 }
 
 impl Cluster {
     fn set_paused(&self, node: &str, vmid: u32, paused: bool) -> Result<(), String> {
-        self.runs(node, vmid)?;
+        self.vm_process(node, vmid)?;
         let mut state = self.state();
-        match &mut state.guest_mut(node, vmid)?.run {
-            Some(run) => run.paused = paused,
+        match &mut state.vm_mut(node, vmid)?.process {
+            Some(process) => process.paused = paused,
             None => return Err(format!("VM {vmid} not running")),
         }
         Ok(())

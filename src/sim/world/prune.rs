@@ -1,13 +1,13 @@
-//! Pruning of backups: the simulator makes none, but they may lie on a storage.
+//! Pruning of backups on a storage.
 
 use serde_json::{Value, json};
 
-use super::ask::{Ask, failed};
-use super::storage::name_of;
+use super::context::{CallContext, failed};
+use super::storage::volume_name;
 use crate::call::{Answer, Outcome};
 
-/// How many of the newest a policy such as `keep-last=2` keeps; none keeps all [I].
-fn kept(policy: Option<&str>) -> Option<usize> {
+/// How many of the newest backups a policy such as `keep-last=2` keeps; none keeps all [I].
+fn keep_count(policy: Option<&str>) -> Option<usize> {
     let parts = policy?.split(',').filter_map(|part| part.split_once('='));
     let counts: Vec<usize> = parts
         .filter(|(key, _)| key.starts_with("keep-") && *key != "keep-all")
@@ -16,26 +16,26 @@ fn kept(policy: Option<&str>) -> Option<usize> {
     (!counts.is_empty()).then(|| counts.iter().sum())
 }
 
-/// The backups a call is about, the newest first, with what becomes of each.
-fn marked(ask: &Ask) -> Result<Vec<(String, Value)>, crate::call::ApiError> {
-    let name = ask.text("storage").unwrap_or_default();
-    let keep = kept(ask.text("prune-backups").as_deref());
-    let (vmid, kind) = (ask.id("vmid"), ask.text("type"));
-    let state = ask.cluster.state();
+/// The backups that a call is about, newest first, each with the mark `keep` or `remove`.
+fn backups_with_marks(ctx: &CallContext) -> Result<Vec<(String, Value)>, crate::call::ApiError> {
+    let name = ctx.text("storage").unwrap_or_default();
+    let keep = keep_count(ctx.text("prune-backups").as_deref());
+    let (vmid, kind) = (ctx.id("vmid"), ctx.text("type"));
+    let state = ctx.cluster.state();
     let storage = state.storage(&name).map_err(failed)?;
     let mut backups: Vec<_> =
-        storage.volumes(&ask.node).filter(|(_, volume)| volume.content == "backup").collect();
+        storage.volumes(&ctx.node).filter(|(_, volume)| volume.content == "backup").collect();
     backups.sort_by_key(|(volid, volume)| (std::cmp::Reverse(volume.ctime), (*volid).clone()));
     let mut seen = std::collections::BTreeMap::new();
     let mut lines = Vec::new();
     for (volid, volume) in backups {
         // vzdump-qemu-100-2026_01_01-00_00_00.vma.zst
-        let mut parts = name_of(volid).split('-').skip(1);
+        let mut parts = volume_name(volid).split('-').skip(1);
         let own_kind = parts.next().unwrap_or_default().to_owned();
         let own_id: Option<u32> = parts.next().and_then(|id| id.parse().ok());
-        let asked = vmid.is_none_or(|vmid| own_id == Some(vmid))
+        let requested = vmid.is_none_or(|vmid| own_id == Some(vmid))
             && kind.as_ref().is_none_or(|kind| *kind == own_kind);
-        if !asked {
+        if !requested {
             continue;
         }
         let count: &mut usize = seen.entry((own_kind.clone(), own_id)).or_default();
@@ -51,37 +51,37 @@ fn marked(ask: &Ask) -> Result<Vec<(String, Value)>, crate::call::ApiError> {
     Ok(lines)
 }
 
-/// `GET …/prunebackups`: what a prune would do.
-pub fn show(ask: &Ask) -> Outcome {
-    let lines: Vec<Value> = marked(ask)?.into_iter().map(|(_, line)| line).collect();
+/// `GET …/prunebackups`: which backups a prune would remove.
+pub(crate) fn show(ctx: &CallContext) -> Outcome {
+    let lines: Vec<Value> = backups_with_marks(ctx)?.into_iter().map(|(_, line)| line).collect();
     Ok(Answer::new(lines.into()))
 }
 
 /// `DELETE …/prunebackups`: a task.
-pub fn prune(ask: &Ask) -> Outcome {
-    let name = ask.text("storage").unwrap_or_default();
+pub(crate) fn prune(ctx: &CallContext) -> Outcome {
+    let name = ctx.text("storage").unwrap_or_default();
     let path = format!("/storage/{name}");
-    match ask.id("vmid") {
+    match ctx.id("vmid") {
         Some(vmid) => {
-            ask.check(&path, &["Datastore.AllocateSpace"])?;
-            ask.check(&format!("/vms/{vmid}"), &["VM.Backup"])?;
+            ctx.check(&path, &["Datastore.AllocateSpace"])?;
+            ctx.check(&format!("/vms/{vmid}"), &["VM.Backup"])?;
         }
-        None => ask.check(&path, &["Datastore.Allocate"])?,
+        None => ctx.check(&path, &["Datastore.Allocate"])?,
     }
-    let gone: Vec<String> = marked(ask)?
+    let removed: Vec<String> = backups_with_marks(ctx)?
         .into_iter()
         .filter(|(_, line)| line["mark"] == "remove")
         .map(|(volid, _)| volid)
         .collect();
-    let (cluster, node) = (ask.cluster.clone(), ask.node.clone());
-    let id = match ask.id("vmid") {
+    let (cluster, node) = (ctx.cluster.clone(), ctx.node.clone());
+    let id = match ctx.id("vmid") {
         Some(vmid) => format!("{vmid}@{name}"),
         None => name,
     };
-    Ok(ask.cluster.fork(&ask.call.caller, &ask.node, "prunebackups", id, |worker| async move {
-        for volid in gone {
+    Ok(ctx.cluster.fork(&ctx.call.caller, &ctx.node, "prunebackups", id, |worker| async move {
+        for volid in removed {
             worker.log(format!("pruning backup {volid}"));
-            cluster.free(&node, &volid, Some(&worker)).await?;
+            cluster.free_volume(&node, &volid, Some(&worker)).await?;
         }
         Ok(())
     }))

@@ -1,62 +1,68 @@
-//! Growing disks.
+//! Growing disks of VMs.
 
 use super::Cluster;
-use super::ask::Ask;
 use super::conf::{Drive, parse_size, print_size};
+use super::context::CallContext;
 use super::worker::Worker;
 use crate::call::Outcome;
 
 /// `PUT …/resize`: a task.
-pub fn resize(ask: &Ask) -> Outcome {
-    ask.root_only(&["skiplock"])?;
-    let (cluster, node, vmid) = (ask.cluster.clone(), ask.node.clone(), ask.vmid);
-    let disk = ask.text("disk").unwrap_or_default();
-    let size = ask.text("size").unwrap_or_default();
-    let (digest, skiplock) = (ask.text("digest"), ask.flag("skiplock"));
-    Ok(ask.cluster.fork(&ask.call.caller, &ask.node, "resize", vmid, |worker| async move {
-        let _file = cluster.guest_lock(&node, vmid, 10, Some(&worker)).await?;
+pub(crate) fn resize(ctx: &CallContext) -> Outcome {
+    ctx.check_root_only(&["skiplock"])?;
+    let (cluster, node, vmid) = (ctx.cluster.clone(), ctx.node.clone(), ctx.vmid);
+    let disk = ctx.text("disk").unwrap_or_default();
+    let size = ctx.text("size").unwrap_or_default();
+    let (digest, skiplock) = (ctx.text("digest"), ctx.flag("skiplock"));
+    Ok(ctx.cluster.fork(&ctx.call.caller, &ctx.node, "resize", vmid, |worker| async move {
+        let _file = cluster.vm_lock(&node, vmid, 10, Some(&worker)).await?;
         {
             let mut state = cluster.state();
-            cluster.refresh(&mut state, vmid);
-            let guest = state.guest(&node, vmid)?;
-            guest.digest_is(digest.as_deref())?;
+            cluster.refresh_vm(&mut state, vmid);
+            let guest = state.vm(&node, vmid)?;
+            guest.check_digest(digest.as_deref())?;
             if !skiplock {
-                guest.unlocked()?;
+                guest.ensure_unlocked()?;
             }
         }
-        cluster.grow(&worker, vmid, &disk, &size).await
+        cluster.grow_disk(&worker, vmid, &disk, &size).await
     }))
 }
 
 impl Cluster {
-    async fn grow(&self, worker: &Worker, vmid: u32, disk: &str, size: &str) -> Result<(), String> {
+    async fn grow_disk(
+        &self,
+        worker: &Worker,
+        vmid: u32,
+        disk: &str,
+        size: &str,
+    ) -> Result<(), String> {
         let node = worker.node.clone();
         let (drive, running) = {
             let state = self.state();
-            let guest = state.guest(&node, vmid)?;
+            let guest = state.vm(&node, vmid)?;
             let Some(value) = guest.config.get(disk) else {
                 return Err(format!("disk '{disk}' does not exist"));
             };
-            (Drive::parse(value), guest.run.is_some())
+            (Drive::parse(value), guest.process.is_some())
         };
         if drive.is_cdrom() {
             return Err("you can't resize a cdrom".into());
         }
-        let present = self.volume_size(&node, &drive)?;
+        let current = self.volume_size(&node, &drive)?;
         let wanted = match size.strip_prefix('+') {
-            Some(more) => present + parse_size(more).unwrap_or(0),
+            Some(more) => current + parse_size(more).unwrap_or(0),
             None => parse_size(size).unwrap_or(0),
         };
-        // Images grow in whole sectors.
+        // Proxmox rounds up to whole KiB.
         let wanted = wanted.div_ceil(1024) * 1024;
-        if wanted < present {
+        if wanted < current {
             return Err("shrinking disks is not supported".into());
         }
-        if wanted == present {
+        if wanted == current {
             return Ok(());
         }
-        self.work(&node, self.latency.resize, None).await;
-        self.write_size(worker, vmid, disk, drive, wanted, running)
+        self.simulate_work(&node, self.latency.resize, None).await;
+        self.store_size(worker, vmid, disk, drive, wanted, running)
     }
 
     fn volume_size(&self, node: &str, drive: &Drive) -> Result<u64, String> {
@@ -67,7 +73,7 @@ impl Cluster {
         }
     }
 
-    fn write_size(
+    fn store_size(
         &self,
         worker: &Worker,
         vmid: u32,
@@ -81,13 +87,13 @@ impl Cluster {
             let mut state = self.state();
             let name = drive.storage().unwrap_or_default().to_owned();
             let storage = state.storage_mut(&name)?;
-            let files = storage.is_files();
+            let files = storage.is_file_based();
             let path = storage.path(&drive.file);
             let format = match storage.volume_mut(&node, &drive.file) {
                 Some(volume) => volume.format.clone(),
                 None => return Err(format!("volume '{}' does not exist", drive.file)),
             };
-            if files && super::storage::name_of(&drive.file).starts_with("base-") {
+            if files && super::storage::volume_name(&drive.file).starts_with("base-") {
                 drop(state);
                 worker.log(format!(
                     "qemu-img: Could not open '{path}': Could not open '{path}': Operation not \
@@ -102,7 +108,7 @@ impl Cluster {
                 volume.size = size;
             }
             drive.options.insert("size".into(), print_size(size));
-            state.guest_mut(&node, vmid)?.config.insert(disk.to_owned(), drive.print());
+            state.vm_mut(&node, vmid)?.config.insert(disk.to_owned(), drive.print());
             files.then_some("Image resized.")
         };
         if let Some(line) = line.filter(|_| !running) {

@@ -1,51 +1,54 @@
-//! From a call to its handler, and what befalls calls on the way: node down, fault, delay, the
-//! 30 s of the inner hop.
+//! Dispatch: from a call to its handler.
+//!
+//! On the way a call can meet a node that is down, an injected fault or delay, a busy daemon, and
+//! the 30 s limit of calls that pveproxy forwards.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
 
-use super::ask::Ask;
-use super::state::{Kind, State};
+use super::context::CallContext;
+use super::state::{GuestType, State};
 use super::{
-    Cluster, agent, appliance, backup, bulk, clone, cloudinit, config, console, content, corosync,
-    create, definitions, destroy, download, drives, firewall, ha, jobs, lxc, machine, mapping,
-    metrics, migrate, network, nodes, power, prune, resize, resources, rrd, sdn, services,
-    snapshot, status, tasklist, template, upload,
+    Cluster, agent, appliances, backup, backup_jobs, bulk, clone, cloudinit, config_routes,
+    console, corosync, create, destroy, download, drives, firewall, ha, lxc, mapping,
+    metric_servers, migrate, network, node_info, nodes, power, prune, resize, resources, rrd, sdn,
+    services, snapshot, status, storage_content, storage_definitions, task_routes, template,
+    upload,
 };
 use crate::call::{Answer, ApiError, Call, Outcome};
 use crate::door;
 
-/// What a front end waits for the process behind it (behaviour section 1).
-const INNER_HOP: Duration = Duration::from_secs(30);
-/// How long a node that is gone lets its callers wait.
-const CONNECT: Duration = Duration::from_secs(3);
+/// How long pveproxy waits for a forwarded call (book: proxmox, section 1).
+const FORWARD_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a call to a dead node takes to fail.
+const DEAD_NODE_DELAY: Duration = Duration::from_secs(3);
 
 impl Cluster {
     /// Serves one call.
     pub(crate) async fn serve(self: &Arc<Self>, call: Call) -> Outcome {
         let node = call.node.clone();
-        // The way to a node that is up was the door's; one that went down meanwhile is gone here.
+        // The API front end has checked the node; this catches a node that has gone down since.
         if let Some(node) = node.as_deref().filter(|node| !self.is_up(node)) {
             self.hop_to(node).await?;
         }
-        let fate = {
+        let injected = {
             let mut state = self.state();
-            let State { faults, dice, .. } = &mut *state;
-            faults.call(call.method, call.route, node.as_deref(), dice)
+            let State { faults, random, .. } = &mut *state;
+            faults.inject_call_fault(call.method, call.route, node.as_deref(), random)
         };
-        if !fate.delay.is_zero() {
-            tokio::time::sleep(fate.delay).await;
+        if !injected.delay.is_zero() {
+            tokio::time::sleep(injected.delay).await;
         }
-        if let (Some((status, message)), false) = (&fate.answer, fate.done) {
+        if let (Some((status, message)), false) = (&injected.answer, injected.done) {
             return Err(ApiError::hop(*status, message.clone()));
         }
-        let outcome = self.hurry(call, node.as_deref()).await;
-        match fate.answer {
+        let outcome = self.handle(call, node.as_deref()).await;
+        match injected.answer {
             Some((status, message)) => {
-                if !fate.late.is_zero() {
-                    tokio::time::sleep(fate.late).await;
+                if !injected.late.is_zero() {
+                    tokio::time::sleep(injected.late).await;
                 }
                 Err(ApiError::hop(status, message))
             }
@@ -53,18 +56,18 @@ impl Cluster {
         }
     }
 
-    /// A worker of the node handles the call, and runs on when its caller has given up. What
-    /// pveproxy passes on, to pvedaemon or to another node, has the limit of the inner hop.
-    async fn hurry(self: &Arc<Self>, call: Call, node: Option<&str>) -> Outcome {
+    /// Runs the handler on a worker of the node; it runs on after the caller gives up. Calls that
+    /// pveproxy forwards, to pvedaemon or to another node, have a time limit.
+    async fn handle(self: &Arc<Self>, call: Call, node: Option<&str>) -> Outcome {
         let cluster = self.clone();
         let place = node.unwrap_or_default().to_owned();
         let is_passed_on = call.protected || call.on != call.at;
         let work = tokio::spawn(async move {
-            let _busy = cluster.daemons.worker(&call.on, call.protected).await;
-            cluster.work(&place, cluster.latency.api_call, None).await;
-            dispatch(Ask::new(cluster.clone(), call)).await
+            let _worker = cluster.daemons.acquire_worker(&call.on, call.protected).await;
+            cluster.simulate_work(&place, cluster.latency.api_call, None).await;
+            dispatch(CallContext::new(cluster.clone(), call)).await
         });
-        let limit = if is_passed_on { INNER_HOP } else { Duration::MAX };
+        let limit = if is_passed_on { FORWARD_TIMEOUT } else { Duration::MAX };
         match tokio::time::timeout(limit, work).await {
             Ok(Ok(outcome)) => outcome,
             Ok(Err(_)) => Err(ApiError::hop(596, "Broken pipe")),
@@ -76,7 +79,10 @@ impl Cluster {
         self.state().nodes.get(node).is_some_and(|node| node.up)
     }
 
-    /// The way to a node: its delay, and 595 when the node is gone.
+    /// Waits for the hop to a node.
+    ///
+    /// # Errors
+    /// 595 after a delay if the node is down; 500 if there is no such node.
     pub(crate) async fn hop_to(&self, node: &str) -> Result<(), ApiError> {
         let up = match self.state().nodes.get(node) {
             Some(node) => node.up,
@@ -88,175 +94,177 @@ impl Cluster {
             }
         };
         if up {
-            self.work(node, self.latency.hop, None).await;
+            self.simulate_work(node, self.latency.hop, None).await;
             return Ok(());
         }
-        tokio::time::sleep(CONNECT).await;
+        tokio::time::sleep(DEAD_NODE_DELAY).await;
         Err(ApiError::hop(595, "No route to host"))
     }
 }
 
-/// Lists that a cluster without such things leaves empty.
-const EMPTY: &[&str] = &["/cluster/replication", "/nodes/{node}/replication"];
+/// Lists that are always empty.
+const EMPTY_LISTS: &[&str] = &["/cluster/replication", "/nodes/{node}/replication"];
 
-async fn dispatch(ask: Ask) -> Outcome {
-    let route = ask.call.route;
+async fn dispatch(ctx: CallContext) -> Outcome {
+    let route = ctx.call.route;
     if let Some((_, rest)) = route.split_once("/firewall/") {
-        return firewall::serve(&ask, rest).unwrap_or_else(|| Err(unknown(&ask)));
+        return firewall::serve(&ctx, rest).unwrap_or_else(|| Err(not_served(&ctx)));
     }
     if let Some(rest) = route.strip_prefix("/nodes/{node}/qemu/{vmid}/") {
-        return guest(ask, rest).await;
+        return guest(ctx, rest).await;
     }
     if let Some(rest) = route.strip_prefix("/nodes/{node}/lxc") {
-        return lxc::serve(&ask, rest).await.unwrap_or_else(|| Err(unknown(&ask)));
+        return lxc::serve(&ctx, rest).await.unwrap_or_else(|| Err(not_served(&ctx)));
     }
     if let Some(rest) = route.strip_prefix("/cluster/ha/") {
-        return ha::serve(&ask, rest).unwrap_or_else(|| Err(unknown(&ask)));
+        return ha::serve(&ctx, rest).unwrap_or_else(|| Err(not_served(&ctx)));
     }
     if let Some(rest) = route.strip_prefix("/cluster/sdn") {
-        return sdn::serve(&ask, rest).unwrap_or_else(|| Err(unknown(&ask)));
+        return sdn::serve(&ctx, rest).unwrap_or_else(|| Err(not_served(&ctx)));
     }
     if let Some(rest) = route.strip_prefix("/cluster/mapping") {
-        return mapping::serve(&ask, rest).unwrap_or_else(|| Err(unknown(&ask)));
+        return mapping::serve(&ctx, rest).unwrap_or_else(|| Err(not_served(&ctx)));
     }
     if let Some(rest) = route.strip_prefix("/nodes/{node}/storage/{storage}/") {
-        return storage(ask, rest).await;
+        return storage(ctx, rest).await;
     }
-    match (ask.call.method, route) {
-        ("GET", "/cluster/resources") => resources::list(&ask),
-        ("GET", "/cluster/status") => resources::status(&ask),
-        ("GET", "/cluster/log") => machine::log(&ask),
-        ("GET", "/cluster/tasks") => tasklist::cluster(&ask),
-        ("GET", "/cluster/nextid") => resources::next_id(&ask),
-        ("GET", "/cluster/options") => resources::options(&ask),
-        ("POST", "/cluster/bulk-action/guest/start") => bulk::run(&ask, bulk::Way::Up),
-        ("POST", "/cluster/bulk-action/guest/shutdown") => bulk::run(&ask, bulk::Way::Down),
-        ("GET", "/nodes") => nodes::list(&ask),
-        ("GET", "/nodes/{node}/status") => nodes::status(&ask),
-        ("GET", "/nodes/{node}/version") => nodes::version(&ask),
-        ("GET", "/nodes/{node}/time") => nodes::time(&ask),
-        ("GET", "/nodes/{node}/network") => network::list(&ask),
-        ("POST", "/nodes/{node}/network") => network::create(&ask),
-        ("PUT", "/nodes/{node}/network") => network::reload(&ask),
-        ("DELETE", "/nodes/{node}/network") => network::revert(&ask),
-        ("GET", "/nodes/{node}/network/{iface}") => network::one(&ask),
-        ("PUT", "/nodes/{node}/network/{iface}") => network::change(&ask),
-        ("DELETE", "/nodes/{node}/network/{iface}") => network::remove(&ask),
-        ("GET", "/nodes/{node}/services") => services::list(&ask),
-        ("GET", "/nodes/{node}/services/{service}/state") => services::state(&ask),
+    match (ctx.call.method, route) {
+        ("GET", "/cluster/resources") => resources::list(&ctx),
+        ("GET", "/cluster/status") => resources::status(&ctx),
+        ("GET", "/cluster/log") => node_info::log(&ctx),
+        ("GET", "/cluster/tasks") => task_routes::cluster(&ctx),
+        ("GET", "/cluster/nextid") => resources::next_id(&ctx),
+        ("GET", "/cluster/options") => resources::options(&ctx),
+        ("POST", "/cluster/bulk-action/guest/start") => bulk::run(&ctx, bulk::BulkAction::Start),
+        ("POST", "/cluster/bulk-action/guest/shutdown") => {
+            bulk::run(&ctx, bulk::BulkAction::Shutdown)
+        }
+        ("GET", "/nodes") => nodes::list(&ctx),
+        ("GET", "/nodes/{node}/status") => nodes::status(&ctx),
+        ("GET", "/nodes/{node}/version") => nodes::version(&ctx),
+        ("GET", "/nodes/{node}/time") => nodes::time(&ctx),
+        ("GET", "/nodes/{node}/network") => network::list(&ctx),
+        ("POST", "/nodes/{node}/network") => network::create(&ctx),
+        ("PUT", "/nodes/{node}/network") => network::reload(&ctx),
+        ("DELETE", "/nodes/{node}/network") => network::revert(&ctx),
+        ("GET", "/nodes/{node}/network/{iface}") => network::get(&ctx),
+        ("PUT", "/nodes/{node}/network/{iface}") => network::change(&ctx),
+        ("DELETE", "/nodes/{node}/network/{iface}") => network::remove(&ctx),
+        ("GET", "/nodes/{node}/services") => services::list(&ctx),
+        ("GET", "/nodes/{node}/services/{service}/state") => services::state(&ctx),
         ("GET", "/nodes/{node}/capabilities/qemu/cpu") => services::processors(),
-        ("GET", "/nodes/{node}/capabilities/qemu/machines") => services::machines(&ask),
-        ("GET", "/cluster/config/join") => corosync::join(&ask),
-        ("GET", "/cluster/config/nodes") => corosync::nodes(&ask),
+        ("GET", "/nodes/{node}/capabilities/qemu/machines") => services::machines(&ctx),
+        ("GET", "/cluster/config/join") => corosync::join(&ctx),
+        ("GET", "/cluster/config/nodes") => corosync::nodes(&ctx),
         ("GET", "/cluster/config/qdevice") => corosync::qdevice(),
-        ("GET", "/cluster/config/totem") => corosync::totem(&ask),
-        ("GET", "/cluster/backup") => jobs::list(&ask),
-        ("POST", "/cluster/backup") => jobs::create(&ask),
-        ("GET", "/cluster/backup/{id}") => jobs::one(&ask),
-        ("PUT", "/cluster/backup/{id}") => jobs::change(&ask),
-        ("DELETE", "/cluster/backup/{id}") => jobs::remove(&ask),
-        ("GET", "/cluster/metrics/server") => metrics::list(&ask),
-        ("GET", "/cluster/metrics/server/{id}") => metrics::one(&ask),
-        ("POST", "/cluster/metrics/server/{id}") => metrics::create(&ask),
-        ("PUT", "/cluster/metrics/server/{id}") => metrics::change(&ask),
-        ("DELETE", "/cluster/metrics/server/{id}") => metrics::remove(&ask),
-        ("GET", "/cluster/replication/{id}") => services::replication(&ask),
-        ("GET", "/cluster/backup-info/not-backed-up") => backup::not_backed_up(&ask),
-        ("POST", "/nodes/{node}/vzdump") => backup::dump(&ask),
-        ("GET", "/nodes/{node}/vzdump/extractconfig") => backup::extract(&ask),
-        ("GET", "/nodes/{node}/rrddata") => rrd::node(&ask),
-        ("GET", "/nodes/{node}/hardware/pci") => machine::pci(),
-        ("GET", "/nodes/{node}/subscription") => machine::subscription(&ask),
-        ("GET", "/nodes/{node}/syslog") => machine::syslog(),
-        ("GET", "/nodes/{node}/dns") => machine::dns(),
-        ("GET", "/nodes/{node}/config") => machine::config(),
-        ("GET", "/nodes/{node}/aplinfo") => appliance::list(),
-        ("POST", "/nodes/{node}/aplinfo") => appliance::fetch(&ask),
-        ("GET", "/nodes/{node}/query-url-metadata") => download::metadata(&ask),
-        ("GET", "/nodes/{node}/sdn/zones") => sdn::zones_of_node(&ask),
-        ("GET", "/nodes/{node}/sdn/zones/{zone}/content") => sdn::content(&ask),
-        ("GET", "/nodes/{node}/certificates/info") => nodes::certificates(&ask),
-        ("GET", "/nodes/{node}/tasks") => tasklist::list(&ask),
-        ("GET", "/nodes/{node}/tasks/{upid}/log") => tasklist::log(&ask),
-        ("GET", "/nodes/{node}/tasks/{upid}/status") => tasklist::status(&ask),
-        ("DELETE", "/nodes/{node}/tasks/{upid}") => tasklist::stop(&ask).await,
-        ("GET", "/nodes/{node}/qemu") => status::list(&ask),
-        ("POST", "/nodes/{node}/qemu") => create::create(&ask).await,
-        ("DELETE", "/nodes/{node}/qemu/{vmid}") => destroy::destroy(&ask),
-        ("GET", "/storage") => definitions::list(&ask),
-        ("POST", "/storage") => definitions::create(&ask),
-        ("GET", "/storage/{storage}") => definitions::one(&ask),
-        ("PUT", "/storage/{storage}") => definitions::change(&ask),
-        ("DELETE", "/storage/{storage}") => definitions::remove(&ask),
-        ("GET", "/nodes/{node}/storage") => content::storages(&ask),
-        ("GET", route) if EMPTY.contains(&route) => Ok(Answer::new(json!([]))),
-        _ => Err(unknown(&ask)),
+        ("GET", "/cluster/config/totem") => corosync::totem(&ctx),
+        ("GET", "/cluster/backup") => backup_jobs::list(&ctx),
+        ("POST", "/cluster/backup") => backup_jobs::create(&ctx),
+        ("GET", "/cluster/backup/{id}") => backup_jobs::get(&ctx),
+        ("PUT", "/cluster/backup/{id}") => backup_jobs::change(&ctx),
+        ("DELETE", "/cluster/backup/{id}") => backup_jobs::remove(&ctx),
+        ("GET", "/cluster/metrics/server") => metric_servers::list(&ctx),
+        ("GET", "/cluster/metrics/server/{id}") => metric_servers::get(&ctx),
+        ("POST", "/cluster/metrics/server/{id}") => metric_servers::create(&ctx),
+        ("PUT", "/cluster/metrics/server/{id}") => metric_servers::change(&ctx),
+        ("DELETE", "/cluster/metrics/server/{id}") => metric_servers::remove(&ctx),
+        ("GET", "/cluster/replication/{id}") => services::replication(&ctx),
+        ("GET", "/cluster/backup-info/not-backed-up") => backup::not_backed_up(&ctx),
+        ("POST", "/nodes/{node}/vzdump") => backup::start(&ctx),
+        ("GET", "/nodes/{node}/vzdump/extractconfig") => backup::extract_config(&ctx),
+        ("GET", "/nodes/{node}/rrddata") => rrd::node(&ctx),
+        ("GET", "/nodes/{node}/hardware/pci") => node_info::pci(),
+        ("GET", "/nodes/{node}/subscription") => node_info::subscription(&ctx),
+        ("GET", "/nodes/{node}/syslog") => node_info::syslog(),
+        ("GET", "/nodes/{node}/dns") => node_info::dns(),
+        ("GET", "/nodes/{node}/config") => node_info::config(),
+        ("GET", "/nodes/{node}/aplinfo") => appliances::list(),
+        ("POST", "/nodes/{node}/aplinfo") => appliances::fetch(&ctx),
+        ("GET", "/nodes/{node}/query-url-metadata") => download::metadata(&ctx),
+        ("GET", "/nodes/{node}/sdn/zones") => sdn::zones_of_node(&ctx),
+        ("GET", "/nodes/{node}/sdn/zones/{zone}/content") => sdn::content(&ctx),
+        ("GET", "/nodes/{node}/certificates/info") => nodes::certificates(&ctx),
+        ("GET", "/nodes/{node}/tasks") => task_routes::list(&ctx),
+        ("GET", "/nodes/{node}/tasks/{upid}/log") => task_routes::log(&ctx),
+        ("GET", "/nodes/{node}/tasks/{upid}/status") => task_routes::status(&ctx),
+        ("DELETE", "/nodes/{node}/tasks/{upid}") => task_routes::stop(&ctx).await,
+        ("GET", "/nodes/{node}/qemu") => status::list(&ctx),
+        ("POST", "/nodes/{node}/qemu") => create::create(&ctx).await,
+        ("DELETE", "/nodes/{node}/qemu/{vmid}") => destroy::destroy(&ctx),
+        ("GET", "/storage") => storage_definitions::list(&ctx),
+        ("POST", "/storage") => storage_definitions::create(&ctx),
+        ("GET", "/storage/{storage}") => storage_definitions::get(&ctx),
+        ("PUT", "/storage/{storage}") => storage_definitions::change(&ctx),
+        ("DELETE", "/storage/{storage}") => storage_definitions::remove(&ctx),
+        ("GET", "/nodes/{node}/storage") => storage_content::storages(&ctx),
+        ("GET", route) if EMPTY_LISTS.contains(&route) => Ok(Answer::new(json!([]))),
+        _ => Err(not_served(&ctx)),
     }
 }
 
-async fn storage(ask: Ask, rest: &str) -> Outcome {
-    match (ask.call.method, rest) {
-        ("GET", "status") => content::status(&ask),
-        ("GET", "content") => content::list(&ask),
-        ("POST", "content") => content::allocate(&ask).await,
-        ("GET", "content/{volume}") => content::volume(&ask),
-        ("DELETE", "content/{volume}") => content::delete(&ask).await,
-        ("POST", "upload") => upload::upload(&ask),
-        ("POST", "download-url") => download::from_url(&ask),
-        ("GET", "prunebackups") => prune::show(&ask),
-        ("DELETE", "prunebackups") => prune::prune(&ask),
-        ("GET", "rrddata") => rrd::storage(&ask),
-        _ => Err(unknown(&ask)),
+async fn storage(ctx: CallContext, rest: &str) -> Outcome {
+    match (ctx.call.method, rest) {
+        ("GET", "status") => storage_content::status(&ctx),
+        ("GET", "content") => storage_content::list(&ctx),
+        ("POST", "content") => storage_content::allocate(&ctx).await,
+        ("GET", "content/{volume}") => storage_content::volume(&ctx),
+        ("DELETE", "content/{volume}") => storage_content::delete(&ctx).await,
+        ("POST", "upload") => upload::upload(&ctx),
+        ("POST", "download-url") => download::from_url(&ctx),
+        ("GET", "prunebackups") => prune::show(&ctx),
+        ("DELETE", "prunebackups") => prune::prune(&ctx),
+        ("GET", "rrddata") => rrd::storage(&ctx),
+        _ => Err(not_served(&ctx)),
     }
 }
 
-async fn guest(ask: Ask, rest: &str) -> Outcome {
-    match (ask.call.method, rest) {
-        ("GET", "config") => config::read(&ask),
-        ("PUT", "config") => config::put(&ask).await,
-        ("POST", "config") => config::post(&ask).await,
-        ("GET", "pending") => config::pending(&ask),
-        ("GET", "status/current") => status::current(&ask),
-        ("POST", "status/start") => power::start(&ask),
-        ("POST", "status/stop") => power::stop(&ask),
-        ("POST", "status/shutdown") => power::shutdown(&ask),
-        ("POST", "status/reboot") => power::reboot(&ask),
-        ("POST", "status/reset") => power::reset(&ask),
-        ("POST", "status/suspend") => power::suspend(&ask),
-        ("POST", "status/resume") => power::resume(&ask),
-        ("POST", "clone") => clone::clone(&ask),
-        ("GET", "migrate") => migrate::preconditions(&ask),
-        ("POST", "migrate") => migrate::migrate(&ask),
-        ("POST", "monitor") => machine::monitor(&ask),
-        ("PUT", "sendkey") => machine::sendkey(&ask),
-        ("GET", "rrddata") => rrd::guest(&ask),
-        ("POST", "template") => template::template(&ask),
-        ("PUT", "resize") => resize::resize(&ask),
-        ("PUT", "unlink") => drives::unlink(&ask).await,
-        ("POST", "move_disk") => drives::move_disk(&ask),
-        ("GET", "feature") => drives::feature(&ask),
-        ("GET", "snapshot") => snapshot::list(&ask),
-        ("POST", "snapshot") => snapshot::create(&ask),
-        ("DELETE", "snapshot/{snapname}") => snapshot::delete(&ask),
-        ("GET", "snapshot/{snapname}/config") => snapshot::read(&ask),
-        ("PUT", "snapshot/{snapname}/config") => snapshot::write(&ask).await,
-        ("POST", "snapshot/{snapname}/rollback") => snapshot::rollback(&ask),
-        ("GET", "cloudinit") => cloudinit::pending(&ask),
-        ("PUT", "cloudinit") => cloudinit::rebuild(&ask).await,
-        ("POST", "vncproxy") => console::proxy(&ask, Kind::Vm),
-        ("GET", "cloudinit/dump") => cloudinit::dump(&ask),
-        ("POST", "agent") => agent::serve(&ask, rest).await,
-        (_, rest) if rest.starts_with("agent/") => agent::serve(&ask, rest).await,
-        _ => Err(unknown(&ask)),
+async fn guest(ctx: CallContext, rest: &str) -> Outcome {
+    match (ctx.call.method, rest) {
+        ("GET", "config") => config_routes::read(&ctx),
+        ("PUT", "config") => config_routes::put(&ctx).await,
+        ("POST", "config") => config_routes::post(&ctx).await,
+        ("GET", "pending") => config_routes::pending(&ctx),
+        ("GET", "status/current") => status::current(&ctx),
+        ("POST", "status/start") => power::start(&ctx),
+        ("POST", "status/stop") => power::stop(&ctx),
+        ("POST", "status/shutdown") => power::shutdown(&ctx),
+        ("POST", "status/reboot") => power::reboot(&ctx),
+        ("POST", "status/reset") => power::reset(&ctx),
+        ("POST", "status/suspend") => power::suspend(&ctx),
+        ("POST", "status/resume") => power::resume(&ctx),
+        ("POST", "clone") => clone::clone(&ctx),
+        ("GET", "migrate") => migrate::preconditions(&ctx),
+        ("POST", "migrate") => migrate::migrate(&ctx),
+        ("POST", "monitor") => node_info::monitor(&ctx),
+        ("PUT", "sendkey") => node_info::sendkey(&ctx),
+        ("GET", "rrddata") => rrd::guest(&ctx),
+        ("POST", "template") => template::template(&ctx),
+        ("PUT", "resize") => resize::resize(&ctx),
+        ("PUT", "unlink") => drives::unlink(&ctx).await,
+        ("POST", "move_disk") => drives::move_disk(&ctx),
+        ("GET", "feature") => drives::feature(&ctx),
+        ("GET", "snapshot") => snapshot::list(&ctx),
+        ("POST", "snapshot") => snapshot::create(&ctx),
+        ("DELETE", "snapshot/{snapname}") => snapshot::delete(&ctx),
+        ("GET", "snapshot/{snapname}/config") => snapshot::read(&ctx),
+        ("PUT", "snapshot/{snapname}/config") => snapshot::write(&ctx).await,
+        ("POST", "snapshot/{snapname}/rollback") => snapshot::rollback(&ctx),
+        ("GET", "cloudinit") => cloudinit::pending(&ctx),
+        ("PUT", "cloudinit") => cloudinit::rebuild(&ctx).await,
+        ("POST", "vncproxy") => console::vnc_proxy(&ctx, GuestType::Vm),
+        ("GET", "cloudinit/dump") => cloudinit::dump(&ctx),
+        ("POST", "agent") => agent::serve(&ctx, rest).await,
+        (_, rest) if rest.starts_with("agent/") => agent::serve(&ctx, rest).await,
+        _ => Err(not_served(&ctx)),
     }
 }
 
-fn unknown(ask: &Ask) -> ApiError {
-    let mut path = ask.call.route.to_owned();
-    for name in ask.params().0.keys() {
-        if let Some(value) = ask.text(name) {
+fn not_served(ctx: &CallContext) -> ApiError {
+    let mut path = ctx.call.route.to_owned();
+    for name in ctx.params().0.keys() {
+        if let Some(value) = ctx.text(name) {
             path = path.replace(&format!("{{{name}}}"), &value);
         }
     }
-    door::refusal(ask.call.method, &path, ask.cluster.version)
+    door::refusal(ctx.call.method, &path, ctx.cluster.version)
 }

@@ -1,16 +1,15 @@
-//! Figures over time: a point a minute (or more), without values for when nobody wrote any down.
+//! RRD data: one point per minute or more, without values for the time before the start.
 
 use serde_json::{Map, Value, json};
 
-use super::ask::{Ask, failed};
+use super::context::{CallContext, failed};
 use crate::call::{Answer, ApiError, Outcome};
 
-/// Points of a series.
-const POINTS: u64 = 70;
+const POINTS_PER_SERIES: u64 = 70;
 
-/// The seconds between two points.
-fn step(ask: &Ask) -> u64 {
-    match ask.text("timeframe").as_deref() {
+/// Seconds between two points.
+fn step_secs(ctx: &CallContext) -> u64 {
+    match ctx.text("timeframe").as_deref() {
         Some("day") => 1_800,
         Some("week") => 10_800,
         Some("month") => 43_200,
@@ -19,9 +18,9 @@ fn step(ask: &Ask) -> u64 {
     }
 }
 
-fn series(ask: &Ask, uptime: u64, values: &Map<String, Value>) -> Value {
-    let step = step(ask);
-    let now = ask.cluster.state().clock.unix() / step * step;
+fn series(ctx: &CallContext, uptime: u64, values: &Map<String, Value>) -> Value {
+    let step = step_secs(ctx);
+    let now = ctx.cluster.state().clock.unix() / step * step;
     let point = |back: u64| {
         let mut point = Map::from_iter([("time".to_owned(), Value::from(now - back * step))]);
         if back * step <= uptime {
@@ -29,7 +28,7 @@ fn series(ask: &Ask, uptime: u64, values: &Map<String, Value>) -> Value {
         }
         Value::from(point)
     };
-    (1..=POINTS).rev().map(point).collect()
+    (1..=POINTS_PER_SERIES).rev().map(point).collect()
 }
 
 fn fields(value: Value) -> Map<String, Value> {
@@ -42,11 +41,11 @@ fn fields(value: Value) -> Map<String, Value> {
 }
 
 /// `GET /nodes/{node}/rrddata`.
-pub fn node(ask: &Ask) -> Outcome {
+pub(crate) fn node(ctx: &CallContext) -> Outcome {
     let (values, uptime) = {
-        let state = ask.cluster.state();
-        let Some(node) = state.nodes.get(&ask.node) else {
-            return Err(ApiError::failed(format!("no such node '{}'", ask.node)));
+        let state = ctx.cluster.state();
+        let Some(node) = state.nodes.get(&ctx.node) else {
+            return Err(ApiError::failed(format!("no such node '{}'", ctx.node)));
         };
         let values = json!({
             "cpu": 0.1, "maxcpu": node.spec.cpus, "iowait": 0.0, "loadavg": 0.5,
@@ -56,37 +55,37 @@ pub fn node(ask: &Ask) -> Outcome {
         });
         (values, node.uptime(state.clock.now()))
     };
-    Ok(Answer::new(series(ask, uptime, &fields(values))))
+    Ok(Answer::new(series(ctx, uptime, &fields(values))))
 }
 
 /// `GET …/qemu/{vmid}/rrddata`.
-pub fn guest(ask: &Ask) -> Outcome {
-    let (values, known) = {
-        let state = ask.cluster.state();
-        let guest = state.guest(&ask.node, ask.vmid).map_err(failed)?;
-        let view = guest.view();
+pub(crate) fn guest(ctx: &CallContext) -> Outcome {
+    let (values, known_secs) = {
+        let state = ctx.cluster.state();
+        let guest = state.vm(&ctx.node, ctx.vmid).map_err(failed)?;
+        let status = guest.status();
         let mut values = json!({
-            "maxcpu": view.cpus, "maxmem": view.memory, "maxdisk": view.disk, "disk": 0,
+            "maxcpu": status.cpus, "maxmem": status.memory_bytes, "maxdisk": status.disk_bytes, "disk": 0,
         });
-        if guest.run.is_some() {
+        if guest.process.is_some() {
             for key in ["cpu", "mem", "netin", "netout", "diskread", "diskwrite"] {
                 values[key] = 0.into();
             }
         }
-        let known = state.clock.now().as_secs();
-        (values, known)
+        let known_secs = state.clock.now().as_secs();
+        (values, known_secs)
     };
-    Ok(Answer::new(series(ask, known, &fields(values))))
+    Ok(Answer::new(series(ctx, known_secs, &fields(values))))
 }
 
 /// `GET …/storage/{storage}/rrddata`.
-pub fn storage(ask: &Ask) -> Outcome {
-    let name = ask.text("storage").unwrap_or_default();
-    let (values, known) = {
-        let state = ask.cluster.state();
+pub(crate) fn storage(ctx: &CallContext) -> Outcome {
+    let name = ctx.text("storage").unwrap_or_default();
+    let (values, known_secs) = {
+        let state = ctx.cluster.state();
         let storage = state.storage(&name).map_err(failed)?;
-        let used = storage.used(&ask.node);
+        let used = storage.used(&ctx.node);
         (json!({ "total": storage.spec.size_bytes, "used": used }), state.clock.now().as_secs())
     };
-    Ok(Answer::new(series(ask, known, &fields(values))))
+    Ok(Answer::new(series(ctx, known_secs, &fields(values))))
 }

@@ -1,53 +1,52 @@
 //! Sections of configuration files whose keys are the parameters of the calls that write them: what
-//! a call sets, what it deletes, and the types that answers have.
+//! a call sets, what it deletes, and the JSON types of answers.
 
 use serde_json::Value;
 
-use super::ask::Ask;
 use super::conf::Config;
+use super::context::CallContext;
 use crate::door;
 
-pub use crate::door::typed;
-pub use crate::keys::Keys;
+pub(crate) use crate::door::typed;
+pub(crate) use crate::keys::Keys;
 
-/// Words of a list: what parts them in any of Proxmox's lists.
-pub fn words(text: &str) -> impl Iterator<Item = &str> {
+/// The items of a list; Proxmox accepts all of these separators.
+pub(crate) fn list_items(text: &str) -> impl Iterator<Item = &str> {
     text.split([',', ';', ' ', '\0']).filter(|word| !word.is_empty())
 }
 
-/// The parameters of a call as a section keeps them: a list has a line for each of its items, as in
-/// the file.
-pub fn stored(ask: &Ask, left_out: &[&str]) -> Config {
-    let params = ask.params().0.iter().filter(|(key, _)| !left_out.contains(&key.as_str()));
+/// The parameters of a call as a section stores them; each item of a list becomes a line, as in the
+/// file.
+pub(crate) fn stored_parameters(ctx: &CallContext, omitted: &[&str]) -> Config {
+    let params = ctx.params().0.iter().filter(|(key, _)| !omitted.contains(&key.as_str()));
     let text = |key: &str, value: &Value| match value.as_array() {
         Some(items) => Some(items.iter().filter_map(Value::as_str).collect::<Vec<_>>().join("\n")),
-        None => ask.text(key),
+        None => ctx.text(key),
     };
     params.filter_map(|(key, value)| Some((key.clone(), text(key, value)?))).collect()
 }
 
-/// The keys that a call names in `delete`.
-pub fn deleted(ask: &Ask) -> Vec<String> {
-    words(&ask.text("delete").unwrap_or_default()).map(str::to_owned).collect()
+pub(crate) fn deleted_keys(ctx: &CallContext) -> Vec<String> {
+    list_items(&ctx.text("delete").unwrap_or_default()).map(str::to_owned).collect()
 }
 
-/// The refusal of a parameter where a lock around the check makes text of it.
-pub fn refusal(name: &str, text: &str) -> String {
+/// The error of a parameter as text, for checks that run under a lock.
+pub(crate) fn parameter_error(name: &str, text: &str) -> String {
     format!("400 Parameter verification failed.\n{name}: {text}")
 }
 
-/// Refuses a key that is both set and deleted.
+/// Refuses a key that the call both sets and deletes.
 ///
 /// # Errors
 /// The text of delete_from_config.
-pub fn set_apart(ask: &Ask, deleted: &[String]) -> Result<(), String> {
-    match deleted.iter().find(|name| ask.params().0.contains_key(*name)) {
+pub(crate) fn check_set_and_delete(ctx: &CallContext, deleted: &[String]) -> Result<(), String> {
+    match deleted.iter().find(|name| ctx.params().0.contains_key(*name)) {
         Some(name) => Err(format!("cannot set and delete property '{name}' at the same time!")),
         None => Ok(()),
     }
 }
 
-/// Whether the call could have had a parameter of this name.
-pub fn is_parameter(ask: &Ask, name: &str) -> bool {
-    door::is_parameter(ask.call.method, ask.call.route, name, ask.cluster.version)
+/// Whether the schema of the call has a parameter of this name.
+pub(crate) fn is_parameter(ctx: &CallContext, name: &str) -> bool {
+    door::is_parameter(ctx.call.method, ctx.call.route, name, ctx.cluster.version)
 }

@@ -1,13 +1,13 @@
-//! A node's services and QEMU's capabilities, as lists that never change.
+//! Constant lists: the services of a node and the capabilities of QEMU.
 
 use serde_json::{Value, json};
 
-use super::ask::Ask;
+use super::context::CallContext;
 use crate::call::{Answer, ApiError, Outcome};
 use crate::spec::PveVersion;
 
-/// Services by name, with systemd's description, and whether they run: those that Proxmox lists
-/// (pve-manager, API2/Services.pm:19).
+/// The services that Proxmox lists: name, systemd's description, and whether they run (pve-manager,
+/// API2/Services.pm:19).
 const SERVICES: &[(&str, &str, bool)] = &[
     ("chrony", "chrony, an NTP client/server", true),
     ("corosync", "Corosync Cluster Engine", true),
@@ -49,24 +49,24 @@ fn line((name, description, runs): &(&str, &str, bool), clustered: bool) -> Valu
 }
 
 /// `GET /nodes/{node}/services`.
-pub fn list(ask: &Ask) -> Outcome {
-    let clustered = !ask.cluster.name.is_empty();
+pub(crate) fn list(ctx: &CallContext) -> Outcome {
+    let clustered = !ctx.cluster.name.is_empty();
     let lines: Vec<Value> = SERVICES.iter().map(|service| line(service, clustered)).collect();
     Ok(Answer::new(lines.into()))
 }
 
 /// `GET /nodes/{node}/services/{service}/state`.
-pub fn state(ask: &Ask) -> Outcome {
-    let wanted = ask.text("service").unwrap_or_default();
+pub(crate) fn state(ctx: &CallContext) -> Outcome {
+    let wanted = ctx.text("service").unwrap_or_default();
     let found = SERVICES.iter().find(|(name, ..)| *name == wanted);
     match found {
-        Some(service) => Ok(Answer::new(line(service, !ask.cluster.name.is_empty()))),
+        Some(service) => Ok(Answer::new(line(service, !ctx.cluster.name.is_empty()))),
         None => Err(ApiError::failed(format!("no such service '{wanted}'"))),
     }
 }
 
-/// Processor models of Intel that QEMU knows (qemu-server, QemuServer/CPUConfig.pm:135).
-const INTEL: &[&str] = &[
+/// Intel processor models that QEMU knows (qemu-server, QemuServer/CPUConfig.pm:135).
+const INTEL_CPUS: &[&str] = &[
     "486",
     "pentium",
     "pentium2",
@@ -106,8 +106,8 @@ const INTEL: &[&str] = &[
     "SapphireRapids",
     "GraniteRapids",
 ];
-/// Those of AMD.
-const AMD: &[&str] = &[
+/// AMD processor models.
+const AMD_CPUS: &[&str] = &[
     "athlon",
     "phenom",
     "Opteron_G1",
@@ -121,8 +121,8 @@ const AMD: &[&str] = &[
     "EPYC-Milan",
     "EPYC-Genoa",
 ];
-/// Those that have the host's vendor.
-const GENERIC: &[&str] = &[
+/// Processor models with the vendor of the host.
+const GENERIC_CPUS: &[&str] = &[
     "host",
     "kvm32",
     "kvm64",
@@ -135,18 +135,19 @@ const GENERIC: &[&str] = &[
     "x86-64-v4",
 ];
 
-/// `GET /nodes/{node}/capabilities/qemu/cpu`: the models for x86; no custom ones are ever made.
-pub fn processors() -> Outcome {
-    let vendors = [(INTEL, "GenuineIntel"), (AMD, "AuthenticAMD"), (GENERIC, "default")];
+/// `GET /nodes/{node}/capabilities/qemu/cpu`: the models for x86; there are no custom models.
+pub(crate) fn processors() -> Outcome {
+    let vendors =
+        [(INTEL_CPUS, "GenuineIntel"), (AMD_CPUS, "AuthenticAMD"), (GENERIC_CPUS, "default")];
     let models = vendors.iter().flat_map(|(names, vendor)| {
         names.iter().map(move |name| json!({ "name": name, "custom": 0, "vendor": vendor }))
     });
     Ok(Answer::new(models.collect::<Vec<Value>>().into()))
 }
 
-/// `GET /nodes/{node}/capabilities/qemu/machines`: the newest versions first [I].
-pub fn machines(ask: &Ask) -> Outcome {
-    let versions: &[&str] = match ask.cluster.version {
+/// `GET /nodes/{node}/capabilities/qemu/machines`: newest versions first [I].
+pub(crate) fn machines(ctx: &CallContext) -> Outcome {
+    let versions: &[&str] = match ctx.cluster.version {
         PveVersion::V7_4 => &["7.2", "7.1", "7.0", "6.2", "6.1", "6.0"],
         PveVersion::V8_4 => &["9.2", "9.1", "9.0", "8.2", "8.1", "8.0", "7.2", "7.1", "7.0"],
         PveVersion::V9_2 => &["11.0", "10.2", "10.1", "10.0", "9.2", "9.1", "9.0", "8.2", "8.1"],
@@ -160,8 +161,8 @@ pub fn machines(ask: &Ask) -> Outcome {
     Ok(Answer::new(machines.collect::<Vec<Value>>().into()))
 }
 
-/// `GET …/replication/{id}`: no job is ever defined.
-pub fn replication(ask: &Ask) -> Outcome {
-    let id = ask.text("id").unwrap_or_default();
+/// `GET …/replication/{id}`: the simulator defines no replication jobs.
+pub(crate) fn replication(ctx: &CallContext) -> Outcome {
+    let id = ctx.text("id").unwrap_or_default();
     Err(ApiError::failed(format!("no such replication job '{id}'")))
 }

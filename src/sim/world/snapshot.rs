@@ -1,30 +1,35 @@
-//! Snapshots: list, take, drop, describe, roll back; with the memory of running guests.
+//! Snapshots of VMs: list, create, describe, delete and roll back, with or without memory.
+//!
+//! A create sets the lock `snapshot`, saves the memory if asked, then marks each volume. A rollback
+//! stops the VM and restores the configuration; a snapshot with memory resumes the VM. Checks
+//! shared with containers are `check_may_snapshot` and `check_may_roll_back`.
 
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 
 use super::Cluster;
-use super::ask::{Ask, failed};
 use super::conf::{self, Config};
-use super::state::{Guest, Kind, Snapshot, State};
-use super::storage::{Order, Purpose};
+use super::context::{CallContext, failed};
+use super::state::{Guest, GuestType, Snapshot, State};
+use super::storage::{VolumePurpose, VolumeRequest};
 use super::worker::Worker;
 use crate::call::{Answer, ApiError, Outcome};
 
-/// Keys that belong to a snapshot, not to the configuration of then.
-const OWN_KEYS: &[&str] = &["snaptime", "vmstate", "parent", "description", "runningmachine"];
+/// Keys of the snapshot itself, which a rollback does not restore.
+const SNAPSHOT_KEYS: &[&str] = &["snaptime", "vmstate", "parent", "description", "runningmachine"];
 
 /// `GET …/snapshot`.
-pub fn list(ask: &Ask) -> Outcome {
-    let mut state = ask.cluster.state();
-    ask.cluster.refresh(&mut state, ask.vmid);
-    let guest = state.guest(&ask.node, ask.vmid).map_err(ApiError::failed)?;
-    Ok(Answer::new(entries(guest).into()))
+pub(crate) fn list(ctx: &CallContext) -> Outcome {
+    let mut state = ctx.cluster.state();
+    ctx.cluster.refresh_vm(&mut state, ctx.vmid);
+    let guest = state.vm(&ctx.node, ctx.vmid).map_err(ApiError::failed)?;
+    Ok(Answer::new(snapshot_entries(guest).into()))
 }
 
-/// A guest's snapshots and its present, as lists show them; containers have no memory to tell of.
-pub(super) fn entries(guest: &Guest) -> Vec<Value> {
+/// The snapshots of a guest and its present state as a list shows them; those of containers have no
+/// memory.
+pub(super) fn snapshot_entries(guest: &Guest) -> Vec<Value> {
     let mut entries: Vec<Value> = Vec::new();
     for (name, snapshot) in &guest.snapshots {
         let config = &snapshot.config;
@@ -32,7 +37,7 @@ pub(super) fn entries(guest: &Guest) -> Vec<Value> {
             "name": name, "snaptime": snapshot.time,
             "description": config.get("description").cloned().unwrap_or_default(),
         });
-        if guest.kind == Kind::Vm {
+        if guest.kind == GuestType::Vm {
             entry["vmstate"] = u8::from(snapshot.vmstate.is_some()).into();
         }
         if let Some(parent) = config.get("parent") {
@@ -42,7 +47,7 @@ pub(super) fn entries(guest: &Guest) -> Vec<Value> {
     }
     let mut current = json!({
         "name": "current", "description": "You are here!", "digest": guest.digest(),
-        "running": u8::from(guest.run.is_some()),
+        "running": u8::from(guest.process.is_some()),
     });
     if let Some(parent) = guest.config.get("parent") {
         current["parent"] = parent.clone().into();
@@ -51,28 +56,28 @@ pub(super) fn entries(guest: &Guest) -> Vec<Value> {
     entries
 }
 
-/// Whether a guest can have a snapshot of this name, wherever its volumes are.
-pub(super) fn may_take(guest: &Guest, name: &str) -> Result<(), String> {
+/// Refuses a snapshot of this name, independent of the storages.
+pub(super) fn check_may_snapshot(guest: &Guest, name: &str) -> Result<(), String> {
     if guest.is_template() {
         return Err("you can't take a snapshot if it's a template".into());
     }
-    guest.unlocked()?;
+    guest.ensure_unlocked()?;
     if guest.snapshots.contains_key(name) {
         return Err(format!("snapshot name '{name}' already used"));
     }
     Ok(())
 }
 
-/// Whether a guest can go back to a snapshot; `volumes` gives those of a configuration.
-pub(super) fn may_go_back(
+/// Refuses a rollback; `volumes` returns the volumes of a configuration.
+pub(super) fn check_may_roll_back(
     state: &State,
     guest: &Guest,
     name: &str,
     volumes: impl Fn(&Config) -> Vec<(String, conf::Drive)>,
 ) -> Result<(), String> {
-    let Some(snapshot) = guest.snapshots.get(name) else { return Err(missing(name)) };
-    guest.unlocked()?;
-    // ZFS and volume chains only go back to the latest.
+    let Some(snapshot) = guest.snapshots.get(name) else { return Err(missing_snapshot(name)) };
+    guest.ensure_unlocked()?;
+    // ZFS can only roll back to the latest snapshot.
     let latest = guest.config.get("parent").is_some_and(|parent| parent == name);
     for (_, drive) in volumes(&snapshot.config) {
         if state.storage_of(&drive.file)?.spec.kind == "zfspool" && !latest {
@@ -85,72 +90,76 @@ pub(super) fn may_go_back(
     Ok(())
 }
 
-/// Takes a snapshot out of a guest; what came after it follows what was before it.
-pub(super) fn forget(guest: &mut Guest, name: &str) -> Result<Snapshot, String> {
-    let Some(gone) = guest.snapshots.remove(name) else { return Err(missing(name)) };
-    let parent = gone.config.get("parent").cloned();
-    let heirs = guest.snapshots.values_mut().map(|snapshot| &mut snapshot.config);
-    for config in heirs.chain(std::iter::once(&mut guest.config)) {
+/// Deletes a snapshot; its children get its parent.
+pub(super) fn remove_snapshot(guest: &mut Guest, name: &str) -> Result<Snapshot, String> {
+    let Some(removed) = guest.snapshots.remove(name) else { return Err(missing_snapshot(name)) };
+    let parent = removed.config.get("parent").cloned();
+    let children = guest.snapshots.values_mut().map(|snapshot| &mut snapshot.config);
+    for config in children.chain(std::iter::once(&mut guest.config)) {
         if config.get("parent").is_some_and(|old| old == name) {
             config.remove("parent");
             config.extend(parent.clone().map(|parent| ("parent".to_owned(), parent)));
         }
     }
-    Ok(gone)
+    Ok(removed)
 }
 
-/// What is said of a snapshot that is not there.
-pub(super) fn missing(name: &str) -> String {
+/// The error of an unknown snapshot.
+pub(super) fn missing_snapshot(name: &str) -> String {
     format!("snapshot '{name}' does not exist")
 }
 
 /// `GET …/snapshot/{snapname}/config`.
-pub fn read(ask: &Ask) -> Outcome {
-    let name = ask.text("snapname").unwrap_or_default();
-    let state = ask.cluster.state();
-    let guest = state.guest(&ask.node, ask.vmid).map_err(ApiError::failed)?;
+pub(crate) fn read(ctx: &CallContext) -> Outcome {
+    let name = ctx.text("snapname").unwrap_or_default();
+    let state = ctx.cluster.state();
+    let guest = state.vm(&ctx.node, ctx.vmid).map_err(ApiError::failed)?;
     match guest.snapshots.get(&name) {
-        Some(snapshot) => Ok(Answer::new(conf::typed_all(&snapshot.config).into())),
-        None => Err(ApiError::failed(missing(&name))),
+        Some(snapshot) => Ok(Answer::new(conf::json_fields(&snapshot.config).into())),
+        None => Err(ApiError::failed(missing_snapshot(&name))),
     }
 }
 
 /// `PUT …/snapshot/{snapname}/config`: its description.
-pub async fn write(ask: &Ask) -> Outcome {
-    let name = ask.text("snapname").unwrap_or_default();
-    let _file = ask.cluster.guest_lock(&ask.node, ask.vmid, 10, None).await.map_err(failed)?;
-    let mut state = ask.cluster.state();
-    let guest = state.guest_mut(&ask.node, ask.vmid).map_err(failed)?;
-    guest.unlocked().map_err(failed)?;
+pub(crate) async fn write(ctx: &CallContext) -> Outcome {
+    let name = ctx.text("snapname").unwrap_or_default();
+    let _file = ctx.cluster.vm_lock(&ctx.node, ctx.vmid, 10, None).await.map_err(failed)?;
+    let mut state = ctx.cluster.state();
+    let guest = state.vm_mut(&ctx.node, ctx.vmid).map_err(failed)?;
+    guest.ensure_unlocked().map_err(failed)?;
     let Some(snapshot) = guest.snapshots.get_mut(&name) else {
-        return Err(failed(missing(&name)));
+        return Err(failed(missing_snapshot(&name)));
     };
-    if let Some(description) = ask.text("description") {
-        snapshot.config.insert("description".into(), conf::description(&description).to_owned());
+    if let Some(description) = ctx.text("description") {
+        snapshot
+            .config
+            .insert("description".into(), conf::stored_description(&description).to_owned());
     }
     Ok(Answer::null())
 }
 
 /// `POST …/snapshot`.
-pub fn create(ask: &Ask) -> Outcome {
-    let name = ask.text("snapname").unwrap_or_default();
+pub(crate) fn create(ctx: &CallContext) -> Outcome {
+    let name = ctx.text("snapname").unwrap_or_default();
     if matches!(name.as_str(), "current" | "pending") {
         let text = format!("unable to use snapshot name '{name}' (reserved name)");
         return Err(ApiError::failed(text));
     }
-    let (cluster, node, vmid) = (ask.cluster.clone(), ask.node.clone(), ask.vmid);
-    // The configuration is loaded before the worker is forked (qemu-server, API2/Qemu.pm:6218);
-    // that of a container is not.
-    cluster.state().guest(&node, vmid).map_err(failed)?;
-    let description = ask.text("description").map(|text| conf::description(&text).to_owned());
-    let memory = ask.flag("vmstate");
-    Ok(ask.cluster.fork(&ask.call.caller, &ask.node, "qmsnapshot", vmid, |worker| async move {
-        let file = cluster.guest_lock(&node, vmid, 10, Some(&worker)).await?;
+    let (cluster, node, vmid) = (ctx.cluster.clone(), ctx.node.clone(), ctx.vmid);
+    // Proxmox loads the configuration of a VM before it forks the worker (qemu-server,
+    // API2/Qemu.pm:6218); it does not for a container.
+    cluster.state().vm(&node, vmid).map_err(failed)?;
+    let description =
+        ctx.text("description").map(|text| conf::stored_description(&text).to_owned());
+    let memory = ctx.flag("vmstate");
+    Ok(ctx.cluster.fork(&ctx.call.caller, &ctx.node, "qmsnapshot", vmid, |worker| async move {
+        let file = cluster.vm_lock(&node, vmid, 10, Some(&worker)).await?;
         let running = cluster.begin_snapshot(&node, vmid, &name)?;
         drop(file);
-        let taken = cluster.take(&worker, vmid, &name, description, memory && running).await;
+        let taken =
+            cluster.take_snapshot(&worker, vmid, &name, description, memory && running).await;
         let mut state = cluster.state();
-        state.guest_mut(&node, vmid)?.config.remove("lock");
+        state.vm_mut(&node, vmid)?.config.remove("lock");
         taken
     }))
 }
@@ -158,22 +167,22 @@ pub fn create(ask: &Ask) -> Outcome {
 impl Cluster {
     fn begin_snapshot(&self, node: &str, vmid: u32, name: &str) -> Result<bool, String> {
         let mut state = self.state();
-        self.refresh(&mut state, vmid);
-        let guest = state.guest(node, vmid)?;
-        may_take(guest, name)?;
+        self.refresh_vm(&mut state, vmid);
+        let guest = state.vm(node, vmid)?;
+        check_may_snapshot(guest, name)?;
         for (_, drive) in disks(&guest.config) {
             let storage = state.storage_of(&drive.file)?;
             let format = storage.volume(node, &drive.file).map(|volume| volume.format.as_str());
-            if !storage.snapshots(format.unwrap_or("raw")) {
+            if !storage.supports_snapshots(format.unwrap_or("raw")) {
                 return Err("snapshot feature is not available".into());
             }
         }
-        let running = guest.run.is_some();
-        state.guest_mut(node, vmid)?.config.insert("lock".into(), "snapshot".into());
+        let running = guest.process.is_some();
+        state.vm_mut(node, vmid)?.config.insert("lock".into(), "snapshot".into());
         Ok(running)
     }
 
-    async fn take(
+    async fn take_snapshot(
         self: &Arc<Self>,
         worker: &Worker,
         vmid: u32,
@@ -182,8 +191,8 @@ impl Cluster {
         memory: bool,
     ) -> Result<(), String> {
         let node = worker.node.clone();
-        let config = self.state().guest(&node, vmid)?.config.clone();
-        let running = self.runs(&node, vmid)?.is_some();
+        let config = self.state().vm(&node, vmid)?.config.clone();
+        let running = self.vm_process(&node, vmid)?.is_some();
         let vmstate = if memory { Some(self.save_memory(worker, vmid, name).await?) } else { None };
         if running && !memory && conf::agent_enabled(&config) && !self.agent_answers(vmid).await {
             worker.sleep(std::time::Duration::from_secs(3)).await;
@@ -194,30 +203,31 @@ impl Cluster {
         }
         for (key, drive) in disks(&config) {
             worker.log(format!("snapshotting 'drive-{key}' ({})", drive.file));
-            self.work(&node, self.latency.snapshot, None).await;
+            self.simulate_work(&node, self.latency.snapshot, None).await;
             let mut state = self.state();
             let storage = drive.storage().unwrap_or_default().to_owned();
             if let Some(volume) = state.storage_mut(&storage)?.volume_mut(&node, &drive.file) {
                 volume.snapshots.insert(name.to_owned());
             }
         }
-        self.guests.snapshot(vmid, name);
+        self.guest_host.snapshot(vmid, name);
         let mut state = self.state();
         let time = state.clock.unix();
-        let guest = state.guest_mut(&node, vmid)?;
-        let mut then = config;
-        then.remove("lock");
-        then.remove("description");
-        then.insert("snaptime".into(), time.to_string());
-        then.extend(description.map(|text| ("description".to_owned(), text)));
-        then.extend(vmstate.clone().map(|volid| ("vmstate".to_owned(), volid)));
-        let snapshot = Snapshot { config: then, time, vmstate, boots: guest.boots };
+        let guest = state.vm_mut(&node, vmid)?;
+        let mut snapshot_config = config;
+        snapshot_config.remove("lock");
+        snapshot_config.remove("description");
+        snapshot_config.insert("snaptime".into(), time.to_string());
+        snapshot_config.extend(description.map(|text| ("description".to_owned(), text)));
+        snapshot_config.extend(vmstate.clone().map(|volid| ("vmstate".to_owned(), volid)));
+        let snapshot = Snapshot { config: snapshot_config, time, vmstate, boots: guest.boots };
         guest.snapshots.insert(name.to_owned(), snapshot);
         guest.config.insert("parent".into(), name.to_owned());
         Ok(())
     }
 
-    /// Saves a running guest's memory to a volume: twice its size and 500 MB while it is written.
+    /// Saves the memory of a running VM to a volume. While it is written, the volume is twice the
+    /// memory plus 500 MiB.
     async fn save_memory(
         self: &Arc<Self>,
         worker: &Worker,
@@ -227,23 +237,24 @@ impl Cluster {
         let node = worker.node.clone();
         let (storage, memory) = {
             let state = self.state();
-            let config = &state.guest(&node, vmid)?.config;
+            let config = &state.vm(&node, vmid)?.config;
             let wanted = config.get("vmstatestorage").cloned();
             let own = disks(config).into_iter().find_map(|(_, d)| d.storage().map(str::to_owned));
-            (wanted.or(own).unwrap_or_else(|| "local".into()), conf::memory(config))
+            (wanted.or(own).unwrap_or_else(|| "local".into()), conf::memory_bytes(config))
         };
         worker.log("saving VM state and RAM using storage '".to_owned() + &storage + "'");
         let size = 2 * memory + (500 << 20);
-        let purpose = Purpose::State(name.to_owned());
-        let order = Order { vmid, purpose, format: None, size };
-        let made = self.in_storage(&node, &storage, None, self.latency.allocate, |state| {
-            let now = state.clock.unix();
-            state.storage_mut(&storage)?.allocate(&node, &order, now)
-        });
-        let (volid, _) = made.await?;
+        let purpose = VolumePurpose::State(name.to_owned());
+        let request = VolumeRequest { vmid, purpose, format: None, size };
+        let created =
+            self.with_storage_lock(&node, &storage, None, self.latency.allocate, |state| {
+                let now = state.clock.unix();
+                state.storage_mut(&storage)?.allocate(&node, &request, now)
+            });
+        let (volid, _) = created.await?;
         let span = {
             let mut state = self.state();
-            self.latency.memory_bytes_per_second.transfer(memory, &mut state.dice)
+            self.latency.memory_bytes_per_second.transfer(memory, &mut state.random)
         };
         tokio::time::sleep(span).await;
         worker.log("completed saving the VM state");
@@ -261,84 +272,84 @@ fn disks(config: &Config) -> Vec<(String, conf::Drive)> {
 }
 
 /// `DELETE …/snapshot/{snapname}`.
-pub fn delete(ask: &Ask) -> Outcome {
-    let name = ask.text("snapname").unwrap_or_default();
-    let (cluster, node, vmid) = (ask.cluster.clone(), ask.node.clone(), ask.vmid);
-    Ok(ask.cluster.fork(&ask.call.caller, &ask.node, "qmdelsnapshot", vmid, |worker| async move {
-        let file = cluster.guest_lock(&node, vmid, 10, Some(&worker)).await?;
+pub(crate) fn delete(ctx: &CallContext) -> Outcome {
+    let name = ctx.text("snapname").unwrap_or_default();
+    let (cluster, node, vmid) = (ctx.cluster.clone(), ctx.node.clone(), ctx.vmid);
+    Ok(ctx.cluster.fork(&ctx.call.caller, &ctx.node, "qmdelsnapshot", vmid, |worker| async move {
+        let file = cluster.vm_lock(&node, vmid, 10, Some(&worker)).await?;
         {
             let mut state = cluster.state();
-            let guest = state.guest_mut(&node, vmid)?;
-            guest.unlocked()?;
+            let guest = state.vm_mut(&node, vmid)?;
+            guest.ensure_unlocked()?;
             if !guest.snapshots.contains_key(&name) {
-                return Err(missing(&name));
+                return Err(missing_snapshot(&name));
             }
             guest.config.insert("lock".into(), "snapshot-delete".into());
         }
         drop(file);
-        let vmstate = cluster.drop_snapshot(&worker, vmid, &name).await?;
+        let vmstate = cluster.delete_snapshot(&worker, vmid, &name).await?;
         if let Some(volid) = vmstate {
-            cluster.free(&node, &volid, Some(&worker)).await?;
+            cluster.free_volume(&node, &volid, Some(&worker)).await?;
         }
         Ok(())
     }))
 }
 
 impl Cluster {
-    async fn drop_snapshot(
+    async fn delete_snapshot(
         &self,
         worker: &Worker,
         vmid: u32,
         name: &str,
     ) -> Result<Option<String>, String> {
         let node = worker.node.clone();
-        self.work(&node, self.latency.snapshot, None).await;
+        self.simulate_work(&node, self.latency.snapshot, None).await;
         let mut state = self.state();
-        let drives = disks(&state.guest(&node, vmid)?.config);
+        let drives = disks(&state.vm(&node, vmid)?.config);
         for (_, drive) in drives {
             let storage = drive.storage().unwrap_or_default().to_owned();
             if let Some(volume) = state.storage_mut(&storage)?.volume_mut(&node, &drive.file) {
                 volume.snapshots.remove(name);
             }
         }
-        let guest = state.guest_mut(&node, vmid)?;
+        let guest = state.vm_mut(&node, vmid)?;
         guest.config.remove("lock");
-        Ok(forget(guest, name)?.vmstate)
+        Ok(remove_snapshot(guest, name)?.vmstate)
     }
 }
 
 /// `POST …/snapshot/{snapname}/rollback`.
-pub fn rollback(ask: &Ask) -> Outcome {
-    let name = ask.text("snapname").unwrap_or_default();
-    let start = ask.flag("start");
+pub(crate) fn rollback(ctx: &CallContext) -> Outcome {
+    let name = ctx.text("snapname").unwrap_or_default();
+    let start = ctx.flag("start");
     if start {
-        ask.check(&format!("/vms/{}", ask.vmid), &["VM.PowerMgmt"])?;
+        ctx.check(&format!("/vms/{}", ctx.vmid), &["VM.PowerMgmt"])?;
     }
-    let (cluster, node, vmid) = (ask.cluster.clone(), ask.node.clone(), ask.vmid);
-    Ok(ask.cluster.fork(&ask.call.caller, &ask.node, "qmrollback", vmid, |worker| async move {
-        let _file = cluster.guest_lock(&node, vmid, 10, Some(&worker)).await?;
+    let (cluster, node, vmid) = (ctx.cluster.clone(), ctx.node.clone(), ctx.vmid);
+    Ok(ctx.cluster.fork(&ctx.call.caller, &ctx.node, "qmrollback", vmid, |worker| async move {
+        let _file = cluster.vm_lock(&node, vmid, 10, Some(&worker)).await?;
         cluster.begin_rollback(&node, vmid, &name)?;
-        if cluster.runs(&node, vmid)?.is_some() {
-            cluster.halt(&node, vmid).await?;
+        if cluster.vm_process(&node, vmid)?.is_some() {
+            cluster.stop_vm(&node, vmid).await?;
         }
-        cluster.work(&node, cluster.latency.snapshot, None).await;
-        cluster.guests.rollback(vmid, &name);
+        cluster.simulate_work(&node, cluster.latency.snapshot, None).await;
+        cluster.guest_host.rollback(vmid, &name);
         let memory = {
             let mut state = cluster.state();
-            let generation = state.dice.uuid();
-            restore(state.guest_mut(&node, vmid)?, &name, generation)?
+            let generation = state.random.uuid();
+            restore_config(state.vm_mut(&node, vmid)?, &name, generation)?
         };
         match memory {
             Some(memory) => {
                 let span = {
                     let mut state = cluster.state();
                     let rate = cluster.latency.memory_bytes_per_second;
-                    rate.transfer(memory, &mut state.dice)
+                    rate.transfer(memory, &mut state.random)
                 };
                 tokio::time::sleep(span).await;
-                cluster.boot(&node, vmid, false, Some(&worker)).await
+                cluster.boot_vm(&node, vmid, false, Some(&worker)).await
             }
-            None if start => cluster.launch(&node, vmid, Some(&worker)).await,
+            None if start => cluster.start_vm(&node, vmid, Some(&worker)).await,
             None => Ok(()),
         }
     }))
@@ -347,20 +358,25 @@ pub fn rollback(ask: &Ask) -> Outcome {
 impl Cluster {
     fn begin_rollback(&self, node: &str, vmid: u32, name: &str) -> Result<(), String> {
         let mut state = self.state();
-        may_go_back(&state, state.guest(node, vmid)?, name, disks)?;
-        state.guest_mut(node, vmid)?.config.insert("lock".into(), "rollback".into());
+        check_may_roll_back(&state, state.vm(node, vmid)?, name, disks)?;
+        state.vm_mut(node, vmid)?.config.insert("lock".into(), "rollback".into());
         Ok(())
     }
 }
 
-/// Puts a guest's configuration back; the memory to restore, if the snapshot has any.
+/// Restores the configuration of a VM; returns the size of the memory to restore, if any.
 ///
-/// A guest that tells its generation gets a new one, so that it knows (qemu-server, QemuConfig.pm).
-fn restore(guest: &mut Guest, name: &str, generation: String) -> Result<Option<u64>, String> {
-    let Some(snapshot) = guest.snapshots.get(name) else { return Err(missing(name)) };
+/// A VM with a generation id gets a new one, so that its system notices the rollback (qemu-server,
+/// QemuConfig.pm).
+fn restore_config(
+    guest: &mut Guest,
+    name: &str,
+    generation: String,
+) -> Result<Option<u64>, String> {
+    let Some(snapshot) = guest.snapshots.get(name) else { return Err(missing_snapshot(name)) };
     let mut config = snapshot.config.clone();
-    config.retain(|key, _| !OWN_KEYS.contains(&key.as_str()));
-    // Unused volumes of the present are not the past's to lose.
+    config.retain(|key, _| !SNAPSHOT_KEYS.contains(&key.as_str()));
+    // A rollback keeps the unused volumes of the present.
     let unused = guest.config.iter().filter(|(key, _)| conf::numbered(key, "unused").is_some());
     config.extend(unused.map(|(key, value)| (key.clone(), value.clone())));
     config.extend(guest.config.get("description").map(|d| ("description".to_owned(), d.clone())));
@@ -368,7 +384,7 @@ fn restore(guest: &mut Guest, name: &str, generation: String) -> Result<Option<u
     if let Some(value) = config.get_mut("vmgenid").filter(|value| *value != "0") {
         *value = generation;
     }
-    let memory = snapshot.vmstate.is_some().then(|| conf::memory(&config));
+    let memory = snapshot.vmstate.is_some().then(|| conf::memory_bytes(&config));
     guest.boots = snapshot.boots;
     guest.pending.clear();
     guest.config = config;

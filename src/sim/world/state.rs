@@ -1,154 +1,152 @@
-//! The state of a world behind its one lock: nodes, guests, storages, tasks, chance.
+//! The state of a world behind its single mutex: nodes, guests, storages, tasks, faults and chance.
+//!
+//! `State` is plain data; handlers and tasks lock it for short, and never across an await. The
+//! services of the cluster keep their part in a value of their own (`Ha`, `Sdn`, `Firewall`,
+//! `BackupJobs`, `Mappings`, `MetricServers`), defined beside their handlers.
+//!
+//! `vm`, `container` and `storage` find an entry or return Proxmox's error text. `vm_mut` and
+//! `container_mut` broadcast the guest's old status before they hand it out, so that the lists of
+//! the cluster stay as of the last cycle. VMs and containers share the type `Guest` and one range
+//! of VMIDs.
+//!
+//! A guest that runs has a `GuestProcess`. Changes that its process cannot take are
+//! `PendingChange`s, which take effect when the process ends.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::backup_jobs::BackupJobs;
+use super::broadcast::{GuestStatus, StatusBroadcast};
 use super::clock::{Clock, Moment, UPTIME_AT_START};
 use super::conf::Config;
-use super::dice::Dice;
-use super::fault::{AgentHealth, Fate, FaultBook};
+use super::faults::{AgentHealth, FaultInjector, InjectedTaskFault};
 use super::firewall::Firewall;
 use super::ha::Ha;
-use super::jobs::Jobs;
 use super::mapping::Mappings;
-use super::metrics::Servers;
+use super::metric_servers::MetricServers;
 use super::network::Network;
+use super::random::Random;
 use super::sdn::Sdn;
-use super::sight::{Sight, View};
 use super::storage::Storage;
 use super::task::Tasks;
 use crate::spec::{NodeSpec, WebFile};
 
-/// Length of a cycle of the status daemon.
-pub const CYCLE: Duration = Duration::from_secs(10);
+/// The length of a cycle of `pvestatd`.
+pub(crate) const STATUS_CYCLE: Duration = Duration::from_secs(10);
 
-/// What of a node is in use by something that is no guest, and how it stands.
+/// What a test sets for a node: load that is not a guest's, and maintenance.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Others {
-    /// Bytes of memory.
-    pub memory: u64,
-    /// Processors.
+pub struct NodeOverrides {
+    /// Memory in use beside the guests.
+    pub memory_bytes: u64,
+    /// Busy processors beside the guests.
     pub cpus: f64,
-    /// Whether high availability has the node in maintenance.
     pub maintenance: bool,
 }
 
-/// A node.
 #[derive(Debug)]
-pub struct Node {
-    /// What it is made of.
-    pub spec: NodeSpec,
-    /// Its number in the cluster, from 1.
-    pub id: u32,
-    /// Whether it is up.
-    pub up: bool,
-    /// Whether it is cut off from the other nodes, and so without quorum.
-    pub apart: bool,
-    /// When it went down, or its status daemon hung.
-    pub frozen: Option<Moment>,
-    /// When its status daemon's first cycle ends.
-    pub phase: Moment,
-    /// When it booted, if that was after the world began.
-    pub booted: Option<Moment>,
-    /// What else is on it.
-    pub others: Others,
-    /// Its network interfaces.
-    pub network: Network,
+pub(crate) struct Node {
+    pub(crate) spec: NodeSpec,
+    /// The number of the node in the cluster, from 1.
+    pub(crate) id: u32,
+    pub(crate) up: bool,
+    /// Whether the node is cut off from the others; it then has no quorum.
+    pub(crate) partitioned: bool,
+    /// When the node went down or its status daemon hung.
+    pub(crate) status_frozen_at: Option<Moment>,
+    /// When the first cycle of the status daemon ends.
+    pub(crate) first_cycle_end: Moment,
+    /// When the node booted; none if that was before the start of the world.
+    pub(crate) booted_at: Option<Moment>,
+    pub(crate) overrides: NodeOverrides,
+    pub(crate) network: Network,
     last_pid: u32,
 }
 
 impl Node {
-    /// A node that has been up for a while.
-    pub fn new(spec: NodeSpec, id: u32, phase: Moment) -> Self {
+    /// A node that has been up for `UPTIME_AT_START`.
+    pub(crate) fn new(spec: NodeSpec, id: u32, first_cycle_end: Moment) -> Self {
         Self {
             network: Network::of(&spec),
             spec,
             id,
             up: true,
-            apart: false,
-            frozen: None,
-            phase,
-            booted: None,
-            others: Others::default(),
+            partitioned: false,
+            status_frozen_at: None,
+            first_cycle_end,
+            booted_at: None,
+            overrides: NodeOverrides::default(),
             last_pid: 1_000,
         }
     }
 
-    /// The end of the last cycle of its status daemon.
-    pub fn last_cycle(&self, now: Moment) -> Option<Moment> {
-        let now = self.frozen.map_or(now, |frozen| frozen.min(now));
-        let since = now.checked_sub(self.phase)?;
-        let cycles = since.as_nanos() / CYCLE.as_nanos();
-        Some(self.phase + CYCLE * u32::try_from(cycles).unwrap_or(u32::MAX))
+    /// The end of the last cycle of the status daemon.
+    pub(crate) fn last_cycle(&self, now: Moment) -> Option<Moment> {
+        let now = self.status_frozen_at.map_or(now, |status_frozen_at| status_frozen_at.min(now));
+        let since = now.checked_sub(self.first_cycle_end)?;
+        let cycles = since.as_nanos() / STATUS_CYCLE.as_nanos();
+        Some(self.first_cycle_end + STATUS_CYCLE * u32::try_from(cycles).unwrap_or(u32::MAX))
     }
 
-    /// Seconds since it booted.
-    pub fn uptime(&self, now: Moment) -> u64 {
-        match self.booted {
-            Some(booted) => now.saturating_sub(booted).as_secs(),
+    /// Seconds since the boot.
+    pub(crate) fn uptime(&self, now: Moment) -> u64 {
+        match self.booted_at {
+            Some(booted_at) => now.saturating_sub(booted_at).as_secs(),
             None => UPTIME_AT_START + now.as_secs(),
         }
     }
 }
 
-/// A running guest's process.
+/// The process of a running guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Run {
-    /// Its process id.
-    pub pid: u32,
-    /// When it started.
-    pub since: Moment,
-    /// Whether it is paused.
-    pub paused: bool,
-    /// When it was last seen alive.
-    pub alive: Moment,
+pub(crate) struct GuestProcess {
+    pub(crate) pid: u32,
+    pub(crate) started_at: Moment,
+    pub(crate) paused: bool,
+    pub(crate) last_seen_alive: Moment,
 }
 
-/// A change that waits for the guest to stop.
+/// A change that takes effect when the guest stops.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Pending {
+pub(crate) enum PendingChange {
     /// The key gets this value.
     Set(String),
-    /// The key goes; by force its volume as well.
+    /// The key is deleted.
     Delete {
-        /// Whether a disk's volume is removed too.
+        /// Whether the volume of a disk is deleted, too.
         force: bool,
     },
 }
 
-/// A snapshot.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Snapshot {
-    /// The configuration of then; `parent`, `snaptime`, `description` and `vmstate` among it.
-    pub config: Config,
-    /// Unix seconds.
-    pub time: u64,
-    /// The volume with the memory.
-    pub vmstate: Option<String>,
-    /// How often the disk had booted.
-    pub boots: u32,
+pub(crate) struct Snapshot {
+    /// The configuration at that time, with `parent`, `snaptime`, `description` and `vmstate`.
+    pub(crate) config: Config,
+    /// Unix seconds of its creation.
+    pub(crate) time: u64,
+    /// The volume with the memory, if it was saved.
+    pub(crate) vmstate: Option<String>,
+    /// How often the disk had booted at that time.
+    pub(crate) boots: u32,
 }
 
-/// What a guest is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// A virtual machine.
+pub(crate) enum GuestType {
     Vm,
-    /// A container.
     Ct,
 }
 
-impl Kind {
-    /// Its name in messages.
-    pub fn short(self) -> &'static str {
+impl GuestType {
+    /// The type in messages.
+    pub(crate) fn label(self) -> &'static str {
         match self {
             Self::Vm => "VM",
             Self::Ct => "CT",
         }
     }
 
-    /// Its name in lists and ids.
-    pub fn name(self) -> &'static str {
+    /// The type in lists and ids.
+    pub(crate) fn api_name(self) -> &'static str {
         match self {
             Self::Vm => "qemu",
             Self::Ct => "lxc",
@@ -156,84 +154,80 @@ impl Kind {
     }
 }
 
-/// A guest.
+/// A VM or a container.
 #[derive(Debug, Clone)]
-pub struct Guest {
-    /// What it is.
-    pub kind: Kind,
-    /// Its id.
-    pub vmid: u32,
-    /// The node that has its configuration.
-    pub node: String,
-    /// Its configuration; `lock`, `parent` and `template` among it.
-    pub config: Config,
-    /// Changes that wait for a stop.
-    pub pending: BTreeMap<String, Pending>,
-    /// Its snapshots.
-    pub snapshots: BTreeMap<String, Snapshot>,
-    /// Its process, when it runs.
-    pub run: Option<Run>,
-    /// How often its disk has booted.
-    pub boots: u32,
-    /// What the cluster's lists know of it.
-    pub sight: Sight,
-    /// Its agent.
-    pub agent: AgentHealth,
+pub(crate) struct Guest {
+    pub(crate) kind: GuestType,
+    pub(crate) vmid: u32,
+    /// The node that has the configuration.
+    pub(crate) node: String,
+    /// The configuration, with `lock`, `parent` and `template`.
+    pub(crate) config: Config,
+    /// Changes that take effect when the guest stops.
+    pub(crate) pending: BTreeMap<String, PendingChange>,
+    pub(crate) snapshots: BTreeMap<String, Snapshot>,
+    /// The process, while the guest runs.
+    pub(crate) process: Option<GuestProcess>,
+    /// How often the disk has booted.
+    pub(crate) boots: u32,
+    /// What the cluster knows of the guest.
+    pub(crate) broadcast: StatusBroadcast,
+    /// The condition of the agent, until the next boot.
+    pub(crate) agent_health: AgentHealth,
 }
 
 impl Guest {
-    /// A guest that has just been made.
-    pub fn new(vmid: u32, node: &str, config: Config, now: Moment) -> Self {
+    /// A new VM.
+    pub(crate) fn new(vmid: u32, node: &str, config: Config, now: Moment) -> Self {
         Self {
-            kind: Kind::Vm,
+            kind: GuestType::Vm,
             vmid,
             node: node.to_owned(),
             config,
             pending: BTreeMap::new(),
             snapshots: BTreeMap::new(),
-            run: None,
+            process: None,
             boots: 0,
-            sight: Sight::new(now),
-            agent: AgentHealth::Well,
+            broadcast: StatusBroadcast::new(now),
+            agent_health: AgentHealth::Well,
         }
     }
 
-    /// A container that has just been made.
-    pub fn container(vmid: u32, node: &str, config: Config, now: Moment) -> Self {
-        Self { kind: Kind::Ct, ..Self::new(vmid, node, config, now) }
+    /// A new container.
+    pub(crate) fn container(vmid: u32, node: &str, config: Config, now: Moment) -> Self {
+        Self { kind: GuestType::Ct, ..Self::new(vmid, node, config, now) }
     }
 
-    /// What the status daemon would say of it.
-    pub fn view(&self) -> View {
-        View::of(self)
+    /// The present status, as the status daemon would broadcast it.
+    pub(crate) fn status(&self) -> GuestStatus {
+        GuestStatus::of(self)
     }
 
-    /// Refuses when the configuration has a `lock` key.
+    /// Refuses a guest whose configuration has a `lock` key.
     ///
     /// # Errors
     /// `VM is locked (x)`.
-    pub fn unlocked(&self) -> Result<(), String> {
+    pub(crate) fn ensure_unlocked(&self) -> Result<(), String> {
         match self.config.get("lock") {
-            Some(lock) => Err(format!("{} is locked ({lock})", self.kind.short())),
+            Some(lock) => Err(format!("{} is locked ({lock})", self.kind.label())),
             None => Ok(()),
         }
     }
 
-    /// Whether it is a template.
-    pub fn is_template(&self) -> bool {
+    pub(crate) fn is_template(&self) -> bool {
         super::conf::flag(&self.config, "template")
     }
 
-    /// The digest of its configuration, pending changes and snapshots included.
-    pub fn digest(&self) -> String {
+    /// The digest of the configuration with pending changes and snapshots.
+    pub(crate) fn digest(&self) -> String {
         if self.pending.is_empty() && self.snapshots.is_empty() {
             return super::conf::digest(&self.config);
         }
         let mut all = self.config.clone();
         for (key, change) in &self.pending {
             let text = match change {
-                Pending::Set(value) => value.clone(),
-                Pending::Delete { force } => format!("delete:{force}"),
+                PendingChange::Set(value) => value.clone(),
+                PendingChange::Delete { force } => format!("delete:{force}"),
             };
             all.insert(format!("[PENDING]{key}"), text);
         }
@@ -245,17 +239,19 @@ impl Guest {
         super::conf::digest(&all)
     }
 
-    /// Refuses when the caller worked on another version of the configuration.
+    /// Refuses a call whose digest differs from the present one.
     ///
     /// # Errors
-    /// The text of behaviour section 6.
-    pub fn digest_is(&self, wanted: Option<&str>) -> Result<(), String> {
+    /// The text of book: proxmox, section 6.
+    pub(crate) fn check_digest(&self, wanted: Option<&str>) -> Result<(), String> {
         match wanted {
             Some(wanted) if wanted != self.digest() => Err(match self.kind {
-                Kind::Vm => "checksum mismatch (file change by other user?)".into(),
-                Kind::Ct => "detected modified configuration - file changed by other user? Try \
+                GuestType::Vm => "checksum mismatch (file change by other user?)".into(),
+                GuestType::Ct => {
+                    "detected modified configuration - file changed by other user? Try \
                              again."
-                    .into(),
+                        .into()
+                }
             }),
             _ => Ok(()),
         }
@@ -264,165 +260,154 @@ impl Guest {
 
 /// Everything that changes in a world.
 #[derive(Debug)]
-pub struct State {
-    /// The time.
-    pub clock: Clock,
-    /// Nodes by name.
-    pub nodes: BTreeMap<String, Node>,
-    /// Virtual machines by id: one space with the containers for the whole cluster.
-    pub guests: BTreeMap<u32, Guest>,
-    /// Containers by id.
-    pub containers: BTreeMap<u32, Guest>,
-    /// High availability.
-    pub ha: Ha,
-    /// Software-defined networks.
-    pub sdn: Sdn,
-    /// Firewalls by what they protect.
-    pub firewalls: BTreeMap<String, Firewall>,
-    /// Backup jobs.
-    pub jobs: Jobs,
-    /// Names for devices and directories of the nodes.
-    pub mappings: Mappings,
-    /// Servers that metrics go to.
-    pub metrics: Servers,
-    /// How many disks backups have kept.
-    pub kept_disks: u32,
+pub(crate) struct State {
+    pub(crate) clock: Clock,
+    pub(crate) nodes: BTreeMap<String, Node>,
+    /// VMs by VMID; VMs and containers of the whole cluster share one range of VMIDs.
+    pub(crate) vms: BTreeMap<u32, Guest>,
+    /// Containers by VMID.
+    pub(crate) containers: BTreeMap<u32, Guest>,
+    pub(crate) ha: Ha,
+    pub(crate) sdn: Sdn,
+    /// Firewalls by scope: `cluster`, `node/NAME` or `guest/VMID`.
+    pub(crate) firewalls: BTreeMap<String, Firewall>,
+    pub(crate) jobs: BackupJobs,
+    pub(crate) mappings: Mappings,
+    pub(crate) metrics: MetricServers,
+    /// The number of disk ids given to backups.
+    pub(crate) archived_disks: u32,
     /// Files that nodes can download.
-    pub web: Vec<WebFile>,
-    /// Storages by name.
-    pub storages: BTreeMap<String, Storage>,
-    /// Tasks.
-    pub tasks: Tasks,
-    /// Chance.
-    pub dice: Dice,
-    /// What goes wrong.
-    pub faults: FaultBook,
+    pub(crate) web_files: Vec<WebFile>,
+    pub(crate) storages: BTreeMap<String, Storage>,
+    pub(crate) tasks: Tasks,
+    pub(crate) random: Random,
+    pub(crate) faults: FaultInjector,
 }
 
 impl State {
-    /// A guest's configuration on a node.
+    /// The VM with this id on a node.
     ///
     /// # Errors
     /// `Configuration file '…' does not exist`.
-    pub fn guest(&self, node: &str, vmid: u32) -> Result<&Guest, String> {
-        let guest = self.guests.get(&vmid).filter(|guest| guest.node == node);
-        guest.ok_or_else(|| no_file(node, vmid))
+    pub(crate) fn vm(&self, node: &str, vmid: u32) -> Result<&Guest, String> {
+        let guest = self.vms.get(&vmid).filter(|guest| guest.node == node);
+        guest.ok_or_else(|| missing_vm_config(node, vmid))
     }
 
-    /// The same, worded as by calls that first ask whether the guest runs.
+    /// The same with the error of calls that first ask whether the VM runs.
     ///
     /// # Errors
     /// `unable to find configuration file for VM … on node '…'`.
-    pub fn find_guest(&self, node: &str, vmid: u32) -> Result<&Guest, String> {
+    pub(crate) fn find_vm(&self, node: &str, vmid: u32) -> Result<&Guest, String> {
         let missing =
             |_| format!("unable to find configuration file for VM {vmid} on node '{node}'");
-        self.guest(node, vmid).map_err(missing)
+        self.vm(node, vmid).map_err(missing)
     }
 
-    /// A guest that is about to be changed: what the lists show of it is settled first.
+    /// The VM to change; its old status is broadcast first.
     ///
     /// # Errors
     /// `Configuration file '…' does not exist`.
-    pub fn guest_mut(&mut self, node: &str, vmid: u32) -> Result<&mut Guest, String> {
+    pub(crate) fn vm_mut(&mut self, node: &str, vmid: u32) -> Result<&mut Guest, String> {
         let now = self.clock.now();
         let cycle = self.nodes.get(node).and_then(|node| node.last_cycle(now));
-        let guest = self.guests.get_mut(&vmid).filter(|guest| guest.node == node);
-        let guest = guest.ok_or_else(|| no_file(node, vmid))?;
-        guest.settle(cycle);
-        guest.sight.changed = now;
+        let guest = self.vms.get_mut(&vmid).filter(|guest| guest.node == node);
+        let guest = guest.ok_or_else(|| missing_vm_config(node, vmid))?;
+        guest.broadcast_status(cycle);
+        guest.broadcast.changed_at = now;
         Ok(guest)
     }
 
-    /// A container's configuration on a node.
+    /// The container with this id on a node.
     ///
     /// # Errors
     /// `Configuration file '…' does not exist`.
-    pub fn container(&self, node: &str, vmid: u32) -> Result<&Guest, String> {
+    pub(crate) fn container(&self, node: &str, vmid: u32) -> Result<&Guest, String> {
         let guest = self.containers.get(&vmid).filter(|guest| guest.node == node);
-        guest.ok_or_else(|| no_container(node, vmid))
+        guest.ok_or_else(|| missing_container_config(node, vmid))
     }
 
-    /// A container that is about to be changed, as [`State::guest_mut`].
+    /// The container to change; see [`State::vm_mut`].
     ///
     /// # Errors
     /// `Configuration file '…' does not exist`.
-    pub fn container_mut(&mut self, node: &str, vmid: u32) -> Result<&mut Guest, String> {
+    pub(crate) fn container_mut(&mut self, node: &str, vmid: u32) -> Result<&mut Guest, String> {
         let now = self.clock.now();
         let cycle = self.nodes.get(node).and_then(|node| node.last_cycle(now));
         let guest = self.containers.get_mut(&vmid).filter(|guest| guest.node == node);
-        let guest = guest.ok_or_else(|| no_container(node, vmid))?;
-        guest.settle(cycle);
-        guest.sight.changed = now;
+        let guest = guest.ok_or_else(|| missing_container_config(node, vmid))?;
+        guest.broadcast_status(cycle);
+        guest.broadcast.changed_at = now;
         Ok(guest)
     }
 
-    /// Virtual machines, then containers.
-    pub fn everyone(&self) -> impl Iterator<Item = &Guest> {
-        self.guests.values().chain(self.containers.values())
+    /// All VMs, then all containers.
+    pub(crate) fn all_guests(&self) -> impl Iterator<Item = &Guest> {
+        self.vms.values().chain(self.containers.values())
     }
 
-    /// Who has an id.
-    pub fn holder(&self, vmid: u32) -> Option<&Guest> {
-        self.guests.get(&vmid).or_else(|| self.containers.get(&vmid))
+    /// The VM or container with this id.
+    pub(crate) fn guest_by_id(&self, vmid: u32) -> Option<&Guest> {
+        self.vms.get(&vmid).or_else(|| self.containers.get(&vmid))
     }
 
-    /// Refuses an id that is taken anywhere.
+    /// Refuses a VMID that exists anywhere in the cluster.
     ///
     /// # Errors
-    /// `VM 101 already exists on node 'pve1'`, or the same of a container.
-    pub fn id_is_free(&self, vmid: u32) -> Result<(), String> {
-        match self.holder(vmid) {
+    /// `VM 101 already exists on node 'pve1'`, or `CT` for a container.
+    pub(crate) fn ensure_id_free(&self, vmid: u32) -> Result<(), String> {
+        match self.guest_by_id(vmid) {
             Some(other) => Err(format!(
                 "{} {vmid} already exists on node '{}'",
-                other.kind.short(),
+                other.kind.label(),
                 other.node
             )),
             None => Ok(()),
         }
     }
 
-    /// A storage.
+    /// The storage of this name.
     ///
     /// # Errors
     /// `storage 'x' does not exist`.
-    pub fn storage(&self, name: &str) -> Result<&Storage, String> {
+    pub(crate) fn storage(&self, name: &str) -> Result<&Storage, String> {
         self.storages.get(name).ok_or_else(|| format!("storage '{name}' does not exist"))
     }
 
-    /// A storage, to be changed.
+    /// The storage of this name, to change it.
     ///
     /// # Errors
     /// `storage 'x' does not exist`.
-    pub fn storage_mut(&mut self, name: &str) -> Result<&mut Storage, String> {
+    pub(crate) fn storage_mut(&mut self, name: &str) -> Result<&mut Storage, String> {
         self.storages.get_mut(name).ok_or_else(|| format!("storage '{name}' does not exist"))
     }
 
     /// The storage of a volume id.
     ///
     /// # Errors
-    /// When it is no volume id, or the storage does not exist.
-    pub fn storage_of(&self, volid: &str) -> Result<&Storage, String> {
-        let Some(name) = super::conf::storage_of(volid) else {
+    /// The text is not a volume id, or the storage does not exist.
+    pub(crate) fn storage_of(&self, volid: &str) -> Result<&Storage, String> {
+        let Some(name) = super::conf::storage_name(volid) else {
             return Err(format!("unable to parse volume ID '{volid}'"));
         };
         self.storage(name)
     }
 
-    /// Whether a node is in the part of the cluster that has quorum.
-    pub fn quorate(&self, node: &str) -> bool {
+    /// Whether a node belongs to the majority of the cluster.
+    pub(crate) fn has_quorum(&self, node: &str) -> bool {
         let here = self.nodes.keys().filter(|other| self.online(node, other)).count();
         here * 2 > self.nodes.len()
     }
 
-    /// Whether a node is up as another one sees it; one that is cut off sees itself alone.
-    pub fn online(&self, from: &str, name: &str) -> bool {
-        let apart = |name: &str| self.nodes.get(name).is_some_and(|node| node.apart);
+    /// Whether a node is up as another node sees it; a partitioned node sees only itself.
+    pub(crate) fn online(&self, from: &str, name: &str) -> bool {
+        let partitioned = |name: &str| self.nodes.get(name).is_some_and(|node| node.partitioned);
         let up = self.nodes.get(name).is_some_and(|node| node.up);
-        up && (from == name || !apart(from) && !apart(name))
+        up && (from == name || !partitioned(from) && !partitioned(name))
     }
 
-    /// A process id and its start in ticks.
-    pub fn new_process(&mut self, node: &str) -> (u32, u64) {
+    /// A new process id, and its start in clock ticks since boot.
+    pub(crate) fn new_process(&mut self, node: &str) -> (u32, u64) {
         let now = self.clock.now();
         let Some(node) = self.nodes.get_mut(node) else { return (1, 1) };
         node.last_pid += 1;
@@ -430,17 +415,17 @@ impl State {
         (node.last_pid, ticks)
     }
 
-    /// What happens to a task that is forked.
-    pub fn task_fate(&mut self, node: &str, kind: &str) -> Fate {
-        self.faults.task(node, kind, &mut self.dice)
+    /// The injected fault of a new task.
+    pub(crate) fn injected_task_fault(&mut self, node: &str, kind: &str) -> InjectedTaskFault {
+        self.faults.inject_task_fault(node, kind, &mut self.random)
     }
 }
 
-/// The text for a guest whose configuration is not on a node.
-pub fn no_file(node: &str, vmid: u32) -> String {
+/// The error of a VM that is not on a node.
+pub(crate) fn missing_vm_config(node: &str, vmid: u32) -> String {
     format!("Configuration file 'nodes/{node}/qemu-server/{vmid}.conf' does not exist")
 }
 
-fn no_container(node: &str, vmid: u32) -> String {
+fn missing_container_config(node: &str, vmid: u32) -> String {
     format!("Configuration file 'nodes/{node}/lxc/{vmid}.conf' does not exist")
 }

@@ -1,27 +1,27 @@
-//! A node's guests live: the list of one node, and one guest's present state.
+//! The current status of the VMs of one node: list and single VM.
 
 use serde_json::{Value, json};
 
-use super::ask::Ask;
 use super::conf::{self, numbered};
+use super::context::CallContext;
 use super::state::{Guest, State};
 use crate::call::{Answer, ApiError, Outcome};
 
-/// `GET /nodes/{node}/qemu`: guests the caller may look at.
-pub fn list(ask: &Ask) -> Outcome {
-    let mut state = ask.cluster.state();
+/// `GET /nodes/{node}/qemu`: the VMs that the caller may see.
+pub(crate) fn list(ctx: &CallContext) -> Outcome {
+    let mut state = ctx.cluster.state();
     let here: Vec<u32> =
-        state.guests.values().filter(|guest| guest.node == ask.node).map(|g| g.vmid).collect();
+        state.vms.values().filter(|guest| guest.node == ctx.node).map(|g| g.vmid).collect();
     let mut entries = Vec::new();
     for vmid in here {
-        if !ask.has(&format!("/vms/{vmid}"), "VM.Audit") {
+        if !ctx.has(&format!("/vms/{vmid}"), "VM.Audit") {
             continue;
         }
-        ask.cluster.refresh(&mut state, vmid);
-        let Some(guest) = state.guests.get(&vmid) else { continue };
-        let mut entry = fields(&state, guest);
-        if ask.flag("full") {
-            detail(&mut entry, guest);
+        ctx.cluster.refresh_vm(&mut state, vmid);
+        let Some(guest) = state.vms.get(&vmid) else { continue };
+        let mut entry = status_fields(&state, guest);
+        if ctx.flag("full") {
+            add_details(&mut entry, guest);
         }
         entries.push(entry);
     }
@@ -29,33 +29,33 @@ pub fn list(ask: &Ask) -> Outcome {
 }
 
 /// `GET …/status/current`.
-pub fn current(ask: &Ask) -> Outcome {
-    let mut state = ask.cluster.state();
-    ask.cluster.refresh(&mut state, ask.vmid);
-    let guest = state.guest(&ask.node, ask.vmid).map_err(ApiError::failed)?;
-    let mut entry = fields(&state, guest);
-    detail(&mut entry, guest);
-    entry["ha"] = state.ha.of(&format!("vm:{}", ask.vmid));
+pub(crate) fn current(ctx: &CallContext) -> Outcome {
+    let mut state = ctx.cluster.state();
+    ctx.cluster.refresh_vm(&mut state, ctx.vmid);
+    let guest = state.vm(&ctx.node, ctx.vmid).map_err(ApiError::failed)?;
+    let mut entry = status_fields(&state, guest);
+    add_details(&mut entry, guest);
+    entry["ha"] = state.ha.status_fields(&format!("vm:{}", ctx.vmid));
     if conf::agent_enabled(&guest.config) {
         entry["agent"] = 1.into();
     }
     Ok(Answer::new(entry))
 }
 
-fn fields(state: &State, guest: &Guest) -> Value {
+fn status_fields(state: &State, guest: &Guest) -> Value {
     let config = &guest.config;
     let now = state.clock.now();
-    let view = guest.view();
+    let status = guest.status();
     let mut entry = json!({
-        "vmid": guest.vmid, "name": view.name, "cpus": view.cpus, "maxmem": view.memory,
-        "maxdisk": view.disk, "disk": 0, "cpu": 0, "mem": 0, "uptime": 0, "netin": 0, "netout": 0,
-        "status": if guest.run.is_some() { "running" } else { "stopped" },
+        "vmid": guest.vmid, "name": status.name, "cpus": status.cpus, "maxmem": status.memory_bytes,
+        "maxdisk": status.disk_bytes, "disk": 0, "cpu": 0, "mem": 0, "uptime": 0, "netin": 0, "netout": 0,
+        "status": if guest.process.is_some() { "running" } else { "stopped" },
     });
-    if let Some(run) = &guest.run {
-        let uptime = now.saturating_sub(run.since).as_secs();
-        entry["pid"] = run.pid.into();
+    if let Some(process) = &guest.process {
+        let uptime = now.saturating_sub(process.started_at).as_secs();
+        entry["pid"] = process.pid.into();
         entry["uptime"] = uptime.into();
-        entry["mem"] = (view.memory / 4).into();
+        entry["mem"] = (status.memory_bytes / 4).into();
         entry["netin"] = (uptime * 70).into();
         entry["netout"] = (uptime * 90).into();
     }
@@ -73,15 +73,15 @@ fn fields(state: &State, guest: &Guest) -> Value {
     entry
 }
 
-fn detail(entry: &mut Value, guest: &Guest) {
-    entry["qmpstatus"] = guest.view().status.into();
-    if guest.run.is_none() {
+fn add_details(entry: &mut Value, guest: &Guest) {
+    entry["qmpstatus"] = guest.status().run_state.into();
+    if guest.process.is_none() {
         return;
     }
-    let cards = guest.config.keys().filter_map(|key| numbered(key, "net"));
+    let nic_numbers = guest.config.keys().filter_map(|key| numbered(key, "net"));
     let traffic = json!({ "netin": entry["netin"], "netout": entry["netout"] });
     let nics: serde_json::Map<String, Value> =
-        cards.map(|n| (format!("tap{}i{n}", guest.vmid), traffic.clone())).collect();
+        nic_numbers.map(|n| (format!("tap{}i{n}", guest.vmid), traffic.clone())).collect();
     if !nics.is_empty() {
         entry["nics"] = nics.into();
     }

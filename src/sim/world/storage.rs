@@ -1,6 +1,21 @@
-//! Storages and their volumes: naming, formats, what can be linked or become a base, and space.
+//! Storages and their volumes: names, formats, linked clones, bases and free space.
 //!
-//! Who may do what with them, and how long it takes, is not here.
+//! What it owns: the definition of a storage, its volumes, and the content of uploaded files and
+//! backups. A local storage has a set of volumes per node, a shared one has a single set.
+//!
+//! What comes in: `VolumeRequest`s for new volumes, base volumes to link to, volume ids to free.
+//! What goes out: volume ids, and the lines that Proxmox's tools print, which tasks write to their
+//! logs.
+//!
+//! The type of a storage decides how a volume is named, whether it can be a base, a linked clone or
+//! have snapshots, and which formats it can have.
+//!
+//! Failure paths: a storage that is disabled, unreachable or not on the node refuses everything; a
+//! full LVM or directory storage refuses new volumes; a base with linked clones cannot be freed,
+//! except on LVM-thin, which does not know its clones.
+//!
+//! This file changes data only. Privileges are checked in `checks` and `storage_content`; durations
+//! and the storage lock are in `Cluster::with_storage_lock`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,73 +24,69 @@ use bytes::Bytes;
 use super::conf::Config;
 use crate::spec::StorageSpec;
 
-/// Size of a cloud-init image.
-pub const CLOUDINIT_SIZE: u64 = 4 << 20;
+/// Bytes of a cloud-init image.
+pub(crate) const CLOUDINIT_SIZE: u64 = 4 << 20;
 
-/// A volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Volume {
-    /// Its virtual size in bytes.
-    pub size: u64,
-    /// The guest it belongs to.
-    pub vmid: Option<u32>,
+pub(crate) struct Volume {
+    /// The virtual size in bytes.
+    pub(crate) size: u64,
+    /// The guest that owns it.
+    pub(crate) vmid: Option<u32>,
     /// `raw`, `qcow2`, `iso` …
-    pub format: String,
-    /// Its content type.
-    pub content: String,
-    /// Unix seconds of its making.
-    pub ctime: u64,
-    /// The base volume it is linked to.
-    pub base: Option<String>,
-    /// Why freeing it fails, when it does.
-    pub stuck: Option<String>,
-    /// Snapshots of it.
-    pub snapshots: BTreeSet<String>,
+    pub(crate) format: String,
+    /// The content type, such as `images`.
+    pub(crate) content: String,
+    /// Unix seconds of its creation.
+    pub(crate) ctime: u64,
+    /// The base of a linked clone.
+    pub(crate) base: Option<String>,
+    /// The error of freeing it, if a test blocks that.
+    pub(crate) free_error: Option<String>,
+    pub(crate) snapshots: BTreeSet<String>,
 }
 
-/// What a new volume is for, which gives it its name.
+/// The purpose of a new volume; it determines the name.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Purpose {
-    /// A disk with the next free number.
+pub(crate) enum VolumePurpose {
+    /// A disk with the lowest free number.
     Disk,
     /// The cloud-init image.
     Cloudinit,
-    /// The root of a container.
+    /// The root volume of a container.
     Root,
-    /// The memory of a snapshot.
+    /// The memory of this snapshot.
     State(String),
 }
 
-/// A new volume.
+/// The parameters of a new volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Order {
-    /// The guest it is for.
-    pub vmid: u32,
-    /// What it is for.
-    pub purpose: Purpose,
-    /// The format, or the storage's default.
-    pub format: Option<String>,
+pub(crate) struct VolumeRequest {
+    /// The guest that will own it.
+    pub(crate) vmid: u32,
+    pub(crate) purpose: VolumePurpose,
+    /// The format; none for the default of the storage.
+    pub(crate) format: Option<String>,
     /// Bytes.
-    pub size: u64,
+    pub(crate) size: u64,
 }
 
-/// A storage.
+/// A storage with its volumes.
 #[derive(Debug, Clone)]
-pub struct Storage {
-    /// Its definition.
-    pub spec: StorageSpec,
-    /// Whether nodes can reach it.
-    pub reachable: bool,
-    /// Options of its definition that the description has no field for.
-    pub options: Config,
+pub(crate) struct Storage {
+    /// The definition of the storage.
+    pub(crate) spec: StorageSpec,
+    /// Whether the nodes can reach it.
+    pub(crate) reachable: bool,
+    /// Options of its definition for which `spec` has no field.
+    pub(crate) options: Config,
     volumes: BTreeMap<String, BTreeMap<String, Volume>>,
-    /// What is in files that were uploaded, by place and id.
+    /// The content of uploaded files, by namespace and volume id.
     files: BTreeMap<(String, String), Bytes>,
 }
 
 impl Storage {
-    /// An empty storage.
-    pub fn new(spec: StorageSpec) -> Self {
+    pub(crate) fn new(spec: StorageSpec) -> Self {
         Self {
             spec,
             reachable: true,
@@ -85,101 +96,102 @@ impl Storage {
         }
     }
 
-    /// Whether a node has it.
-    pub fn on(&self, node: &str) -> bool {
+    /// Whether a node has this storage.
+    pub(crate) fn available_on(&self, node: &str) -> bool {
         self.spec.nodes.is_empty() || self.spec.nodes.iter().any(|name| name == node)
     }
 
-    /// Whether it takes a content type.
-    pub fn takes(&self, content: &str) -> bool {
+    /// Whether the storage accepts a content type.
+    pub(crate) fn accepts(&self, content: &str) -> bool {
         self.spec.content.iter().any(|own| own == content)
     }
 
     /// Whether volumes are files in a directory.
-    pub fn is_files(&self) -> bool {
+    pub(crate) fn is_file_based(&self) -> bool {
         matches!(self.spec.kind.as_str(), "dir" | "nfs" | "cifs" | "glusterfs" | "btrfs")
     }
 
     /// Whether volumes can become bases of linked clones.
-    pub fn makes_bases(&self) -> bool {
+    pub(crate) fn supports_bases(&self) -> bool {
         !matches!(self.spec.kind.as_str(), "lvm" | "iscsi" | "iscsidirect")
     }
 
-    /// Whether a volume can be snapshotted.
-    pub fn snapshots(&self, format: &str) -> bool {
+    /// Whether a volume of this format supports snapshots.
+    pub(crate) fn supports_snapshots(&self, format: &str) -> bool {
         match self.spec.kind.as_str() {
             "lvmthin" | "zfspool" | "rbd" | "btrfs" => true,
-            _ => self.is_files() && format == "qcow2",
+            _ => self.is_file_based() && format == "qcow2",
         }
     }
 
-    /// Whether a volume can be linked to: bases, and on some types snapshots.
-    pub fn links(&self, volid: &str, snapshot: bool) -> bool {
+    /// Whether a linked clone of a volume is possible: of a base, on some types also of a snapshot.
+    pub(crate) fn can_link(&self, volid: &str, snapshot: bool) -> bool {
         if snapshot {
             return matches!(self.spec.kind.as_str(), "rbd" | "lvmthin");
         }
-        self.makes_bases() && is_base(volid)
+        self.supports_bases() && is_base(volid)
     }
 
-    /// The format of a new volume when none is asked for.
-    pub fn default_format(&self, purpose: &Purpose) -> &'static str {
+    /// The default format of a new volume.
+    pub(crate) fn default_format(&self, purpose: &VolumePurpose) -> &'static str {
         match purpose {
-            Purpose::Cloudinit if self.is_files() => "qcow2",
-            Purpose::Root if self.has_subvolumes() => "subvol",
-            Purpose::Disk | Purpose::Cloudinit | Purpose::Root | Purpose::State(_) => "raw",
+            VolumePurpose::Cloudinit if self.is_file_based() => "qcow2",
+            VolumePurpose::Root if self.has_subvolumes() => "subvol",
+            VolumePurpose::Disk
+            | VolumePurpose::Cloudinit
+            | VolumePurpose::Root
+            | VolumePurpose::State(_) => "raw",
         }
     }
 
-    /// Whether a container's root is a file system of its own rather than an image.
-    pub fn has_subvolumes(&self) -> bool {
+    /// Whether the root of a container is a file system of its own, not an image.
+    pub(crate) fn has_subvolumes(&self) -> bool {
         matches!(self.spec.kind.as_str(), "zfspool" | "btrfs")
     }
 
-    /// Whether volumes can have this format.
-    pub fn has_format(&self, format: &str) -> bool {
-        format == "raw" || (self.is_files() && matches!(format, "qcow2" | "vmdk"))
+    /// Whether a volume can have this format.
+    pub(crate) fn has_format(&self, format: &str) -> bool {
+        format == "raw" || (self.is_file_based() && matches!(format, "qcow2" | "vmdk"))
     }
 
-    /// The volumes a node sees.
-    pub fn volumes(&self, node: &str) -> impl Iterator<Item = (&String, &Volume)> {
-        self.volumes.get(self.place(node)).into_iter().flatten()
+    /// The volumes that a node sees.
+    pub(crate) fn volumes(&self, node: &str) -> impl Iterator<Item = (&String, &Volume)> {
+        self.volumes.get(self.namespace(node)).into_iter().flatten()
     }
 
     /// Ids of the volumes of all nodes.
-    pub fn everywhere(&self) -> impl Iterator<Item = &String> {
+    pub(crate) fn all_volume_ids(&self) -> impl Iterator<Item = &String> {
         self.volumes.values().flat_map(BTreeMap::keys)
     }
 
-    /// One volume.
-    pub fn volume(&self, node: &str, volid: &str) -> Option<&Volume> {
-        self.volumes.get(self.place(node))?.get(volid)
+    pub(crate) fn volume(&self, node: &str, volid: &str) -> Option<&Volume> {
+        self.volumes.get(self.namespace(node))?.get(volid)
     }
 
-    /// One volume, to be changed.
-    pub fn volume_mut(&mut self, node: &str, volid: &str) -> Option<&mut Volume> {
-        let place = self.place(node).to_owned();
-        self.volumes.get_mut(&place)?.get_mut(volid)
+    pub(crate) fn volume_mut(&mut self, node: &str, volid: &str) -> Option<&mut Volume> {
+        let namespace = self.namespace(node).to_owned();
+        self.volumes.get_mut(&namespace)?.get_mut(volid)
     }
 
-    /// Enters a volume under a name that is already made.
-    pub fn put(&mut self, node: &str, volid: &str, volume: Volume) {
-        let place = self.place(node).to_owned();
-        self.volumes.entry(place).or_default().insert(volid.to_owned(), volume);
+    /// Adds a volume under this id.
+    pub(crate) fn insert_volume(&mut self, node: &str, volid: &str, volume: Volume) {
+        let namespace = self.namespace(node).to_owned();
+        self.volumes.entry(namespace).or_default().insert(volid.to_owned(), volume);
     }
 
-    /// Takes a volume away without any question.
-    pub fn take(&mut self, node: &str, volid: &str) -> Option<Volume> {
-        let place = self.place(node).to_owned();
-        let taken = self.volumes.get_mut(&place)?.remove(volid);
-        self.files.remove(&(place, volid.to_owned()));
-        taken
+    /// Removes a volume without any check.
+    pub(crate) fn remove_volume(&mut self, node: &str, volid: &str) -> Option<Volume> {
+        let namespace = self.namespace(node).to_owned();
+        let removed = self.volumes.get_mut(&namespace)?.remove(volid);
+        self.files.remove(&(namespace, volid.to_owned()));
+        removed
     }
 
-    /// Enters an uploaded file over what was there.
+    /// Stores an uploaded file; replaces an existing one.
     ///
     /// # Errors
-    /// When the storage is not there, or full.
-    pub fn write_file(
+    /// The storage is not available, or full.
+    pub(crate) fn write_file(
         &mut self,
         node: &str,
         volid: &str,
@@ -187,7 +199,7 @@ impl Storage {
         file: Bytes,
         now: u64,
     ) -> Result<(), String> {
-        self.ready(node)?;
+        self.ensure_ready(node)?;
         let size = file.len() as u64;
         let before = self.volume(node, volid).map_or(0, |old| old.size);
         if size > self.spec.size_bytes.saturating_sub(self.used(node)) + before {
@@ -204,64 +216,64 @@ impl Storage {
             content: content.to_owned(),
             ctime: now,
             base: None,
-            stuck: None,
+            free_error: None,
             snapshots: BTreeSet::new(),
         };
-        self.put(node, volid, volume);
-        self.files.insert((self.place(node).to_owned(), volid.to_owned()), file);
+        self.insert_volume(node, volid, volume);
+        self.files.insert((self.namespace(node).to_owned(), volid.to_owned()), file);
         Ok(())
     }
 
-    /// Enters a backup with what is in it.
+    /// Stores a backup and its content.
     ///
     /// # Errors
-    /// When the storage is not there, or full.
-    pub fn put_archive(
+    /// The storage is not available, or full.
+    pub(crate) fn put_archive(
         &mut self,
         node: &str,
         volid: &str,
         volume: Volume,
         file: Bytes,
     ) -> Result<(), String> {
-        self.ready(node)?;
+        self.ensure_ready(node)?;
         if volume.size > self.spec.size_bytes.saturating_sub(self.used(node)) {
             return Err(format!("writing '{}' failed: No space left on device", self.path(volid)));
         }
-        self.put(node, volid, volume);
-        self.files.insert((self.place(node).to_owned(), volid.to_owned()), file);
+        self.insert_volume(node, volid, volume);
+        self.files.insert((self.namespace(node).to_owned(), volid.to_owned()), file);
         Ok(())
     }
 
-    /// Gives a volume to another guest under a name of that guest's; its new id.
+    /// Gives a volume to another guest; returns its new id.
     ///
     /// # Errors
-    /// When the volume is gone.
-    pub fn rename(&mut self, node: &str, volid: &str, vmid: u32) -> Result<String, String> {
-        let Some(volume) = self.take(node, volid) else {
+    /// The volume does not exist.
+    pub(crate) fn rename(&mut self, node: &str, volid: &str, vmid: u32) -> Result<String, String> {
+        let Some(volume) = self.remove_volume(node, volid) else {
             return Err(format!("volume '{volid}' does not exist"));
         };
-        let name = self.new_name(node, vmid, &Purpose::Disk);
+        let name = self.new_name(node, vmid, &VolumePurpose::Disk);
         let mut renamed = self.volid(vmid, &name, &volume.format);
         if let (Some(base), Some((_, inner))) = (&volume.base, renamed.split_once(':')) {
             renamed = format!("{base}/{inner}");
         }
-        self.put(node, &renamed, Volume { vmid: Some(vmid), ..volume });
+        self.insert_volume(node, &renamed, Volume { vmid: Some(vmid), ..volume });
         Ok(renamed)
     }
 
-    /// What is in a file that was uploaded.
-    pub fn file(&self, node: &str, volid: &str) -> Option<&Bytes> {
-        self.files.get(&(self.place(node).to_owned(), volid.to_owned()))
+    /// The content of an uploaded file.
+    pub(crate) fn file(&self, node: &str, volid: &str) -> Option<&Bytes> {
+        self.files.get(&(self.namespace(node).to_owned(), volid.to_owned()))
     }
 
-    /// Bytes in use on a node.
-    pub fn used(&self, node: &str) -> u64 {
+    /// Used bytes on a node.
+    pub(crate) fn used(&self, node: &str) -> u64 {
         let images = self.volumes(node).map(|(_, volume)| self.occupied(volume));
         images.sum::<u64>().min(self.spec.size_bytes)
     }
 
-    /// Bytes a volume takes: thin ones next to nothing.
-    pub fn occupied(&self, volume: &Volume) -> u64 {
+    /// Bytes that a volume occupies; thin volumes occupy a sixteenth of their size.
+    pub(crate) fn occupied(&self, volume: &Volume) -> u64 {
         if self.spec.kind == "lvm" || !matches!(volume.content.as_str(), "images" | "rootdir") {
             volume.size
         } else {
@@ -269,67 +281,67 @@ impl Storage {
         }
     }
 
-    /// Makes a volume; its id, and the line the tools print.
+    /// Allocates a volume; returns its id and the output of Proxmox's tools.
     ///
     /// # Errors
-    /// When the storage is not there, does not take images, or is full.
-    pub fn allocate(
+    /// The storage is not available or full, or it does not know the format.
+    pub(crate) fn allocate(
         &mut self,
         node: &str,
-        order: &Order,
+        request: &VolumeRequest,
         now: u64,
     ) -> Result<(String, String), String> {
-        self.ready(node)?;
-        let format = match order.format.as_deref() {
+        self.ensure_ready(node)?;
+        let format = match request.format.as_deref() {
             Some(format) if self.has_format(format) => format.to_owned(),
-            Some(format) if self.is_files() => {
+            Some(format) if self.is_file_based() => {
                 return Err(format!("unsupported format '{format}'"));
             }
             Some(format) if format != "raw" => {
                 return Err(format!("unsupported format '{format}'"));
             }
-            _ => self.default_format(&order.purpose).to_owned(),
+            _ => self.default_format(&request.purpose).to_owned(),
         };
-        self.space_for(node, order.size)?;
-        let name = self.new_name(node, order.vmid, &order.purpose);
-        let volid = self.volid(order.vmid, &name, &format);
-        let line = self.made_line(&volid, &name, &format, order.size);
-        let content = if order.purpose == Purpose::Root { "rootdir" } else { "images" };
-        self.put(
+        self.ensure_space(node, request.size)?;
+        let name = self.new_name(node, request.vmid, &request.purpose);
+        let volid = self.volid(request.vmid, &name, &format);
+        let line = self.creation_line(&volid, &name, &format, request.size);
+        let content = if request.purpose == VolumePurpose::Root { "rootdir" } else { "images" };
+        self.insert_volume(
             node,
             &volid,
             Volume {
-                size: order.size,
-                vmid: Some(order.vmid),
+                size: request.size,
+                vmid: Some(request.vmid),
                 format,
                 content: content.into(),
                 ctime: now,
                 base: None,
-                stuck: None,
+                free_error: None,
                 snapshots: BTreeSet::new(),
             },
         );
         Ok((volid, line))
     }
 
-    /// Links a new volume to a base; its id, and the lines the tools print.
+    /// Creates a linked clone of a base; returns its id and the output of Proxmox's tools.
     ///
     /// # Errors
-    /// When the base is gone or the storage is not there.
-    pub fn link(
+    /// The base does not exist, or the storage is not available.
+    pub(crate) fn link(
         &mut self,
         node: &str,
         base: &str,
         vmid: u32,
         now: u64,
     ) -> Result<(String, Vec<String>), String> {
-        self.ready(node)?;
+        self.ensure_ready(node)?;
         let Some(source) = self.volume(node, base).cloned() else {
             return Err(format!("volume '{base}' does not exist"));
         };
-        let name = self.new_name(node, vmid, &Purpose::Disk);
+        let name = self.new_name(node, vmid, &VolumePurpose::Disk);
         let storage = self.spec.name.clone();
-        let (volid, lines) = if self.is_files() {
+        let (volid, lines) = if self.is_file_based() {
             let inner = base.split_once(':').map_or(base, |(_, inner)| inner);
             let volid = format!("{storage}:{inner}/{vmid}/{name}.qcow2");
             let file = self.path(&volid);
@@ -350,16 +362,16 @@ impl Storage {
         } else if self.spec.kind == "lvmthin" {
             (format!("{storage}:{name}"), vec![format!("  Logical volume \"{name}\" created.")])
         } else {
-            let inner = name_of(base);
+            let inner = volume_name(base);
             (
                 format!("{storage}:{inner}/{name}"),
                 vec![format!("clone {inner}: {name} to {name} (base={inner})")],
             )
         };
-        // LVM-thin does not show where a volume came from.
+        // LVM-thin does not record the base of a volume.
         let origin = (self.spec.kind != "lvmthin").then(|| base.to_owned());
-        let format = if self.is_files() { "qcow2".into() } else { "raw".to_owned() };
-        self.put(
+        let format = if self.is_file_based() { "qcow2".into() } else { "raw".to_owned() };
+        self.insert_volume(
             node,
             &volid,
             Volume {
@@ -367,7 +379,7 @@ impl Storage {
                 format,
                 ctime: now,
                 base: origin,
-                stuck: None,
+                free_error: None,
                 snapshots: BTreeSet::new(),
                 ..source
             },
@@ -375,75 +387,75 @@ impl Storage {
         Ok((volid, lines))
     }
 
-    /// Whether linked clones need this volume.
-    pub fn is_base_in_use(&self, node: &str, volid: &str) -> bool {
+    /// Whether linked clones depend on this volume.
+    pub(crate) fn is_base_in_use(&self, node: &str, volid: &str) -> bool {
         self.volumes(node).any(|(_, volume)| volume.base.as_deref() == Some(volid))
     }
 
-    /// Frees a volume; the line the tools print, if any.
+    /// Frees a volume; returns the output of Proxmox's tools, if any.
     ///
     /// # Errors
-    /// When it is a base in use, or stuck.
-    pub fn free(&mut self, node: &str, volid: &str) -> Result<Option<String>, String> {
-        self.ready(node)?;
+    /// The volume is a base in use, does not exist, or a test blocks its removal.
+    pub(crate) fn free(&mut self, node: &str, volid: &str) -> Result<Option<String>, String> {
+        self.ensure_ready(node)?;
         if self.is_base_in_use(node, volid) {
             return Err(format!("base volume '{volid}' is still in use by linked clones"));
         }
         match self.volume(node, volid) {
-            None if self.is_files() => {
+            None if self.is_file_based() => {
                 return Ok(Some(format!("disk image '{}' does not exist", self.path(volid))));
             }
-            None => return Err(format!("no such logical volume pve/{}", name_of(volid))),
-            Some(Volume { stuck: Some(reason), .. }) => return Err(reason.clone()),
+            None => return Err(format!("no such logical volume pve/{}", volume_name(volid))),
+            Some(Volume { free_error: Some(reason), .. }) => return Err(reason.clone()),
             Some(_) => {}
         }
-        self.take(node, volid);
-        let line = format!("  Logical volume \"{}\" successfully removed.", name_of(volid));
-        Ok((!self.is_files() && self.spec.kind != "rbd").then_some(line))
+        self.remove_volume(node, volid);
+        let line = format!("  Logical volume \"{}\" successfully removed.", volume_name(volid));
+        Ok((!self.is_file_based() && self.spec.kind != "rbd").then_some(line))
     }
 
-    /// Makes a guest's volume a base: its new id.
-    pub fn make_base(&mut self, node: &str, volid: &str) -> Option<String> {
-        if !self.makes_bases() || is_base(volid) {
+    /// Converts a volume to a base; returns its new id, or none if that is impossible.
+    pub(crate) fn make_base(&mut self, node: &str, volid: &str) -> Option<String> {
+        if !self.supports_bases() || is_base(volid) {
             return None;
         }
-        let name = name_of(volid);
+        let name = volume_name(volid);
         let renamed = match name.strip_prefix("subvol-") {
             Some(rest) => format!("basevol-{rest}"),
             None => name.replacen("vm-", "base-", 1),
         };
         let renamed = volid.replacen(name, &renamed, 1);
-        // A linked clone that becomes a template keeps its own base behind it.
-        let volume = self.take(node, volid)?;
-        self.put(node, &renamed, volume);
+        // A linked clone that becomes a base keeps its own base.
+        let volume = self.remove_volume(node, volid)?;
+        self.insert_volume(node, &renamed, volume);
         Some(renamed)
     }
 
-    /// Where a file volume lies.
-    pub fn path(&self, volid: &str) -> String {
+    /// The path of a file volume.
+    pub(crate) fn path(&self, volid: &str) -> String {
         let inner = volid.split_once(':').map_or(volid, |(_, inner)| inner);
-        let root = self.root();
+        let root_dir = self.root_dir();
         if let Some(iso) = inner.strip_prefix("iso/") {
-            return format!("{root}/template/iso/{iso}");
+            return format!("{root_dir}/template/iso/{iso}");
         }
         if let Some(template) = inner.strip_prefix("vztmpl/") {
-            return format!("{root}/template/cache/{template}");
+            return format!("{root_dir}/template/cache/{template}");
         }
         if let Some(backup) = inner.strip_prefix("backup/") {
-            return format!("{root}/dump/{backup}");
+            return format!("{root_dir}/dump/{backup}");
         }
         if inner.starts_with("snippets/") || inner.starts_with("import/") {
-            return format!("{root}/{inner}");
+            return format!("{root_dir}/{inner}");
         }
         let mut own = inner.rsplitn(3, '/');
         match (own.next(), own.next()) {
-            (Some(file), Some(vmid)) => format!("{root}/images/{vmid}/{file}"),
-            _ => format!("{root}/images/{inner}"),
+            (Some(file), Some(vmid)) => format!("{root_dir}/images/{vmid}/{file}"),
+            _ => format!("{root_dir}/images/{inner}"),
         }
     }
 
     /// The directory of a file storage.
-    pub fn root(&self) -> String {
+    pub(crate) fn root_dir(&self) -> String {
         if let Some(path) = self.options.get("path") {
             return path.clone();
         }
@@ -454,13 +466,13 @@ impl Storage {
         }
     }
 
-    fn place<'a>(&self, node: &'a str) -> &'a str {
+    fn namespace<'a>(&self, node: &'a str) -> &'a str {
         if self.spec.shared { "" } else { node }
     }
 
-    fn ready(&self, node: &str) -> Result<(), String> {
+    fn ensure_ready(&self, node: &str) -> Result<(), String> {
         let name = &self.spec.name;
-        if !self.on(node) {
+        if !self.available_on(node) {
             return Err(format!("storage '{name}' is not available on node '{node}'"));
         }
         if self.spec.disabled {
@@ -472,7 +484,7 @@ impl Storage {
         Ok(())
     }
 
-    fn space_for(&self, node: &str, size: u64) -> Result<(), String> {
+    fn ensure_space(&self, node: &str, size: u64) -> Result<(), String> {
         let free = self.spec.size_bytes.saturating_sub(self.used(node));
         if self.spec.kind == "lvm" && size > free {
             let (have, want) = (free >> 22, size >> 22);
@@ -482,24 +494,24 @@ impl Storage {
                  space ({have} extents): {want} required."
             ));
         }
-        if self.is_files() && free == 0 {
+        if self.is_file_based() && free == 0 {
             return Err("unable to create image: No space left on device".into());
         }
         Ok(())
     }
 
-    fn new_name(&self, node: &str, vmid: u32, purpose: &Purpose) -> String {
+    fn new_name(&self, node: &str, vmid: u32, purpose: &VolumePurpose) -> String {
         match purpose {
-            Purpose::Cloudinit => format!("vm-{vmid}-cloudinit"),
-            Purpose::State(snapshot) => format!("vm-{vmid}-state-{snapshot}"),
-            Purpose::Disk | Purpose::Root => {
+            VolumePurpose::Cloudinit => format!("vm-{vmid}-cloudinit"),
+            VolumePurpose::State(snapshot) => format!("vm-{vmid}-state-{snapshot}"),
+            VolumePurpose::Disk | VolumePurpose::Root => {
                 let taken: BTreeSet<u32> = self
                     .volumes(node)
                     .filter(|(_, volume)| volume.vmid == Some(vmid))
                     .filter_map(|(volid, _)| disk_number(volid))
                     .collect();
                 let free = (0..).find(|n| !taken.contains(n)).unwrap_or(0);
-                let subvolume = *purpose == Purpose::Root && self.has_subvolumes();
+                let subvolume = *purpose == VolumePurpose::Root && self.has_subvolumes();
                 let stem = if subvolume { "subvol" } else { "vm" };
                 format!("{stem}-{vmid}-disk-{free}")
             }
@@ -508,16 +520,16 @@ impl Storage {
 
     fn volid(&self, vmid: u32, name: &str, format: &str) -> String {
         let storage = &self.spec.name;
-        if self.is_files() {
+        if self.is_file_based() {
             format!("{storage}:{vmid}/{name}.{format}")
         } else {
             format!("{storage}:{name}")
         }
     }
 
-    fn made_line(&self, volid: &str, name: &str, format: &str, size: u64) -> String {
+    fn creation_line(&self, volid: &str, name: &str, format: &str, size: u64) -> String {
         let file = self.path(volid);
-        match (self.is_files(), format) {
+        match (self.is_file_based(), format) {
             (true, "qcow2") => format!(
                 "Formatting '{file}', fmt=qcow2 cluster_size=65536 extended_l2=off \
                  preallocation=metadata compression_type=zlib size={size} lazy_refcounts=off \
@@ -531,26 +543,26 @@ impl Storage {
     }
 }
 
-/// The last part of a volume id, which names the volume itself.
-pub fn name_of(volid: &str) -> &str {
+/// The last part of a volume id: the name of the volume.
+pub(crate) fn volume_name(volid: &str) -> &str {
     volid.rsplit([':', '/']).next().unwrap_or(volid)
 }
 
-/// The guest whose id stands in a volume's name.
-pub fn owner_in_name(volid: &str) -> Option<u32> {
-    let name = name_of(volid);
+/// The VMID in the name of a volume.
+pub(crate) fn owner_in_name(volid: &str) -> Option<u32> {
+    let name = volume_name(volid);
     let rest =
         ["vm-", "base-", "subvol-", "basevol-"].iter().find_map(|stem| name.strip_prefix(stem))?;
     rest.split('-').next()?.parse().ok()
 }
 
-/// Whether linked clones can hang on a volume of this name.
+/// Whether the name is that of a base.
 fn is_base(volid: &str) -> bool {
-    ["base-", "basevol-"].iter().any(|stem| name_of(volid).starts_with(stem))
+    ["base-", "basevol-"].iter().any(|stem| volume_name(volid).starts_with(stem))
 }
 
 fn disk_number(volid: &str) -> Option<u32> {
-    let (_, tail) = name_of(volid).rsplit_once("-disk-")?;
+    let (_, tail) = volume_name(volid).rsplit_once("-disk-")?;
     tail.split('.').next()?.parse().ok()
 }
 

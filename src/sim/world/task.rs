@@ -1,6 +1,11 @@
-//! Tasks as records: UPIDs, logs, exit statuses and the lists they stand in.
+//! Records of tasks: UPIDs, logs, exit statuses and the lists that show them.
 //!
-//! What a task does is not here; see the worker that runs it.
+//! The running side of a task is in `worker`. A record goes through these states:
+//!
+//! ```text
+//! add ─→ running ─ finish ─→ OK | WARNINGS: n | error text
+//!                └ mark_killed ─→ unexpected status
+//! ```
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -8,32 +13,32 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::worker::Control;
+use super::worker::WorkerSignals;
 
-/// Finished tasks of one node that are still listed.
-const LISTED: usize = 2_000;
-/// Finished tasks of one node whose records are kept.
-const KEPT: usize = 20_000;
-/// Entries of a node in the cluster's list, running ones included (behaviour section 5).
-const RECENT: usize = 25;
+/// The most finished tasks of a node in its list.
+const MAX_LISTED_FINISHED: usize = 2_000;
+/// The most finished tasks of a node that are kept.
+const MAX_KEPT_FINISHED: usize = 20_000;
+/// The most tasks of a node in the list of the cluster, including running ones (book: proxmox,
+/// section 5).
+const CLUSTER_LIST_LEN: usize = 25;
 
-/// A task's unique name in its parts.
+/// The parts of a task's unique id.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Upid {
-    /// The node it runs on.
-    pub node: String,
-    /// Its process.
-    pub pid: u32,
-    /// The process's start in ticks since boot.
-    pub pstart: u64,
-    /// Unix seconds of the start.
-    pub starttime: u64,
-    /// What it does, such as `qmclone`.
-    pub kind: String,
-    /// What it does it to; may be empty.
-    pub id: String,
+pub(crate) struct Upid {
+    pub(crate) node: String,
+    /// The process id.
+    pub(crate) pid: u32,
+    /// The start of the process in clock ticks since boot.
+    pub(crate) pstart: u64,
+    /// Unix seconds.
+    pub(crate) starttime: u64,
+    /// The type of the task, such as `qmclone`.
+    pub(crate) kind: String,
+    /// The object of the task, often a VMID; may be empty.
+    pub(crate) id: String,
     /// `user@realm` or `user@realm!token`.
-    pub user: String,
+    pub(crate) user: String,
 }
 
 impl std::fmt::Display for Upid {
@@ -44,8 +49,8 @@ impl std::fmt::Display for Upid {
 }
 
 impl Upid {
-    /// Parses a UPID; none when it does not follow the grammar of behaviour section 5.
-    pub fn parse(text: &str) -> Option<Self> {
+    /// Parses a UPID; none if it does not follow the grammar (book: proxmox, section 5).
+    pub(crate) fn parse(text: &str) -> Option<Self> {
         let rest = text.strip_prefix("UPID:")?.strip_suffix(':')?;
         let parts: Vec<&str> = rest.split(':').collect();
         let [node, pid, pstart, starttime, kind, id, user] = parts.as_slice() else {
@@ -57,12 +62,15 @@ impl Upid {
                 .then(|| u64::from_str_radix(text, 16).ok())
                 .flatten()
         };
-        let name = !node.is_empty()
+        let is_node_name = !node.is_empty()
             && node.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
             && !node.starts_with('-')
             && !node.ends_with('-');
-        let word = |text: &str| !text.contains(['/', ' ', '\t', '\n']);
-        if !name || kind.is_empty() || user.is_empty() || ![kind, id, user].iter().all(|t| word(t))
+        let is_word = |text: &str| !text.contains(['/', ' ', '\t', '\n']);
+        if !is_node_name
+            || kind.is_empty()
+            || user.is_empty()
+            || ![kind, id, user].iter().all(|t| is_word(t))
         {
             return None;
         }
@@ -77,16 +85,16 @@ impl Upid {
         })
     }
 
-    /// The user without the token, and the token.
-    pub fn user_and_token(&self) -> (&str, Option<&str>) {
+    /// The user without the token id, and the token id.
+    pub(crate) fn user_and_token(&self) -> (&str, Option<&str>) {
         match self.user.split_once('!') {
             Some((user, token)) => (user, Some(token)),
             None => (&self.user, None),
         }
     }
 
-    /// The fields that every view of a task has.
-    pub fn fields(&self) -> Value {
+    /// The fields that all representations of a task have.
+    pub(crate) fn common_fields(&self) -> Value {
         let (user, token) = self.user_and_token();
         let mut fields = json!({
             "upid": self.to_string(), "node": self.node, "pid": self.pid, "pstart": self.pstart,
@@ -99,41 +107,47 @@ impl Upid {
     }
 }
 
-/// How a task ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct End {
+pub(crate) struct TaskEnd {
     /// Unix seconds.
-    pub time: u64,
+    pub(crate) time: u64,
     /// `OK`, `WARNINGS: n`, `unexpected status` or the error.
-    pub status: String,
+    pub(crate) status: String,
 }
 
-/// A task, running or ended.
+/// A running or finished task.
 #[derive(Debug)]
-pub struct Task {
-    /// Its name.
-    pub upid: Upid,
-    /// Its log, a line each.
-    pub log: Vec<String>,
-    /// How many of them are warnings.
-    pub warnings: u32,
-    /// Its end, once it has one.
-    pub end: Option<End>,
-    /// How it is signalled.
-    pub control: Arc<Control>,
-    /// [`Task::recent`], kept until the task ends: every look at the cluster's list shows it.
-    shown: OnceCell<String>,
+pub(crate) struct Task {
+    pub(crate) upid: Upid,
+    /// The lines of the log.
+    pub(crate) log: Vec<String>,
+    /// The number of warnings in the log.
+    pub(crate) warnings: u32,
+    /// How the task ended; none while it runs.
+    pub(crate) end: Option<TaskEnd>,
+    /// The signals of its worker.
+    pub(crate) signals: Arc<WorkerSignals>,
+    /// The result of [`Task::cluster_list_json`], cached until the task ends, since every list of
+    /// the cluster shows it.
+    cluster_json: OnceCell<String>,
 }
 
 impl Task {
     /// A task that has just been forked.
-    pub fn new(upid: Upid, control: Arc<Control>) -> Self {
-        Self { upid, log: Vec::new(), warnings: 0, end: None, control, shown: OnceCell::new() }
+    pub(crate) fn new(upid: Upid, signals: Arc<WorkerSignals>) -> Self {
+        Self {
+            upid,
+            log: Vec::new(),
+            warnings: 0,
+            end: None,
+            signals,
+            cluster_json: OnceCell::new(),
+        }
     }
 
-    /// The task as `GET …/status` shows it.
-    pub fn status(&self) -> Value {
-        let mut fields = self.upid.fields();
+    /// The task in `GET …/status`.
+    pub(crate) fn status_json(&self) -> Value {
+        let mut fields = self.upid.common_fields();
         match &self.end {
             None => fields["status"] = "running".into(),
             Some(end) => {
@@ -144,9 +158,9 @@ impl Task {
         fields
     }
 
-    /// The task as a node's list shows it.
-    pub fn listed(&self) -> Value {
-        let mut fields = self.upid.fields();
+    /// The task in the list of a node.
+    pub(crate) fn node_list_json(&self) -> Value {
+        let mut fields = self.upid.common_fields();
         match &self.end {
             None => fields["status"] = "RUNNING".into(),
             Some(end) => {
@@ -157,11 +171,11 @@ impl Task {
         fields
     }
 
-    /// A running task as a node's list of active ones shows it: the user is whole there, and
-    /// `saved` says that the archive has it not (pve-manager, Tasks.pm:229; pve-common,
-    /// INotify.pm, read_active_workers).
-    pub fn active(&self) -> Value {
-        let mut fields = self.listed();
+    /// A running task in the list of active tasks: `user` contains the token id, and `saved` says
+    /// that it is not in the archive (pve-manager, Tasks.pm:229; pve-common, INotify.pm,
+    /// read_active_workers).
+    pub(crate) fn active_list_json(&self) -> Value {
+        let mut fields = self.node_list_json();
         fields["user"] = self.upid.user.clone().into();
         fields["saved"] = "0".into();
         if let Some(fields) = fields.as_object_mut() {
@@ -170,11 +184,11 @@ impl Task {
         fields
     }
 
-    /// The task as the cluster's list shows it, as JSON text: a running one has no status there,
-    /// and an ended one no process (pve-common, RESTEnvironment.pm, active_workers).
-    pub fn recent(&self) -> &str {
-        self.shown.get_or_init(|| {
-            let mut fields = self.upid.fields();
+    /// The task in the list of the cluster, as JSON text. A running task has no status there, a
+    /// finished one has no process id (pve-common, RESTEnvironment.pm, active_workers).
+    pub(crate) fn cluster_list_json(&self) -> &str {
+        self.cluster_json.get_or_init(|| {
+            let mut fields = self.upid.common_fields();
             if let Some(fields) = fields.as_object_mut() {
                 fields.remove("pstart");
                 if self.end.is_some() {
@@ -191,44 +205,42 @@ impl Task {
     }
 }
 
-/// All tasks of a world.
 #[derive(Debug, Default)]
-pub struct Tasks {
+pub(crate) struct Tasks {
     all: BTreeMap<String, Task>,
     running: BTreeMap<String, Vec<String>>,
     finished: BTreeMap<String, VecDeque<String>>,
 }
 
 impl Tasks {
-    /// Enters a task that has just been forked.
-    pub fn begin(&mut self, task: Task) {
+    /// Adds a running task.
+    pub(crate) fn add(&mut self, task: Task) {
         let name = task.upid.to_string();
         self.running.entry(task.upid.node.clone()).or_default().push(name.clone());
         self.all.insert(name, task);
     }
 
-    /// A task by its UPID.
-    pub fn get(&self, upid: &str) -> Option<&Task> {
+    pub(crate) fn get(&self, upid: &str) -> Option<&Task> {
         self.all.get(upid)
     }
 
-    /// Adds a line to a task's log; more lines when it has newlines in it.
-    pub fn log(&mut self, upid: &str, text: &str) {
+    /// Appends to the log of a task; each newline starts a new line.
+    pub(crate) fn log(&mut self, upid: &str, text: &str) {
         if let Some(task) = self.all.get_mut(upid) {
             task.log.extend(text.trim_end_matches('\n').split('\n').map(str::to_owned));
         }
     }
 
-    /// Adds a warning.
-    pub fn warn(&mut self, upid: &str, text: &str) {
+    /// Appends a warning to the log of a task and counts it.
+    pub(crate) fn warn(&mut self, upid: &str, text: &str) {
         self.log(upid, &format!("WARN: {text}"));
         if let Some(task) = self.all.get_mut(upid) {
             task.warnings += 1;
         }
     }
 
-    /// Ends a task by what its worker returned; its last line says how.
-    pub fn finish(&mut self, upid: &str, outcome: Result<(), String>, time: u64) {
+    /// Ends a task with the result of its worker; the last line of the log states it.
+    pub(crate) fn finish(&mut self, upid: &str, outcome: Result<(), String>, time: u64) {
         let warnings = self.all.get(upid).map_or(0, |task| task.warnings);
         let (line, status) = match outcome {
             Ok(()) if warnings > 0 => {
@@ -240,31 +252,31 @@ impl Tasks {
                 (format!("TASK ERROR: {error}"), error)
             }
         };
-        if self.close(upid, End { time, status }) {
+        if self.close(upid, TaskEnd { time, status }) {
             self.log(upid, &line);
         }
     }
 
-    /// Ends a task that was killed: no last line, so the status is unknown.
-    pub fn die(&mut self, upid: &str, time: u64) {
-        self.close(upid, End { time, status: "unexpected status".into() });
+    /// Ends a killed task: without a last line, the status is unknown.
+    pub(crate) fn mark_killed(&mut self, upid: &str, time: u64) {
+        self.close(upid, TaskEnd { time, status: "unexpected status".into() });
     }
 
-    fn close(&mut self, upid: &str, end: End) -> bool {
+    fn close(&mut self, upid: &str, end: TaskEnd) -> bool {
         let Some(task) = self.all.get_mut(upid) else { return false };
         if task.end.is_some() {
             return false;
         }
         task.end = Some(end);
-        task.shown = OnceCell::new();
-        task.control.ended();
+        task.cluster_json = OnceCell::new();
+        task.signals.mark_ended();
         let node = task.upid.node.clone();
         if let Some(running) = self.running.get_mut(&node) {
             running.retain(|name| name != upid);
         }
         let finished = self.finished.entry(node).or_default();
         finished.push_front(upid.to_owned());
-        if finished.len() > KEPT
+        if finished.len() > MAX_KEPT_FINISHED
             && let Some(oldest) = finished.pop_back()
         {
             self.all.remove(&oldest);
@@ -272,22 +284,22 @@ impl Tasks {
         true
     }
 
-    /// Running tasks of a node, the newest first.
-    pub fn running(&self, node: &str) -> impl Iterator<Item = &Task> {
+    /// Running tasks of a node, newest first.
+    pub(crate) fn running(&self, node: &str) -> impl Iterator<Item = &Task> {
         let names = self.running.get(node).map(Vec::as_slice).unwrap_or_default();
         names.iter().rev().filter_map(|name| self.all.get(name))
     }
 
-    /// Listed finished tasks of a node, the last ended first.
-    pub fn finished(&self, node: &str) -> impl Iterator<Item = &Task> {
-        let names = self.finished.get(node).into_iter().flatten().take(LISTED);
+    /// Finished tasks in the list of a node, the last one first.
+    pub(crate) fn finished(&self, node: &str) -> impl Iterator<Item = &Task> {
+        let names = self.finished.get(node).into_iter().flatten().take(MAX_LISTED_FINISHED);
         names.filter_map(|name| self.all.get(name))
     }
 
-    /// What a node tells the cluster: its running tasks, filled up with finished ones.
-    pub fn recent(&self, node: &str) -> Vec<&Task> {
+    /// The tasks that a node broadcasts: running ones, then finished ones.
+    pub(crate) fn recent(&self, node: &str) -> Vec<&Task> {
         let mut tasks: Vec<&Task> = self.running(node).collect();
-        let room = RECENT.saturating_sub(tasks.len());
+        let room = CLUSTER_LIST_LEN.saturating_sub(tasks.len());
         tasks.extend(self.finished(node).take(room));
         tasks
     }
@@ -299,7 +311,7 @@ mod tests {
 
     use super::*;
 
-    // Invariant: section 23 item 1, the grammar of UPIDs.
+    // Invariant (book: proxmox, section 23, item 1): the grammar of UPIDs.
 
     #[test]
     fn a_recorded_upid_is_read_and_written_alike() {

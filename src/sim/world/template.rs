@@ -1,45 +1,45 @@
-//! Turning a guest into a template: its disks become bases.
+//! Converting a VM to a template: its disks become bases.
 
-use super::ask::Ask;
 use super::conf::{self, Drive};
+use super::context::CallContext;
 use super::worker::Worker;
 use super::{Cluster, storage};
 use crate::call::{ApiError, Outcome};
 
 /// `POST …/template`.
-pub fn template(ask: &Ask) -> Outcome {
-    ask.cluster.may_become_template(&ask.node, ask.vmid).map_err(ApiError::failed)?;
-    let (cluster, node, vmid) = (ask.cluster.clone(), ask.node.clone(), ask.vmid);
-    Ok(ask.cluster.fork(&ask.call.caller, &ask.node, "qmtemplate", vmid, |worker| async move {
-        let _file = cluster.guest_lock(&node, vmid, 10, Some(&worker)).await?;
-        cluster.may_become_template(&node, vmid)?;
-        cluster.work(&node, cluster.latency.template, None).await;
+pub(crate) fn template(ctx: &CallContext) -> Outcome {
+    ctx.cluster.check_may_become_template(&ctx.node, ctx.vmid).map_err(ApiError::failed)?;
+    let (cluster, node, vmid) = (ctx.cluster.clone(), ctx.node.clone(), ctx.vmid);
+    Ok(ctx.cluster.fork(&ctx.call.caller, &ctx.node, "qmtemplate", vmid, |worker| async move {
+        let _file = cluster.vm_lock(&node, vmid, 10, Some(&worker)).await?;
+        cluster.check_may_become_template(&node, vmid)?;
+        cluster.simulate_work(&node, cluster.latency.template, None).await;
         cluster.make_bases(&node, vmid, Some(&worker))?;
         let mut state = cluster.state();
-        state.guest_mut(&node, vmid)?.config.insert("template".into(), "1".into());
+        state.vm_mut(&node, vmid)?.config.insert("template".into(), "1".into());
         Ok(())
     }))
 }
 
 impl Cluster {
-    fn may_become_template(&self, node: &str, vmid: u32) -> Result<(), String> {
+    fn check_may_become_template(&self, node: &str, vmid: u32) -> Result<(), String> {
         let mut state = self.state();
-        self.refresh(&mut state, vmid);
-        let guest = state.guest(node, vmid)?;
-        guest.unlocked()?;
+        self.refresh_vm(&mut state, vmid);
+        let guest = state.vm(node, vmid)?;
+        guest.ensure_unlocked()?;
         if !guest.snapshots.is_empty() {
             return Err("unable to create template, because VM contains snapshots".into());
         }
         if guest.is_template() {
             return Err("you can't convert a template to a template".into());
         }
-        if guest.run.is_some() {
+        if guest.process.is_some() {
             return Err("you can't convert a VM to template if VM is running".into());
         }
         Ok(())
     }
 
-    /// Renames a guest's disks to bases where their storage can.
+    /// Converts the disks of a VM to bases where the storage supports it.
     pub(crate) fn make_bases(
         &self,
         node: &str,
@@ -49,7 +49,7 @@ impl Cluster {
         let mut lines = Vec::new();
         {
             let mut state = self.state();
-            for (key, drive) in conf::drives(&state.guest(node, vmid)?.config) {
+            for (key, drive) in conf::drives(&state.vm(node, vmid)?.config) {
                 if drive.is_cdrom() || drive.storage().is_none() {
                     continue;
                 }
@@ -57,11 +57,12 @@ impl Cluster {
                 let storage = state.storage_mut(&name)?;
                 let Some(base) = storage.make_base(node, &drive.file) else { continue };
                 if storage.spec.kind == "lvmthin" {
-                    let (old, new) = (storage::name_of(&drive.file), storage::name_of(&base));
+                    let (old, new) =
+                        (storage::volume_name(&drive.file), storage::volume_name(&base));
                     lines.push(format!("  Renamed \"{old}\" to \"{new}\" in volume group \"pve\""));
                 }
                 let renamed = Drive { file: base, ..drive }.print();
-                state.guest_mut(node, vmid)?.config.insert(key, renamed);
+                state.vm_mut(node, vmid)?.config.insert(key, renamed);
             }
         }
         if let Some(worker) = worker {

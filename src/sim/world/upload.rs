@@ -1,32 +1,32 @@
-//! Files that come with a call: `POST …/upload`.
+//! Uploads: `POST …/upload`.
 
 use sha2::{Digest as _, Sha224, Sha256, Sha384, Sha512};
 
-use super::ask::Ask;
+use super::context::CallContext;
 use crate::call::{ApiError, Outcome};
 
-/// `POST /nodes/{node}/storage/{storage}/upload`: the file is where the call came in, and a task of
-/// that node copies it to where it belongs.
-pub fn upload(ask: &Ask) -> Outcome {
-    let name = ask.text("storage").unwrap_or_default();
-    let content = ask.text("content").unwrap_or_default();
-    let file = ask.call.file.clone().unwrap_or_default();
+/// `POST /nodes/{node}/storage/{storage}/upload`: the node that received the call has the file; a
+/// task on that node copies it to its target.
+pub(crate) fn upload(ctx: &CallContext) -> Outcome {
+    let name = ctx.text("storage").unwrap_or_default();
+    let content = ctx.text("content").unwrap_or_default();
+    let file = ctx.call.file.clone().unwrap_or_default();
     let (volid, target) = {
-        let state = ask.cluster.state();
+        let state = ctx.cluster.state();
         let storage = state.storage(&name).map_err(ApiError::failed)?;
-        if !storage.on(&ask.node) {
-            let text = format!("storage '{name}' is not available on node '{}'", ask.node);
+        if !storage.available_on(&ctx.node) {
+            let text = format!("storage '{name}' is not available on node '{}'", ctx.node);
             return Err(ApiError::failed(text));
         }
-        if !storage.is_files() {
+        if !storage.is_file_based() {
             let text = format!("can't upload to storage type '{}'", storage.spec.kind);
             return Err(ApiError::failed(text));
         }
-        let filename = normal(&ask.text("filename").unwrap_or_default());
-        if !fits(&content, &filename) {
+        let filename = sanitized_name(&ctx.text("filename").unwrap_or_default());
+        if !has_extension_for(&content, &filename) {
             return Err(ApiError::parameter("filename", "wrong file extension"));
         }
-        if !storage.takes(&content) {
+        if !storage.accepts(&content) {
             let text = format!("storage '{name}' does not support '{content}' content");
             return Err(ApiError::failed(text));
         }
@@ -34,13 +34,13 @@ pub fn upload(ask: &Ask) -> Outcome {
         let target = storage.path(&volid);
         (volid, target)
     };
-    let sum = ask.text("checksum-algorithm").zip(ask.text("checksum"));
-    let (cluster, node) = (ask.cluster.clone(), ask.node.clone());
-    let serial = cluster.state().dice.uuid().replace('-', "");
+    let sum = ctx.text("checksum-algorithm").zip(ctx.text("checksum"));
+    let (cluster, node) = (ctx.cluster.clone(), ctx.node.clone());
+    let serial = cluster.state().random.uuid().replace('-', "");
     let spooled = format!("/var/tmp/pveupload-{serial}");
-    let at = ask.call.at.clone();
-    let here = node == at;
-    Ok(ask.cluster.fork(&ask.call.caller, &at, "imgcopy", "", |worker| async move {
+    let at = ctx.call.at.clone();
+    let is_local = node == at;
+    Ok(ctx.cluster.fork(&ctx.call.caller, &at, "imgcopy", "", |worker| async move {
         worker.log(format!("starting file import from: {spooled}"));
         if let Some((algorithm, wanted)) = sum {
             let got = digest(&algorithm, &file)?;
@@ -61,9 +61,9 @@ pub fn upload(ask: &Ask) -> Outcome {
         worker.log(format!("target node: {node}"));
         worker.log(format!("target file: {target}"));
         worker.log(format!("file size is: {}", file.len()));
-        let command = if here { "cp --" } else { "/usr/bin/scp -o BatchMode=yes -p --" };
+        let command = if is_local { "cp --" } else { "/usr/bin/scp -o BatchMode=yes -p --" };
         worker.log(format!("command: {command} {spooled} {target}"));
-        if !cluster.work(&node, cluster.latency.allocate, Some(&worker)).await {
+        if !cluster.simulate_work(&node, cluster.latency.allocate, Some(&worker)).await {
             return Err("import failed: received interrupt".into());
         }
         let mut state = cluster.state();
@@ -75,32 +75,34 @@ pub fn upload(ask: &Ask) -> Outcome {
     }))
 }
 
-/// A file's name without a path, odd letters replaced.
-fn normal(name: &str) -> String {
+/// The name of a file without its path; special characters become `_`.
+fn sanitized_name(name: &str) -> String {
     let last = name.rsplit(['/', '\\']).next().unwrap_or_default().trim();
     let good = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
     last.chars().map(|c| if good(c) { c } else { '_' }).collect()
 }
 
-/// Whether a name is one of such a content.
-fn fits(content: &str, name: &str) -> bool {
-    let endings: &[&str] = match content {
+/// Whether the extension of a file fits its content type.
+fn has_extension_for(content: &str, name: &str) -> bool {
+    let extensions: &[&str] = match content {
         "iso" => &[".iso", ".img"],
         "vztmpl" => &[".tar", ".tar.gz", ".tar.xz", ".tar.zst", ".tar.bz2"],
         _ => &[".qcow2", ".raw", ".vmdk", ".ova"],
     };
     let lower = name.to_ascii_lowercase();
-    endings.iter().any(|ending| lower.len() > ending.len() && lower.ends_with(ending))
+    extensions.iter().any(|ending| lower.len() > ending.len() && lower.ends_with(ending))
 }
 
-/// A checksum in hexadecimal digits.
+/// The checksum in hexadecimal digits.
 fn digest(algorithm: &str, file: &[u8]) -> Result<String, String> {
     let bytes = match algorithm {
         "sha224" => Sha224::digest(file).to_vec(),
         "sha256" => Sha256::digest(file).to_vec(),
         "sha384" => Sha384::digest(file).to_vec(),
         "sha512" => Sha512::digest(file).to_vec(),
-        other => return Err(format!("the simulator has no checksums of '{other}'")),
+        other => {
+            return Err(format!("drover sim does not support the checksum algorithm '{other}'"));
+        }
     };
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }

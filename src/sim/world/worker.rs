@@ -1,4 +1,9 @@
-//! Workers: what a task's process does, its signals, and how it is forked, stopped and killed.
+//! Workers: the processes of tasks.
+//!
+//! `Cluster::fork` registers a task and runs its body as a tokio task. SIGTERM (`stop_task`) aborts
+//! the body, or only its sleep if the body has caught signals to clean up; after 5 s, SIGKILL
+//! follows. SIGKILL (`kill_task`) drops the body: its file locks are released, but volumes and
+//! `lock` keys stay. An injected fault fails the task at once or kills it later.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -15,109 +20,107 @@ use super::task::{Task, Upid};
 use crate::call::{Answer, Caller};
 
 /// How long a stopped worker may take to clean up before it is killed.
-const PATIENCE: Duration = Duration::from_secs(5);
+const SIGKILL_DELAY: Duration = Duration::from_secs(5);
 
-/// The signal side of a worker.
+/// The signals of a worker.
 #[derive(Debug)]
-pub struct Control {
-    masked: AtomicBool,
-    outer: Notify,
-    inner: Notify,
-    done: watch::Sender<bool>,
-    abort: Mutex<Option<AbortHandle>>,
+pub(crate) struct WorkerSignals {
+    sigterm_caught: AtomicBool,
+    interrupt_worker: Notify,
+    interrupt_sleep: Notify,
+    ended: watch::Sender<bool>,
+    abort_handle: Mutex<Option<AbortHandle>>,
 }
 
-impl Default for Control {
+impl Default for WorkerSignals {
     fn default() -> Self {
         Self {
-            masked: AtomicBool::new(false),
-            outer: Notify::new(),
-            inner: Notify::new(),
-            done: watch::Sender::new(false),
-            abort: Mutex::new(None),
+            sigterm_caught: AtomicBool::new(false),
+            interrupt_worker: Notify::new(),
+            interrupt_sleep: Notify::new(),
+            ended: watch::Sender::new(false),
+            abort_handle: Mutex::new(None),
         }
     }
 }
 
-impl Control {
-    /// Sends SIGTERM.
-    pub fn terminate(&self) {
-        if self.masked.load(Ordering::SeqCst) {
-            self.inner.notify_one();
+impl WorkerSignals {
+    pub(crate) fn terminate(&self) {
+        if self.sigterm_caught.load(Ordering::SeqCst) {
+            self.interrupt_sleep.notify_one();
         } else {
-            self.outer.notify_one();
+            self.interrupt_worker.notify_one();
         }
     }
 
-    /// Says that the task has ended.
-    pub fn ended(&self) {
-        self.done.send_replace(true);
+    /// Tells waiting callers that the task has ended.
+    pub(crate) fn mark_ended(&self) {
+        self.ended.send_replace(true);
     }
 
     fn kill(&self) {
-        if let Some(handle) = &*self.abort.lock() {
+        if let Some(handle) = &*self.abort_handle.lock() {
             handle.abort();
         }
     }
 
-    fn arm(&self, handle: AbortHandle) {
-        *self.abort.lock() = Some(handle);
+    fn set_abort_handle(&self, handle: AbortHandle) {
+        *self.abort_handle.lock() = Some(handle);
     }
 
-    async fn wait_end(&self) {
-        // The sender lives in `self`, so waiting can only end by the value.
-        let _ = self.done.subscribe().wait_for(|done| *done).await;
+    async fn wait_until_ended(&self) {
+        // The sender lives in `self`, so the wait ends only with the value.
+        let _ = self.ended.subscribe().wait_for(|ended| *ended).await;
     }
 }
 
-/// The running side of a task.
+/// What the body of a task works with: its log, and sleeps that signals interrupt.
 #[derive(Debug, Clone)]
-pub struct Worker {
-    /// Its UPID.
-    pub upid: String,
-    /// The node it runs on.
-    pub node: String,
+pub(crate) struct Worker {
+    pub(crate) upid: String,
+    /// The node of the task.
+    pub(crate) node: String,
     cluster: Arc<Cluster>,
-    control: Arc<Control>,
+    signals: Arc<WorkerSignals>,
 }
 
 impl Worker {
-    /// Writes to the task's log.
-    pub fn log(&self, text: impl AsRef<str>) {
+    /// Appends to the log of the task.
+    pub(crate) fn log(&self, text: impl AsRef<str>) {
         self.cluster.state().tasks.log(&self.upid, text.as_ref());
     }
 
-    /// Writes a warning to the task's log.
-    pub fn warn(&self, text: impl AsRef<str>) {
+    /// Appends a warning to the log of the task.
+    pub(crate) fn warn(&self, text: impl AsRef<str>) {
         self.cluster.state().tasks.warn(&self.upid, text.as_ref());
     }
 
-    /// From here on SIGTERM only ends [`Worker::sleep`], for workers that clean up after it.
-    pub fn catch_signals(&self) {
-        self.control.masked.store(true, Ordering::SeqCst);
+    /// From now on SIGTERM only interrupts [`Worker::sleep`]; for workers that clean up after it.
+    pub(crate) fn catch_signals(&self) {
+        self.signals.sigterm_caught.store(true, Ordering::SeqCst);
     }
 
-    /// From here on SIGTERM ends the worker.
-    pub fn release_signals(&self) {
-        self.control.masked.store(false, Ordering::SeqCst);
+    /// From now on SIGTERM ends the worker.
+    pub(crate) fn release_signals(&self) {
+        self.signals.sigterm_caught.store(false, Ordering::SeqCst);
     }
 
-    /// Sleeps; false when a caught SIGTERM cut it short.
-    pub async fn sleep(&self, time: Duration) -> bool {
+    /// Sleeps; false if a caught SIGTERM interrupted it.
+    pub(crate) async fn sleep(&self, time: Duration) -> bool {
         if time.is_zero() {
             return true;
         }
         tokio::select! {
             biased;
-            () = self.control.inner.notified() => false,
+            () = self.signals.interrupt_sleep.notified() => false,
             () = tokio::time::sleep(time) => true,
         }
     }
 }
 
 impl Cluster {
-    /// Forks a worker and answers its UPID.
-    pub fn fork<Body, Run>(
+    /// Forks a worker; returns its UPID.
+    pub(crate) fn fork<Body, Work>(
         self: &Arc<Self>,
         caller: &Caller,
         node: &str,
@@ -126,29 +129,29 @@ impl Cluster {
         body: Body,
     ) -> Answer
     where
-        Body: FnOnce(Worker) -> Run,
-        Run: Future<Output = Result<(), String>> + Send + 'static,
+        Body: FnOnce(Worker) -> Work,
+        Work: Future<Output = Result<(), String>> + Send + 'static,
     {
-        let control = Arc::new(Control::default());
-        let (upid, fate) = self.enter_task(caller, node, kind, id.to_string(), &control);
+        let signals = Arc::new(WorkerSignals::default());
+        let (upid, injected) = self.register_task(caller, node, kind, id.to_string(), &signals);
         let worker = Worker {
             upid: upid.clone(),
             node: node.to_owned(),
             cluster: self.clone(),
-            control: control.clone(),
+            signals: signals.clone(),
         };
-        let run = body(worker);
-        let began = Instant::now();
+        let work = body(worker);
+        let started_at = Instant::now();
         let cluster = self.clone();
         let name = upid.clone();
-        let signals = control.clone();
+        let task_signals = signals.clone();
         let handle = tokio::spawn(async move {
-            let outcome = match fate.error {
+            let outcome = match injected.error {
                 Some(error) => Err(error),
                 None => tokio::select! {
                     biased;
-                    outcome = run => outcome,
-                    () = signals.outer.notified() => Err("received interrupt".to_owned()),
+                    outcome = work => outcome,
+                    () = task_signals.interrupt_worker.notified() => Err("received interrupt".to_owned()),
                 },
             };
             let mut state = cluster.state();
@@ -157,31 +160,31 @@ impl Cluster {
             let end = state.tasks.get(&name).and_then(|task| task.end.clone());
             drop(state);
             if let (Some(record), Some(end)) = (&cluster.record, end) {
-                record.task(&name, began, &end.status);
+                record.task(&name, started_at, &end.status);
             }
         });
-        control.arm(handle.abort_handle());
-        if let Some(after) = fate.killed_after {
+        signals.set_abort_handle(handle.abort_handle());
+        if let Some(after) = injected.killed_after {
             let cluster = self.clone();
-            let doomed = upid.clone();
+            let target = upid.clone();
             tokio::spawn(async move {
                 tokio::time::sleep(after).await;
-                cluster.kill_task(&doomed);
+                cluster.kill_task(&target);
             });
         }
         Answer::new(upid.into())
     }
 
-    fn enter_task(
+    fn register_task(
         &self,
         caller: &Caller,
         node: &str,
         kind: &str,
         id: String,
-        control: &Arc<Control>,
-    ) -> (String, super::fault::Fate) {
+        signals: &Arc<WorkerSignals>,
+    ) -> (String, super::faults::InjectedTaskFault) {
         let mut state = self.state();
-        let fate = state.task_fate(node, kind);
+        let injected = state.injected_task_fault(node, kind);
         let now = state.clock.unix();
         let (pid, pstart) = state.new_process(node);
         let upid = Upid {
@@ -194,33 +197,33 @@ impl Cluster {
             user: caller.full_id(),
         };
         let name = upid.to_string();
-        let control = control.clone();
-        state.tasks.begin(Task::new(upid, control));
-        (name, fate)
+        let signals = signals.clone();
+        state.tasks.add(Task::new(upid, signals));
+        (name, injected)
     }
 
     /// Stops a task as `DELETE …/tasks/{upid}` does: SIGTERM, and SIGKILL after 5 s.
-    pub async fn stop_task(&self, upid: &str) {
-        let Some(control) = self.control_of(upid) else { return };
-        control.terminate();
-        if tokio::time::timeout(PATIENCE, control.wait_end()).await.is_err() {
+    pub(crate) async fn stop_task(&self, upid: &str) {
+        let Some(signals) = self.signals_of(upid) else { return };
+        signals.terminate();
+        if tokio::time::timeout(SIGKILL_DELAY, signals.wait_until_ended()).await.is_err() {
             self.kill_task(upid);
         }
     }
 
-    /// Kills a task's worker at once: nothing is cleaned up, its status becomes
+    /// Kills the worker of a task at once: nothing is cleaned up, and the status becomes
     /// `unexpected status`.
-    pub fn kill_task(&self, upid: &str) {
-        let Some(control) = self.control_of(upid) else { return };
-        control.kill();
+    pub(crate) fn kill_task(&self, upid: &str) {
+        let Some(signals) = self.signals_of(upid) else { return };
+        signals.kill();
         let mut state = self.state();
         let now = state.clock.unix();
-        state.tasks.die(upid, now);
+        state.tasks.mark_killed(upid, now);
     }
 
-    fn control_of(&self, upid: &str) -> Option<Arc<Control>> {
+    fn signals_of(&self, upid: &str) -> Option<Arc<WorkerSignals>> {
         let state = self.state();
         let task = state.tasks.get(upid)?;
-        task.end.is_none().then(|| task.control.clone())
+        task.end.is_none().then(|| task.signals.clone())
     }
 }

@@ -12,7 +12,7 @@ use futures_util::future::BoxFuture;
 use proxmox_client::transport::{Dialer, Reply, Request, Transport, TransportError};
 use proxmox_client::{Connection, Endpoint, PveError};
 use pve_sim::simulation::Simulation;
-use pve_sim::world::SideDoor;
+use pve_sim::world::WorldControl;
 
 /// Ids of one cluster's agents.
 const RANGE: u32 = 10_000;
@@ -42,33 +42,33 @@ pub fn whose(host: &str) -> (&str, usize) {
 
 /// The ways round the API of every cluster.
 #[derive(Clone)]
-pub struct Sides(Vec<SideDoor>);
+pub struct Sides(Vec<WorldControl>);
 
 impl Sides {
     /// Those of these clusters.
     pub fn of(simulations: &[Arc<Simulation>]) -> Self {
-        Self(simulations.iter().map(|simulation| simulation.world.side_door()).collect())
+        Self(simulations.iter().map(|simulation| simulation.world.control()).collect())
     }
 
     /// Of one cluster, by its number.
-    pub fn at(&self, cluster: usize) -> &SideDoor {
+    pub fn at(&self, cluster: usize) -> &WorldControl {
         &self.0[cluster]
     }
 
     /// All of them, the first cluster's first.
-    pub fn all(&self) -> impl Iterator<Item = (usize, &SideDoor)> {
+    pub fn all(&self) -> impl Iterator<Item = (usize, &WorldControl)> {
         self.0.iter().enumerate()
     }
 
     /// The number of the cluster that a guest is on, or would be where there is none.
     pub fn number(&self, vmid: u32) -> usize {
-        let has = |side: &SideDoor| side.config(vmid).is_some();
+        let has = |side: &WorldControl| side.config(vmid).is_some();
         let found = self.0.iter().position(has);
         found.unwrap_or_else(|| of_range(vmid).min(self.0.len() - 1))
     }
 
     /// The way to that cluster.
-    pub fn side(&self, vmid: u32) -> &SideDoor {
+    pub fn side(&self, vmid: u32) -> &WorldControl {
         self.at(self.number(vmid))
     }
 
@@ -79,12 +79,12 @@ impl Sides {
 
     /// Ids and names of all guests that have a name.
     pub fn names(&self) -> Vec<(u32, String)> {
-        self.0.iter().flat_map(SideDoor::names).collect()
+        self.0.iter().flat_map(WorldControl::names).collect()
     }
 
     /// Ids of all guests.
     pub fn guests(&self) -> Vec<u32> {
-        self.0.iter().flat_map(SideDoor::guests).collect()
+        self.0.iter().flat_map(WorldControl::guests).collect()
     }
 
     /// Ids of the volumes that carry this guest's id, on all storages.

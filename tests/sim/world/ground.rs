@@ -63,7 +63,7 @@ impl World {
 
     /// VMIDs of drover's guests that are on the clusters.
     pub fn ours(&self) -> Vec<u32> {
-        let of = |(number, side): (usize, &SideDoor)| {
+        let of = |(number, side): (usize, &WorldControl)| {
             let all = side.guests().into_iter();
             let ours = all.filter(move |vmid| !self.ground.guests.contains_key(&(number, *vmid)));
             ours.collect::<Vec<_>>()

@@ -53,7 +53,7 @@ use futures_util::FutureExt;
 use pve_sim::door::certificates::Certificates;
 use pve_sim::guests::NoneGuests;
 use pve_sim::simulation::{Simulation, SimulationOptions};
-use pve_sim::world::{EPOCH, Faults, SideDoor};
+use pve_sim::world::{EPOCH, Faults, WorldControl};
 use tokio::sync::{Notify, oneshot};
 use tokio::task::LocalSet;
 use tokio::time::{Instant, sleep};
@@ -80,7 +80,7 @@ pub struct World {
     /// What it is made of; change it and [`World::reload`].
     pub setup: Setup,
     /// The way round Proxmox's API, of the first cluster.
-    pub side: SideDoor,
+    pub side: WorldControl,
     /// The same of every cluster.
     pub sides: Sides,
     /// The ways to the clusters.

@@ -15,7 +15,7 @@ use drover_model::spec::HerdSpec;
 use drover_server::view::View;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, pending};
-use pve_sim::world::SideDoor;
+use pve_sim::world::WorldControl;
 use tokio::sync::Notify;
 
 use super::addresses::Addresses;
@@ -61,7 +61,7 @@ impl Seen {
 #[derive(Clone)]
 pub struct Notes {
     seen: Arc<Mutex<Seen>>,
-    side: SideDoor,
+    side: WorldControl,
     /// Told at every fact.
     pub pulse: Arc<Notify>,
     /// An eye that judges instead of the notebook.
@@ -70,7 +70,7 @@ pub struct Notes {
 
 impl Notes {
     /// An empty one.
-    pub fn new(side: SideDoor, pulse: Arc<Notify>) -> Self {
+    pub fn new(side: WorldControl, pulse: Arc<Notify>) -> Self {
         Self { seen: Arc::default(), side, pulse, socket: Socket::default() }
     }
 

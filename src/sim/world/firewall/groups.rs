@@ -1,44 +1,43 @@
-//! Security groups: lists of rules that rules elsewhere name (pve-firewall,
+//! Security groups: lists of rules that other rules refer to (pve-firewall,
 //! API2/Firewall/Groups.pm).
 
-use super::super::ask::{Ask, failed};
 use super::super::conf::Config;
+use super::super::context::{CallContext, failed};
 use super::super::state::State;
 use super::rules;
-use super::sets::lines;
+use super::sets::entries_with_digest;
 use crate::call::{Answer, ApiError, Outcome};
 
-/// A security group.
 #[derive(Debug, Default)]
-pub struct Group {
+pub(crate) struct SecurityGroup {
     comment: Option<String>,
     rules: Vec<Config>,
 }
 
-/// What is said of a rule that names a group which is not there.
-pub fn missing(name: &str) -> ApiError {
+/// The error of a rule that names an unknown group.
+pub(crate) fn unknown_group(name: &str) -> ApiError {
     ApiError::parameter("action", format!("no such security group '{name}'"))
 }
 
-/// Serves a call below `groups`; none for routes that are not served.
-pub fn serve(ask: &Ask, state: &mut State, rest: &str) -> Option<Outcome> {
-    let outcome = match (ask.call.method, rest) {
+/// Serves a call below `groups`; none for unknown routes.
+pub(crate) fn serve(ctx: &CallContext, state: &mut State, rest: &str) -> Option<Outcome> {
+    let outcome = match (ctx.call.method, rest) {
         ("GET", "") => list(state),
-        ("POST", "") if ask.params().0.contains_key("rename") => rename(ask, state),
-        ("POST", "") => add(ask, state),
-        ("DELETE", "/{group}") => remove(ask, state),
+        ("POST", "") if ctx.params().0.contains_key("rename") => rename(ctx, state),
+        ("POST", "") => add(ctx, state),
+        ("DELETE", "/{group}") => remove(ctx, state),
         (_, rest) => {
             let rest = rest.strip_prefix("/{group}")?;
-            let name = ask.text("group").unwrap_or_default();
+            let name = ctx.text("group").unwrap_or_default();
             let cluster = state.firewalls.entry("cluster".into()).or_default();
             let Some(group) = cluster.groups.get_mut(&name) else {
                 return Some(Err(failed(format!("no such security group '{name}'"))));
             };
-            if ask.text("type").is_some_and(|kind| kind == "group") {
+            if ctx.text("type").is_some_and(|kind| kind == "group") {
                 let text = "security groups not allowed";
                 return Some(Err(ApiError::parameter("type", text)));
             }
-            return rules::serve(ask, rest, &mut group.rules);
+            return rules::serve(ctx, rest, &mut group.rules);
         }
     };
     Some(outcome)
@@ -55,24 +54,24 @@ fn list(state: &mut State) -> Outcome {
             std::iter::once(("group".to_owned(), name.clone())).chain(comment).collect()
         })
         .collect();
-    Ok(Answer::new(lines(&entries)))
+    Ok(Answer::new(entries_with_digest(&entries)))
 }
 
-fn add(ask: &Ask, state: &mut State) -> Outcome {
-    let name = ask.text("group").unwrap_or_default();
+fn add(ctx: &CallContext, state: &mut State) -> Outcome {
+    let name = ctx.text("group").unwrap_or_default();
     let cluster = state.firewalls.entry("cluster".into()).or_default();
     if cluster.groups.contains_key(&name) {
         let text = format!("Security group '{name}' already exists");
         return Err(ApiError::parameter("group", text));
     }
-    cluster.groups.insert(name, Group { comment: ask.text("comment"), rules: Vec::new() });
+    cluster.groups.insert(name, SecurityGroup { comment: ctx.text("comment"), rules: Vec::new() });
     Ok(Answer::null())
 }
 
-/// Another name or comment; rules of all firewalls follow.
-fn rename(ask: &Ask, state: &mut State) -> Outcome {
+/// Changes the name or comment of a group, and the rules of all firewalls that refer to it.
+fn rename(ctx: &CallContext, state: &mut State) -> Outcome {
     let (name, old) =
-        (ask.text("group").unwrap_or_default(), ask.text("rename").unwrap_or_default());
+        (ctx.text("group").unwrap_or_default(), ctx.text("rename").unwrap_or_default());
     let cluster = state.firewalls.entry("cluster".into()).or_default();
     if !cluster.groups.contains_key(&old) {
         let text = format!("Security group '{old}' does not exist");
@@ -83,7 +82,7 @@ fn rename(ask: &Ask, state: &mut State) -> Outcome {
         return Err(ApiError::parameter("group", text));
     }
     let mut group = cluster.groups.remove(&old).unwrap_or_default();
-    group.comment = ask.text("comment").or(group.comment);
+    group.comment = ctx.text("comment").or(group.comment);
     cluster.groups.insert(name.clone(), group);
     for firewall in state.firewalls.values_mut() {
         for rule in &mut firewall.rules {
@@ -97,8 +96,8 @@ fn rename(ask: &Ask, state: &mut State) -> Outcome {
     Ok(Answer::null())
 }
 
-fn remove(ask: &Ask, state: &mut State) -> Outcome {
-    let name = ask.text("group").unwrap_or_default();
+fn remove(ctx: &CallContext, state: &mut State) -> Outcome {
+    let name = ctx.text("group").unwrap_or_default();
     let cluster = state.firewalls.entry("cluster".into()).or_default();
     match cluster.groups.get(&name) {
         None => Err(failed(format!("no such security group '{name}'"))),

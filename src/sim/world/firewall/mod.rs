@@ -1,9 +1,24 @@
-//! Firewalls as configuration: options, rules in their order, address sets, aliases and groups of
-//! rules, of the cluster, of nodes and of guests. Nothing is filtered.
+//! The configuration of firewalls: options, ordered rules, address sets, aliases and security
+//! groups of the cluster, of nodes and of guests. The simulator filters no traffic.
 //!
-//! Each firewall is one value in the state, made when it is first written; a guest's goes with the
-//! guest. Address sets are in `sets`, aliases in `aliases`; a security group is a list of rules in
-//! the cluster's firewall, so that `rules` serves both.
+//! Input: the calls below a `firewall` route. Output: answers; a change takes effect at once, without
+//! a task.
+//!
+//! Each firewall is one value in the state, by scope (`cluster`, `node/NAME`, `guest/VMID`). The
+//! first write creates it, a read does not; the firewall of a guest is deleted with the guest. A
+//! security group is a list of rules in the firewall of the cluster, so `rules` serves both kinds
+//! of lists.
+//!
+//! Failure paths: every list carries a digest, and a write with another digest is refused. A rule
+//! cannot name an unknown security group. A set or group that is not empty is not deleted; `force`
+//! deletes a set.
+//!
+//! Files beside it:
+//!
+//! - `rules`: ordered rules of a firewall or of a security group
+//! - `sets`: address sets, their members, and the list of what rules can refer to
+//! - `aliases`: names for addresses
+//! - `groups`: security groups
 
 mod aliases;
 mod groups;
@@ -14,106 +29,106 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-use super::ask::{Ask, failed};
 use super::conf::{Config, digest};
+use super::context::{CallContext, failed};
 use super::sections;
 use super::state::State;
 use crate::call::{Answer, ApiError, Outcome};
 
-/// What an empty file's digest is: guests without a firewall file have it.
-const EMPTY: &str = "da39a3ee5e6b4b0d3255bfef95601890afd80709";
+/// The digest of an empty file, as of a guest without a firewall file.
+const EMPTY_FILE_DIGEST: &str = "da39a3ee5e6b4b0d3255bfef95601890afd80709";
 
-/// One firewall.
+/// The configuration of one firewall.
 #[derive(Debug, Default)]
-pub struct Firewall {
+pub(crate) struct Firewall {
     options: Config,
     rules: Vec<Config>,
-    sets: BTreeMap<String, sets::Set>,
+    sets: BTreeMap<String, sets::AddressSet>,
     aliases: BTreeMap<String, Config>,
-    groups: BTreeMap<String, groups::Group>,
+    groups: BTreeMap<String, groups::SecurityGroup>,
 }
 
-/// Which firewall a call is about; guests need not exist.
-fn scope(ask: &Ask) -> String {
-    match (ask.node.as_str(), ask.vmid) {
+/// The key of the firewall that a call is about; the guest need not exist.
+fn scope(ctx: &CallContext) -> String {
+    match (ctx.node.as_str(), ctx.vmid) {
         ("", _) => "cluster".into(),
         (node, 0) => format!("node/{node}"),
         (_, vmid) => format!("guest/{vmid}"),
     }
 }
 
-/// Drops the firewall of a guest that was destroyed.
-pub fn forget_guest(state: &mut State, vmid: u32) {
+/// Deletes the firewall of a destroyed guest.
+pub(crate) fn forget_guest(state: &mut State, vmid: u32) {
     state.firewalls.remove(&format!("guest/{vmid}"));
 }
 
-/// Serves a call below a `firewall` route; none for routes that are not served.
-pub fn serve(ask: &Ask, rest: &str) -> Option<Outcome> {
-    let mut state = ask.cluster.state();
+/// Serves a call below a `firewall` route; none for unknown routes.
+pub(crate) fn serve(ctx: &CallContext, rest: &str) -> Option<Outcome> {
+    let mut state = ctx.cluster.state();
     if let Some(rest) = rest.strip_prefix("groups") {
-        return groups::serve(ask, &mut state, rest);
+        return groups::serve(ctx, &mut state, rest);
     }
-    if rest == "refs" && ask.call.method == "GET" {
-        return Some(Ok(Answer::new(sets::references(ask, &state))));
+    if rest == "refs" && ctx.call.method == "GET" {
+        return Some(Ok(Answer::new(sets::references(ctx, &state))));
     }
-    let group = |state: &State, name: &str| {
+    let group_exists = |state: &State, name: &str| {
         state.firewalls.get("cluster").is_some_and(|own| own.groups.contains_key(name))
     };
     if let Some(action) =
-        ask.text("action").filter(|_| ask.text("type").as_deref() == Some("group"))
-        && !group(&state, &action)
+        ctx.text("action").filter(|_| ctx.text("type").as_deref() == Some("group"))
+        && !group_exists(&state, &action)
         && rest.starts_with("rules")
     {
-        return Some(Err(groups::missing(&action)));
+        return Some(Err(groups::unknown_group(&action)));
     }
-    let name = scope(ask);
-    let mut blank = Firewall::default();
-    // What is only read is not made: any number of guests can be asked for.
-    let is_blank = ask.call.method == "GET" && !state.firewalls.contains_key(&name);
-    let own = if is_blank { &mut blank } else { state.firewalls.entry(name).or_default() };
-    let outcome = match (ask.call.method, rest) {
-        ("GET", "options") => Ok(Answer::new(options(own))),
-        ("PUT", "options") => change_options(ask, &mut own.options),
+    let name = scope(ctx);
+    let mut empty = Firewall::default();
+    // A read does not create a firewall: a client can read those of any number of guests.
+    let is_unwritten = ctx.call.method == "GET" && !state.firewalls.contains_key(&name);
+    let own = if is_unwritten { &mut empty } else { state.firewalls.entry(name).or_default() };
+    let outcome = match (ctx.call.method, rest) {
+        ("GET", "options") => Ok(Answer::new(options_with_digest(own))),
+        ("PUT", "options") => change_options(ctx, &mut own.options),
         (_, rest) if rest.starts_with("rules") => {
             let rest = rest.strip_prefix("rules").unwrap_or_default();
-            return rules::serve(ask, rest, &mut own.rules);
+            return rules::serve(ctx, rest, &mut own.rules);
         }
         (_, rest) if rest.starts_with("ipset") => {
-            return sets::serve(ask, rest, &mut own.sets);
+            return sets::serve(ctx, rest, &mut own.sets);
         }
         (_, rest) if rest.starts_with("aliases") => {
-            return aliases::serve(ask, rest, &mut own.aliases);
+            return aliases::serve(ctx, rest, &mut own.aliases);
         }
         _ => return None,
     };
     Some(outcome)
 }
 
-fn stored(ask: &Ask, left_out: &[&str]) -> Config {
+fn stored_parameters(ctx: &CallContext, omitted: &[&str]) -> Config {
     let never = ["node", "vmid", "delete", "digest", "pos", "moveto", "name", "rename", "group"];
-    let keys = ask.params().0.keys().filter(|key| !never.contains(&key.as_str()));
-    let keys = keys.filter(|key| !left_out.contains(&key.as_str()));
-    keys.filter_map(|key| Some((key.clone(), ask.text(key)?))).collect()
+    let keys = ctx.params().0.keys().filter(|key| !never.contains(&key.as_str()));
+    let keys = keys.filter(|key| !omitted.contains(&key.as_str()));
+    keys.filter_map(|key| Some((key.clone(), ctx.text(key)?))).collect()
 }
 
-/// The options of a firewall: an unknown one is not deleted, and a caller that worked on others
-/// changes none (pve-firewall, API2/Firewall/Cluster.pm:146, Host.pm:133, VM.pm:141).
-fn change_options(ask: &Ask, options: &mut Config) -> Outcome {
-    fresh(ask, &digest_of(options))?;
+/// Changes the options of a firewall. Unknown options cannot be deleted, and the digest must match
+/// (pve-firewall, API2/Firewall/Cluster.pm:146, Host.pm:133, VM.pm:141).
+fn change_options(ctx: &CallContext, options: &mut Config) -> Outcome {
+    check_digest(ctx, &digest_of(options))?;
     let own = ["node", "vmid", "delete", "digest"];
-    let is_option = |name: &str| !own.contains(&name) && sections::is_parameter(ask, name);
-    let deleted = sections::deleted(ask);
+    let is_option = |name: &str| !own.contains(&name) && sections::is_parameter(ctx, name);
+    let deleted = sections::deleted_keys(ctx);
     if let Some(name) = deleted.iter().find(|name| !is_option(name)) {
         return Err(ApiError::parameter("delete", format!("no such option '{name}'")));
     }
     options.retain(|key, _| !deleted.contains(key));
-    options.extend(stored(ask, &[]));
+    options.extend(stored_parameters(ctx, &[]));
     Ok(Answer::null())
 }
 
-/// Refuses a caller that worked on another version of what has this digest.
-fn fresh(ask: &Ask, digest: &str) -> Result<(), ApiError> {
-    match ask.text("digest") {
+/// Refuses a call whose `digest` differs from the present one.
+fn check_digest(ctx: &CallContext, digest: &str) -> Result<(), ApiError> {
+    match ctx.text("digest") {
         Some(wanted) if wanted != digest => Err(failed(
             "detected modified configuration - file changed by other user? Try again.".into(),
         )),
@@ -121,19 +136,19 @@ fn fresh(ask: &Ask, digest: &str) -> Result<(), ApiError> {
     }
 }
 
-/// Fields as answers carry them: the files' parsers make numbers of what the schema calls one
-/// (pve-firewall, Firewall.pm, parse_*fw_option).
-fn shown(config: &Config) -> Map<String, Value> {
+/// Fields in the JSON types of answers. The parsers of the files convert to a number what the
+/// schema calls a number (pve-firewall, Firewall.pm, parse_*fw_option).
+fn json_fields(config: &Config) -> Map<String, Value> {
     let typed =
         |key: &str, value: &str| sections::typed(|path| path.contains("/firewall/"), key, value);
     config.iter().map(|(key, value)| (key.clone(), typed(key, value))).collect()
 }
 
 fn digest_of(config: &Config) -> String {
-    if config.is_empty() { EMPTY.into() } else { digest(config) }
+    if config.is_empty() { EMPTY_FILE_DIGEST.into() } else { digest(config) }
 }
 
-/// The digest of a list: each of its entries carries that of the whole.
+/// The digest of a list; each entry carries the digest of the whole list.
 fn digest_of_all<'a>(entries: impl IntoIterator<Item = &'a Config>) -> String {
     let all = entries.into_iter().enumerate().flat_map(|(at, entry)| {
         entry.iter().map(move |(key, value)| (format!("{at:06}.{key}"), value.clone()))
@@ -141,8 +156,8 @@ fn digest_of_all<'a>(entries: impl IntoIterator<Item = &'a Config>) -> String {
     digest_of(&all.collect())
 }
 
-fn options(own: &Firewall) -> Value {
-    let mut fields = shown(&own.options);
+fn options_with_digest(own: &Firewall) -> Value {
+    let mut fields = json_fields(&own.options);
     fields.insert("digest".into(), digest_of(&own.options).into());
     fields.into()
 }

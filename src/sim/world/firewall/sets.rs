@@ -1,41 +1,42 @@
-//! Sets of addresses, with their members; and what rules can refer to.
+//! Sets of addresses and their members, and the list of what rules can refer to.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::super::ask::{Ask, failed};
 use super::super::conf::Config;
+use super::super::context::{CallContext, failed};
 use super::super::state::State;
-use super::{digest_of_all, scope, shown, stored};
+use super::{digest_of_all, json_fields, scope, stored_parameters};
 use crate::call::{Answer, ApiError, Outcome};
 
-/// A set of addresses.
 #[derive(Debug, Default)]
-pub struct Set {
+pub(crate) struct AddressSet {
     comment: Option<String>,
     members: BTreeMap<String, Config>,
 }
 
-type Sets = BTreeMap<String, Set>;
+type AddressSets = BTreeMap<String, AddressSet>;
 
-/// Serves a call on the address sets; none for routes that are not served.
-pub fn serve(ask: &Ask, rest: &str, sets: &mut Sets) -> Option<Outcome> {
-    let outcome = match (ask.call.method, rest) {
+/// Serves a call on the address sets; none for unknown routes.
+pub(crate) fn serve(ctx: &CallContext, rest: &str, sets: &mut AddressSets) -> Option<Outcome> {
+    let outcome = match (ctx.call.method, rest) {
         ("GET", "ipset") => Ok(Answer::new(list(sets))),
-        ("POST", "ipset") => add(ask, sets),
-        ("GET", "ipset/{name}") => set(ask, sets).map(|set| Answer::new(members(set))),
-        ("POST", "ipset/{name}") => add_member(ask, sets),
-        ("DELETE", "ipset/{name}") => remove(ask, sets),
-        ("GET", "ipset/{name}/{cidr}") => member(ask, sets),
-        ("PUT", "ipset/{name}/{cidr}") => change_member(ask, sets),
-        ("DELETE", "ipset/{name}/{cidr}") => remove_member(ask, sets),
+        ("POST", "ipset") => add(ctx, sets),
+        ("GET", "ipset/{name}") => {
+            requested_set(ctx, sets).map(|set| Answer::new(member_entries(set)))
+        }
+        ("POST", "ipset/{name}") => add_member(ctx, sets),
+        ("DELETE", "ipset/{name}") => remove(ctx, sets),
+        ("GET", "ipset/{name}/{cidr}") => member(ctx, sets),
+        ("PUT", "ipset/{name}/{cidr}") => change_member(ctx, sets),
+        ("DELETE", "ipset/{name}/{cidr}") => remove_member(ctx, sets),
         _ => return None,
     };
     Some(outcome)
 }
 
-fn list(sets: &Sets) -> Value {
+fn list(sets: &AddressSets) -> Value {
     let entries: Vec<Config> = sets
         .iter()
         .map(|(name, set)| {
@@ -44,32 +45,35 @@ fn list(sets: &Sets) -> Value {
             std::iter::once(("name".to_owned(), name.clone())).chain(comment).collect()
         })
         .collect();
-    lines(&entries)
+    entries_with_digest(&entries)
 }
 
-/// Entries as answers carry them, each with the digest of all.
-pub fn lines(entries: &[Config]) -> Value {
+/// Entries as in answers, each with the digest of the whole list.
+pub(crate) fn entries_with_digest(entries: &[Config]) -> Value {
     let digest = digest_of_all(entries);
     let line = |entry: &Config| {
-        let mut fields = shown(entry);
+        let mut fields = json_fields(entry);
         fields.insert("digest".into(), digest.clone().into());
         Value::from(fields)
     };
     entries.iter().map(line).collect()
 }
 
-fn set<'a>(ask: &Ask, sets: &'a mut Sets) -> Result<&'a mut Set, ApiError> {
-    let name = ask.text("name").unwrap_or_default();
+fn requested_set<'a>(
+    ctx: &CallContext,
+    sets: &'a mut AddressSets,
+) -> Result<&'a mut AddressSet, ApiError> {
+    let name = ctx.text("name").unwrap_or_default();
     let missing = || failed(format!("no such IPSet '{name}'"));
     sets.get_mut(&name).ok_or_else(missing)
 }
 
-/// A new set, or another name or comment for one that is there (pve-firewall,
-/// API2/Firewall/IPSet.pm, create_ipset).
-fn add(ask: &Ask, sets: &mut Sets) -> Outcome {
-    let name = ask.text("name").unwrap_or_default();
-    let comment = ask.text("comment");
-    if let Some(old) = ask.text("rename") {
+/// Creates a set, or changes the name or comment of one (pve-firewall, API2/Firewall/IPSet.pm,
+/// create_ipset).
+fn add(ctx: &CallContext, sets: &mut AddressSets) -> Outcome {
+    let name = ctx.text("name").unwrap_or_default();
+    let comment = ctx.text("comment");
+    if let Some(old) = ctx.text("rename") {
         if !sets.contains_key(&old) {
             return Err(ApiError::parameter("name", format!("IPSet '{old}' does not exist")));
         }
@@ -84,27 +88,27 @@ fn add(ask: &Ask, sets: &mut Sets) -> Outcome {
     if sets.contains_key(&name) {
         return Err(ApiError::parameter("name", format!("IPSet '{name}' already exists")));
     }
-    sets.insert(name, Set { comment, members: BTreeMap::new() });
+    sets.insert(name, AddressSet { comment, members: BTreeMap::new() });
     Ok(Answer::null())
 }
 
-fn members(set: &Set) -> Value {
+fn member_entries(set: &AddressSet) -> Value {
     let entries: Vec<Config> = set.members.values().cloned().collect();
-    lines(&entries)
+    entries_with_digest(&entries)
 }
 
-/// An address without the length that says nothing.
-fn tidy(cidr: &str) -> String {
+/// An address without the prefix length of a single host.
+fn without_host_prefix(cidr: &str) -> String {
     let bare = cidr.strip_suffix("/32").filter(|ip| !ip.contains(':'));
     bare.or_else(|| cidr.strip_suffix("/128")).unwrap_or(cidr).to_owned()
 }
 
-fn add_member(ask: &Ask, sets: &mut Sets) -> Outcome {
-    let cidr = tidy(&ask.text("cidr").unwrap_or_default());
-    let mut config = stored(ask, &["cidr"]);
+fn add_member(ctx: &CallContext, sets: &mut AddressSets) -> Outcome {
+    let cidr = without_host_prefix(&ctx.text("cidr").unwrap_or_default());
+    let mut config = stored_parameters(ctx, &["cidr"]);
     config.retain(|key, value| !(value.is_empty() || key == "nomatch" && value == "0"));
     config.insert("cidr".into(), cidr.clone());
-    let members = &mut set(ask, sets)?.members;
+    let members = &mut requested_set(ctx, sets)?.members;
     if members.contains_key(&cidr) {
         let text = format!("address '{cidr}' already exists");
         return Err(ApiError::parameter("cidr", text));
@@ -117,49 +121,49 @@ fn add_member(ask: &Ask, sets: &mut Sets) -> Outcome {
     Ok(Answer::null())
 }
 
-fn no_member() -> ApiError {
+fn unknown_member() -> ApiError {
     ApiError::parameter("cidr", "no such IP/Network")
 }
 
-fn member(ask: &Ask, sets: &mut Sets) -> Outcome {
-    let cidr = ask.text("cidr").unwrap_or_default();
-    let set = set(ask, sets)?;
-    let config = set.members.get(&cidr).ok_or_else(no_member)?;
-    let mut fields = shown(config);
+fn member(ctx: &CallContext, sets: &mut AddressSets) -> Outcome {
+    let cidr = ctx.text("cidr").unwrap_or_default();
+    let set = requested_set(ctx, sets)?;
+    let config = set.members.get(&cidr).ok_or_else(unknown_member)?;
+    let mut fields = json_fields(config);
     fields.insert("digest".into(), digest_of_all(set.members.values()).into());
     Ok(Answer::new(fields.into()))
 }
 
-fn change_member(ask: &Ask, sets: &mut Sets) -> Outcome {
-    let cidr = ask.text("cidr").unwrap_or_default();
-    let mut fresh = stored(ask, &["cidr"]);
-    fresh.retain(|key, value| !(value.is_empty() || key == "nomatch" && value == "0"));
-    fresh.insert("cidr".into(), cidr.clone());
-    let config = set(ask, sets)?.members.get_mut(&cidr).ok_or_else(no_member)?;
-    // What is not said is gone (API2/Firewall/IPSet.pm, update_ip).
-    *config = fresh;
+fn change_member(ctx: &CallContext, sets: &mut AddressSets) -> Outcome {
+    let cidr = ctx.text("cidr").unwrap_or_default();
+    let mut replacement = stored_parameters(ctx, &["cidr"]);
+    replacement.retain(|key, value| !(value.is_empty() || key == "nomatch" && value == "0"));
+    replacement.insert("cidr".into(), cidr.clone());
+    let config = requested_set(ctx, sets)?.members.get_mut(&cidr).ok_or_else(unknown_member)?;
+    // A change replaces all fields: omitted ones are deleted (API2/Firewall/IPSet.pm, update_ip).
+    *config = replacement;
     Ok(Answer::null())
 }
 
-fn remove(ask: &Ask, sets: &mut Sets) -> Outcome {
-    let name = ask.text("name").unwrap_or_default();
-    if !set(ask, sets)?.members.is_empty() && !ask.flag("force") {
+fn remove(ctx: &CallContext, sets: &mut AddressSets) -> Outcome {
+    let name = ctx.text("name").unwrap_or_default();
+    if !requested_set(ctx, sets)?.members.is_empty() && !ctx.flag("force") {
         return Err(failed(format!("IPSet '{name}' is not empty")));
     }
     sets.remove(&name);
     Ok(Answer::null())
 }
 
-fn remove_member(ask: &Ask, sets: &mut Sets) -> Outcome {
-    let cidr = ask.text("cidr").unwrap_or_default();
-    set(ask, sets)?.members.remove(&cidr);
+fn remove_member(ctx: &CallContext, sets: &mut AddressSets) -> Outcome {
+    let cidr = ctx.text("cidr").unwrap_or_default();
+    requested_set(ctx, sets)?.members.remove(&cidr);
     Ok(Answer::null())
 }
 
-/// What the rules of a call's firewall can refer to: its own sets and aliases, and the cluster's.
-pub fn references(ask: &Ask, state: &State) -> Value {
-    let kind = ask.text("type");
-    let own = scope(ask);
+/// The sets and aliases that rules of a firewall can refer to: its own and those of the cluster.
+pub(crate) fn references(ctx: &CallContext, state: &State) -> Value {
+    let kind = ctx.text("type");
+    let own = scope(ctx);
     let mut lines = Vec::new();
     for name in ["cluster", own.as_str()].iter().take(if own == "cluster" { 1 } else { 2 }) {
         let Some(firewall) = state.firewalls.get(*name) else { continue };

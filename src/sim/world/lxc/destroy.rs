@@ -1,30 +1,28 @@
-//! Destroying containers.
-
 use std::collections::BTreeSet;
 
 use super::super::Cluster;
-use super::super::ask::{Ask, failed};
 use super::super::conf::{self, Config};
-use super::super::destroy::condemned;
-use super::super::state::Kind;
+use super::super::context::{CallContext, failed};
+use super::super::destroy::replace_config_with_lock;
+use super::super::state::GuestType;
 use super::mounts;
 use crate::call::Outcome;
 
-/// `DELETE /nodes/{node}/lxc/{vmid}`: locks, a running container and protection refuse at once.
-pub async fn destroy(ask: &Ask) -> Outcome {
-    let (force, purge) = (ask.flag("force"), ask.flag("purge"));
-    let unreferenced = ask.flag("destroy-unreferenced-disks");
-    ask.cluster.may_destroy_container(&ask.node, ask.vmid, force, purge).map_err(failed)?;
-    ask.quorate()?;
-    let (cluster, node, vmid) = (ask.cluster.clone(), ask.node.clone(), ask.vmid);
-    Ok(ask.cluster.fork(&ask.call.caller, &ask.node, "vzdestroy", vmid, |worker| async move {
+/// `DELETE /nodes/{node}/lxc/{vmid}`: a lock, a running container or protection refuses it at once.
+pub(crate) async fn destroy(ctx: &CallContext) -> Outcome {
+    let (force, purge) = (ctx.flag("force"), ctx.flag("purge"));
+    let unreferenced = ctx.flag("destroy-unreferenced-disks");
+    ctx.cluster.check_may_destroy_container(&ctx.node, ctx.vmid, force, purge).map_err(failed)?;
+    ctx.require_quorum()?;
+    let (cluster, node, vmid) = (ctx.cluster.clone(), ctx.node.clone(), ctx.vmid);
+    Ok(ctx.cluster.fork(&ctx.call.caller, &ctx.node, "vzdestroy", vmid, |worker| async move {
         let _file = cluster.container_lock(&node, vmid, Some(&worker)).await?;
-        cluster.may_destroy_container(&node, vmid, force, purge)?;
-        if cluster.container_runs(&node, vmid)?.is_some() {
-            cluster.halt_container(&node, vmid).await?;
+        cluster.check_may_destroy_container(&node, vmid, force, purge)?;
+        if cluster.container_process(&node, vmid)?.is_some() {
+            cluster.stop_container(&node, vmid).await?;
         }
-        let configs = cluster.condemn_container(&node, vmid)?;
-        cluster.work(&node, cluster.latency.destroy, None).await;
+        let configs = cluster.lock_container_for_destroy(&node, vmid)?;
+        cluster.simulate_work(&node, cluster.latency.destroy, None).await;
         let mut volids: BTreeSet<String> =
             configs.iter().flat_map(mounts).map(|(_, d)| d.file).collect();
         let kept = configs.iter().flat_map(|config| config.iter());
@@ -32,19 +30,19 @@ pub async fn destroy(ask: &Ask) -> Outcome {
             kept.filter(|(key, _)| conf::numbered(key, "unused").is_some()).map(|(_, v)| v.clone()),
         );
         if unreferenced {
-            volids.extend(cluster.roots_of(&node, vmid));
+            volids.extend(cluster.root_volumes_of(&node, vmid));
         }
         for volid in volids {
-            if let Err(error) = cluster.free(&node, &volid, Some(&worker)).await {
+            if let Err(error) = cluster.free_volume(&node, &volid, Some(&worker)).await {
                 worker.warn(format!("Could not remove disk '{volid}', check manually: {error}"));
             }
         }
-        cluster.end_guest(&worker, Kind::Ct, vmid, purge).await
+        cluster.remove_guest(&worker, GuestType::Ct, vmid, purge).await
     }))
 }
 
 impl Cluster {
-    fn may_destroy_container(
+    fn check_may_destroy_container(
         &self,
         node: &str,
         vmid: u32,
@@ -52,9 +50,9 @@ impl Cluster {
         purge: bool,
     ) -> Result<(), String> {
         let mut state = self.state();
-        self.look_at_container(&mut state, vmid);
+        self.refresh_container(&mut state, vmid);
         let guest = state.container(node, vmid)?;
-        guest.unlocked()?;
+        guest.ensure_unlocked()?;
         if conf::flag(&guest.config, "protection") {
             return Err(format!("can't remove CT {vmid} - protection mode enabled"));
         }
@@ -63,7 +61,7 @@ impl Cluster {
                 "unable to remove CT {vmid} - used in HA resources and purge parameter not set."
             ));
         }
-        if guest.run.is_some() && !force {
+        if guest.process.is_some() && !force {
             return Err(format!("unable to destroy CT {vmid} - container is running"));
         }
         for (_, drive) in mounts(&guest.config) {
@@ -76,14 +74,14 @@ impl Cluster {
         Ok(())
     }
 
-    fn condemn_container(&self, node: &str, vmid: u32) -> Result<Vec<Config>, String> {
+    fn lock_container_for_destroy(&self, node: &str, vmid: u32) -> Result<Vec<Config>, String> {
         let mut state = self.state();
-        Ok(condemned(state.container_mut(node, vmid)?))
+        Ok(replace_config_with_lock(state.container_mut(node, vmid)?))
     }
 
-    fn roots_of(&self, node: &str, vmid: u32) -> Vec<String> {
+    fn root_volumes_of(&self, node: &str, vmid: u32) -> Vec<String> {
         let state = self.state();
-        let storages = state.storages.values().filter(|storage| storage.on(node));
+        let storages = state.storages.values().filter(|storage| storage.available_on(node));
         let volumes = storages.flat_map(|storage| storage.volumes(node));
         let own = volumes.filter(|(_, v)| v.vmid == Some(vmid) && v.content == "rootdir");
         own.map(|(volid, _)| volid.clone()).collect()

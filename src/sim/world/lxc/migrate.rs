@@ -1,72 +1,72 @@
-//! Migration of containers: they move while they stand still.
+//! Migration of containers: a running container is stopped, moved and started again.
 
 use std::sync::Arc;
 
 use serde_json::json;
 
 use super::super::Cluster;
-use super::super::ask::{Ask, failed};
+use super::super::context::{CallContext, failed};
 use super::super::worker::Worker;
 use super::mounts;
 use crate::call::{Answer, ApiError, Outcome};
 
-/// What a restart waits for the container to end.
-const SHUTDOWN: u64 = 180;
+/// How long a migration with `restart` waits for the container to stop.
+const RESTART_SHUTDOWN_SECS: u64 = 180;
 
-/// `GET …/migrate` (9.x): where the container could go.
-pub fn preconditions(ask: &Ask) -> Outcome {
-    let mut state = ask.cluster.state();
-    ask.cluster.look_at_container(&mut state, ask.vmid);
-    let guest = state.container(&ask.node, ask.vmid).map_err(failed)?;
-    let others: Vec<&String> = state.nodes.keys().filter(|name| **name != ask.node).collect();
+/// `GET …/migrate` (9.x): the possible target nodes.
+pub(crate) fn preconditions(ctx: &CallContext) -> Outcome {
+    let mut state = ctx.cluster.state();
+    ctx.cluster.refresh_container(&mut state, ctx.vmid);
+    let guest = state.container(&ctx.node, ctx.vmid).map_err(failed)?;
+    let others: Vec<&String> = state.nodes.keys().filter(|name| **name != ctx.node).collect();
     Ok(Answer::new(json!({
-        "running": u8::from(guest.run.is_some()), "allowed-nodes": others,
+        "running": u8::from(guest.process.is_some()), "allowed-nodes": others,
         "not-allowed-nodes": {}, "dependent-ha-resources": [],
     })))
 }
 
 /// `POST …/migrate` (pve-container, API2/LXC.pm:1619 and LXC/Migrate.pm).
-pub fn migrate(ask: &Ask) -> Outcome {
-    let target = ask.text("target").unwrap_or_default();
-    if target == ask.node {
+pub(crate) fn migrate(ctx: &CallContext) -> Outcome {
+    let target = ctx.text("target").unwrap_or_default();
+    if target == ctx.node {
         return Err(ApiError::parameter("target", "target is local node."));
     }
-    ask.quorate()?;
-    let (online, restart) = (ask.flag("online"), ask.flag("restart"));
+    ctx.require_quorum()?;
+    let (online, restart) = (ctx.flag("online"), ctx.flag("restart"));
     {
-        let mut state = ask.cluster.state();
+        let mut state = ctx.cluster.state();
         if !state.nodes.contains_key(&target) {
             return Err(failed(format!("no such cluster node '{target}'")));
         }
-        ask.cluster.look_at_container(&mut state, ask.vmid);
-        let guest = state.container(&ask.node, ask.vmid).map_err(failed)?;
-        if guest.run.is_some() && !online && !restart {
+        ctx.cluster.refresh_container(&mut state, ctx.vmid);
+        let guest = state.container(&ctx.node, ctx.vmid).map_err(failed)?;
+        if guest.process.is_some() && !online && !restart {
             let text = "can't migrate running container without --online or --restart";
             return Err(failed(text.into()));
         }
     }
-    if ask.params().0.contains_key("target-storage") {
-        return Err(ask.unserved("target-storage"));
+    if ctx.params().0.contains_key("target-storage") {
+        return Err(ctx.unsupported_parameter("target-storage"));
     }
-    let timeout = ask.number("timeout").unwrap_or(SHUTDOWN);
-    let (cluster, node, vmid) = (ask.cluster.clone(), ask.node.clone(), ask.vmid);
-    Ok(ask.cluster.fork(&ask.call.caller, &ask.node, "vzmigrate", vmid, |worker| async move {
+    let timeout = ctx.number("timeout").unwrap_or(RESTART_SHUTDOWN_SECS);
+    let (cluster, node, vmid) = (ctx.cluster.clone(), ctx.node.clone(), ctx.vmid);
+    Ok(ctx.cluster.fork(&ctx.call.caller, &ctx.node, "vzmigrate", vmid, |worker| async move {
         let file = cluster.container_lock(&node, vmid, Some(&worker)).await?;
-        cluster.state().container(&node, vmid)?.unlocked()?;
-        let runs = cluster.container_runs(&node, vmid)?.is_some();
-        if runs && online {
+        cluster.state().container(&node, vmid)?.ensure_unlocked()?;
+        let running = cluster.container_process(&node, vmid)?.is_some();
+        if running && online {
             return Err("lxc live migration is currently not implemented".into());
         }
-        if runs {
+        if running {
             worker.log(format!("shutdown CT {vmid}"));
-            cluster.ask_container_down(&worker, vmid, timeout, true).await?;
+            cluster.shut_down_container(&worker, vmid, timeout, true).await?;
         }
         worker.log(format!("starting migration of CT {vmid} to node '{target}'"));
-        cluster.carry_container(&worker, vmid, &target).await?;
+        cluster.move_container(&worker, vmid, &target).await?;
         drop(file);
-        if runs {
+        if running {
             worker.log("start container on target node");
-            cluster.launch_container(&target, vmid, Some(&worker)).await?;
+            cluster.start_container(&target, vmid, Some(&worker)).await?;
         }
         worker.log("migration finished successfully");
         Ok(())
@@ -74,7 +74,7 @@ pub fn migrate(ask: &Ask) -> Outcome {
 }
 
 impl Cluster {
-    async fn carry_container(
+    async fn move_container(
         self: &Arc<Self>,
         worker: &Worker,
         vmid: u32,
@@ -88,7 +88,7 @@ impl Cluster {
             for (_, drive) in volumes {
                 let name = drive.storage().unwrap_or_default().to_owned();
                 let storage = state.storage(&name)?;
-                if !storage.on(target) {
+                if !storage.available_on(target) {
                     return Err(format!("storage '{name}' is not available on node '{target}'"));
                 }
                 if !storage.spec.shared {
@@ -96,7 +96,7 @@ impl Cluster {
                     local.push((name, drive.file));
                 }
             }
-            (local, self.latency.copy_bytes_per_second.transfer(bytes, &mut state.dice))
+            (local, self.latency.copy_bytes_per_second.transfer(bytes, &mut state.random))
         };
         if !worker.sleep(span).await {
             return Err("migration aborted".into());
@@ -104,13 +104,13 @@ impl Cluster {
         let mut state = self.state();
         for (name, file) in local {
             let storage = state.storage_mut(&name)?;
-            if let Some(volume) = storage.take(&node, &file) {
-                storage.put(target, &file, volume);
+            if let Some(volume) = storage.remove_volume(&node, &file) {
+                storage.insert_volume(target, &file, volume);
             }
         }
         let guest = state.container_mut(&node, vmid)?;
         guest.node = target.to_owned();
-        guest.sight.published = None;
+        guest.broadcast.last = None;
         Ok(())
     }
 }

@@ -1,21 +1,21 @@
-//! The ranges of addresses that a subnet gives out: a list of property strings in the file, a list
-//! of objects in answers.
+//! The DHCP ranges of a subnet: a list of property strings in the file, a list of objects in
+//! answers.
 
 use std::net::IpAddr;
 
 use serde_json::{Value, json};
 
 use super::super::conf::{Config, parts};
-use super::super::sections::refusal;
+use super::super::sections::parameter_error;
 
-/// The key that has them.
-pub const KEY: &str = "dhcp-range";
-const START: &str = "start-address";
-const END: &str = "end-address";
+/// The configuration key of the ranges.
+pub(crate) const KEY: &str = "dhcp-range";
+const START_ADDRESS: &str = "start-address";
+const END_ADDRESS: &str = "end-address";
 
 fn ranges(config: &Config) -> impl Iterator<Item = (&str, &str)> {
     let lines = config.get(KEY).map(String::as_str).unwrap_or_default().lines();
-    lines.filter_map(|range| Some((address(range, START)?, address(range, END)?)))
+    lines.filter_map(|range| Some((address(range, START_ADDRESS)?, address(range, END_ADDRESS)?)))
 }
 
 fn address<'a>(range: &'a str, key: &str) -> Option<&'a str> {
@@ -23,53 +23,54 @@ fn address<'a>(range: &'a str, key: &str) -> Option<&'a str> {
     pairs.find(|(name, _)| *name == key).map(|(_, address)| address)
 }
 
-/// A subnet's ranges in answers: an empty list where it has none (pve-network,
+/// The ranges of a subnet in an answer; an empty list if it has none (pve-network,
 /// API2/Network/SDN/Subnets.pm:32).
-pub fn shown(config: &Config) -> Value {
-    ranges(config).map(|(start, end)| json!({ START: start, END: end })).collect()
+pub(crate) fn json_ranges(config: &Config) -> Value {
+    ranges(config).map(|(start, end)| json!({ START_ADDRESS: start, END_ADDRESS: end })).collect()
 }
 
-/// Refuses ranges that are not in the subnet, end before they start, or overlap (pve-network,
+/// Refuses ranges that are outside the subnet, end before they start, or overlap (pve-network,
 /// Network/SDN/SubnetPlugin.pm:87, validate_dhcp_ranges).
 ///
 /// # Errors
-/// The refusal of the parameter, as text: the lock around it makes one of it.
-pub fn sound(config: &Config) -> Result<(), String> {
-    let wrong = |text: String| Err(refusal(KEY, &text));
+/// The error of the parameter as text, since the check runs under a lock.
+pub(crate) fn check(config: &Config) -> Result<(), String> {
+    let invalid = |text: String| Err(parameter_error(KEY, &text));
     let cidr = config.get("cidr").map(String::as_str).unwrap_or_default();
     let Some((network, bits)) = network(cidr) else { return Ok(()) };
     let mut taken: Vec<(IpAddr, IpAddr)> = Vec::new();
     for (start, end) in ranges(config) {
         let Ok(first) = start.parse::<IpAddr>() else {
-            return wrong(format!("{START} is not a valid IP {start}"));
+            return invalid(format!("{START_ADDRESS} is not a valid IP {start}"));
         };
         let Ok(last) = end.parse::<IpAddr>() else {
-            return wrong(format!("{END} is not a valid IP {end}"));
+            return invalid(format!("{END_ADDRESS} is not a valid IP {end}"));
         };
         if first > last {
-            return wrong(format!("{START} {start} must be smaller than {END} {end}"));
+            return invalid(format!(
+                "{START_ADDRESS} {start} must be smaller than {END_ADDRESS} {end}"
+            ));
         }
-        for (key, text, ip) in [(START, start, first), (END, end, last)] {
+        for (key, text, ip) in [(START_ADDRESS, start, first), (END_ADDRESS, end, last)] {
             if !is_within(ip, network, bits) {
-                return wrong(format!("{key} {text} is not in subnet {cidr}"));
+                return invalid(format!("{key} {text} is not in subnet {cidr}"));
             }
         }
         if taken.iter().any(|(low, high)| first <= *high && *low <= last) {
-            return wrong("dhcp ranges must not overlap".into());
+            return invalid("dhcp ranges must not overlap".into());
         }
         taken.push((first, last));
     }
     Ok(())
 }
 
-/// The address and the length of a network; none where the text is none.
-pub fn network(cidr: &str) -> Option<(IpAddr, u32)> {
+/// The address and the prefix length of a network; none if the text is not a network.
+pub(crate) fn network(cidr: &str) -> Option<(IpAddr, u32)> {
     let (network, bits) = cidr.split_once('/')?;
     Some((network.parse().ok()?, bits.parse().ok()?))
 }
 
-/// Whether an address is in a network.
-pub fn is_within(ip: IpAddr, network: IpAddr, bits: u32) -> bool {
+pub(crate) fn is_within(ip: IpAddr, network: IpAddr, bits: u32) -> bool {
     match (ip, network) {
         (IpAddr::V4(ip), IpAddr::V4(network)) => {
             let differing = u32::from(ip) ^ u32::from(network);

@@ -1,4 +1,4 @@
-//! Storages and their volumes, each type by its rules.
+//! The rules of each type of storage for its volumes.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -9,11 +9,12 @@ fn storage(kind: &str) -> Storage {
     Storage::new(serde_yaml::from_str(&text).unwrap())
 }
 
-fn disk(vmid: u32) -> Order {
-    Order { vmid, purpose: Purpose::Disk, format: None, size: 1 << 30 }
+fn disk(vmid: u32) -> VolumeRequest {
+    VolumeRequest { vmid, purpose: VolumePurpose::Disk, format: None, size: 1 << 30 }
 }
 
-// Invariant: section 23 item 6, linked clones follow the rules of the storage's type.
+// Invariant (book: proxmox, section 23, item 6): linked clones follow the rules of the storage
+// type.
 
 #[test]
 fn volumes_are_named_as_their_storage_names_them() {
@@ -25,9 +26,9 @@ fn volumes_are_named_as_their_storage_names_them() {
     for (kind, base, linked) in cases {
         let mut storage = storage(kind);
         let (volid, _) = storage.allocate("n", &disk(100), 0).unwrap();
-        let made = storage.make_base("n", &volid).unwrap();
-        assert_eq!(made, base);
-        assert_eq!(storage.link("n", &made, 101, 0).unwrap().0, linked);
+        let base_volid = storage.make_base("n", &volid).unwrap();
+        assert_eq!(base_volid, base);
+        assert_eq!(storage.link("n", &base_volid, 101, 0).unwrap().0, linked);
     }
 }
 
@@ -41,10 +42,11 @@ fn plain_lvm_makes_no_bases_and_fills_up() {
     assert!(error.contains("insufficient free space"), "{error}");
 }
 
-// Invariant: section 23 item 9, a base in use stays, except where the link is not seen.
+// Invariant (book: proxmox, section 23, item 9): a base in use is kept, except where the storage
+// does not know the link.
 
 #[test]
-fn a_base_in_use_can_not_be_freed_but_on_lvm_thin_it_can() {
+fn a_base_in_use_cannot_be_freed_except_on_lvm_thin() {
     for (kind, refused) in [("dir", true), ("lvmthin", false)] {
         let mut storage = storage(kind);
         let (volid, _) = storage.allocate("n", &disk(100), 0).unwrap();

@@ -1,5 +1,5 @@
-//! A world to play with: rights that allow everything but to `none@pve`, and guests that are
-//! nothing but a table of what runs.
+//! Fakes for the tests of the world: access control that denies only `none@pve`, and guests that
+//! exist only as a table of processes.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -14,15 +14,15 @@ use crate::call::{Answer, ApiError, Call, Caller, Outcome, Params};
 use crate::guest::{AgentCall, AgentError, GuestAddress, GuestBoot, GuestHost};
 use crate::rights::{Rights, Routes as _};
 use crate::spec::ClusterSpec;
-use crate::world::{Latency, SideDoor, Spread, World, WorldOptions};
+use crate::world::{Latency, Spread, World, WorldControl, WorldOptions};
 
-/// Rights that allow everything but to `none@pve`.
+/// Access control that denies only `none@pve`.
 #[derive(Debug, Default)]
-pub struct Allowing {
+pub struct AllowAll {
     members: Mutex<BTreeMap<u32, String>>,
 }
 
-impl Rights for Allowing {
+impl Rights for AllowAll {
     fn check(&self, caller: &Caller, path: &str, privileges: &[&str]) -> Result<(), ApiError> {
         match privileges.iter().find(|privilege| !self.has(caller, path, privilege)) {
             Some(privilege) => Err(ApiError::denied(&format!("{path}, {privilege}"))),
@@ -56,80 +56,87 @@ impl Rights for Allowing {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Life {
+struct FakeProcess {
     since: Instant,
     until: Option<Instant>,
 }
 
-/// What hollow guests do.
+/// How fake guests behave.
 #[derive(Debug, Clone, Copy)]
-pub struct Manners {
-    /// How long a guest takes to end after a shutdown; none ignores it.
+pub struct FakeGuestBehaviour {
+    /// How long a guest takes to shut down; none ignores the shutdown.
     pub shutdown: Option<Duration>,
     /// How long after its start the agent answers.
     pub agent: Duration,
 }
 
-/// Guests that are nothing but a table of what runs.
+/// Guests that exist only as a table of processes.
 #[derive(Debug)]
-pub struct Hollow {
-    lives: Mutex<BTreeMap<u32, Life>>,
-    manners: Mutex<Manners>,
-    /// Every boot there was.
+pub struct FakeGuests {
+    processes: Mutex<BTreeMap<u32, FakeProcess>>,
+    behaviour: Mutex<FakeGuestBehaviour>,
+    /// Every boot so far.
     pub boots: Mutex<Vec<GuestBoot>>,
 }
 
-impl Default for Hollow {
+impl Default for FakeGuests {
     fn default() -> Self {
-        let manners = Manners { shutdown: Some(Duration::from_secs(4)), agent: Duration::ZERO };
-        Self { lives: Mutex::default(), manners: Mutex::new(manners), boots: Mutex::default() }
+        let behaviour =
+            FakeGuestBehaviour { shutdown: Some(Duration::from_secs(4)), agent: Duration::ZERO };
+        Self {
+            processes: Mutex::default(),
+            behaviour: Mutex::new(behaviour),
+            boots: Mutex::default(),
+        }
     }
 }
 
-impl Hollow {
-    fn lives(&self) -> MutexGuard<'_, BTreeMap<u32, Life>> {
-        self.lives.lock().unwrap()
+impl FakeGuests {
+    fn processes(&self) -> MutexGuard<'_, BTreeMap<u32, FakeProcess>> {
+        self.processes.lock().unwrap()
     }
 
-    /// Changes what guests do.
-    pub fn behave(&self, manners: Manners) {
-        *self.manners.lock().unwrap() = manners;
+    pub fn set_behaviour(&self, behaviour: FakeGuestBehaviour) {
+        *self.behaviour.lock().unwrap() = behaviour;
     }
 }
 
-impl GuestHost for Hollow {
+impl GuestHost for FakeGuests {
     fn boot(&self, boot: GuestBoot) -> BoxFuture<'static, Result<(), String>> {
-        self.lives().insert(boot.vmid, Life { since: Instant::now(), until: None });
+        self.processes().insert(boot.vmid, FakeProcess { since: Instant::now(), until: None });
         self.boots.lock().unwrap().push(boot);
         ready(Ok(())).boxed()
     }
 
     fn stop(&self, vmid: u32) -> BoxFuture<'static, ()> {
-        self.lives().remove(&vmid);
+        self.processes().remove(&vmid);
         ready(()).boxed()
     }
 
     fn shutdown(&self, vmid: u32) -> BoxFuture<'static, ()> {
-        let wait = self.manners.lock().unwrap().shutdown;
-        if let (Some(life), Some(wait)) = (self.lives().get_mut(&vmid), wait) {
-            life.until = Some(Instant::now() + wait);
+        let wait = self.behaviour.lock().unwrap().shutdown;
+        if let (Some(process), Some(wait)) = (self.processes().get_mut(&vmid), wait) {
+            process.until = Some(Instant::now() + wait);
         }
         ready(()).boxed()
     }
 
     fn running(&self, vmid: u32) -> bool {
-        let lives = self.lives();
-        lives.get(&vmid).is_some_and(|life| life.until.is_none_or(|until| Instant::now() < until))
+        let processes = self.processes();
+        processes
+            .get(&vmid)
+            .is_some_and(|process| process.until.is_none_or(|until| Instant::now() < until))
     }
 
     fn answers_in(&self, vmid: u32) -> Option<Duration> {
-        let delay = self.manners.lock().unwrap().agent;
-        Some(delay.saturating_sub(self.lives().get(&vmid)?.since.elapsed()))
+        let delay = self.behaviour.lock().unwrap().agent;
+        Some(delay.saturating_sub(self.processes().get(&vmid)?.since.elapsed()))
     }
 
     fn agent(&self, vmid: u32, call: AgentCall) -> BoxFuture<'static, Result<Value, AgentError>> {
-        let delay = self.manners.lock().unwrap().agent;
-        let up = self.lives().get(&vmid).is_some_and(|life| life.since.elapsed() >= delay);
+        let delay = self.behaviour.lock().unwrap().agent;
+        let up =
+            self.processes().get(&vmid).is_some_and(|process| process.since.elapsed() >= delay);
         let answer = match call {
             _ if !up => Err(AgentError::NotRunning),
             AgentCall::NetworkInterfaces => Ok(json!([{
@@ -166,24 +173,21 @@ impl GuestHost for Hollow {
     fn clone_disk(&self, _from: u32, _to: u32) {}
 
     fn forget(&self, vmid: u32) {
-        self.lives().remove(&vmid);
+        self.processes().remove(&vmid);
     }
 }
 
 /// A world with its fakes.
-pub struct Play {
-    /// The world.
+pub struct TestCluster {
     pub world: Arc<World>,
-    /// Its guests.
-    pub guests: Arc<Hollow>,
-    /// The way round its API.
-    pub side: SideDoor,
-    /// Who calls.
+    pub guests: Arc<FakeGuests>,
+    pub control: WorldControl,
+    /// The default caller.
     pub caller: Caller,
 }
 
-/// Times in whole seconds, so that tests can say what happens when.
-pub fn steady() -> Latency {
+/// Durations in whole seconds, so that tests can state when something happens.
+pub fn fixed_latency() -> Latency {
     let second = |n: f64| Spread::of(n, n);
     Latency {
         clone_linked: second(2.0),
@@ -193,38 +197,37 @@ pub fn steady() -> Latency {
     }
 }
 
-impl Play {
-    /// The three nodes, where everything takes no time.
-    pub fn at_once() -> Self {
+impl TestCluster {
+    /// The three default nodes without any delay.
+    pub fn instant() -> Self {
         Self::with(WorldOptions { latency: Latency::none(), ..WorldOptions::default() })
     }
 
-    /// The three nodes with steady times.
-    pub fn steady() -> Self {
-        Self::with(WorldOptions { latency: steady(), ..WorldOptions::default() })
+    /// The three default nodes with fixed durations.
+    pub fn with_fixed_latency() -> Self {
+        Self::with(WorldOptions { latency: fixed_latency(), ..WorldOptions::default() })
     }
 
-    /// The three nodes, played as these options say.
+    /// The three default nodes with these options.
     pub fn with(options: WorldOptions) -> Self {
         Self::of(&ClusterSpec::three_nodes("secret", "token"), options)
     }
 
-    /// Any cluster.
     pub fn of(spec: &ClusterSpec, options: WorldOptions) -> Self {
-        let guests = Arc::new(Hollow::default());
-        let rights = Arc::new(Allowing::default());
+        let guests = Arc::new(FakeGuests::default());
+        let rights = Arc::new(AllowAll::default());
         let world = World::new(spec, options, rights, guests.clone());
-        let side = world.side_door();
+        let control = world.control();
         let caller = Caller { userid: "root@pam".into(), token: Some("drover".into()) };
-        Self { world, guests, side, caller }
+        Self { world, guests, control, caller }
     }
 
-    /// Makes a call as the door would.
+    /// Makes a call as the API front end would.
     pub async fn call(&self, method: &'static str, route: &'static str, with: Value) -> Outcome {
         self.call_as(&self.caller, method, route, with).await
     }
 
-    /// Makes a call as somebody else.
+    /// Makes a call as another caller.
     pub async fn call_as(
         &self,
         caller: &Caller,
@@ -248,13 +251,13 @@ impl Play {
         self.world.call(Call { caller, at, on, protected, method, route, node, params, file }).await
     }
 
-    /// The data of a call that must succeed.
+    /// The data of a GET that must succeed.
     pub async fn get(&self, route: &'static str, with: Value) -> Value {
         self.call("GET", route, with).await.unwrap().value()
     }
 
-    /// A call below a guest on the node of its id.
-    pub async fn on(
+    /// Makes a call below a VM on `pve1`, unless `with` names another node.
+    pub async fn vm_call(
         &self,
         vmid: u32,
         method: &'static str,
@@ -270,31 +273,31 @@ impl Play {
         self.call(method, route, with).await
     }
 
-    /// The UPID of a call that must start a task.
-    pub async fn begin(
+    /// Makes a call that must start a task; returns its UPID.
+    pub async fn start_task(
         &self,
         vmid: u32,
         method: &'static str,
         rest: &'static str,
         with: Value,
     ) -> String {
-        self.on(vmid, method, rest, with).await.unwrap().data.as_str().unwrap().to_owned()
+        self.vm_call(vmid, method, rest, with).await.unwrap().data.as_str().unwrap().to_owned()
     }
 
-    /// How the task of a call ends.
-    pub async fn run(
+    /// Makes a call that must start a task; returns the exit status.
+    pub async fn run_task(
         &self,
         vmid: u32,
         method: &'static str,
         rest: &'static str,
         with: Value,
     ) -> String {
-        let upid = self.begin(vmid, method, rest, with).await;
-        self.end_of(&upid).await
+        let upid = self.start_task(vmid, method, rest, with).await;
+        self.task_end(&upid).await
     }
 
-    /// How a task ends.
-    pub async fn end_of(&self, upid: &str) -> String {
+    /// Waits for the end of a task; returns the exit status.
+    pub async fn task_end(&self, upid: &str) -> String {
         loop {
             let status = self.task(upid).await;
             if let Some(status) = status["exitstatus"].as_str() {
@@ -304,13 +307,12 @@ impl Play {
         }
     }
 
-    /// A task's status.
     pub async fn task(&self, upid: &str) -> Value {
         let node = upid.split(':').nth(1).unwrap();
         self.get("/nodes/{node}/tasks/{upid}/status", json!({ "upid": upid, "node": node })).await
     }
 
-    /// A task's whole log.
+    /// The complete log of a task.
     pub async fn log(&self, upid: &str) -> Vec<String> {
         let node = upid.split(':').nth(1).unwrap();
         let with = json!({ "upid": upid, "limit": 0, "node": node });
@@ -318,29 +320,29 @@ impl Play {
         lines.as_array().unwrap().iter().map(|l| l["t"].as_str().unwrap().to_owned()).collect()
     }
 
-    /// A linked clone of template 9000 on `pve1`, ready.
+    /// Creates a linked clone of template 9000 on `pve1`.
     pub async fn clone_to(&self, newid: u32) {
-        assert_eq!(self.run(9000, "POST", "clone", json!({ "newid": newid })).await, "OK");
+        assert_eq!(self.run_task(9000, "POST", "clone", json!({ "newid": newid })).await, "OK");
     }
 
-    /// A guest's line in the cluster's inventory.
-    pub async fn line(&self, vmid: u32) -> Option<Value> {
+    /// The entry of a guest in the inventory of the cluster.
+    pub async fn inventory_entry(&self, vmid: u32) -> Option<Value> {
         let lines = self.get("/cluster/resources", json!({ "type": "vm" })).await;
         lines.as_array().unwrap().iter().find(|line| line["vmid"] == vmid).cloned()
     }
 
-    /// A guest's configuration through the API.
+    /// The configuration of a VM, through the API.
     pub async fn config(&self, vmid: u32) -> Value {
-        self.on(vmid, "GET", "config", json!({})).await.unwrap().data
+        self.vm_call(vmid, "GET", "config", json!({})).await.unwrap().data
     }
 }
 
-/// The text of a call that must fail.
+/// The error text of a call that must fail.
 pub fn refusal(outcome: Outcome) -> String {
     outcome.map(|Answer { data, .. }| data).unwrap_err().message
 }
 
-/// Lets time pass.
+/// Waits this many seconds.
 pub async fn seconds(n: u64) {
     tokio::time::sleep(Duration::from_secs(n)).await;
 }

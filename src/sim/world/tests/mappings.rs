@@ -1,9 +1,9 @@
-// Invariant: mappings and servers of metrics are kept, shown and checked as pve-manager,
-// API2/Cluster/Mapping/*.pm and API2/Cluster/MetricServer.pm, does.
+// Invariant: mappings and metric servers are stored, shown and checked as in pve-manager,
+// API2/Cluster/Mapping/*.pm and API2/Cluster/MetricServer.pm.
 
 use serde_json::{Value, json};
 
-use super::Play;
+use super::TestCluster;
 use super::fakes::refusal;
 use crate::call::Caller;
 use crate::spec::PveVersion;
@@ -23,27 +23,27 @@ fn card() -> Value {
 
 #[tokio::test(start_paused = true)]
 async fn a_mapping_is_read_back_in_the_types_of_the_schema() {
-    let play = Play::at_once();
-    play.call("POST", PCI, card()).await.unwrap();
-    let twice = refusal(play.call("POST", PCI, card()).await);
-    assert_eq!(twice, "create hardware mapping failed: pci ID 'card' already defined");
-    let one = play.get(PCI_ONE, json!({ "id": "card" })).await;
+    let cluster = TestCluster::instant();
+    cluster.call("POST", PCI, card()).await.unwrap();
+    let duplicate = refusal(cluster.call("POST", PCI, card()).await);
+    assert_eq!(duplicate, "create hardware mapping failed: pci ID 'card' already defined");
+    let one = cluster.get(PCI_ONE, json!({ "id": "card" })).await;
     assert_eq!((&one["map"], &one["mdev"]), (&json!([HERE]), &json!(1)));
     assert_eq!((&one["type"], one.get("id")), (&json!("pci"), None));
     assert_eq!(one["digest"].as_str().unwrap().len(), 40);
-    let list = play.get(PCI, json!({})).await;
+    let list = cluster.get(PCI, json!({})).await;
     assert_eq!((&list[0]["id"], list[0].get("checks")), (&json!("card"), None));
-    assert_eq!(play.get(USB, json!({})).await, json!([]));
-    let nobody = Caller { userid: "none@pve".into(), token: None };
-    let seen = play.call_as(&nobody, "GET", PCI, json!({})).await.unwrap();
-    assert_eq!(seen.value(), json!([]));
+    assert_eq!(cluster.get(USB, json!({})).await, json!([]));
+    let stranger = Caller { userid: "none@pve".into(), token: None };
+    let visible = cluster.call_as(&stranger, "GET", PCI, json!({})).await.unwrap();
+    assert_eq!(visible.value(), json!([]));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_change_of_a_mapping_says_the_whole_map_and_works_on_what_is_there() {
-    let play = Play::at_once();
-    play.call("POST", PCI, card()).await.unwrap();
-    let one = play.get(PCI_ONE, json!({ "id": "card" })).await;
+async fn a_change_of_a_mapping_sends_the_whole_map_and_needs_an_existing_mapping() {
+    let cluster = TestCluster::instant();
+    cluster.call("POST", PCI, card()).await.unwrap();
+    let one = cluster.get(PCI_ONE, json!({ "id": "card" })).await;
     for (with, text) in [
         (json!({ "id": "card", "mdev": false }), "missing value for required option 'map'"),
         (json!({ "id": "card", "map": [HERE], "delete": "nope" }), "no such option 'nope'"),
@@ -53,29 +53,29 @@ async fn a_change_of_a_mapping_says_the_whole_map_and_works_on_what_is_there() {
         ),
         (json!({ "id": "none", "map": [HERE] }), "pci ID 'none' does not exist"),
     ] {
-        let told = refusal(play.call("PUT", PCI_ONE, with).await);
-        assert_eq!(told, format!("update hardware mapping failed: {text}"));
+        let reported = refusal(cluster.call("PUT", PCI_ONE, with).await);
+        assert_eq!(reported, format!("update hardware mapping failed: {text}"));
     }
     let mut with = json!({ "id": "card", "map": [HERE], "delete": "mdev" });
     with["digest"] = one["digest"].clone();
-    play.call("PUT", PCI_ONE, with.clone()).await.unwrap();
-    let stale = refusal(play.call("PUT", PCI_ONE, with).await);
+    cluster.call("PUT", PCI_ONE, with.clone()).await.unwrap();
+    let stale = refusal(cluster.call("PUT", PCI_ONE, with).await);
     assert!(stale.contains("detected modified configuration"), "{stale}");
-    assert_eq!(play.get(PCI_ONE, json!({ "id": "card" })).await.get("mdev"), None);
+    assert_eq!(cluster.get(PCI_ONE, json!({ "id": "card" })).await.get("mdev"), None);
     for _ in 0..2 {
-        play.call("DELETE", PCI_ONE, json!({ "id": "card" })).await.unwrap();
+        cluster.call("DELETE", PCI_ONE, json!({ "id": "card" })).await.unwrap();
     }
-    let gone = refusal(play.call("GET", PCI_ONE, json!({ "id": "card" })).await);
-    assert_eq!(gone, "mapping 'card' not found");
+    let missing = refusal(cluster.call("GET", PCI_ONE, json!({ "id": "card" })).await);
+    assert_eq!(missing, "mapping 'card' not found");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_check_finds_the_devices_that_a_node_lists_and_no_others() {
-    let play = Play::at_once();
+    let cluster = TestCluster::instant();
     let maps = [HERE, "node=pve1,path=0000:09:00,id=10de:1", "node=pve1,path=0000:00:02.0,id=a:b"];
     let with = json!({ "id": "card", "map": maps });
-    play.call("POST", PCI, with).await.unwrap();
-    let list = play.get(PCI, json!({ "check-node": "pve1" })).await;
+    cluster.call("POST", PCI, with).await.unwrap();
+    let list = cluster.get(PCI, json!({ "check-node": "pve1" })).await;
     let line = |text: &str| {
         let text = format!("Invalid configuration: {text}\n");
         json!({ "severity": "error", "message": text })
@@ -85,50 +85,50 @@ async fn a_check_finds_the_devices_that_a_node_lists_and_no_others() {
         line("'id' does not match for 'card' (1af4:1041 != a:b)"),
     ];
     assert_eq!(list[0]["checks"], json!(expected));
-    let elsewhere = play.get(PCI, json!({ "check-node": "pve2" })).await;
+    let elsewhere = cluster.get(PCI, json!({ "check-node": "pve2" })).await;
     let none = json!([{ "severity": "warning", "message": "No mapping for node pve2." }]);
     assert_eq!(elsewhere[0]["checks"], none);
-    let nowhere = refusal(play.call("GET", PCI, json!({ "check-node": "pve9" })).await);
+    let nowhere = refusal(cluster.call("GET", PCI, json!({ "check-node": "pve9" })).await);
     assert!(nowhere.starts_with("hostname lookup 'pve9' failed"), "{nowhere}");
     let stick = json!({ "id": "stick", "map": ["node=pve1,id=0781:5567"] });
-    play.call("POST", USB, stick).await.unwrap();
-    let usb = play.get(USB, json!({ "check-node": "localhost" })).await;
+    cluster.call("POST", USB, stick).await.unwrap();
+    let usb = cluster.get(USB, json!({ "check-node": "localhost" })).await;
     assert_eq!(usb[0]["errors"], json!([line("usb device '0781:5567' not found")]));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_node_has_a_directory_once() {
-    let play = Play::at_once();
+    let cluster = TestCluster::instant();
     let maps = json!(["node=pve1,path=/srv/a", "node=pve1,path=/srv/b"]);
-    let told = refusal(play.call("POST", DIR, json!({ "id": "share", "map": maps })).await);
-    assert_eq!(told, "Node 'pve1' is specified 2 times.");
+    let reported = refusal(cluster.call("POST", DIR, json!({ "id": "share", "map": maps })).await);
+    assert_eq!(reported, "Node 'pve1' is specified 2 times.");
     let maps = json!(["node=pve1,path=/srv/a", "node=pve2,path=/srv/b"]);
-    play.call("POST", DIR, json!({ "id": "share", "map": maps })).await.unwrap();
-    assert_eq!(play.get(DIR, json!({ "check-node": "pve1" })).await[0]["checks"], json!([]));
+    cluster.call("POST", DIR, json!({ "id": "share", "map": maps })).await.unwrap();
+    assert_eq!(cluster.get(DIR, json!({ "check-node": "pve1" })).await[0]["checks"], json!([]));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_server_of_metrics_is_kept_without_its_token() {
-    let play = Play::at_once();
+    let cluster = TestCluster::instant();
     let with = json!({
         "id": "db", "type": "influxdb", "server": "10.0.0.9", "port": 8086, "token": "secret",
         "influxdbproto": "https", "verify-certificate": false, "bucket": "ci",
     });
-    play.call("POST", SERVER, with.clone()).await.unwrap();
-    let twice = refusal(play.call("POST", SERVER, with).await);
-    assert_eq!(twice, "Metric server 'db' already exists");
+    cluster.call("POST", SERVER, with.clone()).await.unwrap();
+    let duplicate = refusal(cluster.call("POST", SERVER, with).await);
+    assert_eq!(duplicate, "Metric server 'db' already exists");
     let shown = json!({
         "type": "influxdb", "server": "10.0.0.9", "port": 8086, "influxdbproto": "https",
         "verify-certificate": 0, "bucket": "ci",
     });
-    assert_eq!(play.get(SERVER, json!({ "id": "db" })).await, shown);
+    assert_eq!(cluster.get(SERVER, json!({ "id": "db" })).await, shown);
     let with = json!({ "id": "db", "disable": true, "delete": "bucket,token" });
-    play.call("PUT", SERVER, with).await.unwrap();
+    cluster.call("PUT", SERVER, with).await.unwrap();
     let line = json!({
         "id": "db", "type": "influxdb", "server": "10.0.0.9", "port": 8086, "disable": 1,
     });
-    assert_eq!(play.get(SERVERS, json!({})).await, json!([line]));
-    assert_eq!(play.get(SERVER, json!({ "id": "db" })).await.get("bucket"), None);
+    assert_eq!(cluster.get(SERVERS, json!({})).await, json!([line]));
+    assert_eq!(cluster.get(SERVER, json!({ "id": "db" })).await.get("bucket"), None);
     for (method, with, text) in [
         ("PUT", json!({ "id": "db", "delete": "port" }), "unable to delete required option 'port'"),
         ("PUT", json!({ "id": "db", "proto": "tcp" }), "unexpected property 'proto'"),
@@ -140,19 +140,20 @@ async fn a_server_of_metrics_is_kept_without_its_token() {
             "missing value for required option 'server'",
         ),
     ] {
-        assert_eq!(refusal(play.call(method, SERVER, with).await), text);
+        assert_eq!(refusal(cluster.call(method, SERVER, with).await), text);
     }
-    play.call("DELETE", SERVER, json!({ "id": "db" })).await.unwrap();
-    assert_eq!(play.get(SERVERS, json!({})).await, json!([]));
+    cluster.call("DELETE", SERVER, json!({ "id": "db" })).await.unwrap();
+    assert_eq!(cluster.get(SERVERS, json!({})).await, json!([]));
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_newest_type_of_server_is_of_9() {
     let with =
         json!({ "id": "o", "type": "opentelemetry", "server": "10.0.0.9", "otel-timeout": 5 });
-    let eight = refusal(Play::at_once().call("POST", SERVER, with.clone()).await);
+    let eight = refusal(TestCluster::instant().call("POST", SERVER, with.clone()).await);
     assert_eq!(eight, "unknown section type 'opentelemetry'");
-    let nine = Play::with(WorldOptions { version: PveVersion::V9_2, ..WorldOptions::default() });
+    let nine =
+        TestCluster::with(WorldOptions { version: PveVersion::V9_2, ..WorldOptions::default() });
     nine.call("POST", SERVER, with).await.unwrap();
     let one = nine.get(SERVER, json!({ "id": "o" })).await;
     assert_eq!((&one["otel-timeout"], one.get("port")), (&json!(5), None));

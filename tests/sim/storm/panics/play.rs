@@ -225,7 +225,7 @@ impl Play {
     fn plant_orphan(&self, vmid: u32, config: Vec<(String, String)>) {
         let (node, config) = ("pve1".to_owned(), config.into_iter().collect());
         let spec = GuestSpec { vmid, node, template: false, running: false, pool: None, config };
-        assert!(self.world.side.plant_guest(&spec));
+        assert!(self.world.side.add_guest(&spec));
         self.world.notes.planted(vmid);
     }
 

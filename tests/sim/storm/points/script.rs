@@ -9,7 +9,7 @@ use drover_model::id::AgentId;
 use drover_model::phase::AgentPhase;
 use drover_model::record::Body;
 use pve_sim::spec::GuestSpec;
-use pve_sim::world::SideDoor;
+use pve_sim::world::WorldControl;
 
 use crate::world::World;
 use crate::world::notes::Notes;
@@ -179,7 +179,7 @@ pub enum Hold {
 pub struct Script {
     seen: Arc<Mutex<Seen>>,
     notes: Notes,
-    side: SideDoor,
+    side: WorldControl,
 }
 
 /// Whether it is an agent that knocks, about its guest or its records.
@@ -435,7 +435,7 @@ impl Script {
         let config = config.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
         let node = "pve1".to_owned();
         let spec = GuestSpec { vmid, node, template: false, running: false, pool: None, config };
-        assert!(self.side.plant_guest(&spec), "the id is free");
+        assert!(self.side.add_guest(&spec), "the id is free");
         let config = self.side.config(vmid).unwrap().into_iter().collect();
         self.seen().strangers.insert(vmid, config);
     }

@@ -41,7 +41,7 @@ pub async fn served(setup: Setup, features: &[Feature]) -> World {
     let resets = features.contains(&Feature::Reset);
     let world = World::started(setup).await;
     if features.contains(&Feature::Snippets) {
-        world.side.plant_volume("pve1", SNIPPET, 100);
+        world.side.add_volume("pve1", SNIPPET, 100);
     }
     let lease = world.lease("linux").await;
     if calls {
@@ -125,7 +125,7 @@ async fn knows_room(world: &World) -> bool {
 async fn sweeps(world: &World) -> bool {
     let installation = world.ledger().installation.unwrap();
     let stray = format!("local:iso/drover-{installation}-0123456789abcdef.iso");
-    world.side.plant_volume("pve1", &stray, 400_000);
+    world.side.add_volume("pve1", &stray, 400_000);
     for _ in 0..3 {
         world.resync().await;
         world.pass(5 * MINUTE).await;

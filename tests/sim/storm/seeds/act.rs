@@ -53,7 +53,7 @@ impl Play {
             Deed::Apart(cluster, apart) => {
                 let side = self.world.sides.at(cluster);
                 for number in 0..self.plan.stage.nodes {
-                    side.set_apart(&format!("pve{}", number + 1), apart);
+                    side.set_partitioned(&format!("pve{}", number + 1), apart);
                 }
             }
             Deed::HoldStorage(number, time) => self.stall(number, 0, seconds(time)),
@@ -339,7 +339,7 @@ impl Play {
     fn jam(&self, vmid: u32) {
         let volume = format!("local-lvm:vm-{vmid}-cloudinit");
         for node in &self.world.setup.cluster.nodes {
-            self.world.sides.side(vmid).jam_volume(&node.name, &volume, "it is busy");
+            self.world.sides.side(vmid).block_volume_removal(&node.name, &volume, "it is busy");
         }
     }
 
@@ -390,7 +390,7 @@ impl Play {
             let number = self.world.sides.number(vmid);
             self.watch.orphan(vmid);
             self.orphans.insert(vmid);
-            self.world.sides.at(number).plant_guest(&spec);
+            self.world.sides.at(number).add_guest(&spec);
         } else {
             self.settle(&spec);
         }
@@ -400,7 +400,7 @@ impl Play {
     fn settle(&mut self, spec: &GuestSpec) {
         self.orphans.remove(&spec.vmid);
         self.watch.stranger(spec.vmid);
-        self.world.sides.side(spec.vmid).plant_guest(spec);
+        self.world.sides.side(spec.vmid).add_guest(spec);
         self.world.keep_planted(spec.vmid);
     }
 

@@ -2,7 +2,7 @@
 
 use drover_model::ambient::Dice;
 use drover_model::stop::StopPolicy;
-use pve_sim::world::{AgentFault, AgentHealth, CallFault, Faults, FreeFault, HoldFault, TaskFault};
+use pve_sim::world::{AgentFault, AgentHealth, CallFault, Faults, FreeFault, LockFault, TaskFault};
 
 use super::plan::{
     Bait, CloudConf, Deed, Event, Found, Plan, QuirkName, ResetName, Speed, Stage, Stranger,
@@ -376,14 +376,14 @@ impl Draw {
         }
     }
 
-    fn hold(&mut self) -> HoldFault {
-        HoldFault {
+    fn hold(&mut self) -> LockFault {
+        LockFault {
             node: self.node_name(),
             storage: Some("local-lvm".into()),
             at: 1.0,
             seconds: one_of(&mut self.dice, &[5.0, 12.0, 70.0]),
             every: one_of(&mut self.dice, &[0.0, 45.0]),
-            ..HoldFault::default()
+            ..LockFault::default()
         }
     }
 

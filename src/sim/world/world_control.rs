@@ -1,35 +1,38 @@
-//! Ways into a world that go round the API: its beginning, what an administrator does on a host's
-//! shell, and what power cuts do.
+//! Control of a world without its API: its first guests, what an administrator does in a host's
+//! shell, hardware failures, and the timers of fault rules.
+//!
+//! Tests, storms, the demo and the control socket use [`WorldControl`]. Its methods act at once and
+//! need no privileges; an unknown node, guest or storage is ignored.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::conf::{self, Config};
-use super::create::complete;
-use super::fault::{AgentHealth, Faults, HoldFault, NodeFault};
-use super::lock::{LockName, Mode};
-use super::state::{Guest, Others};
+use super::create::fill_defaults;
+use super::faults::{AgentHealth, Faults, LockFault, NodeFault};
+use super::locks::{LockMode, LockName};
+use super::state::{Guest, NodeOverrides};
 use super::storage::{CLOUDINIT_SIZE, Storage, Volume, owner_in_name};
 use super::{Certificates, Cluster};
 use crate::spec::{ClusterSpec, GuestSpec, WebFile};
 
-/// Acts on a world without its API.
+/// Controls a world without its API.
 #[derive(Debug, Clone)]
-pub struct SideDoor {
+pub struct WorldControl {
     cluster: Arc<Cluster>,
 }
 
-impl SideDoor {
+impl WorldControl {
     pub(crate) fn new(cluster: Arc<Cluster>) -> Self {
         Self { cluster }
     }
 
-    /// Sets a key of a guest's configuration, or removes it.
+    /// Sets or deletes a key of a VM's configuration.
     pub fn set_config(&self, vmid: u32, key: &str, value: Option<&str>) {
         let mut state = self.cluster.state();
-        let Some(node) = state.guests.get(&vmid).map(|guest| guest.node.clone()) else { return };
-        if let Ok(guest) = state.guest_mut(&node, vmid) {
+        let Some(node) = state.vms.get(&vmid).map(|guest| guest.node.clone()) else { return };
+        if let Ok(guest) = state.vm_mut(&node, vmid) {
             match value {
                 Some(value) => guest.config.insert(key.to_owned(), value.to_owned()),
                 None => guest.config.remove(key),
@@ -37,181 +40,181 @@ impl SideDoor {
         }
     }
 
-    /// A guest's configuration as it stands.
+    /// The configuration of a VM.
     pub fn config(&self, vmid: u32) -> Option<Config> {
-        self.cluster.state().guests.get(&vmid).map(|guest| guest.config.clone())
+        self.cluster.state().vms.get(&vmid).map(|guest| guest.config.clone())
     }
 
-    /// Ids and names of all guests that have a name.
+    /// VMIDs and names of all VMs that have a name.
     pub fn names(&self) -> Vec<(u32, String)> {
         let state = self.cluster.state();
         let named =
             |(vmid, guest): (&u32, &Guest)| Some((*vmid, guest.config.get("name")?.clone()));
-        state.guests.iter().filter_map(named).collect()
+        state.vms.iter().filter_map(named).collect()
     }
 
-    /// Ids of all guests.
+    /// The VMIDs of all VMs.
     pub fn guests(&self) -> Vec<u32> {
-        self.cluster.state().guests.keys().copied().collect()
+        self.cluster.state().vms.keys().copied().collect()
     }
 
-    /// Kills a guest's process; the world finds out as Proxmox does.
+    /// Kills the process of a VM; the world notices it as Proxmox does.
     pub async fn kill_guest(&self, vmid: u32) {
-        self.cluster.guests.stop(vmid).await;
+        self.cluster.guest_host.stop(vmid).await;
     }
 
-    /// Kills a task's worker: no cleaning up, `unexpected status`.
+    /// Kills the worker of a task; its status becomes `unexpected status`.
     pub fn kill_task(&self, upid: &str) {
         self.cluster.kill_task(upid);
     }
 
-    /// Cuts a node's power: its guests and tasks end, calls to it get 595.
+    /// Cuts the power of a node: its guests and tasks end, and calls to it get 595.
     pub async fn node_down(&self, node: &str) {
         self.cluster.node_down(node).await;
     }
 
-    /// Brings a node back; guests with `onboot` start.
+    /// Starts a node again; its guests with `onboot` start.
     pub fn node_up(&self, node: &str) {
         self.cluster.node_up(node);
     }
 
-    /// Cuts a node off from the others, or lets it find them again: apart, it has no quorum.
-    pub fn set_apart(&self, node: &str, apart: bool) {
+    /// Cuts a node off from the others, or reconnects it; a node that is cut off has no quorum.
+    pub fn set_partitioned(&self, node: &str, partitioned: bool) {
         if let Some(node) = self.cluster.state().nodes.get_mut(node) {
-            node.apart = apart;
+            node.partitioned = partitioned;
         }
     }
 
-    /// Lets high availability take a node into maintenance, or give it back.
+    /// Sets or clears the maintenance mode of a node.
     pub fn set_maintenance(&self, node: &str, on: bool) {
         if let Some(node) = self.cluster.state().nodes.get_mut(node) {
-            node.others.maintenance = on;
+            node.overrides.maintenance = on;
         }
     }
 
-    /// Says what of a node is in use by something that is no guest, and how it stands.
-    pub fn set_others(&self, node: &str, others: Others) {
+    /// Sets the load of a node that is not a guest's, and its maintenance mode.
+    pub fn set_overrides(&self, node: &str, overrides: NodeOverrides) {
         if let Some(node) = self.cluster.state().nodes.get_mut(node) {
-            node.others = others;
+            node.overrides = overrides;
         }
     }
 
-    /// Says what the nodes tell of their certificates.
+    /// Replaces the certificates that the API shows.
     pub fn set_certificates(&self, certificates: Certificates) {
         let mut now = self.cluster.certificates.lock();
         *now = certificates;
     }
 
-    /// What the nodes tell of their certificates.
+    /// The certificates that the API shows.
     pub fn certificates(&self) -> Certificates {
         self.cluster.certificates()
     }
 
-    /// Hangs a node's status daemon, or lets it go on: lists keep their values meanwhile.
+    /// Hangs the status daemon of a node, or lets it continue; lists keep old values meanwhile.
     pub fn set_stale(&self, node: &str, stale: bool) {
         self.cluster.set_stale(node, stale);
     }
 
-    /// Says how a guest's agent is until its next boot.
+    /// Sets the condition of a VM's agent until its next boot.
     pub fn set_agent(&self, vmid: u32, health: AgentHealth) {
-        if let Some(guest) = self.cluster.state().guests.get_mut(&vmid) {
-            guest.agent = health;
+        if let Some(guest) = self.cluster.state().vms.get_mut(&vmid) {
+            guest.agent_health = health;
         }
     }
 
-    /// Holds a storage's lock for a while, as a slow command of somebody else does.
+    /// Holds the lock of a storage for a while, as a slow command of another process does.
     pub fn hold_storage(&self, node: &str, storage: &str, time: Duration) {
         let shared = self.cluster.state().storages.get(storage).is_some_and(|s| s.spec.shared);
-        self.cluster.hold(LockName::storage(node, storage, shared), time);
+        self.cluster.hold_lock(LockName::storage(node, storage, shared), time);
     }
 
-    /// Holds the lock of a guest's configuration for a while.
+    /// Holds the lock of a VM's configuration for a while.
     pub fn hold_guest(&self, node: &str, vmid: u32, time: Duration) {
-        self.cluster.hold(LockName::guest(node, vmid), time);
+        self.cluster.hold_lock(LockName::vm(node, vmid), time);
     }
 
-    /// Puts a file on the web, from where nodes can download it.
+    /// Adds a file that nodes can download.
     pub fn publish(&self, file: WebFile) {
-        self.cluster.state().web.push(file);
+        self.cluster.state().web_files.push(file);
     }
 
-    /// Takes a volume away.
+    /// Removes a volume; false if it does not exist.
     pub fn remove_volume(&self, node: &str, volid: &str) -> bool {
         let mut state = self.cluster.state();
-        let Some(name) = conf::storage_of(volid) else { return false };
-        state.storage_mut(name).is_ok_and(|storage| storage.take(node, volid).is_some())
+        let Some(name) = conf::storage_name(volid) else { return false };
+        state.storage_mut(name).is_ok_and(|storage| storage.remove_volume(node, volid).is_some())
     }
 
-    /// Puts a volume on a storage, such as an ISO image or a snippet.
-    pub fn plant_volume(&self, node: &str, volid: &str, size: u64) {
+    /// Adds a volume to a storage, such as an ISO image or a snippet.
+    pub fn add_volume(&self, node: &str, volid: &str, size: u64) {
         let mut state = self.cluster.state();
         let now = state.clock.unix();
         let content = super::checks::content_of(volid);
-        let Some(name) = conf::storage_of(volid) else { return };
+        let Some(name) = conf::storage_name(volid) else { return };
         if let Ok(storage) = state.storage_mut(name) {
-            storage.put(node, volid, new_volume(volid, size, content, now));
+            storage.insert_volume(node, volid, new_volume(volid, size, content, now));
         }
     }
 
-    /// Makes freeing a volume fail with this text, so that it stays behind.
-    pub fn jam_volume(&self, node: &str, volid: &str, reason: &str) {
+    /// Makes freeing a volume fail with this error.
+    pub fn block_volume_removal(&self, node: &str, volid: &str, reason: &str) {
         let mut state = self.cluster.state();
-        let Some(name) = conf::storage_of(volid) else { return };
+        let Some(name) = conf::storage_name(volid) else { return };
         if let Ok(storage) = state.storage_mut(name)
             && let Some(volume) = storage.volume_mut(node, volid)
         {
-            volume.stuck = Some(reason.to_owned());
+            volume.free_error = Some(reason.to_owned());
         }
     }
 
-    /// What is in a file that was uploaded.
+    /// The content of an uploaded file.
     pub fn file(&self, node: &str, volid: &str) -> Option<Vec<u8>> {
         let state = self.cluster.state();
-        Some(state.storages.get(conf::storage_of(volid)?)?.file(node, volid)?.to_vec())
+        Some(state.storages.get(conf::storage_name(volid)?)?.file(node, volid)?.to_vec())
     }
 
-    /// Ids of the volumes a node sees on a storage.
+    /// Ids of the volumes on a storage that a node sees.
     pub fn volumes(&self, node: &str, storage: &str) -> Vec<String> {
         let state = self.cluster.state();
         let found = state.storages.get(storage);
         found.map(|s| s.volumes(node).map(|(id, _)| id.clone()).collect()).unwrap_or_default()
     }
 
-    /// Ids of the volumes, on all storages, in whose names this guest's id stands.
+    /// Ids of the volumes on all storages that have this VMID in their names.
     pub fn volumes_of(&self, vmid: u32) -> Vec<String> {
         let state = self.cluster.state();
-        let all = state.storages.values().flat_map(Storage::everywhere);
+        let all = state.storages.values().flat_map(Storage::all_volume_ids);
         let own = all.filter(|volid| owner_in_name(volid) == Some(vmid));
         own.cloned().collect()
     }
 
-    /// Makes a storage reachable or not, for all nodes.
+    /// Makes a storage reachable or unreachable for all nodes.
     pub fn set_storage_reachable(&self, storage: &str, reachable: bool) {
         if let Some(storage) = self.cluster.state().storages.get_mut(storage) {
             storage.reachable = reachable;
         }
     }
 
-    /// Takes a guest away with its volumes, as an administrator on the host does.
+    /// Removes a VM and its volumes, as an administrator on the host does.
     pub fn remove_guest(&self, vmid: u32) {
         let mut state = self.cluster.state();
-        let Some(guest) = state.guests.remove(&vmid) else { return };
+        let Some(guest) = state.vms.remove(&vmid) else { return };
         for (_, drive) in conf::drives(&guest.config) {
             let name = drive.storage().unwrap_or_default().to_owned();
             if let Ok(storage) = state.storage_mut(&name) {
-                storage.take(&guest.node, &drive.file);
+                storage.remove_volume(&guest.node, &drive.file);
             }
         }
         drop(state);
         self.cluster.rights.forget_guest(vmid);
-        self.cluster.guests.forget(vmid);
+        self.cluster.guest_host.forget(vmid);
     }
 
-    /// Moves a guest to another node with its disks, running or not, as a finished migration does.
+    /// Moves a VM and its disks to another node, as a finished migration does.
     pub fn move_guest(&self, vmid: u32, node: &str) {
         let mut state = self.cluster.state();
-        let Some(from) = state.guests.get(&vmid).map(|guest| guest.node.clone()) else { return };
-        let Ok(guest) = state.guest_mut(&from, vmid) else { return };
+        let Some(from) = state.vms.get(&vmid).map(|guest| guest.node.clone()) else { return };
+        let Ok(guest) = state.vm_mut(&from, vmid) else { return };
         guest.node = node.to_owned();
         let drives: Vec<(String, String)> = conf::drives(&guest.config)
             .into_iter()
@@ -219,26 +222,26 @@ impl SideDoor {
             .collect();
         for (name, file) in drives {
             if let Ok(storage) = state.storage_mut(&name)
-                && let Some(volume) = storage.take(&from, &file)
+                && let Some(volume) = storage.remove_volume(&from, &file)
             {
-                storage.put(node, &file, volume);
+                storage.insert_volume(node, &file, volume);
             }
         }
     }
 
-    /// Puts a guest into the world that nobody asked for; false when its id is taken.
-    pub fn plant_guest(&self, spec: &GuestSpec) -> bool {
-        if self.cluster.state().guests.contains_key(&spec.vmid) {
+    /// Adds a VM that no call has created; false if the VMID is taken.
+    pub fn add_guest(&self, spec: &GuestSpec) -> bool {
+        if self.cluster.state().vms.contains_key(&spec.vmid) {
             return false;
         }
-        self.cluster.plant(spec, false);
+        self.cluster.place_guest(spec, false);
         true
     }
 
-    /// Puts a container into the world that nobody asked for; false when its id is taken.
-    pub fn plant_container(&self, vmid: u32, node: &str, hostname: &str) -> bool {
+    /// Adds a container that no call has created; false if the VMID is taken.
+    pub fn add_container(&self, vmid: u32, node: &str, hostname: &str) -> bool {
         let mut state = self.cluster.state();
-        if state.holder(vmid).is_some() {
+        if state.guest_by_id(vmid).is_some() {
             return false;
         }
         let config = Config::from([("hostname".to_owned(), hostname.to_owned())]);
@@ -247,12 +250,11 @@ impl SideDoor {
         true
     }
 
-    /// Whether a container of this id exists.
     pub fn has_container(&self, vmid: u32) -> bool {
         self.cluster.state().containers.contains_key(&vmid)
     }
 
-    /// Replaces the fault rules; what has a time begins to count from here.
+    /// Replaces the fault rules; their times count from now.
     pub fn set_faults(&self, faults: Faults) {
         self.cluster.state().faults.replace(faults);
         self.cluster.schedule_faults();
@@ -268,51 +270,56 @@ fn new_volume(volid: &str, size: u64, content: &str, now: u64) -> Volume {
         content: content.to_owned(),
         ctime: now,
         base: None,
-        stuck: None,
+        free_error: None,
         snapshots: BTreeSet::new(),
     }
 }
 
 impl Cluster {
-    /// Puts the guests of a description in place.
+    /// Adds the guests of a cluster description.
     pub(crate) fn populate(&self, spec: &ClusterSpec) {
         for guest in &spec.guests {
-            self.plant(guest, true);
+            self.place_guest(guest, true);
         }
     }
 
-    fn plant(&self, spec: &GuestSpec, published: bool) {
+    fn place_guest(&self, spec: &GuestSpec, broadcast: bool) {
         let mut state = self.state();
         let clock_now = state.clock.now();
         let now = state.clock.unix();
         for (key, drive) in conf::drives(&spec.config) {
             let Some(storage) = drive.storage().map(str::to_owned) else { continue };
-            let known = drive.size();
+            let known = drive.size_bytes();
             let size = if drive.is_cloudinit() { CLOUDINIT_SIZE } else { known };
             let content = super::checks::content_of(&drive.file);
             match state.storage_mut(&storage) {
                 Ok(storage) => {
-                    storage.put(
+                    storage.insert_volume(
                         &spec.node,
                         &drive.file,
                         new_volume(&drive.file, size, content, now),
                     );
                 }
                 Err(error) => {
-                    tracing::warn!(vmid = spec.vmid, drive = key, error, "drive is left out");
+                    tracing::warn!(
+                        vmid = spec.vmid,
+                        drive = key,
+                        error,
+                        "skipping a drive whose storage does not exist"
+                    );
                 }
             }
         }
         let mut config: Config = spec.config.clone();
-        complete(&mut config, &mut state, self.version);
+        fill_defaults(&mut config, &mut state, self.version);
         if spec.template {
             config.insert("template".into(), "1".into());
         }
         let mut guest = Guest::new(spec.vmid, &spec.node, config, clock_now);
-        if published {
-            guest.sight.published = Some((clock_now, guest.view()));
+        if broadcast {
+            guest.broadcast.last = Some((clock_now, guest.status()));
         }
-        state.guests.insert(spec.vmid, guest);
+        state.vms.insert(spec.vmid, guest);
         drop(state);
         if let Some(pool) = &spec.pool {
             self.rights.join_pool(pool, spec.vmid);
@@ -325,24 +332,24 @@ impl Cluster {
             let now = state.clock.now();
             let Some(node) = state.nodes.get_mut(name) else { return };
             node.up = false;
-            node.frozen.get_or_insert(now);
+            node.status_frozen_at.get_or_insert(now);
             let guests: Vec<u32> =
-                state.everyone().filter(|g| g.node == name).map(|g| g.vmid).collect();
+                state.all_guests().filter(|g| g.node == name).map(|g| g.vmid).collect();
             let tasks: Vec<String> =
                 state.tasks.running(name).map(|task| task.upid.to_string()).collect();
             for vmid in &guests {
-                if let Ok(guest) = state.guest_mut(name, *vmid) {
-                    guest.run = None;
+                if let Ok(guest) = state.vm_mut(name, *vmid) {
+                    guest.process = None;
                 }
                 if let Ok(guest) = state.container_mut(name, *vmid) {
-                    guest.run = None;
+                    guest.process = None;
                 }
             }
             (guests, tasks)
         };
         tasks.iter().for_each(|upid| self.kill_task(upid));
         for vmid in guests {
-            self.guests.stop(vmid).await;
+            self.guest_host.stop(vmid).await;
         }
     }
 
@@ -355,9 +362,9 @@ impl Cluster {
                 return;
             }
             node.up = true;
-            node.frozen = None;
-            node.booted = Some(now);
-            let here = state.everyone().filter(|guest| guest.node == name);
+            node.status_frozen_at = None;
+            node.booted_at = Some(now);
+            let here = state.all_guests().filter(|guest| guest.node == name);
             let onboot = here.filter(|g| conf::flag(&g.config, "onboot") && !g.is_template());
             onboot.map(|guest| guest.vmid).collect()
         };
@@ -370,9 +377,9 @@ impl Cluster {
             for vmid in starting {
                 let container = cluster.state().containers.contains_key(&vmid);
                 let started = if container {
-                    cluster.launch_container(&node, vmid, Some(&worker)).await
+                    cluster.start_container(&node, vmid, Some(&worker)).await
                 } else {
-                    cluster.start_one(&worker, &node, vmid).await
+                    cluster.lock_and_start_vm(&worker, &node, vmid).await
                 };
                 if let Err(error) = started {
                     worker.warn(error);
@@ -386,61 +393,61 @@ impl Cluster {
         let mut state = self.state();
         let now = state.clock.now();
         if let Some(node) = state.nodes.get_mut(name).filter(|node| node.up) {
-            node.frozen = stale.then_some(now);
+            node.status_frozen_at = stale.then_some(now);
         }
     }
 
-    fn hold(self: &Arc<Self>, name: LockName, time: Duration) {
+    fn hold_lock(self: &Arc<Self>, name: LockName, time: Duration) {
         let locks = self.locks.clone();
         tokio::spawn(async move {
-            if let Some(hold) = locks.wait(&name.key, Mode::Exclusive, time).await {
+            if let Some(hold) = locks.acquire_within(&name.key, LockMode::Exclusive, time).await {
                 tokio::time::sleep(time).await;
                 drop(hold);
             }
         });
     }
 
-    /// Sets timers for the faults that have a time; those of replaced rules do nothing.
+    /// Starts timers for the fault rules that have times; timers of replaced rules do nothing.
     pub(crate) fn schedule_faults(self: &Arc<Self>) {
-        let (rules, edition) = {
+        let (rules, generation) = {
             let state = self.state();
-            (state.faults.rules.clone(), state.faults.edition)
+            (state.faults.rules.clone(), state.faults.generation)
         };
         for rule in rules.holds {
-            tokio::spawn(keep_holding(Arc::downgrade(self), rule, edition));
+            tokio::spawn(repeat_lock_hold(Arc::downgrade(self), rule, generation));
         }
         for NodeFault { node, down_at, up_at, stale_from, stale_until, .. } in rules.nodes {
             let events = [
-                (down_at, Event::Down),
-                (up_at, Event::Up),
-                (stale_from, Event::Stale(true)),
-                (stale_until, Event::Stale(false)),
+                (down_at, NodeEvent::Down),
+                (up_at, NodeEvent::Up),
+                (stale_from, NodeEvent::Stale(true)),
+                (stale_until, NodeEvent::Stale(false)),
             ];
             for (at, event) in events {
                 let Some(at) = at else { continue };
                 let (cluster, node) = (Arc::downgrade(self), node.clone());
                 tokio::spawn(async move {
                     tokio::time::sleep(seconds(at)).await;
-                    if let Some(cluster) = in_force(&cluster, edition) {
-                        cluster.befall(&node, event).await;
+                    if let Some(cluster) = if_current(&cluster, generation) {
+                        cluster.apply_node_event(&node, event).await;
                     }
                 });
             }
         }
     }
 
-    async fn befall(self: &Arc<Self>, node: &str, event: Event) {
+    async fn apply_node_event(self: &Arc<Self>, node: &str, event: NodeEvent) {
         match event {
-            Event::Down => self.node_down(node).await,
-            Event::Up => self.node_up(node),
-            Event::Stale(stale) => self.set_stale(node, stale),
+            NodeEvent::Down => self.node_down(node).await,
+            NodeEvent::Up => self.node_up(node),
+            NodeEvent::Stale(stale) => self.set_stale(node, stale),
         }
     }
 }
 
-/// What befalls a node at some time.
+/// A timed event of a node.
 #[derive(Debug, Clone, Copy)]
-enum Event {
+enum NodeEvent {
     Down,
     Up,
     Stale(bool),
@@ -450,22 +457,23 @@ fn seconds(value: f64) -> Duration {
     Duration::try_from_secs_f64(value).unwrap_or_default()
 }
 
-/// The world, while it lives and has the rules of this edition.
-fn in_force(cluster: &Weak<Cluster>, edition: u64) -> Option<Arc<Cluster>> {
+/// The world, while it exists and its fault rules are those of this generation.
+fn if_current(cluster: &Weak<Cluster>, generation: u64) -> Option<Arc<Cluster>> {
     let cluster = cluster.upgrade()?;
-    let current = cluster.state().faults.edition == edition;
+    let current = cluster.state().faults.generation == generation;
     current.then_some(cluster)
 }
 
-async fn keep_holding(cluster: Weak<Cluster>, rule: HoldFault, edition: u64) {
+async fn repeat_lock_hold(cluster: Weak<Cluster>, rule: LockFault, generation: u64) {
     tokio::time::sleep(seconds(rule.at)).await;
-    while let Some(cluster) = in_force(&cluster, edition) {
+    while let Some(cluster) = if_current(&cluster, generation) {
         if let Some(storage) = &rule.storage {
             let shared = cluster.state().storages.get(storage).is_some_and(|s| s.spec.shared);
-            cluster.hold(LockName::storage(&rule.node, storage, shared), seconds(rule.seconds));
+            cluster
+                .hold_lock(LockName::storage(&rule.node, storage, shared), seconds(rule.seconds));
         }
         if let Some(vmid) = rule.vmid {
-            cluster.hold(LockName::guest(&rule.node, vmid), seconds(rule.seconds));
+            cluster.hold_lock(LockName::vm(&rule.node, vmid), seconds(rule.seconds));
         }
         drop(cluster);
         if rule.every <= 0.0 {

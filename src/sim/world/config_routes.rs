@@ -1,5 +1,9 @@
-//! Reading and changing a guest's configuration: synchronously (PUT) or as a task (POST), at once
-//! or when the guest next stops.
+//! Reading and changing the configuration of a VM.
+//!
+//! A change is synchronous (PUT) or a task (POST). On a running VM some keys change at once; the
+//! others become pending changes, which take effect when the VM stops. The checks of the request
+//! come first, without any lock; then the lock of the configuration is taken, and the digest and
+//! the `lock` key are checked.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,19 +11,19 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::Cluster;
-use super::ask::{Ask, failed};
-use super::boot::without;
+use super::boot::boot_order_without;
 use super::checks;
 use super::conf::{self, Config, Drive, numbered};
-use super::create::{Wish, with_mac};
-use super::lock::Hold;
-use super::state::{Guest, Pending};
+use super::context::{CallContext, failed};
+use super::create::{DriveRequest, with_mac};
+use super::locks::LockGuard;
+use super::state::{Guest, PendingChange};
 use super::worker::Worker;
 use crate::call::{Answer, ApiError, Outcome};
 use crate::door;
 
-/// Keys that change at once on a running guest (behaviour section 11).
-const AT_ONCE: &[&str] = &[
+/// Keys that change at once on a running VM (book: proxmox, section 11).
+const IMMEDIATE_KEYS: &[&str] = &[
     "name",
     "description",
     "tags",
@@ -41,12 +45,12 @@ const AT_ONCE: &[&str] = &[
     "sshkeys",
 ];
 
-/// How long an unplugged device is waited for.
-const UNPLUG: Duration = Duration::from_secs(6);
+/// How long Proxmox waits for a guest to release an unplugged device.
+const UNPLUG_TIMEOUT: Duration = Duration::from_secs(6);
 
-/// A change as it was asked for.
+/// The changes that a call asks for.
 #[derive(Debug, Clone)]
-struct Change {
+struct ConfigChange {
     set: Config,
     delete: Vec<String>,
     revert: Vec<String>,
@@ -56,99 +60,101 @@ struct Change {
 }
 
 /// `GET …/config`.
-pub fn read(ask: &Ask) -> Outcome {
-    let state = ask.cluster.state();
-    let guest = state.guest(&ask.node, ask.vmid).map_err(failed)?;
-    if let Some(name) = ask.text("snapshot") {
+pub(crate) fn read(ctx: &CallContext) -> Outcome {
+    let state = ctx.cluster.state();
+    let guest = state.vm(&ctx.node, ctx.vmid).map_err(failed)?;
+    if let Some(name) = ctx.text("snapshot") {
         let Some(snapshot) = guest.snapshots.get(&name) else {
             return Err(failed(format!("snapshot '{name}' does not exist")));
         };
-        let mut fields = conf::typed_all(&snapshot.config);
+        let mut fields = conf::json_fields(&snapshot.config);
         fields.insert("digest".into(), guest.digest().into());
         return Ok(Answer::new(fields.into()));
     }
     let mut config = guest.config.clone();
-    if !ask.flag("current") {
+    if !ctx.flag("current") {
         for (key, change) in &guest.pending {
             match change {
-                Pending::Set(value) => config.insert(key.clone(), value.clone()),
-                Pending::Delete { .. } => config.remove(key),
+                PendingChange::Set(value) => config.insert(key.clone(), value.clone()),
+                PendingChange::Delete { .. } => config.remove(key),
             };
         }
     }
-    let mut fields = conf::typed_all(&config);
+    let mut fields = conf::json_fields(&config);
     fields.insert("digest".into(), guest.digest().into());
     Ok(Answer::new(fields.into()))
 }
 
 /// `GET …/pending`.
-pub fn pending(ask: &Ask) -> Outcome {
-    let state = ask.cluster.state();
-    let guest = state.guest(&ask.node, ask.vmid).map_err(ApiError::failed)?;
+pub(crate) fn pending(ctx: &CallContext) -> Outcome {
+    let state = ctx.cluster.state();
+    let guest = state.vm(&ctx.node, ctx.vmid).map_err(ApiError::failed)?;
     let mut config = guest.config.clone();
     config.insert("digest".into(), guest.digest());
     let mut entries: Vec<Value> = Vec::new();
     for (key, value) in &config {
-        let mut entry = json!({ "key": key, "value": conf::typed(key, value) });
+        let mut entry = json!({ "key": key, "value": conf::json_value(key, value) });
         match guest.pending.get(key) {
-            Some(Pending::Set(value)) => entry["pending"] = conf::typed(key, value),
-            Some(Pending::Delete { force }) => entry["delete"] = if *force { 2 } else { 1 }.into(),
+            Some(PendingChange::Set(value)) => entry["pending"] = conf::json_value(key, value),
+            Some(PendingChange::Delete { force }) => {
+                entry["delete"] = if *force { 2 } else { 1 }.into()
+            }
             None => {}
         }
         entries.push(entry);
     }
     for (key, change) in guest.pending.iter().filter(|(key, _)| !config.contains_key(*key)) {
-        if let Pending::Set(value) = change {
-            entries.push(json!({ "key": key, "pending": conf::typed(key, value) }));
+        if let PendingChange::Set(value) = change {
+            entries.push(json!({ "key": key, "pending": conf::json_value(key, value) }));
         }
     }
     Ok(Answer::new(entries.into()))
 }
 
-/// `PUT …/config`: done when it answers.
-pub async fn put(ask: &Ask) -> Outcome {
-    let change = gather(ask)?;
-    let _file = admit(ask, &change).await?;
-    ask.cluster.change(&ask.node, ask.vmid, change, None).await?;
+/// `PUT …/config`: the change is complete when the call returns.
+pub(crate) async fn put(ctx: &CallContext) -> Outcome {
+    let change = requested_change(ctx)?;
+    let _file = lock_and_check(ctx, &change).await?;
+    ctx.cluster.change(&ctx.node, ctx.vmid, change, None).await?;
     Ok(Answer::null())
 }
 
-/// `POST …/config`: a task, waited for when the caller says how long.
-pub async fn post(ask: &Ask) -> Outcome {
-    let change = gather(ask)?;
+/// `POST …/config`: a task; with `background_delay` the call waits for its end.
+pub(crate) async fn post(ctx: &CallContext) -> Outcome {
+    let change = requested_change(ctx)?;
     // The worker inherits the lock of the request.
-    let file = admit(ask, &change).await?;
-    let (cluster, node, vmid) = (ask.cluster.clone(), ask.node.clone(), ask.vmid);
-    let told = format!("update VM {vmid}: {}", words(&change));
-    let caller = &ask.call.caller;
-    let answer = ask.cluster.fork(caller, &ask.node, "qmconfig", vmid, |worker| async move {
+    let file = lock_and_check(ctx, &change).await?;
+    let (cluster, node, vmid) = (ctx.cluster.clone(), ctx.node.clone(), ctx.vmid);
+    let summary = format!("update VM {vmid}: {}", summarize(&change));
+    let caller = &ctx.call.caller;
+    let answer = ctx.cluster.fork(caller, &ctx.node, "qmconfig", vmid, |worker| async move {
         let _file = file;
-        worker.log(told);
+        worker.log(summary);
         let done = cluster.change(&node, vmid, change, Some(&worker)).await;
-        done.map_err(|error| flat(&error))
+        done.map_err(|error| one_line(&error))
     });
-    let Some(delay) = ask.number("background_delay") else { return Ok(answer) };
+    let Some(delay) = ctx.number("background_delay") else { return Ok(answer) };
     let upid = answer.data.as_str().unwrap_or_default().to_owned();
-    match ask.cluster.await_end(&upid, Duration::from_secs(delay)).await {
+    match ctx.cluster.wait_for_task(&upid, Duration::from_secs(delay)).await {
         None => Ok(answer),
         Some(status) if status == "OK" => Ok(Answer::null()),
         Some(status) => Err(ApiError::failed(format!("failed to update VM {vmid}: {status}"))),
     }
 }
 
-/// Takes the lock of the configuration, and makes the checks that are made under it.
-async fn admit(ask: &Ask, change: &Change) -> Result<Hold, ApiError> {
-    let file = ask.cluster.guest_lock(&ask.node, ask.vmid, 10, None).await.map_err(failed)?;
-    let state = ask.cluster.state();
-    let guest = state.guest(&ask.node, ask.vmid).map_err(failed)?;
-    guest.digest_is(change.digest.as_deref()).map_err(failed)?;
+/// Takes the lock of the configuration, then checks digest and `lock` key.
+async fn lock_and_check(ctx: &CallContext, change: &ConfigChange) -> Result<LockGuard, ApiError> {
+    let file = ctx.cluster.vm_lock(&ctx.node, ctx.vmid, 10, None).await.map_err(failed)?;
+    let state = ctx.cluster.state();
+    let guest = state.vm(&ctx.node, ctx.vmid).map_err(failed)?;
+    guest.check_digest(change.digest.as_deref()).map_err(failed)?;
     if !change.skiplock {
-        guest.unlocked().map_err(failed)?;
+        guest.ensure_unlocked().map_err(failed)?;
     }
     Ok(file)
 }
 
-fn words(change: &Change) -> String {
+fn summarize(change: &ConfigChange) -> String {
     let mut words: Vec<String> =
         change.set.iter().map(|(key, value)| format!("-{key} {value}")).collect();
     if !change.delete.is_empty() {
@@ -157,44 +163,44 @@ fn words(change: &Change) -> String {
     words.join(" ")
 }
 
-fn flat(error: &ApiError) -> String {
+fn one_line(error: &ApiError) -> String {
     let details = error.errors.iter().map(|(name, text)| format!(" {name}: {text}"));
     format!("{}{}", error.message, details.collect::<String>())
 }
 
-fn list(text: Option<String>) -> Vec<String> {
+fn split_list(text: Option<String>) -> Vec<String> {
     let text = text.unwrap_or_default();
     let words = text.split([',', ';', ' ', '\0']).filter(|word| !word.is_empty());
     words.map(str::to_owned).collect()
 }
 
-/// The checks that come before any lock.
-fn gather(ask: &Ask) -> Result<Change, ApiError> {
-    ask.root_only(&["skiplock"])?;
-    let mut change = Change {
-        set: ask.wanted_config(),
-        delete: list(ask.text("delete")),
-        revert: list(ask.text("revert")),
-        force: ask.flag("force"),
-        digest: ask.text("digest"),
-        skiplock: ask.flag("skiplock"),
+/// Reads the parameters and makes the checks that need no lock.
+fn requested_change(ctx: &CallContext) -> Result<ConfigChange, ApiError> {
+    ctx.check_root_only(&["skiplock"])?;
+    let mut change = ConfigChange {
+        set: ctx.requested_config(),
+        delete: split_list(ctx.text("delete")),
+        revert: split_list(ctx.text("revert")),
+        force: ctx.flag("force"),
+        digest: ctx.text("digest"),
+        skiplock: ctx.flag("skiplock"),
     };
     let nothing = change.set.is_empty() && change.delete.is_empty() && change.revert.is_empty();
-    if nothing && !ask.params().0.contains_key("sshkeys") {
+    if nothing && !ctx.params().0.contains_key("sshkeys") {
         return Err(failed("no options specified".into()));
     }
-    checks::ssh_keys(&change.set)?;
+    checks::check_ssh_keys(&change.set)?;
     if let Some(tags) = change.set.get_mut("tags") {
         *tags = Some(conf::normalise_tags(tags)).filter(|t| !t.is_empty()).unwrap_or(" ".into());
     }
     let route = "/nodes/{node}/qemu/{vmid}/config";
     for key in &change.revert {
-        if !door::is_setting(route, key, ask.cluster.version) {
+        if !door::is_setting(route, key, ctx.cluster.version) {
             return Err(ApiError::parameter("revert", format!("unknown option '{key}'")));
         }
     }
     for key in &mut change.delete {
-        // Another name of the usual CD-ROM drive (qemu-server, API2/Qemu.pm, update_vm_api).
+        // `cdrom` is an alias of `ide2` (qemu-server, API2/Qemu.pm, update_vm_api).
         if key == "cdrom" {
             *key = "ide2".into();
         }
@@ -202,27 +208,27 @@ fn gather(ask: &Ask) -> Result<Change, ApiError> {
             let text = format!("you can't use '-{key}' and -delete {key}' at the same time");
             return Err(ApiError::parameter("delete", text));
         }
-        if !door::is_setting(route, key, ask.cluster.version) {
+        if !door::is_setting(route, key, ctx.cluster.version) {
             return Err(ApiError::parameter("delete", format!("unknown option '{key}'")));
         }
     }
     let old = {
-        let state = ask.cluster.state();
-        let guest = state.guest(&ask.node, ask.vmid).map_err(failed)?;
+        let state = ctx.cluster.state();
+        let guest = state.vm(&ctx.node, ctx.vmid).map_err(failed)?;
         guest.config.clone()
     };
-    hookscript_exists(ask, &change.set)?;
-    ask.may_change(None, &change.set, &change.delete, &old)?;
-    ask.may_use_storages(&change.set)?;
-    ask.may_use_bridges(&change.set)?;
-    balloon_fits(&change.set, &old)?;
+    check_hookscript(ctx, &change.set)?;
+    ctx.check_may_change(None, &change.set, &change.delete, &old)?;
+    ctx.check_may_use_storages(&change.set)?;
+    ctx.check_may_use_bridges(&change.set)?;
+    check_balloon(&change.set, &old)?;
     Ok(change)
 }
 
-fn hookscript_exists(ask: &Ask, set: &Config) -> Result<(), ApiError> {
+fn check_hookscript(ctx: &CallContext, set: &Config) -> Result<(), ApiError> {
     let Some(volid) = set.get("hookscript") else { return Ok(()) };
-    let state = ask.cluster.state();
-    let found = state.storage_of(volid).ok().and_then(|s| s.volume(&ask.node, volid));
+    let state = ctx.cluster.state();
+    let found = state.storage_of(volid).ok().and_then(|s| s.volume(&ctx.node, volid));
     match found {
         Some(_) => Ok(()),
         None => {
@@ -232,9 +238,9 @@ fn hookscript_exists(ask: &Ask, set: &Config) -> Result<(), ApiError> {
     }
 }
 
-fn balloon_fits(set: &Config, old: &Config) -> Result<(), ApiError> {
+fn check_balloon(set: &Config, old: &Config) -> Result<(), ApiError> {
     let Some(balloon) = conf::number(set, "balloon") else { return Ok(()) };
-    let memory = conf::memory(if set.contains_key("memory") { set } else { old }) >> 20;
+    let memory = conf::memory_bytes(if set.contains_key("memory") { set } else { old }) >> 20;
     if balloon > memory {
         let text = "balloon value too large (must be smaller than assigned memory)";
         return Err(ApiError::failed(text));
@@ -243,8 +249,8 @@ fn balloon_fits(set: &Config, old: &Config) -> Result<(), ApiError> {
 }
 
 impl Cluster {
-    /// Waits for a task's end; its status, or none when the time was over first.
-    pub(crate) async fn await_end(&self, upid: &str, wait: Duration) -> Option<String> {
+    /// Waits for the end of a task; its status, or none after the timeout.
+    pub(crate) async fn wait_for_task(&self, upid: &str, wait: Duration) -> Option<String> {
         let deadline = tokio::time::Instant::now() + wait;
         loop {
             let end = self.state().tasks.get(upid).and_then(|task| task.end.clone());
@@ -258,23 +264,23 @@ impl Cluster {
         }
     }
 
-    /// Changes a configuration, under the lock that the caller holds.
+    /// Applies a change; the caller holds the lock of the configuration.
     async fn change(
         self: &Arc<Self>,
         node: &str,
         vmid: u32,
-        change: Change,
+        change: ConfigChange,
         worker: Option<&Worker>,
     ) -> Result<(), ApiError> {
-        self.work(node, self.latency.config, None).await;
+        self.simulate_work(node, self.latency.config, None).await;
         let running = {
             let mut state = self.state();
-            self.refresh(&mut state, vmid);
-            let guest = state.guest_mut(node, vmid).map_err(failed)?;
+            self.refresh_vm(&mut state, vmid);
+            let guest = state.vm_mut(node, vmid).map_err(failed)?;
             for key in &change.revert {
                 guest.pending.remove(key);
             }
-            guest.run.is_some()
+            guest.process.is_some()
         };
         for key in &change.delete {
             self.delete_key(node, vmid, key, change.force, running, worker).await?;
@@ -296,7 +302,7 @@ impl Cluster {
     ) -> Result<(), ApiError> {
         let value = {
             let mut state = self.state();
-            let guest = state.guest_mut(node, vmid).map_err(failed)?;
+            let guest = state.vm_mut(node, vmid).map_err(failed)?;
             guest.pending.remove(key);
             guest.config.get(key).cloned()
         };
@@ -307,45 +313,45 @@ impl Cluster {
             return Ok(());
         };
         let nic = numbered(key, "net").is_some();
-        if running && nic && !self.lets_go(node, vmid).await {
+        if running && nic && !self.accepts_unplug(node, vmid).await {
             let mut state = self.state();
-            let guest = state.guest_mut(node, vmid).map_err(failed)?;
-            guest.pending.insert(key.to_owned(), Pending::Delete { force });
+            let guest = state.vm_mut(node, vmid).map_err(failed)?;
+            guest.pending.insert(key.to_owned(), PendingChange::Delete { force });
             let text = format!("hotplug problem - error on hot-unplugging device '{key}'\n");
             return Err(ApiError::parameter(key, text));
         }
         if !conf::is_drive(key) && numbered(key, "unused").is_none() {
             let mut state = self.state();
-            let guest = state.guest_mut(node, vmid).map_err(failed)?;
-            if running && !at_once(key) && !nic {
-                guest.pending.insert(key.to_owned(), Pending::Delete { force });
+            let guest = state.vm_mut(node, vmid).map_err(failed)?;
+            if running && !is_immediate(key) && !nic {
+                guest.pending.insert(key.to_owned(), PendingChange::Delete { force });
             } else {
                 guest.config.remove(key);
             }
             return Ok(());
         }
-        let gone = self.remove_drive(node, vmid, key, &value, force, running)?;
-        match gone {
-            Some(volid) => self.free(node, &volid, worker).await.map_err(failed),
+        let removed = self.remove_drive(node, vmid, key, &value, force, running)?;
+        match removed {
+            Some(volid) => self.free_volume(node, &volid, worker).await.map_err(failed),
             None => Ok(()),
         }
     }
 
-    /// Whether a running guest gives up a device that is unplugged: one whose agent should answer
-    /// and does not has no system that would, which takes its time to come out.
-    async fn lets_go(&self, node: &str, vmid: u32) -> bool {
+    /// Whether a running VM releases an unplugged device. A VM whose enabled agent does not answer
+    /// runs no system that could; this takes a while to show.
+    async fn accepts_unplug(&self, node: &str, vmid: u32) -> bool {
         let agent = {
             let state = self.state();
-            state.guest(node, vmid).is_ok_and(|guest| conf::agent_enabled(&guest.config))
+            state.vm(node, vmid).is_ok_and(|guest| conf::agent_enabled(&guest.config))
         };
         if !agent || self.agent_answers(vmid).await {
             return true;
         }
-        tokio::time::sleep(UNPLUG).await;
+        tokio::time::sleep(UNPLUG_TIMEOUT).await;
         false
     }
 
-    /// Takes a drive off a guest; the volume that goes with it, if one does.
+    /// Removes a drive from a VM; returns the volume to free, if any.
     fn remove_drive(
         &self,
         node: &str,
@@ -356,7 +362,7 @@ impl Cluster {
         running: bool,
     ) -> Result<Option<String>, ApiError> {
         let mut state = self.state();
-        let guest = state.guest_mut(node, vmid).map_err(failed)?;
+        let guest = state.vm_mut(node, vmid).map_err(failed)?;
         if conf::flag(&guest.config, "protection") {
             let text = format!("can't remove drive '{key}' - protection mode enabled");
             return Err(failed(text));
@@ -367,7 +373,7 @@ impl Cluster {
         guest.detach(key);
         let unused = numbered(key, "unused").is_some();
         let drive = Drive::parse(value);
-        // A cloud-init image is made anew whenever it is needed, and never kept.
+        // Proxmox rebuilds cloud-init images whenever it needs them, and never keeps one.
         if !(force || unused || drive.is_cloudinit()) {
             return Ok(None);
         }
@@ -394,23 +400,23 @@ impl Cluster {
         let value = if numbered(key, "net").is_some() {
             with_mac(&value, &mut state).unwrap_or(value)
         } else if key == "description" && value.trim().is_empty() {
-            // An empty one is not written to the file, and so is gone when it is read.
-            state.guest_mut(node, vmid)?.config.remove(key);
+            // An empty description is not written to the file, so the key is absent afterwards.
+            state.vm_mut(node, vmid)?.config.remove(key);
             return Ok(());
         } else if key == "vmgenid" && value == "1" {
-            state.dice.uuid()
+            state.random.uuid()
         } else {
             value
         };
-        let guest = state.guest_mut(node, vmid)?;
-        let hot = at_once(key) || numbered(key, "net").is_some();
+        let guest = state.vm_mut(node, vmid)?;
+        let hot = is_immediate(key) || numbered(key, "net").is_some();
         if !running || hot {
             guest.pending.remove(key);
             guest.config.insert(key.to_owned(), value);
         } else if guest.config.get(key) == Some(&value) {
             guest.pending.remove(key);
         } else {
-            guest.pending.insert(key.to_owned(), Pending::Set(value));
+            guest.pending.insert(key.to_owned(), PendingChange::Set(value));
         }
         Ok(())
     }
@@ -423,19 +429,19 @@ impl Cluster {
         value: &str,
         worker: Option<&Worker>,
     ) -> Result<(), String> {
-        let wished = Drive::parse(value);
-        let old = self.state().guest(node, vmid)?.config.get(key).map(|old| Drive::parse(old));
-        let (drive, _) = self.make_drive(node, vmid, key, &wished, worker).await?;
-        // A cloud-init image that makes room for something else is never kept.
+        let requested = Drive::parse(value);
+        let old = self.state().vm(node, vmid)?.config.get(key).map(|old| Drive::parse(old));
+        let (drive, _) = self.allocate_drive(node, vmid, key, &requested, worker).await?;
+        // A replaced cloud-init image is never kept.
         if let Some(old) = old.as_ref().filter(|old| old.is_cloudinit() && old.file != drive.file) {
-            self.free(node, &old.file, worker).await?;
+            self.free_volume(node, &old.file, worker).await?;
         }
         let mut state = self.state();
-        let guest = state.guest_mut(node, vmid)?;
+        let guest = state.vm_mut(node, vmid)?;
         if let Some(old) = old.filter(|old| old.file != drive.file) {
-            guest.keep_unused(&old);
+            guest.add_unused(&old);
         }
-        if matches!(Wish::of(&wished), Wish::Existing(_)) {
+        if matches!(DriveRequest::of(&requested), DriveRequest::Existing(_)) {
             let volid = drive.file.clone();
             guest.config.retain(|k, v| numbered(k, "unused").is_none() || *v != volid);
         }
@@ -445,18 +451,19 @@ impl Cluster {
     }
 }
 
-fn at_once(key: &str) -> bool {
-    AT_ONCE.contains(&key) || numbered(key, "ipconfig").is_some()
+fn is_immediate(key: &str) -> bool {
+    IMMEDIATE_KEYS.contains(&key) || numbered(key, "ipconfig").is_some()
 }
 
-/// Unplugs a drive of a running guest; the one it boots from only goes when it stops.
+/// Unplugs a drive of a running VM; the boot disk is removed only when the VM stops.
 fn unplug(guest: &mut Guest, key: &str, force: bool) -> Result<(), ApiError> {
     let order = conf::boot_order(&guest.config);
     let disks = order.iter().find(|device| conf::is_drive(device));
     if disks.is_some_and(|first| first == key) {
-        guest.pending.insert(key.to_owned(), Pending::Delete { force });
-        if let Some(boot) = guest.config.get("boot").and_then(|boot| without(boot, key)) {
-            guest.pending.insert("boot".into(), Pending::Set(boot));
+        guest.pending.insert(key.to_owned(), PendingChange::Delete { force });
+        if let Some(boot) = guest.config.get("boot").and_then(|boot| boot_order_without(boot, key))
+        {
+            guest.pending.insert("boot".into(), PendingChange::Set(boot));
         }
         let text = format!("hotplug problem - can't unplug bootdisk '{key}'\n");
         return Err(ApiError::parameter(key, text));
@@ -464,7 +471,7 @@ fn unplug(guest: &mut Guest, key: &str, force: bool) -> Result<(), ApiError> {
     if key.starts_with("scsi") || key.starts_with("virtio") {
         guest.detach(key);
     } else {
-        guest.pending.insert(key.to_owned(), Pending::Delete { force });
+        guest.pending.insert(key.to_owned(), PendingChange::Delete { force });
     }
     Ok(())
 }

@@ -1,13 +1,13 @@
-//! The cluster that is played when none is described: three nodes with shared and local storages,
-//! and a cloud-init template on each.
+//! The default cluster: three nodes with shared and local storages, and a cloud-init template on
+//! each.
 
 use std::collections::BTreeMap;
 
 use crate::spec::{ClusterSpec, GuestSpec, NodeSpec, PoolSpec, StorageSpec, TokenSpec};
 
 impl ClusterSpec {
-    /// Three nodes `pve1` to `pve3`, templates 9000 to 9002, pool `ci`, and a token of root that may
-    /// do everything; password and secret are the caller's to choose.
+    /// Three nodes `pve1` to `pve3`, templates 9000 to 9002, pool `ci`, and a token of root with
+    /// all privileges. The caller chooses the password and the secret.
     pub fn three_nodes(root_password: &str, token_secret: &str) -> Self {
         let nodes = ["pve1", "pve2", "pve3"];
         Self {

@@ -1,52 +1,49 @@
-//! The types of storages: which options each has (pve-storage, `options` of Storage/*Plugin.pm),
-//! and what it holds when nothing is said.
+//! The storage types: their options (pve-storage, `options` of Storage/*Plugin.pm) and default
+//! content.
 
 use super::super::sections::Keys;
 
-/// One type of storage.
 #[derive(Debug, Clone, Copy)]
-pub struct Type {
-    /// Its name.
-    pub name: &'static str,
-    /// The options it has.
-    pub keys: Keys,
+pub(crate) struct StorageType {
+    pub(crate) name: &'static str,
+    pub(crate) keys: Keys,
     /// The default of `content`.
-    pub content: &'static str,
-    /// Whether every node sees its volumes.
-    pub shared: bool,
-    /// Whether it is mounted below `/mnt/pve` where the call names no path.
-    pub mounted: bool,
+    pub(crate) content: &'static str,
+    /// Whether all nodes see the same volumes.
+    pub(crate) shared: bool,
+    /// Whether the storage is mounted below `/mnt/pve` if the call names no path.
+    pub(crate) mounted: bool,
 }
 
 /// The type of this name.
-pub fn of(name: &str) -> Option<&'static Type> {
-    TYPES.iter().find(|own| own.name == name)
+pub(crate) fn find(name: &str) -> Option<&'static StorageType> {
+    STORAGE_TYPES.iter().find(|own| own.name == name)
 }
 
-/// What every type has.
-const ANY: &[&str] = &["bwlimit", "content", "disable", "nodes"];
+/// Options that every type has.
+const COMMON_KEYS: &[&str] = &["bwlimit", "content", "disable", "nodes"];
 
 const fn keys(
     required: &'static [&'static str],
     more: &'static [&'static str],
     fixed: &'static [&'static str],
 ) -> Keys {
-    Keys { required, optional: ANY, more, fixed }
+    Keys { required, optional: COMMON_KEYS, more, fixed }
 }
 
-const fn local(name: &'static str, keys: Keys, content: &'static str) -> Type {
-    Type { name, keys, content, shared: false, mounted: false }
+const fn local(name: &'static str, keys: Keys, content: &'static str) -> StorageType {
+    StorageType { name, keys, content, shared: false, mounted: false }
 }
 
-const fn shared(name: &'static str, keys: Keys, content: &'static str) -> Type {
-    Type { name, keys, content, shared: true, mounted: false }
+const fn shared(name: &'static str, keys: Keys, content: &'static str) -> StorageType {
+    StorageType { name, keys, content, shared: true, mounted: false }
 }
 
-const fn mounted(name: &'static str, keys: Keys, content: &'static str) -> Type {
-    Type { name, keys, content, shared: true, mounted: true }
+const fn mounted(name: &'static str, keys: Keys, content: &'static str) -> StorageType {
+    StorageType { name, keys, content, shared: true, mounted: true }
 }
 
-const TYPES: &[Type] = &[
+const STORAGE_TYPES: &[StorageType] = &[
     local(
         "btrfs",
         keys(

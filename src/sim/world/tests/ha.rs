@@ -1,9 +1,9 @@
-// Invariant: high availability's configuration takes and refuses what Proxmox's does, in its words
-// (pve-ha-manager, API2/HA/*.pm).
+// Invariant: the configuration of high availability accepts and refuses what Proxmox does, with its
+// texts (pve-ha-manager, API2/HA/*.pm).
 
 use serde_json::{Value, json};
 
-use super::Play;
+use super::TestCluster;
 use super::fakes::refusal;
 use crate::spec::PveVersion;
 use crate::world::WorldOptions;
@@ -15,24 +15,29 @@ const GROUP: &str = "/cluster/ha/groups/{group}";
 const RULES: &str = "/cluster/ha/rules";
 const RULE: &str = "/cluster/ha/rules/{rule}";
 
-async fn refused(play: &Play, method: &'static str, route: &'static str, with: Value) -> String {
-    refusal(play.call(method, route, with).await)
+async fn refused(
+    cluster: &TestCluster,
+    method: &'static str,
+    route: &'static str,
+    with: Value,
+) -> String {
+    refusal(cluster.call(method, route, with).await)
 }
 
-/// Two guests under management, on this version.
-async fn two(version: PveVersion) -> Play {
-    let play = Play::with(WorldOptions { version, ..WorldOptions::default() });
+/// A cluster of this version with two managed guests.
+async fn two(version: PveVersion) -> TestCluster {
+    let cluster = TestCluster::with(WorldOptions { version, ..WorldOptions::default() });
     for vmid in [101, 102] {
-        play.clone_to(vmid).await;
+        cluster.clone_to(vmid).await;
         let with = json!({ "sid": vmid.to_string() });
-        play.call("POST", RESOURCES, with).await.unwrap();
+        cluster.call("POST", RESOURCES, with).await.unwrap();
     }
-    play
+    cluster
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_guest_is_managed_by_its_own_kind_and_id() {
-    let play = two(PveVersion::V8_4).await;
+    let cluster = two(PveVersion::V8_4).await;
     for (method, route, with, text) in [
         (
             "POST",
@@ -60,33 +65,33 @@ async fn a_guest_is_managed_by_its_own_kind_and_id() {
             "cannot delete service 'vm:9000', not HA managed!",
         ),
     ] {
-        assert_eq!(refused(&play, method, route, with).await, text);
+        assert_eq!(refused(&cluster, method, route, with).await, text);
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_group_stays_while_it_is_used() {
-    let play = two(PveVersion::V8_4).await;
+    let cluster = two(PveVersion::V8_4).await;
     let near = json!({ "group": "near", "nodes": "pve1" });
-    play.call("POST", GROUPS, near.clone()).await.unwrap();
-    let twice = refused(&play, "POST", GROUPS, near).await;
-    assert_eq!(twice, "create ha group failed: ha group ID 'near' already defined");
+    cluster.call("POST", GROUPS, near.clone()).await.unwrap();
+    let duplicate = refused(&cluster, "POST", GROUPS, near).await;
+    assert_eq!(duplicate, "create ha group failed: ha group ID 'near' already defined");
     let with = json!({ "sid": "vm:101", "group": "near" });
-    play.call("PUT", RESOURCE, with).await.unwrap();
-    let used = refused(&play, "DELETE", GROUP, json!({ "group": "near" })).await;
+    cluster.call("PUT", RESOURCE, with).await.unwrap();
+    let used = refused(&cluster, "DELETE", GROUP, json!({ "group": "near" })).await;
     assert_eq!(used, "delete ha group failed: ha group is used by service 'vm:101'");
     let out = json!({ "sid": "vm:101", "delete": "group" });
-    play.call("PUT", RESOURCE, out).await.unwrap();
+    cluster.call("PUT", RESOURCE, out).await.unwrap();
     for _ in 0..2 {
-        play.call("DELETE", GROUP, json!({ "group": "near" })).await.unwrap();
+        cluster.call("DELETE", GROUP, json!({ "group": "near" })).await.unwrap();
     }
-    assert_eq!(play.get(GROUPS, json!({})).await, json!([]));
+    assert_eq!(cluster.get(GROUPS, json!({})).await, json!([]));
 }
 
 #[tokio::test(start_paused = true)]
 async fn there_are_no_groups_in_9() {
-    let play = two(PveVersion::V9_2).await;
-    let told = "ha groups have been migrated to rules";
+    let cluster = two(PveVersion::V9_2).await;
+    let reported = "ha groups have been migrated to rules";
     let near = json!({ "group": "near", "nodes": "pve1" });
     for (method, route, what) in [
         ("GET", GROUPS, "cannot index groups"),
@@ -95,17 +100,17 @@ async fn there_are_no_groups_in_9() {
         ("PUT", GROUP, "cannot update group"),
         ("DELETE", GROUP, "cannot delete group"),
     ] {
-        let text = refused(&play, method, route, near.clone()).await;
-        assert_eq!(text, format!("{what}: {told}"));
+        let text = refused(&cluster, method, route, near.clone()).await;
+        assert_eq!(text, format!("{what}: {reported}"));
     }
     let with = json!({ "sid": "vm:101", "group": "near" });
-    let text = refused(&play, "PUT", RESOURCE, with).await;
-    assert_eq!(text, format!("invalid parameter 'group': {told}"));
+    let text = refused(&cluster, "PUT", RESOURCE, with).await;
+    assert_eq!(text, format!("invalid parameter 'group': {reported}"));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_rule_is_about_guests_that_are_managed_and_nodes_that_are_there() {
-    let play = two(PveVersion::V9_2).await;
+    let cluster = two(PveVersion::V9_2).await;
     let rule = |more: Value| {
         let mut with = json!({ "rule": "r", "type": "node-affinity", "resources": "vm:101" });
         for (key, value) in more.as_object().unwrap() {
@@ -125,41 +130,41 @@ async fn a_rule_is_about_guests_that_are_managed_and_nodes_that_are_there() {
             "create ha rule failed: cannot use unmanaged resource(s) vm:9000.",
         ),
     ] {
-        assert_eq!(refused(&play, "POST", RULES, rule(more)).await, text);
+        assert_eq!(refused(&cluster, "POST", RULES, rule(more)).await, text);
     }
-    play.call("POST", RULES, rule(json!({ "nodes": "pve1", "disable": false }))).await.unwrap();
-    let twice = refused(&play, "POST", RULES, rule(json!({ "nodes": "pve2" }))).await;
-    assert_eq!(twice, "create ha rule failed: HA rule 'r' already defined");
-    let one = play.get(RULE, json!({ "rule": "r" })).await;
+    cluster.call("POST", RULES, rule(json!({ "nodes": "pve1", "disable": false }))).await.unwrap();
+    let duplicate = refused(&cluster, "POST", RULES, rule(json!({ "nodes": "pve2" }))).await;
+    assert_eq!(duplicate, "create ha rule failed: HA rule 'r' already defined");
+    let one = cluster.get(RULE, json!({ "rule": "r" })).await;
     assert_eq!((&one["order"], one.get("disable")), (&json!(1), None));
     let other = json!({ "rule": "r", "type": "resource-affinity", "affinity": "positive" });
-    let other = refused(&play, "PUT", RULE, other).await;
+    let other = refused(&cluster, "PUT", RULE, other).await;
     assert_eq!(other, "update HA rules failed: unexpected property 'type'");
-    let gone = json!({ "rule": "s", "type": "node-affinity" });
-    let gone = refused(&play, "PUT", RULE, gone).await;
-    assert_eq!(gone, "update HA rules failed: HA rule 's' does not exist");
+    let missing = json!({ "rule": "s", "type": "node-affinity" });
+    let missing = refused(&cluster, "PUT", RULE, missing).await;
+    assert_eq!(missing, "update HA rules failed: HA rule 's' does not exist");
 }
 
 #[tokio::test(start_paused = true)]
 async fn rules_stand_in_the_order_they_were_made_and_lose_guests_that_are_not_managed_any_more() {
-    let play = two(PveVersion::V9_2).await;
+    let cluster = two(PveVersion::V9_2).await;
     for (rule, resources) in [("z", "vm:101,vm:102"), ("a", "vm:101")] {
         let with = json!({
             "rule": rule, "type": "node-affinity", "nodes": "pve1", "resources": resources,
         });
-        play.call("POST", RULES, with).await.unwrap();
+        cluster.call("POST", RULES, with).await.unwrap();
     }
     let names = async |with: Value| {
-        let rules = play.get(RULES, with).await;
+        let rules = cluster.get(RULES, with).await;
         let names = rules.as_array().unwrap().iter().map(|rule| rule["rule"].to_string());
         names.collect::<Vec<_>>().join(" ")
     };
     assert_eq!(names(json!({})).await, "\"z\" \"a\"");
     assert_eq!(names(json!({ "resource": "vm:102" })).await, "\"z\"");
-    play.call("DELETE", RESOURCE, json!({ "sid": "vm:101" })).await.unwrap();
+    cluster.call("DELETE", RESOURCE, json!({ "sid": "vm:101" })).await.unwrap();
     assert_eq!(names(json!({})).await, "\"z\"");
-    assert_eq!(play.get(RULE, json!({ "rule": "z" })).await["resources"], "vm:102");
+    assert_eq!(cluster.get(RULE, json!({ "rule": "z" })).await["resources"], "vm:102");
     for _ in 0..2 {
-        play.call("DELETE", RULE, json!({ "rule": "z" })).await.unwrap();
+        cluster.call("DELETE", RULE, json!({ "rule": "z" })).await.unwrap();
     }
 }

@@ -1,20 +1,20 @@
-//! Copying drives: linking to a base, or moving the bytes with their progress in the log.
+//! Copying drives: link a volume to a base, or copy its bytes and log the progress.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::Cluster;
-use super::clone::Job;
+use super::clone::CloneJob;
 use super::conf::{self, Drive, print_size};
-use super::storage::{Order, Purpose, Storage, name_of};
+use super::storage::{Storage, VolumePurpose, VolumeRequest, volume_name};
 use super::worker::Worker;
 
 impl Cluster {
-    /// Copies one drive for a clone: the drive as the clone has it.
+    /// Copies one drive for a clone; returns the drive of the clone.
     pub(super) async fn copy_drive(
         self: &Arc<Self>,
         worker: &Worker,
-        job: &Job,
+        job: &CloneJob,
         key: &str,
         drive: &Drive,
     ) -> Result<Drive, String> {
@@ -36,16 +36,16 @@ impl Cluster {
     async fn link_drive(
         self: &Arc<Self>,
         worker: &Worker,
-        job: &Job,
+        job: &CloneJob,
         base: &str,
     ) -> Result<String, String> {
-        let storage = conf::storage_of(base).unwrap_or_default().to_owned();
+        let storage = conf::storage_name(base).unwrap_or_default().to_owned();
         let spread = self.latency.clone_linked;
-        let made = self.in_storage(&job.node, &storage, Some(worker), spread, |state| {
+        let created = self.with_storage_lock(&job.node, &storage, Some(worker), spread, |state| {
             let now = state.clock.unix();
             state.storage_mut(&storage)?.link(&job.node, base, job.newid, now)
         });
-        let (volid, lines) = made.await?;
+        let (volid, lines) = created.await?;
         lines.iter().for_each(|line| worker.log(line));
         Ok(volid)
     }
@@ -53,64 +53,70 @@ impl Cluster {
     async fn copy_volume(
         self: &Arc<Self>,
         worker: &Worker,
-        job: &Job,
+        job: &CloneJob,
         drive: &Drive,
     ) -> Result<(String, u64), String> {
         let own = drive.storage().unwrap_or_default();
         let storage = job.storage.as_deref().unwrap_or(own).to_owned();
-        let order = self.order_copy(job, drive, &storage)?;
-        let cloudinit = order.purpose == Purpose::Cloudinit;
-        let size = order.size;
+        let request = self.volume_request(job, drive, &storage)?;
+        let cloudinit = request.purpose == VolumePurpose::Cloudinit;
+        let size = request.size;
         let spread = self.latency.allocate;
-        let made = self.in_storage(&job.node, &storage, Some(worker), spread, |state| {
+        let created = self.with_storage_lock(&job.node, &storage, Some(worker), spread, |state| {
             let now = state.clock.unix();
-            state.storage_mut(&storage)?.allocate(&job.node, &order, now)
+            state.storage_mut(&storage)?.allocate(&job.node, &request, now)
         });
-        let (volid, line) = made.await?;
+        let (volid, line) = created.await?;
         worker.log(line);
         if !cloudinit
-            && let Err(error) = self.transfer(worker, &drive.file, &volid, job.bandwidth).await
+            && let Err(error) = self.transfer(worker, &drive.file, &volid, job.bandwidth_kib).await
         {
-            self.free_all(&job.node, &[volid], None).await;
+            self.free_volumes(&job.node, &[volid], None).await;
             return Err(error);
         }
         Ok((volid, size))
     }
 
-    fn order_copy(&self, job: &Job, drive: &Drive, storage: &str) -> Result<Order, String> {
+    fn volume_request(
+        &self,
+        job: &CloneJob,
+        drive: &Drive,
+        storage: &str,
+    ) -> Result<VolumeRequest, String> {
         let state = self.state();
         let target = state.storage(storage)?;
         let Some(volume) = state.storage_of(&drive.file)?.volume(&job.node, &drive.file) else {
             return Err(format!("volume '{}' does not exist", drive.file));
         };
-        let purpose = if drive.is_cloudinit() { Purpose::Cloudinit } else { Purpose::Disk };
+        let purpose =
+            if drive.is_cloudinit() { VolumePurpose::Cloudinit } else { VolumePurpose::Disk };
         let wanted = job.format.clone().unwrap_or_else(|| volume.format.clone());
         let format = target.has_format(&wanted).then_some(wanted);
-        Ok(Order { vmid: job.newid, purpose, format, size: volume.size })
+        Ok(VolumeRequest { vmid: job.newid, purpose, format, size: volume.size })
     }
 
-    /// Copies data from volume to volume without holding the storage lock.
+    /// Waits as long as copying a volume takes, without the storage lock, and logs the progress.
     pub(crate) async fn transfer(
         &self,
         worker: &Worker,
         from: &str,
         to: &str,
-        bandwidth: Option<u64>,
+        bandwidth_kib: Option<u64>,
     ) -> Result<(), String> {
         let (size, command, mut span) = {
             let mut state = self.state();
             let source = state.storage_of(from)?;
             let size = source.volume(&worker.node, from).map_or(0, |volume| volume.size);
-            let command = convert(source, from, state.storage_of(to)?, to, bandwidth);
+            let command = convert_command(source, from, state.storage_of(to)?, to, bandwidth_kib);
             let slow = state.faults.slowness(&worker.node);
             let rate = self.latency.copy_bytes_per_second;
-            (size, command, rate.transfer(size, &mut state.dice).mul_f64(slow))
+            (size, command, rate.transfer(size, &mut state.random).mul_f64(slow))
         };
-        if let Some(limit) = bandwidth {
+        if let Some(limit) = bandwidth_kib {
             span = span.max(Duration::from_secs_f64(size as f64 / (limit * 1024) as f64));
         }
         worker.log(progress(0, size));
-        // Few steps: a log that grows, without a timer for each percent.
+        // A few steps make the log grow without a timer for each percent.
         let steps = if span < Duration::from_secs(2) { 1 } else { 8 };
         for step in 1..=steps {
             if !worker.sleep(span / steps).await {
@@ -124,39 +130,39 @@ impl Cluster {
     }
 }
 
-/// The command line that copies a volume.
-fn convert(
+/// The `qemu-img` command line in Proxmox's error messages.
+fn convert_command(
     source: &Storage,
     from: &str,
     target: &Storage,
     to: &str,
-    bandwidth: Option<u64>,
+    bandwidth_kib: Option<u64>,
 ) -> String {
-    let place = |storage: &Storage, volid: &str| {
-        if storage.is_files() {
+    let path_of = |storage: &Storage, volid: &str| {
+        if storage.is_file_based() {
             storage.path(volid)
         } else {
-            format!("/dev/pve/{}", name_of(volid))
+            format!("/dev/pve/{}", volume_name(volid))
         }
     };
     let format =
         |volid: &str| volid.rsplit_once('.').map_or("raw", |(_, suffix)| suffix).to_owned();
-    let rate = bandwidth.map(|limit| format!("-r {limit}K ")).unwrap_or_default();
+    let rate = bandwidth_kib.map(|limit| format!("-r {limit}K ")).unwrap_or_default();
     format!(
         "/usr/bin/qemu-img convert -p -n {rate}-f {} -O {} {} zeroinit:{}",
         format(from),
         format(to),
-        place(source, from),
-        place(target, to)
+        path_of(source, from),
+        path_of(target, to)
     )
 }
 
 fn progress(done: u64, size: u64) -> String {
     let percent = if size == 0 { 100.0 } else { done as f64 * 100.0 / size as f64 };
-    format!("transferred {} of {} ({percent:.2}%)", human(done), human(size))
+    format!("transferred {} of {} ({percent:.2}%)", human_size(done), human_size(size))
 }
 
-fn human(bytes: u64) -> String {
+fn human_size(bytes: u64) -> String {
     let mut value = bytes as f64;
     let mut unit = "B";
     for larger in ["KiB", "MiB", "GiB", "TiB"] {

@@ -1,5 +1,8 @@
-//! What cloud-init in a guest hears from a disc image of the data source `NoCloud`, in the place of
-//! Proxmox's own: who it is, who may log in, and the address of its first network card.
+//! The NoCloud disc: cloud-init in a guest reads a disc image with the label `cidata` instead of
+//! Proxmox's cloud-init drive.
+//!
+//! The guest host knows only Proxmox's configuration keys, so this file translates the disc to
+//! these keys: host name, user, SSH keys, and the address of the first network device.
 
 use drover_nocloud::iso::{self, Disc, LABEL};
 use proxmox_client::transport::encode;
@@ -9,12 +12,12 @@ use super::Cluster;
 use super::conf::{self, Config};
 use super::state::State;
 
-/// Keys of a configuration that are told by Proxmox's own drive alone.
-const OWN: [&str; 3] = ["ciuser", "sshkeys", "cipassword"];
+/// Configuration keys whose values only Proxmox's own drive carries to the guest.
+const PROXMOX_DRIVE_KEYS: [&str; 3] = ["ciuser", "sshkeys", "cipassword"];
 
 impl Cluster {
-    /// The disc that cloud-init finds in a guest's drives, if there is one.
-    pub(crate) fn seed_of(state: &State, node: &str, config: &Config) -> Option<Disc> {
+    /// The NoCloud disc in the drives of a guest, if there is one.
+    pub(crate) fn nocloud_disc(state: &State, node: &str, config: &Config) -> Option<Disc> {
         let drives = conf::drives(config);
         let discs = drives.iter().filter(|(_, drive)| drive.is_cdrom()).filter_map(|(_, drive)| {
             let storage = state.storage_of(&drive.file).ok()?;
@@ -24,10 +27,16 @@ impl Cluster {
     }
 }
 
-/// Puts what a disc tells in the place of what Proxmox's own drive would; gives the host name.
-pub fn heed(config: &mut Config, hostname: &str, mac: Option<&str>, disc: &Disc) -> String {
-    config
-        .retain(|key, _| !OWN.contains(&key.as_str()) && conf::numbered(key, "ipconfig").is_none());
+/// Replaces the values of Proxmox's drive by those of the disc; returns the host name.
+pub(crate) fn apply_disc(
+    config: &mut Config,
+    hostname: &str,
+    mac: Option<&str>,
+    disc: &Disc,
+) -> String {
+    config.retain(|key, _| {
+        !PROXMOX_DRIVE_KEYS.contains(&key.as_str()) && conf::numbered(key, "ipconfig").is_none()
+    });
     let yaml = |name: &str| -> Value {
         let text = disc.text(name).unwrap_or_default();
         serde_yaml::from_str(&text).unwrap_or(Value::Null)
@@ -53,7 +62,7 @@ pub fn heed(config: &mut Config, hostname: &str, mac: Option<&str>, disc: &Disc)
     named.split('.').next().unwrap_or(named).to_owned()
 }
 
-/// Texts of a list, or the only one.
+/// A text, or the texts of a list or map.
 fn texts(value: &Value) -> Vec<String> {
     match value {
         Value::String(text) => vec![text.clone()],
@@ -65,7 +74,7 @@ fn texts(value: &Value) -> Vec<String> {
     }
 }
 
-/// Who logs in, with keys of its own: the one user that simulated guests have.
+/// The user and the keys of that user; a simulated guest has one user.
 fn login(user: &Value) -> Option<(String, Vec<String>)> {
     let one = |value: &Value| match value {
         Value::String(name) if name != "default" => Some((name.clone(), Vec::new())),
@@ -85,33 +94,34 @@ fn login(user: &Value) -> Option<(String, Vec<String>)> {
     one(&user["user"]).or_else(|| listed.iter().find_map(one)).or_else(|| one(default))
 }
 
-/// The address of the card with this MAC address, as `ipconfig0` says it; in version 1 or 2.
+/// The address of the network device with this MAC address, in the format of `ipconfig0`; reads
+/// versions 1 and 2.
 fn address(network: &Value, mac: &str) -> Option<String> {
     let inner = if network["network"].is_null() { network } else { &network["network"] };
-    let is_it = |value: &Value| value.as_str().is_some_and(|text| text.eq_ignore_ascii_case(mac));
-    if let Some(cards) = inner["ethernets"].as_mapping() {
-        let card = cards.values().find(|card| is_it(&card["match"]["macaddress"]))?;
-        if card["dhcp4"].as_bool() == Some(true) {
+    let is_mac = |value: &Value| value.as_str().is_some_and(|text| text.eq_ignore_ascii_case(mac));
+    if let Some(nics) = inner["ethernets"].as_mapping() {
+        let nic = nics.values().find(|nic| is_mac(&nic["match"]["macaddress"]))?;
+        if nic["dhcp4"].as_bool() == Some(true) {
             return Some("ip=dhcp".to_owned());
         }
-        return said(&texts(&card["addresses"]));
+        return ipconfig(&texts(&nic["addresses"]));
     }
-    let cards = inner["config"].as_sequence()?;
-    let card = cards.iter().find(|card| is_it(&card["mac_address"]))?;
-    let subnets = card["subnets"].as_sequence()?;
+    let nics = inner["config"].as_sequence()?;
+    let nic = nics.iter().find(|nic| is_mac(&nic["mac_address"]))?;
+    let subnets = nic["subnets"].as_sequence()?;
     if subnets.iter().any(|one| one["type"].as_str().is_some_and(|kind| kind.starts_with("dhcp"))) {
         return Some("ip=dhcp".to_owned());
     }
-    said(&subnets.iter().flat_map(|one| texts(&one["address"])).collect::<Vec<_>>())
+    ipconfig(&subnets.iter().flat_map(|one| texts(&one["address"])).collect::<Vec<_>>())
 }
 
-fn said(addresses: &[String]) -> Option<String> {
+fn ipconfig(addresses: &[String]) -> Option<String> {
     let parts = addresses.iter().map(|address| {
         let name = if address.contains(':') { "ip6" } else { "ip" };
         format!("{name}={address}")
     });
-    let said = parts.collect::<Vec<_>>().join(",");
-    (!said.is_empty()).then_some(said)
+    let ipconfig = parts.collect::<Vec<_>>().join(",");
+    (!ipconfig.is_empty()).then_some(ipconfig)
 }
 
 #[cfg(test)]
@@ -124,24 +134,25 @@ mod tests {
         Disc { label: LABEL.into(), files }
     }
 
-    fn heard(user: &str, meta: &str, network: &str) -> (String, Config) {
+    fn applied(user: &str, meta: &str, network: &str) -> (String, Config) {
         let mut config = Config::from([
             ("ciuser".to_owned(), "old".to_owned()),
             ("ipconfig0".to_owned(), "ip=10.0.0.1/24".to_owned()),
             ("memory".to_owned(), "512".to_owned()),
         ]);
         let disc = disc(user, meta, network);
-        let name = heed(&mut config, "vm", Some("BC:24:11:00:00:01"), &disc);
+        let name = apply_disc(&mut config, "vm", Some("BC:24:11:00:00:01"), &disc);
         (name, config)
     }
 
-    // Invariant: a guest with a disc hears what stands on it, and nothing of Proxmox's own drive.
+    // Invariant: a guest with a NoCloud disc gets the values of the disc, and none of Proxmox's
+    // drive.
 
     #[test]
     fn a_disc_names_host_user_keys_and_address() {
         let user = "#cloud-config\nhostname: build-1\nuser: ci\nssh_authorized_keys: [k1]\n";
         let network = "version: 2\nethernets:\n  e0:\n    match: {macaddress: 'bc:24:11:00:00:01'}\n    addresses: [127.0.0.9/8]\n";
-        let (name, config) = heard(user, "public-keys: [k2]\n", network);
+        let (name, config) = applied(user, "public-keys: [k2]\n", network);
         assert_eq!(name, "build-1");
         assert_eq!(config["ciuser"], "ci");
         assert_eq!(config["sshkeys"], "k1%0Ak2");
@@ -151,7 +162,7 @@ mod tests {
 
     #[test]
     fn a_script_leaves_all_but_what_the_meta_data_says() {
-        let (name, config) = heard("#!/bin/sh\n", "local-hostname: h.example.com\n", "");
+        let (name, config) = applied("#!/bin/sh\n", "local-hostname: h.example.com\n", "");
         assert_eq!(name, "h");
         assert_eq!(config.keys().collect::<Vec<_>>(), ["memory"]);
     }
@@ -161,7 +172,7 @@ mod tests {
         let user =
             "#cloud-config\nusers:\n  - default\n  - name: runner\n    ssh_authorized_keys: [k]\n";
         let network = "version: 1\nconfig:\n  - {type: physical, mac_address: 'bc:24:11:00:00:01', subnets: [{type: dhcp4}]}\n";
-        let (name, config) = heard(user, "", network);
+        let (name, config) = applied(user, "", network);
         assert_eq!((name.as_str(), config["ciuser"].as_str()), ("vm", "runner"));
         assert_eq!((config["sshkeys"].as_str(), config["ipconfig0"].as_str()), ("k", "ip=dhcp"));
     }

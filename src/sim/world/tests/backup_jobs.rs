@@ -1,9 +1,9 @@
-// Invariant: backup jobs are kept, shown, changed and removed as pve-manager, API2/Backup.pm, does,
-// and none is run.
+// Invariant: backup jobs are stored, shown, changed and deleted as in pve-manager, API2/Backup.pm;
+// none runs.
 
 use serde_json::{Value, json};
 
-use super::Play;
+use super::TestCluster;
 use super::fakes::refusal;
 use crate::call::Caller;
 
@@ -19,15 +19,15 @@ fn job(id: &str) -> Value {
     })
 }
 
-async fn one(play: &Play, id: &str) -> Value {
-    play.get(JOB, json!({ "id": id })).await
+async fn one(cluster: &TestCluster, id: &str) -> Value {
+    cluster.get(JOB, json!({ "id": id })).await
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_job_is_read_back_in_the_types_of_the_schema() {
-    let play = Play::at_once();
-    play.call("POST", JOBS, job("nightly")).await.unwrap();
-    let again = refusal(play.call("POST", JOBS, job("nightly")).await);
+    let cluster = TestCluster::instant();
+    cluster.call("POST", JOBS, job("nightly")).await.unwrap();
+    let again = refusal(cluster.call("POST", JOBS, job("nightly")).await);
     assert_eq!(again, "Job 'nightly' already exists");
     let shown = json!({
         "id": "nightly", "type": "vzdump", "schedule": "sun 01:00", "storage": "local",
@@ -36,41 +36,41 @@ async fn a_job_is_read_back_in_the_types_of_the_schema() {
         "fleecing": { "enabled": 1, "storage": "local" },
         "exclude-path": ["/tmp", "/var/cache"],
     });
-    assert_eq!(one(&play, "nightly").await, shown);
-    assert_eq!(play.get(JOBS, json!({})).await, json!([shown]));
+    assert_eq!(one(&cluster, "nightly").await, shown);
+    assert_eq!(cluster.get(JOBS, json!({})).await, json!([shown]));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_change_of_a_jobs_guests_takes_the_place_of_what_named_them() {
-    let play = Play::at_once();
-    play.call("POST", JOBS, job("nightly")).await.unwrap();
+    let cluster = TestCluster::instant();
+    cluster.call("POST", JOBS, job("nightly")).await.unwrap();
     let with = json!({ "id": "nightly", "all": true, "delete": "mode,fleecing", "enabled": false });
-    play.call("PUT", JOB, with).await.unwrap();
-    let changed = one(&play, "nightly").await;
+    cluster.call("PUT", JOB, with).await.unwrap();
+    let changed = one(&cluster, "nightly").await;
     assert_eq!((&changed["all"], &changed["enabled"]), (&json!(1), &json!(0)));
     for key in ["vmid", "mode", "fleecing", "delete"] {
         assert_eq!(changed.get(key), None, "{key}");
     }
-    play.call("PUT", JOB, json!({ "id": "nightly", "vmid": "101" })).await.unwrap();
-    let changed = one(&play, "nightly").await;
+    cluster.call("PUT", JOB, json!({ "id": "nightly", "vmid": "101" })).await.unwrap();
+    let changed = one(&cluster, "nightly").await;
     assert_eq!((&changed["vmid"], changed.get("all")), (&json!("101"), None));
     let unknown = json!({ "id": "nightly", "delete": "schedule" });
     assert_eq!(
-        refusal(play.call("PUT", JOB, unknown).await),
+        refusal(cluster.call("PUT", JOB, unknown).await),
         "400 Parameter verification failed.\ndelete: unknown option 'schedule'"
     );
-    play.call("DELETE", JOB, json!({ "id": "nightly" })).await.unwrap();
-    assert_eq!(play.get(JOBS, json!({})).await, json!([]));
-    let gone = play.call("GET", JOB, json!({ "id": "nightly" })).await.unwrap_err();
-    assert_eq!((gone.status, &*gone.errors["id"]), (400, "No such job 'nightly'"));
-    let gone = refusal(play.call("PUT", JOB, json!({ "id": "nightly", "all": true })).await);
-    assert_eq!(gone, "no such vzdump job");
+    cluster.call("DELETE", JOB, json!({ "id": "nightly" })).await.unwrap();
+    assert_eq!(cluster.get(JOBS, json!({})).await, json!([]));
+    let missing = cluster.call("GET", JOB, json!({ "id": "nightly" })).await.unwrap_err();
+    assert_eq!((missing.status, &*missing.errors["id"]), (400, "No such job 'nightly'"));
+    let missing = refusal(cluster.call("PUT", JOB, json!({ "id": "nightly", "all": true })).await);
+    assert_eq!(missing, "no such vzdump job");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_job_without_a_time_or_with_no_guests_or_twice_the_guests_is_refused() {
-    let play = Play::at_once();
-    let timeless = play.call("POST", JOBS, json!({ "all": true })).await.unwrap_err();
+    let cluster = TestCluster::instant();
+    let timeless = cluster.call("POST", JOBS, json!({ "all": true })).await.unwrap_err();
     let text = "neither 'starttime' nor 'schedule' were set";
     assert_eq!((timeless.status, &*timeless.errors["schedule"]), (400, text));
     for (more, text) in [
@@ -82,24 +82,24 @@ async fn a_job_without_a_time_or_with_no_guests_or_twice_the_guests_is_refused()
         for (key, value) in more.as_object().unwrap() {
             with[key] = value.clone();
         }
-        let refused = refusal(play.call("POST", JOBS, with).await);
+        let refused = refusal(cluster.call("POST", JOBS, with).await);
         assert_eq!(refused, format!("400 Parameter verification failed.\n{text}"));
     }
     let root = json!({ "schedule": "02:00", "all": true, "script": "/bin/true" });
-    let refused = play.call("POST", JOBS, root).await.unwrap_err();
+    let refused = cluster.call("POST", JOBS, root).await.unwrap_err();
     assert_eq!(refused.errors["script"], "Only root may set this option.");
-    let nobody = Caller { userid: "none@pve".into(), token: None };
+    let stranger = Caller { userid: "none@pve".into(), token: None };
     let denied = json!({ "schedule": "02:00", "all": true, "storage": "local" });
-    let denied = refusal(play.call_as(&nobody, "POST", JOBS, denied).await);
+    let denied = refusal(cluster.call_as(&stranger, "POST", JOBS, denied).await);
     assert!(denied.contains("/storage/local, Datastore.Allocate"), "{denied}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_older_form_of_a_time_becomes_a_schedule_and_a_job_gets_an_id() {
-    let play = Play::at_once();
+    let cluster = TestCluster::instant();
     let with = json!({ "starttime": "02:30", "dow": "mon;fri", "exclude": "101" });
-    play.call("POST", JOBS, with).await.unwrap();
-    let job = play.get(JOBS, json!({})).await[0].clone();
+    cluster.call("POST", JOBS, with).await.unwrap();
+    let job = cluster.get(JOBS, json!({})).await[0].clone();
     assert_eq!((&job["schedule"], &job["all"]), (&json!("mon,fri 02:30"), &json!(1)));
     assert_eq!(job["id"].as_str().unwrap().len(), 36);
     assert_eq!((job.get("starttime"), job.get("dow")), (None, None));
@@ -107,54 +107,54 @@ async fn the_older_form_of_a_time_becomes_a_schedule_and_a_job_gets_an_id() {
 
 #[tokio::test(start_paused = true)]
 async fn a_guest_of_any_job_is_not_listed_as_left_out() {
-    let play = Play::at_once();
+    let cluster = TestCluster::instant();
     let missed = async || {
-        let lines = play.get(MISSED, json!({})).await;
+        let lines = cluster.get(MISSED, json!({})).await;
         let ids = lines.as_array().unwrap().iter().map(|line| line["vmid"].as_u64().unwrap());
         ids.collect::<Vec<_>>()
     };
     assert_eq!(missed().await, [9000, 9001, 9002]);
     let with = json!({ "id": "one", "schedule": "02:00", "vmid": "9001", "enabled": false });
-    play.call("POST", JOBS, with).await.unwrap();
+    cluster.call("POST", JOBS, with).await.unwrap();
     assert_eq!(missed().await, [9000, 9002]);
     let with = json!({ "id": "rest", "schedule": "03:00", "all": true, "exclude": "9002" });
-    play.call("POST", JOBS, with).await.unwrap();
+    cluster.call("POST", JOBS, with).await.unwrap();
     assert_eq!(missed().await, [9002]);
 }
 
-// As pve-manager, VZDump.pm, get_included_guests, has it.
+// Source: pve-manager, VZDump.pm, get_included_guests.
 #[tokio::test(start_paused = true)]
 async fn a_job_of_one_node_backs_up_no_guest_of_another() {
-    let play = Play::at_once();
+    let cluster = TestCluster::instant();
     let with = json!({ "id": "far", "schedule": "02:00", "all": true, "node": "pve3" });
-    play.call("POST", JOBS, with).await.unwrap();
-    let missed = play.get(MISSED, json!({})).await;
+    cluster.call("POST", JOBS, with).await.unwrap();
+    let missed = cluster.get(MISSED, json!({})).await;
     let missed = missed.as_array().unwrap();
     assert!(missed.iter().any(|line| line["vmid"] == 9000), "{missed:?}");
     let with = json!({ "id": "far", "delete": "node" });
-    play.call("PUT", JOB, with).await.unwrap();
-    assert_eq!(play.get(MISSED, json!({})).await, json!([]));
+    cluster.call("PUT", JOB, with).await.unwrap();
+    assert_eq!(cluster.get(MISSED, json!({})).await, json!([]));
 }
 
-// As pve-manager, API2/Backup.pm:36, assert_param_permission_update, has it.
+// Source: pve-manager, API2/Backup.pm:36, assert_param_permission_update.
 #[tokio::test(start_paused = true)]
-async fn what_root_alone_may_set_root_alone_may_take_out() {
-    let play = Play::at_once();
+async fn only_root_deletes_the_options_that_only_root_sets() {
+    let cluster = TestCluster::instant();
     let root = Caller { userid: "root@pam".into(), token: None };
     let with = json!({
         "id": "own", "schedule": "02:00", "all": true, "dumpdir": "/srv", "script": "/bin/true",
     });
-    play.call_as(&root, "POST", JOBS, with).await.unwrap();
+    cluster.call_as(&root, "POST", JOBS, with).await.unwrap();
     let out = json!({ "id": "own", "delete": "script" });
-    let refused = play.call("PUT", JOB, out.clone()).await.unwrap_err();
+    let refused = cluster.call("PUT", JOB, out.clone()).await.unwrap_err();
     assert_eq!(refused.errors["script"], "Only root may set this option.");
     let other = json!({ "id": "own", "comment": "x" });
-    let told = refusal(play.call("PUT", JOB, other).await);
-    assert_eq!(told, "only root@pam may edit jobs with a 'dumpdir' option.");
-    play.call_as(&root, "PUT", JOB, out).await.unwrap();
-    assert_eq!(one(&play, "own").await.get("script"), None);
-    let nobody = Caller { userid: "none@pve".into(), token: None };
+    let reported = refusal(cluster.call("PUT", JOB, other).await);
+    assert_eq!(reported, "only root@pam may edit jobs with a 'dumpdir' option.");
+    cluster.call_as(&root, "PUT", JOB, out).await.unwrap();
+    assert_eq!(one(&cluster, "own").await.get("script"), None);
+    let stranger = Caller { userid: "none@pve".into(), token: None };
     let with = json!({ "schedule": "02:00", "all": true, "fleecing": "1,storage=fast" });
-    let told = refusal(play.call_as(&nobody, "POST", JOBS, with).await);
-    assert!(told.contains("/storage/fast, Datastore.AllocateSpace"), "{told}");
+    let reported = refusal(cluster.call_as(&stranger, "POST", JOBS, with).await);
+    assert!(reported.contains("/storage/fast, Datastore.AllocateSpace"), "{reported}");
 }

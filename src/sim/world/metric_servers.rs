@@ -1,24 +1,24 @@
-//! Servers that metrics go to, as they are configured (pve-manager,
-//! API2/Cluster/MetricServer.pm). The simulator sends none, and tries no connection.
+//! The configuration of metric servers (pve-manager, API2/Cluster/MetricServer.pm). The simulator
+//! sends no metrics and opens no connection.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use super::ask::{Ask, failed};
 use super::conf::{self, Config, digest};
+use super::context::{CallContext, failed};
 use super::sections::{self, Keys};
 use crate::call::{Answer, Outcome};
 use crate::spec::PveVersion;
 
 /// The servers by id.
-pub type Servers = BTreeMap<String, Config>;
+pub(crate) type MetricServers = BTreeMap<String, Config>;
 
-/// Never shown again.
-const SECRET: &str = "token";
+/// The key that answers never show.
+const SECRET_KEY: &str = "token";
 
-/// The keys of a server of this type (pve-manager, Status/*.pm, options); none for one that is not
-/// known.
+/// The keys of a server of this type (pve-manager, Status/*.pm, options); an error for an unknown
+/// type.
 fn keys(kind: &str, version: PveVersion) -> Result<Keys, String> {
     let (required, more): (&'static [&'static str], &'static [&'static str]) = match kind {
         "graphite" => (&["server"], &["mtu", "path", "port", "proto", "timeout"]),
@@ -58,9 +58,9 @@ fn typed(key: &str, text: &str) -> Value {
     sections::typed(|path| path == "/cluster/metrics/server/{id}", key, text)
 }
 
-/// `GET /cluster/metrics/server`: of each server what tells it from others.
-pub fn list(ask: &Ask) -> Outcome {
-    let state = ask.cluster.state();
+/// `GET /cluster/metrics/server`: the address of each server and whether it is disabled.
+pub(crate) fn list(ctx: &CallContext) -> Outcome {
+    let state = ctx.cluster.state();
     let line = |(id, own): (&String, &Config)| {
         let of = |key: &str| own.get(key).map(|text| typed(key, text));
         json!({
@@ -72,9 +72,9 @@ pub fn list(ask: &Ask) -> Outcome {
 }
 
 /// `GET /cluster/metrics/server/{id}`.
-pub fn one(ask: &Ask) -> Outcome {
-    let id = ask.text("id").unwrap_or_default();
-    match ask.cluster.state().metrics.get(&id) {
+pub(crate) fn get(ctx: &CallContext) -> Outcome {
+    let id = ctx.text("id").unwrap_or_default();
+    match ctx.cluster.state().metrics.get(&id) {
         Some(own) => {
             let fields: Map<String, Value> =
                 own.iter().map(|(key, text)| (key.clone(), typed(key, text))).collect();
@@ -85,13 +85,13 @@ pub fn one(ask: &Ask) -> Outcome {
 }
 
 /// `POST /cluster/metrics/server/{id}`.
-pub fn create(ask: &Ask) -> Outcome {
-    let id = ask.text("id").unwrap_or_default();
-    let set = sections::stored(ask, &["id", SECRET]);
+pub(crate) fn create(ctx: &CallContext) -> Outcome {
+    let id = ctx.text("id").unwrap_or_default();
+    let set = sections::stored_parameters(ctx, &["id", SECRET_KEY]);
     let kind = set.get("type").map(String::as_str).unwrap_or_default();
-    let keys = keys(kind, ask.cluster.version).map_err(failed)?;
-    ask.quorate()?;
-    let mut state = ask.cluster.state();
+    let keys = keys(kind, ctx.cluster.version).map_err(failed)?;
+    ctx.require_quorum()?;
+    let mut state = ctx.cluster.state();
     if state.metrics.contains_key(&id) {
         return Err(failed(format!("Metric server '{id}' already exists")));
     }
@@ -101,16 +101,16 @@ pub fn create(ask: &Ask) -> Outcome {
 }
 
 /// `PUT /cluster/metrics/server/{id}`.
-pub fn change(ask: &Ask) -> Outcome {
-    let id = ask.text("id").unwrap_or_default();
-    let set = sections::stored(ask, &["id", "digest", "delete", SECRET]);
-    let mut deleted = sections::deleted(ask);
-    deleted.retain(|key| key != SECRET);
-    ask.quorate()?;
-    let mut state = ask.cluster.state();
+pub(crate) fn change(ctx: &CallContext) -> Outcome {
+    let id = ctx.text("id").unwrap_or_default();
+    let set = sections::stored_parameters(ctx, &["id", "digest", "delete", SECRET_KEY]);
+    let mut deleted = sections::deleted_keys(ctx);
+    deleted.retain(|key| key != SECRET_KEY);
+    ctx.require_quorum()?;
+    let mut state = ctx.cluster.state();
     let all = state.metrics.iter().map(|(id, own)| (id.clone(), format!("{own:?}")));
     let now = digest(&all.collect::<Config>());
-    if ask.text("digest").is_some_and(|wanted| wanted != now) {
+    if ctx.text("digest").is_some_and(|wanted| wanted != now) {
         let text = "detected modified configuration - file changed by other user? Try again.";
         return Err(failed(text.into()));
     }
@@ -118,22 +118,22 @@ pub fn change(ask: &Ask) -> Outcome {
         return Err(failed(format!("no such server '{id}'")));
     };
     let kind = own.get("type").map(String::as_str).unwrap_or_default();
-    let keys = keys(kind, ask.cluster.version).map_err(failed)?;
+    let keys = keys(kind, ctx.cluster.version).map_err(failed)?;
     keys.admit_change(&set).map_err(failed)?;
     keys.admit_loss(&deleted).map_err(failed)?;
-    sections::set_apart(ask, &deleted).map_err(failed)?;
+    sections::check_set_and_delete(ctx, &deleted).map_err(failed)?;
     own.retain(|key, _| !deleted.contains(key));
     own.extend(set);
     Ok(Answer::null())
 }
 
 /// `DELETE /cluster/metrics/server/{id}`.
-pub fn remove(ask: &Ask) -> Outcome {
-    let id = ask.text("id").unwrap_or_default();
-    ask.quorate()?;
-    match ask.cluster.state().metrics.remove(&id) {
+pub(crate) fn remove(ctx: &CallContext) -> Outcome {
+    let id = ctx.text("id").unwrap_or_default();
+    ctx.require_quorum()?;
+    match ctx.cluster.state().metrics.remove(&id) {
         Some(_) => Ok(Answer::null()),
-        // The type of nothing is looked up.
+        // Proxmox looks up the type of the missing server.
         None => Err(failed("cannot lookup undefined type!".into())),
     }
 }
