@@ -106,7 +106,7 @@ async fn ready(ask: &Ask) -> Result<(), ApiError> {
         return Ok(());
     }
     // The ping waits in the guest's channel until the agent comes up and reads it.
-    if let Some(wait) = ask.cluster.guests.answers_in(ask.vmid).filter(|wait| *wait <= PING) {
+    if let Some(wait) = ask.cluster.guests.agent_ready_in(ask.vmid).filter(|wait| *wait <= PING) {
         tokio::time::sleep(wait).await;
         if ask.cluster.agent_answers(ask.vmid).await {
             return Ok(());

@@ -78,7 +78,10 @@ impl Ask {
     /// The refusal of a parameter that Proxmox obeys and the simulator does not.
     pub fn unserved(&self, name: &str) -> ApiError {
         let Call { method, route, .. } = &self.call;
-        ApiError::hop(501, format!("drover sim does not serve '{name}' of {method} {route}"))
+        ApiError::with_status(
+            501,
+            format!("drover sim does not serve '{name}' of {method} {route}"),
+        )
     }
 
     /// Refuses parameters that only root may use, a token of root not being root.
@@ -100,7 +103,7 @@ impl Ask {
     /// # Errors
     /// `cluster not ready - no quorum?`.
     pub fn quorate(&self) -> Result<(), ApiError> {
-        let here = if self.node.is_empty() { &self.call.at } else { &self.node };
+        let here = if self.node.is_empty() { &self.call.received_by } else { &self.node };
         if self.cluster.state().quorate(here) {
             Ok(())
         } else {

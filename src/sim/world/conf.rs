@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-pub use crate::keys::digest;
+pub(crate) use crate::section_keys::digest;
 
 /// Keys and values as they stand in the file.
 pub type Config = BTreeMap<String, String>;

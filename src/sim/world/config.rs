@@ -15,8 +15,8 @@ use super::create::{Wish, with_mac};
 use super::lock::Hold;
 use super::state::{Guest, Pending};
 use super::worker::Worker;
+use crate::api;
 use crate::call::{Answer, ApiError, Outcome};
-use crate::door;
 
 /// Keys that change at once on a running guest (behaviour section 11).
 const AT_ONCE: &[&str] = &[
@@ -189,7 +189,7 @@ fn gather(ask: &Ask) -> Result<Change, ApiError> {
     }
     let route = "/nodes/{node}/qemu/{vmid}/config";
     for key in &change.revert {
-        if !door::is_setting(route, key, ask.cluster.version) {
+        if !api::is_config_key(route, key, ask.cluster.version) {
             return Err(ApiError::parameter("revert", format!("unknown option '{key}'")));
         }
     }
@@ -202,7 +202,7 @@ fn gather(ask: &Ask) -> Result<Change, ApiError> {
             let text = format!("you can't use '-{key}' and -delete {key}' at the same time");
             return Err(ApiError::parameter("delete", text));
         }
-        if !door::is_setting(route, key, ask.cluster.version) {
+        if !api::is_config_key(route, key, ask.cluster.version) {
             return Err(ApiError::parameter("delete", format!("unknown option '{key}'")));
         }
     }

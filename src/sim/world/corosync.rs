@@ -55,7 +55,7 @@ pub fn join(ask: &Ask) -> Outcome {
         let text = "node is not in a cluster, no join info available!";
         return Err(ApiError { status: 424, ..ApiError::failed(text) });
     }
-    let wanted = ask.text("node").unwrap_or_else(|| ask.call.at.clone());
+    let wanted = ask.text("node").unwrap_or_else(|| ask.call.received_by.clone());
     let fingerprint = ask.cluster.certificates().shown();
     let state = ask.cluster.state();
     if !state.nodes.contains_key(&wanted) {

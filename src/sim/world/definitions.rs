@@ -128,7 +128,7 @@ pub fn create(ask: &Ask) -> Outcome {
     if known.mounted {
         set.entry("path".into()).or_insert_with(|| format!("/mnt/pve/{name}"));
     }
-    known.keys.admit_new(&set).map_err(failed)?;
+    known.keys.check_new(&set).map_err(failed)?;
     sound_path(&mut set).map_err(failed)?;
     ask.quorate()?;
     let mut state = ask.cluster.state();
@@ -168,9 +168,9 @@ pub fn change(ask: &Ask) -> Outcome {
         return Err(fail(format!("unknown section type '{kind}'")));
     };
     let set = stored(ask);
-    known.keys.admit_change(&set).map_err(fail)?;
+    known.keys.check_change(&set).map_err(fail)?;
     let deleted = sections::deleted(ask);
-    known.keys.admit_loss(&deleted).map_err(fail)?;
+    known.keys.check_delete(&deleted).map_err(fail)?;
     sections::set_apart(ask, &deleted).map_err(fail)?;
     for key in deleted {
         match key.as_str() {

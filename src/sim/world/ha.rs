@@ -314,7 +314,7 @@ fn define(ask: &Ask, section: Section) -> Outcome {
     let id = id_of(ask, section)?;
     ask.quorate()?;
     let config = stored(ask, section);
-    section.keys(&config).admit_new(&config).map_err(failed)?;
+    section.keys(&config).check_new(&config).map_err(failed)?;
     let what = section.failing("create");
     let fail = |text: String| failed(format!("{what}: {text}"));
     let mut state = ask.cluster.state();
@@ -356,12 +356,12 @@ fn change(ask: &Ask, section: Section) -> Outcome {
             return Err(fail("unexpected property 'type'".into()));
         }
         let keys = section.keys(&config);
-        keys.admit_change(&set).map_err(fail)?;
+        keys.check_change(&set).map_err(fail)?;
         if section == Section::Rule {
             rules::sound(&state, &set).map_err(fail)?;
         }
         let deleted = sections::deleted(ask);
-        keys.admit_loss(&deleted).map_err(fail)?;
+        keys.check_delete(&deleted).map_err(fail)?;
         if section == Section::Rule {
             sections::set_apart(ask, &deleted).map_err(fail)?;
         }
@@ -412,7 +412,7 @@ fn remove(ask: &Ask, section: Section) -> Outcome {
 /// `GET /cluster/ha/status/current`: quorum, and the manager and its services once there are any.
 fn status(ask: &Ask) -> Outcome {
     let state = ask.cluster.state();
-    let at = &ask.call.at;
+    let at = &ask.call.received_by;
     let quorate = state.quorate(at);
     let mut lines = vec![json!({
         "id": "quorum", "type": "quorum", "node": at, "quorate": u8::from(quorate),

@@ -6,8 +6,8 @@ use serde_json::{Map, Value};
 use super::ask::{Ask, failed};
 use super::conf::{self, Config};
 use super::sections;
+use crate::api;
 use crate::call::{Answer, ApiError, Outcome};
-use crate::door;
 
 /// Keys that are property strings in a call and objects in an answer, each with its format.
 const OBJECTS: &[(&str, &str)] = &[
@@ -57,7 +57,7 @@ impl Jobs {
 
 fn line(id: &str, job: &Config) -> Value {
     let value = |key: &str, text: &str| match OBJECTS.iter().find(|(own, _)| *own == key) {
-        Some((_, format)) => door::object(format, text),
+        Some((_, format)) => api::property_string_object(format, text),
         None => sections::typed(|path| path == "/cluster/backup", key, text),
     };
     let mut fields: Map<String, Value> =
@@ -105,7 +105,8 @@ pub fn may_set(ask: &Ask, deleted: &[String]) -> Result<(), ApiError> {
     if OF_NODES.iter().any(|name| named(name)) {
         ask.check("/", &["Sys.Modify"])?;
     }
-    let fleecing = ask.text("fleecing").map(|text| door::object("backup-fleecing", &text));
+    let fleecing =
+        ask.text("fleecing").map(|text| api::property_string_object("backup-fleecing", &text));
     match fleecing.as_ref().and_then(|own| own["storage"].as_str()) {
         Some(storage) => ask.check(&format!("/storage/{storage}"), &["Datastore.AllocateSpace"]),
         None => Ok(()),

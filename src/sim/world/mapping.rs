@@ -11,8 +11,8 @@ use super::conf::{Config, digest};
 use super::machine;
 use super::sections::{self, Keys};
 use super::state::State;
+use crate::api;
 use crate::call::{Answer, Outcome};
-use crate::door;
 
 /// The mappings, by what they map and their ids.
 #[derive(Debug, Default)]
@@ -75,7 +75,7 @@ fn line(kind: &str, config: &Config, digest: &str) -> Map<String, Value> {
 fn list(ask: &Ask, kind: &'static str) -> Outcome {
     let mut state = ask.cluster.state();
     let node = match ask.text("check-node") {
-        Some(node) if node == "localhost" => Some(ask.call.at.clone()),
+        Some(node) if node == "localhost" => Some(ask.call.received_by.clone()),
         Some(node) if !state.nodes.contains_key(&node) => {
             return Err(failed(format!(
                 "hostname lookup '{node}' failed - failed to get address info for: {node}: \
@@ -107,7 +107,7 @@ fn list(ask: &Ask, kind: &'static str) -> Outcome {
 fn parts(kind: &str, config: &Config) -> Vec<Value> {
     let format = format!("{kind}-map");
     let items = config.get("map").map(String::as_str).unwrap_or_default().lines();
-    items.map(|item| door::object(&format, item)).collect()
+    items.map(|item| api::property_string_object(&format, item)).collect()
 }
 
 /// What is amiss with a mapping on a node.
@@ -177,7 +177,7 @@ fn once_each(kind: &str, set: &Config) -> Result<(), String> {
 fn create(ask: &Ask, kind: &'static str) -> Outcome {
     let id = ask.text("id").unwrap_or_default();
     let set = sections::stored(ask, &["id"]);
-    keys(kind).admit_new(&set).map_err(failed)?;
+    keys(kind).check_new(&set).map_err(failed)?;
     once_each(kind, &set).map_err(failed)?;
     ask.quorate()?;
     let mut state = ask.cluster.state();
@@ -206,10 +206,10 @@ fn change(ask: &Ask, kind: &'static str) -> Outcome {
         return Err(fail(format!("{kind} ID '{id}' does not exist")));
     };
     // A change is checked as if it were new: it says the whole map.
-    keys(kind).admit_new(&set).map_err(fail)?;
+    keys(kind).check_new(&set).map_err(fail)?;
     once_each(kind, &set).map_err(fail)?;
     let deleted = sections::deleted(ask);
-    keys(kind).admit_loss(&deleted).map_err(fail)?;
+    keys(kind).check_delete(&deleted).map_err(fail)?;
     sections::set_apart(ask, &deleted).map_err(fail)?;
     config.retain(|key, _| !deleted.contains(key));
     config.extend(set);

@@ -94,8 +94,8 @@ use self::state::{Node, State};
 use self::worker::Worker;
 use crate::call::{ApiError, Call, Outcome};
 use crate::guest::GuestHost;
-use crate::record::Record;
-use crate::rights::{Reset, Rights, Routes};
+use crate::interfaces::{AccessControl, Backend, ConnectionReset};
+use crate::recorder::Recorder;
 use crate::spec::{ClusterSpec, PveVersion, WorkersSpec};
 
 /// How long a storage lock is waited for, and a cluster-wide one held at most.
@@ -133,7 +133,7 @@ pub struct WorldOptions {
     /// What the nodes say of their certificates.
     pub certificates: Certificates,
     /// Where tasks and boots are written down.
-    pub record: Option<Arc<Record>>,
+    pub record: Option<Arc<Recorder>>,
 }
 
 impl Default for WorldOptions {
@@ -161,7 +161,7 @@ impl World {
     pub fn new(
         spec: &ClusterSpec,
         options: WorldOptions,
-        rights: Arc<dyn Rights>,
+        rights: Arc<dyn AccessControl>,
         guests: Arc<dyn GuestHost>,
     ) -> Arc<Self> {
         let cluster = Arc::new(Cluster::new(spec, options, rights, guests));
@@ -196,7 +196,7 @@ impl World {
     }
 }
 
-impl Routes for World {
+impl Backend for World {
     fn call(&self, call: Call) -> BoxFuture<'static, Outcome> {
         let cluster = self.cluster.clone();
         Box::pin(async move { cluster.serve(call).await })
@@ -213,10 +213,10 @@ impl Routes for World {
         Box::pin(async move { cluster.hop_to(&node).await })
     }
 
-    fn reset(&self, method: &str, route: &str, node: Option<&str>) -> Option<Reset> {
+    fn reset(&self, method: &str, route: &str, node: Option<&str>) -> Option<ConnectionReset> {
         self.plan_of_call(method, route, node).map(|fault| match fault {
-            WireFault::ResetBefore => Reset::Before,
-            WireFault::ResetAfter => Reset::After,
+            WireFault::ResetBefore => ConnectionReset::BeforeCall,
+            WireFault::ResetAfter => ConnectionReset::AfterCall,
         })
     }
 
@@ -236,10 +236,10 @@ pub(crate) struct Cluster {
     pub(crate) latency: Latency,
     pub(crate) certificates: Mutex<Certificates>,
     pub(crate) locks: Arc<Locks>,
-    pub(crate) rights: Arc<dyn Rights>,
+    pub(crate) rights: Arc<dyn AccessControl>,
     pub(crate) guests: Arc<dyn GuestHost>,
     pub(crate) daemons: Daemons,
-    pub(crate) record: Option<Arc<Record>>,
+    pub(crate) record: Option<Arc<Recorder>>,
     state: Mutex<State>,
 }
 
@@ -265,7 +265,7 @@ impl Cluster {
     fn new(
         spec: &ClusterSpec,
         options: WorldOptions,
-        rights: Arc<dyn Rights>,
+        rights: Arc<dyn AccessControl>,
         guests: Arc<dyn GuestHost>,
     ) -> Self {
         let mut dice = Dice::seeded(options.seed);

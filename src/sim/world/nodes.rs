@@ -17,7 +17,7 @@ pub(super) const GUEST_LOAD: f64 = 0.2;
 /// status daemon as that of its guests.
 pub fn entry(ask: &Ask, state: &State, name: &str, resource: bool) -> Value {
     let node = state.nodes.get(name);
-    let online = state.online(&ask.call.at, name);
+    let online = state.online(&ask.call.received_by, name);
     let mut entry = json!({
         "id": format!("node/{name}"), "type": "node", "node": name, "level": "",
         "status": if online { "online" } else { "offline" },
@@ -87,7 +87,7 @@ pub fn status(ask: &Ask) -> Outcome {
     let Some(node) = state.nodes.get(&ask.node) else {
         return Err(ApiError::failed(format!("no such node '{}'", ask.node)));
     };
-    let (_, version, repo) = ask.cluster.version.facts();
+    let (_, version, repo) = ask.cluster.version.version_strings();
     let (guests, memory) = live(&state, &ask.node);
     let (total, used) = (node.spec.memory_bytes, memory_used(&state, &ask.node, memory));
     let kernel = "6.8.12-15-pve";
@@ -115,7 +115,7 @@ pub fn status(ask: &Ask) -> Outcome {
 
 /// `GET /nodes/{node}/version`.
 pub fn version(ask: &Ask) -> Outcome {
-    let (release, version, repo) = ask.cluster.version.facts();
+    let (release, version, repo) = ask.cluster.version.version_strings();
     Ok(Answer::new(json!({ "release": release, "version": version, "repoid": repo })))
 }
 

@@ -186,10 +186,10 @@ pub fn status(ask: &Ask) -> Outcome {
     if !ask.cluster.name.is_empty() {
         entries.push(json!({
             "id": "cluster", "type": "cluster", "name": ask.cluster.name, "version": 3,
-            "nodes": state.nodes.len(), "quorate": u8::from(state.quorate(&ask.call.at)),
+            "nodes": state.nodes.len(), "quorate": u8::from(state.quorate(&ask.call.received_by)),
         }));
     }
-    let at = &ask.call.at;
+    let at = &ask.call.received_by;
     // A node that is in no cluster has no number in one.
     let alone = ask.cluster.name.is_empty();
     for (name, node) in &state.nodes {

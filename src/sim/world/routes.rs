@@ -14,8 +14,8 @@ use super::{
     metrics, migrate, network, nodes, power, prune, resize, resources, rrd, sdn, services,
     snapshot, status, tasklist, template, upload,
 };
+use crate::api;
 use crate::call::{Answer, ApiError, Call, Outcome};
-use crate::door;
 
 /// What a front end waits for the process behind it (behaviour section 1).
 const INNER_HOP: Duration = Duration::from_secs(30);
@@ -39,7 +39,7 @@ impl Cluster {
             tokio::time::sleep(fate.delay).await;
         }
         if let (Some((status, message)), false) = (&fate.answer, fate.done) {
-            return Err(ApiError::hop(*status, message.clone()));
+            return Err(ApiError::with_status(*status, message.clone()));
         }
         let outcome = self.hurry(call, node.as_deref()).await;
         match fate.answer {
@@ -47,7 +47,7 @@ impl Cluster {
                 if !fate.late.is_zero() {
                     tokio::time::sleep(fate.late).await;
                 }
-                Err(ApiError::hop(status, message))
+                Err(ApiError::with_status(status, message))
             }
             None => outcome,
         }
@@ -58,17 +58,17 @@ impl Cluster {
     async fn hurry(self: &Arc<Self>, call: Call, node: Option<&str>) -> Outcome {
         let cluster = self.clone();
         let place = node.unwrap_or_default().to_owned();
-        let is_passed_on = call.protected || call.on != call.at;
+        let is_passed_on = call.protected || call.handled_by != call.received_by;
         let work = tokio::spawn(async move {
-            let _busy = cluster.daemons.worker(&call.on, call.protected).await;
+            let _busy = cluster.daemons.worker(&call.handled_by, call.protected).await;
             cluster.work(&place, cluster.latency.api_call, None).await;
             dispatch(Ask::new(cluster.clone(), call)).await
         });
         let limit = if is_passed_on { INNER_HOP } else { Duration::MAX };
         match tokio::time::timeout(limit, work).await {
             Ok(Ok(outcome)) => outcome,
-            Ok(Err(_)) => Err(ApiError::hop(596, "Broken pipe")),
-            Err(_) => Err(ApiError::hop(596, "Connection timed out")),
+            Ok(Err(_)) => Err(ApiError::with_status(596, "Broken pipe")),
+            Err(_) => Err(ApiError::with_status(596, "Connection timed out")),
         }
     }
 
@@ -92,7 +92,7 @@ impl Cluster {
             return Ok(());
         }
         tokio::time::sleep(CONNECT).await;
-        Err(ApiError::hop(595, "No route to host"))
+        Err(ApiError::with_status(595, "No route to host"))
     }
 }
 
@@ -258,5 +258,5 @@ fn unknown(ask: &Ask) -> ApiError {
             path = path.replace(&format!("{{{name}}}"), &value);
         }
     }
-    door::refusal(ask.call.method, &path, ask.cluster.version)
+    api::not_served(ask.call.method, &path, ask.cluster.version)
 }

@@ -309,7 +309,7 @@ fn create_zone(ask: &Ask) -> Outcome {
     let id = ask.text("zone").unwrap_or_default();
     let config = stored(ask, Part::Zone);
     let keys = Part::Zone.keys(ask, &config).map_err(failed)?;
-    keys.admit_new(&config).map_err(failed)?;
+    keys.check_new(&config).map_err(failed)?;
     ask.quorate()?;
     let what = Part::Zone.failing("create");
     let fail = |text: String| failed(format!("{what}: {text}"));
@@ -331,7 +331,7 @@ fn create_vnet(ask: &Ask) -> Outcome {
     let fail = |text: String| failed(format!("{what}: {text}"));
     let mut state = ask.cluster.state();
     lock::admit(ask, &state.sdn, &what)?;
-    vnets::KEYS.admit_new(&config).map_err(fail)?;
+    vnets::KEYS.check_new(&config).map_err(fail)?;
     if state.sdn.vnets.contains_key(&id) {
         return Err(fail(Part::Vnet.taken(&id)));
     }
@@ -351,7 +351,7 @@ fn create_subnet(ask: &Ask) -> Outcome {
     let fail = |text: String| failed(format!("{what}: {text}"));
     let mut state = ask.cluster.state();
     lock::admit(ask, &state.sdn, &what)?;
-    subnets::KEYS.admit_new(&config).map_err(fail)?;
+    subnets::KEYS.check_new(&config).map_err(fail)?;
     let zone = state.sdn.vnets.get(&vnet).and_then(|vnet| vnet.get("zone")).cloned();
     let zone = zone.unwrap_or_default();
     let id = format!("{zone}-{}", cidr.replace('/', "-"));
@@ -394,9 +394,9 @@ fn change(ask: &Ask, part: Part) -> Outcome {
         return Err(fail(text.into()));
     }
     let keys = part.keys(ask, &before).map_err(fail)?;
-    keys.admit_change(&set).map_err(fail)?;
+    keys.check_change(&set).map_err(fail)?;
     let deleted = sections::deleted(ask);
-    keys.admit_loss(&deleted).map_err(fail)?;
+    keys.check_delete(&deleted).map_err(fail)?;
     sections::set_apart(ask, &deleted).map_err(fail)?;
     let mut fresh = before.clone();
     fresh.retain(|key, _| !deleted.contains(key));
@@ -461,7 +461,7 @@ fn apply(ask: &Ask) -> Outcome {
         lock::let_go(ask, sdn);
     }
     let cluster = ask.cluster.clone();
-    let at = ask.call.at.clone();
+    let at = ask.call.received_by.clone();
     Ok(ask.cluster.fork(
         &ask.call.caller,
         &at.clone(),

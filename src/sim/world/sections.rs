@@ -5,10 +5,10 @@ use serde_json::Value;
 
 use super::ask::Ask;
 use super::conf::Config;
-use crate::door;
+use crate::api;
 
-pub use crate::door::typed;
-pub use crate::keys::Keys;
+pub(crate) use crate::api::typed;
+pub(crate) use crate::section_keys::Keys;
 
 /// Words of a list: what parts them in any of Proxmox's lists.
 pub fn words(text: &str) -> impl Iterator<Item = &str> {
@@ -49,5 +49,5 @@ pub fn set_apart(ask: &Ask, deleted: &[String]) -> Result<(), String> {
 
 /// Whether the call could have had a parameter of this name.
 pub fn is_parameter(ask: &Ask, name: &str) -> bool {
-    door::is_parameter(ask.call.method, ask.call.route, name, ask.cluster.version)
+    api::is_parameter(ask.call.method, ask.call.route, name, ask.cluster.version)
 }

@@ -38,7 +38,7 @@ pub fn upload(ask: &Ask) -> Outcome {
     let (cluster, node) = (ask.cluster.clone(), ask.node.clone());
     let serial = cluster.state().dice.uuid().replace('-', "");
     let spooled = format!("/var/tmp/pveupload-{serial}");
-    let at = ask.call.at.clone();
+    let at = ask.call.received_by.clone();
     let here = node == at;
     Ok(ask.cluster.fork(&ask.call.caller, &at, "imgcopy", "", |worker| async move {
         worker.log(format!("starting file import from: {spooled}"));

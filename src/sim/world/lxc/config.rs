@@ -9,8 +9,8 @@ use super::super::state::{Guest, Pending};
 use super::super::worker::Worker;
 use super::create::{typed, wanted_config, with_address};
 use super::{KEYS, mounts};
+use crate::api;
 use crate::call::{Answer, ApiError, Outcome};
-use crate::door;
 
 /// Keys that wait for the next start of a running container [I].
 const AT_START: &[&str] = &["arch", "features", "ostype", "console", "tty", "cmode"];
@@ -89,7 +89,7 @@ pub async fn write(ask: &Ask) -> Outcome {
     let route = "/nodes/{node}/lxc/{vmid}/config";
     for (name, keys) in [("revert", &revert), ("delete", &delete)] {
         if let Some(key) =
-            keys.iter().find(|key| !door::is_setting(route, key, ask.cluster.version))
+            keys.iter().find(|key| !api::is_config_key(route, key, ask.cluster.version))
         {
             return Err(ApiError::parameter(name, format!("unknown option '{key}'")));
         }

@@ -306,6 +306,6 @@ fn boot_of(guest: &Guest) -> GuestBoot {
         mac: option("hwaddr"),
         boot: guest.boots,
         resumed: false,
-        disc: true,
+        config_from_disc: true,
     }
 }

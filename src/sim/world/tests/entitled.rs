@@ -6,10 +6,10 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::fakes::Hollow;
+use crate::api::Api;
+use crate::api::access::Access;
+use crate::api::http::Request;
 use crate::clock::WallClock;
-use crate::door::Door;
-use crate::door::access::Access;
-use crate::door::http::Request;
 use crate::spec::{AclSpec, ClusterSpec, PveVersion};
 use crate::world::{EPOCH, Latency, SideDoor, World, WorldOptions};
 
@@ -28,7 +28,7 @@ const GUESTS: &[&str] = &[
 
 /// A cluster seen through a token that has these rights: path and privileges.
 struct Seen {
-    door: Arc<Door>,
+    api: Arc<Api>,
     world: SideDoor,
 }
 
@@ -49,7 +49,7 @@ impl Seen {
         let world = World::new(&spec, options, Arc::clone(&access) as _, guests);
         world.side_door().plant_volume("pve1", TEMPLATE, 100 << 20);
         let side = world.side_door();
-        Self { door: Door::new(&spec, version, 1, access, world, None), world: side }
+        Self { api: Api::new(&spec, version, 1, access, world, None), world: side }
     }
 
     async fn call(&self, method: &str, path: &str, form: &str) -> (u16, Value) {
@@ -62,7 +62,7 @@ impl Seen {
             headers.push(("content-type".to_owned(), kind));
         }
         let body = if writes { form.to_owned().into_bytes() } else { Vec::new() };
-        let answer = self.door.serve(Request {
+        let answer = self.api.serve(Request {
             method: method.to_owned(),
             target: format!("/api2/json{path}{query}"),
             headers: headers.into_iter().collect(),

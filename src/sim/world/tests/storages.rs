@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::Play;
 use super::fakes::{seconds, steady};
-use crate::rights::Routes as _;
+use crate::interfaces::Backend as _;
 use crate::world::{
     CallFault, Faults, HoldFault, Latency, NodeFault, Spread, WireFault, WorldOptions,
 };
