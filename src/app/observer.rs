@@ -1,4 +1,4 @@
-//! Facts on their way to the view, and the lines of the log that operators want to read of them.
+//! Passes the facts of the actors to the view, and logs those that operators want to read.
 
 use std::sync::Arc;
 
@@ -9,31 +9,31 @@ use drover_model::record::Reason;
 use drover_shell::user_data::UserDataStore;
 use tokio::runtime::Handle;
 
-use super::parts::Ways;
+use super::connections::Connections;
 use drover_server::view::View;
 
-/// Takes facts for the view, logs those an operator wants to read, and forgets clouds and user data
-/// whose time is over.
-pub struct Listener {
+/// Observes all facts: it updates the view, writes the log, and removes connections and user data
+/// that are not needed any more.
+pub struct ServiceObserver {
     view: Arc<View>,
-    ways: Arc<Ways>,
+    connections: Arc<Connections>,
     user_data: Arc<UserDataStore>,
     runtime: Handle,
 }
 
-impl Listener {
-    /// Listens for all of them; files are removed on `runtime`.
+impl ServiceObserver {
+    /// An observer that removes files on `runtime`.
     pub fn new(
         view: Arc<View>,
-        ways: Arc<Ways>,
+        connections: Arc<Connections>,
         user_data: Arc<UserDataStore>,
         runtime: Handle,
     ) -> Self {
-        Self { view, ways, user_data, runtime }
+        Self { view, connections, user_data, runtime }
     }
 
-    /// What a lease brought goes when it ends.
-    fn look_after(&self, lease: &LeasePicture) {
+    /// Removes the user data of a lease that has ended.
+    fn forget_user_data(&self, lease: &LeasePicture) {
         if lease.state == "ended" && self.user_data.holds(&lease.lease) {
             let (store, lease) = (Arc::clone(&self.user_data), lease.lease.clone());
             self.runtime.spawn_blocking(move || store.forget(&lease));
@@ -41,17 +41,17 @@ impl Listener {
     }
 }
 
-impl Observer for Listener {
+impl Observer for ServiceObserver {
     fn observe(&self, fact: Fact) {
         log(&self.view, &fact.what);
         if let What::CloudGone { cloud } = &fact.what {
-            self.ways.forget(cloud);
+            self.connections.close_cloud(cloud);
         }
         if let What::SourceGone { source } = &fact.what {
-            self.ways.forget_source(source);
+            self.connections.close_source(source);
         }
         if let What::Lease(lease) = &fact.what {
-            self.look_after(lease);
+            self.forget_user_data(lease);
         }
         self.view.observe(fact);
     }
@@ -68,17 +68,17 @@ fn log(view: &View, what: &What) {
         What::Alarm { agent, text, command } => {
             tracing::error!(%agent, text, command, "agent needs an administrator");
         }
-        What::Lease(picture) => lease(view, picture),
+        What::Lease(picture) => log_lease(view, picture),
         What::Template { template, breaker, tripped, .. } => {
             let cause = tripped.as_ref().map(|(_, cause)| cause.as_str()).unwrap_or_default();
-            breaker_moved(view, template, breaker, cause);
+            log_breaker(view, template, breaker, cause);
         }
         What::Breaker { scope, breaker, tripped, .. } => {
             let cause = tripped.as_ref().map(|(_, cause)| cause.as_str());
-            tracing::warn!(%scope, breaker, cause, "breaker stands");
+            tracing::warn!(%scope, breaker, cause, "breaker changed");
         }
         What::Cloud { cloud, health, detail, .. } => {
-            // Counts change with every agent; only its health is worth a line.
+            // The counts change with each agent; only a change of the health is logged.
             let known = view.clouds().into_iter().find(|known| known.cloud == *cloud);
             let detail = Some(&**detail).filter(|text| !text.is_empty());
             match (known.is_none_or(|old| old.health != *health), health.as_str()) {
@@ -86,8 +86,8 @@ fn log(view: &View, what: &What) {
                     tracing::warn!(%cloud, health, detail, "cloud's health changed");
                 }
                 (true, _) => tracing::info!(%cloud, health, detail, "cloud's health changed"),
-                // How it cannot be reached changes from try to try.
-                (false, _) => tracing::debug!(%cloud, health, detail, "cloud's health told again"),
+                // The error text can change at each attempt.
+                (false, _) => tracing::debug!(%cloud, health, detail, "cloud's health unchanged"),
             }
         }
         What::ConfigApplied { generation, .. } => {
@@ -109,13 +109,12 @@ fn log(view: &View, what: &What) {
         }
         What::SourceGone { source } => tracing::info!(%source, "source gone"),
         What::CloudGone { cloud } => tracing::info!(%cloud, "cloud gone"),
-        // The agents log their own moves.
         What::Step { agent, template, step, ms, exit, log } => {
             tracing::info!(%agent, %template, step, ms, exit, "step ended");
-            tracing::debug!(%agent, step, log, "step said");
+            tracing::debug!(%agent, step, log, "output of the step");
         }
-        What::Agent(picture) => agent(view, picture),
-        // The watch has logged the faults, each with its place.
+        What::Agent(picture) => log_agent(view, picture),
+        // The configuration's watch has logged the faults with their places.
         What::ConfigRefused { .. }
         | What::Source(_)
         | What::JobLost { .. }
@@ -125,8 +124,9 @@ fn log(view: &View, what: &What) {
     }
 }
 
-/// What an agent waits for; its moves are logged where they are made, and its steps when they end.
-fn agent(view: &View, picture: &AgentPicture) {
+/// Logs what an agent waits for. The agents log their own changes of state, and their steps at
+/// their end.
+fn log_agent(view: &View, picture: &AgentPicture) {
     let (agent, state, reason) = (&picture.agent, &picture.state, &picture.detail);
     if reason.is_empty() || state == "Preparing" {
         return;
@@ -137,39 +137,40 @@ fn agent(view: &View, picture: &AgentPicture) {
     }
 }
 
-/// Why a lease waits changes with every agent, for each lease that waits: no move, and no line.
-fn lease(view: &View, picture: &LeasePicture) {
+/// Logs a change of a lease. The reason of a waiting lease changes with each agent, which is not
+/// logged.
+fn log_lease(view: &View, picture: &LeasePicture) {
     let (lease, state) = (&picture.lease, &picture.state);
     let reason = reason_of(picture);
     let agent = picture.agent.as_ref().map(tracing::field::display);
     if view.lease(lease).is_some_and(|old| old.state == *state && old.agent == picture.agent) {
-        tracing::debug!(%lease, state, agent, reason, "lease told anew");
+        tracing::debug!(%lease, state, agent, reason, "lease unchanged");
     } else {
-        tracing::info!(%lease, state, agent, reason, "lease moved");
+        tracing::info!(%lease, state, agent, reason, "lease changed");
     }
 }
 
-/// Why a lease is where it is; every line of it says that.
+/// The reason of a lease's state, for each line of the log.
 fn reason_of(picture: &LeasePicture) -> &str {
     match (&*picture.detail, &*picture.state) {
         ("", "granted") => "an agent is free",
-        ("", "ready") if picture.principal.starts_with("source:") => "its runner is begun",
-        ("", "ready") => "its agent can be used",
-        ("", _) => "not told",
+        ("", "ready") if picture.principal.starts_with("source:") => "its runner was started",
+        ("", "ready") => "its agent is ready",
+        ("", _) => "unknown",
         (detail, _) => detail,
     }
 }
 
-fn breaker_moved(view: &View, template: &TemplateId, breaker: &str, cause: &str) {
+fn log_breaker(view: &View, template: &TemplateId, breaker: &str, cause: &str) {
     let known = view.template(template);
     let before = known.as_ref().map_or("flowing", |known| known.breaker.as_str());
     if before == breaker {
         return;
     }
     if breaker == "tripped" {
-        tracing::warn!(%template, breaker, cause, "breaker moved");
+        tracing::warn!(%template, breaker, cause, "breaker changed");
     } else {
-        tracing::info!(%template, breaker, "breaker moved");
+        tracing::info!(%template, breaker, "breaker changed");
     }
 }
 
@@ -179,14 +180,14 @@ mod tests {
 
     use super::*;
 
-    // Invariant: the line of a lease's move says why it moved, whatever is told with it.
+    // Invariant: the log line of a lease's change has a reason, whatever the fact says.
 
     #[test]
-    fn every_move_of_a_lease_has_a_reason() {
+    fn every_change_of_a_lease_has_a_reason() {
         for (state, detail, reason) in [
             ("waiting", "no agent is free", "no agent is free"),
             ("granted", "", "an agent is free"),
-            ("ready", "", "its agent can be used"),
+            ("ready", "", "its agent is ready"),
             ("ready", "its guest does not answer", "its guest does not answer"),
             ("ended", "released", "released"),
         ] {
@@ -194,6 +195,6 @@ mod tests {
         }
         let lease = testing::lease("l2", "ready", None, "");
         let lease = LeasePicture { principal: "source:git".into(), ..lease };
-        assert_eq!(reason_of(&lease), "its runner is begun");
+        assert_eq!(reason_of(&lease), "its runner was started");
     }
 }
