@@ -1,13 +1,36 @@
-//! The only place where parts are joined: `drover run` from its configuration to its end.
+//! `drover run`: joins all parts of the service, from the configuration to the end of the process.
 //!
-//! Three homes: the ports' multi-thread runtime (this module's own too), the actors' thread with
-//! its actix system, and the web's threads. Only messages cross between them.
+//! In: [`Settings`] of the command line, the YAML files, signals. Out: the running service, its
+//! log, notifications to the service manager, and a [`RunError`] with an exit code.
+//!
+//! ```text
+//!  ports' runtime (2 threads)          actors' thread             server's threads
+//!  service: signals, reloads, stop     herd, clouds, agents       API, metrics
+//!  Proxmox, SSH, CI, journal           (one actix system)
+//!        |   commands, configurations ->   |   <- commands (API)      |
+//!        |   <- results of port calls      |   facts -> view -------->|
+//! ```
+//!
+//! Only messages cross between the threads. The view is the exception: the observer writes it, and
+//! the API reads it.
+//!
+//! Failure paths: a configuration that cannot be used at the start ends with exit code 2. A refused
+//! reload keeps the old configuration. A journal that cannot be written ends the service with 74,
+//! an actor that panics too often with 70; the next start resumes from the journal. A stop waits
+//! for work that must not be interrupted, up to `service.stopTimeoutSec`.
+//!
+//! Files beside this one: `app/service` (start, loop, stop), `signals`, `actors_thread`, `observer`
+//! (facts to view and log), `connections` (clouds and sources), `wiring` (keys, webhooks, callers),
+//! `state_dir`, `stop` (time limit of a stop).
 
-mod actors;
-mod listener;
-mod parts;
+mod actors_thread;
+mod connections;
+mod observer;
 mod service;
+mod signals;
+mod state_dir;
 mod stop;
+mod wiring;
 
 use std::path::PathBuf;
 
@@ -16,22 +39,22 @@ use drover_config::level::LevelError;
 use drover_journal::LogError;
 use drover_server::StartError;
 
-/// What `drover run` was asked for.
+/// The options of `drover run`.
 #[derive(Debug, Clone, Default)]
 pub struct Settings {
-    /// The YAML, a file or a directory.
+    /// The configuration: a YAML file or a directory.
     pub config: PathBuf,
-    /// End with a failure when a cloud cannot be used at the start.
+    /// Fail when a cloud cannot be used at the start.
     pub strict: bool,
-    /// The journal's directory, before the configuration's.
+    /// The state directory, in place of the one in the configuration.
     pub state_dir: Option<PathBuf>,
-    /// The API's socket, before the configuration's.
+    /// The API's Unix socket, in place of the one in the configuration.
     pub socket: Option<PathBuf>,
     /// Log in JSON, whatever `LOG_FORMAT` says.
     pub json_log: bool,
 }
 
-/// Why the service did not start, or ended other than by being told to.
+/// Why the service did not start, or failed while it ran.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// The configuration cannot be used.
@@ -42,48 +65,44 @@ pub enum RunError {
     Level(#[from] LevelError),
     /// The state directory cannot be used.
     #[error(
-        "the state directory `{}` cannot be used: name another with --state-dir or \
+        "cannot use the state directory `{}`: name another with --state-dir or \
          service.stateDirectory, or make it writable", .path.display()
     )]
     State {
-        /// The directory.
         path: PathBuf,
-        /// Why.
         #[source]
         source: std::io::Error,
     },
     /// The journal cannot be used.
     #[error(transparent)]
     Journal(#[from] LogError),
-    /// The journal did not take the first record.
-    #[error("the journal could not be begun: {0}")]
+    /// The journal refused the first record.
+    #[error("cannot write the first record of the journal: {0}")]
     Takeover(String),
     /// The API cannot be served.
     #[error(transparent)]
     Web(#[from] StartError),
-    /// The system refused something.
+    /// The operating system refused a request.
     #[error("{doing}")]
     System {
-        /// What was tried.
         doing: &'static str,
-        /// Why it failed.
         #[source]
         source: std::io::Error,
     },
-    /// With `--strict`: clouds that cannot be used.
-    #[error("not every cloud can be used, and --strict was given:\n{0}")]
+    /// With `--strict`: some clouds cannot be used.
+    #[error("drover does not start, because of --strict and clouds that cannot be used:\n{0}")]
     Strict(String),
-    /// The journal will not be written any more.
-    #[error("nothing can be written to the journal any more: {0}")]
+    /// The journal's writer failed.
+    #[error("the journal cannot be written any more: {0}")]
     Unjournalled(String),
     /// An actor panicked too often, or the actors' thread ended.
-    #[error("the actors cannot go on: {0}")]
+    #[error("the actors failed: {0}")]
     GaveUp(String),
 }
 
 impl RunError {
-    /// The exit code of `drover run`: 2 where a restart mends nothing; 70 and 74, as in
-    /// `sysexits.h`, where the service fell while it ran and the next start takes everything up.
+    /// The exit code of `drover run`. 2: a restart does not help. 70 and 74, as in `sysexits.h`:
+    /// the service failed while it ran, and the next start resumes everything.
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Config(_) | Self::Level(_) => 2,
@@ -98,7 +117,7 @@ impl RunError {
         }
     }
 
-    /// The text for people, with its causes.
+    /// The error text with its causes.
     pub fn render(&self) -> String {
         match self {
             Self::Config(error) => error.render(),
@@ -115,7 +134,7 @@ impl RunError {
     }
 }
 
-/// Runs the service until it is told to stop.
+/// Runs the service until a signal stops it.
 ///
 /// # Errors
 /// See [`RunError`].
@@ -125,9 +144,9 @@ pub fn run(settings: Settings) -> Result<(), RunError> {
         .thread_name("ports")
         .enable_all()
         .build()
-        .map_err(|source| RunError::System { doing: "the runtime cannot be started", source })?;
+        .map_err(|source| RunError::System { doing: "cannot start the runtime", source })?;
     let outcome = runtime.block_on(service::serve(settings));
-    // Calls still under way are not waited for: their outcomes are found again at the next start.
+    // Running calls are not awaited: the next start finds out their outcomes.
     runtime.shutdown_background();
     outcome
 }

@@ -1,11 +1,11 @@
-//! drover's own commands as hosts of simulated guests know them.
+//! drover's own commands, for hosts of simulated guests.
 
 use std::sync::Arc;
 
 use drover_shell::known;
 use pve_sim::guests::KnownCommands;
 
-/// What a host of simulated guests is told of drover.
+/// The commands that a host of simulated guests must know.
 pub fn commands() -> KnownCommands {
     KnownCommands {
         may_run: Arc::new(known::is_housekeeping),

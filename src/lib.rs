@@ -1,12 +1,10 @@
 //! drover: everything that touches the world. Decisions live in `drover-actors`.
 
-#![cfg_attr(not(test), warn(unused_crate_dependencies))]
-
-pub mod app;
+pub(crate) mod app;
 pub mod cli;
 pub mod clock;
-pub mod demo;
-pub mod known;
-pub mod machine;
-pub mod systemd;
-pub mod telemetry;
+pub(crate) mod demo;
+pub(crate) mod known;
+pub(crate) mod machine;
+pub(crate) mod systemd;
+pub(crate) mod telemetry;

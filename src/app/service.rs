@@ -1,4 +1,4 @@
-//! The service's own course: start, signals, reloads, stop.
+//! The service: its start, its loop of signals and reloads, and its stop.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -28,26 +28,25 @@ use drover_shell::user_data::UserDataStore;
 use futures_util::FutureExt;
 use proxmox_client::WireDialer;
 use tokio::runtime::Handle;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
-use super::actors::Home;
-use super::listener::Listener;
-use super::parts::{self, Ways};
-use super::{RunError, Settings, stop};
+use super::actors_thread::ActorsThread;
+use super::connections::Connections;
+use super::observer::ServiceObserver;
+use super::signals::{SignalAction, Signals};
+use super::{RunError, Settings, state_dir, stop, wiring};
 use crate::clock::SystemAmbient;
 use crate::systemd::{self, Notifier};
 use crate::telemetry::{self, LevelHandle};
 
-/// How often the pulse file is touched.
-const PULSE: Duration = Duration::from_secs(5);
-/// How long a reload may take before the asker is told that it is not known.
-const RELOAD_LIMIT: Duration = Duration::from_secs(30);
+/// How often the heartbeat file is written.
+const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(5);
+/// After this time, a request for a reload is answered without its outcome.
+const RELOAD_TIMEOUT: Duration = Duration::from_secs(30);
 
 type ReloadReply = Reply<Result<u64, String>>;
 
-/// The joined service.
 struct Service {
     settings: Settings,
     state: PathBuf,
@@ -56,7 +55,7 @@ struct Service {
     level: LevelHandle,
     on_stop: drover_model::stop::StopPolicy,
     stop_timeout: Duration,
-    ways: Arc<Ways>,
+    connections: Arc<Connections>,
     hooks: Arc<Hooks>,
     systems: Arc<CiSystems>,
     shell: Arc<SshShell>,
@@ -65,32 +64,32 @@ struct Service {
     observer: Arc<dyn Observer>,
     ambient: Arc<dyn Ambient>,
     journal: Arc<Writer>,
-    /// Tells that the journal will not be written any more.
+    /// Resolves when the journal's writer has failed.
     journal_ended: oneshot::Receiver<JournalFault>,
-    home: Home,
-    web: Running,
+    actors: ActorsThread,
+    server: Running,
     notifier: Notifier,
-    /// Who asked for a reload, with the number of the request.
-    waiting: Vec<(u64, ReloadReply)>,
-    /// A resync was asked for; it follows the reload of this number that it begins with.
+    /// The open requests for a reload, with their numbers.
+    reload_replies: Vec<(u64, ReloadReply)>,
+    /// The number of the reload after which a requested resync starts.
     resync_due: Option<u64>,
-    /// The last reload asked for by a signal, until it is answered.
+    /// The number of the last reload by a signal, until its outcome.
     reloading: Option<u64>,
-    fixed: Fixed,
-    /// Something changed that only a restart brings into force.
+    start_settings: StartSettings,
+    /// Whether a setting changed that only a restart applies.
     restart_due: bool,
 }
 
-/// What the service takes at its start only.
+/// The settings that only a restart applies.
 #[derive(PartialEq, Eq)]
-struct Fixed {
+struct StartSettings {
     listen: Option<std::net::SocketAddr>,
     socket: PathBuf,
     mode: Option<u32>,
     state: PathBuf,
 }
 
-impl Fixed {
+impl StartSettings {
     fn of(spec: &drover_config::ServiceSpec) -> Self {
         Self {
             listen: spec.listen,
@@ -101,7 +100,7 @@ impl Fixed {
     }
 }
 
-/// Starts everything, runs until told to stop, and stops.
+/// Starts the service, runs it until a signal stops it, and stops it.
 ///
 /// # Errors
 /// See [`RunError`].
@@ -109,48 +108,52 @@ pub async fn serve(settings: Settings) -> Result<(), RunError> {
     let (watch, first) = Watch::open(&settings.config, Environment::of_process()).await;
     let checked = first?;
     let level = telemetry::init(&checked.service.log_level, settings.json_log)?;
-    let files = parts::raise_open_files();
-    tracing::debug!(files, "open files allowed");
+    let files = wiring::raise_open_files();
+    tracing::debug!(files, "limit on open files");
     if !checked.warnings.is_empty() {
         tracing::warn!(warnings = checked.rendered_warnings(), "configuration has warnings");
     }
     let mut signals = Signals::listen()?;
-    let (reloads, mut asked) = mpsc::unbounded_channel();
+    let (reloads, mut reload_requests) = mpsc::unbounded_channel();
     let mut service = Service::start(settings, checked, level, reloads).await?;
     let tried = tokio::select! {
-        tried = &mut service.home.tried => tried.ok(),
+        tried = &mut service.actors.tried => tried.ok(),
         () = signals.terminated() => None,
-        given_up = service.home.given_up.recv() => return service.gave_up(given_up).await,
-        fault = &mut service.journal_ended => return service.unjournalled(fault.ok()).await,
+        given_up = service.actors.given_up.recv() => return service.actors_failed(given_up).await,
+        fault = &mut service.journal_ended => return service.journal_failed(fault.ok()).await,
     };
     let Some(tried) = tried else { return service.stop(&mut signals).await };
     service.view.mark_clouds_tried();
     if let Some(refused) = service.strict_refusal(&tried) {
-        service.web.stop().await;
-        service.home.stop().await;
+        service.server.stop().await;
+        service.actors.stop().await;
         return Err(refused);
     }
     service.notifier.ready(&service.status(&tried));
-    let watchdog = tokio::spawn(systemd::feed_watchdog(Arc::clone(&service.home.alive)));
+    let watchdog = tokio::spawn(systemd::feed_watchdog(Arc::clone(&service.actors.alive)));
     let trigger = watch.trigger();
     let (mut changes, watching) = changes_of(watch);
-    let mut pulse = tokio::time::interval(PULSE);
+    let mut heartbeat = tokio::time::interval(HEARTBEAT_INTERVAL);
     let outcome = loop {
         tokio::select! {
-            Some(told) = changes.recv() => service.change(told),
-            Some(reply) = asked.recv() => service.waiting.push((trigger.pull(), reply)),
-            _ = pulse.tick() => {
-                parts::pulse(&service.state);
+            Some(change) = changes.recv() => service.config_changed(change),
+            Some(reply) = reload_requests.recv() => {
+                service.reload_replies.push((trigger.pull(), reply));
+            }
+            _ = heartbeat.tick() => {
+                state_dir::write_heartbeat(&service.state);
                 service.journal.look(service.ambient.now());
             }
-            wish = signals.next() => match wish {
-                Wish::Reload => drop(service.reload(&trigger)),
-                Wish::Reap => service.reap(),
-                Wish::Resync => service.resync_due = Some(service.reload(&trigger)),
-                Wish::Stop => break service.stop(&mut signals).await,
+            action = signals.next() => match action {
+                SignalAction::Reload => drop(service.reload(&trigger)),
+                SignalAction::Reap => service.reap(),
+                SignalAction::Resync => service.resync_due = Some(service.reload(&trigger)),
+                SignalAction::Stop => break service.stop(&mut signals).await,
             },
-            given_up = service.home.given_up.recv() => break service.gave_up(given_up).await,
-            fault = &mut service.journal_ended => break service.unjournalled(fault.ok()).await,
+            given_up = service.actors.given_up.recv() => {
+                break service.actors_failed(given_up).await;
+            }
+            fault = &mut service.journal_ended => break service.journal_failed(fault.ok()).await,
         }
     };
     watchdog.abort();
@@ -158,12 +161,12 @@ pub async fn serve(settings: Settings) -> Result<(), RunError> {
     outcome
 }
 
-/// Watches in a task of its own: however often signals and questions come, a reading of the files
-/// is never begun anew for them.
+/// Watches the configuration in its own task, so that signals and requests do not interrupt the
+/// reading of files.
 fn changes_of(mut watch: Watch) -> (mpsc::Receiver<Told>, JoinHandle<()>) {
-    let (tell, changes) = mpsc::channel(1);
+    let (sender, changes) = mpsc::channel(1);
     let watching =
-        tokio::spawn(async move { while tell.send(watch.next().await).await.is_ok() {} });
+        tokio::spawn(async move { while sender.send(watch.next().await).await.is_ok() {} });
     (changes, watching)
 }
 
@@ -174,23 +177,23 @@ impl Service {
         level: LevelHandle,
         reloads: mpsc::UnboundedSender<ReloadReply>,
     ) -> Result<Self, RunError> {
-        let state = parts::state_directory(settings.state_dir.clone(), &checked.service)?;
+        let state = state_dir::create(settings.state_dir.clone(), &checked.service)?;
         let ambient: Arc<dyn Ambient> = Arc::new(SystemAmbient::new().map_err(|source| {
-            RunError::System { doing: "the system gives no random numbers", source }
+            RunError::System { doing: "the operating system gives no random numbers", source }
         })?);
-        let down = parts::down_time(&state);
+        let down = state_dir::down_time(&state);
         let Opened { writer: journal, ledger, ended: journal_ended } =
             open_journal(&state, &ambient)?;
-        // Nothing is begun on any cluster by a service that nobody could ask.
-        let auth = parts::auth(&checked.service);
+        // A service whose API cannot be served must not start anything on a cluster.
+        let auth = wiring::auth(&checked.service);
         let bound = drover_server::bind(listen(&settings, &checked), &auth)?;
         let epoch = ledger.epoch + 1;
         let installation =
             ledger.installation.clone().unwrap_or_else(|| mint_installation(|| ambient.draw()));
         let takeover = Body::Takeover { installation: installation.clone() };
-        let begun = journal.append(vec![takeover]).await;
-        begun.map_err(|fault| RunError::Takeover(fault.to_string()))?;
-        parts::pulse(&state);
+        let started = journal.append(vec![takeover]).await;
+        started.map_err(|fault| RunError::Takeover(fault.to_string()))?;
+        state_dir::write_heartbeat(&state);
 
         let runtime = Handle::current();
         let key = CallInKey::open(&state)
@@ -209,22 +212,26 @@ impl Service {
         let shell = Arc::new(shell);
         let systems = CiSystems::new(Arc::clone(&shell), runtime.clone());
         let systems = Arc::new(systems.keeping(state.join("sources"), crate::machine::read().id));
-        let hinted = Arc::clone(&systems);
-        let hooks = Arc::new(Hooks::hinting(move |source, body| hinted.hint(source, body)));
-        hooks.replace(parts::hook_secrets(&checked));
+        let hint_systems = Arc::clone(&systems);
+        let hooks = Arc::new(Hooks::hinting(move |source, body| hint_systems.hint(source, body)));
+        hooks.replace(wiring::hook_secrets(&checked));
         let view = View::new(epoch);
         view.mark_journal_folded();
-        let metered = Arc::clone(&proxmox);
-        view.meter_calls(Box::new(move || metered.levels()));
-        let told = Arc::clone(&view);
-        journal.watch(move |trouble| told.mark_journal(trouble.map(str::to_owned)));
+        let calls = Arc::clone(&proxmox);
+        view.meter_calls(Box::new(move || calls.levels()));
+        let journal_view = Arc::clone(&view);
+        journal.watch(move |trouble| journal_view.mark_journal(trouble.map(str::to_owned)));
         checked.follow(&HerdSpec::default(), Generation(1));
-        let ways = Arc::new(Ways::new(Arc::clone(&proxmox), Arc::clone(&systems)));
-        ways.connect(&checked, &HerdSpec::default());
-        parts::keys(&shell, &former, &checked.keys);
+        let connections = Arc::new(Connections::new(Arc::clone(&proxmox), Arc::clone(&systems)));
+        connections.connect(&checked, &HerdSpec::default());
+        wiring::set_keys(&shell, &former, &checked.keys);
         shell.set_files(checked.uploads.iter());
-        let listener =
-            Listener::new(Arc::clone(&view), Arc::clone(&ways), Arc::clone(&user_data), runtime);
+        let listener = ServiceObserver::new(
+            Arc::clone(&view),
+            Arc::clone(&connections),
+            Arc::clone(&user_data),
+            runtime,
+        );
         let observer: Arc<dyn Observer> = Arc::new(listener);
         let ports = Ports {
             hypervisor: Arc::clone(&proxmox) as _,
@@ -236,7 +243,7 @@ impl Service {
             calendar: Arc::new(Almanac),
         };
         let spec = Arc::new(checked.herd.clone());
-        let home = Home::start(
+        let actors = ActorsThread::start(
             move |escalate| HerdStart {
                 ports,
                 ledger,
@@ -251,11 +258,12 @@ impl Service {
             Arc::clone(&ambient),
         )
         .await?;
-        parts::wake(&systems, &home.wishes);
-        let doors = doors(&home, &view, (&ambient, &key, &hooks, &user_data), &level, reloads);
-        let fixed = Fixed::of(&checked.service);
-        let web = bound.serve(doors, auth, Limits::default())?;
-        for addr in &web.addrs {
+        wiring::wake_on_news(&systems, &actors.commands);
+        let handles =
+            server_handles(&actors, &view, (&ambient, &key, &hooks, &user_data), &level, reloads);
+        let start_settings = StartSettings::of(&checked.service);
+        let server = bound.serve(handles, auth, Limits::default())?;
+        for addr in &server.addrs {
             tracing::info!(%addr, "API served");
         }
         Ok(Self {
@@ -266,7 +274,7 @@ impl Service {
             level,
             on_stop: checked.service.on_stop,
             stop_timeout: checked.service.stop_timeout,
-            ways,
+            connections,
             shell,
             former,
             hooks,
@@ -276,13 +284,13 @@ impl Service {
             ambient,
             journal,
             journal_ended,
-            home,
-            web,
+            actors,
+            server,
             notifier: Notifier,
-            waiting: Vec::new(),
+            reload_replies: Vec::new(),
             resync_due: None,
             reloading: None,
-            fixed,
+            start_settings,
             restart_due: false,
         })
     }
@@ -303,9 +311,9 @@ impl Service {
         (self.settings.strict && !lines.is_empty()).then(|| RunError::Strict(lines.join("\n")))
     }
 
-    /// All or nothing: a configuration either comes into force everywhere, or only its faults show.
-    fn change(&mut self, told: Told) {
-        let outcome = match told.change {
+    /// Applies a valid configuration everywhere, or reports the faults of an invalid one.
+    fn config_changed(&mut self, change: Told) {
+        let outcome = match change.change {
             Change::Reloaded(checked) => Ok(self.apply(*checked)),
             Change::Refused(text) => {
                 let what = What::ConfigRefused { text: text.clone(), after: self.spec.generation };
@@ -313,56 +321,58 @@ impl Service {
                 Err(text)
             }
         };
-        // Who asked while the files were being read is answered by the next reading.
-        for (_, reply) in self.waiting.extract_if(.., |(number, _)| *number <= told.answers) {
-            // Who asked may have hung up.
+        // The next reading answers requests that arrived during this one.
+        for (_, reply) in
+            self.reload_replies.extract_if(.., |(number, _)| *number <= change.answers)
+        {
+            // The client can have disconnected.
             reply.send(outcome.clone());
         }
-        if self.resync_due.is_some_and(|number| number <= told.answers) {
+        if self.resync_due.is_some_and(|number| number <= change.answers) {
             self.resync_due = None;
             self.resync();
         }
-        if self.reloading.is_some_and(|number| number > told.answers) {
+        if self.reloading.is_some_and(|number| number > change.answers) {
             return;
         }
         self.reloading = None;
         self.notifier.ready(match outcome {
             Ok(_) if self.restart_due => "configuration reloaded; part of it needs a restart",
             Ok(_) => "configuration reloaded",
-            Err(_) => "configuration refused, the old one is in force: see drover status",
+            Err(_) => "configuration refused, the old one stays in force: see drover status",
         });
     }
 
     fn apply(&mut self, mut checked: Checked) -> u64 {
         let generation = Generation(self.spec.generation.0 + 1);
         checked.follow(&self.spec, generation);
-        self.ways.connect(&checked, &self.spec);
-        self.hooks.replace(parts::hook_secrets(&checked));
-        parts::keys(&self.shell, &self.former, &checked.keys);
+        self.connections.connect(&checked, &self.spec);
+        self.hooks.replace(wiring::hook_secrets(&checked));
+        wiring::set_keys(&self.shell, &self.former, &checked.keys);
         self.shell.set_files(checked.uploads.iter());
-        self.web.replace_auth(parts::auth(&checked.service));
+        self.server.replace_auth(wiring::auth(&checked.service));
         self.on_stop = checked.service.on_stop;
         self.stop_timeout = checked.service.stop_timeout;
-        let fixed = Fixed::of(&checked.service);
-        if fixed != self.fixed {
-            let text =
-                "service.listen, socket, socketMode and stateDirectory are taken at a start only";
-            tracing::warn!(text, "configuration needs a restart in part");
+        let start_settings = StartSettings::of(&checked.service);
+        if start_settings != self.start_settings {
+            let text = "changes of service.listen, socket, socketMode and stateDirectory take \
+                        effect at the next start";
+            tracing::warn!(text, "part of the configuration needs a restart");
             self.restart_due = true;
         }
         if checked.service.log_level != self.log_level {
             if let Err(error) = self.level.set(&checked.service.log_level) {
-                tracing::warn!(%error, "log level kept");
+                tracing::warn!(%error, "cannot set the log level; the old one stays");
             }
             self.log_level = checked.service.log_level;
         }
         self.spec = checked.herd;
-        self.home.specs.do_send(ApplySpec(Arc::new(self.spec.clone())));
+        self.actors.specs.do_send(ApplySpec(Arc::new(self.spec.clone())));
         generation.0
     }
 
-    /// Tells the service manager once, however many ask before the answer: its socket holds few
-    /// words.
+    /// Starts a reload. The service manager is notified once for all reloads before the outcome:
+    /// its socket holds few messages.
     fn reload(&mut self, trigger: &Trigger) -> u64 {
         let number = trigger.pull();
         if self.reloading.replace(number).is_none() {
@@ -372,10 +382,10 @@ impl Service {
     }
 
     fn reap(&self) {
-        let (reply, told) = Reply::channel();
-        self.home.wishes.do_send(HerdCommand::Reap { all: false, reply });
+        let (reply, outcome) = Reply::channel();
+        self.actors.commands.do_send(HerdCommand::Reap { all: false, reply });
         tokio::spawn(async move {
-            if let Ok(count) = told.await {
+            if let Ok(count) = outcome.await {
                 tracing::info!(count, "reaped");
             }
         });
@@ -383,7 +393,7 @@ impl Service {
 
     fn resync(&self) {
         let (reply, done) = Reply::channel();
-        self.home.wishes.do_send(HerdCommand::Resync { reply });
+        self.actors.commands.do_send(HerdCommand::Resync { reply });
         tokio::spawn(async move {
             if let Ok(outcomes) = done.await {
                 let unread = outcomes.values().filter(|outcome| outcome.is_err()).count();
@@ -392,54 +402,55 @@ impl Service {
         });
     }
 
-    /// Takes no new work, finishes what must not be cut while there is time; a second signal ends at
-    /// once.
+    /// Takes no new work and finishes work that must not be interrupted, within the time limit. A
+    /// second signal stops at once.
     async fn stop(mut self, signals: &mut Signals) -> Result<(), RunError> {
         self.notifier.stopping(&stop::status(self.stop_timeout));
         let (reply, drained) = Reply::channel();
-        self.home.wishes.do_send(HerdCommand::Drain { policy: self.on_stop, reply });
+        self.actors.commands.do_send(HerdCommand::Drain { policy: self.on_stop, reply });
         let (view, notifier) = (Arc::clone(&self.view), self.notifier);
-        let tell = move || {
-            let agents = stop::named(&view.agents());
-            tracing::info!(agents, "drover waits for what must not be cut");
-            notifier.status(&format!("waits for what must not be cut; agents {agents}"));
+        let report = move || {
+            let agents = stop::describe_agents(&view.agents());
+            tracing::info!(agents, "drover waits for work that must not be interrupted");
+            notifier
+                .status(&format!("waiting for work that must not be interrupted; agents {agents}"));
         };
         tokio::select! {
             biased;
-            given_up = self.home.given_up.recv() => return self.gave_up(given_up).await,
-            fault = &mut self.journal_ended => return self.unjournalled(fault.ok()).await,
-            () = signals.terminated() => tracing::warn!("stopped at once"),
-            is_drained = stop::is_drained(drained, self.stop_timeout, tell) => if is_drained {
+            given_up = self.actors.given_up.recv() => return self.actors_failed(given_up).await,
+            fault = &mut self.journal_ended => return self.journal_failed(fault.ok()).await,
+            () = signals.terminated() => tracing::warn!("second signal: drover stops at once"),
+            is_drained = stop::is_drained(drained, self.stop_timeout, report) => if is_drained {
                 tracing::info!("drained");
             } else {
                 let agents = self.view.agents();
-                tracing::warn!("{}", stop::time_over(self.stop_timeout, &agents));
+                tracing::warn!("{}", stop::timeout_text(self.stop_timeout, &agents));
             },
         }
-        self.web.stop().await;
+        self.server.stop().await;
         self.systems.stop().await;
-        self.home.stop().await;
+        self.actors.stop().await;
         if let Err(error) = self.journal.flush().await {
             tracing::warn!(%error, "the last records of the journal may be lost");
         }
-        parts::pulse(&self.state);
+        state_dir::write_heartbeat(&self.state);
         Ok(())
     }
 
-    /// Without a journal nothing may be begun, and what goes on can not be taken up again.
-    async fn unjournalled(self, fault: Option<JournalFault>) -> Result<(), RunError> {
-        self.web.stop().await;
-        self.home.stop().await;
+    /// Without a journal drover must not start anything, and could not resume it.
+    async fn journal_failed(self, fault: Option<JournalFault>) -> Result<(), RunError> {
+        self.server.stop().await;
+        self.actors.stop().await;
         let text = fault.map_or_else(|| "its writer panicked".to_owned(), |why| why.to_string());
         Err(RunError::Unjournalled(text))
     }
 
-    async fn gave_up(
+    async fn actors_failed(
         self,
         given_up: Option<drover_runtime::supervise::GivenUp>,
     ) -> Result<(), RunError> {
-        self.web.stop().await;
-        self.home.stop().await;
+        self.server.stop().await;
+        self.actors.stop().await;
         if let Err(error) = self.journal.flush().await {
             tracing::warn!(%error, "the last records of the journal may be lost");
         }
@@ -452,23 +463,24 @@ impl Service {
 }
 
 fn open_journal(state: &Path, ambient: &Arc<dyn Ambient>) -> Result<Opened, RunError> {
-    let path = state.join(parts::JOURNAL);
+    let path = state.join(state_dir::JOURNAL);
     let log = RedbLog::open(&path)?;
     Ok(Writer::open(log, &path, Arc::clone(ambient), WriterOptions::default())?)
 }
 
-type Given<'a> = (&'a Arc<dyn Ambient>, &'a Arc<CallInKey>, &'a Arc<Hooks>, &'a Arc<UserDataStore>);
+type HandleParts<'a> =
+    (&'a Arc<dyn Ambient>, &'a Arc<CallInKey>, &'a Arc<Hooks>, &'a Arc<UserDataStore>);
 
-fn doors(
-    home: &Home,
+fn server_handles(
+    actors: &ActorsThread,
     view: &Arc<View>,
-    (ambient, key, hooks, user_data): Given<'_>,
+    (ambient, key, hooks, user_data): HandleParts<'_>,
     level: &LevelHandle,
     reloads: mpsc::UnboundedSender<ReloadReply>,
 ) -> Doors {
     let (level, ambient, key) = (level.clone(), Arc::clone(ambient), Arc::clone(key));
     Doors {
-        herd: home.wishes.clone(),
+        herd: actors.commands.clone(),
         view: Arc::clone(view),
         reload: Arc::new(move || {
             let (reply, outcome) = Reply::channel();
@@ -476,17 +488,18 @@ fn doors(
             async move {
                 let stopping = || NotReloaded::Unknown("the service is stopping".to_owned());
                 sent.map_err(|_| stopping())?;
-                match tokio::time::timeout(RELOAD_LIMIT, outcome).await {
+                match tokio::time::timeout(RELOAD_TIMEOUT, outcome).await {
                     Ok(outcome) => outcome.map_err(|_| stopping())?.map_err(NotReloaded::Refused),
                     Err(_) => {
-                        Err(NotReloaded::Unknown("no outcome yet: see drover status".to_owned()))
+                        let text = "the reload did not end within 30 s: see drover status";
+                        Err(NotReloaded::Unknown(text.to_owned()))
                     }
                 }
             }
             .boxed()
         }),
         log_level: Arc::new(move |given| level.set(given).map_err(|error| error.to_string())),
-        alive: Arc::clone(&home.alive),
+        alive: Arc::clone(&actors.alive),
         call_in: Arc::new(move |token| key.agent(token)),
         hooks: Arc::clone(hooks),
         user_data: Arc::clone(user_data),
@@ -499,54 +512,4 @@ fn listen(settings: &Settings, checked: &Checked) -> Vec<Listen> {
     let unix = Listen::Unix { path, mode: checked.service.socket_mode };
     let tcp = checked.service.listen.map(Listen::Tcp);
     [unix].into_iter().chain(tcp).collect()
-}
-
-enum Wish {
-    Reload,
-    Reap,
-    Resync,
-    Stop,
-}
-
-struct Signals {
-    reload: Signal,
-    reap: Signal,
-    resync: Signal,
-    terminate: Signal,
-    interrupt: Signal,
-}
-
-impl Signals {
-    fn listen() -> Result<Self, RunError> {
-        let open = |kind| {
-            signal(kind).map_err(|source| RunError::System {
-                doing: "signals cannot be listened to",
-                source,
-            })
-        };
-        Ok(Self {
-            reload: open(SignalKind::hangup())?,
-            reap: open(SignalKind::user_defined1())?,
-            resync: open(SignalKind::user_defined2())?,
-            terminate: open(SignalKind::terminate())?,
-            interrupt: open(SignalKind::interrupt())?,
-        })
-    }
-
-    async fn next(&mut self) -> Wish {
-        tokio::select! {
-            _ = self.reload.recv() => Wish::Reload,
-            _ = self.reap.recv() => Wish::Reap,
-            _ = self.resync.recv() => Wish::Resync,
-            _ = self.terminate.recv() => Wish::Stop,
-            _ = self.interrupt.recv() => Wish::Stop,
-        }
-    }
-
-    async fn terminated(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
-        }
-    }
 }

@@ -1,7 +1,7 @@
-//! The bound of a stop. An agent may take minutes to go (a task of Proxmox that hangs, a node that is
-//! offline), and the service manager kills whoever takes too long. Past `service.stopTimeoutSec` drover
-//! ends in order all the same: the journal has the agents that are left, and the next start takes them
-//! up where they are.
+//! The time limit of a stop. An agent can take minutes to retire (a hanging task of Proxmox, an
+//! offline node), and the service manager kills a service that takes too long. After
+//! `service.stopTimeoutSec` drover stops in order all the same: the journal has the remaining
+//! agents, and the next start resumes them.
 
 use std::time::Duration;
 
@@ -9,63 +9,62 @@ use drover_model::fact::AgentPicture;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, interval_at, sleep};
 
-/// How often it is told meanwhile what is still there.
-const TELL: Duration = Duration::from_secs(10);
-/// More agents than that are counted, and not named.
-const NAMED: usize = 20;
+/// How often the remaining agents are reported.
+const REPORT_INTERVAL: Duration = Duration::from_secs(10);
+/// More agents are counted, and not named.
+const NAMED_AGENTS_MAX: usize = 20;
 
-/// Whether the herd answers within the limit that nothing is left which must not be cut; `tell` is
-/// called now and then while it does not.
+/// Whether the herd is drained within the limit. Calls `report` at intervals until then.
 pub async fn is_drained(
     drained: oneshot::Receiver<()>,
     limit: Duration,
-    mut tell: impl FnMut(),
+    mut report: impl FnMut(),
 ) -> bool {
     let answer = async {
-        // A herd that ended without an answer has drained nothing; why it ended is told elsewhere.
+        // A herd that ended without an answer is not drained; its end is reported elsewhere.
         if drained.await.is_err() {
             std::future::pending::<()>().await;
         }
     };
     let over = sleep(limit);
-    let mut each = interval_at(Instant::now() + TELL, TELL);
+    let mut each = interval_at(Instant::now() + REPORT_INTERVAL, REPORT_INTERVAL);
     tokio::pin!(answer, over);
     loop {
         tokio::select! {
             biased;
             () = &mut answer => return true,
             () = &mut over => return false,
-            _ = each.tick() => tell(),
+            _ = each.tick() => report(),
         }
     }
 }
 
-/// Agents by name, with where they are: `2: a1 (Retiring, VMID 10000), a2 (Queued)`.
-pub fn named(agents: &[AgentPicture]) -> String {
-    let each = agents.iter().take(NAMED).map(|one| {
+/// Agents with their states: `2: a1 (Retiring, VMID 10000), a2 (Queued)`.
+pub fn describe_agents(agents: &[AgentPicture]) -> String {
+    let each = agents.iter().take(NAMED_AGENTS_MAX).map(|one| {
         let vmid = one.vmid.map_or_else(String::new, |vmid| format!(", VMID {vmid}"));
         format!("{} ({}{vmid})", one.agent, one.state)
     });
     let mut each: Vec<String> = each.collect();
-    if let Some(more) = agents.len().checked_sub(NAMED).filter(|more| *more > 0) {
+    if let Some(more) = agents.len().checked_sub(NAMED_AGENTS_MAX).filter(|more| *more > 0) {
         each.push(format!("{more} more"));
     }
     let count = agents.len();
     if each.is_empty() { count.to_string() } else { format!("{count}: {}", each.join(", ")) }
 }
 
-/// What the service manager is told at the beginning.
+/// The first notification to the service manager.
 pub fn status(limit: Duration) -> String {
-    format!("finishing what must not be cut, for {} s at most", limit.as_secs())
+    format!("finishing work that must not be interrupted, for at most {} s", limit.as_secs())
 }
 
-/// What the log says of the agents that are left when the time is over.
-pub fn time_over(limit: Duration, agents: &[AgentPicture]) -> String {
+/// The log line about the agents that remain after the time limit.
+pub fn timeout_text(limit: Duration, agents: &[AgentPicture]) -> String {
     format!(
-        "drover stops after {} s (service.stopTimeoutSec) without waiting any longer; agents left for \
-         the next start, which takes them up: {}",
+        "drover stops after {} s (service.stopTimeoutSec) and waits no longer; the next start \
+         resumes these agents: {}",
         limit.as_secs(),
-        named(agents)
+        describe_agents(agents)
     )
 }
 
@@ -81,7 +80,7 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_secs(90);
 
-    // Invariant: a stop ends when the herd is drained, and at its limit whatever the herd does.
+    // Invariant: a stop ends when the herd is drained, and at the latest at its limit.
 
     #[tokio::test(start_paused = true)]
     async fn a_stop_waits_for_the_herd_and_no_longer() {
@@ -91,10 +90,10 @@ mod tests {
             tokio::time::sleep(Duration::from_secs(89)).await;
             reply.send(()).unwrap();
         });
-        let mut told = Vec::new();
-        assert!(is_drained(drained, LIMIT, || told.push(begin.elapsed().as_secs())).await);
+        let mut reported = Vec::new();
+        assert!(is_drained(drained, LIMIT, || reported.push(begin.elapsed().as_secs())).await);
         assert_eq!(begin.elapsed().as_secs(), 89);
-        assert_eq!(told, [10, 20, 30, 40, 50, 60, 70, 80], "it is told meanwhile");
+        assert_eq!(reported, [10, 20, 30, 40, 50, 60, 70, 80], "a report every 10 s");
     }
 
     #[tokio::test(start_paused = true)]
@@ -114,15 +113,17 @@ mod tests {
     }
 
     #[test]
-    fn the_log_names_the_agents_that_are_left_for_the_next_start() {
+    fn the_log_names_the_agents_that_the_next_start_resumes() {
         let mut all = vec![agent("a1", AgentPhase::Retiring), agent("a2", AgentPhase::Queued)];
         (all[0].vmid, all[1].vmid) = (Some(VmId(10_000)), None);
-        let line = "drover stops after 90 s (service.stopTimeoutSec) without waiting any longer; \
-                    agents left for the next start, which takes them up: 2: a1 (Retiring, VMID \
-                    10000), a2 (Queued)";
-        assert_eq!(time_over(LIMIT, &all), line);
-        assert_eq!(named(&[]), "0");
+        let line = "drover stops after 90 s (service.stopTimeoutSec) and waits no longer; the next \
+                    start resumes these agents: 2: a1 (Retiring, VMID 10000), a2 (Queued)";
+        assert_eq!(timeout_text(LIMIT, &all), line);
+        assert_eq!(describe_agents(&[]), "0");
         all.resize(25, all[1].clone());
-        assert!(named(&all).starts_with("25: a1 ") && named(&all).ends_with(", 5 more"));
+        assert!(
+            describe_agents(&all).starts_with("25: a1 ")
+                && describe_agents(&all).ends_with(", 5 more")
+        );
     }
 }

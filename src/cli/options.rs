@@ -286,7 +286,7 @@ pub struct DemoOptions {
     /// Exit when the batch is done
     #[arg(long)]
     pub once: bool,
-    /// Plain lines even on a terminal
+    /// Print plain lines even on a terminal
     #[arg(long)]
     pub plain: bool,
     /// Seed of the simulated cluster
@@ -295,7 +295,7 @@ pub struct DemoOptions {
     /// Jobs in the batch
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=200))]
     pub jobs: u32,
-    /// Keep the state directory and say where it is
+    /// Keep the folder with state, keys and logs, and print its path
     #[arg(long)]
     pub keep: bool,
 }
@@ -305,18 +305,18 @@ pub struct DemoOptions {
 pub enum GuestKind {
     /// An address only
     None,
-    /// An SSH server that greets and runs nothing
+    /// An SSH server that accepts logins and runs nothing
     Greeter,
-    /// An SSH server with a shell in a directory of its own
+    /// An SSH server whose sessions run real commands in a directory
     Process,
-    /// A QEMU guest
+    /// A QEMU guest (not available yet)
     Qemu,
 }
 
 /// Which Proxmox VE is simulated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum PveVersion {
-    /// Proxmox VE 7.4, by what it says of itself
+    /// Reports 7.4 and behaves as 8.4
     #[value(name = "7.4")]
     V7_4,
     /// Proxmox VE 8.4
@@ -330,52 +330,52 @@ pub enum PveVersion {
 /// Options of `sim`.
 #[derive(Debug, Clone, Args)]
 pub struct SimOptions {
-    /// Where to listen; port 0 for any free one
+    /// Loopback address to listen on; port 0 for any free port
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8006")]
     pub listen: SocketAddr,
-    /// The cluster's description; without it, three nodes with a template each
+    /// Description of the cluster; without it, three nodes with a template each
     ///
-    /// YAML with nodes, storages, guests, pools, users, roles, acl and web; only nodes must be there,
-    /// as in `nodes: [{name: pve1}]`. configs/sim-cluster.yaml shows all of it.
+    /// YAML with nodes, storages, guests, pools, users, roles, acl and web. Only nodes is required,
+    /// as in `nodes: [{name: pve1}]`. configs/sim-cluster.yaml shows all keys.
     #[arg(long, value_name = "FILE")]
     pub cluster: Option<PathBuf>,
-    /// What guests are
+    /// What runs inside the guests
     #[arg(long, value_enum, default_value = "none")]
     pub guests: GuestKind,
-    /// Which Proxmox VE
+    /// Version of Proxmox VE
     #[arg(long, value_enum, default_value = "8.4")]
     pub pve: PveVersion,
-    /// Workers of pveproxy and of pvedaemon on each node; 0 for no bound; 3 unless the description
-    /// says otherwise
+    /// Workers of pveproxy and of pvedaemon on each node, 0 for no limit [default: as in the
+    /// description, else 3]
     #[arg(long, value_name = "N")]
     pub workers: Option<usize>,
-    /// Seed of everything left to chance
+    /// Seed of all random choices
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// Delays of a real cluster from a file, or `none`
+    /// File with the delays of a real cluster, or `none`
     #[arg(long, value_name = "FILE|none", default_value = "none")]
     pub latency: String,
-    /// Planned faults
+    /// File with planned faults
     #[arg(long, value_name = "FILE")]
     pub faults: Option<PathBuf>,
-    /// Write requests, tasks and boots down, a JSON object a line
+    /// Write requests, tasks and boots to a file, one JSON object a line
     #[arg(long, value_name = "FILE")]
     pub record: Option<PathBuf>,
-    /// Run commands in process guests without bubblewrap, as the user who runs this
+    /// Run commands in process guests without bubblewrap, as the user who runs the simulator
     #[arg(long)]
     pub unisolated: bool,
-    /// A folder of this machine, absolute, that process guests can read, beside its /usr
+    /// Absolute folder of this computer that process guests can read, in addition to /usr
     #[arg(long, value_name = "DIR")]
     pub share: Vec<PathBuf>,
-    /// Serve every node: the first on --listen, the others on free ports, all told in `urls`
+    /// Serve every node: the first on --listen, the others on free ports; `urls` lists all
     #[arg(long)]
     pub all_nodes: bool,
-    /// Unix socket for orders, one a line: renew-certificate, replace-certificate,
-    /// renew-authority, expire-tickets, faults FILE|none, node-down NODE, node-up NODE, isolate NODE, rejoin NODE,
-    /// maintenance NODE on|off, lock VMID NAME|none, move VMID NODE
+    /// Unix socket for commands, one a line: renew-certificate, replace-certificate,
+    /// renew-authority, expire-tickets, faults FILE|none, node-down NODE, node-up NODE, isolate
+    /// NODE, rejoin NODE, maintenance NODE on|off, lock VMID NAME|none, move VMID NODE
     #[arg(long, value_name = "SOCKET")]
     pub control: Option<PathBuf>,
-    /// Print the methods and paths that are served, and run nothing
+    /// Print the served methods and paths, and exit
     #[arg(long)]
     pub list_api: bool,
 }

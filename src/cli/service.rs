@@ -119,7 +119,7 @@ pub(super) fn sim(global: &Global, options: SimOptions) -> ExitCode {
         PveVersion::V9_2 => spec::PveVersion::V9_2,
     };
     if options.list_api {
-        let served = pve_sim::door::served(version);
+        let served = pve_sim::api::served_routes(version);
         let text = if global.json {
             let served: Vec<Value> = served.iter().map(|line| route(line)).collect();
             json!({ "served": served }).to_string()
@@ -158,8 +158,8 @@ pub(super) fn sim(global: &Global, options: SimOptions) -> ExitCode {
         latency: options.latency,
         faults: options.faults,
         unisolated: options.unisolated,
-        shared: options.share,
-        known: known::commands(),
+        shared_folders: options.share,
+        known_commands: known::commands(),
         all_nodes: options.all_nodes,
         control: options.control,
         record: options.record,

@@ -1,4 +1,4 @@
-//! Folders of demos that were killed: whoever is killed can put nothing away.
+//! The folders of demos that were killed, and so could not remove them.
 
 use std::fs::Metadata;
 use std::io;
@@ -7,40 +7,40 @@ use std::path::Path;
 
 use rustix::process::geteuid;
 
-/// What the folders of demos begin with.
+/// The prefix of all folders of demos.
 pub const PREFIX: &str = "drover-demo-";
-/// The file with the number of the process that a folder is of.
-const OWNER: &str = "pid";
+/// The file with the process id of the demo that a folder belongs to.
+const PID_FILE: &str = "pid";
 
-/// Says that a folder is this process's and goes with it.
+/// Marks a folder as this process's: a later demo removes it once this process has ended.
 ///
 /// # Errors
-/// The folder takes no file.
-pub fn own(folder: &Path) -> io::Result<()> {
-    std::fs::write(folder.join(OWNER), std::process::id().to_string())
+/// When the file cannot be written.
+pub fn claim(folder: &Path) -> io::Result<()> {
+    std::fs::write(folder.join(PID_FILE), std::process::id().to_string())
 }
 
-/// Has a folder stay for good.
+/// Removes the mark, so that the folder stays.
 pub fn keep(folder: &Path) {
-    // One that stays without is swept by the next demo, which is no harm to this one.
-    let _ = std::fs::remove_file(folder.join(OWNER));
+    // A folder that keeps its mark is removed by the next demo, which does no harm.
+    let _ = std::fs::remove_file(folder.join(PID_FILE));
 }
 
-/// Removes this user's folders of demos in `base` whose process, one below `processes`, is not there
-/// any more.
-pub fn sweep(base: &Path, processes: &Path) {
+/// Removes this user's demo folders in `base` whose process has no entry in `processes`, such as
+/// `/proc`.
+pub fn remove_dead(base: &Path, processes: &Path) {
     for entry in std::fs::read_dir(base).into_iter().flatten().flatten() {
         let folder = entry.path();
         let is_demos = entry.file_name().to_string_lossy().starts_with(PREFIX);
-        // Another user's file may be a pipe, which would hold up whoever reads it.
+        // Another user's file can be a pipe, which would block the reader.
         let is_own = |meta: Metadata| meta.is_dir() && meta.uid() == geteuid().as_raw();
         if !is_demos || !entry.metadata().is_ok_and(is_own) {
             continue;
         }
-        let owner = std::fs::read_to_string(folder.join(OWNER)).ok();
+        let owner = std::fs::read_to_string(folder.join(PID_FILE)).ok();
         let owner = owner.and_then(|text| text.trim().parse::<u32>().ok());
         if owner.is_some_and(|pid| !processes.join(pid.to_string()).exists()) {
-            // What cannot be removed is in nobody's way.
+            // A folder that cannot be removed does no harm.
             let _ = std::fs::remove_dir_all(folder);
         }
     }
@@ -52,16 +52,16 @@ mod tests {
 
     use super::*;
 
-    // Invariant: only a folder whose own demo is dead is removed.
+    // Invariant: only folders of demos that have ended are removed.
 
     #[test]
-    fn folders_of_dead_demos_go_and_all_others_stay() {
+    fn only_folders_of_ended_demos_are_removed() {
         let (base, processes) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         std::fs::create_dir(processes.path().join("7")).unwrap();
         let make = |name: &str, owner: Option<&str>| {
             let folder = base.path().join(name);
             std::fs::create_dir(&folder).unwrap();
-            owner.inspect(|owner| std::fs::write(folder.join(OWNER), owner).unwrap());
+            owner.inspect(|owner| std::fs::write(folder.join(PID_FILE), owner).unwrap());
         };
         make("drover-demo-dead", Some("8"));
         for (name, owner) in [
@@ -73,10 +73,10 @@ mod tests {
             make(name, owner);
         }
         make("drover-demo-given", Some("8"));
-        // Root alone can give a folder away.
+        // Only root can change the owner of a folder.
         let given = base.path().join("drover-demo-given");
         let is_given = std::os::unix::fs::chown(&given, Some(65_534), None).is_ok();
-        sweep(base.path(), processes.path());
+        remove_dead(base.path(), processes.path());
         assert_eq!(given.exists(), is_given, "another user's stays");
         std::fs::remove_dir_all(&given).ok();
         let left = std::fs::read_dir(base.path()).unwrap().flatten();

@@ -1,8 +1,8 @@
-//! One agent's life drawn as a waterfall: a bar for each state, placed where it began.
+//! Draws the phases of an agent as a waterfall: a bar for each phase, at the place of its start.
 
 use std::fmt::Write as _;
 
-/// Draws the phases (state, milliseconds) on `width` columns of bars; the spans sum to the whole.
+/// Draws phases (state, milliseconds) on `width` columns of bars.
 pub fn draw(title: &str, phases: &[(String, u64)], width: usize) -> String {
     let total: u64 = phases.iter().map(|(_, ms)| ms).sum();
     let mut out = format!("{title}  {}\n", seconds(total));
@@ -37,7 +37,7 @@ mod tests {
 
     use super::*;
 
-    // Invariant: the picture tells the whole span and the order.
+    // Invariant: the drawing shows the total time and the order of phases.
 
     #[test]
     fn bars_start_where_the_phase_before_ended() {

@@ -1,12 +1,12 @@
-//! Wall time for the simulator, driven by tokio's clock so that virtual time moves it.
+//! Wall time of a simulated cluster, driven by tokio's clock so that virtual time moves it.
 //!
-//! Not for deadlines: those use tokio's instants directly.
+//! Deadlines do not use it: they use tokio's instants.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use tokio::time::Instant;
 
-/// Unix time that starts at a chosen second and moves with tokio's (perhaps paused) clock.
+/// Unix time that starts at a chosen second and moves with tokio's clock, paused or not.
 #[derive(Debug, Clone, Copy)]
 pub struct WallClock {
     base: u64,
@@ -14,7 +14,7 @@ pub struct WallClock {
 }
 
 impl WallClock {
-    /// A clock that shows `base` Unix seconds now.
+    /// A clock that shows `base`, in Unix seconds, now.
     pub fn starting_at(base: u64) -> Self {
         Self { base, start: Instant::now() }
     }
@@ -25,7 +25,7 @@ impl WallClock {
     }
 }
 
-/// The machine's wall clock in Unix seconds, where a simulated cluster on real time begins.
+/// This computer's wall clock in Unix seconds. A simulated cluster on real time starts at it.
 pub fn unix_now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }

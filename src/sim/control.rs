@@ -1,8 +1,8 @@
-//! The control face of `drover sim`: what befalls a running cluster from outside of its API, such as
-//! a power cut, a new certificate, or planned faults.
+//! The control socket of `drover sim`: events outside the API of a running cluster, such as a power
+//! failure, a new certificate, or planned faults.
 //!
-//! One command a line on a Unix socket, one line of JSON for each answer: `{"ok": true, …}` or
-//! `{"ok": false, "error": "…"}`.
+//! A client writes one command a line to a Unix socket. Each answer is one line of JSON:
+//! `{"ok": true, …}` or `{"ok": false, "error": "…"}`.
 
 use std::io;
 use std::os::unix::fs::PermissionsExt;
@@ -14,56 +14,56 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 
-/// The longest line taken.
-const LINE_MAX: u64 = 4096;
+const LINE_BYTES_MAX: u64 = 4096;
 
-/// What a running cluster is told.
+/// A command to a running cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Order {
-    /// Show a new certificate of the cluster's own authority, as a renewal does.
+pub enum Command {
+    /// Show a new certificate of the cluster's own authority, as after a renewal.
     RenewCertificate,
-    /// Show a certificate of another authority, as an administrator's own `pveproxy-ssl.pem` is.
+    /// Show a certificate of another authority, as with an administrator's own
+    /// `pveproxy-ssl.pem`.
     ReplaceCertificate,
-    /// Make the cluster's own authority anew, and show a certificate of it.
+    /// Create a new authority for the cluster, and show a certificate of it.
     RenewAuthority,
-    /// Take every login ticket for expired.
+    /// Invalidate all login tickets.
     ExpireTickets,
-    /// Replace the planned faults by those of a file; none for no faults.
+    /// Replace the planned faults by those of a file; none removes all faults.
     Faults(Option<PathBuf>),
-    /// Cut a node's power.
+    /// Power a node off.
     NodeDown(String),
-    /// Bring a node back.
     NodeUp(String),
-    /// Cut a node off from the others: it answers, and has no quorum.
+    /// Cut a node off from the others: it answers, but has no quorum.
     Isolate(String),
-    /// End that.
     Rejoin(String),
-    /// Let high availability take a node into maintenance, or give it back.
+    /// Set or clear a node's maintenance mode of high availability.
     Maintain(String, bool),
-    /// Lock a guest, as a backup or a migration under way does; none unlocks it.
+    /// Lock a guest, as a running backup or migration does; none unlocks it.
     Lock(u32, Option<String>),
     /// Move a guest to another node, as a migration does.
     Move(u32, String),
 }
 
-/// The commands, for messages and the help.
-pub const COMMANDS: &str = "renew-certificate, replace-certificate, renew-authority, expire-tickets, \
-    faults FILE|none, node-down NODE, node-up NODE, isolate NODE, rejoin NODE, maintenance NODE on|off, lock VMID NAME|none, move VMID NODE";
+/// All commands, for error messages.
+pub const COMMANDS: &str = "renew-certificate, replace-certificate, renew-authority, \
+    expire-tickets, faults FILE|none, node-down NODE, node-up NODE, isolate NODE, rejoin NODE, \
+    maintenance NODE on|off, lock VMID NAME|none, move VMID NODE";
 
-impl Order {
-    /// Reads one line.
+impl Command {
+    /// Parses one line.
     ///
     /// # Errors
-    /// The text for who wrote it.
+    /// The error text of the answer.
     pub fn parse(line: &str) -> Result<Self, String> {
-        let (verb, rest) = line.trim().split_once(' ').unwrap_or((line.trim(), ""));
+        let (name, rest) = line.trim().split_once(' ').unwrap_or((line.trim(), ""));
         let rest = rest.trim();
-        let node = |order: fn(String) -> Self| match rest {
-            "" => Err(format!("`{verb}` needs the name of a node")),
-            name => Ok(order(name.to_owned())),
+        let node = |command: fn(String) -> Self| match rest {
+            "" => Err(format!("`{name}` needs the name of a node")),
+            node => Ok(command(node.to_owned())),
         };
-        match verb {
-            "faults" if rest.is_empty() => Err("`faults` needs a file, or `none`".to_owned()),
+        let unknown = || Err(format!("unknown command `{name}`; the commands are: {COMMANDS}"));
+        match name {
+            "faults" if rest.is_empty() => Err("`faults` needs a file or `none`".to_owned()),
             "faults" if rest == "none" => Ok(Self::Faults(None)),
             "faults" => Ok(Self::Faults(Some(rest.into()))),
             "node-down" => node(Self::NodeDown),
@@ -74,54 +74,59 @@ impl Order {
                 Some((node, word @ ("on" | "off"))) => {
                     Ok(Self::Maintain(node.to_owned(), word == "on"))
                 }
-                _ => Err("`maintenance` needs the name of a node, and `on` or `off`".to_owned()),
+                _ => Err("`maintenance` needs the name of a node and `on` or `off`".to_owned()),
             },
-            "lock" => guest(verb, rest, "`none` or a lock, such as `backup`")
+            "lock" => vmid_and_argument(name, rest, "`none` or a lock, such as `backup`")
                 .map(|(vmid, lock)| Self::Lock(vmid, (lock != "none").then(|| lock.to_owned()))),
-            "move" => guest(verb, rest, "the name of a node")
+            "move" => vmid_and_argument(name, rest, "the name of a node")
                 .map(|(vmid, node)| Self::Move(vmid, node.to_owned())),
-            _ if !rest.is_empty() => Err(format!("`{verb}` is none of: {COMMANDS}")),
-            "renew-certificate" => Ok(Self::RenewCertificate),
-            "replace-certificate" => Ok(Self::ReplaceCertificate),
-            "renew-authority" => Ok(Self::RenewAuthority),
-            "expire-tickets" => Ok(Self::ExpireTickets),
-            _ => Err(format!("`{verb}` is none of: {COMMANDS}")),
+            "renew-certificate" => without_argument(name, rest, Self::RenewCertificate),
+            "replace-certificate" => without_argument(name, rest, Self::ReplaceCertificate),
+            "renew-authority" => without_argument(name, rest, Self::RenewAuthority),
+            "expire-tickets" => without_argument(name, rest, Self::ExpireTickets),
+            _ => unknown(),
         }
     }
 }
 
-/// The VMID that an order begins with, and the word after it.
-fn guest<'a>(verb: &str, rest: &'a str, what: &str) -> Result<(u32, &'a str), String> {
-    let (vmid, word) = rest.split_once(' ').unwrap_or((rest, ""));
-    match (vmid.parse(), word.trim()) {
-        (Ok(vmid), word) if !word.is_empty() => Ok((vmid, word)),
-        (Ok(_) | Err(_), _) => Err(format!("`{verb}` needs a VMID and {what}")),
+fn without_argument(name: &str, rest: &str, command: Command) -> Result<Command, String> {
+    match rest {
+        "" => Ok(command),
+        rest => Err(format!("`{name}` takes no argument, but `{rest}` follows it")),
     }
 }
 
-/// An order with the way back for its answer: more keys of the JSON, or why it was not done.
-pub struct Asked {
-    /// What is to be done.
-    pub order: Order,
-    /// Where the outcome goes.
+/// Splits an argument into a VMID and the word after it.
+fn vmid_and_argument<'a>(name: &str, rest: &'a str, what: &str) -> Result<(u32, &'a str), String> {
+    let (vmid, word) = rest.split_once(' ').unwrap_or((rest, ""));
+    match (vmid.parse(), word.trim()) {
+        (Ok(vmid), word) if !word.is_empty() => Ok((vmid, word)),
+        (Ok(_) | Err(_), _) => Err(format!("`{name}` needs a VMID and {what}")),
+    }
+}
+
+/// A command that waits for its execution.
+pub struct PendingCommand {
+    pub command: Command,
+    /// Takes further keys of the answer, or the error text.
     pub reply: oneshot::Sender<Result<Value, String>>,
 }
 
-/// A socket that takes orders until it is dropped.
+/// A socket that accepts commands until it is dropped.
 pub struct Control {
     path: PathBuf,
     task: tokio::task::JoinHandle<()>,
 }
 
 impl Control {
-    /// Listens on a socket that only its owner may use.
+    /// Listens on a socket that only its owner can use.
     ///
     /// # Errors
-    /// When the socket cannot be had.
-    pub fn listen(path: &Path, orders: mpsc::Sender<Asked>) -> io::Result<Self> {
+    /// When the socket cannot be created.
+    pub fn listen(path: &Path, commands: mpsc::Sender<PendingCommand>) -> io::Result<Self> {
         let listener = UnixListener::bind(path)?;
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
-        Ok(Self { path: path.to_owned(), task: tokio::spawn(accept(listener, orders)) })
+        Ok(Self { path: path.to_owned(), task: tokio::spawn(accept(listener, commands)) })
     }
 }
 
@@ -129,37 +134,37 @@ impl Drop for Control {
     fn drop(&mut self) {
         self.task.abort();
         if let Err(error) = std::fs::remove_file(&self.path) {
-            tracing::warn!(path = %self.path.display(), %error, "control socket is left behind");
+            tracing::warn!(path = %self.path.display(), %error, "cannot remove the control socket");
         }
     }
 }
 
-async fn accept(listener: UnixListener, orders: mpsc::Sender<Asked>) {
-    let mut talks = JoinSet::new();
+async fn accept(listener: UnixListener, commands: mpsc::Sender<PendingCommand>) {
+    let mut clients = JoinSet::new();
     loop {
         tokio::select! {
             taken = listener.accept() => match taken {
                 Ok((stream, _)) => {
-                    talks.spawn(talk(stream, orders.clone()));
+                    clients.spawn(serve_client(stream, commands.clone()));
                 }
-                Err(error) => tracing::warn!(%error, "control socket cannot accept"),
+                Err(error) => tracing::warn!(%error, "cannot accept on the control socket"),
             },
-            Some(_) = talks.join_next() => {}
+            Some(_) = clients.join_next() => {}
         }
     }
 }
 
-async fn talk(stream: UnixStream, orders: mpsc::Sender<Asked>) {
+async fn serve_client(stream: UnixStream, commands: mpsc::Sender<PendingCommand>) {
     let (reading, mut writing) = stream.into_split();
     let mut reading = BufReader::new(reading);
     loop {
         let mut line = String::new();
-        match (&mut reading).take(LINE_MAX).read_line(&mut line).await {
+        match (&mut reading).take(LINE_BYTES_MAX).read_line(&mut line).await {
             Ok(length) if length > 0 => {}
             Ok(_) | Err(_) => return,
         }
-        let outcome = match Order::parse(&line) {
-            Ok(order) => carry_out(order, &orders).await,
+        let outcome = match Command::parse(&line) {
+            Ok(command) => execute(command, &commands).await,
             Err(text) => Err(text),
         };
         let answer = match outcome {
@@ -176,10 +181,13 @@ async fn talk(stream: UnixStream, orders: mpsc::Sender<Asked>) {
     }
 }
 
-async fn carry_out(order: Order, orders: &mpsc::Sender<Asked>) -> Result<Value, String> {
+async fn execute(
+    command: Command,
+    commands: &mpsc::Sender<PendingCommand>,
+) -> Result<Value, String> {
     let (reply, done) = oneshot::channel();
-    let ends = || "the simulator ends".to_owned();
-    orders.send(Asked { order, reply }).await.map_err(|_| ends())?;
+    let ends = || "the simulator is stopping".to_owned();
+    commands.send(PendingCommand { command, reply }).await.map_err(|_| ends())?;
     done.await.map_err(|_| ends())?
 }
 
@@ -187,32 +195,32 @@ async fn carry_out(order: Order, orders: &mpsc::Sender<Asked>) -> Result<Value, 
 mod tests {
     use super::*;
 
-    // Invariant: a command is one of those that are listed, whole, or its writer reads why not.
+    // Invariant: a line is a complete command of the list, or the answer says what is wrong.
 
     #[test]
-    fn every_listed_command_is_taken() {
+    fn every_listed_command_is_accepted() {
         for command in COMMANDS.split(", ") {
             let command = command.replace("VMID", "100").replace("on|off", "on");
-            assert!(Order::parse(&command).is_ok(), "{command}");
+            assert!(Command::parse(&command).is_ok(), "{command}");
         }
-        assert_eq!(Order::parse("lock 100 none"), Ok(Order::Lock(100, None)));
-        assert_eq!(Order::parse("faults none\n"), Ok(Order::Faults(None)));
-        assert_eq!(Order::parse(" node-up  pve2 "), Ok(Order::NodeUp("pve2".into())));
+        assert_eq!(Command::parse("lock 100 none"), Ok(Command::Lock(100, None)));
+        assert_eq!(Command::parse("faults none\n"), Ok(Command::Faults(None)));
+        assert_eq!(Command::parse(" node-up  pve2 "), Ok(Command::NodeUp("pve2".into())));
     }
 
     #[test]
-    fn half_a_command_is_refused_with_what_is_missing() {
+    fn an_incomplete_command_is_refused_with_what_is_missing() {
         for (line, says) in [
             ("node-down", "name of a node"),
             ("faults", "a file"),
             ("maintenance pve1", "`on` or `off`"),
             ("lock backup", "a VMID and `none` or a lock"),
             ("move 100", "the name of a node"),
-            ("renew-certificate now", "none of"),
+            ("renew-certificate now", "takes no argument"),
             ("reboot", "renew-certificate"),
-            ("", "none of"),
+            ("", "unknown command"),
         ] {
-            let refused = Order::parse(line);
+            let refused = Command::parse(line);
             assert!(refused.as_ref().is_err_and(|text| text.contains(says)), "{refused:?}");
         }
     }

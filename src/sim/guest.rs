@@ -1,7 +1,7 @@
-//! The inside of simulated guests: what answers when a virtual machine runs.
+//! The interface of a host of guests: what runs when a simulated virtual machine runs.
 //!
-//! The world starts, stops and asks guests through [`GuestHost`]; it knows nothing of sockets,
-//! shells or emulators.
+//! The world starts, stops and asks guests through [`GuestHost`]. It knows nothing of sockets,
+//! shells or emulators; `guests` has the implementations.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -9,30 +9,29 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 
-/// A guest about to run.
+/// The boot of a guest.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GuestBoot {
-    /// Its VMID.
     pub vmid: u32,
-    /// The node it starts on.
     pub node: String,
-    /// The host name cloud-init gives it.
+    /// The host name that cloud-init sets.
     pub hostname: String,
-    /// Its configuration as it stands at the start (`sshkeys` still percent-encoded).
+    /// The configuration at the start; `sshkeys` is still percent-encoded.
     pub config: BTreeMap<String, String>,
     /// The MAC address of net0, upper case.
     pub mac: Option<String>,
-    /// Counts boots of this disk, from 1: cloud-init makes host keys on the first.
+    /// The number of this boot among the boots of this disk, from 1. cloud-init makes host keys at
+    /// the first.
     pub boot: u32,
-    /// Whether it goes on from saved memory: nothing boots, and no key is made.
+    /// Whether the guest resumes from saved memory: it does not boot, and no key is made.
     pub resumed: bool,
-    /// Whether the cloud-init keys are those of a disc image in one of its drives.
-    pub disc: bool,
+    /// Whether the cloud-init keys come from a disc image in one of its drives.
+    pub config_from_disc: bool,
 }
 
 impl GuestBoot {
-    /// The address cloud-init gives it by `ipconfig0`, IPv4 first; none where it asks for one, or has
-    /// no drive to hear of it.
+    /// The address that cloud-init sets from `ipconfig0`, IPv4 first. None for a guest that uses
+    /// DHCP, or has no cloud-init drive.
     #[must_use]
     pub fn static_address(&self) -> Option<IpAddr> {
         let settings = self.config.get("ipconfig0")?;
@@ -41,12 +40,13 @@ impl GuestBoot {
             let (_, value) = parts.find(|(key, _)| *key == name)?;
             value.split_once('/')?.0.parse().ok()
         };
-        let told = self.disc || self.config.values().any(|value| value.contains("cloudinit"));
-        of("ip").or_else(|| of("ip6")).filter(|_| told)
+        let has_cloud_init =
+            self.config_from_disc || self.config.values().any(|value| value.contains("cloudinit"));
+        of("ip").or_else(|| of("ip6")).filter(|_| has_cloud_init)
     }
 }
 
-/// One command to the guest agent, already past Proxmox's own checks.
+/// One command to the guest agent that Proxmox's own checks let through.
 #[derive(Debug, Clone, PartialEq)]
 pub enum AgentCall {
     /// `guest-ping`.
@@ -55,82 +55,68 @@ pub enum AgentCall {
     Info,
     /// `guest-network-get-interfaces`.
     NetworkInterfaces,
-    /// Another read-only `guest-get-…` command, by its Proxmox name (`get-osinfo`).
+    /// Another read-only `guest-get-…` command, by its name in Proxmox, such as `get-osinfo`.
     Get(String),
     /// `guest-exec`: program and arguments, with input.
     Exec {
-        /// Program and arguments.
         command: Vec<String>,
-        /// What it reads on standard input.
+        /// Standard input.
         input: Option<Vec<u8>>,
     },
     /// `guest-exec-status`.
-    ExecStatus {
-        /// The process asked about.
-        pid: i64,
-    },
+    ExecStatus { pid: i64 },
     /// Reads a whole file.
-    FileRead {
-        /// Its path in the guest.
-        path: String,
-    },
-    /// Replaces a file.
-    FileWrite {
-        /// Its path in the guest.
-        path: String,
-        /// Its whole content.
-        content: Vec<u8>,
-    },
+    FileRead { path: String },
+    /// Creates or replaces a file.
+    FileWrite { path: String, content: Vec<u8> },
 }
 
-/// Why the agent gave no result.
+/// Why the guest agent gave no result.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AgentError {
-    /// Nobody answers on the channel (not booted yet, service dead).
+    /// Nothing answers on the channel: the guest has not booted yet, or its service is dead.
     #[error("the guest agent does not answer")]
     NotRunning,
     /// The agent took the command and did not answer in time.
     #[error("the guest agent did not answer in time")]
     Timeout,
-    /// The agent's own refusal.
+    /// The agent itself refused the command.
     #[error("{desc}")]
     Refused {
         /// QEMU's error class, such as `GenericError`.
         class: String,
-        /// Its text.
         desc: String,
     },
 }
 
-/// Where a guest can be reached by SSH, when it can.
+/// Where a guest's SSH server listens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GuestAddress {
-    /// Its address.
     pub ip: IpAddr,
-    /// The SSH port.
     pub port: u16,
 }
 
-/// Runs the insides of guests.
+/// A host that runs guests.
 pub trait GuestHost: Send + Sync + 'static {
-    /// Starts the guest; done when its (virtual) QEMU runs, long before it has booted.
+    /// Starts the guest. It returns when the simulated QEMU process runs, long before the guest has
+    /// booted.
     ///
     /// # Errors
     /// The text after `start failed: `.
     fn boot(&self, boot: GuestBoot) -> BoxFuture<'static, Result<(), String>>;
 
-    /// Kills the guest; safe when it does not run.
+    /// Kills the guest; does nothing when it does not run.
     fn stop(&self, vmid: u32) -> BoxFuture<'static, ()>;
 
-    /// Asks the guest to shut down (agent or ACPI); returns at once. The guest then ends by itself,
-    /// or ignores it.
+    /// Asks the guest to shut down, by agent or ACPI, and returns at once. The guest ends by itself
+    /// later, or ignores the request.
     fn shutdown(&self, vmid: u32) -> BoxFuture<'static, ()>;
 
-    /// Whether the guest's QEMU still runs: a guest may power itself off.
+    /// Whether the guest's QEMU still runs; a guest can power itself off.
     fn running(&self, vmid: u32) -> bool;
 
-    /// Sends one command to the guest agent; the result is the value of `result`
-    /// (for `FileRead` an object with `content`, base64, and `bytes-read`).
+    /// Sends one command to the guest agent and gives the value of `result`; for `FileRead` an
+    /// object with `content` (base64) and `bytes-read`.
     ///
     /// # Errors
     /// See [`AgentError`].
@@ -140,28 +126,29 @@ pub trait GuestHost: Send + Sync + 'static {
         call: AgentCall,
     ) -> BoxFuture<'static, Result<serde_json::Value, AgentError>>;
 
-    /// Where the guest's SSH listens, for summaries; none while it does not run.
+    /// Where the guest's SSH server listens; none while the guest does not run.
     fn address(&self, vmid: u32) -> Option<GuestAddress>;
 
-    /// How long it is until the guest's agent answers; none where nobody knows.
-    fn answers_in(&self, _vmid: u32) -> Option<Duration> {
+    /// The time until the guest's agent answers; none where the host does not know.
+    fn agent_ready_in(&self, _vmid: u32) -> Option<Duration> {
         None
     }
 
-    /// How long a guest that has just begun takes until it has an address; none where nobody knows.
+    /// The time until a guest that has just started has its address; none where the host does not
+    /// know.
     fn reachable_in(&self, _vmid: u32) -> Option<Duration> {
         None
     }
 
-    /// Keeps the guest's disk under a snapshot's name.
+    /// Saves the guest's disk under a snapshot's name.
     fn snapshot(&self, vmid: u32, name: &str);
 
-    /// Puts the guest's disk back to a snapshot; the guest is stopped when this is called.
+    /// Restores the guest's disk from a snapshot. The guest is stopped.
     fn rollback(&self, vmid: u32, name: &str);
 
     /// Copies the disk of one guest for a clone.
     fn clone_disk(&self, from: u32, to: u32);
 
-    /// Removes everything of a destroyed guest.
+    /// Removes all data of a destroyed guest.
     fn forget(&self, vmid: u32);
 }

@@ -1,8 +1,8 @@
-//! The simulator's other face: an in-memory transport beneath the real Proxmox client.
+//! A transport in memory between the Proxmox client and a simulated cluster.
 //!
-//! No socket and no thread, so that tokio's paused clock drives client and cluster together. The
-//! texts, status codes and reason phrases are the very ones of the wire, since the same door
-//! answers.
+//! It uses no socket and no thread, so that tokio's paused clock drives client and cluster
+//! together. Texts, status codes and reason phrases are those of the HTTPS server, since the same
+//! [`Api`] answers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,53 +16,53 @@ use proxmox_client::transport::{Dialer, Reply, Request, Transport, TransportErro
 use proxmox_client::transport::{encode_body, encode_params};
 use secrecy::ExposeSecret;
 
-use crate::door::Door;
-use crate::door::http;
+use crate::api::Api;
+use crate::api::http;
 
-/// How long a node that is down lets a caller wait.
-const NO_ROUTE: Duration = Duration::from_secs(3);
-/// How long a caller waits for a node that takes no more connections.
-const CONNECT: Duration = Duration::from_secs(5);
+/// After this time a connection to a node that is down fails.
+const NO_ROUTE_DELAY: Duration = Duration::from_secs(3);
+/// How long a client waits for a node that accepts no more connections.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Leads every endpoint to one simulated cluster; the endpoint's host names the node that takes
-/// the requests.
+/// Connects every endpoint to one simulated cluster. The endpoint's host is the name of the node
+/// that takes the requests.
 pub struct MemoryDialer {
-    door: Arc<Door>,
+    api: Arc<Api>,
 }
 
 impl MemoryDialer {
-    /// A dialer for the cluster behind this door.
-    pub fn new(door: Arc<Door>) -> Self {
-        Self { door }
+    /// A dialer to the cluster behind this API.
+    pub fn new(api: Arc<Api>) -> Self {
+        Self { api }
     }
 }
 
 impl Dialer for MemoryDialer {
     fn dial(&self, endpoint: &Endpoint, _: &Connection) -> Result<Arc<dyn Transport>, PveError> {
         let node = endpoint.host().to_owned();
-        Ok(Arc::new(MemoryTransport { door: Arc::clone(&self.door), node }))
+        Ok(Arc::new(MemoryTransport { api: Arc::clone(&self.api), node }))
     }
 }
 
 struct MemoryTransport {
-    door: Arc<Door>,
+    api: Arc<Api>,
     node: String,
 }
 
 impl Transport for MemoryTransport {
     fn send(&self, request: Request) -> BoxFuture<'static, Result<Reply, TransportError>> {
-        let door = Arc::clone(&self.door);
+        let api = Arc::clone(&self.api);
         let request = translate(&request, &self.node);
         async move {
-            if !door.answers_on(&request.node) {
-                tokio::time::sleep(NO_ROUTE).await;
+            if !api.answers_on(&request.node) {
+                tokio::time::sleep(NO_ROUTE_DELAY).await;
                 return Err(TransportError::Connect("no route to host".into()));
             }
-            let seat = door.connections().take(&request.node);
-            let Ok(_seat) = tokio::time::timeout(CONNECT, seat).await else {
+            let permit = api.connections().acquire(&request.node);
+            let Ok(_permit) = tokio::time::timeout(CONNECT_TIMEOUT, permit).await else {
                 return Err(TransportError::Connect("connecting timed out".into()));
             };
-            let response = door.serve(request).await;
+            let response = api.serve(request).await;
             if response.reset {
                 return Err(TransportError::Closed("connection reset by peer".into()));
             }
@@ -113,8 +113,8 @@ mod tests {
     use secrecy::SecretString;
 
     use super::*;
-    use crate::door::certificates::Certificates;
-    use crate::guests::{NoneGuests, NoneOptions};
+    use crate::api::certificates::Certificates;
+    use crate::guests::{StubGuests, StubOptions};
     use crate::simulation::{Simulation, SimulationOptions};
     use crate::spec::ClusterSpec;
     use crate::world::{CallFault, Faults};
@@ -126,8 +126,8 @@ mod tests {
     fn cluster(faults: Faults) -> Simulation {
         let spec = ClusterSpec::three_nodes("secret123", SECRET);
         let options = SimulationOptions { faults, ..SimulationOptions::default() };
-        let guests = Arc::new(NoneGuests::new(NoneOptions::default()));
-        Simulation::new(&spec, options, Certificates::imitate(1, &[]), guests)
+        let guests = Arc::new(StubGuests::new(StubOptions::default()));
+        Simulation::new(&spec, options, Certificates::fake(1, &[]), guests)
     }
 
     async fn create(simulation: &Simulation, node: &str) -> Result<Reply, TransportError> {
@@ -155,7 +155,7 @@ mod tests {
         (error, simulation.world.control().guests().contains(&100))
     }
 
-    // Invariant: what the wire does to a connection, the in-memory face does too.
+    // Invariant: a planned fault breaks a connection in memory as it breaks one over HTTPS.
 
     #[tokio::test(start_paused = true)]
     async fn a_reset_before_the_call_breaks_the_connection_without_effect() {
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_node_that_is_down_takes_no_connection() {
+    async fn a_node_that_is_down_accepts_no_connection() {
         let simulation = cluster(Faults::default());
         simulation.world.control().node_down("pve2").await;
         let error = create(&simulation, "pve2").await.unwrap_err();

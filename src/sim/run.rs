@@ -1,4 +1,4 @@
-//! `drover sim`: a simulated cluster on a loopback socket, until it is told to end.
+//! `drover sim`: serves a simulated cluster on a loopback socket until SIGTERM or SIGINT.
 
 use std::io::Write as _;
 use std::net::SocketAddr;
@@ -11,116 +11,104 @@ use serde_json::{Value, json};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
+use crate::api::certificates::{Authority, CLUSTER_AUTHORITY};
+use crate::api::https::{HttpsError, HttpsServer};
 use crate::clock;
-use crate::control::{Asked, Control, Order};
-use crate::door::certificates::{Authority, CLUSTER};
-use crate::door::wire::{Wire, WireError};
+use crate::control::{Command, Control, PendingCommand};
 use crate::guest::GuestHost;
 use crate::guests::{
-    GreeterGuests, GuestKind, GuestKindError, Isolation, IsolationError, KnownCommands, NoneGuests,
-    NoneOptions, ProcessGuests, ProcessOptions,
+    GreeterGuests, GuestKind, GuestKindError, Isolation, IsolationError, KnownCommands,
+    ProcessGuests, ProcessOptions, StubGuests, StubOptions,
 };
-use crate::record::Record;
+use crate::recorder::Recorder;
 use crate::simulation::{Simulation, SimulationOptions};
 use crate::spec::{ClusterSpec, PveVersion, WorkersSpec};
-use crate::world::{Certificates as Shown, Faults, Latency, WorldControl};
+use crate::world::{Certificates as ShownCertificates, Faults, Latency, WorldControl};
 
-/// Where guests that greet listen, as process guests do.
+/// The SSH port of greeter guests, the same as that of process guests.
 const GREETER_PORT: u16 = 2222;
 
-/// What `drover sim` was asked for.
+/// The options of `drover sim`.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Where to listen.
     pub listen: SocketAddr,
-    /// The cluster's description; none for three nodes with a template each.
+    /// The description of the cluster; none for three nodes with a template each.
     pub cluster: Option<PathBuf>,
-    /// What guests are.
     pub guests: GuestKind,
-    /// Which Proxmox VE.
     pub version: PveVersion,
-    /// Workers of both daemons of each node; none for as many as the description says.
+    /// Workers of pveproxy and of pvedaemon on each node; none for the number in the description.
     pub workers: Option<usize>,
-    /// Fixes all chance.
     pub seed: u64,
-    /// A file of delays, or `none`.
+    /// A file with delays, or `none`.
     pub latency: String,
-    /// A file of planned faults.
+    /// A file with planned faults.
     pub faults: Option<PathBuf>,
     /// Run commands in process guests without bubblewrap.
     pub unisolated: bool,
-    /// Folders of this machine that process guests can read.
-    pub shared: Vec<PathBuf>,
-    /// Commands of the program that works in process guests.
-    pub known: KnownCommands,
+    /// Folders of this computer that process guests can read.
+    pub shared_folders: Vec<PathBuf>,
+    /// The commands of the program that works in process guests.
+    pub known_commands: KnownCommands,
     /// Serve every node on a port of its own.
     pub all_nodes: bool,
-    /// Where to take orders while it runs.
+    /// The control socket.
     pub control: Option<PathBuf>,
-    /// Where requests, tasks and boots are written down.
+    /// The file for requests, tasks and boots.
     pub record: Option<PathBuf>,
 }
 
-/// Why no simulated cluster runs.
+/// Why `drover sim` did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum SimError {
     /// An input file cannot be read.
-    #[error("`{}` cannot be read", .path.display())]
+    #[error("cannot read `{}`", .path.display())]
     Unreadable {
-        /// The file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: std::io::Error,
     },
     /// The record cannot be written.
-    #[error("`{}` cannot be written", .path.display())]
+    #[error("cannot write `{}`", .path.display())]
     Unwritable {
-        /// The file.
         path: PathBuf,
-        /// Why.
         #[source]
         source: std::io::Error,
     },
-    /// An input file does not say what it should.
-    #[error("`{}` is no description of {what}", .path.display())]
+    /// The content of an input file is wrong.
+    #[error("`{}` does not describe {what}", .path.display())]
     Malformed {
-        /// The file.
         path: PathBuf,
-        /// What it should describe.
+        /// What the file should describe.
         what: &'static str,
-        /// Where it goes wrong.
         #[source]
         source: serde_yaml::Error,
     },
-    /// A description without what a cluster needs.
+    /// The description lacks something that a cluster needs.
     #[error("{0}")]
     Unusable(String),
-    /// These guests cannot be had.
+    /// Guests of this kind are not available.
     #[error(transparent)]
     Guests(#[from] GuestKindError),
-    /// Guests cannot be kept apart as asked.
+    /// Guests cannot be isolated as required.
     #[error(transparent)]
     Isolation(#[from] IsolationError),
-    /// No certificates can be made for these node names.
-    #[error("no certificates can be made")]
+    /// A node's name cannot stand in a certificate.
+    #[error("cannot create certificates for the nodes' names")]
     Certificates(#[from] rcgen::Error),
-    /// The socket cannot be had.
+    /// The HTTPS server did not start.
     #[error(transparent)]
-    Wire(#[from] WireError),
-    /// The system refused something.
+    Https(#[from] HttpsError),
+    /// The operating system refused something.
     #[error("{doing}")]
     System {
-        /// What was tried.
         doing: &'static str,
-        /// Why it failed.
         #[source]
         source: std::io::Error,
     },
 }
 
 impl SimError {
-    /// Whether what was asked for is at fault, rather than this machine.
+    /// Whether the options or input files are at fault, and not this computer.
     pub fn is_usage(&self) -> bool {
         match self {
             Self::Unreadable { .. }
@@ -129,13 +117,16 @@ impl SimError {
             | Self::Unusable(_)
             | Self::Guests(_)
             | Self::Certificates(_)
-            | Self::Wire(WireError::NotLoopback(_)) => true,
-            Self::Isolation(_) | Self::Wire(_) | Self::System { .. } => false,
+            | Self::Https(HttpsError::NotLoopback(_)) => true,
+            Self::Isolation(_) | Self::Https(_) | Self::System { .. } => false,
         }
     }
 }
 
-fn read<T: serde::de::DeserializeOwned>(path: &Path, what: &'static str) -> Result<T, SimError> {
+fn read_yaml<T: serde::de::DeserializeOwned>(
+    path: &Path,
+    what: &'static str,
+) -> Result<T, SimError> {
     let text = std::fs::read_to_string(path)
         .map_err(|source| SimError::Unreadable { path: path.to_owned(), source })?;
     serde_yaml::from_str(&text).map_err(|source| SimError::Malformed {
@@ -145,26 +136,24 @@ fn read<T: serde::de::DeserializeOwned>(path: &Path, what: &'static str) -> Resu
     })
 }
 
-/// Serves a simulated cluster until SIGTERM or SIGINT; its first line on standard output is one
-/// JSON object for scripts.
+/// Serves a simulated cluster until SIGTERM or SIGINT. The first line on standard output is a JSON
+/// object for scripts: addresses, credentials, the authority's certificate.
 ///
 /// # Errors
-/// See [`SimError`]; nothing was printed to standard output then.
+/// See [`SimError`]; standard output is empty then.
 pub async fn run(options: Options) -> Result<(), SimError> {
     let system = |doing| move |source| SimError::System { doing, source };
-    let mut term =
-        signal(SignalKind::terminate()).map_err(system("signals cannot be listened to"))?;
-    let mut int =
-        signal(SignalKind::interrupt()).map_err(system("signals cannot be listened to"))?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(system("cannot handle SIGTERM"))?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(system("cannot handle SIGINT"))?;
     let folder = tempfile::Builder::new()
         .prefix("drover-sim-")
         .tempdir()
-        .map_err(system("no temporary folder can be made"))?;
+        .map_err(system("cannot create a temporary folder"))?;
 
     let password = uuid::Uuid::new_v4().to_string();
     let secret = uuid::Uuid::new_v4().to_string();
     let spec = match &options.cluster {
-        Some(path) => read(path, "a simulated cluster")?,
+        Some(path) => read_yaml(path, "a simulated cluster")?,
         None => ClusterSpec::three_nodes(&password, &secret),
     };
     let mut spec = with_credentials(spec, &password, &secret)?;
@@ -177,36 +166,37 @@ pub async fn run(options: Options) -> Result<(), SimError> {
         epoch: clock::unix_now(),
         latency: match options.latency.as_str() {
             "none" => Latency::none(),
-            file => read(Path::new(file), "delays")?,
+            file => read_yaml(Path::new(file), "delays")?,
         },
         faults: match &options.faults {
-            Some(path) => read(path, "planned faults")?,
+            Some(path) => read_yaml(path, "planned faults")?,
             None => Faults::default(),
         },
-        record: options.record.as_deref().map(record).transpose()?,
+        record: options.record.as_deref().map(open_recorder).transpose()?,
     };
-    let authority = Authority::new(CLUSTER)?;
+    let authority = Authority::new(CLUSTER_AUTHORITY)?;
     let certificates = authority.issue(&names)?;
     let simulation = Simulation::new(&spec, simulation_options, certificates, guests);
     let ca_file = folder.path().join("ca.pem");
     std::fs::write(&ca_file, &simulation.certificates.ca_pem)
-        .map_err(system("the authority's certificate cannot be written"))?;
-    let wires = listen(&simulation, &names, &options).await?;
-    let Some((_, wire)) = wires.first() else {
+        .map_err(system("cannot write the authority's certificate"))?;
+    let servers = listen(&simulation, &names, &options).await?;
+    let Some((_, server)) = servers.first() else {
         return Err(SimError::Unusable("no node is served".into()));
     };
-    let (orders, mut asked) = mpsc::channel(16);
+    let (commands, mut pending) = mpsc::channel(16);
     let control = match &options.control {
         Some(path) => Some(
-            Control::listen(path, orders).map_err(system("the control socket cannot be had"))?,
+            Control::listen(path, commands)
+                .map_err(system("cannot listen on the control socket"))?,
         ),
         None => None,
     };
     let token = spec.root_tokens.first();
     let template = spec.guests.iter().find(|guest| guest.template);
     let facts = json!({
-        "url": format!("https://{}", wire.addr),
-        "fingerprint": wire.fingerprint,
+        "url": format!("https://{}", server.addr),
+        "fingerprint": server.fingerprint,
         "caFile": ca_file,
         "tokenId": token.map(|token| format!("root@pam!{}", token.name)),
         "tokenSecret": token.map(|token| token.secret.clone()),
@@ -214,143 +204,134 @@ pub async fn run(options: Options) -> Result<(), SimError> {
         "adminPassword": spec.root_password,
         "node": template.map_or(simulation.first_node(), |guest| &guest.node),
         "nodes": names,
-        "urls": urls(&wires),
+        "urls": urls(&servers),
         "templateVmId": template.map(|guest| guest.vmid),
-        "release": options.version.facts().0,
+        "release": options.version.version_strings().0,
         "pid": std::process::id(),
     });
     let mut stdout = std::io::stdout().lock();
     writeln!(stdout, "{facts}")
         .and_then(|()| stdout.flush())
-        .map_err(system("standard output cannot be written"))?;
+        .map_err(system("cannot write to standard output"))?;
     drop(stdout);
-    let mut running = Running { simulation, wires, authority, names, folder: folder.path() };
+    let mut running =
+        RunningCluster { simulation, servers, authority, names, folder: folder.path() };
     loop {
         tokio::select! {
-            _ = term.recv() => break,
-            _ = int.recv() => break,
-            Some(Asked { order, reply }) = asked.recv() => {
-                // Who asked may have gone; it is done all the same.
-                let _ = reply.send(running.carry_out(order).await);
+            _ = terminate.recv() => break,
+            _ = interrupt.recv() => break,
+            Some(PendingCommand { command, reply }) = pending.recv() => {
+                // The command is executed even when the client has disconnected.
+                let _ = reply.send(running.execute(command).await);
             }
         }
     }
     drop(control);
-    for (_, wire) in running.wires {
-        wire.stop().await;
+    for (_, server) in running.servers {
+        server.stop().await;
     }
     Ok(())
 }
 
-/// The first node on the address that was asked for, the others on free ports beside it.
+/// Serves the first node on the address of the options, and with `all_nodes` the others on free
+/// ports.
 async fn listen(
     simulation: &Simulation,
     names: &[String],
     options: &Options,
-) -> Result<Vec<(String, Wire)>, SimError> {
+) -> Result<Vec<(String, HttpsServer)>, SimError> {
     let count = if options.all_nodes { names.len() } else { 1 };
-    let mut wires = Vec::new();
+    let mut servers = Vec::new();
     for name in names.iter().take(count) {
-        let port = if wires.is_empty() { options.listen.port() } else { 0 };
+        let port = if servers.is_empty() { options.listen.port() } else { 0 };
         let addr = SocketAddr::new(options.listen.ip(), port);
-        wires.push((name.clone(), simulation.listen_as(name, addr).await?));
+        servers.push((name.clone(), simulation.listen_as(name, addr).await?));
     }
-    Ok(wires)
+    Ok(servers)
 }
 
-fn urls(wires: &[(String, Wire)]) -> Value {
-    wires.iter().map(|(name, wire)| (name.clone(), format!("https://{}", wire.addr))).collect()
+fn urls(servers: &[(String, HttpsServer)]) -> Value {
+    servers
+        .iter()
+        .map(|(name, server)| (name.clone(), format!("https://{}", server.addr)))
+        .collect()
 }
 
-/// A cluster that runs and takes orders.
-struct Running<'a> {
+/// A cluster that serves requests and executes commands.
+struct RunningCluster<'a> {
     simulation: Simulation,
-    wires: Vec<(String, Wire)>,
+    servers: Vec<(String, HttpsServer)>,
     authority: Authority,
     names: Vec<String>,
+    /// Holds the certificates of authorities.
     folder: &'a Path,
 }
 
-/// Whether a guest is there.
-fn there(side: &WorldControl, vmid: u32) -> Result<(), String> {
-    let found = side.config(vmid).map(|_| ());
-    found.ok_or_else(|| format!("there is no guest {vmid}"))
+fn require_guest(world: &WorldControl, vmid: u32) -> Result<(), String> {
+    let found = world.config(vmid).map(|_| ());
+    found.ok_or_else(|| format!("unknown guest {vmid}; GET /cluster/resources lists the guests"))
 }
 
-impl Running<'_> {
-    async fn carry_out(&mut self, order: Order) -> Result<Value, String> {
-        let side = self.simulation.world.control();
-        match order {
-            Order::RenewCertificate => self.renew().map_err(|error| chain(&error)),
-            Order::ReplaceCertificate => self.replace().map_err(|error| chain(&error)),
-            Order::RenewAuthority => self.renew_authority().map_err(|error| chain(&error)),
-            Order::ExpireTickets => {
-                self.simulation.access.expire_tickets();
-                Ok(Value::Null)
+impl RunningCluster<'_> {
+    async fn execute(&mut self, command: Command) -> Result<Value, String> {
+        let world = self.simulation.world.control();
+        match command {
+            Command::RenewCertificate => {
+                return self.renew_certificate().map_err(|error| chain(&error));
             }
-            Order::Faults(None) => {
-                side.set_faults(Faults::default());
-                Ok(Value::Null)
+            Command::ReplaceCertificate => {
+                return self.replace_certificate().map_err(|error| chain(&error));
             }
-            Order::Faults(Some(path)) => {
-                let faults = read(&path, "planned faults").map_err(|error| chain(&error))?;
-                side.set_faults(faults);
-                Ok(Value::Null)
+            Command::RenewAuthority => {
+                return self.renew_authority().map_err(|error| chain(&error));
             }
-            Order::NodeDown(node) => {
-                side.node_down(self.known(&node)?).await;
-                Ok(Value::Null)
+            Command::ExpireTickets => self.simulation.access.expire_tickets(),
+            Command::Faults(None) => world.set_faults(Faults::default()),
+            Command::Faults(Some(path)) => {
+                let faults = read_yaml(&path, "planned faults").map_err(|error| chain(&error))?;
+                world.set_faults(faults);
             }
-            Order::NodeUp(node) => {
-                side.node_up(self.known(&node)?);
-                Ok(Value::Null)
+            Command::NodeDown(node) => world.node_down(self.known_node(&node)?).await,
+            Command::NodeUp(node) => world.node_up(self.known_node(&node)?),
+            Command::Isolate(node) => world.set_partitioned(self.known_node(&node)?, true),
+            Command::Rejoin(node) => world.set_partitioned(self.known_node(&node)?, false),
+            Command::Maintain(node, on) => world.set_maintenance(self.known_node(&node)?, on),
+            Command::Lock(vmid, lock) => {
+                require_guest(&world, vmid)?;
+                world.set_config(vmid, "lock", lock.as_deref());
             }
-            Order::Isolate(node) => {
-                side.set_partitioned(self.known(&node)?, true);
-                Ok(Value::Null)
-            }
-            Order::Rejoin(node) => {
-                side.set_partitioned(self.known(&node)?, false);
-                Ok(Value::Null)
-            }
-            Order::Maintain(node, on) => {
-                side.set_maintenance(self.known(&node)?, on);
-                Ok(Value::Null)
-            }
-            Order::Lock(vmid, lock) => {
-                there(&side, vmid)?;
-                side.set_config(vmid, "lock", lock.as_deref());
-                Ok(Value::Null)
-            }
-            Order::Move(vmid, node) => {
-                there(&side, vmid)?;
-                side.move_guest(vmid, self.known(&node)?);
-                Ok(Value::Null)
+            Command::Move(vmid, node) => {
+                require_guest(&world, vmid)?;
+                world.move_guest(vmid, self.known_node(&node)?);
             }
         }
+        Ok(Value::Null)
     }
 
-    fn known<'n>(&self, node: &'n str) -> Result<&'n str, String> {
+    fn known_node<'n>(&self, node: &'n str) -> Result<&'n str, String> {
         match self.names.iter().any(|name| name == node) {
             true => Ok(node),
-            false => Err(format!("there is no node `{node}`, only {}", self.names.join(", "))),
+            false => {
+                Err(format!("unknown node `{node}`; the nodes are: {}", self.names.join(", ")))
+            }
         }
     }
 
-    /// A new certificate of the cluster's own authority; an administrator's own one goes.
-    fn renew(&self) -> Result<Value, SimError> {
+    /// Shows a new certificate of the cluster's own authority; it replaces an administrator's own
+    /// certificate.
+    fn renew_certificate(&self) -> Result<Value, SimError> {
         let made = self.authority.issue(&self.names)?;
-        for (_, wire) in &self.wires {
-            wire.swap(&made)?;
+        for (_, server) in &self.servers {
+            server.replace_certificates(&made)?;
         }
         self.simulation.world.control().set_certificates((&made).into());
         Ok(json!({ "fingerprint": made.leaf_fingerprint }))
     }
 
-    /// Another root of the cluster, as after its `/etc/pve/priv` was lost.
+    /// Creates another authority for the cluster, as after the loss of `/etc/pve/priv`.
     fn renew_authority(&mut self) -> Result<Value, SimError> {
-        self.authority = Authority::new(CLUSTER)?;
-        let mut shown = self.renew()?;
+        self.authority = Authority::new(CLUSTER_AUTHORITY)?;
+        let mut shown = self.renew_certificate()?;
         let ca_pem = self.simulation.world.control().certificates().ca_pem;
         shown["caFile"] = json!(self.write_ca("renewed-ca.pem", &ca_pem)?);
         Ok(shown)
@@ -359,35 +340,36 @@ impl Running<'_> {
     fn write_ca(&self, name: &str, pem: &str) -> Result<PathBuf, SimError> {
         let file = self.folder.join(name);
         std::fs::write(&file, pem).map_err(|source| SimError::System {
-            doing: "an authority's certificate cannot be written",
+            doing: "cannot write the authority's certificate",
             source,
         })?;
         Ok(file)
     }
 
-    /// A certificate of an authority that is none of the cluster's, whose own stays what it was.
-    fn replace(&self) -> Result<Value, SimError> {
+    /// Shows a certificate of an authority outside the cluster; the cluster's own authority stays.
+    fn replace_certificate(&self) -> Result<Value, SimError> {
         let other = Authority::new("Somebody's own authority")?;
         let made = other.issue(&self.names)?;
         let ca_file = self.write_ca("other-ca.pem", &made.ca_pem)?;
-        for (_, wire) in &self.wires {
-            wire.swap(&made)?;
+        for (_, server) in &self.servers {
+            server.replace_certificates(&made)?;
         }
-        let side = self.simulation.world.control();
+        let world = self.simulation.world.control();
         let shown = Some((made.leaf_pem.clone(), made.leaf_fingerprint.clone()));
-        side.set_certificates(Shown { proxy: shown, ..side.certificates() });
+        world.set_certificates(ShownCertificates { proxy: shown, ..world.certificates() });
         Ok(json!({ "fingerprint": made.leaf_fingerprint, "caFile": ca_file }))
     }
 }
 
-/// A description without a password or a token of root gets fresh ones, for the first line.
+/// Adds a password and a token of root to a description without them. The first line of output
+/// prints them.
 fn with_credentials(
     mut spec: ClusterSpec,
     password: &str,
     secret: &str,
 ) -> Result<ClusterSpec, SimError> {
     if spec.nodes.is_empty() {
-        return Err(SimError::Unusable("the cluster has no `nodes`: name at least one".into()));
+        return Err(SimError::Unusable("the cluster has no `nodes`; name at least one".into()));
     }
     let fresh = ClusterSpec::three_nodes(password, secret);
     if spec.root_password.is_empty() {
@@ -399,9 +381,9 @@ fn with_credentials(
     Ok(spec)
 }
 
-fn record(path: &Path) -> Result<Arc<Record>, SimError> {
-    let record = Record::create(path);
-    record.map(Arc::new).map_err(|source| SimError::Unwritable { path: path.to_owned(), source })
+fn open_recorder(path: &Path) -> Result<Arc<Recorder>, SimError> {
+    let recorder = Recorder::create(path);
+    recorder.map(Arc::new).map_err(|source| SimError::Unwritable { path: path.to_owned(), source })
 }
 
 fn guests(options: &Options, folder: &Path) -> Result<Arc<dyn GuestHost>, SimError> {
@@ -409,21 +391,21 @@ fn guests(options: &Options, folder: &Path) -> Result<Arc<dyn GuestHost>, SimErr
     let quick = Duration::from_millis(50)..Duration::from_millis(150);
     match options.guests {
         GuestKind::None | GuestKind::Greeter => {
-            let mut none = NoneOptions { seed: options.seed, ..NoneOptions::default() };
+            let mut stub = StubOptions { seed: options.seed, ..StubOptions::default() };
             if at_once {
-                (none.boot, none.addressless, none.shutdown) =
+                (stub.boot, stub.address_delay, stub.shutdown) =
                     (quick.clone(), quick.clone(), quick);
             }
             if options.guests == GuestKind::None {
-                return Ok(Arc::new(NoneGuests::new(none)));
+                return Ok(Arc::new(StubGuests::new(stub)));
             }
-            Ok(Arc::new(GreeterGuests::new(NoneOptions { ssh_port: GREETER_PORT, ..none })))
+            Ok(Arc::new(GreeterGuests::new(StubOptions { ssh_port: GREETER_PORT, ..stub })))
         }
         GuestKind::Process => {
             let mut process = ProcessOptions::new(folder.join("guests"));
             process.seed = options.seed;
-            process.shared.clone_from(&options.shared);
-            process.known = options.known.clone();
+            process.shared_folders.clone_from(&options.shared_folders);
+            process.known_commands = options.known_commands.clone();
             if options.unisolated {
                 process.isolation = Isolation::Unisolated;
             }

@@ -1,35 +1,35 @@
-//! A whole simulated cluster joined: access, world, guests and door, ready for either face.
+//! Joins access control, world, guests and API to one simulated cluster.
+//!
+//! A client in this process uses [`Simulation::dialer`], any other client [`Simulation::listen`].
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use crate::api::Api;
+use crate::api::access::Access;
+use crate::api::certificates::Certificates;
+use crate::api::https::{HttpsError, HttpsServer};
 use crate::clock::WallClock;
-use crate::door::Door;
-use crate::door::access::Access;
-use crate::door::certificates::Certificates;
-use crate::door::wire::{Wire, WireError};
 use crate::guest::GuestHost;
+use crate::interfaces::AccessControl;
 use crate::memory::MemoryDialer;
-use crate::record::Record;
-use crate::rights::Rights;
+use crate::recorder::Recorder;
 use crate::spec::{ClusterSpec, PveVersion};
 use crate::world::{self, Faults, Latency, World, WorldOptions};
 
-/// How a simulated cluster is played.
+/// How a simulated cluster behaves.
 #[derive(Debug, Clone)]
 pub struct SimulationOptions {
-    /// Which Proxmox VE.
     pub version: PveVersion,
-    /// Fixes all chance.
+    /// Seed of all random choices.
     pub seed: u64,
-    /// Unix seconds at which it begins.
+    /// Unix seconds at which the cluster's clock starts.
     pub epoch: u64,
-    /// How long things take.
+    /// How long tasks and calls take.
     pub latency: Latency,
-    /// What goes wrong.
     pub faults: Faults,
-    /// Where requests, tasks and boots are written down.
-    pub record: Option<Arc<Record>>,
+    /// Writes requests, tasks and boots to a file; none for no record.
+    pub record: Option<Arc<Recorder>>,
 }
 
 impl Default for SimulationOptions {
@@ -45,21 +45,17 @@ impl Default for SimulationOptions {
     }
 }
 
-/// A simulated cluster.
 pub struct Simulation {
-    /// What answers requests.
-    pub door: Arc<Door>,
-    /// What the requests are about.
+    pub api: Arc<Api>,
     pub world: Arc<World>,
-    /// Who may do what in it.
     pub access: Arc<Access>,
-    /// What the nodes prove themselves with at the start.
+    /// The certificates that the nodes show at the start.
     pub certificates: Certificates,
     first_node: String,
 }
 
 impl Simulation {
-    /// Joins a cluster, inside the tokio runtime whose clock drives it.
+    /// Builds a cluster. Must be called inside the tokio runtime whose clock drives it.
     pub fn new(
         spec: &ClusterSpec,
         options: SimulationOptions,
@@ -77,10 +73,10 @@ impl Simulation {
             record: options.record.clone(),
             certificates: world::Certificates::from(&certificates),
         };
-        let rights: Arc<dyn Rights> = Arc::clone(&access) as _;
+        let rights: Arc<dyn AccessControl> = Arc::clone(&access) as _;
         let world = World::new(spec, world_options, rights, guests);
         let routes = Arc::clone(&world) as _;
-        let door = Door::new(
+        let api = Api::new(
             spec,
             options.version,
             options.seed,
@@ -89,32 +85,36 @@ impl Simulation {
             options.record,
         );
         let first_node = spec.nodes.first().map_or("localhost", |node| &node.name).to_owned();
-        Self { door, world, access, certificates, first_node }
+        Self { api, world, access, certificates, first_node }
     }
 
-    /// The node that takes requests on the wire.
-    pub fn first_node(&self) -> &str {
+    /// The node that [`Simulation::listen`] serves.
+    pub(crate) fn first_node(&self) -> &str {
         &self.first_node
     }
 
-    /// The in-memory face.
+    /// A transport without sockets for clients in this process.
     pub fn dialer(&self) -> MemoryDialer {
-        MemoryDialer::new(Arc::clone(&self.door))
+        MemoryDialer::new(Arc::clone(&self.api))
     }
 
-    /// The HTTPS face of the first node, on a loopback address.
+    /// Serves the first node over HTTPS on a loopback address.
     ///
     /// # Errors
-    /// See [`WireError`].
-    pub async fn listen(&self, addr: SocketAddr) -> Result<Wire, WireError> {
+    /// See [`HttpsError`].
+    pub async fn listen(&self, addr: SocketAddr) -> Result<HttpsServer, HttpsError> {
         self.listen_as(&self.first_node, addr).await
     }
 
-    /// The HTTPS face of a node, on a loopback address.
+    /// Serves a node over HTTPS on a loopback address.
     ///
     /// # Errors
-    /// See [`WireError`].
-    pub async fn listen_as(&self, node: &str, addr: SocketAddr) -> Result<Wire, WireError> {
-        Wire::start(Arc::clone(&self.door), node, addr, &self.certificates).await
+    /// See [`HttpsError`].
+    pub(crate) async fn listen_as(
+        &self,
+        node: &str,
+        addr: SocketAddr,
+    ) -> Result<HttpsServer, HttpsError> {
+        HttpsServer::start(Arc::clone(&self.api), node, addr, &self.certificates).await
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use pve_sim::door::http::Response;
+use pve_sim::api::http::Response;
 use serde_json::{Map, Value};
 
 use crate::exchange::Exchange;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
-use pve_sim::door::http::Request;
+use pve_sim::api::http::Request;
 use serde::Deserialize;
 use serde_json::Value;
 

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use pve_sim::api::Api;
+use pve_sim::api::access::Access;
 use pve_sim::clock::WallClock;
-use pve_sim::door::Door;
-use pve_sim::door::access::Access;
 use pve_sim::spec::{ClusterSpec, PveVersion};
 use pve_sim::world::{World, WorldControl, WorldOptions};
 use serde_json::{Value, json};
@@ -26,7 +26,7 @@ pub const TOKENS: [(&str, &str); 6] = [
 
 /// The installation, ready to answer.
 pub struct Installation {
-    pub door: Arc<Door>,
+    pub api: Arc<Api>,
     pub side: WorldControl,
 }
 
@@ -39,8 +39,8 @@ pub fn build() -> Installation {
     let guests = Arc::new(RecordedGuests::default());
     let world = World::new(&spec, options, Arc::clone(&access) as _, guests);
     let side = world.control();
-    let door = Door::new(&spec, PveVersion::V8_4, 1, access, world, None);
-    Installation { door, side }
+    let api = Api::new(&spec, PveVersion::V8_4, 1, access, world, None);
+    Installation { api, side }
 }
 
 fn spec() -> Value {

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use pve_sim::door::http::Response;
+use pve_sim::api::http::Response;
 
 use exchange::{Exchange, HostAct, Seen};
 use fixture::{Installation, TOKENS};
@@ -89,7 +89,7 @@ async fn act_on_host(installation: &Installation, exchange: &Exchange) {
 async fn answer(installation: &Installation, exchange: &Exchange, seen: &Seen) -> Response {
     let token = TOKENS.iter().find(|(name, _)| *name == exchange.credential);
     let request = exchange.request(seen, token.map(|(_, token)| *token));
-    let mut response = installation.door.serve(request.clone()).await;
+    let mut response = installation.api.serve(request.clone()).await;
     for _ in 0..LOOKS {
         let running = compare::json(&response)
             .is_some_and(|body| body["data"]["status"] == "running" && exchange.exit.is_some());
@@ -97,7 +97,7 @@ async fn answer(installation: &Installation, exchange: &Exchange, seen: &Seen) -
             break;
         }
         tokio::time::sleep(Duration::from_millis(500)).await;
-        response = installation.door.serve(request.clone()).await;
+        response = installation.api.serve(request.clone()).await;
     }
     response
 }

@@ -14,7 +14,7 @@ use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use proxmox_client::transport::{Dialer, Method, Reply, Request, Transport, TransportError};
 use proxmox_client::{Connection, Endpoint, PveError};
-use pve_sim::door::access::roles;
+use pve_sim::api::access::roles;
 use pve_sim::spec::{AclSpec, ClusterSpec, GuestSpec, PveVersion, TokenSpec, UserSpec};
 use pve_sim::world::EPOCH;
 

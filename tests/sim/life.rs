@@ -15,8 +15,8 @@ use drover_model::ports::{
 use drover_model::spec::CloneStrategy;
 use drover_model::template_image::Sought;
 use proxmox_client::{Connection, Endpoint, Login, Tls};
-use pve_sim::door::certificates::Certificates;
-use pve_sim::guests::{NoneGuests, NoneOptions};
+use pve_sim::api::certificates::Certificates;
+use pve_sim::guests::{StubGuests, StubOptions};
 use pve_sim::simulation::{Simulation, SimulationOptions};
 use pve_sim::spec::{ClusterSpec, PveVersion};
 
@@ -43,8 +43,8 @@ fn cluster_of(
     };
     let names: Vec<String> = spec.nodes.iter().map(|node| node.name.clone()).collect();
     let options = SimulationOptions { version, ..SimulationOptions::default() };
-    let guests = Arc::new(NoneGuests::new(NoneOptions::default()));
-    let simulation = Simulation::new(spec, options, Certificates::imitate(1, &names), guests);
+    let guests = Arc::new(StubGuests::new(StubOptions::default()));
+    let simulation = Simulation::new(spec, options, Certificates::fake(1, &names), guests);
     let port = Proxmox::new(None, Arc::new(simulation.dialer()), TICK);
     let endpoints = names.iter().map(|name| Endpoint::new(name, 8006)).collect();
     let connection = Connection::new(endpoints, login.unwrap_or(token), Tls::System);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use drover_model::phase::{AgentPhase, LeasePhase};
 use drover_model::record::Reason;
 use drover_model::stop::StopPolicy;
-use pve_sim::guests::NoneOptions;
+use pve_sim::guests::StubOptions;
 use pve_sim::world::{CallFault, Faults, Spread};
 
 use super::world::World;
@@ -79,7 +79,7 @@ async fn an_agent_is_used_again_without_the_key_of_the_lease_before() {
 async fn a_provision_takes_six_calls_and_a_teardown_four() {
     let mut setup = Setup::linux("maxTotalUses: 1");
     let at_once = Duration::ZERO..Duration::ZERO;
-    setup.guests = NoneOptions { boot: at_once.clone(), addressless: at_once, ..setup.guests };
+    setup.guests = StubOptions { boot: at_once.clone(), address_delay: at_once, ..setup.guests };
     let world = World::started(setup).await;
     world.resync().await;
     world.wire.take();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use drover_model::fact::{ResetPicture, What};
 use drover_model::phase::AgentPhase;
 use drover_model::record::{Body, Reason};
-use pve_sim::guests::NoneOptions;
+use pve_sim::guests::StubOptions;
 use pve_sim::world::{CallFault, Faults, TaskFault};
 
 use super::world::World;
@@ -26,7 +26,7 @@ fn resets(world: &World) -> ResetPicture {
 fn prompt(keys: &str) -> Setup {
     let mut setup = Setup::linux(keys);
     let at_once = Duration::ZERO..Duration::ZERO;
-    setup.guests = NoneOptions { boot: at_once.clone(), addressless: at_once, ..setup.guests };
+    setup.guests = StubOptions { boot: at_once.clone(), address_delay: at_once, ..setup.guests };
     setup
 }
 
@@ -212,11 +212,11 @@ async fn a_crash_before_the_intent_is_durable_puts_nothing_back() {
     drop(world.begin_release(&lease));
     world.until_sprung().await;
     world.pass(MINUTE).await;
-    assert_eq!(world.guests.put_back(agent.vmid.unwrap().0), 0);
+    assert_eq!(world.guests.rollback_count(agent.vmid.unwrap().0), 0);
     world.crash();
     world.start().await;
     world.until("it is looked at and goes", |view| view.agents().is_empty()).await;
-    assert_eq!(world.guests.put_back(agent.vmid.unwrap().0), 0);
+    assert_eq!(world.guests.rollback_count(agent.vmid.unwrap().0), 0);
     world.end().await;
 }
 

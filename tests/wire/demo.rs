@@ -26,7 +26,7 @@ fn once_in(dir: &Path, first: &Path) -> String {
     let said = String::from_utf8_lossy(&out.stdout).into_owned();
     let erred = String::from_utf8_lossy(&out.stderr);
     assert!(out.status.success(), "{said}{erred}");
-    for word in ["hello", "fails", "doomed", "Cloning", "Booting", "█", "nothing is left"] {
+    for word in ["hello", "fails", "loses-vm", "Cloning", "Booting", "█", "nothing is left"] {
         assert!(said.contains(word), "`{word}` in:\n{said}{erred}");
     }
     let left: Vec<_> = std::fs::read_dir(dir).unwrap().collect();
@@ -123,7 +123,7 @@ fn demo_once_on_a_terminal_says_last_that_nothing_is_left() {
     let shown: Vec<&str> =
         shown.iter().map(|line| line.trim()).filter(|line| !line.is_empty()).collect();
     let end = [
-        "stopping: every agent is retired",
+        "stopping: drover retires all agents",
         "nothing is left: no guest, no volume, no process, no file",
     ];
     assert_eq!(shown[shown.len().saturating_sub(2)..], end, "{printed}");

@@ -78,12 +78,12 @@ fn falls(order: &str, code: i32, last_words: &str) {
 
 #[test]
 fn actors_that_are_given_up_end_the_service_with_70() {
-    falls("actors fails", 70, "the actors cannot go on");
+    falls("actors fails", 70, "the actors failed");
 }
 
 #[test]
 fn a_journal_that_is_not_written_any_more_ends_the_service_with_74() {
-    falls("journal fails", 74, "nothing can be written to the journal any more");
+    falls("journal fails", 74, "the journal cannot be written any more");
 }
 
 // Invariant: actors that hang are seen: by whoever asks, and by systemd's watchdog, which kills.

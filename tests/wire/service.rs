@@ -73,7 +73,8 @@ fn a_stop_whose_cluster_is_gone_ends_at_its_bound_and_names_what_is_left() {
     service.child.signal("TERM");
     service.hear("STOPPING=1");
     let left = format!("1: {agent} (Retiring, VMID 10000)");
-    let waits = log.until(|line| line.contains("drover waits for what must not be cut"));
+    let waits =
+        log.until(|line| line.contains("drover waits for work that must not be interrupted"));
     assert!(waits.contains(&left), "{waits}");
     let over = log.until(|line| line.contains("drover stops after 12 s (service.stopTimeoutSec)"));
     assert!(over.contains(&left), "{over}");

@@ -340,7 +340,7 @@ pub static TABLE: &[Row] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pve_sim::door::access::roles;
+    use pve_sim::api::access::roles;
     use pve_sim::spec::PveVersion;
 
     // Invariant: every privilege of the table exists where it is asked for, and every feature has a

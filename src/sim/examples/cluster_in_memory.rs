@@ -1,17 +1,18 @@
-//! Starts a simulated cluster of three nodes in this process and clones a guest on it, as a test would.
+//! Starts a simulated cluster of three nodes in this process and clones a guest on it, as a test
+//! would.
 //!
 //! ```text
 //! cargo run -p pve-sim --example cluster_in_memory
 //! ```
 
-#![expect(clippy::print_stdout, reason = "what it is for")]
+#![expect(clippy::print_stdout, reason = "the example shows its result")]
 
 use std::error::Error;
 use std::sync::Arc;
 
 use proxmox_client::{Client, Connection, Endpoint, Login, Tls};
-use pve_sim::door::certificates::Certificates;
-use pve_sim::guests::{NoneGuests, NoneOptions};
+use pve_sim::api::certificates::Certificates;
+use pve_sim::guests::{StubGuests, StubOptions};
 use pve_sim::simulation::{Simulation, SimulationOptions};
 use pve_sim::spec::ClusterSpec;
 
@@ -22,8 +23,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let cluster = Simulation::new(
         &spec,
         SimulationOptions::default(),
-        Certificates::imitate(1, &nodes),
-        Arc::new(NoneGuests::new(NoneOptions::default())),
+        Certificates::fake(1, &nodes),
+        Arc::new(StubGuests::new(StubOptions::default())),
     );
     let login = Login::Token {
         id: format!("root@pam!{}", spec.root_tokens[0].name),

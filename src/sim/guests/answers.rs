@@ -1,7 +1,7 @@
-//! What a guest agent says: the shapes that do not depend on the kind of guest.
+//! The answers of the guest agent that are the same for all kinds of guests.
 //!
-//! They are the agent's own (base64 output, booleans), as `qemu-ga` sends them; Proxmox's
-//! conversions happen outside.
+//! They have the form of `qemu-ga` (base64 output, booleans). The world converts them as Proxmox
+//! does.
 
 use std::net::IpAddr;
 
@@ -14,10 +14,10 @@ use crate::guest::AgentError;
 /// The longest output of `guest-exec`, and the longest file read: 16 MiB, as in `qemu-ga`.
 pub(super) const OUTPUT_BYTES_MAX: usize = 16 << 20;
 
-/// Where every guest keeps its public host key.
+/// The file of the public host key in every guest.
 pub(super) const HOST_KEY_FILE: &str = "/etc/ssh/ssh_host_ed25519_key.pub";
 
-/// The commands the agent owns to.
+/// The commands that the agent lists.
 const COMMANDS: [&str; 18] = [
     "guest-exec",
     "guest-exec-status",
@@ -47,7 +47,7 @@ pub(super) fn info() -> Value {
     json!({"version": "7.2.22", "supported_commands": commands})
 }
 
-/// `lo`, and `eth0` with the machine's MAC and, once it has them, its addresses.
+/// `lo`, and `eth0` with the machine's MAC address; the addresses once the guest has them.
 pub(super) fn interfaces(mac: Option<&str>, address: Option<(IpAddr, u8)>) -> Value {
     let of = |ip: IpAddr, prefix: u8| {
         let kind = if ip.is_ipv4() { "ipv4" } else { "ipv6" };
@@ -72,7 +72,7 @@ pub(super) fn interfaces(mac: Option<&str>, address: Option<(IpAddr, u8)>) -> Va
             "hardware-address": mac.to_lowercase(),
             "statistics": counters,
         });
-        // A link without addresses lacks the key altogether.
+        // An interface without addresses lacks the key.
         if let Some((ip, prefix)) = address {
             eth0["ip-addresses"] = json!([of(ip, prefix)]);
         }
@@ -81,7 +81,7 @@ pub(super) fn interfaces(mac: Option<&str>, address: Option<(IpAddr, u8)>) -> Va
     Value::Array(list)
 }
 
-/// The answers to `get-…`; `seconds` is the guest's clock.
+/// The answers to `get-…`; `seconds` is the guest's clock in Unix seconds.
 pub(super) fn get(name: &str, hostname: &str, seconds: u64) -> Result<Value, AgentError> {
     let answer = match name {
         "get-osinfo" => json!({
@@ -117,12 +117,12 @@ pub(super) fn refused(class: &str, desc: &str) -> AgentError {
     AgentError::Refused { class: class.to_owned(), desc: desc.to_owned() }
 }
 
-/// A process that was never started, or whose end was told already.
+/// The refusal for an unknown process, or one whose end was reported.
 pub(super) fn unknown_pid() -> AgentError {
     refused("GenericError", "Invalid parameter 'pid'")
 }
 
-/// With the typographic quotes of GLib, which Proxmox can not pass on.
+/// GLib uses typographic quotes, which Proxmox cannot pass on.
 pub(super) fn no_such_program(program: &str) -> AgentError {
     let desc = format!(
         "Failed to execute child process \u{201c}{program}\u{201d} (No such file or directory)"
@@ -130,7 +130,7 @@ pub(super) fn no_such_program(program: &str) -> AgentError {
     refused("GenericError", &desc)
 }
 
-pub(super) fn can_not_open(path: &str, mode: &str, reason: &str) -> AgentError {
+pub(super) fn cannot_open(path: &str, mode: &str, reason: &str) -> AgentError {
     refused("GenericError", &format!("failed to open file '{path}' (mode: '{mode}'): {reason}"))
 }
 
@@ -145,9 +145,9 @@ pub(super) fn file(content: &[u8], truncated: bool) -> Value {
     answer
 }
 
-/// The end of a process.
+/// How a process ended, and its output.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Exited {
+pub(super) struct ProcessExit {
     pub code: Option<i32>,
     pub signal: Option<i32>,
     pub stdout: Vec<u8>,
@@ -156,8 +156,8 @@ pub(super) struct Exited {
     pub stderr_truncated: bool,
 }
 
-/// The answer to `guest-exec-status`; none while the process runs.
-pub(super) fn exec_status(exited: Option<&Exited>) -> Value {
+/// The answer to `guest-exec-status`; `exited` is none while the process runs.
+pub(super) fn exec_status(exited: Option<&ProcessExit>) -> Value {
     let Some(exited) = exited else {
         return json!({"exited": false});
     };

@@ -1,5 +1,5 @@
-//! Guests that are an address where SSH answers: who logs in is greeted, and every command ends as
-//! for a guest without an inside. Light enough for a thousand of them on one computer.
+//! Guests with an address and an SSH server that runs no command: logins are real, and every
+//! command ends as in a stub guest. One computer can run a thousand of them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,140 +17,140 @@ use serde_json::Value;
 use tokio::net::TcpSocket;
 use tokio::task::JoinHandle;
 
-use super::none::{NoneGuests, NoneOptions};
+use super::stub::{StubGuests, StubOptions};
 use crate::guest::{AgentCall, AgentError, GuestAddress, GuestBoot, GuestHost};
 
-/// A login that does not come to an end is cut.
-const GREETING_TIME: Duration = Duration::from_secs(20);
+/// The server closes a connection whose login takes longer.
+const LOGIN_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Addresses tried before a start fails for want of one.
+/// A start fails after this many addresses in use.
 const ADDRESSES_TRIED_MAX: u32 = 1000;
-/// Connections that may wait to be taken.
+/// Connections that can wait for `accept`.
 const BACKLOG: u32 = 128;
 
-/// The network of the guests' addresses, on loopback.
-const NET: [u8; 2] = [127, 77];
+/// The first two bytes of all addresses, on loopback.
+const ADDRESS_PREFIX: [u8; 2] = [127, 77];
 
-/// The host of guests that greet.
+/// A host of greeter guests.
 pub struct GreeterGuests {
-    none: Arc<NoneGuests>,
-    doors: Mutex<BTreeMap<u32, Door>>,
+    stub: Arc<StubGuests>,
+    ssh_servers: Mutex<BTreeMap<u32, SshServer>>,
 }
 
-/// A guest's SSH server; it ends with this.
-struct Door(JoinHandle<()>);
+/// The task of a guest's SSH server; dropping this ends it.
+struct SshServer(JoinHandle<()>);
 
-impl Drop for Door {
+impl Drop for SshServer {
     fn drop(&mut self) {
         self.0.abort();
     }
 }
 
 impl GreeterGuests {
-    /// A host whose guests behave as those that are an address only, on loopback addresses.
+    /// A host whose guests behave as stub guests, with loopback addresses.
     #[must_use]
-    pub fn new(options: NoneOptions) -> Self {
-        let none = NoneGuests::new(NoneOptions { net: NET, ..options });
-        Self { none: Arc::new(none), doors: Mutex::default() }
+    pub fn new(options: StubOptions) -> Self {
+        let stub = StubGuests::new(StubOptions { net: ADDRESS_PREFIX, ..options });
+        Self { stub: Arc::new(stub), ssh_servers: Mutex::default() }
     }
 
-    /// Holds the guest's address, or another where somebody else on this computer uses that; none
-    /// when it did not begin.
+    /// Reserves the guest's address, or another one where a program outside uses that. None when
+    /// the guest did not start.
     fn find_address(&self, vmid: u32) -> Result<Option<TcpSocket>, String> {
-        let Some(GuestAddress { mut ip, port }) = self.none.address(vmid) else { return Ok(None) };
+        let Some(GuestAddress { mut ip, port }) = self.stub.address(vmid) else { return Ok(None) };
         for _ in 0..ADDRESSES_TRIED_MAX {
-            let held = TcpSocket::new_v4().and_then(|socket| {
+            let socket = TcpSocket::new_v4().and_then(|socket| {
                 socket.bind((ip, port).into())?;
                 Ok(socket)
             });
-            match held {
+            match socket {
                 Ok(socket) => return Ok(Some(socket)),
                 Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {
-                    let Some(fresh) = self.none.readdress(vmid) else { break };
+                    let Some(fresh) = self.stub.assign_other_address(vmid) else { break };
                     ip = fresh.into();
                 }
                 Err(error) => return Err(format!("failed to listen on {ip}: {error}")),
             }
         }
-        Err(format!("no address 127.77.x.y with a free port {port} is left"))
+        Err(format!("no address 127.77.x.y has a free port {port}"))
     }
 
-    fn doors(&self) -> MutexGuard<'_, BTreeMap<u32, Door>> {
-        self.doors.lock()
+    fn ssh_servers(&self) -> MutexGuard<'_, BTreeMap<u32, SshServer>> {
+        self.ssh_servers.lock()
     }
 }
 
 impl GuestHost for GreeterGuests {
     fn boot(&self, boot: GuestBoot) -> BoxFuture<'static, Result<(), String>> {
-        let inside = Arc::new(Inside::of(&boot));
-        // The host without insides boots within the call.
-        let begun = self.none.boot(boot);
-        match self.find_address(inside.vmid) {
+        let login = Arc::new(LoginSettings::of(&boot));
+        // A stub guest boots within the call.
+        let started = self.stub.boot(boot);
+        match self.find_address(login.vmid) {
             Ok(Some(socket)) => {
-                let door = tokio::spawn(open(Arc::clone(&self.none), Arc::clone(&inside), socket));
-                self.doors().insert(inside.vmid, Door(door));
-                begun
+                let task = tokio::spawn(listen(Arc::clone(&self.stub), Arc::clone(&login), socket));
+                self.ssh_servers().insert(login.vmid, SshServer(task));
+                started
             }
-            Ok(None) => begun,
+            Ok(None) => started,
             Err(reason) => async move { Err(reason) }.boxed(),
         }
     }
 
     fn stop(&self, vmid: u32) -> BoxFuture<'static, ()> {
-        drop(self.doors().remove(&vmid));
-        self.none.stop(vmid)
+        drop(self.ssh_servers().remove(&vmid));
+        self.stub.stop(vmid)
     }
 
     fn shutdown(&self, vmid: u32) -> BoxFuture<'static, ()> {
-        self.none.shutdown(vmid)
+        self.stub.shutdown(vmid)
     }
 
     fn running(&self, vmid: u32) -> bool {
-        self.none.running(vmid)
+        self.stub.running(vmid)
     }
 
     fn agent(&self, vmid: u32, call: AgentCall) -> BoxFuture<'static, Result<Value, AgentError>> {
-        self.none.agent(vmid, call)
+        self.stub.agent(vmid, call)
     }
 
     fn address(&self, vmid: u32) -> Option<GuestAddress> {
-        self.none.address(vmid)
+        self.stub.address(vmid)
     }
 
-    fn answers_in(&self, vmid: u32) -> Option<Duration> {
-        self.none.answers_in(vmid)
+    fn agent_ready_in(&self, vmid: u32) -> Option<Duration> {
+        self.stub.agent_ready_in(vmid)
     }
 
     fn reachable_in(&self, vmid: u32) -> Option<Duration> {
-        self.none.reachable_in(vmid)
+        self.stub.reachable_in(vmid)
     }
 
     fn snapshot(&self, vmid: u32, name: &str) {
-        self.none.snapshot(vmid, name);
+        self.stub.snapshot(vmid, name);
     }
 
     fn rollback(&self, vmid: u32, name: &str) {
-        self.none.rollback(vmid, name);
+        self.stub.rollback(vmid, name);
     }
 
     fn clone_disk(&self, from: u32, to: u32) {
-        self.none.clone_disk(from, to);
+        self.stub.clone_disk(from, to);
     }
 
     fn forget(&self, vmid: u32) {
-        drop(self.doors().remove(&vmid));
-        self.none.forget(vmid);
+        drop(self.ssh_servers().remove(&vmid));
+        self.stub.forget(vmid);
     }
 }
 
-/// What a guest's SSH server knows.
-struct Inside {
+/// The user and keys that a guest's SSH server accepts.
+struct LoginSettings {
     vmid: u32,
     user: String,
     keys: Vec<PublicKey>,
 }
 
-impl Inside {
+impl LoginSettings {
     fn of(boot: &GuestBoot) -> Self {
         let encoded = boot.config.get("sshkeys").map(String::as_str).unwrap_or_default();
         let lines = percent_decode_str(encoded).decode_utf8_lossy().into_owned();
@@ -162,17 +162,17 @@ impl Inside {
     }
 }
 
-/// Listens from the moment the guest has its address.
-async fn open(none: Arc<NoneGuests>, inside: Arc<Inside>, held: TcpSocket) {
-    let vmid = inside.vmid;
-    let Some(wait) = none.reachable_in(vmid) else { return };
+/// Listens once the guest has its address, until the guest ends.
+async fn listen(stub: Arc<StubGuests>, login: Arc<LoginSettings>, socket: TcpSocket) {
+    let vmid = login.vmid;
+    let Some(wait) = stub.reachable_in(vmid) else { return };
     tokio::time::sleep(wait).await;
-    let Some(key) = none.host_key(vmid) else { return };
-    let listener = match held.listen(BACKLOG) {
+    let Some(key) = stub.host_key(vmid) else { return };
+    let listener = match socket.listen(BACKLOG) {
         Ok(listener) => listener,
         Err(error) => {
-            // A machine whose sshd fails is up all the same.
-            tracing::warn!(vmid, %error, "guest can not listen");
+            // A machine is up even when its sshd fails.
+            tracing::warn!(vmid, %error, "the guest's SSH server cannot listen");
             return;
         }
     };
@@ -186,41 +186,40 @@ async fn open(none: Arc<NoneGuests>, inside: Arc<Inside>, held: TcpSocket) {
     });
     loop {
         let Ok((stream, _)) = listener.accept().await else {
-            // Out of descriptors, most likely: others must end first.
+            // Most likely no file descriptor is free until another connection ends.
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
-        if !none.running(vmid) {
+        if !stub.running(vmid) {
             return;
         }
         let _nodelay = stream.set_nodelay(true);
-        let greeter = Greeter { none: Arc::clone(&none), inside: Arc::clone(&inside) };
+        let connection = SshConnection { stub: Arc::clone(&stub), login: Arc::clone(&login) };
         let config = Arc::clone(&config);
         tokio::spawn(async move {
-            let greeting = server::run_stream(config, stream, greeter);
-            // What a client does wrong is its own affair.
-            if let Ok(Ok(session)) = tokio::time::timeout(GREETING_TIME, greeting).await {
+            let login = server::run_stream(config, stream, connection);
+            // Errors of a client end its connection only.
+            if let Ok(Ok(session)) = tokio::time::timeout(LOGIN_TIMEOUT, login).await {
                 let _ended = session.await;
             }
         });
     }
 }
 
-/// One connection.
-struct Greeter {
-    none: Arc<NoneGuests>,
-    inside: Arc<Inside>,
+struct SshConnection {
+    stub: Arc<StubGuests>,
+    login: Arc<LoginSettings>,
 }
 
-impl Greeter {
-    fn admits(&self, user: &str, key: &russh::keys::PublicKey) -> Auth {
+impl SshConnection {
+    fn authenticate(&self, user: &str, key: &russh::keys::PublicKey) -> Auth {
         let key = PublicKey::from(key.clone());
-        let known = user == self.inside.user && self.inside.keys.contains(&key);
+        let known = user == self.login.user && self.login.keys.contains(&key);
         if known { Auth::Accept } else { Auth::reject() }
     }
 }
 
-impl server::Handler for Greeter {
+impl server::Handler for SshConnection {
     type Error = russh::Error;
 
     async fn auth_publickey_offered(
@@ -228,7 +227,7 @@ impl server::Handler for Greeter {
         user: &str,
         offer: PublicKeyOffer<'_>,
     ) -> Result<Auth, russh::Error> {
-        Ok(self.admits(user, offer.public_key))
+        Ok(self.authenticate(user, offer.public_key))
     }
 
     async fn auth_publickey(
@@ -236,7 +235,7 @@ impl server::Handler for Greeter {
         user: &str,
         key: VerifiedPublicKey<'_>,
     ) -> Result<Auth, russh::Error> {
-        Ok(self.admits(user, key.public_key))
+        Ok(self.authenticate(user, key.public_key))
     }
 
     async fn channel_open_session(
@@ -257,7 +256,7 @@ impl server::Handler for Greeter {
     ) -> Result<(), russh::Error> {
         let command = String::from_utf8_lossy(command).into_owned();
         let words = ["sh".to_owned(), "-c".to_owned(), command];
-        let Some(exited) = self.none.run(self.inside.vmid, &words) else {
+        let Some(exited) = self.stub.run(self.login.vmid, &words) else {
             return session.channel_failure(id);
         };
         session.channel_success(id)?;

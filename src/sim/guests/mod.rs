@@ -1,42 +1,53 @@
-//! The insides of simulated guests: nothing but an address, an SSH server that greets, or one whose
-//! sessions run real commands.
+//! The hosts of simulated guests: what runs inside a virtual machine of the cluster.
 //!
-//! All answer for the guest agent. Proxmox's own waits and refusals around the agent are the
-//! door's.
+//! | module | a guest is | for |
+//! |---|---|---|
+//! | `stub` (`--guests none`) | an address and a simulated agent | thousands in virtual time |
+//! | `greeter` | a stub and a real SSH server that runs nothing | a thousand on one computer |
+//! | `process` | a real SSH server whose sessions run real commands in a folder | whole jobs |
+//!
+//! Each kind is a [`GuestHost`](crate::guest::GuestHost). In: boots, shutdown requests, agent calls
+//! and disk operations of the world. Out: answers of the agent in the form of `qemu-ga`, addresses,
+//! and whether the guest still runs. The world adds Proxmox's own timeouts and refusals.
+//!
+//! A host owns the disks, addresses and host keys of its guests. A guest that cannot start gives
+//! the text after `start failed: `. Stub guests misbehave on request ([`Quirk`]).
+//!
+//! Files beside this one: `address` (addresses and seeded values) and `answers` (the agent's
+//! answers), which all kinds use.
 
 mod address;
 mod answers;
 mod greeter;
-mod none;
 mod process;
+mod stub;
 
 use std::str::FromStr;
 
 pub use greeter::GreeterGuests;
-pub use none::{NoneGuests, NoneOptions, Quirk};
 pub use process::{Isolation, IsolationError, KnownCommands, ProcessGuests, ProcessOptions};
+pub use stub::{Quirk, StubGuests, StubOptions};
 
-/// What runs when a simulated machine runs (`--guests`).
+/// What runs inside a simulated machine (`--guests`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GuestKind {
     /// An address only.
     None,
-    /// An SSH server that greets and runs nothing.
+    /// An SSH server that accepts logins and runs nothing.
     Greeter,
-    /// An SSH server with real commands in a folder of its own.
+    /// An SSH server whose sessions run real commands in a folder of the guest's own.
     Process,
     /// A real QEMU guest.
     Qemu,
 }
 
-/// A kind of guests that there is not.
+/// Why guests of a kind are not available.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GuestKindError {
-    /// No such word.
-    #[error("`{0}` is no kind of guests: say none, greeter or process")]
+    #[error("unknown kind of guests `{0}`; the kinds are none, greeter and process")]
     Unknown(String),
-    /// Known, and not to be had here.
-    #[error("guests of kind `qemu` are not available: say none, greeter or process")]
+    /// A kind that is planned and not available.
+    #[error("guests of kind `qemu` are not available; choose none, greeter or process")]
     Unavailable,
 }
 
@@ -58,7 +69,7 @@ impl FromStr for GuestKind {
 mod tests {
     use super::*;
 
-    // Invariant: a kind of guests is known or refused with what to say.
+    // Invariant: an unknown kind of guests is refused with the list of kinds.
 
     #[test]
     fn kinds_are_parsed_and_qemu_is_refused() {

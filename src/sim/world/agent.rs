@@ -114,7 +114,7 @@ async fn ensure_agent_ready(ctx: &CallContext) -> Result<(), ApiError> {
     }
     // The ping waits in the guest's channel until the agent starts and reads it.
     if let Some(wait) =
-        ctx.cluster.guest_host.answers_in(ctx.vmid).filter(|wait| *wait <= PING_TIMEOUT)
+        ctx.cluster.guest_host.agent_ready_in(ctx.vmid).filter(|wait| *wait <= PING_TIMEOUT)
     {
         tokio::time::sleep(wait).await;
         if ctx.cluster.agent_answers(ctx.vmid).await {

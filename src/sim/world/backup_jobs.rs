@@ -6,8 +6,8 @@ use serde_json::{Map, Value};
 use super::conf::{self, Config};
 use super::context::{CallContext, failed};
 use super::sections;
+use crate::api;
 use crate::call::{Answer, ApiError, Outcome};
-use crate::door;
 
 /// Keys that are property strings in a call and objects in an answer, each with the name of its
 /// format.
@@ -58,7 +58,7 @@ impl BackupJobs {
 
 fn job_entry(id: &str, job: &Config) -> Value {
     let value = |key: &str, text: &str| match OBJECT_KEYS.iter().find(|(own, _)| *own == key) {
-        Some((_, format)) => door::object(format, text),
+        Some((_, format)) => api::property_string_object(format, text),
         None => sections::typed(|path| path == "/cluster/backup", key, text),
     };
     let mut fields: Map<String, Value> =
@@ -107,7 +107,8 @@ pub(crate) fn check_may_set(ctx: &CallContext, deleted: &[String]) -> Result<(),
     if NODE_WIDE.iter().any(|name| named(name)) {
         ctx.check("/", &["Sys.Modify"])?;
     }
-    let fleecing = ctx.text("fleecing").map(|text| door::object("backup-fleecing", &text));
+    let fleecing =
+        ctx.text("fleecing").map(|text| api::property_string_object("backup-fleecing", &text));
     match fleecing.as_ref().and_then(|own| own["storage"].as_str()) {
         Some(storage) => ctx.check(&format!("/storage/{storage}"), &["Datastore.AllocateSpace"]),
         None => Ok(()),

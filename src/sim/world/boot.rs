@@ -153,8 +153,8 @@ impl Cluster {
         if let Some(disc) = &disc {
             hostname = nocloud::apply_disc(&mut config, &hostname, mac.as_deref(), disc);
         }
-        let (node, boot, disc) = (node.to_owned(), boots, disc.is_some());
-        Ok(GuestBoot { vmid, node, hostname, config, mac, boot, resumed, disc })
+        let (node, boot, config_from_disc) = (node.to_owned(), boots, disc.is_some());
+        Ok(GuestBoot { vmid, node, hostname, config, mac, boot, resumed, config_from_disc })
     }
 
     fn check_volumes_exist(&self, node: &str, vmid: u32) -> Result<(), String> {

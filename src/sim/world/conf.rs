@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value};
 
-pub(crate) use crate::keys::digest;
+pub(crate) use crate::section_keys::digest;
 
 /// Keys and values as in the file.
 pub(crate) type Config = BTreeMap<String, String>;

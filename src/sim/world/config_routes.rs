@@ -19,8 +19,8 @@ use super::create::{DriveRequest, with_mac};
 use super::locks::LockGuard;
 use super::state::{Guest, PendingChange};
 use super::worker::Worker;
+use crate::api;
 use crate::call::{Answer, ApiError, Outcome};
-use crate::door;
 
 /// Keys that change at once on a running VM (book: proxmox, section 11).
 const IMMEDIATE_KEYS: &[&str] = &[
@@ -195,7 +195,7 @@ fn requested_change(ctx: &CallContext) -> Result<ConfigChange, ApiError> {
     }
     let route = "/nodes/{node}/qemu/{vmid}/config";
     for key in &change.revert {
-        if !door::is_setting(route, key, ctx.cluster.version) {
+        if !api::is_config_key(route, key, ctx.cluster.version) {
             return Err(ApiError::parameter("revert", format!("unknown option '{key}'")));
         }
     }
@@ -208,7 +208,7 @@ fn requested_change(ctx: &CallContext) -> Result<ConfigChange, ApiError> {
             let text = format!("you can't use '-{key}' and -delete {key}' at the same time");
             return Err(ApiError::parameter("delete", text));
         }
-        if !door::is_setting(route, key, ctx.cluster.version) {
+        if !api::is_config_key(route, key, ctx.cluster.version) {
             return Err(ApiError::parameter("delete", format!("unknown option '{key}'")));
         }
     }

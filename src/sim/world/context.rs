@@ -75,7 +75,10 @@ impl CallContext {
     /// The error for a parameter that Proxmox supports and the simulator does not.
     pub(crate) fn unsupported_parameter(&self, name: &str) -> ApiError {
         let Call { method, route, .. } = &self.call;
-        ApiError::hop(501, format!("drover sim does not serve '{name}' of {method} {route}"))
+        ApiError::with_status(
+            501,
+            format!("drover sim does not serve '{name}' of {method} {route}"),
+        )
     }
 
     /// Refuses parameters that only root may use; a token of root is not root.
@@ -97,7 +100,7 @@ impl CallContext {
     /// # Errors
     /// `cluster not ready - no quorum?`.
     pub(crate) fn require_quorum(&self) -> Result<(), ApiError> {
-        let here = if self.node.is_empty() { &self.call.at } else { &self.node };
+        let here = if self.node.is_empty() { &self.call.received_by } else { &self.node };
         if self.cluster.state().has_quorum(here) {
             Ok(())
         } else {

@@ -55,7 +55,7 @@ pub(crate) fn join(ctx: &CallContext) -> Outcome {
         let text = "node is not in a cluster, no join info available!";
         return Err(ApiError { status: 424, ..ApiError::failed(text) });
     }
-    let wanted = ctx.text("node").unwrap_or_else(|| ctx.call.at.clone());
+    let wanted = ctx.text("node").unwrap_or_else(|| ctx.call.received_by.clone());
     let fingerprint = ctx.cluster.certificates().served_fingerprint();
     let state = ctx.cluster.state();
     if !state.nodes.contains_key(&wanted) {

@@ -328,7 +328,7 @@ fn create_section(ctx: &CallContext, section: HaSection) -> Outcome {
     let id = section_id(ctx, section)?;
     ctx.require_quorum()?;
     let config = section_parameters(ctx, section);
-    section.keys(&config).admit_new(&config).map_err(failed)?;
+    section.keys(&config).check_new(&config).map_err(failed)?;
     let what = section.error_prefix("create");
     let fail = |text: String| failed(format!("{what}: {text}"));
     let mut state = ctx.cluster.state();
@@ -370,12 +370,12 @@ fn change_section(ctx: &CallContext, section: HaSection) -> Outcome {
             return Err(fail("unexpected property 'type'".into()));
         }
         let keys = section.keys(&config);
-        keys.admit_change(&set).map_err(fail)?;
+        keys.check_change(&set).map_err(fail)?;
         if section == HaSection::Rule {
             rules::check_rule(&state, &set).map_err(fail)?;
         }
         let deleted = sections::deleted_keys(ctx);
-        keys.admit_loss(&deleted).map_err(fail)?;
+        keys.check_delete(&deleted).map_err(fail)?;
         if section == HaSection::Rule {
             sections::check_set_and_delete(ctx, &deleted).map_err(fail)?;
         }
@@ -426,7 +426,7 @@ fn remove_section(ctx: &CallContext, section: HaSection) -> Outcome {
 /// `GET /cluster/ha/status/current`: quorum, then the manager and its services if there are any.
 fn status(ctx: &CallContext) -> Outcome {
     let state = ctx.cluster.state();
-    let at = &ctx.call.at;
+    let at = &ctx.call.received_by;
     let quorate = state.has_quorum(at);
     let mut lines = vec![json!({
         "id": "quorum", "type": "quorum", "node": at, "quorate": u8::from(quorate),

@@ -11,8 +11,8 @@ use super::context::{CallContext, failed};
 use super::node_info;
 use super::sections::{self, Keys};
 use super::state::State;
+use crate::api;
 use crate::call::{Answer, Outcome};
-use crate::door;
 
 /// The mappings by kind and id.
 #[derive(Debug, Default)]
@@ -74,7 +74,7 @@ fn mapping_entry(kind: &str, config: &Config, digest: &str) -> Map<String, Value
 fn list(ctx: &CallContext, kind: &'static str) -> Outcome {
     let mut state = ctx.cluster.state();
     let node = match ctx.text("check-node") {
-        Some(node) if node == "localhost" => Some(ctx.call.at.clone()),
+        Some(node) if node == "localhost" => Some(ctx.call.received_by.clone()),
         Some(node) if !state.nodes.contains_key(&node) => {
             return Err(failed(format!(
                 "hostname lookup '{node}' failed - failed to get address info for: {node}: \
@@ -106,7 +106,7 @@ fn list(ctx: &CallContext, kind: &'static str) -> Outcome {
 fn parts(kind: &str, config: &Config) -> Vec<Value> {
     let format = format!("{kind}-map");
     let items = config.get("map").map(String::as_str).unwrap_or_default().lines();
-    items.map(|item| door::object(&format, item)).collect()
+    items.map(|item| api::property_string_object(&format, item)).collect()
 }
 
 /// The problems of a mapping on a node.
@@ -176,7 +176,7 @@ fn check_one_per_node(kind: &str, set: &Config) -> Result<(), String> {
 fn create(ctx: &CallContext, kind: &'static str) -> Outcome {
     let id = ctx.text("id").unwrap_or_default();
     let set = sections::stored_parameters(ctx, &["id"]);
-    keys(kind).admit_new(&set).map_err(failed)?;
+    keys(kind).check_new(&set).map_err(failed)?;
     check_one_per_node(kind, &set).map_err(failed)?;
     ctx.require_quorum()?;
     let mut state = ctx.cluster.state();
@@ -205,10 +205,10 @@ fn change(ctx: &CallContext, kind: &'static str) -> Outcome {
         return Err(fail(format!("{kind} ID '{id}' does not exist")));
     };
     // A change sends the whole map, so it is checked like a new mapping.
-    keys(kind).admit_new(&set).map_err(fail)?;
+    keys(kind).check_new(&set).map_err(fail)?;
     check_one_per_node(kind, &set).map_err(fail)?;
     let deleted = sections::deleted_keys(ctx);
-    keys(kind).admit_loss(&deleted).map_err(fail)?;
+    keys(kind).check_delete(&deleted).map_err(fail)?;
     sections::check_set_and_delete(ctx, &deleted).map_err(fail)?;
     config.retain(|key, _| !deleted.contains(key));
     config.extend(set);

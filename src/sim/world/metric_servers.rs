@@ -95,7 +95,7 @@ pub(crate) fn create(ctx: &CallContext) -> Outcome {
     if state.metrics.contains_key(&id) {
         return Err(failed(format!("Metric server '{id}' already exists")));
     }
-    keys.admit_new(&set).map_err(failed)?;
+    keys.check_new(&set).map_err(failed)?;
     state.metrics.insert(id, set);
     Ok(Answer::null())
 }
@@ -119,8 +119,8 @@ pub(crate) fn change(ctx: &CallContext) -> Outcome {
     };
     let kind = own.get("type").map(String::as_str).unwrap_or_default();
     let keys = keys(kind, ctx.cluster.version).map_err(failed)?;
-    keys.admit_change(&set).map_err(failed)?;
-    keys.admit_loss(&deleted).map_err(failed)?;
+    keys.check_change(&set).map_err(failed)?;
+    keys.check_delete(&deleted).map_err(failed)?;
     sections::check_set_and_delete(ctx, &deleted).map_err(failed)?;
     own.retain(|key, _| !deleted.contains(key));
     own.extend(set);

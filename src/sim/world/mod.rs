@@ -122,8 +122,8 @@ use self::state::{Node, State};
 use self::worker::Worker;
 use crate::call::{ApiError, Call, Outcome};
 use crate::guest::GuestHost;
-use crate::record::Record;
-use crate::rights::{Reset, Rights, Routes};
+use crate::interfaces::{AccessControl, Backend, ConnectionReset};
+use crate::recorder::Recorder;
 use crate::spec::{ClusterSpec, PveVersion, WorkersSpec};
 
 /// How long a call waits for a storage lock, and how long it may hold a cluster-wide one.
@@ -159,7 +159,7 @@ pub struct WorldOptions {
     pub faults: Faults,
     pub certificates: Certificates,
     /// Where tasks and boots are recorded.
-    pub record: Option<Arc<Record>>,
+    pub record: Option<Arc<Recorder>>,
 }
 
 impl Default for WorldOptions {
@@ -188,7 +188,7 @@ impl World {
     pub fn new(
         spec: &ClusterSpec,
         options: WorldOptions,
-        rights: Arc<dyn Rights>,
+        rights: Arc<dyn AccessControl>,
         guests: Arc<dyn GuestHost>,
     ) -> Arc<Self> {
         let cluster = Arc::new(Cluster::new(spec, options, rights, guests));
@@ -235,7 +235,7 @@ impl World {
     }
 }
 
-impl Routes for World {
+impl Backend for World {
     fn call(&self, call: Call) -> BoxFuture<'static, Outcome> {
         let cluster = self.cluster.clone();
         Box::pin(async move { cluster.serve(call).await })
@@ -252,10 +252,10 @@ impl Routes for World {
         Box::pin(async move { cluster.hop_to(&node).await })
     }
 
-    fn reset(&self, method: &str, route: &str, node: Option<&str>) -> Option<Reset> {
+    fn reset(&self, method: &str, route: &str, node: Option<&str>) -> Option<ConnectionReset> {
         self.connection_fault(method, route, node).map(|fault| match fault {
-            ConnectionFault::ResetBefore => Reset::Before,
-            ConnectionFault::ResetAfter => Reset::After,
+            ConnectionFault::ResetBefore => ConnectionReset::BeforeCall,
+            ConnectionFault::ResetAfter => ConnectionReset::AfterCall,
         })
     }
 
@@ -275,10 +275,10 @@ pub(crate) struct Cluster {
     pub(crate) latency: Latency,
     pub(crate) certificates: Mutex<Certificates>,
     pub(crate) locks: Arc<LockTable>,
-    pub(crate) rights: Arc<dyn Rights>,
+    pub(crate) rights: Arc<dyn AccessControl>,
     pub(crate) guest_host: Arc<dyn GuestHost>,
     pub(crate) daemons: Daemons,
-    pub(crate) record: Option<Arc<Record>>,
+    pub(crate) record: Option<Arc<Recorder>>,
     state: Mutex<State>,
 }
 
@@ -304,7 +304,7 @@ impl Cluster {
     fn new(
         spec: &ClusterSpec,
         options: WorldOptions,
-        rights: Arc<dyn Rights>,
+        rights: Arc<dyn AccessControl>,
         guests: Arc<dyn GuestHost>,
     ) -> Self {
         let mut random = Random::seeded(options.seed);

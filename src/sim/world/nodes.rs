@@ -17,7 +17,7 @@ pub(super) const GUEST_CPU_LOAD: f64 = 0.2;
 /// that of the guests.
 pub(crate) fn entry(ctx: &CallContext, state: &State, name: &str, resource: bool) -> Value {
     let node = state.nodes.get(name);
-    let online = state.online(&ctx.call.at, name);
+    let online = state.online(&ctx.call.received_by, name);
     let mut entry = json!({
         "id": format!("node/{name}"), "type": "node", "node": name, "level": "",
         "status": if online { "online" } else { "offline" },
@@ -88,7 +88,7 @@ pub(crate) fn status(ctx: &CallContext) -> Outcome {
     let Some(node) = state.nodes.get(&ctx.node) else {
         return Err(ApiError::failed(format!("no such node '{}'", ctx.node)));
     };
-    let (_, version, repo) = ctx.cluster.version.facts();
+    let (_, version, repo) = ctx.cluster.version.version_strings();
     let (guests, memory) = current_load(&state, &ctx.node);
     let (total, used) = (node.spec.memory_bytes, memory_used(&state, &ctx.node, memory));
     let kernel = "6.8.12-15-pve";
@@ -116,7 +116,7 @@ pub(crate) fn status(ctx: &CallContext) -> Outcome {
 
 /// `GET /nodes/{node}/version`.
 pub(crate) fn version(ctx: &CallContext) -> Outcome {
-    let (release, version, repo) = ctx.cluster.version.facts();
+    let (release, version, repo) = ctx.cluster.version.version_strings();
     Ok(Answer::new(json!({ "release": release, "version": version, "repoid": repo })))
 }
 

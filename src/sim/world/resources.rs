@@ -195,10 +195,10 @@ pub(crate) fn status(ctx: &CallContext) -> Outcome {
     if !ctx.cluster.name.is_empty() {
         entries.push(json!({
             "id": "cluster", "type": "cluster", "name": ctx.cluster.name, "version": 3,
-            "nodes": state.nodes.len(), "quorate": u8::from(state.has_quorum(&ctx.call.at)),
+            "nodes": state.nodes.len(), "quorate": u8::from(state.has_quorum(&ctx.call.received_by)),
         }));
     }
-    let at = &ctx.call.at;
+    let at = &ctx.call.received_by;
     // A standalone node has no number.
     let standalone = ctx.cluster.name.is_empty();
     for (name, node) in &state.nodes {

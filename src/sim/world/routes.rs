@@ -17,8 +17,8 @@ use super::{
     services, snapshot, status, storage_content, storage_definitions, task_routes, template,
     upload,
 };
+use crate::api;
 use crate::call::{Answer, ApiError, Call, Outcome};
-use crate::door;
 
 /// How long pveproxy waits for a forwarded call (book: proxmox, section 1).
 const FORWARD_TIMEOUT: Duration = Duration::from_secs(30);
@@ -42,7 +42,7 @@ impl Cluster {
             tokio::time::sleep(injected.delay).await;
         }
         if let (Some((status, message)), false) = (&injected.answer, injected.done) {
-            return Err(ApiError::hop(*status, message.clone()));
+            return Err(ApiError::with_status(*status, message.clone()));
         }
         let outcome = self.handle(call, node.as_deref()).await;
         match injected.answer {
@@ -50,7 +50,7 @@ impl Cluster {
                 if !injected.late.is_zero() {
                     tokio::time::sleep(injected.late).await;
                 }
-                Err(ApiError::hop(status, message))
+                Err(ApiError::with_status(status, message))
             }
             None => outcome,
         }
@@ -61,17 +61,17 @@ impl Cluster {
     async fn handle(self: &Arc<Self>, call: Call, node: Option<&str>) -> Outcome {
         let cluster = self.clone();
         let place = node.unwrap_or_default().to_owned();
-        let is_passed_on = call.protected || call.on != call.at;
+        let is_passed_on = call.protected || call.handled_by != call.received_by;
         let work = tokio::spawn(async move {
-            let _worker = cluster.daemons.acquire_worker(&call.on, call.protected).await;
+            let _worker = cluster.daemons.acquire_worker(&call.handled_by, call.protected).await;
             cluster.simulate_work(&place, cluster.latency.api_call, None).await;
             dispatch(CallContext::new(cluster.clone(), call)).await
         });
         let limit = if is_passed_on { FORWARD_TIMEOUT } else { Duration::MAX };
         match tokio::time::timeout(limit, work).await {
             Ok(Ok(outcome)) => outcome,
-            Ok(Err(_)) => Err(ApiError::hop(596, "Broken pipe")),
-            Err(_) => Err(ApiError::hop(596, "Connection timed out")),
+            Ok(Err(_)) => Err(ApiError::with_status(596, "Broken pipe")),
+            Err(_) => Err(ApiError::with_status(596, "Connection timed out")),
         }
     }
 
@@ -98,7 +98,7 @@ impl Cluster {
             return Ok(());
         }
         tokio::time::sleep(DEAD_NODE_DELAY).await;
-        Err(ApiError::hop(595, "No route to host"))
+        Err(ApiError::with_status(595, "No route to host"))
     }
 }
 
@@ -266,5 +266,5 @@ fn not_served(ctx: &CallContext) -> ApiError {
             path = path.replace(&format!("{{{name}}}"), &value);
         }
     }
-    door::refusal(ctx.call.method, &path, ctx.cluster.version)
+    api::not_served(ctx.call.method, &path, ctx.cluster.version)
 }

@@ -336,7 +336,7 @@ fn create_zone(ctx: &CallContext) -> Outcome {
     let id = ctx.text("zone").unwrap_or_default();
     let config = section_parameters(ctx, SdnSection::Zone);
     let keys = SdnSection::Zone.keys(ctx, &config).map_err(failed)?;
-    keys.admit_new(&config).map_err(failed)?;
+    keys.check_new(&config).map_err(failed)?;
     ctx.require_quorum()?;
     let what = SdnSection::Zone.error_prefix("create");
     let fail = |text: String| failed(format!("{what}: {text}"));
@@ -358,7 +358,7 @@ fn create_vnet(ctx: &CallContext) -> Outcome {
     let fail = |text: String| failed(format!("{what}: {text}"));
     let mut state = ctx.cluster.state();
     lock::check_token(ctx, &state.sdn, &what)?;
-    vnets::KEYS.admit_new(&config).map_err(fail)?;
+    vnets::KEYS.check_new(&config).map_err(fail)?;
     if state.sdn.vnets.contains_key(&id) {
         return Err(fail(SdnSection::Vnet.taken_error(&id)));
     }
@@ -378,7 +378,7 @@ fn create_subnet(ctx: &CallContext) -> Outcome {
     let fail = |text: String| failed(format!("{what}: {text}"));
     let mut state = ctx.cluster.state();
     lock::check_token(ctx, &state.sdn, &what)?;
-    subnets::KEYS.admit_new(&config).map_err(fail)?;
+    subnets::KEYS.check_new(&config).map_err(fail)?;
     let zone = state.sdn.vnets.get(&vnet).and_then(|vnet| vnet.get("zone")).cloned();
     let zone = zone.unwrap_or_default();
     let id = format!("{zone}-{}", cidr.replace('/', "-"));
@@ -421,9 +421,9 @@ fn change_section(ctx: &CallContext, section: SdnSection) -> Outcome {
         return Err(fail(text.into()));
     }
     let keys = section.keys(ctx, &before).map_err(fail)?;
-    keys.admit_change(&set).map_err(fail)?;
+    keys.check_change(&set).map_err(fail)?;
     let deleted = sections::deleted_keys(ctx);
-    keys.admit_loss(&deleted).map_err(fail)?;
+    keys.check_delete(&deleted).map_err(fail)?;
     sections::check_set_and_delete(ctx, &deleted).map_err(fail)?;
     let mut changed = before.clone();
     changed.retain(|key, _| !deleted.contains(key));
@@ -490,7 +490,7 @@ fn apply(ctx: &CallContext) -> Outcome {
         lock::release_if_asked(ctx, sdn);
     }
     let cluster = ctx.cluster.clone();
-    let at = ctx.call.at.clone();
+    let at = ctx.call.received_by.clone();
     Ok(ctx.cluster.fork(
         &ctx.call.caller,
         &at.clone(),

@@ -5,10 +5,10 @@ use serde_json::Value;
 
 use super::conf::Config;
 use super::context::CallContext;
-use crate::door;
+use crate::api;
 
-pub(crate) use crate::door::typed;
-pub(crate) use crate::keys::Keys;
+pub(crate) use crate::api::typed;
+pub(crate) use crate::section_keys::Keys;
 
 /// The items of a list; Proxmox accepts all of these separators.
 pub(crate) fn list_items(text: &str) -> impl Iterator<Item = &str> {
@@ -48,5 +48,5 @@ pub(crate) fn check_set_and_delete(ctx: &CallContext, deleted: &[String]) -> Res
 
 /// Whether the schema of the call has a parameter of this name.
 pub(crate) fn is_parameter(ctx: &CallContext, name: &str) -> bool {
-    door::is_parameter(ctx.call.method, ctx.call.route, name, ctx.cluster.version)
+    api::is_parameter(ctx.call.method, ctx.call.route, name, ctx.cluster.version)
 }

@@ -128,7 +128,7 @@ pub(crate) fn create(ctx: &CallContext) -> Outcome {
     if storage_type.mounted {
         set.entry("path".into()).or_insert_with(|| format!("/mnt/pve/{name}"));
     }
-    storage_type.keys.admit_new(&set).map_err(failed)?;
+    storage_type.keys.check_new(&set).map_err(failed)?;
     check_path(&mut set).map_err(failed)?;
     ctx.require_quorum()?;
     let mut state = ctx.cluster.state();
@@ -170,9 +170,9 @@ pub(crate) fn change(ctx: &CallContext) -> Outcome {
         return Err(fail(format!("unknown section type '{kind}'")));
     };
     let set = set_parameters(ctx);
-    storage_type.keys.admit_change(&set).map_err(fail)?;
+    storage_type.keys.check_change(&set).map_err(fail)?;
     let deleted = sections::deleted_keys(ctx);
-    storage_type.keys.admit_loss(&deleted).map_err(fail)?;
+    storage_type.keys.check_delete(&deleted).map_err(fail)?;
     sections::check_set_and_delete(ctx, &deleted).map_err(fail)?;
     for key in deleted {
         match key.as_str() {

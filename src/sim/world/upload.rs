@@ -38,7 +38,7 @@ pub(crate) fn upload(ctx: &CallContext) -> Outcome {
     let (cluster, node) = (ctx.cluster.clone(), ctx.node.clone());
     let serial = cluster.state().random.uuid().replace('-', "");
     let spooled = format!("/var/tmp/pveupload-{serial}");
-    let at = ctx.call.at.clone();
+    let at = ctx.call.received_by.clone();
     let is_local = node == at;
     Ok(ctx.cluster.fork(&ctx.call.caller, &at, "imgcopy", "", |worker| async move {
         worker.log(format!("starting file import from: {spooled}"));

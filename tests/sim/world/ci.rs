@@ -25,7 +25,7 @@ use drover_model::record::Want;
 use drover_model::time::WallTime;
 use futures_util::FutureExt;
 use pve_sim::guest::GuestHost;
-use pve_sim::guests::NoneGuests;
+use pve_sim::guests::StubGuests;
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
@@ -145,14 +145,14 @@ impl System {
 #[derive(Clone)]
 pub struct Ci {
     systems: Arc<Mutex<BTreeMap<SourceId, System>>>,
-    guests: Arc<NoneGuests>,
+    guests: Arc<StubGuests>,
     shell: Scripted,
     begun: Instant,
 }
 
 impl Ci {
     /// Systems without jobs.
-    pub fn new(guests: Arc<NoneGuests>, shell: Scripted, begun: Instant) -> Self {
+    pub fn new(guests: Arc<StubGuests>, shell: Scripted, begun: Instant) -> Self {
         Self { systems: Arc::default(), guests, shell, begun }
     }
 

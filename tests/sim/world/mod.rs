@@ -50,8 +50,8 @@ use drover_runtime::reply::Reply;
 use drover_runtime::supervise::{Census, GivenUp};
 use drover_server::view::View;
 use futures_util::FutureExt;
-use pve_sim::door::certificates::Certificates;
-use pve_sim::guests::NoneGuests;
+use pve_sim::api::certificates::Certificates;
+use pve_sim::guests::StubGuests;
 use pve_sim::simulation::{Simulation, SimulationOptions};
 use pve_sim::world::{EPOCH, Faults, WorldControl};
 use tokio::sync::{Notify, oneshot};
@@ -86,7 +86,7 @@ pub struct World {
     /// The ways to the clusters.
     pub ways: Ways,
     /// The insides of guests.
-    pub guests: Arc<NoneGuests>,
+    pub guests: Arc<StubGuests>,
     /// The wire under watch.
     pub wire: Tally,
     /// The ways out of the actors under watch.
@@ -130,7 +130,7 @@ struct Life {
 impl World {
     /// A cluster without a service yet.
     pub fn new(setup: Setup) -> Self {
-        let guests = Arc::new(NoneGuests::new(setup.guests.clone()));
+        let guests = Arc::new(StubGuests::new(setup.guests.clone()));
         let all = std::iter::once(&setup.cluster).chain(&setup.beyond);
         let simulations = all.zip(0..).map(|(cluster, number)| {
             let names: Vec<String> = cluster.nodes.iter().map(|node| node.name.clone()).collect();
@@ -142,7 +142,7 @@ impl World {
                 faults: setup.faults.clone(),
                 ..SimulationOptions::default()
             };
-            let certificates = Certificates::imitate(seed, &names);
+            let certificates = Certificates::fake(seed, &names);
             Arc::new(Simulation::new(cluster, options, certificates, Arc::clone(&guests) as _))
         });
         let simulations = simulations.collect();
@@ -159,7 +159,7 @@ impl World {
         other
     }
 
-    fn on(simulations: Vec<Arc<Simulation>>, guests: Arc<NoneGuests>, setup: Setup) -> Self {
+    fn on(simulations: Vec<Arc<Simulation>>, guests: Arc<StubGuests>, setup: Setup) -> Self {
         let sides = Sides::of(&simulations);
         let side = sides.at(0).clone();
         let pulse = Arc::new(Notify::new());

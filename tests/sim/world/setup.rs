@@ -4,7 +4,7 @@ use std::sync::{LazyLock, Mutex};
 
 use drover_config::{Checked, Environment, Sources, check};
 use drover_ssh::PrivateKey;
-use pve_sim::guests::NoneOptions;
+use pve_sim::guests::StubOptions;
 use pve_sim::spec::{ClusterSpec, PveVersion};
 use pve_sim::world::{Faults, Latency};
 use secrecy::ExposeSecret;
@@ -37,7 +37,7 @@ pub struct Setup {
     /// What goes wrong there.
     pub faults: Faults,
     /// How guests behave.
-    pub guests: NoneOptions,
+    pub guests: StubOptions,
     /// Clouds: key and further keys as flow YAML (`instanceCap: 6`).
     pub clouds: Vec<(&'static str, String)>,
     /// Templates: key and further keys as flow YAML.
@@ -62,7 +62,7 @@ impl Setup {
             version: PveVersion::default(),
             latency: Latency::default(),
             faults: Faults::default(),
-            guests: NoneOptions::default(),
+            guests: StubOptions::default(),
             clouds: vec![("rack", String::new())],
             templates: vec![("linux", keys.to_owned())],
             credentials: String::new(),

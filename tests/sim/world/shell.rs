@@ -10,7 +10,7 @@ use drover_model::ports::{Ask, Greeting, Holder, Ran, Shell, ShellTarget};
 use drover_model::spec::UploadSpec;
 use futures_util::FutureExt;
 use pve_sim::guest::GuestHost;
-use pve_sim::guests::NoneGuests;
+use pve_sim::guests::StubGuests;
 use tokio::time::Instant;
 
 use super::eye::Socket;
@@ -47,7 +47,7 @@ struct Script {
 /// The scripted shell.
 #[derive(Clone)]
 pub struct Scripted {
-    guests: Arc<NoneGuests>,
+    guests: Arc<StubGuests>,
     script: Arc<Mutex<Script>>,
     /// An eye that is told of every key.
     pub socket: Socket,
@@ -55,7 +55,7 @@ pub struct Scripted {
 
 impl Scripted {
     /// Logs in to these guests.
-    pub fn new(guests: Arc<NoneGuests>) -> Self {
+    pub fn new(guests: Arc<StubGuests>) -> Self {
         Self { guests, script: Arc::default(), socket: Socket::default() }
     }
 
@@ -92,7 +92,7 @@ impl Scripted {
 
     /// A guest that was put back has the keys of then: none, for nobody was in it yet.
     fn look_back(&self, vmid: u32) {
-        let now = self.guests.put_back(vmid);
+        let now = self.guests.rollback_count(vmid);
         let mut script = self.script.lock().unwrap();
         if script.put_back.insert(vmid, now).unwrap_or(0) != now {
             script.admitted.remove(&vmid);

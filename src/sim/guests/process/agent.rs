@@ -1,4 +1,5 @@
-//! The guest agent of a process guest: its commands and files are the guest's own.
+//! The guest agent of a process guest. Its commands run in the guest, and its files are the
+//! guest's.
 
 use std::collections::BTreeMap;
 use std::os::unix::process::ExitStatusExt;
@@ -14,22 +15,22 @@ use tokio::process::Child;
 use tokio::task::AbortHandle;
 
 use super::machine::{Machine, signal_group};
-use super::{gate, windows};
+use super::{known_commands, windows};
 use crate::guest::{AgentCall, AgentError};
-use crate::guests::answers::{self, Exited, OUTPUT_BYTES_MAX};
+use crate::guests::answers::{self, OUTPUT_BYTES_MAX, ProcessExit};
 use drover_ssh::join;
 
-/// Processes whose end nobody asked for yet.
-const PROCESSES_MAX: usize = 16;
-/// The agent answers within this time or not at all, as Proxmox asks it to.
-const ANSWER_TIME: Duration = Duration::from_secs(5);
+/// The most processes whose end was not asked for yet.
+const UNREPORTED_PROCESSES_MAX: usize = 16;
+/// Proxmox waits this long for an answer of the agent.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
-const EXISTS: &str = "command -v -- \"$1\" >/dev/null 2>&1";
+const PROGRAM_EXISTS_SCRIPT: &str = "command -v -- \"$1\" >/dev/null 2>&1";
 
-const READ: &str = "[ -e \"$1\" ] || { echo No such file or directory >&2; exit 2; }; \
+const READ_SCRIPT: &str = "[ -e \"$1\" ] || { echo No such file or directory >&2; exit 2; }; \
     [ -r \"$1\" ] || { echo Permission denied >&2; exit 2; }; exec head -c \"$2\" -- \"$1\"";
 
-const WRITE: &str = "d=$(dirname -- \"$1\"); \
+const WRITE_SCRIPT: &str = "d=$(dirname -- \"$1\"); \
     [ -d \"$d\" ] || { echo No such file or directory >&2; exit 2; }; \
     [ ! -d \"$1\" ] || { echo Is a directory >&2; exit 2; }; \
     cat > \"$1\" || { echo Permission denied >&2; exit 2; }";
@@ -50,13 +51,13 @@ impl Default for Table {
 }
 
 struct Process {
-    exited: Option<Exited>,
+    exited: Option<ProcessExit>,
     task: Option<AbortHandle>,
 }
 
 impl Processes {
-    /// Forgets all: the machine ends.
-    pub(super) fn forget(&self) {
+    /// Forgets all processes when the machine ends.
+    pub(super) fn clear(&self) {
         let table = std::mem::take(&mut self.lock().by_pid);
         for task in table.into_values().filter_map(|process| process.task) {
             task.abort();
@@ -68,21 +69,21 @@ impl Processes {
     }
 }
 
-/// Answers one command of a guest that is up.
+/// Answers one command, once the guest is up.
 pub(super) async fn answer(machine: Arc<Machine>, call: AgentCall) -> Result<Value, AgentError> {
-    if machine.listens().is_none() {
+    if machine.ssh_address().is_none() {
         return Err(AgentError::NotRunning);
     }
     let answer = match call {
         AgentCall::Ping => json!({}),
         AgentCall::Info => answers::info(),
         AgentCall::NetworkInterfaces => {
-            answers::interfaces(machine.inside.mac.as_deref(), Some(machine.address()))
+            answers::interfaces(machine.identity.mac.as_deref(), Some(machine.address()))
         }
         AgentCall::Get(name) => {
             let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
             let seconds = since.map_or(0, |since| since.as_secs());
-            answers::get(&name, &machine.inside.hostname, seconds)?
+            answers::get(&name, &machine.identity.hostname, seconds)?
         }
         AgentCall::Exec { command, input } => exec(machine, command, input).await?,
         AgentCall::ExecStatus { pid } => exec_status(&machine, pid)?,
@@ -104,13 +105,14 @@ async fn exec(
         return Err(answers::no_such_program(""));
     };
     if !machine.may_run(&join(&command)) {
-        return Err(answers::refused("GenericError", gate::REFUSAL.trim()));
+        return Err(answers::refused("GenericError", known_commands::REFUSAL.trim()));
     }
-    if !script(&machine, EXISTS, &[program], None).await?.0.success() {
+    if !script(&machine, PROGRAM_EXISTS_SCRIPT, &[program], None).await?.0.success() {
         return Err(answers::no_such_program(program));
     }
-    if machine.processes.lock().by_pid.len() >= PROCESSES_MAX {
-        return Err(answers::refused("GenericError", "too many processes were never asked about"));
+    if machine.processes.lock().by_pid.len() >= UNREPORTED_PROCESSES_MAX {
+        let text = "too many processes whose exit status was not read";
+        return Err(answers::refused("GenericError", text));
     }
     let child = start(&machine, &command).await?;
     let pid = {
@@ -122,7 +124,7 @@ async fn exec(
     };
     let watched = Arc::downgrade(&machine);
     let task = tokio::spawn(async move {
-        let exited = collect(child, input, OUTPUT_BYTES_MAX).await;
+        let exited = output_of(child, input, OUTPUT_BYTES_MAX).await;
         if let Some(machine) = watched.upgrade()
             && let Some(process) = machine.processes.lock().by_pid.get_mut(&pid)
         {
@@ -135,7 +137,7 @@ async fn exec(
     Ok(json!({"pid": pid}))
 }
 
-/// Tells an end once, and then knows the process no more.
+/// Reports the end of a process once, and then forgets the process.
 fn exec_status(machine: &Machine, pid: i64) -> Result<Value, AgentError> {
     let mut table = machine.processes.lock();
     let process = table.by_pid.get(&pid).ok_or_else(answers::unknown_pid)?;
@@ -147,10 +149,10 @@ fn exec_status(machine: &Machine, pid: i64) -> Result<Value, AgentError> {
 }
 
 async fn file_read(machine: &Machine, path: &str) -> Result<Value, AgentError> {
-    let refused = |reason: &str| answers::can_not_open(path, "r", reason);
-    let place = place(machine, path).ok_or_else(|| refused("Permission denied"))?;
+    let refused = |reason: &str| answers::cannot_open(path, "r", reason);
+    let place = guest_path(machine, path).ok_or_else(|| refused("Permission denied"))?;
     let limit = (OUTPUT_BYTES_MAX + 1).to_string();
-    let (status, exited) = script(machine, READ, &[&place, &limit], None).await?;
+    let (status, exited) = script(machine, READ_SCRIPT, &[&place, &limit], None).await?;
     if !status.success() {
         return Err(refused(String::from_utf8_lossy(&exited.stderr).trim()));
     }
@@ -158,36 +160,36 @@ async fn file_read(machine: &Machine, path: &str) -> Result<Value, AgentError> {
 }
 
 async fn file_write(machine: &Machine, path: &str, content: Vec<u8>) -> Result<(), AgentError> {
-    let refused = |reason: &str| answers::can_not_open(path, "wb", reason);
-    let place = place(machine, path).ok_or_else(|| refused("Permission denied"))?;
-    let (status, exited) = script(machine, WRITE, &[&place], Some(content)).await?;
+    let refused = |reason: &str| answers::cannot_open(path, "wb", reason);
+    let place = guest_path(machine, path).ok_or_else(|| refused("Permission denied"))?;
+    let (status, exited) = script(machine, WRITE_SCRIPT, &[&place], Some(content)).await?;
     if !status.success() {
-        // The shell's own complaint comes first, the plain reason last.
+        // The shell's own message comes first, the reason last.
         let said = String::from_utf8_lossy(&exited.stderr);
         return Err(refused(said.trim().lines().last().unwrap_or_default()));
     }
     Ok(())
 }
 
-/// The path as a command in the guest sees it.
-fn place(machine: &Machine, path: &str) -> Option<String> {
-    let path = match machine.inside.windows() {
-        Some(_) => format!("/{}", windows::on_disk(path, &machine.inside.home)?),
+/// The path for a command in the guest; none for a path outside the disk.
+fn guest_path(machine: &Machine, path: &str) -> Option<String> {
+    let path = match machine.identity.windows() {
+        Some(_) => format!("/{}", windows::disk_path(path, &machine.identity.home)?),
         None => path.to_owned(),
     };
-    if machine.ground.sandbox.is_isolated() {
+    if machine.host.sandbox.is_isolated() {
         return Some(path);
     }
     machine.disk.locate(&path).map(|place| place.display().to_string())
 }
 
-/// Runs a script of the agent's own to its end.
+/// Runs one of the agent's scripts to its end.
 async fn script(
     machine: &Machine,
     text: &str,
     arguments: &[&str],
     input: Option<Vec<u8>>,
-) -> Result<(ExitStatus, Exited), AgentError> {
+) -> Result<(ExitStatus, ProcessExit), AgentError> {
     let words: Vec<String> = ["/bin/sh", "-c", text, "sh"]
         .iter()
         .chain(arguments)
@@ -195,7 +197,8 @@ async fn script(
         .collect();
     let child = start(machine, &words).await?;
     let group = child.id();
-    let ended = tokio::time::timeout(ANSWER_TIME, collect(child, input, OUTPUT_BYTES_MAX)).await;
+    let ended =
+        tokio::time::timeout(ANSWER_TIMEOUT, output_of(child, input, OUTPUT_BYTES_MAX)).await;
     let Ok(exited) = ended else {
         if let Some(group) = group {
             signal_group(group, Signal::KILL);
@@ -215,20 +218,21 @@ async fn start(machine: &Machine, words: &[String]) -> Result<Child, AgentError>
     Ok(child)
 }
 
-/// Feeds a process, keeps the first bytes of its output, and waits for its end.
-async fn collect(mut child: Child, input: Option<Vec<u8>>, limit: usize) -> Exited {
+/// Writes the input of a process, keeps the first bytes of its output, and waits for its end.
+async fn output_of(mut child: Child, input: Option<Vec<u8>>, limit: usize) -> ProcessExit {
     let stdin = child.stdin.take();
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
     let feed = async {
         if let (Some(mut stdin), Some(input)) = (stdin, input) {
-            // A process need not read what it is given.
+            // A process can end without reading its input.
             let _closed = stdin.write_all(&input).await;
         }
     };
-    let streams = futures_util::future::join3(feed, keep(stdout, limit), keep(stderr, limit));
+    let streams =
+        futures_util::future::join3(feed, read_limited(stdout, limit), read_limited(stderr, limit));
     let ((), (stdout, stdout_truncated), (stderr, stderr_truncated)) = streams.await;
     let status = child.wait().await.ok();
-    Exited {
+    ProcessExit {
         code: status.and_then(|status| status.code()),
         signal: status.and_then(|status| status.signal()),
         stdout,
@@ -238,7 +242,7 @@ async fn collect(mut child: Child, input: Option<Vec<u8>>, limit: usize) -> Exit
     }
 }
 
-async fn keep(stream: Option<impl AsyncRead + Unpin>, limit: usize) -> (Vec<u8>, bool) {
+async fn read_limited(stream: Option<impl AsyncRead + Unpin>, limit: usize) -> (Vec<u8>, bool) {
     let mut kept = Vec::new();
     let Some(mut stream) = stream else { return (kept, false) };
     let room = u64::try_from(limit).unwrap_or(u64::MAX);

@@ -1,7 +1,7 @@
-//! A guest's disk: a folder of folders, its host key, its users.
+//! A guest's disk: a folder on the host with the guest's folders, host key and users.
 //!
-//! Guests are hostile: whatever stands on a disk may be a link that points out of it. Files of
-//! ours replace what stands in their place, and reads refuse links.
+//! Guests are not trusted: anything on a disk can be a link that points outside. The host replaces
+//! what is in the place of its files, and refuses to read through links.
 
 use std::io::{self, Read};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
@@ -13,19 +13,19 @@ use rand::TryRng;
 use rand::rngs::SysRng;
 use secrecy::{ExposeSecret, SecretString};
 
-use super::windows::LoginShell;
+use super::identity::GuestIdentity;
 use crate::guest::GuestBoot;
 
-/// No file that the host reads from a guest is longer.
+/// The most bytes that the host reads from a guest's file.
 const FILE_BYTES_MAX: u64 = 256 * 1024;
 
-/// The folders a guest finds as its own.
+/// The top-level folders on a guest's disk.
 pub(super) const FOLDERS: [&str; 6] = ["etc", "home", "opt", "srv", "tmp", "var"];
 
-/// The folder that is `/usr/local` to a guest that has its own.
-pub(super) const USR_LOCAL: &str = "usr-local";
+/// The folder that is `/usr/local` in guests with their own.
+pub(super) const USR_LOCAL_FOLDER: &str = "usr-local";
 
-/// One guest's place beneath the host's folder.
+/// The disk of one guest, below the folder of all guests.
 #[derive(Debug, Clone)]
 pub(super) struct Disk {
     place: PathBuf,
@@ -36,18 +36,22 @@ impl Disk {
         Self { place: root.join(vmid.to_string()) }
     }
 
-    /// The folder that the guest's own folders are in.
+    /// The folder that contains the guest's top-level folders.
     pub(super) fn folder(&self) -> PathBuf {
         self.place.join("disk")
     }
 
-    /// The folder for the first process's pipe, where nothing isolates the guest.
+    /// The folder for the first process's pipe, for guests without a namespace.
     pub(super) fn run_folder(&self) -> PathBuf {
         self.place.join("run")
     }
 
-    /// Does what firmware and cloud-init would: folders, names, keys. Returns the host key.
-    pub(super) fn prepare(&self, boot: &GuestBoot, inside: &Inside) -> io::Result<PrivateKey> {
+    /// Does the work of firmware and cloud-init: folders, names, keys. Returns the host key.
+    pub(super) fn prepare(
+        &self,
+        boot: &GuestBoot,
+        identity: &GuestIdentity,
+    ) -> io::Result<PrivateKey> {
         for name in FOLDERS {
             self.make_folder(name, 0o755)?;
         }
@@ -60,41 +64,45 @@ impl Disk {
         for name in ["var/log", "var/lib", "var/tmp", "var/cache", "etc/ssh"] {
             self.make_folder(name, 0o755)?;
         }
-        self.make_folder(&inside.home[1..], 0o755)?;
-        self.make_folder(&format!("{USR_LOCAL}/bin"), 0o755)?;
+        self.make_folder(&identity.home[1..], 0o755)?;
+        self.make_folder(&format!("{USR_LOCAL_FOLDER}/bin"), 0o755)?;
         std::fs::create_dir_all(self.run_folder())?;
 
         let key = self.host_key(boot)?;
-        let public = key.public_line(&format!("root@{}", inside.hostname));
-        self.put("etc/ssh/ssh_host_ed25519_key.pub", format!("{public}\n").as_bytes(), 0o644)?;
-        self.write_names(inside)?;
-        self.write_java(inside)?;
-        self.authorize(boot, inside)?;
+        let public = key.public_line(&format!("root@{}", identity.hostname));
+        self.replace_file(
+            "etc/ssh/ssh_host_ed25519_key.pub",
+            format!("{public}\n").as_bytes(),
+            0o644,
+        )?;
+        self.write_names(identity)?;
+        self.write_java(identity)?;
+        self.add_authorized_keys(boot, identity)?;
         Ok(key)
     }
 
-    fn write_names(&self, inside: &Inside) -> io::Result<()> {
-        let Inside { hostname, user, home, .. } = inside;
+    fn write_names(&self, identity: &GuestIdentity) -> io::Result<()> {
+        let GuestIdentity { hostname, user, home, .. } = identity;
         let nobody = "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n";
         let root = if user == "root" { "" } else { "root:x:0:0:root:/root:/bin/sh\n" };
         let passwd = format!("{root}{user}:x:1000:1000::{home}:/bin/sh\n{nobody}");
         let group = format!("root:x:0:\n{user}:x:1000:\nnogroup:x:65534:\n");
-        let mac = inside.mac.as_deref().unwrap_or_default().to_lowercase();
-        let address = inside.address;
+        let mac = identity.mac.as_deref().unwrap_or_default().to_lowercase();
+        let address = identity.address;
         let hosts = format!("127.0.0.1 localhost\n{address} {hostname}\n");
-        self.put("etc/hostname", format!("{hostname}\n").as_bytes(), 0o644)?;
-        self.put("etc/hosts", hosts.as_bytes(), 0o644)?;
-        self.put("etc/passwd", passwd.as_bytes(), 0o644)?;
-        self.put("etc/group", group.as_bytes(), 0o644)?;
-        let traits = inside.traits.iter().map(String::as_str).collect::<Vec<_>>().join(" ");
+        self.replace_file("etc/hostname", format!("{hostname}\n").as_bytes(), 0o644)?;
+        self.replace_file("etc/hosts", hosts.as_bytes(), 0o644)?;
+        self.replace_file("etc/passwd", passwd.as_bytes(), 0o644)?;
+        self.replace_file("etc/group", group.as_bytes(), 0o644)?;
+        let traits = identity.traits.iter().map(String::as_str).collect::<Vec<_>>().join(" ");
         let known = format!("address={address}\nmac={mac}\ntraits='{traits}'\n");
-        self.put("etc/guest.env", known.as_bytes(), 0o644)?;
+        self.replace_file("etc/guest.env", known.as_bytes(), 0o644)?;
         Ok(())
     }
 
-    /// What an image brings along: `java-17` on PATH, `jvm-17` off it.
-    fn write_java(&self, inside: &Inside) -> io::Result<()> {
-        for (place, major) in inside.traits.iter().filter_map(|word| word.split_once('-')) {
+    /// Installs Java as an image would contain it: `java-17` on PATH, `jvm-17` outside it.
+    fn write_java(&self, identity: &GuestIdentity) -> io::Result<()> {
+        for (place, major) in identity.traits.iter().filter_map(|word| word.split_once('-')) {
             let path = match place {
                 "java" => "opt/bin/java".to_owned(),
                 "jvm" => format!("opt/jvm-{major}/bin/java"),
@@ -103,13 +111,13 @@ impl Disk {
             self.make_folder(path.trim_end_matches("/java"), 0o755)?;
             let said =
                 format!("#!/bin/sh\necho 'openjdk version \"{major}.0.1\" 2026-01-20' >&2\n");
-            self.put(&path, said.as_bytes(), 0o755)?;
+            self.replace_file(&path, said.as_bytes(), 0o755)?;
         }
         Ok(())
     }
 
-    /// The host key lies beside the folders the guest sees, as a guest's own is readable to its
-    /// root only; a first boot makes a new one.
+    /// The private host key is outside the folders that the guest sees, as only a guest's root can
+    /// read it. A first boot makes a new one.
     fn host_key(&self, boot: &GuestBoot) -> io::Result<PrivateKey> {
         let file = self.folder().join("hostkey");
         if (boot.boot > 1 || boot.resumed) && file.exists() {
@@ -119,15 +127,15 @@ impl Disk {
         SysRng.try_fill_bytes(&mut seed).map_err(io::Error::other)?;
         let key = PrivateKey::from_seed(&seed, "");
         let text: SecretString = key.to_openssh().map_err(io::Error::other)?;
-        self.put("hostkey", text.expose_secret().as_bytes(), 0o600)?;
+        self.replace_file("hostkey", text.expose_secret().as_bytes(), 0o600)?;
         Ok(key)
     }
 
-    /// Adds the configuration's keys to those that stand in the user's file already.
-    fn authorize(&self, boot: &GuestBoot, inside: &Inside) -> io::Result<()> {
+    /// Adds the keys of the configuration to those in the user's file.
+    fn add_authorized_keys(&self, boot: &GuestBoot, identity: &GuestIdentity) -> io::Result<()> {
         let encoded = boot.config.get("sshkeys").map(String::as_str).unwrap_or_default();
         let wanted = percent_decode_str(encoded).decode_utf8_lossy().into_owned();
-        let name = inside.authorized_keys();
+        let name = identity.authorized_keys();
         let mut lines = self.read(&name).unwrap_or_default();
         for line in wanted.lines().map(str::trim).filter(|line| !line.is_empty()) {
             if !lines.lines().any(|old| old.trim() == line) {
@@ -138,16 +146,16 @@ impl Disk {
                 lines.push('\n');
             }
         }
-        self.put(&name, lines.as_bytes(), 0o600)
+        self.replace_file(&name, lines.as_bytes(), 0o600)
     }
 
-    /// The keys that may log in at this moment.
-    pub(super) fn authorized_keys(&self, inside: &Inside) -> Vec<PublicKey> {
-        let lines = self.read(&inside.authorized_keys()).unwrap_or_default();
+    /// The keys that can log in now.
+    pub(super) fn authorized_keys(&self, identity: &GuestIdentity) -> Vec<PublicKey> {
+        let lines = self.read(&identity.authorized_keys()).unwrap_or_default();
         lines.lines().filter_map(|line| PublicKey::parse(line).ok()).collect()
     }
 
-    /// Where a path of the guest lies on the host; none when it leads out of the disk.
+    /// The path on the host of a path in the guest; none for a path that leads outside the disk.
     pub(super) fn locate(&self, path: &str) -> Option<PathBuf> {
         let mut place = self.folder();
         for part in Path::new(path).components() {
@@ -163,32 +171,32 @@ impl Disk {
         Some(place)
     }
 
-    /// Whether a folder stands there.
+    /// Whether a path of the guest is a folder.
     pub(super) fn has_folder(&self, name: &str) -> bool {
         self.locate(name).is_some_and(|path| path.is_dir())
     }
 
-    /// Puts a file there that a server of the guest's took, for its user alone.
+    /// Writes a file that the guest's SFTP server received, readable by its user only.
     pub(super) fn receive(&self, name: &str, content: &[u8]) -> io::Result<()> {
-        let out = || io::Error::other("it leads out of the disk");
+        let out = || io::Error::other("it leads outside the disk");
         self.locate(name).ok_or_else(out)?;
-        self.put(name, content, 0o700)
+        self.replace_file(name, content, 0o700)
     }
 
     fn read(&self, name: &str) -> io::Result<String> {
-        let out = || io::Error::other("it leads out of the disk");
+        let out = || io::Error::other("it leads outside the disk");
         let path = self.locate(name).ok_or_else(out)?;
-        // Opening a pipe would wait for its other end.
+        // Opening a pipe waits for its other end.
         if !path.symlink_metadata()?.is_file() {
-            return Err(io::Error::other("it is no plain file"));
+            return Err(io::Error::other("it is not a regular file"));
         }
         let mut text = String::new();
         std::fs::File::open(path)?.take(FILE_BYTES_MAX).read_to_string(&mut text)?;
         Ok(text)
     }
 
-    /// Replaces a file, and anything on the way that is no folder.
-    fn put(&self, name: &str, content: &[u8], mode: u32) -> io::Result<()> {
+    /// Creates or replaces a file, and replaces everything on its path that is not a folder.
+    fn replace_file(&self, name: &str, content: &[u8], mode: u32) -> io::Result<()> {
         if let Some((folder, _)) = name.rsplit_once('/') {
             self.make_folder(folder, 0o700)?;
         }
@@ -204,8 +212,8 @@ impl Disk {
         std::fs::create_dir_all(&path)?;
         for part in name.split('/') {
             path.push(part);
-            let stands = path.symlink_metadata().is_ok_and(|kind| kind.is_dir());
-            if !stands {
+            let is_folder = path.symlink_metadata().is_ok_and(|kind| kind.is_dir());
+            if !is_folder {
                 remove(&path)?;
                 std::fs::DirBuilder::new().mode(mode).create(&path)?;
             }
@@ -216,7 +224,7 @@ impl Disk {
     pub(super) fn snapshot(&self, name: &str) -> io::Result<()> {
         let to = self.place.join("snapshots").join(name);
         remove(&to)?;
-        // A guest that never booted has an empty disk.
+        // The disk of a guest that never booted is empty.
         if self.folder().exists() {
             copy(&self.folder(), &to)
         } else {
@@ -227,7 +235,7 @@ impl Disk {
     pub(super) fn rollback(&self, name: &str) -> io::Result<()> {
         let from = self.place.join("snapshots").join(name);
         if !from.exists() {
-            return Err(io::Error::other("the snapshot was never taken"));
+            return Err(io::Error::other("there is no such snapshot"));
         }
         remove(&self.folder())?;
         copy(&from, &self.folder())
@@ -243,69 +251,6 @@ impl Disk {
     }
 }
 
-/// What a guest knows about itself.
-#[derive(Debug, Clone)]
-pub(super) struct Inside {
-    pub vmid: u32,
-    pub hostname: String,
-    pub user: String,
-    pub home: String,
-    pub mac: Option<String>,
-    pub address: std::net::Ipv4Addr,
-    /// What is special about it: `x` for each of its tags `guest-x`.
-    pub traits: Vec<String>,
-}
-
-/// The package managers of guests that are bare machines of one family.
-const FAMILIES: [&str; 4] = ["apt", "dnf", "zypper", "apk"];
-
-impl Inside {
-    /// Reads a boot's configuration.
-    ///
-    /// # Errors
-    /// The reason, when it can not be a guest's.
-    pub(super) fn new(boot: &GuestBoot, address: std::net::Ipv4Addr) -> Result<Self, String> {
-        let user = boot.config.get("ciuser").map_or("debian", String::as_str).to_owned();
-        let plain = |word: &str| {
-            let good = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-            (1..=63).contains(&word.len())
-                && word.chars().all(good)
-                && !word.starts_with(['-', '.'])
-        };
-        if !plain(&user) {
-            return Err(format!("ciuser `{user}` can not be a user of a process guest"));
-        }
-        if !plain(&boot.hostname) {
-            return Err(format!("`{}` can not be the name of a process guest", boot.hostname));
-        }
-        let home = if user == "root" { "/root".to_owned() } else { format!("/home/{user}") };
-        let (vmid, hostname, mac) = (boot.vmid, boot.hostname.clone(), boot.mac.clone());
-        let tags = boot.config.get("tags").map(String::as_str).unwrap_or_default();
-        let traits = tags.split([';', ',', ' ']).filter_map(|tag| tag.strip_prefix("guest-"));
-        let traits = traits.filter(|word| plain(word)).map(str::to_owned).collect();
-        Ok(Self { vmid, hostname, user, home, mac, address, traits })
-    }
-
-    /// The package manager it has alone, when it is to look like a machine of one family: without
-    /// the host's Java, and with a `/usr/local` of its own.
-    pub fn family(&self) -> Option<&str> {
-        self.traits.iter().map(String::as_str).find(|word| FAMILIES.contains(word))
-    }
-
-    /// The login shell of a guest of Windows; none of any other.
-    pub fn windows(&self) -> Option<LoginShell> {
-        self.traits.iter().find_map(|word| match word.as_str() {
-            "windows" => Some(LoginShell::Cmd),
-            "windows-powershell" => Some(LoginShell::Powershell),
-            _ => None,
-        })
-    }
-
-    fn authorized_keys(&self) -> String {
-        format!("{}/.ssh/authorized_keys", &self.home[1..])
-    }
-}
-
 fn remove(path: &Path) -> io::Result<()> {
     match path.symlink_metadata() {
         Ok(kind) if kind.is_dir() => {
@@ -313,8 +258,8 @@ fn remove(path: &Path) -> io::Result<()> {
             if removed.is_ok() {
                 return removed;
             }
-            // A guest may have taken its own rights away, or be dying while it writes.
-            open_up(path);
+            // A guest can remove its own permissions, or write while it ends.
+            make_writable(path);
             std::fs::remove_dir_all(path)
         }
         Ok(_) => std::fs::remove_file(path),
@@ -323,17 +268,17 @@ fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-fn open_up(folder: &Path) {
-    // What can not be opened shows when it can not be removed.
+fn make_writable(folder: &Path) {
+    // A folder that stays closed shows when it cannot be removed.
     let _kept = std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o700));
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            open_up(&entry.path());
+            make_writable(&entry.path());
         }
     }
 }
 
-/// Copies a tree; links stay links, pipes and sockets are left out.
+/// Copies a tree. Links stay links; pipes and sockets are skipped.
 fn copy(from: &Path, to: &Path) -> io::Result<()> {
     let mode = from.symlink_metadata()?.permissions();
     std::fs::create_dir_all(to)?;

@@ -1,4 +1,4 @@
-//! One running guest: its first process, its boots, its end.
+//! One running guest, from its start through reboots to its end.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -15,87 +15,96 @@ use tokio::process::{Child, Command};
 use tokio::sync::watch;
 
 use super::agent::Processes;
-use super::disk::{Disk, Inside};
-use super::gate::KnownCommands;
-use super::sandbox::{Greeting, POWERED_OFF, REBOOTS, Sandbox};
+use super::disk::Disk;
+use super::identity::GuestIdentity;
+use super::known_commands::KnownCommands;
+use super::sandbox::{EXIT_POWER_OFF, EXIT_REBOOT, Sandbox, StartupReport};
 use super::spawner::Spawner;
-use super::{server, sweep};
+use super::{leftovers, server};
 use crate::guest::{GuestAddress, GuestBoot};
 
-/// A first process says that it is ready within this time.
-const GREETING_TIME: Duration = Duration::from_secs(20);
+/// The first process must report within this time that it is ready.
+const STARTUP_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// What all guests of a host share.
+/// What all guests of a host have in common.
 #[derive(Clone)]
-pub(super) struct Ground {
+pub(super) struct HostContext {
     pub sandbox: Arc<Sandbox>,
     pub spawner: Arc<Spawner>,
-    pub known: KnownCommands,
+    pub known_commands: KnownCommands,
     pub port: u16,
 }
 
-/// One guest, as its sessions, its agent and its supervisor see it.
+/// One guest, shared by its sessions, its agent and the task that runs it.
 pub(super) struct Machine {
-    pub ground: Ground,
+    pub host: HostContext,
     pub disk: Disk,
-    pub inside: Inside,
+    pub identity: GuestIdentity,
     pub processes: Processes,
-    /// Keeps the address from others until the guest listens on it; taken by the first boot.
+    /// Reserves the address until the guest listens on it; the first boot takes it.
     reserved: Mutex<Option<TcpSocket>>,
-    life: watch::Sender<Life>,
+    state: watch::Sender<PowerState>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Life {
+enum PowerState {
     Booting { first_process: Option<u32> },
     Up { first_process: Option<u32>, address: SocketAddr },
-    Over,
+    Off,
 }
 
-/// A first process that runs.
-pub(super) struct Init {
+/// A running first process.
+pub(super) struct FirstProcess {
     child: Child,
     first_process: Option<u32>,
 }
 
-/// Connections that may wait to be taken.
+/// Connections that can wait for `accept`.
 const BACKLOG: u32 = 1024;
 
 impl Machine {
-    pub(super) fn new(ground: Ground, disk: Disk, inside: Inside, reserved: TcpSocket) -> Self {
+    pub(super) fn new(
+        host: HostContext,
+        disk: Disk,
+        identity: GuestIdentity,
+        reserved: TcpSocket,
+    ) -> Self {
         Self {
-            ground,
+            host,
             disk,
-            inside,
+            identity,
             processes: Processes::default(),
             reserved: Mutex::new(Some(reserved)),
-            life: watch::Sender::new(Life::Booting { first_process: None }),
+            state: watch::Sender::new(PowerState::Booting { first_process: None }),
         }
     }
 
     /// Prepares the disk and starts the first process.
-    pub(super) async fn power_on(&self, boot: &GuestBoot) -> Result<(Init, PrivateKey), String> {
-        // A simulator that was killed may have left some behind.
-        self.sweep();
-        let key = self.disk.prepare(boot, &self.inside).map_err(|error| error.to_string())?;
-        let command = self.ground.sandbox.init(&self.disk, &self.inside);
+    pub(super) async fn power_on(
+        &self,
+        boot: &GuestBoot,
+    ) -> Result<(FirstProcess, PrivateKey), String> {
+        // A killed simulator can leave processes behind.
+        self.kill_leftovers();
+        let key = self.disk.prepare(boot, &self.identity).map_err(|error| error.to_string())?;
+        let command = self.host.sandbox.first_process(&self.disk, &self.identity);
         let mut child = self
             .spawn(command, Stdio::null(), true)
             .await
             .map_err(|error| format!("failed to start the guest's first process: {error}"))?;
-        let heard = tokio::time::timeout(GREETING_TIME, listen(&mut child)).await;
-        let Ok(Some(first_process)) = heard else {
-            return Err(format!("the guest's first process failed: {}", last_words(child).await));
+        let report = tokio::time::timeout(STARTUP_TIMEOUT, read_startup_report(&mut child)).await;
+        let Ok(Some(first_process)) = report else {
+            return Err(format!("the guest's first process failed: {}", stderr_of(child).await));
         };
-        self.set_life(Life::Booting { first_process });
-        Ok((Init { child, first_process }, key))
+        self.set_state(PowerState::Booting { first_process });
+        Ok((FirstProcess { child, first_process }, key))
     }
 
-    /// Lives until the guest ends: by itself, or because `stop` says so.
-    pub(super) async fn live(
+    /// Runs the guest until it ends by itself or `stop` becomes true; a reboot starts it again.
+    pub(super) async fn run(
         self: Arc<Self>,
         mut boot: GuestBoot,
-        mut init: Init,
+        mut init: FirstProcess,
         mut key: PrivateKey,
         delay: impl Fn(u32) -> Duration + Send,
         mut stop: watch::Receiver<bool>,
@@ -113,15 +122,15 @@ impl Machine {
                 () = up => None,
                 _ = stop.wait_for(|stop| *stop) => None,
             };
-            self.set_life(Life::Booting { first_process: None });
-            self.end_all(&mut init).await;
+            self.set_state(PowerState::Booting { first_process: None });
+            self.kill_all(&mut init).await;
             tracing::debug!(vmid = boot.vmid, ?ended, "guest ended");
-            if ended != Some(REBOOTS) {
-                if ended.is_some_and(|status| status != POWERED_OFF) {
+            if ended != Some(EXIT_REBOOT) {
+                if ended.is_some_and(|status| status != EXIT_POWER_OFF) {
                     tracing::warn!(
                         vmid = boot.vmid,
                         ?ended,
-                        "first process of the guest was killed"
+                        "the guest's first process was killed"
                     );
                 }
                 break;
@@ -131,128 +140,134 @@ impl Machine {
             match self.power_on(&boot).await {
                 Ok((next, same)) => (init, key) = (next, same),
                 Err(reason) => {
-                    tracing::warn!(vmid = boot.vmid, %reason, "guest failed to reboot");
+                    tracing::warn!(vmid = boot.vmid, %reason, "the guest failed to reboot");
                     break;
                 }
             }
         }
-        self.set_life(Life::Over);
+        self.set_state(PowerState::Off);
     }
 
-    /// Listens and answers for ever; every session is dropped with this future.
+    /// Serves SSH until the future is dropped, which ends all sessions.
     async fn serve(self: &Arc<Self>, first_process: Option<u32>, key: &PrivateKey) {
-        let address = SocketAddr::from((self.inside.address, self.ground.port));
+        let address = SocketAddr::from((self.identity.address, self.host.port));
         let reserved = self.reserved.lock().take();
         let bound = match reserved {
-            // From here on a reboot may bind again beside connections that linger.
+            // A reboot can bind again while old connections are closing.
             Some(socket) => socket.set_reuseaddr(true).and_then(|()| socket.listen(BACKLOG)),
             None => TcpListener::bind(address).await,
         };
         let listener = match bound {
             Ok(listener) => Some(listener),
             Err(error) => {
-                // A machine whose sshd fails is up all the same.
-                tracing::warn!(vmid = self.inside.vmid, %address, %error, "guest can not listen");
+                // A machine is up even when its sshd fails.
+                let vmid = self.identity.vmid;
+                tracing::warn!(vmid, %address, %error, "the guest's SSH server cannot listen");
                 None
             }
         };
-        self.set_life(Life::Up { first_process, address });
+        self.set_state(PowerState::Up { first_process, address });
         match listener {
             Some(listener) => server::serve(listener, Arc::clone(self), key).await,
             None => std::future::pending().await,
         }
     }
 
-    async fn end_all(&self, init: &mut Init) {
-        self.processes.forget();
-        // Only where bubblewrap itself was not reaped yet is the id certain to be its child's.
+    async fn kill_all(&self, init: &mut FirstProcess) {
+        self.processes.clear();
+        // The process id is certain to be bubblewrap's child only while bubblewrap was not reaped.
         if init.child.id().is_some()
             && let Some(first) = init.first_process.and_then(pid_of)
         {
-            // The kernel lets a first process go only after all others of its namespace, so that
-            // nothing is left when bubblewrap has seen it end.
+            // The kernel ends a first process after all others of its namespace, so that no process
+            // is left when bubblewrap has seen it end.
             let _gone = kill_process(first, Signal::KILL);
             let _slow = tokio::time::timeout(Duration::from_secs(5), init.child.wait()).await;
         }
-        // Both fail only when it has ended already.
+        // Both fail only when the process has ended.
         let _sent = init.child.start_kill();
         let _ended = init.child.wait().await;
-        self.sweep();
+        self.kill_leftovers();
     }
 
-    /// Ends the processes that no namespace ends; they are known by their environment.
-    pub(super) fn sweep(&self) {
-        if !self.ground.sandbox.is_isolated() {
+    /// Kills the processes of a guest without a namespace; a variable in their environment
+    /// identifies them.
+    pub(super) fn kill_leftovers(&self) {
+        if !self.host.sandbox.is_isolated() {
             let mark = format!("GUEST_RUN={}", self.disk.run_folder().display());
-            sweep::kill_marked(&mark);
+            leftovers::kill_marked(&mark);
         }
     }
 
-    pub(super) fn runs(&self) -> bool {
-        self.life() != Life::Over
+    pub(super) fn is_running(&self) -> bool {
+        self.state() != PowerState::Off
     }
 
-    /// Where the guest listens; none before it is up.
-    pub(super) fn listens(&self) -> Option<GuestAddress> {
-        match self.life() {
-            Life::Up { address, .. } => {
+    /// Where the guest's SSH server listens; none before the guest is up.
+    pub(super) fn ssh_address(&self) -> Option<GuestAddress> {
+        match self.state() {
+            PowerState::Up { address, .. } => {
                 Some(GuestAddress { ip: address.ip(), port: address.port() })
             }
-            Life::Booting { .. } | Life::Over => None,
+            PowerState::Booting { .. } | PowerState::Off => None,
         }
     }
 
     pub(super) fn address(&self) -> (IpAddr, u8) {
-        let ip: Ipv4Addr = self.inside.address;
+        let ip: Ipv4Addr = self.identity.address;
         (IpAddr::V4(ip), 8)
     }
 
-    /// The environment of a session, with the client's own variables beneath the guest's.
+    /// The environment of a session. The guest's variables replace those of the client.
     pub(super) fn environment(&self, extra: &BTreeMap<String, String>) -> BTreeMap<String, String> {
         let mut all = extra.clone();
-        // Outside a sandbox one such as LD_PRELOAD would reach programs of the host.
+        // Without a sandbox, a variable such as LD_PRELOAD would reach programs of the host.
         let harmless = |name: &str| name == "LANG" || name.starts_with("LC_");
-        all.retain(|name, _| !self.ground.sandbox.needs_leave() || harmless(name));
-        all.extend(self.ground.sandbox.environment(&self.disk, &self.inside));
+        all.retain(|name, _| !self.host.sandbox.restricts_commands() || harmless(name));
+        all.extend(self.host.sandbox.environment(&self.disk, &self.identity));
         all
     }
 
-    /// A command line as it is run here: where commands need leave, what is made in the home is made
-    /// in the folder that stands for it.
-    pub(super) fn at_home(&self, line: &str) -> Option<String> {
-        let folder = self.disk.folder().join(&self.inside.home[1..]);
-        let bare = self.ground.sandbox.needs_leave();
-        bare.then(|| (self.ground.known.in_folder)(line, &self.inside.home, &folder)).flatten()
+    /// The command line for a restricted host, where the folder of the home stands in for the home.
+    /// None for a command line that runs unchanged.
+    pub(super) fn in_home_folder(&self, line: &str) -> Option<String> {
+        let folder = self.disk.folder().join(&self.identity.home[1..]);
+        let bare = self.host.sandbox.restricts_commands();
+        bare.then(|| (self.host.known_commands.in_folder)(line, &self.identity.home, &folder))
+            .flatten()
     }
 
-    /// Whether a command line may run here.
+    /// Whether a command line can run on this host.
     pub(super) fn may_run(&self, line: &str) -> bool {
-        !self.ground.sandbox.needs_leave() || (self.ground.known.may_run)(line)
+        !self.host.sandbox.restricts_commands() || (self.host.known_commands.may_run)(line)
     }
 
-    /// Starts a command in the guest, with all its streams as pipes.
+    /// Starts a command in the guest, with pipes for all streams.
     pub(super) async fn start(
         &self,
         words: &[String],
         environment: &BTreeMap<String, String>,
     ) -> std::io::Result<Child> {
-        let first_process = match self.life() {
-            Life::Booting { first_process } | Life::Up { first_process, .. } => first_process,
-            Life::Over => None,
+        let first_process = match self.state() {
+            PowerState::Booting { first_process } | PowerState::Up { first_process, .. } => {
+                first_process
+            }
+            PowerState::Off => None,
         };
-        let sandbox = &self.ground.sandbox;
+        let sandbox = &self.host.sandbox;
         if sandbox.is_isolated() && first_process.is_none() {
-            return Err(std::io::Error::other("the guest does not run"));
+            return Err(std::io::Error::other("the guest is not running"));
         }
-        let command = sandbox.job(&self.disk, &self.inside, first_process, environment, words);
+        let command =
+            sandbox.session_command(&self.disk, &self.identity, first_process, environment, words);
         let child = self.spawn(command, Stdio::piped(), false).await?;
         Ok(child)
     }
 
-    /// Asks the guest to end, as its own `poweroff` would.
+    /// Asks the guest to power off, as its own `poweroff` does.
     pub(super) async fn ask_to_power_off(&self) {
         let words = ["poweroff".to_owned()];
-        // A guest that can not take the wish ignores it.
+        // A guest that cannot run the command ignores the request.
         if let Ok(mut child) = self.start(&words, &self.environment(&BTreeMap::new())).await {
             let _late = tokio::time::timeout(Duration::from_secs(5), child.wait()).await;
         }
@@ -267,64 +282,65 @@ impl Machine {
         let mut command = Command::from(command);
         command.stdin(stdin).stdout(Stdio::piped()).stderr(Stdio::piped());
         command.process_group(0).kill_on_drop(kill_on_drop);
-        let child = self.ground.spawner.spawn(command).await?;
+        let child = self.host.spawner.spawn(command).await?;
         Ok(child)
     }
 
-    fn life(&self) -> Life {
-        *self.life.borrow()
+    fn state(&self) -> PowerState {
+        *self.state.borrow()
     }
 
-    fn set_life(&self, life: Life) {
-        self.life.send_replace(life);
+    fn set_state(&self, state: PowerState) {
+        self.state.send_replace(state);
     }
 
-    /// Waits until the guest is up, or over.
+    /// Waits until the guest is up or off.
     #[cfg(test)]
-    pub(super) async fn settled(&self) {
-        self.until(|life| !matches!(life, Life::Booting { .. })).await;
+    pub(super) async fn wait_until_up_or_off(&self) {
+        self.until(|state| !matches!(state, PowerState::Booting { .. })).await;
     }
 
-    /// Waits until the guest has ended.
+    /// Waits until the guest is off.
     #[cfg(test)]
-    pub(super) async fn over(&self) {
-        self.until(|life| *life == Life::Over).await;
+    pub(super) async fn wait_until_off(&self) {
+        self.until(|state| *state == PowerState::Off).await;
     }
 
-    /// Waits until the guest is not up any more: it ends or boots again.
+    /// Waits until the guest ends or reboots.
     #[cfg(test)]
-    pub(super) async fn down(&self) {
-        self.until(|life| !matches!(life, Life::Up { .. })).await;
+    pub(super) async fn wait_until_not_up(&self) {
+        self.until(|state| !matches!(state, PowerState::Up { .. })).await;
     }
 
     #[cfg(test)]
-    async fn until(&self, wanted: fn(&Life) -> bool) {
-        let mut changes = self.life.subscribe();
-        // The sender is this machine, which outlives the wait.
+    async fn until(&self, wanted: fn(&PowerState) -> bool) {
+        let mut changes = self.state.subscribe();
+        // The sender belongs to this machine, which exists during the wait.
         let _life = changes.wait_for(wanted).await;
     }
 }
 
 impl Drop for Machine {
     fn drop(&mut self) {
-        self.sweep();
+        self.kill_leftovers();
     }
 }
 
-/// Hears the greeting of a first process; none when it ends before.
-async fn listen(child: &mut Child) -> Option<Option<u32>> {
+/// Reads the startup report of a first process: its process id, if it has a namespace. None when
+/// the process ends before.
+async fn read_startup_report(child: &mut Child) -> Option<Option<u32>> {
     let stdout = child.stdout.take()?;
     let mut lines = BufReader::new(stdout.take(4096)).lines();
-    let mut greeting = Greeting::default();
+    let mut report = StartupReport::default();
     while let Ok(Some(line)) = lines.next_line().await {
-        if greeting.hear(&line) {
-            return Some(greeting.first_process);
+        if report.take_line(&line) {
+            return Some(report.first_process);
         }
     }
     None
 }
 
-async fn last_words(mut child: Child) -> String {
+async fn stderr_of(mut child: Child) -> String {
     let _ended = child.start_kill();
     let mut said = String::new();
     if let Some(stderr) = child.stderr.take() {
@@ -339,7 +355,7 @@ fn pid_of(id: u32) -> Option<Pid> {
     i32::try_from(id).ok().and_then(Pid::from_raw)
 }
 
-/// Sends a signal to a process group; one that has ended is none.
+/// Sends a signal to a process group, and ignores one that has ended.
 pub(super) fn signal_group(group: u32, signal: Signal) {
     if let Some(pid) = pid_of(group) {
         let _gone = kill_process_group(pid, signal);

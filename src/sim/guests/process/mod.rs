@@ -1,20 +1,43 @@
-//! Guests with a real inside: an SSH server on an address of the guest's own, whose sessions run
-//! real commands in a folder of the guest's own.
+//! Process guests: an SSH server on an address of the guest's own, whose sessions run real commands
+//! in a folder of the guest's own.
 //!
-//! Nothing of a guest outlives it, and nothing outlives the host of the guests: not when the
-//! simulator stops, is dropped, or is killed.
+//! The host owns one folder with a disk for each VMID, and one thread that starts all processes.
+//! In: the calls of [`GuestHost`]. Out: SSH sessions, SFTP for Windows guests, and agent answers
+//! about what really happens in the guest.
+//!
+//! ```text
+//!   boot            first process ready       delay over
+//! ------> Booting -------------------> Booting ---------> Up
+//!            ^                                            |
+//!            |  exit 91: reboot, the same disk            | first process ends,
+//!            +--------------------------------------------+ or the world stops the guest
+//!                                                         |
+//!                                              otherwise  v
+//!                                                        Off
+//! ```
+//!
+//! Failure paths: without bubblewrap, guests run only known commands, or none start
+//! ([`Isolation`]). A first process that does not report in time fails the boot. No process of a
+//! guest outlives the guest, and none outlives the host: not when the simulator stops, is dropped,
+//! or is killed.
+//!
+//! Files beside this one: `machine` (one running guest), `sandbox` (bubblewrap), `spawner` (the
+//! thread), `leftovers` (processes without a namespace), `disk` and `identity` (what a boot
+//! prepares), `server`, `command` and `sftp` (SSH), `agent`, `known_commands`, `windows`,
+//! `standins` (programs that replace those of a whole machine).
 
 mod agent;
+mod command;
 mod disk;
-mod gate;
-mod job;
+mod identity;
+mod known_commands;
+mod leftovers;
 mod machine;
 mod sandbox;
 mod server;
 mod sftp;
 mod spawner;
 mod standins;
-mod sweep;
 #[cfg(test)]
 mod tests;
 mod windows;
@@ -35,40 +58,40 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use self::disk::{Disk, Inside};
+use self::disk::Disk;
+use self::identity::GuestIdentity;
 
-pub use self::gate::KnownCommands;
-use self::machine::{Ground, Machine};
+pub use self::known_commands::KnownCommands;
+use self::machine::{HostContext, Machine};
 use self::sandbox::Sandbox;
 pub use self::sandbox::{Isolation, IsolationError};
 use self::spawner::Spawner;
-use super::address::{AddressBook, dice, within};
+use super::address::{AddressPool, draw_duration, seeded_bytes};
 use crate::guest::{AgentCall, AgentError, GuestAddress, GuestBoot, GuestHost};
 
-/// Addresses tried before a start fails for want of one.
+/// A start fails after this many addresses in use.
 const ADDRESSES_TRIED_MAX: u32 = 1000;
 
-/// How process guests are run.
+/// The options of a host of process guests.
 #[derive(Clone)]
 pub struct ProcessOptions {
-    /// The folder for all disks; made when missing.
+    /// The folder of all disks; created when it does not exist.
     pub root: PathBuf,
-    /// How guests are kept apart.
     pub isolation: Isolation,
     /// The seed of the boot times.
     pub seed: u64,
-    /// From the start to the first answer; drawn for each boot.
+    /// From the start until the SSH server answers; drawn for each boot.
     pub boot: Range<Duration>,
-    /// The SSH port, the same on every guest's address.
+    /// The SSH port on every guest's address.
     pub ssh_port: u16,
-    /// Folders of the host, absolute, that guests can read at the same place where they are isolated.
-    pub shared: Vec<PathBuf>,
-    /// Commands of the program that works in the guests.
-    pub known: KnownCommands,
+    /// Absolute folders of the host that isolated guests can read at the same path.
+    pub shared_folders: Vec<PathBuf>,
+    /// The commands of the program that works in the guests.
+    pub known_commands: KnownCommands,
 }
 
 impl ProcessOptions {
-    /// The usual ones: isolated where possible, up after one to three seconds, on port 2222.
+    /// The defaults: isolated where possible, up after one to three seconds, port 2222.
     #[must_use]
     pub fn new(root: PathBuf) -> Self {
         Self {
@@ -77,13 +100,13 @@ impl ProcessOptions {
             seed: 0,
             boot: Duration::from_secs(1)..Duration::from_secs(3),
             ssh_port: 2222,
-            shared: Vec::new(),
-            known: KnownCommands::default(),
+            shared_folders: Vec::new(),
+            known_commands: KnownCommands::default(),
         }
     }
 }
 
-/// The host of process guests.
+/// A host of process guests.
 pub struct ProcessGuests {
     inner: Arc<Inner>,
 }
@@ -92,66 +115,73 @@ struct Inner {
     root: PathBuf,
     seed: u64,
     boot: Range<Duration>,
-    ground: Ground,
-    addresses: Mutex<AddressBook>,
+    host: HostContext,
+    addresses: Mutex<AddressPool>,
     guests: Mutex<BTreeMap<u32, Running>>,
 }
 
-/// A guest with the task it lives in.
+/// A guest and the task that runs it.
 struct Running {
     machine: Arc<Machine>,
     task: JoinHandle<()>,
     stop: watch::Sender<bool>,
-    /// When it is up, by the dice.
+    /// When the guest is up, as drawn by the seed.
     up: Instant,
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
         self.task.abort();
-        self.machine.sweep();
+        self.machine.kill_leftovers();
     }
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        self.ground.spawner.close();
+        self.host.spawner.close();
     }
 }
 
 impl ProcessGuests {
-    /// Finds out how guests can be kept apart here, and makes ready for them.
+    /// Detects how guests can be isolated on this computer, and prepares the folder.
     ///
     /// # Errors
     /// See [`IsolationError`].
     pub fn new(options: ProcessOptions) -> Result<Self, IsolationError> {
-        let ProcessOptions { root, isolation, seed, boot, ssh_port, shared, known } = options;
+        let ProcessOptions {
+            root,
+            isolation,
+            seed,
+            boot,
+            ssh_port,
+            shared_folders,
+            known_commands,
+        } = options;
         let folder = |source| IsolationError::Folder { path: root.display().to_string(), source };
         std::fs::create_dir_all(&root).map_err(folder)?;
         let root = root.canonicalize().map_err(folder)?;
-        let sandbox = Sandbox::find(isolation, &root, shared)?;
+        let sandbox = Sandbox::detect(isolation, &root, shared_folders)?;
         let spawner = Spawner::start().map_err(folder)?;
-        let ground = Ground {
+        let host = HostContext {
             sandbox: Arc::new(sandbox),
             spawner: Arc::new(spawner),
-            known,
+            known_commands,
             port: ssh_port,
         };
         let inner = Inner {
             root,
             seed,
             boot,
-            ground,
-            addresses: Mutex::new(AddressBook::new([127, 77])),
+            host,
+            addresses: Mutex::new(AddressPool::new([127, 77])),
             guests: Mutex::new(BTreeMap::new()),
         };
         Ok(Self { inner: Arc::new(inner) })
     }
 
-    /// Whether guests run in namespaces of their own.
     #[must_use]
     pub fn is_isolated(&self) -> bool {
-        self.inner.ground.sandbox.is_isolated()
+        self.inner.host.sandbox.is_isolated()
     }
 }
 
@@ -168,17 +198,17 @@ impl Inner {
         self.guests().get(&vmid).map(|running| Arc::clone(&running.machine))
     }
 
-    /// The guest's address; another one where somebody else on this computer uses it already.
+    /// The guest's address, or another one where a program outside uses that.
     ///
-    /// The socket holds it from this moment: without address reuse nobody else can bind it.
+    /// The socket reserves it: without address reuse no other program can bind it.
     fn find_address(&self, boot: &GuestBoot) -> Result<(Ipv4Addr, TcpSocket), String> {
         let vmid = boot.vmid;
-        // Another than a loopback address can not be had on this computer.
+        // Only loopback addresses can be used on this computer.
         if let Some(IpAddr::V4(ip)) = boot.static_address().filter(IpAddr::is_loopback) {
             let reserved = TcpSocket::new_v4().and_then(|socket| {
-                // The guest that had it before may have left connections that are ending.
+                // Connections of an earlier guest with this address can still be closing.
                 socket.set_reuseaddr(true)?;
-                socket.bind((ip, self.ground.port).into())?;
+                socket.bind((ip, self.host.port).into())?;
                 Ok(socket)
             });
             let reserved =
@@ -190,7 +220,7 @@ impl Inner {
         for _ in 0..ADDRESSES_TRIED_MAX {
             let Some(ip) = address else { break };
             let reserved = TcpSocket::new_v4().and_then(|socket| {
-                socket.bind((ip, self.ground.port).into())?;
+                socket.bind((ip, self.host.port).into())?;
                 Ok(socket)
             });
             match reserved {
@@ -201,31 +231,31 @@ impl Inner {
                 Err(error) => return Err(format!("failed to listen on {ip}: {error}")),
             }
         }
-        Err(format!("no address 127.77.x.y with a free port {} is left", self.ground.port))
+        Err(format!("no address 127.77.x.y has a free port {}", self.host.port))
     }
 
     async fn start(&self, boot: GuestBoot) -> Result<(), String> {
         let vmid = boot.vmid;
-        if self.machine(vmid).is_some_and(|machine| machine.runs()) {
-            return Err("the guest runs already".to_owned());
+        if self.machine(vmid).is_some_and(|machine| machine.is_running()) {
+            return Err("the guest is already running".to_owned());
         }
         let (address, reserved) = self.find_address(&boot)?;
-        let inside = Inside::new(&boot, address)?;
+        let identity = GuestIdentity::new(&boot, address)?;
         let machine =
-            Arc::new(Machine::new(self.ground.clone(), self.disk(vmid), inside, reserved));
-        let (init, key) = machine.power_on(&boot).await?;
+            Arc::new(Machine::new(self.host.clone(), self.disk(vmid), identity, reserved));
+        let (first_process, key) = machine.power_on(&boot).await?;
         let (stop, stopped) = watch::channel(false);
         let (seed, range) = (self.seed, self.boot.clone());
-        let delay = move |turn| within(&range, &dice(seed, vmid, turn, "boot"));
+        let delay = move |boot| draw_duration(&range, &seeded_bytes(seed, vmid, boot, "boot"));
         let up = Instant::now() + if boot.resumed { Duration::ZERO } else { delay(boot.boot) };
-        let task = tokio::spawn(Arc::clone(&machine).live(boot, init, key, delay, stopped));
+        let task = tokio::spawn(Arc::clone(&machine).run(boot, first_process, key, delay, stopped));
         self.guests().insert(vmid, Running { machine, task, stop, up });
         Ok(())
     }
 
-    fn warn(&self, vmid: u32, what: &'static str, result: std::io::Result<()>) {
+    fn log_failure(&self, vmid: u32, what: &'static str, result: std::io::Result<()>) {
         if let Err(error) = result {
-            tracing::warn!(vmid, what, %error, "disk of the guest could not be worked on");
+            tracing::warn!(vmid, what, %error, "operation on the guest's disk failed");
         }
     }
 }
@@ -250,7 +280,7 @@ impl GuestHost for ProcessGuests {
     fn shutdown(&self, vmid: u32) -> BoxFuture<'static, ()> {
         let machine = self.inner.machine(vmid);
         async move {
-            if let Some(machine) = machine.filter(|machine| machine.runs()) {
+            if let Some(machine) = machine.filter(|machine| machine.is_running()) {
                 machine.ask_to_power_off().await;
             }
         }
@@ -258,7 +288,7 @@ impl GuestHost for ProcessGuests {
     }
 
     fn running(&self, vmid: u32) -> bool {
-        self.inner.machine(vmid).is_some_and(|machine| machine.runs())
+        self.inner.machine(vmid).is_some_and(|machine| machine.is_running())
     }
 
     fn agent(&self, vmid: u32, call: AgentCall) -> BoxFuture<'static, Result<Value, AgentError>> {
@@ -272,7 +302,7 @@ impl GuestHost for ProcessGuests {
     }
 
     fn address(&self, vmid: u32) -> Option<GuestAddress> {
-        self.inner.machine(vmid)?.listens()
+        self.inner.machine(vmid)?.ssh_address()
     }
 
     fn reachable_in(&self, vmid: u32) -> Option<Duration> {
@@ -281,21 +311,21 @@ impl GuestHost for ProcessGuests {
     }
 
     fn snapshot(&self, vmid: u32, name: &str) {
-        self.inner.warn(vmid, "snapshot", self.inner.disk(vmid).snapshot(name));
+        self.inner.log_failure(vmid, "snapshot", self.inner.disk(vmid).snapshot(name));
     }
 
     fn rollback(&self, vmid: u32, name: &str) {
-        self.inner.warn(vmid, "rollback", self.inner.disk(vmid).rollback(name));
+        self.inner.log_failure(vmid, "rollback", self.inner.disk(vmid).rollback(name));
     }
 
     fn clone_disk(&self, from: u32, to: u32) {
         let copied = self.inner.disk(from).clone_to(&self.inner.disk(to));
-        self.inner.warn(to, "clone", copied);
+        self.inner.log_failure(to, "clone", copied);
     }
 
     fn forget(&self, vmid: u32) {
         drop(self.inner.guests().remove(&vmid));
         self.inner.addresses.lock().release(vmid);
-        self.inner.warn(vmid, "remove", self.inner.disk(vmid).remove());
+        self.inner.log_failure(vmid, "remove", self.inner.disk(vmid).remove());
     }
 }

@@ -1,4 +1,4 @@
-//! The SSH server of one guest: who may log in, and what becomes of a session's requests.
+//! The SSH server of one guest: authentication, and the requests of sessions.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,17 +13,19 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use super::machine::Machine;
-use super::{job, sftp, windows};
+use super::{command, sftp, windows};
 
-/// Connections at once; more wait in the listener's queue.
+/// The server closes a connection whose login takes longer.
+const LOGIN_TIMEOUT: Duration = Duration::from_secs(20);
+/// Connections at the same time; further ones wait in the listener's queue.
 const CONNECTIONS_MAX: usize = 64;
-/// Channels at once in one connection.
+/// Channels at the same time in one connection.
 const CHANNELS_MAX: usize = 32;
-/// Variables a client may set in one session, and the longest value.
+/// The most variables that a client can set in one session, and the longest value.
 const VARIABLES_MAX: usize = 64;
 const VARIABLE_BYTES_MAX: usize = 32 * 1024;
 
-/// Serves for ever; dropping this ends every connection.
+/// Serves until the future is dropped, which ends all connections.
 pub(super) async fn serve(listener: TcpListener, machine: Arc<Machine>, key: &PrivateKey) {
     let config = Arc::new(server::Config {
         server_id: SshId::Standard("SSH-2.0-drover_guest".into()),
@@ -35,37 +37,36 @@ pub(super) async fn serve(listener: TcpListener, machine: Arc<Machine>, key: &Pr
         nodelay: true,
         ..server::Config::default()
     });
-    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let mut connections = JoinSet::new();
     loop {
-        let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+        let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { return };
         let Ok((stream, _)) = listener.accept().await else {
-            // Out of descriptors, most likely: others must end first.
+            // Most likely no file descriptor is free until another connection ends.
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
         while connections.try_join_next().is_some() {}
-        let front = Front::new(Arc::clone(&machine));
+        let handler = SshConnection::new(Arc::clone(&machine));
         let config = Arc::clone(&config);
         connections.spawn(async move {
-            let _place = place;
-            // What a client does wrong is its own affair.
+            let _slot = slot;
+            // Errors of a client end its connection only.
             let _nodelay = stream.set_nodelay(true);
-            let greeting = server::run_stream(config, stream, front);
-            let Ok(Ok(session)) = tokio::time::timeout(Duration::from_secs(20), greeting).await
-            else {
+            let login = server::run_stream(config, stream, handler);
+            let Ok(Ok(session)) = tokio::time::timeout(LOGIN_TIMEOUT, login).await else {
                 return;
             };
-            let mut session = Connection(session);
+            let mut session = RunningSession(session);
             let _ended = (&mut session.0).await;
         });
     }
 }
 
-/// russh runs a session in a task of its own, which must end when the guest does.
-struct Connection(server::RunningSession<Front>);
+/// A session runs in a task of russh, which must end with the guest.
+struct RunningSession(server::RunningSession<SshConnection>);
 
-impl Drop for Connection {
+impl Drop for RunningSession {
     fn drop(&mut self) {
         let handle = self.0.handle();
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
@@ -78,28 +79,28 @@ impl Drop for Connection {
     }
 }
 
-/// One connection.
-pub(super) struct Front {
+pub(super) struct SshConnection {
     machine: Arc<Machine>,
-    waiting: BTreeMap<ChannelId, Waiting>,
-    jobs: JoinSet<()>,
+    idle_channels: BTreeMap<ChannelId, IdleChannel>,
+    commands: JoinSet<()>,
 }
 
-/// A channel on which nothing was started yet.
-struct Waiting {
+/// A channel before its command.
+struct IdleChannel {
     channel: Channel<Msg>,
     variables: BTreeMap<String, String>,
 }
 
-impl Front {
+impl SshConnection {
     fn new(machine: Arc<Machine>) -> Self {
-        Self { machine, waiting: BTreeMap::new(), jobs: JoinSet::new() }
+        Self { machine, idle_channels: BTreeMap::new(), commands: JoinSet::new() }
     }
 
-    fn admits(&self, user: &str, key: &russh::keys::PublicKey) -> Auth {
+    fn authenticate(&self, user: &str, key: &russh::keys::PublicKey) -> Auth {
         let key = PublicKey::from(key.clone());
-        let inside = &self.machine.inside;
-        let known = user == inside.user && self.machine.disk.authorized_keys(inside).contains(&key);
+        let identity = &self.machine.identity;
+        let known =
+            user == identity.user && self.machine.disk.authorized_keys(identity).contains(&key);
         if known { Auth::Accept } else { Auth::reject() }
     }
 
@@ -109,18 +110,19 @@ impl Front {
         words: Vec<String>,
         session: &mut server::Session,
     ) -> Result<(), russh::Error> {
-        let Some(Waiting { channel, variables }) = self.waiting.remove(&id) else {
+        let Some(IdleChannel { channel, variables }) = self.idle_channels.remove(&id) else {
             return session.channel_failure(id);
         };
         session.channel_success(id)?;
-        while self.jobs.try_join_next().is_some() {}
-        let job = job::Job { machine: Arc::clone(&self.machine), words, variables };
-        self.jobs.spawn(job.serve(channel, session.handle()));
+        while self.commands.try_join_next().is_some() {}
+        let session_command =
+            command::SessionCommand { machine: Arc::clone(&self.machine), words, variables };
+        self.commands.spawn(session_command.serve(channel, session.handle()));
         Ok(())
     }
 }
 
-impl server::Handler for Front {
+impl server::Handler for SshConnection {
     type Error = russh::Error;
 
     async fn auth_publickey_offered(
@@ -128,7 +130,7 @@ impl server::Handler for Front {
         user: &str,
         offer: PublicKeyOffer<'_>,
     ) -> Result<Auth, russh::Error> {
-        Ok(self.admits(user, offer.public_key))
+        Ok(self.authenticate(user, offer.public_key))
     }
 
     async fn auth_publickey(
@@ -136,7 +138,7 @@ impl server::Handler for Front {
         user: &str,
         key: VerifiedPublicKey<'_>,
     ) -> Result<Auth, russh::Error> {
-        Ok(self.admits(user, key.public_key))
+        Ok(self.authenticate(user, key.public_key))
     }
 
     async fn channel_open_session(
@@ -145,15 +147,15 @@ impl server::Handler for Front {
         reply: ChannelOpenHandle,
         _session: &mut server::Session,
     ) -> Result<(), russh::Error> {
-        if self.waiting.len() + self.jobs.len() >= CHANNELS_MAX {
-            while self.jobs.try_join_next().is_some() {}
+        if self.idle_channels.len() + self.commands.len() >= CHANNELS_MAX {
+            while self.commands.try_join_next().is_some() {}
         }
-        if self.waiting.len() + self.jobs.len() >= CHANNELS_MAX {
+        if self.idle_channels.len() + self.commands.len() >= CHANNELS_MAX {
             reply.reject(ChannelOpenFailure::ResourceShortage).await;
             return Ok(());
         }
-        let waiting = Waiting { channel, variables: BTreeMap::new() };
-        self.waiting.insert(waiting.channel.id(), waiting);
+        let idle_channels = IdleChannel { channel, variables: BTreeMap::new() };
+        self.idle_channels.insert(idle_channels.channel.id(), idle_channels);
         reply.accept().await;
         Ok(())
     }
@@ -163,7 +165,7 @@ impl server::Handler for Front {
         id: ChannelId,
         _session: &mut server::Session,
     ) -> Result<(), russh::Error> {
-        self.waiting.remove(&id);
+        self.idle_channels.remove(&id);
         Ok(())
     }
 
@@ -179,9 +181,9 @@ impl server::Handler for Front {
             && name.chars().next().is_some_and(|c| !c.is_ascii_digit())
             && value.len() <= VARIABLE_BYTES_MAX
             && !value.contains('\0');
-        match self.waiting.get_mut(&id) {
-            Some(waiting) if good && waiting.variables.len() < VARIABLES_MAX => {
-                waiting.variables.insert(name.to_owned(), value.to_owned());
+        match self.idle_channels.get_mut(&id) {
+            Some(idle_channels) if good && idle_channels.variables.len() < VARIABLES_MAX => {
+                idle_channels.variables.insert(name.to_owned(), value.to_owned());
                 session.channel_success(id)
             }
             _ => session.channel_failure(id),
@@ -211,8 +213,8 @@ impl server::Handler for Front {
         let Ok(command) = String::from_utf8(command.to_vec()) else {
             return session.channel_failure(id);
         };
-        let words = match self.machine.inside.windows() {
-            Some(shell) => windows::words(shell, &command, &self.machine.ground.known),
+        let words = match self.machine.identity.windows() {
+            Some(shell) => windows::words(shell, &command, &self.machine.host.known_commands),
             None => vec!["/bin/sh".to_owned(), "-c".to_owned(), command],
         };
         self.start(id, words, session)
@@ -223,8 +225,8 @@ impl server::Handler for Front {
         id: ChannelId,
         session: &mut server::Session,
     ) -> Result<(), russh::Error> {
-        let words = match self.machine.inside.windows() {
-            Some(_) => windows::no_terminal(),
+        let words = match self.machine.identity.windows() {
+            Some(_) => windows::refuse_terminal(),
             None => vec!["/bin/sh".to_owned()],
         };
         self.start(id, words, session)
@@ -237,14 +239,15 @@ impl server::Handler for Front {
         session: &mut server::Session,
     ) -> Result<(), russh::Error> {
         let machine = Arc::clone(&self.machine);
-        let serves = machine.inside.windows().is_some() && !machine.ground.sandbox.needs_leave();
+        let serves =
+            machine.identity.windows().is_some() && !machine.host.sandbox.restricts_commands();
         if !serves || name != NAME {
             return session.channel_failure(id);
         }
-        match self.waiting.remove(&id) {
-            Some(Waiting { channel, .. }) => {
+        match self.idle_channels.remove(&id) {
+            Some(IdleChannel { channel, .. }) => {
                 session.channel_success(id)?;
-                self.jobs.spawn(sftp::serve(machine, channel));
+                self.commands.spawn(sftp::serve(machine, channel));
                 Ok(())
             }
             None => session.channel_failure(id),

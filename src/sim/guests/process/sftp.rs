@@ -1,4 +1,4 @@
-//! The SFTP server of a guest of Windows, as far as files are put into it.
+//! The SFTP server of a Windows guest, as far as clients write files.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,53 +11,51 @@ use russh::{Channel, ChannelMsg};
 use super::machine::Machine;
 use super::windows;
 
-/// The longest packet, and all that is not put yet.
+/// The longest packet, and the most data that is not on the disk yet.
 const PACKET_BYTES_MAX: usize = 256 * 1024;
 const FILES_BYTES_MAX: usize = 64 << 20;
-/// The file is not there, or has another kind of trouble.
+/// SSH_FX_FAILURE: any error without a code of its own.
 const FAILURE: u32 = 4;
 
-/// Where files go.
 pub(super) trait Store: Send + Sync {
-    /// Whether the folder that a path lies in is there.
-    fn has_folder_of(&self, path: &str) -> bool;
-    /// Replaces what stands there.
+    /// Whether the parent folder of a path exists.
+    fn parent_exists(&self, path: &str) -> bool;
+    /// Creates or replaces a file.
     fn put(&self, path: &str, content: &[u8]) -> std::io::Result<()>;
 }
 
 impl Store for Machine {
-    fn has_folder_of(&self, path: &str) -> bool {
-        let place = windows::on_disk(path, &self.inside.home);
+    fn parent_exists(&self, path: &str) -> bool {
+        let place = windows::disk_path(path, &self.identity.home);
         place.is_some_and(|place| {
             self.disk.has_folder(place.rsplit_once('/').map_or("", |(folder, _)| folder))
         })
     }
 
     fn put(&self, path: &str, content: &[u8]) -> std::io::Result<()> {
-        let elsewhere = || std::io::Error::other("it is no path of Windows");
-        let place = windows::on_disk(path, &self.inside.home).ok_or_else(elsewhere)?;
+        let elsewhere = || std::io::Error::other("it is not a Windows path");
+        let place = windows::disk_path(path, &self.identity.home).ok_or_else(elsewhere)?;
         self.disk.receive(&place, content)
     }
 }
 
-/// Serves one session to its end.
 pub(super) async fn serve(machine: Arc<Machine>, channel: Channel<Msg>) {
     let (mut read, write) = channel.split();
-    let (mut heard, mut talk) = (BytesMut::new(), Talk::default());
+    let (mut received, mut session) = (BytesMut::new(), SftpSession::default());
     'session: while let Some(message) = read.wait().await {
         #[expect(clippy::wildcard_enum_match_arm, reason = "a client may send any message")]
         match message {
-            ChannelMsg::Data { data } => heard.extend_from_slice(&data),
+            ChannelMsg::Data { data } => received.extend_from_slice(&data),
             ChannelMsg::Eof | ChannelMsg::Close => break,
             _ => {}
         }
-        while let Some((kind, content)) = take_packet(&mut heard) {
-            let answer = talk.answer(kind, content, &*machine);
+        while let Some((kind, content)) = take_packet(&mut received) {
+            let answer = session.answer(kind, content, &*machine);
             if write.data_bytes(answer).await.is_err() {
                 break 'session;
             }
         }
-        if heard.len() > PACKET_BYTES_MAX {
+        if received.len() > PACKET_BYTES_MAX {
             break;
         }
     }
@@ -65,22 +63,22 @@ pub(super) async fn serve(machine: Arc<Machine>, channel: Channel<Msg>) {
     let _gone = write.close().await;
 }
 
-/// What was opened and written in a session.
+/// The open and written files of a session.
 #[derive(Default)]
-struct Talk {
+struct SftpSession {
     next: u32,
     open: BTreeMap<u32, (String, Vec<u8>)>,
-    /// Files that were closed: they are put where they are renamed to.
+    /// Closed files; a rename writes them to the disk.
     closed: BTreeMap<String, Vec<u8>>,
 }
 
-impl Talk {
+impl SftpSession {
     fn answer(&mut self, of: u8, mut content: Bytes, store: &dyn Store) -> Bytes {
         if of == kind::INIT {
             return packet(kind::VERSION, &VERSION.to_be_bytes());
         }
         let Ok(id) = content.try_get_u32() else { return status(0, FAILURE, "no id") };
-        match self.done(of, content, store) {
+        match self.execute(of, content, store) {
             Ok(None) => status(id, code::OK, "Success"),
             Ok(Some(handle)) => {
                 let mut answer = BytesMut::new();
@@ -92,14 +90,14 @@ impl Talk {
         }
     }
 
-    /// Does what is asked; gives the handle of what was opened.
-    fn done(
+    /// Executes one request; gives the handle of an opened file.
+    fn execute(
         &mut self,
         of: u8,
         mut content: Bytes,
         store: &dyn Store,
     ) -> Result<Option<u32>, (u32, &'static str)> {
-        const BROKEN: (u32, &str) = (FAILURE, "the request is broken");
+        const BROKEN: (u32, &str) = (FAILURE, "malformed request");
         let mut text = || take_text(&mut content).ok_or(BROKEN);
         let name = |text: Bytes| String::from_utf8(text.to_vec()).map_err(|_| BROKEN);
         let handle = |text: &Bytes| {
@@ -108,7 +106,7 @@ impl Talk {
         match of {
             kind::OPEN => {
                 let path = name(text()?)?;
-                if !store.has_folder_of(&path) {
+                if !store.parent_exists(&path) {
                     return Err((code::NO_SUCH_FILE, "No such file"));
                 }
                 self.next += 1;
@@ -120,7 +118,7 @@ impl Talk {
                 let offset = content.try_get_u64().map_err(|_| BROKEN)?;
                 let data = take_text(&mut content).ok_or(BROKEN)?;
                 if offset != file.len() as u64 || file.len() + data.len() > FILES_BYTES_MAX {
-                    return Err((FAILURE, "only what follows is written"));
+                    return Err((FAILURE, "a write must follow the one before it"));
                 }
                 file.extend_from_slice(&data);
                 Ok(None)
@@ -167,7 +165,7 @@ mod tests {
     struct Folder(Mutex<Vec<(String, Vec<u8>)>>);
 
     impl Store for Folder {
-        fn has_folder_of(&self, path: &str) -> bool {
+        fn parent_exists(&self, path: &str) -> bool {
             path.starts_with("/C:/ci/")
         }
 
@@ -178,12 +176,12 @@ mod tests {
         }
     }
 
-    /// Asks, and gives the kind of the answer and its number behind the id.
-    fn ask(talk: &mut Talk, folder: &Folder, of: u8, parts: &[&[u8]]) -> (u8, u32) {
+    /// Sends a request; gives the type of the answer and the number after its id.
+    fn ask(session: &mut SftpSession, folder: &Folder, of: u8, parts: &[&[u8]]) -> (u8, u32) {
         let mut content = BytesMut::new();
         content.put_u32(7);
         parts.iter().for_each(|part| content.put_slice(part));
-        let answer = talk.answer(of, content.freeze(), folder);
+        let answer = session.answer(of, content.freeze(), folder);
         let number = |at: usize| {
             let bytes: Option<&[u8; 4]> = answer.get(at..).and_then(|rest| rest.first_chunk());
             bytes.map_or(0, |bytes| u32::from_be_bytes(*bytes))
@@ -198,28 +196,28 @@ mod tests {
         all.to_vec()
     }
 
-    // Invariant: a file is there once it was renamed to its place, and not before.
+    // Invariant: a file appears when it is renamed to its place, and not before.
 
     #[test]
-    fn a_file_is_opened_written_closed_and_put_in_its_place() {
-        let (mut talk, folder) = (Talk::default(), Folder::default());
-        let hello = talk.answer(kind::INIT, Bytes::from_static(&[0, 0, 0, 3]), &folder);
+    fn a_file_is_opened_written_closed_and_renamed_to_its_place() {
+        let (mut session, folder) = (SftpSession::default(), Folder::default());
+        let hello = session.answer(kind::INIT, Bytes::from_static(&[0, 0, 0, 3]), &folder);
         assert_eq!(&hello[..], [0, 0, 0, 5, 2, 0, 0, 0, 3]);
-        let elsewhere = ask(&mut talk, &folder, kind::OPEN, &[&text("/etc/x"), &[0; 8]]);
+        let elsewhere = ask(&mut session, &folder, kind::OPEN, &[&text("/etc/x"), &[0; 8]]);
         assert_eq!(elsewhere, (kind::STATUS, code::NO_SUCH_FILE));
-        let opened = ask(&mut talk, &folder, kind::OPEN, &[&text("/C:/ci/f.part"), &[0; 8]]);
+        let opened = ask(&mut session, &folder, kind::OPEN, &[&text("/C:/ci/f.part"), &[0; 8]]);
         assert_eq!(opened, (kind::HANDLE, 4), "a handle of four bytes");
         let handle = [0, 0, 0, 4, 0, 0, 0, 1];
         for (offset, part) in [(0_u64, "ab"), (2, "c")] {
             let parts = [&handle[..], &offset.to_be_bytes(), &text(part)];
-            assert_eq!(ask(&mut talk, &folder, kind::WRITE, &parts), (kind::STATUS, code::OK));
+            assert_eq!(ask(&mut session, &folder, kind::WRITE, &parts), (kind::STATUS, code::OK));
         }
-        assert_eq!(ask(&mut talk, &folder, kind::CLOSE, &[&handle]).1, code::OK);
+        assert_eq!(ask(&mut session, &folder, kind::CLOSE, &[&handle]).1, code::OK);
         assert!(folder.0.lock().is_ok_and(|all| all.is_empty()));
         let names = [text(REPLACE), text("/C:/ci/f.part"), text("/C:/ci/f")].concat();
-        assert_eq!(ask(&mut talk, &folder, kind::EXTENDED, &[&names]).1, code::OK);
+        assert_eq!(ask(&mut session, &folder, kind::EXTENDED, &[&names]).1, code::OK);
         let put = folder.0.lock().map(|all| all.clone()).unwrap_or_default();
         assert_eq!(put, [("/C:/ci/f".to_owned(), b"abc".to_vec())]);
-        assert_eq!(ask(&mut talk, &folder, 99, &[]).1, code::UNSUPPORTED);
+        assert_eq!(ask(&mut session, &folder, 99, &[]).1, code::UNSUPPORTED);
     }
 }

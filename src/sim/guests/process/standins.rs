@@ -1,11 +1,11 @@
-//! The stand-ins that come first on a guest's PATH: what a job may expect of a whole machine and
-//! a folder can not give.
+//! The stand-in programs at the front of a guest's PATH. They do what a job expects of a whole
+//! machine and a folder cannot do.
 
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-/// Names and texts; one text may stand in for several programs and looks at its name.
+/// Names and scripts. One script can stand in for several programs, and looks at its own name.
 const STANDINS: [(&str, &str); 24] = [
     ("shutdown", include_str!("standins/power.sh")),
     ("poweroff", include_str!("standins/power.sh")),
@@ -33,11 +33,10 @@ const STANDINS: [(&str, &str); 24] = [
     ("windows", include_str!("standins/windows.sh")),
 ];
 
-/// Writes all stand-ins into a folder.
 pub(super) fn install(dir: &Path) -> io::Result<()> {
     std::fs::create_dir_all(dir)?;
     for (name, text) in STANDINS {
-        // Renamed into place: another host on the same folder may be running the old one.
+        // A rename replaces the file: another host on the same folder can be running the old one.
         let fresh = dir.join(format!(".{name}.{}", std::process::id()));
         std::fs::write(&fresh, text)?;
         std::fs::set_permissions(&fresh, std::fs::Permissions::from_mode(0o755))?;

@@ -1,63 +1,68 @@
-//! A guest of Windows (`guest-windows`, `guest-windows-powershell`): what its SSH server makes of a command.
+//! The commands of a Windows guest (tags `guest-windows`, `guest-windows-powershell`): how its SSH
+//! server runs them.
 //!
-//! Neither PowerShell nor `cmd.exe` is there. Scripts of the program that works in the guest are known
-//! by their code, and of `cmd.exe` a few commands; a stand-in does what they would. Anything else is refused as
-//! Windows would refuse it, and so is a line of a POSIX shell.
+//! The guest has neither PowerShell nor `cmd.exe`. The code of a PowerShell script identifies it as
+//! one of the program that works in the guest, and a few commands of `cmd.exe` are known; a
+//! stand-in does what they do. All other commands are refused as Windows refuses them, POSIX shell
+//! lines included.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::gate::KnownCommands;
+use super::known_commands::KnownCommands;
 
-/// The stand-in.
-const PROGRAM: &str = "windows";
-/// What Windows PowerShell says of a line for `cmd.exe`.
-const NO_SEPARATOR: &str = "The token '&&' is not a valid statement separator in this version.";
-const NO_CODE: &str = "Cannot process the command because the value specified with -EncodedCommand is not \
-                       properly encoded.";
-const NO_SCRIPT: &str = "this is no script that is known here";
-const NO_TERMINAL: &str = "there is no terminal";
+const STANDIN_PROGRAM: &str = "windows";
+/// Windows PowerShell's error for a line of `cmd.exe`.
+const SEPARATOR_ERROR: &str = "The token '&&' is not a valid statement separator in this version.";
+const ENCODING_ERROR: &str = "Cannot process the command because the value specified with \
+    -EncodedCommand is not properly encoded.";
+const UNKNOWN_SCRIPT_ERROR: &str = "unknown script";
+const NO_TERMINAL_ERROR: &str = "there is no terminal";
 
-/// The shell that an SSH server of Windows gives a command to.
+/// The shell to which the SSH server of Windows passes a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LoginShell {
     Cmd,
     Powershell,
 }
 
-/// The words that a command is run by.
+/// The program and arguments that run a command.
 pub(super) fn words(shell: LoginShell, command: &str, known: &KnownCommands) -> Vec<String> {
     let refused = |said: String| vec!["refuse".to_owned(), said];
-    let mut words = vec![PROGRAM.to_owned()];
-    words.extend(meant(shell, command, known).unwrap_or_else(refused));
+    let mut words = vec![STANDIN_PROGRAM.to_owned()];
+    words.extend(interpret(shell, command, known).unwrap_or_else(refused));
     words
 }
 
-/// The same of a session without a command.
-pub(super) fn no_terminal() -> Vec<String> {
-    [PROGRAM, "refuse", NO_TERMINAL].map(str::to_owned).into()
+/// The program and arguments for a session without a command.
+pub(super) fn refuse_terminal() -> Vec<String> {
+    [STANDIN_PROGRAM, "refuse", NO_TERMINAL_ERROR].map(str::to_owned).into()
 }
 
-fn meant(shell: LoginShell, command: &str, known: &KnownCommands) -> Result<Vec<String>, String> {
-    if let Some(code) = encoded(command) {
-        let code = decoded(code).ok_or(NO_CODE)?;
-        let script = (known.script)(&code).ok_or_else(|| NO_SCRIPT.to_owned())?;
-        return Ok(called(shell, script));
+fn interpret(
+    shell: LoginShell,
+    command: &str,
+    known: &KnownCommands,
+) -> Result<Vec<String>, String> {
+    if let Some(code) = encoded_script(command) {
+        let code = decode(code).ok_or(ENCODING_ERROR)?;
+        let script = (known.script)(&code).ok_or_else(|| UNKNOWN_SCRIPT_ERROR.to_owned())?;
+        return Ok(as_program(shell, script));
     }
     let line = |line: &str| vec!["cmd".to_owned(), line.to_owned()];
     match shell {
         LoginShell::Cmd => Ok(line(command)),
-        LoginShell::Powershell => match literal(command) {
-            Some(inner) => Ok(called(shell, line(&inner))),
-            // It repeats the line beside what is wrong with it.
-            None if command.contains("&&") => Err(format!("{command}: {NO_SEPARATOR}")),
+        LoginShell::Powershell => match wrapped_line(command) {
+            Some(inner) => Ok(as_program(shell, line(&inner))),
+            // PowerShell repeats the line with its error.
+            None if command.contains("&&") => Err(format!("{command}: {SEPARATOR_ERROR}")),
             None => Ok(line(command)),
         },
     }
 }
 
-/// A program that a login shell calls: PowerShell makes 1 of every exit status of it but 0.
-fn called(shell: LoginShell, words: Vec<String>) -> Vec<String> {
+/// A program as the login shell calls it: PowerShell turns every exit status but 0 into 1.
+fn as_program(shell: LoginShell, words: Vec<String>) -> Vec<String> {
     let around = match shell {
         LoginShell::Cmd => None,
         LoginShell::Powershell => Some("powershell".to_owned()),
@@ -65,29 +70,29 @@ fn called(shell: LoginShell, words: Vec<String>) -> Vec<String> {
     around.into_iter().chain(words).collect()
 }
 
-/// The code of a command for Windows PowerShell; none of any other command.
-fn encoded(command: &str) -> Option<&str> {
+/// The encoded script in a command for Windows PowerShell; none for other commands.
+fn encoded_script(command: &str) -> Option<&str> {
     let (before, code) = command.split_once(" -EncodedCommand ")?;
     let plain = |c: char| c.is_ascii_alphanumeric() || "+/=".contains(c);
     let is_one = before.starts_with("powershell ") && !code.is_empty() && code.chars().all(plain);
     is_one.then_some(code)
 }
 
-/// The text that `cmd /c '…'` hands over; `cmd.exe` passes over blanks before it.
-fn literal(command: &str) -> Option<String> {
+/// The text that `cmd /c '…'` passes on; `cmd.exe` skips blanks before it.
+fn wrapped_line(command: &str) -> Option<String> {
     let inner = command.strip_prefix("cmd /c '")?.strip_suffix('\'')?.trim_start();
     let single = inner.replace("''", "");
     (!single.contains('\'')).then(|| inner.replace("''", "'"))
 }
 
-fn decoded(code: &str) -> Option<String> {
+fn decode(code: &str) -> Option<String> {
     let bytes = STANDARD.decode(code).ok()?;
     let units = bytes.chunks_exact(2).map(|pair| u16::from(pair[0]) | (u16::from(pair[1]) << 8));
     String::from_utf16(&units.collect::<Vec<_>>()).ok().filter(|_| bytes.len() % 2 == 0)
 }
 
-/// Where a path of such a guest lies on its disk; none where it is no path of Windows.
-pub(super) fn on_disk(path: &str, home: &str) -> Option<String> {
+/// The path on the disk of a Windows path; none for a path that is not one of Windows.
+pub(super) fn disk_path(path: &str, home: &str) -> Option<String> {
     let path = path.replace('\\', "/");
     if path.split('/').any(|part| part == "..") {
         return None;
@@ -119,10 +124,10 @@ mod tests {
         words(shell, command, &known).into_iter().skip(1).collect()
     }
 
-    // Invariant: exactly drover's scripts and the lines of each login shell are taken.
+    // Invariant: only drover's scripts and the lines of each login shell are accepted.
 
     #[test]
-    fn a_script_of_drovers_is_known_with_its_arguments_in_every_login_shell() {
+    fn a_script_of_drover_is_recognized_with_its_arguments_in_every_login_shell() {
         let command = admit("l1", "ssh-ed25519 AAAA it's");
         let wanted = ["admit", "l1", "ssh-ed25519 AAAA it's"];
         assert_eq!(run(LoginShell::Cmd, &command), wanted);
@@ -136,10 +141,10 @@ mod tests {
     }
 
     #[test]
-    fn a_login_shell_takes_lines_in_its_own_way() {
+    fn each_login_shell_runs_lines_in_its_own_way() {
         assert_eq!(run(LoginShell::Cmd, PROBE), ["cmd", PROBE]);
         let probed = run(LoginShell::Powershell, PROBE);
-        assert!(probed[0] == "refuse" && probed[1].contains(NO_SEPARATOR), "{probed:?}");
+        assert!(probed[0] == "refuse" && probed[1].contains(SEPARATOR_ERROR), "{probed:?}");
         let wrapped = line("echo it's && ver", os::LoginShell::Powershell);
         let nested = ["powershell", "cmd", "echo it's && ver"];
         assert_eq!(run(LoginShell::Powershell, &wrapped), nested);
@@ -148,8 +153,8 @@ mod tests {
     }
 
     #[test]
-    fn paths_lie_on_the_disk_by_their_drive_or_in_the_home() {
-        let at = |path| on_disk(path, "/home/ci").unwrap_or_default();
+    fn paths_are_on_the_disk_by_their_drive_or_in_the_home() {
+        let at = |path| disk_path(path, "/home/ci").unwrap_or_default();
         assert_eq!(at(r"C:\ci\a b"), "srv/c/ci/a b");
         assert_eq!(at("/D:/ci"), "srv/d/ci");
         assert_eq!(at(r"C:\ProgramData\ssh\key.pub"), "etc/ssh/key.pub");

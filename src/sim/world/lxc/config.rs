@@ -9,8 +9,8 @@ use super::super::state::{Guest, PendingChange};
 use super::super::worker::Worker;
 use super::create::{json_value, requested_config, with_mac_address};
 use super::{SSH_KEYS_PARAMETER, mounts};
+use crate::api;
 use crate::call::{Answer, ApiError, Outcome};
-use crate::door;
 
 /// Keys that take effect at the next start of a running container [I].
 const NEXT_START_KEYS: &[&str] = &["arch", "features", "ostype", "console", "tty", "cmode"];
@@ -91,7 +91,7 @@ pub(crate) async fn write(ctx: &CallContext) -> Outcome {
     let route = "/nodes/{node}/lxc/{vmid}/config";
     for (name, keys) in [("revert", &revert), ("delete", &delete)] {
         if let Some(key) =
-            keys.iter().find(|key| !door::is_setting(route, key, ctx.cluster.version))
+            keys.iter().find(|key| !api::is_config_key(route, key, ctx.cluster.version))
         {
             return Err(ApiError::parameter(name, format!("unknown option '{key}'")));
         }

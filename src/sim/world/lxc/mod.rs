@@ -328,6 +328,6 @@ fn boot_parameters(guest: &Guest) -> GuestBoot {
         mac: option("hwaddr"),
         boot: guest.boots,
         resumed: false,
-        disc: true,
+        config_from_disc: true,
     }
 }

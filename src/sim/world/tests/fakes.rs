@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use crate::call::{Answer, ApiError, Call, Caller, Outcome, Params};
 use crate::guest::{AgentCall, AgentError, GuestAddress, GuestBoot, GuestHost};
-use crate::rights::{Rights, Routes as _};
+use crate::interfaces::{AccessControl, Backend as _};
 use crate::spec::ClusterSpec;
 use crate::world::{Latency, Spread, World, WorldControl, WorldOptions};
 
@@ -22,7 +22,7 @@ pub struct AllowAll {
     members: Mutex<BTreeMap<u32, String>>,
 }
 
-impl Rights for AllowAll {
+impl AccessControl for AllowAll {
     fn check(&self, caller: &Caller, path: &str, privileges: &[&str]) -> Result<(), ApiError> {
         match privileges.iter().find(|privilege| !self.has(caller, path, privilege)) {
             Some(privilege) => Err(ApiError::denied(&format!("{path}, {privilege}"))),
@@ -128,7 +128,7 @@ impl GuestHost for FakeGuests {
             .is_some_and(|process| process.until.is_none_or(|until| Instant::now() < until))
     }
 
-    fn answers_in(&self, vmid: u32) -> Option<Duration> {
+    fn agent_ready_in(&self, vmid: u32) -> Option<Duration> {
         let delay = self.behaviour.lock().unwrap().agent;
         Some(delay.saturating_sub(self.processes().get(&vmid)?.since.elapsed()))
     }
@@ -244,11 +244,23 @@ impl TestCluster {
         }
         let node = params.text("node");
         let caller = caller.clone();
-        let on = node.clone().unwrap_or_else(|| "pve1".to_owned());
+        let handled_by = node.clone().unwrap_or_else(|| "pve1".to_owned());
         let protected = method != "GET" || route.contains("/agent/");
-        let at = "pve1".to_owned();
+        let received_by = "pve1".to_owned();
         let file = None;
-        self.world.call(Call { caller, at, on, protected, method, route, node, params, file }).await
+        self.world
+            .call(Call {
+                caller,
+                received_by,
+                handled_by,
+                protected,
+                method,
+                route,
+                node,
+                params,
+                file,
+            })
+            .await
     }
 
     /// The data of a GET that must succeed.

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::fakes::FakeGuests;
+use crate::api::Api;
+use crate::api::access::Access;
+use crate::api::http::Request;
 use crate::clock::WallClock;
-use crate::door::Door;
-use crate::door::access::Access;
-use crate::door::http::Request;
 use crate::spec::{AclSpec, ClusterSpec, PveVersion};
 use crate::world::{EPOCH, Latency, World, WorldControl, WorldOptions};
 
@@ -29,7 +29,7 @@ const GUESTS: &[&str] = &[
 
 /// A cluster as a token with these privileges sees it: path and privileges.
 struct TokenCluster {
-    door: Arc<Door>,
+    api: Arc<Api>,
     world: WorldControl,
 }
 
@@ -50,7 +50,7 @@ impl TokenCluster {
         let world = World::new(&spec, options, Arc::clone(&access) as _, guests);
         world.control().add_volume("pve1", TEMPLATE, 100 << 20);
         let control = world.control();
-        Self { door: Door::new(&spec, version, 1, access, world, None), world: control }
+        Self { api: Api::new(&spec, version, 1, access, world, None), world: control }
     }
 
     async fn call(&self, method: &str, path: &str, form: &str) -> (u16, Value) {
@@ -63,7 +63,7 @@ impl TokenCluster {
             headers.push(("content-type".to_owned(), kind));
         }
         let body = if writes { form.to_owned().into_bytes() } else { Vec::new() };
-        let answer = self.door.serve(Request {
+        let answer = self.api.serve(Request {
             method: method.to_owned(),
             target: format!("/api2/json{path}{query}"),
             headers: headers.into_iter().collect(),

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::TestCluster;
 use super::fakes::{fixed_latency, seconds};
-use crate::rights::Routes as _;
+use crate::interfaces::Backend as _;
 use crate::world::{
     CallFault, ConnectionFault, Faults, Latency, LockFault, NodeFault, Spread, WorldOptions,
 };

@@ -58,7 +58,7 @@ pub async fn play(transition: &Transition, blow: Blow) -> Result<(), String> {
     let mut setup = setup(transition);
     // The first question for the address finds the guest up.
     setup.guests.boot = Duration::from_millis(300)..Duration::from_millis(400);
-    setup.guests.addressless = Duration::ZERO..Duration::from_millis(1);
+    setup.guests.address_delay = Duration::ZERO..Duration::from_millis(1);
     let mut world = World::started(setup).await;
     // What is wrong is this function's answer.
     world.judged = true;

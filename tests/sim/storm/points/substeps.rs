@@ -139,7 +139,7 @@ fn setup(substep: &Substep) -> Setup {
     };
     let mut setup = Setup::linux(&format!("{keys}, {more}, {PREPARE}"));
     setup.guests.boot = Duration::from_millis(300)..Duration::from_millis(400);
-    setup.guests.addressless = Duration::ZERO..Duration::from_millis(1);
+    setup.guests.address_delay = Duration::ZERO..Duration::from_millis(1);
     setup
 }
 

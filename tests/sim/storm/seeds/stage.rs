@@ -1,6 +1,6 @@
 //! A plan's stage as a world's setup: the cluster, its speed, and the YAML.
 
-use pve_sim::guests::NoneOptions;
+use pve_sim::guests::StubOptions;
 use pve_sim::spec::{ClusterSpec, GuestSpec, PveVersion};
 use pve_sim::world::{Latency, Spread};
 
@@ -29,7 +29,7 @@ pub fn setup(stage: &Stage) -> Setup {
     setup.beyond = vec![setup.cluster.clone(); stage.clusters() - 1];
     setup.version = if stage.new_version { PveVersion::V9_2 } else { PveVersion::V8_4 };
     setup.latency = latency(stage.speed);
-    setup.guests = NoneOptions { seed: stage.seed, ..NoneOptions::default() };
+    setup.guests = StubOptions { seed: stage.seed, ..StubOptions::default() };
     setup.credentials = CI_LOGINS.to_owned();
     let sources: Vec<_> = stage.sources.iter().cloned().map(Some).collect();
     configure(&mut setup, stage, &stage.clouds, &stage.templates);

@@ -1,5 +1,6 @@
 #!/bin/sh
-# cloud-init: has just finished; well, or with errors, or can not tell, by the guest's traits.
+# Stand-in for cloud-init: it has finished. The guest's traits decide whether with success, with
+# errors, or with a status that cannot be read.
 traits=
 [ ! -r "${GUEST_ETC:-/etc}/guest.env" ] || . "${GUEST_ETC:-/etc}/guest.env"
 state='done' ended=0 errors='[]'

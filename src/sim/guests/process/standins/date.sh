@@ -1,5 +1,6 @@
 #!/bin/sh
-# A guest that is a folder has no clock of its own: the host's is read, and never set.
+# Stand-in for date: a process guest has no clock of its own, so that the host's clock is read and
+# never set.
 for word; do
     case $word in
     -s | -s?* | --set | --set=*) exit 0 ;;

@@ -1,5 +1,5 @@
 #!/bin/sh
-# hostname: the guest's own, also where the kernel's is the host's.
+# Stand-in for hostname: the guest's name, even where the kernel has the host's.
 etc=${GUEST_ETC:-/etc}
 case "${1:-}" in
 -I | -i | --all-ip-addresses)

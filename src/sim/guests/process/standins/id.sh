@@ -1,5 +1,5 @@
 #!/bin/sh
-# id: who logged in as root is root.
+# Stand-in for id: a user who logged in as root is root.
 if [ "$*" = -u ] && [ "$USER" = root ]; then
     echo 0
     exit 0

@@ -1,5 +1,5 @@
 #!/bin/sh
-# ip: one card with one address.
+# Stand-in for ip: one network card with one address.
 . "${GUEST_ETC:-/etc}/guest.env"
 object= brief=
 for word in "$@"; do

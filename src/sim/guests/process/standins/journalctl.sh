@@ -1,5 +1,5 @@
 #!/bin/sh
-# journalctl: what a unit said last.
+# Stand-in for journalctl: the last lines of a unit's log.
 unit=
 while [ $# -gt 0 ]; do
     case "$1" in

@@ -1,7 +1,7 @@
 #!/bin/sh
-# apt-get, apt, dnf, yum, zypper, apk: note what was asked, and install what is known: what the
-# distribution has, and what a repository that was added lists. Of Java a stand-in is installed
-# for real, below /opt.
+# Stand-in for apt-get, apt, dnf, yum, zypper and apk: it records each call, and installs known
+# packages, which are those of the distribution and those in the lists of added repositories. Only
+# Java is really installed, as a stand-in below /opt.
 manager=${0##*/}
 case "$manager" in apt) family=apt-get ;; yum) family=dnf ;; *) family=$manager ;; esac
 var=${GUEST_VAR:-/var} etc=${GUEST_ETC:-/etc} opt=${GUEST_OPT:-/opt}
@@ -19,13 +19,13 @@ fail() {
 
 fetch() { curl -fsS --max-time 20 "$1" 2>/dev/null || wget -qO- -T 20 "$1" 2>/dev/null; }
 
-# An index is signed by the very text of a key.
+# An index counts as signed when it contains the text of the key.
 signed() { [ -n "$2" ] && printf '%s\n' "$1" | grep -qxF "Signed-By: $2"; }
 
 refresh_apt() {
     case " $traits " in
     *" lists-locked "*)
-        # Somebody else's update, which is over when it is tried again.
+        # Another update holds the lock at the first try only.
         [ -e "$lists/was-locked" ] || {
             : >"$lists/was-locked"
             fail 100 "E: Could not get lock /var/lib/apt/lists/lock. It is held by process 812 (apt-get)"
@@ -92,7 +92,7 @@ missing() {
     esac
 }
 
-# What the distribution has, by its own names.
+# The Java packages of the distribution, by their names there.
 has_java() {
     for major in 8 11 17 21 25; do
         dotted=$major
@@ -107,7 +107,7 @@ has_java() {
     return 1
 }
 
-# A fresh image has no lists, and a package can not be found before they are there.
+# A fresh image has no package lists, and finds no package without them.
 listed() {
     case " $traits " in
     *" apt "*) [ -e "$lists/apt-get" ] ;;
@@ -125,7 +125,7 @@ install_java() {
 echo 'openjdk version "$version" 2026-01-20' >&2
 END
     chmod 755 "$home/bin/java"
-    # As update-alternatives: what somebody put there by hand stays.
+    # As update-alternatives does: a file put there by hand stays.
     [ -e "$opt/bin/java" ] && [ ! -L "$opt/bin/java" ] || ln -sf "$home/bin/java" "$opt/bin/java"
 }
 

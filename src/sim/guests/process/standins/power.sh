@@ -1,5 +1,6 @@
 #!/bin/sh
-# shutdown, poweroff, halt, reboot: tell the guest's first process, which ends the guest.
+# Stand-in for shutdown, poweroff, halt and reboot: it writes to the guest's first process, which
+# ends the guest.
 verb=poweroff
 case "${0##*/}" in
 reboot) verb=reboot ;;

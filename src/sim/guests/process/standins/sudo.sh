@@ -1,5 +1,6 @@
 #!/bin/sh
-# sudo: there is one user, who may do everything, unless the guest's traits say otherwise.
+# Stand-in for sudo: the guest has one user with all rights, unless the guest's traits say
+# otherwise.
 traits=
 [ ! -r "${GUEST_ETC:-/etc}/guest.env" ] || . "${GUEST_ETC:-/etc}/guest.env"
 case " $traits " in

@@ -1,5 +1,6 @@
 #!/bin/sh
-# systemctl: units that have a file are run, all others are well; power verbs end the guest.
+# Stand-in for systemctl: it runs units that have a file, and reports all others as active. Power
+# verbs end the guest.
 verb="" now="" units=""
 for word in "$@"; do
     case "$word" in
@@ -22,8 +23,8 @@ stop() {
     rm -f "$run/unit-$1.pid"
 }
 
-# Nothing hears a unit's word that it is ready: it is when its socket is there, or when it has been
-# running for a moment.
+# The stand-in receives no readiness notification: a unit is ready when its socket exists, or after
+# it has run for a moment.
 start() {
     runs "$1" && return 0
     command=$(setting "$1" ExecStart) state=$(setting "$1" StateDirectory)
@@ -43,7 +44,7 @@ start() {
         set +a
         mkdir -p "${STATE_DIRECTORY:-$run}" "${RUNTIME_DIRECTORY:-$run}"
         cd /
-        # Its own word for its process, which stays the same.
+        # The shell writes its process id, which the unit's program keeps.
         exec setsid sh -c 'echo $$ >"$1"; shift; exec "$@"' sh "$run/unit-$1.pid" $command
     ) </dev/null >>"$var/log/unit-$1.log" 2>&1 &
     turns=0
@@ -77,7 +78,7 @@ start) each start ;;
 stop) each stop ;;
 restart)
     each stop
-    # What it left behind would look as if it were ready.
+    # An old socket would make the unit look ready.
     for unit in $units; do
         runtime=$([ ! -e "$(file_of "$unit")" ] || setting "$unit" RuntimeDirectory)
         [ -z "$runtime" ] || rm -f "/run/$runtime"/*.sock

@@ -1,6 +1,6 @@
 #!/bin/sh
-# A machine of Windows, as far as drover talks to it: drover's scripts by their names, and a few commands of
-# cmd.exe. Drives are folders beneath /srv. A script of drover's that fails says its exit status.
+# Stand-in for a Windows machine: drover's scripts by their names, and a few commands of cmd.exe.
+# Drives are folders below /srv. A script of drover that fails prints its exit status.
 verb=$1
 shift
 keys=$HOME/.ssh/authorized_keys
@@ -29,7 +29,7 @@ runs() { command -v "$1" >/dev/null 2>&1 || [ -f "$(place "$1")" ]; }
 runner() { cd "$HOME/.drover-runners/$1" 2>/dev/null; }
 replace() { cat >"$keys.drover" && mv -f "$keys.drover" "$keys"; }
 
-# One command of cmd.exe.
+# Runs one command of cmd.exe.
 one() {
     case $1 in
     ver) say 'Microsoft Windows [Version 10.0.20348.2227]' ;;
@@ -51,7 +51,7 @@ operable program or batch file."
     esac
 }
 
-# A line of them.
+# Runs a line of commands.
 line() {
     rest=$1
     while [ -n "$rest" ]; do
@@ -71,7 +71,7 @@ line() {
 
 case $verb in
 refuse) fail "$1" ;;
-# A program that PowerShell calls as a login shell.
+# A program that PowerShell runs as the login shell.
 powershell) "$0" "$@" || exit 1 ;;
 cmd) line "$1" ;;
 cards)
@@ -144,5 +144,5 @@ runner-end)
     [ ! -s pid ] || kill -KILL -- -"$(cat pid)" 2>/dev/null
     cd && rm -rf "$HOME/.drover-runners/$1"
     ;;
-*) fail "there is no script $verb" ;;
+*) fail "unknown script \`$verb\`" ;;
 esac

@@ -22,10 +22,10 @@ fn text(value: &Value) -> String {
     String::from_utf8(STANDARD.decode(value.as_str().unwrap()).unwrap()).unwrap()
 }
 
-// Invariant: the agent speaks as qemu-ga does, about what really happens in the guest.
+// Invariant: the agent answers as qemu-ga does, about what really happens in the guest.
 
 #[tokio::test]
-async fn commands_run_in_the_guest_and_end_as_they_do() {
+async fn commands_run_in_the_guest_and_report_how_they_end() {
     let Some(rig) = Rig::isolated() else { return };
     rig.up(1101, 1).await;
     let status =
@@ -64,14 +64,14 @@ async fn files_are_the_guests_own() {
     let shut = rig.ask(1102, write("/usr/x", b"x")).await.unwrap_err();
     assert_eq!(shut.to_string(), "failed to open file '/usr/x' (mode: 'wb'): Permission denied");
 
-    // A link that leads out of the disk leads to the guest's own file.
+    // A link to an absolute path leads to the guest's own file.
     let session = rig.log_in(1102).await;
     says(&session, "ln -s /etc/hostname link").await;
     assert_eq!(rig.read(1102, "/home/ci/link").await.unwrap(), "agent-1102\n");
 }
 
 #[tokio::test]
-async fn the_card_and_the_names_are_told() {
+async fn the_network_card_and_the_names_are_reported() {
     let Some(rig) = Rig::isolated() else { return };
     rig.up(1103, 1).await;
     let list = rig.ask(1103, AgentCall::NetworkInterfaces).await.unwrap();

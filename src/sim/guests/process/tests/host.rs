@@ -1,11 +1,10 @@
-//! The host is untouched, whatever a guest does and however the simulator ends.
+//! A guest cannot change the host, and no process of a guest outlives the simulator.
 
 use drover_ssh::upload_command;
 
 use super::*;
 
-/// Processes of this computer whose command line holds `words`, other than shells that only pass
-/// them on.
+/// The `sleep` processes of this computer whose command line contains `words`.
 pub(super) fn processes_with(words: &str) -> Vec<u32> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir("/proc").unwrap().flatten() {
@@ -19,7 +18,7 @@ pub(super) fn processes_with(words: &str) -> Vec<u32> {
     found
 }
 
-/// Leaves a process behind in a session of its own, and waits until it runs.
+/// Starts a process in its own session that outlives the command, and waits until it runs.
 pub(super) async fn leave_running(session: &Session, seconds: u32) {
     let job = format!(
         "setsid sleep {seconds} > /dev/null 2>&1 & \
@@ -53,7 +52,7 @@ async fn the_host_is_untouched_from_inside_a_namespace() {
     let caps = says(&session, "grep -E 'CapEff|CapPrm|NoNewPrivs' /proc/self/status").await;
     assert_eq!(caps, "CapPrm:\t0000000000000000\nCapEff:\t0000000000000000\nNoNewPrivs:\t1");
 
-    // Only its own processes are there, and this one is not among them.
+    // The guest sees only its own processes, and not this one.
     let me = std::process::id();
     let seen = says(&session, "cat /proc/[0-9]*/comm").await;
     assert!(seen.lines().all(|name| ["bwrap", "sh", "cat"].contains(&name)), "{seen}");
@@ -86,24 +85,24 @@ async fn variables_of_a_session_do_not_reach_the_hosts_programs() {
         extra.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
     let environment = machine.environment(&extra);
     assert!(environment["PATH"].starts_with("/guest/bin:"));
-    let sandbox = &machine.ground.sandbox;
-    let job = sandbox.job(&machine.disk, &machine.inside, Some(1), &environment, &[]);
+    let sandbox = &machine.host.sandbox;
+    let job = sandbox.session_command(&machine.disk, &machine.identity, Some(1), &environment, &[]);
     assert_eq!(job.get_envs().filter(|(name, _)| *name != "PATH").count(), 0);
 }
 
 #[tokio::test]
-async fn links_on_a_disk_do_not_lead_the_host_astray() {
+async fn the_host_does_not_follow_links_on_a_disk() {
     let Some(rig) = Rig::isolated() else { return };
     rig.up(1205, 1).await;
     let outside = rig.dir.path().join("outside");
     std::fs::create_dir(&outside).unwrap();
     let session = rig.log_in(1205).await;
-    let lay = format!(
+    let set_up = format!(
         "rm -rf ~/.ssh /etc/ssh /var/log; ln -s {0} ~/.ssh; ln -s {0} /etc/ssh; ln -s {0} /var/log; \
          rm -f /etc/hostname; ln -s {0}/hostname /etc/hostname",
         outside.display()
     );
-    run(&session, &lay).await;
+    run(&session, &set_up).await;
     rig.guests.stop(1205).await;
     rig.up(1205, 2).await;
     assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 0);
@@ -111,14 +110,14 @@ async fn links_on_a_disk_do_not_lead_the_host_astray() {
 }
 
 #[tokio::test]
-async fn a_link_to_a_file_outside_lets_nobody_in() {
+async fn keys_behind_a_link_to_a_file_outside_are_refused() {
     let Some(rig) = Rig::isolated() else { return };
     rig.up(1213, 1).await;
     let session = rig.log_in(1213).await;
     let outside = rig.dir.path().join("keys");
     std::fs::write(&outside, key(2).public_line("outside")).unwrap();
-    let lay = format!("ln -sf {} ~/.ssh/authorized_keys", outside.display());
-    says(&session, &lay).await;
+    let set_up = format!("ln -sf {} ~/.ssh/authorized_keys", outside.display());
+    says(&session, &set_up).await;
     let policy = HostKeyPolicy::TrustOnFirst;
     rig.log_in_as(1213, &key(2), &policy).await.unwrap_err();
 }
@@ -147,7 +146,7 @@ async fn without_a_namespace_a_stop_ends_every_group() {
     gone("98769").await;
 }
 
-/// Waits for the kernel to be done with a process that was killed.
+/// Waits until the kernel has removed a killed process.
 async fn gone(words: &str) {
     let deadline = Instant::now() + SOON;
     while !processes_with(words).is_empty() {
@@ -156,10 +155,10 @@ async fn gone(words: &str) {
     }
 }
 
-// Invariant: where nothing isolates, only known commands run.
+// Invariant: only known commands run without isolation.
 
 #[tokio::test]
-async fn without_bubblewrap_only_allowed_commands_run() {
+async fn without_bubblewrap_only_known_commands_run() {
     let rig = Rig::without_bubblewrap(false, |line| line == "echo demo");
     rig.up(1208, 1).await;
     let session = rig.log_in(1208).await;
@@ -182,7 +181,7 @@ async fn without_bubblewrap_only_allowed_commands_run() {
     let out = rig.read(1208, "/home/ci/link").await.unwrap_err();
     assert!(out.to_string().contains("Permission denied"));
     says(&session, "sudo poweroff").await;
-    rig.machine(1208).over().await;
+    rig.machine(1208).wait_until_off().await;
 }
 
 #[tokio::test]
@@ -193,7 +192,8 @@ async fn a_shared_folder_can_be_read_and_not_written() {
     std::fs::write(shared.join("file"), "of the host").unwrap();
     let (isolation, boot) = (Isolation::Required, Duration::ZERO..Duration::ZERO);
     let options = ProcessOptions::new(rig.dir.path().join("sharing"));
-    let options = ProcessOptions { isolation, boot, shared: vec![shared.clone()], ..options };
+    let options =
+        ProcessOptions { isolation, boot, shared_folders: vec![shared.clone()], ..options };
     rig.guests = ProcessGuests::new(options).unwrap();
     rig.up(1213, 1).await;
     let session = rig.log_in(1213).await;
@@ -204,7 +204,7 @@ async fn a_shared_folder_can_be_read_and_not_written() {
     assert!(!shared.join("new").exists());
 }
 
-/// Not a test of its own: looks for bubblewrap where there is none.
+/// Part of another test: looks for bubblewrap where it is not installed.
 #[tokio::test]
 #[ignore = "runs as the child of `a_missing_bubblewrap_is_named_with_the_remedy`"]
 async fn a_computer_without_bubblewrap() {
@@ -239,22 +239,22 @@ async fn unisolated_guests_work_in_their_own_folder() {
     assert_eq!((echoed.stdout.as_slice(), echoed.exit), (b"in".as_slice(), Some(5)));
     assert_eq!(rig.read(1209, "/etc/hostname").await.unwrap(), "agent-1209\n");
     rig.guests.shutdown(1209).await;
-    rig.machine(1209).over().await;
+    rig.machine(1209).wait_until_off().await;
 }
 
 #[tokio::test]
 async fn variables_of_clients_reach_no_program_of_the_host_where_nothing_isolates() {
     let rig = Rig::without_bubblewrap(false, |_| true);
     rig.up(1216, 1).await;
-    let wish = [("LD_PRELOAD", "./x.so"), ("ENV", "./x.sh"), ("PATH", "."), ("LC_ALL", "C")];
-    let wish = wish.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
-    let all = rig.machine(1216).environment(&wish);
+    let variables = [("LD_PRELOAD", "./x.so"), ("ENV", "./x.sh"), ("PATH", "."), ("LC_ALL", "C")];
+    let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+    let all = rig.machine(1216).environment(&variables);
     assert_eq!((all.get("LD_PRELOAD"), all.get("ENV")), (None, None), "{all:?}");
     assert_ne!(all["PATH"], ".");
     assert_eq!(all["LC_ALL"], "C");
 }
 
-/// Not a test of its own: the simulator that the next one kills, in a process of its own.
+/// Part of the next test: the simulator that it kills, in a process of its own.
 #[tokio::test]
 #[ignore = "runs as the child of `a_killed_simulator_leaves_nothing_behind`"]
 async fn a_simulator_to_be_killed() {

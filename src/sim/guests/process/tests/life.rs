@@ -1,4 +1,4 @@
-//! Booting, working, ending.
+//! Boot, sessions, reboot, end, disks.
 
 use bytes::Bytes;
 use drover_ssh::{ConnectError, ExecError, Output};
@@ -6,14 +6,14 @@ use tokio::sync::mpsc;
 
 use super::*;
 
-// Invariant: a guest lives as a machine does, from the boot to the end.
+// Invariant: a guest behaves as a machine from its boot to its end.
 
 #[tokio::test]
 async fn a_whole_life_from_boot_to_poweroff_from_inside() {
     let Some(rig) = Rig::isolated() else { return };
     rig.guests.boot(guest(1001, 1)).await.unwrap();
     assert!(rig.guests.running(1001));
-    rig.machine(1001).settled().await;
+    rig.machine(1001).wait_until_up_or_off().await;
     let address = rig.guests.address(1001).unwrap();
     assert!(address.ip.to_string().starts_with("127.77.") && address.port == 2222);
 
@@ -32,7 +32,7 @@ async fn a_whole_life_from_boot_to_poweroff_from_inside() {
     assert_eq!(says(&session, "sh agent/run.sh it").await, "ran it");
 
     assert!(run(&session, "sudo poweroff").await.succeeded());
-    rig.machine(1001).over().await;
+    rig.machine(1001).wait_until_off().await;
     assert!(!rig.guests.running(1001));
     assert_eq!(rig.guests.address(1001), None);
     session.exec("true", None, limits(), None).await.unwrap_err();
@@ -57,7 +57,7 @@ async fn output_streams_and_input_flows_both_ways_at_once() {
     assert_eq!(first, Output::Stdout(Bytes::from("first\n")));
     assert_eq!(second, Output::Stdout(Bytes::from("second\n")));
 
-    // More than every window and pipe on the way holds, echoed back.
+    // More than all windows and pipes on the way can hold.
     let content = Bytes::from(vec![b'x'; 12 << 20]);
     let all = Limits { output_bytes_max: 16 << 20, ..limits() };
     let echoed = session.exec("cat", Some(content.clone()), all, None).await.unwrap();
@@ -87,12 +87,12 @@ async fn stop_kills_running_jobs_and_what_they_left_behind() {
 }
 
 #[tokio::test]
-async fn a_wish_to_shut_down_ends_the_guest() {
+async fn a_shutdown_request_ends_the_guest() {
     let Some(rig) = Rig::isolated() else { return };
     rig.up(1004, 1).await;
     let machine = rig.machine(1004);
     rig.guests.shutdown(1004).await;
-    machine.over().await;
+    machine.wait_until_off().await;
     assert!(!rig.guests.running(1004));
 }
 
@@ -104,18 +104,18 @@ async fn a_reboot_from_inside_comes_back_with_disk_and_host_key() {
     let first_key = rig.read(1005, HOST_KEY_FILE).await.unwrap();
     says(&session, "echo disk > file; echo gone > /tmp/file; sudo reboot").await;
     let machine = rig.machine(1005);
-    machine.down().await;
-    machine.settled().await;
+    machine.wait_until_not_up().await;
+    machine.wait_until_up_or_off().await;
     assert!(rig.guests.running(1005));
     assert_eq!(rig.read(1005, HOST_KEY_FILE).await.unwrap(), first_key);
     let session = rig.log_in(1005).await;
     assert_eq!(says(&session, "cat file; ls /tmp").await, "disk");
 }
 
-// Invariant: only keys that stand in the user's file at that moment let in.
+// Invariant: only keys that are in the user's file at that moment can log in.
 
 #[tokio::test]
-async fn keys_come_and_go_with_the_users_file() {
+async fn keys_are_accepted_as_long_as_they_are_in_the_users_file() {
     let Some(rig) = Rig::isolated() else { return };
     rig.up(1006, 1).await;
     let policy = HostKeyPolicy::TrustOnFirst;
@@ -129,15 +129,15 @@ async fn keys_come_and_go_with_the_users_file() {
     assert_eq!(says(&leased, "id -un").await, "ci");
     says(&session, "sed -i /lease/d ~/.ssh/authorized_keys").await;
     rig.log_in_as(1006, &key(2), &policy).await.unwrap_err();
-    // A pipe in its place must not hold the server up.
+    // A pipe in its place must not block the server.
     says(&session, "rm ~/.ssh/authorized_keys; mkfifo ~/.ssh/authorized_keys").await;
     rig.log_in_as(1006, &key(1), &policy).await.unwrap_err();
 }
 
-// Invariant: what a job expects of a whole machine is there.
+// Invariant: a guest has what a job expects of a whole machine.
 
 #[tokio::test]
-async fn stand_ins_answer_for_the_machine() {
+async fn stand_ins_replace_the_programs_of_a_machine() {
     let Some(rig) = Rig::isolated() else { return };
     rig.up(1007, 1).await;
     let session = rig.log_in(1007).await;
@@ -157,10 +157,10 @@ async fn stand_ins_answer_for_the_machine() {
     assert_eq!(says(&session, "env | grep -c '^GUEST'; true").await, "0");
 }
 
-// Invariant: disks are kept, copied, put back and removed whole.
+// Invariant: snapshots, clones, rollbacks and removals cover the whole disk.
 
 #[tokio::test]
-async fn snapshots_bring_back_and_clones_get_a_host_key_of_their_own() {
+async fn snapshots_restore_disks_and_clones_get_their_own_host_key() {
     let Some(rig) = Rig::isolated() else { return };
     rig.up(1008, 1).await;
     let session = rig.log_in(1008).await;
@@ -187,7 +187,7 @@ async fn snapshots_bring_back_and_clones_get_a_host_key_of_their_own() {
 }
 
 #[tokio::test]
-async fn a_snapshot_from_before_the_first_boot_puts_back_an_empty_disk() {
+async fn a_snapshot_from_before_the_first_boot_restores_an_empty_disk() {
     let Some(rig) = Rig::isolated() else { return };
     rig.guests.snapshot(1012, "new");
     rig.up(1012, 1).await;
@@ -201,7 +201,7 @@ async fn a_snapshot_from_before_the_first_boot_puts_back_an_empty_disk() {
 }
 
 #[tokio::test]
-async fn a_guest_that_can_not_be_is_refused_with_the_reason() {
+async fn an_invalid_guest_is_refused_with_the_reason() {
     let Some(rig) = Rig::isolated() else { return };
     let mut bad = guest(1010, 1);
     bad.config.insert("ciuser".to_owned(), "../../etc".to_owned());
@@ -209,11 +209,11 @@ async fn a_guest_that_can_not_be_is_refused_with_the_reason() {
     assert!(!rig.guests.running(1010));
     rig.up(1010, 1).await;
     let twice = rig.guests.boot(guest(1010, 1)).await.unwrap_err();
-    assert_eq!(twice, "the guest runs already");
+    assert_eq!(twice, "the guest is already running");
 }
 
 #[tokio::test]
-async fn an_address_somebody_else_uses_is_left_to_them() {
+async fn an_address_that_another_program_uses_is_not_taken() {
     let Some(rig) = Rig::isolated() else { return };
     let (taken, _held) = rig.guests.inner.find_address(&guest(1011, 1)).unwrap();
     rig.up(1011, 1).await;

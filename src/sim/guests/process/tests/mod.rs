@@ -1,6 +1,6 @@
-//! Whole lives of process guests, over the real SSH client.
+//! Process guests from boot to end, with the real SSH client.
 //!
-//! Each test has VMIDs, and so addresses, of its own.
+//! Each test uses its own VMIDs, and so its own addresses.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -33,7 +33,6 @@ pub(super) fn limits() -> Limits {
     Limits { time: SOON, output_bytes_max: 1 << 20, keep: Keep::First }
 }
 
-/// drover's own commands.
 pub(super) fn known() -> KnownCommands {
     KnownCommands {
         may_run: Arc::new(known::is_housekeeping),
@@ -42,14 +41,14 @@ pub(super) fn known() -> KnownCommands {
     }
 }
 
-/// A host in a folder of its own.
+/// A host of guests with its own folder.
 pub(super) struct Rig {
     pub guests: ProcessGuests,
     pub dir: tempfile::TempDir,
 }
 
 impl Rig {
-    /// None, with the reason printed, where no namespace can be made.
+    /// None where no namespace can be created; prints the reason.
     pub(super) fn isolated() -> Option<Self> {
         match Self::new(Isolation::Required, |_| false) {
             Ok(rig) => Some(rig),
@@ -69,7 +68,7 @@ impl Rig {
         let options = ProcessOptions {
             isolation,
             boot: Duration::ZERO..Duration::ZERO,
-            known: KnownCommands {
+            known_commands: KnownCommands {
                 may_run: Arc::new(move |line| known::is_housekeeping(line) || allowed(line)),
                 ..known()
             },
@@ -78,12 +77,12 @@ impl Rig {
         Ok(Self { guests: ProcessGuests::new(options)?, dir })
     }
 
-    /// A host as on a computer where bubblewrap is not installed.
-    pub(super) fn without_bubblewrap(everything: bool, allowed: fn(&str) -> bool) -> Self {
+    /// A host as on a computer without bubblewrap.
+    pub(super) fn without_bubblewrap(allow_all: bool, allowed: fn(&str) -> bool) -> Self {
         let isolation = Isolation::Unisolated;
         let mut rig = Self::new(isolation, allowed).unwrap();
         let inner = Arc::get_mut(&mut rig.guests.inner).unwrap();
-        Arc::get_mut(&mut inner.ground.sandbox).unwrap().forbid_unless(everything);
+        Arc::get_mut(&mut inner.host.sandbox).unwrap().set_allow_all(allow_all);
         rig
     }
 
@@ -94,7 +93,7 @@ impl Rig {
     /// Boots a guest and waits until it is up.
     pub(super) async fn up(&self, vmid: u32, boot: u32) {
         self.guests.boot(guest(vmid, boot)).await.unwrap();
-        self.machine(vmid).settled().await;
+        self.machine(vmid).wait_until_up_or_off().await;
     }
 
     pub(super) async fn ask(&self, vmid: u32, call: AgentCall) -> Result<Value, AgentError> {
@@ -107,7 +106,7 @@ impl Rig {
         Ok(String::from_utf8(bytes).unwrap())
     }
 
-    /// Logs in with the host key that the agent tells.
+    /// Logs in with the host key that the agent reports.
     pub(super) async fn log_in(&self, vmid: u32) -> Session {
         let pin = self.read(vmid, HOST_KEY_FILE).await.unwrap();
         let policy = HostKeyPolicy::Pinned(vec![pin]);
@@ -139,7 +138,7 @@ pub(super) fn guest(vmid: u32, boot: u32) -> GuestBoot {
         mac: Some("BC:24:11:AA:BB:CC".to_owned()),
         boot,
         resumed: false,
-        disc: false,
+        config_from_disc: false,
     }
 }
 

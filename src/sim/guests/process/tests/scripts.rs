@@ -1,4 +1,4 @@
-//! Drover's own scripts that end people's stay, in guests: mending and closing off.
+//! drover's scripts that end the use of a guest: repairing it, and closing it off.
 
 use drover_model::time::WallTime;
 use drover_scripts::guest::{close_ssh, mend};
@@ -10,7 +10,7 @@ fn now() -> WallTime {
     WallTime(i64::try_from(now.as_millis()).unwrap())
 }
 
-/// A guest, one session of drover's, and somebody who sleeps in another.
+/// A guest with a session of drover and one of a user that runs `sleep`.
 async fn occupied(rig: &Rig, vmid: u32) -> (Session, tokio::task::JoinHandle<Option<u32>>) {
     rig.up(vmid, 1).await;
     let other = rig.log_in(vmid).await;
@@ -23,10 +23,10 @@ async fn occupied(rig: &Rig, vmid: u32) -> (Session, tokio::task::JoinHandle<Opt
     (session, asleep)
 }
 
-// Invariant: who is shut out of a guest stays out, and whoever is in it is ended.
+// Invariant: a guest that is closed off accepts no user, and ends the users in it.
 
 #[tokio::test]
-async fn a_guest_that_is_closed_off_lets_nobody_in_and_nobody_stay() {
+async fn closing_off_a_guest_ends_its_users_and_refuses_new_ones() {
     let Some(rig) = Rig::isolated() else { return };
     let (session, asleep) = occupied(&rig, 1030).await;
     let keys = "~/.ssh/authorized_keys";
@@ -40,38 +40,39 @@ async fn a_guest_that_is_closed_off_lets_nobody_in_and_nobody_stay() {
     assert_eq!(says(&session, &format!("cat {keys}")).await, "ssh-ed25519 BBBB me");
 }
 
-// Invariant: a guest that was put back is mended, and never believed while a lease's key is in it.
+// Invariant: a guest that was rolled back is repaired, and is not trusted while a lease's key is in
+// it.
 
 #[tokio::test]
-async fn a_guest_is_mended_and_nobody_else_is_in_it() {
+async fn repairing_a_guest_ends_all_other_sessions() {
     let Some(rig) = Rig::isolated() else { return };
     let (session, asleep) = occupied(&rig, 1031).await;
-    let mended = run(&session, &mend(now(), 7)).await;
-    assert_eq!(mended.exit, Some(0), "{mended:?}");
+    let repaired = run(&session, &mend(now(), 7)).await;
+    assert_eq!(repaired.exit, Some(0), "{repaired:?}");
     assert_eq!(asleep.await.unwrap(), None, "it was killed");
     assert_eq!(says(&session, "echo still here").await, "still here");
 }
 
 #[tokio::test]
-async fn the_key_of_a_lease_in_a_guest_tells_that_it_was_not_put_back() {
+async fn the_key_of_a_lease_shows_that_a_guest_was_not_rolled_back() {
     let Some(rig) = Rig::isolated() else { return };
     rig.up(1032, 1).await;
     let session = rig.log_in(1032).await;
     says(&session, "echo 'ssh-ed25519 AAAA drover-lease-l1' >> ~/.ssh/authorized_keys").await;
-    let mended = run(&session, &mend(now(), 7)).await;
-    assert_eq!(mended.exit, Some(1));
-    assert!(String::from_utf8_lossy(&mended.stderr).contains("was not put back"), "{mended:?}");
+    let repaired = run(&session, &mend(now(), 7)).await;
+    assert_eq!(repaired.exit, Some(1));
+    assert!(String::from_utf8_lossy(&repaired.stderr).contains("was not put back"), "{repaired:?}");
 }
 
-// Invariant: the clock of the host is nobody's to set.
+// Invariant: no guest sets the clock of the host.
 
 #[tokio::test]
-async fn a_guest_may_be_told_another_time_and_the_host_keeps_its_own() {
+async fn setting_the_time_of_a_guest_does_not_change_the_host() {
     let Some(rig) = Rig::isolated() else { return };
     rig.up(1033, 1).await;
     let session = rig.log_in(1033).await;
     let before = now();
-    let told = run(&session, &mend(WallTime(before.0 - 7_200_000), 7)).await;
-    assert_eq!(told.exit, Some(0), "{told:?}");
+    let repaired = run(&session, &mend(WallTime(before.0 - 7_200_000), 7)).await;
+    assert_eq!(repaired.exit, Some(0), "{repaired:?}");
     assert!(now().0 >= before.0);
 }

@@ -1,4 +1,4 @@
-//! Guests of Windows over the real SSH client: scripts, lines of a login shell, files.
+//! Windows guests with the real SSH client: scripts, lines of a login shell, files.
 
 use bytes::Bytes;
 use drover_model::os::LoginShell;
@@ -6,20 +6,20 @@ use drover_scripts::windows::{LONGEST, PROBE, Script, line, probed, status};
 
 use super::*;
 
-/// A guest of Windows that is up, and a login to it.
+/// Boots a Windows guest and logs in.
 async fn log_in(rig: &Rig, vmid: u32, traits: &str) -> Session {
     let mut boot = guest(vmid, 1);
     boot.config.insert("tags".into(), format!("guest-{traits}"));
     rig.guests.boot(boot).await.unwrap();
-    rig.machine(vmid).settled().await;
+    rig.machine(vmid).wait_until_up_or_off().await;
     let pin = rig.read(vmid, r"C:\ProgramData\ssh\ssh_host_ed25519_key.pub").await.unwrap();
     rig.log_in_as(vmid, &key(1), &HostKeyPolicy::Pinned(vec![pin])).await.unwrap()
 }
 
-// Invariant: a file arrives whole by SFTP, or the old one stays.
+// Invariant: a file arrives complete by SFTP, or the old one stays.
 
 #[tokio::test]
-async fn a_file_arrives_whole_and_replaces_the_old_one_or_says_why_not() {
+async fn a_file_arrives_complete_and_replaces_the_old_one_or_the_error_says_why() {
     let Some(rig) = Rig::isolated() else { return };
     let session = log_in(&rig, 1050, "windows").await;
     says(&session, &Script::RemoteFs.command(&[r"C:\ci", "java"])).await;
@@ -34,7 +34,7 @@ async fn a_file_arrives_whole_and_replaces_the_old_one_or_says_why_not() {
 }
 
 #[tokio::test]
-async fn a_guest_without_sftp_says_what_is_to_be_switched_on() {
+async fn a_guest_without_sftp_says_what_to_enable() {
     let Some(rig) = Rig::isolated() else { return };
     rig.up(1051, 1).await;
     let session = rig.log_in(1051).await;
@@ -42,7 +42,7 @@ async fn a_guest_without_sftp_says_what_is_to_be_switched_on() {
     assert!(error.to_string().contains("switch on `Subsystem sftp`"), "{error}");
 }
 
-// Invariant: a login shell takes what Windows' own would, and nothing of a POSIX shell.
+// Invariant: a login shell accepts what that of Windows accepts, and no POSIX shell lines.
 
 #[tokio::test]
 async fn the_probe_tells_the_login_shells_of_guests_apart() {
@@ -61,15 +61,15 @@ async fn the_probe_tells_the_login_shells_of_guests_apart() {
     }
 }
 
-// Invariant: how a script ended is known whatever the login shell makes of its status.
+// Invariant: the status of a script is known, whatever the login shell makes of its exit status.
 
 #[tokio::test]
-async fn the_status_of_a_script_is_said_where_the_login_shell_makes_1_of_it() {
+async fn the_status_of_a_script_is_printed_where_the_login_shell_returns_1() {
     let Some(rig) = Rig::isolated() else { return };
     for (vmid, traits, exit) in [(1055, "windows", 33), (1056, "windows-powershell", 1)] {
         let session = log_in(&rig, vmid, traits).await;
-        let begun = Script::RunnerBegun.command(&["drover-a-b", "33"]);
-        says(&session, &begun).await;
+        let register = Script::RunnerBegun.command(&["drover-a-b", "33"]);
+        says(&session, &register).await;
         let start = Script::RunnerStart.command(&["drover-a-b", "ended", "nosuch.exe"]);
         let missing = run(&session, &start).await;
         let said = String::from_utf8(missing.stdout).unwrap();
@@ -80,7 +80,7 @@ async fn the_status_of_a_script_is_said_where_the_login_shell_makes_1_of_it() {
             session.send(&path, content, SOON).await.unwrap();
         }
         says(&session, &Script::RunnerStart.command(&["drover-a-b", "ended"])).await;
-        let again = run(&session, &begun).await;
+        let again = run(&session, &register).await;
         assert_eq!(again.exit, Some(exit), "{traits}");
         let said = String::from_utf8(again.stdout).unwrap();
         assert_eq!(status(&said), Some((33, "")), "{traits}");
@@ -88,10 +88,11 @@ async fn the_status_of_a_script_is_said_where_the_login_shell_makes_1_of_it() {
     }
 }
 
-// Invariant: the key of a lease comes and goes, and one that ended does not come back.
+// Invariant: the key of a lease is added and removed, and that of an ended lease is not added
+// again.
 
 #[tokio::test]
-async fn keys_of_leases_come_and_go_in_a_guest_of_windows() {
+async fn keys_of_leases_are_added_and_removed_in_a_windows_guest() {
     let Some(rig) = Rig::isolated() else { return };
     let session = log_in(&rig, 1054, "windows").await;
     let admit = |lease: &str| {
