@@ -8,7 +8,7 @@ use drover_actors::herd::{HerdStart, Tried};
 use drover_actors::message::{ApplySpec, HerdCommand};
 use drover_ci::{CiSystems, Hooks};
 use drover_config::calendar::Almanac;
-use drover_config::watch::{Change, Told, Trigger, Watch};
+use drover_config::watch::{Change, Outcome, Trigger, Watch};
 use drover_config::{Checked, Environment};
 use drover_hypervisor::call_in::CallInKey;
 use drover_hypervisor::{Proxmox, TICK};
@@ -136,7 +136,7 @@ pub async fn serve(settings: Settings) -> Result<(), RunError> {
     let mut pulse = tokio::time::interval(PULSE);
     let outcome = loop {
         tokio::select! {
-            Some(told) = changes.recv() => service.change(told),
+            Some(outcome) = changes.recv() => service.change(outcome),
             Some(reply) = asked.recv() => service.waiting.push((trigger.pull(), reply)),
             _ = pulse.tick() => {
                 parts::pulse(&service.state);
@@ -159,7 +159,7 @@ pub async fn serve(settings: Settings) -> Result<(), RunError> {
 
 /// Watches in a task of its own: however often signals and questions come, a reading of the files
 /// is never begun anew for them.
-fn changes_of(mut watch: Watch) -> (mpsc::Receiver<Told>, JoinHandle<()>) {
+fn changes_of(mut watch: Watch) -> (mpsc::Receiver<Outcome>, JoinHandle<()>) {
     let (tell, changes) = mpsc::channel(1);
     let watching =
         tokio::spawn(async move { while tell.send(watch.next().await).await.is_ok() {} });
@@ -303,8 +303,8 @@ impl Service {
     }
 
     /// All or nothing: a configuration either comes into force everywhere, or only its faults show.
-    fn change(&mut self, told: Told) {
-        let outcome = match told.change {
+    fn change(&mut self, outcome: Outcome) {
+        let result = match outcome.change {
             Change::Reloaded(checked) => Ok(self.apply(*checked)),
             Change::Refused(text) => {
                 let what = What::ConfigRefused { text: text.clone(), after: self.spec.generation };
@@ -313,19 +313,19 @@ impl Service {
             }
         };
         // Who asked while the files were being read is answered by the next reading.
-        for (_, reply) in self.waiting.extract_if(.., |(number, _)| *number <= told.answers) {
+        for (_, reply) in self.waiting.extract_if(.., |(number, _)| *number <= outcome.answers) {
             // Who asked may have hung up.
-            let _ = reply.send(outcome.clone());
+            let _ = reply.send(result.clone());
         }
-        if self.resync_due.is_some_and(|number| number <= told.answers) {
+        if self.resync_due.is_some_and(|number| number <= outcome.answers) {
             self.resync_due = None;
             self.resync();
         }
-        if self.reloading.is_some_and(|number| number > told.answers) {
+        if self.reloading.is_some_and(|number| number > outcome.answers) {
             return;
         }
         self.reloading = None;
-        self.notifier.ready(match outcome {
+        self.notifier.ready(match result {
             Ok(_) if self.restart_due => "configuration reloaded; part of it needs a restart",
             Ok(_) => "configuration reloaded",
             Err(_) => "configuration refused, the old one is in force: see drover status",

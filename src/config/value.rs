@@ -1,6 +1,6 @@
-//! What single texts must look like: endpoints, pins, CIDRs, ids, paths.
+//! Checks of single texts: URLs, pins, CIDRs, ids, paths.
 //!
-//! Knows nothing of keys and places; [`super::layer`] joins a complaint with them.
+//! A check knows no key and no place; [`super::layer`] joins its complaint with them.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -23,7 +23,7 @@ pub(super) struct Complaint {
     pub help: &'static str,
 }
 
-/// Looks closer at a text.
+/// A check of one text.
 pub(super) type Check = fn(&str) -> Result<(), Complaint>;
 
 fn complain(message: impl Into<String>, help: &'static str) -> Complaint {
@@ -32,8 +32,7 @@ fn complain(message: impl Into<String>, help: &'static str) -> Complaint {
 
 /// Checks an endpoint by the client's own reading.
 pub(super) fn endpoint(text: &str) -> Result<(), Complaint> {
-    const FORM: &str =
-        "for a certificate of the cluster's own CA give caFile or pinSha256 beside it";
+    const FORM: &str = "for a certificate of the cluster's own CA, add caFile or pinSha256";
     text.parse::<Endpoint>().map(drop).map_err(|error| complain(error.to_string(), FORM))
 }
 
@@ -51,18 +50,18 @@ pub(super) fn cidr(text: &str) -> Result<(), Complaint> {
         return Err(complain(format!("`{text}` has no prefix length"), FORM));
     };
     let address: IpAddr =
-        address.parse().map_err(|_| complain(format!("`{address}` is no IP address"), FORM))?;
+        address.parse().map_err(|_| complain(format!("`{address}` is not an IP address"), FORM))?;
     let longest = if address.is_ipv4() { 32 } else { 128 };
     match prefix.parse::<u32>() {
         Ok(length) if length <= longest => Ok(()),
-        _ => Err(complain(format!("the prefix length is a number from 0 to {longest}"), FORM)),
+        _ => Err(complain(format!("the prefix length must be a number from 0 to {longest}"), FORM)),
     }
 }
 
 /// Checks one IP address.
 pub(super) fn address(text: &str) -> Result<(), Complaint> {
     text.parse::<IpAddr>().map(drop).map_err(|_| {
-        complain(format!("`{text}` is no IP address"), "write it as `10.20.0.1` or `fd00::1`")
+        complain(format!("`{text}` is not an IP address"), "write it as `10.20.0.1` or `fd00::1`")
     })
 }
 
@@ -84,19 +83,19 @@ pub(super) fn address_range(text: &str) -> Result<(), Complaint> {
     const FORM: &str = "write it as `10.20.0.50-10.20.0.99`, `10.20.0.50` or `10.20.0.64/26`";
     match range_of(text) {
         Some(_) => Ok(()),
-        None => Err(complain(format!("`{text}` is no range of addresses"), FORM)),
+        None => Err(complain(format!("`{text}` is not a range of addresses"), FORM)),
     }
 }
 
 /// Checks the URL of a CI system.
 pub(super) fn url(text: &str) -> Result<(), Complaint> {
-    const FORM: &str = "write it as `https://git.lan`, with its port and path where it has such";
-    let url: Url = text.parse().map_err(|_| complain(format!("`{text}` is no URL"), FORM))?;
+    const FORM: &str = "write it as `https://git.lan`, with port and path if needed";
+    let url: Url = text.parse().map_err(|_| complain(format!("`{text}` is not a URL"), FORM))?;
     if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none() {
-        return Err(complain(format!("`{text}` is no URL of a web server"), FORM));
+        return Err(complain(format!("`{text}` is not the URL of a web server"), FORM));
     }
     if !url.username().is_empty() || url.password().is_some() {
-        return Err(complain("a login stands in the URL", "give it by credentialsId"));
+        return Err(complain("the URL contains a login", "use credentialsId for it"));
     }
     if url.query().is_some() || url.fragment().is_some() {
         return Err(complain(format!("`{text}` has a query"), FORM));
@@ -110,13 +109,13 @@ pub(super) fn proxy(text: &str) -> Result<(), Complaint> {
     if text == "none" {
         return Ok(());
     }
-    let url: Url = text.parse().map_err(|_| complain(format!("`{text}` is no URL"), FORM))?;
+    let url: Url = text.parse().map_err(|_| complain(format!("`{text}` is not a URL"), FORM))?;
     if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none() {
-        return Err(complain(format!("`{text}` is no URL of a proxy"), FORM));
+        return Err(complain(format!("`{text}` is not the URL of a proxy"), FORM));
     }
     if !url.username().is_empty() || url.password().is_some() {
-        let help = "leave `proxy` out and set HTTPS_PROXY, which may hold a login";
-        return Err(complain("a login stands in the URL", help));
+        let help = "remove `proxy` and set HTTPS_PROXY, which may contain a login";
+        return Err(complain("the URL contains a login", help));
     }
     Ok(())
 }
@@ -125,7 +124,7 @@ pub(super) fn proxy(text: &str) -> Result<(), Complaint> {
 pub(super) fn cron(text: &str) -> Result<(), Complaint> {
     const FORM: &str = "write it as `0 8 * * mon-fri`: minute, hour, day of the month, month, day of \
                         the week";
-    let wrong = |why| complain(format!("`{text}` is no cron pattern: {why}"), FORM);
+    let wrong = |why| complain(format!("`{text}` is not a cron pattern: {why}"), FORM);
     calendar::pattern(text).map(drop).map_err(wrong)
 }
 
@@ -138,7 +137,7 @@ pub(super) fn time_zone(text: &str) -> Result<(), Complaint> {
 /// Checks that there is a text at all.
 pub(super) fn filled(text: &str) -> Result<(), Complaint> {
     if text.trim().is_empty() {
-        return Err(complain("the text is blank", "leave the key out where nothing is meant"));
+        return Err(complain("the text is blank", "remove the key if it has no value"));
     }
     Ok(())
 }
@@ -150,16 +149,16 @@ pub(super) fn place(text: &str) -> Result<(), Complaint> {
         return Ok(());
     }
     Err(complain(
-        format!("`{text}` can not stand in a label"),
+        format!("`{text}` cannot be part of a label"),
         "use letters, digits, `-`, `_`, `.`",
     ))
 }
 
-/// Checks a label, which stands alone: blanks separate labels elsewhere.
+/// Checks one label; blanks separate labels elsewhere.
 pub(super) fn label(text: &str) -> Result<(), Complaint> {
     if text.is_empty() || text.chars().any(|c| c.is_whitespace() || c.is_control()) {
-        let message = format!("`{}` is no label", text.escape_debug());
-        return Err(complain(message, "give one word an item, such as `ssd`"));
+        let message = format!("`{}` is not a label", text.escape_debug());
+        return Err(complain(message, "write one word for each item, such as `ssd`"));
     }
     Ok(())
 }
@@ -168,11 +167,11 @@ pub(super) fn label(text: &str) -> Result<(), Complaint> {
 pub(super) fn pattern(text: &str) -> Result<(), Complaint> {
     const FORM: &str = "it must match whole names; write it as `debian-13-\\d+`";
     filled(text)?;
-    let wrong = |why| complain(format!("`{text}` is no regular expression: {why}"), FORM);
+    let wrong = |why| complain(format!("`{text}` is not a regular expression: {why}"), FORM);
     name_pattern(text).map(drop).map_err(wrong)
 }
 
-/// Checks a tag as Proxmox takes it, and that it is not one of drover's own.
+/// Checks a tag by Proxmox's rules; drover's own tags are reserved.
 pub(super) fn tag(text: &str) -> Result<(), Complaint> {
     tag_shown(text, text)
 }
@@ -187,13 +186,13 @@ fn tag_shown(text: &str, shown: &str) -> Result<(), Complaint> {
     let sound = text.starts_with(first) && text.chars().all(|c| first(c) || "-+.".contains(c));
     if !sound {
         return Err(complain(
-            format!("`{shown}` is no tag Proxmox takes"),
-            "use lower-case letters, digits and `_`, then also `-`, `+` and `.`",
+            format!("`{shown}` is not a tag of Proxmox"),
+            "begin with a lower-case letter, a digit or `_`; `-`, `+` and `.` may follow",
         ));
     }
     if text == "drover" || text.starts_with("drover-") {
         return Err(complain(
-            format!("`{shown}` is one of drover's own tags"),
+            format!("`{shown}` is reserved for drover's own tags"),
             "choose a tag that does not begin with `drover-`",
         ));
     }
@@ -205,7 +204,7 @@ pub(super) fn ip_config(text: &str) -> Result<(), Complaint> {
     const FORM: &str = "write it as `ip=dhcp`, or `ip=10.0.0.50/24,gw=10.0.0.1`";
     for part in text.split(',').filter(|_| !text.is_empty()) {
         let Some((name, setting)) = part.trim().split_once('=') else {
-            return Err(complain(format!("`{part}` is no `name=value`"), FORM));
+            return Err(complain(format!("`{part}` is not `name=value`"), FORM));
         };
         let sound = match name {
             "ip" => setting == "dhcp" || cidr(setting).is_ok(),
@@ -214,7 +213,7 @@ pub(super) fn ip_config(text: &str) -> Result<(), Complaint> {
             _ => return Err(complain(format!("`{name}` is not ip, gw, ip6 or gw6"), FORM)),
         };
         if !sound {
-            return Err(complain(format!("`{setting}` is no value for `{name}`"), FORM));
+            return Err(complain(format!("`{setting}` is not a value for `{name}`"), FORM));
         }
     }
     let setting = |wanted: &str| {
@@ -224,7 +223,7 @@ pub(super) fn ip_config(text: &str) -> Result<(), Complaint> {
     for (own, way) in [("ip", "gw"), ("ip6", "gw6")] {
         let Some(gateway) = setting(way).and_then(|way| way.parse().ok()) else { continue };
         let Some(own) = setting(own).filter(|own| own.contains('/')) else {
-            let what = format!("there is no address that `{way}` is the way out for");
+            let what = format!("`{way}` is a gateway without an address");
             return Err(complain(what, FORM));
         };
         if let Some(what) = misses(own, gateway) {
@@ -234,26 +233,26 @@ pub(super) fn ip_config(text: &str) -> Result<(), Complaint> {
     Ok(())
 }
 
-/// What to do about a gateway that an address does not reach.
+/// The help for a gateway outside the network of the address.
 pub(super) const GATEWAY: &str = "correct the gateway, or the address and its prefix";
 
-/// Why an `address/prefix` does not reach a gateway. One of the link alone (`fe80::/10`) lies in every
-/// network, and an address that is a whole network (`/32`) may have any.
+/// Why an `address/prefix` does not reach a gateway. A link-local gateway (`fe80::/10`) is in every
+/// network, and an address that is a whole network (`/32`) may have any gateway.
 pub(super) fn misses(own: &str, gateway: IpAddr) -> Option<String> {
     let (address, prefix) = own.split_once('/')?;
     let (address, prefix): (IpAddr, u8) = (address.parse().ok()?, prefix.parse().ok()?);
     if address == gateway {
-        return Some(format!("the gateway, {gateway}, is the agent's own address"));
+        return Some(format!("the gateway, {gateway}, is also the agent's address"));
     }
     let network = AddressRange::network(address, prefix)?;
     let any = prefix == width(address) && address.is_ipv4() == gateway.is_ipv4();
-    let reached = any || network.contains(gateway) || (address.is_ipv6() && of_link(gateway));
-    let shown = || format!("{}/{prefix}, the address's network", network.first());
-    (!reached).then(|| format!("the gateway, {gateway}, is not within {}", shown()))
+    let reached = any || network.contains(gateway) || (address.is_ipv6() && is_link_local(gateway));
+    let shown = || format!("{}/{prefix}, the network of the address", network.first());
+    (!reached).then(|| format!("the gateway, {gateway}, is not in {}", shown()))
 }
 
-/// Whether an address holds on one link alone.
-pub(super) fn of_link(address: IpAddr) -> bool {
+/// Whether an address is valid on one link only.
+pub(super) fn is_link_local(address: IpAddr) -> bool {
     matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local())
 }
 
@@ -268,7 +267,7 @@ pub(super) fn storage(text: &str) -> Result<(), Complaint> {
         return Ok(());
     }
     Err(complain(
-        format!("`{text}` is no name of a storage"),
+        format!("`{text}` is not the name of a storage"),
         "give it as Proxmox shows it, such as `local-lvm`: a letter, then letters, digits, `-`, `_`, \
          `.`, and no mark at the end",
     ))
@@ -279,7 +278,7 @@ pub(super) fn storage_or_none(text: &str) -> Result<(), Complaint> {
     if text.trim().is_empty() { Ok(()) } else { storage(text) }
 }
 
-/// Checks what stands before the names of guests, which Proxmox takes as DNS names; blank is fine.
+/// Checks the beginning of guests' names, which are DNS names in Proxmox; blank is fine.
 pub(super) fn name_prefix(text: &str) -> Result<(), Complaint> {
     const FORM: &str =
         "use at most 36 letters, digits, `-` and `.`, and begin with a letter or digit";
@@ -288,15 +287,15 @@ pub(super) fn name_prefix(text: &str) -> Result<(), Complaint> {
     if text.is_empty() || (begins && text.len() <= SLUG_MAX && text.chars().all(plain)) {
         return Ok(());
     }
-    Err(complain(format!("`{text}` can not begin the name of a guest"), FORM))
+    Err(complain(format!("a guest's name cannot begin with `{text}`"), FORM))
 }
 
-/// Checks the name of a step: it is shown in one line.
+/// Checks the name of a step, which is shown in one line.
 pub(super) fn step_name(text: &str) -> Result<(), Complaint> {
     let blank = text.trim().is_empty();
     if blank || text.chars().count() > 40 || text.contains(char::is_control) {
         return Err(complain(
-            format!("`{}` is no name of a step", text.escape_debug()),
+            format!("`{}` is not the name of a step", text.escape_debug()),
             "give one line of at most 40 characters",
         ));
     }
@@ -310,24 +309,24 @@ pub(super) fn package(text: &str) -> Result<(), Complaint> {
         return Ok(());
     }
     Err(complain(
-        format!("`{text}` is no name of a package"),
-        "give one package an item, such as `git`",
+        format!("`{text}` is not the name of a package"),
+        "write one package for each item, such as `git`",
     ))
 }
 
-/// Checks where a file goes in a guest.
+/// Checks the path of a file in a guest.
 pub(super) fn guest_file(text: &str) -> Result<(), Complaint> {
     const FORM: &str = "write it as `/etc/ci.conf`, or `ci.conf` for the login user's home";
     if text.trim().is_empty() || text.ends_with('/') || text.contains(char::is_control) {
-        return Err(complain(format!("`{}` is no path of a file", text.escape_debug()), FORM));
+        return Err(complain(format!("`{}` is not the path of a file", text.escape_debug()), FORM));
     }
     if text.starts_with('~') {
-        return Err(complain("`~` is not known in guests", FORM));
+        return Err(complain("guests do not expand `~`", FORM));
     }
     Ok(())
 }
 
-/// Checks the URL of a package repository, as guests ask for it; blank is fine.
+/// Checks the URL of a package repository, for a shell in the guest; blank is fine.
 pub(super) fn repository(text: &str) -> Result<(), Complaint> {
     const FORM: &str = "write it as `https://mirror.example.com/corretto`";
     if text.is_empty() {
@@ -339,7 +338,7 @@ pub(super) fn repository(text: &str) -> Result<(), Complaint> {
         Some(rest) if !rest.is_empty() && !rest.starts_with('/') && text.chars().all(plain) => {
             Ok(())
         }
-        _ => Err(complain(format!("`{text}` is no URL of http or https"), FORM)),
+        _ => Err(complain(format!("`{text}` is not an http or https URL"), FORM)),
     }
 }
 
@@ -350,7 +349,7 @@ pub(super) fn bridge(text: &str) -> Result<(), Complaint> {
         return Ok(());
     }
     Err(complain(
-        format!("`{text}` is no name of a bridge"),
+        format!("`{text}` is not the name of a bridge"),
         "give it as the node shows it, such as `vmbr0`",
     ))
 }
@@ -362,18 +361,18 @@ pub(super) fn network(text: &str) -> Result<(), Complaint> {
     if let Some((_, vlan)) = name
         && !vlan.parse().is_ok_and(|vlan: u16| (1..=4094).contains(&vlan))
     {
-        let what = format!("`{vlan}` is no VLAN");
-        return Err(complain(what, "VLANs have numbers from 1 to 4094"));
+        let what = format!("`{vlan}` is not a VLAN");
+        return Err(complain(what, "use a number from 1 to 4094"));
     }
     bridge(name.map_or(text, |(name, _)| name))
 }
 
-/// Checks the MAC address of a card: one card's own, not that of a group.
+/// Checks the MAC address of a card, which must not be a multicast address.
 pub(super) fn mac(text: &str) -> Result<(), Complaint> {
     const FORM: &str = "write it as `BC:24:11:00:00:01`";
     let group = text.get(..2).and_then(|byte| u8::from_str_radix(byte, 16).ok());
     if !is_mac(text) || group.is_none_or(|byte| byte & 1 == 1) {
-        return Err(complain(format!("`{text}` is no MAC address of a card"), FORM));
+        return Err(complain(format!("`{text}` is not the MAC address of a card"), FORM));
     }
     Ok(())
 }
@@ -383,7 +382,7 @@ pub(super) fn ip4(text: &str) -> Result<(), Complaint> {
     const FORM: &str = "write it as `dhcp`, `none` or `10.0.0.50/24`";
     let of_it = !text.contains(':') && cidr(text).is_ok();
     let sound = matches!(text, "dhcp" | "none") || of_it;
-    if sound { Ok(()) } else { Err(complain(format!("`{text}` is no IPv4 setting"), FORM)) }
+    if sound { Ok(()) } else { Err(complain(format!("`{text}` is not an IPv4 setting"), FORM)) }
 }
 
 /// Checks a card's IPv6 settings.
@@ -391,7 +390,7 @@ pub(super) fn ip6(text: &str) -> Result<(), Complaint> {
     const FORM: &str = "write it as `dhcp`, `auto` or `fd00::50/64`";
     let of_it = text.contains(':') && cidr(text).is_ok();
     let sound = matches!(text, "dhcp" | "auto") || of_it;
-    if sound { Ok(()) } else { Err(complain(format!("`{text}` is no IPv6 setting"), FORM)) }
+    if sound { Ok(()) } else { Err(complain(format!("`{text}` is not an IPv6 setting"), FORM)) }
 }
 
 /// Checks the volume of a snippet.
@@ -407,9 +406,9 @@ pub(super) fn snippet(text: &str) -> Result<(), Complaint> {
             Ok(())
         }
         Some(_) | None => Err(complain(
-            format!("`{text}` is no snippet on a storage"),
+            format!("`{text}` is not a snippet on a storage"),
             "put the file into the storage's `snippets` folder on the node, and name it as \
-             `local:snippets/ci.yaml`: the API can not upload snippets; a file here goes by userDataFile",
+             `local:snippets/ci.yaml`: the API cannot upload snippets; for a local file use userDataFile",
         )),
     }
 }
@@ -419,7 +418,7 @@ pub(super) fn nameserver(text: &str) -> Result<(), Complaint> {
     let mut servers = text.split([' ', ',', ';']).filter(|server| !server.is_empty());
     match servers.find(|server| server.parse::<IpAddr>().is_err()) {
         Some(bad) => {
-            Err(complain(format!("`{bad}` is no IP address"), "give IP addresses, not names"))
+            Err(complain(format!("`{bad}` is not an IP address"), "give IP addresses, not names"))
         }
         None => Ok(()),
     }
@@ -438,12 +437,15 @@ pub(super) fn token_id(text: &str) -> Result<(), Complaint> {
     const FORM: &str = "write it as `user@realm!token`, as `pveum user token add` prints it";
     if text.contains('=') {
         // Proxmox shows id and secret joined by `=`; the text is not repeated here for that reason.
-        return Err(complain("the id holds the secret too, behind `=`", "give the secret apart"));
+        return Err(complain(
+            "the id contains the secret, behind `=`",
+            "give the secret by a key of its own",
+        ));
     }
     let parts = text.split_once('!').and_then(|(user, token)| Some((user.split_once('@')?, token)));
     match parts {
         Some(((user, realm), token)) if ![user, realm, token].contains(&"") => Ok(()),
-        _ => Err(complain(format!("`{text}` is no token id"), FORM)),
+        _ => Err(complain(format!("`{text}` is not a token id"), FORM)),
     }
 }
 
@@ -462,7 +464,7 @@ pub(super) fn user_id(text: &str) -> Result<(), Complaint> {
 pub(super) fn listen(text: &str) -> Result<(), Complaint> {
     text.parse::<SocketAddr>().map(drop).map_err(|_| {
         complain(
-            format!("`{text}` is no IP address with port"),
+            format!("`{text}` is not an IP address with port"),
             "write it as `127.0.0.1:8080` or `[::]:8080`",
         )
     })
@@ -474,7 +476,7 @@ pub(super) fn log_level(text: &str) -> Result<(), Complaint> {
         return Ok(());
     }
     Err(complain(
-        format!("`{text}` is no log level"),
+        format!("`{text}` is not a log level"),
         "use error, warn, info, debug, trace, or pairs such as `info,proxmox_client=debug`",
     ))
 }
@@ -483,7 +485,7 @@ pub(super) fn log_level(text: &str) -> Result<(), Complaint> {
 pub(super) fn octal_mode(text: &str) -> Result<(), Complaint> {
     match u32::from_str_radix(text, 8) {
         Ok(mode) if mode <= 0o777 => Ok(()),
-        _ => Err(complain(format!("`{text}` is no file mode"), "write it as `0660`")),
+        _ => Err(complain(format!("`{text}` is not a file mode"), "write it as `0660`")),
     }
 }
 
@@ -494,7 +496,7 @@ mod tests {
     // Invariant: what is accepted means one thing, and what is refused says why.
 
     #[test]
-    fn single_texts_are_told_right_from_wrong() {
+    fn right_texts_pass_and_wrong_ones_do_not() {
         let cases: [(Check, &[&str], &[&str]); 24] = [
             (bridge, &["", "vmbr0", "dmz.7"], &["vmbr0,firewall=0", "a b", "sixteen-letters-x"]),
             (cidr, &["10.0.0.0/8", "fd00::/8"], &["10.0.0.0", "10.0.0.0/33", "x/8", "::/129"]),

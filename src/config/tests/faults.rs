@@ -255,7 +255,7 @@ fn what_is_wrong_with_steps_is_shown() {
 #[test]
 fn too_many_steps_are_refused() {
     let text = with_agent(&format!("prepare: [{}]", "{run: id}, ".repeat(41)));
-    assert!(Scene::new().faults(&text).contains("41 steps are more than 40"));
+    assert!(Scene::new().faults(&text).contains("41 steps exceed the maximum of 40"));
 }
 
 // Invariant: a fault of the defaults is said once, not for each that inherits it.
@@ -265,7 +265,7 @@ fn a_fault_in_the_defaults_is_said_once() {
     let text = with_cloud("{}")
         .replace("  credentialsId: api\n", "  credentialsId: nobody\n")
         .replace("\n  c:\n", "\n  d: {name: D}\n  e: {name: E}\n  c:\n");
-    assert_eq!(Scene::new().faults(&text).matches("no credential is called").count(), 1);
+    assert_eq!(Scene::new().faults(&text).matches("unknown credential").count(), 1);
     let text = with_agent("{}")
         .replace("agentDefaults:\n", "agentDefaults:\n  prepare: [{upload: {from: gone}}]\n")
         .replace("agentConfigurations:\n", "agentConfigurations:\n  b: {name: B}\n");
@@ -300,9 +300,9 @@ fn a_configuration_that_is_not_there_is_told_from_one_that_is_no_text() {
     let said = ["none.yaml", "binary.yaml", "bare"]
         .map(|name| scene.shown(load(&scene.path(name), &scene.environment).unwrap_err()));
     assert_snapshot!(said.concat(), @r"
-    `/etc/drover/none.yaml` can not be read: No such file or directory (os error 2)
+    `/etc/drover/none.yaml` cannot be read: No such file or directory (os error 2)
       help: name a YAML file, or a directory of them, with --config or DROVER_CONFIG
-      × not UTF-8 text from here on
+      × the text is not UTF-8 from here on
        ╭─[/etc/drover/binary.yaml:1:1]
      1 │ ******
        · ┬
@@ -311,7 +311,7 @@ fn a_configuration_that_is_not_there_is_told_from_one_that_is_no_text() {
       help: save it as plain UTF-8 text
 
     the configuration has 1 fault
-    no YAML file is in `/etc/drover/bare`
+    `/etc/drover/bare` contains no YAML file
       help: put at least one file there whose name ends in .yaml or .yml
     ");
 }

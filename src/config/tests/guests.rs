@@ -127,7 +127,7 @@ fn what_is_wrong_with_networks_is_shown() {
     let all = [text, pool, twice].map(|text| scene.faults(&text));
     insta::assert_snapshot!(all.join("\n"));
     let many = with_agent(&format!("networks: [{}]", "{name: lan}, ".repeat(33)));
-    assert!(scene.faults(&many).contains("33 network cards are more than 32"));
+    assert!(scene.faults(&many).contains("33 network cards exceed the maximum of 32"));
 }
 
 #[test]
@@ -158,7 +158,10 @@ fn what_user_data_can_not_do_is_warned_about() {
     let scene = Scene::new();
     let warned = |lines: &str| scene.good(&with_agent(lines)).rendered_warnings();
     assert_eq!(warned("userData: \"#cloud-config\\n\""), "");
-    assert!(warned("userData: \"hostname x\"").contains("cloud-init does not know what this is"));
+    assert!(
+        warned("userData: \"hostname x\"")
+            .contains("cloud-init does not know this kind of user data")
+    );
     let fixed = "instanceCap: 1\nuserData: \"#!\"\nnetworks: [{name: lan, ip: 10.0.0.5/24}]";
     assert!(warned(fixed).contains("the guest has no DNS server"));
     assert_eq!(warned(&format!("{fixed}\nnameserver: 10.0.0.2")), "");

@@ -73,13 +73,13 @@ fn a_name_is_one_templates_alone_on_a_cloud() {
     };
     let (one, two) = ("cloudIds: [one]", "cloudIds: [two]");
     let twice = faults(&format!("{one}, name: x"), &format!("{one}, name: x"));
-    assert!(twice.contains("`agentConfigurations.a` is called `x` too"), "{twice}");
+    assert!(twice.contains("`agentConfigurations.a` has the name `x` too"), "{twice}");
     let key = faults(&format!("{one}, name: x"), &format!("{one}, name: a"));
     assert!(key.contains("`a` is the key of `agentConfigurations.a`"), "{key}");
     assert_eq!(faults(&format!("{one}, name: x"), &format!("{two}, name: x")), "");
     assert_eq!(faults(one, &format!("{two}, name: a")), "");
     let slash = faults(one, &format!("{one}, name: one/a"));
-    assert!(slash.contains("a name has no `/`"), "{slash}");
+    assert!(slash.contains("a name cannot contain `/`"), "{slash}");
 }
 
 #[test]
@@ -254,5 +254,5 @@ fn another_spelling_of_a_key_is_the_same_key() {
         assert_eq!(spec.cloud_init.search_domain.as_deref(), Some("lan"), "{line}");
     }
     let both = scene.faults(&with_agent("searchDomain: lan\nsearchdomain: lan"));
-    assert!(both.contains("`searchDomain` is given already, as `searchDomain`"), "{both}");
+    assert!(both.contains("`searchDomain` is already given as `searchDomain`"), "{both}");
 }

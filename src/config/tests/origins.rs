@@ -34,7 +34,7 @@ fn ways_that_contradict_are_shown() {
 fn patterns_and_names_that_can_not_be_are_shown() {
     let keys = "templateNamePattern: \"debian-(\"";
     let text = Scene::new().faults(&with_agent(keys));
-    assert!(text.contains("`debian-(` is no regular expression"), "{text}");
+    assert!(text.contains("`debian-(` is not a regular expression"), "{text}");
     assert!(text.contains("it must match whole names"), "{text}");
     let blank = Scene::new().faults(&with_agent("templateName: \" \""));
     assert!(blank.contains("the text is blank"), "{blank}");
@@ -90,7 +90,7 @@ fn a_mode_without_its_key_and_keys_that_it_ignores_are_told() {
     assert_eq!(warnings.matches("which ignores it").count(), 1, "the defaults are for others too");
     let twice = with_agent("templateNameRegex: a\ntemplateNamePattern: b");
     let text = scene.faults(&twice);
-    assert!(text.contains("is given already, as `templateNameRegex`"), "{text}");
+    assert!(text.contains("is already given as `templateNameRegex`"), "{text}");
 }
 
 #[test]

@@ -141,7 +141,7 @@ fn memory_that_must_stay_free_is_read_as_kubernetes_writes_it() {
     }
     for wrong in ["4G", "4GiB", "4 Gi", "-4Gi", "1.5Gi", "Gi", "\"4096\"", "true"] {
         let told = scene.faults(&with_agent(&free(wrong)));
-        assert!(told.contains("` is no amount of memory"), "{wrong}: {told}");
+        assert!(told.contains("` is not an amount of memory"), "{wrong}: {told}");
         assert!(told.contains("with Ki, Mi, Gi or Ti, such as `4Gi`"), "{wrong}: {told}");
     }
     let huge = format!("{}Ti", u128::MAX);

@@ -78,38 +78,34 @@ fn another_system_is_another_version() {
 
 #[test]
 fn what_a_guest_of_windows_cannot_have_is_refused_by_its_key() {
-    let init = "no cloud-init reads it in a guest of Windows";
+    let init = "a Windows guest has no cloud-init that reads it";
     for (lines, key, message) in [
         (
             "javaDistribution: OPENJDK",
             "javaDistribution",
-            "drover installs Java in guests of Linux",
+            "drover installs Java only in Linux guests",
         ),
-        ("reset: MEMORY", "reset", "a guest of Windows is not put back with its memory"),
-        ("closeSshBeforeDelete: true", "closeSshBeforeDelete", "drover closes SSH off in guests"),
+        ("reset: MEMORY", "reset", "a Windows guest cannot go back to a snapshot with memory"),
+        (
+            "closeSshBeforeDelete: true",
+            "closeSshBeforeDelete",
+            "drover blocks SSH only in Linux guests",
+        ),
         ("userData: '#!/bin/sh'", "userData", init),
         ("metaData: '{a: b}'", "metaData", init),
         ("networkConfig: '{version: 2}'", "networkConfig", init),
         ("cloudInitCustom: {user: 'local:snippets/a.yaml'}", "cloudInitCustom", init),
-        (
-            "readyCommand: \"ver\\nver\"",
-            "readyCommand",
-            "it has several lines, and cmd.exe runs the",
-        ),
-        (
-            "prepare: [{run: \"a\\nb\"}]",
-            "prepare[0].run",
-            "it has several lines, and cmd.exe runs the",
-        ),
+        ("readyCommand: \"ver\\nver\"", "readyCommand", "it has several lines, and cmd.exe runs"),
+        ("prepare: [{run: \"a\\nb\"}]", "prepare[0].run", "it has several lines, and cmd.exe runs"),
         (
             "prepare: [{packages: [git]}]",
             "prepare[0].packages",
-            "drover installs packages in guests",
+            "drover installs packages only in Linux guests",
         ),
         (
             "networks: [{bridge: vmbr0, dns: [10.0.0.1]}]",
             "networks[0].dns",
-            "no cloud-init tells it to a guest of Windows",
+            "a Windows guest has no cloud-init that sets it",
         ),
     ] {
         let (path, said) = refused(lines);
@@ -117,7 +113,7 @@ fn what_a_guest_of_windows_cannot_have_is_refused_by_its_key() {
         assert!(said.starts_with(message), "{lines}: {said}");
     }
     let long = format!("readyCommand: '{}'", "x".repeat(5000));
-    assert_eq!(refused(&long).1, "it is longer than cmd.exe takes");
+    assert_eq!(refused(&long).1, "it is too long for cmd.exe");
 }
 
 #[test]
@@ -128,7 +124,10 @@ fn addresses_that_cloud_init_would_tell_are_refused() {
     {
         let all = told(&format!("{}{pools}", windows(lines)));
         let [(path, said)] = &all[..] else { panic!("{all:?}") };
-        assert!(path.ends_with(key) && said.contains("no cloud-init tells a guest"), "{said}");
+        assert!(
+            path.ends_with(key) && said.starts_with("a Windows guest has no cloud-init that"),
+            "{said}"
+        );
     }
 }
 
@@ -140,7 +139,7 @@ fn the_working_directory_has_no_default_and_a_drive() {
     };
     assert_eq!(said("''"), "`remoteFs` is missing: it has no default in guests of Windows");
     assert_eq!(said("/home/ci"), "`/home/ci` has no drive");
-    assert_eq!(said("'C:\\ci|x'"), r"`C:\ci|x` is no path of Windows");
+    assert_eq!(said("'C:\\ci|x'"), r"`C:\ci|x` is not a path of Windows");
     let linux = told(&with_agent("remoteFs: 'C:\\ci'"));
     assert_eq!(linux[0].1, r"`C:\ci` is not an absolute path");
 }
@@ -152,10 +151,10 @@ fn a_file_goes_to_a_drive_or_the_home_and_has_no_permissions() {
     let upload = |to: &str| windows(&format!("prepare: [{{upload: {{from: ci.conf, {to}}}}}]"));
     for path in ["/etc/ci.conf", "C:ci.conf", "C:\\ci\\a?.conf", "ci.conf:x"] {
         let text = scene.faults(&upload(&format!("to: '{path}'")));
-        assert!(text.contains(&format!("`{path}` is no path of a file of Windows")), "{text}");
+        assert!(text.contains(&format!("`{path}` is not a path of a file in Windows")), "{text}");
     }
     let warned = scene.good(&upload("to: ci.conf, mode: '0600'")).rendered_warnings();
-    assert!(warned.contains("files of Windows have no such permissions"), "{warned}");
+    assert!(warned.contains("files in Windows have no such permissions"), "{warned}");
 }
 
 #[test]
@@ -183,7 +182,7 @@ fn sources_whose_runners_do_not_run_in_windows_are_refused_where_they_could() {
     let [(path, said)] = &all[..] else { panic!("{all:?}") };
     assert_eq!(path, "agentConfigurations.a.osType");
     let wanted =
-        "source `lan` would start runners in its guests: forgejo-runner is not made for Windows";
+        "source `lan` would start runners in its guests: forgejo-runner does not exist for Windows";
     assert_eq!(said, wanted);
     let token = "kind: github, scope: org/o, registration: token";
     assert_eq!(told(&demand("labelString: win", token)).len(), 1);

@@ -5,8 +5,8 @@ use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::Write;
 use std::os::unix::fs::{PermissionsExt, symlink};
 
-use super::tests::{GOOD, name, named, site};
-use super::*;
+use super::super::*;
+use super::{GOOD, name, named, site};
 
 /// The longest anything may take before a test fails.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -289,7 +289,7 @@ async fn a_writer_that_pauses_half_way_is_waited_for() {
     let mut file = File::create(saved.path("drover.yaml")).unwrap();
     // Half of it reads well, and ends with its line.
     file.write_all(named("B").as_bytes()).unwrap();
-    let early = tokio::time::timeout(QUIET * 5, saved.watch.next()).await;
+    let early = tokio::time::timeout(DEBOUNCE * 5, saved.watch.next()).await;
     assert!(early.is_err(), "half of a file was taken");
     file.write_all(b"cloudDefaults:\n  instanceCap: 5\n").unwrap();
     drop(file);
