@@ -313,6 +313,15 @@ impl Key {
         Self { secret: true, ..self }
     }
 
+    /// The help, with the kinds of sources that have the key.
+    pub(super) fn meaning(&self) -> String {
+        match self.only {
+            [] => self.help.to_owned(),
+            demand::SYSTEMS => format!("{}; not for leases", self.help),
+            kinds => format!("{}; only for {}", self.help, kinds.join(", ")),
+        }
+    }
+
     /// Whether the key is written so.
     pub(super) fn is(&self, name: &str) -> bool {
         self.name == name || self.alias == Some(name)

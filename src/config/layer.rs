@@ -355,7 +355,7 @@ fn nested(node: &Node, path: &str, kind: Kind, faults: &mut Vec<Fault>) -> Vec<L
     layers.collect()
 }
 
-/// Reads each entry of a mapping; its faults are all told, the last one as the error.
+/// Reads each entry of a mapping. All its faults are kept, the last one as the error.
 fn map_of(
     node: &Node,
     path: &str,
@@ -375,7 +375,7 @@ fn map_of(
     last.map_or(Ok(Yaml::Mapping(map)), Err)
 }
 
-/// Reads each item of a list; its faults are all told, the last one as the error.
+/// Reads each item of a list. All its faults are kept, the last one as the error.
 fn list_of(
     node: &Node,
     path: &str,

@@ -207,7 +207,7 @@ fn parts(top: &[Entry], defaults: &Defaults, cx: &mut Context<'_>) -> Option<Par
     let pools = addresses::pools(pools, &mut cx.faults);
     let sizes = many(top, "sizes", &SIZES, &mut cx.faults);
     let sizes = placement::sizes(&sizes, &mut cx.faults);
-    // Faults of the service itself are told alone.
+    // A service with faults counts as listening, so that its faults stand alone.
     let listens = service.as_ref().is_none_or(|service| service.listen.is_some());
     let inputs = TemplateInputs {
         sizes: &sizes,

@@ -130,7 +130,7 @@ fn value(key: &Key) -> Value {
     };
     let mut of_kind = of_kind;
     if let Value::Object(of_kind) = &mut of_kind {
-        of_kind.insert("description".into(), key.help.into());
+        of_kind.insert("description".into(), key.meaning().into());
         of_kind.extend(preset.map(|preset| ("default".to_owned(), preset)));
         let example = node::value(key.example).ok().filter(|value| !value.is_null());
         let example = example.and_then(|value| serde_json::to_value(value).ok());

@@ -17,7 +17,8 @@ pub(crate) enum Launch {
 }
 
 /// All kinds but the lease API.
-const SYSTEMS: &[&str] = &["gitea", "forgejo", "github", "gitlab", "woodpecker", "jenkins"];
+pub(super) const SYSTEMS: &[&str] =
+    &["gitea", "forgejo", "github", "gitlab", "woodpecker", "jenkins"];
 /// Kinds whose agents run a runner program, which another command can replace.
 const WITH_RUNNERS: &[&str] = &["gitea", "forgejo", "github", "gitlab", "woodpecker"];
 /// Kinds with scopes and webhooks.

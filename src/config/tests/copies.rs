@@ -75,7 +75,7 @@ fn a_copy_goes_behind_the_last_template_and_no_line_is_lost() {
 }
 
 #[test]
-fn what_can_not_be_copied_says_why() {
+fn what_cannot_be_copied_says_why() {
     let (scene, path) = scene();
     let set = |text: &str| [text.to_owned()];
     let unknown = CopyRequest { old: "smal", new: "x", set: &[], into: None };

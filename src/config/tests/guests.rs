@@ -1,14 +1,12 @@
 //! Network cards of templates, and their texts for cloud-init.
 
 use drover_model::addresses::AddressSource;
-use drover_model::id::{CloudId, TemplateId};
-use drover_model::spec::TemplateSpec;
+use drover_model::id::CloudId;
 
 use super::*;
 
 fn spec(text: &str) -> TemplateSpec {
-    let checked = Scene::new().good(text);
-    (*checked.herd.templates[&TemplateId::new(CloudId::new("c"), "a")]).clone()
+    template(&Scene::new().good(text), "a").clone()
 }
 
 fn networks(cards: &[&str]) -> String {
@@ -63,7 +61,7 @@ fn a_card_has_the_addresses_that_are_said() {
     assert_eq!(spec.cloud_init.seed, None, "Proxmox's own keys say it all");
 }
 
-// Invariant: servers that all cards share are told by Proxmox's own keys, others by an image.
+// Invariant: Proxmox's own keys have the servers that all cards share; an ISO image has others.
 
 #[test]
 fn an_image_is_made_only_where_servers_differ() {
@@ -100,7 +98,7 @@ fn the_upper_layer_says_what_the_cards_are() {
     assert_eq!(texts.cloud_init.seed.unwrap().user_data.as_deref(), Some("#!"));
 }
 
-// Invariant: what can not be is said with its place and what to do.
+// Invariant: impossible values are faults with their place and a help.
 
 #[test]
 fn what_is_wrong_with_networks_is_shown() {
@@ -154,7 +152,7 @@ fn what_is_wrong_with_user_data_is_shown() {
 }
 
 #[test]
-fn what_user_data_can_not_do_is_warned_about() {
+fn what_user_data_cannot_do_is_warned_about() {
     let scene = Scene::new();
     let warned = |lines: &str| scene.good(&with_agent(lines)).rendered_warnings();
     assert_eq!(warned("userData: \"#cloud-config\\n\""), "");
@@ -178,7 +176,7 @@ fn a_template_of_a_runner_loads_with_its_token_left_blank() {
         "userDataFile: runner.pkrtpl\n\
          userDataValues: {repo_url: \"https://example.com\", registration_token: \"\"}",
     ));
-    let spec = &checked.herd.templates[&TemplateId::new(CloudId::new("c"), "a")];
+    let spec = template(&checked, "a");
     let seed = spec.cloud_init.seed.as_ref().unwrap();
     assert_eq!(seed.user_data.as_deref(), Some(text));
     assert!(checked.herd.clouds[&CloudId::new("c")].image_storages.contains("local"));

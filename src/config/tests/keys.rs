@@ -3,10 +3,9 @@
 use std::fmt::Debug;
 use std::time::Duration;
 
-use drover_model::id::{CloudId, TemplateId};
 use drover_model::placement::Term;
 use drover_model::seed::SeedSpec;
-use drover_model::spec::{CloudSpec, StepSpec, StepWork, TemplateSpec, UploadSpec, WindowSpec};
+use drover_model::spec::{CloudSpec, StepSpec, StepWork, UploadSpec, WindowSpec};
 use proxmox_client::{Connection, Login, Tls};
 
 use super::super::keys::{AGENT, CLOUD, Key, Kind, SERVICE, Table};
@@ -170,7 +169,7 @@ fn text(value: &impl Debug) -> String {
 }
 
 fn in_use(checked: &Checked) -> &TemplateSpec {
-    &checked.herd.templates[&TemplateId::new(CloudId::new("c"), "a")]
+    template(checked, "a")
 }
 
 fn cloud(checked: &Checked) -> &CloudSpec {
@@ -390,7 +389,7 @@ fn steps_have_their_work_their_names_and_their_times() {
         "prepare:\n  - {run: docker info, name: docker, timeoutSec: 5}\n  \
          - {upload: {from: ci.conf, to: /etc/ci.conf, mode: 0600}}\n  - {packages: [git, jq]}",
     ));
-    let spec = &checked.herd.templates[&TemplateId::new(CloudId::new("c"), "a")];
+    let spec = template(&checked, "a");
     let upload = UploadSpec {
         from: "ci.conf".into(),
         to: "/etc/ci.conf".into(),
@@ -414,7 +413,7 @@ fn steps_have_their_work_their_names_and_their_times() {
     assert_eq!(contents, [(read.sha256.as_str(), b"retries = 3\n".as_slice())]);
     let shown = format!("{checked:?}");
     assert!(!shown.contains("retries") && shown.contains(&read.sha256));
-    let written = serde_json::to_string(&**spec).unwrap();
+    let written = serde_json::to_string(spec).unwrap();
     assert!(!written.contains("retries") && written.contains(&read.sha256), "{written}");
 
     scene.put("ci.conf", 0o644, "retries = 4\n");

@@ -24,6 +24,9 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use drover_model::id::{CloudId, TemplateId};
+use drover_model::spec::TemplateSpec;
+
 use super::{Checked, Environment, LoadError, Sources, check, load};
 
 /// The credentials that clouds and agents of the tests name.
@@ -116,4 +119,9 @@ fn with_agent(lines: &str) -> String {
          agentDefaults:\n  cloudIds: [c]\n  templateVmId: 9000\n  credentialsId: ssh\n\
          agentConfigurations:\n  a:\n    {lines}\n{CREDENTIALS}"
     )
+}
+
+/// A template of [`with_agent`], on its cloud.
+fn template<'a>(checked: &'a Checked, name: &str) -> &'a TemplateSpec {
+    &checked.herd.templates[&TemplateId::new(CloudId::new("c"), name)]
 }

@@ -1,13 +1,13 @@
 //! Where agents are put and how big they are: what clouds and templates say together.
 
-use drover_model::id::{CloudId, NodeName, TemplateId};
+use drover_model::id::NodeName;
 use drover_model::placement::Thickness;
 use insta::assert_snapshot;
 
 use super::*;
 
-fn spec(checked: &Checked) -> drover_model::spec::TemplateSpec {
-    (*checked.herd.templates[&TemplateId::new(CloudId::new("c"), "a")]).clone()
+fn spec(checked: &Checked) -> TemplateSpec {
+    template(checked, "a").clone()
 }
 
 /// An agent with these lines on a cloud with these.
@@ -94,7 +94,7 @@ fn preferred_nodes_open_others_only_where_no_node_is_named() {
     assert!(!roams("preferredNodes: []"));
 }
 
-// Invariant: weights that nothing weighs by are told of, but not those meant for other templates.
+// Invariant: unused weights are a warning, except those for other templates.
 
 #[test]
 fn weights_that_the_placement_does_not_use_are_warned_about() {

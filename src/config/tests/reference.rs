@@ -51,7 +51,7 @@ fn keys_of(table: &Table) -> String {
         let line = default(key).map(|default| format!("{}: {default}", key.name));
         let required = if key.preset == Preset::Required { "  # required" } else { "" };
         let line = line.unwrap_or_else(|| format!("# {}: {}{required}", key.name, key.example));
-        writeln!(text, "  # {}\n  {line}", key.help).unwrap();
+        writeln!(text, "  # {}\n  {line}", key.meaning()).unwrap();
         if let Some(table) = key.kind.table() {
             text += &nested(table, "  # ");
         }
@@ -267,10 +267,7 @@ fn rows(table: &Table, of: &str) -> String {
             Preset::Required => "required".to_owned(),
             _ => default(key).map_or("unset".to_owned(), |default| format!("`{default}`")),
         };
-        let mut help = markdown(key.help);
-        if !key.only.is_empty() {
-            write!(help, ". Only for {}", key.only.join(", ")).unwrap();
-        }
+        let mut help = markdown(&key.meaning());
         if let Some(alias) = key.alias {
             write!(help, ". Also written `{alias}`").unwrap();
         }

@@ -160,7 +160,7 @@ fn each_kind_of_key_gives_its_public_line_and_opens_without_passphrase() {
 }
 
 #[test]
-fn a_key_that_can_not_be_used_says_why() {
+fn a_key_that_cannot_be_used_says_why() {
     let scene = Scene::new();
     scene.put("wrong", 0o600, "correct donkey\n");
     scene.put("open", 0o644, "correct horse\n");
@@ -219,7 +219,7 @@ fn tokens_of_the_api_have_names_of_their_own_and_enough_length() {
     assert!(short.rendered_warnings().contains("the token is short"));
 }
 
-// Invariant: no slip of the finger makes a fault or a warning tell a secret.
+// Invariant: no typing error makes a fault or a warning show a secret.
 
 /// Every part of this secret holds a whole `hunter2`, wherever a letter of it is changed.
 const LONG_SECRET: &str = "hunter2-hunter2-hunter2";

@@ -1,19 +1,13 @@
 //! Templates whose guests are of Windows: what they are, and what they cannot have.
 
 use drover_model::addresses::AddressSource;
-use drover_model::id::{CloudId, TemplateId};
 use drover_model::os::{LoginShell, Os};
-use drover_model::spec::TemplateSpec;
 
 use super::*;
 
 /// An agent of Windows with these lines.
 fn windows(lines: &str) -> String {
     with_agent(&format!("osType: WINDOWS\nremoteFs: 'C:\\ci'\n{lines}"))
-}
-
-fn spec(checked: &Checked) -> TemplateSpec {
-    (*checked.herd.templates[&TemplateId::new(CloudId::new("c"), "a")]).clone()
 }
 
 /// What is wrong with a text: each key and what is said of it.
@@ -43,7 +37,7 @@ fn a_template_of_windows_may_inherit_what_cloud_init_would_read() {
         );
     let checked = Scene::new().good(&text);
     assert_eq!(checked.rendered_warnings(), "");
-    let spec = spec(&checked);
+    let spec = template(&checked, "a");
     assert_eq!((spec.os, spec.remote_fs.as_str()), (Os::Windows(LoginShell::Auto), r"C:\ci"));
     let address = AddressSource::Fixed("10.0.0.9".parse().unwrap());
     assert_eq!(spec.address, address, "it is not told to the guest, and connected to");
@@ -57,7 +51,7 @@ fn steps_and_resets_of_windows_are_taken() {
         "windowsLoginShell: POWERSHELL\nreset: DISK\nreadyCommand: \"java -version\\n\"\n\
          prepare:\n  - {run: 'cd C:\\ci && dir'}\n  - {upload: {from: ci.conf, to: 'C:\\ci\\ci.conf'}}",
     ));
-    let spec = spec(&checked);
+    let spec = template(&checked, "a");
     assert_eq!((spec.os, spec.steps.len()), (Os::Windows(LoginShell::Powershell), 2));
     assert_eq!(checked.rendered_warnings(), "");
 }
@@ -67,7 +61,7 @@ fn steps_and_resets_of_windows_are_taken() {
 #[test]
 fn another_system_is_another_version() {
     let scene = Scene::new();
-    let version = |text: &str| spec(&scene.good(text)).version();
+    let version = |text: &str| template(&scene.good(text), "a").version();
     assert_ne!(
         version(&windows("cores: 1")),
         version(&windows("windowsLoginShell: CMD\ncores: 1"))

@@ -82,7 +82,7 @@ fn name(change: Change) -> String {
     }
 }
 
-// Invariant: a change is told once, after it has settled, and only when the content differs.
+// Invariant: a change is reported once, after it has settled, and only when the content differs.
 
 #[tokio::test(start_paused = true)]
 async fn a_change_is_told_once_it_has_settled() {
@@ -207,7 +207,7 @@ async fn what_never_settles_is_told_and_never_taken() {
     };
     assert!(answer.answers >= pull);
     assert!(name(answer.change).contains("has been changing"));
-    // It rests: even what was in force before is told, since the complaint is over.
+    // Settled: the earlier configuration is reported too, since the complaint is over.
     scene.write(GOOD);
     scene.poke();
     assert_eq!(name(scene.next().await.0), "A");
@@ -309,7 +309,7 @@ async fn one_bad_file_of_ten_keeps_all_of_them_out() {
     assert_eq!(caps, [2; 9]);
 }
 
-// Invariant: a bad file is told once and ends nothing; a moment's absence is no change.
+// Invariant: a bad file is reported once and ends nothing; a short absence is no change.
 
 #[tokio::test(start_paused = true)]
 async fn a_bad_file_is_refused_once_and_a_good_one_taken_again() {
@@ -348,7 +348,7 @@ async fn a_file_that_stays_gone_is_told_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_reason_why_it_can_not_be_read_is_told_too() {
+async fn another_reason_why_it_cannot_be_read_is_told_too() {
     let mut scene = scene().await;
     let file = scene.dir.path().join("drover.yaml");
     fs::remove_file(&file).unwrap();

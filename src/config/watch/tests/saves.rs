@@ -36,7 +36,7 @@ impl Saved {
         self.dir.path().join(name)
     }
 
-    /// The next thing told, by an event and not by the poll.
+    /// Expects the next outcome, by an event and not by the poll.
     async fn is_told(&mut self, wanted: &str) {
         let told = tokio::time::timeout(PATIENCE, self.watch.next()).await;
         self.watch.poll += PATIENCE * 2;
@@ -44,7 +44,7 @@ impl Saved {
         assert_eq!(name(told.change), wanted);
     }
 
-    /// Nothing was told of all that happened until now: the next word is of this save.
+    /// Expects no outcome of anything before: the next one is of this save.
     async fn nothing_until(&mut self, wanted: &str) {
         put(&self.path("drover.yaml"), &named(wanted));
         self.is_told(wanted).await;
@@ -252,13 +252,13 @@ async fn a_checkout_of_several_files_is_one_change() {
     put(&root.join("clouds.yaml"), &cloud("A"));
     put(&root.join("credentials.yaml"), &rest);
     let mut saved = Saved::open(dir, &root).await;
-    // As git does: unlinked, made anew, one of them under another name.
+    // As git does: unlinked, made again, one of them under another name.
     fs::remove_file(root.join("clouds.yaml")).unwrap();
     fs::remove_file(root.join("credentials.yaml")).unwrap();
     in_pieces(&root.join("clouds.yaml"), &cloud("B"), true);
     in_pieces(&root.join("secrets.yaml"), &rest, true);
     saved.is_told("B").await;
-    // The directory itself is made anew.
+    // The directory itself is made again.
     let old = root.with_extension("old");
     fs::rename(&root, &old).unwrap();
     fs::create_dir(&root).unwrap();
