@@ -163,8 +163,8 @@ fn check_overlaps(pools: &Pools, faults: &mut Vec<Fault>) {
     }
 }
 
-/// The source of addresses of a template. `ip_config` is that of its first card, `listens` says whether
-/// guests can call drover.
+/// The source of addresses of a template. `ip_config` is that of its first card, `listens` says
+/// whether guests can call drover.
 pub(super) fn source(
     raw: &RawAgent,
     ip_config: &str,
@@ -183,7 +183,7 @@ pub(super) fn source(
         let fault = layer.fault("addressPool6", "addressPool is not given");
         faults.push(fault.help("name a single pool by addressPool, also one of IPv6"));
     }
-    if layer.has("ipConfig") && !layer.is_faulty("ipConfig") && !ip_config.trim().is_empty() {
+    if layer.is_sound("ipConfig") && !ip_config.trim().is_empty() {
         let fault = layer.fault("ipConfig", "addressPool already gives the address");
         faults.push(fault.help("remove one of the two, or leave ipConfig blank here"));
     }

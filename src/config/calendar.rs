@@ -1,8 +1,8 @@
 //! Cron patterns and time zones: when the windows of a template's schedule are open.
 //!
-//! A fixed time that a change of the clock skips comes at the first moment after the gap; one that comes
-//! twice counts once. Patterns with `*` or steps in the minute or the hour follow the wall clock. A window
-//! is open for its minutes of real time.
+//! A fixed time that a change of the clock skips comes at the first moment after the gap; one that
+//! comes twice counts once. Patterns with `*` or steps in the minute or the hour follow the wall
+//! clock. A window is open for its minutes of real time.
 
 use croner::Cron;
 use croner::parser::{CronParser, Seconds, Year};
@@ -113,7 +113,8 @@ mod tests {
         assert_eq!(at("2026-11-20T09:40:00Z"), "open until 2026-11-20T10:15:00Z");
     }
 
-    // Invariant: a change of the clock moves a window with the wall, and neither drops nor doubles it.
+    // Invariant: a change of the clock moves a window with the wall, and neither drops nor doubles
+    // it.
 
     #[test]
     fn a_change_of_the_clock_moves_a_window_along() {

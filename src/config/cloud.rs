@@ -1,5 +1,5 @@
-//! Clouds: `cloudDefaults` and each entry of `cloudConfigurations`, merged into a [`CloudSpec`] and its
-//! [`Connection`].
+//! Clouds: `cloudDefaults` and each entry of `cloudConfigurations`, merged into a [`CloudSpec`] and
+//! its [`Connection`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -45,7 +45,7 @@ pub(super) fn cloud(
 ) -> Option<CheckedCloud> {
     let layer = merged(&merged(&environment.cloud, defaults, cx), own, cx);
     let raw: RawCloud = layer.typed(&mut cx.faults)?;
-    if raw.name.trim().is_empty() && layer.has("name") && !layer.is_faulty("name") {
+    if raw.name.trim().is_empty() && layer.is_sound("name") {
         cx.faults.push(layer.fault("name", "the name is blank"));
     }
     if raw.end_vm_id < raw.start_vm_id {
@@ -81,8 +81,8 @@ pub(super) fn cloud(
     Some(CheckedCloud { spec, connection, call_timeout, iso_storage, networks, region, layer })
 }
 
-/// Merges two layers. What the upper one says about endpoints or trust replaces all that the lower one
-/// says about them; two ways in one layer contradict.
+/// Merges two layers. What the upper one says about endpoints or trust replaces all that the lower
+/// one says about them; two ways in one layer contradict.
 fn merged(lower: &Layer, upper: &Layer, cx: &mut Context<'_>) -> Layer {
     let mut lower = lower.clone();
     if upper.has("apiUrl") && upper.has("apiUrls") {

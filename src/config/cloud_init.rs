@@ -1,5 +1,5 @@
-//! A template's texts for cloud-init (user data, meta data, network config) with their placeholders, and
-//! the snippets that replace them.
+//! A template's texts for cloud-init (user data, meta data, network config) with their
+//! placeholders, and the snippets that replace them.
 
 use std::collections::BTreeMap;
 
@@ -39,8 +39,8 @@ pub(super) struct Texts {
 }
 
 impl Texts {
-    /// The content of the ISO images on a cloud; none where Proxmox's own keys are enough, unless one is
-    /// needed anyway.
+    /// The content of the ISO images on a cloud; none where Proxmox's own keys are enough, unless
+    /// one is needed anyway.
     pub fn on(&self, storage: &str, needed: bool) -> Option<SeedSpec> {
         let [user_data, meta_data, network_config] = self.texts.clone();
         let any = self.texts.iter().any(Option::is_some);

@@ -1,8 +1,8 @@
 //! The context of one check: what it reads from outside the YAML, and what it finds.
 //!
-//! In: names of files, variables and systemd credentials as the YAML has them. Out: texts and secrets,
-//! the faults and warnings, and the list of files that the watch follows, found or not. A file with a
-//! secret must be readable for its owner alone; root's for one group besides.
+//! In: names of files, variables and systemd credentials as the YAML has them. Out: texts and
+//! secrets, the faults and warnings, and the list of files that the watch follows, found or not. A
+//! file with a secret must be readable for its owner alone; root's for one group besides.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
@@ -137,8 +137,8 @@ impl<'a> Context<'a> {
         })
     }
 
-    /// The file of a credential, and whether systemd provides it. In a shell it is the file that the
-    /// unit loads, in [`UNIT_CREDENTIALS`] beside the YAML.
+    /// The file of a credential, and whether systemd provides it. In a shell it is the file that
+    /// the unit loads, in [`UNIT_CREDENTIALS`] beside the YAML.
     fn credential_file(&self, layer: &Layer, name: &str) -> Result<(PathBuf, bool), Fault> {
         let key = "systemdCredential";
         if name.contains('/') || name.starts_with('.') {
@@ -233,14 +233,15 @@ pub(super) fn resolve(environment: &Environment, base: Option<&Path>, name: &str
     base.map_or_else(|| PathBuf::from(name), |base| base.join(name))
 }
 
-/// Whether a secret's file is for drover alone. Root may let a group read its file, as PostgreSQL does
-/// for the key of its server (`ssl_key_file`).
+/// Whether a secret's file is for drover alone. Root may let a group read its file, as PostgreSQL
+/// does for the key of its server (`ssl_key_file`).
 pub(super) fn is_private(mode: u32, owner: u32) -> bool {
     let open = if owner == 0 { 0o037 } else { 0o077 };
     mode & open == 0
 }
 
-/// The contents of the files that drover copies into guests, by their SHA-256 in hexadecimal digits.
+/// The contents of the files that drover copies into guests, by their SHA-256 in hexadecimal
+/// digits.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Uploads(BTreeMap<String, Bytes>);
 

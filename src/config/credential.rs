@@ -155,8 +155,8 @@ fn ssh_key(layer: &Layer, username: String, cx: &mut Context<'_>) -> Option<SshK
     }
 }
 
-/// A key in place of one that does not exist yet, for commands that log in nowhere. Nobody can log in
-/// with it: no guest gets its public half.
+/// A key in place of one that does not exist yet, for commands that log in nowhere. Nobody can log
+/// in with it: no guest gets its public half.
 fn placeholder_key(
     layer: &Layer,
     key: &str,

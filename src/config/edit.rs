@@ -1,5 +1,5 @@
-//! What all edits of configuration files share: nothing is written before the whole configuration was
-//! checked with the edit. The edits themselves: `copy.rs` and `token.rs`.
+//! What all edits of configuration files share: nothing is written before the whole configuration
+//! was checked with the edit. The edits themselves: `copy.rs` and `token.rs`.
 
 use std::path::Path;
 

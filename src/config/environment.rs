@@ -1,5 +1,5 @@
-//! The environment: the lowest layer of clouds and agents, the login of clouds, secrets by name, and
-//! directories of systemd.
+//! The environment: the lowest layer of clouds and agents, the login of clouds, secrets by name,
+//! and directories of systemd.
 //!
 //! The connection has two families of variables. The `config` crate layers them: `PROXMOX_*` over
 //! `PVE_*`. Other variables give one key each; the entry of the key names its variable
@@ -19,8 +19,8 @@ use super::layer::Layer;
 use super::node::flag_of;
 use super::value::{self, Check};
 
-/// The variables of connections, with the names that both families share here. Of two in one family the
-/// first wins.
+/// The variables of connections, with the names that both families share here. Of two in one family
+/// the first wins.
 const NAMES: [(&str, &str); 12] = [
     ("PROXMOX_API_URL", "API_URL"),
     ("PROXMOX_URL", "API_URL"),
@@ -75,8 +75,8 @@ impl Environment {
         Self { variables: variables.iter().map(owned).collect(), secretless: false }
     }
 
-    /// The same, for commands that make secrets or need none: files of Proxmox secrets and of SSH keys
-    /// may be missing.
+    /// The same, for commands that make secrets or need none: files of Proxmox secrets and of SSH
+    /// keys may be missing.
     pub fn without_secrets(self) -> Self {
         Self { secretless: true, ..self }
     }
@@ -445,7 +445,8 @@ mod tests {
         assert_eq!(defaults.agent.get("nodes"), None);
     }
 
-    // Invariant: PVE_NODE_SELECTOR prefers nodes and forbids none; PROXMOX_NODE says which there are.
+    // Invariant: PVE_NODE_SELECTOR prefers nodes and forbids none; PROXMOX_NODE says which there
+    // are.
 
     #[test]
     fn several_preferred_nodes_are_chosen_among() {

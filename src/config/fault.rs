@@ -1,7 +1,8 @@
-//! Faults of a configuration: one [`Fault`] per mistake, with its place in the files, and their rendering.
+//! Faults of a configuration: one [`Fault`] per mistake, with its place in the files, and their
+//! rendering.
 //!
-//! In: faults from all checks. Out: text with the lines around each fault, one-line texts for the log,
-//! and records for scripts. This module finds no fault itself.
+//! In: faults from all checks. Out: text with the lines around each fault, one-line texts for the
+//! log, and records for scripts. This module finds no fault itself.
 
 use std::fmt;
 

@@ -1,4 +1,5 @@
-//! Reads plain files, with a limit and without waiting: a pipe or a device in place of a file is refused.
+//! Reads plain files, with a limit and without waiting: a pipe or a device in place of a file is
+//! refused.
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Read};

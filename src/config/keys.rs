@@ -1,6 +1,7 @@
 //! The configuration keys: each key is said once, in one entry of one table.
 //!
-//! A [`Table`] describes the keys of one mapping of the YAML. The macro [`table!`] takes its entries:
+//! A [`Table`] describes the keys of one mapping of the YAML. The macro [`table!`] takes its
+//! entries:
 //!
 //! ```text
 //! "callTimeoutSec" => call_timeout_secs: u64, whole(5..=3600).or(60), "seconds for one …";
@@ -9,21 +10,21 @@
 //! ```
 //!
 //! What follows from an entry, and from nothing else:
-//! - the field of the `Raw…` struct, which [`Layer::typed`](super::layer::Layer::typed) fills. An entry
-//!   without `=> field: type` has none: its module reads the key from the layers.
+//! - the field of the `Raw…` struct, which [`Layer::typed`](super::layer::Layer::typed) fills. An
+//!   entry without `=> field: type` has none: its module reads the key from the layers.
 //! - the check of type, range, words and form, with file, line and column (`layer.rs`);
 //! - the default, and the environment variable that may give the key (`environment.rs`);
 //! - where the key applies: its table, and in `demand` the kinds of sources ([`Key::only`]);
 //! - whether the value may be shown in a fault (`mask.rs`);
 //! - the JSON Schema (`schema.rs`), `configs/full.yaml` and the book's reference
-//!   `src/book/reference/configuration.md` (`tests/reference.rs` compares both files with the tables;
-//!   `DROVER_WRITE=1 cargo test -p drover-config reference` writes them).
+//!   `src/book/reference/configuration.md` (`tests/reference.rs` compares both files with the
+//!   tables; `DROVER_WRITE=1 cargo test -p drover-config reference` writes them).
 //!
 //! A new key takes one entry here, the use of its field where the spec is built, and one row in
 //! `tests/keys.rs`. Checks that hold one key against another are in the module of their section.
 //!
-//! Files: `cloud`, `agent` (with `placement` and `guest`), `demand`, `service`, `credential`, `shared`
-//! (mappings, pools, sizes). [`SECTIONS`] lists the top level.
+//! Files: `cloud`, `agent` (with `placement` and `guest`), `demand`, `service`, `credential`,
+//! `shared` (mappings, pools, sizes). [`SECTIONS`] lists the top level.
 
 /// A table of keys, and the struct that its values are read into where entries name a field.
 macro_rules! table {
@@ -366,8 +367,8 @@ const fn section(name: &'static str, form: Form, help: &'static str) -> Section 
 /// Followed by a node's name: a section like `agentDefaults` for the agents of that node.
 pub(super) const NODE_DEFAULTS: &str = "agentDefaults-";
 /// What those sections are for.
-pub(super) const NODE_DEFAULTS_HELP: &str = "Values for all agents on one node (`agentDefaults-` and the node's name); they override \
-     agentDefaults.";
+pub(super) const NODE_DEFAULTS_HELP: &str = "Values for all agents on one node (`agentDefaults-` and \
+                                             the node's name); they override agentDefaults.";
 
 /// The top level, beside the `agentDefaults-<node>` sections.
 pub(super) static SECTIONS: [Section; 10] = [

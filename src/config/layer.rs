@@ -1,9 +1,10 @@
 //! One mapping checked against its [`Table`], and one layer of values laid over another.
 //!
-//! In: nodes of the YAML, and single values of the environment. Out: [`Layer`]s, which know the place
-//! and path of every key, and the `Raw…` structs of `keys`, filled from the last layer and the defaults.
-//! Each mapping is checked once, however many clouds or templates inherit from it. A wrong value is one
-//! fault, and the layer then treats the key as given but unusable: later checks stay silent about it.
+//! In: nodes of the YAML, and single values of the environment. Out: [`Layer`]s, which know the
+//! place and path of every key, and the `Raw…` structs of `keys`, filled from the last layer and
+//! the defaults. Each mapping is checked once, however many clouds or templates inherit from it. A
+//! wrong value is one fault, and the layer then treats the key as given but unusable: later checks
+//! stay silent about it.
 //!
 //! ```text
 //! agent:  environment < agentDefaults < agentDefaults-<node> < agentConfigurations.<key>
@@ -11,10 +12,11 @@
 //! ```
 //!
 //! Why the `config` crate does not merge these layers (it merges the families of variables in
-//! `environment.rs`): its values know at most a file name, so a fault would lose line and column, and
-//! the first wrong value would hide all others. It merges key by key, but here one key can replace
-//! several others below (`nodes` replaces `node`, `caFile` replaces `pinSha256`). A hot reload compares
-//! and reads the same texts that the check saw, and the crate would open the files a second time.
+//! `environment.rs`): its values know at most a file name, so a fault would lose line and column,
+//! and the first wrong value would hide all others. It merges key by key, but here one key can
+//! replace several others below (`nodes` replaces `node`, `caFile` replaces `pinSha256`). A hot
+//! reload compares and reads the same texts that the check saw, and the crate would open the files
+//! a second time.
 
 use std::collections::BTreeMap;
 
@@ -153,6 +155,11 @@ impl Layer {
         self.given.get(key).is_some_and(|given| !matches!(given.state, State::Null))
     }
 
+    /// Whether a key is written here with a right value.
+    pub fn is_sound(&self, key: &str) -> bool {
+        self.get(key).is_some()
+    }
+
     /// Whether a key is written here but wrong.
     pub fn is_faulty(&self, key: &str) -> bool {
         self.given.get(key).is_some_and(|given| matches!(given.state, State::Faulty))
@@ -233,8 +240,8 @@ impl Layer {
         self.given.remove(key);
     }
 
-    /// The values of all keys, defaults filled in. A required key that is missing is a fault; the rest
-    /// is still read, so that its faults are found too.
+    /// The values of all keys, defaults filled in. A required key that is missing is a fault; the
+    /// rest is still read, so that its faults are found too.
     pub fn typed<T: Raw>(&self, faults: &mut Vec<Fault>) -> Option<T> {
         let mut map = Mapping::new();
         // The mappings in a key are read by themselves.

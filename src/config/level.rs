@@ -36,8 +36,8 @@ pub fn parse(given: &str) -> Result<EnvFilter, LevelError> {
             return Err(unknown());
         }
     }
-    // The file watcher would log every write to a log in the directory of the configuration, and that
-    // line is the next write.
+    // The file watcher would log every write to a log in the directory of the configuration, and
+    // that line is the next write.
     EnvFilter::builder().parse(format!("notify=warn,{given}")).map_err(|_| unknown())
 }
 

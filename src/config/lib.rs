@@ -1,9 +1,9 @@
 //! drover's configuration: YAML files, environment and defaults, checked and watched.
 //!
-//! In: one file or a directory of YAML files, and the [`Environment`]. Out: a [`Checked`] configuration,
-//! which is the [`HerdSpec`] for the actors and, apart from it, what they must not know (endpoints,
-//! secrets); or a [`LoadError`] with every fault at once, each with file, line, column and help. The
-//! package opens no connection and changes no file.
+//! In: one file or a directory of YAML files, and the [`Environment`]. Out: a [`Checked`]
+//! configuration, which is the [`HerdSpec`] for the actors and, apart from it, what they must not
+//! know (endpoints, secrets); or a [`LoadError`] with every fault at once, each with file, line,
+//! column and help. The package opens no connection and changes no file.
 //!
 //! ```text
 //! source, file ─▶ node ─▶ layer ◀─ keys          sections: cloud, template, demand, service, …
@@ -16,10 +16,11 @@
 //! - [`watch`]: reads the files again whenever they change;
 //! - [`schema`](schema()): the JSON Schema for editors;
 //! - [`copy`](copy()), [`token_place`]: edits of the files, with [`EditError`];
-//! - [`socket`]: the API's socket, whatever else is wrong; [`level`]: log levels; [`calendar`]: cron.
+//! - [`socket`]: the API's socket, whatever else is wrong; [`level`]: log levels; [`calendar`]:
+//!   cron.
 //!
-//! All keys are in [`keys`]: start there. Failure paths: a syntax fault ends the check, every other fault
-//! is collected; a fault at a hot edit leaves the previous configuration in force.
+//! All keys are in [`keys`]: start there. Failure paths: a syntax fault ends the check, every other
+//! fault is collected; a fault at a hot edit leaves the previous configuration in force.
 
 mod addresses;
 pub mod calendar;
@@ -103,8 +104,8 @@ pub struct Checked {
 }
 
 impl Checked {
-    /// Makes this the configuration after `previous`. Templates without changes stay the same objects,
-    /// generation included, so that only the others are new.
+    /// Makes this the configuration after `previous`. Templates without changes stay the same
+    /// objects, generation included, so that only the others are new.
     pub fn follow(&mut self, previous: &HerdSpec, generation: Generation) {
         self.herd.generation = generation;
         for (id, cloud) in &mut self.herd.clouds {

@@ -150,7 +150,8 @@ pub(super) fn top(sources: &Sources, faults: &mut Vec<Fault>) -> Result<Vec<Entr
     Ok(top)
 }
 
-/// Joins a section of one file with the same section of an earlier file; an entry of both is a fault.
+/// Joins a section of one file with the same section of an earlier file; an entry of both is a
+/// fault.
 fn join(earlier: &mut Entry, entry: Entry, sources: &Sources, faults: &mut Vec<Fault>) {
     let name = |place: Place| sources.file(place.file).map(|file| file.name.as_str());
     let (Value::Map(known), Value::Map(added)) = (&mut earlier.value.value, entry.value.value)

@@ -18,12 +18,11 @@ pub(super) fn mapping(
 ) -> Option<LabelMapping> {
     let raw: RawMapping = layer.typed(faults)?;
     let labels: BTreeSet<String> = raw.labels.split_whitespace().map(str::to_owned).collect();
-    let is_sound = |key: &str| layer.has(key) && !layer.is_faulty(key);
-    if labels.is_empty() && is_sound("labels") {
+    if labels.is_empty() && layer.is_sound("labels") {
         let fault = layer.fault("labels", "no label is given");
         faults.push(fault.help("give at least one; mappings do not serve jobs without labels"));
     }
-    if raw.templates.is_empty() && is_sound("templates") {
+    if raw.templates.is_empty() && layer.is_sound("templates") {
         let fault = layer.fault("templates", "no template is listed");
         faults.push(fault.help("list at least one key of agentConfigurations"));
     }

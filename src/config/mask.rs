@@ -1,8 +1,9 @@
 //! Masks secrets in a file's text before any of it is shown; every character keeps its place.
 //!
-//! It works on lines, not on the parsed tree, since faults also show files that do not parse. It rather
-//! masks too much: outside the sections without secrets it shows only values of keys that are known to
-//! be harmless (`keys::is_harmless`), for a typing error may have changed the name of `credentials`.
+//! It works on lines, not on the parsed tree, since faults also show files that do not parse. It
+//! rather masks too much: outside the sections without secrets it shows only values of keys that
+//! are known to be harmless (`keys::is_harmless`), for a typing error may have changed the name of
+//! `credentials`.
 
 use super::keys;
 
@@ -80,8 +81,8 @@ fn key_of(text: &str) -> Option<(&str, usize)> {
     (plain && apart).then_some((name, value))
 }
 
-/// Where masking starts in a line of a guarded section: at the first value whose key is not harmless, or
-/// the first text without a key.
+/// Where masking starts in a line of a guarded section: at the first value whose key is not
+/// harmless, or the first text without a key.
 fn guarded_from(line: &str) -> usize {
     let mut from = 0;
     loop {

@@ -193,7 +193,8 @@ fn check_macs(cards: &Cards, layer: &Layer, faults: &mut Vec<Fault>) {
 }
 
 impl Cards {
-    /// Moves DNS servers and domains to the whole guest, as Proxmox's keys have them, unless cards differ.
+    /// Moves DNS servers and domains to the whole guest, as Proxmox's keys have them, unless cards
+    /// differ.
     fn agree(&mut self, context: &NicContext<'_>) {
         let words = |text: &str| -> Vec<String> {
             let words = text.split([' ', ',', ';']).filter(|word| !word.is_empty());

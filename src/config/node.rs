@@ -1,13 +1,13 @@
 //! The YAML parser: text in, a tree of [`Node`]s with places out.
 //!
-//! It resolves anchors, aliases and merge keys, and finds keys given twice; the tables of keys decide what
-//! a value means. All YAML text of this package is parsed here, `--set` values and cloud-init texts
-//! included, so one set of limits and one error text holds.
+//! It resolves anchors, aliases and merge keys, and finds keys given twice; the tables of keys
+//! decide what a value means. All YAML text of this package is parsed here, `--set` values and
+//! cloud-init texts included, so one set of limits and one error text holds.
 //!
-//! The libraries: `saphyr-parser` gives events with spans, which is all that the tree needs. `yaml_serde`
-//! has no spans and stops at its first error; it stays the data model of the layers, the way from values
-//! to typed structs, and the writer of YAML. `serde-saphyr` has spans, but only in typed structs: no tree
-//! to merge layers in, and its first error hides all others.
+//! The libraries: `saphyr-parser` gives events with spans, which is all that the tree needs.
+//! `yaml_serde` has no spans and stops at its first error; it stays the data model of the layers,
+//! the way from values to typed structs, and the writer of YAML. `serde-saphyr` has spans, but only
+//! in typed structs: no tree to merge layers in, and its first error hides all others.
 
 use std::collections::HashMap;
 

@@ -1,9 +1,9 @@
 //! The template image, nodes and storages of a template, for which several keys exist, and its
 //! fallback templates.
 //!
-//! One key of a group in an upper layer replaces all keys of the group below; two in one layer are a
-//! fault. `templateSelectionMode` is the exception: it says which key counts, and the others may stand
-//! anywhere, as in files of the Jenkins plugin.
+//! One key of a group in an upper layer replaces all keys of the group below; two in one layer are
+//! a fault. `templateSelectionMode` is the exception: it says which key counts, and the others may
+//! stand anywhere, as in files of the Jenkins plugin.
 
 use std::collections::BTreeMap;
 
@@ -59,7 +59,8 @@ fn counted(layer: &Layer) -> Option<&'static str> {
     }
 }
 
-/// With a `templateSelectionMode`, keeps only the key that counts, from the first of `layers` that has it.
+/// With a `templateSelectionMode`, keeps only the key that counts, from the first of `layers` that
+/// has it.
 pub(super) fn select<'a>(mut merged: Layer, mut layers: impl Iterator<Item = &'a Layer>) -> Layer {
     let Some(key) = counted(&merged) else { return merged };
     SOUGHT.iter().for_each(|key| merged.forget(key));

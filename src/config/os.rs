@@ -1,5 +1,5 @@
-//! The operating system of guests (`osType`). What drover or cloud-init cannot do in Windows is a fault,
-//! since such an agent would never become ready.
+//! The operating system of guests (`osType`). What drover or cloud-init cannot do in Windows is a
+//! fault, since such an agent would never become ready.
 
 use drover_model::os::Os;
 use drover_model::spec::JavaDistribution;
@@ -36,7 +36,7 @@ pub(super) fn os(raw: &RawAgent, own: &Layer, layer: &Layer, cx: &mut Context<'_
                 let fault = layer.fault("remoteFs", format!("`{path}` is not an absolute path"));
                 cx.faults.push(fault.help("begin it with `/`, or set osType to WINDOWS"));
             }
-            if own.has("windowsLoginShell") && !own.is_faulty("windowsLoginShell") {
+            if own.is_sound("windowsLoginShell") {
                 let fault = own.fault("windowsLoginShell", "osType is LINUX");
                 cx.warnings.push(fault.help("remove it, or set osType to WINDOWS"));
             }
@@ -144,7 +144,7 @@ fn steps(own: &Layer, layer: &Layer, cx: &mut Context<'_>) {
                     ),
                 );
             }
-            if upload.has("mode") && !upload.is_faulty("mode") {
+            if upload.is_sound("mode") {
                 let fault = upload.fault("mode", "files in Windows have no such permissions");
                 cx.warnings
                     .push(fault.help("remove it: the file inherits the rights of its directory"));

@@ -84,8 +84,8 @@ fn names_any(layer: &Layer, key: &str) -> bool {
     }
 }
 
-/// Whether the template's class and this key of [`STORAGES`] both name the storage. `targetStorages`
-/// beside thin or thick is fine: of these storages, those of that kind.
+/// Whether the template's class and this key of [`STORAGES`] both name the storage.
+/// `targetStorages` beside thin or thick is fine: of these storages, those of that kind.
 fn both_name(layer: &Layer, class: &str, key: &str) -> bool {
     names_any(layer, key) && (key == STORAGES[0] || thickness(class.trim()).is_none())
 }
@@ -139,8 +139,8 @@ pub(super) fn warn_weights(strategy: Strategy, layer: &Layer, warnings: &mut Vec
     }
 }
 
-/// The placement that holds on every cloud. `all`: the template is for every node; `named`: it names
-/// nodes.
+/// The placement that holds on every cloud. `all`: the template is for every node; `named`: it
+/// names nodes.
 pub(super) fn common(
     raw: &RawAgent,
     (all, named): (bool, bool),

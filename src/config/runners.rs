@@ -1,4 +1,5 @@
-//! Sources against templates: faults where a source would start runners in guests that cannot run them.
+//! Sources against templates: faults where a source would start runners in guests that cannot run
+//! them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -36,8 +37,8 @@ pub(super) fn check(
                     "source `{id}` would start several runners of a guest in one directory, where \
                      each overwrites the login of the others"
                 );
-                let help = "set it to 1, give the source a `runnerCommand` that makes a directory for \
-                            each, or `labels` that this template lacks";
+                let help = "set it to 1, give the source a `runnerCommand` that makes a \
+                            directory for each, or `labels` that this template lacks";
                 faults.push(template.layer.fault("numExecutors", message).help(help));
             }
         }

@@ -1,7 +1,8 @@
 //! The JSON Schema of the YAML, generated from the tables of keys, for editors.
 //!
-//! Draft 7, which the YAML support of editors knows best. It has types, ranges and words; what holds
-//! between keys (references, layers, keys that one of several layers must give) only the check knows.
+//! Draft 7, which the YAML support of editors knows best. It has types, ranges and words; what
+//! holds between keys (references, layers, keys that one of several layers must give) only the
+//! check knows.
 
 use serde_json::{Map, Value, json};
 
@@ -58,7 +59,8 @@ fn section(section: &Section) -> Value {
     value
 }
 
-/// A mapping with these keys and no other, or nothing at all. `whole`: the required keys stand here.
+/// A mapping with these keys and no other, or nothing at all. `whole`: the required keys stand
+/// here.
 fn mapping(table: &'static Table, whole: bool) -> Map<String, Value> {
     let names = |key: &Key| [Some(key.name), key.alias].into_iter().flatten();
     let properties =

@@ -22,8 +22,8 @@ use drover_api::{Peer, Role};
 const MIN_TOKEN_BYTES: usize = 16;
 /// `TimeoutStopSec` of `configs/drover.service`: after it systemd kills drover.
 const UNIT_STOP_SECS: u64 = 120;
-/// The longest stop beside the wait for agents: 5 s for answers under way, 5 s for sources, 10 s for
-/// actors that hang, and the journal.
+/// The longest stop beside the wait for agents: 5 s for answers under way, 5 s for sources, 10 s
+/// for actors that hang, and the journal.
 const STOP_REST_SECS: u64 = 25;
 
 /// How drover itself runs.

@@ -46,8 +46,8 @@ pub struct Sources {
 }
 
 impl Sources {
-    /// Reads a file, or every `*.yaml` and `*.yml` of a directory that is not hidden. Each of them must
-    /// be a plain file: a file passed over would look as if it had been removed.
+    /// Reads a file, or every `*.yaml` and `*.yml` of a directory that is not hidden. Each of them
+    /// must be a plain file: a file passed over would look as if it had been removed.
     ///
     /// # Errors
     /// The path that could not be read, with the system's reason.

@@ -1,9 +1,9 @@
-//! Templates: `agentDefaults`, `agentDefaults-<node>` and each entry of `agentConfigurations`, merged and
-//! made into a [`TemplateSpec`] for each of its clouds.
+//! Templates: `agentDefaults`, `agentDefaults-<node>` and each entry of `agentConfigurations`,
+//! merged and made into a [`TemplateSpec`] for each of its clouds.
 //!
-//! In: the layers, and what other sections say ([`TemplateInputs`]). Out: [`CheckedTemplate`], or faults.
-//! The parts with rules of their own have modules: `origin` (the template image), `placement`,
-//! `network` and `addresses`, `cloud_init`, `prepare`, `schedule`, `os`.
+//! In: the layers, and what other sections say ([`TemplateInputs`]). Out: [`CheckedTemplate`], or
+//! faults. The parts with rules of their own have modules: `origin` (the template image),
+//! `placement`, `network` and `addresses`, `cloud_init`, `prepare`, `schedule`, `os`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -156,8 +156,8 @@ fn fill(raw: &mut RawAgent, size: Size) {
     }
 }
 
-/// The merged layers of a template. Its node, which selects the third layer, is its own, else that of
-/// the defaults, else that of the environment.
+/// The merged layers of a template. Its node, which selects the third layer, is its own, else that
+/// of the defaults, else that of the environment.
 fn merged(own: &Layer, inputs: &TemplateInputs<'_>) -> Layer {
     let base = origin::overlaid(&inputs.environment.agent, inputs.defaults);
     let has_nodes = own.has("node") || own.has("nodes");
@@ -178,7 +178,7 @@ fn clouds<'a>(
     cx: &mut Context<'_>,
 ) -> Vec<&'a CheckedCloud> {
     const KEY: &str = "cloudIds";
-    if raw.cloud_ids.is_empty() && layer.has(KEY) && !layer.is_faulty(KEY) {
+    if raw.cloud_ids.is_empty() && layer.is_sound(KEY) {
         let fault = layer.fault(KEY, "no cloud is listed");
         cx.faults.push(fault.help("list at least one key of cloudConfigurations"));
     }
@@ -213,7 +213,7 @@ fn ssh_key<'a>(
     const KEY: &str = "credentialsId";
     let id = &raw.credentials_id;
     if id.is_empty() {
-        if layer.has(KEY) && !layer.is_faulty(KEY) {
+        if layer.is_sound(KEY) {
             cx.faults.push(layer.fault(KEY, "the id is blank").help("name an sshKey"));
         }
         return None;

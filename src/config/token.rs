@@ -1,5 +1,5 @@
-//! Finds a Proxmox token in the YAML, and replaces it (`drover setup rotate`). Every other character of
-//! the file stays as it is; nothing is written here.
+//! Finds a Proxmox token in the YAML, and replaces it (`drover setup rotate`). Every other
+//! character of the file stays as it is; nothing is written here.
 
 use std::path::{Path, PathBuf};
 
@@ -92,7 +92,8 @@ pub fn token_place(
 }
 
 impl TokenPlace {
-    /// The file of another token's secret, as the YAML has it: that of the old one with another ending.
+    /// The file of another token's secret, as the YAML has it: that of the old one with another
+    /// ending.
     pub fn file_for(&self, name: &str) -> Option<String> {
         Some(format!("{}.{name}", self.bare_file()?))
     }
@@ -109,8 +110,8 @@ impl TokenPlace {
         resolve(environment, self.file.parent(), written)
     }
 
-    /// The whole text of the file with another token and another file of its secret, after a check of the
-    /// configuration with it.
+    /// The whole text of the file with another token and another file of its secret, after a check
+    /// of the configuration with it.
     ///
     /// # Errors
     /// [`EditError`]; nothing is written either way.

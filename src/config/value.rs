@@ -98,7 +98,8 @@ pub(super) fn address_range(text: &str) -> Checked {
     must(range_of(text).is_some(), text, "a range of addresses", HELP)
 }
 
-/// The http or https URL of a server, without a login; `of` says what server, `login` where logins go.
+/// The http or https URL of a server, without a login; `of` says what server, `login` where logins
+/// go.
 fn web_url(
     text: &str,
     of: &str,

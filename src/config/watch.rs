@@ -3,18 +3,19 @@
 //! In: events of the file system, a poll, and requests ([`Trigger`]). Out: [`Outcome`]s, each a new
 //! configuration or the reason of its refusal; the previous configuration stays in force meanwhile.
 //!
-//! A change is taken once it has *settled*: two snapshots, [`DEBOUNCE`] apart, have the same texts of the
-//! same files. What may be half of a change waits longer: a file that is gone, empty or cut off for
-//! [`MISSING_FILE_GRACE`], a file that is still open for writing for [`OPEN_FILE_GRACE`]. A change that
-//! does not settle is not taken, and after [`MAX_UNSETTLED`] the watch says so.
+//! A change is taken once it has *settled*: two snapshots, [`DEBOUNCE`] apart, have the same texts
+//! of the same files. What may be half of a change waits longer: a file that is gone, empty or cut
+//! off for [`MISSING_FILE_GRACE`], a file that is still open for writing for [`OPEN_FILE_GRACE`]. A
+//! change that does not settle is not taken, and after [`MAX_UNSETTLED`] the watch says so.
 //!
 //! ```text
-//! settled ── a snapshot differs ──▶ unsettled ── no change for a while ──▶ check ──▶ settled, Outcome
+//! settled ── a snapshot differs ──▶ unsettled ── no change ──▶ check ──▶ settled, Outcome
 //!                                     └── MAX_UNSETTLED ──▶ Outcome::Refused, still unsettled
 //! ```
 //!
-//! Events only say when to look; a poll finds what they miss. [`Watch::next`] may be dropped and called
-//! again at any time. Files: `snapshot.rs` (one reading of all files), `events.rs` (the system's events).
+//! Events only say when to look; a poll finds what they miss. [`Watch::next`] may be dropped and
+//! called again at any time. Files: `snapshot.rs` (one reading of all files), `events.rs` (the
+//! system's events).
 
 mod events;
 mod snapshot;
@@ -34,7 +35,8 @@ use super::{Checked, Environment, LoadError};
 use events::Events;
 use snapshot::Snapshot;
 
-/// A change has settled after this time without another; also the time between two snapshots meanwhile.
+/// A change has settled after this time without another; also the time between two snapshots
+/// meanwhile.
 const DEBOUNCE: Duration = Duration::from_millis(200);
 /// The time a file is gone, empty or cut off before the watch takes that as the change.
 const MISSING_FILE_GRACE: Duration = Duration::from_secs(2);
@@ -60,7 +62,8 @@ pub enum Change {
 #[derive(Debug)]
 pub struct Outcome {
     pub change: Change,
-    /// The last [`Trigger::pull`] before the files were read; the outcome answers it and all before.
+    /// The last [`Trigger::pull`] before the files were read; the outcome answers it and all
+    /// before.
     pub answers: u64,
 }
 
@@ -69,7 +72,8 @@ pub struct Outcome {
 pub struct Trigger(watch::Sender<u64>);
 
 impl Trigger {
-    /// Requests a reload and returns the number of the request. One outcome answers several requests.
+    /// Requests a reload and returns the number of the request. One outcome answers several
+    /// requests.
     pub fn pull(&self) -> u64 {
         let mut number = 0;
         self.0.send_modify(|pulls| {

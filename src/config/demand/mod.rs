@@ -1,8 +1,8 @@
 //! The `demand` section: the CI systems whose jobs drover starts agents for, and the share of each.
 //!
 //! What all kinds have is read here. Each kind's module reads its own keys into the settings of
-//! `drover-ci` and says how its runners behave ([`Behaviour`]). A new kind takes such a module, a line in
-//! [`source`], and its name in `keys/demand.rs`.
+//! `drover-ci` and says how its runners behave ([`Behaviour`]). A new kind takes such a module, a
+//! line in [`source`], and its name in `keys/demand.rs`.
 
 mod gitea;
 mod github;
@@ -315,8 +315,8 @@ fn tls(raw: &RawDemand, layer: &Layer, cx: &mut Context<'_>) -> Option<Tls> {
     trust::tls(&trust, layer, cx)
 }
 
-/// The route by `proxy`, whose form is checked already. A source on this machine (`is_here`) uses no
-/// proxy of the environment.
+/// The route by `proxy`, whose form is checked already. A source on this machine (`is_here`) uses
+/// no proxy of the environment.
 fn route(proxy: Option<&str>, is_here: bool) -> Route {
     match proxy {
         None if is_here => Route::Direct,

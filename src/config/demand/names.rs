@@ -1,5 +1,5 @@
-//! Rules for names of owners and repositories: an impossible name is a fault of the configuration, not a
-//! 404 of the server.
+//! Rules for names of owners and repositories: an impossible name is a fault of the configuration,
+//! not a 404 of the server.
 
 use super::SourceInputs;
 

@@ -47,8 +47,8 @@ table! {
             "nodes that drover uses first while they have room";
         "placement" => placement: Strategy,
             choice(&["TOPSIS", "SPREAD", "PACK", "FIXED"]).or_text("TOPSIS"),
-            "choice of a node with room: TOPSIS most free resources, SPREAD fewest agents, PACK the \
-             fullest, FIXED the first listed";
+            "choice of a node with room: TOPSIS most free resources, SPREAD fewest agents, PACK \
+             the fullest, FIXED the first listed";
         "placementWeights", mapping(&WEIGHTS).eg("{memory: 60, cpu: 40}"),
             "weights of free memory and free processors for TOPSIS; unset: 60 and 40";
         "nodeSelector" => node_selector: Vec<String>, texts().or_empty().check(value::filled),
@@ -61,8 +61,8 @@ table! {
             "maximum number of running guests on a node, those of others included; 0: unlimited";
         "minFreeMemoryMb" => min_free_memory_mb: u64,
             key(Kind::Memory(0, MOST_MEMORY)).or(0).alias("minFreeMemory"),
-            "memory that stays free on a node, beside headroom: MiB, or with a unit such as 4Gi; 0: \
-             none";
+            "memory that stays free on a node, beside headroom: MiB, or with a unit such as 4Gi; \
+             0: none";
         "templateVmId" => template_vm_id: Option<u32>, whole(100..=LAST_VMID).eg("9000"),
             "VMID of the template image; this or one of the next three keys is required";
         "templateName",
@@ -74,7 +74,8 @@ table! {
         "templateTag", text().check(value::template_tag).eg(r#""golden""#),
             "tag of the template image; drover takes the newest match";
         "templateSelectionMode", choice(&["STATIC_ID", "NAME_REGEX", "TAG"]).eg("TAG"),
-            "which key counts: templateVmId, templateNamePattern or templateTag; unset: the one given";
+            "which key counts: templateVmId, templateNamePattern or templateTag; unset: the one \
+             given";
         "labelString" => label_string: String, text().or_text("").variable("RUNNER_LABELS"),
             "labels, separated by blanks";
         "numExecutors" => num_executors: u32, whole(1..=1000).or(1),
@@ -98,8 +99,8 @@ table! {
         "targetPool" => target_pool: String, text().or_text(""),
             "resource pool of the clones; blank: none";
         "size" => size: String, text().or_text(""),
-            "one of sizes, or such as cpu:4,memory:8192,disk:50; for cores, memoryMb and diskSizeGb \
-             where they are 0";
+            "one of sizes, or such as cpu:4,memory:8192,disk:50; for cores, memoryMb and \
+             diskSizeGb where they are 0";
         "cores" => cores: u32, whole(0..=8192).or(0),
             "processor cores; 0: those of the template image";
         "memoryMb" => memory_mb: u32, zero_or(16..=MOST_MEMORY).or(0),
@@ -116,12 +117,12 @@ table! {
         "onBoot" => on_boot: bool, flag().or_flag(false),
             "true: agents start when their node boots";
         "osType" => os_type: OsType, choice(&["LINUX", "WINDOWS"]).or_text("LINUX"),
-            "operating system of the guests; a WINDOWS image must have OpenSSH and all settings that \
-             cloud-init makes in Linux";
+            "operating system of the guests; a WINDOWS image must have OpenSSH and all settings \
+             that cloud-init makes in Linux";
         "windowsLoginShell" => windows_login_shell: LoginShell,
             choice(&["AUTO", "CMD", "POWERSHELL"]).or_text("AUTO"),
-            "login shell of OpenSSH in WINDOWS guests; AUTO: drover asks the guest; commands run in \
-             cmd.exe in any case";
+            "login shell of OpenSSH in WINDOWS guests; AUTO: drover asks the guest; commands run \
+             in cmd.exe in any case";
         "remoteFs" => remote_fs: String, text().or_text("").check(value::directory),
             "working directory in the guest; blank: /home/<user>/agent";
         "mode" => mode: Mode, choice(&["NORMAL", "EXCLUSIVE"]).or_text("EXCLUSIVE"),
@@ -142,7 +143,8 @@ table! {
             "package repository of Corretto; blank: Amazon's for the guest's package manager";
         "correttoKeyUrl" => corretto_key_url: String,
             text().or_text("").check(value::repository),
-            "signing key of that repository; blank: corretto.key in it (apk: amazoncorretto.rsa.pub)";
+            "signing key of that repository; blank: corretto.key in it (apk: \
+             amazoncorretto.rsa.pub)";
         "idleTerminationMinutes" => idle_termination_minutes: u64, whole(0..=LONG).or(30),
             "minutes an agent is idle before drover retires it; 0: never";
         "instanceCap" => instance_cap: u32, whole(0..=MANY).or(0),
@@ -172,8 +174,8 @@ table! {
             "a second pool with IPv6 addresses, beside an IPv4 one; blank: none";
         "addressFrom" => address_from: Option<String>,
             choice(&["guestAgent", "static", "call"]).eg("guestAgent"),
-            "where drover learns the address: the QEMU guest agent, the configuration, or a call of \
-             the guest; unset: static for a pool or one address in ipConfig, else guestAgent";
+            "where drover learns the address: the QEMU guest agent, the configuration, or a call \
+             of the guest; unset: static for a pool or one address in ipConfig, else guestAgent";
         "ipConfigs" => ip_configs: Vec<String>, texts().or_empty().check(value::ip_config),
             "cloud-init ipconfig1 and so on, for further network cards";
         "ciUpgrade" => ci_upgrade: bool, flag().or_flag(false),
@@ -183,7 +185,8 @@ table! {
         "searchDomain" => search_domain: String, text().or_text("").alias("searchdomain"),
             "cloud-init DNS search domains; blank: those of the node";
         "userData", text().eg(r##""#cloud-config\nhostname: ${hostname}\n""##),
-            "cloud-init user data, in place of ciUser and Proxmox's other cloud-init keys; no secrets";
+            "cloud-init user data, in place of ciUser and Proxmox's other cloud-init keys; no \
+             secrets";
         "userDataFile", text().eg(r#""files/user-data.yaml""#).variable("USER_DATA_TEMPLATE"),
             "file with the user data, relative to this file, in place of userData";
         "metaData", text().eg(r#""instance-id: ${instanceId}""#),

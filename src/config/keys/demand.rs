@@ -47,8 +47,9 @@ table! {
             "an apiToken of credentials; for github also a githubApp, for jenkins an apiLogin";
         "scope" => scope: Option<String>,
             text().check(value::filled).only(FORGES).eg("org/builders"),
-            "whose jobs: gitea and forgejo server, org/NAME, user or repo/OWNER/NAME; github repo/…, \
-             org/… or enterprise/NAME; gitlab server, group/PATH or project/PATH; unset: server";
+            "whose jobs: gitea and forgejo server, org/NAME, user or repo/OWNER/NAME; github \
+             repo/…, org/… or enterprise/NAME; gitlab server, group/PATH or project/PATH; unset: \
+             server";
         "labels" => labels: Option<BTreeSet<String>>,
             texts().check(value::label).only(SYSTEMS).eg(r#"["linux", "x64"]"#),
             "labels that drover serves for this source; it ignores jobs with others; unset: all";
@@ -69,7 +70,8 @@ table! {
         "runnerCommand" => runner_command: Option<String>,
             text().check(value::filled).only(WITH_RUNNERS)
                 .eg(r#""exec gitea-runner daemon --config config.yaml""#),
-            "command that runs a runner, in its directory in the guest; unset: the kind's own program";
+            "command that runs a runner, in its directory in the guest; unset: the kind's own \
+             program";
         "runUntagged" => run_untagged: Option<bool>, flag().only(&["gitlab"]).eg("true"),
             "true: serves jobs without tags too; unset: false";
         "grpcServer" => grpc_server: Option<String>,

@@ -26,12 +26,13 @@ table! {
             "Unix socket of the API; unset: drover.sock in RUNTIME_DIRECTORY, else in /run/drover";
         "socketMode" => socket_mode: Option<String>,
             text().check(value::octal_mode).eg(r#""0660""#),
-            "permissions of the socket, octal; unset: 0666 with allowedUids or allowedGids, else 0600";
+            "permissions of the socket, octal; unset: 0666 with allowedUids or allowedGids, else \
+             0600";
         "allowedUids" => allowed_uids: BTreeSet<u32>, key(Kind::Wholes).or_empty(),
             "users that may use the socket as operators; root and drover's own user are admins";
         "allowedGids" => allowed_gids: BTreeSet<u32>, key(Kind::Wholes).or_empty(),
-            "groups that may use the socket as operators; only a caller's effective group counts, not \
-             its supplementary ones (run `newgrp`, or use allowedUids)";
+            "groups that may use the socket as operators; only a caller's effective group counts, \
+             not its supplementary ones (run `newgrp`, or use allowedUids)";
         "peers", mappings(&PEER),
             "users and groups of the socket with their roles, and groups whose leases they share";
         "listen" => listen: Option<SocketAddr>,
@@ -45,10 +46,11 @@ table! {
             "limits of leases; unset: the defaults of its keys";
         "onStop" => on_stop: StopPolicy,
             choice(&["keep", "retireIdle", "retireAll"]).or_text("keep"),
-            "agents when drover stops: keep all, retireIdle, or retireAll with their leases and holds";
+            "agents when drover stops: keep all, retireIdle, or retireAll with their leases and \
+             holds";
         "stopTimeoutSec" => stop_timeout_sec: u64, whole(1..=LONG).or(90),
-            "maximum seconds a stop waits for agents, less than the unit's TimeoutStopSec; the next \
-             start continues with the others";
+            "maximum seconds a stop waits for agents, less than the unit's TimeoutStopSec; the \
+             next start continues with the others";
         "orphanCleanupPeriodSeconds" => orphan_cleanup_period_seconds: u64,
             zero_or(30..=LONG).or(0),
             "seconds between two reconciliations, for all clouds; 0: as each cloud says";

@@ -10,7 +10,8 @@ macro_rules! shown {
         $(
             #[test]
             fn $name() {
-                assert_snapshot!(Scene::new().faults(&$text));
+                let shown = Scene::new().faults(&$text);
+                assert_snapshot!(shown);
             }
         )*
     };

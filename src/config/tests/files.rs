@@ -1,5 +1,5 @@
-//! The files in `configs/`: they load and say what they must. `reference.rs` holds full.yaml against the
-//! tables of keys.
+//! The files in `configs/`: they load and say what they must. `reference.rs` holds full.yaml
+//! against the tables of keys.
 
 use super::*;
 
@@ -56,7 +56,8 @@ fn the_reference_file_loads_with_credentials_beside_it() {
     }
 }
 
-/// Every key the plugin recognises (jenkinsci/proxmox-cloud-plugin b1ee0117, `ProxmoxConfigLoader.java`).
+/// Every key the plugin recognises (jenkinsci/proxmox-cloud-plugin b1ee0117,
+/// `ProxmoxConfigLoader.java`).
 const PLUGIN_KEYS: [&str; 43] = [
     "apiUrl",
     "credentialsId",

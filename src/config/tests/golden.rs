@@ -1,5 +1,5 @@
-//! The faults of wrong values of every key: golden texts, generated from the tables so that no key is
-//! missing.
+//! The faults of wrong values of every key: golden texts, generated from the tables so that no key
+//! is missing.
 
 use std::fmt::Write as _;
 
@@ -46,8 +46,8 @@ fn wrong(key: &Key) -> Vec<String> {
     wrong
 }
 
-/// The faults of each wrong value of each key, and of the keys of the mappings in them; `around` puts a
-/// line into a whole configuration.
+/// The faults of each wrong value of each key, and of the keys of the mappings in them; `around`
+/// puts a line into a whole configuration.
 fn said(table: &Table, around: &dyn Fn(&str) -> String) -> String {
     let mut text = String::new();
     for key in table.iter() {

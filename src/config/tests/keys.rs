@@ -15,8 +15,8 @@ use super::*;
 /// The check refuses zero or blank.
 const REFUSED: &str = "refused";
 
-/// One key as it must behave: the name; the result without the key; a value and its result; the result
-/// of zero or blank; and how the result is read.
+/// One key as it must behave: the name; the result without the key; a value and its result; the
+/// result of zero or blank; and how the result is read.
 type Row<T> =
     (&'static str, &'static str, (&'static str, &'static str), &'static str, fn(&T) -> String);
 

@@ -155,7 +155,8 @@ fn the_yaml_wins_over_the_environment() {
     assert_eq!([preferred("a"), preferred("b")], ["[pve1]", "[pve3]"]);
 }
 
-// Invariant: PROXMOX_NODE names the node of agents, and what they inherit; a preferred node does not.
+// Invariant: PROXMOX_NODE names the node of agents, and what they inherit; a preferred node does
+// not.
 
 #[test]
 fn the_defaults_of_a_node_are_chosen_by_a_node_that_is_named_alone() {

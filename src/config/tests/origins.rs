@@ -6,7 +6,8 @@ use insta::assert_snapshot;
 
 use super::*;
 
-// Invariant: what a layer says replaces every other way to say it below; in one layer they contradict.
+// Invariant: what a layer says replaces every other way to say it below; in one layer they
+// contradict.
 
 #[test]
 fn a_layer_above_replaces_all_ways_to_say_it() {
@@ -49,8 +50,8 @@ fn stand_ins_are_other_templates_of_the_same_cloud() {
     assert_snapshot!(scene.faults(&wrong));
 }
 
-// Invariant: `templateSelectionMode` means what it means to the Jenkins plugin "Proxmox Cloud": its own
-// key counts, wherever that is given, and those of the other modes are ignored
+// Invariant: `templateSelectionMode` means what it means to the Jenkins plugin "Proxmox Cloud": its
+// own key counts, wherever that is given, and those of the other modes are ignored
 // (jenkinsci/proxmox-cloud-plugin b1ee0117, `config/ProxmoxConfigLoader.java`).
 
 #[test]

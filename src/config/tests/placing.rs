@@ -80,7 +80,8 @@ fn every_node_is_meant_by_a_star_and_by_a_selector_without_nodes() {
     assert_eq!(thin, Some(Thickness::Thin));
 }
 
-// Invariant: preferred nodes go beyond the nodes of the template where no node is named, and there alone.
+// Invariant: preferred nodes go beyond the nodes of the template where no node is named, and there
+// alone.
 
 #[test]
 fn preferred_nodes_open_others_only_where_no_node_is_named() {

@@ -263,10 +263,8 @@ fn rows(table: &Table, of: &str) -> String {
     text += "\n| Key | Value | Default | Meaning |\n|---|---|---|---|\n";
     let mut inner = String::new();
     for key in table.iter() {
-        let default = match key.preset {
-            Preset::Required => "required".to_owned(),
-            _ => default(key).map_or("unset".to_owned(), |default| format!("`{default}`")),
-        };
+        let none = if key.preset == Preset::Required { "required" } else { "unset" };
+        let default = default(key).map_or(none.to_owned(), |default| format!("`{default}`"));
         let mut help = markdown(&key.meaning());
         if let Some(alias) = key.alias {
             write!(help, ". Also written `{alias}`").unwrap();

@@ -68,7 +68,8 @@ fn another_system_is_another_version() {
     );
 }
 
-// Invariant: what drover or cloud-init does in guests of Linux alone is refused for Windows, with what to do.
+// Invariant: what drover or cloud-init does in guests of Linux alone is refused for Windows, with
+// what to do.
 
 #[test]
 fn what_a_guest_of_windows_cannot_have_is_refused_by_its_key() {

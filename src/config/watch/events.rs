@@ -1,5 +1,5 @@
-//! The system's events about the directories of a configuration: when to take a snapshot, and which files
-//! are still open for writing.
+//! The system's events about the directories of a configuration: when to take a snapshot, and which
+//! files are still open for writing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -94,7 +94,8 @@ impl Events {
         }
         for (path, _) in places.iter().filter(|(path, id)| before.get(*path) != Some(*id)) {
             if let Err(error) = watcher.watch(path, RecursiveMode::NonRecursive) {
-                tracing::warn!(path = %path.display(), %error, "no file events: the directory is only polled");
+                let path = path.display();
+                tracing::warn!(%path, %error, "no file events: the directory is only polled");
             }
         }
         true
@@ -106,7 +107,8 @@ impl Writers {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes open files; returns whether the event may change a file. Reading, as drover does, does not.
+    /// Notes open files; returns whether the event may change a file. Reading, as drover does, does
+    /// not.
     fn note(&self, event: &notify::Event) -> bool {
         let mut all = self.all();
         match &event.kind {

@@ -1,5 +1,5 @@
-//! One snapshot of a configuration: its texts, and the traces by which a later snapshot shows whether
-//! anything was written since.
+//! One snapshot of a configuration: its texts, and the traces by which a later snapshot shows
+//! whether anything was written since.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -39,8 +39,8 @@ pub(super) struct Snapshot {
 }
 
 impl Snapshot {
-    /// Reads a configuration and the files that it names; `writers` are files that are still open for
-    /// writing.
+    /// Reads a configuration and the files that it names; `writers` are files that are still open
+    /// for writing.
     pub fn at(path: &Path, inputs: &[PathBuf], writers: &[PathBuf]) -> Self {
         // Before reading, so that a later change of the path to the files is an event.
         let places = places(path);
@@ -114,8 +114,8 @@ impl Hash {
     }
 }
 
-/// Whether something is missing that existed before, as in half of a change: a file, all text of a file,
-/// the end of a file, or the end of its last line.
+/// Whether something is missing that existed before, as in half of a change: a file, all text of a
+/// file, the end of a file, or the end of its last line.
 pub(super) fn is_less(before: Option<&Sources>, now: &Sources) -> bool {
     if now.files().iter().all(|file| file.text.trim().is_empty()) {
         return true;
@@ -130,8 +130,8 @@ pub(super) fn is_less(before: Option<&Sources>, now: &Sources) -> bool {
     })
 }
 
-/// The directories that contain a path or a link on the way to it; for a directory also itself, and the
-/// directories of the links in it.
+/// The directories that contain a path or a link on the way to it; for a directory also itself, and
+/// the directories of the links in it.
 fn places(path: &Path) -> BTreeMap<PathBuf, FileId> {
     let mut places = BTreeMap::new();
     let mut links = MAX_LINKS;

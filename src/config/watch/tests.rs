@@ -1,5 +1,5 @@
-//! Which changes are taken and when, in virtual time over real files; `tests/saves.rs` has the events of
-//! the system.
+//! Which changes are taken and when, in virtual time over real files; `tests/saves.rs` has the
+//! events of the system.
 
 mod saves;
 
