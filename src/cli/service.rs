@@ -67,7 +67,7 @@ pub(super) fn run(global: &Global, options: RunOptions) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let faults = match &error {
-                app::RunError::Config(error) => error.told(),
+                app::RunError::Config(error) => error.located(),
                 app::RunError::Level(_)
                 | app::RunError::State { .. }
                 | app::RunError::Journal(_)
@@ -211,7 +211,7 @@ pub(super) fn copy(global: &Global, options: &CopyOptions) -> ExitCode {
         },
         Err(error) => {
             let faults = match &error {
-                EditError::Faulty { source, .. } => source.told(),
+                EditError::Faulty { source, .. } => source.located(),
                 EditError::Request(_) => Vec::new(),
             };
             let text = chain(&error);

@@ -19,7 +19,7 @@ const SOME_TIME: Timestamp = Timestamp::UNIX_EPOCH;
 ///
 /// # Errors
 /// The reason, in one line.
-pub fn pattern(text: &str) -> Result<Cron, String> {
+pub(crate) fn pattern(text: &str) -> Result<Cron, String> {
     let parser = CronParser::builder().seconds(Seconds::Disallowed).year(Year::Disallowed).build();
     let cron = parser.parse(text).map_err(|error| error.to_string())?;
     match cron.find_next_occurrence(&SOME_TIME.to_zoned(TimeZone::UTC), true) {
@@ -32,7 +32,7 @@ pub fn pattern(text: &str) -> Result<Cron, String> {
 ///
 /// # Errors
 /// The zone does not exist.
-pub fn zone(name: &str) -> Result<TimeZone, String> {
+pub(crate) fn zone(name: &str) -> Result<TimeZone, String> {
     TimeZone::get(name).map_err(|_| format!("unknown time zone `{name}`"))
 }
 

@@ -74,9 +74,9 @@ impl Fault {
     }
 
     /// The fault as scripts read it.
-    pub fn told(&self, sources: &Sources) -> ToldFault {
+    pub fn located(&self, sources: &Sources) -> LocatedFault {
         let file = self.place.and_then(|place| sources.file(place.file));
-        ToldFault {
+        LocatedFault {
             file: file.map(|file| file.name.clone()),
             line: self.place.map(|place| place.line),
             column: self.place.map(|place| place.column),
@@ -89,7 +89,7 @@ impl Fault {
 
 /// A fault or a warning as scripts read it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct ToldFault {
+pub struct LocatedFault {
     /// Null for a variable of the environment and for something that is missing altogether.
     pub file: Option<String>,
     /// The line, from 1.
@@ -165,12 +165,12 @@ fn place_of(file: usize, text: &str, at: usize) -> Place {
 }
 
 /// Renders faults with the lines around them, without colour, secrets masked.
-pub fn render(faults: &[Fault], sources: &Sources) -> String {
+pub(super) fn render(faults: &[Fault], sources: &Sources) -> String {
     drawn(faults, sources, Severity::Error)
 }
 
 /// Renders warnings as [`render`] does faults.
-pub fn render_warnings(warnings: &[Fault], sources: &Sources) -> String {
+pub(super) fn render_warnings(warnings: &[Fault], sources: &Sources) -> String {
     drawn(warnings, sources, Severity::Warning)
 }
 

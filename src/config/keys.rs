@@ -1,16 +1,16 @@
 //! The configuration keys: each key is said once, in one entry of one table.
 //!
-//! A [`Table`] describes the keys of one mapping of the YAML. The macro [`table!`] takes its
+//! A [`Table`] describes the keys of one mapping of the YAML. The macro `table!` takes its
 //! entries:
 //!
 //! ```text
-//! "callTimeoutSec" => call_timeout_secs: u64, whole(5..=3600).or(60), "seconds for one …";
+//! "callTimeoutSec" => call_timeout_sec: u64, whole(5..=3600).or(60), "seconds for one …";
 //!  the YAML key       field and type           what is checked, the    help, one line
 //!                                              default, the example
 //! ```
 //!
 //! What follows from an entry, and from nothing else:
-//! - the field of the `Raw…` struct, which [`Layer::typed`](super::layer::Layer::typed) fills. An
+//! - the field of the `Raw…` struct, which `Layer::typed` fills. An
 //!   entry without `=> field: type` has none: its module reads the key from the layers.
 //! - the check of type, range, words and form, with file, line and column (`layer.rs`);
 //! - the default, and the environment variable that may give the key (`environment.rs`);

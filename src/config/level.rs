@@ -19,7 +19,7 @@ pub enum LevelError {
 }
 
 /// Whether a text is a level or a set of directives.
-pub fn is_level(given: &str) -> bool {
+pub(crate) fn is_level(given: &str) -> bool {
     parse(given).is_ok()
 }
 

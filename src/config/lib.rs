@@ -12,15 +12,16 @@
 //! ```
 //!
 //! The public face:
-//! - [`load`], [`check`], [`inputs`]: read and check; [`Checked`], [`LoadError`], [`Fault`];
+//! - [`load`](load()), [`check`](check()), [`inputs`](inputs()): read and check; [`Checked`],
+//!   [`LoadError`], [`Fault`];
 //! - [`watch`]: reads the files again whenever they change;
 //! - [`schema`](schema()): the JSON Schema for editors;
-//! - [`copy`](copy()), [`token_place`]: edits of the files, with [`EditError`];
-//! - [`socket`]: the API's socket, whatever else is wrong; [`level`]: log levels; [`calendar`]:
-//!   cron.
+//! - [`copy`](copy()), [`token_place`](token_place()): edits of the files, with [`EditError`];
+//! - [`socket`](socket()): the API's socket, whatever else is wrong; [`level`]: log levels;
+//!   [`calendar`]: cron.
 //!
-//! All keys are in [`keys`]: start there. Failure paths: a syntax fault ends the check, every other
-//! fault is collected; a fault at a hot edit leaves the previous configuration in force.
+//! All keys are in `keys.rs`: start there. Failure paths: a syntax fault ends the check, every
+//! other fault is collected; a fault at a hot edit leaves the previous configuration in force.
 
 mod addresses;
 pub mod calendar;
@@ -75,7 +76,7 @@ pub use copy::{Copied, CopyRequest, copy};
 pub use credential::SshKeySpec;
 pub use edit::EditError;
 pub use environment::Environment;
-pub use fault::{Fault, Place, ToldFault, render, render_warnings};
+pub use fault::{Fault, LocatedFault, Place};
 pub use schema::schema;
 pub use service::{ApiToken, ServiceSpec, socket};
 pub use source::{SourceFile, Sources};
@@ -131,12 +132,12 @@ impl Checked {
         if self.warnings.is_empty() {
             return String::new();
         }
-        render_warnings(&self.warnings, &self.sources)
+        fault::render_warnings(&self.warnings, &self.sources)
     }
 
     /// The warnings as scripts read them.
-    pub fn told_warnings(&self) -> Vec<ToldFault> {
-        self.warnings.iter().map(|warning| warning.told(&self.sources)).collect()
+    pub fn located_warnings(&self) -> Vec<LocatedFault> {
+        self.warnings.iter().map(|warning| warning.located(&self.sources)).collect()
     }
 }
 
@@ -195,21 +196,23 @@ impl LoadError {
     pub fn render(&self) -> String {
         match self {
             Self::Missing { what, help } => format!("{what}\n  help: {help}\n"),
-            Self::Faults { faults, sources } => format!("{}\n{self}\n", render(faults, sources)),
+            Self::Faults { faults, sources } => {
+                format!("{}\n{self}\n", fault::render(faults, sources))
+            }
             Self::Io { source, .. } => format!("{self}: {source}\n  help: {}\n", help(source)),
         }
     }
 
     /// All faults as scripts read them.
-    pub fn told(&self) -> Vec<ToldFault> {
+    pub fn located(&self) -> Vec<LocatedFault> {
         let alone = |what: String, help: &str| {
             let (file, line, column, key) = (None, None, None, None);
-            vec![ToldFault { file, line, column, key, what, help: Some(help.to_owned()) }]
+            vec![LocatedFault { file, line, column, key, what, help: Some(help.to_owned()) }]
         };
         match self {
             Self::Missing { what, help } => alone(what.clone(), help),
             Self::Faults { faults, sources } => {
-                faults.iter().map(|fault| fault.told(sources)).collect()
+                faults.iter().map(|fault| fault.located(sources)).collect()
             }
             Self::Io { source, .. } => alone(format!("{self}: {source}"), help(source)),
         }

@@ -3,10 +3,10 @@
 //! In: events of the file system, a poll, and requests ([`Trigger`]). Out: [`Outcome`]s, each a new
 //! configuration or the reason of its refusal; the previous configuration stays in force meanwhile.
 //!
-//! A change is taken once it has *settled*: two snapshots, [`DEBOUNCE`] apart, have the same texts
+//! A change is taken once it has *settled*: two snapshots, `DEBOUNCE` apart, have the same texts
 //! of the same files. What may be half of a change waits longer: a file that is gone, empty or cut
-//! off for [`MISSING_FILE_GRACE`], a file that is still open for writing for [`OPEN_FILE_GRACE`]. A
-//! change that does not settle is not taken, and after [`MAX_UNSETTLED`] the watch says so.
+//! off for `MISSING_FILE_GRACE`, a file that is still open for writing for `OPEN_FILE_GRACE`. A
+//! change that does not settle is not taken, and after `MAX_UNSETTLED` the watch says so.
 //!
 //! ```text
 //! settled ── a snapshot differs ──▶ unsettled ── no change ──▶ check ──▶ settled, Outcome
