@@ -19,8 +19,10 @@ use super::network;
 use super::placement::{self, Region};
 use super::trust::{self, Trust};
 
-/// The keys that say which certificates are accepted; `ignoreSslErrors: false` says nothing.
-const TRUST: [&str; 3] = ["caFile", "caPem", "pinSha256"];
+/// The keys of the endpoints.
+const ENDPOINTS: [&str; 2] = ["apiUrl", "apiUrls"];
+/// The keys that say which certificates are accepted; the last one only where it is true.
+const TRUST: [&str; 4] = ["caFile", "caPem", "pinSha256", "ignoreSslErrors"];
 
 /// A cloud, checked; without a connection where login or TLS have a fault.
 pub(super) struct CheckedCloud {
@@ -85,25 +87,14 @@ pub(super) fn cloud(
 /// one says about them; two ways in one layer contradict.
 fn merged(lower: &Layer, upper: &Layer, cx: &mut Context<'_>) -> Layer {
     let mut lower = lower.clone();
-    if upper.has("apiUrl") && upper.has("apiUrls") {
-        let fault = upper.fault("apiUrls", "apiUrl and apiUrls contradict");
-        cx.faults.push(fault.help("keep one of them"));
-    }
-    if upper.has("apiUrl") || upper.has("apiUrls") {
-        lower.forget("apiUrl");
-        lower.forget("apiUrls");
-    }
-    let mut trust: Vec<_> = TRUST.into_iter().filter(|key| upper.has(key)).collect();
-    if upper.get("ignoreSslErrors").and_then(Yaml::as_bool) == Some(true) {
-        trust.push("ignoreSslErrors");
-    }
-    if let [_, second, ..] = trust.as_slice() {
-        let fault = upper.fault(second, format!("{} contradict", trust.join(" and ")));
-        cx.faults.push(fault.help("keep one of them"));
-    }
-    if !trust.is_empty() {
-        TRUST.into_iter().for_each(|key| lower.forget(key));
-        lower.forget("ignoreSslErrors");
+    let ignores = upper.get("ignoreSslErrors").and_then(Yaml::as_bool) == Some(true);
+    let trust = if ignores { &TRUST[..] } else { &TRUST[..3] };
+    for (given, replaced) in [(&ENDPOINTS[..], &ENDPOINTS[..]), (trust, &TRUST[..])] {
+        let found = upper.one_of(given);
+        if !matches!(found, Ok(None)) {
+            replaced.iter().for_each(|key| lower.forget(key));
+        }
+        cx.faults.extend(found.err());
     }
     lower.overlaid(upper)
 }
@@ -166,7 +157,7 @@ fn endpoints(raw: &RawCloud, layer: &Layer, cx: &mut Context<'_>) -> Vec<Endpoin
 }
 
 fn tls(raw: &RawCloud, layer: &Layer, cx: &mut Context<'_>) -> Option<Tls> {
-    if TRUST.into_iter().chain(["ignoreSslErrors"]).any(|key| layer.is_faulty(key)) {
+    if TRUST.into_iter().any(|key| layer.is_faulty(key)) {
         return None;
     }
     let trust = Trust {

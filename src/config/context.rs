@@ -70,20 +70,10 @@ impl<'a> Context<'a> {
 
     /// The secret of a mapping, given by exactly one of these keys.
     pub fn secret(&mut self, layer: &Layer, keys: &[&'static str]) -> Option<SecretString> {
-        let given: Vec<_> = keys.iter().copied().filter(|key| layer.has(key)).collect();
-        let key = match given.as_slice() {
-            [key] => *key,
-            [] => {
-                let fault = layer.own_fault(format!("none of {} is given", keys.join(", ")));
-                self.faults.push(fault.help("add one of them"));
-                return None;
-            }
-            [_, second, ..] => {
-                let fault = layer.fault(second, format!("{} contradict", given.join(" and ")));
-                self.faults.push(fault.help("keep one of them"));
-                return None;
-            }
-        };
+        let none = || layer.own_fault(format!("none of {} is given", keys.join(", ")));
+        let key = layer.one_of(keys);
+        let key = key.and_then(|key| key.ok_or_else(|| none().help("add one of them")));
+        let key = key.map_err(|fault| self.faults.push(fault)).ok()?;
         let text = layer.text(key)?.to_owned();
         let found = match key {
             "secretEnv" => self.environment.get(&text).map(str::to_owned).ok_or_else(|| {

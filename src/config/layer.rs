@@ -160,6 +160,16 @@ impl Layer {
         self.get(key).is_some()
     }
 
+    /// Which of these keys is written here; two of them contradict, which is the error.
+    pub fn one_of<'k>(&self, keys: &[&'k str]) -> Result<Option<&'k str>, Fault> {
+        let given: Vec<&str> = keys.iter().copied().filter(|key| self.has(key)).collect();
+        if let [_, second, ..] = given[..] {
+            let fault = self.fault(second, format!("{} contradict", given.join(" and ")));
+            return Err(fault.help("keep one of them"));
+        }
+        Ok(given.first().copied())
+    }
+
     /// Whether a key is written here but wrong.
     pub fn is_faulty(&self, key: &str) -> bool {
         self.given.get(key).is_some_and(|given| matches!(given.state, State::Faulty))

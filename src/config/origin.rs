@@ -90,13 +90,7 @@ pub(super) fn group_of(key: &str) -> &'static [&'static str] {
 
 /// How the template image is found, when not by its VMID; faults of contradicting and missing keys.
 pub(super) fn search(layer: &Layer, faults: &mut Vec<Fault>) -> Option<Sought> {
-    for group in GROUPS {
-        let given: Vec<&str> = group.iter().copied().filter(|key| layer.has(key)).collect();
-        if let [_, second, ..] = given[..] {
-            let message = format!("{} contradict", given.join(" and "));
-            faults.push(layer.fault(second, message).help("keep one of them"));
-        }
-    }
+    faults.extend(GROUPS.into_iter().filter_map(|group| layer.one_of(group).err()));
     if let Some(key) = counted(layer).filter(|key| !layer.has(key)) {
         let mode = layer.text(MODE).unwrap_or_default();
         let key = if key == "templateNamePattern" { "templateNameRegex" } else { key };

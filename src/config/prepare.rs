@@ -37,20 +37,10 @@ pub(super) fn steps(layer: &Layer, limit_secs: u64, cx: &mut Context<'_>) -> Vec
 }
 
 fn step(at: usize, layer: &Layer, cx: &mut Context<'_>) -> Option<StepSpec> {
-    let given: Vec<&str> = STEP_WORK.into_iter().filter(|key| layer.has(key)).collect();
-    let work = match given.as_slice() {
-        [work] => *work,
-        [] => {
-            let fault = layer.own_fault(format!("none of {} is given", STEP_WORK.join(", ")));
-            cx.faults.push(fault.help("add one of them"));
-            return None;
-        }
-        [_, second, ..] => {
-            let fault = layer.fault(second, format!("{} contradict", given.join(" and ")));
-            cx.faults.push(fault.help("make a step of each"));
-            return None;
-        }
-    };
+    let none = || layer.own_fault(format!("none of {} is given", STEP_WORK.join(", ")));
+    let work = layer.one_of(&STEP_WORK).map_err(|fault| fault.help("make a step of each"));
+    let work = work.and_then(|work| work.ok_or_else(|| none().help("add one of them")));
+    let work = work.map_err(|fault| cx.faults.push(fault)).ok()?;
     let raw: RawStep = layer.typed(&mut cx.faults)?;
     let name = raw.name.unwrap_or_else(|| format!("step {} ({work})", at + 1));
     let found = match work {

@@ -297,12 +297,10 @@ impl SourceInputs<'_, '_> {
 }
 
 fn tls(raw: &RawDemand, layer: &Layer, cx: &mut Context<'_>) -> Option<Tls> {
-    let mut given: Vec<&str> =
-        ["caFile", "pinSha256"].into_iter().filter(|key| layer.has(key)).collect();
-    given.extend(raw.ignore_ssl_errors.then_some("ignoreSslErrors"));
-    if let [_, second, ..] = given.as_slice() {
-        let fault = layer.fault(second, format!("{} contradict", given.join(" and ")));
-        cx.faults.push(fault.help("keep one of them"));
+    const KEYS: [&str; 3] = ["caFile", "pinSha256", "ignoreSslErrors"];
+    let keys = if raw.ignore_ssl_errors { &KEYS[..] } else { &KEYS[..2] };
+    if let Err(fault) = layer.one_of(keys) {
+        cx.faults.push(fault);
         return None;
     }
     let trust = Trust {
