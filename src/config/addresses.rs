@@ -200,7 +200,11 @@ pub(super) fn source(
                 check_family(key, named.len() == 2, first, layer, faults);
                 ids.push(id);
             }
-            None => faults.push(unknown(key, name, layer, pools)),
+            None => {
+                let known = pools.keys().map(AddressPoolId::as_str);
+                let fault = layer.fault(key, format!("unknown address pool `{name}`"));
+                faults.push(fault.known_in("addressPools", name, known));
+            }
         }
     }
     AddressSource::Pools(ids)
@@ -221,16 +225,6 @@ fn check_family(
         let message = format!("its addresses are {is}; of two pools this one must be {wanted}");
         faults.push(layer.fault(key, message).help(format!("name a pool of {wanted} addresses")));
     }
-}
-
-fn unknown(key: &str, name: &str, layer: &Layer, pools: &Pools) -> Fault {
-    let known = || pools.keys().map(AddressPoolId::as_str);
-    let all = known().collect::<Vec<_>>().join(", ");
-    let help = match all.as_str() {
-        "" => "add it to addressPools".to_owned(),
-        all => format!("known in addressPools: {all}"),
-    };
-    layer.fault(key, format!("unknown address pool `{name}`")).nearest(name, known(), help)
 }
 
 /// Without a pool: the address of `ipConfig` where it has one, unless `addressFrom` says otherwise.

@@ -11,7 +11,7 @@ use serde_yaml::Value as Yaml;
 
 use super::connection::fingerprint;
 use super::context::Context;
-use super::credential::{Credential, Credentials, unresolved};
+use super::credential::{Credential, Credentials, resolve};
 use super::environment::{Defaults, EnvironmentLogin};
 use super::keys::RawCloud;
 use super::layer::Layer;
@@ -106,6 +106,7 @@ fn login(
     credentials: &Credentials,
     cx: &mut Context<'_>,
 ) -> Option<Login> {
+    const KINDS: &str = "proxmoxToken or proxmoxPassword";
     let key = "credentialsId";
     let Some(id) = raw.credentials_id.as_deref().filter(|id| !id.is_empty()) else {
         if let Some(login) = &environment.login {
@@ -124,21 +125,7 @@ fn login(
         }
         return None;
     };
-    match credentials.get(id) {
-        Some(Credential::Proxmox(login)) => return Some(login.clone()),
-        Some(Credential::Faulty) => {}
-        Some(
-            Credential::SshKey(_)
-            | Credential::Token(_)
-            | Credential::Login(..)
-            | Credential::App(_),
-        ) => {
-            let fault = layer.fault(key, format!("`{id}` is not a login for Proxmox"));
-            cx.faults.push(fault.help("name a proxmoxToken or a proxmoxPassword"));
-        }
-        None => cx.faults.push(unresolved(layer, id, credentials, "proxmoxToken")),
-    }
-    None
+    resolve(layer, id, credentials, KINDS, Credential::as_proxmox, cx).cloned()
 }
 
 fn endpoints(raw: &RawCloud, layer: &Layer, cx: &mut Context<'_>) -> Vec<Endpoint> {

@@ -41,6 +41,16 @@ pub(super) enum Credential {
     Faulty,
 }
 
+impl Credential {
+    pub fn as_proxmox(&self) -> Option<&Login> {
+        if let Self::Proxmox(login) = self { Some(login) } else { None }
+    }
+
+    pub fn as_ssh_key(&self) -> Option<&SshKeySpec> {
+        if let Self::SshKey(key) = self { Some(key) } else { None }
+    }
+}
+
 /// All credentials by id.
 pub(super) type Credentials = BTreeMap<String, Credential>;
 
@@ -54,11 +64,31 @@ pub(super) fn credentials(entries: &[Entry], cx: &mut Context<'_>) -> Credential
     read.collect()
 }
 
-/// The fault of an id that names no credential; `kind` is what is wanted.
-pub(super) fn unresolved(layer: &Layer, id: &str, known: &Credentials, kind: &str) -> Fault {
-    let fault = layer.fault("credentialsId", format!("unknown credential `{id}`"));
-    let otherwise = format!("add `{id}:` with `kind: {kind}` to `credentials`");
-    fault.nearest(id, known.keys().map(String::as_str), otherwise)
+/// The credential of an id as `pick` takes it; an unknown id, or one of other kinds than `kinds`, is a
+/// fault.
+pub(super) fn resolve<'a, T>(
+    layer: &Layer,
+    id: &str,
+    known: &'a Credentials,
+    kinds: &str,
+    pick: impl Fn(&'a Credential) -> Option<T>,
+    cx: &mut Context<'_>,
+) -> Option<T> {
+    let fault = match known.get(id).map(|found| (found, pick(found))) {
+        Some((_, Some(picked))) => return Some(picked),
+        Some((Credential::Faulty, None)) => return None,
+        Some((_, None)) => {
+            let fault = layer.fault("credentialsId", format!("`{id}` is not of kind {kinds}"));
+            fault.help(format!("name a credential of kind {kinds}"))
+        }
+        None => {
+            let help = format!("add `{id}:` with kind {kinds} to `credentials`");
+            let fault = layer.fault("credentialsId", format!("unknown credential `{id}`"));
+            fault.nearest(id, known.keys().map(String::as_str), help)
+        }
+    };
+    cx.faults.push(fault);
+    None
 }
 
 fn credential(entry: &Entry, path: &str, cx: &mut Context<'_>) -> Option<Credential> {

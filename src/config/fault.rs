@@ -73,6 +73,23 @@ impl Fault {
         }
     }
 
+    /// Proposes the nearest of the names of a section, or else lists them.
+    pub(super) fn known_in<'a>(
+        self,
+        section: &str,
+        word: &str,
+        known: impl Iterator<Item = &'a str> + Clone,
+    ) -> Self {
+        let all = known.clone().collect::<Vec<_>>().join(", ");
+        let empty = all.is_empty();
+        let help = if empty {
+            format!("add it to {section}")
+        } else {
+            format!("known in {section}: {all}")
+        };
+        self.nearest(word, known, help)
+    }
+
     /// The fault as scripts read it.
     pub fn located(&self, sources: &Sources) -> LocatedFault {
         let file = self.place.and_then(|place| sources.file(place.file));

@@ -19,7 +19,7 @@ use drover_model::spec::{HerdSpec, LabelMapping, TemplateSpec};
 use super::addresses::{self, Pools};
 use super::cloud::{self, CheckedCloud};
 use super::context::{Context, Uploads};
-use super::credential::{self, Credential, Credentials};
+use super::credential::{self, Credentials};
 use super::demand::{self, CheckedDemand};
 use super::environment::{Defaults, Environment};
 use super::fault::{self, Fault, Place};
@@ -415,15 +415,9 @@ impl Parts {
             demand.insert(id, connection);
         }
         herd.mappings = self.mappings.into_iter().map(Arc::new).collect();
-        let credentials = self.credentials.into_iter();
-        let keys = credentials.filter_map(|(id, credential)| match credential {
-            Credential::SshKey(key) => Some((id, key)),
-            Credential::Proxmox(_)
-            | Credential::Token(_)
-            | Credential::App(_)
-            | Credential::Login(..)
-            | Credential::Faulty => None,
-        });
+        let credentials = self.credentials.iter();
+        let keys =
+            credentials.filter_map(|(id, one)| Some((id.clone(), one.as_ssh_key()?.clone())));
         let keys = keys.collect();
         let (service, uploads) = (self.service, self.uploads);
         Checked { herd, connections, keys, demand, uploads, service, warnings, sources, layers }

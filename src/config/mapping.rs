@@ -30,11 +30,9 @@ pub(super) fn mapping(
     for (at, name) in raw.templates.iter().enumerate() {
         let ids = named(name, templates);
         if ids.is_empty() {
-            let known = || templates.keys().map(String::as_str);
-            let all = known().collect::<Vec<_>>().join(", ");
+            let known = templates.keys().map(String::as_str);
             let fault = layer.item_fault("templates", at, format!("unknown template `{name}`"));
-            let help = format!("known in agentConfigurations: {all}");
-            faults.push(fault.nearest(name, known(), help));
+            faults.push(fault.known_in("agentConfigurations", name, known));
         } else if ids.iter().any(|id| listed.contains(id)) {
             let fault = layer.item_fault("templates", at, format!("`{name}` is listed twice"));
             faults.push(fault.help("keep one of them"));

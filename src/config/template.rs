@@ -22,7 +22,7 @@ use super::addresses::{self, Pools};
 use super::cloud::CheckedCloud;
 use super::cloud_init;
 use super::context::Context;
-use super::credential::{Credential, Credentials, SshKeySpec, unresolved};
+use super::credential::{Credential, Credentials, SshKeySpec, resolve};
 use super::environment::Defaults;
 use super::keys::{OsType, RawAgent, Reset, Size};
 use super::layer::Layer;
@@ -193,11 +193,9 @@ fn clouds<'a>(
         match inputs.clouds.get(&CloudId::new(id)) {
             Some(cloud) => found.push(cloud),
             None => {
-                let known = || inputs.clouds.keys().map(CloudId::as_str);
-                let all = known().collect::<Vec<_>>().join(", ");
+                let known = inputs.clouds.keys().map(CloudId::as_str);
                 let fault = layer.item_fault(KEY, at, format!("unknown cloud `{id}`"));
-                let help = format!("known in cloudConfigurations: {all}");
-                cx.faults.push(fault.nearest(id, known(), help));
+                cx.faults.push(fault.known_in("cloudConfigurations", id, known));
             }
         }
     }
@@ -218,21 +216,7 @@ fn ssh_key<'a>(
         }
         return None;
     }
-    match inputs.credentials.get(id) {
-        Some(Credential::SshKey(key)) => return Some(key),
-        Some(Credential::Faulty) => {}
-        Some(
-            Credential::Proxmox(_)
-            | Credential::Token(_)
-            | Credential::Login(..)
-            | Credential::App(_),
-        ) => {
-            let fault = layer.fault(KEY, format!("`{id}` is not an sshKey"));
-            cx.faults.push(fault.help("name an sshKey"));
-        }
-        None => cx.faults.push(unresolved(layer, id, inputs.credentials, "sshKey")),
-    }
-    None
+    resolve(layer, id, inputs.credentials, "sshKey", Credential::as_ssh_key, cx)
 }
 
 fn check_numbers(raw: &RawAgent, layer: &Layer, cx: &mut Context<'_>) {

@@ -160,15 +160,14 @@ fn login(inputs: &mut SourceInputs<'_, '_>) -> Option<Login> {
     {
         return Some(Login::Token(token.trim().to_owned().into()));
     }
-    match inputs.credential(KINDS)? {
+    inputs.credential(KINDS, |found| match found {
         Credential::Token(token) => Some(Login::Token(token.clone())),
         Credential::App(app) => Some(Login::App(app.clone())),
-        Credential::Faulty => None,
-        Credential::Proxmox(_) | Credential::SshKey(_) | Credential::Login(..) => {
-            inputs.refuse_kind(KINDS);
-            None
-        }
-    }
+        Credential::Faulty
+        | Credential::Proxmox(_)
+        | Credential::SshKey(_)
+        | Credential::Login(..) => None,
+    })
 }
 
 /// A scale set and the mode go together.

@@ -23,7 +23,7 @@ use reqwest::Url;
 use secrecy::SecretString;
 
 use super::context::Context;
-use super::credential::{Credential, Credentials, unresolved};
+use super::credential::{Credential, Credentials, resolve};
 use super::keys::{DEMAND, RawDemand};
 use super::layer::Layer;
 use super::trust::{self, Trust};
@@ -220,8 +220,8 @@ fn is_loopback(url: &Url) -> bool {
 }
 
 impl SourceInputs<'_, '_> {
-    /// The credential of the required `credentialsId`; none is a fault.
-    fn credential(&mut self, kinds: &str) -> Option<&Credential> {
+    /// The credential of the required `credentialsId`, as `pick` takes it; none is a fault.
+    fn credential<T>(&mut self, kinds: &str, pick: impl Fn(&Credential) -> Option<T>) -> Option<T> {
         let (layer, key) = (self.layer, "credentialsId");
         let Some(id) = self.raw.credentials_id.as_deref().filter(|id| !id.is_empty()) else {
             if !layer.is_faulty(key) {
@@ -231,50 +231,22 @@ impl SourceInputs<'_, '_> {
             }
             return None;
         };
-        let found = self.credentials.get(id);
-        if found.is_none() {
-            self.cx.faults.push(unresolved(layer, id, self.credentials, kinds));
-        }
-        found
-    }
-
-    /// A fault of a credential whose kind this source does not take.
-    fn refuse_kind(&mut self, kinds: &str) {
-        let id = self.raw.credentials_id.as_deref().unwrap_or_default();
-        let fault = self.layer.fault("credentialsId", format!("`{id}` is not an {kinds}"));
-        self.cx.faults.push(fault.help(format!("name a credential of kind {kinds}")));
+        resolve(layer, id, self.credentials, kinds, pick, self.cx)
     }
 
     /// The token for the login.
     fn token(&mut self) -> Option<SecretString> {
-        const KIND: &str = "apiToken";
-        match self.credential(KIND)? {
-            Credential::Token(token) => Some(token.clone()),
-            Credential::Faulty => None,
-            Credential::Proxmox(_)
-            | Credential::SshKey(_)
-            | Credential::App(_)
-            | Credential::Login(..) => {
-                self.refuse_kind(KIND);
-                None
-            }
-        }
+        self.credential("apiToken", |found| {
+            if let Credential::Token(token) = found { Some(token.clone()) } else { None }
+        })
     }
 
     /// The user for the login, with a token or a password.
     fn login(&mut self) -> Option<(String, SecretString)> {
-        const KIND: &str = "apiLogin";
-        match self.credential(KIND)? {
-            Credential::Login(user, secret) => Some((user.clone(), secret.clone())),
-            Credential::Faulty => None,
-            Credential::Proxmox(_)
-            | Credential::SshKey(_)
-            | Credential::App(_)
-            | Credential::Token(_) => {
-                self.refuse_kind(KIND);
-                None
-            }
-        }
+        self.credential("apiLogin", |found| {
+            let Credential::Login(user, secret) = found else { return None };
+            Some((user.clone(), secret.clone()))
+        })
     }
 
     /// The `scope`, read by the kind's own reader; `forms` lists what can be written.
