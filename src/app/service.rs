@@ -8,7 +8,7 @@ use drover_actors::herd::{HerdStart, Tried};
 use drover_actors::message::{ApplySpec, HerdCommand};
 use drover_ci::{CiSystems, Hooks};
 use drover_config::calendar::Almanac;
-use drover_config::watch::{Change, Told, Trigger, Watch};
+use drover_config::watch::{Change, Outcome, Trigger, Watch};
 use drover_config::{Checked, Environment};
 use drover_hypervisor::call_in::CallInKey;
 use drover_hypervisor::{Proxmox, TICK};
@@ -163,7 +163,7 @@ pub async fn serve(settings: Settings) -> Result<(), RunError> {
 
 /// Watches the configuration in its own task, so that signals and requests do not interrupt the
 /// reading of files.
-fn changes_of(mut watch: Watch) -> (mpsc::Receiver<Told>, JoinHandle<()>) {
+fn changes_of(mut watch: Watch) -> (mpsc::Receiver<Outcome>, JoinHandle<()>) {
     let (sender, changes) = mpsc::channel(1);
     let watching =
         tokio::spawn(async move { while sender.send(watch.next().await).await.is_ok() {} });
@@ -312,8 +312,8 @@ impl Service {
     }
 
     /// Applies a valid configuration everywhere, or reports the faults of an invalid one.
-    fn config_changed(&mut self, change: Told) {
-        let outcome = match change.change {
+    fn config_changed(&mut self, outcome: Outcome) {
+        let result = match outcome.change {
             Change::Reloaded(checked) => Ok(self.apply(*checked)),
             Change::Refused(text) => {
                 let what = What::ConfigRefused { text: text.clone(), after: self.spec.generation };
@@ -323,20 +323,20 @@ impl Service {
         };
         // The next reading answers requests that arrived during this one.
         for (_, reply) in
-            self.reload_replies.extract_if(.., |(number, _)| *number <= change.answers)
+            self.reload_replies.extract_if(.., |(number, _)| *number <= outcome.answers)
         {
             // The client can have disconnected.
-            reply.send(outcome.clone());
+            reply.send(result.clone());
         }
-        if self.resync_due.is_some_and(|number| number <= change.answers) {
+        if self.resync_due.is_some_and(|number| number <= outcome.answers) {
             self.resync_due = None;
             self.resync();
         }
-        if self.reloading.is_some_and(|number| number > change.answers) {
+        if self.reloading.is_some_and(|number| number > outcome.answers) {
             return;
         }
         self.reloading = None;
-        self.notifier.ready(match outcome {
+        self.notifier.ready(match result {
             Ok(_) if self.restart_due => "configuration reloaded; part of it needs a restart",
             Ok(_) => "configuration reloaded",
             Err(_) => "configuration refused, the old one stays in force: see drover status",

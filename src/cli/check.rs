@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::service::{FAILED, USAGE, config_path, load, runtime};
 use super::{CheckOptions, Global, tables};
-use drover_config::{Checked, Environment, ToldFault};
+use drover_config::{Checked, Environment, LocatedFault};
 
 /// What `check --json` prints.
 #[derive(Debug, Serialize)]
@@ -18,8 +18,8 @@ struct CheckOut {
     file: String,
     clouds: usize,
     templates: usize,
-    faults: Vec<ToldFault>,
-    warnings: Vec<ToldFault>,
+    faults: Vec<LocatedFault>,
+    warnings: Vec<LocatedFault>,
     /// With `--connect`: each cloud with its version, or why it was not reached.
     connections: Vec<ConnectionOut>,
 }
@@ -80,7 +80,7 @@ fn as_json(path: &Path, connects: bool) -> ExitCode {
     match drover_config::load(path, &Environment::of_process()) {
         Ok(checked) => {
             (out.clouds, out.templates) = (checked.herd.clouds.len(), checked.herd.templates.len());
-            out.warnings = checked.told_warnings();
+            out.warnings = checked.located_warnings();
             if connects {
                 out.connections = match connect(&checked, true) {
                     Ok(connections) => connections,
@@ -89,7 +89,7 @@ fn as_json(path: &Path, connects: bool) -> ExitCode {
                 code = if is_well(&out.connections) { 0 } else { FAILED };
             }
         }
-        Err(error) => (out.faults, code) = (error.told(), USAGE),
+        Err(error) => (out.faults, code) = (error.located(), USAGE),
     }
     out.ok = code == 0;
     println!("{}", serde_json::json!(out));

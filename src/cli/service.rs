@@ -16,7 +16,7 @@ use super::{
     CopyOptions, DemoOptions, Global, GuestKind, PveVersion, RunOptions, SimOptions, tell,
 };
 use crate::{app, demo, known, telemetry};
-use drover_config::{Checked, Copied, CopyError, Environment};
+use drover_config::{Checked, Copied, EditError, Environment};
 
 /// Where the configuration is when nothing is said.
 pub const DEFAULT_CONFIG: &str = "/etc/drover";
@@ -67,7 +67,7 @@ pub(super) fn run(global: &Global, options: RunOptions) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let faults = match &error {
-                app::RunError::Config(error) => error.told(),
+                app::RunError::Config(error) => error.located(),
                 app::RunError::Level(_)
                 | app::RunError::State { .. }
                 | app::RunError::Journal(_)
@@ -183,8 +183,8 @@ fn route(line: &str) -> Value {
 pub(super) fn copy(global: &Global, options: &CopyOptions) -> ExitCode {
     let path = config_path(global);
     let CopyOptions { old, new, set, into } = options;
-    let wish = drover_config::Wish { old, new, set, into: into.as_deref() };
-    match drover_config::copy(&path, &Environment::of_process(), wish) {
+    let request = drover_config::CopyRequest { old, new, set, into: into.as_deref() };
+    match drover_config::copy(&path, &Environment::of_process(), request) {
         Ok(Copied::Text(text)) => {
             match global.json {
                 true => println!("{}", json!({ "template": new, "copyOf": old, "yaml": text })),
@@ -211,8 +211,8 @@ pub(super) fn copy(global: &Global, options: &CopyOptions) -> ExitCode {
         },
         Err(error) => {
             let faults = match &error {
-                CopyError::Faulty { source, .. } => source.told(),
-                CopyError::Wish(_) => Vec::new(),
+                EditError::Faulty { source, .. } => source.located(),
+                EditError::Request(_) => Vec::new(),
             };
             let text = chain(&error);
             tell::fail_with(global.json, USAGE, (&text, &faults), &error.render())

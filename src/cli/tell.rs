@@ -12,14 +12,14 @@ use causes::chain;
 use serde_json::{Value, json};
 
 use super::{CliError, Term};
-use drover_config::{Checked, LoadError, ToldFault};
+use drover_config::{Checked, LoadError, LocatedFault};
 
 /// An error as scripts read it.
 pub(super) fn line(code: u8, text: &str) -> String {
     faulty(code, text, &[])
 }
 
-fn faulty(code: u8, text: &str, faults: &[ToldFault]) -> String {
+fn faulty(code: u8, text: &str, faults: &[LocatedFault]) -> String {
     let mut error = json!({ "code": code, "text": text });
     if !faults.is_empty() {
         error["faults"] = json!(faults);
@@ -36,7 +36,7 @@ pub(super) fn fail(json: bool, code: u8, text: &str, plain: &str) -> ExitCode {
 pub(super) fn fail_with(
     json: bool,
     code: u8,
-    (text, faults): (&str, &[ToldFault]),
+    (text, faults): (&str, &[LocatedFault]),
     plain: &str,
 ) -> ExitCode {
     if json {
@@ -51,7 +51,7 @@ pub(super) fn fail_with(
 pub(super) fn fail_by(json: bool, error: &CliError, plain: &str) -> ExitCode {
     match error {
         CliError::Config(fault) => {
-            fail_with(json, error.exit_code(), (&chain(&**fault), &fault.told()), plain)
+            fail_with(json, error.exit_code(), (&chain(&**fault), &fault.located()), plain)
         }
         CliError::Usage(_)
         | CliError::Call(_)
@@ -64,7 +64,7 @@ pub(super) fn fail_by(json: bool, error: &CliError, plain: &str) -> ExitCode {
 
 /// Tells what is wrong with a configuration; gives the exit code.
 pub(super) fn fail_to_load(json: bool, code: u8, error: &LoadError) -> ExitCode {
-    fail_with(json, code, (&chain(error), &error.told()), &error.render())
+    fail_with(json, code, (&chain(error), &error.located()), &error.render())
 }
 
 /// Tells what a configuration is warned of.
@@ -72,7 +72,7 @@ pub(super) fn warn(json: bool, checked: &Checked) {
     if !json {
         write(&checked.rendered_warnings());
     } else if !checked.warnings.is_empty() {
-        write(&format!("{}\n", json!({ "warnings": checked.told_warnings() })));
+        write(&format!("{}\n", json!({ "warnings": checked.located_warnings() })));
     }
 }
 

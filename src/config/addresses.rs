@@ -1,4 +1,4 @@
-//! Addresses of agents: pools of them, and where each template has its own from.
+//! Addresses of agents: the pools, and which source of addresses each template has.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -7,25 +7,13 @@ use std::time::Duration;
 use drover_model::addresses::range::width;
 use drover_model::addresses::{AddressPoolSpec, AddressRange, AddressSource};
 use drover_model::id::AddressPoolId;
-use serde::Deserialize;
 
 use super::fault::Fault;
-use super::keys::ADDRESS_POOL;
+use super::keys::{RawAgent, RawPool};
 use super::layer::Layer;
 use super::value;
-use drover_api::nearest;
 
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct RawPool {
-    ranges: Vec<String>,
-    prefix: u8,
-    gateway: Option<IpAddr>,
-    cooldown_seconds: u64,
-    nameserver: String,
-}
-
-/// A pool, or only its place where it is at fault.
+/// A pool; without a spec where it has a fault.
 pub(super) struct CheckedPool {
     pub spec: Option<AddressPoolSpec>,
     pub layer: Layer,
@@ -34,21 +22,21 @@ pub(super) struct CheckedPool {
 /// All pools by their names.
 pub(super) type Pools = BTreeMap<AddressPoolId, CheckedPool>;
 
-/// Makes the pools, each by itself and then beside the others.
+/// Makes the pools, and checks that they do not overlap.
 pub(super) fn pools(entries: Vec<(String, Layer)>, faults: &mut Vec<Fault>) -> Pools {
     let mut pools = Pools::new();
     for (id, layer) in entries {
         let spec = pool(&layer, faults);
         pools.insert(AddressPoolId::new(&id), CheckedPool { spec, layer });
     }
-    apart(&pools, faults);
+    check_overlaps(&pools, faults);
     pools
 }
 
 /// One pool; none where something is wrong with it.
 fn pool(layer: &Layer, faults: &mut Vec<Fault>) -> Option<AddressPoolSpec> {
     let before = faults.len();
-    let raw: RawPool = layer.typed(ADDRESS_POOL, faults)?;
+    let raw: RawPool = layer.typed(faults)?;
     let written = ["ranges", "prefix", "gateway", "cooldownSeconds", "nameserver"];
     if faults.len() > before || written.iter().any(|key| layer.is_faulty(key)) {
         return None;
@@ -58,8 +46,8 @@ fn pool(layer: &Layer, faults: &mut Vec<Fault>) -> Option<AddressPoolSpec> {
         faults.push(fault.help("list at least one, such as `10.20.0.50-10.20.0.99`"));
         return None;
     };
-    // A gateway of the link alone lies in no network of guests.
-    let gateway = raw.gateway.filter(|gateway| !value::of_link(*gateway));
+    // A link-local gateway (`fe80::/10`) is not in the network of the guests.
+    let gateway = raw.gateway.filter(|gateway| !value::is_link_local(*gateway));
     let base = gateway.unwrap_or(first.first());
     let Some(network) = AddressRange::network(base, raw.prefix) else {
         let message = format!("an IPv4 address has {} bits", width(base));
@@ -68,7 +56,7 @@ fn pool(layer: &Layer, faults: &mut Vec<Fault>) -> Option<AddressPoolSpec> {
         return None;
     };
     let at_end = ends(network, raw.prefix).into_iter().find(|(end, _)| raw.gateway == Some(*end));
-    // Routers of IPv6 may answer to the anycast address.
+    // An IPv6 router may answer at the anycast address.
     if let Some((end, called)) = at_end.filter(|(end, _)| end.is_ipv4()) {
         let message =
             format!("{end} is the {called} address of {}/{}", network.first(), raw.prefix);
@@ -93,25 +81,25 @@ fn pool(layer: &Layer, faults: &mut Vec<Fault>) -> Option<AddressPoolSpec> {
     })
 }
 
-/// One range of a pool, as it is given out; or what is wrong with it, and what to do.
+/// One range of a pool, as drover gives it out; or what is wrong with it, and what to do.
 fn range(
     text: &str,
     network: AddressRange,
     raw: &RawPool,
     others: &[AddressRange],
 ) -> Result<AddressRange, (String, &'static str)> {
-    let no_range = || (format!("`{text}` is no range"), "write it as `10.20.0.50-10.20.0.99`");
+    let no_range = || (format!("`{text}` is not a range"), "write it as `10.20.0.50-10.20.0.99`");
     let written = value::range_of(text).ok_or_else(no_range)?;
     let shown = format!("{}/{}", network.first(), raw.prefix);
     if written.first().is_ipv4() != network.first().is_ipv4() {
-        let message = format!("`{text}` is not of the family of {shown}");
-        return Err((message, "make a pool of each family, and name the second by addressPool6"));
+        let message = format!("`{text}` and {shown} are not both IPv4 or both IPv6");
+        return Err((message, "make a pool for each, and name the IPv6 one by addressPool6"));
     }
     if !network.covers(&written) {
-        let named = raw.gateway.is_some_and(|gateway| !value::of_link(gateway));
-        let whose = if named { "the gateway's" } else { "the first range's" };
-        let message = format!("`{text}` is not within {shown}, {whose} network");
-        return Err((message, "correct prefix, gateway or range; make a pool of each network"));
+        let by_gateway = raw.gateway.is_some_and(|gateway| !value::is_link_local(gateway));
+        let whose = if by_gateway { "the gateway's" } else { "the first range's" };
+        let message = format!("`{text}` is not in {shown}, {whose} network");
+        return Err((message, "correct prefix, gateway or range, or make a pool for each network"));
     }
     let range =
         if text.contains('/') { trimmed(written, network, raw.prefix) } else { Some(written) };
@@ -119,20 +107,20 @@ fn range(
     for (end, called) in ends(network, raw.prefix) {
         if range.contains(end) {
             let message = format!("{end} is the {called} address of {shown}");
-            return Err((message, "leave it out of the range"));
+            return Err((message, "remove it from the range"));
         }
     }
     if let Some(gateway) = raw.gateway.filter(|gateway| range.contains(*gateway)) {
-        let message = format!("the gateway, {gateway}, is one of its addresses");
-        return Err((message, "leave it out: begin the range behind it"));
+        let message = format!("the range contains the gateway, {gateway}");
+        return Err((message, "begin the range behind it"));
     }
     if let Some(other) = others.iter().find(|other| other.overlaps(&range)) {
-        return Err((format!("it overlaps `{other}`"), "give each address once"));
+        return Err((format!("it overlaps `{other}`"), "list each address once"));
     }
     Ok(range)
 }
 
-/// Addresses of a network that are no guest's.
+/// The addresses of a network that a guest cannot have.
 fn ends(network: AddressRange, prefix: u8) -> Vec<(IpAddr, &'static str)> {
     match network.first() {
         IpAddr::V4(_) if prefix >= 31 => Vec::new(),
@@ -142,7 +130,7 @@ fn ends(network: AddressRange, prefix: u8) -> Vec<(IpAddr, &'static str)> {
     }
 }
 
-/// A CIDR without the ends of its network.
+/// A CIDR without the addresses of [`ends`].
 fn trimmed(range: AddressRange, network: AddressRange, prefix: u8) -> Option<AddressRange> {
     let mut range = Some(range);
     for (end, _) in ends(network, prefix) {
@@ -155,8 +143,8 @@ fn trimmed(range: AddressRange, network: AddressRange, prefix: u8) -> Option<Add
     range
 }
 
-/// No address is in two pools: they would give it to two agents, or one would never have it.
-fn apart(pools: &Pools, faults: &mut Vec<Fault>) {
+/// Faults of addresses in two pools: both pools would give them to agents.
+fn check_overlaps(pools: &Pools, faults: &mut Vec<Fault>) {
     let mut all: Vec<_> = pools.iter().collect();
     all.sort_by_key(|(_, pool)| pool.layer.place);
     for (at, (_, pool)) in all.iter().enumerate() {
@@ -169,46 +157,39 @@ fn apart(pools: &Pools, faults: &mut Vec<Fault>) {
             if let Some((id, theirs)) = other {
                 let message = format!("it overlaps `{theirs}` of address pool `{id}`");
                 let fault = pool.layer.item_fault("ranges", item, message);
-                faults.push(fault.help("templates of several clouds may share one pool"));
+                faults.push(fault.help("use one pool: templates of several clouds can share it"));
             }
         }
     }
 }
 
-/// What a template says about its addresses.
-pub(super) struct Wanted<'a> {
-    pub pool: &'a str,
-    pub pool6: &'a str,
-    pub from: Option<&'a str>,
-    pub ip_config: &'a str,
-    /// Whether guests can call drover.
-    pub listens: bool,
-}
-
-/// Where a template's agents have their addresses from.
+/// The source of addresses of a template. `ip_config` is that of its first card, `listens` says
+/// whether guests can call drover.
 pub(super) fn source(
-    wanted: &Wanted<'_>,
+    raw: &RawAgent,
+    ip_config: &str,
+    listens: bool,
     layer: &Layer,
     pools: &Pools,
     faults: &mut Vec<Fault>,
 ) -> AddressSource {
-    let names = [("addressPool", wanted.pool), ("addressPool6", wanted.pool6)];
+    let names = [("addressPool", &raw.address_pool), ("addressPool6", &raw.address_pool6)];
     let named: Vec<_> = names.into_iter().filter(|(_, name)| !name.is_empty()).collect();
+    let from = raw.address_from.as_deref();
     if named.is_empty() {
-        return unpooled(wanted, layer, faults);
+        return without_pool(from, ip_config, listens, layer, faults);
     }
-    if wanted.pool.is_empty() {
+    if raw.address_pool.is_empty() {
         let fault = layer.fault("addressPool6", "addressPool is not given");
-        faults.push(fault.help("name the only pool by addressPool, of whichever family"));
+        faults.push(fault.help("name a single pool by addressPool, also one of IPv6"));
     }
-    if layer.has("ipConfig") && !layer.is_faulty("ipConfig") && !wanted.ip_config.trim().is_empty()
-    {
-        let fault = layer.fault("ipConfig", "addressPool says the address already");
-        faults.push(fault.help("take one of them out, or leave ipConfig blank here"));
+    if layer.is_sound("ipConfig") && !ip_config.trim().is_empty() {
+        let fault = layer.fault("ipConfig", "addressPool already gives the address");
+        faults.push(fault.help("remove one of the two, or leave ipConfig blank here"));
     }
-    if let Some(from) = wanted.from.filter(|from| *from != "static") {
+    if let Some(from) = from.filter(|from| *from != "static") {
         let fault = layer.fault("addressFrom", format!("`{from}` contradicts addressPool"));
-        faults.push(fault.help("take one of them out"));
+        faults.push(fault.help("remove one of the two"));
     }
     let mut ids = Vec::new();
     for (key, name) in &named {
@@ -216,17 +197,21 @@ pub(super) fn source(
         match pools.get(&id) {
             Some(pool) => {
                 let first = pool.spec.as_ref().and_then(|spec| spec.ranges.first());
-                family(key, named.len() == 2, first, layer, faults);
+                check_family(key, named.len() == 2, first, layer, faults);
                 ids.push(id);
             }
-            None => faults.push(unknown(key, name, layer, pools)),
+            None => {
+                let known = pools.keys().map(AddressPoolId::as_str);
+                let fault = layer.fault(key, format!("unknown address pool `{name}`"));
+                faults.push(fault.known_in("addressPools", name, known));
+            }
         }
     }
     AddressSource::Pools(ids)
 }
 
-/// Of two pools the first is of IPv4 and the second of IPv6.
-fn family(
+/// Of two pools the first one is IPv4 and the second one IPv6.
+fn check_family(
     key: &str,
     two: bool,
     first: Option<&AddressRange>,
@@ -237,46 +222,37 @@ fn family(
     let wanted_v4 = key == "addressPool";
     if first.first().is_ipv4() != wanted_v4 {
         let (wanted, is) = if wanted_v4 { ("IPv4", "IPv6") } else { ("IPv6", "IPv4") };
-        let message = format!("its addresses are of {is}; of two pools this one gives {wanted}");
-        faults.push(layer.fault(key, message).help("name a pool of the other family"));
+        let message = format!("its addresses are {is}; of two pools this one must be {wanted}");
+        faults.push(layer.fault(key, message).help(format!("name a pool of {wanted} addresses")));
     }
 }
 
-fn unknown(key: &str, name: &str, layer: &Layer, pools: &Pools) -> Fault {
-    let known = || pools.keys().map(AddressPoolId::as_str);
-    let fault = layer.fault(key, format!("no address pool is called `{name}`"));
-    match nearest(name, known()) {
-        Some(near) => fault.help(format!("did you mean `{near}`?")),
-        None if pools.is_empty() => fault.help("add it to addressPools"),
-        None => {
-            let all = known().collect::<Vec<_>>().join(", ");
-            fault.help(format!("known in addressPools: {all}"))
-        }
-    }
-}
-
-/// Without a pool: the address of `ipConfig` where it names one, unless somebody else is asked.
-fn unpooled(wanted: &Wanted<'_>, layer: &Layer, faults: &mut Vec<Fault>) -> AddressSource {
-    let fixed = fixed(wanted.ip_config);
-    match (wanted.from, fixed) {
+/// Without a pool: the address of `ipConfig` where it has one, unless `addressFrom` says otherwise.
+fn without_pool(
+    from: Option<&str>,
+    ip_config: &str,
+    listens: bool,
+    layer: &Layer,
+    faults: &mut Vec<Fault>,
+) -> AddressSource {
+    match (from, fixed(ip_config)) {
         (Some("static"), None) => {
             if !layer.is_faulty("ipConfig") && !layer.is_faulty("networks") {
-                let (key, help) = match layer.nested("networks") {
-                    [] => ("ipConfig", "name an addressPool, or set ipConfig to one address"),
-                    [_, ..] => {
-                        ("networks", "name an addressPool, or give the first card an address")
-                    }
+                let (key, help) = if layer.nested("networks").is_empty() {
+                    ("ipConfig", "name an addressPool, or set ipConfig to one address")
+                } else {
+                    ("networks", "name an addressPool, or give the first card an address")
                 };
-                let message = format!("neither addressPool nor {key} names an address");
+                let message = format!("neither addressPool nor {key} gives an address");
                 faults.push(layer.fault("addressFrom", message).help(help));
             }
             AddressSource::GuestAgent
         }
         (Some("static") | None, Some(address)) => AddressSource::Fixed(address),
         (Some("call"), _) => {
-            if !wanted.listens {
-                let fault =
-                    layer.fault("addressFrom", "service.listen is not set: no guest can call");
+            if !listens {
+                let message = "service.listen is not set, so guests cannot call drover";
+                let fault = layer.fault("addressFrom", message);
                 faults.push(fault.help("set service.listen to an address that guests reach"));
             }
             AddressSource::Call
@@ -285,7 +261,7 @@ fn unpooled(wanted: &Wanted<'_>, layer: &Layer, faults: &mut Vec<Fault>) -> Addr
     }
 }
 
-/// The one address that `ipConfig` names, its IPv4 one first.
+/// The address in `ipConfig`, IPv4 before IPv6.
 fn fixed(ip_config: &str) -> Option<IpAddr> {
     let setting = |name: &str| {
         let mut parts = ip_config.split(',').filter_map(|part| part.trim().split_once('='));
@@ -298,9 +274,9 @@ fn fixed(ip_config: &str) -> Option<IpAddr> {
     }
 }
 
-/// The warning of one address for all, where that address is written.
+/// The warning that all agents have one address, in the place of that address.
 fn same_address(layer: &Layer) -> Fault {
-    const SAME: &str = "every agent of this template gets the same address";
+    const SAME: &str = "all agents of this template get the same address";
     let Some(card) = layer.nested("networks").first() else {
         return layer.fault("ipConfig", SAME);
     };
@@ -308,8 +284,8 @@ fn same_address(layer: &Layer) -> Fault {
     card.fault(["ip", "ip6"].into_iter().find(fixed).unwrap_or("ip"), SAME)
 }
 
-/// Warns of what a template's addresses can not do.
-pub(super) fn advise(
+/// Warns where a template has fewer addresses than agents.
+pub(super) fn warn_few(
     source: &AddressSource,
     (cap, kept): (u32, u32),
     layer: &Layer,
@@ -324,7 +300,7 @@ pub(super) fn advise(
                 let written =
                     if layer.nested("networks").is_empty() { "ip=dhcp" } else { "ip: dhcp" };
                 warnings.push(fault.help(format!(
-                    "only one at once is begun: name an addressPool, use `{written}`, or set \
+                    "drover runs only one at a time: name an addressPool, use `{written}`, or set \
                      instanceCap to 1"
                 )));
             }
@@ -336,8 +312,8 @@ pub(super) fn advise(
         }
     };
     if let Some(all) = all.filter(|all| *all < u64::from(kept)) {
-        let fault = layer
-            .fault("addressPool", format!("it has {all} addresses, and {kept} agents are kept"));
-        warnings.push(fault.help("give it more, or lower instanceMin and idleMin"));
+        let message = format!("the pool has {all} addresses for a minimum of {kept} agents");
+        let fault = layer.fault("addressPool", message);
+        warnings.push(fault.help("add addresses, or lower instanceMin and idleMin"));
     }
 }

@@ -1,8 +1,8 @@
 //! Cron patterns and time zones: when the windows of a template's schedule are open.
 //!
-//! A fixed time that a change of the clock leaves out comes with the first moment after the gap, one
-//! that comes twice counts once; patterns with `*` or steps in the minute or the hour follow the clock
-//! on the wall. A window is open for its minutes as they really pass.
+//! A fixed time that a change of the clock skips comes at the first moment after the gap; one that
+//! comes twice counts once. Patterns with `*` or steps in the minute or the hour follow the wall
+//! clock. A window is open for its minutes of real time.
 
 use croner::Cron;
 use croner::parser::{CronParser, Seconds, Year};
@@ -12,14 +12,14 @@ use drover_model::time::WallTime;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
 
-/// From here on a pattern must come at least once.
+/// A pattern must come at least once after this time.
 const SOME_TIME: Timestamp = Timestamp::UNIX_EPOCH;
 
 /// Reads a pattern of five fields, or a nickname such as `@daily`.
 ///
 /// # Errors
-/// What is wrong with it, in one line.
-pub fn pattern(text: &str) -> Result<Cron, String> {
+/// The reason, in one line.
+pub(crate) fn pattern(text: &str) -> Result<Cron, String> {
     let parser = CronParser::builder().seconds(Seconds::Disallowed).year(Year::Disallowed).build();
     let cron = parser.parse(text).map_err(|error| error.to_string())?;
     match cron.find_next_occurrence(&SOME_TIME.to_zoned(TimeZone::UTC), true) {
@@ -31,9 +31,9 @@ pub fn pattern(text: &str) -> Result<Cron, String> {
 /// Finds a time zone by its IANA name.
 ///
 /// # Errors
-/// When there is none of that name.
-pub fn zone(name: &str) -> Result<TimeZone, String> {
-    TimeZone::get(name).map_err(|_| format!("no time zone is called `{name}`"))
+/// The zone does not exist.
+pub(crate) fn zone(name: &str) -> Result<TimeZone, String> {
+    TimeZone::get(name).map_err(|_| format!("unknown time zone `{name}`"))
 }
 
 /// The calendar of the real service.
@@ -45,7 +45,7 @@ impl Calendar for Almanac {
     }
 }
 
-/// The last start decides: all of one window are open for equally long.
+/// The last start decides, since all openings of a window last equally long.
 fn sight(window: &WindowSpec, at: WallTime) -> Option<WindowSight> {
     let cron = pattern(&window.cron).ok()?;
     let zone = zone(&window.time_zone).ok()?;
@@ -113,7 +113,8 @@ mod tests {
         assert_eq!(at("2026-11-20T09:40:00Z"), "open until 2026-11-20T10:15:00Z");
     }
 
-    // Invariant: a change of the clock moves a window with the wall, and neither drops nor doubles it.
+    // Invariant: a change of the clock moves a window with the wall, and neither drops nor doubles
+    // it.
 
     #[test]
     fn a_change_of_the_clock_moves_a_window_along() {
@@ -141,7 +142,7 @@ mod tests {
         assert_eq!(at("2026-10-25T02:00:00Z"), after);
     }
 
-    // Invariant: what can not be read is never open.
+    // Invariant: a window with a wrong pattern or zone is never open.
 
     #[test]
     fn patterns_and_zones_are_told_right_from_wrong() {

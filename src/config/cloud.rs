@@ -1,5 +1,5 @@
-//! Clouds: `cloudDefaults` under each entry of `cloudConfigurations`, made into a [`CloudSpec`]
-//! and its [`Connection`].
+//! Clouds: `cloudDefaults` and each entry of `cloudConfigurations`, merged into a [`CloudSpec`] and
+//! its [`Connection`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -7,90 +7,57 @@ use std::time::Duration;
 use drover_model::id::{CloudId, VmId};
 use drover_model::spec::CloudSpec;
 use proxmox_client::{Connection, Endpoint, Login, Tls};
-use serde::Deserialize;
+use serde_yaml::Value as Yaml;
 
 use super::connection::fingerprint;
-use super::credential::{Credential, Vault};
+use super::context::Context;
+use super::credential::{Credential, Credentials, resolve};
 use super::environment::{Defaults, EnvironmentLogin};
-use super::keys::CLOUD;
+use super::keys::RawCloud;
 use super::layer::Layer;
 use super::network;
 use super::placement::{self, Region};
 use super::trust::{self, Trust};
 
-/// The keys that say what makes a certificate trusted; ignoreSslErrors counts when it is true.
-const TRUST: [&str; 3] = ["caFile", "caPem", "pinSha256"];
+/// The keys of the endpoints.
+const ENDPOINTS: [&str; 2] = ["apiUrl", "apiUrls"];
+/// The keys that say which certificates are accepted; the last one only where it is true.
+const TRUST: [&str; 4] = ["caFile", "caPem", "pinSha256", "ignoreSslErrors"];
 
-/// A cloud as written, defaults filled in.
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct RawCloud {
-    name: String,
-    api_url: String,
-    api_urls: Option<Vec<String>>,
-    credentials_id: Option<String>,
-    ca_file: Option<String>,
-    ca_pem: Option<String>,
-    pin_sha256: Option<Vec<String>>,
-    ignore_ssl_errors: bool,
-    connect_timeout_sec: u64,
-    call_timeout_sec: u64,
-    instance_cap: u32,
-    operation_timeout_sec: u64,
-    start_vm_id: u32,
-    end_vm_id: u32,
-    cleanup_orphaned_agents: bool,
-    orphan_cleanup_period_seconds: u64,
-    orphan_cleanup_grace_period_seconds: u64,
-    node_grace_period_seconds: u64,
-    cloud_init_iso_storage: String,
-    network_names: BTreeMap<String, String>,
-    clones_per_storage: u32,
-    operations_per_node: u32,
-    adapt_lanes: bool,
-    region: String,
-    zone: String,
-    node_labels: Option<BTreeMap<String, Vec<String>>>,
-    storage_classes: Option<BTreeMap<String, Vec<String>>>,
-    memory_overcommit_percent: u64,
-}
-
-/// A cloud, checked; without a connection when a fault stands in its way.
+/// A cloud, checked; without a connection where login or TLS have a fault.
 pub(super) struct CheckedCloud {
     pub spec: CloudSpec,
     pub connection: Option<Connection>,
-    /// What one call may take; its templates judge clones in doubt by it.
+    /// The limit of one API call; templates judge clones of uncertain outcome by it.
     pub call_timeout: Duration,
-    /// Where disc images for cloud-init are put.
+    /// The storage for cloud-init ISO images.
     pub iso_storage: String,
-    /// Its networks and their bridges.
+    /// Bridges by network name.
     pub networks: BTreeMap<String, String>,
-    /// Where it is, and what it says about its nodes and storages.
     pub region: Region,
     pub layer: Layer,
 }
 
-/// Makes one cloud of its layers; the faults go to the vault.
+/// Makes one cloud of its layers.
 pub(super) fn cloud(
     id: &str,
-    layers: (&Defaults, &Layer, &Layer),
-    credentials: &BTreeMap<String, Credential>,
-    vault: &mut Vault<'_>,
+    (environment, defaults, own): (&Defaults, &Layer, &Layer),
+    credentials: &Credentials,
+    cx: &mut Context<'_>,
 ) -> Option<CheckedCloud> {
-    let (environment, defaults, own) = layers;
-    let layer = laid(&laid(&environment.cloud, defaults, vault), own, vault);
-    let raw: RawCloud = layer.typed(CLOUD, vault.faults)?;
-    if raw.name.trim().is_empty() && layer.has("name") && !layer.is_faulty("name") {
-        vault.faults.push(layer.fault("name", "the name is blank"));
+    let layer = merged(&merged(&environment.cloud, defaults, cx), own, cx);
+    let raw: RawCloud = layer.typed(&mut cx.faults)?;
+    if raw.name.trim().is_empty() && layer.is_sound("name") {
+        cx.faults.push(layer.fault("name", "the name is blank"));
     }
     if raw.end_vm_id < raw.start_vm_id {
         let message = format!("`{}` is below startVmId, {}", raw.end_vm_id, raw.start_vm_id);
         let key = if layer.has("endVmId") { "endVmId" } else { "startVmId" };
-        vault.faults.push(layer.fault(key, message).help("give a range with room for the agents"));
+        cx.faults.push(layer.fault(key, message).help("give a range with room for the agents"));
     }
-    let login = login(&raw, &layer, environment, credentials, vault);
-    let tls = tls(&raw, &layer, vault);
-    let endpoints = endpoints(&raw, &layer, vault);
+    let login = login(&raw, &layer, environment, credentials, cx);
+    let tls = tls(&raw, &layer, cx);
+    let endpoints = endpoints(&raw, &layer, cx);
     let call_timeout = Duration::from_secs(raw.call_timeout_sec);
     let connection = login.zip(tls).map(|(login, tls)| Connection {
         endpoints,
@@ -104,9 +71,9 @@ pub(super) fn cloud(
     let spec = spec(id, &raw, fingerprint);
     let networks = network::names(&raw.network_names);
     let iso_storage = raw.cloud_init_iso_storage.trim().to_owned();
-    let headroom = placement::headroom(&layer, raw.memory_overcommit_percent, vault.faults);
+    let headroom = placement::headroom(&layer, raw.memory_overcommit_percent, cx);
     let classes = raw.storage_classes.unwrap_or_default();
-    placement::classes(&classes, &layer, vault.faults);
+    placement::classes(&classes, &layer, cx);
     let region = Region {
         region: raw.region,
         zone: raw.zone,
@@ -117,40 +84,30 @@ pub(super) fn cloud(
     Some(CheckedCloud { spec, connection, call_timeout, iso_storage, networks, region, layer })
 }
 
-/// Lays a layer over another; what a layer says about endpoints or trust replaces, as a whole,
-/// what those below say about them, and two ways of saying it in one layer contradict.
-fn laid(lower: &Layer, upper: &Layer, vault: &mut Vault<'_>) -> Layer {
+/// Merges two layers. What the upper one says about endpoints or trust replaces all that the lower
+/// one says about them; two ways in one layer contradict.
+fn merged(lower: &Layer, upper: &Layer, cx: &mut Context<'_>) -> Layer {
     let mut lower = lower.clone();
-    if upper.has("apiUrl") && upper.has("apiUrls") {
-        let fault = upper.fault("apiUrls", "apiUrl and apiUrls contradict");
-        vault.faults.push(fault.help("keep one of them"));
+    let ignores = upper.get("ignoreSslErrors").and_then(Yaml::as_bool) == Some(true);
+    let trust = if ignores { &TRUST[..] } else { &TRUST[..3] };
+    for (given, replaced) in [(&ENDPOINTS[..], &ENDPOINTS[..]), (trust, &TRUST[..])] {
+        let found = upper.one_of(given);
+        if !matches!(found, Ok(None)) {
+            replaced.iter().for_each(|key| lower.forget(key));
+        }
+        cx.faults.extend(found.err());
     }
-    if upper.has("apiUrl") || upper.has("apiUrls") {
-        lower.forget("apiUrl");
-        lower.forget("apiUrls");
-    }
-    let mut trust: Vec<_> = TRUST.into_iter().filter(|key| upper.has(key)).collect();
-    if upper.get("ignoreSslErrors").and_then(serde_yaml::Value::as_bool) == Some(true) {
-        trust.push("ignoreSslErrors");
-    }
-    if let [_, second, ..] = trust.as_slice() {
-        let fault = upper.fault(second, format!("{} contradict", trust.join(" and ")));
-        vault.faults.push(fault.help("keep one of them"));
-    }
-    if !trust.is_empty() {
-        TRUST.into_iter().for_each(|key| lower.forget(key));
-        lower.forget("ignoreSslErrors");
-    }
-    lower.under(upper)
+    lower.overlaid(upper)
 }
 
 fn login(
     raw: &RawCloud,
     layer: &Layer,
     environment: &Defaults,
-    credentials: &BTreeMap<String, Credential>,
-    vault: &mut Vault<'_>,
+    credentials: &Credentials,
+    cx: &mut Context<'_>,
 ) -> Option<Login> {
+    const KINDS: &str = "proxmoxToken or proxmoxPassword";
     let key = "credentialsId";
     let Some(id) = raw.credentials_id.as_deref().filter(|id| !id.is_empty()) else {
         if let Some(login) = &environment.login {
@@ -163,52 +120,20 @@ fn login(
         }
         if !layer.is_faulty(key) {
             let fault = layer.fault(key, "`credentialsId` is missing");
-            vault.faults.push(fault.help(
+            cx.faults.push(fault.help(
                 "name an entry of `credentials`, or set PROXMOX_TOKEN_ID and PROXMOX_TOKEN_SECRET",
             ));
         }
         return None;
     };
-    match credentials.get(id) {
-        Some(Credential::Proxmox(login)) => Some(login.clone()),
-        Some(Credential::Faulty) => None,
-        Some(
-            Credential::SshKey(_)
-            | Credential::Token(_)
-            | Credential::Login(..)
-            | Credential::App(_),
-        ) => {
-            let fault = layer.fault(key, format!("`{id}` is no login to Proxmox"));
-            vault.faults.push(fault.help("name a proxmoxToken or a proxmoxPassword"));
-            None
-        }
-        None => {
-            vault.faults.push(unresolved(layer, id, credentials, "kind: proxmoxToken"));
-            None
-        }
-    }
+    resolve(layer, id, credentials, KINDS, Credential::as_proxmox, cx).cloned()
 }
 
-/// An id that names no credential.
-pub(super) fn unresolved(
-    layer: &Layer,
-    id: &str,
-    credentials: &BTreeMap<String, Credential>,
-    kind: &str,
-) -> super::fault::Fault {
-    let near = drover_api::nearest(id, credentials.keys().map(String::as_str));
-    let fault = layer.fault("credentialsId", format!("no credential is called `{id}`"));
-    match near {
-        Some(near) => fault.help(format!("did you mean `{near}`?")),
-        None => fault.help(format!("add `{id}:` with `{kind}` to `credentials`")),
-    }
-}
-
-fn endpoints(raw: &RawCloud, layer: &Layer, vault: &mut Vault<'_>) -> Vec<Endpoint> {
+fn endpoints(raw: &RawCloud, layer: &Layer, cx: &mut Context<'_>) -> Vec<Endpoint> {
     let written = raw.api_urls.clone().unwrap_or_else(|| vec![raw.api_url.clone()]);
     if written.is_empty() {
-        let fault = layer.fault("apiUrls", "no endpoint is listed");
-        vault.faults.push(fault.help("list at least one, such as `https://pve1:8006`"));
+        let fault = layer.fault("apiUrls", "no URL is listed");
+        cx.faults.push(fault.help("list at least one, such as `https://pve1:8006`"));
     }
     let mut endpoints: Vec<Endpoint> = Vec::new();
     for endpoint in written.iter().filter_map(|url| url.parse().ok()) {
@@ -219,8 +144,8 @@ fn endpoints(raw: &RawCloud, layer: &Layer, vault: &mut Vault<'_>) -> Vec<Endpoi
     endpoints
 }
 
-fn tls(raw: &RawCloud, layer: &Layer, vault: &mut Vault<'_>) -> Option<Tls> {
-    if TRUST.into_iter().chain(["ignoreSslErrors"]).any(|key| layer.is_faulty(key)) {
+fn tls(raw: &RawCloud, layer: &Layer, cx: &mut Context<'_>) -> Option<Tls> {
+    if TRUST.into_iter().any(|key| layer.is_faulty(key)) {
         return None;
     }
     let trust = Trust {
@@ -230,7 +155,7 @@ fn tls(raw: &RawCloud, layer: &Layer, vault: &mut Vault<'_>) -> Option<Tls> {
         ignore: raw.ignore_ssl_errors,
         remedy: "give PEM, such as /etc/pve/pve-root-ca.pem of a node",
     };
-    trust::tls(&trust, layer, vault)
+    trust::tls(&trust, layer, cx)
 }
 
 fn spec(id: &str, raw: &RawCloud, connection: u64) -> CloudSpec {

@@ -1,5 +1,4 @@
-//! The secret half of a cloud: what its connection is told apart by, and which certificates are
-//! taken.
+//! A fingerprint of a cloud's connection, and the check of PEM certificates.
 
 use proxmox_client::{Connection, Login, Tls};
 use rustls_pki_types::CertificateDer;
@@ -7,7 +6,7 @@ use rustls_pki_types::pem::PemObject;
 use secrecy::ExposeSecret;
 use sha2::{Digest, Sha256};
 
-/// A number that changes with anything in it, secrets included; tells nothing about them.
+/// A number that changes with every part of the connection, secrets included, and reveals none.
 pub(super) fn fingerprint(connection: &Connection) -> u64 {
     let mut hash = Sha256::new();
     let mut part = |name: &str, bytes: &[u8]| {
@@ -40,17 +39,17 @@ pub(super) fn fingerprint(connection: &Connection) -> u64 {
     digest.iter().take(8).fold(0, |number, byte| (number << 8) | u64::from(*byte))
 }
 
-/// Looks whether a PEM text holds certificates, and only such that can be read.
+/// Checks that a PEM text holds certificates, and all of them can be read.
 pub(super) fn certificates(pem: &str) -> Result<(), String> {
     let mut count = 0;
     for certificate in CertificateDer::pem_slice_iter(pem.as_bytes()) {
-        let certificate = certificate.map_err(|error| format!("no valid PEM: {error:?}"))?;
+        let certificate = certificate.map_err(|error| format!("not valid PEM: {error:?}"))?;
         x509_parser::parse_x509_certificate(&certificate)
-            .map_err(|error| format!("certificate {} can not be read: {error}", count + 1))?;
+            .map_err(|error| format!("certificate {} cannot be read: {error}", count + 1))?;
         count += 1;
     }
     if count == 0 {
-        return Err("no certificate is in it".to_owned());
+        return Err("it contains no certificate".to_owned());
     }
     Ok(())
 }

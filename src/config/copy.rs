@@ -1,22 +1,23 @@
-//! A new template made of an existing one's values: its text, and its place in a file. Nothing is
-//! written before the whole configuration was checked with it.
+//! Copies a template (`drover template copy`): the text of the new one, and its place in a file.
 
 use std::path::{Path, PathBuf};
 
 use serde_yaml::{Mapping, Value as Yaml};
 
+use super::edit::{EditError, faulty, read, request};
 use super::keys::AGENT;
+use super::node;
 use super::origin;
 use super::source::Sources;
-use super::{Checked, Environment, LoadError, check};
+use super::{Checked, Environment, check};
 use drover_api::nearest;
 
-/// The section that templates stand in.
+/// The section of templates.
 const SECTION: &str = "agentConfigurations";
 
-/// What is wanted.
+/// A request to copy a template.
 #[derive(Debug, Clone, Copy)]
-pub struct Wish<'a> {
+pub struct CopyRequest<'a> {
     /// The template to copy.
     pub old: &'a str,
     /// The new template's key.
@@ -27,55 +28,25 @@ pub struct Wish<'a> {
     pub into: Option<&'a Path>,
 }
 
-/// What came of it.
+/// The result of a copy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Copied {
-    /// The text to be put into a configuration.
+    /// The text to put into a configuration.
     Text(String),
     /// The whole text of the file with it.
     File(PathBuf, String),
 }
 
-/// Why there is no copy.
-#[derive(Debug, thiserror::Error)]
-pub enum CopyError {
-    /// The wish can not be fulfilled.
-    #[error("{0}")]
-    Wish(String),
-    /// The configuration has faults, by itself or with the copy.
-    #[error("{why}")]
-    Faulty {
-        /// Which of them.
-        why: &'static str,
-        /// What is wrong with it.
-        #[source]
-        source: Box<LoadError>,
-    },
-}
-
-impl CopyError {
-    /// The error as people read it.
-    pub fn render(&self) -> String {
-        match self {
-            Self::Wish(text) => format!("drover: {text}\n"),
-            Self::Faulty { why, source } => format!("drover: {why}:\n{}", source.render()),
-        }
-    }
-}
-
-fn wish(text: impl Into<String>) -> CopyError {
-    CopyError::Wish(text.into())
-}
-
 /// Makes the copy, and checks the configuration with it.
 ///
 /// # Errors
-/// [`CopyError`]; nothing is written either way.
-pub fn copy(path: &Path, environment: &Environment, want: Wish<'_>) -> Result<Copied, CopyError> {
-    let faulty = |why| move |source| CopyError::Faulty { why, source: Box::new(source) };
-    let unreadable = |(path, source)| LoadError::Io { path, source };
-    let sources = Sources::read(path).map_err(unreadable);
-    let sources = sources.map_err(faulty("the configuration can not be read"))?;
+/// [`EditError`]; nothing is written either way.
+pub fn copy(
+    path: &Path,
+    environment: &Environment,
+    want: CopyRequest<'_>,
+) -> Result<Copied, EditError> {
+    let sources = read(path)?;
     let before = check(sources.clone(), environment);
     let before = before.map_err(faulty("the configuration has faults as it is"))?;
     let values = values(&before, want)?;
@@ -83,10 +54,9 @@ pub fn copy(path: &Path, environment: &Environment, want: Wish<'_>) -> Result<Co
     let (with, copied) = match want.into {
         None => {
             let text = format!("{SECTION}:\n{}", indented(&block, 2));
-            // Beside the other files, where it would find what it names.
-            let beside =
-                if path.is_dir() { path.join("copy") } else { path.with_file_name("copy") };
-            (sources.with(&beside, &text), Copied::Text(text))
+            // In the directory of the other files, for the relative paths in it.
+            let file = if path.is_dir() { path.join("copy") } else { path.with_file_name("copy") };
+            (sources.with(&file, &text), Copied::Text(text))
         }
         Some(file) => {
             let file = file_in(&sources, path, file)?;
@@ -101,45 +71,45 @@ pub fn copy(path: &Path, environment: &Environment, want: Wish<'_>) -> Result<Co
         before.herd.templates.iter().all(|(id, old)| after.herd.templates.get(id) == Some(old));
     let added = after.layers.contains_key(want.new);
     if !same || !added {
-        return Err(wish("the copy would change other templates: put it into the file by hand"));
+        return Err(request(
+            "the copy would change other templates; write it into the file by hand",
+        ));
     }
     Ok(copied)
 }
 
 /// The effective values of the old template with those of the new one's own.
-fn values(before: &Checked, want: Wish<'_>) -> Result<Mapping, CopyError> {
-    let Wish { old, new, set, .. } = want;
+fn values(before: &Checked, want: CopyRequest<'_>) -> Result<Mapping, EditError> {
+    let CopyRequest { old, new, set, .. } = want;
     let known = || before.layers.keys().map(String::as_str);
     let Some(layer) = before.layers.get(old) else {
-        return Err(wish(match nearest(old, known()) {
-            Some(near) => format!("no template is called `{old}`; did you mean `{near}`?"),
-            None => format!(
-                "no template is called `{old}`; known are {}",
-                known().collect::<Vec<_>>().join(", ")
-            ),
-        }));
+        let help = match nearest(old, known()) {
+            Some(near) => format!("did you mean `{near}`?"),
+            None => format!("known are {}", known().collect::<Vec<_>>().join(", ")),
+        };
+        return Err(request(format!("unknown template `{old}`; {help}")));
     };
     if before.layers.contains_key(new) {
-        return Err(wish(format!("a template is called `{new}` already: choose another name")));
+        return Err(request(format!("template `{new}` already exists; choose another name")));
     }
     if new.trim().is_empty() || new.contains(|c: char| c == '/' || c.is_control()) {
-        return Err(wish("the new template needs a name without `/`"));
+        return Err(request("the new template needs a name without `/`"));
     }
-    let mut values = layer.to_yaml(AGENT);
-    // Display names are unique on a cloud; without one its key does.
+    let mut values = layer.to_yaml(&AGENT);
+    // Display names are unique on a cloud; the key of the copy is its name.
     values.remove("name");
     for pair in set {
         let Some((key, value)) = pair.split_once('=') else {
-            return Err(wish(format!("`--set {pair}` is no KEY=VALUE, such as cores=4")));
+            return Err(request(format!("`--set {pair}` is not KEY=VALUE, such as cores=4")));
         };
         if !AGENT.iter().any(|one| one.name == key) {
             let near = nearest(key, AGENT.iter().map(|one| one.name));
             let near = near.map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
-            return Err(wish(format!("no key of a template is called `{key}`{near}")));
+            return Err(request(format!("unknown key `{key}` of a template{near}")));
         }
-        let value: Yaml = serde_yaml::from_str(value)
-            .map_err(|error| wish(format!("the value of `{key}` is no YAML: {error}")))?;
-        for other in origin::instead_of(key) {
+        let value = node::value(value)
+            .map_err(|fault| request(format!("the value of `{key}` is not YAML: {fault}")))?;
+        for other in origin::group_of(key) {
             values.remove(*other);
         }
         if value.is_null() {
@@ -152,11 +122,11 @@ fn values(before: &Checked, want: Wish<'_>) -> Result<Mapping, CopyError> {
 }
 
 /// The new template as text of its own, not indented.
-fn block(new: &str, values: Mapping) -> Result<String, CopyError> {
+fn block(new: &str, values: Mapping) -> Result<String, EditError> {
     let mut all = Mapping::new();
     all.insert(Yaml::from(new), Yaml::Mapping(values));
     serde_yaml::to_string(&all)
-        .map_err(|error| wish(format!("the copy can not be spelled: {error}")))
+        .map_err(|error| request(format!("the copy cannot be written as YAML: {error}")))
 }
 
 fn indented(block: &str, depth: usize) -> String {
@@ -167,8 +137,8 @@ fn indented(block: &str, depth: usize) -> String {
     lines.collect()
 }
 
-/// The file of the configuration that is meant: one of its own, or a new one in its directory.
-fn file_in(sources: &Sources, path: &Path, file: &Path) -> Result<PathBuf, CopyError> {
+/// The file to write into: one of the configuration's own, or a new one in its directory.
+fn file_in(sources: &Sources, path: &Path, file: &Path) -> Result<PathBuf, EditError> {
     let whole = |path: &Path| path.canonicalize().ok();
     let own = |one: &&super::SourceFile| {
         one.path == file || whole(&one.path).is_some_and(|known| Some(known) == whole(file))
@@ -183,16 +153,16 @@ fn file_in(sources: &Sources, path: &Path, file: &Path) -> Result<PathBuf, CopyE
         return Ok(file.to_owned());
     }
     let names: Vec<_> = sources.files().iter().map(|one| format!("`{}`", one.name)).collect();
-    Err(wish(format!(
-        "`{}` is no file of the configuration at `{}`: give one of {}, or a new one in its directory",
+    Err(request(format!(
+        "`{}` is not a file of the configuration at `{}`: give one of {}, or a new one in its directory",
         file.display(),
         path.display(),
         names.join(", ")
     )))
 }
 
-/// A file's text with the block behind the last template of its section; every other line stays.
-fn insert(text: &str, block: &str) -> Result<String, CopyError> {
+/// A file's text with the block after the last template of its section; every other line stays.
+fn insert(text: &str, block: &str) -> Result<String, EditError> {
     let lines: Vec<&str> = text.split_inclusive('\n').collect();
     let begin = lines.iter().position(|line| line.starts_with(&format!("{SECTION}:")));
     let Some(begin) = begin else {
@@ -201,14 +171,14 @@ fn insert(text: &str, block: &str) -> Result<String, CopyError> {
     };
     let rest = lines[begin].trim_start_matches(SECTION).trim_start_matches(':').trim();
     if !rest.is_empty() && !rest.starts_with('#') {
-        return Err(wish(format!(
-            "`{SECTION}` is written in one line there: put each template on a line of its own first"
+        return Err(request(format!(
+            "the file has `{SECTION}` in one line; first put each template on a line of its own"
         )));
     }
     let blank = |line: &str| line.trim().is_empty() || line.trim_start().starts_with('#');
     let inside = |line: &&&str| line.starts_with(' ') || blank(line);
     let end = begin + 1 + lines[begin + 1..].iter().take_while(inside).count();
-    // Comments before the next section are that section's, those that are indented this one's.
+    // A comment before the next section belongs to that one, an indented comment to this one.
     let last =
         lines[begin..end].iter().rposition(|line| line.starts_with(' ') && !line.trim().is_empty());
     let at = begin + last.unwrap_or(0) + 1;

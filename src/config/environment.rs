@@ -1,6 +1,10 @@
-//! What the environment gives: defaults for the connection, secrets by name, directories.
+//! The environment: the lowest layer of clouds and agents, the login of clouds, secrets by name,
+//! and directories of systemd.
 //!
-//! `PROXMOX_*` wins over `PVE_*`; the YAML wins over both.
+//! The connection has two families of variables. The `config` crate layers them: `PROXMOX_*` over
+//! `PVE_*`. Other variables give one key each; the entry of the key names its variable
+//! (`keys`, `Key::variable`). The YAML wins over both. Why the crate does not layer the files too:
+//! the opening of `layer.rs`.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -10,13 +14,13 @@ use serde::Deserialize;
 use serde_yaml::Value as Yaml;
 
 use super::fault::Fault;
-use super::keys::{self, Key, Kind};
+use super::keys::{AGENT, CLOUD, Key, Kind, Table};
 use super::layer::Layer;
 use super::node::flag_of;
 use super::value::{self, Check};
 
-/// The variables of connections, with the names both families share here; of two of one family the
-/// first wins.
+/// The variables of connections, with the names that both families share here. Of two in one family
+/// the first wins.
 const NAMES: [(&str, &str); 12] = [
     ("PROXMOX_API_URL", "API_URL"),
     ("PROXMOX_URL", "API_URL"),
@@ -33,34 +37,21 @@ const NAMES: [(&str, &str); 12] = [
 ];
 /// The nodes of agents, separated by commas.
 const NODES: &str = "PROXMOX_NODE";
-/// The nodes that are preferred for agents, separated by commas.
+/// The preferred nodes of agents, separated by commas.
 const PREFERRED: &str = "PVE_NODE_SELECTOR";
 
-/// Variables that give one key of every cloud.
-const CLOUD: [(&str, &str); 3] = [
-    ("RUNNER_ID_START", "startVmId"),
-    ("RUNNER_ID_END", "endVmId"),
-    ("PROXMOX_STORAGE", "cloudInitIsoStorage"),
-];
-
-/// Variables that give one key of every agent.
-const AGENT: [(&str, &str); 4] = [
-    ("TEMPLATE_NAME", "templateName"),
-    ("RUNNER_NAME_PREFIX", "namePrefix"),
-    ("RUNNER_LABELS", "labelString"),
-    ("USER_DATA_TEMPLATE", "userDataFile"),
-];
-
-/// Variables that say whose jobs a source of kind github serves; its token is read with secrets.
+/// The login of sources of kind github without credentialsId.
 pub(super) const GITHUB_TOKEN: &str = "GITHUB_TOKEN";
+/// The repository of sources of kind github without scope.
 pub(super) const REPOSITORY: [&str; 3] = ["REPO_URL", "REPO_OWNER", "REPO_NAME"];
+/// The pollSeconds of sources of kind github.
 pub(super) const POLL_INTERVAL: &str = "POLL_INTERVAL";
 
-/// The environment a configuration is read in, as a value.
+/// The environment that a configuration is read in.
 #[derive(Clone, Default)]
 pub struct Environment {
     variables: BTreeMap<String, String>,
-    /// Whether files of secrets may not be there yet.
+    /// Whether files of secrets may be missing.
     secretless: bool,
 }
 
@@ -84,8 +75,8 @@ impl Environment {
         Self { variables: variables.iter().map(owned).collect(), secretless: false }
     }
 
-    /// The same, for commands that make secrets or need none: files of Proxmox secrets and of SSH keys
-    /// may not be there yet.
+    /// The same, for commands that make secrets or need none: files of Proxmox secrets and of SSH
+    /// keys may be missing.
     pub fn without_secrets(self) -> Self {
         Self { secretless: true, ..self }
     }
@@ -101,16 +92,17 @@ impl Environment {
         self.variables.keys().map(String::as_str)
     }
 
-    /// The variables that stand for keys of the configuration and are set, with their values.
+    /// The variables of the configuration that are set, with their values.
     pub fn given(&self) -> BTreeMap<String, String> {
-        let names = NAMES.iter().chain(&CLOUD).chain(&AGENT).map(|(name, _)| *name);
+        let of_keys = CLOUD.iter().chain(AGENT.iter()).filter_map(|key| key.variable);
+        let names = NAMES.iter().map(|(name, _)| *name).chain(of_keys);
         let set = |name: &str| Some((name.to_owned(), self.get(name)?.to_owned()));
         let names = names.chain([NODES, PREFERRED]).chain(REPOSITORY);
         let names = names.chain([GITHUB_TOKEN, POLL_INTERVAL]);
         names.filter_map(set).collect()
     }
 
-    /// Whether files of secrets may not be there yet.
+    /// Whether files of secrets may be missing.
     pub(super) fn is_secretless(&self) -> bool {
         self.secretless
     }
@@ -125,14 +117,14 @@ impl Environment {
         self.get(name).and_then(|dirs| dirs.split(':').next()).map(PathBuf::from)
     }
 
-    /// The variable that gives a shared name: `PROXMOX_*` before `PVE_*`.
+    /// The variable of a shared name that is set, `PROXMOX_*` before `PVE_*`.
     fn source_of(&self, shared: &str) -> &'static str {
         let mut names = NAMES.iter().filter(|(_, name)| *name == shared).map(|(name, _)| *name);
         names.find(|name| self.get(name).is_some()).unwrap_or("")
     }
 }
 
-/// The variables' values, layered.
+/// The values of both families, merged.
 #[derive(Default, Deserialize)]
 struct Layered {
     api_url: Option<String>,
@@ -152,7 +144,7 @@ pub(super) enum EnvironmentLogin {
     Password { username: String, secret: SecretString },
 }
 
-/// What the environment gives in place of keys that the YAML leaves out.
+/// The lowest layers: what the environment gives for keys that the YAML leaves out.
 #[derive(Debug)]
 pub(super) struct Defaults {
     /// Keys of clouds.
@@ -164,7 +156,7 @@ pub(super) struct Defaults {
 }
 
 impl Defaults {
-    /// Reads the variables; what is wrong with them goes to `faults`.
+    /// Reads the variables and their faults.
     pub fn of(environment: &Environment, faults: &mut Vec<Fault>) -> Self {
         let mut defaults =
             Self { cloud: Layer::empty(None, ""), agent: Layer::empty(None, ""), login: None };
@@ -182,17 +174,17 @@ impl Defaults {
         }
         defaults.login = reader.login(layered);
         reader.nodes(&mut defaults.agent);
-        reader.settings(&CLOUD, cloud_key, &mut defaults.cloud);
-        reader.settings(&AGENT, agent_key, &mut defaults.agent);
+        reader.settings(&CLOUD, &mut defaults.cloud);
+        reader.settings(&AGENT, &mut defaults.agent);
         defaults
     }
 }
 
-/// `PVE_*` under `PROXMOX_*`, both by the names they share.
+/// `PROXMOX_*` over `PVE_*`, both by the names they share.
 fn layered(environment: &Environment) -> Result<Layered, config::ConfigError> {
     let family = |prefix: &str| {
         let given = NAMES.iter().filter(move |(name, _)| name.starts_with(prefix));
-        // Of equal names the last one given would win.
+        // Of equal names the crate takes the last one.
         let shared = given.rev().filter_map(|(name, shared)| {
             Some((format!("DROVER_{shared}"), environment.get(name)?.to_owned()))
         });
@@ -221,10 +213,10 @@ impl Reader<'_> {
     }
 
     fn tls(&mut self, layered: &Layered, cloud: &mut Layer) {
-        // An unset flag verifies.
+        // Without a flag, certificates are verified.
         let verify = layered.verify_ssl.as_deref().and_then(|text| self.flag("VERIFY_SSL", text));
         if let Some(bundle) = layered.ca_bundle.as_deref().filter(|_| verify != Some(false)) {
-            // As with other programs' variables of the kind, a path does as well as the text.
+            // A path or the text itself, as in such variables of other programs.
             let key = if bundle.starts_with('/') { "caFile" } else { "caPem" };
             cloud.put(key, "PVE_CA_BUNDLE", Yaml::from(bundle));
         } else if let Some(verify) = verify {
@@ -299,34 +291,11 @@ impl Reader<'_> {
         }
     }
 
-    /// Variables that give one key each, read as that key is.
-    fn settings(
-        &mut self,
-        variables: &[(&'static str, &'static str)],
-        key: fn(&str) -> Option<&'static Key>,
-        layer: &mut Layer,
-    ) {
-        for (variable, name) in variables {
-            let (Some(text), Some(key)) = (self.environment.get(variable), key(name)) else {
-                continue;
-            };
-            let value = if let Kind::Whole(least, most) = key.kind {
-                let number = text.parse().ok().filter(|number| (least..=most).contains(number));
-                number.map(Yaml::from).ok_or_else(|| {
-                    let message = format!("`{text}` is no whole number from {least} to {most}");
-                    Fault::nowhere(*variable, message)
-                        .help(format!("set one from {least} to {most}, or unset it"))
-                })
-            } else if *name == "labelString" {
-                // Lists of labels have commas in the environment, and blanks in the YAML.
-                Ok(Yaml::from(text.replace(',', " ")))
-            } else {
-                match key.check.map(|check| check(text)) {
-                    Some(Err(bad)) => Err(Fault::nowhere(*variable, bad.message).help(bad.help)),
-                    Some(Ok(_)) | None => Ok(Yaml::from(text)),
-                }
-            };
-            match value {
+    /// The variables that give one key each, read as the key is.
+    fn settings(&mut self, table: &Table, layer: &mut Layer) {
+        for (key, variable) in table.iter().filter_map(|key| Some((key, key.variable?))) {
+            let Some(text) = self.environment.get(variable) else { continue };
+            match setting(key, variable, text) {
                 Ok(value) => layer.put(key.name, variable, value),
                 Err(fault) => self.faults.push(fault),
             }
@@ -334,12 +303,22 @@ impl Reader<'_> {
     }
 }
 
-fn cloud_key(name: &str) -> Option<&'static Key> {
-    keys::CLOUD.iter().find(|key| key.name == name)
-}
-
-fn agent_key(name: &str) -> Option<&'static Key> {
-    keys::AGENT.iter().find(|key| key.name == name)
+fn setting(key: &Key, variable: &str, text: &str) -> Result<Yaml, Fault> {
+    if let Kind::Whole(least, most) = key.kind {
+        let number = text.parse().ok().filter(|number| (least..=most).contains(number));
+        return number.map(Yaml::from).ok_or_else(|| {
+            let message = format!("`{text}` is not a whole number from {least} to {most}");
+            Fault::nowhere(variable, message).help("set such a number, or unset it")
+        });
+    }
+    if key.name == "labelString" {
+        // Lists of labels have commas in the environment, and blanks in the YAML.
+        return Ok(Yaml::from(text.replace(',', " ")));
+    }
+    match key.check.map_or(Ok(()), |check| check(text)) {
+        Ok(()) => Ok(Yaml::from(text)),
+        Err(bad) => Err(Fault::nowhere(variable, bad.message).help(bad.help)),
+    }
 }
 
 #[cfg(test)]
@@ -466,7 +445,8 @@ mod tests {
         assert_eq!(defaults.agent.get("nodes"), None);
     }
 
-    // Invariant: PVE_NODE_SELECTOR prefers nodes and forbids none; PROXMOX_NODE says which there are.
+    // Invariant: PVE_NODE_SELECTOR prefers nodes and forbids none; PROXMOX_NODE says which there
+    // are.
 
     #[test]
     fn several_preferred_nodes_are_chosen_among() {

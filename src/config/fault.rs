@@ -1,19 +1,23 @@
-//! What is wrong with a configuration and where: one [`Fault`] per mistake, shown in its place.
+//! Faults of a configuration: one [`Fault`] per mistake, with its place in the files, and their
+//! rendering.
 //!
-//! Finds no fault itself; the checks do.
+//! In: faults from all checks. Out: text with the lines around each fault, one-line texts for the
+//! log, and records for scripts. This module finds no fault itself.
 
 use std::fmt;
 
+use drover_api::nearest;
 use miette::{GraphicalReportHandler, GraphicalTheme, LabeledSpan, NamedSource, Severity};
 use serde::Serialize;
 
 use super::source::Sources;
 
-/// As many are shown: who has more of them has one cause for all.
-const MOST: usize = 100;
-
-/// The longest line shown, in bytes; nobody reads a longer one.
-const WIDEST: usize = 1000;
+/// Faults shown; more of them usually have one cause.
+const MAX_FAULTS_SHOWN: usize = 100;
+/// Faults that the log has one by one.
+const MAX_FAULTS_LOGGED: usize = 5;
+/// The longest line shown, in bytes.
+const MAX_LINE_BYTES: usize = 1000;
 
 /// A stretch of text in one of the files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -28,17 +32,13 @@ pub struct Place {
     pub length: usize,
 }
 
-/// Faults that a log has one by one.
-const LINES: usize = 5;
-
 /// One mistake: what, where, and what to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
-    /// Where in the files; none for a variable of the environment or something missing altogether.
+    /// None for a variable of the environment and for something that is missing altogether.
     pub place: Option<Place>,
-    /// The key, such as `cloudConfigurations.primary.apiUrl`, or the variable's name.
+    /// Such as `cloudConfigurations.primary.apiUrl`, or the name of the variable.
     pub path: String,
-    /// What is wrong.
     pub message: String,
     /// What to do about it.
     pub help: Option<String>,
@@ -58,10 +58,42 @@ impl Fault {
         self
     }
 
-    /// The same as scripts read it.
-    pub fn told(&self, sources: &Sources) -> ToldFault {
+    /// Proposes the nearest of the known words, or else says `otherwise` where it is not blank.
+    pub(super) fn nearest<'a>(
+        self,
+        word: &str,
+        known: impl IntoIterator<Item = &'a str>,
+        otherwise: impl Into<String>,
+    ) -> Self {
+        let otherwise = otherwise.into();
+        match nearest(word, known.into_iter()) {
+            Some(near) => self.help(format!("did you mean `{near}`?")),
+            None if otherwise.is_empty() => self,
+            None => self.help(otherwise),
+        }
+    }
+
+    /// Proposes the nearest of the names of a section, or else lists them.
+    pub(super) fn known_in<'a>(
+        self,
+        section: &str,
+        word: &str,
+        known: impl Iterator<Item = &'a str> + Clone,
+    ) -> Self {
+        let all = known.clone().collect::<Vec<_>>().join(", ");
+        let empty = all.is_empty();
+        let help = if empty {
+            format!("add it to {section}")
+        } else {
+            format!("known in {section}: {all}")
+        };
+        self.nearest(word, known, help)
+    }
+
+    /// The fault as scripts read it.
+    pub fn located(&self, sources: &Sources) -> LocatedFault {
         let file = self.place.and_then(|place| sources.file(place.file));
-        ToldFault {
+        LocatedFault {
             file: file.map(|file| file.name.clone()),
             line: self.place.map(|place| place.line),
             column: self.place.map(|place| place.column),
@@ -74,8 +106,8 @@ impl Fault {
 
 /// A fault or a warning as scripts read it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct ToldFault {
-    /// The file; null for a variable of the environment or something missing altogether.
+pub struct LocatedFault {
+    /// Null for a variable of the environment and for something that is missing altogether.
     pub file: Option<String>,
     /// The line, from 1.
     pub line: Option<usize>,
@@ -83,9 +115,7 @@ pub struct ToldFault {
     pub column: Option<usize>,
     /// The key, or the variable's name.
     pub key: Option<String>,
-    /// What is wrong.
     pub what: String,
-    /// What to do about it.
     pub help: Option<String>,
 }
 
@@ -98,7 +128,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// Puts faults in the order of their places, without doubles; those without a place come last.
+/// Sorts faults by place and removes duplicates; those without a place come last.
 pub(super) fn sort(faults: &mut Vec<Fault>) {
     faults.sort_by_cached_key(|fault| {
         (fault.place.is_none(), fault.place, fault.path.clone(), fault.message.clone())
@@ -106,16 +136,16 @@ pub(super) fn sort(faults: &mut Vec<Fault>) {
     faults.dedup();
 }
 
-/// Keeps the first [`MOST`], and says how many more there are.
+/// Keeps the first [`MAX_FAULTS_SHOWN`] faults and adds one that counts the others.
 pub(super) fn bound(faults: &mut Vec<Fault>) {
-    let more = faults.len().saturating_sub(MOST);
+    let more = faults.len().saturating_sub(MAX_FAULTS_SHOWN);
     if more > 0 {
-        faults.truncate(MOST);
-        faults.push(Fault::nowhere("", format!("{more} more like these are not shown")));
+        faults.truncate(MAX_FAULTS_SHOWN);
+        faults.push(Fault::nowhere("", format!("{more} more faults are not shown")));
     }
 }
 
-/// Takes out of faults what is hidden in the files: a slip of the finger makes a key of a secret.
+/// Removes from faults what is masked in the files: a typing error can turn a secret into a key.
 pub(super) fn hide(faults: &mut [Fault], sources: &Sources) {
     let hidden = sources.hidden_words();
     for fault in faults {
@@ -132,16 +162,16 @@ pub(super) fn hide(faults: &mut [Fault], sources: &Sources) {
 
 /// The fault of a file that is UTF-8 only up to this byte of its text.
 pub(super) fn no_text(file: usize, text: &str, sound: usize) -> Fault {
-    Fault::at(place_of(file, text, sound), "", "not UTF-8 text from here on")
+    Fault::at(place_of(file, text, sound), "", "the text is not UTF-8 from here on")
         .help("save it as plain UTF-8 text")
 }
 
 /// The fault of a file with a control character at this byte of its text.
 pub(super) fn control(file: usize, text: &str, at: usize) -> Fault {
     let code = text.get(at..).and_then(|rest| rest.chars().next()).map_or(0, u32::from);
-    let message = format!("the control character {code:#04x}, which no text has");
+    let message = format!("control character {code:#04x}: YAML does not allow it");
     Fault::at(place_of(file, text, at), "", message)
-        .help("look whether the file was damaged; save it as plain text")
+        .help("check whether the file is damaged; save it as plain text")
 }
 
 fn place_of(file: usize, text: &str, at: usize) -> Place {
@@ -151,17 +181,17 @@ fn place_of(file: usize, text: &str, at: usize) -> Place {
     Place { file, line, column, length: 1 }
 }
 
-/// Draws faults with the lines they are about, without colour, secrets masked.
-pub fn render(faults: &[Fault], sources: &Sources) -> String {
+/// Renders faults with the lines around them, without colour, secrets masked.
+pub(super) fn render(faults: &[Fault], sources: &Sources) -> String {
     drawn(faults, sources, Severity::Error)
 }
 
-/// Draws warnings as [`render`] does faults.
-pub fn render_warnings(warnings: &[Fault], sources: &Sources) -> String {
+/// Renders warnings as [`render`] does faults.
+pub(super) fn render_warnings(warnings: &[Fault], sources: &Sources) -> String {
     drawn(warnings, sources, Severity::Warning)
 }
 
-/// Faults a line each, as `FILE:LINE:COLUMN: KEY: what; what to do`, of the first ones.
+/// The first faults, one line each: `FILE:LINE:COLUMN: KEY: message; help`.
 pub fn lines(faults: &[Fault], sources: &Sources) -> Vec<String> {
     let line = |fault: &Fault| {
         let file = fault.place.and_then(|place| Some((place, sources.file(place.file)?)));
@@ -171,9 +201,12 @@ pub fn lines(faults: &[Fault], sources: &Sources) -> Vec<String> {
         let help = fault.help.as_ref().map_or_else(String::new, |help| format!("; {help}"));
         format!("{at}{fault}{help}").replace('\n', " ")
     };
-    let mut lines: Vec<String> = faults.iter().take(LINES).map(line).collect();
-    if faults.len() > LINES {
-        lines.push(format!("and {} more: `drover check` shows all", faults.len() - LINES));
+    let mut lines: Vec<String> = faults.iter().take(MAX_FAULTS_LOGGED).map(line).collect();
+    if faults.len() > MAX_FAULTS_LOGGED {
+        lines.push(format!(
+            "and {} more: `drover check` shows all",
+            faults.len() - MAX_FAULTS_LOGGED
+        ));
     }
     lines
 }
@@ -198,7 +231,7 @@ fn drawn(faults: &[Fault], sources: &Sources, severity: Severity) -> String {
     format!("{}\n", lines.join("\n").trim_matches('\n'))
 }
 
-/// A fault joined with the text around it, as miette wants it.
+/// A fault with the text around it, as miette takes it.
 #[derive(Debug)]
 struct Shown<'a> {
     fault: &'a Fault,
@@ -218,7 +251,7 @@ impl<'a> Shown<'a> {
         let text = file.masked();
         let (start, length) = bytes_of(text, place);
         let line = text[..start].rfind('\n').map_or(0, |end| end + 1);
-        if text[line..].find('\n').unwrap_or(text.len() - line) > WIDEST {
+        if text[line..].find('\n').unwrap_or(text.len() - line) > MAX_LINE_BYTES {
             let at = Some(format!("{}:{}:{}", file.name, place.line, place.column));
             return Self { fault, severity, at, source: None, label: None };
         }
@@ -261,7 +294,7 @@ impl miette::Diagnostic for Shown<'_> {
     }
 }
 
-/// Where a place starts in the text, and how long it is, in bytes; never past its line.
+/// Start and length of a place in bytes; never past the end of its line.
 fn bytes_of(text: &str, place: Place) -> (usize, usize) {
     let mut start = 0;
     let mut rest = text;

@@ -1,5 +1,5 @@
-//! Reads plain files, bounded and without ever waiting: a pipe or a device in a file's place is
-//! refused rather than read.
+//! Reads plain files, with a limit and without waiting: a pipe or a device in place of a file is
+//! refused.
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Read};
@@ -8,15 +8,15 @@ use std::path::Path;
 
 use rustix::fs::OFlags;
 
-/// What tells one writing of a file from the next, even when the text is the same.
+/// Distinguishes two writes of a file, even with the same text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Trace {
-    /// The file's device and number.
+    /// Device and inode.
     pub id: (u64, u64),
-    /// When its text, mode or owner changed last, in seconds and nanoseconds.
+    /// The last change of text, mode or owner, in seconds and nanoseconds.
     changed: (i64, i64),
     length: u64,
-    /// Its kind and who may do what with it.
+    /// File type and permissions.
     pub mode: u32,
 }
 
@@ -31,15 +31,15 @@ impl Trace {
     }
 }
 
-/// The bytes of a plain file of at most this many.
+/// The content of a plain file of at most `most` bytes.
 ///
 /// # Errors
 /// The system's reason; [`io::ErrorKind::FileTooLarge`], and [`io::ErrorKind::InvalidInput`] for
-/// what is no plain file.
+/// other kinds of files.
 pub(super) fn read(path: &Path, most: u64) -> io::Result<(Vec<u8>, Trace)> {
     let seen = fs::metadata(path).map_err(|error| dangling(path).unwrap_or(error))?;
     plain(&seen)?;
-    // Another file may have come in its place since; opening one must not wait for a writer either.
+    // The file may be another one by now, and opening a pipe must not wait for a writer.
     let flags = i32::try_from((OFlags::NONBLOCK | OFlags::NOCTTY).bits()).unwrap_or_default();
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
     let trace = Trace::of(&plain(&file.metadata()?)?);
@@ -53,14 +53,14 @@ pub(super) fn read(path: &Path, most: u64) -> io::Result<(Vec<u8>, Trace)> {
     Ok((bytes, trace))
 }
 
-/// The text of a plain file of at most this many bytes.
+/// The text of a plain file of at most `most` bytes.
 ///
 /// # Errors
-/// As [`read`], and [`io::ErrorKind::InvalidData`] when it is no UTF-8.
+/// As [`read`], and [`io::ErrorKind::InvalidData`] when it is not UTF-8.
 pub(super) fn read_text(path: &Path, most: u64) -> io::Result<String> {
     let (bytes, _) = read(path, most)?;
     String::from_utf8(bytes)
-        .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is no UTF-8 text"))
+        .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8 text"))
 }
 
 fn bounded(file: File, most: u64) -> io::Result<Vec<u8>> {
@@ -70,7 +70,7 @@ fn bounded(file: File, most: u64) -> io::Result<Vec<u8>> {
 }
 
 fn too_large(length: u64, most: u64) -> io::Error {
-    let reason = format!("it has {length} bytes, and {most} are the most");
+    let reason = format!("it has {length} bytes; the maximum is {most}");
     io::Error::new(io::ErrorKind::FileTooLarge, reason)
 }
 
@@ -90,11 +90,11 @@ fn plain(meta: &Metadata) -> io::Result<Metadata> {
     Err(io::Error::new(io::ErrorKind::InvalidInput, format!("it is a {what}, not a plain file")))
 }
 
-/// What is said of a symbolic link whose target is missing.
+/// The error of a symbolic link whose target is missing.
 fn dangling(path: &Path) -> Option<io::Error> {
     fs::metadata(path).err().filter(|error| error.kind() == io::ErrorKind::NotFound)?;
     let target = fs::read_link(path).ok()?;
-    let reason = format!("it is a symbolic link to `{}`, which is not there", target.display());
+    let reason = format!("it is a symbolic link to `{}`, which does not exist", target.display());
     Some(io::Error::new(io::ErrorKind::InvalidInput, reason))
 }
 
@@ -106,10 +106,10 @@ mod tests {
 
     use super::*;
 
-    // Invariant: what is no plain file is refused, and nothing is waited for.
+    // Invariant: only plain files are read, and nothing waits.
 
     #[test]
-    fn what_is_no_plain_file_is_refused_at_once() {
+    fn other_kinds_of_files_are_refused_at_once() {
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| dir.path().join(name);
         rustix::fs::mknodat(
@@ -130,7 +130,7 @@ mod tests {
         assert_eq!(said(&path("socket")), "it is a socket, not a plain file");
         assert_eq!(said(dir.path()), "it is a directory, not a plain file");
         assert_eq!(said(Path::new("/dev/zero")), "it is a device, not a plain file");
-        let dangling = "it is a symbolic link to `nowhere`, which is not there";
+        let dangling = "it is a symbolic link to `nowhere`, which does not exist";
         assert_eq!(said(&path("link")), dangling);
         assert!(said(&path("loop")).contains("symbolic links"), "{}", said(&path("loop")));
         assert!(said(&path("none")).contains("No such file"));
@@ -143,8 +143,8 @@ mod tests {
         File::create(&path).unwrap().set_len(1 << 40).unwrap();
         let error = read(&path, 10).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::FileTooLarge);
-        assert_eq!(error.to_string(), "it has 1099511627776 bytes, and 10 are the most");
-        // Its size is not told beforehand.
+        assert_eq!(error.to_string(), "it has 1099511627776 bytes; the maximum is 10");
+        // Its size is not known beforehand.
         assert!(read(Path::new("/proc/self/maps"), 10).is_err());
         fs::write(&path, "0123456789").unwrap();
         assert_eq!(read(&path, 10).unwrap().0, b"0123456789");

@@ -1,35 +1,133 @@
-//! Every key that clouds, agents, credentials and the service know: type, range, default, and what
-//! zero means. The one place that says so; `configs/full.yaml` and the checks follow it.
+//! The configuration keys: each key is said once, in one entry of one table.
+//!
+//! A [`Table`] describes the keys of one mapping of the YAML. The macro `table!` takes its
+//! entries:
+//!
+//! ```text
+//! "callTimeoutSec" => call_timeout_sec: u64, whole(5..=3600).or(60), "seconds for one …";
+//!  the YAML key       field and type           what is checked, the    help, one line
+//!                                              default, the example
+//! ```
+//!
+//! What follows from an entry, and from nothing else:
+//! - the field of the `Raw…` struct, which `Layer::typed` fills. An
+//!   entry without `=> field: type` has none: its module reads the key from the layers.
+//! - the check of type, range, words and form, with file, line and column (`layer.rs`);
+//! - the default, and the environment variable that may give the key (`environment.rs`);
+//! - where the key applies: its table, and in `demand` the kinds of sources ([`Key::only`]);
+//! - whether the value may be shown in a fault (`mask.rs`);
+//! - the JSON Schema (`schema.rs`), `configs/full.yaml` and the book's reference
+//!   `src/book/reference/configuration.md` (`tests/reference.rs` compares both files with the
+//!   tables; `DROVER_WRITE=1 cargo test -p drover-config reference` writes them).
+//!
+//! A new key takes one entry here, the use of its field where the spec is built, and one row in
+//! `tests/keys.rs`. Checks that hold one key against another are in the module of their section.
+//!
+//! Files: `cloud`, `agent` (with `placement` and `guest`), `demand`, `service`, `credential`,
+//! `shared` (mappings, pools, sizes). [`SECTIONS`] lists the top level.
 
-mod addresses;
+/// A table of keys, and the struct that its values are read into where entries name a field.
+macro_rules! table {
+    (@one_of) => { &[] };
+    (@one_of $keys:ident) => { &$keys };
+    (@shared) => { &[] };
+    (@shared $keys:ident) => { $keys };
+    (@raw $table:ident,) => {};
+    (@raw $table:ident $raw:ident, $($name:literal $field:ident $type:ty,)*) => {
+        /// The values of a mapping with these keys, defaults filled in.
+        #[derive(Debug, Clone, serde::Deserialize)]
+        pub(crate) struct $raw {
+            $(#[serde(rename = $name)] pub(crate) $field: $type,)*
+        }
+        impl Raw for $raw {
+            fn table() -> &'static Table {
+                &$table
+            }
+        }
+    };
+    (
+        $(#[$doc:meta])*
+        $table:ident $(, one_of: $one_of:ident)? $(, shared: $shared:ident)? $(=> $raw:ident)? {
+            $($name:literal $(=> $field:ident: $type:ty)?, $key:expr, $help:expr;)*
+        }
+    ) => {
+        $(#[$doc])*
+        pub(crate) static $table: Table = Table {
+            keys: &[$(Key { name: $name, help: $help, ..$key }),*],
+            one_of: table!(@one_of $($one_of)?),
+            shared: table!(@shared $($shared)?),
+        };
+        table!(@raw $table $($raw)?, $($($name $field $type,)?)*);
+    };
+}
+
 mod agent;
 mod cloud;
+mod credential;
 mod demand;
 mod guest;
-mod leases;
 mod placement;
+mod service;
+mod shared;
+
+use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
+use std::sync::LazyLock;
 
 use super::value::{self, Check};
 
-pub(super) use addresses::ADDRESS_POOL;
-pub(super) use agent::{AGENT, STEP, STEP_KEYS, UPLOAD, WINDOW};
-pub(super) use cloud::CLOUD;
-pub(super) use demand::{DEMAND, OF_KINDS};
-pub(super) use guest::{NIC, SNIPPETS};
-pub(super) use leases::{LEASES, PEER, QUOTA};
-pub(super) use placement::{HEADROOM_KEYS, SIZES, TERM, WEIGHT_KEYS};
+pub(super) use agent::{AGENT, OsType, RawAgent, RawStep, RawUpload, RawWindow, Reset, STEP_WORK};
+pub(super) use cloud::{CLOUD, RawCloud};
+pub(super) use credential::{CREDENTIALS, SECRET_KEYS};
+pub(super) use demand::{DEMAND, Launch, RawDemand};
+pub(super) use guest::RawNic;
+pub(super) use placement::{RawHeadroom, RawTerm, RawWeights, SIZES, Size};
+pub(super) use service::{RawLeases, RawPeer, RawQuota, RawService, RawToken, SERVICE};
+pub(super) use shared::{ADDRESS_POOL, MAPPING, RawMapping, RawPool};
 
-/// The most a duration in seconds or minutes may be: about three years of seconds.
+/// The longest duration in seconds or minutes: about three years of seconds.
 const LONG: u64 = 100_000_000;
-/// The largest VMID Proxmox knows.
+/// The largest VMID of Proxmox.
 const LAST_VMID: u64 = 999_999_999;
+/// The highest number of agents, VMs or leases that a key can name.
+const MANY: u64 = 1_000_000;
 
-/// The keys of a mapping that stands in a key.
+/// The keys of one mapping.
 #[derive(Debug)]
-pub(super) struct Shape {
-    pub keys: &'static [Key],
-    /// Exactly one of these is given; empty where it does not matter.
+pub(super) struct Table {
+    keys: &'static [Key],
+    /// Keys that several tables have; they follow `keys`.
+    shared: &'static [Key],
+    /// Exactly one of these keys is given; empty where it does not matter.
     pub one_of: &'static [&'static str],
+}
+
+impl Table {
+    /// All keys in the order of the reference.
+    pub fn iter(&self) -> impl Iterator<Item = &'static Key> + Clone + use<> {
+        self.keys.iter().chain(self.shared)
+    }
+
+    /// The key of this name or alias.
+    pub fn find(&self, name: &str) -> Option<&'static Key> {
+        self.iter().find(|key| key.is(name))
+    }
+
+    /// The names of the keys that must be given.
+    pub fn required(&self) -> impl Iterator<Item = &'static str> + use<> {
+        self.iter().filter(|key| key.preset == Preset::Required).map(|key| key.name)
+    }
+
+    /// This table and the tables of the mappings in it.
+    fn all(&'static self) -> Vec<&'static Self> {
+        let nested = self.iter().filter_map(|key| key.kind.table());
+        std::iter::once(self).chain(nested.flat_map(Table::all)).collect()
+    }
+}
+
+/// A struct that the values of a table are read into.
+pub(super) trait Raw: serde::de::DeserializeOwned {
+    fn table() -> &'static Table;
 }
 
 /// What a value must look like.
@@ -51,30 +149,46 @@ pub(super) enum Kind {
     Texts,
     /// A list of whole numbers.
     Wholes,
-    /// A mapping of names, whatever they are, to texts.
+    /// A mapping of any names to texts.
     Names,
-    /// A mapping of names to lists of texts.
+    /// A mapping of any names to lists of texts.
     Lists,
     /// A mapping with keys of its own.
-    Mapping(&'static Shape),
+    Mapping(&'static Table),
     /// A list of mappings with keys of their own.
-    Mappings(&'static Shape),
+    Mappings(&'static Table),
+}
+
+impl Kind {
+    /// The table of the mappings that a value holds.
+    pub fn table(self) -> Option<&'static Table> {
+        match self {
+            Self::Mapping(table) | Self::Mappings(table) => Some(table),
+            Self::Text
+            | Self::Whole(..)
+            | Self::ZeroOr(..)
+            | Self::Memory(..)
+            | Self::Flag
+            | Self::Choice(_)
+            | Self::Texts
+            | Self::Wholes
+            | Self::Names
+            | Self::Lists => None,
+        }
+    }
 }
 
 /// What holds when a key is not given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Preset {
-    /// It must be given.
+    /// The key must be given.
     Required,
-    /// Nothing; `about` says what that means.
+    /// Nothing; the help says what that means.
     Unset,
-    /// This number.
     Whole(u64),
-    /// This truth.
     Flag(bool),
-    /// This text.
     Text(&'static str),
-    /// The empty list.
+    /// The empty list or mapping.
     Empty,
 }
 
@@ -85,271 +199,253 @@ pub(super) struct Key {
     pub kind: Kind,
     pub preset: Preset,
     /// One line for people, with the meaning of zero or blank.
-    pub about: &'static str,
-    /// Looks closer at each text.
+    pub help: &'static str,
+    /// Checks each text of the value further.
     pub check: Option<Check>,
-    /// Another spelling that is taken for it.
-    pub also: Option<&'static str>,
+    /// Another spelling of the key.
+    pub alias: Option<&'static str>,
+    /// A value as YAML, for a key without a default.
+    pub example: &'static str,
+    /// The environment variable that gives the key where no layer of the YAML does.
+    pub variable: Option<&'static str>,
+    /// The kinds of sources that have the key; empty: all.
+    pub only: &'static [&'static str],
+    /// The value is a secret.
+    pub secret: bool,
 }
 
-const fn key(name: &'static str, kind: Kind, preset: Preset, about: &'static str) -> Key {
-    Key { name, kind, preset, about, check: None, also: None }
+const fn key(kind: Kind) -> Key {
+    Key {
+        name: "",
+        kind,
+        preset: Preset::Unset,
+        help: "",
+        check: None,
+        alias: None,
+        example: "",
+        variable: None,
+        only: &[],
+        secret: false,
+    }
 }
 
-const fn text(name: &'static str, preset: Preset, about: &'static str) -> Key {
-    key(name, Kind::Text, preset, about)
+const fn text() -> Key {
+    key(Kind::Text)
 }
 
-const fn whole(name: &'static str, least: u64, most: u64, preset: u64, about: &'static str) -> Key {
-    key(name, Kind::Whole(least, most), Preset::Whole(preset), about)
+const fn whole(range: RangeInclusive<u64>) -> Key {
+    key(Kind::Whole(*range.start(), *range.end()))
+}
+
+const fn zero_or(range: RangeInclusive<u64>) -> Key {
+    key(Kind::ZeroOr(*range.start(), *range.end()))
+}
+
+const fn flag() -> Key {
+    key(Kind::Flag)
+}
+
+const fn choice(words: &'static [&'static str]) -> Key {
+    key(Kind::Choice(words))
+}
+
+const fn texts() -> Key {
+    key(Kind::Texts)
+}
+
+const fn names() -> Key {
+    key(Kind::Names)
+}
+
+const fn lists() -> Key {
+    key(Kind::Lists)
+}
+
+const fn mapping(table: &'static Table) -> Key {
+    key(Kind::Mapping(table))
+}
+
+const fn mappings(table: &'static Table) -> Key {
+    key(Kind::Mappings(table)).or_empty()
 }
 
 impl Key {
-    const fn checked(mut self, check: Check) -> Self {
-        self.check = Some(check);
-        self
+    const fn required(self) -> Self {
+        Self { preset: Preset::Required, ..self }
     }
 
-    const fn also(mut self, name: &'static str) -> Self {
-        self.also = Some(name);
-        self
+    const fn or(self, number: u64) -> Self {
+        Self { preset: Preset::Whole(number), ..self }
     }
 
-    /// Whether it is called so.
+    const fn or_flag(self, flag: bool) -> Self {
+        Self { preset: Preset::Flag(flag), ..self }
+    }
+
+    const fn or_text(self, text: &'static str) -> Self {
+        Self { preset: Preset::Text(text), ..self }
+    }
+
+    const fn or_empty(self) -> Self {
+        Self { preset: Preset::Empty, ..self }
+    }
+
+    const fn check(self, check: Check) -> Self {
+        Self { check: Some(check), ..self }
+    }
+
+    const fn alias(self, name: &'static str) -> Self {
+        Self { alias: Some(name), ..self }
+    }
+
+    const fn eg(self, example: &'static str) -> Self {
+        Self { example, ..self }
+    }
+
+    const fn variable(self, name: &'static str) -> Self {
+        Self { variable: Some(name), ..self }
+    }
+
+    const fn only(self, kinds: &'static [&'static str]) -> Self {
+        Self { only: kinds, ..self }
+    }
+
+    const fn secret(self) -> Self {
+        Self { secret: true, ..self }
+    }
+
+    /// The help, with the kinds of sources that have the key.
+    pub(super) fn meaning(&self) -> String {
+        match self.only {
+            [] => self.help.to_owned(),
+            demand::SYSTEMS => format!("{}; not for leases", self.help),
+            kinds => format!("{}; only for {}", self.help, kinds.join(", ")),
+        }
+    }
+
+    /// Whether the key is written so.
     pub(super) fn is(&self, name: &str) -> bool {
-        self.name == name || self.also == Some(name)
+        self.name == name || self.alias == Some(name)
     }
 }
 
-/// Keys of each entry of `labelMappings`.
-pub(super) static MAPPING: &[Key] = &[
-    text("labels", Preset::Required, "the labels it carries, separated by blanks"),
-    whole(
-        "priority",
-        0,
-        1_000_000,
-        0,
-        "of several that carry the labels wanted, the highest decides",
+/// How the keys of a section stand in the YAML.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Form {
+    /// The section is one mapping of the table's keys.
+    One(&'static Table),
+    /// Each entry of the section is such a mapping, under a name of its own.
+    Many(&'static Table),
+    /// Each entry is such a mapping; its `kind` selects the table.
+    Kinds(&'static [(&'static str, &'static Table)]),
+}
+
+impl Form {
+    fn tables(self) -> Vec<&'static Table> {
+        match self {
+            Self::One(table) | Self::Many(table) => table.all(),
+            Self::Kinds(kinds) => kinds.iter().flat_map(|(_, table)| table.all()).collect(),
+        }
+    }
+}
+
+/// A section of the top level.
+#[derive(Debug)]
+pub(super) struct Section {
+    pub name: &'static str,
+    pub form: Form,
+    /// One sentence for the schema, `full.yaml` and the reference.
+    pub help: &'static str,
+    /// Holds secrets, so that faults show only values that are known to be harmless.
+    pub guarded: bool,
+}
+
+const fn section(name: &'static str, form: Form, help: &'static str) -> Section {
+    Section { name, form, help, guarded: false }
+}
+
+/// Followed by a node's name: a section like `agentDefaults` for the agents of that node.
+pub(super) const NODE_DEFAULTS: &str = "agentDefaults-";
+/// What those sections are for.
+pub(super) const NODE_DEFAULTS_HELP: &str = "Values for all agents on one node (`agentDefaults-` and \
+                                             the node's name); they override agentDefaults.";
+
+/// The top level, beside the `agentDefaults-<node>` sections.
+pub(super) static SECTIONS: [Section; 10] = [
+    section("cloudDefaults", Form::One(&CLOUD), "Values that all clouds inherit."),
+    section(
+        "cloudConfigurations",
+        Form::Many(&CLOUD),
+        "One entry for each Proxmox cluster; it may override any key of cloudDefaults.",
     ),
-    key(
-        "templates",
-        Kind::Texts,
-        Preset::Required,
-        "keys of agentConfigurations, or cloud/key, the first to be tried first",
+    section("agentDefaults", Form::One(&AGENT), "Values that all agents inherit."),
+    section(
+        "agentConfigurations",
+        Form::Many(&AGENT),
+        "One entry for each kind of agent; it may override any key of agentDefaults.",
     ),
+    section(
+        "labelMappings",
+        Form::Many(&MAPPING),
+        "Labels that the listed templates serve, in their order; the templates' own labels do not \
+         count for them.",
+    ),
+    section(
+        "addressPools",
+        Form::Many(&ADDRESS_POOL),
+        "Addresses that drover gives to agents one by one, on all clouds.",
+    ),
+    section(
+        "demand",
+        Form::Many(&DEMAND),
+        "CI systems whose jobs drover starts agents for, and the share of leases.",
+    ),
+    section("sizes", Form::Many(&SIZES), "Sizes of agents by name, for the key size."),
+    Section {
+        guarded: true,
+        ..section(
+            "credentials",
+            Form::Kinds(&CREDENTIALS),
+            "Logins and keys; credentialsId names one of these entries.",
+        )
+    },
+    Section { guarded: true, ..section("service", Form::One(&SERVICE), "drover itself.") },
 ];
 
-/// Keys of `service`.
-pub(super) static SERVICE: &[Key] = &[
-    text(
-        "stateDirectory",
-        Preset::Unset,
-        "journal and keys; unset: STATE_DIRECTORY, else /var/lib/drover",
-    ),
-    text(
-        "socket",
-        Preset::Unset,
-        "Unix socket of the API; unset: drover.sock in RUNTIME_DIRECTORY, else /run/drover",
-    ),
-    text(
-        "socketMode",
-        Preset::Unset,
-        "permissions of the socket, octal; unset: 0666 with allowedUids or allowedGids, else 0600",
-    )
-    .checked(value::octal_mode),
-    key(
-        "allowedUids",
-        Kind::Wholes,
-        Preset::Empty,
-        "users that may use the socket as operators, beside root and drover's own as admins",
-    ),
-    key(
-        "allowedGids",
-        Kind::Wholes,
-        Preset::Empty,
-        "groups that may use the socket as operators; only a caller's effective group counts, not \
-         its supplementary ones (run `newgrp`, or use allowedUids)",
-    ),
-    key(
-        "peers",
-        Kind::Mappings(&PEER),
-        Preset::Empty,
-        "users and groups of the socket with roles, and groups whose leases they share",
-    ),
-    text("listen", Preset::Unset, "address and port of the API over TCP; unset: none")
-        .checked(value::listen),
-    key(
-        "listenPlain",
-        Kind::Flag,
-        Preset::Flag(false),
-        "true: listen beyond this machine without TLS, tokens readable on the way",
-    ),
-    key("tokens", Kind::Mappings(&TOKEN), Preset::Empty, "who may use the API over TCP"),
-    key("leases", Kind::Mapping(&LEASES), Preset::Unset, "how many leases wait, and for how long"),
-    key(
-        "onStop",
-        Kind::Choice(&["keep", "retireIdle", "retireAll"]),
-        Preset::Text("keep"),
-        "agents at a stop: keep them all, retireIdle, or retireAll with their leases and holds",
-    ),
-    whole(
-        "stopTimeoutSec",
-        1,
-        LONG,
-        90,
-        "seconds a stop waits for agents at most, less than the unit's TimeoutStopSec; the next start \
-         takes up those that are left",
-    ),
-    key(
-        "orphanCleanupPeriodSeconds",
-        Kind::ZeroOr(30, LONG),
-        Preset::Whole(0),
-        "seconds between two reconciliations of every cloud, against what each says; 0: as they say",
-    ),
-    text(
-        "logLevel",
-        Preset::Unset,
-        "error, warn, info, debug, trace or a filter; LOG_LEVEL in the environment wins",
-    )
-    .checked(value::log_level),
-];
-
-/// The ways to give a secret; exactly one is given.
-pub(super) const SECRET_KEYS: [&str; 4] =
-    ["secretFile", "secretEnv", "systemdCredential", "secret"];
-
-const SECRET_FILE: Key = text("secretFile", Preset::Unset, "a file only its owner can read");
-const SECRET_ENV: Key = text("secretEnv", Preset::Unset, "a variable of the environment");
-const SYSTEMD: Key = text("systemdCredential", Preset::Unset, "a name given by LoadCredential=");
-const SECRET: Key = text("secret", Preset::Unset, "the secret itself; warned about");
-
-/// Keys of each entry of `service.tokens`.
-pub(super) static TOKEN: Shape = Shape {
-    keys: &[
-        text("name", Preset::Required, "who it is, for the records"),
-        key(
-            "role",
-            Kind::Choice(&["viewer", "operator", "admin"]),
-            Preset::Required,
-            "what it may do",
-        ),
-        text("group", Preset::Unset, "the group whose leases are its own too; unset: none"),
-        SECRET_FILE,
-        SECRET_ENV,
-        SYSTEMD,
-        SECRET,
-    ],
-    one_of: &SECRET_KEYS,
-};
-
-const KIND: Key = text("kind", Preset::Required, "what it is for");
-
-/// Keys of a credential of kind `proxmoxToken`.
-pub(super) static PROXMOX_TOKEN: &[Key] = &[
-    KIND,
-    text("tokenId", Preset::Required, "user@realm!token").checked(value::token_id),
-    SECRET_FILE,
-    SECRET_ENV,
-    SYSTEMD,
-    SECRET,
-];
-
-/// Keys of a credential of kind `proxmoxPassword`.
-pub(super) static PROXMOX_PASSWORD: &[Key] = &[
-    KIND,
-    text("username", Preset::Required, "user@realm").checked(value::user_id),
-    SECRET_FILE,
-    SECRET_ENV,
-    SYSTEMD,
-    SECRET,
-];
-
-/// Keys of a credential of kind `sshKey`.
-pub(super) static SSH_KEY: &[Key] = &[
-    KIND,
-    text("username", Preset::Required, "login in the guest"),
-    text("privateKeyFile", Preset::Unset, "the key, a file only its owner can read"),
-    SECRET_FILE,
-    SECRET_ENV,
-    SYSTEMD,
-    SECRET,
-    text("passphraseFile", Preset::Unset, "the key's passphrase, a file only its owner can read"),
-];
-
-/// Keys of a credential of kind `apiToken`.
-pub(super) static API_TOKEN: &[Key] = &[KIND, SECRET_FILE, SECRET_ENV, SYSTEMD, SECRET];
-
-/// Keys of a credential of kind `githubApp`.
-pub(super) static GITHUB_APP: &[Key] = &[
-    KIND,
-    text("appId", Preset::Required, "the App's id, or its client id").checked(value::filled),
-    key(
-        "installationId",
-        Kind::Whole(1, 1 << 53),
-        Preset::Unset,
-        "its installation; unset: looked up by the source's scope",
-    ),
-    SECRET_FILE,
-    SECRET_ENV,
-    SYSTEMD,
-    SECRET,
-];
-
-/// Keys of a credential of kind `apiLogin`.
-pub(super) static API_LOGIN: &[Key] = &[
-    KIND,
-    text("username", Preset::Required, "who logs in").checked(value::filled),
-    SECRET_FILE,
-    SECRET_ENV,
-    SYSTEMD,
-    SECRET,
-];
-
-/// The kinds of credentials and their keys.
-pub(super) static CREDENTIAL_KINDS: [(&str, &[Key]); 6] = [
-    ("proxmoxToken", PROXMOX_TOKEN),
-    ("proxmoxPassword", PROXMOX_PASSWORD),
-    ("sshKey", SSH_KEY),
-    ("apiToken", API_TOKEN),
-    ("githubApp", GITHUB_APP),
-    ("apiLogin", API_LOGIN),
-];
-
-/// The top level; `agentDefaults-<node>` beside.
-pub(super) const TOP: [&str; 10] = [
-    "cloudDefaults",
-    "cloudConfigurations",
-    "agentDefaults",
-    "agentConfigurations",
-    "labelMappings",
-    "addressPools",
-    "demand",
-    "sizes",
-    "credentials",
-    "service",
-];
-
-/// Keys of the top level that have a meaning in drover's design, but none in this version.
+/// Top-level names that are reserved for a later version.
 pub(super) const LATER: [&str; 2] = ["images", "machines"];
+
+/// Whether a section holds no secrets, so that its values may be shown.
+pub(super) fn is_open(name: &str) -> bool {
+    let known = SECTIONS.iter().any(|section| section.name == name && !section.guarded);
+    known || name.starts_with(NODE_DEFAULTS)
+}
+
+fn keys_of(sections: impl Iterator<Item = &'static Section>) -> impl Iterator<Item = &'static Key> {
+    sections.flat_map(|section| section.form.tables()).flat_map(Table::iter)
+}
+
+/// Keys of guarded sections whose values faults may show.
+static HARMLESS: LazyLock<BTreeSet<&str>> = LazyLock::new(|| {
+    let guarded = SECTIONS.iter().filter(|section| section.guarded);
+    keys_of(guarded).filter(|key| !key.secret).map(|key| key.name).collect()
+});
+
+/// The names of all sections and keys.
+static KNOWN: LazyLock<BTreeSet<&str>> = LazyLock::new(|| {
+    let names = |key: &'static Key| [Some(key.name), key.alias].into_iter().flatten();
+    let keys = keys_of(SECTIONS.iter()).flat_map(names);
+    SECTIONS.iter().map(|section| section.name).chain(keys).collect()
+});
+
+/// Whether faults may show the value of this key of a guarded section.
+pub(super) fn is_harmless(name: &str) -> bool {
+    HARMLESS.contains(name)
+}
 
 /// Whether a word is the name of a key or of a section.
 pub(super) fn is_known(word: &str) -> bool {
-    let nested = [TOKEN.keys, STEP.keys, UPLOAD.keys, WINDOW.keys, NIC.keys, SNIPPETS.keys];
-    let placing = [TERM.keys, WEIGHT_KEYS.keys, HEADROOM_KEYS.keys, SIZES];
-    let nested = nested.into_iter().chain(placing);
-    let tables = [
-        CLOUD,
-        AGENT,
-        MAPPING,
-        ADDRESS_POOL,
-        DEMAND,
-        SERVICE,
-        PROXMOX_TOKEN,
-        PROXMOX_PASSWORD,
-        SSH_KEY,
-        GITHUB_APP,
-    ];
-    TOP.contains(&word) || tables.into_iter().chain(nested).flatten().any(|key| key.is(word))
+    KNOWN.contains(word)
 }
 
 #[cfg(test)]
@@ -359,14 +455,8 @@ mod tests {
     // Invariant: the tables themselves are sound.
 
     #[test]
-    fn every_preset_is_of_its_kind_and_in_its_range() {
-        let nested = [TOKEN.keys, STEP.keys, UPLOAD.keys, WINDOW.keys, NIC.keys, TERM.keys, SIZES];
-        let nested = nested.concat();
-        for key in [CLOUD, AGENT, MAPPING, ADDRESS_POOL, DEMAND, SERVICE]
-            .concat()
-            .into_iter()
-            .chain(nested)
-        {
+    fn every_default_is_of_its_kind_and_in_its_range() {
+        for key in keys_of(SECTIONS.iter()) {
             let sound = match (key.kind, key.preset) {
                 (_, Preset::Required | Preset::Unset) => true,
                 (Kind::Whole(least, most) | Kind::Memory(least, most), Preset::Whole(n)) => {
@@ -382,7 +472,7 @@ mod tests {
                 }
                 _ => false,
             };
-            assert!(sound, "{}", key.name);
+            assert!(sound && !key.help.is_empty(), "{}", key.name);
         }
     }
 }

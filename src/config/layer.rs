@@ -1,39 +1,54 @@
-//! One mapping held against the keys it may have, and several of them laid over one another.
+//! One mapping checked against its [`Table`], and one layer of values laid over another.
 //!
-//! Each mapping is checked once, however many clouds or templates inherit from it.
+//! In: nodes of the YAML, and single values of the environment. Out: [`Layer`]s, which know the
+//! place and path of every key, and the `Raw…` structs of `keys`, filled from the last layer and
+//! the defaults. Each mapping is checked once, however many clouds or templates inherit from it. A
+//! wrong value is one fault, and the layer then treats the key as given but unusable: later checks
+//! stay silent about it.
+//!
+//! ```text
+//! agent:  environment < agentDefaults < agentDefaults-<node> < agentConfigurations.<key>
+//! cloud:  environment < cloudDefaults < cloudConfigurations.<key>
+//! ```
+//!
+//! Why the `config` crate does not merge these layers (it merges the families of variables in
+//! `environment.rs`): its values know at most a file name, so a fault would lose line and column,
+//! and the first wrong value would hide all others. It merges key by key, but here one key can
+//! replace several others below (`nodes` replaces `node`, `caFile` replaces `pinSha256`). A hot
+//! reload compares and reads the same texts that the check saw, and the crate would open the files
+//! a second time.
 
 use std::collections::BTreeMap;
 
-use serde::de::DeserializeOwned;
-use serde_yaml::Value as Yaml;
+use serde_yaml::{Mapping, Value as Yaml};
 
 use super::fault::{Fault, Place};
-use super::keys::{Key, Kind, Preset};
+use super::keys::{Key, Kind, Preset, Raw, Table};
 use super::node::{Node, Value, flag_of};
-use drover_api::nearest;
 
-/// With so many faults the later ones are counted and not shown, so they need no words.
-const MANY: usize = 10_000;
-/// So many names are still read in a message.
-const FEW: usize = 30;
+/// From this number on, faults are only counted and need no help text.
+const MANY_FAULTS: usize = 10_000;
+/// A message lists at most this number of known keys.
+const MAX_LISTED: usize = 30;
 
 /// A key as one layer gives it.
 #[derive(Debug, Clone)]
-pub(super) struct Given {
-    pub place: Option<Place>,
-    pub path: String,
+struct Given {
+    /// None for a variable of the environment.
+    place: Option<Place>,
+    path: String,
     state: State,
-    /// Where the items of a list are.
+    /// The places of the items of a list.
     items: Vec<Place>,
-    /// The mappings in it.
+    /// The mappings in the value.
     nested: Vec<Layer>,
 }
 
 #[derive(Debug, Clone)]
 enum State {
-    /// Written, but empty: back to the default.
+    /// Written without a value: back to the default.
     Null,
-    /// Wrong, and a fault says so already.
+    /// Wrong; a fault says so already.
     Faulty,
     Sound(Yaml),
 }
@@ -43,20 +58,26 @@ impl Given {
     fn name(&self) -> &str {
         self.path.rsplit('.').next().unwrap_or_default()
     }
+
+    fn sound(&self) -> Option<&Yaml> {
+        match &self.state {
+            State::Sound(value) => Some(value),
+            State::Null | State::Faulty => None,
+        }
+    }
 }
 
 /// One mapping, checked.
 #[derive(Debug, Clone)]
 pub(super) struct Layer {
-    /// Where it is, for what is missing in it.
+    /// Where the mapping is; faults about missing keys point here.
     pub place: Option<Place>,
-    /// Its path.
     pub path: String,
     given: BTreeMap<&'static str, Given>,
 }
 
 impl Layer {
-    /// A layer that gives nothing.
+    /// A layer without values.
     pub fn empty(place: Option<Place>, path: impl Into<String>) -> Self {
         Self { place, path: path.into(), given: BTreeMap::new() }
     }
@@ -66,7 +87,7 @@ impl Layer {
         node: &Node,
         place: Place,
         path: &str,
-        keys: &'static [Key],
+        table: &'static Table,
         faults: &mut Vec<Fault>,
     ) -> Self {
         let mut layer = Self::empty(Some(place), path);
@@ -78,10 +99,9 @@ impl Layer {
         };
         for entry in entries {
             let path = format!("{path}.{}", entry.key);
-            let Some(key) = keys.iter().find(|key| key.is(&entry.key)) else {
-                let known = keys.iter().map(|key| key.name);
-                faults.push(if faults.len() < MANY {
-                    unknown(&entry.key, entry.place, &path, known)
+            let Some(key) = table.find(&entry.key) else {
+                faults.push(if faults.len() < MANY_FAULTS {
+                    unknown(&entry.key, entry.place, &path, table.iter().map(|key| key.name))
                 } else {
                     Fault::at(entry.place, path, "unknown key")
                 });
@@ -89,7 +109,7 @@ impl Layer {
             };
             let before = faults.len();
             if let Some(first) = layer.given.get(key.name) {
-                let message = format!("`{}` is given already, as `{}`", key.name, first.name());
+                let message = format!("`{}` is already given as `{}`", key.name, first.name());
                 faults.push(Fault::at(entry.place, &*path, message).help("keep one of the two"));
             }
             let nested = nested(&entry.value, &path, key.kind, faults);
@@ -108,16 +128,10 @@ impl Layer {
         layer
     }
 
-    /// Gives a text from outside the files, such as a variable of the environment.
+    /// Gives a value from outside the files, such as a variable of the environment.
     pub fn put(&mut self, key: &'static str, variable: &str, value: Yaml) {
-        let state = State::Sound(value);
-        let given = Given {
-            place: None,
-            path: variable.to_owned(),
-            state,
-            items: Vec::new(),
-            nested: Vec::new(),
-        };
+        let (state, path) = (State::Sound(value), variable.to_owned());
+        let given = Given { place: None, path, state, items: Vec::new(), nested: Vec::new() };
         self.given.insert(key, given);
     }
 
@@ -136,14 +150,39 @@ impl Layer {
         self.given.get(key).map(|given| given.nested.as_slice()).unwrap_or_default()
     }
 
-    /// Whether a key is written here, well or badly, and not empty.
+    /// Whether a key is written here with a value, right or wrong.
     pub fn has(&self, key: &str) -> bool {
         self.given.get(key).is_some_and(|given| !matches!(given.state, State::Null))
+    }
+
+    /// Whether a key is written here with a right value.
+    pub fn is_sound(&self, key: &str) -> bool {
+        self.get(key).is_some()
+    }
+
+    /// Which of these keys is written here; two of them contradict, which is the error.
+    pub fn one_of<'k>(&self, keys: &[&'k str]) -> Result<Option<&'k str>, Fault> {
+        let given: Vec<&str> = keys.iter().copied().filter(|key| self.has(key)).collect();
+        if let [_, second, ..] = given[..] {
+            let fault = self.fault(second, format!("{} contradict", given.join(" and ")));
+            return Err(fault.help("keep one of them"));
+        }
+        Ok(given.first().copied())
     }
 
     /// Whether a key is written here but wrong.
     pub fn is_faulty(&self, key: &str) -> bool {
         self.given.get(key).is_some_and(|given| matches!(given.state, State::Faulty))
+    }
+
+    /// Where a key is written; none when it is not, or in a variable.
+    pub fn place_of(&self, key: &str) -> Option<Place> {
+        self.given.get(key).and_then(|given| given.place)
+    }
+
+    /// Whether a key is written in this mapping itself, and not in a layer below.
+    pub fn is_own(&self, key: &str) -> bool {
+        self.given.get(key).is_none_or(|given| given.path.starts_with(&self.path))
     }
 
     /// A fault about a key: in its place, or in the layer's own when it is not given.
@@ -152,6 +191,12 @@ impl Layer {
             Some(given) => (given.place, given.path.clone()),
             None => (self.place, format!("{}.{key}", self.path)),
         };
+        Fault { place, path, message: message.into(), help: None }
+    }
+
+    /// A fault about the mapping as a whole.
+    pub fn own_fault(&self, message: impl Into<String>) -> Fault {
+        let (place, path) = (self.place, self.path.clone());
         Fault { place, path, message: message.into(), help: None }
     }
 
@@ -164,47 +209,36 @@ impl Layer {
         fault
     }
 
-    /// Lays `upper` over this layer: what it gives wins; the result stands where `upper` does.
-    pub fn under(&self, upper: &Self) -> Self {
+    /// This layer with another one over it: the upper one's values win, and faults about missing
+    /// keys point to it.
+    pub fn overlaid(&self, upper: &Self) -> Self {
         let mut given = self.given.clone();
         given.extend(upper.given.iter().map(|(key, value)| (*key, value.clone())));
         Self { place: upper.place, path: upper.path.clone(), given }
     }
 
-    /// What is written here, in the order of the keys; what comes from the environment is not.
-    pub fn to_yaml(&self, keys: &'static [Key]) -> serde_yaml::Mapping {
-        let mut map = serde_yaml::Mapping::new();
-        for key in keys {
+    /// What is written here, in the order of the keys; without what the environment gives.
+    pub fn to_yaml(&self, table: &Table) -> Mapping {
+        let mut map = Mapping::new();
+        for key in table.iter() {
             let written = self.given.get(key.name).filter(|given| given.place.is_some());
-            let Some(given) = written else { continue };
-            let value = match key.kind {
-                Kind::Mapping(shape) => {
-                    given.nested.first().map(|inner| Yaml::Mapping(inner.to_yaml(shape.keys)))
-                }
-                Kind::Mappings(shape) => {
-                    let inner =
-                        given.nested.iter().map(|one| Yaml::Mapping(one.to_yaml(shape.keys)));
-                    Some(Yaml::Sequence(inner.collect()))
-                }
-                Kind::Text
-                | Kind::Whole(..)
-                | Kind::ZeroOr(..)
-                | Kind::Memory(..)
-                | Kind::Flag
-                | Kind::Choice(_)
-                | Kind::Texts
-                | Kind::Names
-                | Kind::Wholes
-                | Kind::Lists => given.sound().cloned(),
+            let Some(given) = written.filter(|given| !matches!(given.state, State::Null)) else {
+                continue;
             };
-            if let Some(value) = value.filter(|_| !matches!(given.state, State::Null)) {
+            let inner = |table| given.nested.iter().map(move |one| Yaml::from(one.to_yaml(table)));
+            let value = match (key.kind, key.kind.table()) {
+                (Kind::Mapping(_), Some(table)) => inner(table).next(),
+                (_, Some(table)) => Some(Yaml::Sequence(inner(table).collect())),
+                (_, None) => given.sound().cloned(),
+            };
+            if let Some(value) = value {
                 map.insert(Yaml::from(key.name), value);
             }
         }
         map
     }
 
-    /// Gives a key as another layer gives it.
+    /// Takes over a key as another layer gives it.
     pub fn take(&mut self, key: &str, from: &Self) {
         if let Some((key, given)) = from.given.get_key_value(key) {
             self.given.insert(*key, given.clone());
@@ -216,83 +250,53 @@ impl Layer {
         self.given.remove(key);
     }
 
-    /// The typed form: what is given, else the defaults; a missing key that must be given is a
-    /// fault, and the rest is still read so that its faults are found too.
-    pub fn typed<T: DeserializeOwned>(
-        &self,
-        keys: &'static [Key],
-        faults: &mut Vec<Fault>,
-    ) -> Option<T> {
-        let mut map = serde_yaml::Mapping::new();
-        for key in keys {
-            // What they hold is typed by itself.
-            if matches!(key.kind, Kind::Mapping(_) | Kind::Mappings(_)) {
-                continue;
-            }
-            let given = self.given.get(key.name).and_then(Given::sound).cloned();
+    /// The values of all keys, defaults filled in. A required key that is missing is a fault; the
+    /// rest is still read, so that its faults are found too.
+    pub fn typed<T: Raw>(&self, faults: &mut Vec<Fault>) -> Option<T> {
+        let mut map = Mapping::new();
+        // The mappings in a key are read by themselves.
+        for key in T::table().iter().filter(|key| key.kind.table().is_none()) {
+            let given = self.get(key.name).cloned();
             if given.is_none() && key.preset == Preset::Required && !self.is_faulty(key.name) {
-                faults.push(missing(self, key));
+                faults.push(self.missing(key));
             }
             if let Some(value) = given.or_else(|| preset(key)) {
                 map.insert(Yaml::from(key.name), value);
             }
         }
-        match serde_yaml::from_value(Yaml::Mapping(map)) {
-            Ok(typed) => Some(typed),
-            Err(error) => {
-                let message = format!("can not be read: {error}");
-                faults.push(Fault {
-                    place: self.place,
-                    path: self.path.clone(),
-                    message,
-                    help: None,
-                });
-                None
-            }
-        }
+        let typed = serde_yaml::from_value(Yaml::Mapping(map));
+        typed.map_err(|error| faults.push(self.own_fault(format!("cannot be read: {error}")))).ok()
+    }
+
+    fn missing(&self, key: &Key) -> Fault {
+        let mut fault = self.own_fault(format!("`{}` is missing", key.name));
+        fault.path = format!("{}.{}", self.path, key.name);
+        fault.help(format!("add `{}:`, {}", key.name, key.help))
     }
 }
 
-impl Given {
-    fn sound(&self) -> Option<&Yaml> {
-        match &self.state {
-            State::Sound(value) => Some(value),
-            State::Null | State::Faulty => None,
-        }
-    }
-}
-
-fn missing(layer: &Layer, key: &Key) -> Fault {
-    let fault = Fault {
-        place: layer.place,
-        path: format!("{}.{}", layer.path, key.name),
-        message: format!("`{}` is missing", key.name),
-        help: None,
-    };
-    fault.help(format!("add `{}:`, {}", key.name, key.about))
-}
-
-/// The default, or something harmless where there is none but the check must go on.
+/// The default, or something harmless for a missing key, so that the check goes on.
 fn preset(key: &Key) -> Option<Yaml> {
+    let is_map = matches!(key.kind, Kind::Names | Kind::Lists);
+    let empty = || if is_map { Mapping::new().into() } else { Yaml::Sequence(Vec::new()) };
     match key.preset {
         Preset::Unset => None,
         Preset::Whole(number) => Some(Yaml::from(number)),
         Preset::Flag(flag) => Some(Yaml::from(flag)),
         Preset::Text(text) => Some(Yaml::from(text)),
-        Preset::Empty if matches!(key.kind, Kind::Names) => {
-            Some(Yaml::Mapping(serde_yaml::Mapping::new()))
-        }
-        Preset::Empty => Some(Yaml::Sequence(Vec::new())),
+        Preset::Empty => Some(empty()),
         Preset::Required => Some(match key.kind {
             Kind::Text => Yaml::from(""),
             Kind::Choice(words) => Yaml::from(words.first().copied().unwrap_or_default()),
             Kind::Whole(least, _) | Kind::Memory(least, _) => Yaml::from(least),
             Kind::ZeroOr(..) => Yaml::from(0),
             Kind::Flag => Yaml::from(false),
-            Kind::Texts | Kind::Wholes | Kind::Mappings(_) => Yaml::Sequence(Vec::new()),
-            Kind::Mapping(_) | Kind::Names | Kind::Lists => {
-                Yaml::Mapping(serde_yaml::Mapping::new())
-            }
+            Kind::Texts
+            | Kind::Wholes
+            | Kind::Names
+            | Kind::Lists
+            | Kind::Mapping(_)
+            | Kind::Mappings(_) => empty(),
         }),
     }
 }
@@ -304,13 +308,12 @@ pub(super) fn unknown<'a>(
     path: &str,
     known: impl Iterator<Item = &'a str> + Clone,
 ) -> Fault {
-    let fault = Fault::at(place, path, format!("unknown key `{key}`"));
-    match nearest(key, known.clone()) {
-        Some(name) => fault.help(format!("did you mean `{name}`?")),
-        None if known.clone().count() > FEW => fault
-            .help("configs/full.yaml shows every key, and `drover schema` tells them to editors"),
-        None => fault.help(format!("known here: {}", known.collect::<Vec<_>>().join(", "))),
-    }
+    let all = if known.clone().count() > MAX_LISTED {
+        "configs/full.yaml lists all keys; `drover schema` prints a schema for editors".to_owned()
+    } else {
+        format!("known here: {}", known.clone().collect::<Vec<_>>().join(", "))
+    };
+    Fault::at(place, path, format!("unknown key `{key}`")).nearest(key, known, all)
 }
 
 /// A value of the wrong type.
@@ -320,52 +323,41 @@ pub(super) fn wrong_type(node: &Node, path: &str, wanted: &str) -> Fault {
 
 /// Reads a value as its key's kind; the faults say what is wrong when it gives none.
 fn value_of(node: &Node, path: &str, key: &Key, faults: &mut Vec<Fault>) -> Option<Yaml> {
-    if node.is_null() {
-        return None;
-    }
+    let is_map = matches!(node.value, Value::Map(_));
+    let is_list = matches!(node.value, Value::List(_));
+    let text = |node: &Node, path: &str, _: &mut Vec<Fault>| text_of(node, path, key);
     let read = match key.kind {
+        _ if node.is_null() => return None,
         Kind::Text => text_of(node, path, key),
         Kind::Whole(least, most) => whole_of(node, path, (least, most), false),
         Kind::ZeroOr(least, most) => whole_of(node, path, (least, most), true),
         Kind::Memory(least, most) => memory_of(node, path, (least, most)),
-        Kind::Flag => match &node.value {
-            Value::Scalar { text, plain: true } if flag_of(text).is_some() => {
-                Ok(Yaml::from(flag_of(text).unwrap_or_default()))
-            }
-            Value::Scalar { plain: false, text } if flag_of(text).is_some() => {
-                Err(wrong_type(node, path, "true or false").help("remove the quotes"))
-            }
-            Value::Scalar { .. } | Value::List(_) | Value::Map(_) => {
-                Err(wrong_type(node, path, "true or false"))
-            }
-        },
+        Kind::Flag => flag_at(node, path),
         Kind::Choice(words) => choice_of(node, path, words),
-        Kind::Texts => return list_of(node, path, faults, |item, path| text_of(item, path, key)),
-        Kind::Wholes => {
-            let range = (0, u64::from(u32::MAX));
-            return list_of(node, path, faults, |item, path| whole_of(item, path, range, false));
-        }
-        Kind::Names => return names_of(node, path, key, faults),
-        Kind::Lists => return lists_of(node, path, key, faults),
-        Kind::Mapping(_) => match &node.value {
-            Value::Map(_) => Ok(Yaml::Mapping(serde_yaml::Mapping::new())),
-            Value::Scalar { .. } | Value::List(_) => Err(wrong_type(node, path, "a mapping")),
-        },
-        Kind::Mappings(_) => match &node.value {
-            Value::List(_) => Ok(Yaml::Sequence(Vec::new())),
-            Value::Scalar { .. } | Value::Map(_) => {
-                Err(wrong_type(node, path, "a list of mappings"))
-            }
-        },
+        Kind::Texts => list_of(node, path, faults, text),
+        Kind::Wholes => list_of(node, path, faults, |item, path, _| {
+            whole_of(item, path, (0, u64::from(u32::MAX)), false)
+        }),
+        Kind::Names => map_of(node, path, "a mapping of names to texts", faults, text),
+        Kind::Lists => map_of(node, path, "a mapping of lists", faults, |list, path, faults| {
+            list_of(list, path, faults, text)
+        })
+        .map_err(|fault| {
+            if is_map { fault } else { fault.help("write it as `{name: [one, two]}`") }
+        }),
+        Kind::Mapping(_) if is_map => Ok(Mapping::new().into()),
+        Kind::Mapping(_) => Err(wrong_type(node, path, "a mapping")),
+        Kind::Mappings(_) if is_list => Ok(Yaml::Sequence(Vec::new())),
+        Kind::Mappings(_) => Err(wrong_type(node, path, "a list of mappings")),
     };
     read.map_err(|fault| faults.push(fault)).ok()
 }
 
-/// The mappings in a value, each held against its keys.
+/// The mappings in a value, each checked against its table.
 fn nested(node: &Node, path: &str, kind: Kind, faults: &mut Vec<Fault>) -> Vec<Layer> {
-    let (shape, nodes) = match (kind, &node.value) {
-        (Kind::Mapping(shape), Value::Map(_)) => (shape, std::slice::from_ref(node)),
-        (Kind::Mappings(shape), Value::List(items)) => (shape, items.as_slice()),
+    let (table, nodes) = match (kind, &node.value) {
+        (Kind::Mapping(table), Value::Map(_)) => (table, std::slice::from_ref(node)),
+        (Kind::Mappings(table), Value::List(items)) => (table, items.as_slice()),
         _ => return Vec::new(),
     };
     let alone = matches!(kind, Kind::Mapping(_));
@@ -375,75 +367,74 @@ fn nested(node: &Node, path: &str, kind: Kind, faults: &mut Vec<Fault>) -> Vec<L
             faults.push(wrong_type(item, &path, "a mapping"));
             return None;
         }
-        Some(Layer::check(item, item.place, &path, shape.keys, faults))
+        Some(Layer::check(item, item.place, &path, table, faults))
     });
     layers.collect()
 }
 
-/// A mapping of names to texts; a text may be empty.
-fn names_of(node: &Node, path: &str, key: &Key, faults: &mut Vec<Fault>) -> Option<Yaml> {
-    let Value::Map(entries) = &node.value else {
-        faults.push(wrong_type(node, path, "a mapping of names to texts"));
-        return None;
-    };
-    let mut names = serde_yaml::Mapping::new();
+/// Reads each entry of a mapping. All its faults are kept, the last one as the error.
+fn map_of(
+    node: &Node,
+    path: &str,
+    wanted: &str,
+    faults: &mut Vec<Fault>,
+    read: impl Fn(&Node, &str, &mut Vec<Fault>) -> Result<Yaml, Fault>,
+) -> Result<Yaml, Fault> {
+    let Value::Map(entries) = &node.value else { return Err(wrong_type(node, path, wanted)) };
+    let mut map = Mapping::new();
+    let mut last = None;
     for entry in entries {
-        match text_of(&entry.value, &format!("{path}.{}", entry.key), key) {
-            Ok(value) => drop(names.insert(Yaml::from(entry.key.as_str()), value)),
-            Err(fault) => faults.push(fault),
+        match read(&entry.value, &format!("{path}.{}", entry.key), faults) {
+            Ok(value) => drop(map.insert(Yaml::from(entry.key.as_str()), value)),
+            Err(fault) => faults.extend(last.replace(fault)),
         }
     }
-    (names.len() == entries.len()).then_some(Yaml::Mapping(names))
+    last.map_or(Ok(Yaml::Mapping(map)), Err)
 }
 
+/// Reads each item of a list. All its faults are kept, the last one as the error.
 fn list_of(
     node: &Node,
     path: &str,
     faults: &mut Vec<Fault>,
-    read: impl Fn(&Node, &str) -> Result<Yaml, Fault>,
-) -> Option<Yaml> {
+    read: impl Fn(&Node, &str, &mut Vec<Fault>) -> Result<Yaml, Fault>,
+) -> Result<Yaml, Fault> {
     let Value::List(items) = &node.value else {
-        faults.push(wrong_type(node, path, "a list").help("write it as `[one, two]`"));
-        return None;
+        return Err(wrong_type(node, path, "a list").help("write it as `[one, two]`"));
     };
     let mut values = Vec::new();
+    let mut last = None;
     for (at, item) in items.iter().enumerate() {
-        match read(item, &format!("{path}[{at}]")) {
+        match read(item, &format!("{path}[{at}]"), faults) {
             Ok(value) => values.push(value),
-            Err(fault) => faults.push(fault),
+            Err(fault) => faults.extend(last.replace(fault)),
         }
     }
-    (values.len() == items.len()).then_some(Yaml::Sequence(values))
-}
-
-fn lists_of(node: &Node, path: &str, key: &Key, faults: &mut Vec<Fault>) -> Option<Yaml> {
-    let Value::Map(entries) = &node.value else {
-        let fault = wrong_type(node, path, "a mapping of lists");
-        faults.push(fault.help("write it as `{name: [one, two]}`"));
-        return None;
-    };
-    let mut lists = serde_yaml::Mapping::new();
-    for entry in entries {
-        let path = format!("{path}.{}", entry.key);
-        let list = list_of(&entry.value, &path, faults, |item, path| text_of(item, path, key));
-        lists.insert(Yaml::from(entry.key.as_str()), list?);
-    }
-    Some(Yaml::Mapping(lists))
+    last.map_or(Ok(Yaml::Sequence(values)), Err)
 }
 
 fn text_of(node: &Node, path: &str, key: &Key) -> Result<Yaml, Fault> {
-    let Value::Scalar { text, plain } = &node.value else {
-        return Err(wrong_type(node, path, "text"));
-    };
+    let wrong = || wrong_type(node, path, "text");
+    let Value::Scalar { text, plain } = &node.value else { return Err(wrong()) };
     if node.is_null() {
-        return Err(wrong_type(node, path, "text"));
+        return Err(wrong());
     }
     if *plain && matches!(text.to_ascii_lowercase().as_str(), "true" | "false") {
-        return Err(wrong_type(node, path, "text").help("put it in quotes if it is meant as text"));
+        return Err(wrong().help("put it in quotes if you mean the text"));
     }
     match key.check.map_or(Ok(()), |check| check(text)) {
         Ok(()) => Ok(Yaml::from(text.as_str())),
         Err(bad) => Err(Fault::at(node.place, path, bad.message).help(bad.help)),
+    }
+}
+
+fn flag_at(node: &Node, path: &str) -> Result<Yaml, Fault> {
+    let wrong = || wrong_type(node, path, "true or false");
+    let Value::Scalar { text, plain } = &node.value else { return Err(wrong()) };
+    match flag_of(text) {
+        Some(flag) if *plain => Ok(Yaml::from(flag)),
+        Some(_) => Err(wrong().help("remove the quotes")),
+        None => Err(wrong()),
     }
 }
 
@@ -456,10 +447,7 @@ fn choice_of(node: &Node, path: &str, words: &'static [&'static str]) -> Result<
         return Ok(Yaml::from(text.as_str()));
     }
     let fault = Fault::at(node.place, path, format!("`{text}` is none of {wanted}"));
-    Err(match nearest(text, words.iter().copied()) {
-        Some(word) => fault.help(format!("did you mean `{word}`?")),
-        None => fault,
-    })
+    Err(fault.nearest(text, words.iter().copied(), ""))
 }
 
 fn whole_of(node: &Node, path: &str, range: (u64, u64), or_zero: bool) -> Result<Yaml, Fault> {
@@ -482,12 +470,11 @@ fn whole_of(node: &Node, path: &str, range: (u64, u64), or_zero: bool) -> Result
     }
 }
 
-/// Memory in MiB: as a plain number, or as a number with a unit that Kubernetes has.
-fn memory_of(node: &Node, path: &str, range: (u64, u64)) -> Result<Yaml, Fault> {
+/// Memory in MiB: a plain number, or a number with a unit of Kubernetes.
+fn memory_of(node: &Node, path: &str, (least, most): (u64, u64)) -> Result<Yaml, Fault> {
     let Value::Scalar { text, plain } = &node.value else {
         return Err(wrong_type(node, path, "an amount of memory"));
     };
-    let (least, most) = range;
     let amount = mebibytes(text, *plain);
     let number = amount.and_then(|amount| u64::try_from(amount).ok());
     if let Some(number) = number.filter(|number| (least..=most).contains(number)) {
@@ -495,7 +482,7 @@ fn memory_of(node: &Node, path: &str, range: (u64, u64)) -> Result<Yaml, Fault> 
     }
     let message = match amount {
         Some(_) => format!("`{text}` is out of range"),
-        None => format!("`{text}` is no amount of memory"),
+        None => format!("`{text}` is not an amount of memory"),
     };
     Err(Fault::at(node.place, path, message).help(format!(
         "give MiB as a plain number from {least} to {most}, or a whole number with Ki, Mi, Gi or Ti, \
@@ -503,7 +490,7 @@ fn memory_of(node: &Node, path: &str, range: (u64, u64)) -> Result<Yaml, Fault> 
     )))
 }
 
-/// The MiB that a text means, rounded up. A number in quotes means none: to Kubernetes it is bytes.
+/// The MiB that a text means, rounded up. A number in quotes is refused: to Kubernetes it is bytes.
 fn mebibytes(text: &str, plain: bool) -> Option<i128> {
     if plain && let Ok(number) = text.parse() {
         return Some(number);

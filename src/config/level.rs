@@ -5,21 +5,21 @@ use tracing_subscriber::EnvFilter;
 /// Why the level was not taken.
 #[derive(Debug, thiserror::Error)]
 pub enum LevelError {
-    /// It does not parse.
+    /// The text is not a level.
     #[error(
-        "`{given}` is no log level: use error, warn, info, debug, trace, or target=level pairs"
+        "`{given}` is not a log level: use error, warn, info, debug, trace, or target=level pairs"
     )]
     Unknown {
-        /// What was given.
+        /// The text.
         given: String,
     },
-    /// Logging was never set up.
+    /// Logging is not set up.
     #[error("logging is not set up in this process")]
     NotSetUp,
 }
 
-/// Whether a level, or set of directives, would be taken.
-pub fn is_level(given: &str) -> bool {
+/// Whether a text is a level or a set of directives.
+pub(crate) fn is_level(given: &str) -> bool {
     parse(given).is_ok()
 }
 
@@ -36,7 +36,7 @@ pub fn parse(given: &str) -> Result<EnvFilter, LevelError> {
             return Err(unknown());
         }
     }
-    // The file watcher would log every write to a log that lies beside the configuration, and
+    // The file watcher would log every write to a log in the directory of the configuration, and
     // that line is the next write.
     EnvFilter::builder().parse(format!("notify=warn,{given}")).map_err(|_| unknown())
 }
@@ -50,7 +50,7 @@ mod tests {
     #[test]
     fn a_misspelt_level_is_refused_with_the_choices() {
         let refused = parse("verbos").err().map(|error| error.to_string());
-        insta::assert_snapshot!(refused.unwrap_or_default(), @"`verbos` is no log level: use error, warn, info, debug, trace, or target=level pairs");
+        insta::assert_snapshot!(refused.unwrap_or_default(), @"`verbos` is not a log level: use error, warn, info, debug, trace, or target=level pairs");
     }
 
     #[test]

@@ -1,25 +1,47 @@
-//! The YAML, checked and watched.
+//! drover's configuration: YAML files, environment and defaults, checked and watched.
 //!
-//! [`load`] reads the files, finds every fault at once, and gives a [`Checked`] configuration: the
-//! [`HerdSpec`] the actors live by, and beside it what they must not know (endpoints, secrets).
-//! [`watch`] does so again whenever the files change. Opens no connection and changes nothing.
+//! In: one file or a directory of YAML files, and the [`Environment`]. Out: a [`Checked`]
+//! configuration, which is the [`HerdSpec`] for the actors and, apart from it, what they must not
+//! know (endpoints, secrets); or a [`LoadError`] with every fault at once, each with file, line,
+//! column and help. The package opens no connection and changes no file.
+//!
+//! ```text
+//! source, file ─▶ node ─▶ layer ◀─ keys          sections: cloud, template, demand, service, …
+//!  read files     parse   check each mapping      merge layers, check references
+//!                 (YAML)  against its table    ─▶ load ─▶ Checked or faults (fault, mask)
+//! ```
+//!
+//! The public face:
+//! - [`load`](load()), [`check`](check()), [`inputs`](inputs()): read and check; [`Checked`],
+//!   [`LoadError`], [`Fault`];
+//! - [`watch`]: reads the files again whenever they change;
+//! - [`schema`](schema()): the JSON Schema for editors;
+//! - [`copy`](copy()), [`token_place`](token_place()): edits of the files, with [`EditError`];
+//! - [`socket`](socket()): the API's socket, whatever else is wrong; [`level`]: log levels;
+//!   [`calendar`]: cron.
+//!
+//! All keys are in `keys.rs`: start there. Failure paths: a syntax fault ends the check, every
+//! other fault is collected; a fault at a hot edit leaves the previous configuration in force.
 
 #![cfg_attr(not(test), warn(unused_crate_dependencies))]
 
 mod addresses;
 pub mod calendar;
 mod cloud;
+mod cloud_init;
 mod connection;
+mod context;
 mod copy;
 mod credential;
 mod demand;
+mod edit;
 mod environment;
-mod executors;
 mod fault;
 mod file;
 mod keys;
 mod layer;
 pub mod level;
+mod load;
 mod mapping;
 mod mask;
 mod network;
@@ -28,12 +50,11 @@ mod origin;
 mod os;
 mod placement;
 mod prepare;
+mod runners;
 mod schedule;
 mod schema;
-mod seed;
 mod service;
 mod source;
-mod survey;
 mod template;
 #[cfg(test)]
 mod tests;
@@ -47,47 +68,47 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use drover_ci::SourceConnection;
 use drover_model::id::{CloudId, Generation, SourceId};
 use drover_model::spec::HerdSpec;
 use proxmox_client::Connection;
 
-pub use copy::{Copied, CopyError, Wish, copy};
+pub use context::Uploads;
+pub use copy::{Copied, CopyRequest, copy};
 pub use credential::SshKeySpec;
-pub use drover_ci::SourceConnection;
+pub use edit::EditError;
 pub use environment::Environment;
-pub use fault::{Fault, Place, ToldFault, render, render_warnings};
-pub use prepare::Uploads;
+pub use fault::{Fault, LocatedFault, Place};
 pub use schema::schema;
 pub use service::{ApiToken, ServiceSpec, socket};
 pub use source::{SourceFile, Sources};
-pub use token::{TokenError, TokenPlace, token_place};
+pub use token::{TokenPlace, token_place};
 
 /// A configuration without faults.
 #[derive(Debug, Clone)]
 pub struct Checked {
-    /// What the actors live by; its generation is set by [`Checked::follow`].
+    /// The configuration of the actors; [`Checked::follow`] sets its generation.
     pub herd: HerdSpec,
-    /// How each cloud is reached.
+    /// The connection of each cloud.
     pub connections: BTreeMap<CloudId, Connection>,
     /// The private keys for guests, by their ids in `credentials`.
     pub keys: BTreeMap<String, SshKeySpec>,
-    /// How each source of demand is reached.
+    /// The connection of each source.
     pub demand: BTreeMap<SourceId, SourceConnection>,
-    /// The contents of the files that are put into guests.
+    /// The contents of the files that drover copies into guests.
     pub uploads: Uploads,
-    /// How drover itself runs.
     pub service: ServiceSpec,
-    /// What is allowed but unwise, in order of place.
+    /// Settings that are allowed but unwise, in order of place.
     pub warnings: Vec<Fault>,
     /// The files it was read from.
     pub sources: Sources,
-    /// What is given of each template, all layers together.
+    /// The merged layers of each template.
     layers: BTreeMap<String, layer::Layer>,
 }
 
 impl Checked {
-    /// Makes this the configuration after `previous`: templates that did not change stay the very
-    /// same, generation included, so that only the others look new.
+    /// Makes this the configuration after `previous`. Templates without changes stay the same
+    /// objects, generation included, so that only the others are new.
     pub fn follow(&mut self, previous: &HerdSpec, generation: Generation) {
         self.herd.generation = generation;
         for (id, cloud) in &mut self.herd.clouds {
@@ -108,17 +129,17 @@ impl Checked {
         }
     }
 
-    /// The warnings with the lines they are about; empty when there are none.
+    /// The warnings with the lines around them; empty without warnings.
     pub fn rendered_warnings(&self) -> String {
         if self.warnings.is_empty() {
             return String::new();
         }
-        render_warnings(&self.warnings, &self.sources)
+        fault::render_warnings(&self.warnings, &self.sources)
     }
 
     /// The warnings as scripts read them.
-    pub fn told_warnings(&self) -> Vec<ToldFault> {
-        self.warnings.iter().map(|warning| warning.told(&self.sources)).collect()
+    pub fn located_warnings(&self) -> Vec<LocatedFault> {
+        self.warnings.iter().map(|warning| warning.located(&self.sources)).collect()
     }
 }
 
@@ -141,12 +162,12 @@ pub enum LoadError {
         /// The files they are in.
         sources: Sources,
     },
-    /// A file can not be read.
-    #[error("`{path}` can not be read")]
+    /// A file cannot be read.
+    #[error("`{path}` cannot be read")]
     Io {
-        /// Which one.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The system's reason.
         #[source]
         source: io::Error,
     },
@@ -161,15 +182,15 @@ fn help(unreadable: &io::Error) -> &'static str {
         return "name a YAML file, or a directory of them, with --config or DROVER_CONFIG";
     }
     if unreadable.kind() == io::ErrorKind::InvalidInput {
-        return "put a plain file there, or take it away";
+        return "put a plain file there, or remove it";
     }
     if unreadable.kind() == io::ErrorKind::FileTooLarge {
-        return "look whether this is a configuration at all";
+        return "check that this is a configuration";
     }
     if unreadable.kind() == io::ErrorKind::PermissionDenied {
-        return "let the user that drover runs as read it";
+        return "let drover's user read it";
     }
-    "look at the file and the links that lead to it"
+    "check the file and the links to it"
 }
 
 impl LoadError {
@@ -177,27 +198,29 @@ impl LoadError {
     pub fn render(&self) -> String {
         match self {
             Self::Missing { what, help } => format!("{what}\n  help: {help}\n"),
-            Self::Faults { faults, sources } => format!("{}\n{self}\n", render(faults, sources)),
+            Self::Faults { faults, sources } => {
+                format!("{}\n{self}\n", fault::render(faults, sources))
+            }
             Self::Io { source, .. } => format!("{self}: {source}\n  help: {}\n", help(source)),
         }
     }
 
     /// All faults as scripts read them.
-    pub fn told(&self) -> Vec<ToldFault> {
+    pub fn located(&self) -> Vec<LocatedFault> {
         let alone = |what: String, help: &str| {
             let (file, line, column, key) = (None, None, None, None);
-            vec![ToldFault { file, line, column, key, what, help: Some(help.to_owned()) }]
+            vec![LocatedFault { file, line, column, key, what, help: Some(help.to_owned()) }]
         };
         match self {
             Self::Missing { what, help } => alone(what.clone(), help),
             Self::Faults { faults, sources } => {
-                faults.iter().map(|fault| fault.told(sources)).collect()
+                faults.iter().map(|fault| fault.located(sources)).collect()
             }
             Self::Io { source, .. } => alone(format!("{self}: {source}"), help(source)),
         }
     }
 
-    /// The same for a log: a line each, of the first faults.
+    /// The first faults for the log, one line each.
     pub fn lines(&self) -> Vec<String> {
         match self {
             Self::Missing { what, help } => vec![format!("{what}; {help}")],
@@ -207,24 +230,23 @@ impl LoadError {
     }
 }
 
-/// The files that a configuration is made of beside its YAML, found or not: keys, secrets, bundles,
-/// and what is put into guests.
+/// The files of a configuration beside its YAML, found or not: keys, secrets, bundles and uploads.
 pub fn inputs(path: &Path, environment: &Environment) -> Vec<PathBuf> {
-    survey::load(path, environment).inputs
+    load::load(path, environment).inputs
 }
 
 /// Reads and checks a configuration: a file, or a directory of YAML files.
 ///
 /// # Errors
-/// [`LoadError`]; all faults at once, but a syntax fault alone.
+/// [`LoadError`] with all faults at once; a syntax fault is alone.
 pub fn load(path: &Path, environment: &Environment) -> Result<Checked, LoadError> {
-    survey::load(path, environment).result
+    load::load(path, environment).result
 }
 
-/// Checks a configuration already read.
+/// Checks a configuration that is already read.
 ///
 /// # Errors
-/// [`LoadError`]; all faults at once, but a syntax fault alone.
+/// [`LoadError`] with all faults at once; a syntax fault is alone.
 pub fn check(sources: Sources, environment: &Environment) -> Result<Checked, LoadError> {
-    survey::check(sources, environment).result
+    load::check(sources, environment).result
 }

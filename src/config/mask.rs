@@ -1,71 +1,20 @@
-//! Hides secrets in a file's text before any of it is shown, keeping every place where it is.
+//! Masks secrets in a file's text before any of it is shown; every character keeps its place.
 //!
-//! Works on lines, not on the parsed tree: a file that does not parse is shown too. It rather hides
-//! too much: outside of the sections for clouds and agents only values of keys known to be harmless
-//! are shown, for a slip of the finger may have spoilt the name of `credentials`.
+//! It works on lines, not on the parsed tree, since faults also show files that do not parse. It
+//! rather masks too much: outside the sections without secrets it shows only values of keys that
+//! are known to be harmless (`keys::is_harmless`), for a typing error may have changed the name of
+//! `credentials`.
 
 use super::keys;
 
-/// Keys outside of [`OPEN`] whose values may be shown.
-const HARMLESS: [&str; 36] = [
-    "kind",
-    "tokenId",
-    "username",
-    "privateKeyFile",
-    "passphraseFile",
-    "secretFile",
-    "secretEnv",
-    "systemdCredential",
-    "name",
-    "role",
-    "stateDirectory",
-    "listen",
-    "listenPlain",
-    "socket",
-    "socketMode",
-    "allowedUids",
-    "allowedGids",
-    "onStop",
-    "stopTimeoutSec",
-    "tokens",
-    "logLevel",
-    "peers",
-    "uid",
-    "gid",
-    "group",
-    "leases",
-    "maxWaiting",
-    "maxWaitingPerPrincipal",
-    "maxWaitSeconds",
-    "quotas",
-    "principal",
-    "maxLeases",
-    "maxCores",
-    "maxMemoryMB",
-    "maxDiskGB",
-    "id",
-];
+/// Names of secrets, which are no secrets themselves, though they can be in a masked part.
+const SECRET_NAMES: [&str; 3] = ["password", "passwd", "chpasswd"];
 
-/// Words that name secrets and are none, though they may stand in what is hidden.
-const NAMING: [&str; 3] = ["password", "passwd", "chpasswd"];
+/// A shorter masked word occurs in other texts by chance, and reveals nothing.
+const MIN_WORD_BYTES: usize = 6;
 
-/// Hidden words shorter than this may be told by chance, and tell nothing.
-const TELLING: usize = 6;
-
-/// What stands for a token, is none and is as long as this was pasted: its secret is a UUID.
-const PASTED: usize = 30;
-
-/// The sections that hold no secrets; `agentDefaults-<node>` beside.
-const OPEN: [&str; 8] = [
-    "cloudDefaults",
-    "cloudConfigurations",
-    "agentDefaults",
-    "agentConfigurations",
-    "labelMappings",
-    "addressPools",
-    "demand",
-    "sizes",
-];
+/// A tokenId of this length without `@` is a pasted secret: secrets of tokens are UUIDs.
+const PASTED_BYTES: usize = 30;
 
 /// The text with secrets replaced by asterisks, as many bytes as before.
 pub(super) fn masked(text: &str) -> String {
@@ -76,7 +25,7 @@ pub(super) fn masked(text: &str) -> String {
         if let Some((name, _)) = key_of(line)
             && !line.starts_with([' ', '\t', '-', '#'])
         {
-            guarded = !OPEN.contains(&name) && !name.starts_with("agentDefaults-");
+            guarded = !keys::is_open(name);
         }
         if line.contains("PRIVATE KEY-----") {
             in_key = line.contains("-----BEGIN");
@@ -97,7 +46,7 @@ pub(super) fn masked(text: &str) -> String {
     shown
 }
 
-/// Words of the text that [`masked`] hid, the longest first.
+/// The words of the text that [`masked`] masks, the longest first.
 pub(super) fn hidden_words<'a>(text: &'a str, masked: &str) -> Vec<&'a str> {
     let mut words = Vec::new();
     for (line, shown) in text.lines().zip(masked.lines()) {
@@ -108,8 +57,8 @@ pub(super) fn hidden_words<'a>(text: &'a str, masked: &str) -> Vec<&'a str> {
             words.extend(word.split(marks));
         }
     }
-    let names = |word: &str| keys::is_known(word) || NAMING.contains(&word);
-    words.retain(|word| word.len() >= TELLING && !names(word));
+    let names = |word: &str| keys::is_known(word) || SECRET_NAMES.contains(&word);
+    words.retain(|word| word.len() >= MIN_WORD_BYTES && !names(word));
     words.sort_by_key(|word| std::cmp::Reverse(word.len()));
     words.dedup();
     words
@@ -119,7 +68,7 @@ fn indent(line: &str) -> usize {
     line.len() - line.trim_start().len()
 }
 
-/// The key a text opens with, and where its value starts.
+/// The key at the start of a text, and where its value starts.
 fn key_of(text: &str) -> Option<(&str, usize)> {
     let start = text.find(|c: char| !c.is_whitespace() && !"-{[,".contains(c))?;
     let body = &text[start..];
@@ -132,8 +81,8 @@ fn key_of(text: &str) -> Option<(&str, usize)> {
     (plain && apart).then_some((name, value))
 }
 
-/// From where a line inside a guarded section is hidden: its first value whose key is not known
-/// to be harmless, or the first text without a key.
+/// Where masking starts in a line of a guarded section: at the first value whose key is not
+/// harmless, or the first text without a key.
 fn guarded_from(line: &str) -> usize {
     let mut from = 0;
     loop {
@@ -145,7 +94,7 @@ fn guarded_from(line: &str) -> usize {
         let Some((name, value)) = key_of(rest) else { return from + indent(rest) };
         let nested = rest[value..].starts_with(['{', '[']);
         let nothing = rest[value..].trim().is_empty() || rest[value..].starts_with('#');
-        if !nested && !nothing && !HARMLESS.contains(&name) {
+        if !nested && !nothing && !keys::is_harmless(name) {
             return from + value;
         }
         from += match rest[value..].find(',') {
@@ -156,19 +105,19 @@ fn guarded_from(line: &str) -> usize {
     }
 }
 
-/// Words that name a secret where a value stands behind them.
+/// Words that name a secret where a value follows them.
 const REVEALING: [&str; 6] = ["secret", "password", "passphrase", "passwd", "token", "webhook"];
-/// Parameters of an address that hold one.
+/// Parameters of URLs that hold a secret.
 const PARAMETERS: [&str; 4] = ["token=", "secret=", "password=", "key="];
 
-/// From where a line is hidden because it names a secret, or has a login inside an address.
+/// Where masking starts in a line that names a secret, or has a login in a URL.
 fn revealing_from(line: &str) -> usize {
     let lower = line.to_ascii_lowercase();
     let named =
         REVEALING.iter().flat_map(|word| lower.match_indices(word)).filter_map(|(at, word)| {
             let rest = line[at + word.len()..].trim_start_matches(['"', '\'', ' ']);
             let value = rest.strip_prefix(':')?.trim_start();
-            // Hooks are mappings, whose own keys say what is secret in them.
+            // Webhooks are mappings, whose own keys name the secrets.
             (word != "webhook" || !value.starts_with('{')).then_some(line.len() - value.len())
         });
     let joined = lower.find("tokenid").and_then(|at| {
@@ -176,21 +125,21 @@ fn revealing_from(line: &str) -> usize {
         let Some(colon) = lower[at..].find(':') else { return joined };
         let value = at + colon + 1;
         let end = value + lower[value..].find([',', '}', '\n']).unwrap_or(lower.len() - value);
-        // A token is `user@realm!name`; anything as long as a secret there is one, pasted.
-        let pasted = !lower[value..end].contains('@') && lower[value..end].trim().len() >= PASTED;
+        let text = &lower[value..end];
+        let pasted = !text.contains('@') && text.trim().len() >= PASTED_BYTES;
         if pasted { Some(value + indent(&line[value..])) } else { joined }
     });
     let parameter = PARAMETERS
         .iter()
         .filter(|_| lower.contains(['?', '&']))
         .filter_map(|name| Some(lower.find(name)? + name.len()));
-    // What a script feeds to it stands before it.
+    // The script's input stands before it.
     let fed = lower.contains("| chpasswd").then(|| key_of(line).map_or(indent(line), |(_, at)| at));
     let all = named.chain(logins_in(line)).chain(joined).chain(parameter).chain(fed);
     all.min().unwrap_or(line.len())
 }
 
-/// Where `user:password@host` stands in a line, with or without a scheme before it.
+/// The places of `user:password@host` in a line, with or without a scheme.
 fn logins_in(line: &str) -> impl Iterator<Item = usize> {
     let schemed = line.match_indices("://").map(|(at, scheme)| at + scheme.len());
     let schemed = schemed.filter(|at| {

@@ -1,23 +1,21 @@
-//! A template's network cards (`networks`), and which bridge a network's name stands for.
+//! A template's network cards (`networks`), and the bridges of network names.
 
 use std::collections::BTreeMap;
 
 use drover_model::seed::NicSpec;
 use drover_model::spec::CloudInitSpec;
-use serde::Deserialize;
 
 use super::fault::Fault;
-use super::keys::NIC;
+use super::keys::{RawAgent, RawNic};
 use super::layer::Layer;
 use super::value;
-use drover_api::nearest;
 
-/// Keys that `networks` stands in the place of.
+/// The keys that `networks` replaces.
 pub(super) const REPLACED: [&str; 4] = ["bridge", "vlan", "ipConfig", "ipConfigs"];
-/// More cards than Proxmox gives a guest.
-const MOST: usize = 32;
+/// Proxmox gives a guest net0 to net31.
+const MAX_CARDS: usize = 32;
 
-/// Names of networks and their bridges where nothing else is said.
+/// The default names of networks and their bridges.
 const NAMES: [(&str, &str); 5] = [
     ("lan", "vmbr0"),
     ("default", "vmbr0"),
@@ -26,31 +24,15 @@ const NAMES: [(&str, &str); 5] = [
     ("management", "vmbr2"),
 ];
 
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct RawNic {
-    name: Option<String>,
-    bridge: Option<String>,
-    vlan: u16,
-    mac: Option<String>,
-    ip: Option<String>,
-    gateway: Option<String>,
-    ip6: Option<String>,
-    gateway6: Option<String>,
-    dns: Vec<String>,
-    search_domain: String,
-    firewall: Option<bool>,
-    model: Option<String>,
-}
-
-/// The cards of a template; bridges that are names of a cloud's networks are not known yet.
+/// The cards of a template. Cards with the name of a network get their bridge on each cloud.
 #[derive(Debug, Default)]
 pub(super) struct Cards {
     cards: Vec<Card>,
-    /// DNS servers and domains of the whole guest, where all cards agree.
-    pub nameserver: Option<String>,
-    pub search: Option<String>,
-    /// Whether single cards have servers or domains of their own, which no key of Proxmox's says.
+    /// DNS servers of the whole guest, where all cards agree.
+    nameserver: Option<String>,
+    /// DNS search domains of the whole guest, where all cards agree.
+    search: Option<String>,
+    /// Whether cards differ in servers or domains, for which Proxmox has no key.
     pub apart: bool,
 }
 
@@ -58,27 +40,29 @@ pub(super) struct Cards {
 struct Card {
     /// Its place in the list.
     at: usize,
-    /// Of the first network card: what `networks` says of it in all.
     nic: NicSpec,
+    /// The name of its network, in place of a bridge.
     network: Option<String>,
 }
 
-/// What else a template says that its cards must agree with.
-pub(super) struct Beside<'a> {
-    pub cap: u32,
-    pub pooled: bool,
-    pub nameserver: &'a str,
-    pub search: &'a str,
+/// What else the template says that its cards must agree with.
+struct NicContext<'a> {
+    /// Whether there is only one agent, which can have a fixed address.
+    single: bool,
+    /// Whether an address pool gives the first card its address.
+    pooled: bool,
+    nameserver: &'a str,
+    search: &'a str,
 }
 
-/// The names of a cloud's networks with their bridges.
+/// The networks of a cloud and their bridges, the default names included.
 pub(super) fn names(own: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     let known = NAMES.map(|(name, bridge)| (name.to_owned(), bridge.to_owned()));
     let own = own.iter().map(|(name, bridge)| (name.clone(), bridge.clone()));
     known.into_iter().chain(own).collect()
 }
 
-/// A bridge, and the VLAN that `vmbr0.100` names beside it.
+/// A bridge and its VLAN: `vmbr0.100` is VLAN 100 on vmbr0.
 fn split(bridge: &str) -> (String, Option<u16>) {
     let parts = bridge.rsplit_once('.');
     match parts.and_then(|(name, vlan)| Some((name, vlan.parse::<u16>().ok()?))) {
@@ -90,27 +74,33 @@ fn split(bridge: &str) -> (String, Option<u16>) {
 }
 
 /// Reads the cards of a template.
-pub(super) fn cards(layer: &Layer, beside: &Beside<'_>, faults: &mut Vec<Fault>) -> Cards {
+pub(super) fn cards(layer: &Layer, raw: &RawAgent, faults: &mut Vec<Fault>) -> Cards {
+    let context = NicContext {
+        single: raw.instance_cap == 1,
+        pooled: !raw.address_pool.is_empty() || !raw.address_pool6.is_empty(),
+        nameserver: &raw.nameserver,
+        search: &raw.search_domain,
+    };
     let items = layer.nested("networks");
     if items.is_empty() {
         return Cards::default();
     }
-    if items.len() > MOST {
-        let message = format!("{} network cards are more than {MOST}", items.len());
-        faults.push(layer.fault("networks", message).help("Proxmox gives a guest no more"));
+    if items.len() > MAX_CARDS {
+        let message = format!("{} network cards exceed the maximum of {MAX_CARDS}", items.len());
+        faults.push(layer.fault("networks", message).help("remove some: it is Proxmox's limit"));
         return Cards::default();
     }
     for key in REPLACED.into_iter().filter(|key| layer.has(key)) {
         let fault = layer.fault(key, format!("networks and {key} contradict"));
-        faults.push(fault.help("say it in networks, or take networks out"));
+        faults.push(fault.help("say it in networks, or remove networks"));
     }
     let mut cards = Cards::default();
     for (n, item) in items.iter().enumerate() {
-        let Some(raw) = item.typed::<RawNic>(NIC.keys, faults) else { continue };
-        cards.cards.extend(card(n, &raw, item, beside, faults));
+        let Some(raw) = item.typed::<RawNic>(faults) else { continue };
+        cards.cards.extend(card(n, &raw, item, &context, faults));
     }
-    twice(&cards, layer, faults);
-    cards.agree(beside);
+    check_macs(&cards, layer, faults);
+    cards.agree(&context);
     cards
 }
 
@@ -118,14 +108,13 @@ fn card(
     n: usize,
     raw: &RawNic,
     item: &Layer,
-    beside: &Beside<'_>,
+    context: &NicContext<'_>,
     faults: &mut Vec<Fault>,
 ) -> Option<Card> {
     let before = faults.len();
     let named = raw.name.as_deref().map(str::trim).filter(|name| !name.is_empty());
     if raw.bridge.is_none() && named.is_none() && !item.is_faulty("bridge") {
-        let mut fault = item.fault("", "neither bridge nor name is given");
-        fault.path.clone_from(&item.path);
+        let fault = item.own_fault("neither bridge nor name is given");
         faults.push(fault.help("add `bridge: vmbr0`, or the name of a network"));
     }
     let (bridge, tag) = split(raw.bridge.as_deref().unwrap_or_default());
@@ -134,28 +123,27 @@ fn card(
         let fault = item.fault("vlan", "the bridge names another VLAN");
         faults.push(fault.help("keep one of them"));
     }
-    let one = beside.cap == 1;
-    if raw.mac.is_some() && !one {
+    if raw.mac.is_some() && !context.single {
         let fault = item.fault("mac", "several agents would have the same MAC address");
-        faults.push(fault.help("take it out, or set instanceCap to 1"));
+        faults.push(fault.help("remove it, or set instanceCap to 1"));
     }
     let fixed = |text: &Option<String>| text.as_deref().is_some_and(|text| text.contains('/'));
     for (key, text) in [("ip", &raw.ip), ("ip6", &raw.ip6)] {
-        if n > 0 && fixed(text) && !one {
+        if n > 0 && fixed(text) && !context.single {
             let fault = item.fault(key, "several agents would have the same address");
             faults.push(fault.help("use dhcp, or set instanceCap to 1"));
         }
-        if n == 0 && text.is_some() && beside.pooled {
-            let fault = item.fault(key, "addressPool says the address already");
-            faults.push(fault.help("take one of them out"));
+        if n == 0 && text.is_some() && context.pooled {
+            let fault = item.fault(key, "addressPool already gives the address");
+            faults.push(fault.help("remove one of the two"));
         }
     }
     for (key, way, text) in
         [("gateway", &raw.gateway, &raw.ip), ("gateway6", &raw.gateway6, &raw.ip6)]
     {
         if way.is_some() && !fixed(text) {
-            let fault = item.fault(key, "there is no address that it is the way out for");
-            faults.push(fault.help("give address/prefix beside it, or take it out"));
+            let fault = item.fault(key, "the card has no fixed address for this gateway");
+            faults.push(fault.help("give address/prefix beside it, or remove it"));
         }
         let parsed = way.as_deref().and_then(|way| way.parse().ok()).zip(text.as_deref());
         if let Some(what) = parsed.and_then(|(gateway, own)| value::misses(own, gateway)) {
@@ -165,7 +153,7 @@ fn card(
     if faults.len() > before {
         return None;
     }
-    let pooled = n == 0 && beside.pooled;
+    let pooled = n == 0 && context.pooled;
     let nic = NicSpec {
         bridge,
         vlan: vlan.or(tag),
@@ -180,7 +168,7 @@ fn card(
     Some(Card { at: n, nic, network })
 }
 
-/// What a card is to have, as `ipconfigN` says it.
+/// The `ipconfigN` of a card.
 fn ip_config(raw: &RawNic) -> Option<String> {
     let mut parts = Vec::new();
     match (raw.ip.as_deref(), &raw.ip6) {
@@ -193,20 +181,21 @@ fn ip_config(raw: &RawNic) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join(","))
 }
 
-fn twice(cards: &Cards, layer: &Layer, faults: &mut Vec<Fault>) {
+fn check_macs(cards: &Cards, layer: &Layer, faults: &mut Vec<Fault>) {
     for (at, card) in cards.cards.iter().enumerate() {
         let same = |other: &Card| card.nic.mac.is_some() && other.nic.mac == card.nic.mac;
         if cards.cards[..at].iter().any(same) {
             let message = "another card has this MAC address";
             let fault = layer.item_fault("networks", card.at, message);
-            faults.push(fault.help("give each its own"));
+            faults.push(fault.help("give each card its own"));
         }
     }
 }
 
 impl Cards {
-    /// Finds out whether Proxmox's own keys, which are the whole guest's, say what the cards do.
-    fn agree(&mut self, beside: &Beside<'_>) {
+    /// Moves DNS servers and domains to the whole guest, as Proxmox's keys have them, unless cards
+    /// differ.
+    fn agree(&mut self, context: &NicContext<'_>) {
         let words = |text: &str| -> Vec<String> {
             let words = text.split([' ', ',', ';']).filter(|word| !word.is_empty());
             words.map(str::to_owned).collect()
@@ -222,8 +211,8 @@ impl Cards {
                 [_, _, ..] => Err(()),
             }
         };
-        let servers = one(words(beside.nameserver), |nic| &nic.dns, &self.cards);
-        let domains = one(words(beside.search), |nic| &nic.search, &self.cards);
+        let servers = one(words(context.nameserver), |nic| &nic.dns, &self.cards);
+        let domains = one(words(context.search), |nic| &nic.search, &self.cards);
         self.apart = servers.is_err() || domains.is_err();
         if self.apart {
             return;
@@ -236,31 +225,30 @@ impl Cards {
         }
     }
 
-    /// Whether there are any.
     pub fn any(&self) -> bool {
         !self.cards.is_empty()
     }
 
-    /// What the first one is to have.
+    /// The `ipconfig0`.
     pub fn first(&self) -> Option<&str> {
         self.cards.first()?.nic.ip_config.as_deref()
     }
 
-    /// Puts what the first card is to have, and what all agree in, into Proxmox's own keys.
-    pub fn tell(&self, told: CloudInitSpec) -> CloudInitSpec {
+    /// Proxmox's own cloud-init keys with the values of the cards.
+    pub fn cloud_init(&self, spec: CloudInitSpec) -> CloudInitSpec {
         if !self.any() {
-            return told;
+            return spec;
         }
         CloudInitSpec {
             ip_config: self.first().map(str::to_owned),
             ip_configs: Vec::new(),
-            nameserver: self.nameserver.clone().or(told.nameserver),
-            search_domain: self.search.clone().or(told.search_domain),
-            ..told
+            nameserver: self.nameserver.clone().or(spec.nameserver),
+            search_domain: self.search.clone().or(spec.search_domain),
+            ..spec
         }
     }
 
-    /// Whether a card has an address and nobody who answers questions for names.
+    /// Whether the guest has a fixed address and no DNS server.
     pub fn lacks_servers(&self) -> bool {
         let fixed = |card: &Card| card.nic.ip_config.as_deref().is_some_and(|ip| ip.contains('/'));
         let dhcp =
@@ -271,7 +259,7 @@ impl Cards {
             && self.nameserver.is_none()
     }
 
-    /// The cards on a cloud, whose networks have these names.
+    /// The cards on a cloud with these networks.
     pub fn on(
         &self,
         cloud: &str,
@@ -289,12 +277,10 @@ impl Cards {
             let Some(bridge) =
                 bridge.or_else(|| network.starts_with("vmbr").then(|| network.clone()))
             else {
-                let message = format!("cloud `{cloud}` has no network called `{network}`");
+                let message = format!("cloud `{cloud}` has no network `{network}`");
                 let fault = layer.item_fault("networks", card.at, message);
-                faults.push(match nearest(network, names.keys().map(String::as_str)) {
-                    Some(near) => fault.help(format!("did you mean `{near}`?")),
-                    None => fault.help("give a bridge, or add it to the cloud's networkNames"),
-                });
+                let help = "give a bridge, or add it to the cloud's networkNames";
+                faults.push(fault.nearest(network, names.keys().map(String::as_str), help));
                 continue;
             };
             let (bridge, tag) = split(&bridge);

@@ -1,19 +1,28 @@
-//! YAML as a tree that remembers where everything stands.
+//! The YAML parser: text in, a tree of [`Node`]s with places out.
 //!
-//! Anchors, aliases and merge keys are resolved here; what a value means is decided by the checks.
+//! It resolves anchors, aliases and merge keys, and finds keys given twice; the tables of keys
+//! decide what a value means. All YAML text of this package is parsed here, `--set` values and
+//! cloud-init texts included, so one set of limits and one error text holds.
+//!
+//! The libraries: `saphyr-parser` gives events with spans, which is all that the tree needs.
+//! `yaml_serde` has no spans and stops at its first error; it stays the data model of the layers,
+//! the way from values to typed structs, and the writer of YAML. `serde-saphyr` has spans, but only
+//! in typed structs: no tree to merge layers in, and its first error hides all others.
 
 use std::collections::HashMap;
 
 use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span};
 
+use serde_yaml::Value as Yaml;
+
 use super::fault::{Fault, Place};
 
-/// Deeper nesting than any configuration has.
-const DEEPEST: usize = 64;
-/// More values than any configuration has, aliases expanded.
-const MOST: usize = 200_000;
+/// The deepest nesting.
+const MAX_DEPTH: usize = 64;
+/// The most values, aliases expanded.
+const MAX_VALUES: usize = 200_000;
 
-/// A value and where it stands.
+/// A value and its place.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Node {
     pub place: Place,
@@ -23,7 +32,7 @@ pub(super) struct Node {
 /// What a value is, before its key says what it means.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Value {
-    /// A scalar as written; `plain` when it has no quotes.
+    /// A scalar as written; `plain` without quotes.
     Scalar { text: String, plain: bool },
     /// A list.
     List(Vec<Node>),
@@ -40,7 +49,7 @@ pub(super) struct Entry {
 }
 
 impl Node {
-    /// Whether nothing is written, or YAML's null.
+    /// Whether the value is blank, or YAML's null.
     pub fn is_null(&self) -> bool {
         match &self.value {
             Value::Scalar { text, plain } => {
@@ -50,7 +59,27 @@ impl Node {
         }
     }
 
-    /// What the value is, in words, for messages.
+    /// The value without places, plain scalars typed.
+    fn to_yaml(&self) -> Yaml {
+        match &self.value {
+            Value::List(items) => Yaml::Sequence(items.iter().map(Self::to_yaml).collect()),
+            Value::Map(entries) => {
+                let pairs = entries.iter();
+                let pairs = pairs.map(|one| (Yaml::from(one.key.as_str()), one.value.to_yaml()));
+                Yaml::Mapping(pairs.collect())
+            }
+            Value::Scalar { .. } if self.is_null() => Yaml::Null,
+            Value::Scalar { text, plain: false } => Yaml::from(text.as_str()),
+            Value::Scalar { text, .. } => {
+                let flag = || flag_of(text).map(Yaml::from);
+                let whole = || text.parse::<i64>().ok().map(Yaml::from);
+                let number = || text.parse::<f64>().ok().filter(|n| n.is_finite()).map(Yaml::from);
+                flag().or_else(whole).or_else(number).unwrap_or_else(|| Yaml::from(text.as_str()))
+            }
+        }
+    }
+
+    /// The kind of the value, for messages.
     pub fn kind(&self) -> &'static str {
         match &self.value {
             Value::List(_) => "a list",
@@ -65,7 +94,7 @@ impl Node {
     }
 }
 
-/// The boolean a plain scalar means, in YAML 1.1's spellings too, as Jenkins reads them.
+/// The boolean of a plain scalar, also in the spellings of YAML 1.1, which Jenkins reads.
 pub(super) fn flag_of(text: &str) -> Option<bool> {
     match text.to_ascii_lowercase().as_str() {
         "true" | "yes" | "on" => Some(true),
@@ -74,10 +103,10 @@ pub(super) fn flag_of(text: &str) -> Option<bool> {
     }
 }
 
-/// Why a file gave no tree: the first syntax fault.
+/// The first syntax fault of a file.
 type Halt = Box<Fault>;
 
-/// Reads one file: its tree (none when it is empty) and the keys given twice.
+/// Parses one file: its tree (none when it is empty) and the keys given twice.
 pub(super) fn parse(file: usize, text: &str) -> Result<(Option<Node>, Vec<Fault>), Halt> {
     let mut tree = Tree {
         file,
@@ -89,6 +118,15 @@ pub(super) fn parse(file: usize, text: &str) -> Result<(Option<Node>, Vec<Fault>
     };
     let root = tree.document()?;
     Ok((root, tree.doubled))
+}
+
+/// Parses a single value, such as that of `--set`.
+pub(super) fn value(text: &str) -> Result<Yaml, Fault> {
+    let (root, doubled) = parse(0, text).map_err(|fault| *fault)?;
+    match doubled.into_iter().next() {
+        Some(fault) => Err(fault),
+        None => Ok(root.map_or(Yaml::Null, |root| root.to_yaml())),
+    }
 }
 
 struct Tree<'input> {
@@ -124,8 +162,9 @@ impl<'input> Tree<'input> {
                 | Event::MappingEnd => {
                     if root.is_some() {
                         return Err(Box::new(
-                            Fault::at(place(self.file, span), "", "a second YAML document")
-                                .help("keep one document per file; `--config` takes a directory"),
+                            Fault::at(place(self.file, span), "", "a second YAML document").help(
+                                "write one document in each file; `--config` takes a directory",
+                            ),
                         ));
                     }
                     root = Some(self.node(event, span, 0)?);
@@ -138,7 +177,7 @@ impl<'input> Tree<'input> {
     fn node(&mut self, event: Event<'input>, span: Span, depth: usize) -> Result<Node, Halt> {
         let start = place(self.file, span);
         self.size += 1;
-        if depth > DEEPEST || self.size > MOST {
+        if depth > MAX_DEPTH || self.size > MAX_VALUES {
             return Err(Box::new(Fault::at(start, "", "nested too deeply, or too many values")));
         }
         let (anchor, value) = match event {
@@ -167,11 +206,11 @@ impl<'input> Tree<'input> {
         Ok(node)
     }
 
-    /// A copy of what an anchor named, at the alias's own place.
+    /// A copy of the value of an anchor, in the place of the alias.
     fn alias(&mut self, id: usize, at: Place) -> Result<Node, Halt> {
         let found = self.anchors.iter().rev().find(|(anchor, _)| *anchor == id);
         let Some((_, node)) = found else {
-            return Err(Box::new(Fault::at(at, "", "an alias to itself or to nothing")));
+            return Err(Box::new(Fault::at(at, "", "the alias names itself or no anchor")));
         };
         let node = Node { place: at, value: node.value.clone() };
         self.size += count(&node);
@@ -198,7 +237,7 @@ impl<'input> Tree<'input> {
             }
             let key = self.node(event, span, depth + 1)?;
             let Value::Scalar { text, plain } = key.value else {
-                return Err(Box::new(Fault::at(key.place, "", "a key must be plain text")));
+                return Err(Box::new(Fault::at(key.place, "", "a key must be text")));
             };
             let Some((event, span)) = self.next()? else { break };
             self.path.push(text.clone());
@@ -220,7 +259,7 @@ impl<'input> Tree<'input> {
     }
 }
 
-/// Entries in their order, found by their keys however many there are.
+/// Entries in their order, with an index by key.
 #[derive(Default)]
 pub(super) struct Entries {
     list: Vec<Entry>,
@@ -228,30 +267,27 @@ pub(super) struct Entries {
 }
 
 impl Entries {
-    /// Those of a mapping.
     pub fn of(list: Vec<Entry>) -> Self {
         let places = list.iter().map(|entry| (entry.key.clone(), entry.place)).collect();
         Self { list, places }
     }
 
-    /// Where a key is given.
     pub fn place(&self, key: &str) -> Option<Place> {
         self.places.get(key).copied()
     }
 
-    /// One more, whose key is new.
+    /// Adds an entry, whose key must be new.
     pub fn push(&mut self, entry: Entry) {
         self.places.insert(entry.key.clone(), entry.place);
         self.list.push(entry);
     }
 
-    /// All of them, in their order.
     pub fn into_list(self) -> Vec<Entry> {
         self.list
     }
 }
 
-/// What `<<` means: the other mapping's entries, unless they are given here.
+/// Merges `<<`: the entries of the other mapping that are not given here.
 fn merge(entries: &mut Entries, from: Node) -> Result<(), Halt> {
     match from.value {
         Value::Map(others) => {
@@ -264,7 +300,7 @@ fn merge(entries: &mut Entries, from: Node) -> Result<(), Halt> {
         }
         Value::List(items) => items.into_iter().try_for_each(|item| merge(entries, item)),
         Value::Scalar { .. } => {
-            Err(Box::new(Fault::at(from.place, "<<", "only a mapping can be merged in")))
+            Err(Box::new(Fault::at(from.place, "<<", "`<<` merges mappings only")))
         }
     }
 }
@@ -277,7 +313,7 @@ fn count(node: &Node) -> usize {
     }
 }
 
-/// A key given twice; `elsewhere` names the file of the first when it is another one.
+/// The fault of a key given twice; `elsewhere` names the file of the first one where it is another.
 pub(super) fn doubled(path: &str, place: Place, first: Place, elsewhere: Option<&str>) -> Fault {
     let file = elsewhere.map(|name| format!(" of {name}")).unwrap_or_default();
     Fault::at(place, path, format!("given twice, first on line {}{file}", first.line))
@@ -294,7 +330,7 @@ fn syntax(file: usize, error: &ScanError) -> Fault {
     let marker = error.marker();
     let place = Place { file, line: marker.line().max(1), column: marker.col() + 1, length: 1 };
     Fault::at(place, "", format!("not valid YAML: {}", error.info()))
-        .help("look at the indentation, colons and quotes here and on the line before")
+        .help("check the indentation, colons and quotes here and on the line before")
 }
 
 #[cfg(test)]
@@ -313,7 +349,7 @@ mod tests {
     // Invariant: every key and value knows its line and column, counted from one.
 
     #[test]
-    fn keys_and_values_know_where_they_stand() {
+    fn keys_and_values_have_their_places() {
         let top = entries("# note\na:\n  bc: 12\n  d: [x, yz]\n");
         let Value::Map(inner) = &top[0].value.value else { panic!() };
         let at = |line, column, length| Place { file: 0, line, column, length };

@@ -1,5 +1,9 @@
-//! What a template's agents are cloned from and where to: keys of which one of several is given, and
-//! the templates that stand in for it.
+//! The template image, nodes and storages of a template, for which several keys exist, and its
+//! fallback templates.
+//!
+//! One key of a group in an upper layer replaces all keys of the group below; two in one layer are
+//! a fault. `templateSelectionMode` is the exception: it says which key counts, and the others may
+//! stand anywhere, as in files of the Jenkins plugin.
 
 use std::collections::BTreeMap;
 
@@ -12,19 +16,15 @@ use super::layer::Layer;
 use super::network;
 use super::placement;
 use super::template::CheckedTemplate;
-use drover_api::nearest;
 
-/// By what a template is found.
+/// The keys that find the template image.
 const SOUGHT: [&str; 4] = ["templateVmId", "templateName", "templateNamePattern", "templateTag"];
-/// Says which of them alone counts.
+/// The key that says which of them counts.
 const MODE: &str = "templateSelectionMode";
-/// What says by what a template is found, in one way or another.
+/// All keys about it.
 const FOUND_BY: [&str; 5] = [SOUGHT[0], SOUGHT[1], SOUGHT[2], SOUGHT[3], MODE];
-/// Where its agents are to be.
 const NODES: [&str; 2] = ["node", "nodes"];
-/// What full clones are written to.
 const STORAGES: [&str; 2] = ["targetStorage", "targetStorages"];
-
 /// Texts for cloud-init, here or in a file.
 const TEXTS: [[&str; 2]; 3] = [
     ["userData", "userDataFile"],
@@ -34,9 +34,8 @@ const TEXTS: [[&str; 2]; 3] = [
 
 const GROUPS: [&[&str]; 6] = [&SOUGHT, &NODES, &STORAGES, &TEXTS[0], &TEXTS[1], &TEXTS[2]];
 
-/// Lays a layer over another; of keys that say the same in several ways, the ones above replace all
-/// of those below.
-pub(super) fn over(lower: &Layer, upper: &Layer) -> Layer {
+/// Merges two layers; a key of a group in the upper one replaces the whole group below.
+pub(super) fn overlaid(lower: &Layer, upper: &Layer) -> Layer {
     let mut lower = lower.clone();
     placement::forget_storages(&mut lower, upper);
     if !upper.nested("networks").is_empty() {
@@ -47,10 +46,10 @@ pub(super) fn over(lower: &Layer, upper: &Layer) -> Layer {
     for group in GROUPS.into_iter().filter(|group| group.iter().any(|key| upper.has(key))) {
         group.iter().for_each(|key| lower.forget(key));
     }
-    lower.under(upper)
+    lower.overlaid(upper)
 }
 
-/// The key that alone counts, where that is said.
+/// The key that counts by `templateSelectionMode`.
 fn counted(layer: &Layer) -> Option<&'static str> {
     match layer.text(MODE)? {
         "STATIC_ID" => Some("templateVmId"),
@@ -60,54 +59,48 @@ fn counted(layer: &Layer) -> Option<&'static str> {
     }
 }
 
-/// Where it is said which key counts, leaves that one alone, as the first of `layers` that gives it
-/// does: those of the other modes may stand anywhere, as in files of the Jenkins plugin.
-pub(super) fn select<'a>(mut laid: Layer, mut layers: impl Iterator<Item = &'a Layer>) -> Layer {
-    let Some(key) = counted(&laid) else { return laid };
-    SOUGHT.iter().for_each(|key| laid.forget(key));
+/// With a `templateSelectionMode`, keeps only the key that counts, from the first of `layers` that
+/// has it.
+pub(super) fn select<'a>(mut merged: Layer, mut layers: impl Iterator<Item = &'a Layer>) -> Layer {
+    let Some(key) = counted(&merged) else { return merged };
+    SOUGHT.iter().for_each(|key| merged.forget(key));
     if let Some(giver) = layers.find(|layer| layer.has(key)) {
-        laid.take(key, giver);
+        merged.take(key, giver);
     }
-    laid
+    merged
 }
 
-/// Warns of keys of a template's own that do not count.
-pub(super) fn ignored(own: &Layer, layer: &Layer, warnings: &mut Vec<Fault>) {
+/// Warns of the template's own keys that do not count.
+pub(super) fn warn_ignored(own: &Layer, layer: &Layer, warnings: &mut Vec<Fault>) {
     let Some(counted) = counted(layer) else { return };
     for key in SOUGHT.into_iter().filter(|key| *key != counted && own.has(key)) {
         let mode = layer.text(MODE).unwrap_or_default();
         let fault = own.fault(key, format!("{MODE} is {mode}, which ignores it"));
-        warnings.push(fault.help(format!("take it out, or change {MODE}")));
+        warnings.push(fault.help(format!("remove it, or change {MODE}")));
     }
 }
 
-/// Keys that say the same as this one in another way.
-pub(super) fn instead_of(key: &str) -> &'static [&'static str] {
+/// The keys that one key replaces.
+pub(super) fn group_of(key: &str) -> &'static [&'static str] {
     if SOUGHT.contains(&key) {
         return &FOUND_BY;
     }
     GROUPS.into_iter().find(|group| group.contains(&key)).unwrap_or_default()
 }
 
-/// By what the template is found, when that is not its VMID; and what contradicts or is missing.
+/// How the template image is found, when not by its VMID; faults of contradicting and missing keys.
 pub(super) fn search(layer: &Layer, faults: &mut Vec<Fault>) -> Option<Sought> {
-    for group in GROUPS {
-        let given: Vec<&str> = group.iter().copied().filter(|key| layer.has(key)).collect();
-        if let [_, second, ..] = given[..] {
-            let message = format!("{} contradict", given.join(" and "));
-            faults.push(layer.fault(second, message).help("keep one of them"));
-        }
-    }
+    faults.extend(GROUPS.into_iter().filter_map(|group| layer.one_of(group).err()));
     if let Some(key) = counted(layer).filter(|key| !layer.has(key)) {
         let mode = layer.text(MODE).unwrap_or_default();
         let key = if key == "templateNamePattern" { "templateNameRegex" } else { key };
         let fault = layer.fault(MODE, format!("{mode} needs `{key}`, which is missing"));
-        faults.push(fault.help(format!("add `{key}:`, or take {MODE} out")));
+        faults.push(fault.help(format!("add `{key}:`, or remove {MODE}")));
     } else if !SOUGHT.iter().any(|key| layer.has(key)) {
         let fault = layer.fault(SOUGHT[0], "`templateVmId` is missing");
         faults.push(fault.help(
-            "add `templateVmId:`, VMID of the template; or templateName, templateNamePattern or \
-             templateTag, by which it is looked up",
+            "add `templateVmId:`, the VMID of the template image; or templateName, \
+             templateNamePattern or templateTag",
         ));
     }
     let text = |key: &str| layer.text(key).map(str::to_owned);
@@ -117,7 +110,7 @@ pub(super) fn search(layer: &Layer, faults: &mut Vec<Fault>) -> Option<Sought> {
     by_name.or_else(by_pattern).or_else(by_tag)
 }
 
-/// Gives each template those that stand in for it, on the clouds that both are on.
+/// Gives each template its fallback templates, on the clouds that both are on.
 pub(super) fn fallbacks(
     templates: &mut BTreeMap<String, CheckedTemplate>,
     faults: &mut Vec<Fault>,
@@ -136,16 +129,13 @@ pub(super) fn fallbacks(
             let fault = |message: String| template.layer.item_fault(KEY, at, message);
             let Some(ids) = on.get(name) else {
                 let known = on.keys().filter(|other| *other != own).map(String::as_str);
-                let unknown = fault(format!("no template is called `{name}`"));
-                faults.push(match nearest(name, known) {
-                    Some(near) => unknown.help(format!("did you mean `{near}`?")),
-                    None => unknown.help("name a key of agentConfigurations"),
-                });
+                let help = "name a key of agentConfigurations";
+                faults.push(fault(format!("unknown template `{name}`")).nearest(name, known, help));
                 continue;
             };
             if name == own || names[..at].contains(name) {
                 let why = if name == own { "is the template itself" } else { "is listed twice" };
-                faults.push(fault(format!("`{name}` {why}")).help("take it out"));
+                faults.push(fault(format!("`{name}` {why}")).help("remove it"));
                 continue;
             }
             let mut shared = false;

@@ -1,45 +1,17 @@
-//! What runs in a template's guests (`osType`). What a guest of Windows cannot have is a fault, so that
-//! nobody waits for an agent that never gets ready.
+//! The operating system of guests (`osType`). What drover or cloud-init cannot do in Windows is a
+//! fault, since such an agent would never become ready.
 
-use std::collections::{BTreeMap, BTreeSet};
-
-use drover_ci::SourceConnection;
-use drover_ci::System;
-use drover_ci::gitea::Dialect;
-use drover_ci::github::Registration;
-use drover_model::demand::spec::SourceSpec;
-use drover_model::os::{LoginShell, Os};
-use drover_model::spec::{JavaDistribution, LabelMapping, Mode, TemplateSpec};
+use drover_model::os::Os;
+use drover_model::spec::JavaDistribution;
 use drover_scripts::windows::{LONGEST, has_drive};
-use serde::Deserialize;
 use serde_yaml::Value as Yaml;
 
-use super::demand::CheckedDemand;
+use super::context::Context;
 use super::fault::Fault;
+use super::keys::{OsType, RawAgent, Reset};
 use super::layer::Layer;
-use super::template::CheckedTemplate;
 
-/// What a template says of it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "UPPERCASE")]
-pub(super) enum OsType {
-    Linux,
-    Windows,
-}
-
-/// What else a template says that hangs on it.
-pub(super) struct Wanted<'a> {
-    pub os: OsType,
-    pub shell: LoginShell,
-    pub remote_fs: &'a str,
-    pub java: JavaDistribution,
-    /// Whether used guests go back to their memory.
-    pub memory: bool,
-    /// Whether SSH is closed off before an agent is destroyed.
-    pub closes: bool,
-}
-
-/// Keys that only cloud-init reads, beyond those that Proxmox itself knows.
+/// Keys that only cloud-init reads, beyond those of Proxmox itself.
 const OF_CLOUD_INIT: [&str; 7] = [
     "userData",
     "userDataFile",
@@ -54,36 +26,32 @@ const NOT_IN_PATHS: &str = "<>\"|?*";
 const PATH: &str = "write it as `C:\\Users\\ci\\agent`";
 const BATCH: &str = "upload a batch file, and run that";
 
-/// What runs in a template's guests; `own` is what the template itself says, `layer` all that holds.
-pub(super) fn os(
-    wanted: &Wanted<'_>,
-    own: &Layer,
-    layer: &Layer,
-    (faults, warnings): (&mut Vec<Fault>, &mut Vec<Fault>),
-) -> Os {
-    match wanted.os {
+/// The operating system of a template's guests; `own` is what the template itself says, `layer` all
+/// that holds.
+pub(super) fn os(raw: &RawAgent, own: &Layer, layer: &Layer, cx: &mut Context<'_>) -> Os {
+    match raw.os_type {
         OsType::Linux => {
-            let path = wanted.remote_fs;
+            let path = &raw.remote_fs;
             if has_drive(path) {
                 let fault = layer.fault("remoteFs", format!("`{path}` is not an absolute path"));
-                faults.push(fault.help("begin it with `/`, or set osType to WINDOWS"));
+                cx.faults.push(fault.help("begin it with `/`, or set osType to WINDOWS"));
             }
-            if own.has("windowsLoginShell") && !own.is_faulty("windowsLoginShell") {
+            if own.is_sound("windowsLoginShell") {
                 let fault = own.fault("windowsLoginShell", "osType is LINUX");
-                warnings.push(fault.help("take it out, or set osType to WINDOWS"));
+                cx.warnings.push(fault.help("remove it, or set osType to WINDOWS"));
             }
             Os::Linux
         }
         OsType::Windows => {
-            directory(wanted.remote_fs, own, layer, faults);
-            lacks(wanted, own, layer, faults);
-            steps(own, layer, faults, warnings);
-            Os::Windows(wanted.shell)
+            directory(&raw.remote_fs, own, layer, &mut cx.faults);
+            linux_only(raw, own, layer, &mut cx.faults);
+            steps(own, layer, cx);
+            Os::Windows(raw.windows_login_shell)
         }
     }
 }
 
-/// Checks the working directory, which has no default there.
+/// Checks the working directory, which has no default in Windows.
 fn directory(path: &str, own: &Layer, layer: &Layer, faults: &mut Vec<Fault>) {
     if layer.is_faulty("remoteFs") {
         return;
@@ -93,47 +61,47 @@ fn directory(path: &str, own: &Layer, layer: &Layer, faults: &mut Vec<Fault>) {
     } else if !has_drive(path) {
         format!("`{path}` has no drive")
     } else if !is_behind_drive(&path[2..]) {
-        format!("`{}` is no path of Windows", path.replace(char::is_control, "?"))
+        format!("`{}` is not a path of Windows", path.replace(char::is_control, "?"))
     } else {
         return;
     };
     faults.push(own.fault("remoteFs", message).help(PATH));
 }
 
-/// Whether the part of a path without its drive is made of what Windows has in paths.
+/// Whether Windows allows all characters of a path behind its drive.
 fn is_behind_drive(path: &str) -> bool {
     !path.contains(|c: char| c == ':' || c.is_control() || NOT_IN_PATHS.contains(c))
 }
 
-/// Faults of what drover does in guests of Linux alone, or cloud-init does.
-fn lacks(wanted: &Wanted<'_>, own: &Layer, layer: &Layer, faults: &mut Vec<Fault>) {
+/// Faults of what drover does only in Linux, and of what cloud-init does.
+fn linux_only(raw: &RawAgent, own: &Layer, layer: &Layer, faults: &mut Vec<Fault>) {
     let mut add = |key: &str, message: &str, help: &str| {
         faults.push(own.fault(key, message).help(help));
     };
-    if wanted.java != JavaDistribution::None {
-        let message = "drover installs Java in guests of Linux alone";
+    if raw.java_distribution != JavaDistribution::None {
+        let message = "drover installs Java only in Linux guests";
         add("javaDistribution", message, "set it to NONE here, and put Java into the image");
     }
-    if wanted.memory {
+    if raw.reset == Reset::Memory {
         let message =
-            "a guest of Windows is not put back with its memory: its clock would be wrong";
+            "a Windows guest cannot go back to a snapshot with memory: its clock would be wrong";
         add("reset", message, "set it to DISK, after which the guest boots, or to NONE");
     }
-    if wanted.closes {
-        let message = "drover closes SSH off in guests of Linux alone";
+    if raw.close_ssh_before_delete {
+        let message = "drover blocks SSH only in Linux guests";
         add("closeSshBeforeDelete", message, "set it to false here");
     }
     for key in OF_CLOUD_INIT.into_iter().filter(|key| layer.has(key)) {
-        let message = "no cloud-init reads it in a guest of Windows";
-        add(key, message, "take it out, or leave it empty here where it is inherited");
+        let message = "a Windows guest has no cloud-init that reads it";
+        add(key, message, "remove it, or leave it empty here where it is inherited");
     }
     let filled = |key: &str| layer.text(key).is_some_and(|text| !text.is_empty());
     for key in ["addressPool", "addressPool6"].into_iter().filter(|key| filled(key)) {
-        let message = "no cloud-init tells a guest of Windows the address that it gets of a pool";
-        add(key, message, "leave it blank here, and have a DHCP server give addresses");
+        let message = "a Windows guest has no cloud-init that sets the address of a pool";
+        add(key, message, "leave it blank here, and use a DHCP server");
     }
     if layer.text("addressFrom") == Some("call") {
-        let message = "no cloud-init tells a guest of Windows how to call drover";
+        let message = "a Windows guest has no cloud-init that learns how to call drover";
         add("addressFrom", message, "set it to guestAgent here");
     }
     for card in layer.nested("networks") {
@@ -142,25 +110,25 @@ fn lacks(wanted: &Wanted<'_>, own: &Layer, layer: &Layer, faults: &mut Vec<Fault
         let domains = card.text("searchDomain").is_some_and(|text| !text.trim().is_empty());
         for (key, given) in [("dns", servers), ("searchDomain", domains)] {
             if given {
-                let fault = card.fault(key, "no cloud-init tells it to a guest of Windows");
-                faults.push(fault.help("take it out, and have a DHCP server tell it"));
+                let fault = card.fault(key, "a Windows guest has no cloud-init that sets it");
+                faults.push(fault.help("remove it, and use a DHCP server"));
             }
         }
     }
 }
 
 /// Checks what a template's own steps do.
-fn steps(own: &Layer, layer: &Layer, faults: &mut Vec<Fault>, warnings: &mut Vec<Fault>) {
+fn steps(own: &Layer, layer: &Layer, cx: &mut Context<'_>) {
     if let Some((message, help)) = layer.text("readyCommand").and_then(unsent) {
-        faults.push(own.fault("readyCommand", message).help(help));
+        cx.faults.push(own.fault("readyCommand", message).help(help));
     }
     for step in layer.nested("prepare") {
         if let Some((message, help)) = step.text("run").and_then(unsent) {
-            faults.push(step.fault("run", message).help(help));
+            cx.faults.push(step.fault("run", message).help(help));
         }
         if step.has("packages") {
-            let fault = step.fault("packages", "drover installs packages in guests of Linux alone");
-            faults.push(fault.help("put them into the image"));
+            let fault = step.fault("packages", "drover installs packages only in Linux guests");
+            cx.faults.push(fault.help("put them into the image"));
         }
         for upload in step.nested("upload") {
             let to = upload.text("to").unwrap_or_default();
@@ -168,16 +136,18 @@ fn steps(own: &Layer, layer: &Layer, faults: &mut Vec<Fault>, warnings: &mut Vec
             let strange =
                 to.starts_with(['/', '\\']) || to.ends_with('\\') || !is_behind_drive(rest);
             if strange && !upload.is_faulty("to") {
-                let fault = upload.fault("to", format!("`{to}` is no path of a file of Windows"));
-                faults.push(
+                let fault =
+                    upload.fault("to", format!("`{to}` is not a path of a file in Windows"));
+                cx.faults.push(
                     fault.help(
                         "write it as `C:\\ci\\ci.conf`, or `ci.conf` for the login user's home",
                     ),
                 );
             }
-            if upload.has("mode") && !upload.is_faulty("mode") {
-                let fault = upload.fault("mode", "files of Windows have no such permissions");
-                warnings.push(fault.help("take it out: the directory's rights hold"));
+            if upload.is_sound("mode") {
+                let fault = upload.fault("mode", "files in Windows have no such permissions");
+                cx.warnings
+                    .push(fault.help("remove it: the file inherits the rights of its directory"));
             }
         }
     }
@@ -187,60 +157,8 @@ fn steps(own: &Layer, layer: &Layer, faults: &mut Vec<Fault>, warnings: &mut Vec
 fn unsent(command: &str) -> Option<(&'static str, &'static str)> {
     let command = command.trim_end();
     if command.contains(['\n', '\r']) {
-        return Some(("it has several lines, and cmd.exe runs the first alone", BATCH));
+        return Some(("it has several lines, and cmd.exe runs only the first", BATCH));
     }
-    // Quotes may stand twice in it.
-    (command.len() > LONGEST / 2).then_some(("it is longer than cmd.exe takes", BATCH))
-}
-
-/// Faults of sources that would start runners in guests of Windows which are not made for that.
-pub(super) fn sources(
-    templates: &BTreeMap<String, CheckedTemplate>,
-    mappings: &[LabelMapping],
-    demand: &CheckedDemand,
-    faults: &mut Vec<Fault>,
-) {
-    for template in templates.values() {
-        for (source, connection) in demand.sources.values() {
-            let Some((why, help)) = unfit(connection) else { continue };
-            let mut specs = template.specs.iter().filter(|spec| spec.os.is_windows());
-            if specs.any(|spec| serves(spec, mappings, source)) {
-                let message =
-                    format!("source `{}` would start runners in its guests: {why}", source.id);
-                let help = format!("{help}, or give the source `labels` that this template lacks");
-                faults.push(template.layer.fault("osType", message).help(help));
-            }
-        }
-    }
-}
-
-/// Why a source's runners do not run in guests of Windows, and what to do.
-fn unfit(connection: &SourceConnection) -> Option<(&'static str, &'static str)> {
-    match &connection.system {
-        System::Gitea(settings) => match (settings.dialect, &connection.command) {
-            (Dialect::Forgejo, None) => Some((
-                "forgejo-runner is not made for Windows",
-                "give the source a `runnerCommand`",
-            )),
-            (Dialect::Forgejo, Some(_)) | (Dialect::Gitea, _) => None,
-        },
-        System::GitHub(settings) => match settings.registration {
-            Registration::Token => Some((
-                "with `registration: token` they are started by a script of Linux",
-                "set its `registration` to jit",
-            )),
-            Registration::Jit => None,
-        },
-        System::GitLab(_) | System::Woodpecker(_) | System::Jenkins(_) => None,
-    }
-}
-
-/// Whether a template can get a job of a source.
-pub(super) fn serves(spec: &TemplateSpec, mappings: &[LabelMapping], source: &SourceSpec) -> bool {
-    let lent = mappings.iter().filter(|mapping| mapping.templates.contains(&spec.id));
-    let carried: BTreeSet<&String> =
-        spec.labels.iter().chain(lent.flat_map(|mapping| &mapping.labels)).collect();
-    let wanted = source.labels.as_ref();
-    let asked = carried.iter().any(|label| wanted.is_none_or(|labels| labels.contains(*label)));
-    asked || spec.mode == Mode::Normal
+    // drover may double each quote.
+    (command.len() > LONGEST / 2).then_some(("it is too long for cmd.exe", BATCH))
 }

@@ -1,31 +1,25 @@
-//! The JSON Schema of the YAML, drawn from the tables of keys, so that editors complete and check.
+//! The JSON Schema of the YAML, generated from the tables of keys, for editors.
 //!
-//! Draft 7, which editors' YAML support knows best. It knows types, ranges and words; what holds
-//! between keys (references, layers, what must be given in one of several places) only `check` says.
+//! Draft 7, which the YAML support of editors knows best. It has types, ranges and words; what
+//! holds between keys (references, layers, keys that one of several layers must give) only the
+//! check knows.
 
 use serde_json::{Map, Value, json};
 
 use super::keys::{
-    ADDRESS_POOL, AGENT, CLOUD, CREDENTIAL_KINDS, DEMAND, Key, Kind, MAPPING, Preset, SERVICE,
-    SIZES, Shape,
+    Form, Key, Kind, NODE_DEFAULTS, NODE_DEFAULTS_HELP, Preset, SECTIONS, Section, Table,
 };
+use super::node;
+
+/// The sections whose entries inherit from another one.
+const INHERITING: [&str; 2] = ["cloudConfigurations", "agentConfigurations"];
 
 /// The schema of a whole configuration.
 pub fn schema() -> Value {
-    let layer = |keys, about: &str| {
-        let mut layer = mapping(keys);
-        layer.insert("description".into(), about.into());
-        Value::Object(layer)
-    };
-    let entries = |of: Value, about: &str| json!({"description": about, "type": ["object", "null"], "additionalProperties": of});
-    let mut cloud = mapping(CLOUD);
-    cloud.insert("required".into(), json!(["name"]));
-    let mut labels = mapping(MAPPING);
-    labels.insert("required".into(), json!(["labels", "templates"]));
-    let mut pool = mapping(ADDRESS_POOL);
-    pool.insert("required".into(), json!(["ranges", "prefix"]));
-    let mut source = mapping(DEMAND);
-    source.insert("required".into(), json!(["kind"]));
+    let sections = SECTIONS.iter().map(|one| (one.name.to_owned(), section(one)));
+    let sections: Map<String, Value> = sections.collect();
+    let mut of_node = sections["agentDefaults"].clone();
+    of_node["description"] = NODE_DEFAULTS_HELP.into();
     json!({
         "$schema": "http://json-schema.org/draft-07/schema#",
         "title": "drover",
@@ -33,67 +27,61 @@ pub fn schema() -> Value {
         "type": "object",
         "additionalProperties": false,
         "patternProperties": {
-            "^x-": {"description": "the file's own, such as blocks that anchors name"},
-            "^agentDefaults-.": layer(AGENT, "what agents on this node inherit; wins over agentDefaults"),
+            "^x-": {"description": "The file's own, such as blocks that anchors name."},
+            format!("^{NODE_DEFAULTS}."): of_node,
         },
-        "properties": {
-            "cloudDefaults": layer(CLOUD, "what every cloud inherits"),
-            "cloudConfigurations": entries(Value::Object(cloud), "ways into Proxmox clusters"),
-            "agentDefaults": layer(AGENT, "what every agent inherits"),
-            "agentConfigurations": entries(Value::Object(mapping(AGENT)), "kinds of agents"),
-            "labelMappings": entries(Value::Object(labels), "labels that a list of templates serves"),
-            "addressPools": entries(Value::Object(pool), "addresses given to agents one by one"),
-            "demand": entries(Value::Object(source), "CI systems whose jobs agents are begun for"),
-            "sizes": entries(Value::Object(mapping(SIZES)), "sizes of agents by name, for size"),
-            "credentials": entries(credential(), "what the ids in credentialsId stand for"),
-            "service": layer(SERVICE, "drover itself"),
-        },
+        "properties": sections,
     })
 }
 
-/// A mapping with these keys and no other; nothing at all is fine too.
-fn mapping(keys: &[Key]) -> Map<String, Value> {
-    let names = |key: &Key| [Some(key.name), key.also].into_iter().flatten();
-    let properties: Map<String, Value> =
-        keys.iter().flat_map(|key| names(key).map(|name| (name.to_owned(), value(key)))).collect();
+/// A section. What an entry must have may stand in the defaults, except for the name of a cloud.
+fn section(section: &Section) -> Value {
+    let entries = |of: Value| json!({"type": ["object", "null"], "additionalProperties": of});
+    let mut value = match section.form {
+        Form::One(table) => Value::Object(mapping(table, false)),
+        Form::Many(table) => {
+            let mut entry = mapping(table, !INHERITING.contains(&section.name));
+            if section.name == "cloudConfigurations" {
+                entry.insert("required".into(), json!(["name"]));
+            }
+            entries(Value::Object(entry))
+        }
+        Form::Kinds(kinds) => {
+            let of_kind = |(kind, table): &(&str, &'static Table)| {
+                let mut value = Value::Object(mapping(table, true));
+                value["properties"]["kind"] = json!({"const": kind});
+                value
+            };
+            entries(json!({"oneOf": kinds.iter().map(of_kind).collect::<Vec<_>>()}))
+        }
+    };
+    value["description"] = section.help.into();
+    value
+}
+
+/// A mapping with these keys and no other, or nothing at all. `whole`: the required keys stand
+/// here.
+fn mapping(table: &'static Table, whole: bool) -> Map<String, Value> {
+    let names = |key: &Key| [Some(key.name), key.alias].into_iter().flatten();
+    let properties =
+        table.iter().flat_map(|key| names(key).map(|name| (name.to_owned(), value(key))));
+    let properties: Map<String, Value> = properties.collect();
     let mut mapping = Map::new();
     mapping.insert("type".into(), json!(["object", "null"]));
     mapping.insert("additionalProperties".into(), false.into());
     mapping.insert("properties".into(), properties.into());
+    let required: Vec<&str> = table.required().filter(|_| whole).collect();
+    if !required.is_empty() {
+        mapping.insert("required".into(), json!(required));
+    }
+    if whole && !table.one_of.is_empty() {
+        let one = table.one_of.iter().map(|key| json!({"required": [key]}));
+        mapping.insert("oneOf".into(), one.collect::<Vec<_>>().into());
+    }
     mapping
 }
 
-/// One of the kinds, each with its own keys.
-fn credential() -> Value {
-    let kinds = CREDENTIAL_KINDS.iter().map(|(kind, keys)| {
-        let mut of_kind = mapping(keys);
-        let must = keys.iter().filter(|key| key.preset == Preset::Required);
-        let must: Vec<&str> = must.map(|key| key.name).collect();
-        of_kind.insert("required".into(), json!(must));
-        if let Some(Value::Object(properties)) = of_kind.get_mut("properties") {
-            properties.insert("kind".into(), json!({"const": kind}));
-        }
-        Value::Object(of_kind)
-    });
-    json!({"oneOf": kinds.collect::<Vec<_>>()})
-}
-
-/// A mapping that stands in a key.
-fn shaped(shape: &Shape) -> Map<String, Value> {
-    let mut inner = mapping(shape.keys);
-    let must = shape.keys.iter().filter(|key| key.preset == Preset::Required);
-    let must: Vec<&str> = must.map(|key| key.name).collect();
-    if !must.is_empty() {
-        inner.insert("required".into(), json!(must));
-    }
-    if !shape.one_of.is_empty() {
-        let one = shape.one_of.iter().map(|key| json!({"required": [key]}));
-        inner.insert("oneOf".into(), one.collect::<Vec<_>>().into());
-    }
-    inner
-}
-
-/// What a key may hold. An empty key is back to its default, and numbers do for texts.
+/// The values of a key. An empty key has its default, and a number can stand for a text.
 fn value(key: &Key) -> Value {
     let text = || json!(["string", "number", "null"]);
     let of_kind = match key.kind {
@@ -129,9 +117,9 @@ fn value(key: &Key) -> Value {
             "type": ["object", "null"],
             "additionalProperties": {"type": "array", "items": {"type": ["string", "number"]}},
         }),
-        Kind::Mapping(shape) => Value::Object(shaped(shape)),
-        Kind::Mappings(shape) => {
-            json!({"type": ["array", "null"], "items": Value::Object(shaped(shape))})
+        Kind::Mapping(table) => Value::Object(mapping(table, true)),
+        Kind::Mappings(table) => {
+            json!({"type": ["array", "null"], "items": mapping(table, true)})
         }
     };
     let preset = match key.preset {
@@ -144,8 +132,11 @@ fn value(key: &Key) -> Value {
     };
     let mut of_kind = of_kind;
     if let Value::Object(of_kind) = &mut of_kind {
-        of_kind.insert("description".into(), key.about.into());
+        of_kind.insert("description".into(), key.meaning().into());
         of_kind.extend(preset.map(|preset| ("default".to_owned(), preset)));
+        let example = node::value(key.example).ok().filter(|value| !value.is_null());
+        let example = example.and_then(|value| serde_json::to_value(value).ok());
+        of_kind.extend(example.map(|value| ("examples".to_owned(), json!([value]))));
     }
     of_kind
 }

@@ -1,4 +1,4 @@
-//! The files a configuration is read from: one file, or the YAML files of a directory.
+//! The files of a configuration: one file, or the YAML files of a directory.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -7,30 +7,28 @@ use std::{fs, io};
 use super::file::{self, Trace};
 use super::mask::{hidden_words, masked};
 
-/// The most bytes read, of all files together; more is a mistake, not a configuration.
-const LARGEST: u64 = 4 << 20;
+/// The most bytes of all files together.
+const MAX_BYTES: u64 = 4 << 20;
 
-/// One file's text.
+/// One file of a configuration.
 #[derive(Clone)]
 pub struct SourceFile {
-    /// Where it is.
     pub path: PathBuf,
-    /// How faults name it.
+    /// The name in faults.
     pub name: String,
-    /// Its text.
     pub(super) text: String,
-    /// How many bytes of it are UTF-8, when not all are.
+    /// The length of the UTF-8 part in bytes, when not all is UTF-8.
     pub(super) sound: Option<usize>,
-    /// What it was read from; none for a text in memory.
+    /// The trace of the file; none for a text in memory.
     pub(super) trace: Option<Trace>,
-    /// Its text without secrets, once it is wanted.
+    /// Computed on first use.
     masked: OnceLock<String>,
 }
 
 impl SourceFile {
-    /// Its text without secrets.
+    /// The text without secrets.
     pub(super) fn masked(&self) -> &str {
-        // Nor does it tell a terminal what to do.
+        // Control characters must not reach a terminal.
         self.masked.get_or_init(|| masked(&self.text).replace(is_control, "?"))
     }
 }
@@ -48,13 +46,13 @@ pub struct Sources {
 }
 
 impl Sources {
-    /// Reads a file, or every `*.yaml` and `*.yml` of a directory that is not hidden. Each of those
-    /// must be a plain file: what is passed over would look as if it had been taken out.
+    /// Reads a file, or every `*.yaml` and `*.yml` of a directory that is not hidden. Each of them
+    /// must be a plain file: a file passed over would look as if it had been removed.
     ///
     /// # Errors
     /// The path that could not be read, with the system's reason.
     pub fn read(path: &Path) -> Result<Self, (PathBuf, io::Error)> {
-        let mut left = LARGEST;
+        let mut left = MAX_BYTES;
         if !path.is_dir() {
             return Ok(Self { files: vec![read_file(path, &mut left)?] });
         }
@@ -65,12 +63,12 @@ impl Sources {
         Ok(Self { files })
     }
 
-    /// A configuration that is already in memory, named as faults shall name it.
+    /// A configuration in memory, with its name for faults.
     pub fn of_text(name: &str, text: &str) -> Self {
         Self { files: vec![source_file(PathBuf::from(name), text.as_bytes(), None)] }
     }
 
-    /// A text that stands in for a file, shown by a name of its own.
+    /// Texts in place of files: path, name for faults, text.
     #[cfg(test)]
     pub(super) fn of_texts(files: &[(PathBuf, &str, &str)]) -> Self {
         let named = |(path, name, text): &(PathBuf, &str, &str)| SourceFile {
@@ -80,7 +78,7 @@ impl Sources {
         Self { files: files.iter().map(named).collect() }
     }
 
-    /// The same with another text in the place of one file, or with one file more.
+    /// The same with another text of one file, or with one more file.
     pub(super) fn with(&self, path: &Path, text: &str) -> Self {
         let mut files = self.files.clone();
         let file = source_file(path.to_owned(), text.as_bytes(), None);
@@ -91,12 +89,12 @@ impl Sources {
         Self { files }
     }
 
-    /// The files.
+    /// The files in the order of their names.
     pub fn files(&self) -> &[SourceFile] {
         &self.files
     }
 
-    /// Words that are hidden when the files are shown, the longest of each file first.
+    /// The words that are masked when the files are shown, the longest of each file first.
     pub(super) fn hidden_words(&self) -> Vec<&str> {
         self.files.iter().flat_map(|file| hidden_words(&file.text, file.masked())).collect()
     }
@@ -106,12 +104,12 @@ impl Sources {
     }
 }
 
-/// Characters that no YAML may have, and that a damaged disk or a program in its place gives.
+/// Characters that YAML forbids; damaged files and programs contain them.
 pub(super) fn is_control(c: char) -> bool {
     c.is_ascii_control() && !matches!(c, '\t' | '\n' | '\r')
 }
 
-/// The entries of a directory that are a configuration's by their names, in order.
+/// The YAML files of a directory in the order of their names.
 ///
 /// # Errors
 /// The system's reason.
@@ -127,7 +125,7 @@ pub(super) fn yaml_in(directory: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-/// Whether a path is a configuration's by its name: editors' copies and hidden files are none.
+/// Whether a path is a YAML file by its name; hidden files and copies of editors are not.
 pub(super) fn is_yaml(path: &Path) -> bool {
     let hidden = path.file_name().is_none_or(|name| name.to_string_lossy().starts_with('.'));
     !hidden && path.extension().is_some_and(|end| end == "yaml" || end == "yml")
@@ -135,8 +133,8 @@ pub(super) fn is_yaml(path: &Path) -> bool {
 
 fn read_file(path: &Path, left: &mut u64) -> Result<SourceFile, (PathBuf, io::Error)> {
     let (bytes, trace) = file::read(path, *left).map_err(|error| {
-        let error = if error.kind() == io::ErrorKind::FileTooLarge && *left < LARGEST {
-            let reason = format!("with it, the files have more than {LARGEST} bytes together");
+        let error = if error.kind() == io::ErrorKind::FileTooLarge && *left < MAX_BYTES {
+            let reason = format!("with this file, all files together exceed {MAX_BYTES} bytes");
             io::Error::new(io::ErrorKind::FileTooLarge, reason)
         } else {
             error
@@ -174,10 +172,10 @@ mod tests {
         assert_eq!(names, ["a.yml", "b.yaml"]);
     }
 
-    // Invariant: nothing that is a configuration's by its name is passed over.
+    // Invariant: no YAML file by its name is passed over.
 
     #[test]
-    fn an_entry_that_is_no_plain_file_is_named() {
+    fn an_entry_that_is_not_a_plain_file_is_named() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("a.yaml"), "{}").unwrap();
         let odd = dir.path().join("b.yaml");
@@ -196,14 +194,14 @@ mod tests {
         }
         let (path, error) = Sources::read(dir.path()).unwrap_err();
         assert_eq!(path, dir.path().join("c.yaml"));
-        assert_eq!(error.to_string(), "with it, the files have more than 4194304 bytes together");
+        assert_eq!(error.to_string(), "with this file, all files together exceed 4194304 bytes");
     }
 
     #[test]
-    fn a_file_that_can_not_be_a_configuration_is_refused() {
+    fn a_file_that_cannot_be_a_configuration_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("huge.yaml");
-        fs::File::create(&path).unwrap().set_len(LARGEST + 1).unwrap();
+        fs::File::create(&path).unwrap().set_len(MAX_BYTES + 1).unwrap();
         assert_eq!(Sources::read(&path).unwrap_err().1.kind(), io::ErrorKind::FileTooLarge);
     }
 }

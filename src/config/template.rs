@@ -1,164 +1,55 @@
-//! Templates: `agentDefaults`, `agentDefaults-<node>` and each entry of `agentConfigurations`, laid
-//! over one another and made into a [`TemplateSpec`] for each of its clouds.
+//! Templates: `agentDefaults`, `agentDefaults-<node>` and each entry of `agentConfigurations`,
+//! merged and made into a [`TemplateSpec`] for each of its clouds.
+//!
+//! In: the layers, and what other sections say ([`TemplateInputs`]). Out: [`CheckedTemplate`], or
+//! faults. The parts with rules of their own have modules: `origin` (the template image),
+//! `placement`, `network` and `addresses`, `cloud_init`, `prepare`, `schedule`, `os`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use drover_model::addresses::AddressSource;
 use drover_model::id::{CloudId, Generation, NodeName, TemplateId, VmId};
-use drover_model::os::{LoginShell, Os};
-use drover_model::placement::{PlacementSpec, Strategy};
+use drover_model::os::Os;
+use drover_model::placement::PlacementSpec;
 use drover_model::seed::NicSpec;
 use drover_model::spec::{
-    BreakerSpec, CloneStrategy, CloudInitSpec, JavaDistribution, JavaSpec, LimitSpec, Mode,
-    NetworkSpec, ResetKind, SshSpec, StepSpec, TemplateSpec, WindowSpec,
+    BreakerSpec, CloneStrategy, CloudInitSpec, JavaDistribution, JavaSpec, LimitSpec, NetworkSpec,
+    ResetKind, SshSpec, StepSpec, TemplateSpec, WindowSpec,
 };
-use serde::Deserialize;
 
-use super::addresses::{self, Pools, Wanted};
-use super::cloud::{CheckedCloud, unresolved};
-use super::credential::{Credential, SshKeySpec, Vault};
+use super::addresses::{self, Pools};
+use super::cloud::CheckedCloud;
+use super::cloud_init;
+use super::context::Context;
+use super::credential::{Credential, Credentials, SshKeySpec, resolve};
 use super::environment::Defaults;
-use super::fault::Fault;
-use super::keys::AGENT;
+use super::keys::{OsType, RawAgent, Reset, Size};
 use super::layer::Layer;
-use super::network::{self, Beside};
+use super::network;
 use super::origin;
-use super::os::{self, OsType};
-use super::placement::{self, Size};
+use super::os;
+use super::placement;
 use super::prepare;
 use super::schedule;
-use super::seed;
-use drover_api::nearest;
 
-/// Below this Jenkins agents are on their way out.
+/// Below this version Jenkins drops support for agents.
 const RECOMMENDED_JAVA: u32 = 21;
-/// On a smaller disk Java, its packages and a build's files hardly fit, in GiB.
-const DISK_WITH_JAVA: u32 = 10;
+/// A smaller disk hardly holds Java, its packages and the files of a build.
+const MIN_JAVA_DISK_GIB: u32 = 10;
 
 /// Stands for every node of a cluster.
 const EVERY_NODE: &str = "*";
 
-/// A template as written, defaults filled in.
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct RawAgent {
-    name: Option<String>,
-    cloud_ids: Vec<String>,
-    node: Option<String>,
-    nodes: Option<Vec<String>>,
-    preferred_nodes: Vec<String>,
-    placement: Strategy,
-    node_selector: Vec<String>,
-    max_vms_per_node: u32,
-    min_free_memory_mb: u64,
-    storage_class: String,
-    size: String,
-    template_vm_id: Option<u32>,
-    /// The four are read from the layers.
-    #[serde(rename = "templateSelectionMode")]
-    _mode: Option<String>,
-    #[serde(rename = "templateName")]
-    _name: Option<String>,
-    #[serde(rename = "templateNamePattern")]
-    _pattern: Option<String>,
-    #[serde(rename = "templateTag")]
-    _tag: Option<String>,
-    label_string: String,
-    num_executors: u32,
-    clone_strategy: CloneStrategy,
-    target_storage: String,
-    target_storages: Option<Vec<String>>,
-    /// Checked with all other templates.
-    #[serde(rename = "fallbackTemplates")]
-    _fallbacks: Vec<String>,
-    target_pool: String,
-    cores: u32,
-    memory_mb: u32,
-    disk_size_gb: u32,
-    bridge: String,
-    vlan: u16,
-    on_boot: bool,
-    os_type: OsType,
-    windows_login_shell: LoginShell,
-    remote_fs: String,
-    mode: Mode,
-    credentials_id: String,
-    java_distribution: JavaDistribution,
-    java_major_version: u32,
-    java_path: String,
-    jvm_options: String,
-    corretto_repository_url: String,
-    corretto_key_url: String,
-    idle_termination_minutes: u64,
-    instance_cap: u32,
-    instance_min: u32,
-    idle_min: u32,
-    max_total_uses: u32,
-    single_use: bool,
-    name_prefix: String,
-    startup_wait_seconds: u64,
-    ci_user: String,
-    ip_config: String,
-    address_pool: String,
-    address_pool6: String,
-    address_from: Option<String>,
-    ip_configs: Vec<String>,
-    ci_upgrade: bool,
-    nameserver: String,
-    search_domain: String,
-    /// The six are read from the layers.
-    #[serde(rename = "userData")]
-    _user_data: Option<String>,
-    #[serde(rename = "userDataFile")]
-    _user_data_file: Option<String>,
-    #[serde(rename = "metaData")]
-    _meta_data: Option<String>,
-    #[serde(rename = "metaDataFile")]
-    _meta_data_file: Option<String>,
-    #[serde(rename = "networkConfig")]
-    _network_config: Option<String>,
-    #[serde(rename = "networkConfigFile")]
-    _network_config_file: Option<String>,
-    user_data_values: BTreeMap<String, String>,
-    cloud_init_iso_storage: Option<String>,
-    ssh_port: u16,
-    guest_networks: Vec<String>,
-    tags: BTreeSet<String>,
-    description: String,
-    ready_command: String,
-    reset: Reset,
-    reset_timeout_sec: u64,
-    close_ssh_before_delete: bool,
-    queue_timeout_sec: u64,
-    clone_timeout_sec: u64,
-    prepare_timeout_sec: u64,
-    shutdown_timeout_sec: u64,
-    retire_timeout_sec: u64,
-    max_lifetime_minutes: u64,
-    breaker_threshold: u32,
-    breaker_cooldown_sec: u64,
-    breaker_cooldown_cap_sec: u64,
-}
-
-/// How used agents are made clean again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "UPPERCASE")]
-enum Reset {
-    None,
-    Disk,
-    Memory,
-}
-
 /// What templates are made of, beside their own entries.
-pub(super) struct Ground<'a> {
+pub(super) struct TemplateInputs<'a> {
     pub environment: &'a Defaults,
     /// `agentDefaults`.
     pub defaults: &'a Layer,
     /// `agentDefaults-<node>`, by node.
     pub nodes: &'a BTreeMap<String, Layer>,
     pub clouds: &'a BTreeMap<CloudId, CheckedCloud>,
-    pub credentials: &'a BTreeMap<String, Credential>,
+    pub credentials: &'a Credentials,
     pub pools: &'a Pools,
     /// `sizes`, by name.
     pub sizes: &'a BTreeMap<String, Size>,
@@ -176,63 +67,47 @@ pub(super) struct CheckedTemplate {
 pub(super) fn template(
     id: &str,
     own: &Layer,
-    ground: &Ground<'_>,
-    vault: &mut Vault<'_>,
+    inputs: &TemplateInputs<'_>,
+    cx: &mut Context<'_>,
 ) -> Option<CheckedTemplate> {
-    let layer = laid(own, ground);
-    let mut raw: RawAgent = layer.typed(AGENT, vault.faults)?;
-    let steps = prepare::steps(&layer, raw.prepare_timeout_sec, vault);
+    let layer = merged(own, inputs);
+    let mut raw: RawAgent = layer.typed(&mut cx.faults)?;
+    let steps = prepare::steps(&layer, raw.prepare_timeout_sec, cx);
     let storage = raw.cloud_init_iso_storage.as_deref();
-    let told = seed::told(&layer, &raw.user_data_values, storage, vault);
-    let (faults, warnings) = (&mut *vault.faults, &mut *vault.warnings);
-    let clouds = clouds(&raw, &layer, ground, faults);
-    let key = ssh_key(&raw, &layer, ground, faults);
-    numbers(&raw, &layer, faults);
-    let search = origin::search(&layer, faults);
-    origin::ignored(own, &layer, warnings);
-    let os = os(&raw, own, &layer, (&mut *faults, &mut *warnings));
-    let windows = schedule::windows(raw.instance_cap, &layer, faults);
-    let size = placement::size(raw.size.trim(), ground.sizes, &layer, faults);
+    let texts = cloud_init::texts(&layer, &raw.user_data_values, storage, cx);
+    let clouds = clouds(&raw, &layer, inputs, cx);
+    let key = ssh_key(&raw, &layer, inputs, cx);
+    check_numbers(&raw, &layer, cx);
+    let search = origin::search(&layer, &mut cx.faults);
+    origin::warn_ignored(own, &layer, &mut cx.warnings);
+    let os = os::os(&raw, own, &layer, cx);
+    let windows = schedule::windows(raw.instance_cap, &layer, &mut cx.faults);
+    let size = placement::size(raw.size.trim(), inputs.sizes, &layer, &mut cx.faults);
     fill(&mut raw, size);
-    let beside = Beside {
-        cap: raw.instance_cap,
-        pooled: !raw.address_pool.is_empty() || !raw.address_pool6.is_empty(),
-        nameserver: &raw.nameserver,
-        search: &raw.search_domain,
-    };
-    let cards = network::cards(&layer, &beside, faults);
-    let ip_config = match cards.any() {
-        true => cards.first().unwrap_or_default(),
-        false => &raw.ip_config,
-    };
-    let placements = placements(&raw, &layer, &clouds, faults);
-    let wanted = Wanted {
-        pool: &raw.address_pool,
-        pool6: &raw.address_pool6,
-        from: raw.address_from.as_deref(),
-        ip_config,
-        listens: ground.listens,
-    };
-    let address = addresses::source(&wanted, &layer, ground.pools, faults);
-    placement::storages(raw.clone_strategy == CloneStrategy::Linked, &layer, faults, warnings);
-    placement::weighed(raw.placement, &layer, warnings);
-    advise(&raw, &layer, key, warnings);
+    let cards = network::cards(&layer, &raw, &mut cx.faults);
+    let placements = placements(&raw, &layer, &clouds, cx);
+    let ip_config = if cards.any() { cards.first().unwrap_or_default() } else { &raw.ip_config };
+    let listens = inputs.listens;
+    let address = addresses::source(&raw, ip_config, listens, &layer, inputs.pools, &mut cx.faults);
+    placement::check_storages(raw.clone_strategy == CloneStrategy::Linked, &layer, cx);
+    placement::warn_weights(raw.placement, &layer, &mut cx.warnings);
+    warn_unwise(&raw, &layer, key, cx);
     let kept = (raw.instance_cap, raw.instance_min.max(raw.idle_min));
-    addresses::advise(&address, kept, &layer, ground.pools, warnings);
-    seed::advise(&told, &cards, &layer, warnings);
+    addresses::warn_few(&address, kept, &layer, inputs.pools, &mut cx.warnings);
+    cloud_init::warn_no_dns(&texts, &cards, &layer, &mut cx.warnings);
     let nics: BTreeMap<&CloudId, Vec<NicSpec>> = clouds
         .iter()
         .map(|cloud| {
             let id = &cloud.spec.id;
-            (id, cards.on(id.as_str(), &cloud.networks, &layer, faults))
+            (id, cards.on(id.as_str(), &cloud.networks, &layer, &mut cx.faults))
         })
         .collect();
     let make = |cloud: &&CheckedCloud| {
         let made = spec(id, (&raw, &steps, &windows), cloud, key);
-        let seed = told.on(&cloud.iso_storage, cards.apart);
-        let custom = told.custom.clone();
+        let seed = texts.on(&cloud.iso_storage, cards.apart);
+        let custom = texts.custom.clone();
         let cloud_init = CloudInitSpec { seed, custom, ..made.cloud_init };
-        let cloud_init = cards.tell(cloud_init);
+        let cloud_init = cards.cloud_init(cloud_init);
         let nics = nics.get(&cloud.spec.id).cloned().unwrap_or_default();
         let (placement, storages) = placements.get(&cloud.spec.id).cloned().unwrap_or_default();
         let storages = storages.unwrap_or_else(|| made.storages.clone());
@@ -244,39 +119,31 @@ pub(super) fn template(
     Some(CheckedTemplate { specs, layer })
 }
 
-/// What is said about where its agents are put, on each cloud.
+/// What the template says about its placement, on each cloud.
 fn placements(
     raw: &RawAgent,
     layer: &Layer,
     clouds: &[&CheckedCloud],
-    faults: &mut Vec<Fault>,
+    cx: &mut Context<'_>,
 ) -> BTreeMap<CloudId, (PlacementSpec, Option<Vec<String>>)> {
     let nodes = || named(raw.nodes.as_deref());
-    let wanted = placement::Wanted {
-        strategy: raw.placement,
-        preferred: &raw.preferred_nodes,
-        selector: &raw.node_selector,
-        max_guests: raw.max_vms_per_node,
-        min_free_mb: raw.min_free_memory_mb,
-        class: raw.storage_class.trim(),
-        named: raw.node.as_deref().and_then(given).is_some() || nodes().next().is_some(),
-        all: nodes().any(|node| node == EVERY_NODE),
-    };
-    if wanted.all && nodes().count() > 1 {
-        let fault = layer.fault("nodes", "`*` names every node already");
-        faults.push(fault.help("keep it alone, or name the nodes"));
+    let all = nodes().any(|node| node == EVERY_NODE);
+    let names_nodes = raw.node.as_deref().and_then(given).is_some() || nodes().next().is_some();
+    if all && nodes().count() > 1 {
+        let fault = layer.fault("nodes", "`*` already means every node");
+        cx.faults.push(fault.help("keep it alone, or name the nodes"));
     }
-    let stated = placement::stated(&wanted, layer, faults);
-    let class = wanted.class;
+    let common = placement::common(raw, (all, names_nodes), layer, &mut cx.faults);
+    let class = raw.storage_class.trim();
     let on = clouds.iter().map(|cloud| {
         let id = &cloud.spec.id;
         let at = (id.as_str(), &cloud.region);
-        (id.clone(), placement::on_cloud(&stated, class, at, layer, faults))
+        (id.clone(), placement::on_cloud(&common, class, at, layer, &mut cx.faults))
     });
     on.collect()
 }
 
-/// Fills what a template leaves to its size.
+/// Fills the sizes that a template leaves open.
 fn fill(raw: &mut RawAgent, size: Size) {
     for (own, of_size) in [
         (&mut raw.cores, size.cpu),
@@ -289,64 +156,46 @@ fn fill(raw: &mut RawAgent, size: Size) {
     }
 }
 
-/// The layers of a template: the node that selects the third is the first one given of its own,
-/// the defaults' and the environment's.
-fn laid(own: &Layer, ground: &Ground<'_>) -> Layer {
-    let base = origin::over(&ground.environment.agent, ground.defaults);
-    let its_own = own.has("node") || own.has("nodes");
-    let selected = if its_own { own.text("node") } else { base.text("node") };
-    let of_node = selected.and_then(|node| ground.nodes.get(node));
-    let laid = match of_node {
-        Some(of_node) => origin::over(&origin::over(&base, of_node), own),
-        None => origin::over(&base, own),
+/// The merged layers of a template. Its node, which selects the third layer, is its own, else that
+/// of the defaults, else that of the environment.
+fn merged(own: &Layer, inputs: &TemplateInputs<'_>) -> Layer {
+    let base = origin::overlaid(&inputs.environment.agent, inputs.defaults);
+    let has_nodes = own.has("node") || own.has("nodes");
+    let selected = if has_nodes { own.text("node") } else { base.text("node") };
+    let of_node = selected.and_then(|node| inputs.nodes.get(node));
+    let merged = match of_node {
+        Some(of_node) => origin::overlaid(&origin::overlaid(&base, of_node), own),
+        None => origin::overlaid(&base, own),
     };
-    let below = [ground.defaults, &ground.environment.agent];
-    origin::select(laid, [own].into_iter().chain(of_node).chain(below))
-}
-
-/// What runs in its guests.
-fn os(raw: &RawAgent, own: &Layer, layer: &Layer, told: (&mut Vec<Fault>, &mut Vec<Fault>)) -> Os {
-    let wanted = os::Wanted {
-        os: raw.os_type,
-        shell: raw.windows_login_shell,
-        remote_fs: &raw.remote_fs,
-        java: raw.java_distribution,
-        memory: raw.reset == Reset::Memory,
-        closes: raw.close_ssh_before_delete,
-    };
-    os::os(&wanted, own, layer, told)
+    let below = [inputs.defaults, &inputs.environment.agent];
+    origin::select(merged, [own].into_iter().chain(of_node).chain(below))
 }
 
 fn clouds<'a>(
     raw: &RawAgent,
     layer: &Layer,
-    ground: &'a Ground<'_>,
-    faults: &mut Vec<Fault>,
+    inputs: &'a TemplateInputs<'_>,
+    cx: &mut Context<'_>,
 ) -> Vec<&'a CheckedCloud> {
-    if raw.cloud_ids.is_empty() && layer.has("cloudIds") && !layer.is_faulty("cloudIds") {
-        let fault = layer.fault("cloudIds", "no cloud is listed");
-        faults.push(fault.help("list at least one key of cloudConfigurations"));
+    const KEY: &str = "cloudIds";
+    if raw.cloud_ids.is_empty() && layer.is_sound(KEY) {
+        let fault = layer.fault(KEY, "no cloud is listed");
+        cx.faults.push(fault.help("list at least one key of cloudConfigurations"));
     }
     let mut seen = BTreeSet::new();
     let mut found = Vec::new();
     for (at, id) in raw.cloud_ids.iter().enumerate() {
         if !seen.insert(id) {
-            let fault = layer.item_fault("cloudIds", at, format!("cloud `{id}` is listed twice"));
-            faults.push(fault.help("keep one of them"));
+            let fault = layer.item_fault(KEY, at, format!("cloud `{id}` is listed twice"));
+            cx.faults.push(fault.help("keep one of them"));
             continue;
         }
-        match ground.clouds.get(&CloudId::new(id)) {
+        match inputs.clouds.get(&CloudId::new(id)) {
             Some(cloud) => found.push(cloud),
             None => {
-                let known = || ground.clouds.keys().map(CloudId::as_str);
-                let fault = layer.item_fault("cloudIds", at, format!("no cloud is called `{id}`"));
-                faults.push(match nearest(id, known()) {
-                    Some(near) => fault.help(format!("did you mean `{near}`?")),
-                    None => {
-                        let all = known().collect::<Vec<_>>().join(", ");
-                        fault.help(format!("known in cloudConfigurations: {all}"))
-                    }
-                });
+                let known = inputs.clouds.keys().map(CloudId::as_str);
+                let fault = layer.item_fault(KEY, at, format!("unknown cloud `{id}`"));
+                cx.faults.push(fault.known_in("cloudConfigurations", id, known));
             }
         }
     }
@@ -356,82 +205,69 @@ fn clouds<'a>(
 fn ssh_key<'a>(
     raw: &RawAgent,
     layer: &Layer,
-    ground: &'a Ground<'_>,
-    faults: &mut Vec<Fault>,
+    inputs: &'a TemplateInputs<'_>,
+    cx: &mut Context<'_>,
 ) -> Option<&'a SshKeySpec> {
-    if raw.credentials_id.is_empty() {
-        if layer.has("credentialsId") && !layer.is_faulty("credentialsId") {
-            faults.push(layer.fault("credentialsId", "the id is blank").help("name an sshKey"));
+    const KEY: &str = "credentialsId";
+    let id = &raw.credentials_id;
+    if id.is_empty() {
+        if layer.is_sound(KEY) {
+            cx.faults.push(layer.fault(KEY, "the id is blank").help("name an sshKey"));
         }
         return None;
     }
-    match ground.credentials.get(&raw.credentials_id) {
-        Some(Credential::SshKey(key)) => Some(key),
-        Some(Credential::Faulty) => None,
-        Some(
-            Credential::Proxmox(_)
-            | Credential::Token(_)
-            | Credential::Login(..)
-            | Credential::App(_),
-        ) => {
-            let message = format!("`{}` is no sshKey", raw.credentials_id);
-            faults.push(layer.fault("credentialsId", message).help("name an sshKey"));
-            None
-        }
-        None => {
-            let kind = "kind: sshKey";
-            faults.push(unresolved(layer, &raw.credentials_id, ground.credentials, kind));
-            None
-        }
-    }
+    resolve(layer, id, inputs.credentials, "sshKey", Credential::as_ssh_key, cx)
 }
 
-fn numbers(raw: &RawAgent, layer: &Layer, faults: &mut Vec<Fault>) {
+fn check_numbers(raw: &RawAgent, layer: &Layer, cx: &mut Context<'_>) {
+    let mut add = |key: &str, message: String, help: &str| {
+        cx.faults.push(layer.fault(key, message).help(help));
+    };
+    let most = raw.instance_cap;
     for (key, least) in [("instanceMin", raw.instance_min), ("idleMin", raw.idle_min)] {
-        let most = raw.instance_cap;
         if most > 0 && least > most {
             let message = format!("`{least}` exceeds instanceCap, {most}");
-            faults.push(layer.fault(key, message).help("lower it, or raise instanceCap"));
+            add(key, message, "lower it, or raise instanceCap");
         }
     }
     if raw.single_use && raw.max_total_uses > 1 {
-        let message = format!("maxTotalUses, {}, wants more than one use", raw.max_total_uses);
-        let fault = layer.fault("singleUse", message);
-        faults.push(fault.help("take one of them out, or set maxTotalUses to 1"));
+        let message = format!("maxTotalUses, {}, allows more than one use", raw.max_total_uses);
+        add("singleUse", message, "remove one of the two, or set maxTotalUses to 1");
     }
     if raw.reset != Reset::None && raw.num_executors > 1 {
         let message = format!("numExecutors is {}", raw.num_executors);
-        let fault = layer.fault("reset", message);
-        faults.push(fault.help("an agent that is reset serves one lease at a time: set it to 1"));
+        add("reset", message, "set it to 1: an agent with resets serves one lease at a time");
     }
     if raw.reset != Reset::None && (raw.single_use || raw.max_total_uses == 1) {
-        let fault = layer.fault("reset", "an agent of one use is never reset");
-        faults.push(fault.help("take out singleUse, or set maxTotalUses above 1"));
+        let message = "drover never resets an agent of one use".to_owned();
+        add("reset", message, "remove singleUse, or set maxTotalUses above 1");
     }
     if raw.breaker_cooldown_cap_sec < raw.breaker_cooldown_sec {
-        let message =
-            format!("breakerCooldownCapSec, {}, is shorter", raw.breaker_cooldown_cap_sec);
-        let fault = layer.fault("breakerCooldownSec", message);
-        faults.push(fault.help("raise breakerCooldownCapSec, or lower breakerCooldownSec"));
+        let cap = raw.breaker_cooldown_cap_sec;
+        let message = format!("breakerCooldownCapSec, {cap}, is shorter");
+        add(
+            "breakerCooldownSec",
+            message,
+            "raise breakerCooldownCapSec, or lower breakerCooldownSec",
+        );
     }
     if raw.name.as_deref().is_some_and(|name| name.trim().is_empty()) {
-        faults.push(layer.fault("name", "the name is blank").help("leave it out to use the key"));
+        add("name", "the name is blank".to_owned(), "remove the key: the name is then the key");
     }
 }
 
-fn advise(raw: &RawAgent, layer: &Layer, key: Option<&SshKeySpec>, warnings: &mut Vec<Fault>) {
-    if raw.java_distribution != JavaDistribution::None && raw.java_major_version < RECOMMENDED_JAVA
-    {
+fn warn_unwise(raw: &RawAgent, layer: &Layer, key: Option<&SshKeySpec>, cx: &mut Context<'_>) {
+    let mut add = |key: &str, message: String, help: &str| {
+        cx.warnings.push(layer.fault(key, message).help(help));
+    };
+    let has_java = raw.java_distribution != JavaDistribution::None;
+    if has_java && raw.java_major_version < RECOMMENDED_JAVA {
         let message = format!("Java {} is old for a Jenkins agent", raw.java_major_version);
-        let fault = layer.fault("javaMajorVersion", message);
-        warnings.push(fault.help("21 or newer is recommended"));
+        add("javaMajorVersion", message, "21 or newer is recommended");
     }
-    if raw.java_distribution != JavaDistribution::None
-        && (1..DISK_WITH_JAVA).contains(&raw.disk_size_gb)
-    {
-        let message = format!("a disk of {} GB is small for Java", raw.disk_size_gb);
-        let fault = layer.fault("diskSizeGb", message);
-        warnings.push(fault.help("10 or more is recommended, or 0 for the template's size"));
+    if has_java && (1..MIN_JAVA_DISK_GIB).contains(&raw.disk_size_gb) {
+        let message = format!("a disk of {} GiB is small for Java", raw.disk_size_gb);
+        add("diskSizeGb", message, "10 or more is recommended, or 0 for the size of the template");
     }
     if let Some(key) = key
         && !raw.ci_user.is_empty()
@@ -439,9 +275,9 @@ fn advise(raw: &RawAgent, layer: &Layer, key: Option<&SshKeySpec>, warnings: &mu
         && raw.os_type == OsType::Linux
     {
         let message = format!("`{}` is not the sshKey's username, `{}`", raw.ci_user, key.username);
-        let fault = layer.fault("ciUser", message);
-        warnings
-            .push(fault.help("cloud-init gives the key to ciUser; drover logs in as the other"));
+        let help = "name the same user: cloud-init gives the key to ciUser, and drover logs in as the \
+                    other";
+        add("ciUser", message, help);
     }
 }
 
@@ -480,7 +316,7 @@ fn spec(
     cloud: &CheckedCloud,
     key: Option<&SshKeySpec>,
 ) -> TemplateSpec {
-    // Without a key, of which a fault tells, the template is still there for those that name it.
+    // Without a key, which is a fault, the template still exists for the keys that name it.
     let user = key.map(|key| key.username.clone()).unwrap_or_default();
     let home = || format!("/home/{user}/agent");
     TemplateSpec {
@@ -540,7 +376,7 @@ fn spec(
         description: raw.description.clone(),
         cloud_init: CloudInitSpec {
             user: given(&raw.ci_user),
-            // A pool's address takes its place.
+            // The address of a pool replaces it.
             ip_config: given(&raw.ip_config).filter(|_| raw.address_pool.is_empty()),
             ip_configs: raw.ip_configs.clone(),
             nameserver: given(&raw.nameserver),

@@ -1,14 +1,14 @@
-//! Where a Proxmox token is written in the YAML, and the same file with another token in its place.
-//! Every other line stays as it is; nothing is written here.
+//! Finds a Proxmox token in the YAML, and replaces it (`drover setup rotate`). Every other
+//! character of the file stays as it is; nothing is written here.
 
 use std::path::{Path, PathBuf};
 
-use super::credential::BESIDE;
+use super::context::{UNIT_CREDENTIALS, resolve};
+use super::edit::{EditError, faulty, read, request};
 use super::fault::Place;
+use super::load::top;
 use super::node::{Entry, Value};
-use super::source::Sources;
-use super::survey::{base_of, top};
-use super::{Environment, LoadError, check};
+use super::{Environment, check};
 
 /// A credential that holds a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,50 +17,14 @@ pub struct TokenPlace {
     pub credential: String,
     /// The token's full id.
     pub token: String,
-    /// The file of its secret, as a path that can be opened; none where the secret is elsewhere.
+    /// The path of the secret's file; none where the secret is elsewhere.
     pub secret_file: Option<PathBuf>,
-    /// That file as it is written.
+    /// That file as the YAML has it.
     written: Option<String>,
     token_at: Place,
     secret_at: Option<Place>,
-    /// The file of the configuration it stands in.
+    /// The file of the configuration that contains it.
     pub file: PathBuf,
-}
-
-/// Why the place of a token can not be told or changed.
-#[derive(Debug, thiserror::Error)]
-pub enum TokenError {
-    /// It is not as it must be.
-    #[error("{0}")]
-    Wish(String),
-    /// The configuration has faults, by itself or with the new token.
-    #[error("{why}")]
-    Faulty {
-        /// Which of them.
-        why: &'static str,
-        /// What is wrong with it.
-        #[source]
-        source: Box<LoadError>,
-    },
-}
-
-impl TokenError {
-    /// The error as people read it.
-    pub fn render(&self) -> String {
-        match self {
-            Self::Wish(text) => text.clone(),
-            Self::Faulty { why, source } => format!("{why}:\n{}", source.render()),
-        }
-    }
-}
-
-fn faulty(why: &'static str) -> impl Fn(LoadError) -> TokenError {
-    move |source| TokenError::Faulty { why, source: Box::new(source) }
-}
-
-fn read(path: &Path) -> Result<Sources, TokenError> {
-    let unreadable = |(path, source)| LoadError::Io { path, source };
-    Sources::read(path).map_err(unreadable).map_err(faulty("the configuration can not be read"))
 }
 
 /// A scalar of a mapping, and where it stands.
@@ -76,15 +40,15 @@ fn scalar(entry: &Entry, key: &str) -> Option<(String, Place)> {
 /// Finds the one credential that holds a token.
 ///
 /// # Errors
-/// [`TokenError`]: there is none, or there are several.
+/// [`EditError`]: there is none, or there are several.
 pub fn token_place(
     path: &Path,
     environment: &Environment,
     token: &str,
-) -> Result<TokenPlace, TokenError> {
+) -> Result<TokenPlace, EditError> {
     let sources = read(path)?;
     let mut faults = Vec::new();
-    let all = top(&sources, &mut faults).map_err(|fault| TokenError::Wish(fault.to_string()))?;
+    let all = top(&sources, &mut faults).map_err(|fault| request(fault.to_string()))?;
     let credentials = all.iter().find(|entry| entry.key == "credentials");
     let entries = match credentials.map(|entry| &entry.value.value) {
         Some(Value::Map(entries)) => entries.as_slice(),
@@ -98,15 +62,15 @@ pub fn token_place(
         };
         let secret = scalar(entry, "secretFile");
         let Some(file) = sources.file(token_at.file) else { continue };
-        let resolve = |(name, _): &(String, Place)| base_of(environment, &file.path, name);
-        // What the unit hands over lies beside the YAML.
+        let path = |(name, _): &(String, Place)| resolve(environment, file.path.parent(), name);
+        // The unit loads its credentials from the directory of the YAML.
         let credential = scalar(entry, "systemdCredential")
             .filter(|_| environment.get("CREDENTIALS_DIRECTORY").is_none())
-            .map(|(name, _)| base_of(environment, &file.path, BESIDE).join(name));
+            .map(|(name, _)| resolve(environment, file.path.parent(), UNIT_CREDENTIALS).join(name));
         places.push(TokenPlace {
             credential: entry.key.clone(),
             token: text,
-            secret_file: secret.as_ref().map(resolve).or(credential),
+            secret_file: secret.as_ref().map(path).or(credential),
             written: secret.as_ref().map(|(name, _)| name.clone()),
             token_at,
             secret_at: secret.map(|(_, place)| place),
@@ -116,7 +80,7 @@ pub fn token_place(
     let text = match places.len() {
         1 => return Ok(places.remove(0)),
         0 => {
-            format!("no credential in the YAML has the tokenId `{token}`: it comes from elsewhere")
+            format!("no credential in the YAML has the tokenId `{token}`")
         }
         _ => {
             let names: Vec<_> = places.iter().map(|one| format!("`{}`", one.credential)).collect();
@@ -124,52 +88,53 @@ pub fn token_place(
             format!("several credentials have the tokenId `{token}`: {names}; keep one of them")
         }
     };
-    Err(TokenError::Wish(text))
+    Err(request(text))
 }
 
 impl TokenPlace {
-    /// The name of the secret's file with another token: that of the old one without its ending.
+    /// The file of another token's secret, as the YAML has it: that of the old one with another
+    /// ending.
     pub fn file_for(&self, name: &str) -> Option<String> {
         Some(format!("{}.{name}", self.bare_file()?))
     }
 
-    /// What the names of the secrets' files begin with, as it is written.
+    /// The common beginning of the secrets' files, as the YAML has it.
     pub fn bare_file(&self) -> Option<&str> {
         let written = self.written.as_deref()?;
         let old = self.token.split_once('!').map_or("", |(_, name)| name);
         Some(written.strip_suffix(&format!(".{old}")).unwrap_or(written))
     }
 
-    /// The secret's file of that name, as a path that can be opened.
+    /// The path of a file that is written so.
     pub fn resolve(&self, environment: &Environment, written: &str) -> PathBuf {
-        base_of(environment, &self.file, written)
+        resolve(environment, self.file.parent(), written)
     }
 
-    /// The whole text of its file with another token and another file of its secret, once the
-    /// configuration was checked with it.
+    /// The whole text of the file with another token and another file of its secret, after a check
+    /// of the configuration with it.
     ///
     /// # Errors
-    /// [`TokenError`]; nothing is written either way.
+    /// [`EditError`]; nothing is written either way.
     pub fn replaced(
         &self,
         path: &Path,
         environment: &Environment,
         token: &str,
         secret_file: &str,
-    ) -> Result<String, TokenError> {
+    ) -> Result<String, EditError> {
         let sources = read(path)?;
         let by_hand = || {
             let (file, id) = (self.file.display(), &self.credential);
-            TokenError::Wish(format!(
-                "`{id}` in `{file}` is written in a way that can not be changed line by line: put \
-                 tokenId and secretFile on lines of their own, without anchors"
+            request(format!(
+                "`{id}` in `{file}` cannot be changed line by line; put tokenId and secretFile on \
+                 lines of their own, without anchors"
             ))
         };
         let file = sources.files().iter().find(|one| one.path == self.file).ok_or_else(by_hand)?;
         let mut edits = vec![(self.token_at, self.token.as_str(), token)];
         let (written, place) = (self.written.as_deref(), self.secret_at);
         edits.push((place.ok_or_else(by_hand)?, written.ok_or_else(by_hand)?, secret_file));
-        // From the back, so that places before stay where they are.
+        // From the end, so that the other places stay valid.
         edits.sort_by_key(|(place, ..)| std::cmp::Reverse(*place));
         let mut text = file.text.clone();
         for (place, old, new) in edits {
@@ -181,7 +146,7 @@ impl TokenPlace {
     }
 }
 
-/// A text with one scalar replaced; none where that scalar does not stand there as it reads.
+/// A text with one scalar replaced; none where the text at the place is not that scalar.
 fn replace(text: &str, place: Place, old: &str, new: &str) -> Option<String> {
     let mut lines: Vec<&str> = text.split_inclusive('\n').collect();
     let line = *lines.get(place.line.checked_sub(1)?)?;
@@ -236,6 +201,6 @@ mod tests {
         let environment = Environment::default();
         let said = |token| token_place(&path, &environment, token).unwrap_err().render();
         insta::assert_snapshot!(said("a@pve!ci"), @"several credentials have the tokenId `a@pve!ci`: `pve`, `other`; keep one of them");
-        insta::assert_snapshot!(said("c@pve!x"), @"no credential in the YAML has the tokenId `c@pve!x`: it comes from elsewhere");
+        insta::assert_snapshot!(said("c@pve!x"), @"no credential in the YAML has the tokenId `c@pve!x`");
     }
 }

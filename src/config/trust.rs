@@ -1,12 +1,12 @@
-//! Which certificates of a server are taken: a bundle, pins, the system's authorities, or any.
+//! Which certificates of a server are accepted: a bundle, pins, the system's CAs, or any.
 
 use proxmox_client::{Tls, parse_pin};
 
 use super::connection::certificates;
-use super::credential::Vault;
+use super::context::Context;
 use super::layer::Layer;
 
-/// What one mapping says of it.
+/// The TLS keys of one mapping.
 pub(super) struct Trust<'a> {
     pub ca_file: Option<&'a str>,
     pub ca_pem: Option<&'a str>,
@@ -16,31 +16,30 @@ pub(super) struct Trust<'a> {
     pub remedy: &'static str,
 }
 
-/// What that comes to; the faults go to the vault. At most one of the ways is given.
-pub(super) fn tls(trust: &Trust<'_>, layer: &Layer, vault: &mut Vault<'_>) -> Option<Tls> {
+/// The TLS setting; at most one of the keys is given. None where it has a fault.
+pub(super) fn tls(trust: &Trust<'_>, layer: &Layer, cx: &mut Context<'_>) -> Option<Tls> {
     if trust.ignore {
-        let fault = layer.fault(
-            "ignoreSslErrors",
-            "certificates are not verified: whoever stands between can read and change everything",
-        );
-        vault.warnings.push(fault.help("give pinSha256 or caFile for it"));
+        let message =
+            "drover does not verify certificates: anyone on the way can read and change everything";
+        let fault = layer.fault("ignoreSslErrors", message);
+        cx.warnings.push(fault.help("give pinSha256 or caFile instead"));
         return Some(Tls::Ignore);
     }
     if let Some(pins) = trust.pins {
         if pins.is_empty() {
             let fault = layer.fault("pinSha256", "no fingerprint is listed");
-            vault.faults.push(fault.help("list at least one, or leave the key out"));
+            cx.faults.push(fault.help("list at least one, or remove the key"));
             return None;
         }
         return Some(Tls::Pins(pins.iter().filter_map(|pin| parse_pin(pin).ok()).collect()));
     }
     let (key, text) = match (trust.ca_file, trust.ca_pem) {
-        (Some(name), _) => ("caFile", vault.open_file(layer, "caFile", name)?),
+        (Some(name), _) => ("caFile", cx.open_file(layer, "caFile", name)?),
         (None, Some(text)) => ("caPem", text.to_owned()),
         (None, None) => return Some(Tls::System),
     };
     if let Err(reason) = certificates(&text) {
-        vault.faults.push(layer.fault(key, reason).help(trust.remedy));
+        cx.faults.push(layer.fault(key, reason).help(trust.remedy));
         return None;
     }
     Some(Tls::Bundle(vec![text]))

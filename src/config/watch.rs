@@ -1,17 +1,24 @@
 //! Watches the configuration and reads it again whenever it changed.
 //!
-//! A change is taken once it has *settled*: two looks, [`QUIET`] apart, found the same texts in the
-//! same writing of the same files. What may be half of a change waits longer: a file that is gone,
-//! empty or cut off for [`ABSENCE`], one that somebody still has open for writing for [`HELD`].
-//! What never settles is never taken: after [`RESTLESS`] that is told, and the old one goes on.
-//! Events only say when to look; a poll catches what no event told. [`Watch::next`] may be dropped
-//! and called again at any time.
+//! In: events of the file system, a poll, and requests ([`Trigger`]). Out: [`Outcome`]s, each a new
+//! configuration or the reason of its refusal; the previous configuration stays in force meanwhile.
+//!
+//! A change is taken once it has *settled*: two snapshots, `DEBOUNCE` apart, have the same texts
+//! of the same files. What may be half of a change waits longer: a file that is gone, empty or cut
+//! off for `MISSING_FILE_GRACE`, a file that is still open for writing for `OPEN_FILE_GRACE`. A
+//! change that does not settle is not taken, and after `MAX_UNSETTLED` the watch says so.
+//!
+//! ```text
+//! settled ── a snapshot differs ──▶ unsettled ── no change ──▶ check ──▶ settled, Outcome
+//!                                     └── MAX_UNSETTLED ──▶ Outcome::Refused, still unsettled
+//! ```
+//!
+//! Events only say when to look; a poll finds what they miss. [`Watch::next`] may be dropped and
+//! called again at any time. Files: `snapshot.rs` (one reading of all files), `events.rs` (the
+//! system's events).
 
-mod look;
-mod notice;
-#[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a test says what it expects")]
-mod saves;
+mod events;
+mod snapshot;
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "a test says what it expects")]
 mod tests;
@@ -22,49 +29,51 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::load::{self, Loaded};
 use super::source::Sources;
-use super::survey::{self, Survey};
 use super::{Checked, Environment, LoadError};
-use look::Look;
-use notice::Notices;
+use events::Events;
+use snapshot::Snapshot;
 
-/// Unchanged for this long, a change has settled; also the time between two looks meanwhile.
-const QUIET: Duration = Duration::from_millis(200);
-/// How long a file must have been gone, empty or cut off until that is believed.
-const ABSENCE: Duration = Duration::from_secs(2);
-/// How long a file that is still open for writing must have been left alone.
-const HELD: Duration = Duration::from_secs(5);
-/// What did not settle for this long is told.
-const RESTLESS: Duration = Duration::from_secs(15);
-/// What events miss is found after this.
+/// A change has settled after this time without another; also the time between two snapshots
+/// meanwhile.
+const DEBOUNCE: Duration = Duration::from_millis(200);
+/// The time a file is gone, empty or cut off before the watch takes that as the change.
+const MISSING_FILE_GRACE: Duration = Duration::from_secs(2);
+/// The time without a change before the watch takes a file that is still open for writing.
+const OPEN_FILE_GRACE: Duration = Duration::from_secs(5);
+/// A change that does not settle for this long is refused.
+const MAX_UNSETTLED: Duration = Duration::from_secs(15);
+/// The poll, which finds what events miss.
 const POLL: Duration = Duration::from_secs(30);
-/// How often the files are read at the start until two looks agree.
-const TRIES: u32 = 5;
+/// At the start, the files are read up to so often until two snapshots agree.
+const MAX_READS: u32 = 5;
 
-/// What came of a change.
+/// The result of a change.
 #[derive(Debug)]
 pub enum Change {
     /// The new configuration.
     Reloaded(Box<Checked>),
-    /// The new configuration has faults; the one in force stays. The faults, as people read them.
+    /// The new configuration has faults, as rendered text; the one in force stays.
     Refused(String),
 }
 
-/// A change, and whom it answers.
+/// A change, and the requests that it answers.
 #[derive(Debug)]
-pub struct Told {
-    /// What came of it.
+pub struct Outcome {
     pub change: Change,
-    /// The last [`Trigger::pull`] before it was read: it answers that one and all before.
+    /// The last [`Trigger::pull`] before the files were read; the outcome answers it and all
+    /// before.
     pub answers: u64,
 }
 
-/// Asks for a reload even if nothing seems to have changed (SIGHUP, `drover reload`).
+/// Requests a reload, also without a change (SIGHUP, `drover reload`).
 #[derive(Debug, Clone)]
 pub struct Trigger(watch::Sender<u64>);
 
 impl Trigger {
-    /// Asks, and gives the number of this request; asking twice before the answer is asking once.
+    /// Requests a reload and returns the number of the request. One outcome answers several
+    /// requests.
     pub fn pull(&self) -> u64 {
         let mut number = 0;
         self.0.send_modify(|pulls| {
@@ -75,19 +84,19 @@ impl Trigger {
     }
 }
 
-/// Something changed and has not settled yet.
+/// A change that has not settled yet.
 #[derive(Debug, Clone, Copy)]
-struct Unrest {
-    stamp: look::Digest,
-    /// When it was first seen as it is.
+struct Unsettled {
+    stamp: snapshot::Digest,
+    /// The first snapshot of the current state.
     since: Instant,
-    /// When it began.
+    /// The first snapshot of the change.
     first: Instant,
-    /// When it was told that it does not end.
-    told: Option<Instant>,
+    /// When the watch reported that the change does not settle.
+    reported: Option<Instant>,
 }
 
-/// What is to be done after a look.
+/// What to do after a snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     Nothing,
@@ -100,19 +109,19 @@ enum Verdict {
 pub struct Watch {
     path: PathBuf,
     environment: Environment,
-    notices: Notices,
+    events: Events,
     trigger: Trigger,
     pulls: watch::Receiver<u64>,
     /// The last pull that is answered.
     answered: u64,
-    /// What was taken last, as a digest, and the files that were read for it.
-    seen: look::Digest,
+    /// The digest of the last configuration taken, and its files.
+    seen: snapshot::Digest,
     taken: Option<Sources>,
     inputs: Vec<PathBuf>,
-    unrest: Option<Unrest>,
-    /// The last word was that it does not settle.
+    unsettled: Option<Unsettled>,
+    /// The last outcome was that the change does not settle.
     complained: bool,
-    looked: Instant,
+    last_snapshot: Instant,
     due: Option<Instant>,
     poll: Instant,
 }
@@ -120,42 +129,42 @@ pub struct Watch {
 impl Watch {
     /// Starts watching a file or directory, and reads it for the first time.
     pub async fn open(path: &Path, environment: Environment) -> (Self, Result<Checked, LoadError>) {
-        Self::over(path, environment, Notices::of_system()).await
+        Self::over(path, environment, Events::of_system()).await
     }
 
     async fn over(
         path: &Path,
         environment: Environment,
-        notices: Notices,
+        events: Events,
     ) -> (Self, Result<Checked, LoadError>) {
         let (trigger, pulls) = watch::channel(0);
         let now = Instant::now();
         let mut watch = Self {
             path: std::path::absolute(path).unwrap_or_else(|_| path.to_owned()),
             environment,
-            notices,
+            events,
             trigger: Trigger(trigger),
             pulls,
             answered: 0,
-            seen: look::Digest::default(),
+            seen: snapshot::Digest::default(),
             taken: None,
             inputs: Vec::new(),
-            unrest: None,
+            unsettled: None,
             complained: false,
-            looked: now,
+            last_snapshot: now,
             due: None,
             poll: now + POLL,
         };
-        let mut look = watch.look().await;
-        for _ in 1..TRIES {
-            if let Some(result) = watch.take(&look).await {
+        let mut seen_now = watch.snapshot().await;
+        for _ in 1..MAX_READS {
+            if let Some(result) = watch.take(&seen_now).await {
                 return (watch, result);
             }
-            look = watch.look().await;
+            seen_now = watch.snapshot().await;
         }
-        // It is being written: what follows is told as a change.
-        let survey = watch.survey(&look).await;
-        (watch, survey.result)
+        // Someone is writing the files: the next state comes as a change.
+        let loaded = watch.load(&seen_now).await;
+        (watch, loaded.result)
     }
 
     /// A handle that asks for a reload.
@@ -164,19 +173,19 @@ impl Watch {
     }
 
     /// Waits for the next change that matters.
-    pub async fn next(&mut self) -> Told {
+    pub async fn next(&mut self) -> Outcome {
         loop {
             self.wait().await;
             let answers = *self.pulls.borrow_and_update();
-            let look = self.look().await;
-            let change = match self.weigh(&look, answers > self.answered, Instant::now()) {
+            let seen_now = self.snapshot().await;
+            let change = match self.weigh(&seen_now, answers > self.answered, Instant::now()) {
                 Verdict::Nothing => continue,
                 Verdict::Complain => {
                     let text = complaint(&self.path);
                     log_refusal(&[text.replace('\n', " ")]);
                     Change::Refused(text)
                 }
-                Verdict::Take => match self.take(&look).await {
+                Verdict::Take => match self.take(&seen_now).await {
                     None => continue,
                     Some(Ok(checked)) => Change::Reloaded(Box::new(checked)),
                     Some(Err(error)) => {
@@ -186,16 +195,16 @@ impl Watch {
                 },
             };
             self.answered = answers;
-            return Told { change, answers };
+            return Outcome { change, answers };
         }
     }
 
-    /// Waits until it is time to look.
+    /// Waits until the next snapshot is due.
     async fn wait(&mut self) {
         loop {
             let asked = *self.pulls.borrow_and_update() > self.answered;
-            let soon = Instant::now().max(self.looked + QUIET / 2);
-            if asked && self.unrest.is_none() {
+            let soon = Instant::now().max(self.last_snapshot + DEBOUNCE / 2);
+            if asked && self.unsettled.is_none() {
                 self.due = Some(self.due.map_or(soon, |due| due.min(soon)));
             }
             let at = self.due.map_or(self.poll, |due| due.min(self.poll));
@@ -203,23 +212,23 @@ impl Watch {
                 biased;
                 () = tokio::time::sleep_until(at) => return,
                 Ok(()) = self.pulls.changed() => {}
-                // While something is unsettled it is looked at often anyway.
-                () = self.notices.told(), if self.unrest.is_none() => {
-                    let soon = Instant::now().max(self.looked + QUIET / 2);
+                // Unsettled changes have frequent snapshots anyway.
+                () = self.events.next(), if self.unsettled.is_none() => {
+                    let soon = Instant::now().max(self.last_snapshot + DEBOUNCE / 2);
                     self.due = Some(self.due.map_or(soon, |due| due.min(soon)));
                 }
             }
         }
     }
 
-    /// What a look means at this moment.
-    fn weigh(&mut self, look: &Look, asked: bool, now: Instant) -> Verdict {
-        self.looked = now;
+    /// What a snapshot means at this moment.
+    fn weigh(&mut self, seen_now: &Snapshot, asked: bool, now: Instant) -> Verdict {
+        self.last_snapshot = now;
         self.poll = now + POLL;
         self.due = None;
-        let known = look.digest == self.seen;
-        let quiet = self.quiet(look);
-        let Some(unrest) = &mut self.unrest else {
+        let known = seen_now.digest == self.seen;
+        let quiet = self.quiet(seen_now);
+        let Some(unsettled) = &mut self.unsettled else {
             if known && !asked {
                 return Verdict::Nothing;
             }
@@ -227,97 +236,97 @@ impl Watch {
             if known {
                 return Verdict::Take;
             }
-            self.begin_unrest(look.stamp, now);
+            self.mark_unsettled(seen_now.stamp, now);
             return Verdict::Nothing;
         };
-        if unrest.stamp != look.stamp {
-            unrest.stamp = look.stamp;
-            unrest.since = now;
+        if unsettled.stamp != seen_now.stamp {
+            unsettled.stamp = seen_now.stamp;
+            unsettled.since = now;
         }
-        if now - unrest.since >= quiet {
+        if now - unsettled.since >= quiet {
             if known && !asked && !self.complained {
-                self.unrest = None;
+                self.unsettled = None;
                 return Verdict::Nothing;
             }
-            // Should taking it be dropped half-way, it is begun again.
+            // If the caller drops the future here, the next call starts again.
             self.due = Some(now);
             return Verdict::Take;
         }
-        self.due = Some((unrest.since + quiet).min(now + QUIET));
-        let silent = now - unrest.told.unwrap_or(unrest.first);
-        if silent >= RESTLESS && (unrest.told.is_none() || asked) {
-            unrest.told = Some(now);
+        self.due = Some((unsettled.since + quiet).min(now + DEBOUNCE));
+        let silent = now - unsettled.reported.unwrap_or(unsettled.first);
+        if silent >= MAX_UNSETTLED && (unsettled.reported.is_none() || asked) {
+            unsettled.reported = Some(now);
             self.complained = true;
             return Verdict::Complain;
         }
         Verdict::Nothing
     }
 
-    fn begin_unrest(&mut self, stamp: look::Digest, now: Instant) {
-        let fresh = Unrest { stamp, since: now, first: now, told: None };
-        let begun = self.unrest.unwrap_or(fresh);
-        self.unrest = Some(Unrest { stamp, since: now, ..begun });
-        self.due = Some(now + QUIET);
+    fn mark_unsettled(&mut self, stamp: snapshot::Digest, now: Instant) {
+        let fresh = Unsettled { stamp, since: now, first: now, reported: None };
+        let started = self.unsettled.unwrap_or(fresh);
+        self.unsettled = Some(Unsettled { stamp, since: now, ..started });
+        self.due = Some(now + DEBOUNCE);
     }
 
-    /// How long what is seen must stay as it is.
-    fn quiet(&self, look: &Look) -> Duration {
-        let Ok(sources) = &look.read else { return ABSENCE };
-        if look.being_written {
-            HELD
-        } else if look::lessens(self.taken.as_ref(), sources) {
-            ABSENCE
+    /// How long this state must last before it counts as settled.
+    fn quiet(&self, seen_now: &Snapshot) -> Duration {
+        let Ok(sources) = &seen_now.read else { return MISSING_FILE_GRACE };
+        if seen_now.being_written {
+            OPEN_FILE_GRACE
+        } else if snapshot::is_less(self.taken.as_ref(), sources) {
+            MISSING_FILE_GRACE
         } else {
-            QUIET
+            DEBOUNCE
         }
     }
 
-    /// Reads the files, off this thread, and follows where they are.
-    async fn look(&mut self) -> Look {
-        let mut tries = 0;
+    /// Reads the files on another thread, and watches their directories.
+    async fn snapshot(&mut self) -> Snapshot {
+        let mut reads = 0;
         loop {
             let (path, inputs) = (self.path.clone(), self.inputs.clone());
-            let writers = self.notices.writers();
-            let looking =
-                tokio::task::spawn_blocking(move || Look::at(&path, &inputs, &writers)).await;
-            let look = looking.unwrap_or_else(|error| Look::failed(&self.path, error));
-            tries += 1;
-            // What happened before new places were followed told nobody: look again.
-            if !self.notices.follow(&look.places) || tries == TRIES {
-                return look;
+            let writers = self.events.writers();
+            let reading =
+                tokio::task::spawn_blocking(move || Snapshot::at(&path, &inputs, &writers)).await;
+            let seen_now = reading.unwrap_or_else(|error| Snapshot::failed(&self.path, error));
+            reads += 1;
+            // Changes before the new directories were watched had no event: read again.
+            if !self.events.follow(&seen_now.places) || reads == MAX_READS {
+                return seen_now;
             }
         }
     }
 
-    /// Checks, off this thread: an encrypted key takes its time.
-    async fn survey(&self, look: &Look) -> Survey {
+    /// Checks on another thread: an encrypted key takes long.
+    async fn load(&self, seen_now: &Snapshot) -> Loaded {
         let (path, environment) = (self.path.clone(), self.environment.clone());
-        let read = look.read();
+        let read = seen_now.read();
         let checking =
-            tokio::task::spawn_blocking(move || survey::of(&path, read, &environment)).await;
+            tokio::task::spawn_blocking(move || load::loaded(&path, read, &environment)).await;
         checking.unwrap_or_else(|error| {
             let source = std::io::Error::other(error);
             let result = Err(LoadError::Io { path: self.path.clone(), source });
-            Survey { result, inputs: self.inputs.clone() }
+            Loaded { result, inputs: self.inputs.clone() }
         })
     }
 
-    /// Checks what was seen; none when something was written, or other files are named, meanwhile.
-    async fn take(&mut self, seen: &Look) -> Option<Result<Checked, LoadError>> {
-        let survey = self.survey(seen).await;
-        self.inputs = survey.inputs;
-        let after = self.look().await;
+    /// Checks a snapshot; none when the files changed meanwhile, or it names other files.
+    async fn take(&mut self, seen: &Snapshot) -> Option<Result<Checked, LoadError>> {
+        let loaded = self.load(seen).await;
+        self.inputs = loaded.inputs;
+        let after = self.snapshot().await;
         if after.stamp != seen.stamp {
-            self.begin_unrest(after.stamp, Instant::now());
+            self.mark_unsettled(after.stamp, Instant::now());
             return None;
         }
         self.seen = after.digest;
         self.taken = after.read.ok();
-        self.unrest = None;
+        self.unsettled = None;
         self.complained = false;
         self.due = None;
-        self.notices.forgive();
-        Some(survey.result)
+        self.events.forget_writers();
+        Some(loaded.result)
     }
 }
 
@@ -329,10 +338,10 @@ fn log_refusal(faults: &[String]) {
 
 fn complaint(path: &Path) -> String {
     format!(
-        "`{}` has been changing for {} s without a pause of {} ms\n  help: it is read as soon as \
-         whatever writes it rests\n",
+        "`{}` has been changing for {} s without a pause of {} ms\n  help: drover reads it after the \
+         next pause; check which program writes it\n",
         path.display(),
-        RESTLESS.as_secs(),
-        QUIET.as_millis()
+        MAX_UNSETTLED.as_secs(),
+        DEBOUNCE.as_millis()
     )
 }

@@ -10,9 +10,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use drover_ci::SourceConnection;
 use drover_ci::gitlab::{Scope, Settings};
 use drover_ci::{Connector, Route, System, connector};
-use drover_config::SourceConnection;
 use drover_model::id::RunnerName;
 use drover_model::ports::{Known, SourceSight};
 use drover_model::record::Want;

@@ -13,9 +13,9 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Instant;
 
+use drover_ci::SourceConnection;
 use drover_ci::jenkins::{Launch, Settings};
 use drover_ci::{Connector, Enlist, Route, System, connector};
-use drover_config::SourceConnection;
 use drover_model::id::{CloudId, RunnerName, TemplateId, VmId};
 use drover_model::ports::{Known, ShellTarget, Shut, SourceSight};
 use drover_model::record::Want;

@@ -281,7 +281,7 @@ fn the_readmes_yaml_and_the_unit_work_for_an_unprivileged_user() {
     let rights = format!("{} --password-file {}", then.next().unwrap(), password.display());
     let said = machine.must(&format!("{rights} --dry-run"));
     let secrets = machine.real("/etc/drover/credentials");
-    for part in ["pveum user token add drover@pve ci", "/agent-ssh-key` is not there yet"] {
+    for part in ["pveum user token add drover@pve ci", "/agent-ssh-key` does not exist yet"] {
         assert!(said.contains(part), "{part}: {said}");
     }
     assert_eq!(fs::read_dir(&secrets).unwrap().count(), 0, "a dry run writes nothing");

@@ -11,9 +11,9 @@ mod agents;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use drover_ci::SourceConnection;
 use drover_ci::woodpecker::Settings;
 use drover_ci::{Connector, Route, System, connector};
-use drover_config::SourceConnection;
 use drover_model::id::RunnerName;
 use drover_model::ports::{Idle, Known};
 use proxmox_client::Tls;

@@ -13,7 +13,7 @@ use reqwest::Method;
 
 use super::cluster::{CLOCK_FAIL, CLOCK_WARN};
 use super::{CloudReport, SourceReport, Ways};
-use drover_config::SourceConnection;
+use drover_ci::SourceConnection;
 
 /// Examines one source.
 pub async fn examine_source(

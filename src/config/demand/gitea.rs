@@ -1,19 +1,19 @@
-//! What is configured of a Gitea or a Forgejo.
+//! Settings of a Gitea or Forgejo source.
 
 use drover_ci::System;
 use drover_ci::gitea::{Dialect, Scope, Settings};
 
 use super::names::{GITEA_OWNER, GITEA_REPOSITORY, Rule};
-use super::{Ground, Manner};
+use super::{Behaviour, SourceInputs};
 
 const FORMS: &str = "`server`, `org/NAME`, `user` or `repo/OWNER/NAME`";
 
-pub(super) fn manner(dialect: Dialect, ground: &mut Ground<'_, '_>) -> Option<Manner> {
-    let token = ground.token();
-    let scope = ground.scope("server", scope, FORMS);
-    let scope = scope.filter(|scope| ground.are_names("scope", &names(scope)));
+pub(super) fn behaviour(dialect: Dialect, inputs: &mut SourceInputs<'_, '_>) -> Option<Behaviour> {
+    let token = inputs.token();
+    let scope = inputs.scope("server", scope, FORMS);
+    let scope = scope.filter(|scope| inputs.are_names("scope", &names(scope)));
     let settings = Settings { dialect, scope: scope?, token: token? };
-    Some(Manner::of_single_jobs(System::Gitea(settings)))
+    Some(Behaviour::of_single_jobs(System::Gitea(settings)))
 }
 
 fn scope(parts: &[&str]) -> Option<Scope> {

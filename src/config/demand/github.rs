@@ -1,4 +1,4 @@
-//! What is configured of a GitHub.
+//! Settings of a GitHub source.
 
 use std::time::Duration;
 
@@ -8,44 +8,46 @@ use reqwest::Url;
 use serde_yaml::Value as Yaml;
 
 use super::names::{GITHUB_OWNER, GITHUB_REPOSITORY, Rule};
-use super::{Ground, Manner};
-use crate::credential::{Credential, Vault};
+use super::{Behaviour, SourceInputs};
+use crate::context::Context;
+use crate::credential::Credential;
 use crate::environment::{GITHUB_TOKEN, POLL_INTERVAL, REPOSITORY};
 use crate::fault::Fault;
 use crate::layer::Layer;
 
-/// Where GitHub's own API is.
+/// The API of github.com.
 pub(super) const URL: &str = "https://api.github.com";
 const FORMS: &str = "`repo/OWNER/NAME`, `org/NAME` or `enterprise/NAME`";
-/// Time between two looks at everything: its rate limit is counted by the hour.
+/// Time between two polls of everything: GitHub limits calls by the hour.
 const POLL: Duration = Duration::from_secs(60);
-/// Time between two looks at runners and at what waits.
+/// Time between two polls of runners and queued jobs.
 const BRISK: Duration = Duration::from_secs(10);
-/// The most jobs a scale set is given where the source has no cap.
+/// The capacity of a scale set where the source has no cap.
 const CAPACITY: u32 = 100;
 
-pub(super) fn manner(ground: &mut Ground<'_, '_>) -> Option<Manner> {
-    let login = login(ground);
-    let scope = if ground.layer.has("scope") {
-        ground.scope("", scope, FORMS)
+pub(super) fn behaviour(inputs: &mut SourceInputs<'_, '_>) -> Option<Behaviour> {
+    let login = login(inputs);
+    let scope = if inputs.layer.has("scope") {
+        inputs.scope("", scope, FORMS)
     } else {
-        let fault = ground.layer.fault("scope", "`scope` is missing");
-        let help = format!("say whose jobs: {FORMS}; or set REPO_OWNER and REPO_NAME");
-        ground.vault.faults.push(fault.help(help));
+        let fault = inputs.layer.fault("scope", "`scope` is missing");
+        let help = format!("add whose jobs to serve: {FORMS}; or set REPO_OWNER and REPO_NAME");
+        inputs.cx.faults.push(fault.help(help));
         None
     };
-    let scope = scope.filter(|scope| ground.are_names("scope", &names(scope)));
-    let scale_set = scale_set(ground);
-    let repositories = repositories(ground, scope.as_ref());
-    if matches!(scale_set, Some(Some(_))) && ground.layer.has("repositories") {
-        let message = "a scale set does not use them: it is given the jobs of its whole scope";
-        let fault = ground.layer.fault("repositories", message);
-        let help = "take them out; GitHub's runner group says which repositories may use the set";
-        ground.vault.warnings.push(fault.help(help));
+    let scope = scope.filter(|scope| inputs.are_names("scope", &names(scope)));
+    let scale_set = scale_set(inputs);
+    let repositories = repositories(inputs, scope.as_ref());
+    if matches!(scale_set, Some(Some(_))) && inputs.layer.has("repositories") {
+        let message = "a scale set does not use them: it gets the jobs of its whole scope";
+        let fault = inputs.layer.fault("repositories", message);
+        let help =
+            "remove them; the runner group in GitHub says which repositories may use the set";
+        inputs.cx.warnings.push(fault.help(help));
     }
-    let raw = ground.raw;
+    let raw = inputs.raw;
     let said = Duration::from_secs(raw.poll_seconds);
-    let poll = if ground.layer.has("pollSeconds") { said } else { POLL };
+    let poll = if inputs.layer.has("pollSeconds") { said } else { POLL };
     let registration = if raw.registration.as_deref() == Some("token") {
         Registration::Token
     } else {
@@ -63,17 +65,17 @@ pub(super) fn manner(ground: &mut Ground<'_, '_>) -> Option<Manner> {
     };
     let registers = registration == Registration::Token;
     let system = System::GitHub(Box::new(settings));
-    let manner = Manner::of_single_jobs(system);
-    Some(Manner { registers, poll: Some(POLL), brisk: Some(BRISK), ..manner })
+    let behaviour = Behaviour::of_single_jobs(system);
+    Some(Behaviour { registers, poll: Some(POLL), brisk: Some(BRISK), ..behaviour })
 }
 
-/// What the environment says of it, as dispatchers of runners are told.
-pub(super) fn environment(vault: &mut Vault<'_>) -> Layer {
+/// The layer of the environment, with the variables of runner dispatchers.
+pub(super) fn environment(cx: &mut Context<'_>) -> Layer {
     let mut layer = Layer::empty(None, "");
-    let environment = vault.environment;
+    let environment = cx.environment;
     let [page, owner, name] = REPOSITORY.map(|name| environment.get(name));
     let mut wrong = |name: &str, text: &str, help: &str| {
-        vault.faults.push(Fault::nowhere(name, text).help(help));
+        cx.faults.push(Fault::nowhere(name, text).help(help));
     };
     let both = match (owner, name) {
         (Some(owner), Some(name)) => Some(format!("{owner}/{name}")),
@@ -90,12 +92,12 @@ pub(super) fn environment(vault: &mut Vault<'_>) -> Layer {
     let read = page.map(|page| (page, of_page(page)));
     match (&read, both) {
         (Some((_, None)), _) => {
-            let text = "it is no URL of a repository";
+            let text = "it is not the URL of a repository";
             wrong("REPO_URL", text, "write it as https://github.com/OWNER/NAME");
         }
         (Some((_, Some((_, full)))), Some(both)) if !full.eq_ignore_ascii_case(&both) => {
-            let text = format!("it is not `{both}`, as `REPO_OWNER` and `REPO_NAME` have it");
-            wrong("REPO_URL", &text, "let them agree, or unset one of them");
+            let text = format!("it is not `{both}` of `REPO_OWNER` and `REPO_NAME`");
+            wrong("REPO_URL", &text, "give the same repository, or unset one of them");
         }
         (Some((_, Some((api, full)))), _) => {
             layer.put("url", "REPO_URL", Yaml::from(api.as_str()));
@@ -110,8 +112,8 @@ pub(super) fn environment(vault: &mut Vault<'_>) -> Layer {
                 layer.put("pollSeconds", POLL_INTERVAL, Yaml::from(seconds));
             }
             _ => {
-                let message = format!("`{text}` is no whole number from 1 to 3600");
-                wrong(POLL_INTERVAL, &message, "set seconds between two looks, or unset it");
+                let message = format!("`{text}` is not a whole number from 1 to 3600");
+                wrong(POLL_INTERVAL, &message, "set the seconds between two polls, or unset it");
             }
         }
     }
@@ -151,31 +153,30 @@ fn names(scope: &Scope) -> Vec<(&str, &'static Rule)> {
     }
 }
 
-fn login(ground: &mut Ground<'_, '_>) -> Option<Login> {
+fn login(inputs: &mut SourceInputs<'_, '_>) -> Option<Login> {
     const KINDS: &str = "apiToken or githubApp";
-    if !ground.layer.has("credentialsId")
-        && let Some(token) = ground.vault.environment.get(GITHUB_TOKEN)
+    if !inputs.layer.has("credentialsId")
+        && let Some(token) = inputs.cx.environment.get(GITHUB_TOKEN)
     {
         return Some(Login::Token(token.trim().to_owned().into()));
     }
-    match ground.credential(KINDS)? {
+    inputs.credential(KINDS, |found| match found {
         Credential::Token(token) => Some(Login::Token(token.clone())),
         Credential::App(app) => Some(Login::App(app.clone())),
-        Credential::Faulty => None,
-        Credential::Proxmox(_) | Credential::SshKey(_) | Credential::Login(..) => {
-            ground.of_another_kind(KINDS);
-            None
-        }
-    }
+        Credential::Faulty
+        | Credential::Proxmox(_)
+        | Credential::SshKey(_)
+        | Credential::Login(..) => None,
+    })
 }
 
 /// A scale set and the mode go together.
-fn scale_set(ground: &mut Ground<'_, '_>) -> Option<Option<ScaleSetSpec>> {
-    let (raw, layer) = (ground.raw, ground.layer);
+fn scale_set(inputs: &mut SourceInputs<'_, '_>) -> Option<Option<ScaleSetSpec>> {
+    let (raw, layer) = (inputs.raw, inputs.layer);
     let fault = match (raw.mode.as_deref().unwrap_or("poll"), &raw.scale_set) {
         ("scaleSet", Some(_)) if raw.registration.as_deref() == Some("token") => {
             let fault = layer.fault("registration", "runners of a scale set need `jit`");
-            fault.help("take it out")
+            fault.help("remove it")
         }
         ("scaleSet", Some(name)) => {
             let capacity = if raw.instance_cap > 0 { raw.instance_cap } else { CAPACITY };
@@ -183,31 +184,37 @@ fn scale_set(ground: &mut Ground<'_, '_>) -> Option<Option<ScaleSetSpec>> {
         }
         ("scaleSet", None) => {
             let fault = layer.fault("mode", "`scaleSet` is missing");
-            fault.help("name the scale set: `scaleSet: drover`; it is made where it is not there")
+            fault.help(
+                "name the scale set: `scaleSet: drover`; drover makes it if it does not exist",
+            )
         }
         (_, Some(_)) => {
-            let fault = layer.fault("scaleSet", "`scaleSet` means nothing without its mode");
-            fault.help("say `mode: scaleSet`")
+            let fault = layer.fault("scaleSet", "`scaleSet` needs its mode");
+            fault.help("add `mode: scaleSet`")
         }
         (_, None) => return Some(None),
     };
-    ground.vault.faults.push(fault);
+    inputs.cx.faults.push(fault);
     None
 }
 
 /// Repositories by their full names.
-fn repositories(ground: &mut Ground<'_, '_>, scope: Option<&Scope>) -> Option<Option<Vec<String>>> {
-    let (raw, layer) = (ground.raw, ground.layer);
+fn repositories(
+    inputs: &mut SourceInputs<'_, '_>,
+    scope: Option<&Scope>,
+) -> Option<Option<Vec<String>>> {
+    let (raw, layer) = (inputs.raw, inputs.layer);
     let needed =
         raw.mode.as_deref() != Some("scaleSet") && matches!(scope, Some(Scope::Enterprise(_)));
     let fault = match (&raw.repositories, scope) {
         (Some(_), Some(Scope::Repository(..))) => {
-            let fault = layer.fault("repositories", "the scope is one repository already");
-            fault.help("take it out, or make it `scope: org/NAME`")
+            let fault = layer.fault("repositories", "the scope is already one repository");
+            fault.help("remove it, or write `scope: org/NAME`")
         }
         (None, _) if !needed => return Some(None),
         (None, _) => {
-            let fault = layer.fault("scope", "an enterprise has no list of repositories");
+            let fault =
+                layer.fault("scope", "GitHub does not list the repositories of an enterprise");
             fault.help("name them: `repositories: [OWNER/NAME]`, or use `mode: scaleSet`")
         }
         (Some(names), _) => {
@@ -229,16 +236,16 @@ fn repositories(ground: &mut Ground<'_, '_>, scope: Option<&Scope>) -> Option<Op
                         [(owner, &GITHUB_OWNER), (name, &GITHUB_REPOSITORY)]
                     });
                     let parts: Vec<(&str, &Rule)> = parts.collect();
-                    return ground.are_names("repositories", &parts).then_some(Some(all));
+                    return inputs.are_names("repositories", &parts).then_some(Some(all));
                 }
                 None => layer.fault("repositories", "no repository is listed").help("name one"),
                 Some(wrong) => {
-                    let text = format!("`{wrong}` names no repository");
+                    let text = format!("`{wrong}` is not a repository");
                     layer.fault("repositories", text).help("write it as OWNER/NAME")
                 }
             }
         }
     };
-    ground.vault.faults.push(fault);
+    inputs.cx.faults.push(fault);
     None
 }

@@ -1,18 +1,18 @@
-//! What is configured of a GitLab.
+//! Settings of a GitLab source.
 
 use std::time::Duration;
 
 use drover_ci::System;
 use drover_ci::gitlab::{Scope, Settings};
 
-use super::{Ground, Manner};
+use super::{Behaviour, SourceInputs};
 
 const FORMS: &str = "`server`, `group/ID-OR-PATH` or `project/ID-OR-PATH`";
 
-pub(super) fn manner(ground: &mut Ground<'_, '_>) -> Option<Manner> {
-    let token = ground.token();
-    let scope = ground.scope("server", scope, FORMS);
-    let raw = ground.raw;
+pub(super) fn behaviour(inputs: &mut SourceInputs<'_, '_>) -> Option<Behaviour> {
+    let token = inputs.token();
+    let scope = inputs.scope("server", scope, FORMS);
+    let raw = inputs.raw;
     let settings = Settings {
         scope: scope?,
         token: token?,
@@ -20,8 +20,8 @@ pub(super) fn manner(ground: &mut Ground<'_, '_>) -> Option<Manner> {
         job: Duration::from_secs(raw.job_timeout_minutes * 60),
         idle: Duration::from_secs(raw.idle_timeout_sec),
     };
-    // Its program ends after one job, but a guest that lies would be given more by its token.
-    Some(Manner { early: true, ..Manner::of_single_jobs(System::GitLab(settings)) })
+    // The runner ends after one job, but a hostile guest could get more jobs by its token.
+    Some(Behaviour { early: true, ..Behaviour::of_single_jobs(System::GitLab(settings)) })
 }
 
 /// Paths have slashes of their own.

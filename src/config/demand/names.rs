@@ -1,15 +1,14 @@
-//! What names of owners and repositories are made of, so that one that nobody can have is told
-//! before a server answers 404 to it.
+//! Rules for names of owners and repositories: an impossible name is a fault of the configuration,
+//! not a 404 of the server.
 
-use super::Ground;
+use super::SourceInputs;
 
-/// What names of a kind are made of.
+/// A rule for names of one kind.
 pub(super) struct Rule {
-    /// Whose names they are.
+    /// What has such names, for people.
     of: &'static str,
-    /// What they are made of, for people.
+    /// What such names consist of, for people.
     made_of: &'static str,
-    /// Whether a text is one.
     is_name: fn(&str) -> bool,
 }
 
@@ -32,14 +31,14 @@ pub(super) static GITHUB_REPOSITORY: Rule = Rule {
 
 /// Users and organisations of a Gitea or Forgejo.
 pub(super) static GITEA_OWNER: Rule = Rule {
-    of: "an owner there",
+    of: "an owner in Gitea or Forgejo",
     made_of: "letters, digits, `.`, `_` and `-`, without `..`",
     is_name: |text| is_made_of(text, "._-") && text != "." && !text.contains(".."),
 };
 
 /// Repositories of a Gitea or Forgejo.
 pub(super) static GITEA_REPOSITORY: Rule = Rule {
-    of: "a repository there",
+    of: "a repository in Gitea or Forgejo",
     made_of: "letters, digits, `.`, `_` and `-`, without `..`, and without `.git` at the end",
     is_name: |text| (GITEA_OWNER.is_name)(text) && !is_of_git(text),
 };
@@ -49,20 +48,18 @@ fn is_made_of(text: &str, more: &str) -> bool {
     !text.is_empty() && text.chars().all(sound)
 }
 
-/// Whether it is the end of an address to clone from.
+/// Whether a text ends like a clone URL.
 fn is_of_git(text: &str) -> bool {
     text.to_ascii_lowercase().ends_with(".git")
 }
 
-impl Ground<'_, '_> {
-    /// Whether each of these can be what it is said to be; the first that can not is told.
+impl SourceInputs<'_, '_> {
+    /// Whether all names follow their rules; the first that does not is a fault.
     pub(super) fn are_names(&mut self, key: &str, names: &[(&str, &Rule)]) -> bool {
         let wrong = names.iter().find(|(name, rule)| !(rule.is_name)(name));
         let Some((name, Rule { of, made_of, .. })) = wrong else { return true };
-        let text = format!("`{}` can be no name of {of}", name.escape_debug());
-        self.vault
-            .faults
-            .push(self.layer.fault(key, text).help(format!("such names are {made_of}")));
+        let text = format!("`{}` cannot be the name of {of}", name.escape_debug());
+        self.cx.faults.push(self.layer.fault(key, text).help(format!("use {made_of}")));
         false
     }
 }

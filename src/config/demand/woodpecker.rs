@@ -1,34 +1,34 @@
-//! What is configured of a Woodpecker.
+//! Settings of a Woodpecker source.
 
 use drover_ci::System;
 use drover_ci::woodpecker::Settings;
 
-use super::{Ground, Manner};
+use super::{Behaviour, SourceInputs};
 
-pub(super) fn manner(ground: &mut Ground<'_, '_>) -> Option<Manner> {
-    let token = ground.token();
-    let grpc = grpc(ground);
-    let secure = ground.raw.grpc_secure.unwrap_or(true);
+pub(super) fn behaviour(inputs: &mut SourceInputs<'_, '_>) -> Option<Behaviour> {
+    let token = inputs.token();
+    let grpc = grpc(inputs);
+    let secure = inputs.raw.grpc_secure.unwrap_or(true);
     let (token, grpc) = (token?, grpc?);
     if !secure && !is_loopback(&grpc) {
-        let message = "without TLS whoever stands between can read each agent's token";
-        let fault = ground.layer.fault("grpcSecure", message);
-        let help = "give the server's gRPC a certificate, and leave `grpcSecure` out";
-        ground.vault.warnings.push(fault.help(help));
+        let message = "without TLS anyone on the way can read each agent's token";
+        let fault = inputs.layer.fault("grpcSecure", message);
+        let help = "give the gRPC port of the server a certificate, and remove `grpcSecure`";
+        inputs.cx.warnings.push(fault.help(help));
     }
     let settings = Settings { token, grpc, secure };
-    // Its program ends after one workflow, but a guest that lies would be given more by its token.
-    Some(Manner { early: true, ..Manner::of_single_jobs(System::Woodpecker(settings)) })
+    // The agent ends after one workflow, but a hostile guest could get more by its token.
+    Some(Behaviour { early: true, ..Behaviour::of_single_jobs(System::Woodpecker(settings)) })
 }
 
-/// Where agents connect; its faults are told.
-fn grpc(ground: &mut Ground<'_, '_>) -> Option<String> {
+/// The address that agents connect to; none is a fault.
+fn grpc(inputs: &mut SourceInputs<'_, '_>) -> Option<String> {
     const KEY: &str = "grpcServer";
-    let (layer, help) = (ground.layer, "write host and port, such as `ci.lan:9000`");
-    let Some(text) = ground.raw.grpc_server.as_deref() else {
+    let (layer, help) = (inputs.layer, "write host and port, such as `ci.lan:9000`");
+    let Some(text) = inputs.raw.grpc_server.as_deref() else {
         if !layer.is_faulty(KEY) {
             let fault = layer.fault(KEY, format!("`{KEY}` is missing"));
-            ground.vault.faults.push(fault.help(help));
+            inputs.cx.faults.push(fault.help(help));
         }
         return None;
     };
@@ -39,8 +39,8 @@ fn grpc(ground: &mut Ground<'_, '_>) -> Option<String> {
             && port.parse::<u16>().is_ok_and(|port| port > 0)
     });
     if parts.is_none() {
-        let fault = layer.fault(KEY, format!("`{text}` is no address of a gRPC server"));
-        ground.vault.faults.push(fault.help(help));
+        let fault = layer.fault(KEY, format!("`{text}` is not the address of a gRPC server"));
+        inputs.cx.faults.push(fault.help(help));
         return None;
     }
     Some(text.to_owned())

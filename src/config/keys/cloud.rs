@@ -1,98 +1,87 @@
-//! The keys that clouds know.
+//! Keys of `cloudDefaults` and each entry of `cloudConfigurations`.
+
+use std::collections::BTreeMap;
 
 use drover_model::spec::WIDTH;
 
-use super::{Key, Kind, LAST_VMID, LONG, Preset, key, placement, text, whole};
-use crate::value;
+use super::placement::HEADROOM;
+use super::{
+    Key, LAST_VMID, LONG, MANY, Raw, Table, flag, lists, mapping, names, text, texts, value, whole,
+};
 
-/// Keys of `cloudDefaults` and each entry of `cloudConfigurations`.
-pub(crate) static CLOUD: &[Key] = &[
-    text("name", Preset::Required, "display name; only in cloudConfigurations"),
-    text("apiUrl", Preset::Text("https://localhost:8006"), "endpoint, bare or with /api2/json")
-        .checked(value::endpoint),
-    key("apiUrls", Kind::Texts, Preset::Unset, "several endpoints, tried in turn, for apiUrl")
-        .checked(value::endpoint),
-    text("credentialsId", Preset::Unset, "a proxmoxToken or proxmoxPassword; unset: environment"),
-    text("caFile", Preset::Unset, "PEM bundle to trust; with no TLS key at all: system roots"),
-    text("caPem", Preset::Unset, "the bundle's text, for caFile"),
-    key(
-        "pinSha256",
-        Kind::Texts,
-        Preset::Unset,
-        "certificate fingerprints, any of them, for caFile",
-    )
-    .checked(value::pin),
-    key("ignoreSslErrors", Kind::Flag, Preset::Flag(false), "true: no verification; warned about"),
-    whole("connectTimeoutSec", 1, 300, 10, "seconds to connect"),
-    whole(
-        "callTimeoutSec",
-        5,
-        3600,
-        60,
-        "seconds for one call in all; Proxmox's proxy gives up at 30",
-    ),
-    whole("instanceCap", 0, 1_000_000, 0, "most agents over all templates; 0: unlimited"),
-    whole("operationTimeoutSec", 1, LONG, 300, "seconds for one Proxmox operation"),
-    whole("startVmId", 100, LAST_VMID, 100, "lowest VMID of an agent"),
-    whole("endVmId", 100, LAST_VMID, 999_999, "highest VMID of an agent"),
-    key(
-        "cleanupOrphanedAgents",
-        Kind::Flag,
-        Preset::Flag(false),
-        "false: orphans are only reported",
-    ),
-    whole("orphanCleanupPeriodSeconds", 30, LONG, 600, "seconds between two reconciliations"),
-    whole(
-        "orphanCleanupGracePeriodSeconds",
-        0,
-        LONG,
-        300,
-        "seconds an orphan is left alone; 0: none",
-    ),
-    whole(
-        "nodeGracePeriodSeconds",
-        0,
-        LONG,
-        300,
-        "seconds before an offline node's agents are parked; 0: none",
-    ),
-    text(
-        "cloudInitIsoStorage",
-        Preset::Text("local"),
-        "storage of ISO images for cloud-init, of templates with user data of their own",
-    )
-    .checked(value::storage),
-    key(
-        "networkNames",
-        Kind::Names,
-        Preset::Empty,
-        "bridges by names, beside lan, default, dmz, mgmt and management; also `vmbr0.100`",
-    )
-    .checked(value::network),
-    whole(
-        "clonesPerStorage",
-        1,
-        1000,
-        WIDTH as u64,
-        "most clones, and most destroys, at once on one storage",
-    ),
-    whole(
-        "operationsPerNode",
-        1,
-        1000,
-        WIDTH as u64,
-        "most clones, and most starts, at once on one node",
-    ),
-    key(
-        "adaptLanes",
-        Kind::Flag,
-        Preset::Flag(true),
-        "fewer at once where more would only wait or fail; false: always as many as that",
-    ),
-    placement::REGION,
-    placement::ZONE,
-    placement::NODE_LABELS,
-    placement::STORAGE_CLASSES,
-    placement::OVERCOMMIT,
-    placement::HEADROOM,
-];
+table! {
+    /// Keys of `cloudDefaults` and each entry of `cloudConfigurations`.
+    CLOUD => RawCloud {
+        "name" => name: String, text().required().eg(r#""Production""#),
+            "display name; only in cloudConfigurations";
+        "apiUrl" => api_url: String,
+            text().or_text("https://localhost:8006").check(value::endpoint),
+            "URL of the Proxmox API, with or without /api2/json";
+        "apiUrls" => api_urls: Option<Vec<String>>,
+            texts().check(value::endpoint).eg(r#"["https://pve1:8006", "https://pve2:8006"]"#),
+            "several URLs in place of apiUrl; drover tries them in turn";
+        "credentialsId" => credentials_id: Option<String>, text().eg(r#""proxmox-token""#),
+            "a proxmoxToken or proxmoxPassword; unset: the login of the environment";
+        "caFile" => ca_file: Option<String>, text().eg("/etc/drover/pve-root-ca.pem"),
+            "PEM file of trusted CA certificates; without any TLS key: the system's CAs";
+        "caPem" => ca_pem: Option<String>, text().eg(r#""-----BEGIN CERTIFICATE-----\n...""#),
+            "text of such a file, in place of caFile";
+        "pinSha256" => pin_sha256: Option<Vec<String>>,
+            texts().check(value::pin).eg(r#"["AB:CD:..."]"#),
+            "SHA-256 fingerprints of accepted certificates, in place of caFile";
+        "ignoreSslErrors" => ignore_ssl_errors: bool, flag().or_flag(false),
+            "true: certificates are not verified; drover warns about it";
+        "connectTimeoutSec" => connect_timeout_sec: u64, whole(1..=300).or(10),
+            "seconds to connect to the API";
+        "callTimeoutSec" => call_timeout_sec: u64, whole(5..=3600).or(60),
+            "seconds for one API call in all; Proxmox's own proxy times out after 30 s";
+        "instanceCap" => instance_cap: u32, whole(0..=MANY).or(0),
+            "maximum number of agents of all templates together; 0: unlimited";
+        "operationTimeoutSec" => operation_timeout_sec: u64, whole(1..=LONG).or(300),
+            "seconds for one Proxmox task, such as a start or a destroy";
+        "startVmId" => start_vm_id: u32,
+            whole(100..=LAST_VMID).or(100).variable("RUNNER_ID_START"),
+            "lowest VMID of an agent";
+        "endVmId" => end_vm_id: u32, whole(100..=LAST_VMID).or(999_999).variable("RUNNER_ID_END"),
+            "highest VMID of an agent";
+        "cleanupOrphanedAgents" => cleanup_orphaned_agents: bool, flag().or_flag(false),
+            "true: drover destroys orphans; false: it only reports them";
+        "orphanCleanupPeriodSeconds" => orphan_cleanup_period_seconds: u64,
+            whole(30..=LONG).or(600),
+            "seconds between two reconciliations with the cluster";
+        "orphanCleanupGracePeriodSeconds" => orphan_cleanup_grace_period_seconds: u64,
+            whole(0..=LONG).or(300),
+            "seconds before drover destroys an orphan; 0: at once";
+        "nodeGracePeriodSeconds" => node_grace_period_seconds: u64, whole(0..=LONG).or(300),
+            "seconds a node is offline before drover parks its agents; 0: at once";
+        "cloudInitIsoStorage" => cloud_init_iso_storage: String,
+            text().or_text("local").check(value::storage).variable("PROXMOX_STORAGE"),
+            "storage for cloud-init ISO images, for templates with their own user data";
+        "networkNames" => network_names: BTreeMap<String, String>,
+            names().or_empty().check(value::network),
+            "bridges by network name, beside lan, default, dmz, mgmt and management; `vmbr0.100` \
+             is VLAN 100 on vmbr0";
+        "clonesPerStorage" => clones_per_storage: u32, whole(1..=1000).or(WIDTH as u64),
+            "maximum number of clones, and of destroys, at a time on one storage";
+        "operationsPerNode" => operations_per_node: u32, whole(1..=1000).or(WIDTH as u64),
+            "maximum number of clones, and of starts, at a time on one node";
+        "adaptLanes" => adapt_lanes: bool, flag().or_flag(true),
+            "true: drover lowers these two limits while operations slow down or fail; false: fixed \
+             limits";
+        "region" => region: String, text().or_text("").check(value::place),
+            "all templates of the cloud carry the label region:<this>; blank: no label";
+        "zone" => zone: String, text().or_text("").check(value::place),
+            "all templates of the cloud carry the label zone:<this>; blank: no label";
+        "nodeLabels" => node_labels: Option<BTreeMap<String, Vec<String>>>,
+            lists().check(value::label).eg(r#"{pve1: ["ssd", "gpu"]}"#),
+            "labels of each node, for nodeSelector; unset: none";
+        "storageClasses" => storage_classes: Option<BTreeMap<String, Vec<String>>>,
+            lists().check(value::storage).eg(r#"{fast: ["nvme1", "nvme2"]}"#),
+            "storages of each class, for storageClass; unset: none";
+        "memoryOvercommitPercent" => memory_overcommit_percent: u64,
+            whole(100..=1000).or(100),
+            "memory that guests of a node may have together, in percent of the node's memory";
+        "headroom", mapping(&HEADROOM).eg("{memoryMb: 4096, memoryPercent: 10}"),
+            "what stays free on every node and storage; unset: nothing";
+    }
+}

@@ -1,161 +1,116 @@
-//! Keys of each entry of `demand`.
+//! Keys of each entry of `demand`. A key that names kinds of sources is a fault in the others.
 
-use super::{
-    Key, Kind, LONG, Preset, SECRET, SECRET_ENV, SECRET_FILE, SECRET_KEYS, SYSTEMD, Shape,
-};
-use super::{key, text, whole};
-use crate::value;
+use std::collections::BTreeSet;
 
-/// Keys of `webhook`.
-static WEBHOOK: Shape =
-    Shape { keys: &[SECRET_FILE, SECRET_ENV, SYSTEMD, SECRET], one_of: &SECRET_KEYS };
+use serde::Deserialize;
 
-/// Keys that not every kind has, with the kinds that have them.
-pub(crate) static OF_KINDS: &[(&str, &[&str])] = &[
-    ("url", SYSTEMS),
-    ("credentialsId", SYSTEMS),
-    ("scope", &["gitea", "forgejo", "github", "gitlab"]),
-    ("labels", SYSTEMS),
-    ("pollSeconds", SYSTEMS),
-    ("registerTimeoutSec", SYSTEMS),
-    ("idleTimeoutSec", SYSTEMS),
-    ("jobTimeoutMinutes", SYSTEMS),
-    ("runnerCommand", WITH_RUNNERS),
-    ("launch", &["jenkins"]),
-    ("launchCredentialsId", &["jenkins"]),
-    ("runUntagged", &["gitlab"]),
-    ("grpcServer", &["woodpecker"]),
-    ("grpcSecure", &["woodpecker"]),
-    ("webhook", &["gitea", "forgejo", "github", "gitlab"]),
-    ("caFile", SYSTEMS),
-    ("pinSha256", SYSTEMS),
-    ("ignoreSslErrors", SYSTEMS),
-    ("proxy", SYSTEMS),
-    ("repositories", &["github"]),
-    ("runnerGroup", &["github"]),
-    ("registration", &["github"]),
-    ("mode", &["github"]),
-    ("scaleSet", &["github"]),
-];
+use super::credential::{SECRET_KEYS, SECRETS};
+use super::{Key, LONG, MANY, Raw, Table, choice, flag, mapping, text, texts, value, whole};
+
+/// The mode of Jenkins to connect agents.
+#[derive(Debug, Clone, Copy, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum Launch {
+    Websocket,
+    InboundTcp,
+    Ssh,
+}
 
 /// All kinds but the lease API.
-const SYSTEMS: &[&str] = &["gitea", "forgejo", "github", "gitlab", "woodpecker", "jenkins"];
-
-/// Those whose agents run a program of theirs that can be another.
+pub(super) const SYSTEMS: &[&str] =
+    &["gitea", "forgejo", "github", "gitlab", "woodpecker", "jenkins"];
+/// Kinds whose agents run a runner program, which another command can replace.
 const WITH_RUNNERS: &[&str] = &["gitea", "forgejo", "github", "gitlab", "woodpecker"];
+/// Kinds with scopes and webhooks.
+const FORGES: &[&str] = &["gitea", "forgejo", "github", "gitlab"];
+const GITHUB: &[&str] = &["github"];
+const WOODPECKER: &[&str] = &["woodpecker"];
+const JENKINS: &[&str] = &["jenkins"];
 
-pub(crate) static DEMAND: &[Key] = &[
-    key(
-        "kind",
-        Kind::Choice(&["gitea", "forgejo", "github", "gitlab", "woodpecker", "jenkins", "leases"]),
-        Preset::Required,
-        "the kind of system; leases: the lease API, which has a share like the others",
-    ),
-    text("url", Preset::Unset, "where it is, such as https://git.lan; unset: of github https://api.github.com; not of leases")
-        .checked(value::url),
-    text(
-        "credentialsId",
-        Preset::Unset,
-        "an apiToken, of github also a githubApp, of jenkins an apiLogin; not of leases",
-    ),
-    text(
-        "scope",
-        Preset::Unset,
-        "whose jobs: server, org/NAME, user, repo/OWNER/NAME; of github org, repo or enterprise/NAME; \
-         of gitlab server, group/PATH, project/PATH; unset: the server's",
-    )
-    .checked(value::filled),
-    key(
-        "labels",
-        Kind::Texts,
-        Preset::Unset,
-        "labels that its jobs may want; jobs that want others are left alone; unset: all",
-    )
-    .checked(value::label),
-    whole("weight", 1, 1000, 1, "its part of the machines beside the others' weights"),
-    whole("priority", 0, 1000, 0, "a higher one goes first, until others have waited long"),
-    whole("instanceCap", 0, 1_000_000, 0, "most agents at once; 0: unlimited"),
-    whole("pollSeconds", 1, 3600, 10, "seconds between two looks; unset: of github 60"),
-    whole("registerTimeoutSec", 5, LONG, 120, "seconds a runner may take to connect"),
-    whole("idleTimeoutSec", 5, LONG, 300, "seconds a runner may be without a job"),
-    whole("jobTimeoutMinutes", 1, LONG, 360, "minutes a job may take"),
-    text(
-        "runnerCommand",
-        Preset::Unset,
-        "what runs a runner, in its folder in the guest; unset: the kind's own program",
-    )
-    .checked(value::filled),
-    key(
-        "runUntagged",
-        Kind::Flag,
-        Preset::Unset,
-        "of gitlab: whether jobs without tags are wanted; unset: false",
-    ),
-    text(
-        "grpcServer",
-        Preset::Unset,
-        "of woodpecker: host and port that agents connect to; required there",
-    )
-    .checked(value::filled),
-    key(
-        "grpcSecure",
-        Kind::Flag,
-        Preset::Unset,
-        "of woodpecker: whether agents connect by TLS; unset: true",
-    ),
-    key(
-        "launch",
-        Kind::Choice(&["websocket", "inboundTcp", "ssh"]),
-        Preset::Unset,
-        "how agents come to Jenkins; unset: websocket; ssh: Jenkins connects to them",
-    ),
-    text(
-        "launchCredentialsId",
-        Preset::Unset,
-        "for launch ssh: the credential in Jenkins that logs in to agents",
-    ),
-    key(
-        "webhook",
-        Kind::Mapping(&WEBHOOK),
-        Preset::Unset,
-        "the secret of its webhooks; unset: none",
-    ),
-    text("caFile", Preset::Unset, "PEM bundle to trust; with no TLS key at all: system roots"),
-    key(
-        "pinSha256",
-        Kind::Texts,
-        Preset::Unset,
-        "certificate fingerprints, any of them, for caFile",
-    )
-    .checked(value::pin),
-    key("ignoreSslErrors", Kind::Flag, Preset::Flag(false), "true: no verification; warned about"),
-    text(
-        "proxy",
-        Preset::Unset,
-        "URL of the proxy it is reached by; none: directly; unset: as HTTPS_PROXY, HTTP_PROXY and NO_PROXY say",
-    )
-    .checked(value::proxy),
-    key(
-        "repositories",
-        Kind::Texts,
-        Preset::Unset,
-        "github: repositories whose jobs are read, OWNER/NAME or of an org NAME; unset: all of the org",
-    )
-    .checked(value::filled),
-    text("runnerGroup", Preset::Unset, "github: the runners' group, name or id; unset: the default one")
-        .checked(value::filled),
-    key(
-        "registration",
-        Kind::Choice(&["jit", "token"]),
-        Preset::Unset,
-        "github: jit: guests get one runner's login; token: one for any number, for old servers; unset: jit",
-    ),
-    key(
-        "mode",
-        Kind::Choice(&["poll", "scaleSet"]),
-        Preset::Unset,
-        "github: poll: lists of jobs are read; scaleSet: a scale set tells of them; unset: poll",
-    ),
-    text("scaleSet", Preset::Unset, "github: the scale set's name, for mode scaleSet")
-        .checked(value::filled),
-];
+table! {
+    /// Keys of `webhook`.
+    WEBHOOK, one_of: SECRET_KEYS, shared: SECRETS {}
+}
+
+table! {
+    /// Keys of each entry of `demand`.
+    DEMAND => RawDemand {
+        "kind" => kind: String,
+            choice(&["gitea", "forgejo", "github", "gitlab", "woodpecker", "jenkins", "leases"])
+                .required().eg("gitea"),
+            "kind of the source; leases is the lease API, which has a share like the others";
+        "url" => url: Option<String>,
+            text().check(value::url).only(SYSTEMS).eg(r#""https://git.lan""#),
+            "URL of the CI system; unset: for github https://api.github.com, else required";
+        "credentialsId" => credentials_id: Option<String>,
+            text().only(SYSTEMS).eg(r#""git-token""#),
+            "an apiToken of credentials; for github also a githubApp, for jenkins an apiLogin";
+        "scope" => scope: Option<String>,
+            text().check(value::filled).only(FORGES).eg("org/builders"),
+            "whose jobs: gitea and forgejo server, org/NAME, user or repo/OWNER/NAME; github \
+             repo/…, org/… or enterprise/NAME; gitlab server, group/PATH or project/PATH; unset: \
+             server";
+        "labels" => labels: Option<BTreeSet<String>>,
+            texts().check(value::label).only(SYSTEMS).eg(r#"["linux", "x64"]"#),
+            "labels that drover serves for this source; it ignores jobs with others; unset: all";
+        "weight" => weight: u32, whole(1..=1000).or(1),
+            "share of the machines, relative to the weights of the other sources";
+        "priority" => priority: i32, whole(0..=1000).or(0),
+            "the source with the highest priority goes first, until others have waited long";
+        "instanceCap" => instance_cap: u32, whole(0..=MANY).or(0),
+            "maximum number of agents of this source; 0: unlimited";
+        "pollSeconds" => poll_seconds: u64, whole(1..=3600).or(10).only(SYSTEMS),
+            "seconds between two polls; unset: for github 60";
+        "registerTimeoutSec" => register_timeout_sec: u64, whole(5..=LONG).or(120).only(SYSTEMS),
+            "seconds for a runner to connect";
+        "idleTimeoutSec" => idle_timeout_sec: u64, whole(5..=LONG).or(300).only(SYSTEMS),
+            "seconds a runner may be without a job";
+        "jobTimeoutMinutes" => job_timeout_minutes: u64, whole(1..=LONG).or(360).only(SYSTEMS),
+            "minutes for one job";
+        "runnerCommand" => runner_command: Option<String>,
+            text().check(value::filled).only(WITH_RUNNERS)
+                .eg(r#""exec gitea-runner daemon --config config.yaml""#),
+            "command that runs a runner, in its directory in the guest; unset: the kind's own \
+             program";
+        "runUntagged" => run_untagged: Option<bool>, flag().only(&["gitlab"]).eg("true"),
+            "true: serves jobs without tags too; unset: false";
+        "grpcServer" => grpc_server: Option<String>,
+            text().check(value::filled).only(WOODPECKER).eg(r#""ci.lan:9000""#),
+            "host and port that agents connect to; required for woodpecker";
+        "grpcSecure" => grpc_secure: Option<bool>, flag().only(WOODPECKER).eg("false"),
+            "true: agents connect by TLS; unset: true";
+        "launch" => launch: Option<Launch>,
+            choice(&["websocket", "inboundTcp", "ssh"]).only(JENKINS).eg("ssh"),
+            "how agents connect to Jenkins; ssh: Jenkins connects to them; unset: websocket";
+        "launchCredentialsId" => launch_credentials_id: Option<String>,
+            text().only(JENKINS).eg("agent-key"),
+            "for launch ssh: the credential in Jenkins that logs in to the agents";
+        "webhook", mapping(&WEBHOOK).only(FORGES).eg("{secretFile: /etc/drover/git-webhook}"),
+            "secret of the source's webhooks; unset: drover takes none";
+        "caFile" => ca_file: Option<String>, text().only(SYSTEMS).eg("/etc/drover/git-ca.pem"),
+            "PEM file of trusted CA certificates; without any TLS key: the system's CAs";
+        "pinSha256" => pin_sha256: Option<Vec<String>>,
+            texts().check(value::pin).only(SYSTEMS).eg(r#"["AB:CD:..."]"#),
+            "SHA-256 fingerprints of accepted certificates, in place of caFile";
+        "ignoreSslErrors" => ignore_ssl_errors: bool, flag().or_flag(false).only(SYSTEMS),
+            "true: certificates are not verified; drover warns about it";
+        "proxy" => proxy: Option<String>,
+            text().check(value::proxy).only(SYSTEMS).eg("http://proxy.lan:3128"),
+            "URL of the HTTP proxy; none: no proxy; unset: HTTPS_PROXY, HTTP_PROXY and NO_PROXY";
+        "repositories" => repositories: Option<Vec<String>>,
+            texts().check(value::filled).only(GITHUB).eg(r#"["builders/app"]"#),
+            "repositories to serve: OWNER/NAME, or NAME in an org; unset: all of the scope";
+        "runnerGroup" => runner_group: Option<String>,
+            text().check(value::filled).only(GITHUB).eg(r#""Default""#),
+            "runner group, name or id; unset: the default group";
+        "registration" => registration: Option<String>,
+            choice(&["jit", "token"]).only(GITHUB).eg("jit"),
+            "jit: each guest gets the login of one runner; token: a registration token, for old \
+             servers; unset: jit";
+        "mode" => mode: Option<String>, choice(&["poll", "scaleSet"]).only(GITHUB).eg("scaleSet"),
+            "poll: drover polls lists of jobs; scaleSet: a scale set reports them; unset: poll";
+        "scaleSet" => scale_set: Option<String>,
+            text().check(value::filled).only(GITHUB).eg("drover"),
+            "name of the scale set, for mode scaleSet";
+    }
+}

@@ -1,165 +1,52 @@
-//! The keys that say where agents are put, and how big they are.
+//! Keys of the mappings that say where agents run and how big they are.
 
-use super::{Key, Kind, Preset, Shape, key, text, whole};
-use crate::value;
+use drover_model::placement::Operator;
 
-/// The most memory a key may name, in MiB.
-const MOST_MEMORY: u64 = 67_108_864;
+use super::{Key, Raw, Table, choice, text, texts, value, whole, zero_or};
 
-pub(super) const PLACEMENT: Key = key(
-    "placement",
-    Kind::Choice(&["TOPSIS", "SPREAD", "PACK", "FIXED"]),
-    Preset::Text("TOPSIS"),
-    "which of several nodes that have room: the one with most free, fewest agents, fullest, or first",
-);
+/// The largest amount of memory that a key can name, in MiB.
+pub(super) const MOST_MEMORY: u64 = 67_108_864;
 
-pub(super) const PREFERRED: Key = key(
-    "preferredNodes",
-    Kind::Texts,
-    Preset::Empty,
-    "nodes that are taken first while they have room; others are taken after them",
-)
-.checked(value::filled);
+table! {
+    /// Keys of `placementWeights`.
+    WEIGHTS => RawWeights {
+        "memory" => memory: u32, whole(0..=1000).or(60), "weight of free memory";
+        "cpu" => cpu: u32, whole(0..=1000).or(40), "weight of free processors";
+    }
+}
 
-pub(super) const WEIGHTS: Key = key(
-    "placementWeights",
-    Kind::Mapping(&WEIGHT_KEYS),
-    Preset::Unset,
-    "what free memory and free processors count for TOPSIS; unset: 60 and 40",
-);
+table! {
+    /// Keys of each item of `affinity` and `antiAffinity`.
+    TERM => RawTerm {
+        "key" => key: String, text().required().check(value::filled).eg(r#""vm.type""#),
+            "a label, or its part before `:`, `=` or `.`";
+        "operator" => operator: Operator, choice(&["In", "NotIn", "Exists"]).or_text("In"),
+            "In and NotIn compare the part behind the key, Exists does not";
+        "values" => values: Vec<String>, texts().or_empty().eg(r#"["database"]"#),
+            "the values to compare with; none for Exists";
+    }
+}
 
-pub(super) const SELECTOR: Key = key(
-    "nodeSelector",
-    Kind::Texts,
-    Preset::Empty,
-    "labels of nodeLabels that a node must carry; any such node where no node is named",
-)
-.checked(value::filled);
+table! {
+    /// Keys of each entry of `sizes`.
+    SIZES => Size {
+        "cpu" => cpu: u32, whole(0..=8192).or(0), "processor cores; 0: those of the template";
+        "memory" => memory: u32, zero_or(16..=MOST_MEMORY).or(0),
+            "memory in MiB; 0: that of the template";
+        "disk" => disk: u32, whole(0..=131_072).or(0),
+            "size of the boot disk in GiB; 0: that of the template";
+    }
+}
 
-pub(super) const AFFINITY: Key = key(
-    "affinity",
-    Kind::Mappings(&TERM),
-    Preset::Empty,
-    "for each term an agent, or a guest by its tags, that matches it must be on the node",
-);
-
-pub(super) const ANTI_AFFINITY: Key = key(
-    "antiAffinity",
-    Kind::Mappings(&TERM),
-    Preset::Empty,
-    "no agent and no guest that matches any term may be on the node",
-);
-
-pub(super) const MAX_VMS: Key = whole(
-    "maxVmsPerNode",
-    0,
-    1_000_000,
-    0,
-    "most guests on a node, running ones of others included; 0: unlimited",
-);
-
-pub(super) const MIN_FREE: Key = key(
-    "minFreeMemoryMb",
-    Kind::Memory(0, MOST_MEMORY),
-    Preset::Whole(0),
-    "memory that must stay free on a node, beside headroom's: MiB, or such as 4Gi; 0: none",
-)
-.also("minFreeMemory");
-
-pub(super) const STORAGE_CLASS: Key = text(
-    "storageClass",
-    Preset::Text(""),
-    "thin, thick, or one of the cloud's storageClasses; of its storages the one with most free space",
-);
-
-pub(super) const SIZE: Key = text(
-    "size",
-    Preset::Text(""),
-    "one of sizes, or such as cpu:4,memory:8192,disk:50; for what cores, memoryMb and diskSizeGb leave",
-);
-
-/// Keys of `placementWeights`.
-pub(crate) static WEIGHT_KEYS: Shape = Shape {
-    one_of: &[],
-    keys: &[
-        whole("memory", 0, 1000, 60, "of free memory"),
-        whole("cpu", 0, 1000, 40, "of free processors"),
-    ],
-};
-
-/// Keys of each entry of `affinity` and `antiAffinity`.
-pub(crate) static TERM: Shape = Shape {
-    one_of: &[],
-    keys: &[
-        text("key", Preset::Required, "a label, or what stands in it before `:`, `=` or `.`")
-            .checked(value::filled),
-        key(
-            "operator",
-            Kind::Choice(&["In", "NotIn", "Exists"]),
-            Preset::Text("In"),
-            "In and NotIn look at what stands behind, Exists does not",
-        ),
-        key("values", Kind::Texts, Preset::Empty, "what may stand behind; none for Exists"),
-    ],
-};
-
-/// Keys of each entry of `sizes`.
-pub(crate) static SIZES: &[Key] = &[
-    whole("cpu", 0, 8192, 0, "processor cores; 0: the template's"),
-    key(
-        "memory",
-        Kind::ZeroOr(16, MOST_MEMORY),
-        Preset::Whole(0),
-        "memory in MiB; 0: the template's",
-    ),
-    whole("disk", 0, 131_072, 0, "size of the disk it boots from in GB; 0: the template's"),
-];
-
-pub(super) const REGION: Key =
-    text("region", Preset::Text(""), "its templates carry the label region:<this>; blank: none")
-        .checked(value::place);
-
-pub(super) const ZONE: Key =
-    text("zone", Preset::Text(""), "its templates carry the label zone:<this>; blank: none")
-        .checked(value::place);
-
-pub(super) const NODE_LABELS: Key =
-    key("nodeLabels", Kind::Lists, Preset::Unset, "labels of each node, for nodeSelector")
-        .checked(value::label);
-
-pub(super) const STORAGE_CLASSES: Key =
-    key("storageClasses", Kind::Lists, Preset::Unset, "storages of each class, for storageClass")
-        .checked(value::storage);
-
-pub(super) const OVERCOMMIT: Key = whole(
-    "memoryOvercommitPercent",
-    100,
-    1000,
-    100,
-    "memory that may be promised on a node, of a hundred parts of what it has",
-);
-
-pub(super) const HEADROOM: Key = key(
-    "headroom",
-    Kind::Mapping(&HEADROOM_KEYS),
-    Preset::Unset,
-    "what must stay free on every node and storage; unset: nothing",
-);
-
-/// Keys of `headroom`.
-pub(crate) static HEADROOM_KEYS: Shape = Shape {
-    one_of: &[],
-    keys: &[
-        whole("memoryMb", 0, MOST_MEMORY, 0, "memory of each node in MiB"),
-        whole("memoryPercent", 0, 99, 0, "of a hundred parts of each node's memory"),
-        whole(
-            "cpuPercent",
-            0,
-            99,
-            0,
-            "of a hundred parts of each node's processors; 0: they are not counted",
-        ),
-        whole("diskGb", 0, 1_048_576, 0, "space of each storage in GiB"),
-        whole("diskPercent", 0, 99, 0, "of a hundred parts of each storage"),
-    ],
-};
+table! {
+    /// Keys of `headroom`.
+    HEADROOM => RawHeadroom {
+        "memoryMb" => memory_mb: u64, whole(0..=MOST_MEMORY).or(0), "memory of each node in MiB";
+        "memoryPercent" => memory_percent: u64, whole(0..=99).or(0),
+            "memory of each node in percent";
+        "cpuPercent" => cpu_percent: u64, whole(0..=99).or(0),
+            "processors of each node in percent; 0: processors are not counted";
+        "diskGb" => disk_gb: u64, whole(0..=1_048_576).or(0), "space of each storage in GiB";
+        "diskPercent" => disk_percent: u64, whole(0..=99).or(0), "space of each storage in percent";
+    }
+}

@@ -2,7 +2,7 @@
 //! wrong with them.
 
 use drover_model::addresses::AddressSource;
-use drover_model::id::{AddressPoolId, CloudId, TemplateId};
+use drover_model::id::AddressPoolId;
 
 use super::*;
 
@@ -13,8 +13,7 @@ fn with_pools(pools: &str, lines: &str) -> String {
 }
 
 fn source(text: &str) -> AddressSource {
-    let checked = Scene::new().good(text);
-    checked.herd.templates[&TemplateId::new(CloudId::new("c"), "a")].address.clone()
+    template(&Scene::new().good(text), "a").address.clone()
 }
 
 // Invariant: a pool gives the addresses of its ranges, and none that is no guest's.
@@ -46,7 +45,7 @@ fn ranges_single_addresses_and_networks_become_what_can_be_given() {
     assert_eq!((lab.cooldown.as_secs(), lab.nameserver.as_deref()), (60, Some("10.20.0.2")));
 }
 
-// Invariant: what can not be meant is named with its place and a way out.
+// Invariant: impossible values are faults with their place and a help.
 
 #[test]
 fn what_is_wrong_with_pools_is_shown() {
@@ -112,7 +111,7 @@ fn an_address_in_ip_config_is_the_agents_unless_the_guest_agent_is_to_be_asked()
 }
 
 #[test]
-fn what_a_templates_addresses_can_not_do_is_warned_about() {
+fn what_a_templates_addresses_cannot_do_is_warned_about() {
     let scene = Scene::new();
     let fixed = with_agent("ipConfig: 'ip=10.0.0.50/24,gw=10.0.0.1'");
     let few = with_pools(

@@ -121,5 +121,5 @@ fn of_very_many_faults_the_first_hundred_are_shown() {
     let said = said(&[("a.yaml", text.as_bytes())]);
     assert!(said.contains("`strange0`"), "{said}");
     assert_eq!(said.matches("╰── here").count(), 100);
-    assert!(said.contains("more like these are not shown"), "{said}");
+    assert!(said.contains("more faults are not shown"), "{said}");
 }

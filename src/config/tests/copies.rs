@@ -5,7 +5,7 @@ use std::fs;
 use insta::assert_snapshot;
 
 use super::*;
-use crate::{Copied, CopyError, Environment, Wish, copy};
+use crate::{Copied, CopyRequest, EditError, Environment, copy};
 
 const TEXT: &str = "
 # Who may do what is kept elsewhere.
@@ -37,11 +37,11 @@ fn scene() -> (Scene, std::path::PathBuf) {
     (scene, path)
 }
 
-fn want<'a>(new: &'a str, set: &'a [String], into: Option<&'a std::path::Path>) -> Wish<'a> {
-    Wish { old: "small", new, set, into }
+fn want<'a>(new: &'a str, set: &'a [String], into: Option<&'a std::path::Path>) -> CopyRequest<'a> {
+    CopyRequest { old: "small", new, set, into }
 }
 
-fn refused(path: &std::path::Path, wish: Wish<'_>) -> String {
+fn refused(path: &std::path::Path, wish: CopyRequest<'_>) -> String {
     copy(path, &Environment::default(), wish).unwrap_err().render()
 }
 
@@ -71,30 +71,27 @@ fn a_copy_goes_behind_the_last_template_and_no_line_is_lost() {
     assert_eq!(fs::read_to_string(&path).unwrap(), TEXT, "the caller writes");
     fs::write(&path, &text).unwrap();
     let why = refused(&path, want("large", &[], Some(&path)));
-    assert_snapshot!(why, @"drover: a template is called `large` already: choose another name");
+    assert_snapshot!(why, @"template `large` already exists; choose another name");
 }
 
 #[test]
-fn what_can_not_be_copied_says_why() {
+fn what_cannot_be_copied_says_why() {
     let (scene, path) = scene();
     let set = |text: &str| [text.to_owned()];
-    let unknown = Wish { old: "smal", new: "x", set: &[], into: None };
-    assert_snapshot!(refused(&path, unknown), @"drover: no template is called `smal`; did you mean `small`?");
-    assert_snapshot!(refused(&path, want("x", &set("core=4"), None)), @"drover: no key of a template is called `core`; did you mean `cores`?");
-    assert_snapshot!(refused(&path, want("x", &set("cores"), None)), @"drover: `--set cores` is no KEY=VALUE, such as cores=4");
+    let unknown = CopyRequest { old: "smal", new: "x", set: &[], into: None };
+    assert_snapshot!(refused(&path, unknown), @"unknown template `smal`; did you mean `small`?");
+    assert_snapshot!(refused(&path, want("x", &set("core=4"), None)), @"unknown key `core` of a template; did you mean `cores`?");
+    assert_snapshot!(refused(&path, want("x", &set("cores"), None)), @"`--set cores` is not KEY=VALUE, such as cores=4");
     let faulty = refused(&path, want("x", &set("cores=many"), None));
-    assert!(
-        faulty.starts_with("drover: with the copy the configuration would have faults:\n"),
-        "{faulty}"
-    );
+    assert!(faulty.starts_with("with the copy the configuration would have faults:\n"), "{faulty}");
     assert!(faulty.contains("expected a whole number"), "{faulty}");
     let elsewhere = scene.path("other.yaml");
     let why = refused(&path, want("x", &[], Some(&elsewhere)));
-    assert!(why.contains("is no file of the configuration"), "{why}");
+    assert!(why.contains("is not a file of the configuration"), "{why}");
     let flow = TEXT.replace("agentConfigurations:\n", "agentConfigurations: {}\nx:\n");
     fs::write(&path, flow.split("x:\n").next().unwrap_or_default()).unwrap();
     assert!(matches!(
         copy(&path, &Environment::default(), want("x", &[], None)),
-        Err(CopyError::Faulty { .. })
+        Err(EditError::Faulty { .. })
     ));
 }

@@ -309,7 +309,7 @@ fn a_source_that_would_start_several_runners_of_a_guest_from_one_directory_is_re
         };
         let told: Vec<(&str, &str)> =
             faults.iter().map(|fault| (fault.path.as_str(), fault.message.as_str())).collect();
-        let message = "source `hub` would start several runners of a guest from one directory, where \
+        let message = "source `hub` would start several runners of a guest in one directory, where \
                        each overwrites the login of the others";
         assert_eq!(told, [("agentConfigurations.a.numExecutors", message)]);
     }

@@ -1,14 +1,62 @@
-//! What is said about each mistake: golden texts, with the place and what to do.
+//! The rendered faults of single mistakes: golden texts.
 
 use insta::assert_snapshot;
 
 use super::*;
 
-// Invariant: every message about bad input says what, where and what to do.
+/// Tests of the rendered faults of one text each.
+macro_rules! shown {
+    ($($name:ident: $text:expr;)*) => {
+        $(
+            #[test]
+            fn $name() {
+                let shown = Scene::new().faults(&$text);
+                assert_snapshot!(shown);
+            }
+        )*
+    };
+}
 
-#[test]
-fn an_unknown_key_is_shown_with_the_nearest_known_one() {
-    assert_snapshot!(Scene::new().faults(&with_agent("instanceCpa: 5")));
+// Invariant: every fault says what, where and what to do.
+
+shown! {
+    an_unknown_key_is_shown_with_the_nearest_known_one: with_agent("instanceCpa: 5");
+    a_value_of_the_wrong_type_is_shown: with_agent("cores: many\nnumExecutors: \"2\"");
+    a_number_out_of_range_is_shown: with_cloud("orphanCleanupPeriodSeconds: 10");
+    a_key_file_that_cannot_be_read_is_shown:
+        with_agent("cores: 1").replace("privateKeyFile: ed25519", "privateKeyFile: nowhere");
+    a_key_file_that_others_can_read_is_shown:
+        with_agent("cores: 1").replace("privateKeyFile: ed25519", "privateKeyFile: wide");
+    a_key_given_twice_is_shown: with_agent("cores: 1\nmemoryMb: 2048\ncores: 2");
+    a_missing_template_id_is_shown: with_agent("cores: 1").replace("  templateVmId: 9000\n", "");
+    a_minimum_above_the_cap_is_shown: with_agent("instanceCap: 2\ninstanceMin: 3\nidleMin: 4");
+    windows_that_cannot_be_are_shown:
+        with_agent("instanceCap: 2\nschedule:\n  \
+                   - {cron: \"0 25 * * *\", durationMinutes: 0, timeZone: Europe/Berlun, idelMin: 1}\n  \
+                   - {idleMin: 1}\n  \
+                   -\n  \
+                   - weekdays");
+    windows_that_keep_nothing_or_more_than_the_cap_are_shown:
+        with_agent("instanceCap: 2\nschedule:\n  \
+                   - {cron: \"0 8 * * *\", durationMinutes: 60}\n  \
+                   - {cron: \"0 8 * * *\", durationMinutes: 60, idleMin: 3}");
+    a_cloud_that_is_not_there_is_shown:
+        with_agent("cloudIds: [c, primry]").replace("c: {name", "primary: {name");
+    a_credential_that_is_not_there_is_shown: with_cloud("credentialsId: proxmox-token");
+    a_credential_of_the_wrong_kind_is_shown: with_agent("credentialsId: api");
+    a_plain_http_endpoint_is_shown: with_cloud("apiUrl: http://pve.example.com:8006");
+    a_bad_pin_is_shown: with_cloud("pinSha256:\n  - \"AB:CD:EF\"");
+    a_syntax_fault_is_shown_alone: with_agent("cores: [1, 2\nmemoryMb: x\nfoo: bar");
+    an_unset_variable_is_shown:
+        with_cloud("{}").replacen("secretFile: token", "secretEnv: DROVER_TOKEN", 1);
+    a_credential_of_an_unknown_kind_is_shown:
+        with_cloud("{}").replace("proxmoxToken", "proxmoxTokn");
+    trust_said_in_two_ways_is_shown: with_cloud("ignoreSslErrors: true\ncaFile: ca.pem");
+    a_section_of_a_later_version_is_shown:
+        format!("{}images: {{}}\nclouds: {{}}\n", with_cloud("{}"));
+    a_missing_credential_is_shown: with_agent("cores: 1").replace(", credentialsId: api", "");
+    a_repository_that_is_no_url_is_shown:
+        with_agent("correttoRepositoryUrl: apt.corretto.aws\ncorrettoKeyUrl: file:///key");
 }
 
 #[test]
@@ -23,63 +71,6 @@ fn a_log_has_faults_a_line_each_with_their_places_and_says_how_many_more_there_a
     let many: String = (0..9).map(|n| format!("nothing{n}: 1\n")).collect();
     let lines = Scene::new().check(&with_agent(&many)).unwrap_err().lines();
     assert_eq!((lines.len(), lines[5].as_str()), (6, "and 4 more: `drover check` shows all"));
-}
-
-#[test]
-fn a_value_of_the_wrong_type_is_shown() {
-    assert_snapshot!(Scene::new().faults(&with_agent("cores: many\nnumExecutors: \"2\"")));
-}
-
-#[test]
-fn a_number_out_of_range_is_shown() {
-    assert_snapshot!(Scene::new().faults(&with_cloud("orphanCleanupPeriodSeconds: 10")));
-}
-
-#[test]
-fn a_key_file_that_can_not_be_read_is_shown() {
-    let text = with_agent("cores: 1").replace("privateKeyFile: ed25519", "privateKeyFile: nowhere");
-    assert_snapshot!(Scene::new().faults(&text));
-}
-
-#[test]
-fn a_key_file_that_others_can_read_is_shown() {
-    let text = with_agent("cores: 1").replace("privateKeyFile: ed25519", "privateKeyFile: wide");
-    assert_snapshot!(Scene::new().faults(&text));
-}
-
-#[test]
-fn a_key_given_twice_is_shown() {
-    assert_snapshot!(Scene::new().faults(&with_agent("cores: 1\nmemoryMb: 2048\ncores: 2")));
-}
-
-#[test]
-fn a_missing_template_id_is_shown() {
-    let text = with_agent("cores: 1").replace("  templateVmId: 9000\n", "");
-    assert_snapshot!(Scene::new().faults(&text));
-}
-
-#[test]
-fn a_minimum_above_the_cap_is_shown() {
-    let keys = "instanceCap: 2\ninstanceMin: 3\nidleMin: 4";
-    assert_snapshot!(Scene::new().faults(&with_agent(keys)));
-}
-
-#[test]
-fn windows_that_can_not_be_are_shown() {
-    let windows = "instanceCap: 2\nschedule:\n  \
-                   - {cron: \"0 25 * * *\", durationMinutes: 0, timeZone: Europe/Berlun, idelMin: 1}\n  \
-                   - {idleMin: 1}\n  \
-                   -\n  \
-                   - weekdays";
-    assert_snapshot!(Scene::new().faults(&with_agent(windows)));
-}
-
-#[test]
-fn windows_that_keep_nothing_or_more_than_the_cap_are_shown() {
-    let windows = "instanceCap: 2\nschedule:\n  \
-                   - {cron: \"0 8 * * *\", durationMinutes: 60}\n  \
-                   - {cron: \"0 8 * * *\", durationMinutes: 60, idleMin: 3}";
-    assert_snapshot!(Scene::new().faults(&with_agent(windows)));
 }
 
 #[test]
@@ -98,62 +89,6 @@ fn a_reset_beside_what_rules_it_out_is_shown() {
 }
 
 #[test]
-fn a_cloud_that_is_not_there_is_shown() {
-    let text = with_agent("cloudIds: [c, primry]").replace("c: {name", "primary: {name");
-    assert_snapshot!(Scene::new().faults(&text));
-}
-
-#[test]
-fn a_credential_that_is_not_there_is_shown() {
-    assert_snapshot!(Scene::new().faults(&with_cloud("credentialsId: proxmox-token")));
-}
-
-#[test]
-fn a_credential_of_the_wrong_kind_is_shown() {
-    assert_snapshot!(Scene::new().faults(&with_agent("credentialsId: api")));
-}
-
-#[test]
-fn a_plain_http_endpoint_is_shown() {
-    assert_snapshot!(Scene::new().faults(&with_cloud("apiUrl: http://pve.example.com:8006")));
-}
-
-#[test]
-fn a_bad_pin_is_shown() {
-    assert_snapshot!(Scene::new().faults(&with_cloud("pinSha256:\n  - \"AB:CD:EF\"")));
-}
-
-#[test]
-fn a_syntax_fault_is_shown_alone() {
-    let text = with_agent("cores: [1, 2\nmemoryMb: x\nfoo: bar");
-    assert_snapshot!(Scene::new().faults(&text));
-}
-
-#[test]
-fn an_unset_variable_is_shown() {
-    let text = with_cloud("{}").replacen("secretFile: token", "secretEnv: DROVER_TOKEN", 1);
-    assert_snapshot!(Scene::new().faults(&text));
-}
-
-#[test]
-fn a_credential_of_an_unknown_kind_is_shown() {
-    let text = with_cloud("{}").replace("proxmoxToken", "proxmoxTokn");
-    assert_snapshot!(Scene::new().faults(&text));
-}
-
-#[test]
-fn trust_said_in_two_ways_is_shown() {
-    assert_snapshot!(Scene::new().faults(&with_cloud("ignoreSslErrors: true\ncaFile: ca.pem")));
-}
-
-#[test]
-fn a_section_of_a_later_version_is_shown() {
-    assert_snapshot!(
-        Scene::new().faults(&format!("{}images: {{}}\nclouds: {{}}\n", with_cloud("{}")))
-    );
-}
-
-#[test]
 fn a_port_open_to_the_network_without_tls_is_shown() {
     let service = |lines: &str| {
         let token = "tokens: [{name: a, role: viewer, secretFile: token}]";
@@ -164,12 +99,6 @@ fn a_port_open_to_the_network_without_tls_is_shown() {
     for fine in ["listen: \"[::1]:80\"", "listen: 10.0.0.1:80\n  listenPlain: true"] {
         assert_eq!(scene.good(&service(fine)).rendered_warnings(), "");
     }
-}
-
-#[test]
-fn a_missing_credential_is_shown() {
-    let text = with_agent("cores: 1").replace(", credentialsId: api", "");
-    assert_snapshot!(Scene::new().faults(&text));
 }
 
 #[test]
@@ -221,12 +150,6 @@ fn storages_that_linked_clones_do_not_use_are_warned_about() {
 }
 
 #[test]
-fn a_repository_that_is_no_url_is_shown() {
-    let text = with_agent("correttoRepositoryUrl: apt.corretto.aws\ncorrettoKeyUrl: file:///key");
-    assert_snapshot!(Scene::new().faults(&text));
-}
-
-#[test]
 fn what_is_wrong_with_steps_is_shown() {
     let scene = Scene::new();
     scene.put("big", 0o644, &"x".repeat((4 << 20) + 1));
@@ -255,7 +178,7 @@ fn what_is_wrong_with_steps_is_shown() {
 #[test]
 fn too_many_steps_are_refused() {
     let text = with_agent(&format!("prepare: [{}]", "{run: id}, ".repeat(41)));
-    assert!(Scene::new().faults(&text).contains("41 steps are more than 40"));
+    assert!(Scene::new().faults(&text).contains("41 steps exceed the maximum of 40"));
 }
 
 // Invariant: a fault of the defaults is said once, not for each that inherits it.
@@ -265,7 +188,7 @@ fn a_fault_in_the_defaults_is_said_once() {
     let text = with_cloud("{}")
         .replace("  credentialsId: api\n", "  credentialsId: nobody\n")
         .replace("\n  c:\n", "\n  d: {name: D}\n  e: {name: E}\n  c:\n");
-    assert_eq!(Scene::new().faults(&text).matches("no credential is called").count(), 1);
+    assert_eq!(Scene::new().faults(&text).matches("unknown credential").count(), 1);
     let text = with_agent("{}")
         .replace("agentDefaults:\n", "agentDefaults:\n  prepare: [{upload: {from: gone}}]\n")
         .replace("agentConfigurations:\n", "agentConfigurations:\n  b: {name: B}\n");
@@ -273,7 +196,7 @@ fn a_fault_in_the_defaults_is_said_once() {
     assert_eq!(shown.matches("`to` is missing").count(), 1, "{shown}");
 }
 
-// Invariant: nothing configured is told apart from something wrong.
+// Invariant: a missing configuration is not a fault of one.
 
 #[test]
 fn no_cloud_and_no_credentials_are_missing_not_wrong() {
@@ -289,7 +212,7 @@ fn no_cloud_and_no_credentials_are_missing_not_wrong() {
     assert!(Scene::with(&environment).check(bare).is_ok());
 }
 
-// Invariant: a configuration that can not be read says so, with what to do.
+// Invariant: an unreadable configuration is an error with a help.
 
 #[test]
 fn a_configuration_that_is_not_there_is_told_from_one_that_is_no_text() {
@@ -300,9 +223,9 @@ fn a_configuration_that_is_not_there_is_told_from_one_that_is_no_text() {
     let said = ["none.yaml", "binary.yaml", "bare"]
         .map(|name| scene.shown(load(&scene.path(name), &scene.environment).unwrap_err()));
     assert_snapshot!(said.concat(), @r"
-    `/etc/drover/none.yaml` can not be read: No such file or directory (os error 2)
+    `/etc/drover/none.yaml` cannot be read: No such file or directory (os error 2)
       help: name a YAML file, or a directory of them, with --config or DROVER_CONFIG
-      × not UTF-8 text from here on
+      × the text is not UTF-8 from here on
        ╭─[/etc/drover/binary.yaml:1:1]
      1 │ ******
        · ┬
@@ -311,7 +234,7 @@ fn a_configuration_that_is_not_there_is_told_from_one_that_is_no_text() {
       help: save it as plain UTF-8 text
 
     the configuration has 1 fault
-    no YAML file is in `/etc/drover/bare`
+    `/etc/drover/bare` contains no YAML file
       help: put at least one file there whose name ends in .yaml or .yml
     ");
 }

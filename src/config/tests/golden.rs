@@ -1,12 +1,12 @@
-//! What is said of every key when its value is wrong: golden texts, drawn from the tables of keys, so
-//! that no key is left out.
+//! The faults of wrong values of every key: golden texts, generated from the tables so that no key
+//! is missing.
 
 use std::fmt::Write as _;
 
 use insta::assert_snapshot;
 
 use super::*;
-use crate::keys::{AGENT, CLOUD, CREDENTIAL_KINDS, Key, Kind, MAPPING, SERVICE};
+use crate::keys::{AGENT, CLOUD, CREDENTIALS, Key, Kind, MAPPING, SERVICE, Table};
 
 /// Texts of which each check refuses one at least.
 const ODD: [&str; 2] = ["a b", ""];
@@ -46,31 +46,19 @@ fn wrong(key: &Key) -> Vec<String> {
     wrong
 }
 
-/// What is said of each wrong value of each key, and of the keys of the mappings in them; `around` puts
-/// a line into a whole configuration.
-fn said(keys: &[Key], around: &dyn Fn(&str) -> String) -> String {
+/// The faults of each wrong value of each key, and of the keys of the mappings in them; `around`
+/// puts a line into a whole configuration.
+fn said(table: &Table, around: &dyn Fn(&str) -> String) -> String {
     let mut text = String::new();
-    for key in keys {
+    for key in table.iter() {
         for value in wrong(key) {
             text.push_str(&faults_of(key, &value, around));
         }
-        let nested = match key.kind {
-            Kind::Mapping(shape) => Some((shape, ["{", "}"])),
-            Kind::Mappings(shape) => Some((shape, ["[{", "}]"])),
-            Kind::Text
-            | Kind::Whole(..)
-            | Kind::ZeroOr(..)
-            | Kind::Memory(..)
-            | Kind::Flag
-            | Kind::Choice(_)
-            | Kind::Texts
-            | Kind::Names
-            | Kind::Wholes
-            | Kind::Lists => None,
-        };
-        if let Some((shape, [open, close])) = nested {
+        if let Some(table) = key.kind.table() {
+            let list = matches!(key.kind, Kind::Mappings(_));
+            let (open, close) = if list { ("[{", "}]") } else { ("{", "}") };
             let within = |line: &str| around(&format!("{}: {open}{line}{close}", key.name));
-            writeln!(text, "\nin {}\n\n{}", key.name, said(shape.keys, &within)).unwrap();
+            writeln!(text, "\nin {}\n\n{}", key.name, said(table, &within)).unwrap();
         }
     }
     text
@@ -106,36 +94,36 @@ fn faults_of(key: &Key, value: &str, around: &dyn Fn(&str) -> String) -> String 
 
 #[test]
 fn every_key_of_a_cloud_says_what_is_wrong() {
-    assert_snapshot!(said(CLOUD, &with_cloud));
+    assert_snapshot!(said(&CLOUD, &with_cloud));
 }
 
 #[test]
 fn every_key_of_an_agent_says_what_is_wrong() {
-    assert_snapshot!(said(AGENT, &with_agent));
+    assert_snapshot!(said(&AGENT, &with_agent));
 }
 
 #[test]
 fn every_key_of_the_service_says_what_is_wrong() {
     let service = |line: &str| format!("{}service:\n  {line}\n", with_cloud("{}"));
-    assert_snapshot!(said(SERVICE, &service));
+    assert_snapshot!(said(&SERVICE, &service));
 }
 
 #[test]
 fn every_key_of_a_label_mapping_says_what_is_wrong() {
     let mapping = |line: &str| format!("{}labelMappings:\n  m:\n    {line}\n", with_agent("{}"));
-    assert_snapshot!(said(MAPPING, &mapping));
+    assert_snapshot!(said(&MAPPING, &mapping));
 }
 
 #[test]
 fn every_key_of_a_credential_says_what_is_wrong() {
     let mut text = String::new();
-    for (kind, keys) in CREDENTIAL_KINDS {
+    for (kind, table) in CREDENTIALS {
         let credential = |line: &str| {
             let kind =
                 if line.starts_with("kind:") { String::new() } else { format!("kind: {kind}, ") };
             format!("{}  x: {{{kind}{line}}}\n", with_cloud("{}"))
         };
-        write!(text, "{kind}\n\n{}\n", said(keys, &credential)).unwrap();
+        write!(text, "{kind}\n\n{}\n", said(table, &credential)).unwrap();
     }
     assert_snapshot!(text);
 }

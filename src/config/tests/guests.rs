@@ -1,14 +1,12 @@
 //! Network cards of templates, and their texts for cloud-init.
 
 use drover_model::addresses::AddressSource;
-use drover_model::id::{CloudId, TemplateId};
-use drover_model::spec::TemplateSpec;
+use drover_model::id::CloudId;
 
 use super::*;
 
 fn spec(text: &str) -> TemplateSpec {
-    let checked = Scene::new().good(text);
-    (*checked.herd.templates[&TemplateId::new(CloudId::new("c"), "a")]).clone()
+    template(&Scene::new().good(text), "a").clone()
 }
 
 fn networks(cards: &[&str]) -> String {
@@ -63,7 +61,7 @@ fn a_card_has_the_addresses_that_are_said() {
     assert_eq!(spec.cloud_init.seed, None, "Proxmox's own keys say it all");
 }
 
-// Invariant: servers that all cards share are told by Proxmox's own keys, others by an image.
+// Invariant: Proxmox's own keys have the servers that all cards share; an ISO image has others.
 
 #[test]
 fn an_image_is_made_only_where_servers_differ() {
@@ -100,7 +98,7 @@ fn the_upper_layer_says_what_the_cards_are() {
     assert_eq!(texts.cloud_init.seed.unwrap().user_data.as_deref(), Some("#!"));
 }
 
-// Invariant: what can not be is said with its place and what to do.
+// Invariant: impossible values are faults with their place and a help.
 
 #[test]
 fn what_is_wrong_with_networks_is_shown() {
@@ -127,7 +125,7 @@ fn what_is_wrong_with_networks_is_shown() {
     let all = [text, pool, twice].map(|text| scene.faults(&text));
     insta::assert_snapshot!(all.join("\n"));
     let many = with_agent(&format!("networks: [{}]", "{name: lan}, ".repeat(33)));
-    assert!(scene.faults(&many).contains("33 network cards are more than 32"));
+    assert!(scene.faults(&many).contains("33 network cards exceed the maximum of 32"));
 }
 
 #[test]
@@ -154,11 +152,14 @@ fn what_is_wrong_with_user_data_is_shown() {
 }
 
 #[test]
-fn what_user_data_can_not_do_is_warned_about() {
+fn what_user_data_cannot_do_is_warned_about() {
     let scene = Scene::new();
     let warned = |lines: &str| scene.good(&with_agent(lines)).rendered_warnings();
     assert_eq!(warned("userData: \"#cloud-config\\n\""), "");
-    assert!(warned("userData: \"hostname x\"").contains("cloud-init does not know what this is"));
+    assert!(
+        warned("userData: \"hostname x\"")
+            .contains("cloud-init does not know this kind of user data")
+    );
     let fixed = "instanceCap: 1\nuserData: \"#!\"\nnetworks: [{name: lan, ip: 10.0.0.5/24}]";
     assert!(warned(fixed).contains("the guest has no DNS server"));
     assert_eq!(warned(&format!("{fixed}\nnameserver: 10.0.0.2")), "");
@@ -175,7 +176,7 @@ fn a_template_of_a_runner_loads_with_its_token_left_blank() {
         "userDataFile: runner.pkrtpl\n\
          userDataValues: {repo_url: \"https://example.com\", registration_token: \"\"}",
     ));
-    let spec = &checked.herd.templates[&TemplateId::new(CloudId::new("c"), "a")];
+    let spec = template(&checked, "a");
     let seed = spec.cloud_init.seed.as_ref().unwrap();
     assert_eq!(seed.user_data.as_deref(), Some(text));
     assert!(checked.herd.clouds[&CloudId::new("c")].image_storages.contains("local"));

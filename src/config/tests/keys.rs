@@ -3,247 +3,242 @@
 use std::fmt::Debug;
 use std::time::Duration;
 
-use drover_model::id::{CloudId, TemplateId};
 use drover_model::placement::Term;
-use drover_model::spec::{StepSpec, StepWork, TemplateSpec, UploadSpec, WindowSpec};
-use proxmox_client::Tls;
+use drover_model::seed::SeedSpec;
+use drover_model::spec::{CloudSpec, StepSpec, StepWork, UploadSpec, WindowSpec};
+use proxmox_client::{Connection, Login, Tls};
 
-use super::super::Checked;
-use super::super::keys::{AGENT, CLOUD, Key, SERVICE};
+use super::super::keys::{AGENT, CLOUD, Key, Kind, SERVICE, Table};
+use super::super::{Checked, ServiceSpec};
 use super::*;
 
-/// Zero or blank is refused.
+/// The check refuses zero or blank.
 const REFUSED: &str = "refused";
 
-/// One key as it must behave: the name; what a value of a wrong type is told to be; what holds
-/// when nothing is given; a value and what comes of it; what comes of zero or blank.
-type Row = (&'static str, &'static str, &'static str, (&'static str, &'static str), &'static str);
-
-const NUMBER: &str = "a whole number";
-const MEMORY: &str = "an amount of memory";
-const LIST: &str = "a list";
-const TEXT: &str = "text";
-const FLAG: &str = "true or false";
-const MAPPINGS: &str = "a list of mappings";
-const MAPPING: &str = "a mapping";
-const NAMES: &str = "a mapping of names to texts";
-const LISTS: &str = "a mapping of lists";
+/// One key as it must behave: the name; the result without the key; a value and its result; the
+/// result of zero or blank; and how the result is read.
+type Row<T> =
+    (&'static str, &'static str, (&'static str, &'static str), &'static str, fn(&T) -> String);
 
 #[rustfmt::skip]
-const CLOUD_ROWS: &[Row] = &[
-    ("name", TEXT, "C", ("Lab", "Lab"), REFUSED),
-    ("apiUrl", TEXT, r#"["https://localhost:8006"]"#, ("https://pve:8006/api2/json", r#"["https://pve:8006"]"#), REFUSED),
-    ("apiUrls", LIST, r#"["https://localhost:8006"]"#, ("[\"https://a:8006\", \"https://b:8006/\"]", r#"["https://a:8006", "https://b:8006"]"#), REFUSED),
-    ("credentialsId", TEXT, "token", ("login", "password"), REFUSED),
-    ("caFile", TEXT, "System", ("ca.pem", "Bundle(1)"), REFUSED),
-    ("caPem", TEXT, "System", ("PEM", "Bundle(1)"), REFUSED),
-    ("pinSha256", LIST, "System", ("[abababababababababababababababababababababababababababababababab]", "Pins(1)"), REFUSED),
-    ("ignoreSslErrors", FLAG, "System", ("true", "Ignore"), "System"),
-    ("connectTimeoutSec", NUMBER, "10s", ("5", "5s"), REFUSED),
-    ("callTimeoutSec", NUMBER, "60s", ("90", "90s"), REFUSED),
-    ("instanceCap", NUMBER, "None", ("7", "Some(7)"), "None"),
-    ("operationTimeoutSec", NUMBER, "300s", ("9", "9s"), REFUSED),
-    ("startVmId", NUMBER, "100", ("500", "500"), REFUSED),
-    ("endVmId", NUMBER, "1000000", ("599", "600"), REFUSED),
-    ("cleanupOrphanedAgents", FLAG, "false", ("true", "true"), "false"),
-    ("orphanCleanupPeriodSeconds", NUMBER, "600s", ("30", "30s"), REFUSED),
-    ("orphanCleanupGracePeriodSeconds", NUMBER, "300s", ("60", "60s"), "0ns"),
-    ("nodeGracePeriodSeconds", NUMBER, "300s", ("60", "60s"), "0ns"),
-    ("cloudInitIsoStorage", TEXT, "local", ("nfs", "nfs"), REFUSED),
-    ("networkNames", NAMES, "vmbr0 None", ("{lan: vmbr7.30}", "vmbr7 Some(30)"), "vmbr0 None"),
-    ("clonesPerStorage", NUMBER, "16", ("1", "1"), REFUSED),
-    ("operationsPerNode", NUMBER, "16", ("1", "1"), REFUSED),
-    ("adaptLanes", FLAG, "true", ("false", "false"), "false"),
-    ("region", TEXT, "{}", ("eu", r#"{"region:eu"}"#), "{}"),
-    ("zone", TEXT, "{}", ("dc2", r#"{"zone:dc2"}"#), "{}"),
-    ("nodeLabels", LISTS, "{}", ("{pve1: [ssd, gpu]}\nBESIDEnodeSelector: [gpu]", r#"{pve1: {"gpu"}}"#), "{}"),
-    ("storageClasses", LISTS, "[]", ("{fast: [nvme]}\nBESIDEstorageClass: fast", r#"["nvme"]"#), "[]"),
-    ("memoryOvercommitPercent", NUMBER, "100", ("150", "150"), REFUSED),
-    ("headroom", MAPPING, "0 0 0 0 0", ("{memoryMb: 1, memoryPercent: 2, cpuPercent: 3, diskGb: 4, diskPercent: 5}", "1 2 3 4 5"), "0 0 0 0 0"),
+const CLOUD_ROWS: &[Row<Checked>] = &[
+    ("name", "C", ("Lab", "Lab"), REFUSED, |c| cloud(c).name.clone()),
+    ("apiUrl", r#"["https://localhost:8006"]"#, ("https://pve:8006/api2/json", r#"["https://pve:8006"]"#), REFUSED, endpoints),
+    ("apiUrls", r#"["https://localhost:8006"]"#, ("[\"https://a:8006\", \"https://b:8006/\"]", r#"["https://a:8006", "https://b:8006"]"#), REFUSED, endpoints),
+    ("credentialsId", "token", ("login", "password"), REFUSED, login),
+    ("caFile", "System", ("ca.pem", "Bundle(1)"), REFUSED, tls),
+    ("caPem", "System", ("PEM", "Bundle(1)"), REFUSED, tls),
+    ("pinSha256", "System", ("[abababababababababababababababababababababababababababababababab]", "Pins(1)"), REFUSED, tls),
+    ("ignoreSslErrors", "System", ("true", "Ignore"), "System", tls),
+    ("connectTimeoutSec", "10s", ("5", "5s"), REFUSED, |c| text(&connection(c).connect_timeout)),
+    ("callTimeoutSec", "60s", ("90", "90s"), REFUSED, |c| text(&connection(c).call_timeout)),
+    ("instanceCap", "None", ("7", "Some(7)"), "None", |c| text(&cloud(c).cap)),
+    ("operationTimeoutSec", "300s", ("9", "9s"), REFUSED, |c| text(&cloud(c).operation_timeout)),
+    ("startVmId", "100", ("500", "500"), REFUSED, |c| cloud(c).vmid_floor.to_string()),
+    ("endVmId", "1000000", ("599", "600"), REFUSED, |c| cloud(c).vmid_ceiling.to_string()),
+    ("cleanupOrphanedAgents", "false", ("true", "true"), "false", |c| text(&cloud(c).cleanup_orphans)),
+    ("orphanCleanupPeriodSeconds", "600s", ("30", "30s"), REFUSED, |c| text(&cloud(c).reconcile_period)),
+    ("orphanCleanupGracePeriodSeconds", "300s", ("60", "60s"), "0ns", |c| text(&cloud(c).orphan_grace)),
+    ("nodeGracePeriodSeconds", "300s", ("60", "60s"), "0ns", |c| text(&cloud(c).node_grace)),
+    ("cloudInitIsoStorage", "local", ("nfs", "nfs"), REFUSED, |c| in_use(c).cloud_init.seed.as_ref().unwrap().storage.clone()),
+    ("networkNames", "vmbr0 None", ("{lan: vmbr7.30}", "vmbr7 Some(30)"), "vmbr0 None", |c| format!("{} {:?}", in_use(c).nics[0].bridge, in_use(c).nics[0].vlan)),
+    ("clonesPerStorage", "16", ("1", "1"), REFUSED, |c| text(&cloud(c).clones_per_storage)),
+    ("operationsPerNode", "16", ("1", "1"), REFUSED, |c| text(&cloud(c).operations_per_node)),
+    ("adaptLanes", "true", ("false", "false"), "false", |c| text(&cloud(c).adapt_lanes)),
+    ("region", "{}", ("eu", r#"{"region:eu"}"#), "{}", |c| text(&in_use(c).labels)),
+    ("zone", "{}", ("dc2", r#"{"zone:dc2"}"#), "{}", |c| text(&in_use(c).labels)),
+    ("nodeLabels", "{}", ("{pve1: [ssd, gpu]}\nBESIDEnodeSelector: [gpu]", r#"{pve1: {"gpu"}}"#), "{}", |c| text(&in_use(c).placement.labels)),
+    ("storageClasses", "[]", ("{fast: [nvme]}\nBESIDEstorageClass: fast", r#"["nvme"]"#), "[]", |c| text(&in_use(c).storages)),
+    ("memoryOvercommitPercent", "100", ("150", "150"), REFUSED, |c| in_use(c).placement.headroom.overcommit_percent.to_string()),
+    ("headroom", "0 0 0 0 0", ("{memoryMb: 1, memoryPercent: 2, cpuPercent: 3, diskGb: 4, diskPercent: 5}", "1 2 3 4 5"), "0 0 0 0 0", headroom),
 ];
 
 #[rustfmt::skip]
-const AGENT_ROWS: &[Row] = &[
-    ("name", TEXT, "a", ("builder", "builder"), REFUSED),
-    ("cloudIds", LIST, "c", ("[c]", "c"), REFUSED),
-    ("node", TEXT, "None", ("pve1", "Some(pve1)"), "None"),
-    ("nodes", LIST, "[]", ("[pve1, pve2]", "[pve1, pve2]"), "[]"),
-    ("preferredNodes", LIST, "[]", ("[pve1, pve2]", "[pve1, pve2]"), "[]"),
-    ("placement", "one of TOPSIS, SPREAD, PACK, FIXED", "Topsis", ("SPREAD", "Spread"), REFUSED),
-    ("placementWeights", MAPPING, "60 40", ("{memory: 1}", "1 40"), "60 40"),
-    ("nodeSelector", LIST, "{} false", ("[]", "{} false"), "{} false"),
-    ("affinity", MAPPINGS, "[]", ("[{key: vm.type, values: [database]}]", r#"["vm.type in [database]"]"#), "[]"),
-    ("antiAffinity", MAPPINGS, "[]", ("[{key: big, operator: Exists}]", r#"["big"]"#), "[]"),
-    ("maxVmsPerNode", NUMBER, "None", ("10", "Some(10)"), "None"),
-    ("minFreeMemoryMb", MEMORY, "0", ("4096", "4096"), "0"),
-    ("templateVmId", NUMBER, "Id(VmId(9000))", ("9001", "Id(VmId(9001))"), REFUSED),
-    ("templateName", TEXT, "Id(VmId(9000))", ("debian-13", r#"Name("debian-13")"#), REFUSED),
-    ("templateNamePattern", TEXT, "Id(VmId(9000))", (r"debian-\d+", r#"Pattern("debian-\\d+")"#), REFUSED),
-    ("templateTag", TEXT, "Id(VmId(9000))", ("golden", r#"Tag("golden")"#), REFUSED),
-    ("templateSelectionMode", "one of STATIC_ID, NAME_REGEX, TAG", "Id(VmId(9000))", ("TAG\ntemplateTag: golden", r#"Tag("golden")"#), REFUSED),
-    ("labelString", TEXT, "{}", ("linux  docker", r#"{"docker", "linux"}"#), "{}"),
-    ("numExecutors", NUMBER, "1", ("3", "3"), REFUSED),
-    ("cloneStrategy", "one of FULL, LINKED", "Full", ("LINKED", "Linked"), REFUSED),
-    ("targetStorage", TEXT, "None", ("ceph", r#"Some("ceph")"#), "None"),
-    ("targetStorages", LIST, "[]", ("[nfs, ceph]", r#"["nfs", "ceph"]"#), "[]"),
-    ("storageClass", TEXT, "None", ("thin", "Some(Thin)"), "None"),
-    ("fallbackTemplates", LIST, "[]", ("[]", "[]"), "[]"),
-    ("targetPool", TEXT, "None", ("ci", r#"Some("ci")"#), "None"),
-    ("size", TEXT, "None None None", ("\"cpu:4,memory:8192,disk:50\"", "Some(4) Some(8192) Some(50)"), "None None None"),
-    ("cores", NUMBER, "None", ("8", "Some(8)"), "None"),
-    ("memoryMb", NUMBER, "None", ("4096", "Some(4096)"), "None"),
-    ("diskSizeGb", NUMBER, "None", ("40", "Some(40)"), "None"),
-    ("bridge", TEXT, "None", ("vmbr1", r#"Some("vmbr1")"#), "None"),
-    ("vlan", NUMBER, "None", ("30", "Some(30)"), "None"),
-    ("networks", MAPPINGS, "[]", ("[{bridge: vmbr1.7, ip: none}, {name: dmz}]", r#"["vmbr1 Some(7) None", "vmbr1 None Some(\"ip=dhcp\")"]"#), "[]"),
-    ("onBoot", FLAG, "false", ("true", "true"), "false"),
-    ("osType", "one of LINUX, WINDOWS", "Linux", ("WINDOWS\nremoteFs: 'C:\\ci'", "Windows(Auto)"), REFUSED),
-    ("windowsLoginShell", "one of AUTO, CMD, POWERSHELL", "Linux", ("CMD\nosType: WINDOWS\nremoteFs: 'C:\\ci'", "Windows(Cmd)"), REFUSED),
-    ("remoteFs", TEXT, "/home/ci/agent", ("/srv/ci", "/srv/ci"), "/home/ci/agent"),
-    ("mode", "one of NORMAL, EXCLUSIVE", "Exclusive", ("NORMAL", "Normal"), REFUSED),
-    ("credentialsId", TEXT, "ssh ci", ("other", "other root"), REFUSED),
-    ("javaDistribution", "one of NONE, OPENJDK, CORRETTO", "None", ("CORRETTO", "Corretto"), REFUSED),
-    ("javaMajorVersion", NUMBER, "21", ("25", "25"), REFUSED),
-    ("javaPath", TEXT, "java", ("/opt/java", "/opt/java"), "java"),
-    ("jvmOptions", TEXT, "", ("-Xmx512m", "-Xmx512m"), ""),
-    ("correttoRepositoryUrl", TEXT, "None", ("https://mirror/deb", r#"Some("https://mirror/deb")"#), "None"),
-    ("correttoKeyUrl", TEXT, "None", ("https://mirror/key", r#"Some("https://mirror/key")"#), "None"),
-    ("idleTerminationMinutes", NUMBER, "Some(1800s)", ("5", "Some(300s)"), "None"),
-    ("instanceCap", NUMBER, "None", ("6", "Some(6)"), "None"),
-    ("instanceMin", NUMBER, "0", ("2", "2"), "0"),
-    ("idleMin", NUMBER, "0", ("2", "2"), "0"),
-    ("schedule", MAPPINGS, "[]", ("[{cron: \"0 8 * * *\", durationMinutes: 60, idleMin: 2}]", "[\"0 8 * * * UTC 3600s 0 2\"]"), "[]"),
-    ("maxTotalUses", NUMBER, "None", ("50", "Some(50)"), "None"),
-    ("singleUse", FLAG, "None", ("true", "Some(1)"), "None"),
-    ("namePrefix", TEXT, "", ("ci", "ci"), ""),
-    ("startupWaitSeconds", NUMBER, "60s", ("120", "120s"), REFUSED),
-    ("ciUser", TEXT, "None", ("ci", r#"Some("ci")"#), "None"),
-    ("ipConfig", TEXT, r#"Some("ip=dhcp")"#, ("ip6=auto", r#"Some("ip6=auto")"#), "None"),
-    ("addressPool", TEXT, "GuestAgent", ("lab", "Pools([lab])"), "GuestAgent"),
-    ("addressPool6", TEXT, "GuestAgent", ("six\naddressPool: lab", "Pools([lab, six])"), "GuestAgent"),
-    ("addressFrom", "one of guestAgent, static, call", "GuestAgent", ("call", "Call"), REFUSED),
-    ("ipConfigs", LIST, "[]", ("[ip=dhcp]", r#"["ip=dhcp"]"#), "[]"),
-    ("ciUpgrade", FLAG, "false", ("true", "true"), "false"),
-    ("nameserver", TEXT, "None", ("1.1.1.1", r#"Some("1.1.1.1")"#), "None"),
-    ("searchDomain", TEXT, "None", ("lan", r#"Some("lan")"#), "None"),
-    ("userData", TEXT, "None", ("\"#!/bin/sh\"", r##"Some("#!/bin/sh")"##), REFUSED),
-    ("userDataFile", TEXT, "None", ("boot.sh", r##"Some("#!/bin/sh\nid\n")"##), REFUSED),
-    ("metaData", TEXT, "None", ("\"{a: b}\"", r#"Some("{a: b}")"#), REFUSED),
-    ("metaDataFile", TEXT, "None", ("data.yaml", r#"Some("{c: d}\n")"#), REFUSED),
-    ("networkConfig", TEXT, "None", ("\"{version: 2}\"", r#"Some("{version: 2}")"#), REFUSED),
-    ("networkConfigFile", TEXT, "None", ("data.yaml", r#"Some("{c: d}\n")"#), REFUSED),
-    ("userDataValues", NAMES, "None", ("{x: y}\nuserData: \"#!${x}\"", r#"Some({"x": "y"})"#), "None"),
-    ("cloudInitIsoStorage", TEXT, "None", ("nfs\nuserData: \"#!\"", r#"Some("nfs")"#), "None"),
-    ("cloudInitCustom", MAPPING, "None", ("{user: \"local:snippets/a.yaml\"}", r#"Some("user=local:snippets/a.yaml")"#), REFUSED),
-    ("sshPort", NUMBER, "22", ("2222", "2222"), REFUSED),
-    ("guestNetworks", LIST, "[]", ("[127.77.0.0/16]", r#"["127.77.0.0/16"]"#), "[]"),
-    ("tags", LIST, "{}", ("[ci]", r#"{"ci"}"#), "{}"),
-    ("description", TEXT, "", ("ask Ann", "ask Ann"), ""),
-    ("prepare", "a list of mappings", "[]", ("[{run: id}]", r#"["step 1 (run)"]"#), "[]"),
-    ("readyCommand", TEXT, "None", ("docker info", r#"Some("docker info")"#), "None"),
-    ("reset", "one of NONE, DISK, MEMORY", "None", ("MEMORY", "Some(Memory)"), REFUSED),
-    ("resetTimeoutSec", NUMBER, "300s", ("5", "5s"), REFUSED),
-    ("closeSshBeforeDelete", FLAG, "false", ("true", "true"), "false"),
-    ("queueTimeoutSec", NUMBER, "600s", ("5", "5s"), REFUSED),
-    ("cloneTimeoutSec", NUMBER, "1800s", ("5", "5s"), REFUSED),
-    ("prepareTimeoutSec", NUMBER, "600s", ("5", "5s"), REFUSED),
-    ("shutdownTimeoutSec", NUMBER, "60s", ("5", "5s"), "0ns"),
-    ("retireTimeoutSec", NUMBER, "900s", ("5", "5s"), REFUSED),
-    ("maxLifetimeMinutes", NUMBER, "None", ("60", "Some(3600s)"), "None"),
-    ("breakerThreshold", NUMBER, "3", ("5", "5"), REFUSED),
-    ("breakerCooldownSec", NUMBER, "120s", ("5", "5s"), REFUSED),
-    ("breakerCooldownCapSec", NUMBER, "1800s", ("500", "500s"), REFUSED),
+const AGENT_ROWS: &[Row<TemplateSpec>] = &[
+    ("name", "a", ("builder", "builder"), REFUSED, |s| s.name.clone()),
+    ("cloudIds", "c", ("[c]", "c"), REFUSED, |s| s.id.cloud.to_string()),
+    ("node", "None", ("pve1", "Some(pve1)"), "None", |s| text(&s.node)),
+    ("nodes", "[]", ("[pve1, pve2]", "[pve1, pve2]"), "[]", |s| text(&s.nodes)),
+    ("preferredNodes", "[]", ("[pve1, pve2]", "[pve1, pve2]"), "[]", |s| text(&s.placement.preferred)),
+    ("placement", "Topsis", ("SPREAD", "Spread"), REFUSED, |s| text(&s.placement.strategy)),
+    ("placementWeights", "60 40", ("{memory: 1}", "1 40"), "60 40", |s| format!("{} {}", s.placement.weights.memory, s.placement.weights.cpu)),
+    ("nodeSelector", "{} false", ("[]", "{} false"), "{} false", |s| format!("{:?} {}", s.placement.selector, s.placement.anywhere)),
+    ("affinity", "[]", ("[{key: vm.type, values: [database]}]", r#"["vm.type in [database]"]"#), "[]", |s| terms(&s.placement.affinity)),
+    ("antiAffinity", "[]", ("[{key: big, operator: Exists}]", r#"["big"]"#), "[]", |s| terms(&s.placement.anti_affinity)),
+    ("maxVmsPerNode", "None", ("10", "Some(10)"), "None", |s| text(&s.placement.max_guests)),
+    ("minFreeMemoryMb", "0", ("4096", "4096"), "0", |s| text(&s.placement.min_free_mb)),
+    ("templateVmId", "Id(VmId(9000))", ("9001", "Id(VmId(9001))"), REFUSED, |s| text(&s.sought())),
+    ("templateName", "Id(VmId(9000))", ("debian-13", r#"Name("debian-13")"#), REFUSED, |s| text(&s.sought())),
+    ("templateNamePattern", "Id(VmId(9000))", (r"debian-\d+", r#"Pattern("debian-\\d+")"#), REFUSED, |s| text(&s.sought())),
+    ("templateTag", "Id(VmId(9000))", ("golden", r#"Tag("golden")"#), REFUSED, |s| text(&s.sought())),
+    ("templateSelectionMode", "Id(VmId(9000))", ("TAG\ntemplateTag: golden", r#"Tag("golden")"#), REFUSED, |s| text(&s.sought())),
+    ("labelString", "{}", ("linux  docker", r#"{"docker", "linux"}"#), "{}", |s| text(&s.labels)),
+    ("numExecutors", "1", ("3", "3"), REFUSED, |s| text(&s.executors)),
+    ("cloneStrategy", "Full", ("LINKED", "Linked"), REFUSED, |s| text(&s.clone)),
+    ("targetStorage", "None", ("ceph", r#"Some("ceph")"#), "None", |s| text(&s.target_storage)),
+    ("targetStorages", "[]", ("[nfs, ceph]", r#"["nfs", "ceph"]"#), "[]", |s| text(&s.storages)),
+    ("storageClass", "None", ("thin", "Some(Thin)"), "None", |s| text(&s.placement.thickness)),
+    ("fallbackTemplates", "[]", ("[]", "[]"), "[]", |s| text(&s.fallbacks)),
+    ("targetPool", "None", ("ci", r#"Some("ci")"#), "None", |s| text(&s.target_pool)),
+    ("size", "None None None", ("\"cpu:4,memory:8192,disk:50\"", "Some(4) Some(8192) Some(50)"), "None None None", |s| format!("{:?} {:?} {:?}", s.cores, s.memory_mb, s.disk_gb)),
+    ("cores", "None", ("8", "Some(8)"), "None", |s| text(&s.cores)),
+    ("memoryMb", "None", ("4096", "Some(4096)"), "None", |s| text(&s.memory_mb)),
+    ("diskSizeGb", "None", ("40", "Some(40)"), "None", |s| text(&s.disk_gb)),
+    ("bridge", "None", ("vmbr1", r#"Some("vmbr1")"#), "None", |s| text(&s.network.bridge)),
+    ("vlan", "None", ("30", "Some(30)"), "None", |s| text(&s.network.vlan)),
+    ("networks", "[]", ("[{bridge: vmbr1.7, ip: none}, {name: dmz}]", r#"["vmbr1 Some(7) None", "vmbr1 None Some(\"ip=dhcp\")"]"#), "[]", nics),
+    ("onBoot", "false", ("true", "true"), "false", |s| text(&s.on_boot)),
+    ("osType", "Linux", ("WINDOWS\nremoteFs: 'C:\\ci'", "Windows(Auto)"), REFUSED, |s| text(&s.os)),
+    ("windowsLoginShell", "Linux", ("CMD\nosType: WINDOWS\nremoteFs: 'C:\\ci'", "Windows(Cmd)"), REFUSED, |s| text(&s.os)),
+    ("remoteFs", "/home/ci/agent", ("/srv/ci", "/srv/ci"), "/home/ci/agent", |s| s.remote_fs.clone()),
+    ("mode", "Exclusive", ("NORMAL", "Normal"), REFUSED, |s| text(&s.mode)),
+    ("credentialsId", "ssh ci", ("other", "other root"), REFUSED, |s| format!("{} {}", s.ssh.credentials_id, s.ssh.user)),
+    ("javaDistribution", "None", ("CORRETTO", "Corretto"), REFUSED, |s| text(&s.java.distribution)),
+    ("javaMajorVersion", "21", ("25", "25"), REFUSED, |s| text(&s.java.major)),
+    ("javaPath", "java", ("/opt/java", "/opt/java"), "java", |s| s.java.path.clone()),
+    ("jvmOptions", "", ("-Xmx512m", "-Xmx512m"), "", |s| s.java.options.clone()),
+    ("correttoRepositoryUrl", "None", ("https://mirror/deb", r#"Some("https://mirror/deb")"#), "None", |s| text(&s.java.repository)),
+    ("correttoKeyUrl", "None", ("https://mirror/key", r#"Some("https://mirror/key")"#), "None", |s| text(&s.java.repository_key)),
+    ("idleTerminationMinutes", "Some(1800s)", ("5", "Some(300s)"), "None", |s| text(&s.idle)),
+    ("instanceCap", "None", ("6", "Some(6)"), "None", |s| text(&s.cap)),
+    ("instanceMin", "0", ("2", "2"), "0", |s| text(&s.minimum)),
+    ("idleMin", "0", ("2", "2"), "0", |s| text(&s.idle_minimum)),
+    ("schedule", "[]", ("[{cron: \"0 8 * * *\", durationMinutes: 60, idleMin: 2}]", "[\"0 8 * * * UTC 3600s 0 2\"]"), "[]", schedule),
+    ("maxTotalUses", "None", ("50", "Some(50)"), "None", |s| text(&s.max_uses)),
+    ("singleUse", "None", ("true", "Some(1)"), "None", |s| text(&s.max_uses)),
+    ("namePrefix", "", ("ci", "ci"), "", |s| s.name_prefix.clone()),
+    ("startupWaitSeconds", "60s", ("120", "120s"), REFUSED, |s| text(&s.limits.startup)),
+    ("ciUser", "None", ("ci", r#"Some("ci")"#), "None", |s| text(&s.cloud_init.user)),
+    ("ipConfig", r#"Some("ip=dhcp")"#, ("ip6=auto", r#"Some("ip6=auto")"#), "None", |s| text(&s.cloud_init.ip_config)),
+    ("addressPool", "GuestAgent", ("lab", "Pools([lab])"), "GuestAgent", |s| text(&s.address)),
+    ("addressPool6", "GuestAgent", ("six\naddressPool: lab", "Pools([lab, six])"), "GuestAgent", |s| text(&s.address)),
+    ("addressFrom", "GuestAgent", ("call", "Call"), REFUSED, |s| text(&s.address)),
+    ("ipConfigs", "[]", ("[ip=dhcp]", r#"["ip=dhcp"]"#), "[]", |s| text(&s.cloud_init.ip_configs)),
+    ("ciUpgrade", "false", ("true", "true"), "false", |s| text(&s.cloud_init.upgrade)),
+    ("nameserver", "None", ("1.1.1.1", r#"Some("1.1.1.1")"#), "None", |s| text(&s.cloud_init.nameserver)),
+    ("searchDomain", "None", ("lan", r#"Some("lan")"#), "None", |s| text(&s.cloud_init.search_domain)),
+    ("userData", "None", ("\"#!/bin/sh\"", r##"Some("#!/bin/sh")"##), REFUSED, |s| of_seed(s, |seed| seed.user_data.clone())),
+    ("userDataFile", "None", ("boot.sh", r##"Some("#!/bin/sh\nid\n")"##), REFUSED, |s| of_seed(s, |seed| seed.user_data.clone())),
+    ("metaData", "None", ("\"{a: b}\"", r#"Some("{a: b}")"#), REFUSED, |s| of_seed(s, |seed| seed.meta_data.clone())),
+    ("metaDataFile", "None", ("data.yaml", r#"Some("{c: d}\n")"#), REFUSED, |s| of_seed(s, |seed| seed.meta_data.clone())),
+    ("networkConfig", "None", ("\"{version: 2}\"", r#"Some("{version: 2}")"#), REFUSED, |s| of_seed(s, |seed| seed.network_config.clone())),
+    ("networkConfigFile", "None", ("data.yaml", r#"Some("{c: d}\n")"#), REFUSED, |s| of_seed(s, |seed| seed.network_config.clone())),
+    ("userDataValues", "None", ("{x: y}\nuserData: \"#!${x}\"", r#"Some({"x": "y"})"#), "None", |s| of_seed(s, |seed| Some(seed.values.clone()))),
+    ("cloudInitIsoStorage", "None", ("nfs\nuserData: \"#!\"", r#"Some("nfs")"#), "None", |s| of_seed(s, |seed| Some(seed.storage.clone()))),
+    ("cloudInitCustom", "None", ("{user: \"local:snippets/a.yaml\"}", r#"Some("user=local:snippets/a.yaml")"#), REFUSED, |s| text(&s.cloud_init.custom)),
+    ("sshPort", "22", ("2222", "2222"), REFUSED, |s| text(&s.ssh.port)),
+    ("guestNetworks", "[]", ("[127.77.0.0/16]", r#"["127.77.0.0/16"]"#), "[]", |s| text(&s.guest_networks)),
+    ("tags", "{}", ("[ci]", r#"{"ci"}"#), "{}", |s| text(&s.tags)),
+    ("description", "", ("ask Ann", "ask Ann"), "", |s| s.description.clone()),
+    ("prepare", "[]", ("[{run: id}]", r#"["step 1 (run)"]"#), "[]", |s| text(&s.steps.iter().map(|step| step.name.as_str()).collect::<Vec<_>>())),
+    ("readyCommand", "None", ("docker info", r#"Some("docker info")"#), "None", |s| text(&s.ready_command)),
+    ("reset", "None", ("MEMORY", "Some(Memory)"), REFUSED, |s| text(&s.reset)),
+    ("resetTimeoutSec", "300s", ("5", "5s"), REFUSED, |s| text(&s.limits.reset)),
+    ("closeSshBeforeDelete", "false", ("true", "true"), "false", |s| text(&s.close_ssh)),
+    ("queueTimeoutSec", "600s", ("5", "5s"), REFUSED, |s| text(&s.limits.queue)),
+    ("cloneTimeoutSec", "1800s", ("5", "5s"), REFUSED, |s| text(&s.limits.clone)),
+    ("prepareTimeoutSec", "600s", ("5", "5s"), REFUSED, |s| text(&s.limits.prepare)),
+    ("shutdownTimeoutSec", "60s", ("5", "5s"), "0ns", |s| text(&s.limits.shutdown)),
+    ("retireTimeoutSec", "900s", ("5", "5s"), REFUSED, |s| text(&s.limits.retire)),
+    ("maxLifetimeMinutes", "None", ("60", "Some(3600s)"), "None", |s| text(&s.limits.lifetime)),
+    ("breakerThreshold", "3", ("5", "5"), REFUSED, |s| text(&s.breaker.threshold)),
+    ("breakerCooldownSec", "120s", ("5", "5s"), REFUSED, |s| text(&s.breaker.cooldown)),
+    ("breakerCooldownCapSec", "1800s", ("500", "500s"), REFUSED, |s| text(&s.breaker.cooldown_cap)),
 ];
 
 #[rustfmt::skip]
-const SERVICE_ROWS: &[Row] = &[
-    ("stateDirectory", TEXT, "/var/lib/drover", ("/srv/drover", "/srv/drover"), "/var/lib/drover"),
-    ("socket", TEXT, "/run/drover/drover.sock", ("/tmp/d.sock", "/tmp/d.sock"), "/run/drover/drover.sock"),
-    ("socketMode", TEXT, "None", ("0640", "Some(416)"), REFUSED),
-    ("allowedUids", LIST, "{}", ("[1000]", "{1000}"), "{}"),
-    ("allowedGids", LIST, "{}", ("[100]", "{100}"), "{}"),
-    ("peers", "a list of mappings", "[]", ("[{uid: 7, group: build}]", "[SocketPeer { peer: Uid(7), role: Operator, group: Some(\"build\") }]"), "[]"),
-    ("listen", TEXT, "None", ("127.0.0.1:8080", "Some(127.0.0.1:8080)"), REFUSED),
-    ("listenPlain", FLAG, "[]", ("true", "[]"), "[]"),
-    ("tokens", "a list of mappings", "[]", ("[{name: ann, role: admin, secretFile: token}]", "[\"ann Admin\"]"), "[]"),
-    ("leases", "a mapping", "10000 2000 86400s []", ("{maxWaiting: 9, maxWaitSeconds: 60, quotas: [{group: build, maxLeases: 4, maxCores: 8}]}", "9 2000 60s [Quota { whose: Group(\"build\"), leases: Some(4), waiting: None, cores: Some(8), memory_mb: None, disk_gb: None }]"), "10000 2000 86400s []"),
-    ("onStop", "one of keep, retireIdle, retireAll", "Keep", ("retireAll", "RetireAll"), REFUSED),
-    ("stopTimeoutSec", NUMBER, "90s", ("5", "5s"), REFUSED),
-    ("orphanCleanupPeriodSeconds", NUMBER, "None", ("60", "Some(60s)"), "None"),
-    ("logLevel", TEXT, "info", ("debug", "debug"), "info"),
+const SERVICE_ROWS: &[Row<ServiceSpec>] = &[
+    ("stateDirectory", "/var/lib/drover", ("/srv/drover", "/srv/drover"), "/var/lib/drover", |s| s.state_directory.display().to_string()),
+    ("socket", "/run/drover/drover.sock", ("/tmp/d.sock", "/tmp/d.sock"), "/run/drover/drover.sock", |s| s.socket.display().to_string()),
+    ("socketMode", "None", ("0640", "Some(416)"), REFUSED, |s| text(&s.socket_mode)),
+    ("allowedUids", "{}", ("[1000]", "{1000}"), "{}", |s| text(&s.allowed_uids)),
+    ("allowedGids", "{}", ("[100]", "{100}"), "{}", |s| text(&s.allowed_gids)),
+    ("peers", "[]", ("[{uid: 7, group: build}]", "[SocketPeer { peer: Uid(7), role: Operator, group: Some(\"build\") }]"), "[]", |s| text(&s.peers)),
+    ("listen", "None", ("127.0.0.1:8080", "Some(127.0.0.1:8080)"), REFUSED, |s| text(&s.listen)),
+    ("listenPlain", "[]", ("true", "[]"), "[]", tokens),
+    ("tokens", "[]", ("[{name: ann, role: admin, secretFile: token}]", "[\"ann Admin\"]"), "[]", tokens),
+    ("leases", "10000 2000 86400s []", ("{maxWaiting: 9, maxWaitSeconds: 60, quotas: [{group: build, maxLeases: 4, maxCores: 8}]}", "9 2000 60s [Quota { whose: Group(\"build\"), leases: Some(4), waiting: None, cores: Some(8), memory_mb: None, disk_gb: None }]"), "10000 2000 86400s []", leases),
+    ("onStop", "Keep", ("retireAll", "RetireAll"), REFUSED, |s| text(&s.on_stop)),
+    ("stopTimeoutSec", "90s", ("5", "5s"), REFUSED, |s| text(&s.stop_timeout)),
+    ("orphanCleanupPeriodSeconds", "None", ("60", "Some(60s)"), "None", |s| text(&s.reconcile_period)),
+    ("logLevel", "info", ("debug", "debug"), "info", |s| s.log_level.clone()),
 ];
 
 fn text(value: &impl Debug) -> String {
     format!("{value:?}")
 }
 
-fn cloud(checked: &Checked, key: &str) -> String {
-    let id = CloudId::new("c");
-    let spec = &checked.herd.clouds[&id];
-    let connection = &checked.connections[&id];
-    match key {
-        "name" => spec.name.clone(),
-        "apiUrl" | "apiUrls" => {
-            text(&connection.endpoints.iter().map(ToString::to_string).collect::<Vec<_>>())
-        }
-        "credentialsId" => match &connection.login {
-            proxmox_client::Login::Token { .. } => "token".to_owned(),
-            proxmox_client::Login::Password { .. } => "password".to_owned(),
-        },
-        "caFile" | "caPem" | "pinSha256" | "ignoreSslErrors" => match &connection.tls {
-            Tls::Bundle(texts) => format!("Bundle({})", texts.len()),
-            Tls::Pins(pins) => format!("Pins({})", pins.len()),
-            tls @ (Tls::System | Tls::Ignore) => text(tls),
-        },
-        "connectTimeoutSec" => text(&connection.connect_timeout),
-        "callTimeoutSec" => text(&connection.call_timeout),
-        "instanceCap" => text(&spec.cap),
-        "operationTimeoutSec" => text(&spec.operation_timeout),
-        "startVmId" => spec.vmid_floor.to_string(),
-        "endVmId" => spec.vmid_ceiling.to_string(),
-        "cleanupOrphanedAgents" => text(&spec.cleanup_orphans),
-        "orphanCleanupPeriodSeconds" => text(&spec.reconcile_period),
-        "orphanCleanupGracePeriodSeconds" => text(&spec.orphan_grace),
-        "nodeGracePeriodSeconds" => text(&spec.node_grace),
-        "cloudInitIsoStorage" => in_use(checked).cloud_init.seed.as_ref().unwrap().storage.clone(),
-        "networkNames" => {
-            let nic = &in_use(checked).nics[0];
-            format!("{} {:?}", nic.bridge, nic.vlan)
-        }
-        "clonesPerStorage" => text(&spec.clones_per_storage),
-        "operationsPerNode" => text(&spec.operations_per_node),
-        "adaptLanes" => text(&spec.adapt_lanes),
-        other => placed(checked, other),
-    }
-}
-
-/// What a cloud says about where agents are put, as its template has it.
-fn placed(checked: &Checked, key: &str) -> String {
-    let spec = &checked.herd.templates[&TemplateId::new(CloudId::new("c"), "a")];
-    let headroom = spec.placement.headroom;
-    match key {
-        "region" | "zone" => text(&spec.labels),
-        "nodeLabels" => text(&spec.placement.labels),
-        "storageClasses" => text(&spec.storages),
-        "memoryOvercommitPercent" => headroom.overcommit_percent.to_string(),
-        "headroom" => {
-            let (memory, disk) = (headroom.memory_mb, headroom.disk_gb);
-            let percent = (headroom.memory_percent, headroom.cpu_percent, headroom.disk_percent);
-            format!("{memory} {} {} {disk} {}", percent.0, percent.1, percent.2)
-        }
-        other => panic!("{other}"),
-    }
-}
-
 fn in_use(checked: &Checked) -> &TemplateSpec {
-    &checked.herd.templates[&TemplateId::new(CloudId::new("c"), "a")]
+    template(checked, "a")
+}
+
+fn cloud(checked: &Checked) -> &CloudSpec {
+    &checked.herd.clouds[&CloudId::new("c")]
+}
+
+fn connection(checked: &Checked) -> &Connection {
+    &checked.connections[&CloudId::new("c")]
+}
+
+fn endpoints(checked: &Checked) -> String {
+    text(&connection(checked).endpoints.iter().map(ToString::to_string).collect::<Vec<_>>())
+}
+
+fn login(checked: &Checked) -> String {
+    match &connection(checked).login {
+        Login::Token { .. } => "token".to_owned(),
+        Login::Password { .. } => "password".to_owned(),
+    }
+}
+
+fn tls(checked: &Checked) -> String {
+    match &connection(checked).tls {
+        Tls::Bundle(texts) => format!("Bundle({})", texts.len()),
+        Tls::Pins(pins) => format!("Pins({})", pins.len()),
+        tls @ (Tls::System | Tls::Ignore) => text(tls),
+    }
+}
+
+fn headroom(checked: &Checked) -> String {
+    let free = in_use(checked).placement.headroom;
+    let (memory, cpu, disk) = (free.memory_percent, free.cpu_percent, free.disk_percent);
+    format!("{} {memory} {cpu} {} {disk}", free.memory_mb, free.disk_gb)
 }
 
 fn terms(terms: &[Term]) -> String {
     text(&terms.iter().map(ToString::to_string).collect::<Vec<_>>())
 }
 
-/// A cloud with these lines and an agent on it; what stands behind `BESIDE` is the agent's.
+fn of_seed<T: Debug>(spec: &TemplateSpec, of: impl Fn(&SeedSpec) -> Option<T>) -> String {
+    text(&spec.cloud_init.seed.as_ref().and_then(of))
+}
+
+fn nics(spec: &TemplateSpec) -> String {
+    let nics = spec.nics.iter();
+    let nics = nics.map(|nic| format!("{} {:?} {:?}", nic.bridge, nic.vlan, nic.ip_config));
+    text(&nics.collect::<Vec<_>>())
+}
+
+fn schedule(spec: &TemplateSpec) -> String {
+    let windows = spec.schedule.iter().map(|window| {
+        let WindowSpec { cron, duration, time_zone, minimum, idle_minimum } = window;
+        format!("{cron} {time_zone} {duration:?} {minimum} {idle_minimum}")
+    });
+    text(&windows.collect::<Vec<_>>())
+}
+
+/// Also of `listenPlain`, which only lifts a fault, and has a test of its own.
+fn tokens(spec: &ServiceSpec) -> String {
+    let named = spec.tokens.iter().map(|token| format!("{} {:?}", token.name, token.role));
+    text(&named.collect::<Vec<_>>())
+}
+
+fn leases(spec: &ServiceSpec) -> String {
+    let limits = &spec.leases;
+    format!("{} {} {:?} {:?}", limits.waiting, limits.waiting_each, limits.wait, limits.quotas)
+}
+
+/// A cloud with these lines and an agent on it; the part after `BESIDE` is the agent's.
 fn with_cloud_and_agent(lines: &str) -> String {
     let (lines, beside) = lines.split_once("\nBESIDE").unwrap_or((lines, "{}"));
     let agent = format!(
@@ -252,139 +247,6 @@ fn with_cloud_and_agent(lines: &str) -> String {
         if beside == "{}" { "" } else { beside }
     );
     with_cloud(lines) + &agent
-}
-
-fn agent(checked: &Checked, key: &str) -> String {
-    let spec = in_use(checked);
-    let seed = spec.cloud_init.seed.as_ref();
-    match key {
-        "name" => spec.name.clone(),
-        "cloudIds" => spec.id.cloud.to_string(),
-        "node" => text(&spec.node),
-        "nodes" => text(&spec.nodes),
-        "templateVmId"
-        | "templateName"
-        | "templateNamePattern"
-        | "templateTag"
-        | "templateSelectionMode" => text(&spec.sought()),
-        "osType" | "windowsLoginShell" => text(&spec.os),
-        "preferredNodes" => text(&spec.placement.preferred),
-        "placement" => text(&spec.placement.strategy),
-        "placementWeights" => {
-            let weights = spec.placement.weights;
-            format!("{} {}", weights.memory, weights.cpu)
-        }
-        "nodeSelector" => format!("{:?} {}", spec.placement.selector, spec.placement.anywhere),
-        "affinity" => terms(&spec.placement.affinity),
-        "antiAffinity" => terms(&spec.placement.anti_affinity),
-        "maxVmsPerNode" => text(&spec.placement.max_guests),
-        "minFreeMemoryMb" => text(&spec.placement.min_free_mb),
-        "storageClass" => text(&spec.placement.thickness),
-        "size" => format!("{:?} {:?} {:?}", spec.cores, spec.memory_mb, spec.disk_gb),
-        "targetStorages" => text(&spec.storages),
-        "fallbackTemplates" => text(&spec.fallbacks),
-        "labelString" => text(&spec.labels),
-        "numExecutors" => text(&spec.executors),
-        "cloneStrategy" => text(&spec.clone),
-        "targetStorage" => text(&spec.target_storage),
-        "targetPool" => text(&spec.target_pool),
-        "cores" => text(&spec.cores),
-        "memoryMb" => text(&spec.memory_mb),
-        "diskSizeGb" => text(&spec.disk_gb),
-        "bridge" => text(&spec.network.bridge),
-        "vlan" => text(&spec.network.vlan),
-        "networks" => {
-            let nics = spec.nics.iter();
-            let nics = nics.map(|nic| format!("{} {:?} {:?}", nic.bridge, nic.vlan, nic.ip_config));
-            text(&nics.collect::<Vec<_>>())
-        }
-        "userData" | "userDataFile" => text(&seed.and_then(|seed| seed.user_data.clone())),
-        "metaData" | "metaDataFile" => text(&seed.and_then(|seed| seed.meta_data.clone())),
-        "networkConfig" | "networkConfigFile" => {
-            text(&seed.and_then(|seed| seed.network_config.clone()))
-        }
-        "userDataValues" => text(&seed.map(|seed| seed.values.clone())),
-        "cloudInitIsoStorage" => text(&seed.map(|seed| seed.storage.clone())),
-        "cloudInitCustom" => text(&spec.cloud_init.custom),
-        "onBoot" => text(&spec.on_boot),
-        "remoteFs" => spec.remote_fs.clone(),
-        "mode" => text(&spec.mode),
-        "credentialsId" => format!("{} {}", spec.ssh.credentials_id, spec.ssh.user),
-        "javaDistribution" => text(&spec.java.distribution),
-        "javaMajorVersion" => text(&spec.java.major),
-        "javaPath" => spec.java.path.clone(),
-        "jvmOptions" => spec.java.options.clone(),
-        "correttoRepositoryUrl" => text(&spec.java.repository),
-        "correttoKeyUrl" => text(&spec.java.repository_key),
-        "idleTerminationMinutes" => text(&spec.idle),
-        "instanceCap" => text(&spec.cap),
-        "instanceMin" => text(&spec.minimum),
-        "idleMin" => text(&spec.idle_minimum),
-        "schedule" => {
-            let windows = spec.schedule.iter().map(|window| {
-                let WindowSpec { cron, duration, time_zone, minimum, idle_minimum } = window;
-                format!("{cron} {time_zone} {duration:?} {minimum} {idle_minimum}")
-            });
-            text(&windows.collect::<Vec<_>>())
-        }
-        "maxTotalUses" | "singleUse" => text(&spec.max_uses),
-        "namePrefix" => spec.name_prefix.clone(),
-        "startupWaitSeconds" => text(&spec.limits.startup),
-        "ciUser" => text(&spec.cloud_init.user),
-        "ipConfig" => text(&spec.cloud_init.ip_config),
-        "addressPool" | "addressPool6" | "addressFrom" => text(&spec.address),
-        "ipConfigs" => text(&spec.cloud_init.ip_configs),
-        "ciUpgrade" => text(&spec.cloud_init.upgrade),
-        "nameserver" => text(&spec.cloud_init.nameserver),
-        "searchDomain" => text(&spec.cloud_init.search_domain),
-        "sshPort" => text(&spec.ssh.port),
-        "guestNetworks" => text(&spec.guest_networks),
-        "tags" => text(&spec.tags),
-        "description" => spec.description.clone(),
-        "prepare" => text(&spec.steps.iter().map(|step| step.name.as_str()).collect::<Vec<_>>()),
-        "readyCommand" => text(&spec.ready_command),
-        "reset" => text(&spec.reset),
-        "resetTimeoutSec" => text(&spec.limits.reset),
-        "closeSshBeforeDelete" => text(&spec.close_ssh),
-        "queueTimeoutSec" => text(&spec.limits.queue),
-        "cloneTimeoutSec" => text(&spec.limits.clone),
-        "prepareTimeoutSec" => text(&spec.limits.prepare),
-        "shutdownTimeoutSec" => text(&spec.limits.shutdown),
-        "retireTimeoutSec" => text(&spec.limits.retire),
-        "maxLifetimeMinutes" => text(&spec.limits.lifetime),
-        "breakerThreshold" => text(&spec.breaker.threshold),
-        "breakerCooldownSec" => text(&spec.breaker.cooldown),
-        "breakerCooldownCapSec" => text(&spec.breaker.cooldown_cap),
-        other => panic!("{other}"),
-    }
-}
-
-fn service(checked: &Checked, key: &str) -> String {
-    let spec = &checked.service;
-    match key {
-        "stateDirectory" => spec.state_directory.display().to_string(),
-        "socket" => spec.socket.display().to_string(),
-        "socketMode" => text(&spec.socket_mode),
-        "allowedUids" => text(&spec.allowed_uids),
-        "allowedGids" => text(&spec.allowed_gids),
-        "listen" => text(&spec.listen),
-        // The first only lifts a fault, which has a test of its own.
-        "listenPlain" | "tokens" => {
-            let named = spec.tokens.iter().map(|token| format!("{} {:?}", token.name, token.role));
-            text(&named.collect::<Vec<_>>())
-        }
-        "peers" => text(&spec.peers),
-        "leases" => {
-            let limits = &spec.leases;
-            let (all, each) = (limits.waiting, limits.waiting_each);
-            format!("{all} {each} {:?} {:?}", limits.wait, limits.quotas)
-        }
-        "onStop" => text(&spec.on_stop),
-        "stopTimeoutSec" => text(&spec.stop_timeout),
-        "orphanCleanupPeriodSeconds" => text(&spec.reconcile_period),
-        "logLevel" => spec.log_level.clone(),
-        other => panic!("{other}"),
-    }
 }
 
 /// An agent with these lines, beside everything that its keys may name or need.
@@ -400,12 +262,31 @@ fn with_service(lines: &str) -> String {
     format!("{}service:\n  {lines}\n", with_cloud("{}"))
 }
 
-/// Holds each row against a section: `around` puts a line into it, `show` reads the result.
-fn holds(
-    rows: &[Row],
-    keys: &[Key],
+/// What a key wants, a value of another type with its name, and zero or blank.
+fn of_kind(key: &Key) -> (String, [&'static str; 2], &'static str) {
+    let mapping = ["{}", "a mapping"];
+    let number = ["5", "a whole number"];
+    let (wanted, wrong, zero) = match key.kind {
+        Kind::Whole(..) | Kind::ZeroOr(..) => ("a whole number", mapping, "0"),
+        Kind::Memory(..) => ("an amount of memory", mapping, "0"),
+        Kind::Flag => ("true or false", mapping, "false"),
+        Kind::Texts | Kind::Wholes => ("a list", mapping, "[]"),
+        Kind::Mappings(_) => ("a list of mappings", mapping, "[]"),
+        Kind::Mapping(_) => ("a mapping", number, "{}"),
+        Kind::Names => ("a mapping of names to texts", number, "{}"),
+        Kind::Lists => ("a mapping of lists", number, "{}"),
+        Kind::Text => ("text", mapping, "\"\""),
+        Kind::Choice(words) => return (format!("one of {}", words.join(", ")), mapping, "\"\""),
+    };
+    (wanted.to_owned(), wrong, zero)
+}
+
+/// Holds each row against a section: `around` puts a line into it, `part` is what the rows read.
+fn holds<T>(
+    rows: &[Row<T>],
+    table: &Table,
     around: impl Fn(&str) -> String,
-    show: impl Fn(&Checked, &str) -> String,
+    part: impl Fn(&Checked) -> &T,
 ) {
     let scene = Scene::new();
     scene.put("boot.sh", 0o644, "#!/bin/sh\nid\n");
@@ -416,30 +297,20 @@ fn holds(
     let around =
         |line: &str| around(line).replace("\ncredentials:\n", &format!("\ncredentials:{other}"));
     let plain = scene.good(&around("{}"));
-    for (key, kind, default, (value, outcome), zero) in rows {
-        assert_eq!(show(&plain, key), *default, "default of {key}");
+    for (name, default, (value, outcome), zero, show) in rows {
+        assert_eq!(show(part(&plain)), *default, "default of {name}");
         let value = value.replace("PEM", &pem);
-        let given = scene.good(&around(&format!("{key}: {value}")));
-        assert_eq!(show(&given, key), *outcome, "{key}: {value}");
-        let (other, found) = match *kind {
-            MAPPING | NAMES | LISTS => ("5", "a whole number"),
-            _ => ("{}", "a mapping"),
-        };
-        let wrong = scene.faults(&around(&format!("{key}: {other}")));
-        assert!(wrong.contains(&format!("expected {kind}, found {found}")), "{wrong}");
-        let nought = match *kind {
-            NUMBER | MEMORY => "0",
-            FLAG => "false",
-            LIST | MAPPINGS => "[]",
-            MAPPING | NAMES | LISTS => "{}",
-            _ => "\"\"",
-        };
-        match scene.check(&around(&format!("{key}: {nought}"))) {
-            Ok(checked) => assert_eq!(show(&checked, key), *zero, "{key}: {nought}"),
+        let given = scene.good(&around(&format!("{name}: {value}")));
+        assert_eq!(show(part(&given)), *outcome, "{name}: {value}");
+        let (wanted, [other, found], nought) = of_kind(table.find(name).unwrap());
+        let wrong = scene.faults(&around(&format!("{name}: {other}")));
+        assert!(wrong.contains(&format!("expected {wanted}, found {found}")), "{wrong}");
+        match scene.check(&around(&format!("{name}: {nought}"))) {
+            Ok(checked) => assert_eq!(show(part(&checked)), *zero, "{name}: {nought}"),
             Err(error) => assert_eq!(*zero, REFUSED, "{}", error.render()),
         }
     }
-    let known: Vec<_> = keys.iter().map(|key| key.name).collect();
+    let known: Vec<_> = table.iter().map(|key| key.name).collect();
     let tested: Vec<_> = rows.iter().map(|row| row.0).collect();
     assert_eq!(known, tested, "every key has its row");
 }
@@ -448,17 +319,17 @@ fn holds(
 
 #[test]
 fn every_key_of_a_cloud_means_what_it_says() {
-    holds(CLOUD_ROWS, CLOUD, with_cloud_and_agent, cloud);
+    holds(CLOUD_ROWS, &CLOUD, with_cloud_and_agent, |checked| checked);
 }
 
 #[test]
 fn every_key_of_an_agent_means_what_it_says() {
-    holds(AGENT_ROWS, AGENT, with_all_beside, agent);
+    holds(AGENT_ROWS, &AGENT, with_all_beside, in_use);
 }
 
 #[test]
 fn every_key_of_the_service_means_what_it_says() {
-    holds(SERVICE_ROWS, SERVICE, with_service, service);
+    holds(SERVICE_ROWS, &SERVICE, with_service, |checked| &checked.service);
 }
 
 #[test]
@@ -492,14 +363,15 @@ fn the_log_level_of_the_environment_wins_over_every_edit_of_the_file() {
 fn an_empty_value_is_the_default() {
     let scene = Scene::new();
     let checked = scene.good(&with_agent("cores:\nidleTerminationMinutes: ~"));
-    assert_eq!(agent(&checked, "cores"), "None");
-    assert_eq!(agent(&checked, "idleTerminationMinutes"), "Some(1800s)");
+    assert_eq!(in_use(&checked).cores, None);
+    assert_eq!(in_use(&checked).idle, Some(Duration::from_secs(1800)));
 }
 
 #[test]
 fn a_plain_number_is_text_where_text_is_wanted_and_yes_is_true() {
     let scene = Scene::new();
-    assert_eq!(agent(&scene.good(&with_agent("targetPool: 10")), "targetPool"), r#"Some("10")"#);
+    let checked = scene.good(&with_agent("targetPool: 10"));
+    assert_eq!(in_use(&checked).target_pool.as_deref(), Some("10"));
     let checked = scene.good(&with_cloud("ignoreSslErrors: yes"));
     assert_eq!(checked.connections[&CloudId::new("c")].tls, Tls::Ignore);
 }
@@ -517,7 +389,7 @@ fn steps_have_their_work_their_names_and_their_times() {
         "prepare:\n  - {run: docker info, name: docker, timeoutSec: 5}\n  \
          - {upload: {from: ci.conf, to: /etc/ci.conf, mode: 0600}}\n  - {packages: [git, jq]}",
     ));
-    let spec = &checked.herd.templates[&TemplateId::new(CloudId::new("c"), "a")];
+    let spec = template(&checked, "a");
     let upload = UploadSpec {
         from: "ci.conf".into(),
         to: "/etc/ci.conf".into(),
@@ -541,7 +413,7 @@ fn steps_have_their_work_their_names_and_their_times() {
     assert_eq!(contents, [(read.sha256.as_str(), b"retries = 3\n".as_slice())]);
     let shown = format!("{checked:?}");
     assert!(!shown.contains("retries") && shown.contains(&read.sha256));
-    let written = serde_json::to_string(&**spec).unwrap();
+    let written = serde_json::to_string(spec).unwrap();
     assert!(!written.contains("retries") && written.contains(&read.sha256), "{written}");
 
     scene.put("ci.conf", 0o644, "retries = 4\n");
@@ -559,7 +431,7 @@ fn a_step_that_may_take_longer_than_all_of_them_is_warned_about() {
 }
 
 #[test]
-fn a_cloud_that_can_not_hold_what_is_kept_at_its_fullest_is_warned_about() {
+fn a_cloud_that_cannot_hold_the_minimums_of_its_templates_is_warned_about() {
     let scene = Scene::new();
     let warnings = |keys: &str| {
         let text = with_agent(keys).replace(
@@ -571,6 +443,9 @@ fn a_cloud_that_can_not_hold_what_is_kept_at_its_fullest_is_warned_about() {
     let window = "schedule: [{cron: 0 8 * * *, durationMinutes: 60, idleMin: 4}]";
     assert_eq!(warnings("instanceMin: 3"), "");
     for keys in ["instanceMin: 4", "idleMin: 4", window] {
-        assert!(warnings(keys).contains("`3` is less than its templates' minimums, 4"), "{keys}");
+        assert!(
+            warnings(keys).contains("`3` is less than the minimums of its templates, 4"),
+            "{keys}"
+        );
     }
 }

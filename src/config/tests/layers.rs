@@ -73,13 +73,13 @@ fn a_name_is_one_templates_alone_on_a_cloud() {
     };
     let (one, two) = ("cloudIds: [one]", "cloudIds: [two]");
     let twice = faults(&format!("{one}, name: x"), &format!("{one}, name: x"));
-    assert!(twice.contains("`agentConfigurations.a` is called `x` too"), "{twice}");
+    assert!(twice.contains("`agentConfigurations.a` has the name `x` too"), "{twice}");
     let key = faults(&format!("{one}, name: x"), &format!("{one}, name: a"));
     assert!(key.contains("`a` is the key of `agentConfigurations.a`"), "{key}");
     assert_eq!(faults(&format!("{one}, name: x"), &format!("{two}, name: x")), "");
     assert_eq!(faults(one, &format!("{two}, name: a")), "");
     let slash = faults(one, &format!("{one}, name: one/a"));
-    assert!(slash.contains("a name has no `/`"), "{slash}");
+    assert!(slash.contains("a name cannot contain `/`"), "{slash}");
 }
 
 #[test]
@@ -155,7 +155,8 @@ fn the_yaml_wins_over_the_environment() {
     assert_eq!([preferred("a"), preferred("b")], ["[pve1]", "[pve3]"]);
 }
 
-// Invariant: PROXMOX_NODE names the node of agents, and what they inherit; a preferred node does not.
+// Invariant: PROXMOX_NODE names the node of agents, and what they inherit; a preferred node does
+// not.
 
 #[test]
 fn the_defaults_of_a_node_are_chosen_by_a_node_that_is_named_alone() {
@@ -254,5 +255,5 @@ fn another_spelling_of_a_key_is_the_same_key() {
         assert_eq!(spec.cloud_init.search_domain.as_deref(), Some("lan"), "{line}");
     }
     let both = scene.faults(&with_agent("searchDomain: lan\nsearchdomain: lan"));
-    assert!(both.contains("`searchDomain` is given already, as `searchDomain`"), "{both}");
+    assert!(both.contains("`searchDomain` is already given as `searchDomain`"), "{both}");
 }

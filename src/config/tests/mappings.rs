@@ -31,7 +31,7 @@ fn a_bare_name_stands_for_the_template_on_each_of_its_clouds_in_order() {
     );
 }
 
-// Invariant: what can not be meant is named with its place and a way out.
+// Invariant: impossible values are faults with their place and a help.
 
 #[test]
 fn what_is_wrong_with_mappings_is_shown() {

@@ -14,6 +14,7 @@ mod layers;
 mod mappings;
 mod origins;
 mod placing;
+mod reference;
 mod schema;
 mod secrets;
 mod values;
@@ -23,9 +24,12 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use drover_model::id::{CloudId, TemplateId};
+use drover_model::spec::TemplateSpec;
+
 use super::{Checked, Environment, LoadError, Sources, check, load};
 
-/// Clouds and agents that need no more than this to be whole.
+/// The credentials that clouds and agents of the tests name.
 const CREDENTIALS: &str = "
 credentials:
   api: {kind: proxmoxToken, tokenId: drover@pve!drover, secretFile: token}
@@ -33,7 +37,7 @@ credentials:
   ssh: {kind: sshKey, username: ci, privateKeyFile: ed25519}
 ";
 
-/// A directory with secrets in it, beside which a configuration is checked.
+/// A directory with secrets, which is the directory of the checked configuration.
 struct Scene {
     dir: tempfile::TempDir,
     environment: Environment,
@@ -88,7 +92,7 @@ impl Scene {
         self.check(text).unwrap_or_else(|error| panic!("{}", error.render()))
     }
 
-    /// What is said about a text that has faults; the directory is called `/etc/drover`.
+    /// The rendered faults of a text; the directory is shown as `/etc/drover`.
     fn faults(&self, text: &str) -> String {
         self.shown(self.check(text).expect_err("it has no fault"))
     }
@@ -115,4 +119,9 @@ fn with_agent(lines: &str) -> String {
          agentDefaults:\n  cloudIds: [c]\n  templateVmId: 9000\n  credentialsId: ssh\n\
          agentConfigurations:\n  a:\n    {lines}\n{CREDENTIALS}"
     )
+}
+
+/// A template of [`with_agent`], on its cloud.
+fn template<'a>(checked: &'a Checked, name: &str) -> &'a TemplateSpec {
+    &checked.herd.templates[&TemplateId::new(CloudId::new("c"), name)]
 }

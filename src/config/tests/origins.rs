@@ -6,18 +6,15 @@ use insta::assert_snapshot;
 
 use super::*;
 
-fn spec(checked: &Checked, name: &str) -> drover_model::spec::TemplateSpec {
-    (*checked.herd.templates[&TemplateId::new(CloudId::new("c"), name)]).clone()
-}
-
-// Invariant: what a layer says replaces every other way to say it below; in one layer they contradict.
+// Invariant: what a layer says replaces every other way to say it below; in one layer they
+// contradict.
 
 #[test]
 fn a_layer_above_replaces_all_ways_to_say_it() {
     let scene = Scene::new();
     let text = with_agent("templateTag: golden\nnodes: [pve1, pve2]\ntargetStorages: [nfs]")
         .replace("agentDefaults:\n", "agentDefaults:\n  node: pve9\n  targetStorage: lvm\n");
-    let spec = spec(&scene.good(&text), "a");
+    let spec = template(&scene.good(&text), "a").clone();
     assert_eq!(spec.sought(), Sought::Tag("golden".into()));
     assert_eq!((spec.node, spec.nodes.len()), (None, 2));
     assert_eq!((spec.target_storage, spec.storages), (None, vec!["nfs".to_owned()]));
@@ -31,10 +28,10 @@ fn ways_that_contradict_are_shown() {
 }
 
 #[test]
-fn patterns_and_names_that_can_not_be_are_shown() {
+fn patterns_and_names_that_cannot_be_are_shown() {
     let keys = "templateNamePattern: \"debian-(\"";
     let text = Scene::new().faults(&with_agent(keys));
-    assert!(text.contains("`debian-(` is no regular expression"), "{text}");
+    assert!(text.contains("`debian-(` is not a regular expression"), "{text}");
     assert!(text.contains("it must match whole names"), "{text}");
     let blank = Scene::new().faults(&with_agent("templateName: \" \""));
     assert!(blank.contains("the text is blank"), "{blank}");
@@ -48,13 +45,13 @@ fn stand_ins_are_other_templates_of_the_same_cloud() {
     let text = with_agent("fallbackTemplates: [b]")
         .replace("agentConfigurations:\n", "agentConfigurations:\n  b: {labelString: other}\n");
     let stands_in = TemplateId::new(CloudId::new("c"), "b");
-    assert_eq!(spec(&scene.good(&text), "a").fallbacks, [stands_in]);
+    assert_eq!(template(&scene.good(&text), "a").fallbacks, [stands_in]);
     let wrong = text.replace("[b]", "[a, b, b, bb]");
     assert_snapshot!(scene.faults(&wrong));
 }
 
-// Invariant: `templateSelectionMode` means what it means to the Jenkins plugin "Proxmox Cloud": its own
-// key counts, wherever that is given, and those of the other modes are ignored
+// Invariant: `templateSelectionMode` means what it means to the Jenkins plugin "Proxmox Cloud": its
+// own key counts, wherever that is given, and those of the other modes are ignored
 // (jenkinsci/proxmox-cloud-plugin b1ee0117, `config/ProxmoxConfigLoader.java`).
 
 #[test]
@@ -63,7 +60,7 @@ fn the_plugins_selection_mode_says_which_key_counts() {
     let sought = |keys: &str, defaults: &str| {
         let text = with_agent(keys)
             .replace("agentDefaults:\n", &format!("agentDefaults:\n  {defaults}\n"));
-        spec(&scene.good(&text), "a").sought()
+        template(&scene.good(&text), "a").sought()
     };
     let regex = "templateNameRegex: 'agent-.*'";
     let mode = |mode: &str, more: &str| format!("templateSelectionMode: {mode}\n{more}");
@@ -90,14 +87,14 @@ fn a_mode_without_its_key_and_keys_that_it_ignores_are_told() {
     assert_eq!(warnings.matches("which ignores it").count(), 1, "the defaults are for others too");
     let twice = with_agent("templateNameRegex: a\ntemplateNamePattern: b");
     let text = scene.faults(&twice);
-    assert!(text.contains("is given already, as `templateNameRegex`"), "{text}");
+    assert!(text.contains("is already given as `templateNameRegex`"), "{text}");
 }
 
 #[test]
 fn the_plugins_bridge_is_the_bridge_of_the_first_card() {
     let scene = Scene::new();
-    let given = spec(&scene.good(&with_agent("networkBridge: vmbr7")), "a");
+    let given = template(&scene.good(&with_agent("networkBridge: vmbr7")), "a").clone();
     assert_eq!(given.network.bridge.as_deref(), Some("vmbr7"));
-    let blank = spec(&scene.good(&with_agent("networkBridge: \"\"")), "a");
+    let blank = template(&scene.good(&with_agent("networkBridge: \"\"")), "a").clone();
     assert_eq!(blank.network.bridge, None);
 }

@@ -1,13 +1,13 @@
 //! Where agents are put and how big they are: what clouds and templates say together.
 
-use drover_model::id::{CloudId, NodeName, TemplateId};
+use drover_model::id::NodeName;
 use drover_model::placement::Thickness;
 use insta::assert_snapshot;
 
 use super::*;
 
-fn spec(checked: &Checked) -> drover_model::spec::TemplateSpec {
-    (*checked.herd.templates[&TemplateId::new(CloudId::new("c"), "a")]).clone()
+fn spec(checked: &Checked) -> TemplateSpec {
+    template(checked, "a").clone()
 }
 
 /// An agent with these lines on a cloud with these.
@@ -80,7 +80,8 @@ fn every_node_is_meant_by_a_star_and_by_a_selector_without_nodes() {
     assert_eq!(thin, Some(Thickness::Thin));
 }
 
-// Invariant: preferred nodes go beyond the nodes of the template where no node is named, and there alone.
+// Invariant: preferred nodes go beyond the nodes of the template where no node is named, and there
+// alone.
 
 #[test]
 fn preferred_nodes_open_others_only_where_no_node_is_named() {
@@ -94,7 +95,7 @@ fn preferred_nodes_open_others_only_where_no_node_is_named() {
     assert!(!roams("preferredNodes: []"));
 }
 
-// Invariant: weights that nothing weighs by are told of, but not those meant for other templates.
+// Invariant: unused weights are a warning, except those for other templates.
 
 #[test]
 fn weights_that_the_placement_does_not_use_are_warned_about() {
@@ -141,7 +142,7 @@ fn memory_that_must_stay_free_is_read_as_kubernetes_writes_it() {
     }
     for wrong in ["4G", "4GiB", "4 Gi", "-4Gi", "1.5Gi", "Gi", "\"4096\"", "true"] {
         let told = scene.faults(&with_agent(&free(wrong)));
-        assert!(told.contains("` is no amount of memory"), "{wrong}: {told}");
+        assert!(told.contains("` is not an amount of memory"), "{wrong}: {told}");
         assert!(told.contains("with Ki, Mi, Gi or Ti, such as `4Gi`"), "{wrong}: {told}");
     }
     let huge = format!("{}Ti", u128::MAX);

@@ -24,12 +24,12 @@ fn the_schema_is_a_schema() {
 #[test]
 fn every_key_is_in_the_schema_with_its_meaning() {
     let schema = schema();
-    for (section, keys) in
-        [("cloudDefaults", CLOUD), ("agentDefaults", AGENT), ("service", SERVICE)]
+    for (section, table) in
+        [("cloudDefaults", &CLOUD), ("agentDefaults", &AGENT), ("service", &SERVICE)]
     {
         let properties = &schema["properties"][section]["properties"];
-        for key in keys {
-            assert_eq!(properties[key.name]["description"], key.about, "{}", key.name);
+        for key in table.iter() {
+            assert_eq!(properties[key.name]["description"], key.help, "{}", key.name);
         }
     }
 }

@@ -4,7 +4,7 @@ use drover_model::id::CloudId;
 use proxmox_client::Login;
 use secrecy::ExposeSecret;
 
-use super::super::credential::is_private;
+use super::super::context::is_private;
 use super::*;
 
 fn token(checked: &Checked) -> String {
@@ -55,10 +55,10 @@ fn a_secret_that_is_not_there_is_a_fault() {
     let scene = Scene::new();
     for (source, message) in [
         ("secretFile: empty", "the secret is empty"),
-        ("secretFile: wide", "can be read by others (mode 0644)"),
-        ("secretFile: nowhere", "can not be read"),
+        ("secretFile: wide", "others can read"),
+        ("secretFile: nowhere", "cannot be read"),
         ("systemdCredential: token", "systemd did not start drover"),
-        ("systemdCredential: ../token", "is no credential's name"),
+        ("systemdCredential: ../token", "is not the name of a credential"),
         ("secretFile: token, secretEnv: X", "secretFile and secretEnv contradict"),
         ("kind: proxmoxToken", "given twice"),
     ] {
@@ -77,7 +77,7 @@ fn a_credential_of_the_unit_is_read_beside_the_yaml_where_systemd_did_not_start_
     assert_eq!(token(&checked), "beside");
     scene.put("credentials/proxmox-token", 0o604, "beside\n");
     let shown = scene.faults(&with_secret("systemdCredential: proxmox-token"));
-    assert!(shown.contains("can be read by others (mode 0604)"), "{shown}");
+    assert!(shown.contains("/proxmox-token` (mode 0604)"), "{shown}");
 }
 
 // Invariant: a key that is made later stops no command that logs in nowhere, and no other command
@@ -98,9 +98,10 @@ fn a_key_that_is_not_there_yet_is_warned_about_where_secrets_are_made() {
         let checked = scene.good(&with_key(lines));
         let [warning] = &checked.warnings[..] else { panic!("{lines}: {:?}", checked.warnings) };
         let path = scene.path(file).display().to_string();
-        assert_eq!(warning.message, format!("`{path}` is not there yet"));
-        let help =
-            format!("make it before the service starts: ssh-keygen -t ed25519 -N \"\" -f {path}");
+        assert_eq!(warning.message, format!("`{path}` does not exist yet"));
+        let help = format!(
+            "make the key before the service starts: ssh-keygen -t ed25519 -N \"\" -f {path}"
+        );
         assert_eq!(warning.help.as_deref(), Some(&*help));
         assert_eq!(checked.keys["ssh"].public_line, "", "nobody is let in by it");
     }
@@ -108,7 +109,7 @@ fn a_key_that_is_not_there_yet_is_warned_about_where_secrets_are_made() {
     let checked = scene.good(&with_key("privateKeyFile: ed25519"));
     assert!(checked.warnings.is_empty() && !checked.keys["ssh"].public_line.is_empty());
     for (lines, message) in [
-        ("privateKeyFile: wide", "can be read by others"),
+        ("privateKeyFile: wide", "others can read"),
         ("privateKeyFile: token", "holds no private key"),
     ] {
         let shown = scene.faults(&with_key(lines));
@@ -159,7 +160,7 @@ fn each_kind_of_key_gives_its_public_line_and_opens_without_passphrase() {
 }
 
 #[test]
-fn a_key_that_can_not_be_used_says_why() {
+fn a_key_that_cannot_be_used_says_why() {
     let scene = Scene::new();
     scene.put("wrong", 0o600, "correct donkey\n");
     scene.put("open", 0o644, "correct horse\n");
@@ -167,7 +168,7 @@ fn a_key_that_can_not_be_used_says_why() {
         ("privateKeyFile: ed25519_locked", "the key `ed25519_locked` needs a passphrase"),
         ("privateKeyFile: ed25519_locked", "name a file with the passphrase in passphraseFile"),
         ("privateKeyFile: ed25519_locked, passphraseFile: wrong", "does not open the key"),
-        ("privateKeyFile: ed25519_locked, passphraseFile: open", "can be read by others"),
+        ("privateKeyFile: ed25519_locked, passphraseFile: open", "others can read"),
         ("privateKeyFile: rsa", "is of kind ssh-rsa, which drover does not use"),
         ("privateKeyFile: token", "`token` holds no private key"),
         ("secretFile: rsa", "make another with `ssh-keygen -t ed25519`"),
@@ -205,7 +206,7 @@ fn tokens_of_the_api_have_names_of_their_own_and_enough_length() {
     let two = service(
         "{name: a, role: admin, secretFile: token}, {name: a, role: viewer, secretFile: token}",
     );
-    assert!(scene.faults(&two).contains("another token is called `a`"));
+    assert!(scene.faults(&two).contains("another token has the name `a`"));
     assert!(
         scene.faults(&service("{role: admin, secretFile: token}")).contains("`name` is missing")
     );
@@ -218,7 +219,7 @@ fn tokens_of_the_api_have_names_of_their_own_and_enough_length() {
     assert!(short.rendered_warnings().contains("the token is short"));
 }
 
-// Invariant: no slip of the finger makes a fault or a warning tell a secret.
+// Invariant: no typing error makes a fault or a warning show a secret.
 
 /// Every part of this secret holds a whole `hunter2`, wherever a letter of it is changed.
 const LONG_SECRET: &str = "hunter2-hunter2-hunter2";

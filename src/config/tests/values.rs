@@ -1,4 +1,4 @@
-//! Values that are well written and can not be meant: each is a fault, or a warning where it may be.
+//! Well-formed values that make no sense: each is a fault, or a warning where it may be intended.
 
 use insta::assert_snapshot;
 
@@ -57,7 +57,7 @@ fn a_gateway_of_a_pool_is_one_of_its_network() {
 // Invariant: a storage's name is one that Proxmox could have, and it is said once where disks go.
 
 #[test]
-fn storages_that_can_not_be_are_shown() {
+fn storages_that_cannot_be_are_shown() {
     let scene = Scene::new();
     let mut all = said(&[
         "targetStorage: local lvm",
@@ -120,7 +120,7 @@ fn a_size_that_is_called_like_a_size_is_shown() {
     assert_snapshot!(Scene::new().faults(&(with_agent("size: cpu:4") + sizes)));
 }
 
-// Invariant: what a disc image can not do, or should not hold, is said.
+// Invariant: a text that an ISO image cannot use, or should not contain, is a warning.
 
 #[test]
 fn values_that_no_text_uses_are_warned_about() {

@@ -1,19 +1,13 @@
 //! Templates whose guests are of Windows: what they are, and what they cannot have.
 
 use drover_model::addresses::AddressSource;
-use drover_model::id::{CloudId, TemplateId};
 use drover_model::os::{LoginShell, Os};
-use drover_model::spec::TemplateSpec;
 
 use super::*;
 
 /// An agent of Windows with these lines.
 fn windows(lines: &str) -> String {
     with_agent(&format!("osType: WINDOWS\nremoteFs: 'C:\\ci'\n{lines}"))
-}
-
-fn spec(checked: &Checked) -> TemplateSpec {
-    (*checked.herd.templates[&TemplateId::new(CloudId::new("c"), "a")]).clone()
 }
 
 /// What is wrong with a text: each key and what is said of it.
@@ -43,7 +37,7 @@ fn a_template_of_windows_may_inherit_what_cloud_init_would_read() {
         );
     let checked = Scene::new().good(&text);
     assert_eq!(checked.rendered_warnings(), "");
-    let spec = spec(&checked);
+    let spec = template(&checked, "a");
     assert_eq!((spec.os, spec.remote_fs.as_str()), (Os::Windows(LoginShell::Auto), r"C:\ci"));
     let address = AddressSource::Fixed("10.0.0.9".parse().unwrap());
     assert_eq!(spec.address, address, "it is not told to the guest, and connected to");
@@ -57,7 +51,7 @@ fn steps_and_resets_of_windows_are_taken() {
         "windowsLoginShell: POWERSHELL\nreset: DISK\nreadyCommand: \"java -version\\n\"\n\
          prepare:\n  - {run: 'cd C:\\ci && dir'}\n  - {upload: {from: ci.conf, to: 'C:\\ci\\ci.conf'}}",
     ));
-    let spec = spec(&checked);
+    let spec = template(&checked, "a");
     assert_eq!((spec.os, spec.steps.len()), (Os::Windows(LoginShell::Powershell), 2));
     assert_eq!(checked.rendered_warnings(), "");
 }
@@ -67,49 +61,46 @@ fn steps_and_resets_of_windows_are_taken() {
 #[test]
 fn another_system_is_another_version() {
     let scene = Scene::new();
-    let version = |text: &str| spec(&scene.good(text)).version();
+    let version = |text: &str| template(&scene.good(text), "a").version();
     assert_ne!(
         version(&windows("cores: 1")),
         version(&windows("windowsLoginShell: CMD\ncores: 1"))
     );
 }
 
-// Invariant: what drover or cloud-init does in guests of Linux alone is refused for Windows, with what to do.
+// Invariant: what drover or cloud-init does in guests of Linux alone is refused for Windows, with
+// what to do.
 
 #[test]
 fn what_a_guest_of_windows_cannot_have_is_refused_by_its_key() {
-    let init = "no cloud-init reads it in a guest of Windows";
+    let init = "a Windows guest has no cloud-init that reads it";
     for (lines, key, message) in [
         (
             "javaDistribution: OPENJDK",
             "javaDistribution",
-            "drover installs Java in guests of Linux",
+            "drover installs Java only in Linux guests",
         ),
-        ("reset: MEMORY", "reset", "a guest of Windows is not put back with its memory"),
-        ("closeSshBeforeDelete: true", "closeSshBeforeDelete", "drover closes SSH off in guests"),
+        ("reset: MEMORY", "reset", "a Windows guest cannot go back to a snapshot with memory"),
+        (
+            "closeSshBeforeDelete: true",
+            "closeSshBeforeDelete",
+            "drover blocks SSH only in Linux guests",
+        ),
         ("userData: '#!/bin/sh'", "userData", init),
         ("metaData: '{a: b}'", "metaData", init),
         ("networkConfig: '{version: 2}'", "networkConfig", init),
         ("cloudInitCustom: {user: 'local:snippets/a.yaml'}", "cloudInitCustom", init),
-        (
-            "readyCommand: \"ver\\nver\"",
-            "readyCommand",
-            "it has several lines, and cmd.exe runs the",
-        ),
-        (
-            "prepare: [{run: \"a\\nb\"}]",
-            "prepare[0].run",
-            "it has several lines, and cmd.exe runs the",
-        ),
+        ("readyCommand: \"ver\\nver\"", "readyCommand", "it has several lines, and cmd.exe runs"),
+        ("prepare: [{run: \"a\\nb\"}]", "prepare[0].run", "it has several lines, and cmd.exe runs"),
         (
             "prepare: [{packages: [git]}]",
             "prepare[0].packages",
-            "drover installs packages in guests",
+            "drover installs packages only in Linux guests",
         ),
         (
             "networks: [{bridge: vmbr0, dns: [10.0.0.1]}]",
             "networks[0].dns",
-            "no cloud-init tells it to a guest of Windows",
+            "a Windows guest has no cloud-init that sets it",
         ),
     ] {
         let (path, said) = refused(lines);
@@ -117,7 +108,7 @@ fn what_a_guest_of_windows_cannot_have_is_refused_by_its_key() {
         assert!(said.starts_with(message), "{lines}: {said}");
     }
     let long = format!("readyCommand: '{}'", "x".repeat(5000));
-    assert_eq!(refused(&long).1, "it is longer than cmd.exe takes");
+    assert_eq!(refused(&long).1, "it is too long for cmd.exe");
 }
 
 #[test]
@@ -128,7 +119,10 @@ fn addresses_that_cloud_init_would_tell_are_refused() {
     {
         let all = told(&format!("{}{pools}", windows(lines)));
         let [(path, said)] = &all[..] else { panic!("{all:?}") };
-        assert!(path.ends_with(key) && said.contains("no cloud-init tells a guest"), "{said}");
+        assert!(
+            path.ends_with(key) && said.starts_with("a Windows guest has no cloud-init that"),
+            "{said}"
+        );
     }
 }
 
@@ -140,7 +134,7 @@ fn the_working_directory_has_no_default_and_a_drive() {
     };
     assert_eq!(said("''"), "`remoteFs` is missing: it has no default in guests of Windows");
     assert_eq!(said("/home/ci"), "`/home/ci` has no drive");
-    assert_eq!(said("'C:\\ci|x'"), r"`C:\ci|x` is no path of Windows");
+    assert_eq!(said("'C:\\ci|x'"), r"`C:\ci|x` is not a path of Windows");
     let linux = told(&with_agent("remoteFs: 'C:\\ci'"));
     assert_eq!(linux[0].1, r"`C:\ci` is not an absolute path");
 }
@@ -152,10 +146,10 @@ fn a_file_goes_to_a_drive_or_the_home_and_has_no_permissions() {
     let upload = |to: &str| windows(&format!("prepare: [{{upload: {{from: ci.conf, {to}}}}}]"));
     for path in ["/etc/ci.conf", "C:ci.conf", "C:\\ci\\a?.conf", "ci.conf:x"] {
         let text = scene.faults(&upload(&format!("to: '{path}'")));
-        assert!(text.contains(&format!("`{path}` is no path of a file of Windows")), "{text}");
+        assert!(text.contains(&format!("`{path}` is not a path of a file in Windows")), "{text}");
     }
     let warned = scene.good(&upload("to: ci.conf, mode: '0600'")).rendered_warnings();
-    assert!(warned.contains("files of Windows have no such permissions"), "{warned}");
+    assert!(warned.contains("files in Windows have no such permissions"), "{warned}");
 }
 
 #[test]
@@ -183,7 +177,7 @@ fn sources_whose_runners_do_not_run_in_windows_are_refused_where_they_could() {
     let [(path, said)] = &all[..] else { panic!("{all:?}") };
     assert_eq!(path, "agentConfigurations.a.osType");
     let wanted =
-        "source `lan` would start runners in its guests: forgejo-runner is not made for Windows";
+        "source `lan` would start runners in its guests: forgejo-runner does not exist for Windows";
     assert_eq!(said, wanted);
     let token = "kind: github, scope: org/o, registration: token";
     assert_eq!(told(&demand("labelString: win", token)).len(), 1);

@@ -1,4 +1,7 @@
-//! What is taken and when, in virtual time over real files; `saves.rs` has the system's own events.
+//! Which changes are taken and when, in virtual time over real files; `tests/saves.rs` has the
+//! events of the system.
+
+mod saves;
 
 use std::fs;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
@@ -8,16 +11,16 @@ use tokio::sync::Notify;
 
 use super::*;
 
-pub(super) const GOOD: &str = "cloudConfigurations:\n  a: {name: A, credentialsId: t}\ncredentials:\n  \
+const GOOD: &str = "cloudConfigurations:\n  a: {name: A, credentialsId: t}\ncredentials:\n  \
     t: {kind: proxmoxToken, tokenId: a@pve!a, secretFile: token}\n";
 
 /// A configuration whose cloud has this name.
-pub(super) fn named(name: &str) -> String {
+fn named(name: &str) -> String {
     GOOD.replace("name: A", &format!("name: {name}"))
 }
 
 /// A directory with a good configuration in it.
-pub(super) fn site() -> tempfile::TempDir {
+fn site() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     secret(&dir.path().join("token"), "0123456789");
     fs::write(dir.path().join("drover.yaml"), GOOD).unwrap();
@@ -43,9 +46,9 @@ async fn scene() -> Scene {
 }
 
 async fn watched(dir: tempfile::TempDir, path: &Path) -> Scene {
-    let notices = Notices::silent();
-    let poke = notices.poker();
-    let (watch, first) = Watch::over(path, Environment::default(), notices).await;
+    let events = Events::silent();
+    let poke = events.poker();
+    let (watch, first) = Watch::over(path, Environment::default(), events).await;
     first.unwrap();
     Scene { dir, watch, poke }
 }
@@ -72,14 +75,14 @@ impl Scene {
     }
 }
 
-pub(super) fn name(change: Change) -> String {
+fn name(change: Change) -> String {
     match change {
         Change::Reloaded(checked) => checked.herd.clouds.values().next().unwrap().name.clone(),
         Change::Refused(text) => text,
     }
 }
 
-// Invariant: a change is told once, after it has settled, and only when the content differs.
+// Invariant: a change is reported once, after it has settled, and only when the content differs.
 
 #[tokio::test(start_paused = true)]
 async fn a_change_is_told_once_it_has_settled() {
@@ -88,7 +91,7 @@ async fn a_change_is_told_once_it_has_settled() {
     scene.poke();
     let (change, took) = scene.next().await;
     assert_eq!(name(change), "B");
-    assert!(took >= QUIET && took < QUIET * 2, "{took:?}");
+    assert!(took >= DEBOUNCE && took < DEBOUNCE * 2, "{took:?}");
     scene.poke();
     scene.nothing_for(POLL * 3).await;
 }
@@ -99,11 +102,11 @@ async fn a_dropped_wait_loses_nothing() {
     scene.write(&named("B"));
     scene.poke();
     for _ in 0..6 {
-        scene.nothing_for(QUIET / 6).await;
+        scene.nothing_for(DEBOUNCE / 6).await;
     }
     let (change, took) = scene.next().await;
     assert_eq!(name(change), "B");
-    assert!(took < QUIET, "{took:?}");
+    assert!(took < DEBOUNCE, "{took:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -112,7 +115,7 @@ async fn a_change_no_event_told_is_found_by_the_poll() {
     scene.write(&named("B"));
     let (change, took) = scene.next().await;
     assert_eq!(name(change), "B");
-    assert!(took <= POLL + QUIET * 2, "{took:?}");
+    assert!(took <= POLL + DEBOUNCE * 2, "{took:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -122,7 +125,7 @@ async fn another_secret_behind_the_same_yaml_is_a_change() {
     assert!(matches!(scene.next().await.0, Change::Reloaded(_)));
     let wide = fs::Permissions::from_mode(0o644);
     fs::set_permissions(scene.dir.path().join("token"), wide).unwrap();
-    assert!(name(scene.next().await.0).contains("can be read by others"));
+    assert!(name(scene.next().await.0).contains("others can read"));
     scene.nothing_for(POLL * 3).await;
 }
 
@@ -131,7 +134,7 @@ async fn a_change_taken_back_before_it_settled_is_none() {
     let mut scene = scene().await;
     scene.write(&named("B"));
     scene.poke();
-    scene.nothing_for(QUIET / 2).await;
+    scene.nothing_for(DEBOUNCE / 2).await;
     scene.write(GOOD);
     scene.poke();
     scene.nothing_for(POLL * 3).await;
@@ -165,7 +168,7 @@ async fn five_hundred_edits_a_second_are_one_change() {
     };
     let (last, told) = tokio::join!(writer, scene.watch.next());
     assert_eq!(name(told.change), "last");
-    assert!(last.elapsed() < QUIET * 3, "{:?}", last.elapsed());
+    assert!(last.elapsed() < DEBOUNCE * 3, "{:?}", last.elapsed());
     scene.nothing_for(POLL * 3).await;
 }
 
@@ -182,7 +185,7 @@ async fn what_never_settles_is_told_and_never_taken() {
     };
     let mut told = Vec::new();
     let start = Instant::now();
-    while start.elapsed() < RESTLESS * 6 {
+    while start.elapsed() < MAX_UNSETTLED * 6 {
         edit();
         let pause = Duration::from_millis(50);
         if let Ok(next) = tokio::time::timeout(pause, scene.watch.next()).await {
@@ -191,7 +194,7 @@ async fn what_never_settles_is_told_and_never_taken() {
     }
     let [(text, after)] = told.as_slice() else { panic!("{told:?}") };
     assert!(text.contains("has been changing for 15 s"), "{text}");
-    assert!(*after >= RESTLESS && *after < RESTLESS + QUIET * 2, "{after:?}");
+    assert!(*after >= MAX_UNSETTLED && *after < MAX_UNSETTLED + DEBOUNCE * 2, "{after:?}");
     // Who asks is answered, and does not get half of a file either.
     let pull = trigger.pull();
     edit();
@@ -204,7 +207,7 @@ async fn what_never_settles_is_told_and_never_taken() {
     };
     assert!(answer.answers >= pull);
     assert!(name(answer.change).contains("has been changing"));
-    // It rests: even what was in force before is told, since the complaint is over.
+    // Settled: the earlier configuration is reported too, since the complaint is over.
     scene.write(GOOD);
     scene.poke();
     assert_eq!(name(scene.next().await.0), "A");
@@ -229,7 +232,7 @@ async fn other_files_beside_it_do_not_hold_a_change_up() {
         () = noise => unreachable!(),
     };
     assert_eq!(name(told.change), "B");
-    assert!(start.elapsed() < QUIET * 2, "{:?}", start.elapsed());
+    assert!(start.elapsed() < DEBOUNCE * 2, "{:?}", start.elapsed());
 }
 
 // Invariant: half of a file that reads well is not taken for the whole.
@@ -240,12 +243,12 @@ async fn a_file_cut_off_is_waited_for_longer() {
         let mut scene = scene().await;
         scene.write(cut);
         scene.poke();
-        scene.nothing_for(ABSENCE - QUIET).await;
+        scene.nothing_for(MISSING_FILE_GRACE - DEBOUNCE).await;
         scene.write(&named("B"));
         scene.poke();
         let (change, took) = scene.next().await;
         assert_eq!(name(change), "B");
-        assert!(took < QUIET * 3, "{took:?}");
+        assert!(took < DEBOUNCE * 3, "{took:?}");
     }
 }
 
@@ -263,7 +266,7 @@ async fn a_file_missing_in_a_directory_is_waited_for_and_then_believed() {
     };
     fs::remove_file(&other).unwrap();
     scene.poke();
-    scene.nothing_for(ABSENCE - QUIET).await;
+    scene.nothing_for(MISSING_FILE_GRACE - DEBOUNCE).await;
     fs::write(&other, text).unwrap();
     scene.poke();
     scene.nothing_for(POLL * 3).await;
@@ -271,12 +274,12 @@ async fn a_file_missing_in_a_directory_is_waited_for_and_then_believed() {
     scene.poke();
     let (change, took) = scene.next().await;
     assert_eq!(clouds(change), 1);
-    assert!(took >= ABSENCE && took < ABSENCE + QUIET * 2, "{took:?}");
+    assert!(took >= MISSING_FILE_GRACE && took < MISSING_FILE_GRACE + DEBOUNCE * 2, "{took:?}");
     fs::write(&other, text).unwrap();
     scene.poke();
     let (change, took) = scene.next().await;
     assert_eq!(clouds(change), 2);
-    assert!(took < QUIET * 2, "{took:?}");
+    assert!(took < DEBOUNCE * 2, "{took:?}");
 }
 
 // Invariant: all or nothing: one bad file in a directory keeps the others out.
@@ -306,7 +309,7 @@ async fn one_bad_file_of_ten_keeps_all_of_them_out() {
     assert_eq!(caps, [2; 9]);
 }
 
-// Invariant: a bad file is told once and ends nothing; a moment's absence is no change.
+// Invariant: a bad file is reported once and ends nothing; a short absence is no change.
 
 #[tokio::test(start_paused = true)]
 async fn a_bad_file_is_refused_once_and_a_good_one_taken_again() {
@@ -326,7 +329,7 @@ async fn a_file_gone_for_a_moment_is_waited_for() {
     let file = scene.dir.path().join("drover.yaml");
     fs::remove_file(&file).unwrap();
     scene.poke();
-    scene.nothing_for(ABSENCE - QUIET).await;
+    scene.nothing_for(MISSING_FILE_GRACE - DEBOUNCE).await;
     scene.write(GOOD);
     scene.poke();
     scene.nothing_for(POLL * 3).await;
@@ -337,7 +340,7 @@ async fn a_file_that_stays_gone_is_told_once() {
     let mut scene = scene().await;
     fs::remove_file(scene.dir.path().join("drover.yaml")).unwrap();
     scene.poke();
-    assert!(name(scene.next().await.0).contains("can not be read"));
+    assert!(name(scene.next().await.0).contains("cannot be read"));
     scene.nothing_for(POLL * 3).await;
     scene.write(GOOD);
     scene.poke();
@@ -345,7 +348,7 @@ async fn a_file_that_stays_gone_is_told_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_reason_why_it_can_not_be_read_is_told_too() {
+async fn another_reason_why_it_cannot_be_read_is_told_too() {
     let mut scene = scene().await;
     let file = scene.dir.path().join("drover.yaml");
     fs::remove_file(&file).unwrap();
@@ -353,7 +356,7 @@ async fn another_reason_why_it_can_not_be_read_is_told_too() {
     assert!(name(scene.next().await.0).contains("No such file"));
     fs::create_dir(&file).unwrap();
     scene.poke();
-    assert!(name(scene.next().await.0).contains("no YAML file is in"));
+    assert!(name(scene.next().await.0).contains("contains no YAML file"));
     fs::remove_dir(&file).unwrap();
     rustix::fs::symlinkat("drover.yaml", rustix::fs::CWD, &file).unwrap();
     scene.poke();
@@ -392,7 +395,7 @@ async fn a_pipe_in_the_place_of_a_secret_is_refused_and_blocks_nothing() {
 #[tokio::test(start_paused = true)]
 async fn a_trigger_reloads_what_did_not_change() {
     let mut scene = scene().await;
-    tokio::time::sleep(QUIET).await;
+    tokio::time::sleep(DEBOUNCE).await;
     let trigger = scene.watch.trigger();
     trigger.pull();
     let last = trigger.pull();
@@ -407,10 +410,10 @@ async fn a_trigger_reloads_what_did_not_change() {
 #[tokio::test(start_paused = true)]
 async fn a_trigger_waits_for_what_is_being_changed() {
     let mut scene = scene().await;
-    tokio::time::sleep(QUIET).await;
+    tokio::time::sleep(DEBOUNCE).await;
     scene.write("cloudConfigurations:\n");
     let pull = scene.watch.trigger().pull();
-    scene.nothing_for(QUIET * 2).await;
+    scene.nothing_for(DEBOUNCE * 2).await;
     scene.write(&named("B"));
     let told = scene.watch.next().await;
     assert_eq!((told.answers, name(told.change)), (pull, "B".to_owned()));

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use drover_ci::SourceConnection;
 use drover_ci::github::{Login, Registration, Scope, Settings};
 use drover_ci::{Connector, Enlist, Route, System, connector};
-use drover_config::SourceConnection;
 use drover_model::id::{CloudId, RunnerName, TemplateId, VmId};
 use drover_model::ports::{Known, ShellTarget};
 use drover_model::record::Want;

@@ -1,5 +1,5 @@
-//! One look at a configuration: its texts, and everything by which a later look can tell whether
-//! anything was written since.
+//! One snapshot of a configuration: its texts, and the traces by which a later snapshot shows
+//! whether anything was written since.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -12,25 +12,25 @@ use sha2::{Digest as _, Sha256};
 use crate::file;
 use crate::source::{Sources, yaml_in};
 
-/// The largest secret, key or bundle that is looked at.
-const LARGEST: u64 = 4 << 20;
-/// As many symbolic links as the system follows.
-const LINKS: u32 = 40;
+/// The largest secret, key or bundle that is read.
+const MAX_FILE_BYTES: u64 = 4 << 20;
+/// The number of symbolic links that the system follows.
+const MAX_LINKS: u32 = 40;
 
-/// A number that tells two contents apart.
+/// A hash of contents.
 pub(super) type Digest = [u8; 32];
 
-/// A file's device and number.
+/// Device and inode of a file.
 pub(super) type FileId = (u64, u64);
 
-/// What was seen.
+/// The state of all files at one moment.
 #[derive(Debug)]
-pub(super) struct Look {
+pub(super) struct Snapshot {
     /// The texts, or why there are none.
     pub read: Result<Sources, (PathBuf, io::Error)>,
-    /// Of names and texts, and of the texts and modes of the files beside them.
+    /// Hash of names and texts, and of texts and modes of the files that they name.
     pub digest: Digest,
-    /// Of the digest, and of each file's number and time of change: it differs after any writing.
+    /// Hash of the digest, and of inode and time of change of each file: every write changes it.
     pub stamp: Digest,
     /// Whether one of the files is open for writing.
     pub being_written: bool,
@@ -38,11 +38,11 @@ pub(super) struct Look {
     pub places: BTreeMap<PathBuf, FileId>,
 }
 
-impl Look {
-    /// Looks at a configuration and the files beside it; `writers` are paths that were written to
-    /// and not closed.
+impl Snapshot {
+    /// Reads a configuration and the files that it names; `writers` are files that are still open
+    /// for writing.
     pub fn at(path: &Path, inputs: &[PathBuf], writers: &[PathBuf]) -> Self {
-        // Before reading: what changes the way to the files later is then an event.
+        // Before reading, so that a later change of the path to the files is an event.
         let places = places(path);
         let mut content = Hash::default();
         let mut traces = Hash::default();
@@ -64,7 +64,7 @@ impl Look {
         }
         for path in inputs {
             content.part(path.as_os_str().as_encoded_bytes());
-            match file::read(path, LARGEST) {
+            match file::read(path, MAX_FILE_BYTES) {
                 Ok((bytes, trace)) => {
                     content.part(&trace.mode.to_be_bytes());
                     content.part(&bytes);
@@ -81,7 +81,7 @@ impl Look {
         Self { read, digest, stamp: traces.done(), being_written, places }
     }
 
-    /// What stands for a look that was not to be had.
+    /// The snapshot of a failed read.
     pub fn failed(path: &Path, error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         let read = Err((path.to_owned(), io::Error::other(error)));
         let places = BTreeMap::new();
@@ -114,9 +114,9 @@ impl Hash {
     }
 }
 
-/// Whether something that was there is not any more, as half of a change would have it: a file
-/// less, one without text, one that breaks off where it went on before, or in the midst of a line.
-pub(super) fn lessens(before: Option<&Sources>, now: &Sources) -> bool {
+/// Whether something is missing that existed before, as in half of a change: a file, all text of a
+/// file, the end of a file, or the end of its last line.
+pub(super) fn is_less(before: Option<&Sources>, now: &Sources) -> bool {
     if now.files().iter().all(|file| file.text.trim().is_empty()) {
         return true;
     }
@@ -130,11 +130,11 @@ pub(super) fn lessens(before: Option<&Sources>, now: &Sources) -> bool {
     })
 }
 
-/// The directories in which a path, or a link on the way to it, is an entry; the directory itself
-/// when it is one, and those of the links in it.
+/// The directories that contain a path or a link on the way to it; for a directory also itself, and
+/// the directories of the links in it.
 fn places(path: &Path) -> BTreeMap<PathBuf, FileId> {
     let mut places = BTreeMap::new();
-    let mut links = LINKS;
+    let mut links = MAX_LINKS;
     follow(path, &mut links, &mut places);
     if path.is_dir() {
         enter(path, &mut places);
@@ -147,7 +147,7 @@ fn places(path: &Path) -> BTreeMap<PathBuf, FileId> {
     places
 }
 
-/// Notes the directory of every link on the way to a path, and that of what it leads to.
+/// Adds the directory of every link on the way to a path, and of its target.
 fn follow(path: &Path, links: &mut u32, places: &mut BTreeMap<PathBuf, FileId>) {
     let mut at = PathBuf::new();
     let mut rest = path.components();

@@ -1,4 +1,12 @@
-//! The walk over a whole configuration: every section in turn, every fault kept.
+//! Reads and checks a whole configuration: every section in turn, every fault kept.
+//!
+//! ```text
+//! files ─ node::parse ─▶ top level ─ layer ─▶ layers ─ cloud, template, demand, … ─▶ Checked
+//!                                └──────── faults and warnings, sorted by place ───▶ LoadError
+//! ```
+//!
+//! A syntax fault ends the check, since nothing after it has a certain place. All other faults are
+//! found in one run: a section with a fault is still checked to its end.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -10,138 +18,116 @@ use drover_model::spec::{HerdSpec, LabelMapping, TemplateSpec};
 
 use super::addresses::{self, Pools};
 use super::cloud::{self, CheckedCloud};
-use super::credential::{Credential, Vault};
+use super::context::{Context, Uploads};
+use super::credential::{self, Credentials};
 use super::demand::{self, CheckedDemand};
 use super::environment::{Defaults, Environment};
-use super::executors;
 use super::fault::{self, Fault, Place};
-use super::keys::{ADDRESS_POOL, AGENT, CLOUD, DEMAND, Key, LATER, MAPPING, SIZES, TOP};
+use super::keys::{
+    ADDRESS_POOL, AGENT, CLOUD, DEMAND, LATER, MAPPING, NODE_DEFAULTS, SECTIONS, SIZES, Table,
+};
 use super::layer::{Layer, unknown, wrong_type};
 use super::mapping;
 use super::node::{self, Entries, Entry, Value};
 use super::origin;
-use super::os;
 use super::placement;
-use super::prepare::{Shelf, Uploads};
+use super::runners;
 use super::service::{self, ServiceSpec};
 use super::source::{Sources, is_control};
-use super::template::{self, CheckedTemplate, Ground};
+use super::template::{self, CheckedTemplate, TemplateInputs};
 use super::{Checked, LoadError};
 
-/// What came of reading, and the files beside the YAML that were read for it.
-pub(super) struct Survey {
+/// The result of a check, and the files beside the YAML that were read for it.
+pub(super) struct Loaded {
     pub result: Result<Checked, LoadError>,
     /// Keys, secrets and bundles, found or not.
     pub inputs: Vec<PathBuf>,
 }
 
 /// Reads and checks.
-pub(super) fn load(path: &Path, environment: &Environment) -> Survey {
-    of(path, Sources::read(path), environment)
+pub(super) fn load(path: &Path, environment: &Environment) -> Loaded {
+    loaded(path, Sources::read(path), environment)
 }
 
-/// Checks what was read at a path, or says why it could not be.
-pub(super) fn of(
+/// Checks what was read at a path, or says why it could not be read.
+pub(super) fn loaded(
     path: &Path,
     read: Result<Sources, (PathBuf, io::Error)>,
     environment: &Environment,
-) -> Survey {
-    match read {
-        Ok(sources) if sources.files().is_empty() => Survey {
-            result: Err(LoadError::Missing {
-                what: format!("no YAML file is in `{}`", path.display()),
-                help: "put at least one file there whose name ends in .yaml or .yml".to_owned(),
-            }),
-            inputs: Vec::new(),
+) -> Loaded {
+    let error = match read {
+        Ok(sources) if !sources.files().is_empty() => return check(sources, environment),
+        Ok(_) => LoadError::Missing {
+            what: format!("`{}` contains no YAML file", path.display()),
+            help: "put at least one file there whose name ends in .yaml or .yml".to_owned(),
         },
-        Ok(sources) => check(sources, environment),
-        Err((path, source)) => {
-            Survey { result: Err(LoadError::Io { path, source }), inputs: Vec::new() }
-        }
-    }
+        Err((path, source)) => LoadError::Io { path, source },
+    };
+    Loaded { result: Err(error), inputs: Vec::new() }
 }
 
 /// Checks.
-pub(super) fn check(sources: Sources, environment: &Environment) -> Survey {
-    let mut inputs = Vec::new();
-    let result = checked(sources, environment, &mut inputs);
-    inputs.sort();
-    inputs.dedup();
-    Survey { result, inputs }
-}
-
-fn checked(
-    sources: Sources,
-    environment: &Environment,
-    inputs: &mut Vec<PathBuf>,
-) -> Result<Checked, LoadError> {
+pub(super) fn check(sources: Sources, environment: &Environment) -> Loaded {
     let mut faults = Vec::new();
+    let failed = |mut faults: Vec<Fault>, sources: Sources, inputs| {
+        fault::hide(&mut faults, &sources);
+        Loaded { result: Err(LoadError::Faults { faults, sources }), inputs }
+    };
     let top = match top(&sources, &mut faults) {
         Ok(top) => top,
-        Err(fault) => {
-            let mut faults = vec![*fault];
-            fault::hide(&mut faults, &sources);
-            return Err(LoadError::Faults { faults, sources });
-        }
+        Err(fault) => return failed(vec![*fault], sources, Vec::new()),
+    };
+    let missing = |what: &str, help: &str| {
+        Err(LoadError::Missing { what: what.to_owned(), help: help.to_owned() })
     };
     if faults.is_empty() && entries_of(&top, "cloudConfigurations").is_none_or(<[_]>::is_empty) {
-        return Err(LoadError::Missing {
-            what: "no cloud is configured".to_owned(),
-            help: "give at least one entry in `cloudConfigurations`, with apiUrl and credentialsId"
-                .to_owned(),
-        });
+        let help =
+            "give at least one entry in `cloudConfigurations`, with apiUrl and credentialsId";
+        return Loaded { result: missing("no cloud is configured", help), inputs: Vec::new() };
     }
-    let mut warnings = Vec::new();
-    let parts = {
-        let defaults = Defaults::of(environment, &mut faults);
-        let bases: Vec<PathBuf> = sources
-            .files()
-            .iter()
-            .map(|file| file.path.parent().map(Path::to_owned).unwrap_or_default())
-            .collect();
-        let vault = Vault {
-            environment,
-            faults: &mut faults,
-            warnings: &mut warnings,
-            inputs,
-            shelf: Shelf::default(),
-            bases: &bases,
-        };
-        parts(&top, &defaults, vault)
+    let bases = sources.files().iter().map(|file| file.path.parent());
+    let bases = bases.map(|base| base.map(Path::to_owned).unwrap_or_default()).collect();
+    let mut cx = Context::new(environment, bases);
+    cx.faults = faults;
+    let defaults = Defaults::of(environment, &mut cx.faults);
+    let parts = parts(&top, &defaults, &mut cx);
+    let Context { mut faults, mut warnings, mut inputs, .. } = cx;
+    inputs.sort();
+    inputs.dedup();
+    for all in [&mut faults, &mut warnings] {
+        fault::sort(all);
+        fault::bound(all);
+    }
+    let result = match parts.filter(|_| faults.is_empty()) {
+        Some(parts) => {
+            fault::hide(&mut warnings, &sources);
+            Ok(parts.into_checked(warnings, sources))
+        }
+        None if lacks_credentials_alone(&top, &faults) => missing(
+            "no credentials are configured",
+            "give `credentials` and name one by credentialsId, or set PROXMOX_TOKEN_ID and \
+             PROXMOX_TOKEN_SECRET",
+        ),
+        None => return failed(faults, sources, inputs),
     };
-    fault::sort(&mut faults);
-    fault::sort(&mut warnings);
-    fault::bound(&mut faults);
-    fault::bound(&mut warnings);
-    fault::hide(&mut faults, &sources);
-    fault::hide(&mut warnings, &sources);
-    match parts.filter(|_| faults.is_empty()) {
-        Some(parts) => Ok(parts.into_checked(warnings, sources)),
-        None if nothing_to_log_in_with(&top, &faults) => Err(LoadError::Missing {
-            what: "no credentials are configured".to_owned(),
-            help: "give `credentials` and name one by credentialsId, or set PROXMOX_TOKEN_ID and \
-                   PROXMOX_TOKEN_SECRET"
-                .to_owned(),
-        }),
-        None => Err(LoadError::Faults { faults, sources }),
-    }
+    Loaded { result, inputs }
 }
 
-/// Whether all that is wrong is that there are no credentials at all.
-fn nothing_to_log_in_with(top: &[Entry], faults: &[Fault]) -> bool {
+/// Whether the only problem is that there are no credentials at all.
+fn lacks_credentials_alone(top: &[Entry], faults: &[Fault]) -> bool {
     entries_of(top, "credentials").is_none_or(<[_]>::is_empty)
         && entries_of(top, "agentConfigurations").is_none_or(<[_]>::is_empty)
         && faults.iter().all(|fault| fault.path.ends_with(".credentialsId"))
 }
 
-/// The sections of all files together; a syntax fault ends it.
+/// The sections of all files together. A syntax fault is the error.
 pub(super) fn top(sources: &Sources, faults: &mut Vec<Fault>) -> Result<Vec<Entry>, Box<Fault>> {
     let mut top: Vec<Entry> = Vec::new();
     for (index, file) in sources.files().iter().enumerate() {
         if let Some(sound) = file.sound {
             return Err(Box::new(fault::no_text(index, &file.text, sound)));
         }
-        // To the parser a zero byte is the end: what follows would look as if it had been taken out.
+        // The parser takes a zero byte for the end: the rest would look as if it had been removed.
         if let Some(at) = file.text.find(is_control) {
             return Err(Box::new(fault::control(index, &file.text, at)));
         }
@@ -153,7 +139,7 @@ pub(super) fn top(sources: &Sources, faults: &mut Vec<Fault>) -> Result<Vec<Entr
             faults.push(fault.help("begin with a section such as `cloudConfigurations:`"));
             continue;
         };
-        // What begins so is the file's own, such as blocks that anchors name (as in Compose files).
+        // These are the file's own, such as blocks that anchors name (as in Compose files).
         for entry in entries.into_iter().filter(|entry| !entry.key.starts_with("x-")) {
             match top.iter_mut().find(|earlier| earlier.key == entry.key) {
                 Some(earlier) => join(earlier, entry, sources, faults),
@@ -164,15 +150,8 @@ pub(super) fn top(sources: &Sources, faults: &mut Vec<Fault>) -> Result<Vec<Entr
     Ok(top)
 }
 
-/// A path as a file of the configuration names it.
-pub(super) fn base_of(environment: &Environment, file: &Path, name: &str) -> PathBuf {
-    if let (Some(rest), Some(home)) = (name.strip_prefix("~/"), environment.get("HOME")) {
-        return Path::new(home).join(rest);
-    }
-    file.parent().map_or_else(|| PathBuf::from(name), |base| base.join(name))
-}
-
-/// Joins a section of one file with the same section of an earlier one; what both give is a fault.
+/// Joins a section of one file with the same section of an earlier file; an entry of both is a
+/// fault.
 fn join(earlier: &mut Entry, entry: Entry, sources: &Sources, faults: &mut Vec<Fault>) {
     let name = |place: Place| sources.file(place.file).map(|file| file.name.as_str());
     let (Value::Map(known), Value::Map(added)) = (&mut earlier.value.value, entry.value.value)
@@ -204,33 +183,34 @@ fn entries_of<'a>(top: &'a [Entry], name: &str) -> Option<&'a [Entry]> {
     })
 }
 
-/// Everything read, whether or not faults were found on the way.
+/// Everything read, with or without faults.
 struct Parts {
     clouds: BTreeMap<CloudId, CheckedCloud>,
     templates: BTreeMap<String, CheckedTemplate>,
     mappings: Vec<LabelMapping>,
     pools: Pools,
-    credentials: BTreeMap<String, Credential>,
+    credentials: Credentials,
     demand: CheckedDemand,
     uploads: Uploads,
     service: ServiceSpec,
 }
 
-fn parts(top: &[Entry], defaults: &Defaults, mut vault: Vault<'_>) -> Option<Parts> {
-    shape(top, vault.faults);
-    let credentials = vault.credentials(entries_of(top, "credentials").unwrap_or_default());
+fn parts(top: &[Entry], defaults: &Defaults, cx: &mut Context<'_>) -> Option<Parts> {
+    check_sections(top, &mut cx.faults);
+    let credentials = entries_of(top, "credentials").unwrap_or_default();
+    let credentials = credential::credentials(credentials, cx);
     let service = section(top, "service").map(|entry| (&entry.value, entry.place));
-    let service = service::service(service, &mut vault);
-    let clouds = clouds(top, defaults, &credentials, &mut vault);
-    let nodes = node_defaults(top, vault.faults);
-    let agent_defaults = one(top, "agentDefaults", AGENT, vault.faults);
-    let pools = many(top, "addressPools", ADDRESS_POOL, vault.faults);
-    let pools = addresses::pools(pools, vault.faults);
-    let sizes = many(top, "sizes", SIZES, vault.faults);
-    let sizes = placement::sizes(&sizes, vault.faults);
-    // What is wrong with the service itself is told alone.
+    let service = service::service(service, cx);
+    let clouds = clouds(top, defaults, &credentials, cx);
+    let nodes = node_defaults(top, &mut cx.faults);
+    let agent_defaults = one(top, "agentDefaults", &AGENT, &mut cx.faults);
+    let pools = many(top, "addressPools", &ADDRESS_POOL, &mut cx.faults);
+    let pools = addresses::pools(pools, &mut cx.faults);
+    let sizes = many(top, "sizes", &SIZES, &mut cx.faults);
+    let sizes = placement::sizes(&sizes, &mut cx.faults);
+    // A service with faults counts as listening, so that its faults stand alone.
     let listens = service.as_ref().is_none_or(|service| service.listen.is_some());
-    let ground = Ground {
+    let inputs = TemplateInputs {
         sizes: &sizes,
         environment: defaults,
         defaults: &agent_defaults,
@@ -241,38 +221,38 @@ fn parts(top: &[Entry], defaults: &Defaults, mut vault: Vault<'_>) -> Option<Par
         listens,
     };
     let mut templates = BTreeMap::new();
-    for (id, own) in many(top, "agentConfigurations", AGENT, vault.faults) {
-        let made = template::template(&id, &own, &ground, &mut vault);
-        if let Some(template) = made {
+    for (id, own) in many(top, "agentConfigurations", &AGENT, &mut cx.faults) {
+        if let Some(template) = template::template(&id, &own, &inputs, cx) {
             templates.insert(id, template);
         }
     }
-    origin::fallbacks(&mut templates, vault.faults);
-    let mappings = many(top, "labelMappings", MAPPING, vault.faults);
-    let mappings =
-        mappings.iter().filter_map(|(_, layer)| mapping::mapping(layer, &templates, vault.faults));
-    let mappings: Vec<LabelMapping> = mappings.collect();
-    same_names(&clouds, &templates, vault.faults);
-    promises(&clouds, &templates, vault.warnings);
-    let sources = many(top, "demand", DEMAND, vault.faults);
-    let demand = demand::demand(&sources, &credentials, listens, &mut vault);
-    os::sources(&templates, &mappings, &demand, vault.faults);
-    executors::sources(&templates, &mappings, &demand, vault.faults);
-    let uploads = vault.shelf.contents;
+    origin::fallbacks(&mut templates, &mut cx.faults);
+    let mappings = many(top, "labelMappings", &MAPPING, &mut cx.faults);
+    let mappings = mappings.iter();
+    let mappings: Vec<LabelMapping> = mappings
+        .filter_map(|(_, layer)| mapping::mapping(layer, &templates, &mut cx.faults))
+        .collect();
+    check_names(&clouds, &templates, &mut cx.faults);
+    check_minimums(&clouds, &templates, &mut cx.warnings);
+    let sources = many(top, "demand", &DEMAND, &mut cx.faults);
+    let demand = demand::demand(&sources, &credentials, listens, cx);
+    runners::check(&templates, &mappings, &demand, &mut cx.faults);
+    let uploads = std::mem::take(&mut cx.uploads.contents);
     let service = service?;
     Some(Parts { clouds, templates, mappings, pools, credentials, demand, uploads, service })
 }
 
-/// Faults of the top level itself: unknown sections, and sections that are no mappings.
-fn shape(top: &[Entry], faults: &mut Vec<Fault>) {
+/// Faults of the top level itself: unknown sections, and sections that are not mappings.
+fn check_sections(top: &[Entry], faults: &mut Vec<Fault>) {
+    let names = || SECTIONS.iter().map(|section| section.name);
     for entry in top {
-        let of_node = entry.key.strip_prefix("agentDefaults-").is_some_and(|n| !n.is_empty());
+        let of_node = entry.key.strip_prefix(NODE_DEFAULTS).is_some_and(|node| !node.is_empty());
         if LATER.contains(&entry.key.as_str()) {
-            let message = format!("`{}` is not yet supported", entry.key);
+            let message = format!("`{}` is not supported yet", entry.key);
             let fault = Fault::at(entry.place, &*entry.key, message);
-            faults.push(fault.help("take the section out"));
-        } else if !of_node && !TOP.contains(&entry.key.as_str()) {
-            let known = TOP.into_iter().chain(["agentDefaults-<node>"]);
+            faults.push(fault.help("remove the section"));
+        } else if !of_node && !names().any(|name| name == entry.key) {
+            let known = names().chain(["agentDefaults-<node>"]);
             faults.push(unknown(&entry.key, entry.place, &entry.key, known));
         } else if !matches!(entry.value.value, Value::Map(_)) && !entry.value.is_null() {
             faults.push(wrong_type(&entry.value, &entry.key, "a mapping"));
@@ -281,9 +261,9 @@ fn shape(top: &[Entry], faults: &mut Vec<Fault>) {
 }
 
 /// A section that is one mapping of keys.
-fn one(top: &[Entry], name: &str, keys: &'static [Key], faults: &mut Vec<Fault>) -> Layer {
+fn one(top: &[Entry], name: &str, table: &'static Table, faults: &mut Vec<Fault>) -> Layer {
     match section(top, name).filter(|entry| matches!(entry.value.value, Value::Map(_))) {
-        Some(entry) => Layer::check(&entry.value, entry.place, name, keys, faults),
+        Some(entry) => Layer::check(&entry.value, entry.place, name, table, faults),
         None => Layer::empty(None, name),
     }
 }
@@ -292,17 +272,17 @@ fn one(top: &[Entry], name: &str, keys: &'static [Key], faults: &mut Vec<Fault>)
 fn many(
     top: &[Entry],
     name: &str,
-    keys: &'static [Key],
+    table: &'static Table,
     faults: &mut Vec<Fault>,
 ) -> Vec<(String, Layer)> {
     let mut layers = Vec::new();
     for entry in entries_of(top, name).unwrap_or_default() {
         let path = format!("{name}.{}", entry.key);
         if entry.key.is_empty() || entry.key.contains(|c: char| c == '/' || c.is_control()) {
-            let fault = Fault::at(entry.place, &*path, "a name without `/` is wanted here");
-            faults.push(fault.help("agents are named `cloud/template`, so `/` would be ambiguous"));
+            let fault = Fault::at(entry.place, &*path, "the name is blank or contains `/`");
+            faults.push(fault.help("choose another: agents are named `cloud/template`"));
         }
-        let layer = Layer::check(&entry.value, entry.place, &path, keys, faults);
+        let layer = Layer::check(&entry.value, entry.place, &path, table, faults);
         layers.push((entry.key.clone(), layer));
     }
     layers
@@ -311,40 +291,41 @@ fn many(
 fn clouds(
     top: &[Entry],
     defaults: &Defaults,
-    credentials: &BTreeMap<String, Credential>,
-    vault: &mut Vault<'_>,
+    credentials: &Credentials,
+    cx: &mut Context<'_>,
 ) -> BTreeMap<CloudId, CheckedCloud> {
-    let shared = one(top, "cloudDefaults", CLOUD, vault.faults);
+    let shared = one(top, "cloudDefaults", &CLOUD, &mut cx.faults);
     let mut clouds = BTreeMap::new();
-    for (id, own) in many(top, "cloudConfigurations", CLOUD, vault.faults) {
-        if let Some(cloud) = cloud::cloud(&id, (defaults, &shared, &own), credentials, vault) {
+    for (id, own) in many(top, "cloudConfigurations", &CLOUD, &mut cx.faults) {
+        if let Some(cloud) = cloud::cloud(&id, (defaults, &shared, &own), credentials, cx) {
             clouds.insert(CloudId::new(&id), cloud);
         }
     }
     clouds
 }
 
-/// `agentDefaults-<node>`, by node; another node inside would select another section.
+/// `agentDefaults-<node>`, by node. Another node inside would select another section.
 fn node_defaults(top: &[Entry], faults: &mut Vec<Fault>) -> BTreeMap<String, Layer> {
     let mut nodes = BTreeMap::new();
     for entry in top.iter().filter(|entry| matches!(entry.value.value, Value::Map(_))) {
-        let Some(node) = entry.key.strip_prefix("agentDefaults-") else { continue };
-        let layer = Layer::check(&entry.value, entry.place, &entry.key, AGENT, faults);
+        let Some(node) = entry.key.strip_prefix(NODE_DEFAULTS) else { continue };
+        let layer = Layer::check(&entry.value, entry.place, &entry.key, &AGENT, faults);
         if let Some(other) = layer.text("node").filter(|other| *other != node) {
             let message = format!("these defaults are for node `{node}`, not `{other}`");
-            faults.push(layer.fault("node", message).help("take the key out"));
+            faults.push(layer.fault("node", message).help("remove the key"));
         }
         nodes.insert(node.to_owned(), layer);
     }
     nodes
 }
 
-/// Clouds, and templates on one cloud, have names of their own.
-fn same_names(
+/// Names are unique: of clouds, and of the templates on one cloud.
+fn check_names(
     clouds: &BTreeMap<CloudId, CheckedCloud>,
     templates: &BTreeMap<String, CheckedTemplate>,
     faults: &mut Vec<Fault>,
 ) {
+    const UNIQUE: &str = "give each a unique name";
     let mut seen: BTreeMap<(Option<&CloudId>, &str), &str> = BTreeMap::new();
     let of_clouds = clouds.values().map(|cloud| (None, cloud.spec.name.as_str(), &cloud.layer));
     let of_templates = templates.values().flat_map(|template| {
@@ -353,18 +334,15 @@ fn same_names(
     });
     let mut all: Vec<_> = of_clouds.chain(of_templates).collect();
     all.sort_by_key(|(_, _, layer)| layer.place);
-    for (cloud, name, layer) in all {
-        if name.is_empty() {
-            continue;
-        }
+    for (cloud, name, layer) in all.into_iter().filter(|(_, name, _)| !name.is_empty()) {
         if cloud.is_some() && name.contains('/') {
-            let fault = layer.fault("name", "a name has no `/`: leases write `cloud/template`");
-            faults.push(fault.help("write it without"));
+            let fault = layer.fault("name", "a name cannot contain `/`");
+            faults.push(fault.help("remove it: leases write `cloud/template`"));
         }
         let first = *seen.entry((cloud, name)).or_insert(&layer.path);
         if first != layer.path {
-            let message = format!("`{first}` is called `{name}` too");
-            faults.push(layer.fault("name", message).help("give each its own name"));
+            let fault = layer.fault("name", format!("`{first}` has the name `{name}` too"));
+            faults.push(fault.help(UNIQUE));
             continue;
         }
         // Leases name a template by its key or its name.
@@ -374,13 +352,13 @@ fn same_names(
         });
         if let Some(other) = other {
             let message = format!("`{name}` is the key of `{}`", other.layer.path);
-            faults.push(layer.fault("name", message).help("give each its own name"));
+            faults.push(layer.fault("name", message).help(UNIQUE));
         }
     }
 }
 
-/// Warns of warm pools that a cloud's cap can not hold together.
-fn promises(
+/// Warns of minimums that exceed the cap of their cloud together.
+fn check_minimums(
     clouds: &BTreeMap<CloudId, CheckedCloud>,
     templates: &BTreeMap<String, CheckedTemplate>,
     warnings: &mut Vec<Fault>,
@@ -394,9 +372,9 @@ fn promises(
         };
         let promised: u64 = specs.filter(|spec| spec.id.cloud == *id).map(kept).sum();
         if promised > u64::from(cap) {
-            let message = format!("`{cap}` is less than its templates' minimums, {promised}");
+            let message = format!("`{cap}` is less than the minimums of its templates, {promised}");
             let fault = cloud.layer.fault("instanceCap", message);
-            warnings.push(fault.help("not every agent asked for can be kept ready"));
+            warnings.push(fault.help("raise it, or lower instanceMin and idleMin"));
         }
     }
 }
@@ -437,18 +415,10 @@ impl Parts {
             demand.insert(id, connection);
         }
         herd.mappings = self.mappings.into_iter().map(Arc::new).collect();
-        let keys = self
-            .credentials
-            .into_iter()
-            .filter_map(|(id, credential)| match credential {
-                Credential::SshKey(key) => Some((id, key)),
-                Credential::Proxmox(_)
-                | Credential::Token(_)
-                | Credential::App(_)
-                | Credential::Login(..)
-                | Credential::Faulty => None,
-            })
-            .collect();
+        let credentials = self.credentials.iter();
+        let keys =
+            credentials.filter_map(|(id, one)| Some((id.clone(), one.as_ssh_key()?.clone())));
+        let keys = keys.collect();
         let (service, uploads) = (self.service, self.uploads);
         Checked { herd, connections, keys, demand, uploads, service, warnings, sources, layers }
     }

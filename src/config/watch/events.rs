@@ -1,4 +1,4 @@
-//! The system's events about the directories a configuration is read from: when to look, and which
+//! The system's events about the directories of a configuration: when to take a snapshot, and which
 //! files are still open for writing.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,44 +12,46 @@ use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::look::FileId;
+use super::snapshot::FileId;
 
-/// As many open files are remembered; with more, none of them is a configuration being saved.
-const WRITERS: usize = 256;
+/// The most open files remembered; with more, none of them is a configuration.
+const MAX_WRITERS: usize = 256;
 
-/// What the system tells.
+/// The watcher of the system, and what it reported.
 #[derive(Debug)]
-pub(super) struct Notices {
+pub(super) struct Events {
     poke: Arc<Notify>,
     writers: Writers,
-    /// None when the system offers none, and the poll is all.
+    /// None where the system has no events; then only the poll works.
     watcher: Option<RecommendedWatcher>,
     places: BTreeMap<PathBuf, FileId>,
 }
 
-/// Files that were written to or made, and not closed.
+/// Files that were created or written to, and not closed.
 #[derive(Debug, Clone, Default)]
 struct Writers(Arc<Mutex<BTreeSet<PathBuf>>>);
 
-impl Notices {
-    /// The system's own.
+impl Events {
+    /// Events of the system.
     pub fn of_system() -> Self {
-        let mut notices = Self::silent();
-        let (poke, writers) = (Arc::clone(&notices.poke), notices.writers.clone());
+        let mut events = Self::silent();
+        let (poke, writers) = (Arc::clone(&events.poke), events.writers.clone());
         let watcher = notify::recommended_watcher(move |event: notify::Result<notify::Event>| {
             // An error may hide an event, so it counts as one.
-            if event.as_ref().map_or(true, |event| writers.hear(event)) {
+            if event.as_ref().map_or(true, |event| writers.note(event)) {
                 poke.notify_one();
             }
         });
         match watcher {
-            Ok(watcher) => notices.watcher = Some(watcher),
-            Err(error) => tracing::warn!(%error, "configuration is only polled"),
+            Ok(watcher) => events.watcher = Some(watcher),
+            Err(error) => {
+                tracing::warn!(%error, "no file events: the configuration is only polled")
+            }
         }
-        notices
+        events
     }
 
-    /// None at all.
+    /// No events.
     pub fn silent() -> Self {
         Self {
             poke: Arc::default(),
@@ -59,28 +61,28 @@ impl Notices {
         }
     }
 
-    /// Tells by hand that something happened.
+    /// Reports an event by hand.
     #[cfg(test)]
     pub fn poker(&self) -> Arc<Notify> {
         Arc::clone(&self.poke)
     }
 
-    /// Waits until something happened; what happened before is not lost.
-    pub async fn told(&self) {
+    /// Waits for the next event; an earlier one is not lost.
+    pub async fn next(&self) {
         self.poke.notified().await;
     }
 
-    /// Files that somebody may still be writing.
+    /// Files that may still be open for writing.
     pub fn writers(&self) -> Vec<PathBuf> {
         self.writers.all().iter().cloned().collect()
     }
 
-    /// Forgets who writes: what they wrote was waited for long enough.
-    pub fn forgive(&self) {
+    /// Forgets the open files, after their changes were taken.
+    pub fn forget_writers(&self) {
         self.writers.all().clear();
     }
 
-    /// Follows these directories and no others from here on; says whether that is new.
+    /// Watches these directories and no others; returns whether that is a change.
     pub fn follow(&mut self, places: &BTreeMap<PathBuf, FileId>) -> bool {
         if self.places == *places {
             return false;
@@ -88,12 +90,13 @@ impl Notices {
         let Some(watcher) = &mut self.watcher else { return false };
         let before = std::mem::replace(&mut self.places, places.clone());
         for (path, _) in before.iter().filter(|(path, id)| places.get(*path) != Some(*id)) {
-            // One that is gone is not watched any more already.
+            // A directory that is gone is not watched any more.
             let _ = watcher.unwatch(path);
         }
         for (path, _) in places.iter().filter(|(path, id)| before.get(*path) != Some(*id)) {
             if let Err(error) = watcher.watch(path, RecursiveMode::NonRecursive) {
-                tracing::warn!(path = %path.display(), %error, "directory is only polled");
+                let path = path.display();
+                tracing::warn!(%path, %error, "no file events: the directory is only polled");
             }
         }
         true
@@ -105,9 +108,9 @@ impl Writers {
         self.0.lock()
     }
 
-    /// Notes who writes; says whether the event may change a file. Reading one, as drover itself
-    /// does, may not.
-    fn hear(&self, event: &notify::Event) -> bool {
+    /// Notes open files; returns whether the event may change a file. Reading, as drover does, does
+    /// not.
+    fn note(&self, event: &notify::Event) -> bool {
         let mut all = self.all();
         match &event.kind {
             EventKind::Access(AccessKind::Close(AccessMode::Write)) | EventKind::Remove(_) => {
@@ -123,14 +126,14 @@ impl Writers {
             EventKind::Access(_) => return false,
             EventKind::Any | EventKind::Create(_) | EventKind::Modify(_) | EventKind::Other => {}
         }
-        if all.len() > WRITERS {
+        if all.len() > MAX_WRITERS {
             all.clear();
         }
         true
     }
 }
 
-/// Whether it is a file that its maker has still to close: links have no such moment.
+/// Whether a created file will be closed after writing, which is not so for links.
 fn is_new(path: &Path) -> bool {
     fs::symlink_metadata(path).is_ok_and(|meta| meta.is_file() && meta.nlink() == 1)
 }

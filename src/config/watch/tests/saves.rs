@@ -5,8 +5,8 @@ use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::Write;
 use std::os::unix::fs::{PermissionsExt, symlink};
 
-use super::tests::{GOOD, name, named, site};
-use super::*;
+use super::super::*;
+use super::{GOOD, name, named, site};
 
 /// The longest anything may take before a test fails.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -36,7 +36,7 @@ impl Saved {
         self.dir.path().join(name)
     }
 
-    /// The next thing told, by an event and not by the poll.
+    /// Expects the next outcome, by an event and not by the poll.
     async fn is_told(&mut self, wanted: &str) {
         let told = tokio::time::timeout(PATIENCE, self.watch.next()).await;
         self.watch.poll += PATIENCE * 2;
@@ -44,7 +44,7 @@ impl Saved {
         assert_eq!(name(told.change), wanted);
     }
 
-    /// Nothing was told of all that happened until now: the next word is of this save.
+    /// Expects no outcome of anything before: the next one is of this save.
     async fn nothing_until(&mut self, wanted: &str) {
         put(&self.path("drover.yaml"), &named(wanted));
         self.is_told(wanted).await;
@@ -252,13 +252,13 @@ async fn a_checkout_of_several_files_is_one_change() {
     put(&root.join("clouds.yaml"), &cloud("A"));
     put(&root.join("credentials.yaml"), &rest);
     let mut saved = Saved::open(dir, &root).await;
-    // As git does: unlinked, made anew, one of them under another name.
+    // As git does: unlinked, made again, one of them under another name.
     fs::remove_file(root.join("clouds.yaml")).unwrap();
     fs::remove_file(root.join("credentials.yaml")).unwrap();
     in_pieces(&root.join("clouds.yaml"), &cloud("B"), true);
     in_pieces(&root.join("secrets.yaml"), &rest, true);
     saved.is_told("B").await;
-    // The directory itself is made anew.
+    // The directory itself is made again.
     let old = root.with_extension("old");
     fs::rename(&root, &old).unwrap();
     fs::create_dir(&root).unwrap();
@@ -289,7 +289,7 @@ async fn a_writer_that_pauses_half_way_is_waited_for() {
     let mut file = File::create(saved.path("drover.yaml")).unwrap();
     // Half of it reads well, and ends with its line.
     file.write_all(named("B").as_bytes()).unwrap();
-    let early = tokio::time::timeout(QUIET * 5, saved.watch.next()).await;
+    let early = tokio::time::timeout(DEBOUNCE * 5, saved.watch.next()).await;
     assert!(early.is_err(), "half of a file was taken");
     file.write_all(b"cloudDefaults:\n  instanceCap: 5\n").unwrap();
     drop(file);

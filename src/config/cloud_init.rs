@@ -1,35 +1,36 @@
-//! A template's texts for cloud-init: user data, meta data and network config, their placeholders and
-//! values, and the snippets that take their place.
+//! A template's texts for cloud-init (user data, meta data, network config) with their
+//! placeholders, and the snippets that replace them.
 
 use std::collections::BTreeMap;
 
+use drover_api::nearest;
 use drover_hypervisor::texts::BUILT_IN;
 use drover_model::seed::SeedSpec;
 use drover_nocloud::placeholder::{self, Fault as Bad, is_secret};
 use serde_yaml::{Mapping, Value};
 
-use super::credential::Vault;
+use super::context::Context;
 use super::fault::Fault;
 use super::layer::Layer;
 use super::network::Cards;
-use drover_api::nearest;
+use super::node;
 
-/// Each text: its key, and that of a file with it.
+/// The key of each text, and the key of a file with it.
 const TEXTS: [(&str, &str); 3] = [
     ("userData", "userDataFile"),
     ("metaData", "metaDataFile"),
     ("networkConfig", "networkConfigFile"),
 ];
-/// The largest of them; clouds take less.
-const LARGEST: usize = 64 << 10;
-/// How user data begins that cloud-init understands.
+/// The largest text; public clouds take less.
+const MAX_TEXT_BYTES: usize = 64 << 10;
+/// The beginnings of user data that cloud-init knows.
 const BEGINNINGS: [&str; 5] = ["#cloud-", "#!", "#include", "#part-handler", "## template:"];
-/// The kinds of snippets, in Proxmox's words.
+/// The kinds of snippets, as Proxmox names them.
 const SNIPPETS: [&str; 4] = ["user", "meta", "network", "vendor"];
 
-/// What a template says to cloud-init beyond Proxmox's own keys.
+/// What a template gives to cloud-init beyond Proxmox's own keys.
 #[derive(Debug, Default)]
-pub(super) struct Told {
+pub(super) struct Texts {
     /// `cicustom`.
     pub custom: Option<String>,
     texts: [Option<String>; 3],
@@ -37,9 +38,9 @@ pub(super) struct Told {
     storage: Option<String>,
 }
 
-impl Told {
-    /// What goes into disc images on a cloud; nothing where Proxmox's own keys say it all, unless
-    /// there must be one.
+impl Texts {
+    /// The content of the ISO images on a cloud; none where Proxmox's own keys are enough, unless
+    /// one is needed anyway.
     pub fn on(&self, storage: &str, needed: bool) -> Option<SeedSpec> {
         let [user_data, meta_data, network_config] = self.texts.clone();
         let any = self.texts.iter().any(Option::is_some);
@@ -51,100 +52,84 @@ impl Told {
             values: self.values.clone(),
         })
     }
-
-    /// Whether it has a text of its own for the network.
-    pub fn has_network(&self) -> bool {
-        self.texts[2].is_some()
-    }
-
-    /// Whether there is any text.
-    pub fn any(&self) -> bool {
-        self.texts.iter().any(Option::is_some)
-    }
 }
 
-/// Reads what a template's layer says.
-pub(super) fn told(
+/// Reads the texts of a template's layer.
+pub(super) fn texts(
     layer: &Layer,
     values: &BTreeMap<String, String>,
     storage: Option<&str>,
-    vault: &mut Vault<'_>,
-) -> Told {
-    let custom = custom(layer, vault);
+    cx: &mut Context<'_>,
+) -> Texts {
+    let custom = custom(layer, cx);
     let storage = storage.map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned);
-    let mut told = Told { custom, values: values.clone(), storage, ..Told::default() };
+    let mut all = Texts { custom, values: values.clone(), storage, ..Texts::default() };
     for (name, text) in values {
-        value(name, text, layer, vault);
+        value(name, text, layer, cx);
     }
     for (at, (key, file)) in TEXTS.into_iter().enumerate() {
-        told.texts[at] = text(key, file, layer, values, vault);
+        all.texts[at] = text(key, file, layer, values, cx);
     }
-    unused(&told, layer, vault);
-    told
+    warn_unused(&all, layer, cx);
+    all
 }
 
-/// Warns of a template's own values that no text has a placeholder for; those of `agentDefaults` may
-/// be meant for others.
-fn unused(told: &Told, layer: &Layer, vault: &mut Vault<'_>) {
+/// Warns of the template's own values that no text uses; values of `agentDefaults` may be for other
+/// templates.
+fn warn_unused(all: &Texts, layer: &Layer, cx: &mut Context<'_>) {
     const KEY: &str = "userDataValues";
     let given = TEXTS.iter().filter(|(key, file)| layer.has(key) || layer.has(file)).count();
-    let read: Vec<&String> = told.texts.iter().flatten().collect();
-    // One at fault may be the one that uses them.
-    if given != read.len() || !layer.fault(KEY, "").path.starts_with(&layer.path) {
+    let read: Vec<&String> = all.texts.iter().flatten().collect();
+    // A text with a fault may be the one that uses them.
+    if given != read.len() || !layer.is_own(KEY) {
         return;
     }
     let used: Vec<&str> =
         read.into_iter().filter_map(|text| placeholder::names(text).ok()).flatten().collect();
-    for name in told.values.keys().filter(|name| !used.contains(&name.as_str())) {
-        let fault = layer.fault(KEY, format!("`{name}` is used nowhere"));
-        let help = format!(
-            "write `${{{name}}}` in userData, metaData or networkConfig where it is meant, or take it out"
-        );
-        vault.warnings.push(fault.help(help));
+    for name in all.values.keys().filter(|name| !used.contains(&name.as_str())) {
+        let fault = layer.fault(KEY, format!("no text uses `{name}`"));
+        let help =
+            format!("write `${{{name}}}` in userData, metaData or networkConfig, or remove it");
+        cx.warnings.push(fault.help(help));
     }
 }
 
 /// Checks one of `userDataValues`.
-fn value(name: &str, text: &str, layer: &Layer, vault: &mut Vault<'_>) {
+fn value(name: &str, text: &str, layer: &Layer, cx: &mut Context<'_>) {
     const KEY: &str = "userDataValues";
     let mut add = |message: String, help: String| {
-        vault.faults.push(layer.fault(KEY, message).help(help));
+        cx.faults.push(layer.fault(KEY, message).help(help));
     };
     if BUILT_IN.contains(&name) {
-        add(format!("`{name}` is drover's own"), "give it another name".into());
+        add(format!("`{name}` is a built-in value"), "give it another name".into());
     } else if placeholder::names(&format!("${{{name}}}")).is_err() {
-        add(format!("`{name}` is no name"), "use letters, digits and `_`".into());
+        add(format!("`{name}` is not a name"), "use letters, digits and `_`".into());
     } else if is_secret(name) && !text.is_empty() {
         add(
-            format!("`{name}` is a secret: whoever may read the storage can read an ISO image"),
-            "hand it over by SSH, in a lease or a step of prepare; blank it is taken here".into(),
+            format!("`{name}` is a secret: all users of the storage can read an ISO image"),
+            "send it over SSH, in a lease or a step of prepare, and leave the value blank".into(),
         );
     }
     let own: Vec<&str> = BUILT_IN.to_vec();
-    unknown(KEY, text, &own, layer, vault);
+    unknown(KEY, text, &own, layer, cx);
 }
 
-/// Tells of placeholders that have no value.
-fn unknown(key: &str, text: &str, known: &[&str], layer: &Layer, vault: &mut Vault<'_>) -> bool {
+/// Whether a text has a placeholder without a value, which is a fault.
+fn unknown(key: &str, text: &str, known: &[&str], layer: &Layer, cx: &mut Context<'_>) -> bool {
     let bad = match placeholder::names(text) {
         Ok(names) => names.into_iter().find(|name| !known.contains(name)).map(|name| {
             let help = match nearest(name, known.iter().copied()) {
-                Some(near) => {
-                    format!(
-                        "did you mean `${{{near}}}`? Else write `$${{{name}}}` for the guest's own"
-                    )
-                }
-                None => {
-                    format!("add it to userDataValues, or write `$${{{name}}}` for the guest's own")
-                }
+                Some(near) => format!("did you mean `${{{near}}}`? Else"),
+                None => "add it to userDataValues, or".to_owned(),
             };
+            let help = format!("{help} write `$${{{name}}}` for the guest's own");
             (Bad::Unknown(name.to_owned()), help)
         }),
-        Err(bad) => Some((bad, "write `$${` for a `${` that is the guest's own".to_owned())),
+        Err(bad) => Some((bad, "write `$${` for the guest's own `${`".to_owned())),
     };
     let found = bad.is_some();
     if let Some((bad, help)) = bad {
-        vault.faults.push(layer.fault(key, bad.to_string()).help(help));
+        cx.faults.push(layer.fault(key, bad.to_string()).help(help));
     }
     found
 }
@@ -154,77 +139,80 @@ fn text(
     file: &'static str,
     layer: &Layer,
     values: &BTreeMap<String, String>,
-    vault: &mut Vault<'_>,
+    cx: &mut Context<'_>,
 ) -> Option<String> {
     let (given, text) = match (layer.text(key), layer.text(file)) {
         (Some(text), _) => (key, text.to_owned()),
-        (None, Some(name)) => (file, vault.open_file(layer, file, name)?),
+        (None, Some(name)) => (file, cx.open_file(layer, file, name)?),
         (None, None) => return None,
     };
     if layer.has("cloudInitCustom") {
         let fault = layer.fault(given, format!("cloudInitCustom and {given} contradict"));
-        vault.faults.push(fault.help("keep one of them"));
+        cx.faults.push(fault.help("keep one of them"));
         return None;
     }
     if text.trim().is_empty() {
-        vault.faults.push(layer.fault(given, "there is nothing in it").help("take it out"));
+        cx.faults.push(layer.fault(given, "the text is empty").help("remove the key"));
         return None;
     }
-    if text.len() > LARGEST {
-        let message = format!("{} bytes are more than 64 KiB", text.len());
+    if text.len() > MAX_TEXT_BYTES {
+        let message = format!("{} bytes exceed the maximum of 64 KiB", text.len());
         let fault = layer.fault(given, message);
-        vault.faults.push(fault.help("put what is large into the image, or upload it in prepare"));
+        cx.faults.push(fault.help("put large files into the image, or upload them in prepare"));
         return None;
     }
     let known: Vec<&str> = BUILT_IN.into_iter().chain(values.keys().map(String::as_str)).collect();
-    if unknown(given, &text, &known, layer, vault) {
+    if unknown(given, &text, &known, layer, cx) {
         return None;
     }
-    understood(key, given, &text, &known, layer, vault);
+    check_form(key, given, &text, &known, layer, cx);
     Some(text)
 }
 
-/// Tells of texts that cloud-init would not understand.
-fn understood(
+/// Checks that cloud-init understands a text.
+fn check_form(
     key: &str,
     given: &str,
     text: &str,
     known: &[&str],
     layer: &Layer,
-    vault: &mut Vault<'_>,
+    cx: &mut Context<'_>,
 ) {
     let begins = BEGINNINGS.iter().any(|word| text.starts_with(word));
     let mime = text.starts_with("Content-Type:") || text.starts_with("MIME-Version:");
     if key == "userData" && !begins && !mime {
-        let fault = layer.fault(given, "cloud-init does not know what this is");
-        vault.warnings.push(fault.help("begin it with `#cloud-config`, or with `#!` of a script"));
+        let fault = layer.fault(given, "cloud-init does not know this kind of user data");
+        cx.warnings.push(fault.help("begin it with `#cloud-config`, or a script with `#!`"));
         return;
     }
     if key == "userData" && !text.starts_with("#cloud-config\n") {
         let code = |line: &&str| !line.trim_start().starts_with('#');
         if text.lines().filter(code).any(|line| line.contains("chpasswd")) {
-            vault.warnings.push(readable(given, layer));
+            cx.warnings.push(readable(given, layer));
         }
         return;
     }
     let sample = |name: &&str| ((*name).to_owned(), "x".to_owned());
     let samples: BTreeMap<String, String> = known.iter().map(sample).collect();
     let Ok(filled) = placeholder::fill(text, &samples) else { return };
-    let wrong = match serde_yaml::from_str::<Value>(&filled) {
+    let wrong = match node::value(&filled) {
         Ok(Value::Mapping(map)) => {
-            let told = key == "userData" && sets_password(&map);
-            vault.warnings.extend(told.then(|| readable(given, layer)));
+            let readable_password = key == "userData" && sets_password(&map);
+            cx.warnings.extend(readable_password.then(|| readable(given, layer)));
             return;
         }
         Ok(Value::Null) if key == "userData" => return,
-        Ok(_) => "it is no mapping".to_owned(),
-        Err(error) => error.to_string(),
+        Ok(_) => "it is not a mapping".to_owned(),
+        Err(fault) => {
+            let what = fault.message.trim_start_matches("not valid YAML: ");
+            format!("{what}, line {}", fault.place.map_or(1, |at| at.line))
+        }
     };
-    let fault = layer.fault(given, format!("this is no YAML that cloud-init reads: {wrong}"));
-    vault.faults.push(fault.help("correct it; `cloud-init schema` tells more"));
+    let fault = layer.fault(given, format!("cloud-init cannot read this as YAML: {wrong}"));
+    cx.faults.push(fault.help("correct it; `cloud-init schema` shows details"));
 }
 
-/// Whether a cloud-config sets a password, as it is or as a hash.
+/// Whether a cloud-config sets a password, plain or as a hash.
 fn sets_password(map: &Mapping) -> bool {
     const OF_USERS: [&str; 3] = ["passwd", "plain_text_passwd", "hashed_passwd"];
     let filled = |value: Option<&Value>| match value {
@@ -241,25 +229,25 @@ fn sets_password(map: &Mapping) -> bool {
         || users.any(|user| OF_USERS.iter().any(|key| filled(user.get(*key))))
 }
 
-/// The warning that whoever reads the disc image reads a password.
+/// The warning that others can read a password in the ISO image.
 fn readable(given: &str, layer: &Layer) -> Fault {
-    const WHAT: &str = "it sets a password: whoever may read the storage can read an ISO image";
+    const WHAT: &str = "it sets a password: all users of the storage can read an ISO image";
     let fault = layer.fault(given, WHAT);
-    fault.help("log in by keys, or hand it over by SSH, in a lease or an upload of prepare")
+    fault.help("log in by keys, or send it over SSH, in a lease or an upload of prepare")
 }
 
-/// Warns of what a disc image can not tell.
-pub(super) fn advise(told: &Told, cards: &Cards, layer: &Layer, warnings: &mut Vec<Fault>) {
-    if !told.any() && !cards.apart {
-        return;
-    }
-    if !told.has_network() && cards.lacks_servers() {
+/// Warns of guests without a DNS server: an ISO image does not have that of the node.
+pub(super) fn warn_no_dns(texts: &Texts, cards: &Cards, layer: &Layer, warnings: &mut Vec<Fault>) {
+    let [user_data, meta_data, network_config] = &texts.texts;
+    let has_image = user_data.is_some() || meta_data.is_some() || cards.apart;
+    if network_config.is_none() && has_image && cards.lacks_servers() {
         let fault = layer.fault("networks", "the guest has no DNS server");
-        warnings.push(fault.help("an ISO image does not know the node's: give dns or nameserver"));
+        warnings
+            .push(fault.help("give dns or nameserver: an ISO image does not contain the node's"));
     }
 }
 
-fn custom(layer: &Layer, vault: &mut Vault<'_>) -> Option<String> {
+fn custom(layer: &Layer, cx: &mut Context<'_>) -> Option<String> {
     if !layer.has("cloudInitCustom") || layer.is_faulty("cloudInitCustom") {
         return None;
     }
@@ -267,8 +255,8 @@ fn custom(layer: &Layer, vault: &mut Vault<'_>) -> Option<String> {
     let given = SNIPPETS.into_iter().filter_map(|kind| Some((kind, inner.text(kind)?)));
     let parts: Vec<String> = given.map(|(kind, volume)| format!("{kind}={volume}")).collect();
     if parts.is_empty() && !SNIPPETS.iter().any(|kind| inner.is_faulty(kind)) {
-        let fault = layer.fault("cloudInitCustom", "there is nothing in it");
-        vault.faults.push(fault.help("name a snippet as user, meta, network or vendor"));
+        let fault = layer.fault("cloudInitCustom", "it is empty");
+        cx.faults.push(fault.help("name a snippet as user, meta, network or vendor"));
     }
     (!parts.is_empty()).then(|| parts.join(","))
 }

@@ -1,0 +1,289 @@
+//! The context of one check: what it reads from outside the YAML, and what it finds.
+//!
+//! In: names of files, variables and systemd credentials as the YAML has them. Out: texts and
+//! secrets, the faults and warnings, and the list of files that the watch follows, found or not. A
+//! file with a secret must be readable for its owner alone; root's for one group besides.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::{fmt, fs, io};
+
+use bytes::Bytes;
+use secrecy::SecretString;
+use sha2::{Digest as _, Sha256};
+
+use super::environment::Environment;
+use super::fault::{Fault, Place};
+use super::file;
+use super::keys::SECRET_KEYS;
+use super::layer::Layer;
+
+/// The directory beside the YAML from which the unit loads credentials.
+pub(super) const UNIT_CREDENTIALS: &str = "credentials";
+/// The largest secret, in bytes.
+const MAX_SECRET_BYTES: u64 = 64 * 1024;
+/// The largest other file, such as a system's bundle of CA certificates.
+const MAX_FILE_BYTES: u64 = 4 << 20;
+/// The largest upload: drover keeps it in memory and sends it at every preparation.
+const MAX_UPLOAD_BYTES: u64 = 4 << 20;
+/// All uploads together, each content once.
+const MAX_UPLOADS_BYTES: usize = 64 << 20;
+
+/// What a check reads, and what it finds.
+pub(super) struct Context<'a> {
+    pub environment: &'a Environment,
+    pub faults: Vec<Fault>,
+    pub warnings: Vec<Fault>,
+    /// Files read, found or not, so that the watch notices changes of them.
+    pub inputs: Vec<PathBuf>,
+    pub uploads: UploadStore,
+    /// The directories of the configuration's files, for relative paths.
+    bases: Vec<PathBuf>,
+}
+
+/// Why a secret's file cannot be used.
+#[derive(Clone, Copy)]
+enum Trouble {
+    Absent,
+    Denied,
+    Open,
+}
+
+impl<'a> Context<'a> {
+    pub fn new(environment: &'a Environment, bases: Vec<PathBuf>) -> Self {
+        let (faults, warnings, inputs) = (Vec::new(), Vec::new(), Vec::new());
+        Self { environment, faults, warnings, inputs, uploads: UploadStore::default(), bases }
+    }
+
+    /// An absolute path, or one relative to the file that names it; `~/` is the home directory.
+    pub fn path(&self, place: Option<Place>, name: &str) -> PathBuf {
+        let base = place.and_then(|place| self.bases.get(place.file));
+        resolve(self.environment, base.map(PathBuf::as_path), name)
+    }
+
+    fn input(&mut self, layer: &Layer, key: &str, name: &str) -> PathBuf {
+        let path = self.path(layer.place_of(key), name);
+        self.inputs.push(path.clone());
+        path
+    }
+
+    /// The secret of a mapping, given by exactly one of these keys.
+    pub fn secret(&mut self, layer: &Layer, keys: &[&'static str]) -> Option<SecretString> {
+        let none = || layer.own_fault(format!("none of {} is given", keys.join(", ")));
+        let key = layer.one_of(keys);
+        let key = key.and_then(|key| key.ok_or_else(|| none().help("add one of them")));
+        let key = key.map_err(|fault| self.faults.push(fault)).ok()?;
+        let text = layer.text(key)?.to_owned();
+        let found = match key {
+            "secretEnv" => self.environment.get(&text).map(str::to_owned).ok_or_else(|| {
+                let fault = layer.fault(key, format!("variable `{text}` is not set"));
+                fault.help("set it in drover's environment, for example by `EnvironmentFile=`")
+            }),
+            "systemdCredential" => self.systemd_credential(layer, &text),
+            "secret" => {
+                let fault = layer.fault(key, "the configuration itself contains a secret");
+                self.warnings.push(fault.help("use secretFile, secretEnv or systemdCredential"));
+                Ok(text)
+            }
+            _ => self.private_file(layer, key, &text),
+        };
+        let found = found.and_then(|secret| match secret.trim() {
+            "" => Err(layer.fault(key, "the secret is empty")),
+            _ => Ok(SecretString::from(secret.trim_end_matches(['\r', '\n']))),
+        });
+        found.map_err(|fault| self.faults.push(fault)).ok()
+    }
+
+    /// The secret by one of [`SECRET_KEYS`].
+    pub fn any_secret(&mut self, layer: &Layer) -> Option<SecretString> {
+        self.secret(layer, &SECRET_KEYS)
+    }
+
+    fn systemd_credential(&mut self, layer: &Layer, name: &str) -> Result<String, Fault> {
+        let key = "systemdCredential";
+        let (path, by_systemd) = self.credential_file(layer, name)?;
+        self.inputs.push(path.clone());
+        let shown = path.display();
+        if by_systemd {
+            return file::read_text(&path, MAX_SECRET_BYTES).map_err(|error| {
+                let message = format!("credential `{name}` cannot be read: {error}");
+                let help = format!("add `LoadCredential={name}:/path` to the unit");
+                layer.fault(key, message).help(help)
+            });
+        }
+        self.private_text(&path).map_err(|(text, trouble)| {
+            let message = format!("credential `{name}`: systemd did not start drover, and {text}");
+            layer.fault(key, message).help(match trouble {
+                Trouble::Absent => format!(
+                    "put the secret there, mode 0600, and `LoadCredential={name}:{shown}` into the unit"
+                ),
+                Trouble::Denied => format!(
+                    "run the command as root, or let drover's group read the file: \
+                     `chgrp drover {shown} && chmod 640 {shown}`"
+                ),
+                Trouble::Open => format!("run `chmod 600 {shown}`"),
+            })
+        })
+    }
+
+    /// The file of a credential, and whether systemd provides it. In a shell it is the file that
+    /// the unit loads, in [`UNIT_CREDENTIALS`] beside the YAML.
+    fn credential_file(&self, layer: &Layer, name: &str) -> Result<(PathBuf, bool), Fault> {
+        let key = "systemdCredential";
+        if name.contains('/') || name.starts_with('.') {
+            let fault = layer.fault(key, format!("`{name}` is not the name of a credential"));
+            return Err(fault);
+        }
+        Ok(match self.environment.get("CREDENTIALS_DIRECTORY") {
+            Some(directory) => (Path::new(directory).join(name), true),
+            None => (self.path(layer.place_of(key), UNIT_CREDENTIALS).join(name), false),
+        })
+    }
+
+    /// The text of a file that only its owner can read.
+    pub fn private_file(&mut self, layer: &Layer, key: &str, name: &str) -> Result<String, Fault> {
+        let path = self.input(layer, key, name);
+        self.private_text(&path).map_err(|(text, trouble)| {
+            layer.fault(key, text).help(match trouble {
+                Trouble::Open if path.is_dir() => "name a file in it".to_owned(),
+                Trouble::Open => format!("run `chmod 600 {}`", path.display()),
+                Trouble::Denied => {
+                    "make drover's user the owner, or give it to root and drover's group with mode \
+                     0640"
+                        .to_owned()
+                }
+                Trouble::Absent if layer.has("tokenId") => {
+                    "put the token's secret there, mode 0600, owned by drover's user; \
+                     `drover setup rights` makes token and file"
+                        .to_owned()
+                }
+                Trouble::Absent => "put it there, mode 0600, owned by drover's user".to_owned(),
+            })
+        })
+    }
+
+    /// The text of a secret's file, or what is wrong with it.
+    fn private_text(&self, path: &Path) -> Result<String, (String, Trouble)> {
+        let shown = path.display();
+        let unreadable = |error: io::Error| {
+            let absent = error.kind() == io::ErrorKind::NotFound;
+            let trouble = if absent { Trouble::Absent } else { Trouble::Denied };
+            (format!("`{shown}` cannot be read: {error}"), trouble)
+        };
+        let known = fs::metadata(path).map_err(unreadable)?;
+        let mode = known.permissions().mode() & 0o7777;
+        if !is_private(mode, known.uid()) {
+            let text = format!("others can read `{shown}` (mode {mode:04o})");
+            return Err((text, Trouble::Open));
+        }
+        file::read_text(path, MAX_SECRET_BYTES).map_err(unreadable)
+    }
+
+    /// The text of a file that is not a secret.
+    pub fn open_file(&mut self, layer: &Layer, key: &str, name: &str) -> Option<String> {
+        let path = self.input(layer, key, name);
+        let read = file::read_text(&path, MAX_FILE_BYTES).map_err(|error| {
+            let fault = layer.fault(key, format!("`{}` cannot be read: {error}", path.display()));
+            self.faults.push(fault.help("check that the file exists and drover may read it"));
+        });
+        read.ok()
+    }
+
+    /// The hash of an upload, whose content goes to the store.
+    pub fn upload(&mut self, layer: &Layer, key: &str, name: &str) -> Option<String> {
+        let path = self.input(layer, key, name);
+        let hash = self.uploads.take(&path).map_err(|message| {
+            let fault = layer.fault(key, message);
+            self.faults.push(fault.help("name a plain file of at most 4 MiB that drover may read"));
+        });
+        hash.ok()
+    }
+
+    /// The file of a secret that is still to be made, for commands that work without secrets; none
+    /// where it exists, or must.
+    pub fn missing_secret(&self, layer: &Layer, keys: &[&str]) -> Option<PathBuf> {
+        if !self.environment.is_secretless() {
+            return None;
+        }
+        let named = keys.iter().find_map(|key| Some((*key, layer.text(key)?)));
+        let path = match named {
+            Some((key, name)) => self.path(layer.place_of(key), name),
+            None => self.credential_file(layer, layer.text("systemdCredential")?).ok()?.0,
+        };
+        path.try_exists().is_ok_and(|there| !there).then_some(path)
+    }
+}
+
+/// A path as a file in the directory `base` names it.
+pub(super) fn resolve(environment: &Environment, base: Option<&Path>, name: &str) -> PathBuf {
+    if let (Some(rest), Some(home)) = (name.strip_prefix("~/"), environment.get("HOME")) {
+        return Path::new(home).join(rest);
+    }
+    base.map_or_else(|| PathBuf::from(name), |base| base.join(name))
+}
+
+/// Whether a secret's file is for drover alone. Root may let a group read its file, as PostgreSQL
+/// does for the key of its server (`ssl_key_file`).
+pub(super) fn is_private(mode: u32, owner: u32) -> bool {
+    let open = if owner == 0 { 0o037 } else { 0o077 };
+    mode & open == 0
+}
+
+/// The contents of the files that drover copies into guests, by their SHA-256 in hexadecimal
+/// digits.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Uploads(BTreeMap<String, Bytes>);
+
+impl Uploads {
+    /// Each hash and its content.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Bytes)> {
+        self.0.iter().map(|(sha256, content)| (sha256.as_str(), content))
+    }
+}
+
+/// Prints the hashes alone: the contents are private.
+impl fmt::Debug for Uploads {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.0.keys()).finish()
+    }
+}
+
+/// The uploads read so far: a file that many templates name is read once.
+#[derive(Default)]
+pub(super) struct UploadStore {
+    read: BTreeMap<PathBuf, Result<String, String>>,
+    pub contents: Uploads,
+}
+
+impl UploadStore {
+    /// The hash of a file's content, or why it cannot be read.
+    fn take(&mut self, path: &Path) -> Result<String, String> {
+        if let Some(known) = self.read.get(path) {
+            return known.clone();
+        }
+        let result = self.fetch(path);
+        self.read.insert(path.to_owned(), result.clone());
+        result
+    }
+
+    fn fetch(&mut self, path: &Path) -> Result<String, String> {
+        let (bytes, _trace) = file::read(path, MAX_UPLOAD_BYTES).map_err(|error| {
+            let why = if error.kind() == io::ErrorKind::FileTooLarge {
+                "it is larger than 4 MiB".to_owned()
+            } else {
+                error.to_string()
+            };
+            format!("`{}` cannot be read: {why}", path.display())
+        })?;
+        let digest = Sha256::digest(&bytes);
+        let sha256: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+        let contents = &mut self.contents.0;
+        let sum: usize = contents.values().map(Bytes::len).sum();
+        if !contents.contains_key(&sha256) && sum + bytes.len() > MAX_UPLOADS_BYTES {
+            return Err(format!("with `{}`, all uploads together exceed 64 MiB", path.display()));
+        }
+        contents.insert(sha256.clone(), bytes.into());
+        Ok(sha256)
+    }
+}

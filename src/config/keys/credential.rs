@@ -1,0 +1,88 @@
+//! Keys of each entry of `credentials`, by its `kind`, and the keys of every secret.
+
+use super::{Key, Table, text, value, whole};
+
+/// The ways to give a secret; exactly one is given.
+pub(crate) static SECRET_KEYS: [&str; 4] =
+    ["secretFile", "secretEnv", "systemdCredential", "secret"];
+
+table! {
+    /// Keys of every secret.
+    SECRET {
+        "secretFile", text().eg("/etc/drover/token"), "file that only its owner can read";
+        "secretEnv", text().eg("PROXMOX_TOKEN"), "variable of the environment";
+        "systemdCredential", text().eg("token"), "credential that the unit's LoadCredential= names";
+        "secret", text().secret().eg(r#""...""#), "the secret itself; drover warns about it";
+    }
+}
+
+pub(super) static SECRETS: &[Key] = SECRET.keys;
+
+const KIND: Key = text().required();
+const KIND_HELP: &str = "kind of the credential";
+
+table! {
+    /// Keys of a credential of kind `proxmoxToken`.
+    PROXMOX_TOKEN, one_of: SECRET_KEYS, shared: SECRETS {
+        "kind", KIND, KIND_HELP;
+        "tokenId", text().required().check(value::token_id).eg(r#""drover@pve!drover""#),
+            "id of the API token, user@realm!token";
+    }
+}
+
+table! {
+    /// Keys of a credential of kind `proxmoxPassword`.
+    PROXMOX_PASSWORD, one_of: SECRET_KEYS, shared: SECRETS {
+        "kind", KIND, KIND_HELP;
+        "username", text().required().check(value::user_id).eg(r#""drover@pve""#),
+            "user of Proxmox, user@realm";
+    }
+}
+
+table! {
+    /// Keys of a credential of kind `sshKey`.
+    SSH_KEY, shared: SECRETS {
+        "kind", KIND, KIND_HELP;
+        "username", text().required().eg(r#""ubuntu""#), "login in the guest";
+        "privateKeyFile", text().eg("/etc/drover/ed25519"),
+            "file with the private key, which only its owner can read; or one of the secret keys";
+        "passphraseFile", text().eg("/etc/drover/passphrase"),
+            "file with the key's passphrase, which only its owner can read; unset: none";
+    }
+}
+
+table! {
+    /// Keys of a credential of kind `apiToken`.
+    API_TOKEN, one_of: SECRET_KEYS, shared: SECRETS {
+        "kind", KIND, KIND_HELP;
+    }
+}
+
+table! {
+    /// Keys of a credential of kind `githubApp`.
+    GITHUB_APP, one_of: SECRET_KEYS, shared: SECRETS {
+        "kind", KIND, KIND_HELP;
+        "appId", text().required().check(value::filled).eg("12345"),
+            "id or client id of the App";
+        "installationId", whole(1..=1 << 53).eg("67890"),
+            "installation of the App; unset: drover finds it by the source's scope";
+    }
+}
+
+table! {
+    /// Keys of a credential of kind `apiLogin`.
+    API_LOGIN, one_of: SECRET_KEYS, shared: SECRETS {
+        "kind", KIND, KIND_HELP;
+        "username", text().required().check(value::filled).eg(r#""drover""#), "login name";
+    }
+}
+
+/// The kinds of credentials and their keys.
+pub(crate) static CREDENTIALS: [(&str, &Table); 6] = [
+    ("proxmoxToken", &PROXMOX_TOKEN),
+    ("proxmoxPassword", &PROXMOX_PASSWORD),
+    ("sshKey", &SSH_KEY),
+    ("apiToken", &API_TOKEN),
+    ("githubApp", &GITHUB_APP),
+    ("apiLogin", &API_LOGIN),
+];

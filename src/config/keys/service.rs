@@ -1,0 +1,121 @@
+//! Keys of `service`.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use drover_api::Role;
+use drover_model::stop::StopPolicy;
+use drover_model::tenant::LeaseLimits;
+
+use super::credential::{SECRET_KEYS, SECRETS};
+use super::{
+    Key, Kind, LONG, MANY, Raw, Table, choice, flag, key, mapping, mappings, text, value, whole,
+    zero_or,
+};
+
+const ROLES: &[&str] = &["viewer", "operator", "admin"];
+const IDS: std::ops::RangeInclusive<u64> = 0..=u32::MAX as u64;
+
+table! {
+    /// Keys of `service`.
+    SERVICE => RawService {
+        "stateDirectory" => state_directory: Option<PathBuf>, text().eg("/var/lib/drover"),
+            "directory of the journal and keys; unset: STATE_DIRECTORY, else /var/lib/drover";
+        "socket" => socket: Option<PathBuf>, text().eg("/run/drover/drover.sock"),
+            "Unix socket of the API; unset: drover.sock in RUNTIME_DIRECTORY, else in /run/drover";
+        "socketMode" => socket_mode: Option<String>,
+            text().check(value::octal_mode).eg(r#""0660""#),
+            "permissions of the socket, octal; unset: 0666 with allowedUids or allowedGids, else \
+             0600";
+        "allowedUids" => allowed_uids: BTreeSet<u32>, key(Kind::Wholes).or_empty(),
+            "users that may use the socket as operators; root and drover's own user are admins";
+        "allowedGids" => allowed_gids: BTreeSet<u32>, key(Kind::Wholes).or_empty(),
+            "groups that may use the socket as operators; only a caller's effective group counts, \
+             not its supplementary ones (run `newgrp`, or use allowedUids)";
+        "peers", mappings(&PEER),
+            "users and groups of the socket with their roles, and groups whose leases they share";
+        "listen" => listen: Option<SocketAddr>,
+            text().check(value::listen).eg(r#""127.0.0.1:8080""#),
+            "address and port of the API over TCP; unset: none";
+        "listenPlain" => listen_plain: bool, flag().or_flag(false),
+            "true: listens beyond this machine without TLS; others can read tokens on the way";
+        "tokens", mappings(&TOKEN), "callers of the API over TCP";
+        "leases", mapping(&LEASES)
+                .eg(r#"{maxWaitSeconds: 3600, quotas: [{group: "build", maxLeases: 40}]}"#),
+            "limits of leases; unset: the defaults of its keys";
+        "onStop" => on_stop: StopPolicy,
+            choice(&["keep", "retireIdle", "retireAll"]).or_text("keep"),
+            "agents when drover stops: keep all, retireIdle, or retireAll with their leases and \
+             holds";
+        "stopTimeoutSec" => stop_timeout_sec: u64, whole(1..=LONG).or(90),
+            "maximum seconds a stop waits for agents, less than the unit's TimeoutStopSec; the \
+             next start continues with the others";
+        "orphanCleanupPeriodSeconds" => orphan_cleanup_period_seconds: u64,
+            zero_or(30..=LONG).or(0),
+            "seconds between two reconciliations, for all clouds; 0: as each cloud says";
+        "logLevel" => log_level: Option<String>, text().check(value::log_level).eg("info"),
+            "error, warn, info, debug, trace or a filter; LOG_LEVEL of the environment wins";
+    }
+}
+
+table! {
+    /// Keys of each item of `service.tokens`.
+    TOKEN, one_of: SECRET_KEYS, shared: SECRETS => RawToken {
+        "name" => name: String, text().required().eg(r#""jenkins""#),
+            "name of the caller, for the records";
+        "role" => role: Role, choice(ROLES).required().eg("operator"), "what the caller may do";
+        "group" => group: Option<String>, text().eg(r#""build""#),
+            "group whose leases the caller shares; unset: none";
+    }
+}
+
+static PEER_KEYS: [&str; 2] = ["uid", "gid"];
+
+table! {
+    /// Keys of each item of `service.peers`.
+    PEER, one_of: PEER_KEYS => RawPeer {
+        "uid" => uid: Option<u32>, whole(IDS).eg("1000"), "a user, by number";
+        "gid" => gid: Option<u32>, whole(IDS).eg("1000"), "a group, by number";
+        "role" => role: Role, choice(ROLES).or_text("operator"), "what they may do";
+        "group" => group: Option<String>, text().eg(r#""build""#),
+            "group whose leases they share; unset: none";
+    }
+}
+
+table! {
+    /// Keys of `service.leases`.
+    LEASES => RawLeases {
+        "maxWaiting" => max_waiting: u32, whole(1..=MANY).or(LeaseLimits::WAITING as u64),
+            "maximum number of leases that wait for an agent; drover refuses further ones";
+        "maxWaitingPerPrincipal" => max_waiting_per_principal: u32,
+            whole(1..=MANY).or(LeaseLimits::WAITING_EACH as u64),
+            "the same for one principal (a token, or a user of the socket)";
+        "maxWaitSeconds" => max_wait_seconds: u64,
+            whole(1..=LONG).or(LeaseLimits::WAIT_SECONDS as u64),
+            "seconds a lease waits for an agent, where its request does not say";
+        "quotas", mappings(&QUOTA), "limits of single principals and groups";
+    }
+}
+
+static QUOTA_KEYS: [&str; 2] = ["principal", "group"];
+
+table! {
+    /// Keys of each item of `service.leases.quotas`.
+    QUOTA, one_of: QUOTA_KEYS => RawQuota {
+        "principal" => principal: Option<String>, text().eg(r#""token:ci""#),
+            "the principal, such as `token:ci` or `uid:1000`";
+        "group" => group: Option<String>, text().eg(r#""build""#),
+            "the group; its members count together";
+        "maxLeases" => max_leases: Option<u32>, whole(1..=MANY).eg("40"),
+            "maximum number of leases, waiting ones included; unset: unlimited";
+        "maxWaiting" => max_waiting: Option<u32>, whole(1..=MANY).eg("20"),
+            "maximum number of waiting leases; unset: unlimited";
+        "maxCores" => max_cores: Option<u32>, whole(1..=8192).eg("16"),
+            "maximum processor cores of one machine; unset: unlimited";
+        "maxMemoryMB" => max_memory_mb: Option<u32>, whole(1..=100_000_000).eg("65536"),
+            "maximum memory of one machine in MiB; unset: unlimited";
+        "maxDiskGB" => max_disk_gb: Option<u32>, whole(1..=1_000_000).eg("200"),
+            "maximum boot disk of one machine in GiB; unset: unlimited";
+    }
+}
