@@ -8,6 +8,7 @@ use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 
 use super::doctor::DoctorOptions;
 use super::setup::SetupAction;
+use super::topics;
 
 /// Where the service listens when nothing is said.
 pub const DEFAULT_SOCKET: &str = "/run/drover/drover.sock";
@@ -16,7 +17,7 @@ const COMMON: &str = "Common options";
 
 /// Turns Proxmox VE clusters into a pool of throw-away CI machines.
 #[derive(Debug, Parser)]
-#[command(name = "drover", version, about, max_term_width = 100)]
+#[command(name = "drover", version, about, max_term_width = 100, after_long_help = topics::list())]
 pub struct Cli {
     /// Options of all commands.
     #[command(flatten)]
@@ -437,6 +438,7 @@ pub struct LeaseOptions {
 /// Options of `leases`.
 #[derive(Debug, Clone, Args)]
 #[command(group(ArgGroup::new("which").multiple(true).args(["state", "principal"])))]
+#[command(after_help = "The page of the book: `drover help leases.md`")]
 pub struct LeasesOptions {
     /// Those in this state alone: waiting, granted, ready or ended [default: all that have not ended]
     #[arg(long, value_parser = ["waiting", "granted", "ready", "ended"])]
