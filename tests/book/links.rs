@@ -19,10 +19,13 @@ fn targets(document: &Document) -> Vec<(usize, String)> {
     document.prose().into_iter().flat_map(of_line).collect()
 }
 
-/// The anchors of a document's headings.
+/// The anchors of a document: those that it gives, and those of its headings.
 fn anchors(document: &Document) -> BTreeSet<String> {
+    let given = document.text.split("<a id=\"").skip(1);
+    let given = given.filter_map(|rest| Some(rest.split_once('"')?.0.to_owned()));
     let headings = document.prose().into_iter().filter(|(_, line)| line.starts_with('#'));
-    headings.map(|(_, line)| anchor(line.trim_start_matches('#').trim())).collect()
+    let headings = headings.map(|(_, line)| anchor(line.trim_start_matches('#').trim()));
+    given.chain(headings).collect()
 }
 
 /// The anchor of a heading, as GitHub and mdBook make it.
