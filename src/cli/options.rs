@@ -72,7 +72,10 @@ pub enum Command {
     /// Show clouds, templates, agents, leases, configuration and alarms
     Status,
     /// List agents, or set limits of one against its template's
-    #[command(args_conflicts_with_subcommands = true)]
+    #[command(
+        args_conflicts_with_subcommands = true,
+        after_help = "The page of the book: `drover help agents.md`"
+    )]
     Agents {
         /// List those that went too
         #[arg(long)]

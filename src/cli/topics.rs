@@ -203,8 +203,8 @@ mod tests {
         let mut cli = Cli::command();
         for page in PAGES {
             let Some(command) = cli.find_subcommand_mut(page.topic) else { continue };
-            let help = command.render_long_help().to_string();
-            assert!(help.contains(&format!("drover help {}.md", page.topic)), "{help}");
+            let hint = format!("`drover help {}.md`", page.topic);
+            assert!(command.render_long_help().to_string().contains(&hint), "{hint}");
         }
     }
 

@@ -1,5 +1,7 @@
 //! Commands that README and the book show: the command line takes them.
 
+use std::process::Command;
+
 use clap::error::ErrorKind;
 use clap::{CommandFactory as _, Parser as _};
 use drover::cli::{Cli, topics};
@@ -41,8 +43,13 @@ fn refusal(words: &[String]) -> Option<String> {
     }
 }
 
-/// Whether words only name a command that wants more.
+/// Whether words only name a command that wants more, or a word stands for any page.
 fn is_name(words: &[String]) -> bool {
+    if let [_, help, what] = words
+        && help == "help"
+    {
+        return matches!(what.as_str(), "TOPIC" | "COMMAND");
+    }
     let kinds = [
         ErrorKind::MissingRequiredArgument,
         ErrorKind::MissingSubcommand,
@@ -111,6 +118,24 @@ fn what_messages_send_people_to_is_there() {
         }
     }
     none_is(&wrong);
+}
+
+#[test]
+fn drover_help_prints_a_page_as_it_is_and_names_the_nearest_where_there_is_none() {
+    let run =
+        |words: &[&str]| Command::new(env!("CARGO_BIN_EXE_drover")).args(words).output().unwrap();
+    let out = run(&["--config", "nowhere", "help", "gitea"]);
+    let page = std::fs::read(root().join("src/book/ci/gitea.md")).unwrap();
+    assert!(out.status.success() && out.stdout == page, "{out:?}");
+    let out = run(&["help"]);
+    let said = String::from_utf8_lossy(&out.stdout).into_owned();
+    assert!(out.status.success() && said.contains("ci/gitea"), "{said}");
+    let out = run(&["help", "gitae"]);
+    let said = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert_eq!((out.status.code(), out.stdout.len()), (Some(2), 0), "{said}");
+    assert!(said.contains("did you mean `gitea`?") && said.contains("ci/woodpecker"), "{said}");
+    let out = run(&["--json", "help", "gitae"]);
+    assert!(out.stderr.starts_with(b"{\"error\":"), "{out:?}");
 }
 
 #[test]

@@ -2,13 +2,15 @@
 //!
 //! A block of kind `yaml` is a whole configuration or a part of one, by its indentation: sections of
 //! the file, entries of `agentConfigurations` (2), or keys of a template (4). Parts are laid over a
-//! small configuration without faults.
+//! small configuration without faults. Blocks of kind `yaml faults` and `yaml latency` are files of the
+//! simulator.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use drover_config::{Environment, load};
+use pve_sim::world::{Faults, Latency};
 use serde_yaml::{Mapping, Value};
 
 use crate::{documents, none_is, root};
@@ -19,9 +21,10 @@ credentials:
   agents: {kind: sshKey, username: debian, privateKeyFile: /etc/drover/credentials/agent}
 cloudConfigurations:
   primary: {name: Rack, apiUrl: 'https://pve1.lan:8006', credentialsId: proxmox, caFile: /etc/drover/ca.pem}
-agentDefaults: {cloudIds: [primary], credentialsId: agents}
+agentDefaults: {cloudIds: [primary], credentialsId: agents, templateVmId: 9000}
 agentConfigurations:
-  linux-builder: {node: pve1, templateVmId: 9000}
+  linux-builder: {node: pve1}
+service: {listen: '127.0.0.1:8080'}
 ";
 
 /// Keys that name files, and whether others may read them.
@@ -40,7 +43,8 @@ fn value(text: &str) -> Value {
 
 /// A block as a whole configuration.
 fn whole(text: &str) -> Result<Value, String> {
-    let lines = text.lines().filter(|line| !line.trim().is_empty() && !line.trim().starts_with('#'));
+    let lines =
+        text.lines().filter(|line| !line.trim().is_empty() && !line.trim().starts_with('#'));
     let indent = lines.map(|line| line.len() - line.trim_start().len()).min().unwrap_or(0);
     let part: Value = serde_yaml::from_str(text).map_err(|fault| fault.to_string())?;
     let path: &[&str] = match indent {
@@ -49,18 +53,20 @@ fn whole(text: &str) -> Result<Value, String> {
         4 => &["agentConfigurations", "linux-builder"],
         _ => return Err(format!("an indentation of {indent} is none of 0, 2 and 4")),
     };
-    let laid = path.iter().rev().fold(part, |part, key| {
-        Value::Mapping(Mapping::from_iter([(Value::from(*key), part)]))
-    });
+    let laid = path
+        .iter()
+        .rev()
+        .fold(part, |part, key| Value::Mapping(Mapping::from_iter([(Value::from(*key), part)])));
     let mut base = value(BASE);
     lay(&mut base, laid);
     Ok(base)
 }
 
-/// Lays one value over another.
+/// Lays one value over another. An entry that says its own kind or name is whole.
 fn lay(under: &mut Value, over: Value) {
+    let is_whole = |one: &Mapping| one.contains_key("kind") || one.contains_key("name");
     match (under, over) {
-        (Value::Mapping(under), Value::Mapping(over)) => {
+        (Value::Mapping(under), Value::Mapping(over)) if !is_whole(&over) => {
             for (key, value) in over {
                 match under.get_mut(&key) {
                     Some(known) => lay(known, value),
@@ -94,9 +100,7 @@ fn make_file(folder: &Path, file: &str, (key, kind): (&str, &str), open: bool) {
     let path = folder.join(file);
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     let text = match (key, kind) {
-        ("caFile", _) => {
-            rcgen::generate_simple_self_signed(["pve".to_owned()]).unwrap().cert.pem()
-        }
+        ("caFile", _) => rcgen::generate_simple_self_signed(["pve".to_owned()]).unwrap().cert.pem(),
         ("secretFile", "githubApp") => {
             fs::read_to_string(root().join("src/config/tests/keys/app_pkcs1")).unwrap()
         }
@@ -138,6 +142,24 @@ fn every_configuration_passes_the_check() {
     }
     none_is(&wrong);
     assert!(tried > 10, "{tried} configurations");
+}
+
+#[test]
+fn every_file_of_the_simulator_is_one_that_it_takes() {
+    let (mut wrong, mut tried) = (Vec::new(), 0);
+    for document in documents() {
+        for block in document.blocks() {
+            let read = match block.kind.as_str() {
+                "yaml faults" => serde_yaml::from_str::<Faults>(&block.text).err(),
+                "yaml latency" => serde_yaml::from_str::<Latency>(&block.text).err(),
+                _ => continue,
+            };
+            tried += 1;
+            wrong.extend(read.map(|why| format!("{}: {why}", document.place(block.line))));
+        }
+    }
+    none_is(&wrong);
+    assert_eq!(tried, 2, "one of each");
 }
 
 #[test]

@@ -13,7 +13,8 @@ fn targets(document: &Document) -> Vec<(usize, String)> {
         // What stands between backquotes is no link.
         let bare: String = line.split('`').step_by(2).collect();
         let parts = bare.split("](").skip(1);
-        let ends = parts.filter_map(|part| part.split_once(')').map(|(target, _)| target.to_owned()));
+        let ends =
+            parts.filter_map(|part| part.split_once(')').map(|(target, _)| target.to_owned()));
         ends.map(|target| (at, target)).collect::<Vec<_>>()
     };
     document.prose().into_iter().flat_map(of_line).collect()
@@ -87,9 +88,9 @@ fn the_summary_lists_each_page_and_drover_help_prints_them_in_its_order() {
     let listed: Vec<String> = targets(&summary).into_iter().map(|(_, target)| target).collect();
     let mut sorted = listed.clone();
     sorted.sort();
-    let names = files(folder, &[".md"]).into_iter().map(|path| {
-        path.strip_prefix(folder).unwrap().to_string_lossy().into_owned()
-    });
+    let names = files(folder, &[".md"])
+        .into_iter()
+        .map(|path| path.strip_prefix(folder).unwrap().to_string_lossy().into_owned());
     let mut pages: Vec<String> = names.filter(|name| name != "SUMMARY.md").collect();
     pages.sort();
     assert_eq!(sorted, pages, "SUMMARY.md against the files beside it");

@@ -47,31 +47,41 @@ impl Document {
 
     /// The lines outside of fenced blocks, with their numbers.
     fn prose(&self) -> Vec<(usize, &str)> {
-        let mut inside = false;
-        let outside = |(_, line): &(usize, &str)| {
-            let is_fence = line.trim_start().starts_with("```");
-            inside ^= is_fence;
-            !inside && !is_fence
+        let mut open = None;
+        let outside = |(_, line): &(usize, &str)| match (ticks(line), open) {
+            (0, None) => true,
+            (count, None) => {
+                open = Some(count);
+                false
+            }
+            (count, Some(least)) => {
+                open = Some(least).filter(|_| count < least);
+                false
+            }
         };
         self.text.lines().enumerate().map(|(at, line)| (at + 1, line)).filter(outside).collect()
     }
 
     fn blocks(&self) -> Vec<Block> {
-        let (mut blocks, mut open): (Vec<Block>, Option<(Block, usize)>) = (Vec::new(), None);
+        let (mut blocks, mut open): (Vec<Block>, Option<(Block, usize, usize)>) =
+            Default::default();
         for (at, line) in self.text.lines().enumerate() {
-            let indent = line.len() - line.trim_start().len();
-            match (line.trim_start().strip_prefix("```"), &mut open) {
-                (Some(kind), None) => {
-                    let kind = kind.trim().to_owned();
-                    open = Some((Block { kind, line: at + 1, text: String::new() }, indent));
+            let (count, indent) = (ticks(line), line.len() - line.trim_start().len());
+            match &mut open {
+                None if count > 0 => {
+                    let kind = line.trim().trim_start_matches('`').trim().to_owned();
+                    let block = Block { kind, line: at + 1, text: String::new() };
+                    open = Some((block, indent, count));
                 }
-                (Some(_), Some(_)) => blocks.extend(open.take().map(|(block, _)| block)),
-                (None, Some((block, indent))) => {
-                    let blank = line.len().min(*indent);
-                    block.text.push_str(line.get(blank..).unwrap_or_default());
+                None => {}
+                Some((_, _, least)) if count >= *least => {
+                    blocks.extend(open.take().map(|(block, ..)| block));
+                }
+                Some((block, indent, _)) => {
+                    let blank = (line.len() - line.trim_start().len()).min(*indent);
+                    block.text.push_str(&line[blank..]);
                     block.text.push('\n');
                 }
-                (None, None) => {}
             }
         }
         assert!(open.is_none(), "{}: a block has no end", self.path.display());
@@ -86,6 +96,12 @@ impl Document {
         };
         self.prose().into_iter().flat_map(spans).collect()
     }
+}
+
+/// The backquotes of a fence; none where the line is none.
+fn ticks(line: &str) -> usize {
+    let count = line.trim_start().chars().take_while(|c| *c == '`').count();
+    if count < 3 { 0 } else { count }
 }
 
 /// All files below a folder whose names end so, below the root.

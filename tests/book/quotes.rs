@@ -54,7 +54,8 @@ fn served() -> BTreeMap<String, (String, Vec<String>)> {
     let text = fs::read_to_string(root().join(path)).unwrap();
     let mut metrics = BTreeMap::new();
     for line in text.lines() {
-        if let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(|rest| rest.split_once(' '))
+        if let Some((name, kind)) =
+            line.strip_prefix("# TYPE ").and_then(|rest| rest.split_once(' '))
         {
             metrics.insert(name.to_owned(), (kind.to_owned(), Vec::new()));
         } else if let Some((name, labels)) = line.split_once('{')
