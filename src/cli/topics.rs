@@ -1,7 +1,7 @@
 //! `drover help TOPIC`: the book's pages, compiled in and printed as they are.
 //!
-//! clap answers `drover help COMMAND`. Where it knows no such command, [`answer`] looks for a page of
-//! that name. A topic is a page's path below `src/book` without `.md`, such as `ci/gitea`; its last
+//! clap answers `drover help COMMAND`. Where it knows no such command, `answer` looks for a page of that
+//! name. A topic is a page's path below `src/book` without `.md`, such as `ci/gitea`; its last
 //! part will do where only one page has it. [`PAGES`] follows the order of `SUMMARY.md`.
 
 use std::ffi::OsString;

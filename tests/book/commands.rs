@@ -33,14 +33,11 @@ fn words(line: &str) -> Vec<String> {
 /// Why the command line does not take a command.
 fn refusal(words: &[String]) -> Option<String> {
     let error = Cli::try_parse_from(words).err()?;
-    let topic = words.get(1).is_some_and(|word| word == "help").then(|| words.get(2)).flatten();
-    match error.kind() {
-        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => None,
-        ErrorKind::InvalidSubcommand if topic.is_some_and(|name| topics::page(name).is_some()) => {
-            None
-        }
-        _ => Some(error.to_string().lines().next().unwrap_or_default().to_owned()),
-    }
+    let is_help = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
+    let is_page =
+        matches!(words, [_, help, topic] if help == "help" && topics::page(topic).is_some());
+    let text = || error.to_string().lines().next().unwrap_or_default().to_owned();
+    (!is_help && !is_page).then(text)
 }
 
 /// Whether words only name a command that wants more, or a word stands for any page.
