@@ -232,33 +232,6 @@ fn every_file_that_a_page_names_is_there() {
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
-/// Links of a page to other pages and to places in it, in its text.
-fn links(page: &str) -> Vec<&str> {
-    let targets = page.split("](").skip(1).filter_map(|rest| Some(rest.split_once(')')?.0));
-    targets.filter(|target| !target.contains("://") && !target.contains(' ')).collect()
-}
-
-#[test]
-fn every_link_of_a_page_leads_to_a_page_and_a_place_there() {
-    let mut faults = Vec::new();
-    for file in pages() {
-        let text = std::fs::read_to_string(&file).unwrap();
-        for target in links(&text) {
-            let (path, anchor) = target.split_once('#').unwrap_or((target, ""));
-            let of =
-                if path.is_empty() { file.clone() } else { file.with_file_name("").join(path) };
-            let Ok(there) = std::fs::read_to_string(&of) else {
-                faults.push(format!("{}: `{target}` leads nowhere", shown(&file)));
-                continue;
-            };
-            if !anchor.is_empty() && !anchors(&there).contains(anchor) {
-                faults.push(format!("{}: `{target}` has no such place", shown(&file)));
-            }
-        }
-    }
-    assert!(faults.is_empty(), "{}", faults.join("\n"));
-}
-
 // Invariant: what is generated says what its golden table says.
 
 /// The changes of state in the table of transitions, for people.

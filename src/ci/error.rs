@@ -106,7 +106,7 @@ impl DemandError {
                 (" refuses the login", "; put a good one into what `credentialsId` names")
             }
             Self::Status { status: 403, .. } => {
-                (" denies the login a right", "; README's table says what it needs")
+                (" denies the login a right", "; `drover help ci` says what it needs")
             }
             Self::Status { status: 404 | 410, .. } => (
                 " does not have what is asked for",

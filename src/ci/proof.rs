@@ -73,7 +73,7 @@ impl Proof {
                 Self::fail("token", format!("is refused: {text}"), mend)
             }
             DemandError::Status { status: 403, .. } => {
-                let mend = "give the token what README's table says it needs";
+                let mend = "give the token what `drover help ci` says it needs";
                 Self::fail("token", format!("may not do this: {text}"), mend)
             }
             DemandError::Status { status: 404 | 410, .. } => {

@@ -23,6 +23,7 @@ mod service;
 mod setup;
 mod tables;
 mod tell;
+pub mod topics;
 mod why;
 
 use std::io::{self, Write};
@@ -94,7 +95,10 @@ pub struct Term<'a> {
 pub fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) => return tell::usage(&error),
+        Err(error) => {
+            let words = std::env::args_os().skip(1).collect();
+            return topics::answer(&error, words).unwrap_or_else(|| tell::usage(&error));
+        }
     };
     match cli.command {
         Command::Run(options) => service::run(&cli.global, options),

@@ -10,6 +10,7 @@ use drover_model::phase::LeasePhase;
 
 use super::doctor::DoctorOptions;
 use super::setup::SetupAction;
+use super::topics;
 
 /// Where the service listens when nothing is said.
 pub const DEFAULT_SOCKET: &str = "/run/drover/drover.sock";
@@ -18,7 +19,7 @@ const COMMON: &str = "Common options";
 
 /// Turns Proxmox VE clusters into a pool of throw-away CI machines.
 #[derive(Debug, Parser)]
-#[command(name = "drover", version, about, max_term_width = 100)]
+#[command(name = "drover", version, about, max_term_width = 100, after_long_help = topics::list())]
 pub struct Cli {
     /// Options of all commands.
     #[command(flatten)]
@@ -73,7 +74,10 @@ pub enum Command {
     /// Show clouds, templates, agents, leases, configuration and alarms
     Status,
     /// List agents, or set limits of one against its template's
-    #[command(args_conflicts_with_subcommands = true)]
+    #[command(
+        args_conflicts_with_subcommands = true,
+        after_help = "The page of the book: `drover help agents.md`"
+    )]
     Agents {
         /// List those that went too
         #[arg(long)]
@@ -439,6 +443,7 @@ pub struct LeaseOptions {
 /// Options of `leases`.
 #[derive(Debug, Clone, Args)]
 #[command(group(ArgGroup::new("which").multiple(true).args(["state", "principal"])))]
+#[command(after_help = "The page of the book: `drover help leases.md`")]
 pub struct LeasesOptions {
     /// Those in this state alone: waiting, granted, ready or ended [default: all that have not ended]
     #[arg(long, value_parser = lease_phases())]

@@ -133,14 +133,14 @@ fn user_data_of_a_lease_that_waits_survives_a_kill_and_no_journal_has_it() {
 }
 
 #[test]
-fn the_readmes_command_runs_as_it_stands() {
+fn the_pages_command_runs_as_it_stands() {
     let (_dir, sim, site) = world();
     let open = opened(&sim, &site, "");
     let _service = Service::start(&site);
     fs::write(site.dir.path().join("build.env"), "GREETING=hello\n").unwrap();
-    let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md");
-    let readme = fs::read_to_string(readme).unwrap();
-    let (_, section) = readme.split_once("## Machines for anything else").unwrap();
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/book/leases.md");
+    let page = fs::read_to_string(page).unwrap();
+    let (_, section) = page.split_once("## Machines for anything else").unwrap();
     let (block, _) = section.split_once("```sh\n").unwrap().1.split_once("```").unwrap();
     let out =
         command(&open, "sh").args(["-c", block]).current_dir(site.dir.path()).output().unwrap();

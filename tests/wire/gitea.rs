@@ -470,7 +470,7 @@ fn a_token_that_may_only_read_is_told_and_costs_nothing_until_another_is_given()
     assert_eq!(gitea.conclusions(), [("it".to_owned(), "success".to_owned())].into());
 }
 
-// Invariant: a token needs no more than README says.
+// Invariant: a token needs no more than the book says.
 
 #[test]
 fn a_token_for_repositories_is_enough_for_the_jobs_of_one() {

@@ -43,7 +43,7 @@ mod prepare;
 mod proofs;
 mod proxies;
 mod proxy;
-mod readme;
+mod quickstart;
 mod recovery;
 mod reload;
 mod resets;

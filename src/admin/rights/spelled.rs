@@ -1,4 +1,4 @@
-//! The table as the README shows it.
+//! The table of privileges as the book shows it, in `src/book/rights.md`.
 
 use super::table::{At, Feature, Lack, Release, Row, TABLE};
 
@@ -75,14 +75,14 @@ pub fn markdown() -> String {
 mod tests {
     use super::*;
 
-    // Invariant: the README says what the code asks for.
+    // Invariant: the book says what the code asks for.
 
     #[test]
-    fn the_readme_holds_the_table() {
-        let readme = concat!(env!("CARGO_MANIFEST_DIR"), "/../../README.md");
-        let readme = std::fs::read_to_string(readme).unwrap();
+    fn the_book_holds_the_table() {
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../book/rights.md");
+        let page = std::fs::read_to_string(page).unwrap();
         let table = markdown();
-        assert!(readme.contains(&table), "put this into README.md:\n{table}");
+        assert!(page.contains(&table), "put this into src/book/rights.md:\n{table}");
         assert!(TABLE.iter().all(|row| At::ALL.contains(&row.at)));
     }
 }

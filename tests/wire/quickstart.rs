@@ -1,5 +1,5 @@
-//! README's way to a running service, as it stands there: its commands, its YAML, and the unit that is
-//! shipped, whose user is a real one without any right. Nothing is written below /etc: the commands
+//! The quickstart's way to a running service, as the page has it: its commands, its YAML, and the unit
+//! that is shipped, whose user is a real one without any right. Nothing is written below /etc: the commands
 //! have a copy of it in its place.
 
 use std::fs::{self, Permissions};
@@ -39,15 +39,15 @@ fn file(name: &str) -> String {
     fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(name)).unwrap()
 }
 
-/// The blocks of README's section: how the machine is made ready, the YAML, what is done with it.
+/// The blocks of the page's section: how the machine is made ready, the YAML, what is done with it.
 fn blocks() -> [String; 3] {
-    let readme = file("README.md");
-    let (_, section) = readme.split_once("\n## On your own cluster\n").unwrap();
+    let page = file("src/book/quickstart.md");
+    let (_, section) = page.split_once("\n## On your own cluster\n").unwrap();
     let (section, _) = section.split_once("\n## ").unwrap();
     let mut blocks = section.split("```").skip(1).step_by(2);
     ["sh\n", "yaml\n", "sh\n"].map(|kind| {
         let block = blocks.next().and_then(|block| block.strip_prefix(kind));
-        block.unwrap_or_else(|| panic!("README has no such block: {kind}")).to_owned()
+        block.unwrap_or_else(|| panic!("the quickstart has no such block: {kind}")).to_owned()
     })
 }
 
@@ -105,10 +105,10 @@ impl Machine {
         let tried = machine.run("true");
         machine.is_private = is_root && tried.status.success();
         if !is_root {
-            note("README's setup is tried as this user alone, who is not root");
+            note("the quickstart is tried as this user alone, who is not root");
         } else if !machine.is_private {
             let why = String::from_utf8_lossy(&tried.stderr).trim().to_owned();
-            note(&format!("README's setup is tried without useradd, and beside /etc: {why}"));
+            note(&format!("the quickstart is tried without useradd, and beside /etc: {why}"));
         }
         machine
     }
@@ -196,7 +196,7 @@ impl Machine {
         fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
     }
 
-    /// Has the machine ready as README says, all but for the key.
+    /// Makes the machine ready as the page says, all but for the key.
     fn prepare(&self, lines: &[&str], sim: &Sim) {
         for line in lines {
             let words: Vec<&str> = line.split(' ').collect();
@@ -215,7 +215,7 @@ impl Machine {
                     fs::copy(sim.fact("caFile"), &path).unwrap();
                     fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
                 }
-                _ => panic!("README has a command that nobody tries: {line}"),
+                _ => panic!("the quickstart has a command that nobody tries: {line}"),
             }
         }
     }
@@ -249,11 +249,11 @@ fn said_of(out: &Output) -> String {
     String::from_utf8_lossy(&both).into_owned()
 }
 
-// Invariant: README's commands and YAML, with the unit, are all that a new machine needs, and the
+// Invariant: the quickstart's commands and YAML, with the unit, are all that a new machine needs, and the
 // service has no right there but to what is its own.
 
 #[test]
-fn the_readmes_yaml_and_the_unit_work_for_an_unprivileged_user() {
+fn the_quickstarts_yaml_and_the_unit_work_for_an_unprivileged_user() {
     let dir = tempfile::tempdir().unwrap();
     let sim = Sim::start_with(dir.path(), &["--guests", "process", "--all-nodes"]);
     let machine = Machine::new();
@@ -285,7 +285,7 @@ fn the_readmes_yaml_and_the_unit_work_for_an_unprivileged_user() {
         assert!(said.contains(part), "{part}: {said}");
     }
     assert_eq!(fs::read_dir(&secrets).unwrap().count(), 0, "a dry run writes nothing");
-    let [key] = keys[..] else { panic!("README makes no key, or several: {keys:?}") };
+    let [key] = keys[..] else { panic!("the quickstart makes no key, or several: {keys:?}") };
     machine.must(key);
     let said = machine.must(&rights);
     assert!(said.contains("ok: drover@pve!ci logs in and holds all"), "{said}");
@@ -299,7 +299,7 @@ fn the_readmes_yaml_and_the_unit_work_for_an_unprivileged_user() {
             ["drover", ..] => drop(machine.must(line)),
             // The unit is read from where it is.
             ["install", "-m", "644", "configs/drover.service", _] | ["systemctl", ..] => {}
-            _ => panic!("README has a command that nobody tries: {line}"),
+            _ => panic!("the quickstart has a command that nobody tries: {line}"),
         }
     }
 
