@@ -1,12 +1,13 @@
 //! The clocks and the dice of the real service, and their stand-ins in virtual time.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use drover_model::ambient::Dice;
 use drover_model::ports::Ambient;
 use drover_model::time::{Moment, Now, WallTime};
+use parking_lot::Mutex;
 use rand::TryRng;
 use rand::rngs::SysRng;
 
@@ -39,7 +40,7 @@ impl Ambient for SystemAmbient {
     }
 
     fn draw(&self) -> u64 {
-        self.dice.lock().unwrap_or_else(PoisonError::into_inner).draw()
+        self.dice.lock().draw()
     }
 }
 
@@ -74,6 +75,6 @@ impl Ambient for VirtualAmbient {
     }
 
     fn draw(&self) -> u64 {
-        self.dice.lock().unwrap_or_else(PoisonError::into_inner).draw()
+        self.dice.lock().draw()
     }
 }

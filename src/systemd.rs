@@ -1,7 +1,8 @@
-//! Readiness, status and the watchdog towards systemd (`sd_notify(3)`); silent where there is none.
+//! Readiness, status and the watchdog towards systemd (`sd_notify(3)`); without `NOTIFY_SOCKET` it
+//! does nothing.
 //!
-//! Whoever listens may stand still, and a message to a full socket waits for it: a thread of its own
-//! sends them in their order, so that the service waits for nobody.
+//! systemd may stand still, and a message to a full socket waits for it. A thread of its own sends
+//! the messages in their order, so the service never waits.
 
 use std::fmt::Write as _;
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -46,19 +47,21 @@ impl Notifier {
 const MOST_WAITING: usize = 64;
 
 fn send(state: &[NotifyState<'_>]) {
-    static SENDER: OnceLock<SyncSender<String>> = OnceLock::new();
+    static SENDER: OnceLock<Option<SyncSender<String>>> = OnceLock::new();
+    let Some(sender) = SENDER.get_or_init(sender) else { return };
     let mut text = String::new();
     for one in state {
         // Writing to a text does not fail.
         let _ = writeln!(text, "{one}");
     }
-    if SENDER.get_or_init(sender).try_send(text).is_err() {
+    if sender.try_send(text).is_err() {
         tracing::warn!("systemd does not listen: it is told no more until it does");
     }
 }
 
-/// The way to the thread that sends.
-fn sender() -> SyncSender<String> {
+/// Starts the thread that sends, where there is a socket to send to.
+fn sender() -> Option<SyncSender<String>> {
+    std::env::var_os("NOTIFY_SOCKET")?;
     let (sender, messages) = sync_channel::<String>(MOST_WAITING);
     // It ends with the process; without it messages are dropped, which is said.
     let thread = std::thread::Builder::new().name("sd-notify".into());
@@ -73,7 +76,7 @@ fn sender() -> SyncSender<String> {
     if let Err(error) = spawned {
         tracing::warn!(%error, "systemd cannot be told");
     }
-    sender
+    Some(sender)
 }
 
 /// Feeds systemd's watchdog while `alive` says so, at half its period; ends at once without one.

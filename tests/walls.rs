@@ -32,23 +32,30 @@ const ALONE: [(&str, &[&str]); 7] = [
 const PURE: [(&str, &[&str]); 4] = [
     ("drover-model", &["futures-util", "rand", "rand_chacha", "serde", "thiserror"]),
     ("drover-limits", &[]),
-    ("drover-runtime", &["actix", "futures-util", "tokio", "tracing"]),
+    ("drover-runtime", &["actix", "tokio", "tracing"]),
     ("drover-scripts", &[]),
 ];
 
-/// A package's manifest: its name, and what it depends on beside its tests.
+/// What the compiler is asked in every package. It knows renamed crates, macros and what is compiled
+/// for tests alone better than a search in texts does.
+const ASKED: &str = "#![cfg_attr(not(test), warn(unused_crate_dependencies))]";
+
+/// A package's manifest: its name, what it depends on beside its tests, and what its tests alone do.
 struct Manifest {
     name: String,
+    folder: PathBuf,
     uses: BTreeSet<String>,
+    tests_use: BTreeSet<String>,
 }
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-fn read(folder: &Path) -> Manifest {
+fn read(folder: PathBuf) -> Manifest {
     let text = std::fs::read_to_string(folder.join("Cargo.toml")).unwrap();
-    let (mut section, mut name, mut uses) = (String::new(), String::new(), BTreeSet::new());
+    let (mut section, mut name) = (String::new(), String::new());
+    let (mut uses, mut tests_use) = (BTreeSet::new(), BTreeSet::new());
     for line in text.lines().map(str::trim) {
         if let Some(head) = line.strip_prefix('[') {
             section = head.trim_end_matches(']').to_owned();
@@ -57,11 +64,12 @@ fn read(folder: &Path) -> Manifest {
             match section.as_str() {
                 "package" if key == "name" => name = value.trim().trim_matches('"').to_owned(),
                 "dependencies" => drop(uses.insert(key)),
+                "dev-dependencies" => drop(tests_use.insert(key)),
                 _ => {}
             }
         }
     }
-    Manifest { name, uses }
+    Manifest { name, folder, uses, tests_use }
 }
 
 /// All manifests of the workspace.
@@ -70,7 +78,22 @@ fn manifests() -> BTreeMap<String, Manifest> {
     let members = text.lines().find_map(|line| line.strip_prefix("members = [")).unwrap();
     let members = members.trim_end_matches(']').split(',').map(|one| one.trim().trim_matches('"'));
     let folders = members.map(|one| root().join(one)).chain([PathBuf::from(root())]);
-    folders.map(|folder| read(&folder)).map(|one| (one.name.clone(), one)).collect()
+    folders.map(read).map(|one| (one.name.clone(), one)).collect()
+}
+
+/// The sources of a package in a folder, without those of packages nested in it.
+fn sources(folder: &Path) -> String {
+    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let parts = entries.map(|path| {
+        let is_source = path.extension().is_some_and(|end| end == "rs");
+        let is_nested = path.join("Cargo.toml").exists() || path.ends_with("target");
+        match (path.is_dir(), is_source) {
+            (true, _) if !is_nested => sources(&path),
+            (false, true) => std::fs::read_to_string(&path).unwrap(),
+            (true | false, _) => String::new(),
+        }
+    });
+    parts.collect()
 }
 
 fn floor(name: &str) -> Option<usize> {
@@ -121,4 +144,28 @@ fn actix_is_where_actors_are_and_where_they_are_asked() {
     let with = all.values().filter(|one| one.uses.contains("actix"));
     let with: Vec<&str> = with.map(|one| one.name.as_str()).collect();
     assert_eq!(with, ["drover", "drover-actors", "drover-runtime", "drover-server"]);
+}
+
+// Invariant: no manifest names a crate in vain.
+
+#[test]
+fn the_compiler_is_asked_for_unused_dependencies_in_every_package() {
+    for (name, manifest) in manifests() {
+        let roots = ["lib.rs", "src/lib.rs"].map(|file| manifest.folder.join(file));
+        let lib = roots.iter().find_map(|file| std::fs::read_to_string(file).ok()).unwrap();
+        assert!(lib.lines().any(|line| line == ASKED), "{name} does not ask `{ASKED}`");
+    }
+}
+
+#[test]
+fn dependencies_of_tests_are_named_in_their_package() {
+    for (name, manifest) in manifests() {
+        let sources = sources(&manifest.folder);
+        for used in &manifest.tests_use {
+            let krate = used.replace('-', "_");
+            let is_named = [format!("{krate}::"), format!("use {krate};")];
+            let is_named = is_named.iter().any(|path| sources.contains(path.as_str()));
+            assert!(is_named, "no source of {name} names `{used}`");
+        }
+    }
 }

@@ -5,6 +5,8 @@
 //! - [`lanes`]: clones, starts and destroys, limited for each storage and each node.
 //! - [`traffic`]: single calls, limited for each endpoint and node, the vital ones first.
 
+#![cfg_attr(not(test), warn(unused_crate_dependencies))]
+
 pub mod lanes;
 pub mod throttle;
 pub mod traffic;

@@ -1,6 +1,8 @@
 //! What everybody speaks of: ids, specifications, records of the journal and what they add up to, facts,
 //! and the ports through which actors reach the world. Plain types; nothing is decided or done here.
 
+#![cfg_attr(not(test), warn(unused_crate_dependencies))]
+
 pub mod addresses;
 pub mod ambient;
 pub mod demand;

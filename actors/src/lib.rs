@@ -1,6 +1,8 @@
 //! Everything drover decides: pure minds inside thin actix bodies, with no way to the network,
 //! the disk or a clock but [`ports`].
 
+#![cfg_attr(not(test), warn(unused_crate_dependencies))]
+
 pub mod addresses;
 pub mod agent;
 pub mod birth;

@@ -21,10 +21,10 @@ use drover_model::spec::HerdSpec;
 use drover_model::stop::StopPolicy;
 use drover_model::tenant::By;
 use drover_model::time::{Moment, WallTime};
-use tokio::sync::oneshot;
+use drover_runtime::reply::Reply;
 
-use crate::cluster::LaneEnd;
 use crate::reconciler::finding::{Finding, Outcome};
+use drover_limits::lanes::LaneEnd;
 
 /// To the herd: a checked configuration comes into force.
 #[derive(Debug, Clone, Message)]
@@ -40,7 +40,7 @@ pub enum HerdCommand {
         /// What.
         ask: Box<LeaseAsk>,
         /// Filled with the lease's id, or why not.
-        reply: oneshot::Sender<Result<LeaseId, Refusal>>,
+        reply: Reply<Result<LeaseId, Refusal>>,
     },
     /// A lease lasts longer.
     Renew {
@@ -51,7 +51,7 @@ pub enum HerdCommand {
         /// Who wants it.
         by: By,
         /// Filled with its new end, or why not.
-        reply: oneshot::Sender<Result<WallTime, Refusal>>,
+        reply: Reply<Result<WallTime, Refusal>>,
     },
     /// A lease is over; safe to repeat.
     Release {
@@ -60,14 +60,14 @@ pub enum HerdCommand {
         /// Who wants it.
         by: By,
         /// Filled when the end is durable.
-        reply: oneshot::Sender<Result<(), Refusal>>,
+        reply: Reply<Result<(), Refusal>>,
     },
     /// A source of demand says that there is news.
     Wake {
         /// Which.
         source: SourceId,
         /// Filled when it was passed on.
-        reply: oneshot::Sender<Result<(), Refusal>>,
+        reply: Reply<Result<(), Refusal>>,
     },
     /// One agent goes.
     Retire {
@@ -78,7 +78,7 @@ pub enum HerdCommand {
         /// Who wants it.
         by: By,
         /// Filled when it was passed on.
-        reply: oneshot::Sender<Result<(), Refusal>>,
+        reply: Reply<Result<(), Refusal>>,
     },
     /// An agent's limits change against its template's.
     Override {
@@ -87,7 +87,7 @@ pub enum HerdCommand {
         /// What changes.
         change: OverrideChange,
         /// Filled with all its overrides once they are durable.
-        reply: oneshot::Sender<Result<Overrides, Refusal>>,
+        reply: Reply<Result<Overrides, Refusal>>,
     },
     /// An agent is held for debugging once it is free, or its hold is over.
     Hold {
@@ -98,7 +98,7 @@ pub enum HerdCommand {
         /// Who wants it.
         by: By,
         /// Filled when it is durable.
-        reply: oneshot::Sender<Result<(), Refusal>>,
+        reply: Reply<Result<(), Refusal>>,
     },
     /// The next agent of a template that fails on its way is held for debugging, or none.
     HoldNext {
@@ -109,7 +109,7 @@ pub enum HerdCommand {
         /// Who wants it.
         by: By,
         /// Filled with the template when it is durable.
-        reply: oneshot::Sender<Result<TemplateId, Refusal>>,
+        reply: Reply<Result<TemplateId, Refusal>>,
     },
     /// Agents of one template are begun at once, without demand.
     Provision {
@@ -131,32 +131,32 @@ pub enum HerdCommand {
         /// Addresses it says.
         said: Vec<IpAddr>,
         /// Filled with the address that counts once it is durable.
-        reply: oneshot::Sender<Result<IpAddr, Refusal>>,
+        reply: Reply<Result<IpAddr, Refusal>>,
     },
     /// A breaker flows again because an operator says so.
     ResetBreaker {
         /// Whose: a template, or `node:`, `storage:` or `cloud:` and a name.
         name: String,
         /// Filled with its whole name, or why not.
-        reply: oneshot::Sender<Result<String, Refusal>>,
+        reply: Reply<Result<String, Refusal>>,
     },
     /// Retire everything idle that may go (the warm minimum too with `all`).
     Reap {
         /// Whether the warm minimum goes too, and what is coming once it is idle.
         all: bool,
         /// Filled with the number of agents that go.
-        reply: oneshot::Sender<u32>,
+        reply: Reply<u32>,
     },
     /// Reconcile every cluster fully and at once.
     Resync {
         /// Filled when all are done: the findings of each cluster, or why it could not be read.
-        reply: oneshot::Sender<BTreeMap<ClusterId, Outcome<String>>>,
+        reply: Reply<BTreeMap<ClusterId, Outcome<String>>>,
     },
     /// Say what the next reconciliation of every cluster would do, and do nothing.
     PlanResync {
         /// Filled when all are judged: the findings of each cluster, the gravest first, or why it
         /// could not be read.
-        reply: oneshot::Sender<BTreeMap<ClusterId, Outcome<Finding>>>,
+        reply: Reply<BTreeMap<ClusterId, Outcome<Finding>>>,
     },
     /// An operator knows that the journal is older than the world: orphans may go all the same.
     ConfirmOlderJournal,
@@ -170,7 +170,7 @@ pub enum HerdCommand {
         /// That drover has no guest there that could prove it.
         no_guests: bool,
         /// Filled when that is durable, or with why not.
-        reply: oneshot::Sender<Result<ClusterConfirmed, Refusal>>,
+        reply: Reply<Result<ClusterConfirmed, Refusal>>,
     },
     /// A node is drained: nothing is begun there, idle agents go, busy ones finish; or it is used
     /// again.
@@ -182,43 +182,43 @@ pub enum HerdCommand {
         /// Whether it is drained.
         drained: bool,
         /// Filled when that is durable.
-        reply: oneshot::Sender<Result<NodeDrained, Refusal>>,
+        reply: Reply<Result<NodeDrained, Refusal>>,
     },
     /// Look at all nodes, at what is free there, and at what is begun nowhere.
     Nodes {
         /// Filled with the nodes of each cluster that could be read, and why others could not.
-        reply: oneshot::Sender<NodesSeen>,
+        reply: Reply<NodesSeen>,
     },
     /// Look at what keeps a template from beginning agents, on each node.
     Why {
         /// The template, by `cloud/template` or bare name.
         template: String,
         /// Filled with what was found, or why it could not be looked at.
-        reply: oneshot::Sender<Result<WhyReport, Refusal>>,
+        reply: Reply<Result<WhyReport, Refusal>>,
     },
     /// The jobs of all sources, by their last looks.
     Jobs {
         /// Filled with them.
-        reply: oneshot::Sender<Vec<SourceJobs>>,
+        reply: Reply<Vec<SourceJobs>>,
     },
     /// Why what somebody wants waits.
     Account {
         /// What is asked about.
         subject: Subject,
         /// Filled with the account, or why there is none.
-        reply: oneshot::Sender<Result<Account, Refusal>>,
+        reply: Reply<Result<Account, Refusal>>,
     },
     /// Take no new work; `reply` when nothing is in flight that must not be cut.
     Drain {
         /// What becomes of the agents.
         policy: StopPolicy,
         /// Filled when the service may stop.
-        reply: oneshot::Sender<()>,
+        reply: Reply<()>,
     },
 }
 
 /// Where what came of a wish to provision goes.
-pub type ProvisionReply = oneshot::Sender<Result<Provisioned, Refusal>>;
+pub type ProvisionReply = Reply<Result<Provisioned, Refusal>>;
 
 /// What came of a wish to provision.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -4,16 +4,13 @@ const MANIFEST: &str = include_str!("../Cargo.toml");
 const CLIPPY: &str = include_str!("../clippy.toml");
 
 /// The crates that the minds and bodies may use; none of them does I/O as it is built here.
-const ALLOWED: [&str; 12] = [
+const ALLOWED: [&str; 9] = [
     "actix",
     "drover-limits",
     "drover-model",
     "drover-runtime",
     "drover-scripts",
     "futures-util",
-    "rand",
-    "rand_chacha",
-    "serde",
     "thiserror",
     "tokio",
     "tracing",

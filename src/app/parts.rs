@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use actix::Recipient;
@@ -15,12 +15,13 @@ use drover_model::id::{CloudId, SourceId};
 use drover_model::spec::HerdSpec;
 use drover_shell::SshShell;
 use drover_shell::former::FormerKeys;
+use parking_lot::Mutex;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use tokio::sync::oneshot;
 
 use super::RunError;
 use drover_api::{Peer, Role};
 use drover_config::{Checked, ServiceSpec, SshKeySpec};
+use drover_runtime::reply::Reply;
 use drover_server::{Auth, PeerGrant, TokenGrant};
 
 /// The name of the journal in the state directory.
@@ -85,7 +86,7 @@ impl Ways {
 
     /// Gives the client the connections that are new or changed.
     pub fn connect(&self, checked: &Checked, before: &HerdSpec) {
-        let mut configured = self.configured.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut configured = self.configured.lock();
         configured.clouds = checked.connections.keys().cloned().collect();
         configured.sources = checked.demand.keys().cloned().collect();
         for (id, connection) in &checked.demand {
@@ -118,7 +119,7 @@ impl Ways {
     /// Forgets a cloud that is gone, unless it is configured again: the actors tell of its end
     /// before they hear of that.
     pub fn forget(&self, cloud: &CloudId) {
-        let configured = self.configured.lock().unwrap_or_else(PoisonError::into_inner);
+        let configured = self.configured.lock();
         if !configured.clouds.contains(cloud) {
             self.proxmox.drop_cloud(cloud);
         }
@@ -126,7 +127,7 @@ impl Ways {
 
     /// Forgets a source whose last runner is gone, unless it is configured again.
     pub fn forget_source(&self, source: &SourceId) {
-        let configured = self.configured.lock().unwrap_or_else(PoisonError::into_inner);
+        let configured = self.configured.lock();
         if !configured.sources.contains(source) {
             self.systems.forget(source);
         }
@@ -164,7 +165,7 @@ pub fn hook_secrets(checked: &Checked) -> BTreeMap<SourceId, HookSecret> {
 pub fn wake(systems: &CiSystems, herd: &Recipient<HerdCommand>) {
     let herd = herd.clone();
     systems.on_news(move |source| {
-        let (reply, _) = oneshot::channel();
+        let (reply, _) = Reply::channel();
         herd.do_send(HerdCommand::Wake { source, reply });
     });
 }

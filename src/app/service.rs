@@ -19,6 +19,7 @@ use drover_model::id::Generation;
 use drover_model::ports::{Ambient, Journal, JournalFault, Observer, Ports};
 use drover_model::record::Body;
 use drover_model::spec::HerdSpec;
+use drover_runtime::reply::Reply;
 use drover_server::view::View;
 use drover_server::{Doors, Limits, Listen, NotReloaded, Running};
 use drover_shell::SshShell;
@@ -44,7 +45,7 @@ const PULSE: Duration = Duration::from_secs(5);
 /// How long a reload may take before the asker is told that it is not known.
 const RELOAD_LIMIT: Duration = Duration::from_secs(30);
 
-type ReloadReply = oneshot::Sender<Result<u64, String>>;
+type ReloadReply = Reply<Result<u64, String>>;
 
 /// The joined service.
 struct Service {
@@ -315,7 +316,7 @@ impl Service {
         // Who asked while the files were being read is answered by the next reading.
         for (_, reply) in self.waiting.extract_if(.., |(number, _)| *number <= told.answers) {
             // Who asked may have hung up.
-            let _ = reply.send(outcome.clone());
+            reply.send(outcome.clone());
         }
         if self.resync_due.is_some_and(|number| number <= told.answers) {
             self.resync_due = None;
@@ -371,7 +372,7 @@ impl Service {
     }
 
     fn reap(&self) {
-        let (reply, told) = oneshot::channel();
+        let (reply, told) = Reply::channel();
         self.home.wishes.do_send(HerdCommand::Reap { all: false, reply });
         tokio::spawn(async move {
             if let Ok(count) = told.await {
@@ -381,7 +382,7 @@ impl Service {
     }
 
     fn resync(&self) {
-        let (reply, done) = oneshot::channel();
+        let (reply, done) = Reply::channel();
         self.home.wishes.do_send(HerdCommand::Resync { reply });
         tokio::spawn(async move {
             if let Ok(outcomes) = done.await {
@@ -395,7 +396,7 @@ impl Service {
     /// once.
     async fn stop(mut self, signals: &mut Signals) -> Result<(), RunError> {
         self.notifier.stopping(&stop::status(self.stop_timeout));
-        let (reply, drained) = oneshot::channel();
+        let (reply, drained) = Reply::channel();
         self.home.wishes.do_send(HerdCommand::Drain { policy: self.on_stop, reply });
         let (view, notifier) = (Arc::clone(&self.view), self.notifier);
         let tell = move || {
@@ -470,7 +471,7 @@ fn doors(
         herd: home.wishes.clone(),
         view: Arc::clone(view),
         reload: Arc::new(move || {
-            let (reply, outcome) = oneshot::channel();
+            let (reply, outcome) = Reply::channel();
             let sent = reloads.send(reply);
             async move {
                 let stopping = || NotReloaded::Unknown("the service is stopping".to_owned());

@@ -1,5 +1,7 @@
 //! An error with its causes as one text, for the places where it is handled.
 
+#![cfg_attr(not(test), warn(unused_crate_dependencies))]
+
 use std::error::Error;
 
 /// The error and everything beneath it, the outermost first.

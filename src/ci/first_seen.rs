@@ -1,9 +1,9 @@
 //! Since when jobs wait, at systems that do not say; also beyond a start of the service.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 
 use drover_model::time::WallTime;
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use crate::keepsake::Keepsake;
@@ -33,7 +33,7 @@ impl FirstSeen {
     /// Takes up what was kept of this server's jobs, and keeps what is seen from now on.
     pub fn keep(&self, keepsake: Keepsake, server: &str) {
         let kept = keepsake.read::<Kept>().filter(|kept| kept.server == server);
-        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = self.0.lock();
         if let Some(kept) = kept {
             seen.jobs = kept.jobs;
         }
@@ -47,7 +47,7 @@ impl FirstSeen {
         ids: impl IntoIterator<Item = String>,
         now: WallTime,
     ) -> BTreeMap<String, WallTime> {
-        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = self.0.lock();
         let waiting = ids.into_iter().map(|id| {
             let at = seen.jobs.get(&id).copied().unwrap_or(now);
             (id, at)

@@ -8,7 +8,6 @@ mod standing;
 
 use std::collections::BTreeSet;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -19,6 +18,7 @@ use drover_model::record::Want;
 use drover_model::time::WallTime;
 use drover_ssh::quote;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use parking_lot::Mutex;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::header::{HeaderMap, HeaderName, LINK, RETRY_AFTER};
 use reqwest::{Method, Url};
@@ -222,7 +222,7 @@ impl GitLab {
         body: Option<&Value>,
     ) -> Result<Answer, DemandError> {
         let now = Instant::now();
-        let until = *self.quiet.lock().unwrap_or_else(PoisonError::into_inner);
+        let until = *self.quiet.lock();
         if let Some(left) = until.and_then(|until| until.checked_duration_since(now)) {
             let text = format!(": it asked to be left alone for {} s more", left.as_secs() + 1);
             let shown = path.split('?').next().unwrap_or(path);
@@ -234,7 +234,7 @@ impl GitLab {
             let asked = answer.headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok());
             let asked = asked.and_then(|text| text.trim().parse().ok()).map(Duration::from_secs);
             let until = now + asked.unwrap_or(PAUSE).min(PAUSE_LONGEST);
-            *self.quiet.lock().unwrap_or_else(PoisonError::into_inner) = Some(until);
+            *self.quiet.lock() = Some(until);
         }
         Ok(answer)
     }

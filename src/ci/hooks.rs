@@ -3,12 +3,12 @@
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use drover_model::id::SourceId;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use jiff::{SignedDuration, Timestamp};
+use parking_lot::{Mutex, RwLock};
 use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
@@ -123,7 +123,7 @@ impl Hooks {
 
     /// Takes the secrets of a configuration.
     pub fn replace(&self, secrets: BTreeMap<SourceId, HookSecret>) {
-        *self.secrets.write().unwrap_or_else(PoisonError::into_inner) = secrets;
+        *self.secrets.write() = secrets;
     }
 
     /// Refuses what no body can make good: an unknown source, no signature of the right form, a
@@ -139,11 +139,11 @@ impl Hooks {
             HookProof::Signature => drop(signature(&header).ok_or(Unheard::Unsigned)?),
             HookProof::Token => by_secret(&secret, &header)?,
         }
-        self.known.lock().unwrap_or_else(PoisonError::into_inner).has_room(source, now)
+        self.known.lock().has_room(source, now)
     }
 
     fn secret(&self, source: &SourceId) -> Result<HookSecret, Unheard> {
-        let secrets = self.secrets.read().unwrap_or_else(PoisonError::into_inner);
+        let secrets = self.secrets.read();
         secrets.get(source).cloned().ok_or(Unheard::Unknown)
     }
 
@@ -176,7 +176,7 @@ impl Hooks {
                 DELIVERY_OF_TOKENS.iter().find_map(|name| header(name))
             }
         };
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.lock();
         known.admits(source, now)?;
         let mut heard = known.take(source, delivery, now);
         // The delivery's name is not signed, the body is: a copy of it under another name is no news.

@@ -5,11 +5,11 @@
 //! one is over.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use drover_model::id::RunnerName;
 use drover_model::ports::Known;
+use parking_lot::{Mutex, MutexGuard};
 
 /// Runners in one look at most whose job is asked for.
 const ASKED: usize = 10;
@@ -38,7 +38,7 @@ pub struct LastJobs(Mutex<BTreeMap<RunnerName, LastJob>>);
 
 impl LastJobs {
     fn book(&self) -> MutexGuard<'_, BTreeMap<RunnerName, LastJob>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Nobody asks for others any more.
@@ -108,8 +108,14 @@ impl LastJobs {
         due
     }
 
-    /// How the job of a runner ended.
+    /// The job of a runner ended whose row is gone.
     pub fn end(&self, name: &RunnerName, how: &'static str) {
+        tracing::info!(runner = %name, how, "row of a runner is gone, and its job is over");
+        self.note_end(name, how);
+    }
+
+    /// The job of a runner ended, as its source reports by itself; the row may still be there.
+    pub fn note_end(&self, name: &RunnerName, how: &'static str) {
         self.book().entry(name.clone()).or_default().over = Some(how);
     }
 

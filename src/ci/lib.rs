@@ -2,6 +2,8 @@
 //!
 //! A source's login stays on this side; a guest is given what serves its one runner, by SSH.
 
+#![cfg_attr(not(test), warn(unused_crate_dependencies))]
+
 mod connection;
 mod connector;
 mod error;
@@ -25,7 +27,7 @@ mod words;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use causes::chain;
@@ -37,6 +39,7 @@ use drover_model::ports::{Ask, Demand, HireCall, Known, SourceSight};
 use drover_shell::SshShell;
 use futures_util::FutureExt;
 use futures_util::future::join_all;
+use parking_lot::{Mutex, RwLock};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -162,7 +165,7 @@ impl CiSystems {
 
     /// Sets or replaces the way to a source; calls under way keep the old one.
     pub fn set(&self, id: SourceId, connector: Arc<dyn Connector>) {
-        let mut watches = self.watches.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut watches = self.watches.lock();
         let before = watches.remove(&id);
         let (end, ended) = oneshot::channel();
         let (woken, of) = (Arc::clone(&self.woken), id.clone());
@@ -185,7 +188,7 @@ impl CiSystems {
         } else if let Some(before) = before {
             self.runtime.spawn(before.end());
         }
-        let mut all = self.connectors.write().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.connectors.write();
         if let Some(before) = all.insert(id.clone(), connector) {
             self.leave(id, before, &all);
         }
@@ -193,12 +196,12 @@ impl CiSystems {
 
     /// Forgets a source.
     pub fn forget(&self, id: &SourceId) {
-        let mut all = self.connectors.write().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.connectors.write();
         if let Some(before) = all.remove(id) {
             self.leave(id.clone(), before, &all);
         }
         drop(all);
-        let watch = self.watches.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
+        let watch = self.watches.lock().remove(id);
         if let Some(watch) = watch {
             self.runtime.spawn(watch.end());
         }
@@ -232,7 +235,7 @@ impl CiSystems {
 
     /// Takes up what a source's webhook speaks of.
     pub fn hint(&self, id: &SourceId, body: &[u8]) {
-        let all = self.connectors.read().unwrap_or_else(PoisonError::into_inner);
+        let all = self.connectors.read();
         if let Some(connector) = all.get(id).cloned() {
             drop(all);
             connector.hint(body);
@@ -242,7 +245,7 @@ impl CiSystems {
     /// Ends what goes on between looks, at the end of the service.
     pub async fn stop(&self) {
         let watches = {
-            let mut watches = self.watches.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut watches = self.watches.lock();
             std::mem::take(&mut *watches)
         };
         join_all(watches.into_values().map(Watch::end)).await;
@@ -265,7 +268,7 @@ impl CiSystems {
 
     /// The way to a source.
     fn connector(&self, id: &SourceId) -> Result<Arc<dyn Connector>, Fault> {
-        let all = self.connectors.read().unwrap_or_else(PoisonError::into_inner);
+        let all = self.connectors.read();
         all.get(id).cloned().ok_or_else(|| {
             let text =
                 format!("source `{id}` is not configured: put it back until its runners are gone");

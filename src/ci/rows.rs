@@ -6,12 +6,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use drover_model::id::RunnerName;
 use drover_model::ports::Known;
 use futures_util::{StreamExt as _, stream};
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::error::DemandError;
 
@@ -135,7 +135,7 @@ impl Book {
 
 impl Ids {
     fn book(&self) -> MutexGuard<'_, Book> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// A row was seen or made.

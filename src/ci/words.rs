@@ -1,10 +1,10 @@
 //! What a guest tells of its runner, without what drover handed over to it.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 
 use drover_model::demand::words::{Life, Words};
 use drover_model::id::RunnerName;
+use parking_lot::Mutex;
 use secrecy::{ExposeSecret, SecretString};
 
 use crate::guest::LOG_BYTES;
@@ -26,13 +26,13 @@ pub struct Secrets(Mutex<BTreeMap<RunnerName, Vec<SecretString>>>);
 impl Secrets {
     /// Remembers what a runner is given.
     pub fn keep(&self, runner: &RunnerName, secrets: Vec<SecretString>) {
-        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.0.lock();
         all.insert(runner.clone(), secrets);
     }
 
     /// Forgets them.
     pub fn forget(&self, runner: &RunnerName) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(runner);
+        self.0.lock().remove(runner);
     }
 
     /// Reads what [`crate::guest::words`] gives; none where it is something else.
@@ -48,7 +48,7 @@ impl Secrets {
             "died" => Life::Ended(None),
             _ => return None,
         };
-        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = self.0.lock();
         let lines = match all.get(runner) {
             Some(secrets) => bounded(&masked(log, secrets)),
             None if log.trim().is_empty() => String::new(),

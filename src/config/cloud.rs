@@ -98,6 +98,7 @@ pub(super) fn cloud(
         tls,
         connect_timeout: Duration::from_secs(raw.connect_timeout_sec),
         call_timeout,
+        user_agent: concat!("drover/", env!("CARGO_PKG_VERSION")).to_owned(),
     });
     let fingerprint = connection.as_ref().map_or(0, fingerprint);
     let spec = spec(id, &raw, fingerprint);

@@ -69,6 +69,7 @@ mod tests {
             tls: Tls::System,
             connect_timeout: Duration::from_secs(10),
             call_timeout: Duration::from_secs(60),
+            user_agent: String::new(),
         }
     }
 

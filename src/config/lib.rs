@@ -4,6 +4,8 @@
 //! [`HerdSpec`] the actors live by, and beside it what they must not know (endpoints, secrets).
 //! [`watch`] does so again whenever the files change. Opens no connection and changes nothing.
 
+#![cfg_attr(not(test), warn(unused_crate_dependencies))]
+
 mod addresses;
 pub mod calendar;
 mod cloud;

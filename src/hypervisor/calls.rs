@@ -4,13 +4,14 @@
 
 use std::collections::HashMap;
 use std::future::Future;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use drover_limits::traffic::{CallEnd, Kind, Level, Ticket, Traffic, Want};
 use drover_model::id::NodeName;
 use drover_model::time::Moment;
 use futures_util::future::BoxFuture;
+use parking_lot::{Mutex, MutexGuard};
 use proxmox_client::error::Call;
 use proxmox_client::transport::{Reply, TransportError};
 use proxmox_client::turn::{self, NoTurn, Turns};
@@ -95,7 +96,7 @@ impl Calls {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 }
 

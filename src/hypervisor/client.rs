@@ -41,9 +41,6 @@ impl Client {
         connection: &Connection,
         dialer: &dyn Dialer,
     ) -> Result<Self, PveError> {
-        if connection.endpoints.is_empty() {
-            return Err(PveError::setup(format!("the cloud `{cloud}` has no endpoint: give one")));
-        }
         let proxmox = client::Client::new(connection, dialer)?;
         proxmox.take_turns(Arc::new(Queue::default()));
         Ok(Self { cloud, proxmox, successor: OnceLock::new(), share: Share::default() })

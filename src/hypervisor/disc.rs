@@ -2,7 +2,6 @@
 //! guest's node, put into the drive of Proxmox's own cloud-init image, and removed at the end.
 
 use std::collections::BTreeSet;
-use std::sync::PoisonError;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -163,7 +162,7 @@ impl Cloud {
     /// Whether images may be uploaded and removed again, asked once: one that could not be removed
     /// would stay for ever.
     async fn may_have_discs(&self, storage: &str) -> Result<(), Failure> {
-        let known = || self.discs.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = || self.discs.lock();
         if known().contains(storage) {
             return Ok(());
         }

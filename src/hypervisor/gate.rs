@@ -8,7 +8,6 @@
 //! [`drover_limits::throttle`]).
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use drover_limits::lanes::{LaneEnd, Lanes, Rules, Track, Width};
@@ -17,6 +16,7 @@ use drover_model::fault::{Culprit, FaultKind};
 use drover_model::id::{NodeName, VmId};
 use drover_model::ports::TaskEnd;
 use drover_model::time::Moment;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -198,7 +198,7 @@ impl Gate {
     }
 
     fn lines(&self) -> MutexGuard<'_, Lines> {
-        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+        self.lines.lock()
     }
 }
 

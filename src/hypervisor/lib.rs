@@ -11,6 +11,8 @@
 //! Failures leave as a `Fault` ([`classify`] reads Proxmox's prose). A write whose answer was lost is a
 //! fault of its own kind (unknown outcome), which actors settle by looking.
 
+#![cfg_attr(not(test), warn(unused_crate_dependencies))]
+
 pub mod call_in;
 pub mod calls;
 pub mod classify;

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use drover_limits::traffic::Kind;
@@ -42,7 +42,7 @@ pub struct Lists {
     last: Mutex<Last>,
     failures: AtomicU64,
     /// Guests that were destroyed, and when that was known.
-    destroyed: std::sync::Mutex<BTreeMap<VmId, Instant>>,
+    destroyed: parking_lot::Mutex<BTreeMap<VmId, Instant>>,
 }
 
 impl Lists {
@@ -50,14 +50,14 @@ impl Lists {
     /// its room is not taken for somebody else's until the next one.
     pub fn destroyed(&self, vmid: VmId) {
         let now = Instant::now();
-        let mut destroyed = self.destroyed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut destroyed = self.destroyed.lock();
         destroyed.retain(|_, at| now - *at < REMEMBERED);
         destroyed.insert(vmid, now);
     }
 
     /// The same list without the guests that were destroyed since it was asked for, where it has some.
     fn without_destroyed(&self, list: &List) -> Option<List> {
-        let destroyed = self.destroyed.lock().unwrap_or_else(PoisonError::into_inner);
+        let destroyed = self.destroyed.lock();
         let went = |row: &Resource| {
             let vmid = row.vmid.and_then(|vmid| u32::try_from(vmid).ok());
             vmid.and_then(|vmid| destroyed.get(&VmId(vmid))).is_some_and(|at| *at >= list.asked)

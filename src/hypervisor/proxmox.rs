@@ -5,7 +5,7 @@ mod identity;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use drover_limits::lanes::{LaneEnd, Width};
@@ -22,6 +22,7 @@ use drover_model::ports::{
 };
 use drover_model::spec::{CloneStrategy, CloudSpec, WIDTH};
 use drover_model::template_image::{Found, Sought};
+use parking_lot::{Mutex, MutexGuard};
 use proxmox_client::Params;
 use proxmox_client::PveError;
 use proxmox_client::connection::Connection;
@@ -119,7 +120,7 @@ impl Proxmox {
     /// await a task's end.
     pub fn set_cloud(&self, id: CloudId, connection: &Connection) -> Result<(), Failure> {
         let client = Arc::new(Client::new(id.clone(), connection, self.dialer.as_ref())?);
-        let mut clouds = self.clouds.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut clouds = self.clouds.lock();
         // What was learned of the way before holds for this one too, and calls under way count.
         let calls = clouds.get(&id).map(|old| Arc::clone(&old.cluster().calls)).unwrap_or_default();
         client.take_turns(Arc::new(Queue(Arc::clone(&calls))));
@@ -151,12 +152,12 @@ impl Proxmox {
     }
 
     fn widths(&self) -> MutexGuard<'_, BTreeMap<CloudId, Width>> {
-        self.widths.lock().unwrap_or_else(PoisonError::into_inner)
+        self.widths.lock()
     }
 
     /// How many calls run and wait, by a cloud of each cluster.
     pub fn levels(&self) -> Vec<(CloudId, Vec<Level>)> {
-        let clouds = self.clouds.lock().unwrap_or_else(PoisonError::into_inner);
+        let clouds = self.clouds.lock();
         let mut seen = BTreeSet::new();
         let first = clouds
             .iter()
@@ -166,12 +167,12 @@ impl Proxmox {
 
     /// Forgets a cloud; calls under way go on.
     pub fn drop_cloud(&self, id: &CloudId) {
-        self.clouds.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
+        self.clouds.lock().remove(id);
         self.widths().remove(id);
     }
 
     fn cloud(&self, id: &CloudId) -> Result<Arc<Cloud>, Fault> {
-        let clouds = self.clouds.lock().unwrap_or_else(PoisonError::into_inner);
+        let clouds = self.clouds.lock();
         clouds.get(id).cloned().ok_or_else(|| {
             let text = format!("cloud `{id}` is not configured, or its connection is at fault");
             Fault::new(FaultKind::Unreachable, Culprit::Cloud(id.clone()), text)

@@ -6,13 +6,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use drover_model::fault::{Fault, FaultKind};
 use drover_model::id::{CloudId, NodeName, Upid};
 use drover_model::ports::TaskEnd;
 use futures_util::future::join_all;
+use parking_lot::Mutex;
 use proxmox_client::PveError;
 use proxmox_client::refusal::bounded;
 use proxmox_client::types::TaskRow;
@@ -134,7 +135,7 @@ impl Watcher {
     }
 
     fn enter(&self, client: Arc<Client>, upid: &Upid, answer: oneshot::Sender<TaskEnd>) {
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = self.waiting.lock();
         let since = Instant::now();
         let fresh = || Awaited { client, since, answers: Vec::new(), missed: 0 };
         waiting.entry(upid.clone()).or_insert_with(fresh).answers.push(answer);
@@ -142,7 +143,7 @@ impl Watcher {
 
     /// Forgets tasks nobody waits for any more.
     fn sweep(&self) {
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = self.waiting.lock();
         waiting.retain(|_, awaited| {
             awaited.answers.retain(|answer| !answer.is_closed());
             !awaited.answers.is_empty()
@@ -167,13 +168,13 @@ impl Watcher {
 
     /// Tasks that were only just begun may end any moment; long ones are looked at more rarely.
     fn pause(&self) -> Duration {
-        let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let waiting = self.waiting.lock();
         let youngest = waiting.values().map(|awaited| awaited.since.elapsed()).min();
         (youngest.unwrap_or_default() / LATE_BY).clamp(self.tick, self.tick * TICKS_MAX)
     }
 
     fn wanted(&self) -> Wanted {
-        let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let waiting = self.waiting.lock();
         waiting.iter().map(|(upid, awaited)| (upid.clone(), awaited.client.newest())).collect()
     }
 
@@ -326,21 +327,21 @@ impl Watcher {
     }
 
     fn seen(&self, upid: &Upid) {
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = self.waiting.lock();
         if let Some(awaited) = waiting.get_mut(upid) {
             awaited.missed = 0;
         }
     }
 
     fn missed(&self, upid: &Upid) -> u32 {
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = self.waiting.lock();
         let Some(awaited) = waiting.get_mut(upid) else { return 0 };
         awaited.missed += 1;
         awaited.missed
     }
 
     fn deliver(&self, upid: &Upid, end: TaskEnd) {
-        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = self.waiting.lock();
         for answer in waiting.remove(upid).into_iter().flat_map(|awaited| awaited.answers) {
             let _ = answer.send(end.clone());
         }

@@ -7,6 +7,8 @@
 //! writer adds the last few records and switches.
 //! Not here: what the records mean (`drover_model::record`, `drover_model::ledger`).
 
+#![cfg_attr(not(test), warn(unused_crate_dependencies))]
+
 mod disk;
 mod fold;
 mod memory;

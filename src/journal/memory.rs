@@ -1,7 +1,9 @@
 //! The log of virtual time: in memory, shared by handles so that it survives a simulated crash.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
 
 use super::{Log, LogError, Predecessor, Successor};
 
@@ -31,7 +33,7 @@ struct Next {
 impl MemoryLog {
     /// A copy that goes its own way from here on, as a backup does.
     pub fn copy(&self) -> Self {
-        let inner = self.inner.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone();
+        let inner = self.inner.lock().clone();
         Self { inner: Arc::new(Mutex::new(inner)) }
     }
 
@@ -50,7 +52,7 @@ impl MemoryLog {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock()
     }
 }
 

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 use std::io::{Error, ErrorKind};
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use redb::StorageBackend;
 
 /// Bytes that are kept together.
@@ -46,7 +46,7 @@ impl<F: StorageBackend> Overlay<F> {
     }
 
     fn with<T>(&self, act: impl FnOnce(&mut Inner) -> Result<T, Error>) -> Result<T, Error> {
-        act(&mut self.inner.lock().unwrap_or_else(PoisonError::into_inner))
+        act(&mut self.inner.lock())
     }
 }
 

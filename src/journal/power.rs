@@ -6,8 +6,9 @@
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use redb::StorageBackend;
 
 use super::disk::{Disk, Stat};
@@ -109,7 +110,7 @@ impl World {
 
 impl Power {
     fn world(&self) -> MutexGuard<'_, World> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Plans what happens at a step, the first being 1.

@@ -12,7 +12,7 @@
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use redb::{
     Database, DatabaseError, Durability, ReadableDatabase, ReadableTable, StorageError,
@@ -413,10 +413,7 @@ impl<D: Disk> Log for RedbLog<D> {
     }
 
     fn succeed(&mut self, expected: u64, behind: &[Vec<u8>]) -> Result<Predecessor, LogError> {
-        let next = self
-            .slot
-            .take()
-            .and_then(|slot| slot.lock().unwrap_or_else(PoisonError::into_inner).take());
+        let next = self.slot.take().and_then(|slot| slot.lock().take());
         let Some(next) = next else {
             return Err(self.written(std::io::Error::other("a write failed meanwhile")));
         };

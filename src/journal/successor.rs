@@ -6,8 +6,9 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError, Weak};
+use std::sync::Weak;
 
+use parking_lot::Mutex;
 use redb::{Database, Durability};
 
 use super::disk::Disk;
@@ -144,7 +145,7 @@ impl<D: Disk> Successor for RedbSuccessor<D> {
             Ok(Ok(()))
         })?;
         let slot = self.slot.upgrade().ok_or_else(|| gone(&beside(&self.path)))?;
-        *slot.lock().unwrap_or_else(PoisonError::into_inner) = self.next.take();
+        *slot.lock() = self.next.take();
         Ok(())
     }
 }

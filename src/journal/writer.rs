@@ -5,7 +5,7 @@
 //! time needs.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak, mpsc};
+use std::sync::{Arc, OnceLock, Weak, mpsc};
 use std::time::Duration;
 
 use causes::chain;
@@ -15,6 +15,7 @@ use drover_model::record::{Body, RECORD_VERSION, Record};
 use drover_model::time::{Moment, Now, WallTime};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use super::fold::{Ended, Fold, Folded, Made, fold};
@@ -448,7 +449,7 @@ impl Committer {
         }
         (self.snapshot_at, self.record_bytes, self.wasteful) = (self.seq, 0, false);
         let own = match self.own.upgrade() {
-            Some(own) => Some(own.lock().unwrap_or_else(PoisonError::into_inner).clone()),
+            Some(own) => Some(own.lock().clone()),
             None if self.is_inline() => None,
             // The service stops.
             None => return Ok(()),
@@ -506,7 +507,7 @@ impl Journal for Writer {
     fn append(&self, bodies: Vec<Body>) -> BoxFuture<'static, Result<u64, JournalFault>> {
         match &self.way {
             Way::Inline(committer) => {
-                let mut committer = committer.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut committer = committer.lock();
                 let outcome = committer.commit(vec![bodies.as_slice()]);
                 let first = outcome.and_then(|firsts| {
                     firsts.first().copied().ok_or_else(|| JournalFault::Failed("empty".into()))
@@ -515,7 +516,7 @@ impl Journal for Writer {
             }
             Way::Threaded(sender) => {
                 let (reply, answer) = oneshot::channel();
-                let sender = sender.lock().unwrap_or_else(PoisonError::into_inner);
+                let sender = sender.lock();
                 let sent = sender.send(Message::Append(Request { bodies, reply }));
                 drop(sender);
                 async move {

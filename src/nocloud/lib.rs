@@ -2,6 +2,8 @@
 //!
 //! [`iso`] writes and reads the image; [`placeholder`] fills the operator's texts in that go into it.
 
+#![cfg_attr(not(test), warn(unused_crate_dependencies))]
+
 pub mod iso;
 pub mod placeholder;
 

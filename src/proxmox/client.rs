@@ -1,10 +1,11 @@
 //! The calls of one login: log in, fail-over, the total timeout, one repeat of a read whose connection
 //! closed, and the reading of answers. Writes are never repeated.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use causes::chain;
+use parking_lot::Mutex;
 use secrecy::SecretString;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -67,7 +68,7 @@ impl Client {
     /// [`PveError::Setup`] without an endpoint, and where trust cannot be set up.
     pub fn new(connection: &Connection, dialer: &dyn Dialer) -> Result<Self, PveError> {
         if connection.endpoints.is_empty() {
-            return Err(PveError::setup("no endpoint is given"));
+            return Err(PveError::setup("no endpoint is given: name one node of the cluster"));
         }
         let mut ways: Vec<(_, Arc<dyn Transport>)> = Vec::new();
         for endpoint in &connection.endpoints {
@@ -83,11 +84,11 @@ impl Client {
 
     /// From now on its calls wait for their turn.
     pub fn take_turns(&self, turns: Arc<dyn Turns>) {
-        *self.turns.lock().unwrap_or_else(PoisonError::into_inner) = Some(turns);
+        *self.turns.lock() = Some(turns);
     }
 
     fn turns(&self) -> Option<Arc<dyn Turns>> {
-        self.turns.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.turns.lock().clone()
     }
 
     /// Its endpoints, and which of them takes the next call.

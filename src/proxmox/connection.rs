@@ -21,11 +21,13 @@ pub struct Connection {
     pub connect_timeout: Duration,
     /// The most a call may take in all.
     pub call_timeout: Duration,
+    /// How requests name the program that sends them (`User-Agent`).
+    pub user_agent: String,
 }
 
 impl Connection {
-    /// Builds a connection with the house's limits: 5 s to connect, 60 s for a call (above the
-    /// 30 s that Proxmox's own proxy waits plus its lock waits).
+    /// Builds a connection with the usual limits: 5 s to connect, 60 s for a call (above the
+    /// 30 s that Proxmox's own proxy waits plus its lock waits). Requests name this crate.
     pub fn new(endpoints: Vec<Endpoint>, login: Login, tls: Tls) -> Self {
         Self {
             endpoints,
@@ -33,6 +35,7 @@ impl Connection {
             tls,
             connect_timeout: Duration::from_secs(5),
             call_timeout: Duration::from_secs(60),
+            user_agent: concat!("proxmox-client/", env!("CARGO_PKG_VERSION")).to_owned(),
         }
     }
 }

@@ -90,7 +90,7 @@ pub enum PveError {
     },
     /// The login wants a second factor.
     #[error(
-        "`{0}` has a second factor, which drover can not answer: use an API token, or a user \
+        "`{0}` has a second factor, which a program cannot answer: use an API token, or a user \
          without one"
     )]
     SecondFactor(String),

@@ -24,6 +24,7 @@
 //! # }
 //! ```
 
+#![cfg_attr(not(test), warn(unused_crate_dependencies))]
 #![warn(missing_docs)]
 
 pub mod admin;

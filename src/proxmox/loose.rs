@@ -104,7 +104,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    // Invariant: every spelling Perl gives a value means the same to drover.
+    // Invariant: every spelling Perl gives a value is read as the same.
 
     #[test]
     fn flags_and_numbers_read_in_all_their_spellings() {

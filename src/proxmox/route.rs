@@ -1,9 +1,10 @@
 //! Which of a cloud's endpoints takes the next call: stays with one that works, moves on when it
 //! takes no connection, goes back to the first after a while.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::endpoint::Endpoint;
@@ -32,7 +33,7 @@ impl Route {
 
     /// The endpoints to try for one call, each once, best first.
     pub fn order(&self) -> Vec<usize> {
-        let choice = *self.choice.lock().unwrap_or_else(PoisonError::into_inner);
+        let choice = *self.choice.lock();
         let count = self.ways.len();
         let stale = choice.index != 0 && choice.since.elapsed() >= RETURN_AFTER;
         let first = if stale { 0 } else { choice.index };
@@ -63,7 +64,7 @@ impl Route {
 
     /// Notes that an endpoint took a call.
     pub fn took(&self, index: usize) {
-        let mut choice = self.choice.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut choice = self.choice.lock();
         if choice.index != index || index == 0 {
             if choice.index != index {
                 tracing::info!(endpoint = index, "another endpoint is in use");
@@ -74,7 +75,7 @@ impl Route {
 
     /// Leaves an endpoint that answers but is no use, as one without quorum.
     pub fn leave(&self, index: usize) {
-        let mut choice = self.choice.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut choice = self.choice.lock();
         if choice.index == index {
             let next = (index + 1) % self.ways.len().max(1);
             *choice = Choice { index: next, since: Instant::now() };

@@ -181,7 +181,7 @@ pub fn encode_params(params: &[(String, String)]) -> String {
 /// be chosen by somebody who wants to end it early.
 fn boundary(mut draw: impl FnMut() -> [u8; 16], parts: &[&[u8]]) -> String {
     loop {
-        let text = format!("drover-{:032x}", u128::from_be_bytes(draw()));
+        let text = format!("form-{:032x}", u128::from_be_bytes(draw()));
         let is_in = |part: &[u8]| part.windows(text.len()).any(|some| some == text.as_bytes());
         if !parts.iter().any(|part| is_in(part)) {
             return text;
@@ -243,7 +243,7 @@ mod tests {
     #[test]
     fn a_boundary_that_is_in_a_part_is_drawn_again() {
         let mut draws = [[1; 16], [2; 16], [3; 16]].into_iter();
-        let text = |byte: u8| format!("drover-{}", format!("{byte:02x}").repeat(16));
+        let text = |byte: u8| format!("form-{}", format!("{byte:02x}").repeat(16));
         let file = format!("user data\r\n--{}--\r\n", text(1));
         let value = text(2);
         let parts = [value.as_bytes(), file.as_bytes()];
@@ -252,7 +252,7 @@ mod tests {
 
     #[test]
     fn each_upload_has_a_boundary_of_its_own_and_is_read_as_it_was_written() {
-        let old = "--drover-c81f7a3be0d54d6f9f0b6a1c2d7e8f90--\r\n";
+        let old = "--form-c81f7a3be0d54d6f9f0b6a1c2d7e8f90--\r\n";
         let content = Bytes::from(format!("an image with {old} in it"));
         let request = Request {
             method: Method::Post,

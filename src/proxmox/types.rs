@@ -1,4 +1,4 @@
-//! Shapes of Proxmox's answers, as much of them as drover reads.
+//! Shapes of Proxmox's answers, as much of them as the typed calls read.
 
 use std::collections::BTreeMap;
 

@@ -66,7 +66,7 @@ impl Wire {
             .connect_timeout(connection.connect_timeout)
             .pool_idle_timeout(POOL_IDLE)
             .tcp_nodelay(true)
-            .user_agent(concat!("drover/", env!("CARGO_PKG_VERSION")))
+            .user_agent(&connection.user_agent)
             .build()
             .map_err(|error| PveError::Setup {
                 what: "the HTTP client can not be built".into(),

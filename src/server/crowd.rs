@@ -13,7 +13,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use super::line::Line;
 
@@ -93,8 +95,8 @@ impl Crowd {
         Self { room, book: Mutex::default() }
     }
 
-    fn book(&self) -> std::sync::MutexGuard<'_, Book> {
-        self.book.lock().unwrap_or_else(PoisonError::into_inner)
+    fn book(&self) -> parking_lot::MutexGuard<'_, Book> {
+        self.book.lock()
     }
 
     /// A connection came. It has room; one that waited longer may be cut for it.

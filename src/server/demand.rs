@@ -15,6 +15,7 @@ use utoipa::ToSchema;
 
 use super::nodes::{self, WhyOut};
 use super::problem::printable;
+use super::query::{Keys, Query};
 use super::shapes::rfc3339;
 use super::{Problem, State, subjects, unread};
 use crate::view::View;
@@ -174,8 +175,12 @@ pub struct OtherOut {
 /// What is asked about.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Query {
+pub(super) struct About {
     of: String,
+}
+
+impl Keys for About {
+    const TAKEN: &'static str = "`of` is taken";
 }
 
 impl JobOut {
@@ -317,9 +322,8 @@ fn running_of(one: &SourceJobs) -> impl Iterator<Item = JobOut> {
 )]
 pub(super) async fn why(
     state: web::Data<State>,
-    query: web::Query<Query>,
+    Query(About { of }): Query<About>,
 ) -> Result<web::Json<WhySubjectOut>, Problem> {
-    let of = query.into_inner().of;
     let view = &state.doors.view;
     if view.templates().iter().any(|one| one.template.answers_to(&of)) {
         return Ok(web::Json(of_template(nodes::why_of(&state, &of).await?)));

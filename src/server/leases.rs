@@ -25,6 +25,7 @@ use utoipa::ToSchema;
 use super::body::{Fields, hex};
 use super::events::one_of;
 use super::problem::printable;
+use super::query::{Keys, Query};
 use super::shapes::{LeaseOut, LeasesOut, rfc3339};
 use super::{Caller, Problem, State};
 
@@ -137,12 +138,8 @@ pub(super) struct Wait {
     until: Option<String>,
 }
 
-/// What is wrong with a query, and the keys that are taken there.
-fn query_fault(fault: &actix_web::Error, keys: &str) -> Problem {
-    let text = fault.as_error().map_or_else(|| fault.to_string(), |it: &Problem| it.detail.clone());
-    // The keys are told once.
-    let what = text.split_once(", expected").map_or(&*text, |(what, _)| what);
-    Problem::invalid(format!("{what}; only {keys} are taken"))
+impl Keys for Wait {
+    const TAKEN: &'static str = "`waitSeconds` and `until` are taken";
 }
 
 /// Which leases to list.
@@ -153,6 +150,10 @@ pub(super) struct Which {
     principal: Option<String>,
     after: Option<String>,
     limit: Option<usize>,
+}
+
+impl Keys for Which {
+    const TAKEN: &'static str = "`state`, `principal`, `after` and `limit` are taken";
 }
 
 #[utoipa::path(
@@ -168,10 +169,8 @@ pub(super) struct Which {
 pub(super) async fn list(
     state: web::Data<State>,
     caller: web::ReqData<Caller>,
-    which: Result<web::Query<Which>, actix_web::Error>,
+    Query(which): Query<Which>,
 ) -> Result<web::Json<LeasesOut>, Problem> {
-    let keys = "`state`, `principal`, `after` and `limit`";
-    let which = which.map_err(|fault| query_fault(&fault, keys))?;
     if let Some(state) = which.state.as_deref().filter(|state| !STATES.contains(state)) {
         return Err(Problem::invalid(format!(
             "`state` must be one of {}, and is `{}`",
@@ -439,9 +438,8 @@ pub(super) async fn show(
     state: web::Data<State>,
     caller: web::ReqData<Caller>,
     id: web::Path<String>,
-    wait: Result<web::Query<Wait>, actix_web::Error>,
+    Query(wait): Query<Wait>,
 ) -> Result<web::Json<LeaseOut>, Problem> {
-    let wait = wait.map_err(|fault| query_fault(&fault, "`waitSeconds` and `until`"))?;
     if wait.wait_seconds > LONGEST_WAIT_SECONDS {
         return Err(Problem::invalid(format!(
             "`waitSeconds` must be at most {LONGEST_WAIT_SECONDS}, and is {}; ask again after it",

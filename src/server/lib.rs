@@ -3,6 +3,8 @@
 //! Runs on threads of its own and owns no state of the herd: wishes go to the herd as messages
 //! and come back through one-shot channels, everything shown is read from the view.
 
+#![cfg_attr(not(test), warn(unused_crate_dependencies))]
+
 mod addresses;
 mod agents;
 mod auth;
@@ -26,6 +28,7 @@ mod metrics;
 mod nodes;
 mod openapi;
 mod problem;
+mod query;
 mod routes;
 mod serve;
 mod server;
@@ -39,16 +42,18 @@ mod told;
 mod unread;
 pub mod view;
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use actix::Recipient;
 use drover_actors::message::HerdCommand;
 use drover_ci::Hooks;
 use drover_model::id::{AgentId, LeaseId};
+use drover_runtime::reply::Reply;
 use drover_shell::user_data::UserDataStore;
 use futures_util::future::BoxFuture;
-use tokio::sync::{Semaphore, oneshot, watch};
+use parking_lot::RwLock;
+use tokio::sync::{Semaphore, watch};
 
 use crate::view::View;
 
@@ -188,11 +193,11 @@ impl State {
     }
 
     fn auth(&self) -> Arc<Auth> {
-        self.auth.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.auth.read().clone()
     }
 
     fn replace_auth(&self, auth: Auth) {
-        *self.auth.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(auth);
+        *self.auth.write() = Arc::new(auth);
     }
 
     /// Puts a wish to the herd and waits for its answer, at most `limit`. It is refused where too many
@@ -200,9 +205,9 @@ impl State {
     async fn ask<T: 'static>(
         &self,
         limit: Duration,
-        wish: impl FnOnce(oneshot::Sender<T>) -> HerdCommand,
+        wish: impl FnOnce(Reply<T>) -> HerdCommand,
     ) -> Result<T, Problem> {
-        let (reply, answer) = oneshot::channel();
+        let (reply, answer) = Reply::channel();
         let place = Arc::clone(&self.wishes).try_acquire_owned().map_err(|_| Problem::busy())?;
         self.doors.herd.do_send(wish(reply));
         // The wish has its place for as long as it waits, whoever still waits for it.

@@ -1,8 +1,9 @@
 //! Counts what a peer tries in vain, so that nobody can try secrets at full speed.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 use super::crowd::Peer;
 
@@ -19,7 +20,7 @@ pub(super) struct Meter(Mutex<Recent<Peer, (Instant, u32)>>);
 impl Meter {
     /// Whether this peer is heard; the error is how long it is not.
     pub(super) fn admits(&self, peer: Peer, now: Instant) -> Result<(), Duration> {
-        let tries = lock(&self.0);
+        let tries = self.0.lock();
         let Some((since, count)) = tries.get(&peer) else { return Ok(()) };
         let left = WINDOW.saturating_sub(now.saturating_duration_since(*since));
         if *count < TRIES || left.is_zero() { Ok(()) } else { Err(left) }
@@ -27,7 +28,7 @@ impl Meter {
 
     /// A try was in vain.
     pub(super) fn in_vain(&self, peer: Peer, now: Instant) {
-        let mut tries = lock(&self.0);
+        let mut tries = self.0.lock();
         let (since, count) = tries.entry(peer, || (now, 0));
         if now.saturating_duration_since(*since) >= WINDOW {
             (*since, *count) = (now, 0);
@@ -44,17 +45,13 @@ pub(super) struct Proven(Mutex<Recent<(Peer, [u8; 32]), ()>>);
 impl Proven {
     /// Whether this digest was right from there.
     pub(super) fn knows(&self, peer: Peer, digest: [u8; 32]) -> bool {
-        lock(&self.0).get(&(peer, digest)).is_some()
+        self.0.lock().get(&(peer, digest)).is_some()
     }
 
     /// This digest was right from there.
     pub(super) fn note(&self, peer: Peer, digest: [u8; 32]) {
-        lock(&self.0).entry((peer, digest), || ());
+        self.0.lock().entry((peer, digest), || ());
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A bounded map that forgets what was not touched for longest, half of it at once.
@@ -110,7 +107,7 @@ mod tests {
         for n in 0..3 * u32::try_from(KEPT).unwrap_or(0) {
             meter.in_vain(peer(n), start);
         }
-        let kept = lock(&meter.0);
+        let kept = meter.0.lock();
         assert!(kept.new.len() + kept.old.len() <= KEPT);
     }
 

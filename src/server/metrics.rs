@@ -1,4 +1,9 @@
 //! Metrics in Prometheus' text format, read from the view; labels have fixed lists.
+//!
+//! The format is written here, by [`Page`]. `prometheus-client` writes OpenMetrics alone: a scraper
+//! that asks for the text format 0.0.4 would find counters without type and help, since `_total` is
+//! no part of the name there. `prometheus` had its last release in March 2025, and its encoder needs
+//! families that are built by as many lines.
 
 use std::fmt::Write;
 

@@ -8,7 +8,6 @@
 
 use actix_web::body::BoxBody;
 use actix_web::dev::{Handler, ServiceRequest};
-use actix_web::error::QueryPayloadError;
 use actix_web::guard;
 use actix_web::http::Method;
 use actix_web::middleware::{Next, from_fn};
@@ -228,26 +227,12 @@ pub(super) fn places() -> Vec<Place> {
     ]
 }
 
-/// What is wrong with a query, without the name that the framework gives that.
-fn query_fault(fault: &QueryPayloadError) -> Problem {
-    let what = if let QueryPayloadError::Deserialize(what) = fault {
-        what.to_string()
-    } else {
-        fault.to_string()
-    };
-    Problem::invalid(format!("the query cannot be read: {what}"))
-}
-
 /// Registers every route, and what answers where none does.
 pub(super) fn register(config: &mut ServiceConfig) {
-    config
-        .app_data(web::PayloadConfig::new(BODY_LIMIT))
-        .app_data(
-            web::PathConfig::default().error_handler(|fault, _| {
-                Problem::not_found(format!("no such name: {fault}")).into()
-            }),
-        )
-        .app_data(web::QueryConfig::default().error_handler(|fault, _| query_fault(&fault).into()));
+    config.app_data(web::PayloadConfig::new(BODY_LIMIT)).app_data(
+        web::PathConfig::default()
+            .error_handler(|fault, _| Problem::not_found(format!("no such name: {fault}")).into()),
+    );
     for place in places() {
         config.service(place.service());
     }

@@ -1,7 +1,9 @@
 //! Bounded amounts that many share: bytes of bodies under way, streams that are open.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
 
 /// An amount of which each holder may have a part.
 pub(super) struct Shared<K: Ord + Clone> {
@@ -34,7 +36,7 @@ impl<K: Ord + Clone> Shared<K> {
     }
 
     fn held(&self) -> MutexGuard<'_, Held<K>> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+        self.held.lock()
     }
 
     /// A share of nothing yet.

@@ -162,11 +162,11 @@ fn book(view: Arc<View>, asks: Arc<Mutex<Vec<LeaseAsk>>>) -> impl FnMut(HerdComm
                     Ok(ask.lease.clone())
                 }
             };
-            reply.send(answer).ok();
+            reply.send(answer);
         }
         HerdCommand::Renew { lease, ttl, by, reply } => {
             let answer = known(&view, &lease, &by).map(|_| THEN + ttl);
-            reply.send(answer).ok();
+            reply.send(answer);
         }
         HerdCommand::Release { lease: id, by, reply } => {
             let answer = known(&view, &id, &by).map(|picture| {
@@ -174,11 +174,11 @@ fn book(view: Arc<View>, asks: Arc<Mutex<Vec<LeaseAsk>>>) -> impl FnMut(HerdComm
                     LeasePicture { state: "ended".into(), detail: "released".into(), ..picture };
                 told(&view, What::Lease(Box::new(ended)));
             });
-            reply.send(answer).ok();
+            reply.send(answer);
         }
         HerdCommand::Retire { agent, reply, .. } => {
             let missing = || Refusal::Unknown(format!("no agent `{agent}`"));
-            reply.send(view.agent(&agent).map(|_| ()).ok_or_else(missing)).ok();
+            reply.send(view.agent(&agent).map(|_| ()).ok_or_else(missing));
         }
         HerdCommand::Override { agent, change, reply } => {
             let missing = || Refusal::Unknown(format!("no agent `{agent}` lives"));
@@ -187,7 +187,7 @@ fn book(view: Arc<View>, asks: Arc<Mutex<Vec<LeaseAsk>>>) -> impl FnMut(HerdComm
                 told(&view, What::Agent(Box::new(picture.clone())));
                 picture.overrides
             });
-            reply.send(answer).ok();
+            reply.send(answer);
         }
         HerdCommand::Hold { agent, hold, reply, .. } => {
             let missing = || Refusal::Unknown(format!("no agent `{agent}` lives"));
@@ -197,7 +197,7 @@ fn book(view: Arc<View>, asks: Arc<Mutex<Vec<LeaseAsk>>>) -> impl FnMut(HerdComm
                 let held = AgentPicture { state, held_until: until, ..picture };
                 told(&view, What::Agent(Box::new(held)));
             });
-            reply.send(answer).ok();
+            reply.send(answer);
         }
         HerdCommand::HoldNext { template, hold, reply, .. } => {
             let known = view.templates().into_iter().find(|one| one.template.answers_to(&template));
@@ -207,7 +207,7 @@ fn book(view: Arc<View>, asks: Arc<Mutex<Vec<LeaseAsk>>>) -> impl FnMut(HerdComm
                 one.template
             });
             let missing = || Refusal::Unknown(format!("no template is called `{template}`"));
-            reply.send(answer.ok_or_else(missing)).ok();
+            reply.send(answer.ok_or_else(missing));
         }
         HerdCommand::Provision { template, count, trial: _, reply } => {
             let known = view.templates().into_iter().find(|one| one.template.answers_to(&template));
@@ -217,24 +217,24 @@ fn book(view: Arc<View>, asks: Arc<Mutex<Vec<LeaseAsk>>>) -> impl FnMut(HerdComm
                 short: (count > 2).then(|| "lab/linux is full: 2 of 2".into()),
             });
             let missing = || Refusal::Unknown(format!("no template is called `{template}`"));
-            reply.send(answer.ok_or_else(missing)).ok();
+            reply.send(answer.ok_or_else(missing));
         }
         HerdCommand::Wake { source, reply } => {
             let missing = || Refusal::Unknown(format!("no source `{source}` is configured"));
-            reply.send((source.as_str() == "git").then_some(()).ok_or_else(missing)).ok();
+            reply.send((source.as_str() == "git").then_some(()).ok_or_else(missing));
         }
         HerdCommand::CallIn { agent, peer, said, reply } => {
             let heard = said.first().copied().or(peer).filter(|_| agent.as_str() == "a1");
             let refusal = || Refusal::Conflict("it waits for no call".into());
-            reply.send(heard.ok_or_else(refusal)).unwrap();
+            reply.send(heard.ok_or_else(refusal));
         }
         HerdCommand::ResetBreaker { name, reply } => {
             let known = view.places().into_iter().map(|one| one.id).find(|id| *id == name);
             let missing = || Refusal::Unknown(format!("no breaker is called `{name}`"));
-            reply.send(known.ok_or_else(missing)).ok();
+            reply.send(known.ok_or_else(missing));
         }
         HerdCommand::Reap { all, reply } => {
-            reply.send(if all { 3 } else { 1 }).ok();
+            reply.send(if all { 3 } else { 1 });
         }
         HerdCommand::PlanResync { reply } => {
             let found = |does, vmid, text: &str| Finding::of(does, VmId(vmid), text.to_owned());
@@ -243,7 +243,7 @@ fn book(view: Arc<View>, asks: Arc<Mutex<Vec<LeaseAsk>>>) -> impl FnMut(HerdComm
                 found(Does::Follow, 10_418, "10418 of agent `a1` moved from `pve1` to `pve2`"),
                 Finding::told("node `pve3` is seen offline for 4 s".to_owned()),
             ];
-            reply.send(BTreeMap::from([(ClusterId::new("9f31c0aa52e7d410"), Ok(findings))])).ok();
+            reply.send(BTreeMap::from([(ClusterId::new("9f31c0aa52e7d410"), Ok(findings))]));
         }
         HerdCommand::ConfirmOlderJournal | HerdCommand::ConfirmMachine => {}
         HerdCommand::ConfirmCluster { cloud, no_guests, reply } => {
@@ -251,11 +251,11 @@ fn book(view: Arc<View>, asks: Arc<Mutex<Vec<LeaseAsk>>>) -> impl FnMut(HerdComm
             let now = ClusterId::new("0c5d1a7e42b8f390");
             let unproven = || Refusal::Conflict("this does not show that it is the same".into());
             let confirmed = ClusterConfirmed { cloud, cluster, now, guests: 0 };
-            reply.send(no_guests.then_some(confirmed).ok_or_else(unproven)).ok();
+            reply.send(no_guests.then_some(confirmed).ok_or_else(unproven));
         }
         HerdCommand::Resync { reply } => {
             let findings = vec!["destroy orphan 10417 on pve1".to_owned()];
-            reply.send(BTreeMap::from([(ClusterId::new("9f31c0aa52e7d410"), Ok(findings))])).ok();
+            reply.send(BTreeMap::from([(ClusterId::new("9f31c0aa52e7d410"), Ok(findings))]));
         }
         HerdCommand::DrainNode { node, drained, reply, .. } => {
             let cluster = ClusterId::new("9f31c0aa52e7d410");
@@ -263,10 +263,10 @@ fn book(view: Arc<View>, asks: Arc<Mutex<Vec<LeaseAsk>>>) -> impl FnMut(HerdComm
             let known = node.as_str() == "pve1";
             let done =
                 known.then(|| NodeDrained { cluster, node: node.clone(), drained, agents: 2 });
-            reply.send(done.ok_or_else(missing)).ok();
+            reply.send(done.ok_or_else(missing));
         }
         HerdCommand::Nodes { reply } => {
-            reply.send(NodesSeen { nodes: vec![a_node()], unread: Vec::new() }).ok();
+            reply.send(NodesSeen { nodes: vec![a_node()], unread: Vec::new() });
         }
         HerdCommand::Why { template, reply } => {
             let missing = Refusal::Unknown(format!("no template is called `{template}`"));
@@ -277,10 +277,10 @@ fn book(view: Arc<View>, asks: Arc<Mutex<Vec<LeaseAsk>>>) -> impl FnMut(HerdComm
                 verdict: Err("node `pve1`: it is in maintenance".into()),
                 nodes: vec![(NodeName::new("pve1"), Some("it is in maintenance".into()))],
             });
-            reply.send(report.ok_or(missing)).ok();
+            reply.send(report.ok_or(missing));
         }
         HerdCommand::Jobs { reply } => {
-            reply.send(vec![jobs_of_git(), jobs_of_old()]).ok();
+            reply.send(vec![jobs_of_git(), jobs_of_old()]);
         }
         HerdCommand::Account { subject, reply } => {
             let missing = || Refusal::Unknown("no such thing is known".to_owned());
@@ -288,10 +288,10 @@ fn book(view: Arc<View>, asks: Arc<Mutex<Vec<LeaseAsk>>>) -> impl FnMut(HerdComm
                 Subject::Source(Some(source)) | Subject::Job(source, ..) => Some(source),
                 Subject::Source(None) | Subject::Lease(_) => None,
             };
-            reply.send(account.map(an_account).ok_or_else(missing)).ok();
+            reply.send(account.map(an_account).ok_or_else(missing));
         }
         HerdCommand::Drain { reply, .. } => {
-            reply.send(()).ok();
+            reply.send(());
         }
     }
 }

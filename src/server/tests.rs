@@ -305,7 +305,7 @@ async fn a_flood_of_wishes_is_refused_before_it_reaches_the_herd() {
 
 fn reaped(command: HerdCommand) {
     if let HerdCommand::Reap { reply, .. } = command {
-        reply.send(1).ok();
+        reply.send(1);
     }
 }
 
@@ -313,7 +313,7 @@ fn reaped(command: HerdCommand) {
 async fn a_service_that_stops_says_so() {
     let script = |command: HerdCommand| {
         if let HerdCommand::Lease { reply, .. } = command {
-            reply.send(Err(Refusal::Unavailable("the service is stopping".into()))).ok();
+            reply.send(Err(Refusal::Unavailable("the service is stopping".into())));
         }
     };
     let served = Served::scripted(View::new(3), Arc::default(), script, Limits::default());
@@ -472,7 +472,7 @@ async fn a_resync_reloads_before_it_reconciles() {
     let script = move |command: HerdCommand| {
         let HerdCommand::Resync { reply } = command else { panic!("not asked for here") };
         reconciled.lock().unwrap().push("reconcile");
-        reply.send([].into()).unwrap();
+        reply.send([].into());
     };
     let served = Served::scripted(View::new(3), Arc::default(), script, Limits::default());
     let reload = move || {

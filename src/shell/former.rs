@@ -11,7 +11,7 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use causes::chain;
 use drover_model::id::AgentId;
@@ -21,6 +21,7 @@ use drover_model::record::Body;
 use drover_ssh::PrivateKey;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use parking_lot::{Mutex, MutexGuard};
 use secrecy::ExposeSecret;
 
 /// The name of the folder in the state directory.
@@ -145,7 +146,7 @@ impl FormerKeys {
     }
 
     fn used(&self) -> MutexGuard<'_, Used> {
-        self.used.lock().unwrap_or_else(PoisonError::into_inner)
+        self.used.lock()
     }
 }
 

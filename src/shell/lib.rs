@@ -2,9 +2,11 @@
 //!
 //! Holds the private keys by credentials id and by public key; every call is one login on the ports' runtime.
 
+#![cfg_attr(not(test), warn(unused_crate_dependencies))]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -19,6 +21,7 @@ use drover_ssh::{
     Session, Target, UploadError, connect, probe,
 };
 use futures_util::FutureExt;
+use parking_lot::RwLock;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
@@ -115,7 +118,7 @@ impl SshShell {
 
     /// Takes the keys of a configuration. Keys that left it are kept: agents born with them live on.
     pub fn add_keys(&self, keys: impl IntoIterator<Item = (String, PrivateKey)>) {
-        let mut all = self.keys.write().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.keys.write();
         for (id, key) in keys {
             all.by_public.insert(key.public_line(""), key.clone());
             all.by_id.insert(id, key);
@@ -124,7 +127,7 @@ impl SshShell {
 
     /// Takes keys that agents were born with before this start.
     pub fn add_former(&self, keys: impl IntoIterator<Item = PrivateKey>) {
-        let mut all = self.keys.write().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.keys.write();
         all.by_public.extend(keys.into_iter().map(|key| (key.public_line(""), key)));
     }
 
@@ -132,11 +135,11 @@ impl SshShell {
     /// with them, the latest first, as far as there is room.
     pub fn set_files<'a>(&self, files: impl IntoIterator<Item = (&'a str, &'a Bytes)>) {
         let files = files.into_iter().map(|(sha256, content)| (sha256.to_owned(), content.clone()));
-        self.files.write().unwrap_or_else(PoisonError::into_inner).replace(files.collect());
+        self.files.write().replace(files.collect());
     }
 
     fn key(&self, ssh: &SshSpec) -> Result<PrivateKey, Fault> {
-        let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner);
+        let keys = self.keys.read();
         keys.of(ssh).ok_or_else(|| {
             let text = format!(
                 "the SSH key `{}` is not in `credentials`: put it back until its agents are gone",
@@ -289,7 +292,7 @@ impl Shell for SshShell {
     }
 
     fn upload(&self, target: ShellTarget, upload: UploadSpec, limit: Duration) -> Ask<Ran> {
-        let files = self.files.read().unwrap_or_else(PoisonError::into_inner);
+        let files = self.files.read();
         let Some(content) = files.of(&upload.sha256) else {
             let text = format!(
                 "`{}` is not in the configuration any more as it was when the agent was born",

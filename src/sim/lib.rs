@@ -3,6 +3,8 @@
 //!
 //! All waiting is tokio's, so that a paused clock drives the whole of it.
 
+#![cfg_attr(not(test), warn(unused_crate_dependencies))]
+
 pub mod call;
 pub mod clock;
 pub mod control;

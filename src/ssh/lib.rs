@@ -4,6 +4,8 @@
 //! Guests are hostile: whatever they send is cut to a limit and every wait has an end. Deciding
 //! what to run, and when to try again after an impostor, is the agents' affair.
 
+#![cfg_attr(not(test), warn(unused_crate_dependencies))]
+
 mod client;
 mod key;
 mod probe;

@@ -66,8 +66,9 @@ where
 #[cfg(test)]
 mod tests {
     use std::io;
-    use std::sync::{Arc, Mutex, PoisonError};
+    use std::sync::Arc;
 
+    use parking_lot::Mutex;
     use tracing_subscriber::layer::SubscriberExt;
     use tracing_subscriber::{Registry, fmt};
 
@@ -78,7 +79,7 @@ mod tests {
 
     impl io::Write for Kept {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0.lock().unwrap_or_else(PoisonError::into_inner).extend(bytes);
+            self.0.lock().extend(bytes);
             Ok(bytes.len())
         }
 
@@ -103,7 +104,7 @@ mod tests {
             let _entered = tracing::info_span!("append").entered();
             tracing::info!("record not written");
         });
-        let bytes = kept.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let bytes = kept.0.lock();
         insta::assert_snapshot!(String::from_utf8_lossy(&bytes), @r#"
          INFO drover::telemetry::line::tests: agent moved agent=7f3a to="Ready"
          WARN actor{agent=7f3a}: drover::telemetry::line::tests: disc image stays behind vmid=101

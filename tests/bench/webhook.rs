@@ -2,12 +2,13 @@
 
 use std::collections::BTreeSet;
 use std::net::TcpListener;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use actix_web::{App, HttpResponse, HttpServer, web};
 use futures_util::StreamExt as _;
 use hmac::{Hmac, KeyInit as _, Mac as _};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use sha2::Sha256;
 
@@ -62,8 +63,8 @@ fn serve() -> (String, Arc<Mutex<Queue>>) {
     (url, queue)
 }
 
-fn locked(queue: &Mutex<Queue>) -> std::sync::MutexGuard<'_, Queue> {
-    queue.lock().unwrap_or_else(PoisonError::into_inner)
+fn locked(queue: &Mutex<Queue>) -> parking_lot::MutexGuard<'_, Queue> {
+    queue.lock()
 }
 
 async fn runners(queue: Shared, page: web::Query<Page>) -> HttpResponse {

@@ -8,6 +8,7 @@ use drover_actors::message::{HerdCommand, Refusal};
 use drover_model::fact::{AddressPoolPicture, AgentPicture};
 use drover_model::id::AgentId;
 use drover_model::record::{Body, Reason};
+use drover_runtime::reply::Reply;
 use drover_server::view::{GoneAgent, View};
 use pve_sim::guest::GuestHost;
 use pve_sim::guests::Quirk;
@@ -338,7 +339,7 @@ async fn a_call_is_waited_for_and_kept_over_a_crash() {
     world.restart(Duration::from_secs(5)).await;
     let (agent, place) = waiting(&world).await;
     world.notes.hold(|body| matches!(body, Body::GuestCalled { .. }));
-    let (reply, _lost) = tokio::sync::oneshot::channel();
+    let (reply, _lost) = Reply::channel();
     let id = agent.agent.clone();
     world.send(HerdCommand::CallIn { agent: id, peer: Some(place), said: Vec::new(), reply });
     world.until_sprung().await;

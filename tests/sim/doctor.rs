@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use drover_admin::doctor::{CloudReport, Mark, Report, Shown, ToldCertificates, Ways, examine};
+use drover_admin::doctor::{CloudReport, Report, Shown, ToldCertificates, Ways, examine};
+use drover_ci::Mark;
 use drover_hypervisor::Client;
 use drover_model::id::CloudId;
 use futures_util::FutureExt;

@@ -7,8 +7,9 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use serde_json::{Value, json};
 
 use crate::harness::{PATIENCE, Sim, Site};
@@ -308,14 +309,13 @@ impl<F: Fake> Server<F> {
 
     /// The fake itself; it answers nobody meanwhile.
     pub fn fake(&self) -> MutexGuard<'_, F> {
-        self.fake.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.fake.0.lock()
     }
 
     /// Waits until something is so, which is looked at after each call.
     pub fn until(&self, what: &str, mut is: impl FnMut(&mut Core) -> bool) {
-        let waiting =
-            self.fake.1.wait_timeout_while(self.fake(), PATIENCE, |fake| !is(fake.core()));
-        let (mut fake, over) = waiting.unwrap_or_else(PoisonError::into_inner);
+        let mut fake = self.fake();
+        let over = self.fake.1.wait_while_for(&mut fake, |fake| !is(fake.core()), PATIENCE);
         let core = fake.core();
         assert!(!over.timed_out(), "not {what}: {:?} {:?}", core.jobs, core.rows);
     }
@@ -357,7 +357,7 @@ impl<F: Fake> Drop for Server<F> {
 
 fn serve<F: Fake>(stream: &TcpStream, (fake, called): &(Mutex<F>, Condvar)) {
     let Some(request) = read(stream) else { return };
-    let mut fake = fake.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut fake = fake.lock();
     let core = fake.core();
     core.calls.push(format!("{} {}", request.method, request.path.join("/")));
     let reply = if core.down {

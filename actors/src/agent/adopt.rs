@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use drover_model::id::{LeaseId, Upid, VmId};
-use drover_model::ledger::{AgentEntry, GrantedLease};
+use drover_model::ledger::{AgentEntry, GrantedLease, Pass};
 use drover_model::record::{Body, Reason};
 use drover_model::time::Now;
 
 use crate::agent::doubt::horizon;
-use crate::agent::event::{Effect, Guest, Pass};
+use crate::agent::event::{Effect, Guest};
 use crate::agent::mind::{Mind, Out};
 use crate::agent::picture::Waterfall;
 use crate::agent::retire::is_courteous;

@@ -11,8 +11,9 @@ use drover_scripts::guest;
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
 
-use crate::agent::event::{Answer, Call, Guest, Pass};
+use crate::agent::event::{Answer, Call, Guest};
 use crate::agent::mind::Mind;
+use drover_model::ledger::Pass;
 
 /// How long installing or removing a key and user data may take.
 const KEY_LIMIT: Duration = Duration::from_secs(30);

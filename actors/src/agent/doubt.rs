@@ -15,7 +15,7 @@ use crate::agent::event::{Call, Effect};
 use crate::agent::lessons::Lesson;
 use crate::agent::mind::{Mind, Out, slow};
 use crate::agent::state::{BootStep, CloneStep, ResetStep, RetireStep, State};
-use crate::cluster::LaneEnd;
+use drover_limits::lanes::LaneEnd;
 
 /// How long one node of Proxmox's waits for another that it passes a call on to (behaviour
 /// section 1).

@@ -10,11 +10,11 @@ use drover_model::id::{Attempt, LeaseId, NodeName, RunnerName, SourceId, Upid, V
 
 use crate::agent::boots::Booted;
 use crate::agent::lessons::Lesson;
-use crate::cluster::LaneEnd;
 use crate::demand::runners::TooOld;
 use crate::message::{AgentCommand, AgentReport};
+use drover_limits::lanes::LaneEnd;
 
-pub use drover_model::ledger::Pass;
+use drover_model::ledger::Pass;
 use drover_model::marks::Marks;
 use drover_model::ports::{
     AddressSight, Configured, Greeting, IdSight, Ran, Snapped, TaskEnd, VmSight,

@@ -13,9 +13,10 @@ use drover_model::fault::{Fault, FaultKind};
 use drover_model::id::{Attempt, LeaseId};
 use drover_model::time::WallTime;
 
-use crate::agent::event::{Call, Pass};
+use crate::agent::event::Call;
 use crate::agent::mind::{Mind, Out};
 use crate::agent::state::{Lease, Login, Stage, State};
+use drover_model::ledger::Pass;
 
 /// Time between two tries to change a key, and the first pause of those that grow.
 pub(super) const KEY_PAUSE: Duration = Duration::from_secs(2);

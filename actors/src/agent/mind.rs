@@ -27,7 +27,7 @@ use crate::agent::lessons::Taught;
 use crate::agent::picture::{Told, Waterfall};
 use crate::agent::provision::can_pass;
 use crate::agent::state::{BootStep, CloneStep, Lease, State};
-use crate::cluster::LaneEnd;
+use drover_limits::lanes::LaneEnd;
 
 /// The first pause before something is tried again.
 const PAUSE_FIRST: Duration = Duration::from_secs(2);

@@ -15,7 +15,7 @@ use drover_model::spec::TemplateSpec;
 use crate::agent::event::{Call, Effect, Guest};
 use crate::agent::mind::{Mind, Out};
 use crate::agent::state::{BootStep, CloneStep, State};
-use crate::cluster::LaneEnd;
+use drover_limits::lanes::LaneEnd;
 
 /// How long one try to log in may take.
 const GREET_LIMIT: Duration = Duration::from_secs(10);

@@ -11,12 +11,13 @@ use drover_model::overrides::OverrideChange;
 use drover_model::record::{Body, EXPIRED, LOST, LeaseAsk, Reason, how_ended};
 use drover_model::time::{Moment, WallTime};
 
-use crate::agent::event::{Call, Effect, Pass};
+use crate::agent::event::{Call, Effect};
 use crate::agent::keys::KEY_PAUSE;
 use crate::agent::mind::{Mind, Out};
 use crate::agent::provision::can_pass;
 use crate::agent::state::{Lease, Stage, State};
 use crate::demand::runners::TooOld;
+use drover_model::ledger::Pass;
 
 /// Who is woken this much too late stood still, as a paused process or a suspended machine does:
 /// nobody could renew a lease meanwhile, so that time is credited (design rule 13).

@@ -10,7 +10,7 @@ use drover_model::record::{Body, Reason};
 use crate::agent::doubt::Verdict;
 use crate::agent::mind::{Mind, Out};
 use crate::agent::state::State;
-use crate::cluster::LaneEnd;
+use drover_limits::lanes::LaneEnd;
 
 /// Time between two looks at a stranded guest.
 const STRANDED_PAUSE: Duration = Duration::from_secs(60);

@@ -58,6 +58,15 @@ fn left_of_use(mean: Duration, elapsed: Duration) -> Option<Duration> {
     (elapsed <= most).then(|| left(mean, elapsed))
 }
 
+/// When the place of a use of `elapsed` comes free where uses last `mean`; such a mean that the use
+/// has outlasted by far goes to `outlasted`, and the place is free in a time that is unknown.
+fn freed(mean: Duration, elapsed: Duration, outlasted: &mut Vec<Duration>) -> Duration {
+    left_of_use(mean, elapsed).unwrap_or_else(|| {
+        outlasted.push(mean);
+        UNKNOWN
+    })
+}
+
 /// Whether an agent goes after its first uses. Where nobody said how many it serves, jobs of a source
 /// find no guest that one was in before.
 pub(super) fn goes_after_one(spec: &TemplateSpec, of_source: bool) -> bool {
@@ -126,11 +135,8 @@ impl Broker {
                 let is_its = |view: &super::AgentView| view.spec.id == one.template;
                 if self.agents.get(agent).is_some_and(is_its) {
                     let elapsed = entry.sent.map_or(Duration::ZERO, |sent| now - sent);
-                    let left = left_of_use(lasts, elapsed);
-                    if left.is_none() {
-                        outlasted.push(lasts);
-                    }
-                    add(left.unwrap_or(UNKNOWN) + again(entry.ask.source.is_some()), 1);
+                    let free = freed(lasts, elapsed, &mut outlasted);
+                    add(free + again(entry.ask.source.is_some()), 1);
                 }
             }
         }
@@ -152,11 +158,7 @@ impl Broker {
             let template = self.agents.get(agent).map(|view| &view.spec.id);
             let lasts = template.and_then(|id| self.tempo.of_uses(id)).unwrap_or(lasts);
             let elapsed = entry.sent.map_or(Duration::ZERO, |sent| now - sent);
-            let left = left_of_use(lasts, elapsed);
-            if left.is_none() {
-                outlasted.push(lasts);
-            }
-            places.push(Place { free: left.unwrap_or(UNKNOWN), kept: again });
+            places.push(Place { free: freed(lasts, elapsed, &mut outlasted), kept: again });
         }
         foreseen(places, older, &outlasted)
     }

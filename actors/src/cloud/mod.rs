@@ -376,7 +376,7 @@ impl Cloud {
         let Some(address) = self.templates.get(template) else {
             let text =
                 format!("nothing was begun: template `{template}` is not configured any more");
-            reply.send(Err(Refusal::Unavailable(text))).ok(); // an error: nobody waits any more
+            reply.send(Err(Refusal::Unavailable(text)));
             return;
         };
         let reserved = self.mind.reserve(template, count);

@@ -22,8 +22,7 @@ use crate::message::{AgentCommand, IdBack, LaneAsk, LaneFree};
 use allocator::Allocator;
 use drover_runtime::supervise::{heard, take_turns};
 
-use drover_limits::lanes::Width;
-pub use drover_limits::lanes::{LaneEnd, Lanes, Track};
+use drover_limits::lanes::{LaneEnd, Lanes, Track, Width};
 use drover_model::ambient::jittered;
 use drover_model::fault::{Culprit, Fault, FaultKind};
 use drover_model::id::{AgentId, CloudId, ClusterId, NodeName, VmId};

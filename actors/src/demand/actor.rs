@@ -18,12 +18,12 @@ use drover_model::record::{Body, Troubled};
 use drover_model::time::{Moment, Now};
 use futures_util::future::abortable;
 use futures_util::stream::AbortHandle;
-use tokio::sync::oneshot;
 
 use crate::birth::{Common, Living};
 use crate::demand::Level;
 use crate::demand::mind::{Effect, Runner, SourceMind};
 use crate::message::AgentCommand;
+use drover_runtime::reply::Reply;
 use drover_runtime::supervise::{heard, take_turns};
 
 /// To a source, from the herd.
@@ -37,7 +37,7 @@ pub enum SourceCommand {
     /// A runner of it could not be begun.
     NotServed,
     /// Somebody wants to see its jobs.
-    Jobs(oneshot::Sender<SourceJobs>),
+    Jobs(Reply<SourceJobs>),
     /// Of what its jobs want, no template offers this, or it is held back; ordered by what is wanted.
     NotOffered(Arc<[Unoffered]>),
     /// What templates offer may be another than before: say again what is wanted.
@@ -355,7 +355,7 @@ impl Handler<SourceCommand> for Source {
             SourceCommand::Wake => self.woken = true,
             SourceCommand::NotServed => self.unserved += 1,
             SourceCommand::Jobs(reply) => {
-                reply.send(self.jobs()).ok(); // an error: nobody waits any more
+                reply.send(self.jobs());
                 return;
             }
             SourceCommand::NotOffered(unoffered) => self.unoffered = unoffered,

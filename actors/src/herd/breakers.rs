@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 
 use drover_model::id::ClusterId;
 use drover_model::scope::Scope;
-use tokio::sync::oneshot;
+use drover_runtime::reply::Reply;
 
 use super::Herd;
 use crate::cloud::CloudCommand;
 use crate::message::Refusal;
 
 /// Where the name of the breaker goes that was reset.
-pub type ResetReply = oneshot::Sender<Result<String, Refusal>>;
+pub type ResetReply = Reply<Result<String, Refusal>>;
 
 impl Herd {
     /// Lets a breaker flow: of a template by its name, else of a node, a storage or a cloud.
@@ -55,7 +55,7 @@ impl Herd {
                 Err(Refusal::Unknown(text))
             }
         };
-        reply.send(answer).ok(); // an error: nobody waits any more
+        reply.send(answer);
     }
 
     /// Every node, storage and cloud that the configuration names or an agent makes use of.

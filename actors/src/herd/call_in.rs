@@ -6,7 +6,7 @@ use actix::Context;
 use drover_model::addresses::{AddressRange, AddressSource};
 use drover_model::id::AgentId;
 use drover_model::record::Body;
-use tokio::sync::oneshot;
+use drover_runtime::reply::Reply;
 
 use super::Herd;
 use super::leases::unavailable;
@@ -18,15 +18,15 @@ impl Herd {
         &mut self,
         agent: AgentId,
         (peer, said): (Option<IpAddr>, &[IpAddr]),
-        reply: oneshot::Sender<Result<IpAddr, Refusal>>,
+        reply: Reply<Result<IpAddr, Refusal>>,
         ctx: &mut Context<Self>,
     ) {
         let address = match self.heard_at(&agent, peer, said) {
-            Ok((address, true)) => return reply.send(Ok(address)).unwrap_or_default(),
+            Ok((address, true)) => return reply.send(Ok(address)),
             Ok((address, false)) => address,
             Err(refusal) => {
                 tracing::info!(agent = %agent, why = %refusal, "call of a guest refused");
-                return reply.send(Err(refusal)).unwrap_or_default();
+                return reply.send(Err(refusal));
             }
         };
         self.called.insert(agent.clone(), address);
@@ -40,7 +40,7 @@ impl Herd {
             if answer.is_err() {
                 herd.called.remove(&agent);
             }
-            reply.send(answer).ok(); // an error: nobody waits any more
+            reply.send(answer);
         });
     }
 

@@ -10,8 +10,8 @@ use drover_model::id::{AgentId, CloudId, ClusterId, VmId};
 use drover_model::marks::{Kind, Reading};
 use drover_model::ports::{IdSight, VmRef, VmSight};
 use drover_model::record::Body;
+use drover_runtime::reply::Reply;
 use futures_util::StreamExt as _;
-use tokio::sync::oneshot;
 
 use super::Herd;
 use super::leases::unavailable;
@@ -23,7 +23,7 @@ const MOST: usize = 64;
 /// Looks at once.
 const AT_ONCE: usize = 4;
 
-pub(super) type ConfirmReply = oneshot::Sender<Result<ClusterConfirmed, Refusal>>;
+pub(super) type ConfirmReply = Reply<Result<ClusterConfirmed, Refusal>>;
 
 /// What the guests of a cluster's agents say of it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -114,7 +114,7 @@ impl Herd {
         let (now, former) = match self.moved(&cloud) {
             Ok(both) => both,
             Err(refusal) => {
-                reply.send(Err(refusal)).ok(); // an error: nobody waits any more
+                reply.send(Err(refusal));
                 return;
             }
         };
@@ -144,7 +144,7 @@ impl Herd {
                      --no-guests`"
                 )
             };
-            reply.send(Err(Refusal::Conflict(text))).ok(); // an error: nobody waits any more
+            reply.send(Err(Refusal::Conflict(text)));
             return;
         }
         let hypervisor = self.common.ports.hypervisor.clone();
@@ -162,7 +162,7 @@ impl Herd {
             }
             if let Some(text) = proof.lacks(&cloud, &former).filter(|_| !no_guests) {
                 tracing::warn!(cloud = %cloud, why = text, "cluster is not confirmed");
-                reply.send(Err(Refusal::Conflict(text))).ok(); // an error: nobody waits any more
+                reply.send(Err(Refusal::Conflict(text)));
                 return;
             }
             herd.continue_cluster(cloud, (now, former), proof.matching, reply, ctx);
@@ -196,7 +196,7 @@ impl Herd {
         let body = Body::ClusterContinued { cluster: former.clone(), now: now.clone() };
         self.append(body, ctx, move |herd, done, _| {
             if let Err(fault) = done {
-                reply.send(Err(unavailable(&fault))).ok(); // an error: nobody waits any more
+                reply.send(Err(unavailable(&fault)));
                 return;
             }
             tracing::warn!(cloud = %cloud, cluster = %former, %now, guests, "cluster is confirmed");
@@ -213,7 +213,7 @@ impl Herd {
                 }
             }
             let confirmed = ClusterConfirmed { cloud, cluster: former, now, guests };
-            reply.send(Ok(confirmed)).ok(); // an error: nobody waits any more
+            reply.send(Ok(confirmed));
         });
     }
 

@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 
 use drover_model::id::AgentId;
 use drover_model::record::Reason;
-use tokio::sync::oneshot;
 
 use super::Herd;
 use crate::birth::Living;
 use crate::cloud::CloudCommand;
 use crate::message::{AgentCommand, Standing};
 use drover_model::stop::StopPolicy;
+use drover_runtime::reply::Reply;
 
 /// A stop under way.
 pub(super) struct Drain {
@@ -23,11 +23,11 @@ pub(super) struct Drain {
     /// Agents that live on, and of which a lease begins or ends at this moment: a key would be
     /// left in the guest.
     settling: BTreeSet<AgentId>,
-    replies: Vec<oneshot::Sender<()>>,
+    replies: Vec<Reply<()>>,
 }
 
 impl Herd {
-    pub(super) fn begin_drain(&mut self, policy: StopPolicy, reply: oneshot::Sender<()>) {
+    pub(super) fn begin_drain(&mut self, policy: StopPolicy, reply: Reply<()>) {
         if let Some(drain) = &mut self.drain {
             drain.replies.push(reply);
             return;
@@ -98,7 +98,7 @@ impl Herd {
         });
         if drain.leaving.is_empty() && drain.settling.is_empty() && written {
             for reply in drain.replies.drain(..) {
-                reply.send(()).ok(); // an error: nobody waits any more
+                reply.send(());
             }
         }
         self.drain = Some(drain);

@@ -5,7 +5,7 @@ use drover_model::fact::What;
 use drover_model::id::{AgentId, TemplateId};
 use drover_model::record::{Body, Hold, Reason};
 use drover_model::tenant::By;
-use tokio::sync::oneshot;
+use drover_runtime::reply::Reply;
 
 use super::Herd;
 use super::leases::unavailable;
@@ -16,7 +16,7 @@ impl Herd {
         &mut self,
         agent: AgentId,
         (hold, by): (Option<Box<Hold>>, &By),
-        reply: oneshot::Sender<Result<(), Refusal>>,
+        reply: Reply<Result<(), Refusal>>,
         ctx: &mut Context<Self>,
     ) {
         // A hold lets somebody in after the lease, to all that its holder leaves there.
@@ -26,7 +26,7 @@ impl Herd {
         let beyond = hold.is_some().then(|| self.broker.hold_beyond(&agent, by)).flatten();
         let theirs = theirs.and_then(|()| beyond.map_or(Ok(()), Err));
         if let Err(refusal) = theirs.and_then(|()| self.may_hold(&agent)) {
-            reply.send(Err(refusal)).ok(); // an error: nobody waits any more
+            reply.send(Err(refusal));
             return;
         }
         let hold = owned(hold, by);
@@ -59,7 +59,7 @@ impl Herd {
                 let gone = || Refusal::Unknown(format!("agent `{agent}` is gone by now"));
                 if lives { Ok(()) } else { Err(gone()) }
             });
-            reply.send(told).ok(); // an error: nobody waits any more
+            reply.send(told);
         });
     }
 
@@ -67,7 +67,7 @@ impl Herd {
         &mut self,
         name: &str,
         (hold, by): (Option<Box<Hold>>, &By),
-        reply: oneshot::Sender<Result<TemplateId, Refusal>>,
+        reply: Reply<Result<TemplateId, Refusal>>,
         ctx: &mut Context<Self>,
     ) {
         let template = self.template_named(name).and_then(|template| {
@@ -84,7 +84,7 @@ impl Herd {
         let template = match template {
             Ok(template) => template,
             Err(refusal) => {
-                reply.send(Err(refusal)).ok(); // an error: nobody waits any more
+                reply.send(Err(refusal));
                 return;
             }
         };
@@ -111,7 +111,7 @@ impl Herd {
                 herd.show_hold_next(&template, hold.as_deref());
                 template
             });
-            reply.send(told).ok(); // an error: nobody waits any more
+            reply.send(told);
         });
     }
 

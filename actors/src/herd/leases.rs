@@ -7,8 +7,8 @@ use drover_model::id::LeaseId;
 use drover_model::record::{Body, LeaseAsk};
 use drover_model::tenant::By;
 use drover_model::time::WallTime;
+use drover_runtime::reply::Reply;
 use futures_util::future::abortable;
-use tokio::sync::oneshot;
 
 use super::{Herd, LeaseReply, ReleaseReply};
 use crate::broker::book::Asked;
@@ -47,13 +47,13 @@ impl Herd {
         };
         match answer {
             Asked::Known { lease, durable: true } => {
-                reply.send(Ok(lease)).ok(); // an error: nobody waits any more
+                reply.send(Ok(lease));
             }
             Asked::Known { lease, durable: false } => {
                 self.asking.entry(lease).or_default().push(reply);
             }
             Asked::Refused(refusal) => {
-                reply.send(Err(refusal)).ok(); // an error: nobody waits any more
+                reply.send(Err(refusal));
             }
             Asked::New => {
                 self.asking.entry(ask.lease.clone()).or_default().push(reply);
@@ -65,7 +65,7 @@ impl Herd {
                     }
                     for reply in actor.asking.remove(&ask.lease).into_iter().flatten() {
                         let answer = answer.clone().map_err(|fault| unavailable(&fault));
-                        reply.send(answer).ok(); // an error: nobody waits any more
+                        reply.send(answer);
                     }
                 });
             }
@@ -102,10 +102,10 @@ impl Herd {
     ) {
         match self.broker.release(&lease, by) {
             Err(refusal) => {
-                reply.send(Err(refusal)).ok(); // an error: nobody waits any more
+                reply.send(Err(refusal));
             }
             Ok((_, true)) => {
-                reply.send(Ok(())).ok(); // an error: nobody waits any more
+                reply.send(Ok(()));
             }
             Ok((orders, false)) => {
                 self.releasing.entry(lease).or_default().push(reply);
@@ -125,7 +125,7 @@ impl Herd {
             }
             for reply in actor.releasing.remove(&lease).into_iter().flatten() {
                 let answer = done.clone().map(|_| ()).map_err(|fault| unavailable(&fault));
-                reply.send(answer).ok(); // an error: nobody waits any more
+                reply.send(answer);
             }
         });
     }
@@ -134,12 +134,12 @@ impl Herd {
         &mut self,
         lease: LeaseId,
         (ttl, by): (Duration, &By),
-        reply: oneshot::Sender<Result<WallTime, Refusal>>,
+        reply: Reply<Result<WallTime, Refusal>>,
         ctx: &mut Context<Self>,
     ) {
         let theirs = self.broker.theirs(&lease, by).map(drop);
         if let Err(refusal) = theirs.and_then(|()| self.broker.renewable(&lease).map(drop)) {
-            reply.send(Err(refusal)).ok(); // an error: nobody waits any more
+            reply.send(Err(refusal));
             return;
         }
         let expires = self.common.ports.ambient.now().wall + ttl;
@@ -151,7 +151,7 @@ impl Herd {
                 actor.common.roster.send(&agent, command);
                 expires
             });
-            reply.send(answer).ok(); // an error: nobody waits any more
+            reply.send(answer);
         });
     }
 }

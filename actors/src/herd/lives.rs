@@ -4,6 +4,7 @@
 use actix::{Actor, Context, Handler, Message};
 use drover_model::ports::Ambient as _;
 use drover_model::record::LeaseAsk;
+use drover_runtime::reply::Reply;
 use tokio::sync::mpsc::{self, UnboundedSender};
 
 use super::Herd;
@@ -92,7 +93,7 @@ async fn live(bed: &Bed, from: u64, to: u64) {
         for n in first..first + 10 {
             bed.release(&format!("l{n}")).await.unwrap();
         }
-        let (reply, told) = tokio::sync::oneshot::channel();
+        let (reply, told) = Reply::channel();
         bed.herd.do_send(crate::message::HerdCommand::Reap { all: true, reply });
         assert_eq!(told.await, Ok(10));
         pass(seconds(30)).await;

@@ -33,7 +33,7 @@ use drover_model::record::Reason;
 use drover_model::spec::{CloudSpec, HerdSpec, TemplateSpec};
 use drover_model::time::WallTime;
 use futures_util::future::AbortHandle;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 
 use crate::birth::{Adoption, Common, Lanes, same_template};
 use crate::broker::Order;
@@ -45,6 +45,7 @@ use crate::demand::actor::Source;
 use crate::message::{AgentCommand, ApplySpec, HerdCommand, Refusal};
 use crate::reconciler::finding::Outcome;
 use crate::reconciler::{OrphanFound, Reconciler, ReconcilerCommand};
+use drover_runtime::reply::Reply;
 use drover_runtime::supervise::{heard, take_turns};
 
 pub use start::{HerdStart, Started};
@@ -52,8 +53,8 @@ pub use start::{HerdStart, Started};
 /// What the first try of every cloud came to: its version, or why it is degraded.
 pub type Tried = BTreeMap<CloudId, Result<String, String>>;
 
-type LeaseReply = oneshot::Sender<Result<LeaseId, Refusal>>;
-type ReleaseReply = oneshot::Sender<Result<(), Refusal>>;
+type LeaseReply = Reply<Result<LeaseId, Refusal>>;
+type ReleaseReply = Reply<Result<(), Refusal>>;
 
 /// A cluster's two actors.
 struct ClusterActors {
@@ -80,7 +81,7 @@ pub struct Herd {
     /// This machine, where the journal belongs to another one.
     unbound: Option<Machine>,
     tried: Tried,
-    ready: Option<oneshot::Sender<Tried>>,
+    ready: Option<Reply<Tried>>,
     asking: BTreeMap<LeaseId, Vec<LeaseReply>>,
     releasing: BTreeMap<LeaseId, Vec<ReleaseReply>>,
     /// Appends under way.
@@ -173,7 +174,7 @@ impl Herd {
                 }
                 Order::Over { lease } => {
                     for reply in self.releasing.remove(&lease).into_iter().flatten() {
-                        reply.send(Ok(())).ok(); // an error: nobody waits any more
+                        reply.send(Ok(()));
                     }
                 }
             }
@@ -287,7 +288,7 @@ impl Herd {
         if self.spec.clouds.keys().all(|id| self.tried.contains_key(id))
             && let Some(ready) = self.ready.take()
         {
-            ready.send(self.tried.clone()).ok(); // an error: nobody waits any more
+            ready.send(self.tried.clone());
         }
     }
 
@@ -352,7 +353,7 @@ impl Herd {
         }
     }
 
-    fn reap(&self, all: bool, reply: oneshot::Sender<u32>, ctx: &mut Context<Self>) {
+    fn reap(&self, all: bool, reply: Reply<u32>, ctx: &mut Context<Self>) {
         let (tally, mut counts) = mpsc::unbounded_channel();
         for cloud in self.clouds.values() {
             let (reason, tally) = (Reason::Reaped, Some(tally.clone()));
@@ -364,7 +365,7 @@ impl Herd {
             while let Some(count) = counts.recv().await {
                 sum += count;
             }
-            reply.send(sum).ok(); // an error: nobody waits any more
+            reply.send(sum);
         };
         ctx.spawn(sum.into_actor(self));
     }
@@ -373,7 +374,7 @@ impl Herd {
     fn findings<F: 'static>(
         &self,
         ask: impl Fn(mpsc::UnboundedSender<(ClusterId, Outcome<F>)>) -> ReconcilerCommand,
-        reply: oneshot::Sender<BTreeMap<ClusterId, Outcome<F>>>,
+        reply: Reply<BTreeMap<ClusterId, Outcome<F>>>,
         ctx: &mut Context<Self>,
     ) {
         let (tally, mut findings) = mpsc::unbounded_channel();
@@ -386,7 +387,7 @@ impl Herd {
             while let Some((cluster, found)) = findings.recv().await {
                 all.insert(cluster, found);
             }
-            reply.send(all).ok(); // an error: nobody waits any more
+            reply.send(all);
         };
         ctx.spawn(all.into_actor(self));
     }
@@ -503,7 +504,7 @@ impl Handler<HerdCommand> for Herd {
             HerdCommand::Wake { source, reply } => self.wake_source(&source, reply),
             HerdCommand::Retire { agent, reason, by, reply } => {
                 let answer = self.retire(&agent, reason, &by);
-                reply.send(answer).ok(); // an error: nobody waits any more
+                reply.send(answer);
             }
             HerdCommand::Override { agent, change, reply } => {
                 self.override_agent(agent, change, reply, ctx);

@@ -11,8 +11,8 @@ use drover_model::record::{Body, Reason, Want};
 use drover_model::scope::Scope;
 use drover_model::spec::TemplateSpec;
 use drover_model::template_image::Found;
+use drover_runtime::reply::Reply;
 use futures_util::future::join_all;
-use tokio::sync::oneshot;
 
 use super::Herd;
 use crate::birth::Living;
@@ -27,8 +27,8 @@ const MIB: u64 = 1 << 20;
 /// What stands before a wait that nothing but time is needed for.
 pub(super) const NOTHING_AMISS: &str = "waits for an agent";
 
-type DrainReply = oneshot::Sender<Result<NodeDrained, Refusal>>;
-type WhyReply = oneshot::Sender<Result<WhyReport, Refusal>>;
+type DrainReply = Reply<Result<NodeDrained, Refusal>>;
+type WhyReply = Reply<Result<WhyReport, Refusal>>;
 
 impl Herd {
     /// Drains a node, or lets it be used again, once that is durable.
@@ -43,7 +43,7 @@ impl Herd {
         let cluster = match self.cluster_of(&node, cloud) {
             Ok(cluster) => cluster,
             Err(refusal) => {
-                reply.send(Err(refusal)).ok(); // an error: nobody waits any more
+                reply.send(Err(refusal));
                 return;
             }
         };
@@ -54,7 +54,7 @@ impl Herd {
                 Ok(_) => Ok(actor.drained(cluster, node, drained)),
                 Err(fault) => Err(Refusal::Unavailable(fault.to_string())),
             };
-            reply.send(answer).ok(); // an error: nobody waits any more
+            reply.send(answer);
         });
     }
 
@@ -133,11 +133,7 @@ impl Herd {
     }
 
     /// Reads every cluster once and says what is free on its nodes.
-    pub(super) fn look_at_nodes(
-        &mut self,
-        reply: oneshot::Sender<NodesSeen>,
-        ctx: &mut Context<Self>,
-    ) {
+    pub(super) fn look_at_nodes(&mut self, reply: Reply<NodesSeen>, ctx: &mut Context<Self>) {
         let mut seen = NodesSeen::default();
         let mut reads = Vec::new();
         for cluster in self.clusters.keys() {
@@ -158,7 +154,7 @@ impl Herd {
             for (cluster, fleet) in read {
                 actor.note_fleet(cluster, fleet, &mut seen);
             }
-            reply.send(seen).ok(); // an error: nobody waits any more
+            reply.send(seen);
         }));
     }
 
@@ -224,7 +220,7 @@ impl Herd {
         let spec = match found {
             Ok(spec) => spec,
             Err(refusal) => {
-                reply.send(Err(refusal)).ok(); // an error: nobody waits any more
+                reply.send(Err(refusal));
                 return;
             }
         };
@@ -238,12 +234,12 @@ impl Herd {
             // Nothing can be read there; that is the answer.
             let (template, waits) = (spec.id.clone(), self.waits(&spec.id));
             let report = WhyReport { template, waits, verdict: Err(why), nodes: Vec::new() };
-            reply.send(Ok(report)).ok(); // an error: nobody waits any more
+            reply.send(Ok(report));
             return;
         }
         let found = self.common.ports.hypervisor.locate(&spec.id.cloud, &spec.sought(), None);
         ctx.spawn(found.into_actor(self).map(move |found, actor, _| {
-            reply.send(Ok(actor.report_why(&spec, found))).ok(); // an error: nobody waits any more
+            reply.send(Ok(actor.report_why(&spec, found)));
         }));
     }
 

@@ -6,7 +6,7 @@ use drover_model::ledger::Ledger;
 use drover_model::overrides::{Change, OverrideChange, Overrides};
 use drover_model::record::{Body, Hold, Reason};
 use drover_model::tenant::By;
-use tokio::sync::oneshot;
+use drover_runtime::reply::Reply;
 
 use super::tests::{Bed, t};
 use crate::agent::hold_next::HoldNext;
@@ -26,7 +26,7 @@ async fn with_one_agent() -> (Bed, AgentId) {
 
 async fn limited(bed: &Bed, agent: &str, max_uses: Change) -> Result<Overrides, Refusal> {
     let change = OverrideChange { max_uses, ..OverrideChange::default() };
-    let (reply, answer) = oneshot::channel();
+    let (reply, answer) = Reply::channel();
     bed.herd.do_send(HerdCommand::Override { agent: AgentId::new(agent), change, reply });
     answer.await.unwrap()
 }
@@ -66,7 +66,7 @@ fn of_several_wishes_at_one_moment_the_last_one_holds_as_in_the_journal() {
         let (bed, agent) = with_one_agent().await;
         for uses in 1..6 {
             let change = OverrideChange { max_uses: Change::Set(uses), ..Default::default() };
-            let (reply, _) = oneshot::channel();
+            let (reply, _) = Reply::channel();
             bed.herd.do_send(HerdCommand::Override { agent: agent.clone(), change, reply });
         }
         pass(seconds(1)).await;
@@ -82,7 +82,7 @@ fn of_several_wishes_at_one_moment_the_last_one_holds_as_in_the_journal() {
 // Invariant: agents that an operator wants are begun at once, within the caps, and stay.
 
 async fn provisioned(bed: &Bed, template: &str, count: u32) -> Result<(usize, String), Refusal> {
-    let (reply, answer) = oneshot::channel();
+    let (reply, answer) = Reply::channel();
     bed.herd.do_send(HerdCommand::Provision {
         template: template.into(),
         count,
@@ -151,7 +151,7 @@ fn of_key(key: &str) -> Hold {
 /// Lets somebody hold an agent, or none; says whether it is refused as another's.
 async fn forbidden(bed: &Bed, agent: &AgentId, hold: Option<&str>, by: &By) -> bool {
     let hold = hold.map(|key| Box::new(of_key(key)));
-    let (reply, answer) = oneshot::channel();
+    let (reply, answer) = Reply::channel();
     bed.herd.do_send(HerdCommand::Hold { agent: agent.clone(), hold, by: by.clone(), reply });
     let answer = answer.await.unwrap();
     assert!(matches!(answer, Ok(()) | Err(Refusal::Forbidden(_))), "{answer:?}");
@@ -159,7 +159,7 @@ async fn forbidden(bed: &Bed, agent: &AgentId, hold: Option<&str>, by: &By) -> b
 }
 
 async fn retiring_is_forbidden(bed: &Bed, agent: &AgentId, by: &By) -> bool {
-    let (agent, by, (reply, answer)) = (agent.clone(), by.clone(), oneshot::channel());
+    let (agent, by, (reply, answer)) = (agent.clone(), by.clone(), Reply::channel());
     bed.herd.do_send(HerdCommand::Retire { agent, reason: Reason::Asked, by, reply });
     matches!(answer.await.unwrap(), Err(Refusal::Forbidden(_)))
 }
@@ -245,7 +245,7 @@ fn a_hold_is_its_owners_after_a_start_and_the_admins_where_the_journal_tells_non
 /// Lets somebody hold the next failure of a template, or none; says whether it is refused as another's.
 async fn next_forbidden(bed: &Bed, hold: Option<&str>, by: &By) -> bool {
     let hold = hold.map(|key| Box::new(of_key(key)));
-    let (reply, answer) = oneshot::channel();
+    let (reply, answer) = Reply::channel();
     bed.herd.do_send(HerdCommand::HoldNext { template: "t".into(), hold, by: by.clone(), reply });
     let answer = answer.await.unwrap();
     assert!(matches!(answer, Ok(_) | Err(Refusal::Forbidden(_))), "{answer:?}");

@@ -4,7 +4,7 @@ use actix::Context;
 use drover_model::id::AgentId;
 use drover_model::overrides::{OverrideChange, Overrides};
 use drover_model::record::Body;
-use tokio::sync::oneshot;
+use drover_runtime::reply::Reply;
 
 use super::Herd;
 use super::leases::unavailable;
@@ -15,7 +15,7 @@ impl Herd {
         &mut self,
         agent: AgentId,
         change: OverrideChange,
-        reply: oneshot::Sender<Result<Overrides, Refusal>>,
+        reply: Reply<Result<Overrides, Refusal>>,
         ctx: &mut Context<Self>,
     ) {
         let refusal = match self.common.roster.get(&agent) {
@@ -28,11 +28,11 @@ impl Herd {
                 return self.append(body, ctx, move |herd, done, _| {
                     let answer = done.map_err(|fault| unavailable(&fault));
                     let answer = answer.and_then(|_| herd.overridden(&agent, change));
-                    reply.send(answer).ok(); // an error: nobody waits any more
+                    reply.send(answer);
                 });
             }
         };
-        reply.send(Err(refusal)).ok(); // an error: nobody waits any more
+        reply.send(Err(refusal));
     }
 
     fn overridden(&self, agent: &AgentId, change: OverrideChange) -> Result<Overrides, Refusal> {

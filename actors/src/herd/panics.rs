@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use actix::{Context, Handler, Message};
 use drover_model::fact::What;
 use drover_model::id::LeaseId;
-use tokio::sync::oneshot;
+use drover_runtime::reply::Reply;
 
 use super::Herd;
 use super::tests::{Bed, t};
@@ -156,7 +156,7 @@ fn a_reconciler_started_anew_goes_on_reconciling_and_answers() {
     on_paused_system(|| async {
         let bed = Bed::new(herd(vec![cloud("c", None)], vec![]));
         pass(seconds(1)).await;
-        let (reply, answer) = oneshot::channel();
+        let (reply, answer) = Reply::channel();
         bed.herd.do_send(HerdCommand::Resync { reply });
         let started = poison(&bed, Poisoned::Reconcilers).await;
         assert_eq!(started.len(), 1, "{started:?}");

@@ -3,6 +3,7 @@
 
 use drover_model::ledger::Ledger;
 use drover_model::marks::Reading;
+use drover_runtime::reply::Reply;
 
 use super::tests::{Bed, orphan_world};
 use super::*;
@@ -18,7 +19,7 @@ fn a_planned_resync_tells_what_would_go_and_changes_nothing() {
         lab.reconcile_period = seconds(3600);
         let bed = Bed::start(orphan_world(10_000), herd(vec![lab], vec![]), Ledger::default());
         let plan = async || {
-            let (reply, answer) = oneshot::channel();
+            let (reply, answer) = Reply::channel();
             bed.herd.do_send(HerdCommand::PlanResync { reply });
             let found = answer.await.unwrap().remove(&ClusterId::new(CLUSTER)).unwrap().unwrap();
             found.into_iter().map(|one| (one.does, one.text)).collect::<Vec<_>>()
@@ -32,7 +33,7 @@ fn a_planned_resync_tells_what_would_go_and_changes_nothing() {
             pass(seconds(5)).await;
             assert_eq!((bed.born(), bed.states().as_str()), (0, ""));
         }
-        let (reply, answer) = oneshot::channel();
+        let (reply, answer) = Reply::channel();
         bed.herd.do_send(HerdCommand::Resync { reply });
         answer.await.unwrap();
         pass(seconds(5)).await;
@@ -55,7 +56,7 @@ fn a_plan_tells_that_a_guest_is_ahead_of_the_journal_and_writes_nothing_down() {
             let reading = Some(Reading::Marked(Box::new(ahead)));
             script.looks.get_mut(&10_000).unwrap().marks = reading;
         });
-        let (reply, answer) = oneshot::channel();
+        let (reply, answer) = Reply::channel();
         bed.herd.do_send(HerdCommand::PlanResync { reply });
         let found = answer.await.unwrap().remove(&ClusterId::new(CLUSTER)).unwrap().unwrap();
         assert_eq!(found[0].does, Does::Leave);
@@ -73,11 +74,11 @@ fn a_cluster_that_cannot_be_read_is_no_finding() {
         let bed = Bed::start(world, herd(vec![cloud("c", None)], vec![]), Ledger::default());
         pass(seconds(5)).await;
         bed.world.with(|script| script.survey = None);
-        let (reply, answer) = oneshot::channel();
+        let (reply, answer) = Reply::channel();
         bed.herd.do_send(HerdCommand::Resync { reply });
         let why = answer.await.unwrap().remove(&ClusterId::new(CLUSTER)).unwrap().unwrap_err();
         assert!(why.starts_with("cloud c: ") && why.contains("no endpoint answers"), "{why}");
-        let (reply, answer) = oneshot::channel();
+        let (reply, answer) = Reply::channel();
         bed.herd.do_send(HerdCommand::PlanResync { reply });
         let why = answer.await.unwrap().remove(&ClusterId::new(CLUSTER)).unwrap().unwrap_err();
         assert!(why.starts_with("cloud c: "), "{why}");
@@ -91,11 +92,11 @@ fn a_cluster_without_quorum_is_no_finding() {
         let bed = Bed::start(world, herd(vec![cloud("c", None)], vec![]), Ledger::default());
         pass(seconds(5)).await;
         bed.world.with(|script| script.survey.as_mut().unwrap().quorate = false);
-        let (reply, answer) = oneshot::channel();
+        let (reply, answer) = Reply::channel();
         bed.herd.do_send(HerdCommand::Resync { reply });
         let why = answer.await.unwrap().remove(&ClusterId::new(CLUSTER)).unwrap().unwrap_err();
         assert!(why.starts_with("cloud c: the cluster has no quorum"), "{why}");
-        let (reply, answer) = oneshot::channel();
+        let (reply, answer) = Reply::channel();
         bed.herd.do_send(HerdCommand::PlanResync { reply });
         let planned = answer.await.unwrap().remove(&ClusterId::new(CLUSTER)).unwrap();
         assert_eq!(planned.unwrap_err(), why);

@@ -97,7 +97,7 @@ impl Herd {
                 None => Refusal::Unavailable(format!("cloud `{}` does not run", template.cloud)),
             },
         };
-        reply.send(Err(refusal)).ok(); // an error: nobody waits any more
+        reply.send(Err(refusal));
     }
 }
 

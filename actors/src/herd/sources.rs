@@ -9,13 +9,13 @@ use drover_model::id::{LeaseId, SourceId};
 use drover_model::record::Owner;
 use drover_model::spec::HerdSpec;
 use futures_util::future::join_all;
-use tokio::sync::oneshot;
 
 use super::Herd;
 use crate::birth::{Rank, spawn_child};
 use crate::broker::uses::owner_of;
 use crate::demand::actor::{Source, SourceCommand, SourceReport};
 use crate::message::{AgentCommand, Refusal};
+use drover_runtime::reply::Reply;
 use drover_runtime::supervise::heard;
 
 impl Herd {
@@ -73,7 +73,7 @@ impl Herd {
         })));
     }
 
-    pub(super) fn wake_source(&self, id: &SourceId, reply: oneshot::Sender<Result<(), Refusal>>) {
+    pub(super) fn wake_source(&self, id: &SourceId, reply: Reply<Result<(), Refusal>>) {
         let known = self.sources.get(id).filter(|_| self.spec.sources.contains_key(id));
         let answer = match known {
             Some(address) => {
@@ -82,7 +82,7 @@ impl Herd {
             }
             None => Err(Refusal::Unknown(format!("no source `{id}` is configured"))),
         };
-        reply.send(answer).ok(); // an error: nobody waits any more
+        reply.send(answer);
     }
 
     /// The lease of a runner that could not be begun is over for whoever looks at it.
@@ -109,30 +109,26 @@ impl Herd {
     }
 
     /// Asks every source for its jobs; one that does not answer, as after a panic, is left out.
-    pub(super) fn jobs(&self, reply: oneshot::Sender<Vec<SourceJobs>>, ctx: &mut Context<Self>) {
+    pub(super) fn jobs(&self, reply: Reply<Vec<SourceJobs>>, ctx: &mut Context<Self>) {
         let answers: Vec<_> = self
             .sources
             .values()
             .map(|address| {
-                let (answer, jobs) = oneshot::channel();
+                let (answer, jobs) = Reply::channel();
                 address.do_send(SourceCommand::Jobs(answer));
                 jobs
             })
             .collect();
         ctx.spawn(join_all(answers).into_actor(self).map(move |all, _, _| {
-            reply.send(all.into_iter().flatten().collect()).ok(); // an error: nobody waits any more
+            reply.send(all.into_iter().flatten().collect());
         }));
     }
 
-    pub(super) fn account(
-        &self,
-        subject: &Subject,
-        reply: oneshot::Sender<Result<Account, Refusal>>,
-    ) {
+    pub(super) fn account(&self, subject: &Subject, reply: Reply<Result<Account, Refusal>>) {
         let trouble = self.trouble();
         let ground = self.ground(&trouble);
         let account = self.broker.account(subject, &ground, self.common.ports.ambient.now().wall);
-        reply.send(account).ok(); // an error: nobody waits any more
+        reply.send(account);
     }
 
     fn source_empty(&mut self, id: SourceId) {

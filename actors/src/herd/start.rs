@@ -27,8 +27,8 @@ use crate::birth::{Adoption, AgentSpawner, Common, GiveUp, Lanes, Rank, Roster, 
 use crate::board::Board;
 use crate::broker::state::Broker;
 use crate::cloud::{Cloud, CloudCommand};
+use crate::cluster::Cluster;
 use crate::cluster::allocator::Allocator;
-use crate::cluster::{self, Cluster, Track};
 use crate::demand::runners::Runners;
 use crate::doubts::Doubts;
 use crate::patience::patient;
@@ -40,6 +40,8 @@ use crate::restraint::Restraint;
 use crate::suspicion::{Suspect, suspicious};
 use crate::troubles::Troubles;
 use crate::ways::Ways;
+use drover_limits::lanes::{self, Track};
+use drover_runtime::reply::Reply;
 use drover_runtime::supervise::{Census, Intensity, Watch, supervise};
 
 /// Everything the herd starts from.
@@ -95,7 +97,7 @@ impl Supervised for Herd {}
 impl Herd {
     /// Starts the herd on the current actix system.
     pub fn start_from(start: HerdStart) -> Started {
-        let (ready, tried) = oneshot::channel();
+        let (ready, tried) = Reply::channel();
         let (roster, census) = (Roster::default(), Census::default());
         let ports = patient(start.ports);
         let begun = ports.ambient.now().wall;
@@ -228,7 +230,7 @@ impl Herd {
         self.clusters.entry(id.clone()).or_insert_with(|| {
             let here = || ledger.agents.iter().filter(|(_, entry)| entry.marks.cluster == *id);
             let held = here().map(|(_, entry)| entry.marks.vmid);
-            let mut lanes = cluster::Lanes::default();
+            let mut lanes = lanes::Lanes::default();
             let now = common.ports.ambient.now();
             for (agent, entry) in here().filter(|(_, entry)| !entry.settled) {
                 lanes.hold(agent.clone(), Track::of(&entry.spec, entry.node.clone()), now.mono);

@@ -20,6 +20,7 @@ use crate::testbed::{
     template, unreachable,
 };
 use drover_model::stop::StopPolicy;
+use drover_runtime::reply::Reply;
 
 pub(super) struct Bed {
     pub(super) world: World,
@@ -60,13 +61,13 @@ impl Bed {
     }
 
     pub(super) async fn lease(&self, ask: LeaseAsk) -> Result<LeaseId, Refusal> {
-        let (reply, answer) = oneshot::channel();
+        let (reply, answer) = Reply::channel();
         self.herd.do_send(HerdCommand::Lease { ask: Box::new(ask), reply });
         answer.await.unwrap()
     }
 
     pub(super) async fn release(&self, lease: &str) -> Result<(), Refusal> {
-        let (reply, answer) = oneshot::channel();
+        let (reply, answer) = Reply::channel();
         self.herd.do_send(HerdCommand::Release {
             lease: LeaseId::new(lease),
             by: By::admin("test"),
@@ -192,7 +193,7 @@ fn a_renewal_is_durable_before_the_agent_hears_of_it() {
         let bed = Bed::new(herd(vec![cloud("c", None)], vec![template("c/t", &[])]));
         bed.lease(ask("l1", t(), 0)).await.unwrap();
         pass(seconds(15)).await;
-        let (reply, answer) = oneshot::channel();
+        let (reply, answer) = Reply::channel();
         let (lease, ttl) = (LeaseId::new("l1"), seconds(600));
         bed.herd.do_send(HerdCommand::Renew { lease, ttl, by: By::admin("test"), reply });
         let expires = answer.await.unwrap().unwrap();
@@ -240,7 +241,7 @@ fn the_warm_pool_is_there_at_start_refilled_after_use_and_spared_by_a_reap() {
         assert_eq!(bed.states(), "c/t Leased, c/t Ready, c/t Ready");
         bed.release("l1").await.unwrap();
         let reap = |all| {
-            let (reply, answer) = oneshot::channel();
+            let (reply, answer) = Reply::channel();
             bed.herd.do_send(HerdCommand::Reap { all, reply });
             answer
         };
@@ -469,7 +470,7 @@ fn a_resync_reconciles_at_once_and_tells_what_it_found() {
         let spec = herd(vec![cloud("c", None)], vec![]);
         let bed = Bed::start(orphan_world(10_000), spec, Ledger::default());
         pass(seconds(5)).await;
-        let (reply, answer) = oneshot::channel();
+        let (reply, answer) = Reply::channel();
         bed.herd.do_send(HerdCommand::Resync { reply });
         let findings = answer.await.unwrap();
         let orphan = "10000 is an orphan of agent `4f8z1c3px9t2vkab`: left alone for 295 s more";
@@ -512,7 +513,7 @@ async fn stopped(policy: StopPolicy) -> (Bed, oneshot::Receiver<()>) {
     bed.lease(ask("l1", t(), 0)).await.unwrap();
     pass(seconds(30)).await;
     assert_eq!(bed.states(), "c/t Leased, c/t Ready");
-    let (reply, done) = oneshot::channel();
+    let (reply, done) = Reply::channel();
     bed.herd.do_send(HerdCommand::Drain { policy, reply });
     pass(seconds(1)).await;
     let refused = bed.lease(ask("l2", t(), 1)).await;
@@ -558,14 +559,14 @@ fn agents_that_are_being_begun_while_it_stops_leave_too() {
     on_paused_system(|| async {
         let bed = Bed::new(herd(vec![cloud("c", None)], vec![template("c/t", &[])]));
         pass(seconds(1)).await;
-        let (reply, _begun) = oneshot::channel();
+        let (reply, _begun) = Reply::channel();
         bed.herd.do_send(HerdCommand::Provision {
             template: "c/t".into(),
             count: 2,
             trial: false,
             reply,
         });
-        let (reply, done) = oneshot::channel();
+        let (reply, done) = Reply::channel();
         bed.herd.do_send(HerdCommand::Drain { policy: StopPolicy::RetireAll, reply });
         done.await.unwrap();
         pass(seconds(60)).await;

@@ -280,7 +280,7 @@ impl Template {
             .then(|| self.mind.shortage(self.common.ports.ambient.now().mono));
         let template = self.mind.spec().id.clone();
         let answer = Provisioned { template, agents, short: own.or(short) };
-        reply.send(Ok(answer)).ok(); // an error: nobody waits any more
+        reply.send(Ok(answer));
     }
 
     fn spawn_agent(

@@ -10,8 +10,8 @@ use drover_model::testing::{at, seconds};
 
 use super::world::World;
 use crate::birth::{AgentBirth, Start};
-use crate::cluster::LaneEnd;
 use crate::message::{AgentCommand, AgentReport, IdBack, LaneAsk, LaneFree, Standing};
+use drover_limits::lanes::LaneEnd;
 
 /// An agent that walks its life by the clock: ready after 10 s, gone 5 s after it was told.
 pub struct FakeAgent {

@@ -1,10 +1,11 @@
 //! What an endpoint proves itself with, and until when.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
 use proxmox_client::tls::{Seen, client_config};
 use proxmox_client::{Connection, Endpoint};
 use rustls_pki_types::{CertificateDer, ServerName};
@@ -71,7 +72,7 @@ pub struct ToldCertificates(pub Mutex<Option<Shown>>);
 
 impl Certificates for ToldCertificates {
     fn look<'a>(&'a self, _: &'a Endpoint, _: &'a Connection) -> BoxFuture<'a, Option<Shown>> {
-        let told = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let told = self.0.lock().clone();
         async move { told }.boxed()
     }
 }

@@ -1,12 +1,13 @@
 //! Endpoints, their certificates, versions, quorum and clocks.
 
+use drover_ci::Mark;
 use drover_hypervisor::Client;
 use drover_model::fault::FaultKind;
 use drover_model::id::NodeName;
 use proxmox_client::{Connection, Endpoint, Login, PveError, Tls};
 
 use super::unreachable::mends;
-use super::{Mark, Patient, Shown};
+use super::{Patient, Shown};
 use crate::rights::Release;
 
 /// Certificates that end sooner are told.

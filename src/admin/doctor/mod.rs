@@ -31,7 +31,6 @@ use proxmox_client::{Connection, Login};
 use crate::rights::{Facts, Release, Source};
 
 pub use certificate::{Certificates, Shown, ToldCertificates, WireCertificates};
-pub use drover_ci::Mark;
 pub use privileges::PREFIX;
 pub use report::clean;
 pub use report::{CloudReport, Line, Report, SourceReport};

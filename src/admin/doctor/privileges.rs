@@ -2,8 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use drover_ci::Mark;
+
 use super::token::{Known, ROOT};
-use super::{Cluster, Mark, Patient};
+use super::{Cluster, Patient};
 use crate::rights::{Lack, Need, Needs, RoleKind, Wishes, grants};
 
 /// What roles are called that the commands make.

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use drover_actors::placement::{Claim, Crowds, Scene};
 use drover_actors::source::{Ground, survey};
+use drover_ci::Mark;
 use drover_hypervisor::fleet::sizes;
 use drover_model::id::NodeName;
 use drover_model::placement::{
@@ -12,7 +13,7 @@ use drover_model::placement::{
 use drover_model::spec::TemplateSpec;
 use drover_model::template_image::Found;
 
-use super::{Cluster, Line, Mark, Patient, Templates};
+use super::{Cluster, Line, Patient, Templates};
 
 /// The same nodes with nothing on them.
 fn bare(fleet: &Fleet) -> Fleet {

@@ -4,6 +4,7 @@
 use std::error::Error;
 
 use causes::{causes, chain};
+use drover_ci::Mark;
 use drover_ci::{DemandError, Http, Proof, connector};
 use drover_model::demand::spec::SourceSpec;
 use proxmox_client::tls::CertificateRefused;
@@ -11,7 +12,7 @@ use proxmox_client::{Tls, refused_certificate};
 use reqwest::Method;
 
 use super::cluster::{CLOCK_FAIL, CLOCK_WARN};
-use super::{CloudReport, Mark, SourceReport, Ways};
+use super::{CloudReport, SourceReport, Ways};
 use drover_config::SourceConnection;
 
 /// Examines one source.

@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use drover_ci::Mark;
 use drover_model::id::NodeName;
 use drover_model::placement::Fleet;
 use drover_model::spec::CloneStrategy;
 use proxmox_client::admin::NodeStorage;
 
 use super::token::Known;
-use super::{Cluster, Mark, Patient};
+use super::{Cluster, Patient};
 use crate::rights::storages;
 
 /// Storages with less of them free are told, in per cent.

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use drover_ci::Mark;
 use drover_hypervisor::Client;
 use drover_hypervisor::Failure;
 use drover_hypervisor::configure::{has_agent, has_cloud_init, primary_disk};
@@ -13,7 +14,7 @@ use drover_model::template_image::Candidate;
 use proxmox_client::types::{Resource, VmConfig};
 
 use super::cluster::wake;
-use super::{Mark, Patient, Seen, Templates};
+use super::{Patient, Seen, Templates};
 use crate::rights::Source;
 
 /// So many templates are named where the one that is meant is not there.

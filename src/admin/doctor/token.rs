@@ -1,8 +1,9 @@
 //! Who logs in: token, user, expiry, separate privileges.
 
+use drover_ci::Mark;
 use proxmox_client::Login;
 
-use super::{Mark, Patient};
+use super::Patient;
 
 /// Who may do everything.
 pub(super) const ROOT: &str = "root@pam";

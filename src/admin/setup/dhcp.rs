@@ -120,8 +120,7 @@ impl Wanted {
 
     /// Asks on the bridge whether anybody answers; perl is on every node.
     pub fn probe(&self) -> String {
-        let script = include_str!("dhcp-probe.pl").replace('\'', "'\\''");
-        format!("perl -e '{script}' {}", drover_ssh::quote(&self.bridge))
+        drover_ssh::join(["perl", "-e", include_str!("dhcp-probe.pl"), self.bridge.as_str()])
     }
 
     /// The address of the bridge whose network the range is on.

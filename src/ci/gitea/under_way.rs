@@ -67,11 +67,6 @@ impl Gitea {
         }
     }
 
-    fn end(&self, name: &RunnerName, how: &'static str) {
-        tracing::info!(runner = %name, how, "row of a runner is gone, and its job is over");
-        self.last_jobs.end(name, how);
-    }
-
     /// Ends those jobs of the `gone` of which these lists say that they are over: they wait again, or
     /// another runner has them.
     fn end_listed(&self, gone: &BTreeSet<RunnerName>, lists: [&[Job]; 2]) {
@@ -80,7 +75,7 @@ impl Gitea {
             let Some(id) = path.as_deref().and_then(id_of) else { continue };
             let Some(job) = lists.into_iter().flatten().find(|job| job.id == id) else { continue };
             if let Some(how) = ended(job, &self.ids.of(name)) {
-                self.end(name, how);
+                self.last_jobs.end(name, how);
             }
         }
     }
@@ -115,7 +110,7 @@ impl Gitea {
                 }
             };
             if let Some(how) = how {
-                self.end(&name, how);
+                self.last_jobs.end(&name, how);
             }
         }
         self.last_jobs.over(gone)

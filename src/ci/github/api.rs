@@ -1,10 +1,10 @@
 //! Calls of GitHub's REST API: login, rate limit, answers that are kept for when nothing changed.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
+use parking_lot::{Mutex, MutexGuard};
 use reqwest::Method;
 use reqwest::header::{
     AUTHORIZATION, DATE, ETAG, HeaderMap, HeaderName, HeaderValue, IF_NONE_MATCH, RETRY_AFTER,
@@ -91,7 +91,7 @@ impl Api {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// A look begins.

@@ -26,7 +26,6 @@ impl GitHub {
             // One that cannot be read says nothing.
             let Ok(job) = self.api.read::<Job>(Purpose::Look, &path).await else { continue };
             if let Some(how) = job.ended(&name) {
-                tracing::info!(runner = %name, how, "row of a runner is gone, and its job is over");
                 self.last_jobs.end(&name, how);
             }
         }

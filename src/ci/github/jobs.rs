@@ -3,13 +3,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use drover_model::id::RunnerName;
 use drover_model::ports::JobSight;
 use drover_model::record::Want;
 use drover_model::time::WallTime;
+use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 
 use super::super::error::DemandError;
@@ -208,7 +208,7 @@ impl Reader {
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock()
     }
 
     /// A hook named this repository, or none: the next look reads it anew.

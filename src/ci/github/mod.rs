@@ -18,14 +18,15 @@ mod token;
 mod versions;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use drover_model::demand::words::Words;
 use drover_model::id::RunnerName;
 use drover_model::os::Os;
 use drover_model::ports::{Idle, Known, NodeSight, RowSight, SourceSight};
 use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
 use reqwest::Method;
 use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
@@ -204,7 +205,7 @@ impl GitHub {
         let mut running = BTreeMap::new();
         let jobs = if let Some(set) = &self.set {
             for (name, how) in set.ended() {
-                self.last_jobs.end(&name, how);
+                self.last_jobs.note_end(&name, how);
             }
             let rows = seen.rows.iter().map(|row| (row.name.clone(), row.busy)).collect();
             // Of one that was neither seen nor asked for nothing is known.
@@ -257,7 +258,7 @@ impl GitHub {
         if matches!(self.settings.scope, Scope::Repository(..)) {
             return Ok(GROUP_OF_REPOSITORIES);
         }
-        let known = *self.group.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = *self.group.lock();
         if let Some(known) = known {
             return Ok(known);
         }
@@ -276,7 +277,7 @@ impl GitHub {
                 names.join(", "),
             )));
         };
-        *self.group.lock().unwrap_or_else(PoisonError::into_inner) = Some(found.id);
+        *self.group.lock() = Some(found.id);
         Ok(found.id)
     }
 
@@ -298,7 +299,7 @@ impl GitHub {
                 409 if std::mem::take(&mut again) => self.strike_rows(wish.runner).await?,
                 // It may be that the group is gone.
                 404 if std::mem::take(&mut again) => {
-                    *self.group.lock().unwrap_or_else(PoisonError::into_inner) = None;
+                    *self.group.lock() = None;
                 }
                 422 => {
                     let text = answer.refused().to_string();

@@ -2,7 +2,6 @@
 //! one by one meanwhile, so that others' rows cost next to nothing of the rate limit.
 
 use std::collections::BTreeSet;
-use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 use drover_model::id::RunnerName;
@@ -109,8 +108,7 @@ impl GitHub {
             let list = self.api.pages::<Runners>(Purpose::Look, &self.path("runners")).await;
             read = list.map_err(|error| self.lacking(Part::Runners, error))?;
             let pages = read.rows.len().div_ceil(PAGE);
-            *self.listed.lock().unwrap_or_else(PoisonError::into_inner) =
-                Some(Listed { at: Instant::now(), pages });
+            *self.listed.lock() = Some(Listed { at: Instant::now(), pages });
         }
         let find = |name: RunnerName| async move {
             // Others have their turn once the rate limit leaves room for it.
@@ -129,7 +127,7 @@ impl GitHub {
     }
 
     fn is_list_due(&self) -> bool {
-        let listed = *self.listed.lock().unwrap_or_else(PoisonError::into_inner);
+        let listed = *self.listed.lock();
         listed.is_none_or(|listed| {
             listed.pages <= SHORT || listed.at.elapsed() >= SELDOM && self.api.affords()
         })

@@ -6,7 +6,6 @@
 //! jobs, so that a message lost or told twice changes nothing for good.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use causes::chain;
@@ -14,6 +13,7 @@ use drover_model::ambient::jittered;
 use drover_model::id::RunnerName;
 use drover_model::ports::JobSight;
 use jiff::Timestamp;
+use parking_lot::{Mutex, MutexGuard};
 use reqwest::Method;
 use reqwest::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue};
 use secrecy::{ExposeSecret, SecretString};
@@ -140,7 +140,7 @@ impl ScaleSet {
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock()
     }
 
     async fn call(

@@ -105,7 +105,6 @@ impl GitLab {
             // One that cannot be read says nothing.
             let Ok(job) = self.get::<Job>(&path).await else { continue };
             if let Some(how) = job.ended() {
-                tracing::info!(runner = %name, how, "row of a runner is gone, and its job is over");
                 self.last_jobs.end(&name, how);
             }
         }

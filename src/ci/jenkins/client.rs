@@ -1,8 +1,7 @@
 //! Jenkins over HTTP: answers in English, crumbs where it wants them, and pages that mean it is not
 //! ready.
 
-use std::sync::{Mutex, PoisonError};
-
+use parking_lot::Mutex;
 use reqwest::Method;
 use reqwest::header::{
     ACCEPT_LANGUAGE, COOKIE, HeaderMap, HeaderName, HeaderValue, LOCATION, SET_COOKIE,
@@ -48,14 +47,14 @@ impl Client {
 
     /// The version it told last.
     pub fn version(&self) -> Option<String> {
-        self.version.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.version.lock().clone()
     }
 
     fn noted(&self, answer: Answer) -> Result<Answer, DemandError> {
         let version = answer.headers.get("x-jenkins").and_then(|value| value.to_str().ok());
         if let Some(version) = version {
             let version = Some(version.to_owned());
-            *self.version.lock().unwrap_or_else(PoisonError::into_inner) = version;
+            *self.version.lock() = version;
         }
         if answer.status == 503 { Err(not_ready(answer)) } else { Ok(answer) }
     }
@@ -93,7 +92,7 @@ impl Client {
         path: &str,
         body: Option<(&'static str, String)>,
     ) -> Result<Answer, DemandError> {
-        let known = self.crumb.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let known = self.crumb.lock().clone();
         let answer = self.post_with(path, body.clone(), known.as_ref()).await?;
         if answer.status != 403 {
             return Ok(answer);
@@ -101,7 +100,7 @@ impl Client {
         let Some(fresh) = self.issue().await? else { return Ok(answer) };
         let again = self.post_with(path, body, Some(&fresh)).await?;
         let kept = (again.status != 403).then_some(fresh);
-        *self.crumb.lock().unwrap_or_else(PoisonError::into_inner) = kept;
+        *self.crumb.lock() = kept;
         Ok(again)
     }
 

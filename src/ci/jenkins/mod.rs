@@ -17,7 +17,6 @@ mod tests;
 mod why;
 
 use std::collections::BTreeSet;
-use std::sync::{Mutex, PoisonError};
 
 use base64::Engine as _;
 use bytes::Bytes;
@@ -29,6 +28,7 @@ use drover_model::spec::Mode;
 use drover_scripts::windows::{POWERSHELL, batch_word};
 use drover_ssh::quote;
 use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
@@ -123,7 +123,7 @@ impl Jenkins {
         let nodes: Nodes = self.client.read(NODES).await?;
         let queue = self.client.read(QUEUE).await?;
         let waiting = {
-            let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut memory = self.memory.lock();
             memory.read(queue, &nodes)
         };
         let obstacle = match self.outdated() {
@@ -277,7 +277,7 @@ impl Jenkins {
     /// Jenkins' agent, fetched once for each version of Jenkins.
     async fn jar(&self) -> Result<Bytes, DemandError> {
         let version = self.client.version();
-        let kept = self.jar.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let kept = self.jar.lock().clone();
         if let Some((of, jar)) = kept
             && version.as_ref() == Some(&of)
         {
@@ -288,8 +288,7 @@ impl Jenkins {
             return Err(DemandError::Shape { call, what: "it is no archive of Java".into() });
         }
         let jar = Bytes::from(body);
-        *self.jar.lock().unwrap_or_else(PoisonError::into_inner) =
-            self.client.version().map(|version| (version, jar.clone()));
+        *self.jar.lock() = self.client.version().map(|version| (version, jar.clone()));
         Ok(jar)
     }
 

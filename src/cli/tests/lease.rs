@@ -410,10 +410,10 @@ async fn a_lost_answer_is_asked_for_again_with_the_same_key() {
                 told(&told_view, What::Agent(Box::new(testing::agent("a1", "Leased"))));
                 let ready = testing::lease(id.as_str(), "ready", Some("a1"), "");
                 told(&told_view, What::Lease(Box::new(ready)));
-                reply.send(Ok(id)).unwrap();
+                reply.send(Ok(id));
             }
         }
-        HerdCommand::Release { reply, .. } => reply.send(Ok(())).unwrap(),
+        HerdCommand::Release { reply, .. } => reply.send(Ok(())),
         HerdCommand::Renew { .. }
         | HerdCommand::Retire { .. }
         | HerdCommand::Provision { .. }

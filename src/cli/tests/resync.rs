@@ -58,7 +58,7 @@ async fn a_resync_names_clusters_that_it_could_not_read_and_fails() {
         let found = vec!["destroy orphan 10417 on pve1".to_owned()];
         let outcomes = [(CLUSTER, Ok(found)), (OTHER, Err(WHY.to_owned()))];
         let outcomes = outcomes.map(|(cluster, outcome)| (ClusterId::new(cluster), outcome));
-        reply.send(outcomes.into()).ok();
+        reply.send(outcomes.into());
     };
     let served = Served::scripted(View::new(3), Arc::default(), script, Limits::default());
     *served.reload.lock().unwrap() = Ok(5);
@@ -95,7 +95,7 @@ async fn a_resync_names_clusters_that_it_could_not_read_and_fails() {
 async fn a_dry_run_on_a_cluster_that_cannot_be_read_fails_too() {
     let script = |command: HerdCommand| {
         let HerdCommand::PlanResync { reply } = command else { panic!("not asked for here") };
-        reply.send([(ClusterId::new(CLUSTER), Err(WHY.to_owned()))].into()).ok();
+        reply.send([(ClusterId::new(CLUSTER), Err(WHY.to_owned()))].into());
     };
     let served = Served::scripted(View::new(3), Arc::default(), script, Limits::default());
     let (code, fault, text) = run(&served, false, resync(true)).await;
@@ -116,7 +116,7 @@ async fn a_dry_run_on_a_cluster_that_cannot_be_read_fails_too() {
 async fn a_resync_before_any_cluster_was_reached_fails() {
     let script = |command: HerdCommand| {
         let HerdCommand::Resync { reply } = command else { panic!("not asked for here") };
-        reply.send([].into()).ok();
+        reply.send([].into());
     };
     let served = Served::scripted(View::new(3), Arc::default(), script, Limits::default());
     *served.reload.lock().unwrap() = Ok(5);

@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use notify::event::{AccessKind, AccessMode, CreateKind, EventKind, ModifyKind, RenameMode};
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use super::look::FileId;
@@ -100,8 +101,8 @@ impl Notices {
 }
 
 impl Writers {
-    fn all(&self) -> std::sync::MutexGuard<'_, BTreeSet<PathBuf>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn all(&self) -> parking_lot::MutexGuard<'_, BTreeSet<PathBuf>> {
+        self.0.lock()
     }
 
     /// Notes who writes; says whether the event may change a file. Reading one, as drover itself

@@ -186,7 +186,7 @@ async fn a_second_factor_is_answered_with_what_to_use_instead() {
     let client = script.client(&["a"], password());
     let fault = client.fault(&read(&client).await.unwrap_err());
     assert_eq!(fault.kind, FaultKind::Denied { privilege: None, path: None });
-    insta::assert_snapshot!(fault, @"`ci@pve` has a second factor, which drover can not answer: use an API token, or a user without one");
+    insta::assert_snapshot!(fault, @"`ci@pve` has a second factor, which a program cannot answer: use an API token, or a user without one");
 }
 
 // Invariant: what is not Proxmox's is told, not guessed at.
@@ -205,7 +205,7 @@ fn a_cloud_without_endpoints_is_refused() {
     let script = Script::new(|_| Step::Silence);
     let connection = connection(&[], token());
     let error = Client::new(CloudId::new("primary"), &connection, &script).map(|_| ()).unwrap_err();
-    assert_eq!(error.to_string(), "the cloud `primary` has no endpoint: give one");
+    assert_eq!(error.to_string(), "no endpoint is given: name one node of the cluster");
 }
 
 // Invariant: what waits for its turn was not sent, and is nobody's fault.

@@ -1,6 +1,6 @@
 //! Which cluster a cloud's connection leads to, and what may be believed by that.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use drover_model::id::ClusterId;
 use drover_model::ports::{IdSight, VmSight};
@@ -44,10 +44,10 @@ impl Cloud {
 
     /// Joins the other clouds that were found to lead to the same cluster.
     pub(super) fn join(&self, id: &ClusterId) {
-        let mut clusters = self.clusters.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut clusters = self.clusters.lock();
         let cluster = clusters.entry(id.clone()).or_insert_with(|| self.own.clone());
         let share = &self.client.share;
-        let mut lists = cluster.lists.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lists = cluster.lists.lock();
         let lists = lists.entry(self.client.login().to_owned());
         share.join(lists.or_insert_with(|| share.lists().clone()).clone());
         self.client.take_turns(Arc::new(Queue(Arc::clone(&cluster.calls))));

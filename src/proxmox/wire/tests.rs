@@ -124,6 +124,16 @@ async fn no_route_says_where_to_look() {
 // Invariant: requests are built as Proxmox's HTTP daemon demands (behaviour section 1).
 
 #[tokio::test]
+async fn requests_name_the_program_that_sends_them() {
+    let node = Node::start(vec![fine(VERSION)]).await;
+    let connection = connection(&node, Tls::Pins(vec![node.pin]));
+    let connection = Connection { user_agent: "lister/7".to_owned(), ..connection };
+    version(&connection).await.unwrap();
+    let (_, text) = &node.seen()[0];
+    assert!(text.lines().any(|line| line == "user-agent: lister/7"), "{text}");
+}
+
+#[tokio::test]
 async fn requests_are_spelled_as_proxmox_wants() {
     let node = Node::start((0..4).map(|_| fine(r#"{"data":null}"#)).collect()).await;
     let client = client(&node);

@@ -3,9 +3,10 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::str::FromStr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use drover_model::fact::Fact;
+use parking_lot::Mutex;
 use tokio::sync::broadcast::{self, error::RecvError};
 
 /// Facts kept for readers that come back, and the most a reader may fall behind.
@@ -82,7 +83,7 @@ impl Feed {
     }
 
     pub(super) fn tell(&self, fact: Fact) {
-        let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut ring = self.ring.lock();
         ring.last += 1;
         let event = Arc::new(Event { id: EventId { run: self.run, number: ring.last }, fact });
         super::keep(&mut ring.kept, event.clone(), FACTS_KEPT);
@@ -92,7 +93,7 @@ impl Feed {
     }
 
     pub(super) fn read(&self, after: Option<EventId>) -> Reader {
-        let ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
+        let ring = self.ring.lock();
         let live = self.live.subscribe();
         let mut past = VecDeque::new();
         match after {

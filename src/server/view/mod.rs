@@ -7,7 +7,7 @@ mod feed;
 mod pictures;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use dashmap::DashMap;
 use drover_limits::traffic::Level;
@@ -18,6 +18,7 @@ use drover_model::id::{AgentId, CloudId, ClusterId, Generation, LeaseId, SourceI
 use drover_model::ports::Observer;
 use drover_model::scope::Scope;
 use drover_model::time::WallTime;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -109,12 +110,12 @@ impl View {
 
     /// Notes why the journal cannot be written, or that it can.
     pub fn mark_journal(&self, trouble: Option<String>) {
-        *self.journal.lock().unwrap_or_else(PoisonError::into_inner) = trouble;
+        *self.journal.lock() = trouble;
     }
 
     /// Why the journal cannot be written; none when it can.
     pub fn journal_trouble(&self) -> Option<String> {
-        self.journal.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.journal.lock().clone()
     }
 
     /// Says how to read how many calls to clusters run and wait; once.
@@ -231,7 +232,7 @@ impl View {
 
     /// Pools of addresses, by name.
     pub fn address_pools(&self) -> Vec<AddressPoolPicture> {
-        self.pools.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.pools.lock().clone()
     }
 
     /// Sources of demand, by name.
@@ -286,7 +287,7 @@ impl View {
     }
 
     fn past(&self) -> MutexGuard<'_, Past> {
-        self.past.lock().unwrap_or_else(PoisonError::into_inner)
+        self.past.lock()
     }
 
     fn fold(&self, fact: &Fact) {
@@ -387,7 +388,7 @@ impl View {
                 self.asides.entry(template.clone()).or_default().hold_next = *seconds;
             }
             What::AddressPools { pools } => {
-                self.pools.lock().unwrap_or_else(PoisonError::into_inner).clone_from(pools);
+                self.pools.lock().clone_from(pools);
             }
             What::Template { .. }
             | What::TemplateGone { .. }

@@ -10,11 +10,12 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use drover_model::id::LeaseId;
 use drover_model::ledger::Ledger;
+use parking_lot::{Mutex, MutexGuard};
 
 /// The most bytes that the user data of a lease may have.
 pub const USER_DATA_MAX: usize = 64 * 1024;
@@ -107,7 +108,7 @@ impl UserDataStore {
     }
 
     fn held(&self) -> MutexGuard<'_, BTreeSet<String>> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+        self.held.lock()
     }
 }
 

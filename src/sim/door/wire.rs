@@ -4,8 +4,8 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -16,6 +16,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request as HyperRequest, Response as HyperResponse, StatusCode};
 use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
 use rustls::ServerConfig;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
@@ -116,7 +117,7 @@ impl Wire {
     /// When they can not serve TLS; the old ones stay.
     pub fn swap(&self, certificates: &Certificates) -> Result<(), WireError> {
         let fresh = acceptor(certificates)?;
-        *self.current.lock().unwrap_or_else(PoisonError::into_inner) = fresh;
+        *self.current.lock() = fresh;
         self.renewed.send_replace(());
         Ok(())
     }
@@ -214,7 +215,7 @@ async fn connection(server: Arc<Server>, stream: TcpStream, seat: Seat) {
         redirect(server.addr, stream).await;
         return;
     }
-    let tls = server.tls.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let tls = server.tls.lock().clone();
     match tls.accept(stream).await {
         Ok(stream) => {
             let mut renewals = server.renewals.clone();

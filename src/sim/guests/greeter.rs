@@ -2,13 +2,14 @@
 //! for a guest without an inside. Light enough for a thousand of them on one computer.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use drover_ssh::PublicKey;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use parking_lot::{Mutex, MutexGuard};
 use percent_encoding::percent_decode_str;
 use russh::server::{self, Auth, ChannelOpenHandle, Msg, PublicKeyOffer, VerifiedPublicKey};
 use russh::{Channel, ChannelId, MethodKind, MethodSet, SshId};
@@ -75,7 +76,7 @@ impl GreeterGuests {
     }
 
     fn doors(&self) -> MutexGuard<'_, BTreeMap<u32, Door>> {
-        self.doors.lock().unwrap_or_else(PoisonError::into_inner)
+        self.doors.lock()
     }
 }
 

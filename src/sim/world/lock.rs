@@ -4,9 +4,10 @@
 //! dies. The `lock` key inside a configuration is no lock of this kind.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
@@ -133,7 +134,7 @@ impl Locks {
     }
 
     fn entries(&self) -> MutexGuard<'_, BTreeMap<String, Entry>> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+        self.entries.lock()
     }
 
     fn tidy(entries: &mut BTreeMap<String, Entry>, key: &str) {

@@ -70,10 +70,11 @@ mod upload;
 mod worker;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::Value;
 
 pub use self::clock::EPOCH;
@@ -259,7 +260,7 @@ impl Certificates {
 impl Cluster {
     /// What the nodes say of their certificates now.
     pub(crate) fn certificates(&self) -> Certificates {
-        self.certificates.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.certificates.lock().clone()
     }
 
     fn new(
@@ -315,7 +316,7 @@ impl Cluster {
 
     /// The state; never held across an await.
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// How long some work takes on a node this time.

@@ -2,7 +2,7 @@
 //! shell, and what power cuts do.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::conf::{self, Config};
@@ -98,7 +98,7 @@ impl SideDoor {
 
     /// Says what the nodes tell of their certificates.
     pub fn set_certificates(&self, certificates: Certificates) {
-        let mut now = self.cluster.certificates.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut now = self.cluster.certificates.lock();
         *now = certificates;
     }
 

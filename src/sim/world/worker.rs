@@ -1,10 +1,11 @@
 //! Workers: what a task's process does, its signals, and how it is forked, stopped and killed.
 
 use std::future::Future;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
@@ -54,13 +55,13 @@ impl Control {
     }
 
     fn kill(&self) {
-        if let Some(handle) = &*self.abort.lock().unwrap_or_else(PoisonError::into_inner) {
+        if let Some(handle) = &*self.abort.lock() {
             handle.abort();
         }
     }
 
     fn arm(&self, handle: AbortHandle) {
-        *self.abort.lock().unwrap_or_else(PoisonError::into_inner) = Some(handle);
+        *self.abort.lock() = Some(handle);
     }
 
     async fn wait_end(&self) {

@@ -45,6 +45,7 @@ use drover_model::spec::HerdSpec;
 use drover_model::stop::StopPolicy;
 use drover_model::tenant::By;
 use drover_model::time::WallTime;
+use drover_runtime::reply::Reply;
 use drover_runtime::supervise::{Census, GivenUp};
 use drover_server::view::View;
 use futures_util::FutureExt;
@@ -392,11 +393,8 @@ impl World {
     }
 
     /// Sends a wish; its answer, or none when nobody is left to give one.
-    pub async fn try_wish<T>(
-        &self,
-        wish: impl FnOnce(oneshot::Sender<T>) -> HerdCommand,
-    ) -> Option<T> {
-        let (reply, answer) = oneshot::channel();
+    pub async fn try_wish<T>(&self, wish: impl FnOnce(Reply<T>) -> HerdCommand) -> Option<T> {
+        let (reply, answer) = Reply::channel();
         let life = self.life();
         life.herd.do_send(wish(reply));
         // Where an actor is given up the service ends.
@@ -418,7 +416,7 @@ impl World {
     }
 
     /// Sends a wish and waits for its answer.
-    pub async fn wish<T>(&self, wish: impl FnOnce(oneshot::Sender<T>) -> HerdCommand) -> T {
+    pub async fn wish<T>(&self, wish: impl FnOnce(Reply<T>) -> HerdCommand) -> T {
         self.try_wish(wish).await.expect("the herd lives")
     }
 
@@ -450,7 +448,7 @@ impl World {
 
     /// Asks for a lease of an hour without waiting for the answer.
     pub fn ask(&self, label: &str) -> oneshot::Receiver<Result<LeaseId, Refusal>> {
-        let (reply, answer) = oneshot::channel();
+        let (reply, answer) = Reply::channel();
         let ask = self.an_ask(label, Duration::from_secs(3600));
         self.life().herd.do_send(HerdCommand::Lease { ask, reply });
         answer
@@ -458,7 +456,7 @@ impl World {
 
     /// Ends a lease without waiting for the answer.
     pub fn begin_release(&self, lease: &LeaseId) -> oneshot::Receiver<Result<(), Refusal>> {
-        let (reply, answer) = oneshot::channel();
+        let (reply, answer) = Reply::channel();
         let lease = lease.clone();
         self.life().herd.do_send(HerdCommand::Release { lease, by: By::admin("test"), reply });
         answer
@@ -466,7 +464,7 @@ impl World {
 
     /// Begins a drain without waiting for its end.
     pub fn begin_drain(&self, policy: StopPolicy) -> oneshot::Receiver<()> {
-        let (reply, answer) = oneshot::channel();
+        let (reply, answer) = Reply::channel();
         self.life().herd.do_send(HerdCommand::Drain { policy, reply });
         answer
     }

@@ -4,6 +4,7 @@
 use drover_model::overrides::OverrideChange;
 use drover_model::record::Hold;
 use drover_model::tenant::By;
+use drover_runtime::reply::Reply;
 
 use super::*;
 
@@ -126,7 +127,7 @@ impl World {
     /// Stops in order; a stop that takes longer than this is cut as a crash. Says whether it was
     /// in order.
     pub async fn stop_within(&mut self, policy: StopPolicy, limit: Duration) -> bool {
-        let (reply, answer) = oneshot::channel();
+        let (reply, answer) = Reply::channel();
         let life = self.life();
         life.herd.do_send(HerdCommand::Drain { policy, reply });
         let answer = life.local.run_until(tokio::time::timeout(limit, answer)).await;

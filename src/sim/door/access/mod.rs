@@ -12,8 +12,9 @@ mod ticket;
 mod users;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use secrecy::ExposeSecret;
 
 use crate::call::{ApiError, Call, Caller, Outcome};
@@ -49,7 +50,7 @@ impl Access {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// The caller behind an API token, when the token and its user are good.

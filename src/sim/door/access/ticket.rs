@@ -1,9 +1,8 @@
 //! Login tickets and the tokens against cross-site writes (behaviour section 3).
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use parking_lot::{Mutex, MutexGuard};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
@@ -22,7 +21,7 @@ impl Signer {
     }
 
     fn key(&self) -> MutexGuard<'_, [u8; 32]> {
-        self.key.lock().unwrap_or_else(PoisonError::into_inner)
+        self.key.lock()
     }
 
     /// Takes another key: nothing that was signed before is good any more.

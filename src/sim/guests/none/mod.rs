@@ -11,12 +11,12 @@ use std::cell::OnceCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, Ipv4Addr};
 use std::ops::Range;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use drover_ssh::PrivateKey;
 use futures_util::FutureExt;
 use futures_util::future::{self, BoxFuture};
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -185,7 +185,7 @@ impl NoneGuests {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         // The state is plain data, whole between any two statements.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// The line of the host key that a guest's SSH server shows; none while none answers.

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::process::Stdio;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use drover_ssh::PrivateKey;
+use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::net::{TcpListener, TcpSocket};
@@ -141,7 +142,7 @@ impl Machine {
     /// Listens and answers for ever; every session is dropped with this future.
     async fn serve(self: &Arc<Self>, first_process: Option<u32>, key: &PrivateKey) {
         let address = SocketAddr::from((self.inside.address, self.ground.port));
-        let reserved = self.reserved.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let reserved = self.reserved.lock().take();
         let bound = match reserved {
             // From here on a reboot may bind again beside connections that linger.
             Some(socket) => socket.set_reuseaddr(true).and_then(|()| socket.listen(BACKLOG)),

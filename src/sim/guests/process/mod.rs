@@ -23,11 +23,12 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::ops::Range;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::Value;
 use tokio::net::TcpSocket;
 use tokio::sync::watch;
@@ -160,7 +161,7 @@ impl Inner {
     }
 
     fn guests(&self) -> MutexGuard<'_, BTreeMap<u32, Running>> {
-        self.guests.lock().unwrap_or_else(PoisonError::into_inner)
+        self.guests.lock()
     }
 
     fn machine(&self, vmid: u32) -> Option<Arc<Machine>> {
@@ -184,7 +185,7 @@ impl Inner {
                 reserved.map_err(|error| format!("failed to listen on {ip}: {error}"))?;
             return Ok((ip, reserved));
         }
-        let book = || self.addresses.lock().unwrap_or_else(PoisonError::into_inner);
+        let book = || self.addresses.lock();
         let mut address = book().assign(vmid);
         for _ in 0..ADDRESSES_TRIED_MAX {
             let Some(ip) = address else { break };
@@ -294,7 +295,7 @@ impl GuestHost for ProcessGuests {
 
     fn forget(&self, vmid: u32) {
         drop(self.inner.guests().remove(&vmid));
-        self.inner.addresses.lock().unwrap_or_else(PoisonError::into_inner).release(vmid);
+        self.inner.addresses.lock().release(vmid);
         self.inner.warn(vmid, "remove", self.inner.disk(vmid).remove());
     }
 }

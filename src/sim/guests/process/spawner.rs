@@ -5,8 +5,9 @@
 //! nothing outlives it, however it ends.
 
 use std::io;
-use std::sync::{Mutex, PoisonError, mpsc};
+use std::sync::mpsc;
 
+use parking_lot::Mutex;
 use tokio::process::{Child, Command};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
@@ -50,7 +51,7 @@ impl Spawner {
         self.lock().take();
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Option<mpsc::Sender<Order>>> {
-        self.orders.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> parking_lot::MutexGuard<'_, Option<mpsc::Sender<Order>>> {
+        self.orders.lock()
     }
 }

@@ -11,10 +11,10 @@ use drover_model::fact::{AgentPicture, What};
 use drover_model::id::LeaseId;
 use drover_model::stop::StopPolicy;
 use drover_model::tenant::By;
+use drover_runtime::reply::Reply;
 use drover_server::view::View;
 use futures_util::FutureExt;
 use pve_sim::spec::GuestSpec;
-use tokio::sync::oneshot;
 
 use super::asker;
 use crate::world::World;
@@ -185,7 +185,7 @@ impl Play {
         }
     }
 
-    async fn wish<T>(&mut self, wish: impl Fn(oneshot::Sender<T>) -> HerdCommand) -> T {
+    async fn wish<T>(&mut self, wish: impl Fn(Reply<T>) -> HerdCommand) -> T {
         loop {
             match self.world.try_wish(&wish).await {
                 Some(answer) => return answer,

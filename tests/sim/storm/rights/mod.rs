@@ -5,8 +5,8 @@
 mod play;
 mod stage;
 
-use drover_admin::doctor::Mark;
 use drover_admin::rights::{At, Feature, Lack, Row, TABLE};
+use drover_ci::Mark;
 use libtest_mimic::Trial;
 use pve_sim::spec::PveVersion;
 

@@ -10,10 +10,10 @@ use drover_model::id::{AgentId, CloudId, NodeName, SourceId};
 use drover_model::overrides::{Change, OverrideChange};
 use drover_model::record::Reason;
 use drover_model::tenant::By;
+use drover_runtime::reply::Reply;
 use pve_sim::guests::Quirk;
 use pve_sim::spec::GuestSpec;
 use pve_sim::world::Faults;
-use tokio::sync::oneshot;
 
 use super::plan::{CLOUDS, Deed, Lie, QuirkName, SOURCES, Stranger, TEMPLATES};
 use super::run::{Failure, Play};
@@ -152,7 +152,7 @@ impl Play {
             }
             Deed::Touch(saved) => self.touch(saved).await,
             Deed::Retire(pick) => {
-                let (reply, _) = oneshot::channel();
+                let (reply, _) = Reply::channel();
                 if let Some((agent, _)) = self.guest(pick, false) {
                     let (reason, by) = (Reason::Asked, By::admin("test"));
                     self.world.send(HerdCommand::Retire { agent, reason, by, reply });
@@ -160,7 +160,7 @@ impl Play {
             }
             Deed::Limit { pick, idle, uses } => self.limit(pick, idle, uses),
             Deed::Hold { pick, seconds: span } => {
-                let (reply, _) = oneshot::channel();
+                let (reply, _) = Reply::channel();
                 if let Some((agent, _)) = self.guest(pick, false) {
                     let hold = Some(Box::new(World::a_hold(seconds(span))));
                     self.world.send(HerdCommand::Hold {
@@ -175,7 +175,7 @@ impl Play {
                 let held = self.world.view().agents();
                 let held: Vec<_> = held.iter().filter(|agent| agent.held_until.is_some()).collect();
                 if let Some(agent) = held.get(pick % held.len().max(1)) {
-                    let (agent, (reply, _)) = (agent.agent.clone(), oneshot::channel());
+                    let (agent, (reply, _)) = (agent.agent.clone(), Reply::channel());
                     self.world.send(HerdCommand::Hold {
                         agent,
                         hold: None,
@@ -185,7 +185,7 @@ impl Play {
                 }
             }
             Deed::Provision { template, count } => {
-                let (reply, _) = oneshot::channel();
+                let (reply, _) = Reply::channel();
                 let template = TEMPLATES[template].to_owned();
                 self.world.send(HerdCommand::Provision { template, count, trial: false, reply });
             }
@@ -193,11 +193,11 @@ impl Play {
                 if all {
                     self.watch.reap_all();
                 }
-                let (reply, _) = oneshot::channel();
+                let (reply, _) = Reply::channel();
                 self.world.send(HerdCommand::Reap { all, reply });
             }
             Deed::HoldNext { template, off } => {
-                let (reply, _) = oneshot::channel();
+                let (reply, _) = Reply::channel();
                 let hold = (!off).then(|| Box::new(World::a_hold(seconds(60))));
                 let template = TEMPLATES[template].to_owned();
                 let by = By::admin("test");
@@ -220,7 +220,7 @@ impl Play {
             Deed::Unlist { source, pick } => self.world.ci.unlist(SOURCES[source], pick),
             Deed::Rows(source, deed) => self.world.ci.befall(SOURCES[source], deed),
             Deed::Hook(source) => {
-                let (reply, _) = oneshot::channel();
+                let (reply, _) = Reply::channel();
                 let source = SourceId::new(SOURCES[source]);
                 self.world.send(HerdCommand::Wake { source, reply });
             }
@@ -229,7 +229,7 @@ impl Play {
                 self.reload();
             }
             Deed::Resync => {
-                let (reply, _) = oneshot::channel();
+                let (reply, _) = Reply::channel();
                 self.world.send(HerdCommand::Resync { reply });
             }
             Deed::Stop { policy, away } => self.stop(policy, seconds(away)).await?,
@@ -245,7 +245,7 @@ impl Play {
         let Some((agent, _)) = self.guest(pick, false) else { return };
         let set = |limit: Option<u32>| limit.map_or(Change::Keep, Change::Set);
         let change = OverrideChange { idle_minutes: set(idle), max_uses: set(uses) };
-        let (reply, _) = oneshot::channel();
+        let (reply, _) = Reply::channel();
         self.world.send(HerdCommand::Override { agent, change, reply });
     }
 
@@ -253,7 +253,7 @@ impl Play {
     pub(super) fn unlimit(&self) {
         let change = OverrideChange { idle_minutes: Change::TakeBack, max_uses: Change::TakeBack };
         for agent in self.world.view().agents() {
-            let (agent, (reply, _)) = (agent.agent, oneshot::channel());
+            let (agent, (reply, _)) = (agent.agent, Reply::channel());
             self.world.send(HerdCommand::Override { agent, change, reply });
         }
     }
@@ -319,7 +319,7 @@ impl Play {
         let leads = self.plan.stage.leads.iter().zip(&self.clouds).zip(CLOUDS);
         let mut there = leads.filter(|((at, conf), _)| **at == cluster && conf.is_some());
         let Some((_, cloud)) = there.next() else { return };
-        let (reply, answer) = oneshot::channel();
+        let (reply, answer) = Reply::channel();
         let (cloud, name) = (Some(CloudId::new(cloud)), NodeName::new(&node));
         if drained {
             self.drained.insert(number);

@@ -12,6 +12,7 @@ use drover_model::id::LeaseId;
 use drover_model::record::{LeaseAsk, Want};
 use drover_model::tenant::By;
 use drover_model::time::WallTime;
+use drover_runtime::reply::Reply;
 use tokio::sync::oneshot::{self, Receiver};
 
 use super::plan::TEMPLATES;
@@ -111,7 +112,7 @@ impl Askers {
     pub fn renew(&mut self, who: u32, ttl: u64, world: &World) {
         let Some(asker) = self.0.get_mut(&who) else { return };
         let Some(lease) = asker.lease.clone().filter(|_| world.runs()) else { return };
-        let (reply, answer) = oneshot::channel();
+        let (reply, answer) = Reply::channel();
         let ttl = Duration::from_secs(ttl);
         world.send(HerdCommand::Renew { lease, ttl, by: friend(who), reply });
         asker.renewing = Some((ttl, answer));
@@ -242,7 +243,7 @@ impl Asker {
                 };
                 if due {
                     watch.wishes_end(lease);
-                    let (reply, answer) = oneshot::channel();
+                    let (reply, answer) = Reply::channel();
                     world.send(HerdCommand::Release {
                         lease: lease.clone(),
                         by: friend(who),
@@ -263,7 +264,7 @@ impl Asker {
             return;
         }
         self.meddled = Some(served);
-        let ((reply, ended), (answer, renewed)) = (oneshot::channel(), oneshot::channel());
+        let ((reply, ended), (answer, renewed)) = (Reply::channel(), Reply::channel());
         let (by, ttl) = (stranger(who), Duration::from_secs(1));
         let renewal =
             HerdCommand::Renew { lease: lease.clone(), ttl, by: by.clone(), reply: answer };
@@ -275,7 +276,7 @@ impl Asker {
     fn ask(&mut self, who: u32, world: &World) {
         let Some(want) = self.want.clone() else { return };
         self.tries += 1;
-        let (reply, answer) = oneshot::channel();
+        let (reply, answer) = Reply::channel();
         let By { principal, group, .. } = tenant(who);
         let ask = LeaseAsk {
             lease: LeaseId::new(format!("lease-{who}-{}", self.tries)),

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use drover_actors::message::HerdCommand;
 use drover_model::stop::StopPolicy;
+use drover_runtime::reply::Reply;
 use pve_sim::world::Faults;
-use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
 
 use super::askers::Askers;
@@ -455,7 +455,7 @@ impl Play {
     async fn retire_all(&mut self) -> Result<(), Failure> {
         self.watch.harm();
         self.sweep_orphans();
-        let (reply, mut answer) = oneshot::channel();
+        let (reply, mut answer) = Reply::channel();
         self.world.send(HerdCommand::Drain { policy: StopPolicy::RetireAll, reply });
         let begun = self.world.elapsed();
         let mut answered = false;

@@ -8,9 +8,10 @@ use drover_model::ports::{Holder, VmSight};
 use drover_model::record::{Body, LeaseAsk, Reason};
 use drover_model::spec::TemplateSpec;
 
-use crate::agent::event::{Answer, Call, Effect, Event, Pass};
+use crate::agent::event::{Answer, Call, Effect, Event};
 use crate::agent::testing::*;
 use crate::message::{AgentCommand, Standing};
+use drover_model::ledger::Pass;
 
 const KEY: &str = "ssh-ed25519 USER";
 

@@ -6,9 +6,10 @@ use drover_model::id::{LeaseId, RunnerName, SourceId};
 use drover_model::record::{Body, LeaseAsk, Reason};
 use drover_model::spec::{ResetKind, TemplateSpec};
 
-use crate::agent::event::{Answer, Call, Effect, Pass};
+use crate::agent::event::{Answer, Call, Effect};
 use crate::agent::testing::*;
 use crate::message::{AgentCommand, Standing};
+use drover_model::ledger::Pass;
 
 fn ready(spec: TemplateSpec) -> Drive {
     let mut drive = Drive::new(spec);
