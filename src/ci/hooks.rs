@@ -417,7 +417,7 @@ mod tests {
         let wall: Timestamp = "2026-01-01T12:00:00Z".parse().unwrap();
         let hinted = std::sync::Arc::new(Mutex::new(0));
         let count = std::sync::Arc::clone(&hinted);
-        let hooks = Hooks::hinting(move |_, _| *count.lock().unwrap() += 1);
+        let hooks = Hooks::hinting(move |_, _| *count.lock() += 1);
         let secret = HookSecret { proof: HookProof::Signature, secret: "key".to_owned().into() };
         hooks.replace([(SourceId::new("git"), secret)].into());
         let hear = |action: &str, hour: u32, id: &str, event: &str| {
@@ -443,7 +443,7 @@ mod tests {
         assert_eq!(hear("queued", 10, "e", "workflow_job"), Heard::News, "held back until now");
         assert_eq!(hear("queued", 11, "f", "ping"), Heard::Aside);
         assert_eq!(hear("queued", 11, "f", "workflow_job"), Heard::News, "a ping is no delivery");
-        assert_eq!(*hinted.lock().unwrap(), 3);
+        assert_eq!(*hinted.lock(), 3);
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Plain aligned text for people.
 
+use comfy_table::Table;
+use comfy_table::presets::NOTHING;
 use drover_actors::reconciler::finding::Does;
 
 use drover_server::shapes::{
@@ -17,22 +19,13 @@ pub(super) fn clean(text: &str) -> String {
 
 /// Rows under headings, columns two spaces apart.
 pub(super) fn table<const N: usize>(headings: [&str; N], rows: Vec<[String; N]>) -> String {
-    let rows: Vec<[String; N]> = rows.into_iter().map(|row| row.map(|cell| clean(&cell))).collect();
-    let width = |column: usize| {
-        let cells = rows.iter().map(|row| row[column].chars().count());
-        cells.chain([headings[column].chars().count()]).max().unwrap_or(0)
-    };
-    let widths: Vec<usize> = (0..N).map(width).collect();
-    let mut text = String::new();
-    for row in std::iter::once(headings.map(str::to_owned)).chain(rows.iter().cloned()) {
-        let mut line = String::new();
-        for (cell, width) in row.iter().zip(&widths) {
-            line.push_str(&format!("{cell:<width$}  "));
-        }
-        text.push_str(line.trim_end());
-        text.push('\n');
+    let mut table = Table::new();
+    table.load_style(NOTHING).set_header(headings);
+    table.add_rows(rows.into_iter().map(|row| row.map(|cell| clean(&cell))));
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
     }
-    text
+    table.trim_fmt() + "\n"
 }
 
 /// A number of things, such as `1 agent` or `no agents`.

@@ -440,4 +440,6 @@ impl<D: Disk> Log for RedbLog<D> {
 }
 
 #[cfg(test)]
+mod file_tests;
+#[cfg(test)]
 mod tests;

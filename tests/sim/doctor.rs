@@ -2,7 +2,7 @@
 //! mends it.
 
 use std::fmt::Write as _;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use drover_admin::doctor::{CloudReport, Report, Shown, ToldCertificates, Ways, examine};
@@ -11,6 +11,7 @@ use drover_hypervisor::Client;
 use drover_model::id::CloudId;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
 use proxmox_client::transport::{Dialer, Method, Reply, Request, Transport, TransportError};
 use proxmox_client::{Connection, Endpoint, PveError};
 use pve_sim::door::access::roles;

@@ -21,6 +21,7 @@ use crate::testbed::{
 };
 use drover_model::stop::StopPolicy;
 use drover_runtime::reply::Reply;
+use tokio::sync::oneshot;
 
 pub(super) struct Bed {
     pub(super) world: World,

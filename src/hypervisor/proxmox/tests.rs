@@ -117,7 +117,7 @@ async fn an_id_is_not_free_behind_another_cluster() {
         set();
         port.identify(&primary()).await.unwrap();
         assert_eq!(port.id_taken(&primary(), VmId(101)).await, Ok(IdSight::Free));
-        *cluster.lock().unwrap() = empty(root);
+        *cluster.lock() = empty(root);
         set();
         assert_eq!(port.id_taken(&primary(), VmId(101)).await, Ok(IdSight::Unknown));
         set();
@@ -158,7 +158,7 @@ impl Dialer for Switched {
         endpoint: &Endpoint,
         connection: &Connection,
     ) -> Result<Arc<dyn Transport>, PveError> {
-        self.0.lock().unwrap().dial(endpoint, connection)
+        self.0.lock().dial(endpoint, connection)
     }
 }
 

@@ -202,7 +202,7 @@ impl Successor for Waiting {
     fn put(&mut self, bytes: &[u8]) -> Result<(), LogError> {
         self.entered.send(()).unwrap();
         // At the end nobody opens it any more.
-        let _ = self.gate.lock().unwrap().recv();
+        let _ = self.gate.lock().recv();
         self.inner.put(bytes)
     }
 

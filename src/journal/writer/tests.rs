@@ -303,7 +303,7 @@ async fn a_write_that_hangs_is_told_until_it_is_over() {
     let opened = Writer::open(log, path, Arc::new(Still), WriterOptions::default()).unwrap();
     let told = Arc::new(Mutex::new(Vec::new()));
     let heard = Arc::clone(&told);
-    opened.writer.watch(move |trouble| heard.lock().unwrap().push(trouble.map(str::to_owned)));
+    opened.writer.watch(move |trouble| heard.lock().push(trouble.map(str::to_owned)));
     let append = opened.writer.append(vec![takeover()]);
     // It hangs from the moment its log was reached.
     while opened.writer.under.begun.load(Ordering::Acquire) == 0 {
@@ -315,9 +315,9 @@ async fn a_write_that_hangs_is_told_until_it_is_over() {
     go.send(()).unwrap();
     assert_eq!(append.await, Ok(1));
     let text = "a write is under way for 12 s: the disk does not answer".to_owned();
-    assert_eq!(*told.lock().unwrap(), [Some(text), None]);
+    assert_eq!(*told.lock(), [Some(text), None]);
     opened.writer.look(at(begun + Duration::from_secs(60)));
-    assert_eq!(told.lock().unwrap().len(), 2, "nothing is under way");
+    assert_eq!(told.lock().len(), 2, "nothing is under way");
 }
 
 #[tokio::test]
