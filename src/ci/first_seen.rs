@@ -1,4 +1,5 @@
-//! Since when jobs wait, at systems that do not say; also beyond a start of the service.
+//! When each waiting job was seen first, for CI systems that do not report it. The dates survive a
+//! restart of the service.
 
 use std::collections::BTreeMap;
 
@@ -8,21 +9,21 @@ use serde::{Deserialize, Serialize};
 
 use crate::keepsake::Keepsake;
 
-/// The most jobs that are remembered beyond a start: those that wait longest.
+/// The most jobs whose dates survive a restart: those that wait longest.
 const KEPT_MOST: usize = 1000;
 
-/// When each job that waits was seen first.
+/// When each waiting job was seen first.
 #[derive(Debug, Default)]
 pub struct FirstSeen(Mutex<Seen>);
 
 #[derive(Debug, Default)]
 struct Seen {
     jobs: BTreeMap<String, WallTime>,
-    /// Where that is kept, and the server whose jobs they are.
+    /// The state file, and the URL of the server whose jobs it describes.
     keeps: Option<(Keepsake, String)>,
 }
 
-/// What is kept.
+/// The content of the state file.
 #[derive(Serialize, Deserialize)]
 struct Kept {
     server: String,
@@ -30,7 +31,7 @@ struct Kept {
 }
 
 impl FirstSeen {
-    /// Takes up what was kept of this server's jobs, and keeps what is seen from now on.
+    /// Loads the stored dates of this server's jobs, and stores dates from now on.
     pub fn keep(&self, keepsake: Keepsake, server: &str) {
         let kept = keepsake.read::<Kept>().filter(|kept| kept.server == server);
         let mut seen = self.0.lock();
@@ -40,8 +41,8 @@ impl FirstSeen {
         seen.keeps = Some((keepsake, server.to_owned()));
     }
 
-    /// Takes up the ids of all jobs that wait now, and gives when each was seen first. One that waits no
-    /// longer is forgotten.
+    /// Takes the ids of all jobs that wait now and returns when each was seen first. Jobs that wait
+    /// no longer are forgotten.
     pub fn look(
         &self,
         ids: impl IntoIterator<Item = String>,
@@ -80,7 +81,8 @@ mod tests {
         told.into_values().map(|at| at.0).collect()
     }
 
-    // Invariant: a job is as old as the first look that saw it wait, whichever start of the service made it.
+    // Invariant: a job is as old as the first poll that saw it wait, in whichever run of the
+    // service.
 
     #[test]
     fn a_job_is_as_old_as_the_first_look_that_saw_it() {
@@ -90,7 +92,7 @@ mod tests {
         assert_eq!(look(&seen, &["a"], 30), [30], "it came again");
     }
 
-    /// The dates of a start of the service.
+    /// The dates as a newly started service loads them.
     fn started(folder: &Path, server: &str) -> FirstSeen {
         let seen = FirstSeen::default();
         seen.keep(Keepsake::of(folder, &SourceId::new("git"), None), server);

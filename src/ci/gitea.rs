@@ -1,9 +1,21 @@
-//! Gitea and Forgejo Actions: one connector, two dialects.
+//! Gitea and Forgejo Actions: one connector for two dialects.
 //!
-//! drover registers each runner itself, ephemeral, and the guest gets only that runner's own uuid
-//! and token; the registration token, which registers any number, never leaves this side. Gitea's
-//! half was exercised against Gitea 1.26; Forgejo's is from public clients and their tests, and
-//! unverified against a server.
+//! drover registers each runner itself, as ephemeral (for one job). The guest receives only the
+//! UUID
+//! and the token of that one runner. The registration token, which can register any number of
+//! runners, never leaves this machine.
+//!
+//! In: [`Settings`] and the calls of [`Connector`]. Out: rows, jobs and the files for a guest. A
+//! failed poll is explained where that is possible: the right that the token lacks, or that the
+//! server is the other dialect.
+//!
+//! The Gitea half was exercised against Gitea 1.26. The Forgejo half follows public clients and
+//! their
+//! tests, and is unverified against a server.
+//!
+//! Beside this file: `lists` (paged lists and single rows), `running` (jobs that run, and jobs
+//! whose
+//! runner's row is gone), `versions` (a runner program that is too old).
 
 mod lists;
 mod under_way;
@@ -36,33 +48,31 @@ use crate::proof::Proof;
 use crate::rows::{Ids, Seen};
 use crate::windows;
 
-/// The first Forgejo whose runners can be made for one job.
+/// The first major version of Forgejo with ephemeral runners.
 const EPHEMERAL_SINCE: u32 = 15;
-/// What Gitea's program is called: so since 1.0.0, and before.
+/// The name of Gitea's runner program: since 1.0.0, and before.
 const PROGRAMS: [&str; 2] = ["gitea-runner", "act_runner"];
-/// Runs the one that is there: lines of a batch file.
+/// Lines of a batch file that run whichever of the two programs is installed.
 const RUN_WINDOWS: [&str; 2] = [
     "where /q gitea-runner && (gitea-runner daemon --config config.yaml & exit /b)",
     "act_runner daemon --config config.yaml",
 ];
 
-/// Which of the two it is.
+/// Which of the two systems a source is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dialect {
-    /// Gitea.
     Gitea,
-    /// Forgejo.
     Forgejo,
 }
 
 impl Dialect {
-    /// Whose version this is: a Forgejo says beside its own which Gitea it is like. Unverified
-    /// against a Forgejo.
+    /// The dialect of a server by its version: a Forgejo also names the Gitea that it is compatible
+    /// with. Unverified against a Forgejo.
     fn of(version: &str) -> Self {
         if version.contains("+gitea") { Self::Forgejo } else { Self::Gitea }
     }
 
-    /// As people call it.
+    /// The name for people.
     fn name(self) -> &'static str {
         match self {
             Self::Gitea => "Gitea",
@@ -70,7 +80,7 @@ impl Dialect {
         }
     }
 
-    /// As it is configured.
+    /// The value of the key `kind` in the configuration.
     fn kind(self) -> &'static str {
         match self {
             Self::Gitea => "gitea",
@@ -79,16 +89,16 @@ impl Dialect {
     }
 }
 
-/// Whose runners and jobs are meant.
+/// The part of a server whose runners and jobs drover serves.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Scope {
-    /// The whole server's.
+    /// The whole server.
     Server,
-    /// An organisation's.
+    /// An organisation.
     Organisation(String),
-    /// The token's user's.
+    /// The user of the token.
     User,
-    /// A repository's, by owner and name.
+    /// A repository, by owner and name.
     Repository(String, String),
 }
 
@@ -106,43 +116,41 @@ impl Scope {
     }
 }
 
-/// What is configured of it.
+/// The settings of a Gitea or Forgejo source.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Which of the two it is.
     pub dialect: Dialect,
-    /// Whose jobs are meant.
     pub scope: Scope,
-    /// What drover logs in with.
+    /// The access token that drover logs in with.
     pub token: SecretString,
 }
 
 impl Settings {
-    /// Everything of it, secrets included, for its fingerprint.
+    /// All settings, secrets included, for the fingerprint of the source.
     pub fn parts(&self) -> Vec<String> {
         let shown = format!("{:?} {:?}", self.dialect, self.scope);
         vec![shown, self.token.expose_secret().to_owned()]
     }
 }
 
-/// A Gitea or Forgejo server, or a part of it.
+/// The connector for a Gitea or Forgejo server, or for a part of it.
 pub struct Gitea {
     http: Http,
     dialect: Dialect,
     kept: Scope,
-    /// The scope as the paths of its calls begin.
+    /// How the paths of the scope's calls begin.
     scope: String,
-    /// The command that runs a runner in its folder; none for the dialect's own program.
+    /// The operator's command that runs a runner in its folder; none for the dialect's own program.
     command: Option<String>,
     ids: Ids,
-    /// The jobs that its runners were seen with.
+    /// The jobs that runners were last seen with.
     last_jobs: LastJobs,
     /// Since when each job waits: Forgejo's list has no dates.
     seen: FirstSeen,
 }
 
-/// A list that is there, and may be null where it is empty: an answer without it says nothing of
-/// what runs.
+/// A list that must be present but may be null where it is empty: an answer without it says nothing
+/// about what runs.
 fn list<'de, D, T>(from: D) -> Result<Vec<T>, D::Error>
 where
     D: Deserializer<'de>,
@@ -198,7 +206,7 @@ struct Job {
     conclusion: Option<String>,
 }
 
-/// What a guest's runner logs in with.
+/// What a runner in a guest logs in with.
 #[derive(Deserialize)]
 struct Registered {
     #[serde(deserialize_with = "number")]
@@ -212,9 +220,10 @@ struct Register {
     runner: Registered,
 }
 
-/// A number, which Connect's JSON writes as text (int64 in the JSON mapping of Protocol Buffers), and
-/// the programs of runners read as a number (`ID int64` in `registration.go` of all of them, 0.2.11 to
-/// 3.3.0).
+/// Reads a number that Connect's JSON writes as text (int64 in the JSON mapping of Protocol
+/// Buffers).
+/// The runner programs read it as a number (`ID int64` in `registration.go` of all of them, 0.2.11
+/// to 3.3.0).
 fn number<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
@@ -239,7 +248,7 @@ struct RegistrationToken {
 }
 
 impl Gitea {
-    /// A connector; calls nothing yet.
+    /// Makes a connector; calls nothing yet.
     pub fn new(http: Http, settings: &Settings, command: Option<String>) -> Self {
         let Settings { dialect, scope, token } = settings;
         let login = format!("token {}", token.expose_secret());
@@ -259,7 +268,7 @@ impl Gitea {
 
     async fn look_at_forgejo(&self, known: &Known) -> Result<SourceSight, DemandError> {
         let Seen { rows, gone, whole, numbers } = self.seen(known).await?;
-        // It calls a runner idle that reported nothing of its job for ten seconds.
+        // Forgejo calls a runner idle that reported nothing of its job for ten seconds.
         let sight = |row| sight(row, row.is_active().into(), None, Idle::Guessed);
         let rows = rows.iter().filter_map(sight).collect();
         let path = format!("{}/actions/runners/jobs", self.scope);
@@ -284,7 +293,7 @@ impl Gitea {
         sights.collect()
     }
 
-    /// What registers runners; the server gives the same one again.
+    /// The token that registers runners; the server returns the same one each time.
     async fn registration_token(&self) -> Result<RegistrationToken, DemandError> {
         let path = format!("{}/actions/runners/registration-token", self.scope);
         self.http.post(&path, &json!({})).await
@@ -317,10 +326,11 @@ impl Gitea {
         }
     }
 
-    /// What `gitea-runner` (`act_runner` before 1.0.0) and `forgejo-runner` keep of their registration, and
-    /// how they are told to use it.
+    /// The files in which `gitea-runner` (`act_runner` before 1.0.0) and `forgejo-runner` store
+    /// their
+    /// registration, and the command that uses them.
     fn kit(&self, wish: Enlist<'_>, made: &Registered) -> Kit {
-        // What either of these is in would be read as something else (`internal/pkg/labels/labels.go`).
+        // The programs would misread a label with one of these (`internal/pkg/labels/labels.go`).
         let plain = wish.labels().into_iter().filter(|label| !label.contains([':', '?']));
         let labels: Vec<String> = plain.map(|label| format!("{label}:host")).collect();
         let state = json!({
@@ -362,7 +372,8 @@ impl Gitea {
                 format!("exec \"{program}\" daemon --config config.yaml")
             }
             Dialect::Forgejo => {
-                // A connection that is named twice is refused (`internal/app/cmd/args.go`).
+                // forgejo-runner refuses a connection that is given twice
+                // (`internal/app/cmd/args.go`).
                 if self.command.is_none() {
                     files.retain(|file| file.name != ".runner");
                 }
@@ -380,8 +391,9 @@ impl Gitea {
         Kit { files, programs, command, leaves, secrets }
     }
 
-    /// Forgejo's way to run one job and end. It could be told which one; but the job that it was
-    /// begun for may have gone to another by then, and any that fits is as good.
+    /// The command with which Forgejo's program runs one job and ends. The command could name the
+    /// job,
+    /// but that job may have gone to another runner by then, and any job that fits is as good.
     fn one_job(&self, uuid: &str, labels: &[String]) -> String {
         let url = quote(self.http.base().as_str());
         let labels: String =
@@ -393,15 +405,15 @@ impl Gitea {
         )
     }
 
-    /// What an error of a look comes from, where more can be said of it.
+    /// Says more about why a poll failed, where that is possible.
     async fn explained(&self, error: DemandError) -> DemandError {
         match error {
             DemandError::Status { call, status: status @ 403, text } => {
-                let text = format!("{text}; its token needs {}", self.needs());
+                let text = format!("{text}; the token needs {}", self.needs());
                 DemandError::Status { call, status, text }
             }
             DemandError::Status { status: 404, .. } | DemandError::Shape { .. } => {
-                // Some servers tell nothing without a login that is good for it.
+                // Some servers report their version only to a valid login.
                 let version = self.http.get("api/v1/version").await;
                 let found =
                     version.ok().map(|Version { version }| (Dialect::of(&version), version));
@@ -426,7 +438,7 @@ impl Gitea {
         }
     }
 
-    /// What its token must be allowed.
+    /// The right that the token must have.
     fn needs(&self) -> &'static str {
         match &self.kept {
             Scope::Server => "write:admin",
@@ -438,13 +450,13 @@ impl Gitea {
 
     async fn proofs(&self, found: &mut Vec<Proof>) -> Result<(), DemandError> {
         let name = self.dialect.name();
-        // Some servers tell nothing without a login that is good for it.
+        // Some servers report their version only to a valid login.
         if let Ok(Version { version }) = self.http.get("api/v1/version").await {
             let text = format!("{name} {version}");
             found.push(match (self.dialect, major(&version)) {
                 (Dialect::Forgejo, Some(major)) if major < EPHEMERAL_SINCE => Proof::fail(
                     "version",
-                    format!("{text} makes no runners for one job alone"),
+                    format!("{text} has no ephemeral runners"),
                     format!("update it to {EPHEMERAL_SINCE} or later"),
                 ),
                 (Dialect::Gitea | Dialect::Forgejo, _) => Proof::ok("version", text),
@@ -463,7 +475,7 @@ impl Gitea {
     }
 }
 
-/// The number a version begins with.
+/// The number that a version begins with.
 fn major(version: &str) -> Option<u32> {
     version.trim_start_matches('v').split(['.', '+', '-']).next()?.parse().ok()
 }
@@ -474,7 +486,7 @@ impl Runner {
     }
 }
 
-/// A row of drover's; none for others'.
+/// The row as the actors see it; none for a runner that is not drover's.
 fn sight(row: &Runner, jobs: u32, job: Option<String>, idle: Idle) -> Option<RowSight> {
     RunnerName::parse(&row.name)?;
     let runner = RunnerName::new(&row.name);
@@ -503,7 +515,7 @@ impl Connector for Gitea {
 
     fn enlist<'a>(&'a self, wish: Enlist<'a>) -> BoxFuture<'a, Result<Kit, DemandError>> {
         Box::pin(async move {
-            // One that was made before and whose secret nobody knows any more.
+            // Removes a row that an earlier attempt made: its secret is lost.
             self.strike(wish.runner).await?;
             let made = self.register(wish).await?;
             self.ids.learn(wish.runner.as_str(), made.id);
@@ -514,7 +526,7 @@ impl Connector for Gitea {
     fn quiet<'a>(&'a self, runner: &'a RunnerName) -> BoxFuture<'a, Result<(), DemandError>> {
         Box::pin(async move {
             if self.dialect == Dialect::Forgejo {
-                // It knows nothing of the kind, but who is removed takes no job either.
+                // Forgejo cannot cordon a runner, but a runner without a row takes no job either.
                 for id in self.rows(runner).await? {
                     let path = format!("{}/actions/runners/{id}", self.scope);
                     match self.http.get::<Runner>(&path).await {
@@ -562,7 +574,7 @@ impl Connector for Gitea {
         Box::pin(async move {
             match self.dialect {
                 Dialect::Gitea => barrier(self.registration_token().await),
-                // Only making one would tell.
+                // Only registering a runner would show it.
                 Dialect::Forgejo => Ok(None),
             }
         })

@@ -1,7 +1,14 @@
-//! GitLab: a runner row for each agent, whose token is good for that one runner.
+//! GitLab: a runner row for each agent, whose token is valid for that one runner.
+//!
+//! In: [`Settings`] and the calls of [`Connector`]. Out: rows, jobs and the files for a guest.
+//! GitLab lists no jobs of several projects at once, so drover lists the projects of its scope and
+//! asks each for its waiting jobs. A refusal with `Retry-After` pauses all calls for that long.
 //!
 //! Written from GitLab's documentation and the source of its runner, and unverified against a
 //! server.
+//!
+//! Beside this file: `checks` (what `drover doctor` tests), `standing` (what a row means, and jobs
+//! whose runner's row is gone).
 
 mod proofs;
 mod standing;
@@ -36,48 +43,48 @@ use crate::proof::Proof;
 use crate::rows::{ABREAST, Found, Ids, Listing, Reading, Row, Seen};
 use crate::windows;
 
-/// Rows a page; GitLab's own most.
+/// Rows on a page; GitLab's maximum.
 const PAGE: usize = 100;
-/// Pages of runners or projects read at most. Of neither may a part be taken for the whole.
+/// The most pages of runners or projects that are read; of neither may a part count as the whole.
 const PAGES_MAX: usize = 20;
-/// Pages of one project's waiting jobs: beyond that much waits anyway.
+/// The most pages of one project's waiting jobs: with more jobs than that, enough wait anyway.
 const JOB_PAGES: usize = 5;
-/// The count of all rows of a list, as far as GitLab tells it.
+/// The header with the number of all rows of a list, which GitLab omits for long lists.
 const TOTAL: HeaderName = HeaderName::from_static("x-total");
-/// The pause where a refusal names none, and the longest that is kept.
+/// The pause where a refusal names none.
 const PAUSE: Duration = Duration::from_secs(10);
+/// The longest pause that drover keeps.
 const PAUSE_LONGEST: Duration = Duration::from_secs(600);
-/// The shortest limit of jobs that GitLab takes for a runner.
+/// The shortest time limit of jobs that GitLab accepts for a runner.
 const JOB_LEAST: Duration = Duration::from_secs(600);
 
-/// Whose runners and jobs are meant.
+/// The part of a server whose runners and jobs drover serves.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Scope {
-    /// The whole server's.
+    /// The whole server.
     Server,
-    /// A group's with its subgroups', by number or path.
+    /// A group with its subgroups, by number or path.
     Group(String),
-    /// A project's, by number or path.
+    /// A project, by number or path.
     Project(String),
 }
 
-/// What is configured of it.
+/// The settings of a GitLab source.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Whose jobs are meant.
     pub scope: Scope,
-    /// What drover logs in with.
+    /// The access token that drover logs in with.
     pub token: SecretString,
-    /// Whether jobs without tags are wanted.
+    /// Whether jobs without tags are served.
     pub run_untagged: bool,
-    /// How long a job may take.
+    /// The time limit of a job.
     pub job: Duration,
     /// How long a runner waits for its job.
     pub idle: Duration,
 }
 
 impl Settings {
-    /// Everything of it, secrets included, for its fingerprint.
+    /// All settings, secrets included, for the fingerprint of the source.
     pub fn parts(&self) -> Vec<String> {
         let Self { scope, token, run_untagged, job, idle } = self;
         let shown = format!("{scope:?} {run_untagged} {job:?} {idle:?}");
@@ -85,18 +92,18 @@ impl Settings {
     }
 }
 
-/// A GitLab server, or a part of it.
+/// The connector for a GitLab server, or for a part of it.
 pub struct GitLab {
     http: Http,
     settings: Settings,
-    /// The command that runs a runner in its folder; none for `gitlab-runner`.
+    /// The operator's command that runs a runner in its folder; none for `gitlab-runner`.
     command: Option<String>,
-    /// Until when it asked to be left alone.
+    /// Until when GitLab asked drover to send no calls.
     quiet: Mutex<Option<Instant>>,
-    /// Whether it was told that jobs of runners cannot be seen.
+    /// Whether it was logged that the login may not see the jobs of runners.
     hidden: AtomicBool,
     ids: Ids,
-    /// The jobs that its runners were seen with.
+    /// The jobs that runners were last seen with.
     last_jobs: LastJobs,
 }
 
@@ -107,7 +114,7 @@ struct Runner {
     description: Option<String>,
     #[serde(default)]
     status: String,
-    /// Whether a job is on it, as newer servers say.
+    /// `active` while a job is on the runner, on newer servers.
     #[serde(default)]
     job_execution_status: Option<String>,
 }
@@ -127,7 +134,7 @@ struct Job {
     project: Option<Numbered>,
 }
 
-/// Something whose number alone matters.
+/// An object of which only the number matters.
 #[derive(Deserialize)]
 struct Numbered {
     id: u64,
@@ -141,29 +148,30 @@ struct Made {
 }
 
 impl Runner {
-    /// What drover calls it.
+    /// The name that drover gave the runner.
     fn name(&self) -> &str {
         self.description.as_deref().unwrap_or_default()
     }
 
-    /// Whether it says that a job is on it.
+    /// Whether the row says that a job is on the runner.
     fn executes(&self) -> bool {
         self.job_execution_status.as_deref() == Some("active")
     }
 
-    /// What it is worth that no job of it is seen: a login sees jobs of its own projects alone.
+    /// How certain it is that a runner without a visible job is idle: a login sees jobs of its own
+    /// projects alone.
     fn idle(&self) -> Idle {
         let says_so = self.job_execution_status.as_deref() == Some("idle");
         if says_so { Idle::Known } else { Idle::Guessed }
     }
 
-    /// Whether any program ever logged in as it.
+    /// Whether any program ever logged in as this runner.
     fn is_known(&self) -> bool {
         !matches!(self.status.as_str(), "never_contacted" | "not_connected")
     }
 }
 
-/// Something of a list, which is told from others by its number.
+/// A row of a list, identified by its number.
 trait Listed {
     fn id(&self) -> u64;
 }
@@ -205,7 +213,7 @@ fn plain(text: &str) -> String {
 }
 
 impl GitLab {
-    /// A connector; calls nothing yet.
+    /// Makes a connector; calls nothing yet.
     pub fn new(http: Http, settings: &Settings, command: Option<String>) -> Self {
         let login = HeaderName::from_static("private-token");
         let http = http.with_login(login, settings.token.clone());
@@ -214,7 +222,7 @@ impl GitLab {
         Self { http, settings, command, quiet, hidden, ids, last_jobs }
     }
 
-    /// One call, unless it asked to be left alone.
+    /// One call, unless GitLab asked drover to wait.
     async fn call(
         &self,
         method: Method,
@@ -224,7 +232,7 @@ impl GitLab {
         let now = Instant::now();
         let until = *self.quiet.lock();
         if let Some(left) = until.and_then(|until| until.checked_duration_since(now)) {
-            let text = format!(": it asked to be left alone for {} s more", left.as_secs() + 1);
+            let text = format!(": GitLab asked drover to wait {} s more", left.as_secs() + 1);
             let shown = path.split('?').next().unwrap_or(path);
             let call = format!("{method} {}api/v4/{shown}", self.http.base().path());
             return Err(DemandError::Status { call, status: 429, text });
@@ -243,7 +251,7 @@ impl GitLab {
         self.call(Method::GET, path, None).await?.ok()?.json()
     }
 
-    /// So many pages of a list, and whether there are no more.
+    /// Reads at most `most` pages of a list; also returns whether that was the end.
     async fn pages<T: DeserializeOwned + Listed>(
         &self,
         path: &str,
@@ -264,7 +272,7 @@ impl GitLab {
         Ok((all.end(to_end), to_end))
     }
 
-    /// A list of which a part would be taken for the whole.
+    /// Reads a list of which a part must not count as the whole.
     async fn whole<T: DeserializeOwned + Listed>(
         &self,
         path: &str,
@@ -276,8 +284,8 @@ impl GitLab {
         }
         let most = PAGES_MAX * PAGE;
         let text = format!(
-            "more than {most} {what} are in its `scope`: name groups or projects, each as a source \
-             of its own"
+            "its `scope` has more than {most} {what}; configure groups or projects of it, each as a \
+             source of its own"
         );
         Err(DemandError::Setup(text))
     }
@@ -293,7 +301,8 @@ impl GitLab {
         self.whole(&path, "runners").await
     }
 
-    /// Runners as their list shows them, and the `known` ones that it does not show by their numbers.
+    /// The runners of the list, and those of `known` that the list lacks, asked for by their
+    /// numbers.
     async fn seen(&self, known: &Known) -> Result<Seen<Runner>, DemandError> {
         let mut seen = self.ids.seen(self.runners().await?, known, |name| self.find(name)).await?;
         seen.rows.retain(|row| RunnerName::parse(row.name()).is_some());
@@ -305,12 +314,12 @@ impl GitLab {
         self.ids.by_number(&name, read).await
     }
 
-    /// The numbers of all rows that are or were a runner's.
+    /// The numbers of all rows that belong or belonged to a runner.
     async fn rows(&self, runner: &RunnerName) -> Result<BTreeSet<u64>, DemandError> {
         self.ids.numbers(self.runners().await?, runner)
     }
 
-    /// The projects whose jobs are meant, as they are written in paths.
+    /// The projects of the scope, as paths name them.
     async fn projects(&self) -> Result<Vec<String>, DemandError> {
         let rest = "simple=true&archived=false&order_by=id&sort=asc";
         let path = match &self.settings.scope {
@@ -327,7 +336,7 @@ impl GitLab {
 
     async fn waiting(&self, project: String) -> Result<Vec<Job>, DemandError> {
         let path = format!("projects/{project}/jobs?scope%5B%5D=pending");
-        // One that was removed or archived meanwhile has none.
+        // A project that was removed or archived meanwhile has no jobs.
         match self.pages::<Job>(&path, JOB_PAGES).await {
             Ok((jobs, _)) => Ok(jobs.rows),
             Err(DemandError::Status { status: 404, .. })
@@ -358,7 +367,7 @@ impl GitLab {
                 Ok(Standing::Gone) => {
                     sight.gone.insert(name);
                 }
-                // Its guest is asked.
+                // The guest is asked instead.
                 Err(_) => {}
             }
         }
@@ -370,7 +379,7 @@ impl GitLab {
         Ok(sight)
     }
 
-    /// A job that waits and that a runner of drover's would be given.
+    /// The job as the actors see it, where it waits and a runner of drover's would get it.
     fn wanted(&self, job: Job) -> Option<JobSight> {
         let tags = job.tag_list.unwrap_or_default();
         let taken = !tags.is_empty() || self.settings.run_untagged;
@@ -410,15 +419,16 @@ impl GitLab {
             Scope::Project(project) => {
                 body["runner_type"] = "project_type".into();
                 body["project_id"] = self.number("projects", project).await?.into();
-                // No other project may take it over.
+                // No other project may use the runner.
                 body["locked"] = true.into();
             }
         }
         self.call(Method::POST, "user/runners", Some(&body)).await?.ok()?.json()
     }
 
-    /// What `gitlab-runner run-single` reads from its environment, so that no list of processes shows
-    /// its token. Its job done it ends.
+    /// The environment that `gitlab-runner run-single` reads, so that no list of processes shows
+    /// the
+    /// token. The program ends after its job.
     fn kit(&self, os: Os, made: &Made) -> Kit {
         let url = self.http.base().as_str().trim_end_matches('/');
         let lines = [
@@ -448,8 +458,9 @@ impl GitLab {
     }
 }
 
-/// The query of the page behind this one: as its `Link` header says, which lists by keys have alone,
-/// or as its number.
+/// The query of the next page: from the `Link` header, which is the only source for keyset
+/// pagination,
+/// or from the page number.
 fn next_page(headers: &HeaderMap, query: &str) -> Option<String> {
     let text = |name: HeaderName| headers.get(name)?.to_str().ok();
     let named = text(LINK).and_then(|links| {
@@ -473,7 +484,7 @@ impl Connector for GitLab {
 
     fn enlist<'a>(&'a self, wish: Enlist<'a>) -> Done<'a, Kit> {
         Box::pin(async move {
-            // One that was made before and whose token nobody knows any more.
+            // Removes a row that an earlier attempt made: its token is lost.
             self.strike(wish.runner).await?;
             let made = self.register(wish).await?;
             made.id.into_iter().for_each(|id| self.ids.learn(wish.runner.as_str(), id));
@@ -518,7 +529,7 @@ mod tests {
 
     use super::*;
 
-    // Invariant: the next page is the one the server names, wherever it says so.
+    // Invariant: the next page is the one that the server names, in whichever header.
 
     #[test]
     fn the_next_page_is_read_from_either_header() {

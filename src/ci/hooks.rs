@@ -1,5 +1,12 @@
-//! Webhooks of sources: proven by a signature over the raw body, or where a system knows no other way
-//! by a secret that it sends along, and good for nothing but another look. A hook that is lost costs the time to the next poll; one sent again costs nothing.
+//! Webhooks of sources: verified, counted once, and turned into a poll.
+//!
+//! A webhook is believed by a signature over its raw body, or, for GitLab, by a secret that it
+//! carries. A webhook has one effect: the source is polled at once. A lost webhook costs the time
+//! until the next poll, and a repeated one costs nothing.
+//!
+//! In: headers and body, from the HTTP server. [`Hooks::precheck`] refuses what no body can make
+//! valid, so that the server does not read a body in vain; [`Hooks::receive`] verifies. Out: a
+//! [`HookOutcome`], or a [`HookRefusal`] that the server answers with a status.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
@@ -14,82 +21,83 @@ use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 
-/// For so long a delivery is remembered, so that one sent again is not taken for another.
+/// How long a delivery is remembered, to recognise it when it is sent again.
 const REMEMBERED: Duration = Duration::from_secs(3600);
-/// Deliveries remembered at most, over all sources; the oldest go first.
+/// The most deliveries that are remembered over all sources; the oldest go first.
 const DELIVERIES: usize = 10_000;
-/// The longest name of a delivery that is kept as it is, in bytes.
+/// The longest name of a delivery that is stored as it is; of a longer one the digest is stored.
 const NAME: usize = 128;
-/// Hooks of one source that are heard within [`WINDOW`].
+/// The most webhooks of one source that are accepted within [`WINDOW`].
 const HOOKS: u32 = 1_000;
 const WINDOW: Duration = Duration::from_secs(10);
 
-/// Headers that carry the signature, each with what stands before its hexadecimal digits.
+/// Headers that carry the signature, each with the prefix of its hexadecimal digits.
 pub const SIGNATURES: [(&str, &str); 3] =
     [("x-hub-signature-256", "sha256="), ("x-gitea-signature", ""), ("x-forgejo-signature", "")];
-/// Headers that name the delivery, the same when it is sent again.
+/// Headers that name the delivery; a repeated delivery has the same name.
 pub const DELIVERY: [&str; 3] = ["x-github-delivery", "x-gitea-delivery", "x-forgejo-delivery"];
 
-/// Headers that say what a hook is about.
+/// Headers that name the event.
 const EVENT: [&str; 2] = ["x-github-event", "x-gitea-event"];
-/// GitLab's headers: its secret as it is; what happened; and what names the delivery. The first is
-/// the same when it is sent again; the second is shared by hooks that hooks led to, and counts where
-/// the first is missing.
+/// GitLab's headers: the secret as it is, the event, and the name of the delivery. The idempotency
+/// key
+/// is the same for a repeated delivery. The event UUID is shared by webhooks that webhooks caused,
+/// so
+/// it counts only where the key is missing.
 const TOKEN: &str = "x-gitlab-token";
 const EVENT_OF_TOKENS: &str = "x-gitlab-event";
 const DELIVERY_OF_TOKENS: [&str; 2] = ["idempotency-key", "x-gitlab-event-uuid"];
-/// What happened when there may be news of jobs.
+/// GitLab's events that may mean news of jobs.
 const EVENTS: [&str; 2] = ["Job Hook", "Pipeline Hook"];
 
-/// What a source's hooks are believed by: by its kind, and by nothing else.
+/// How a source's webhooks prove who sent them; the kind of the source alone decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HookProof {
     /// A signature over the raw body.
     Signature,
-    /// The secret itself, in a header: who reads one hook can send others. GitLab has no other way.
+    /// The secret itself, in a header: who reads one webhook can send others. GitLab offers no
+    /// better.
     Token,
 }
 
-/// What a source's hooks are proven with.
+/// What a source's webhooks are verified with.
 #[derive(Debug, Clone)]
 pub struct HookSecret {
-    /// How.
     pub proof: HookProof,
-    /// The secret.
     pub secret: SecretString,
 }
 
-/// What came of a hook.
+/// The result of a verified webhook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Heard {
-    /// There is news.
+    /// The source may have news, and is polled.
     News,
-    /// It was heard before, or is older than what is remembered.
+    /// The delivery was received before, or is older than the deliveries that are remembered.
     Again,
-    /// It tells of something that is not asked for, or was sent to see whether it arrives.
+    /// The event says nothing of jobs, or only tests the connection.
     Aside,
 }
 
-/// Why a hook is not heard.
+/// Why a webhook is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unheard {
-    /// No source of that name takes hooks.
+    /// No source of this name accepts webhooks.
     Unknown,
     /// The signature or secret is missing or wrong.
     Unsigned,
-    /// Too many of them: so long none is heard.
+    /// There were too many webhooks; the next one is accepted after this time.
     TooMany(Duration),
 }
 
-/// Takes up what a hook speaks of.
+/// Called with the body of each webhook that is news.
 type Hint = Box<dyn Fn(&SourceId, &[u8]) + Send + Sync>;
 
-/// When a hook came, by both clocks.
+/// When a webhook arrived, by both clocks.
 #[derive(Debug, Clone, Copy)]
 pub struct Came {
-    /// On the clock that does not jump.
+    /// By the monotonic clock.
     pub at: Instant,
-    /// On the wall.
+    /// By the wall clock.
     pub wall: Timestamp,
 }
 
@@ -100,7 +108,7 @@ impl Came {
     }
 }
 
-/// The sources that send hooks.
+/// The sources that send webhooks, and the deliveries that were received.
 #[derive(Default)]
 pub struct Hooks {
     hint: Option<Hint>,
@@ -110,24 +118,24 @@ pub struct Hooks {
 
 #[derive(Default)]
 struct Known {
-    /// Deliveries, the oldest first.
+    /// The oldest first.
     deliveries: VecDeque<(Instant, SourceId, String)>,
     counts: BTreeMap<SourceId, (Instant, u32)>,
 }
 
 impl Hooks {
-    /// Has what hooks speak of told to `hint`, before anybody is woken for it.
+    /// Calls `hint` with each webhook that is news, before its source is polled.
     pub fn hinting(hint: impl Fn(&SourceId, &[u8]) + Send + Sync + 'static) -> Self {
         Self { hint: Some(Box::new(hint)), ..Self::default() }
     }
 
-    /// Takes the secrets of a configuration.
+    /// Replaces all secrets, after a reload of the configuration.
     pub fn replace(&self, secrets: BTreeMap<SourceId, HookSecret>) {
         *self.secrets.write() = secrets;
     }
 
-    /// Refuses what no body can make good: an unknown source, no signature of the right form, a
-    /// wrong secret, too many.
+    /// Refuses by the headers alone what no body can make valid: an unknown source, a missing or
+    /// malformed signature, a wrong secret, too many webhooks.
     pub fn promising<'a>(
         &self,
         source: &SourceId,
@@ -147,7 +155,7 @@ impl Hooks {
         secrets.get(source).cloned().ok_or(Unheard::Unknown)
     }
 
-    /// Judges a hook by its headers and raw body.
+    /// Verifies a webhook by its headers and its raw body.
     pub fn hear<'a>(
         &self,
         source: &SourceId,
@@ -179,7 +187,9 @@ impl Hooks {
         let mut known = self.known.lock();
         known.admits(source, now)?;
         let mut heard = known.take(source, delivery, now);
-        // The delivery's name is not signed, the body is: a copy of it under another name is no news.
+        // The signature covers the body and not the delivery's name, so a copy under another name
+        // is
+        // recognised by the digest of its body.
         if let Some(job) = Job::of(body) {
             let margin = SignedDuration::try_from(REMEMBERED).unwrap_or_default();
             let old = job.dated.is_some_and(|dated| dated + margin < came.wall);
@@ -195,9 +205,9 @@ impl Hooks {
     }
 }
 
-/// What a hook about a job says of when it was sent.
+/// When a webhook about a job was sent, by its body.
 struct Job {
-    /// None of one that waits: it may have been held back for days before that was told.
+    /// None for a job that waits: GitHub may have delayed it for days before it sent the webhook.
     dated: Option<Timestamp>,
 }
 
@@ -224,7 +234,7 @@ impl Job {
     }
 }
 
-/// What is kept of a delivery's name, and compared: the name, or the digest of a long one.
+/// The name of a delivery as it is stored and compared: itself, or the digest of a long one.
 fn short(name: &str) -> Cow<'_, str> {
     if name.len() <= NAME {
         return Cow::Borrowed(name);
@@ -247,7 +257,7 @@ impl Known {
         if *count > HOOKS { Err(Unheard::TooMany(left)) } else { Ok(()) }
     }
 
-    /// Whether another of this source would be heard; it is not counted.
+    /// Whether one more webhook of this source would be accepted; does not count it.
     fn has_room(&self, source: &SourceId, now: Instant) -> Result<(), Unheard> {
         let Some((since, count)) = self.counts.get(source) else { return Ok(()) };
         let left = WINDOW.saturating_sub(now.saturating_duration_since(*since));
@@ -259,7 +269,7 @@ impl Known {
         while self.deliveries.front().is_some_and(|(at, ..)| old(at)) {
             self.deliveries.pop_front();
         }
-        // Without a name it may be any, and a look too many does no harm.
+        // A webhook without a name may be any one, and one poll too many does no harm.
         let Some(delivery) = delivery.map(|name| short(name).into_owned()) else {
             return Heard::News;
         };
@@ -276,7 +286,7 @@ impl Known {
     }
 }
 
-/// The signature that a hook says to have.
+/// The signature that a webhook claims.
 fn signature<'a>(header: &impl Fn(&str) -> Option<&'a str>) -> Option<Vec<u8>> {
     SIGNATURES.iter().find_map(|(name, before)| {
         let digits = header(name)?.strip_prefix(before)?;
@@ -284,7 +294,7 @@ fn signature<'a>(header: &impl Fn(&str) -> Option<&'a str>) -> Option<Vec<u8>> {
     })
 }
 
-/// Whether a hook brings the secret; the time that takes tells nothing.
+/// Verifies the secret of a webhook, in constant time.
 fn by_secret<'a>(
     secret: &SecretString,
     header: &impl Fn(&str) -> Option<&'a str>,
@@ -294,7 +304,7 @@ fn by_secret<'a>(
     if bool::from(right) { Ok(()) } else { Err(Unheard::Unsigned) }
 }
 
-/// Whether this is the HMAC-SHA-256 of the body; the time that takes tells nothing.
+/// Whether this is the HMAC-SHA-256 of the body, compared in constant time.
 fn is_signed(secret: &SecretString, body: &[u8], signature: &[u8]) -> bool {
     let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(secret.expose_secret().as_bytes()) else {
         return false;
@@ -338,7 +348,7 @@ mod tests {
         hooks.hear(&SourceId::new(source), header, b"body", Came::now())
     }
 
-    // Invariant: only who knows the secret is heard, whatever else stands in a hook.
+    // Invariant: a webhook is accepted only from a sender that knows the secret.
 
     #[test]
     fn a_hook_is_heard_by_its_signature_alone() {
@@ -386,7 +396,7 @@ mod tests {
         assert_eq!(hear("Job Hook", None, "v"), Ok(Heard::Again));
     }
 
-    // Invariant: a delivery counts once, and hooks have a bound.
+    // Invariant: a delivery counts once, and the number of webhooks is bounded.
 
     #[test]
     fn a_delivery_that_comes_again_is_no_news() {

@@ -1,8 +1,8 @@
-//! How the jobs ended of runners whose row is gone.
+//! How the jobs of runners ended whose row is gone.
 //!
-//! That a row is gone says nothing of a job. Where a source can be asked for one job by itself, it
-//! is asked for the one that it last showed on the runner, ever less often, until it says that this
-//! one is over.
+//! A missing row says nothing of a job. Where a source can report a single job, drover asks for the
+//! job that it last saw on the runner, less and less often, until the source says that the job is
+//! over.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -11,28 +11,28 @@ use drover_model::id::RunnerName;
 use drover_model::ports::Known;
 use parking_lot::{Mutex, MutexGuard};
 
-/// Runners in one look at most whose job is asked for.
+/// The most runners whose job is asked for in one poll.
 const ASKED: usize = 10;
-/// After so long a job that is not known to be over is asked for again, then after twice that, and so
-/// on.
+/// The pause before a job is asked for again that is not known to be over. It doubles each time, up
+/// to
+/// [`PAUSE_LONGEST`].
 const PAUSE: Duration = Duration::from_secs(10);
 const PAUSE_LONGEST: Duration = Duration::from_secs(60);
 
-/// The job of one runner.
 #[derive(Debug, Default)]
 struct LastJob {
-    /// Where it is asked for; none where it was not seen in this start of the service.
+    /// Where the job is asked for; none where this run of the service never saw it.
     path: Option<String>,
-    /// Whether the login could read it there; none before anybody tried.
+    /// Whether the login could read the job there; none before anybody tried.
     read: Option<bool>,
-    /// How it ended, in one word, once that is known.
+    /// How the job ended, in one word, once that is known.
     over: Option<&'static str>,
-    /// How often it was asked for, and when it is next.
+    /// How often the job was asked for.
     times: u32,
     next: Option<Instant>,
 }
 
-/// The jobs that runners were seen with.
+/// The last job of each runner.
 #[derive(Debug, Default)]
 pub struct LastJobs(Mutex<BTreeMap<RunnerName, LastJob>>);
 
@@ -41,12 +41,12 @@ impl LastJobs {
         self.0.lock()
     }
 
-    /// Nobody asks for others any more.
+    /// Forgets all runners but the `known` ones.
     pub fn keep(&self, known: &Known) {
         self.book().retain(|name, _| known.contains_key(name));
     }
 
-    /// A job is under way on a runner, and is asked for there.
+    /// Notes that a job runs on a runner, and where the job is asked for.
     pub fn learn(&self, name: &str, path: Option<String>) {
         if RunnerName::parse(name).is_some() {
             let (name, mut book) = (RunnerName::new(name), self.book());
@@ -56,7 +56,7 @@ impl LastJobs {
         }
     }
 
-    /// Jobs of the `known` runners that nobody tried to read by themselves, and where each is read.
+    /// Jobs of the `known` runners that were never read by themselves, with their paths.
     pub fn untried(&self, known: &Known) -> Vec<(RunnerName, String)> {
         let book = self.book();
         let untried = book
@@ -66,14 +66,13 @@ impl LastJobs {
         untried.take(ASKED).collect()
     }
 
-    /// The login could, or could not, read the job of a runner.
+    /// Notes whether the login could read the job of a runner.
     pub fn tried(&self, name: &RunnerName, read: bool) {
         if let Some(job) = self.book().get_mut(name) {
             job.read = Some(read);
         }
     }
 
-    /// Whether the login could read the job of a runner.
     pub fn was_read(&self, name: &RunnerName) -> bool {
         self.book().get(name).is_some_and(|job| job.read == Some(true))
     }
@@ -83,8 +82,8 @@ impl LastJobs {
         self.book().get(name).filter(|job| job.over.is_none())?.path.clone()
     }
 
-    /// Those of the `gone` whose job is asked for now. One that went just now is asked for by the next
-    /// look: its guest may say meanwhile that it ended.
+    /// Those of the `gone` whose job is asked for now. A row that went just now is asked for in the
+    /// next poll: until then its guest may report the end of the job.
     pub fn due(
         &self,
         gone: &BTreeSet<RunnerName>,
@@ -108,18 +107,19 @@ impl LastJobs {
         due
     }
 
-    /// The job of a runner ended whose row is gone.
+    /// Notes that the job of a runner whose row is gone is over.
     pub fn end(&self, name: &RunnerName, how: &'static str) {
         tracing::info!(runner = %name, how, "row of a runner is gone, and its job is over");
         self.note_end(name, how);
     }
 
-    /// The job of a runner ended, as its source reports by itself; the row may still be there.
+    /// Notes that the job of a runner is over, as its source reports unasked; the row may still
+    /// exist.
     pub fn note_end(&self, name: &RunnerName, how: &'static str) {
         self.book().entry(name.clone()).or_default().over = Some(how);
     }
 
-    /// Those of the `gone` whose job is over.
+    /// How the jobs of the `gone` runners ended, for those whose job is over.
     pub fn over(&self, gone: &BTreeSet<RunnerName>) -> BTreeMap<RunnerName, &'static str> {
         let book = self.book();
         let over = |name: &RunnerName| Some((name.clone(), book.get(name)?.over?));
@@ -131,7 +131,7 @@ impl LastJobs {
 mod tests {
     use super::*;
 
-    // Invariant: a job is asked for until its source says that it is over, and not all the time.
+    // Invariant: a job is asked for until its source says that it is over, and ever less often.
 
     #[test]
     fn a_job_is_first_asked_for_by_the_second_look_and_then_ever_less_often() {
@@ -147,7 +147,7 @@ mod tests {
         assert!(jobs.due(&gone, began + Duration::from_secs(1000)).is_empty(), "once is enough");
     }
 
-    // Invariant: the login tries once to read a job, and what came of that stays with that very job.
+    // Invariant: the login tries once to read a job, and the result holds for that very job.
 
     #[test]
     fn whether_a_job_could_be_read_is_tried_once_and_known_until_the_next_job() {

@@ -1,6 +1,37 @@
-//! CI systems: the actors' port to all configured sources of demand.
+//! Connectors to CI systems: Gitea, Forgejo, GitHub, GitLab, Woodpecker and Jenkins.
 //!
-//! A source's login stays on this side; a guest is given what serves its one runner, by SSH.
+//! This package implements [`Demand`], the port through which the actors see every configured
+//! *source* (a CI system that wants agents). It owns the logins to the sources, the HTTP calls, and
+//! the scripts that start and stop a runner in a guest. A login never leaves this machine: a guest
+//! receives, by SSH, only what serves its own runner.
+//!
+//! In: the settings of each source ([`SourceConnection`], made by the configuration), calls from
+//! the source and agent actors, and webhooks that [`Hooks`] has verified. Out: which jobs wait and
+//! what each runner does ([`SourceSight`]), runners that are registered and started, and a wake-up
+//! when a source has news of its own ([`CiSystems::on_news`]).
+//!
+//! ```text
+//! agent actor  -- start runner -->  CiSystems --> Connector::register --> row at the source
+//!                                        |
+//!                                        +------> guest or windows script --> runner in the guest
+//! source actor -- look ---------->  CiSystems --> Connector::poll     --> jobs and rows
+//! webhook      -- Hooks::receive -> Connector::hint, then a poll
+//! ```
+//!
+//! A *row* is what a CI system stores for one runner. Every connector follows one rule: a row
+//! counts as gone only when the source answers that this very row does not exist, never because a
+//! list lacks it.
+//!
+//! Failures are [`DemandError`]s. [`DemandError::fault`] turns each into a fault of its source,
+//! with
+//! a text that says what to do. A call whose answer is lost is an unknown outcome: the caller asks
+//! again, and registering a runner first removes any row of the same name.
+//!
+//! Beside this file: `connector` (the trait that each system implements), `connection` (settings
+//! common to all), `http`, `error`, `finding` (what `drover doctor` reports), `rows` (lists that
+//! change while they are read), `last_jobs` and `first_seen` (what is remembered of jobs),
+//! `state_file` (what survives a restart), `secrets` (what is masked in runner logs), `guest` and
+//! `windows` (scripts), `hooks`, and one module for each system.
 
 #![cfg_attr(not(test), warn(unused_crate_dependencies))]
 
@@ -59,23 +90,18 @@ pub use hooks::{Came, Heard, HookProof, HookSecret, Hooks, Unheard};
 pub use http::{Http, Route};
 pub use proof::{Mark, Proof};
 
-/// What is spoken at a source, with what is configured for that.
+/// The kind of a source, with the settings of that kind.
 #[derive(Debug, Clone)]
 pub enum System {
-    /// Gitea or Forgejo.
     Gitea(gitea::Settings),
-    /// GitHub.
     GitHub(Box<github::Settings>),
-    /// GitLab.
     GitLab(gitlab::Settings),
-    /// Woodpecker.
     Woodpecker(woodpecker::Settings),
-    /// Jenkins.
     Jenkins(jenkins::Settings),
 }
 
 impl System {
-    /// What its webhooks are believed by.
+    /// How webhooks of this system prove who sent them.
     pub fn hook_proof(&self) -> HookProof {
         match self {
             Self::Gitea(_) | Self::GitHub(_) | Self::Woodpecker(_) | Self::Jenkins(_) => {
@@ -85,7 +111,7 @@ impl System {
         }
     }
 
-    /// Whose jobs and runners are meant, without a secret.
+    /// The part of the system that drover serves, as text without a secret.
     pub fn scope(&self) -> String {
         match self {
             Self::Gitea(settings) => format!("{:?} {:?}", settings.dialect, settings.scope),
@@ -95,7 +121,7 @@ impl System {
         }
     }
 
-    /// Everything of it, secrets included, for its fingerprint.
+    /// All settings, secrets included, for the fingerprint of the source.
     pub fn parts(&self) -> Vec<String> {
         match self {
             Self::Gitea(settings) => settings.parts(),
@@ -107,10 +133,10 @@ impl System {
     }
 }
 
-/// The connector of a configured source.
+/// Makes the connector of a configured source; it calls nothing yet.
 ///
 /// # Errors
-/// [`DemandError::Setup`] where the client can not be made, as of a bundle that holds nothing.
+/// [`DemandError::Setup`] where the client cannot be made, for example from an empty CA bundle.
 pub fn connector(connection: &SourceConnection) -> Result<Arc<dyn Connector>, DemandError> {
     let http = Http::new(&connection.url, &connection.tls, &connection.route)?;
     let command = connection.command.clone();
@@ -123,47 +149,47 @@ pub fn connector(connection: &SourceConnection) -> Result<Arc<dyn Connector>, De
     })
 }
 
-/// Hears of sources that have news of their own.
+/// Called with the id of a source that has news between two polls.
 type OnNews = Box<dyn Fn(SourceId) + Send + Sync>;
 
-/// What goes on at a source between looks.
+/// The background task of one source, such as the message session of a GitHub scale set.
 struct Watch {
     end: oneshot::Sender<()>,
     task: JoinHandle<()>,
 }
 
-/// How long what goes on between looks may take to end.
+/// How long a background task may take to end before it is aborted.
 const END_LIMIT: Duration = Duration::from_secs(5);
 
-/// The port to the CI systems.
+/// All configured sources: implements the port [`Demand`].
 pub struct CiSystems {
     connectors: RwLock<BTreeMap<SourceId, Arc<dyn Connector>>>,
     watches: Mutex<BTreeMap<SourceId, Watch>>,
     woken: Arc<OnceLock<OnNews>>,
     shell: Arc<SshShell>,
     secrets: Arc<Secrets>,
-    /// The folder where sources keep what they must know again after a cut.
+    /// The folder of the sources' state files; none where nothing is stored.
     keeps: Option<PathBuf>,
-    /// What tells this machine from others; none where nothing does.
+    /// An id that distinguishes this machine from others; none where no such id exists.
     machine: Option<String>,
     runtime: Handle,
 }
 
 impl CiSystems {
-    /// A port without sources; calls run on `runtime`.
+    /// Starts without sources; calls run on `runtime`.
     pub fn new(shell: Arc<SshShell>, runtime: Handle) -> Self {
         let (connectors, watches, woken) = (RwLock::default(), Mutex::default(), Arc::default());
         let (secrets, keeps, machine) = (Arc::default(), None, None);
         Self { connectors, watches, woken, shell, secrets, keeps, machine, runtime }
     }
 
-    /// The same, with a folder where sources keep what they must know again after a cut, and what tells
-    /// this machine from one that the folder was copied to.
+    /// Stores the state of sources in `folder`. `machine` identifies this machine, so that a copied
+    /// folder is recognised.
     pub fn keeping(self, folder: PathBuf, machine: Option<String>) -> Self {
         Self { keeps: Some(folder), machine, ..self }
     }
 
-    /// Sets or replaces the way to a source; calls under way keep the old one.
+    /// Sets or replaces the connector of a source; calls in flight keep the old one.
     pub fn set(&self, id: SourceId, connector: Arc<dyn Connector>) {
         let mut watches = self.watches.lock();
         let before = watches.remove(&id);
@@ -178,7 +204,7 @@ impl CiSystems {
         let kept = self.keeps.as_ref().map(kept).unwrap_or_default();
         if let Some(watch) = Arc::clone(&connector).watch(wake, ended, kept) {
             let task = self.runtime.spawn(async move {
-                // Two of them at once would be in each other's way.
+                // Two tasks of one source would disturb each other, so the old one ends first.
                 if let Some(before) = before {
                     before.end().await;
                 }
@@ -194,7 +220,7 @@ impl CiSystems {
         }
     }
 
-    /// Forgets a source.
+    /// Removes a source.
     pub fn forget(&self, id: &SourceId) {
         let mut all = self.connectors.write();
         if let Some(before) = all.remove(id) {
@@ -207,8 +233,8 @@ impl CiSystems {
         }
     }
 
-    /// Has a way that is not used any more remove what drover put there for itself, unless another source
-    /// is at the same place: that one needs it.
+    /// Lets a connector that is no longer used remove what drover stored at the source for itself,
+    /// unless another source uses the same place.
     fn leave(
         &self,
         id: SourceId,
@@ -222,18 +248,19 @@ impl CiSystems {
         self.runtime.spawn(async move {
             if let Err(error) = before.part().await {
                 let error = chain(&error);
-                tracing::warn!(source = %id, error, "what drover put there for itself stays");
+                tracing::warn!(source = %id, error, "cannot remove what drover stored at a source that is no longer used");
             }
         });
     }
 
-    /// Has sources with news of their own told to `told`, the first one that is given.
+    /// Calls `told` with each source that has news between two polls. Only the first call of this
+    /// function has an effect.
     pub fn on_news(&self, told: impl Fn(SourceId) + Send + Sync + 'static) {
-        // The first one stays.
+        // Fails where a callback is set already, which is documented above.
         let _ = self.woken.set(Box::new(told));
     }
 
-    /// Takes up what a source's webhook speaks of.
+    /// Tells a source's connector what a verified webhook is about.
     pub fn hint(&self, id: &SourceId, body: &[u8]) {
         let all = self.connectors.read();
         if let Some(connector) = all.get(id).cloned() {
@@ -242,7 +269,7 @@ impl CiSystems {
         }
     }
 
-    /// Ends what goes on between looks, at the end of the service.
+    /// Ends all background tasks, when the service stops.
     pub async fn stop(&self) {
         let watches = {
             let mut watches = self.watches.lock();
@@ -251,8 +278,7 @@ impl CiSystems {
         join_all(watches.into_values().map(Watch::end)).await;
     }
 
-    /// Runs a call of a source on the port's runtime, so that dropping the answer does not take it
-    /// back.
+    /// Runs a call to a source on the port's runtime: dropping the answer does not cancel the call.
     fn call<T, F>(
         &self,
         id: &SourceId,
@@ -266,12 +292,12 @@ impl CiSystems {
         self.spawned(async move { call(connector?).await.map_err(|error| error.fault(&id)) })
     }
 
-    /// The way to a source.
+    /// The connector of a source, or a fault that says that the source is not configured.
     fn connector(&self, id: &SourceId) -> Result<Arc<dyn Connector>, Fault> {
         let all = self.connectors.read();
         all.get(id).cloned().ok_or_else(|| {
             let text =
-                format!("source `{id}` is not configured: put it back until its runners are gone");
+                format!("source `{id}` is not configured; restore it until its runners are gone");
             Fault::new(FaultKind::Unreachable, Culprit::Source(id.clone()), text)
         })
     }
@@ -284,7 +310,7 @@ impl CiSystems {
         let task = self.runtime.spawn(call);
         async move {
             task.await.unwrap_or_else(|error| {
-                let text = format!("a call of a source ended early: {error}");
+                let text = format!("a call to a source ended without an answer: {error}");
                 Err(Fault::new(FaultKind::UnknownOutcome, Culprit::Guest, text))
             })
         }
@@ -292,7 +318,7 @@ impl CiSystems {
     }
 }
 
-/// Makes a runner at its source and starts it in the guest.
+/// Registers a runner at its source and starts it in the guest.
 async fn take_on(
     connector: &dyn Connector,
     (shell, secrets): (&SshShell, &Secrets),
@@ -320,17 +346,17 @@ async fn take_on(
         Some(0) => return Ok(()),
         Some(127) => {
             let names = kit.programs.join("` or `");
-            format!("`{names}` is not in the guest: put it into the image")
+            format!("`{names}` is not installed in the guest; install it in the template image")
         }
-        _ => format!("the runner could not be started: {}", ran.tail),
+        _ => format!("cannot start the runner: {}", ran.tail),
     };
     Err(DemandError::Guest(Fault::new(FaultKind::Broken, Culprit::Template, text)))
 }
 
 impl Watch {
-    /// Has it end in good order, and cuts it where it does not.
+    /// Asks the task to end, and aborts it after [`END_LIMIT`].
     async fn end(mut self) {
-        // It may have ended by itself.
+        // Fails only where the task has ended by itself.
         let _ = self.end.send(());
         if tokio::time::timeout(END_LIMIT, &mut self.task).await.is_err() {
             self.task.abort();
@@ -352,7 +378,7 @@ impl Demand for CiSystems {
                 Os::Linux => guest::begun(&call.runner),
                 Os::Windows(_) => windows::begun(&call.runner),
             };
-            // One that runs goes on whether its source is configured any more or not.
+            // A runner that is already started continues even where its source is not configured.
             if shell.begun(call.target.clone(), begun, limit).await? {
                 return Ok(());
             }
@@ -369,7 +395,7 @@ impl Demand for CiSystems {
             Os::Linux => guest::end(&call.runner),
             Os::Windows(_) => windows::end(&call.runner),
         };
-        self.shell.script(call.target, end, limit, "ending the runner")
+        self.shell.script(call.target, end, limit, "stopping the runner")
     }
 
     fn words(&self, call: HireCall, limit: Duration) -> Ask<Words> {
@@ -383,7 +409,7 @@ impl Demand for CiSystems {
         self.spawned(async move {
             let text = read.await?;
             let mut words = secrets.read(&runner, &text).ok_or_else(|| {
-                let text = "what it says of its runner can not be read";
+                let text = "cannot read the status of the runner in the guest";
                 Fault::new(FaultKind::Broken, Culprit::Guest, text)
             })?;
             if let Ok(connector) = connector {

@@ -1,4 +1,4 @@
-//! What can be proven of a source without changing anything there.
+//! Findings: what `drover doctor` reports of a source, found without changing anything there.
 
 use causes::chain;
 use drover_model::ports::SourceSight;
@@ -6,20 +6,19 @@ use serde::Serialize;
 
 use crate::error::DemandError;
 
-/// How bad it is.
+/// How severe a finding is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mark {
-    /// As it should be.
+    /// Everything works.
     Ok,
     /// drover works, with less than it could.
     Warn,
-    /// Something that the configuration asks for does not work.
+    /// Something that is configured does not work.
     Fail,
 }
 
 impl Mark {
-    /// Its word.
     pub fn word(self) -> &'static str {
         match self {
             Self::Ok => "ok",
@@ -29,56 +28,54 @@ impl Mark {
     }
 }
 
-/// One finding.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Proof {
-    /// How bad it is.
     pub mark: Mark,
-    /// What was looked at, such as `token`.
+    /// The subject, such as `token`.
     pub about: &'static str,
     /// What was found.
     pub text: String,
-    /// Commands or settings that mend it; none for what is well.
+    /// Commands or settings that help; empty where all is well.
     pub mend: Vec<String>,
 }
 
 impl Proof {
-    /// As it should be.
+    /// A finding that all is well.
     pub fn ok(about: &'static str, text: impl Into<String>) -> Self {
         Self { mark: Mark::Ok, about, text: text.into(), mend: Vec::new() }
     }
 
-    /// Works, with less than it could.
+    /// A finding that drover works with less than it could.
     pub fn warn(about: &'static str, text: impl Into<String>, mend: impl Into<String>) -> Self {
         Self { mark: Mark::Warn, about, text: text.into(), mend: vec![mend.into()] }
     }
 
-    /// Something that is configured does not work.
+    /// A finding that something configured does not work.
     pub fn fail(about: &'static str, text: impl Into<String>, mend: impl Into<String>) -> Self {
         Self { mark: Mark::Fail, about, text: text.into(), mend: vec![mend.into()] }
     }
 
-    /// A right that only writing would prove; `needs` is what the token must have.
+    /// A right that only a change would show; `needs` is what the token must have.
     pub fn unproven(what: &str, needs: &str) -> Self {
-        let text = format!("making and removing {what} is not tried here; it needs {needs}");
+        let text = format!("making and removing {what} is not tested by doctor; it needs {needs}");
         Self::ok("rights", text)
     }
 
-    /// Why nothing more can be said.
+    /// The finding for a failed call, which ends the check.
     pub fn told(error: &DemandError) -> Self {
         let text = chain(error);
         match error {
             DemandError::Status { status: 401, .. } => {
-                let mend = "put a token that is good into what `credentialsId` names";
+                let mend = "put a valid token into the credential that `credentialsId` names";
                 Self::fail("token", format!("is refused: {text}"), mend)
             }
             DemandError::Status { status: 403, .. } => {
-                let mend = "give the token what README's table says it needs";
-                Self::fail("token", format!("may not do this: {text}"), mend)
+                let mend = "give the token the rights that `drover help ci` lists";
+                Self::fail("token", format!("lacks a right: {text}"), mend)
             }
             DemandError::Status { status: 404 | 410, .. } => {
-                let mend = "look whether `url`, `kind` and `scope` are right, and whether the token \
-                            may see that";
+                let mend = "check that `url`, `kind` and `scope` are right and that the token \
+                            may see that scope";
                 Self::fail("scope", format!("is not found: {text}"), mend)
             }
             DemandError::Status { status: 407, .. } => Self::fail(
@@ -88,26 +85,24 @@ impl Proof {
                  out `proxy`",
             ),
             DemandError::Status { status: 429, .. } => {
-                Self::warn("limits", text, "ask less often: raise `pollSeconds`")
+                Self::warn("limits", text, "raise `pollSeconds`")
             }
             DemandError::NotReady { .. } => {
-                Self::fail("answers", text, "wait until it is up; look at its log")
+                Self::fail("answers", text, "wait until the server is up, and look at its log")
             }
-            DemandError::Paused(_) => Self::warn(
-                "limits",
-                text,
-                "wait until then, or ask less often: raise `pollSeconds`",
-            ),
+            DemandError::Paused(_) => {
+                Self::warn("limits", text, "wait until then, or raise `pollSeconds`")
+            }
             DemandError::Moved { .. } => {
                 Self { mark: Mark::Fail, about: "answers", text, mend: Vec::new() }
             }
-            // Its text says who must change what.
+            // The text says who must change what.
             DemandError::Refused(_) => {
                 Self { mark: Mark::Fail, about: "rights", text, mend: Vec::new() }
             }
             DemandError::Status { .. } => Self::fail("answers", text, "look at the server's log"),
             DemandError::Shape { .. } => {
-                Self::fail("answers", text, "look whether `url` and `kind` are right")
+                Self::fail("answers", text, "check that `url` and `kind` are right")
             }
             DemandError::Setup(_) | DemandError::Unreachable { .. } | DemandError::Guest(_) => {
                 Self { mark: Mark::Fail, about: "answers", text, mend: Vec::new() }
@@ -115,9 +110,12 @@ impl Proof {
         }
     }
 
-    /// That a whole look came about.
+    /// The finding that a whole poll succeeded.
     pub fn seen(sight: &SourceSight) -> Self {
         let (jobs, rows) = (sight.jobs.len(), sight.rows.len());
-        Self::ok("jobs and runners", format!("can be listed: {jobs} wait, {rows} of drover's"))
+        Self::ok(
+            "jobs and runners",
+            format!("can be listed: {jobs} jobs wait, {rows} runners are drover's"),
+        )
     }
 }

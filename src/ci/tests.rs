@@ -1,4 +1,4 @@
-//! What is told of a source that can not be looked at, so that an operator knows what to mend.
+//! Errors of a poll, as an operator sees them, and jobs whose runner's row is gone.
 
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
@@ -9,15 +9,16 @@ use tokio::net::TcpListener;
 use super::*;
 use crate::gitea::{Dialect, Scope, Settings};
 
-/// Answers to calls by what their path begins with: status, more headers, body.
+/// Answers by the beginning of the path: status, more headers, body.
 type Book = &'static [(&'static str, u16, &'static str, &'static str)];
 
-/// A server that answers by its book, and 404 to all else; gives its URL.
+/// Starts a server that answers by its book, and 404 to all else; returns its URL.
 async fn server(book: Book) -> String {
     server_by_looks(vec![book]).await
 }
 
-/// A server with a book for each look; the last one stays. A look begins with the list of runners.
+/// Starts a server with a book for each poll; the last one stays. A poll begins with the list of
+/// runners.
 async fn server_by_looks(books: Vec<Book>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -46,7 +47,7 @@ async fn server_by_looks(books: Vec<Book>) -> String {
     url
 }
 
-/// What is told of a Gitea or Forgejo that answers by this book.
+/// The error text of a Gitea or Forgejo that answers by this book.
 async fn told(dialect: Dialect, book: Book) -> String {
     let url = server(book).await;
     look(dialect, &url).await
@@ -64,7 +65,7 @@ async fn look(dialect: Dialect, url: &str) -> String {
     looked.unwrap_err().fault(&SourceId::new("git")).text.replace(url, "URL")
 }
 
-// Invariant: a source that is reached by a proxy is asked through it, by its own name.
+// Invariant: a source behind a proxy is called through that proxy, by its own name.
 
 #[tokio::test]
 async fn a_source_is_reached_by_its_proxy() {
@@ -79,8 +80,8 @@ async fn a_source_is_reached_by_its_proxy() {
 const RUNNERS: &str = "/api/v1/admin/actions/runners";
 const VERSION: &str = "/api/v1/version";
 
-// Invariant: no answer, a login that is refused, one that lacks a right, an answer from elsewhere
-// and one that means nothing are told apart, each with what mends it.
+// Invariant: no answer, a refused login, a missing right, an answer from elsewhere and an answer
+// without meaning are distinguished, each with what to do.
 
 #[tokio::test]
 async fn a_source_that_does_not_answer_is_told_as_that() {
@@ -136,9 +137,10 @@ async fn a_gitea_that_is_called_a_forgejo_is_told_as_what_it_is_and_the_reverse(
     insta::assert_snapshot!(all.join("\n"));
 }
 
-// Invariant: a row is removed under its job where its very number is answered with 404; where that is not
-// answered its runner may be connected. Gitea tells the job of a removed row without a `runner_name` and
-// with its `runner_id` (`ToActionWorkflowJob` in services/convert/convert.go).
+// Invariant: a row was removed under its job where the server answers 404 for its number; where
+// that is
+// not answered, the runner may be connected. Gitea reports the job of a removed row without
+// `runner_name` and with `runner_id` (`ToActionWorkflowJob` in services/convert/convert.go).
 
 #[tokio::test]
 async fn a_row_that_was_removed_under_its_job_is_told_apart_from_one_that_cannot_be_read() {
@@ -164,8 +166,9 @@ async fn a_row_that_was_removed_under_its_job_is_told_apart_from_one_that_cannot
     }
 }
 
-// Invariant: the job of a runner whose row is gone is over where it waits again, and where a token that
-// could read it is answered that it is not there; a 404 to another token says nothing.
+// Invariant: the job of a runner whose row is gone is over where it waits again, and where a token
+// that
+// could read it gets a 404; a 404 to another token says nothing.
 
 const LIST: &str = "/api/v1/admin/actions/runners?";
 const RUNNING: &str = "/api/v1/admin/actions/jobs?status=in_progress";
@@ -181,7 +184,7 @@ const AGAIN: &str = r#"{"jobs":[{"id":35,"url":"http://git/api/v1/repos/drover/a
     "run_attempt":1,"status":"queued","steps":[]}],"total_count":1}"#;
 const READ: &str = r#"{"id":35,"status":"in_progress","runner_id":7}"#;
 
-/// How the job ended, as the last look says, that the first look saw on a runner.
+/// How the job ended that the first poll saw on a runner, as the last poll says.
 async fn job_over(books: Vec<Book>) -> Option<&'static str> {
     let name = RunnerName::new("drover-7k2m9qxw-4f8z1c3px9t2vkab");
     let known: Known = [(name.clone(), [7].into())].into();

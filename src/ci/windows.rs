@@ -1,4 +1,6 @@
-//! A runner in a guest of Windows: the same folder, with the command as a batch file in it.
+//! Scripts for a runner in a Windows guest: the same folder and marks as in the module `guest`,
+//! with
+//! the command as a batch file.
 
 use bytes::Bytes;
 use drover_model::id::RunnerName;
@@ -10,15 +12,15 @@ use serde_json::{Map, Value};
 use crate::connector::{Kit, KitFile, program_of};
 use crate::guest::LOG_BYTES;
 
-/// What sets the console to UTF-8 before a command, and shows nothing of it.
+/// The lines before a command: they set the console to UTF-8 and print nothing.
 const BEFORE: &str = "@echo off\r\n@chcp 65001 >nul\r\n";
 
-/// Ends with [`THERE`] when the runner was started already, else with 0 and its folder made.
+/// Exits with [`THERE`] where the runner was started before, else with 0 and with its folder made.
 pub fn begun(runner: &RunnerName) -> String {
     Script::RunnerBegun.command(&[runner.as_str(), &THERE.to_string()])
 }
 
-/// Starts the runner, once. Ends with 127 when none of its programs is in the guest.
+/// Starts the runner once. Exits with 127 where none of its programs is in the guest.
 pub fn start(runner: &RunnerName, kit: &Kit) -> String {
     let well = if kit.leaves { "left" } else { "ended" };
     let programs = kit.programs.iter().map(String::as_str);
@@ -26,17 +28,17 @@ pub fn start(runner: &RunnerName, kit: &Kit) -> String {
     Script::RunnerStart.command(&arguments)
 }
 
-/// Tells how the runner stands, as [`crate::guest::words`] does.
+/// Prints the status of the runner, in the form of [`crate::guest::words`].
 pub fn words(runner: &RunnerName) -> String {
     Script::RunnerWords.command(&[runner.as_str(), &LOG_BYTES.to_string()])
 }
 
-/// Ends the runner with everything it began, and removes its folder.
+/// Stops the runner with everything it started, and removes its folder.
 pub fn end(runner: &RunnerName) -> String {
     Script::RunnerEnd.command(&[runner.as_str()])
 }
 
-/// The files that a runner is started by, beside those of its kit.
+/// The files that start a runner, beside those of its bundle.
 pub fn files(kit: &Kit) -> [KitFile; 2] {
     let lines = kit.command.lines().flat_map(|line| [line, "\r\n"]);
     let command: String = std::iter::once(BEFORE).chain(lines).collect();
@@ -46,7 +48,7 @@ pub fn files(kit: &Kit) -> [KitFile; 2] {
     ]
 }
 
-/// A kit of variables and files for the operator's own command, or for this one.
+/// A bundle of variables and files for the operator's own command, or else for `own`.
 pub fn kit(
     (command, own): (Option<&str>, &str),
     variables: &[(&str, &str)],
@@ -58,7 +60,7 @@ pub fn kit(
         let all = Value::Object(all.collect::<Map<String, Value>>());
         files.push(KitFile { name: "env.json", content: Bytes::from(all.to_string()) });
     }
-    // Which program a line of the operator's begins with is for `cmd.exe` to say.
+    // Only `cmd.exe` can say which program a line of the operator's starts.
     let programs = if command.is_some() { Vec::new() } else { program_of(own) };
     let leaves = command.is_some();
     Kit { files, programs, command: command.unwrap_or(own).to_owned(), leaves, secrets }
@@ -72,7 +74,7 @@ mod tests {
         RunnerName::new("drover-a1b2c3d4-0123456789abcdef")
     }
 
-    // Invariant: a runner's command is a file, its secrets are in files, and no command shows them.
+    // Invariant: a runner's command and its secrets are in files, and no command line shows them.
 
     #[test]
     fn a_runner_is_started_by_files_and_scripts_of_windows() {

@@ -1,12 +1,24 @@
-//! Woodpecker: an agent row for each agent of drover's, whose token is good for that one.
+//! Woodpecker: an agent row for each of drover's agents, whose token is valid for that one agent.
+//!
+//! In: [`Settings`] and the calls of [`Connector`]. Out: rows, workflows as jobs, and the files for
+//! a
+//! guest.
+//!
+//! A workflow demands a map of labels, and an agent must have each of them. Each becomes one text,
+//! `key=value`, which templates list like any other label. `platform`, `backend` and `hostname`
+//! describe the agent itself; a workflow has them only where its author wrote them, so they count
+//! like any other label. `repo` and `org-id` stand in every workflow and distinguish no machine: an
+//! agent of the whole server takes any.
+//!
+//! Failure paths: a paused queue is logged and starts nothing; an agent that speaks another
+//! protocol
+//! than its server is reported with the version to install (`versions`).
 //!
 //! Written from Woodpecker's source, and unverified against a server.
 //!
-//! A workflow wants a map of labels, and an agent must have each of them. Each becomes one text,
-//! `key=value`, which templates list like any other label. Of what an agent is by itself (`platform`,
-//! `backend`, `hostname`) a workflow names only what somebody wrote into it: those are wanted like any
-//! other. `repo` and `org-id` stand in every workflow and are nothing that machines differ in; an
-//! agent of the whole server takes any.
+//! Beside this file: `queue` (which workflows would start), `finished` (which agents have a
+//! workflow
+//! by the server's database), `versions`.
 
 mod finished;
 mod queue;
@@ -40,45 +52,45 @@ use crate::proof::Proof;
 use crate::rows::{Ids, Listing, Reading, Row, Seen};
 use crate::windows;
 
-/// Rows a page that are asked for.
+/// Rows that are requested on a page.
 const PAGE: usize = 50;
-/// Pages read at most. A part of the agents may not be taken for all.
+/// The most pages that are read; a part of the agents must not count as all.
 const PAGES_MAX: usize = 60;
-/// An agent reports each 10 s: one that has not for so long, in seconds, is not connected.
+/// An agent reports every 10 s: one without a report for so many seconds is not connected.
 const CONTACT: i64 = 60;
-/// Labels that every workflow has, and that no machine is told by.
+/// Labels that every workflow has, and that distinguish no machine.
 const OF_ALL: [&str; 2] = ["repo", "org-id"];
-/// How labels begin that the server keeps for itself.
+/// The prefix of labels that the server reserves for itself.
 const INTERNAL: &str = "woodpecker-ci.org";
 
-/// What is configured of it.
+/// The settings of a Woodpecker source.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// What drover logs in with.
+    /// The access token that drover logs in with.
     pub token: SecretString,
-    /// Where agents connect, host and port.
+    /// Host and port that agents connect to.
     pub grpc: String,
-    /// Whether they do so by TLS.
+    /// Whether agents connect by TLS.
     pub secure: bool,
 }
 
 impl Settings {
-    /// Everything of it, secrets included, for its fingerprint.
+    /// All settings, secrets included, for the fingerprint of the source.
     pub fn parts(&self) -> Vec<String> {
         let shown = format!("{} {}", self.grpc, self.secure);
         vec![shown, self.token.expose_secret().to_owned()]
     }
 }
 
-/// A Woodpecker server.
+/// The connector for a Woodpecker server.
 pub struct Woodpecker {
     http: Http,
     settings: Settings,
-    /// The command that runs a runner in its folder; none for `woodpecker-agent`.
+    /// The operator's command that runs a runner in its folder; none for `woodpecker-agent`.
     command: Option<String>,
-    /// Since when each workflow waits for an agent: the server tells when its pipeline was made.
+    /// Since when each workflow waits for an agent: the server reports when its pipeline was made.
     seen: FirstSeen,
-    /// Whether its queue was paused by the last look.
+    /// Whether the queue was paused in the last poll.
     paused: AtomicBool,
     ids: Ids,
 }
@@ -99,7 +111,7 @@ struct Agent {
 }
 
 impl Agent {
-    /// What it is told from others by.
+    /// The number that identifies the row.
     fn number(&self) -> u64 {
         self.id.unsigned_abs()
     }
@@ -126,7 +138,7 @@ struct User {
 }
 
 impl Woodpecker {
-    /// A connector; calls nothing yet.
+    /// Makes a connector; calls nothing yet.
     pub fn new(http: Http, settings: &Settings, command: Option<String>) -> Self {
         let login = format!("Bearer {}", settings.token.expose_secret());
         Self {
@@ -149,19 +161,23 @@ impl Woodpecker {
             clock = answer.date().unwrap_or(clock);
             let rows: Vec<Agent> = answer.json::<Option<_>>()?.unwrap_or_default();
             let ids: BTreeSet<u64> = rows.iter().map(Agent::number).collect();
-            // How many it gives at most is its own affair: the end is where nothing comes, or the
-            // last page again.
+            // The server decides how many rows a page has at most: the list ends where nothing
+            // comes,
+            // or the last page again.
             if ids.is_empty() || ids == last {
                 return Ok((all.end(true), clock));
             }
             all.page(rows.into_iter().map(|row| (row.number(), row)), None);
             last = ids;
         }
-        let text = format!("it has more than {} agents, too many to be read", all.len());
+        let text = format!(
+            "the server has more than {} agents, which is more than drover reads",
+            all.len()
+        );
         Err(DemandError::Setup(text))
     }
 
-    /// The numbers of all rows that are or were a runner's.
+    /// The numbers of all rows that belong or belonged to a runner.
     async fn rows(&self, runner: &RunnerName) -> Result<BTreeSet<u64>, DemandError> {
         self.ids.numbers(self.agents().await?.0, runner)
     }
@@ -179,7 +195,7 @@ impl Woodpecker {
         let tell = |agent: &&Agent| sight(agent, queue.running(), clock, busy.as_ref());
         let rows = own.iter().map(tell).collect();
         if self.paused.swap(queue.paused, Ordering::Relaxed) != queue.paused {
-            tracing::warn!(url = %self.http.base(), paused = queue.paused, "queue was paused or resumed");
+            tracing::warn!(url = %self.http.base(), paused = queue.paused, "the queue of the server was paused or resumed");
         }
         let jobs = self.waiting(&queue.wanted());
         Ok(SourceSight { rows, gone, whole, numbers, jobs, ..SourceSight::default() })
@@ -196,12 +212,16 @@ impl Woodpecker {
         sights.collect()
     }
 
-    /// What `woodpecker-agent` reads from its environment. It runs one workflow at once, and stays.
+    /// The environment that `woodpecker-agent` reads. The agent runs one workflow at a time, and
+    /// stays.
     ///
-    /// `WOODPECKER_AGENT_SINGLE_WORKFLOW` would end it with its workflow, and lose the end of the log: it
-    /// sends lines once none came for a second (`processLogs` of `agent/rpc/client_grpc.go`, 3.0 to
-    /// 3.17), and its process does not wait for that (`run` of `cmd/agent/core/agent.go`). It is cordoned
-    /// while its workflow runs, and its machine ends a few seconds after that.
+    /// `WOODPECKER_AGENT_SINGLE_WORKFLOW` would end the agent with its workflow and lose the end of
+    /// the
+    /// log: the agent sends lines once none came for a second (`processLogs` of
+    /// `agent/rpc/client_grpc.go`, 3.0 to 3.17), and its process does not wait for that (`run` of
+    /// `cmd/agent/core/agent.go`). drover cordons the agent while its workflow runs, and its
+    /// machine ends
+    /// a few seconds after that.
     fn kit(&self, wish: Enlist<'_>, token: &SecretString) -> Kit {
         let labels = offered(wish);
         let lines = [
@@ -237,24 +257,25 @@ impl Woodpecker {
         found.push(if user.admin {
             Proof::ok("making and removing agents", "its user is an administrator")
         } else {
-            let text = "its user is no administrator, and sees neither queue nor agents";
+            let text = "its user is not an administrator and cannot see the queue or the agents";
             let mend =
-                "name the user in the server's WOODPECKER_ADMIN, or take an administrator's token";
+                "name the user in the server's WOODPECKER_ADMIN, or use an administrator's token";
             Proof::fail("making and removing agents", text, mend)
         });
         let sight = self.sight(&Known::new()).await?;
         if self.paused.load(Ordering::Relaxed) {
             let mend = "resume it in the server's administration, under Queue";
-            found.push(Proof::warn("queue", "is paused: nothing is wanted", mend));
+            found.push(Proof::warn("queue", "is paused: no workflow starts", mend));
         }
         found.push(Proof::seen(&sight));
         Ok(())
     }
 }
 
-/// A row of drover's. One that had its workflow is to take no other; but its server's queue forgets
-/// which agents work when it starts again: it is over where the database says so (`busy`, as far as that
-/// was read) or its clock.
+/// The row of one of drover's agents. An agent that had its workflow must take no other. The
+/// server's
+/// queue forgets which agents work when the server restarts, so a workflow is over only where the
+/// database says so (`busy`, where that was read) or where the server's clock does.
 fn sight(
     agent: &Agent,
     running: &[Task],
@@ -280,7 +301,7 @@ fn sight(
     }
 }
 
-/// What a workflow wants of its machine.
+/// The labels that a workflow demands of its machine.
 fn want(labels: Option<&BTreeMap<String, String>>) -> Want {
     let all = labels.into_iter().flatten();
     let told = all.filter(|(key, value)| {
@@ -289,8 +310,9 @@ fn want(labels: Option<&BTreeMap<String, String>>) -> Want {
     Want::Labels(told.map(|(key, value)| format!("{key}={value}")).collect())
 }
 
-/// The labels of an agent: those of its template and of what it was begun for that are a key and a
-/// value. Of several values of one key what it was begun for wins: an agent has one.
+/// The labels of an agent: those of its template and of its demand that have the form `key=value`.
+/// An
+/// agent has one value for each key; the demand's value wins.
 fn offered(wish: Enlist<'_>) -> String {
     let wanted = match wish.want {
         Want::Labels(wanted) => Some(wanted),
@@ -321,14 +343,14 @@ impl Connector for Woodpecker {
 
     fn enlist<'a>(&'a self, wish: Enlist<'a>) -> Done<'a, Kit> {
         Box::pin(async move {
-            // One that was made before and whose token nobody knows any more.
+            // Removes a row that an earlier attempt made: its token is lost.
             self.strike(wish.runner).await?;
             let body = json!({ "name": wish.runner.as_str(), "no_schedule": false });
             let made: Agent = self.http.post("api/agents", &body).await?;
             self.ids.learn(wish.runner.as_str(), made.number());
             let token = made.token.ok_or_else(|| DemandError::Shape {
                 call: "POST /api/agents".into(),
-                what: "it has no token".into(),
+                what: "the answer has no token".into(),
             })?;
             Ok(self.kit(wish, &token))
         })
@@ -337,7 +359,7 @@ impl Connector for Woodpecker {
     fn quiet<'a>(&'a self, runner: &'a RunnerName) -> Done<'a, ()> {
         Box::pin(async move {
             for id in self.rows(runner).await? {
-                // Its name is set as well: what is not sent is emptied.
+                // The name is sent as well, because the server empties what is not sent.
                 let body = json!({ "name": runner.as_str(), "no_schedule": true });
                 let path = format!("api/agents/{id}");
                 let answer = self.http.call(Method::PATCH, &path, Some(&body), &[]).await?;
@@ -351,7 +373,7 @@ impl Connector for Woodpecker {
 
     fn strike<'a>(&'a self, runner: &'a RunnerName) -> Done<'a, ()> {
         Box::pin(async move {
-            // One that a workflow is on is refused with 409 until the server gives that up.
+            // The server refuses with 409 while it believes that a workflow is on the agent.
             for id in self.rows(runner).await? {
                 self.http.delete(&format!("api/agents/{id}")).await?;
             }
@@ -375,7 +397,7 @@ mod tests {
 
     use super::*;
 
-    // Invariant: a workflow wants what somebody wrote into it, and nothing that the server added.
+    // Invariant: a workflow demands the labels of its author, and none that the server added.
 
     #[test]
     fn a_map_of_labels_becomes_texts_without_what_every_workflow_has() {
@@ -394,8 +416,9 @@ mod tests {
         assert_eq!(want(None), Want::Labels([].into()));
     }
 
-    // Invariant: an agent with a workflow is busy; that one which had its workflow has none is a guess
-    // until the database or the server's clock says so.
+    // Invariant: an agent with a workflow is busy. That an agent which had its workflow has none is
+    // a
+    // guess until the database or the server's clock says so.
 
     #[test]
     fn an_agent_is_judged_by_its_contact_its_work_and_the_queue() {

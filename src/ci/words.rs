@@ -1,4 +1,4 @@
-//! What a guest tells of its runner, without what drover handed over to it.
+//! What a guest reports of its runner, with the secrets that drover gave the runner masked.
 
 use std::collections::BTreeMap;
 
@@ -9,17 +9,17 @@ use secrecy::{ExposeSecret, SecretString};
 
 use crate::guest::LOG_BYTES;
 
-/// The most lines of a log that are told.
+/// The most lines of a log that are reported.
 const LINES_MAX: usize = 12;
-/// The most bytes of them.
+/// The most bytes of these lines.
 const BYTES_MAX: usize = 2048;
-/// A shorter text is no secret, and would blank out words.
+/// A shorter text is no secret, and masking it would garble the log.
 const SECRET_LEAST: usize = 6;
-/// In the place of a log whose secrets nobody knows any more.
+/// Replaces a log whose secrets this process does not know.
 const KEPT_BACK: &str =
-    "kept back, as drover was started anew since it gave the runner its secrets";
+    "withheld: drover was restarted since it gave the runner its secrets and cannot mask them";
 
-/// The secrets of runners that were started by this process.
+/// The secrets of runners that this process started.
 #[derive(Default)]
 pub struct Secrets(Mutex<BTreeMap<RunnerName, Vec<SecretString>>>);
 
@@ -35,7 +35,7 @@ impl Secrets {
         self.0.lock().remove(runner);
     }
 
-    /// Reads what [`crate::guest::words`] gives; none where it is something else.
+    /// Reads the output of [`crate::guest::words`]; none where it has another form.
     pub fn read(&self, runner: &RunnerName, text: &str) -> Option<Words> {
         let (first, log) = text.split_once('\n')?;
         let mut fields = first.split_whitespace();
@@ -54,13 +54,13 @@ impl Secrets {
             None if log.trim().is_empty() => String::new(),
             None => KEPT_BACK.to_owned(),
         };
-        // The guest's clock may have been set meanwhile.
+        // Absent or odd where the guest's clock was set meanwhile.
         let ago = fields.next().and_then(|ago| ago.parse().ok()).unwrap_or_default();
         Some(Words { life, seconds: seconds.parse().ok()?, ago, lines, too_old: None })
     }
 }
 
-/// A log, or its end, without these secrets: neither whole ones nor one that it begins in.
+/// Masks these secrets in a log or in the end of one, also a secret whose beginning is cut off.
 fn masked(log: &str, secrets: &[SecretString]) -> String {
     let mut secrets: Vec<&str> = secrets.iter().map(|one| one.expose_secret().trim()).collect();
     secrets.retain(|one| one.len() >= SECRET_LEAST);
@@ -77,7 +77,7 @@ fn masked(log: &str, secrets: &[SecretString]) -> String {
     secrets.iter().fold(log.to_owned(), |log, secret| log.replace(secret, "***"))
 }
 
-/// Its last lines.
+/// The last lines of a log.
 fn bounded(log: &str) -> String {
     let plain: String = log.chars().filter(|ch| !ch.is_control() || *ch == '\n').collect();
     let lines: Vec<&str> =
@@ -106,7 +106,7 @@ mod tests {
         kept
     }
 
-    // Invariant: nothing that was handed over to a runner is told of it.
+    // Invariant: nothing that drover gave to a runner appears in what is reported of it.
 
     #[test]
     fn secrets_are_blanked_out_the_longest_first_and_short_words_stay() {
@@ -135,7 +135,7 @@ mod tests {
         assert_eq!(kept.read(&name(), "ended 1 2\n").unwrap().lines, "");
     }
 
-    // Invariant: what a guest says is bounded, and read in one way or not at all.
+    // Invariant: what a guest reports is bounded, and read in one way or not at all.
 
     #[test]
     fn the_last_lines_are_told_and_no_more_of_them_than_fit() {

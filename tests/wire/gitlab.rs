@@ -575,7 +575,7 @@ fn a_gitlab_that_is_asked_too_often_is_left_alone_for_as_long_as_it_says() {
     assert!(said.contains("429") && said.contains("Retry later"), "{said}");
     let calls = server.fake().core.calls.len();
     let said = looked(&*patient).unwrap_err();
-    assert!(said.contains("429: it asked to be left alone for 600 s more"), "{said}");
+    assert!(said.contains("429: GitLab asked drover to wait 600 s more"), "{said}");
     assert_eq!(server.fake().core.calls.len(), calls, "nothing was asked");
     server.fake().refuses = (1, 0);
     let other = connected(&server, group(), false);

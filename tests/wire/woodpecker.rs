@@ -343,7 +343,7 @@ fn a_workflow_that_its_server_forgot_in_its_queue_is_not_over() {
 fn an_agent_of_woodpecker_that_is_too_old_is_told_with_the_version_of_its_server() {
     let command = "DROVER_TEST_GRPC_VERSION=15 python3 ../../runner.py";
     let told = "its woodpecker-agent is too old: it speaks version 15 of the agents' protocol, and the \
-                server 3.17.0 version 16: put woodpecker-agent 3.17.0 into the template's image";
+                server 3.17.0 version 16; install woodpecker-agent 3.17.0 in the template image";
     let more = format!("runnerCommand: \"{command}\"");
     ways::a_runner_that_is_too_old_is_told(&kind(), &more, told);
 }

@@ -1,4 +1,4 @@
-//! What guests are given for a runner of Gitea's or Forgejo's.
+//! What a guest receives for a runner of Gitea or Forgejo.
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
 use std::process::Command;
@@ -20,7 +20,7 @@ fn gitea(dialect: Dialect) -> Gitea {
     Gitea::new(http, &settings, None)
 }
 
-// Invariant: no list of processes shows what a runner logs in with.
+// Invariant: no list of processes shows the login of a runner.
 
 #[test]
 fn a_forgejo_runner_reads_its_token_from_a_file() {
@@ -40,7 +40,7 @@ fn the_number_of_a_version_is_read_whatever_follows() {
     assert_eq!(numbers, [Some(15), Some(12), Some(7), None]);
 }
 
-/// The kit for a runner of which the server says this.
+/// The bundle for a runner that the server registered with this answer.
 fn kit_for(dialect: Dialect, answer: &str) -> Kit {
     kit_on(Os::Linux, dialect, answer)
 }
@@ -64,7 +64,7 @@ fn kit_with(gitea: &Gitea, os: Os, labels: &[String], answer: &str) -> Kit {
     gitea.kit(wish, &made.runner)
 }
 
-/// An answer to `Register` of Gitea 1.26.0.
+/// The answer of Gitea 1.26.0 to `Register`.
 const REGISTERED: &str = r#"{"runner":{"id":"2","uuid":"1f0c","token":"t0","name":"drover-a-b"}}"#;
 
 // Invariant: the runner's program can read what it is given (`internal/pkg/config/registration.go` of
@@ -79,7 +79,7 @@ fn the_number_of_a_row_is_a_number_in_the_file_that_its_program_reads() {
     assert_eq!((&state["labels"], &state["ephemeral"]), (&json!(["linux:host"]), &json!(true)));
 }
 
-// Invariant: a Forgejo's program is told of its connection once, and of labels that it can read
+// Invariant: Forgejo's program receives its connection once, and only labels that it can read
 // (`internal/app/cmd/args.go` and `internal/pkg/labels/labels.go` of forgejo-runner 13).
 
 #[test]

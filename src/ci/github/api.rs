@@ -1,4 +1,5 @@
-//! Calls of GitHub's REST API: login, rate limit, answers that are kept for when nothing changed.
+//! Calls to GitHub's REST API: the login, the rate limit, and answers that are reused while GitHub
+//! says that nothing changed (HTTP 304), which costs nothing of the limit.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -22,16 +23,16 @@ use super::pace::{Pace, Purpose, Told};
 use super::settings::{Login, Scope};
 use super::token::Token;
 
-/// Rows a page; GitHub's own most.
+/// Rows on a page; GitHub's maximum.
 pub const PAGE: usize = 100;
-/// Pages read of one list at most.
+/// The most pages that are read of one list.
 const PAGES_MAX: usize = 20;
-/// Answers that are kept; the ones used longest ago go first.
+/// The most answers that are stored for reuse; the least recently used go first.
 const KEPT: usize = 4_000;
 const VERSION: (HeaderName, HeaderValue) =
     (HeaderName::from_static("x-github-api-version"), HeaderValue::from_static("2022-11-28"));
 
-/// GitHub, logged in.
+/// A GitHub API with drover's login.
 pub struct Api {
     http: Http,
     scope: Scope,
@@ -43,27 +44,26 @@ pub struct Api {
 struct State {
     pace: Pace,
     kept: BTreeMap<String, Kept>,
-    /// Lists that were longer than is read of them.
+    /// Lists that have more rows than drover reads, and were logged.
     cut: BTreeSet<String>,
-    /// Counts uses of what is kept.
+    /// Counts uses of stored answers, to find the least recently used.
     uses: u64,
 }
 
 /// An answer, for when GitHub says that it has not changed.
 struct Kept {
     etag: HeaderValue,
-    /// The part that is of interest, as JSON.
+    /// The fields that drover reads, as JSON.
     text: String,
     used: u64,
 }
 
 /// A page of a list.
 pub trait Page: DeserializeOwned + Serialize {
-    /// One of its rows.
     type Row;
-    /// How many rows all pages have, where that is told, and those of this page.
+    /// The total of all pages where GitHub reports it, and the rows of this page.
     fn rows(self) -> (Option<usize>, Vec<Self::Row>);
-    /// What a row is told from others by.
+    /// The number that identifies a row.
     fn id(row: &Self::Row) -> u64;
 }
 
@@ -73,19 +73,19 @@ struct Installation {
 }
 
 impl Api {
-    /// Calls nothing yet.
+    /// Makes a client; calls nothing yet.
     pub fn new(http: Http, scope: Scope, login: Login) -> Self {
         let (pace, kept, cut) = (Pace::new(), BTreeMap::new(), BTreeSet::new());
         let state = State { pace, kept, cut, uses: 0 };
         Self { http, scope, login, token: Token::default(), state: Mutex::new(state) }
     }
 
-    /// The client without a login, for services beside the API.
+    /// The client without a login, for services beside the REST API.
     pub fn plain(&self) -> &Http {
         &self.http
     }
 
-    /// Whether an App logs in.
+    /// Whether drover logs in as a GitHub App.
     pub fn is_app(&self) -> bool {
         matches!(self.login, Login::App(_))
     }
@@ -94,12 +94,12 @@ impl Api {
         self.state.lock()
     }
 
-    /// A look begins.
+    /// Notes that a poll begins, which grants new credit for calls that can wait.
     pub fn begin(&self) {
         self.state().pace.begin(Instant::now());
     }
 
-    /// Whether the limit leaves room for what can wait.
+    /// Whether the rate limit leaves room for calls that can wait.
     pub fn affords(&self) -> bool {
         self.state().pace.affords()
     }
@@ -121,7 +121,7 @@ impl Api {
             headers.extend(etag.clone().map(|etag| (IF_NONE_MATCH, etag)));
             let answer = self.http.call(method.clone(), path, body, &headers).await?;
             self.heard(&answer)?;
-            // A token may be taken back before its end.
+            // GitHub may revoke a token of an App before its end.
             if answer.status == 401 && std::mem::take(&mut again) {
                 self.token.refuse(&token).await;
                 continue;
@@ -130,7 +130,7 @@ impl Api {
         }
     }
 
-    /// Reads JSON, from what is kept where GitHub says that nothing changed.
+    /// Reads JSON, from a stored answer where GitHub says that nothing changed.
     pub async fn read<T: DeserializeOwned + Serialize>(
         &self,
         purpose: Purpose,
@@ -163,7 +163,7 @@ impl Api {
         Ok(read)
     }
 
-    /// The pages of a list, as far as they are read; `path` may carry a query.
+    /// Reads the pages of a list, at most [`PAGES_MAX`]; `path` may carry a query.
     pub async fn pages<T: Page>(
         &self,
         purpose: Purpose,
@@ -182,7 +182,7 @@ impl Api {
         }
         let read = reading.len();
         if self.state().cut.insert(path.to_owned()) {
-            tracing::warn!(list = path, rows = read, "list is longer than is read of it");
+            tracing::warn!(list = path, rows = read, "list has more rows than drover reads");
         }
         Ok(reading.end(false))
     }
@@ -198,13 +198,13 @@ impl Api {
         }
     }
 
-    /// Nothing is asked while nothing may be.
+    /// Refuses a call while the rate limit allows none.
     fn admit(&self, purpose: Purpose) -> Result<(), DemandError> {
         let closed = self.state().pace.closed(purpose, Instant::now());
         closed.map_or(Ok(()), |pause| Err(paused(pause)))
     }
 
-    /// Takes up what an answer says of the limit; a refusal for it is no answer.
+    /// Notes what an answer says of the rate limit; fails where the limit refused the call.
     fn heard(&self, answer: &Answer) -> Result<(), DemandError> {
         let (told, now) = (told(&answer.headers), Instant::now());
         let limited = answer.status == 429
@@ -216,14 +216,17 @@ impl Api {
             let after = answer.headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok());
             let after = after.and_then(|text| text.parse().ok()).map(Duration::from_secs);
             let pause = self.state().pace.refused(told, after, now);
-            tracing::warn!(seconds = pause.as_secs(), "GitHub's rate limit: nothing is asked");
+            tracing::warn!(
+                seconds = pause.as_secs(),
+                "GitHub's rate limit is used up; drover sends no requests"
+            );
             return Err(paused(pause));
         }
         self.state().pace.answered(told, answer.status == 304, now);
         Ok(())
     }
 
-    /// What drover logs in with.
+    /// The token of a call: the configured one, or the App's current one.
     async fn token(&self) -> Result<SecretString, DemandError> {
         match &self.login {
             Login::Token(token) => Ok(token.clone()),
@@ -240,7 +243,10 @@ impl Api {
                 let path = format!("{}/installation", self.scope.path());
                 let answer = self.http.call(Method::GET, &path, None, &headers).await?;
                 if answer.status == 404 {
-                    let text = format!("the App is not installed for {}", self.scope);
+                    let text = format!(
+                        "the GitHub App is not installed for {}; install it there",
+                        self.scope
+                    );
                     return Err(DemandError::Refused(text));
                 }
                 answer.ok()?.json::<Installation>()?.id
@@ -252,13 +258,15 @@ impl Api {
     }
 }
 
-/// The header of a token.
+/// The `Authorization` header for a token.
 ///
 /// # Errors
-/// [`DemandError::Setup`] where it can not stand in a header.
+/// [`DemandError::Setup`] where a header cannot carry the token.
 pub fn bearer(token: &SecretString) -> Result<(HeaderName, HeaderValue), DemandError> {
-    let mut value = HeaderValue::from_str(&format!("Bearer {}", token.expose_secret()))
-        .map_err(|_| DemandError::Setup("the login is no text of a header".into()))?;
+    let mut value =
+        HeaderValue::from_str(&format!("Bearer {}", token.expose_secret())).map_err(|_| {
+            DemandError::Setup("the login has characters that an HTTP header cannot carry".into())
+        })?;
     value.set_sensitive(true);
     Ok((AUTHORIZATION, value))
 }
@@ -267,16 +275,16 @@ fn paused(pause: Duration) -> DemandError {
     let until = Timestamp::now() + pause;
     let until = until.strftime("%H:%M:%SZ");
     DemandError::Paused(format!(
-        "the rate limit of its login is used up: nothing is asked before {until}"
+        "the rate limit of the login is used up; drover sends no requests before {until}"
     ))
 }
 
-/// What an answer says of the limit.
+/// The rate limit as the headers of an answer report it.
 fn told(headers: &HeaderMap) -> Option<Told> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let number = |name: &str| text(name).and_then(|text| text.parse::<u64>().ok());
     let reset = i64::try_from(number("x-ratelimit-reset")?).ok()?;
-    // By the server's own clock where it tells it.
+    // By the server's own clock where the answer has it.
     let date = text(DATE.as_str()).and_then(|text| jiff::fmt::rfc2822::parse(text).ok());
     let now = date.map_or_else(Timestamp::now, |date| date.timestamp()).as_second();
     Some(Told {

@@ -1,5 +1,6 @@
-//! What waits in repositories: runs, then their jobs, each list asked for with the mark of its last
-//! answer. GitHub has no list of jobs beyond one run.
+//! Jobs that wait or run in repositories: runs first, then the jobs of each run, because GitHub has
+//! no
+//! list of jobs beyond one run. Each list is requested with the ETag of its last answer.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -17,11 +18,11 @@ use super::api::{Api, Page};
 use super::pace::Purpose;
 use super::settings::repository;
 
-/// The label of every runner that is not GitHub's own.
+/// The label that marks a job for runners other than GitHub's own.
 pub const SELF_HOSTED: &str = "self-hosted";
-/// For so long the list of an organisation's repositories holds.
+/// How long the list of an organisation's repositories stays valid.
 const LISTED: Duration = Duration::from_secs(600);
-/// Repositories that hooks may name between two looks; more of them mean all.
+/// The most repositories that webhooks may name between two polls; more mean all repositories.
 const HINTS: usize = 256;
 
 #[derive(Serialize, Deserialize)]
@@ -127,7 +128,7 @@ impl Page for Vec<Repository> {
 }
 
 impl Repository {
-    /// What it is told from others by: its number, or one drawn from its name.
+    /// The number that identifies the repository, or a hash of its name where it has none.
     fn number(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         self.full_name.hash(&mut hasher);
@@ -135,7 +136,7 @@ impl Repository {
     }
 }
 
-/// What the last look saw of one repository.
+/// What the last poll saw of one repository.
 #[derive(Debug, Default)]
 struct Seen {
     /// Jobs that wait or run.
@@ -149,7 +150,7 @@ impl Seen {
     }
 }
 
-/// What hooks named since the last look.
+/// The repositories that webhooks named since the last poll.
 #[derive(Debug, Default)]
 struct Hints {
     named: BTreeSet<String>,
@@ -160,26 +161,26 @@ struct Hints {
 struct Known {
     repositories: BTreeMap<String, Seen>,
     listed: Option<Instant>,
-    /// When all of them were read last.
+    /// When all repositories were read last.
     full: Option<Instant>,
     hints: Hints,
     behind: usize,
 }
 
-/// Which repositories a look reads.
+/// The repositories that a poll reads.
 #[derive(Debug, PartialEq, Eq)]
 struct Plan {
-    /// Now, whatever it costs.
+    /// Read whatever it costs.
     now: Vec<String>,
-    /// As far as the rate limit lasts, those read longest ago first.
+    /// Read as far as the rate limit allows, those read longest ago first.
     rest: Vec<String>,
 }
 
-/// The reader of all repositories.
+/// Reads the jobs of all repositories.
 pub struct Reader {
-    /// Those that are configured; none to list an organisation's.
+    /// The configured repositories; none to list those of the organisation.
     configured: Option<Vec<String>>,
-    /// The path of that list.
+    /// The path of the list of repositories.
     list: String,
     poll: Duration,
     known: Mutex<Known>,
@@ -187,22 +188,21 @@ pub struct Reader {
 
 /// A job that runs.
 pub struct Running {
-    /// Its number.
     pub id: u64,
-    /// Where it is asked for by itself.
+    /// The path of the job itself.
     pub path: String,
 }
 
-/// What a look found.
+/// The jobs that a poll found.
 pub struct Found {
-    /// Jobs that wait, before any is left alone.
+    /// Jobs that wait, before those for other runners are dropped.
     pub waiting: Vec<Job>,
-    /// The job that runs on each runner, of repositories read just now.
+    /// The running job of each runner, in repositories that were read in this poll.
     pub running: BTreeMap<String, Running>,
 }
 
 impl Reader {
-    /// Reads nothing yet.
+    /// Makes a reader; calls nothing yet.
     pub fn new(configured: Option<Vec<String>>, list: String, poll: Duration) -> Self {
         Self { configured, list, poll, known: Mutex::default() }
     }
@@ -211,12 +211,12 @@ impl Reader {
         self.known.lock()
     }
 
-    /// A hook named this repository, or none: the next look reads it anew.
+    /// Notes that a webhook named this repository, or none: the next poll reads it again.
     pub fn hint(&self, name: Option<&str>) {
         let mut known = self.known();
         let is = |known: &String| name.is_some_and(|name| name.eq_ignore_ascii_case(known));
         if self.configured.is_none() && !known.repositories.keys().any(is) {
-            // It may be a new one.
+            // The repository may be new.
             known.listed = None;
         }
         let hints = &mut known.hints;
@@ -228,7 +228,7 @@ impl Reader {
         }
     }
 
-    /// Reads what may have changed.
+    /// Reads the repositories that may have changed.
     pub async fn read(&self, api: &Api) -> Result<Found, DemandError> {
         self.list(api).await?;
         let hints = std::mem::take(&mut self.known().hints);
@@ -262,12 +262,12 @@ impl Reader {
                     self.known().repositories.insert(name.clone(), seen);
                     fresh.insert(name.clone());
                 }
-                // One that was removed or closed to the login keeps nobody from the others.
+                // A repository that was removed or closed to the login does not stop the others.
                 Err(
                     error @ (DemandError::Status { status: 403 | 404 | 451, .. }
                     | DemandError::Moved { .. }),
                 ) => {
-                    tracing::warn!(repository = %name, %error, "repository passed over");
+                    tracing::warn!(repository = %name, %error, "cannot read a repository; drover skips it");
                     let seen = Seen { jobs: Vec::new(), read: Some(Instant::now()) };
                     self.known().repositories.insert(name.clone(), seen);
                     refused = Some(error);
@@ -284,7 +284,7 @@ impl Reader {
             if behind > 0 && known.behind == 0 {
                 tracing::warn!(
                     repositories = behind,
-                    "the rate limit does not last for all repositories: they take turns"
+                    "the rate limit is too low to read all repositories; they take turns"
                 );
             }
             known.behind = behind;
@@ -292,7 +292,7 @@ impl Reader {
         Ok(known.found(&fresh))
     }
 
-    /// Brings the list of repositories up to date.
+    /// Updates the list of repositories.
     async fn list(&self, api: &Api) -> Result<(), DemandError> {
         let mut whole = true;
         let names: BTreeSet<String> = match &self.configured {
@@ -313,7 +313,7 @@ impl Reader {
         };
         let mut known = self.known();
         known.listed = Some(Instant::now());
-        // One that a list does not show which is not whole may be there all the same.
+        // A repository may exist although an incomplete list does not show it.
         known.repositories.retain(|name, _| !whole || names.contains(name));
         for name in names {
             known.repositories.entry(name).or_default();
@@ -337,7 +337,8 @@ impl Known {
     }
 }
 
-/// Jobs that wait are asked after at every look: one that has begun must not be counted again.
+/// Repositories with waiting jobs are read in every poll, so that a started job is not counted
+/// again.
 fn plan(repositories: &BTreeMap<String, Seen>, hinted: &BTreeSet<String>, full: bool) -> Plan {
     let urgent =
         |(name, seen): &(&String, &Seen)| seen.waits() || hinted.contains(&name.to_lowercase());
@@ -349,11 +350,11 @@ fn plan(repositories: &BTreeMap<String, Seen>, hinted: &BTreeSet<String>, full: 
     Plan { now: names(now), rest: names(rest) }
 }
 
-/// Jobs of a repository that wait or run.
+/// The jobs of a repository that wait or run.
 async fn jobs(api: &Api, name: &str) -> Result<Vec<Job>, DemandError> {
     let repository = repository(name);
     let mut runs = BTreeSet::new();
-    // Later jobs of a run that has begun wait, too.
+    // Later jobs of a run that is in progress may wait, too.
     for status in ["queued", "in_progress"] {
         let path = format!("{repository}/actions/runs?status={status}");
         let found = api.pages::<Runs>(Purpose::Look, &path).await?.rows;
@@ -370,10 +371,10 @@ async fn jobs(api: &Api, name: &str) -> Result<Vec<Job>, DemandError> {
     Ok(all)
 }
 
-/// What a job wants of a template; none where it is not meant for runners of one's own.
+/// The labels that a job demands of a template; none where the job is not for self-hosted runners.
 ///
-/// `self-hosted` is what it says for that, and no label of a template. GitHub takes labels whatever
-/// their case: they are spelled as the source's.
+/// `self-hosted` says that it is, and is no label of a template. GitHub ignores the case of labels:
+/// they are spelled as the source's settings spell them.
 pub fn want(labels: &[String], allowed: Option<&BTreeSet<String>>) -> Option<BTreeSet<String>> {
     let said = labels.iter().any(|label| label.eq_ignore_ascii_case(SELF_HOSTED));
     let spelled = |label: &String| {
@@ -390,7 +391,7 @@ pub fn want(labels: &[String], allowed: Option<&BTreeSet<String>>) -> Option<BTr
 }
 
 impl Job {
-    /// How it ended, in one word, where it was on this runner; none where it may be under way.
+    /// How the job ended, in one word, where it ran on this runner; none where it may still run.
     pub fn ended(&self, runner: &RunnerName) -> Option<&'static str> {
         let other = self.runner_name.as_ref().filter(|name| *name != runner.as_str());
         let is_over = self.status == "completed" && other.is_none();
@@ -398,7 +399,7 @@ impl Job {
         is_over.then_some(if is_cancelled { "cancelled" } else { "done" })
     }
 
-    /// The job as it is told; none where it is not meant for runners of one's own.
+    /// The job as the actors see it; none where it is not for self-hosted runners.
     pub fn sight(self, allowed: Option<&BTreeSet<String>>) -> Option<JobSight> {
         let want = want(&self.labels, allowed)?;
         let since = self.created_at.and_then(|text| text.parse::<jiff::Timestamp>().ok());
@@ -431,7 +432,7 @@ mod tests {
         labels.iter().map(|label| (*label).to_owned()).collect()
     }
 
-    // Invariant: only jobs meant for runners of one's own begin any.
+    // Invariant: only jobs for self-hosted runners start any.
 
     #[test]
     fn a_job_wants_what_it_says_beside_self_hosted() {
@@ -449,10 +450,10 @@ mod tests {
         );
         assert_eq!(wanted(&[], Some(&["linux"])), None);
         let other = wanted(&["self-hosted", "gpu"], Some(&["linux"]));
-        assert_eq!(other, Some(set(&["gpu"])), "told, to be counted as left alone");
+        assert_eq!(other, Some(set(&["gpu"])), "reported, to be counted as not offered");
     }
 
-    // Invariant: that a job is over is read from what GitHub says of that very job.
+    // Invariant: whether a job is over is read from what GitHub says of that very job.
 
     #[test]
     fn a_job_is_over_when_github_says_so_of_the_runner_that_had_it() {
@@ -470,7 +471,7 @@ mod tests {
         assert_eq!(said("completed", Some("cancelled"), Some("theirs")), None);
     }
 
-    // Invariant: what a hook named and what waits is read at once, the rest in turn.
+    // Invariant: a poll reads at once what webhooks named and what waits, and the rest in turns.
 
     #[test]
     fn a_look_reads_what_hooks_named_and_what_waits_and_at_times_the_rest() {

@@ -1,4 +1,4 @@
-//! What a guest is given, and how its runner is started there.
+//! What a guest receives for a runner of GitHub Actions, and how the runner is started there.
 
 use std::collections::BTreeSet;
 
@@ -11,13 +11,15 @@ use super::super::windows;
 use super::jobs::SELF_HOSTED;
 use super::versions::SAYS_DEPRECATED;
 
-/// Where the runner is in a guest, unless it is said.
+/// The path of the runner's program in a guest, unless a command is configured.
 const RUN: &str = "/opt/actions-runner/run.sh";
-/// Copies the runner into the folder of this one, by links where the file system has them, without
-/// what one left that ran there before. The links of an updated runner name the folder it was in.
+/// Copies the program into the folder of this runner, by hard links where the file system has them,
+/// without what a runner left that ran in the original. The links of a program that updated itself
+/// name the folder that it was in.
 ///
-/// A runner keeps its login and its work beside its program (actions/runner 2.336.0 at 258d6c857db3,
-/// `Runner.cs` and `HostContext.cs`): two of one folder would take each other's.
+/// A runner stores its login and its work beside its program (actions/runner 2.336.0 at
+/// 258d6c857db3,
+/// `Runner.cs` and `HostContext.cs`), so two runners in one folder would use each other's.
 const COPY: &str = "from=/opt/actions-runner/.; rm -rf runner; mkdir runner || exit 1; \
                     cp -al \"$from\" runner 2>/dev/null || \
                     { rm -rf runner; mkdir runner && cp -R \"$from\" runner; } || exit 1; \
@@ -26,22 +28,23 @@ const COPY: &str = "from=/opt/actions-runner/.; rm -rf runner; mkdir runner || e
                     ln -sfn \"$(basename \"$(readlink runner/$part)\")\" runner/$part; done";
 const RUN_WINDOWS: &str = r"C:\actions-runner\run.cmd";
 const RUN_ONCE: &str = "/opt/actions-runner/run-once.sh";
-/// The runner reads its options from variables of this beginning, too, and takes them out of its
-/// environment; as an argument it could be read in the list of processes.
+/// The runner also reads its options from variables with this prefix, and removes them from its
+/// environment. The list of processes would show an argument.
 const JIT_VARIABLE: &str = "ACTIONS_RUNNER_INPUT_JITCONFIG";
-/// Without it `run.sh` ends at once where the login user is root (actions/runner 2.336.0,
-/// `run-helper.sh.template`): its guests are thrown away.
+/// Without this variable `run.sh` ends at once where the login user is root (actions/runner
+/// 2.336.0,
+/// `run-helper.sh.template`). drover's guests are thrown away, so root is harmless.
 const ROOT_VARIABLE: &str = "RUNNER_ALLOW_RUNASROOT";
 
-/// Labels of a runner; GitHub adds none to one that is made by a configuration.
+/// The labels of a runner; GitHub adds none to a runner that is made by a configuration.
 pub fn labels(wish: Enlist<'_>) -> BTreeSet<String> {
     let mut labels = wish.labels();
     labels.insert(SELF_HOSTED.to_owned());
     labels
 }
 
-/// For a runner that drover made: its own login, and nothing else. Where others may be in its guest
-/// at once, it has a copy of the program.
+/// The bundle of a runner that drover registered: its own login and nothing else. Where several
+/// runners may share the guest, each has a copy of the program.
 pub fn jit_kit(configuration: &SecretString, command: Option<&str>, executors: u32) -> Kit {
     let run = if executors > 1 {
         format!("rm -f jitconfig; {COPY}; exec ./runner/run.sh")
@@ -62,18 +65,18 @@ pub fn jit_kit(configuration: &SecretString, command: Option<&str>, executors: u
     }
 }
 
-/// The same for a guest of Windows.
+/// The same for a Windows guest.
 pub fn jit_kit_of_windows(configuration: &SecretString, command: Option<&str>) -> Kit {
     let variables = [(JIT_VARIABLE, configuration.expose_secret()), (SAYS_DEPRECATED, "1")];
     windows::kit((command, RUN_WINDOWS), &variables, Vec::new(), vec![configuration.clone()])
 }
 
-/// What every runner is told by its environment.
+/// The variables that every runner needs.
 fn variables() -> String {
     format!("export {SAYS_DEPRECATED}=1 {ROOT_VARIABLE}=1")
 }
 
-/// For servers without just-in-time configurations.
+/// The bundle for servers without just-in-time configurations: a token that registers the runner.
 pub fn token_kit(page: &str, token: &SecretString, wish: Enlist<'_>, command: Option<&str>) -> Kit {
     let labels: Vec<String> = wish.labels().into_iter().collect();
     let words = format!(
@@ -107,7 +110,9 @@ mod tests {
 
     use super::*;
 
-    /// Runs a kit as a guest does, with this program in the place of the runner's.
+    /// Runs a bundle as a guest does, with this script in place of the runner's program; returns
+    /// its
+    /// output and the files that are left.
     fn ran(kit: &Kit, program: &str, script: &str) -> (String, Vec<String>) {
         let dir = tempfile::tempdir().unwrap();
         for file in &kit.files {
@@ -122,7 +127,7 @@ mod tests {
         (String::from_utf8(out.unwrap().stdout).unwrap(), left.collect())
     }
 
-    // Invariant: a secret is in no command, which everybody in a guest could read.
+    // Invariant: no command line shows a secret, because everybody in a guest can read it.
 
     #[test]
     fn the_runner_has_its_configuration_by_a_variable_and_no_file_of_it_is_left() {
@@ -135,14 +140,14 @@ mod tests {
         assert_eq!(own.programs, ["./mine.sh"]);
     }
 
-    // Invariant: of runners that are in one guest at once each has its login alone.
+    // Invariant: each of several runners in one guest has its own login.
 
     #[test]
     fn runners_that_share_a_guest_have_a_copy_of_the_program_each() {
         let guest = tempfile::tempdir().unwrap();
         let image = guest.path().join("image");
         std::fs::create_dir_all(image.join("bin.2.336.0")).unwrap();
-        // As an update leaves it.
+        // As a self-update leaves it.
         std::os::unix::fs::symlink(image.join("bin.2.336.0"), image.join("bin")).unwrap();
         let script = "root=$(cd -P \"$(dirname \"$0\")/bin\" && cd .. && pwd)\n\
                       echo \"$ACTIONS_RUNNER_INPUT_JITCONFIG\" >\"$root/.runner\"\n";
@@ -180,8 +185,9 @@ mod tests {
         assert_eq!((own.command.as_str(), own.leaves), ("call D:\\mine.cmd", true));
     }
 
-    // Invariant: a runner that GitHub takes no more ends with a status of its own, and one whose login user is
-    // root runs.
+    // Invariant: a runner whose version GitHub refuses exits with a status of its own, and a runner
+    // whose
+    // login user is root runs.
 
     #[test]
     fn the_runner_is_told_to_say_that_it_is_too_old_and_that_it_may_be_roots() {

@@ -1,8 +1,25 @@
-//! GitHub Actions: a runner made for one job (just-in-time configuration), whose login is all that a
-//! guest is given.
+//! GitHub Actions: a runner made for one job by a just-in-time configuration, whose login is all
+//! that
+//! a guest receives.
 //!
-//! Written from GitHub's published schemas and documentation, and tried with a server that is held
-//! against those; unverified against GitHub itself.
+//! In: [`Settings`] (scope, login, group, repositories, scale set), the calls of [`Connector`], and
+//! webhooks, which name the repository to read first. Out: rows, jobs and the files for a guest.
+//!
+//! Jobs that wait come from one of two places: from lists of runs and jobs in repositories
+//! (`jobs`), or, where a scale set is configured, from the messages of that set (`scale_set`,
+//! counted by `tally`), which costs nothing of the rate limit.
+//!
+//! Failure paths: a refused call names the right that the login lacks; a used-up rate limit pauses
+//! all calls (`rate_limit`); a runner whose version GitHub refuses is reported with the version to
+//! install (`versions`).
+//!
+//! Written from GitHub's published schemas and documentation, and tried with a server that is
+//! checked against those; unverified against GitHub itself.
+//!
+//! Beside this file: `api` (calls with the login, reused answers), `app` and `token` (the login of
+//! a
+//! GitHub App), `bundle` (the files for a guest), `rows` (rows of runners), `ends` (jobs whose
+//! runner's row is gone), `settings`.
 
 mod api;
 mod app;
@@ -49,24 +66,24 @@ use scale_set::ScaleSet;
 pub use app::{AppSpec, parse as parse_key};
 pub use settings::{Login, Registration, ScaleSetSpec, Scope, Settings};
 
-/// The only group of a repository's runners.
+/// The number of a repository's only runner group.
 const GROUP_OF_REPOSITORIES: u64 = 1;
 
-/// A part of a GitHub.
+/// The connector for a GitHub repository, organisation or enterprise.
 pub struct GitHub {
     api: Api,
     settings: Settings,
     reader: Reader,
     set: Option<ScaleSet>,
     ids: Ids,
-    /// The jobs that its runners were seen with.
+    /// The jobs that runners were last seen with.
     last_jobs: LastJobs,
-    /// The list of runners as it was read last.
+    /// When the list of runners was read last.
     listed: Mutex<Option<Listed>>,
-    /// The command that runs a runner in its folder; none for the runner's own.
+    /// The operator's command that runs a runner in its folder; none for the runner's own program.
     command: Option<String>,
     group: Mutex<Option<u64>>,
-    /// Whether the login was seen to do all that is needed.
+    /// Whether the login was seen to have every right that is needed.
     proven: AtomicBool,
 }
 
@@ -114,7 +131,7 @@ struct Group {
     default: bool,
 }
 
-/// A part of the API, by what a login must be allowed for it.
+/// A part of the API, by the right that a login needs for it.
 #[derive(Debug, Clone, Copy)]
 enum Part {
     Runners,
@@ -123,7 +140,7 @@ enum Part {
 }
 
 impl GitHub {
-    /// A connector; calls nothing yet.
+    /// Makes a connector; calls nothing yet.
     pub fn new(http: Http, settings: Settings, command: Option<String>) -> Self {
         let api = Api::new(http, settings.scope.clone(), settings.login.clone());
         let (configured, list) = match &settings.scope {
@@ -150,18 +167,20 @@ impl GitHub {
         format!("{}/actions/{rest}", self.settings.scope.path())
     }
 
-    /// A refusal, with what the login lacks by its scope.
+    /// Adds to a refusal the right that the login lacks.
     fn lacking(&self, part: Part, error: DemandError) -> DemandError {
         let DemandError::Status { call, status, text } = error else { return error };
         let text = match status {
-            401 => format!("{text}: the login is not taken: look at its end and its secret"),
+            401 => format!(
+                "{text}: GitHub does not accept the login; check its expiry date and its secret"
+            ),
             403 | 404 => format!("{text}: the login needs {}", self.needed(part)),
             _ => text,
         };
         DemandError::Status { call, status, text }
     }
 
-    /// What a login must be allowed for a part of the API.
+    /// The right that a login needs for a part of the API.
     fn needed(&self, part: Part) -> String {
         let scope = &self.settings.scope;
         let what = match (part, scope) {
@@ -179,8 +198,9 @@ impl GitHub {
         format!("{what} for {scope}")
     }
 
-    /// Whether runners can be made is seen before a machine is begun for one: the token that is minted
-    /// here needs the same right, and is thrown away.
+    /// Checks that runners can be registered before any machine is created for one: the token that
+    /// is
+    /// requested here needs the same right, and is dropped.
     async fn try_permissions(&self) -> Result<(), DemandError> {
         if !self.proven.load(Ordering::Relaxed) {
             let minted = self.registration_token(Purpose::Look).await;
@@ -208,7 +228,7 @@ impl GitHub {
                 self.last_jobs.note_end(&name, how);
             }
             let rows = seen.rows.iter().map(|row| (row.name.clone(), row.busy)).collect();
-            // Of one that was neither seen nor asked for nothing is known.
+            // Nothing is known of a runner that was neither seen nor asked for.
             let made = made.into_iter().filter(|name| seen.tells_of(name)).collect();
             set.jobs(&self.set_labels(set), &made, &rows).await?
         } else {
@@ -221,7 +241,7 @@ impl GitHub {
             let allowed = self.settings.labels.as_ref();
             found.waiting.into_iter().filter_map(|job| job.sight(allowed)).collect()
         };
-        // A job says whose it is, too: of one without a row it can not end.
+        // A running job names its runner; on a runner without a row it cannot end.
         let at_work = known.keys().filter(|name| running.contains_key(name.as_str()));
         let unseen: Vec<&RunnerName> = at_work.filter(|name| !seen.shows(name.as_str())).collect();
         let mut removed = BTreeSet::new();
@@ -249,7 +269,7 @@ impl GitHub {
         Ok(SourceSight { whole, numbers, jobs, ..found })
     }
 
-    /// The number of the group that runners are put into.
+    /// The number of the runner group that runners join.
     async fn group(&self) -> Result<u64, DemandError> {
         let wanted = self.settings.group.as_deref();
         if let Some(number) = wanted.and_then(|group| group.parse().ok()) {
@@ -271,7 +291,7 @@ impl GitHub {
         let Some(found) = found else {
             let names: Vec<&str> = all.iter().map(|group| group.name.as_str()).collect();
             return Err(DemandError::Refused(format!(
-                "there is no runner group `{}` in {}: there are {}",
+                "there is no runner group `{}` in {}; its groups are {}",
                 wanted.unwrap_or("Default"),
                 self.settings.scope,
                 names.join(", "),
@@ -281,7 +301,7 @@ impl GitHub {
         Ok(found.id)
     }
 
-    /// Makes the runner's row, and gives all that its guest needs to be it.
+    /// Makes the runner's row; returns the configuration with which its guest becomes the runner.
     async fn configure(&self, wish: Enlist<'_>) -> Result<SecretString, DemandError> {
         let mut again = true;
         loop {
@@ -295,9 +315,9 @@ impl GitHub {
             let answer =
                 self.api.send(Purpose::Act, Method::POST, &path, Some(&body), None).await?;
             match answer.status {
-                // A row of that name came up meanwhile, such as of an answer that was lost.
+                // A row of that name appeared meanwhile, for example from an answer that was lost.
                 409 if std::mem::take(&mut again) => self.strike_rows(wish.runner).await?,
-                // It may be that the group is gone.
+                // The group may be gone.
                 404 if std::mem::take(&mut again) => {
                     *self.group.lock() = None;
                 }
@@ -322,7 +342,7 @@ impl GitHub {
             let path = self.path(&format!("runners/{id}"));
             let answer = self.api.send(Purpose::Act, Method::DELETE, &path, None, None).await?;
             if !matches!(answer.status, 404 | 410) {
-                // 422: it has a job.
+                // 422 means that the runner has a job.
                 answer.ok()?;
             }
             if let Some(set) = &self.set {
@@ -355,7 +375,7 @@ impl GitHub {
     }
 }
 
-/// The repository that a webhook speaks of.
+/// The repository that a webhook is about.
 fn repository_of(body: &[u8]) -> Option<String> {
     #[derive(Deserialize)]
     struct Hook {
@@ -393,7 +413,7 @@ impl Connector for GitHub {
 
     fn enlist<'a>(&'a self, wish: Enlist<'a>) -> BoxFuture<'a, Result<Kit, DemandError>> {
         Box::pin(async move {
-            // One that was made before and whose configuration nobody knows any more.
+            // Removes a row that an earlier attempt made: its configuration is lost.
             self.strike_rows(wish.runner).await?;
             self.kit(wish).await
         })
@@ -419,7 +439,9 @@ impl Connector for GitHub {
     }
 
     fn quiet<'a>(&'a self, runner: &'a RunnerName) -> BoxFuture<'a, Result<(), DemandError>> {
-        // It takes one job anyway; without its row it takes none. With a job it keeps its row: 422.
+        // The runner takes one job anyway. Without its row it takes none; with a job it keeps its
+        // row
+        // (422).
         Box::pin(self.strike_rows(runner))
     }
 

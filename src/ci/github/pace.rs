@@ -1,41 +1,42 @@
-//! How much of a rate limit is spent, and when: what remains is spread until it is filled up again,
-//! and nothing is asked while nothing may be.
+//! GitHub's rate limit: what remains is spread over the time until the limit resets, a part is
+//! reserved
+//! for making and removing runners, and no call is sent while the limit allows none.
 
 use std::time::{Duration, Instant};
 
-/// For so long nothing is asked after a refusal that does not say how long.
+/// The pause after a refusal that does not say how long; it doubles with each refusal in a row.
 const PAUSE: Duration = Duration::from_secs(60);
-/// The longest pause after such refusals in a row.
+/// The longest pause after such refusals.
 const PAUSE_LONGEST: Duration = Duration::from_secs(15 * 60);
 
 /// What a call is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
-    /// Reading what is wanted.
+    /// Reading demand and rows.
     Look,
-    /// Making and removing runners: part of the limit is kept for these.
+    /// Making and removing runners: a part of the limit is reserved for these calls.
     Act,
 }
 
-/// What an answer says of the limit.
+/// The rate limit as an answer reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Told {
-    /// Requests in each span.
+    /// Requests allowed in each period.
     pub limit: u64,
-    /// Requests left in this span.
+    /// Requests left in this period.
     pub remaining: u64,
-    /// How long this span lasts.
+    /// The time until this period ends.
     pub reset: Duration,
 }
 
-/// What is known of a rate limit.
+/// The state of a rate limit.
 #[derive(Debug, Clone)]
 pub struct Pace {
     told: Option<(Told, Instant)>,
-    /// Until when nothing is asked.
+    /// Until when no call is sent.
     closed: Option<Instant>,
     refusals: u32,
-    /// Requests that may be paid for what can wait; none before the first look.
+    /// Requests that calls which can wait may spend; none before the first poll.
     credit: Option<f64>,
     counted: Option<Instant>,
 }
@@ -46,7 +47,7 @@ impl Pace {
         Self { told: None, closed: None, refusals: 0, credit: None, counted: None }
     }
 
-    /// How long nothing may be asked for this; none when it may.
+    /// How long no call for this purpose may be sent; none where one may.
     pub fn closed(&self, purpose: Purpose, now: Instant) -> Option<Duration> {
         let closed = self.closed.filter(|until| *until > now).map(|until| until - now);
         closed.or_else(|| {
@@ -57,7 +58,7 @@ impl Pace {
         })
     }
 
-    /// A look begins: what was gained since the last one may be spent.
+    /// Notes that a poll begins: it may spend the share of the limit since the last one.
     pub fn begin(&mut self, now: Instant) {
         let since = self.counted.replace(now);
         let (Some((told, at)), Some(since)) = (self.told, since) else { return };
@@ -67,12 +68,12 @@ impl Pace {
         self.credit = Some((self.credit.unwrap_or_default().min(0.0) + gained).min(left));
     }
 
-    /// Whether what can wait may be asked now.
+    /// Whether a call that can wait may be sent now.
     pub fn affords(&self) -> bool {
         self.credit.is_none_or(|credit| credit > 0.0)
     }
 
-    /// An answer came; one that says that nothing changed costs nothing.
+    /// Notes an answer; `free` is one that says that nothing changed, which costs nothing.
     pub fn answered(&mut self, told: Option<Told>, free: bool, now: Instant) {
         self.refusals = 0;
         if let Some(told) = told {
@@ -83,7 +84,7 @@ impl Pace {
         }
     }
 
-    /// A call was refused for a limit; gives how long nothing is asked.
+    /// Notes that the limit refused a call; returns how long no call is sent.
     pub fn refused(
         &mut self,
         told: Option<Told>,
@@ -103,7 +104,7 @@ impl Pace {
     }
 }
 
-/// What is kept of a limit for making and removing runners.
+/// The part of a limit that is reserved for making and removing runners.
 fn reserve(limit: u64) -> u64 {
     (limit / 10).min(500)
 }
@@ -123,7 +124,7 @@ mod tests {
         Some(Told { limit: 5000, remaining, reset: HOUR })
     }
 
-    // Invariant: what remains of a limit lasts until it is filled up again.
+    // Invariant: what remains of a limit lasts until the limit resets.
 
     #[test]
     fn a_source_that_changes_all_the_time_is_read_no_more_than_lasts() {
@@ -158,7 +159,7 @@ mod tests {
         assert!(!pace.affords(), "one second is worth one request and a quarter");
     }
 
-    // Invariant: while nothing may be asked nothing is.
+    // Invariant: no call is sent while the limit allows none.
 
     #[test]
     fn looks_end_before_the_limit_does_and_runners_have_the_rest() {

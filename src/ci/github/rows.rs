@@ -1,5 +1,6 @@
-//! Runners' rows at GitHub: short lists are read at each look, long ones seldom, and drover's own rows
-//! one by one meanwhile, so that others' rows cost next to nothing of the rate limit.
+//! Rows of runners at GitHub. A short list is read in each poll and a long one seldom; meanwhile
+//! drover reads its own rows one by one, so that others' rows cost almost nothing of the rate
+//! limit.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -16,9 +17,9 @@ use super::settings::plain;
 use super::versions::Version;
 use super::{GitHub, Part};
 
-/// A list of so many pages is read at each look.
+/// A list of at most so many pages is read in each poll.
 const SHORT: usize = 3;
-/// A longer one is read so often, for rows that nobody asks for.
+/// How often a longer list is read, to find rows that nobody asks for.
 const SELDOM: Duration = Duration::from_secs(15 * 60);
 
 #[derive(Serialize, Deserialize)]
@@ -28,37 +29,36 @@ struct Runners {
     runners: Vec<Runner>,
 }
 
-/// A row.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Runner {
     id: u64,
     pub name: String,
     pub status: String,
     pub busy: bool,
-    /// The version of its program, once it was connected.
+    /// The version of the runner's program, once the runner has connected.
     #[serde(default)]
     version: Option<String>,
 }
 
-/// The list of runners as it was read last.
+/// When the list of runners was read last, and how long it was.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Listed {
     at: Instant,
     pages: usize,
 }
 
-/// What a look saw of runners.
+/// The runners that a poll saw.
 #[derive(Default)]
 pub(super) struct Seen {
-    /// Rows of drover's.
+    /// The rows of drover's runners.
     pub rows: Vec<Runner>,
     /// Runners that were asked for and have no row.
     pub gone: BTreeSet<RunnerName>,
-    /// Runners without a row that a job is on, and whether they may be connected.
+    /// Runners without a row that have a job, and whether they may be connected.
     pub busy: Vec<(RunnerName, bool)>,
-    /// Whether all rows were read.
+    /// Whether all rows of the list were read.
     pub whole: bool,
-    /// The numbers of rows.
+    /// The numbers of the rows of each runner.
     pub numbers: Known,
 }
 
@@ -94,14 +94,15 @@ impl Seen {
         self.rows.iter().any(|row| row.name == name)
     }
 
-    /// Whether it is known of this runner whether it has a row.
+    /// Whether the poll knows if this runner has a row.
     pub fn tells_of(&self, name: &str) -> bool {
         self.shows(name) || self.gone.contains(&RunnerName::new(name))
     }
 }
 
 impl GitHub {
-    /// Rows of drover's: as far as a list that is read shows them, and of `known` ones each by itself.
+    /// The rows of drover's runners: from the list where it is read, and those of `known` one by
+    /// one.
     pub(super) async fn seen(&self, known: &Known) -> Result<Seen, DemandError> {
         let mut read = Listing { rows: Vec::new(), whole: false };
         if self.is_list_due() {
@@ -111,7 +112,7 @@ impl GitHub {
             *self.listed.lock() = Some(Listed { at: Instant::now(), pages });
         }
         let find = |name: RunnerName| async move {
-            // Others have their turn once the rate limit leaves room for it.
+            // The others follow once the rate limit leaves room for them.
             if self.api.affords() { self.find(&name).await } else { Ok(Found::Unknown) }
         };
         let Rows { mut rows, gone, whole, numbers } = self.ids.seen(read, known, find).await?;
@@ -133,8 +134,9 @@ impl GitHub {
         })
     }
 
-    /// Asks for one very row: by its number, which costs nothing while nothing changes, and where that
-    /// is not there, by its name.
+    /// Asks for the row of one runner: by its number, which costs nothing while nothing changes,
+    /// and
+    /// where that does not exist, by its name.
     async fn find(&self, name: &RunnerName) -> Result<Found<Runner>, DemandError> {
         let known = self.ids.of(name);
         let read = |id| async move {
@@ -146,11 +148,11 @@ impl GitHub {
         if matches!(found, Found::Rows(_)) {
             return Ok(found);
         }
-        // A login that lost its right gets 404 for a row, and an error here.
+        // A login that lost its right gets 404 for a row, and an error for this list.
         let path = format!("{}&per_page={PAGE}", self.by_name(name));
         let page = self.api.read::<Runners>(Purpose::Look, &path).await;
         let page = page.map_err(|error| self.lacking(Part::Runners, error))?;
-        // Older servers do not know the filter.
+        // Older servers ignore the filter.
         let is_filtered = page.runners.iter().all(|row| row.name == name.as_str());
         let same = page.runners.into_iter().filter(|row| row.name == name.as_str());
         let rows: Vec<Runner> = same.collect();

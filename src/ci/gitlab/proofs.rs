@@ -1,4 +1,4 @@
-//! What can be proven of a GitLab without changing anything there.
+//! What `drover doctor` tests of a GitLab without changing anything there.
 
 use drover_model::ports::Known;
 use serde::Deserialize;
@@ -7,11 +7,11 @@ use super::{GitLab, Scope, plain};
 use crate::error::DemandError;
 use crate::proof::Proof;
 
-/// The scope of a token that may do everything.
+/// The scope of a token that allows everything.
 const ALL: &str = "api";
-/// What a token needs otherwise.
+/// The scopes that a token needs otherwise.
 const NEEDED: [&str; 3] = ["read_api", "create_runner", "manage_runner"];
-/// The access levels that may make runners.
+/// The access levels that allow making runners.
 const MAINTAINER: u32 = 40;
 const OWNER: u32 = 50;
 
@@ -44,7 +44,7 @@ impl GitLab {
             Ok(token) => scopes(&token),
             Err(DemandError::Status { status: 401 | 403 | 404, .. }) => Proof::warn(
                 "token's scopes",
-                "can not be seen",
+                "cannot be read",
                 "make sure that the token has `api`, or read_api, create_runner and manage_runner",
             ),
             Err(error) => return Err(error),
@@ -54,7 +54,7 @@ impl GitLab {
         Ok(())
     }
 
-    /// Whether the token's user may make runners of its scope.
+    /// Whether the token's user may make runners in the configured scope.
     async fn role(&self, user: &User) -> Result<Proof, DemandError> {
         let about = "making and removing runners";
         let (list, name, least, role) = match &self.settings.scope {
@@ -62,9 +62,8 @@ impl GitLab {
                 return Ok(Proof::ok(about, "its user is an administrator"));
             }
             Scope::Server => {
-                let mend =
-                    "take a token of an administrator, or name a group or project in `scope`";
-                return Ok(Proof::fail(about, "its user is no administrator", mend));
+                let mend = "use a token of an administrator, or name a group or project in `scope`";
+                return Ok(Proof::fail(about, "its user is not an administrator", mend));
             }
             Scope::Group(group) => ("groups", group, OWNER, "Owner"),
             Scope::Project(project) => ("projects", project, MAINTAINER, "Maintainer"),
@@ -84,7 +83,7 @@ impl GitLab {
             }
             Err(DemandError::Status { status: 403 | 404, .. }) => Proof::warn(
                 about,
-                "its user's role can not be seen: only making one would prove it",
+                "the role of its user cannot be read; only making a runner would show it",
                 format!("make sure that the token's user is {role} of {name}"),
             ),
             Err(error) => return Err(error),

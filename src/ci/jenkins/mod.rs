@@ -1,12 +1,27 @@
-//! Jenkins: a node for each agent, made over REST, and builds read from its queue.
+//! Jenkins: a node for each agent, made over REST, and builds read from Jenkins' queue.
 //!
-//! Both ways to launch an agent are there: inbound, where the guest is given Jenkins' own agent and
-//! that node's secret, and Jenkins' own SSH launcher, which pins the host key that drover knows. A
-//! node takes build after build until it is taken off, which is what drover does as soon as it was
-//! seen with its last.
+//! In: [`Settings`] and the calls of [`Connector`]. Out: nodes as rows, builds as jobs, and the
+//! files
+//! for a guest. An agent is launched in one of two ways: inbound, where the guest receives Jenkins'
+//! `agent.jar` and the secret of its node, or by Jenkins' own SSH launcher, which pins the host key
+//! that drover knows. A node takes one build after another until it is cordoned; drover does that
+//! as
+//! soon as it sees the node's last build.
 //!
-//! Written from Jenkins' source and documentation (2.579). A real Hudson 3.3.2, from which Jenkins was
-//! forked, takes the form of a node and all calls of its life, and builds on it; a Jenkins is untried.
+//! While Jenkins has no node at all, it does not say which labels builds wait for. drover then
+//! makes
+//! one node that never connects ([`SIGN`]), and removes it with the last source of that Jenkins.
+//!
+//! Failure paths: an HTML page in place of data means that Jenkins is not ready; a lost answer is
+//! settled by reading the node again; a Jenkins that is too old is named with the version it needs.
+//!
+//! Written from Jenkins' source and documentation (2.579). A real Hudson 3.3.2, from which Jenkins
+//! was
+//! forked, accepts the form of a node and all calls of its life, and builds on it; a Jenkins is
+//! untried.
+//!
+//! Beside this file: `client` (HTTP with crumbs), `node` (what Jenkins is told to create), `sight`
+//! (nodes and queue), `why` (the label that a build waits for), `checks` (what doctor tests).
 
 mod client;
 mod node;
@@ -42,61 +57,67 @@ use client::{Client, is_page, not_ready};
 use node::{Node, Way};
 use sight::{Computer, Memory, NODE, NODES, Nodes, QUEUE, QUIET};
 
-/// A node that is never connected: without any, Jenkins does not say which labels builds wait for.
+/// The node that never connects: without any node, Jenkins does not say which labels builds wait
+/// for.
 const SIGN: &str = "drover-labels";
-/// How often a node is told to take no further build, each time after a look: the call toggles.
+/// How often a node is toggled offline at most; its state is read before each time, because the
+/// call
+/// toggles.
 const TOGGLES: usize = 2;
-/// The first Jenkins that makes nodes from XML (jenkinsci/jenkins 110014cf69), and what people are told of
-/// it: the LTS line has it since another version.
+/// The first Jenkins that makes nodes from XML (jenkinsci/jenkins 110014cf69), and the same for
+/// people:
+/// the LTS line has it since another version.
 const FROM_XML: (u32, u32) = (2, 539);
 const LEAST: &str = "2.539 or LTS 2.541.1";
-/// The first Jenkins whose `agent.jar` knows `-url` and `-webSocket` (remoting 3176, `Launcher`), and what
-/// people are told of it.
+/// The first Jenkins whose `agent.jar` knows `-url` and `-webSocket` (remoting 3176, `Launcher`),
+/// and the
+/// same for people.
 const WITH_URL: (u32, u32) = (2, 429);
 const LEAST_WITH_URL: &str = "2.429 or LTS 2.440.1";
-/// What a login must be allowed for making nodes.
+/// The right that a login needs for making nodes.
 const CREATE: &str = "Agent/Create";
 
-/// How an agent comes to Jenkins.
+/// How an agent and Jenkins connect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Launch {
     /// The agent connects by WebSocket, through Jenkins' own port.
     WebSocket,
     /// The agent connects to Jenkins' TCP port for agents.
     InboundTcp,
-    /// Jenkins connects to the guest by SSH, with this credential of its own.
+    /// Jenkins connects to the guest by SSH, with the credential of this id in Jenkins.
     Ssh(String),
 }
 
-/// What is configured of it.
+/// The settings of a Jenkins source.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Who logs in.
+    /// The user that drover logs in as.
     pub username: String,
-    /// With this API token or password.
+    /// The user's API token or password.
     pub secret: SecretString,
-    /// How agents come to it.
+    /// How agents and Jenkins connect.
     pub launch: Launch,
 }
 
 impl Settings {
-    /// Everything of it, secrets included, for its fingerprint.
+    /// All settings, secrets included, for the fingerprint of the source.
     pub fn parts(&self) -> Vec<String> {
         let shown = format!("{} {:?}", self.username, self.launch);
         vec![shown, self.secret.expose_secret().to_owned()]
     }
 }
 
-/// A Jenkins controller.
+/// The connector for a Jenkins controller.
 pub struct Jenkins {
     client: Client,
     launch: Launch,
     memory: Mutex<Memory>,
-    /// Jenkins' agent, with the version of Jenkins that it came with.
+    /// Jenkins' `agent.jar`, with the version of Jenkins that it came from.
     jar: Mutex<Option<(String, Bytes)>>,
     ids: Ids,
-    /// Whether this source has left: a look that is under way meanwhile makes no sign again. Held while
-    /// the sign is made or removed.
+    /// Whether this source was removed, so that a poll in progress makes no [`SIGN`] again. Locked
+    /// while
+    /// that node is made or removed.
     left: tokio::sync::Mutex<bool>,
 }
 
@@ -108,7 +129,7 @@ struct Standing {
 }
 
 impl Jenkins {
-    /// A connector; calls nothing yet.
+    /// Makes a connector; calls nothing yet.
     pub fn new(http: Http, settings: &Settings) -> Self {
         let Settings { username, secret, launch } = settings;
         let login = format!("{username}:{}", secret.expose_secret());
@@ -143,7 +164,7 @@ impl Jenkins {
         Ok(SourceSight { rows, gone, whole, jobs, unread, obstacle, ..SourceSight::default() })
     }
 
-    /// Has Jenkins name labels, unless this source has left; gives what keeps it from that.
+    /// Makes Jenkins name labels, unless this source was removed; returns what prevents that.
     async fn sign(&self) -> Option<String> {
         let left = self.left.lock().await;
         if *left {
@@ -162,19 +183,22 @@ impl Jenkins {
             | DemandError::Guest(_) => false,
         };
         if !is_refusal {
-            tracing::warn!(error = chain(&error), "node `{SIGN}` was not made, and is tried again");
+            tracing::warn!(
+                error = chain(&error),
+                "cannot make node `{SIGN}` yet; drover tries again"
+            );
             return None;
         }
         Some(format!(
-            "node `{SIGN}` cannot be made, and without it Jenkins does not say which labels builds wait \
+            "cannot make node `{SIGN}`, without which Jenkins does not say which labels builds wait \
              for: {}",
             chain(&error)
         ))
     }
 
-    /// Makes the node that has Jenkins name labels.
+    /// Makes the node that makes Jenkins name labels.
     async fn put_sign(&self) -> Result<(), DemandError> {
-        let text = "never connected: with it Jenkins says which labels builds wait for";
+        let text = "never connected; while it exists, Jenkins says which labels builds wait for";
         let sign = Node {
             name: SIGN,
             description: format!("made by drover; {text}"),
@@ -187,14 +211,15 @@ impl Jenkins {
             way: Way::Inbound { websocket: true },
         };
         self.make(&sign).await?;
-        tracing::info!("node `{SIGN}` is made: {text}");
+        tracing::info!("made node `{SIGN}`: {text}");
         Ok(())
     }
 
-    /// Makes a node; one of that name that is there already is taken for it.
+    /// Makes a node; an existing node of that name counts as made.
     ///
-    /// From XML since [`FROM_XML`]. Before, `ComputerSet.doCreateItem` wants to be told to copy a node or
-    /// to show the form, and answers 400 "No mode given": those have the form alone.
+    /// From XML since [`FROM_XML`]. Before, `ComputerSet.doCreateItem` expects to copy a node or to
+    /// show
+    /// the form, and answers 400 "No mode given": such a Jenkins takes the form alone.
     async fn make(&self, node: &Node<'_>) -> Result<(), DemandError> {
         let path = format!("computer/createItem?name={}", node.name);
         let body = ("application/xml", node.xml());
@@ -210,7 +235,7 @@ impl Jenkins {
             Ok(answer) => answer.refused(),
             Err(error) => error,
         };
-        // It may say that there is one of that name, or the answer was lost.
+        // The answer may say that there is a node of that name, or the answer was lost.
         if self.standing(node.name).await.is_ok_and(|it| it.is_some()) {
             Ok(())
         } else {
@@ -218,7 +243,7 @@ impl Jenkins {
         }
     }
 
-    /// Why a node is not made, with what mends it.
+    /// Adds to an error what to do so that nodes can be made.
     fn unmade(&self, error: DemandError, by_form: bool) -> DemandError {
         if let DemandError::Status { call, status: status @ 403, text } = error {
             let text = format!("{text}: the login needs `{CREATE}`");
@@ -227,16 +252,17 @@ impl Jenkins {
         let is_answer = matches!(error, DemandError::Status { .. } | DemandError::NotReady { .. });
         match self.client.version().filter(|version| is_answer && by_form && is_older(version)) {
             Some(version) => DemandError::Refused(format!(
-                "{error}: this is Jenkins {version}, which does not make nodes from XML, and it did not \
-                 take its form either: update it to {LEAST} or later"
+                "{error}: this is Jenkins {version}, which cannot make nodes from XML and did not accept \
+                 the form either; update it to {LEAST} or later"
             )),
             None => error,
         }
     }
 
-    /// Whether the login may make nodes: only such a login is shown the page that asks for a new one
-    /// (`hudson/model/ComputerSet/new.jelly` of 2.578 has `Computer.CREATE` as its permission). None where
-    /// that is not told. Unverified against a server.
+    /// Whether the login may make nodes: only such a login is shown the page for a new node
+    /// (`hudson/model/ComputerSet/new.jelly` of 2.578 has `Computer.CREATE` as its permission).
+    /// None where
+    /// the answer does not say. Unverified against a server.
     async fn may_make(&self) -> Result<Option<bool>, DemandError> {
         let answer = self.client.get("computer/new").await?;
         Ok(match answer.status {
@@ -251,12 +277,13 @@ impl Jenkins {
         self.client.find(&path).await
     }
 
-    /// The secret of a node. It is drawn from the node's name alone: whoever had it has it for ever,
-    /// so no name is ever another guest's.
+    /// The secret of a node. Jenkins derives it from the node's name alone, so whoever had it keeps
+    /// it
+    /// for ever; therefore drover never uses a name twice.
     async fn secret(&self, name: &str) -> Result<String, DemandError> {
         let mut answer = self.client.get(&format!("computer/{name}/jenkins-agent.jnlp")).await?;
         if answer.status == 404 {
-            // Its name before 2.3xx.
+            // The name of the file before 2.3xx.
             answer = self.client.get(&format!("computer/{name}/slave-agent.jnlp")).await?;
         }
         let answer = answer.ok()?;
@@ -270,11 +297,11 @@ impl Jenkins {
         if !text.contains("<jnlp") {
             return Err(not_ready(answer));
         }
-        let what = "it holds no secret: the login may lack Agent/Connect".into();
+        let what = "it has no secret; the login may lack Agent/Connect".into();
         Err(DemandError::Shape { call: answer.call, what })
     }
 
-    /// Jenkins' agent, fetched once for each version of Jenkins.
+    /// Jenkins' `agent.jar`, downloaded once for each version of Jenkins.
     async fn jar(&self) -> Result<Bytes, DemandError> {
         let version = self.client.version();
         let kept = self.jar.lock().clone();
@@ -285,14 +312,14 @@ impl Jenkins {
         }
         let Answer { body, call, .. } = self.client.get("jnlpJars/agent.jar").await?.ok()?;
         if !body.starts_with(b"PK") {
-            return Err(DemandError::Shape { call, what: "it is no archive of Java".into() });
+            return Err(DemandError::Shape { call, what: "it is not a Java archive".into() });
         }
         let jar = Bytes::from(body);
         *self.jar.lock() = self.client.version().map(|version| (version, jar.clone()));
         Ok(jar)
     }
 
-    /// What keeps agents from connecting, by the version of Jenkins; none where nothing is known of it.
+    /// Why agents cannot connect to this version of Jenkins; none where no reason is known.
     fn outdated(&self) -> Option<String> {
         let connects = match self.launch {
             Launch::WebSocket | Launch::InboundTcp => true,
@@ -300,8 +327,8 @@ impl Jenkins {
         };
         let version = self.client.version().filter(|it| connects && is_before(it, WITH_URL))?;
         Some(format!(
-            "the agent of Jenkins {version} does not know drover's options (`-url`): update Jenkins to \
-             {LEAST_WITH_URL} or later, or set `launch: ssh`"
+            "the agent of Jenkins {version} does not know the option `-url`, which drover uses; update \
+             Jenkins to {LEAST_WITH_URL} or later, or set `launch: ssh`"
         ))
     }
 
@@ -309,7 +336,7 @@ impl Jenkins {
         if let Some(text) = self.outdated() {
             return Err(DemandError::Refused(text));
         }
-        // One that was left, of which nobody knows how it stands.
+        // Removes a node that an earlier attempt made and whose state is unknown.
         self.take_off(wish.runner.as_str()).await?;
         let address = wish.target.address.to_string();
         let node = self.node(wish, &address)?;
@@ -320,7 +347,7 @@ impl Jenkins {
                 let jar = self.jar().await?;
                 Ok(self.inbound(wish.target.os, &node, secret, jar))
             }
-            // Jenkins starts it; the guest needs Java.
+            // Jenkins starts the agent; the guest needs Java alone.
             Launch::Ssh(_) => Ok(Kit {
                 files: Vec::new(),
                 programs: vec![node.java.to_owned()],
@@ -359,7 +386,7 @@ impl Jenkins {
             fields.next().zip(fields.next())
         });
         let Some(host_key) = keys.find_map(|key| key) else {
-            let text = "the guest's host key is not known: Jenkins could not tell it from another";
+            let text = "the guest's host key is unknown, so Jenkins could not verify the guest";
             return Err(DemandError::Setup(text.into()));
         };
         let around = match wish.target.os {
@@ -394,7 +421,7 @@ impl Jenkins {
         Kit { files, programs: vec![node.java.to_owned()], command, leaves: false, secrets }
     }
 
-    /// Lets a node take no further build; what it runs goes on.
+    /// Lets a node take no further build; a running build continues.
     async fn shut(&self, runner: &RunnerName) -> Result<(), DemandError> {
         let message = utf8_percent_encode(QUIET, NON_ALPHANUMERIC);
         let path = format!("computer/{runner}/toggleOffline?offlineMessage={message}");
@@ -411,7 +438,7 @@ impl Jenkins {
         match self.standing(runner.as_str()).await? {
             None | Some(Standing { temporarily_offline: true }) => Ok(()),
             Some(Standing { temporarily_offline: false }) => {
-                let what = "the node takes builds all the same".into();
+                let what = "the node still takes builds".into();
                 Err(DemandError::Shape { call: format!("POST {runner}/toggleOffline"), what })
             }
         }
@@ -421,10 +448,10 @@ impl Jenkins {
         let answer = self.client.post(&format!("computer/{node}/doDelete"), None).await?;
         match answer.status {
             404 | 410 => Ok(()),
-            // It sends back to the list, and a login page looks alike.
+            // The call redirects to the list of nodes, and a login page looks alike.
             200..400 if self.standing(node).await?.is_none() => Ok(()),
             200..400 => {
-                let what = "the node is there all the same".into();
+                let what = "the node still exists".into();
                 Err(DemandError::Shape { call: answer.call, what })
             }
             _ => Err(answer.refused()),
@@ -432,12 +459,12 @@ impl Jenkins {
     }
 }
 
-/// Whether a version makes nodes by its form alone.
+/// Whether a version makes nodes by the form alone.
 fn is_older(version: &str) -> bool {
     is_before(version, FROM_XML)
 }
 
-/// Whether a version is before another; one that is no version is before none.
+/// Whether a version is before another; a text that is no version is before none.
 fn is_before(version: &str, first: (u32, u32)) -> bool {
     let mut numbers = version.split(['.', '-']).map(str::parse::<u32>);
     let (Some(Ok(major)), Some(Ok(minor))) = (numbers.next(), numbers.next()) else { return false };
@@ -475,13 +502,13 @@ impl Connector for Jenkins {
 
     fn obstacle(&self) -> BoxFuture<'_, Result<Option<String>, DemandError>> {
         Box::pin(async move {
-            let lacks = || format!("the login may make no nodes: it needs `{CREATE}`");
+            let lacks = || format!("the login may not make nodes; it needs `{CREATE}`");
             match self.may_make().await? {
                 Some(true) => Ok(self.outdated()),
                 Some(false) => Ok(Some(lacks())),
-                None => {
-                    Err(DemandError::Refused("whether the login may make nodes is not told".into()))
-                }
+                None => Err(DemandError::Refused(
+                    "Jenkins does not say whether the login may make nodes".into(),
+                )),
             }
         })
     }

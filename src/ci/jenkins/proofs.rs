@@ -1,4 +1,4 @@
-//! What can be proven of a Jenkins without changing anything there.
+//! What `drover doctor` tests of a Jenkins without changing anything there.
 
 use drover_model::ports::SourceSight;
 
@@ -7,9 +7,9 @@ use super::{CREATE, Jenkins, LEAST, LEAST_WITH_URL, Launch, SIGN, WITH_URL, is_b
 use crate::error::DemandError;
 use crate::proof::Proof;
 
-/// What only doing it would prove.
-const UNTRIED: &str = "removing nodes, reading their secrets and taking them offline is not tried here; it needs \
-                       Agent/Delete, Agent/Connect and Agent/Disconnect";
+/// Rights that only a change would show.
+const UNTRIED: &str = "removing nodes, reading their secrets and taking them offline is not tested by \
+                       doctor; it needs Agent/Delete, Agent/Connect and Agent/Disconnect";
 
 impl Jenkins {
     pub(super) async fn proofs(&self, found: &mut Vec<Proof>) -> Result<(), DemandError> {
@@ -26,7 +26,7 @@ impl Jenkins {
             ),
             None => Proof::warn(
                 about,
-                "whether the login may cannot be seen: only making one would prove it",
+                "cannot tell whether the login may; only making a node would show it",
                 format!("make sure that the user of `credentialsId` has {CREATE} in Jenkins"),
             ),
         });
@@ -35,7 +35,7 @@ impl Jenkins {
         let waiting = Memory::default().read(queue, &nodes);
         if waiting.nameless {
             let text =
-                format!("are not told while Jenkins has no node: drover makes `{SIGN}` then");
+                format!("cannot be read while Jenkins has no node; drover then makes `{SIGN}`");
             found.push(Proof::ok("labels", text));
         }
         let rows = nodes.computer.iter().filter_map(Computer::row).collect();
@@ -45,7 +45,7 @@ impl Jenkins {
     }
 }
 
-/// What its version is good for.
+/// Reports what this version of Jenkins can do.
 pub(super) fn version(told: Option<&str>, launch: &Launch) -> Proof {
     let about = "version";
     let connects = match launch {
@@ -55,19 +55,21 @@ pub(super) fn version(told: Option<&str>, launch: &Launch) -> Proof {
     match told {
         Some(told) if connects && is_before(told, WITH_URL) => Proof::fail(
             about,
-            format!("the agent of Jenkins {told} does not know drover's options (`-url`)"),
+            format!(
+                "the agent of Jenkins {told} does not know the option `-url`, which drover uses"
+            ),
             format!("update Jenkins to {LEAST_WITH_URL} or later, or set `launch: ssh`"),
         ),
         Some(told) if is_older(told) => Proof::warn(
             about,
-            format!("Jenkins {told} does not make nodes from XML: drover sends it its own form"),
+            format!("Jenkins {told} cannot make nodes from XML; drover sends a form instead"),
             format!("update it to {LEAST} or later"),
         ),
         Some(told) => Proof::ok(about, format!("Jenkins {told}")),
         None => Proof::warn(
             about,
-            "it does not tell its version (X-Jenkins)",
-            "look whether `url` and `kind` are right",
+            "the answer has no version (X-Jenkins)",
+            "check that `url` and `kind` are right",
         ),
     }
 }

@@ -1,4 +1,4 @@
-//! What Jenkins is told and what is read of what it says, without a server.
+//! What drover tells Jenkins, and how it reads Jenkins' answers, without a server.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::collections::BTreeSet;
@@ -48,7 +48,7 @@ fn target() -> ShellTarget {
     ShellTarget { address: "10.0.0.9".parse().unwrap(), ssh: spec().ssh, os: Os::Linux, host_keys }
 }
 
-/// The node and the kit of a wish, as `take_on` makes them.
+/// The node and the bundle of a request, as `take_on` makes them.
 fn made(launch: Launch, spec: &TemplateSpec, want: &Want) -> (String, String, Kit) {
     let (jenkins, runner) = (jenkins(launch), RunnerName::new(NAME));
     let target = ShellTarget { os: spec.os, ..target() };
@@ -59,8 +59,7 @@ fn made(launch: Launch, spec: &TemplateSpec, want: &Want) -> (String, String, Ki
     (node.xml(), node.form(), kit)
 }
 
-// Invariant: a node is made as its template says, and nothing that stands in a name or an option
-// gets out of its place.
+// Invariant: a node is made as its template says, and no name or option breaks out of its place.
 
 #[test]
 fn a_node_is_made_as_its_template_says_and_everything_in_it_is_escaped() {
@@ -128,8 +127,9 @@ fn what_a_node_was_made_for_is_read_back_from_its_description() {
     assert_eq!(node::made_for("the Jenkins controller's built-in node"), None);
 }
 
-// Invariant: of the queue those builds count that wait for a node and nothing else, and a build wants
-// the same for as long as it waits.
+// Invariant: of the queue, only builds count that wait for a node and nothing else, and the demand
+// of a
+// build stays the same while it waits.
 
 fn computer(name: &str, more: Value) -> Value {
     let mut all = json!({
@@ -196,9 +196,9 @@ fn a_build_wants_the_same_when_jenkins_names_the_only_node_instead_of_the_label(
     let offline = format!("‘{NAME}’ is offline");
     let both = [item(1, &offline), item(2, &offline)];
     assert_eq!(read(&mut memory, &one, &both).0, [set("linux"), set("linux")]);
-    // After a start nothing is remembered: the node says what it was made for.
+    // After a restart nothing is remembered: the node says what it was made for.
     assert_eq!(read(&mut Memory::default(), &one, &both[..1]).0, [set("linux")]);
-    // One that is taken is not what it waits for: another such node is.
+    // A build does not wait for a node that is taken, but for another such node.
     let mut taken = made;
     taken["offline"] = json!(false);
     taken["executors"] = json!([{"idle": false, "currentExecutable": {"url": "u", "number": 1}}]);
@@ -233,7 +233,7 @@ fn without_a_node_jenkins_names_no_label_and_with_one_it_means_builds_without() 
     assert_eq!(read(&mut Memory::default(), &sign, &plain), (vec![set("")], 0, false));
 }
 
-// Invariant: a node's row says whether it takes builds, and whose word that is.
+// Invariant: a row says whether its node takes builds, and who decided that.
 
 #[test]
 fn rows_are_drovers_nodes_and_say_who_took_them_off() {
@@ -265,7 +265,7 @@ fn rows_are_drovers_nodes_and_say_who_took_them_off() {
     assert_eq!((lost.online, lost.node.reason.as_deref()), (false, Some("Connection was broken")));
 }
 
-// Invariant: an old version is named as the reason only where it is one.
+// Invariant: an old version is named as the reason only where it is the reason.
 
 #[test]
 fn a_version_that_makes_nodes_by_its_form_alone_is_told_from_all_others() {

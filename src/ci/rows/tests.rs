@@ -15,7 +15,7 @@ fn read(pages: &[(&[u64], Option<usize>)], to_end: bool) -> (Vec<u64>, bool) {
     (list.rows, list.whole)
 }
 
-// Invariant: a list that was cut, or that changed while it was read, is not whole.
+// Invariant: a list that was cut, or that changed while it was read, is not complete.
 
 #[test]
 fn a_list_is_whole_when_no_row_came_twice_and_all_that_are_counted_came() {
@@ -90,7 +90,7 @@ impl Row for Plain {
     }
 }
 
-/// A source with rows by their numbers; none for one that answers with an error.
+/// A source with rows by their numbers; `None` is a row that is answered with an error.
 #[derive(Default)]
 struct Source {
     ids: Ids,
@@ -103,7 +103,7 @@ impl Source {
         self.rows.insert(id, Some(Plain(id, name.to_owned())));
     }
 
-    /// A look whose list shows those with these numbers.
+    /// A poll whose list shows the rows with these numbers.
     async fn look(&self, listed: &[u64], known: &Known) -> Seen<Plain> {
         let rows = listed.iter().filter_map(|id| self.rows[id].clone()).collect();
         let list = Listing { rows, whole: false };
@@ -130,7 +130,7 @@ fn names(seen: &Seen<Plain>) -> Vec<&str> {
     seen.rows.iter().map(Row::name).collect()
 }
 
-// Invariant: a row is the runner's that it was made for, however it is called now.
+// Invariant: a row belongs to the runner that it was made for, whatever it is called now.
 
 #[tokio::test]
 async fn a_row_that_somebody_renamed_is_known_by_its_number_listed_or_not() {
@@ -142,7 +142,7 @@ async fn a_row_that_somebody_renamed_is_known_by_its_number_listed_or_not() {
         let seen = source.look(listed, &known(&[1])).await;
         assert_eq!((names(&seen), seen.gone.len()), (vec![name(1).as_str()], 0), "{listed:?}");
     }
-    // A number that was given again is another's.
+    // A number that was given again belongs to another runner.
     source.put(7, name(2).as_str());
     let seen = source.look(&[], &known(&[1])).await;
     assert_eq!((names(&seen), seen.gone.clone()), (vec![], [name(1)].into()));
@@ -167,7 +167,7 @@ async fn the_numbers_of_a_runner_are_told_as_soon_as_a_list_shows_it_though_nobo
     assert_eq!(seen.numbers, [(name(1), [7].into())].into());
 }
 
-// Invariant: a fault of one row is that row's alone.
+// Invariant: a failure with one row affects that row alone.
 
 #[tokio::test]
 async fn a_row_that_is_answered_with_an_error_is_unknown_and_the_others_are_seen() {
@@ -196,7 +196,8 @@ async fn a_login_that_is_refused_is_no_fault_of_a_row() {
     }
 }
 
-// Invariant: a row that is not there is asked for ever less often, and is gone all the while.
+// Invariant: a row that does not exist is asked for ever less often, and counts as gone all the
+// while.
 
 #[tokio::test]
 async fn a_row_that_was_not_there_is_gone_without_being_asked_for_at_each_look() {
@@ -231,7 +232,7 @@ fn the_pauses_before_a_row_that_was_not_there_is_asked_for_grow() {
     assert_eq!(asked, [0, 5, 15, 35, 75, 155, 315, 635, 1235, 1835, 2435, 3035]);
 }
 
-// Invariant: a runner whose rows are not known is not taken for removed by a list that lacks some.
+// Invariant: a runner whose rows are not known does not count as removed by an incomplete list.
 
 #[test]
 fn a_list_that_was_cut_and_does_not_show_a_runner_is_an_error() {

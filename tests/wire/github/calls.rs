@@ -101,7 +101,7 @@ fn a_limit_that_is_used_up_ends_all_calls_and_says_so() {
     run(async {
         let error = hub.look(&Known::new()).await.unwrap_err().to_string();
         assert!(
-            error.contains("rate limit") && error.contains("nothing is asked before"),
+            error.contains("rate limit") && error.contains("sends no requests before"),
             "{error}"
         );
         let heard = github.heard("").len();
