@@ -15,12 +15,12 @@ use secrecy::SecretString;
 use tokio::sync::oneshot;
 
 use crate::error::DemandError;
-use crate::keepsake::Keepsake;
-use crate::proof::Mark;
-use crate::proof::Proof;
+use crate::finding::Finding;
+use crate::finding::Severity;
+use crate::state_file::StateFile;
 
 /// A file for a runner's folder in the guest.
-pub struct KitFile {
+pub struct RunnerFile {
     /// The file name in that folder.
     pub name: &'static str,
     /// The content, which may be secret.
@@ -28,9 +28,9 @@ pub struct KitFile {
 }
 
 /// What a guest receives to start one runner; it serves this runner and nothing else.
-pub struct Kit {
+pub struct RunnerBundle {
     /// Files that only the login user can read.
-    pub files: Vec<KitFile>,
+    pub files: Vec<RunnerFile>,
     /// Programs of which one must be in the guest, so that a missing one is reported by name; empty
     /// where the program is not known.
     pub programs: Vec<String>,
@@ -38,14 +38,13 @@ pub struct Kit {
     pub command: String,
     /// Whether the command may succeed and leave the runner running, for example as a service. A
     /// command of the operator's own may.
-    pub leaves: bool,
+    pub may_detach: bool,
     /// Secrets in the files, to be masked in the runner's log.
     pub secrets: Vec<SecretString>,
 }
 
 /// The program that a shell command starts, without the assignments before it; empty where the
-/// command
-/// sets a `PATH` of its own.
+/// command sets a `PATH` of its own.
 pub fn program_of(command: &str) -> Vec<String> {
     let mut words = command.split_whitespace();
     loop {
@@ -62,7 +61,7 @@ pub fn program_of(command: &str) -> Vec<String> {
 
 /// A runner to be registered.
 #[derive(Debug, Clone, Copy)]
-pub struct Enlist<'a> {
+pub struct RegisterRequest<'a> {
     /// The name of its row.
     pub runner: &'a RunnerName,
     /// The template of its agent, as it was when the agent was created.
@@ -73,10 +72,9 @@ pub struct Enlist<'a> {
     pub target: &'a ShellTarget,
 }
 
-impl Enlist<'_> {
+impl RegisterRequest<'_> {
     /// The labels that the runner offers: those of its template, and those of the demand, which a
-    /// label
-    /// mapping may have added.
+    /// label mapping may have added.
     pub fn labels(&self) -> BTreeSet<String> {
         let mut labels = self.spec.labels.clone();
         if let Want::Labels(wanted) = self.want {
@@ -90,74 +88,70 @@ impl Enlist<'_> {
 pub type Wake = Arc<dyn Fn() + Send + Sync>;
 
 /// Resolves when a connector is replaced or removed, or when the service stops.
-pub type Ended = oneshot::Receiver<()>;
+pub type StopSignal = oneshot::Receiver<()>;
 
 /// The future that a call to a CI system returns.
-pub type Done<'a, T> = BoxFuture<'a, Result<T, DemandError>>;
+pub type ConnectorFuture<'a, T> = BoxFuture<'a, Result<T, DemandError>>;
 
 /// One CI system, as configured.
 pub trait Connector: Send + Sync {
     /// Reads drover's runners, then the jobs that wait. Each of the `known` runners that no list
-    /// shows
-    /// is asked for by itself, so that a runner is reported as gone only where that is certain.
-    fn look<'a>(&'a self, known: &'a Known) -> Done<'a, SourceSight>;
+    /// shows is asked for by itself, so that a runner is reported as gone only where that is
+    /// certain.
+    fn poll<'a>(&'a self, known: &'a Known) -> ConnectorFuture<'a, SourceSight>;
     /// Makes the runner's row; replaces any other row of that name.
-    fn enlist<'a>(&'a self, wish: Enlist<'a>) -> Done<'a, Kit>;
+    fn register<'a>(&'a self, request: RegisterRequest<'a>) -> ConnectorFuture<'a, RunnerBundle>;
     /// Lets a runner take no further job.
-    fn quiet<'a>(&'a self, runner: &'a RunnerName) -> Done<'a, ()>;
+    fn cordon<'a>(&'a self, runner: &'a RunnerName) -> ConnectorFuture<'a, ()>;
     /// Removes every row of exactly this name.
-    fn strike<'a>(&'a self, runner: &'a RunnerName) -> Done<'a, ()>;
+    fn deregister<'a>(&'a self, runner: &'a RunnerName) -> ConnectorFuture<'a, ()>;
     /// Notes what a verified webhook is about, for the poll that follows.
     fn hint(&self, _body: &[u8]) {}
     /// A background task that runs between polls until `ended`. It requests polls by `wake` and
-    /// stores
-    /// in `kept` what it must know after a restart. None where the system needs no such task.
+    /// stores in `kept` what it must know after a restart. None where the system needs no such
+    /// task.
     fn watch(
         self: Arc<Self>,
         _wake: Wake,
-        _ended: Ended,
-        _kept: Keepsake,
+        _ended: StopSignal,
+        _kept: StateFile,
     ) -> Option<BoxFuture<'static, ()>> {
         None
     }
 
     /// The place of objects that drover stores at the source for itself, shared by all sources with
-    /// the
-    /// same place; none where it stores nothing.
+    /// the same place; none where it stores nothing.
     fn place(&self) -> Option<&str> {
         None
     }
 
     /// Removes these objects, once no source of that place is configured.
-    fn part(&self) -> Done<'_, ()> {
+    fn clean_up(&self) -> ConnectorFuture<'_, ()> {
         Box::pin(std::future::ready(Ok(())))
     }
 
     /// Says that a runner's program is too old for its source, by how it ended and what it logged:
-    /// its
-    /// version, the last day of that version where it is known, and what to do.
+    /// its version, the last day of that version where it is known, and what to do.
     fn too_old<'a>(&'a self, _words: &'a Words) -> BoxFuture<'a, Option<String>> {
         Box::pin(std::future::ready(None))
     }
 
     /// Checks without a change that the login may do all that the other calls need. A right that
-    /// only a
-    /// change would show is reported as untested. Findings made before an error stay valid.
-    fn prove<'a>(&'a self, found: &'a mut Vec<Proof>) -> Done<'a, ()> {
+    /// only a change would show is reported as untested. Findings made before an error stay valid.
+    fn check<'a>(&'a self, found: &'a mut Vec<Finding>) -> ConnectorFuture<'a, ()> {
         Box::pin(async move {
-            found.push(Proof::seen(&self.look(&Known::new()).await?));
+            found.push(Finding::listed(&self.poll(&Known::new()).await?));
             Ok(())
         })
     }
 
     /// Why the login cannot register runners, as far as that can be known without registering one;
-    /// none
-    /// where no reason is known.
-    fn obstacle(&self) -> Done<'_, Option<String>> {
+    /// none where no reason is known.
+    fn obstacle(&self) -> ConnectorFuture<'_, Option<String>> {
         Box::pin(async move {
             let mut found = Vec::new();
-            barrier(self.prove(&mut found).await).map(|refusal| {
-                let failed = found.into_iter().find(|proof| proof.mark == Mark::Fail);
+            refusal_text(self.check(&mut found).await).map(|refusal| {
+                let failed = found.into_iter().find(|proof| proof.mark == Severity::Fail);
                 refusal.or(failed.map(|proof| format!("{}: {}", proof.about, proof.text)))
             })
         })
@@ -166,7 +160,7 @@ pub trait Connector: Send + Sync {
 
 /// The reason why a call that needs the right to register runners was refused; none where it
 /// succeeded, and the error where it failed for another reason.
-pub fn barrier<T>(asked: Result<T, DemandError>) -> Result<Option<String>, DemandError> {
+pub fn refusal_text<T>(asked: Result<T, DemandError>) -> Result<Option<String>, DemandError> {
     match asked {
         Ok(_) => Ok(None),
         Err(error @ DemandError::Status { status: 401 | 403 | 404 | 410, .. }) => {

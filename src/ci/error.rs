@@ -43,7 +43,7 @@ pub enum DemandError {
     },
     /// The answer redirects elsewhere. drover does not follow: its login is meant for no other
     /// host.
-    #[error("{call}: {status}, a redirect to `{to}`: {mend}")]
+    #[error("{call}: {status}, a redirect to `{to}`: {remedy}")]
     Moved {
         /// Method and path.
         call: String,
@@ -51,7 +51,7 @@ pub enum DemandError {
         /// The address of the redirect, without its query.
         to: String,
         /// What the operator can do.
-        mend: String,
+        remedy: String,
     },
     /// The answer is not of the documented form.
     #[error("{call}: the answer cannot be read: {what}")]
@@ -93,16 +93,16 @@ impl DemandError {
             Self::Status { .. } => FaultKind::Broken,
         };
         let culprit = Culprit::Source(source.clone());
-        let (what, mend) = self.means();
-        Fault::new(kind, culprit, format!("source `{source}`{what}: {}{mend}", chain(&self)))
+        let (what, remedy) = self.meaning();
+        Fault::new(kind, culprit, format!("source `{source}`{what}: {}{remedy}", chain(&self)))
     }
 
     /// What happened and what the operator can do; empty where the error's own text says all.
-    fn means(&self) -> (&'static str, &'static str) {
+    fn meaning(&self) -> (&'static str, &'static str) {
         match self {
             Self::Setup(_) | Self::Paused(_) | Self::Refused(_) | Self::Guest(_) => ("", ""),
             Self::Unreachable { source, .. } => {
-                (" does not answer", proxied(source.is_connect(), proxy_is_set()))
+                (" does not answer", proxy_advice(source.is_connect(), proxy_is_set()))
             }
             Self::NotReady { .. } => (" is not ready", ""),
             Self::Moved { .. } => (" redirects to another address", ""),
@@ -115,10 +115,11 @@ impl DemandError {
             }
             Self::Status { status: 404 | 410, .. } => (
                 " does not have what drover asks for",
-                "; check that `url`, `kind` and `scope` are right and that the login may see that scope",
+                "; check that `url`, `kind` and `scope` are right and that the login may see that \
+                 scope",
             ),
             Self::Status { status: 407, .. } => {
-                (" is behind a proxy that refuses drover", PROXY_LOGIN)
+                (" is behind a proxy that refuses drover", PROXY_LOGIN_ADVICE)
             }
             Self::Status { status: 429, .. } => (" limits the rate of requests", ""),
             Self::Status { status: 500..=599, .. } => (" answers with a server error", ""),
@@ -131,14 +132,14 @@ impl DemandError {
 }
 
 /// What to do where a proxy wants a login.
-const PROXY_LOGIN: &str = "; give the proxy a login: set `HTTP_PROXY` and `HTTPS_PROXY` to \
+const PROXY_LOGIN_ADVICE: &str = "; give the proxy a login: set `HTTP_PROXY` and `HTTPS_PROXY` to \
                            `http://USER:PASSWORD@HOST:PORT`, and leave out `proxy`";
 
 /// What to do where a source accepts no connection and the environment names a proxy.
-fn proxied(no_connection: bool, proxy_is_set: bool) -> &'static str {
+fn proxy_advice(no_connection: bool, proxy_is_set: bool) -> &'static str {
     match no_connection && proxy_is_set {
         true => {
-            "; the environment names a proxy: where it is not to be used for this source, name the host in \
+            "; the environment names a proxy: to reach this source without it, name its host in \
              `NO_PROXY` or set `proxy: none`"
         }
         false => "",
@@ -157,8 +158,8 @@ mod tests {
 
     #[test]
     fn a_source_out_of_reach_where_a_proxy_is_set_is_told_how_to_go_past_it() {
-        assert!(proxied(true, true).contains("`proxy: none`"));
-        assert_eq!((proxied(true, false), proxied(false, true)), ("", ""));
+        assert!(proxy_advice(true, true).contains("`proxy: none`"));
+        assert_eq!((proxy_advice(true, false), proxy_advice(false, true)), ("", ""));
     }
 
     #[test]

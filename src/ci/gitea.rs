@@ -1,8 +1,7 @@
 //! Gitea and Forgejo Actions: one connector for two dialects.
 //!
 //! drover registers each runner itself, as ephemeral (for one job). The guest receives only the
-//! UUID
-//! and the token of that one runner. The registration token, which can register any number of
+//! UUID and the token of that one runner. The registration token, which can register any number of
 //! runners, never leaves this machine.
 //!
 //! In: [`Settings`] and the calls of [`Connector`]. Out: rows, jobs and the files for a guest. A
@@ -10,15 +9,13 @@
 //! server is the other dialect.
 //!
 //! The Gitea half was exercised against Gitea 1.26. The Forgejo half follows public clients and
-//! their
-//! tests, and is unverified against a server.
+//! their tests, and is unverified against a server.
 //!
 //! Beside this file: `lists` (paged lists and single rows), `running` (jobs that run, and jobs
-//! whose
-//! runner's row is gone), `versions` (a runner program that is too old).
+//! whose runner's row is gone), `versions` (a runner program that is too old).
 
 mod lists;
-mod under_way;
+mod running;
 mod versions;
 
 use std::collections::BTreeSet;
@@ -38,22 +35,25 @@ use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Deserializer};
 use serde_json::json;
 
-use crate::connector::{Connector, Ended, Enlist, Kit, KitFile, Wake, barrier, program_of};
+use crate::connector::{
+    Connector, ConnectorFuture, RegisterRequest, RunnerBundle, RunnerFile, StopSignal, Wake,
+    program_of, refusal_text,
+};
 use crate::error::DemandError;
+use crate::finding::Finding;
 use crate::first_seen::FirstSeen;
 use crate::http::Http;
-use crate::keepsake::Keepsake;
 use crate::last_jobs::LastJobs;
-use crate::proof::Proof;
-use crate::rows::{Ids, Seen};
+use crate::rows::{PolledRunners, RowIds};
+use crate::state_file::StateFile;
 use crate::windows;
 
 /// The first major version of Forgejo with ephemeral runners.
-const EPHEMERAL_SINCE: u32 = 15;
+const FIRST_EPHEMERAL_FORGEJO: u32 = 15;
 /// The name of Gitea's runner program: since 1.0.0, and before.
-const PROGRAMS: [&str; 2] = ["gitea-runner", "act_runner"];
+const GITEA_PROGRAMS: [&str; 2] = ["gitea-runner", "act_runner"];
 /// Lines of a batch file that run whichever of the two programs is installed.
-const RUN_WINDOWS: [&str; 2] = [
+const GITEA_RUN_BATCH: [&str; 2] = [
     "where /q gitea-runner && (gitea-runner daemon --config config.yaml & exit /b)",
     "act_runner daemon --config config.yaml",
 ];
@@ -142,7 +142,7 @@ pub struct Gitea {
     scope: String,
     /// The operator's command that runs a runner in its folder; none for the dialect's own program.
     command: Option<String>,
-    ids: Ids,
+    ids: RowIds,
     /// The jobs that runners were last seen with.
     last_jobs: LastJobs,
     /// Since when each job waits: Forgejo's list has no dates.
@@ -208,7 +208,7 @@ struct Job {
 
 /// What a runner in a guest logs in with.
 #[derive(Deserialize)]
-struct Registered {
+struct Credentials {
     #[serde(deserialize_with = "number")]
     id: u64,
     uuid: String,
@@ -216,14 +216,13 @@ struct Registered {
 }
 
 #[derive(Deserialize)]
-struct Register {
-    runner: Registered,
+struct RegisterAnswer {
+    runner: Credentials,
 }
 
 /// Reads a number that Connect's JSON writes as text (int64 in the JSON mapping of Protocol
-/// Buffers).
-/// The runner programs read it as a number (`ID int64` in `registration.go` of all of them, 0.2.11
-/// to 3.3.0).
+/// Buffers). The runner programs read it as a number (`ID int64` in `registration.go` of all of
+/// them, 0.2.11 to 3.3.0).
 fn number<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
@@ -260,14 +259,14 @@ impl Gitea {
             kept,
             scope,
             command,
-            ids: Ids::default(),
+            ids: RowIds::default(),
             last_jobs: LastJobs::default(),
             seen: FirstSeen::default(),
         }
     }
 
     async fn look_at_forgejo(&self, known: &Known) -> Result<SourceSight, DemandError> {
-        let Seen { rows, gone, whole, numbers } = self.seen(known).await?;
+        let PolledRunners { rows, gone, whole, numbers } = self.seen(known).await?;
         // Forgejo calls a runner idle that reported nothing of its job for ten seconds.
         let sight = |row| sight(row, row.is_active().into(), None, Idle::Guessed);
         let rows = rows.iter().filter_map(sight).collect();
@@ -281,7 +280,7 @@ impl Gitea {
     fn waiting(&self, jobs: Vec<Job>) -> Vec<JobSight> {
         let now = WallTime(jiff::Timestamp::now().as_millisecond());
         let undated = jobs.iter().filter(|job| job.created_at.is_none());
-        let seen = self.seen.look(undated.map(|job| job.id.to_string()), now);
+        let seen = self.seen.update(undated.map(|job| job.id.to_string()), now);
         let sights = jobs.into_iter().map(|job| {
             let id = job.id.to_string();
             let told = job.created_at.and_then(|text| text.parse::<jiff::Timestamp>().ok());
@@ -299,25 +298,25 @@ impl Gitea {
         self.http.post(&path, &json!({})).await
     }
 
-    async fn register(&self, wish: Enlist<'_>) -> Result<Registered, DemandError> {
-        let labels: BTreeSet<String> = wish.labels();
+    async fn create_row(&self, request: RegisterRequest<'_>) -> Result<Credentials, DemandError> {
+        let labels: BTreeSet<String> = request.labels();
         match self.dialect {
             Dialect::Gitea => {
                 let minted = self.registration_token().await?;
                 let body = json!({
-                    "name": wish.runner.as_str(),
+                    "name": request.runner.as_str(),
                     "token": minted.token.expose_secret(),
                     "version": concat!("drover/", env!("CARGO_PKG_VERSION")),
                     "labels": labels,
                     "ephemeral": true,
                 });
                 let path = "api/actions/runner.v1.RunnerService/Register";
-                let made: Register = self.http.post(path, &body).await?;
+                let made: RegisterAnswer = self.http.post(path, &body).await?;
                 Ok(made.runner)
             }
             Dialect::Forgejo => {
                 let body = json!({
-                    "name": wish.runner.as_str(),
+                    "name": request.runner.as_str(),
                     "description": "made by drover for one job",
                     "ephemeral": true,
                 });
@@ -327,17 +326,16 @@ impl Gitea {
     }
 
     /// The files in which `gitea-runner` (`act_runner` before 1.0.0) and `forgejo-runner` store
-    /// their
-    /// registration, and the command that uses them.
-    fn kit(&self, wish: Enlist<'_>, made: &Registered) -> Kit {
+    /// their registration, and the command that uses them.
+    fn bundle(&self, request: RegisterRequest<'_>, made: &Credentials) -> RunnerBundle {
         // The programs would misread a label with one of these (`internal/pkg/labels/labels.go`).
-        let plain = wish.labels().into_iter().filter(|label| !label.contains([':', '?']));
+        let plain = request.labels().into_iter().filter(|label| !label.contains([':', '?']));
         let labels: Vec<String> = plain.map(|label| format!("{label}:host")).collect();
         let state = json!({
             "WARNING": "made by drover for one job",
             "id": made.id,
             "uuid": made.uuid,
-            "name": wish.runner.as_str(),
+            "name": request.runner.as_str(),
             "token": made.token.expose_secret(),
             "address": self.http.base().as_str().trim_end_matches('/'),
             "labels": labels,
@@ -348,23 +346,23 @@ impl Gitea {
             "log": {"level": "info"},
             "runner": {"file": ".runner", "capacity": 1, "labels": labels},
         });
-        let file = |name, content: String| KitFile { name, content: Bytes::from(content) };
+        let file = |name, content: String| RunnerFile { name, content: Bytes::from(content) };
         let mut files =
             vec![file(".runner", state.to_string()), file("config.yaml", config.to_string())];
-        if wish.target.os.is_windows() {
+        if request.target.os.is_windows() {
             match self.dialect {
                 Dialect::Gitea => {}
                 Dialect::Forgejo => {
                     files.push(file("token", made.token.expose_secret().to_owned()))
                 }
             }
-            let run = RUN_WINDOWS.join("\n");
+            let run = GITEA_RUN_BATCH.join("\n");
             let own = (self.command.as_deref(), run.as_str());
-            let mut kit = windows::kit(own, &[], files, vec![made.token.clone()]);
+            let mut bundle = windows::bundle(own, &[], files, vec![made.token.clone()]);
             if self.command.is_none() {
-                kit.programs = Vec::from(PROGRAMS.map(str::to_owned));
+                bundle.programs = Vec::from(GITEA_PROGRAMS.map(str::to_owned));
             }
-            return kit;
+            return bundle;
         }
         let own = match self.dialect {
             Dialect::Gitea => {
@@ -381,19 +379,18 @@ impl Gitea {
                 self.one_job(&made.uuid, &labels)
             }
         };
-        let (leaves, secrets) = (self.command.is_some(), vec![made.token.clone()]);
+        let (may_detach, secrets) = (self.command.is_some(), vec![made.token.clone()]);
         let programs = match (&self.command, self.dialect) {
-            (None, Dialect::Gitea) => Vec::from(PROGRAMS.map(str::to_owned)),
+            (None, Dialect::Gitea) => Vec::from(GITEA_PROGRAMS.map(str::to_owned)),
             (None, Dialect::Forgejo) => program_of(&own),
             (Some(command), _) => program_of(command),
         };
         let command = self.command.clone().unwrap_or(own);
-        Kit { files, programs, command, leaves, secrets }
+        RunnerBundle { files, programs, command, may_detach, secrets }
     }
 
     /// The command with which Forgejo's program runs one job and ends. The command could name the
-    /// job,
-    /// but that job may have gone to another runner by then, and any job that fits is as good.
+    /// job, but that job may have gone to another runner by then, and any job that fits is as good.
     fn one_job(&self, uuid: &str, labels: &[String]) -> String {
         let url = quote(self.http.base().as_str());
         let labels: String =
@@ -448,29 +445,31 @@ impl Gitea {
         }
     }
 
-    async fn proofs(&self, found: &mut Vec<Proof>) -> Result<(), DemandError> {
+    async fn run_checks(&self, found: &mut Vec<Finding>) -> Result<(), DemandError> {
         let name = self.dialect.name();
         // Some servers report their version only to a valid login.
         if let Ok(Version { version }) = self.http.get("api/v1/version").await {
             let text = format!("{name} {version}");
             found.push(match (self.dialect, major(&version)) {
-                (Dialect::Forgejo, Some(major)) if major < EPHEMERAL_SINCE => Proof::fail(
-                    "version",
-                    format!("{text} has no ephemeral runners"),
-                    format!("update it to {EPHEMERAL_SINCE} or later"),
-                ),
-                (Dialect::Gitea | Dialect::Forgejo, _) => Proof::ok("version", text),
+                (Dialect::Forgejo, Some(major)) if major < FIRST_EPHEMERAL_FORGEJO => {
+                    Finding::fail(
+                        "version",
+                        format!("{text} has no ephemeral runners"),
+                        format!("update it to {FIRST_EPHEMERAL_FORGEJO} or later"),
+                    )
+                }
+                (Dialect::Gitea | Dialect::Forgejo, _) => Finding::ok("version", text),
             });
         }
         let rows = match self.runners().await {
             Ok(rows) => rows,
             Err(error) => return Err(self.explained(error).await),
         };
-        found.push(Proof::ok("token", "is accepted"));
-        found.push(Proof::ok("runners", format!("{} can be listed", rows.rows.len())));
-        let sight = self.look(&Known::new()).await?;
-        found.push(Proof::ok("jobs", format!("{} wait", sight.jobs.len())));
-        found.push(Proof::unproven("runners", self.needs()));
+        found.push(Finding::ok("token", "is accepted"));
+        found.push(Finding::ok("runners", format!("{} can be listed", rows.rows.len())));
+        let sight = self.poll(&Known::new()).await?;
+        found.push(Finding::ok("jobs", format!("{} wait", sight.jobs.len())));
+        found.push(Finding::untested("runners", self.needs()));
         Ok(())
     }
 }
@@ -495,12 +494,17 @@ fn sight(row: &Runner, jobs: u32, job: Option<String>, idle: Idle) -> Option<Row
 }
 
 impl Connector for Gitea {
-    fn watch(self: Arc<Self>, _: Wake, _: Ended, kept: Keepsake) -> Option<BoxFuture<'static, ()>> {
+    fn watch(
+        self: Arc<Self>,
+        _: Wake,
+        _: StopSignal,
+        kept: StateFile,
+    ) -> Option<BoxFuture<'static, ()>> {
         self.seen.keep(kept, self.http.base().as_str());
         None
     }
 
-    fn look<'a>(&'a self, known: &'a Known) -> BoxFuture<'a, Result<SourceSight, DemandError>> {
+    fn poll<'a>(&'a self, known: &'a Known) -> ConnectorFuture<'a, SourceSight> {
         Box::pin(async move {
             let sight = match self.dialect {
                 Dialect::Gitea => self.look_at_gitea(known).await,
@@ -513,17 +517,17 @@ impl Connector for Gitea {
         })
     }
 
-    fn enlist<'a>(&'a self, wish: Enlist<'a>) -> BoxFuture<'a, Result<Kit, DemandError>> {
+    fn register<'a>(&'a self, request: RegisterRequest<'a>) -> ConnectorFuture<'a, RunnerBundle> {
         Box::pin(async move {
             // Removes a row that an earlier attempt made: its secret is lost.
-            self.strike(wish.runner).await?;
-            let made = self.register(wish).await?;
-            self.ids.learn(wish.runner.as_str(), made.id);
-            Ok(self.kit(wish, &made))
+            self.deregister(request.runner).await?;
+            let made = self.create_row(request).await?;
+            self.ids.learn(request.runner.as_str(), made.id);
+            Ok(self.bundle(request, &made))
         })
     }
 
-    fn quiet<'a>(&'a self, runner: &'a RunnerName) -> BoxFuture<'a, Result<(), DemandError>> {
+    fn cordon<'a>(&'a self, runner: &'a RunnerName) -> ConnectorFuture<'a, ()> {
         Box::pin(async move {
             if self.dialect == Dialect::Forgejo {
                 // Forgejo cannot cordon a runner, but a runner without a row takes no job either.
@@ -551,7 +555,7 @@ impl Connector for Gitea {
         })
     }
 
-    fn strike<'a>(&'a self, runner: &'a RunnerName) -> BoxFuture<'a, Result<(), DemandError>> {
+    fn deregister<'a>(&'a self, runner: &'a RunnerName) -> ConnectorFuture<'a, ()> {
         Box::pin(async move {
             for id in self.rows(runner).await? {
                 self.http.delete(&format!("{}/actions/runners/{id}", self.scope)).await?;
@@ -566,14 +570,14 @@ impl Connector for Gitea {
         Box::pin(std::future::ready(own.then(|| versions::too_old(words)).flatten()))
     }
 
-    fn prove<'a>(&'a self, found: &'a mut Vec<Proof>) -> BoxFuture<'a, Result<(), DemandError>> {
-        Box::pin(self.proofs(found))
+    fn check<'a>(&'a self, found: &'a mut Vec<Finding>) -> ConnectorFuture<'a, ()> {
+        Box::pin(self.run_checks(found))
     }
 
-    fn obstacle(&self) -> BoxFuture<'_, Result<Option<String>, DemandError>> {
+    fn obstacle(&self) -> ConnectorFuture<'_, Option<String>> {
         Box::pin(async move {
             match self.dialect {
-                Dialect::Gitea => barrier(self.registration_token().await),
+                Dialect::Gitea => refusal_text(self.registration_token().await),
                 // Only registering a runner would show it.
                 Dialect::Forgejo => Ok(None),
             }

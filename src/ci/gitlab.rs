@@ -7,11 +7,11 @@
 //! Written from GitLab's documentation and the source of its runner, and unverified against a
 //! server.
 //!
-//! Beside this file: `checks` (what `drover doctor` tests), `standing` (what a row means, and jobs
+//! Beside this file: `checks` (what `drover doctor` tests), `row_state` (what a row means, and jobs
 //! whose runner's row is gone).
 
-mod proofs;
-mod standing;
+mod checks;
+mod row_state;
 
 use std::collections::BTreeSet;
 use std::sync::atomic::AtomicBool;
@@ -34,29 +34,31 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use self::standing::Standing;
-use crate::connector::{Connector, Done, Enlist, Kit, KitFile, program_of};
+use self::row_state::RowState;
+use crate::connector::{
+    Connector, ConnectorFuture, RegisterRequest, RunnerBundle, RunnerFile, program_of,
+};
 use crate::error::DemandError;
+use crate::finding::Finding;
 use crate::http::{Answer, Http};
 use crate::last_jobs::LastJobs;
-use crate::proof::Proof;
-use crate::rows::{ABREAST, Found, Ids, Listing, Reading, Row, Seen};
+use crate::rows::{CALLS_AT_ONCE, Listing, PolledRunners, Reading, Row, RowIds, RowLookup};
 use crate::windows;
 
 /// Rows on a page; GitLab's maximum.
-const PAGE: usize = 100;
+const PAGE_ROWS: usize = 100;
 /// The most pages of runners or projects that are read; of neither may a part count as the whole.
 const PAGES_MAX: usize = 20;
 /// The most pages of one project's waiting jobs: with more jobs than that, enough wait anyway.
-const JOB_PAGES: usize = 5;
+const JOB_PAGES_MAX: usize = 5;
 /// The header with the number of all rows of a list, which GitLab omits for long lists.
-const TOTAL: HeaderName = HeaderName::from_static("x-total");
+const TOTAL_HEADER: HeaderName = HeaderName::from_static("x-total");
 /// The pause where a refusal names none.
-const PAUSE: Duration = Duration::from_secs(10);
+const DEFAULT_PAUSE: Duration = Duration::from_secs(10);
 /// The longest pause that drover keeps.
 const PAUSE_LONGEST: Duration = Duration::from_secs(600);
 /// The shortest time limit of jobs that GitLab accepts for a runner.
-const JOB_LEAST: Duration = Duration::from_secs(600);
+const JOB_TIMEOUT_MIN: Duration = Duration::from_secs(600);
 
 /// The part of a server whose runners and jobs drover serves.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -99,10 +101,10 @@ pub struct GitLab {
     /// The operator's command that runs a runner in its folder; none for `gitlab-runner`.
     command: Option<String>,
     /// Until when GitLab asked drover to send no calls.
-    quiet: Mutex<Option<Instant>>,
+    paused_until: Mutex<Option<Instant>>,
     /// Whether it was logged that the login may not see the jobs of runners.
-    hidden: AtomicBool,
-    ids: Ids,
+    jobs_hidden_logged: AtomicBool,
+    ids: RowIds,
     /// The jobs that runners were last seen with.
     last_jobs: LastJobs,
 }
@@ -141,7 +143,7 @@ struct Numbered {
 }
 
 #[derive(Deserialize)]
-struct Made {
+struct CreatedRunner {
     #[serde(default)]
     id: Option<u64>,
     token: SecretString,
@@ -172,7 +174,7 @@ impl Runner {
 }
 
 /// A row of a list, identified by its number.
-trait Listed {
+trait HasId {
     fn id(&self) -> u64;
 }
 
@@ -190,19 +192,19 @@ impl Row for Runner {
     }
 }
 
-impl Listed for Runner {
+impl HasId for Runner {
     fn id(&self) -> u64 {
         self.id
     }
 }
 
-impl Listed for Job {
+impl HasId for Job {
     fn id(&self) -> u64 {
         self.id
     }
 }
 
-impl Listed for Numbered {
+impl HasId for Numbered {
     fn id(&self) -> u64 {
         self.id
     }
@@ -217,9 +219,9 @@ impl GitLab {
     pub fn new(http: Http, settings: &Settings, command: Option<String>) -> Self {
         let login = HeaderName::from_static("private-token");
         let http = http.with_login(login, settings.token.clone());
-        let (settings, ids, last_jobs) = (settings.clone(), Ids::default(), LastJobs::default());
-        let (quiet, hidden) = (Mutex::default(), AtomicBool::new(false));
-        Self { http, settings, command, quiet, hidden, ids, last_jobs }
+        let (settings, ids, last_jobs) = (settings.clone(), RowIds::default(), LastJobs::default());
+        let (paused_until, jobs_hidden_logged) = (Mutex::default(), AtomicBool::new(false));
+        Self { http, settings, command, paused_until, jobs_hidden_logged, ids, last_jobs }
     }
 
     /// One call, unless GitLab asked drover to wait.
@@ -230,7 +232,7 @@ impl GitLab {
         body: Option<&Value>,
     ) -> Result<Answer, DemandError> {
         let now = Instant::now();
-        let until = *self.quiet.lock();
+        let until = *self.paused_until.lock();
         if let Some(left) = until.and_then(|until| until.checked_duration_since(now)) {
             let text = format!(": GitLab asked drover to wait {} s more", left.as_secs() + 1);
             let shown = path.split('?').next().unwrap_or(path);
@@ -241,8 +243,8 @@ impl GitLab {
         if answer.status == 429 {
             let asked = answer.headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok());
             let asked = asked.and_then(|text| text.trim().parse().ok()).map(Duration::from_secs);
-            let until = now + asked.unwrap_or(PAUSE).min(PAUSE_LONGEST);
-            *self.quiet.lock() = Some(until);
+            let until = now + asked.unwrap_or(DEFAULT_PAUSE).min(PAUSE_LONGEST);
+            *self.paused_until.lock() = Some(until);
         }
         Ok(answer)
     }
@@ -252,20 +254,21 @@ impl GitLab {
     }
 
     /// Reads at most `most` pages of a list; also returns whether that was the end.
-    async fn pages<T: DeserializeOwned + Listed>(
+    async fn pages<T: DeserializeOwned + HasId>(
         &self,
         path: &str,
         most: usize,
     ) -> Result<(Listing<T>, bool), DemandError> {
         let (path, query) = path.split_once('?').unwrap_or((path, ""));
-        let mut next = Some(format!("{query}&per_page={PAGE}"));
+        let mut next = Some(format!("{query}&per_page={PAGE_ROWS}"));
         let mut all = Reading::new();
         for _ in 0..most {
             let Some(query) = next else { break };
             let answer = self.call(Method::GET, &format!("{path}?{query}"), None).await?.ok()?;
             let rows: Vec<T> = answer.json()?;
             next = next_page(&answer.headers, &query);
-            let total = answer.headers.get(TOTAL).and_then(|text| text.to_str().ok()?.parse().ok());
+            let total =
+                answer.headers.get(TOTAL_HEADER).and_then(|text| text.to_str().ok()?.parse().ok());
             all.page(rows.into_iter().map(|row| (row.id(), row)), total);
         }
         let to_end = next.is_none();
@@ -273,7 +276,7 @@ impl GitLab {
     }
 
     /// Reads a list of which a part must not count as the whole.
-    async fn whole<T: DeserializeOwned + Listed>(
+    async fn whole<T: DeserializeOwned + HasId>(
         &self,
         path: &str,
         what: &str,
@@ -282,10 +285,10 @@ impl GitLab {
         if to_end {
             return Ok(all);
         }
-        let most = PAGES_MAX * PAGE;
+        let most = PAGES_MAX * PAGE_ROWS;
         let text = format!(
-            "its `scope` has more than {most} {what}; configure groups or projects of it, each as a \
-             source of its own"
+            "its `scope` has more than {most} {what}; configure groups or projects of it, each \
+             as a source of its own"
         );
         Err(DemandError::Setup(text))
     }
@@ -303,13 +306,13 @@ impl GitLab {
 
     /// The runners of the list, and those of `known` that the list lacks, asked for by their
     /// numbers.
-    async fn seen(&self, known: &Known) -> Result<Seen<Runner>, DemandError> {
+    async fn seen(&self, known: &Known) -> Result<PolledRunners<Runner>, DemandError> {
         let mut seen = self.ids.seen(self.runners().await?, known, |name| self.find(name)).await?;
         seen.rows.retain(|row| RunnerName::parse(row.name()).is_some());
         Ok(seen)
     }
 
-    async fn find(&self, name: RunnerName) -> Result<Found<Runner>, DemandError> {
+    async fn find(&self, name: RunnerName) -> Result<RowLookup<Runner>, DemandError> {
         let read = |id| async move { self.get::<Runner>(&format!("runners/{id}")).await };
         self.ids.by_number(&name, read).await
     }
@@ -337,7 +340,7 @@ impl GitLab {
     async fn waiting(&self, project: String) -> Result<Vec<Job>, DemandError> {
         let path = format!("projects/{project}/jobs?scope%5B%5D=pending");
         // A project that was removed or archived meanwhile has no jobs.
-        match self.pages::<Job>(&path, JOB_PAGES).await {
+        match self.pages::<Job>(&path, JOB_PAGES_MAX).await {
             Ok((jobs, _)) => Ok(jobs.rows),
             Err(DemandError::Status { status: 404, .. })
                 if !matches!(self.settings.scope, Scope::Project(_)) =>
@@ -348,35 +351,35 @@ impl GitLab {
         }
     }
 
-    async fn sight(&self, known: &Known) -> Result<SourceSight, DemandError> {
-        let Seen { rows, gone, whole, numbers } = self.seen(known).await?;
+    async fn poll_all(&self, known: &Known) -> Result<SourceSight, DemandError> {
+        let PolledRunners { rows, gone, whole, numbers } = self.seen(known).await?;
         self.last_jobs.keep(known);
         let rows = stream::iter(rows).map(|row| async move {
             let name = RunnerName::new(row.name());
             let standing = self.row(&row).await;
-            Ok::<_, DemandError>((self.ids.sound(&name, standing)?, name))
+            Ok::<_, DemandError>((self.ids.tolerate(&name, standing)?, name))
         });
-        let rows: Vec<_> = rows.buffered(ABREAST).try_collect().await?;
-        let mut sight = SourceSight { gone, whole, numbers, ..SourceSight::default() };
+        let rows: Vec<_> = rows.buffered(CALLS_AT_ONCE).try_collect().await?;
+        let mut poll_all = SourceSight { gone, whole, numbers, ..SourceSight::default() };
         for (standing, name) in rows {
             match standing {
-                Ok(Standing::Row(row)) => sight.rows.push(row),
-                Ok(Standing::Done) => {
-                    sight.done.insert(name);
+                Ok(RowState::Row(row)) => poll_all.rows.push(row),
+                Ok(RowState::Done) => {
+                    poll_all.done.insert(name);
                 }
-                Ok(Standing::Gone) => {
-                    sight.gone.insert(name);
+                Ok(RowState::Gone) => {
+                    poll_all.gone.insert(name);
                 }
                 // The guest is asked instead.
                 Err(_) => {}
             }
         }
-        sight.over = self.over(&sight.gone).await;
+        poll_all.over = self.over(&poll_all.gone).await;
         let projects = stream::iter(self.projects().await?);
-        let jobs = projects.map(|project| self.waiting(project)).buffered(ABREAST);
+        let jobs = projects.map(|project| self.waiting(project)).buffered(CALLS_AT_ONCE);
         let jobs: Vec<Vec<Job>> = jobs.try_collect().await?;
-        sight.jobs = jobs.into_iter().flatten().filter_map(|job| self.wanted(job)).collect();
-        Ok(sight)
+        poll_all.jobs = jobs.into_iter().flatten().filter_map(|job| self.wanted(job)).collect();
+        Ok(poll_all)
     }
 
     /// The job as the actors see it, where it waits and a runner of drover's would get it.
@@ -403,12 +406,12 @@ impl GitLab {
         }
     }
 
-    async fn register(&self, wish: Enlist<'_>) -> Result<Made, DemandError> {
+    async fn create_row(&self, request: RegisterRequest<'_>) -> Result<CreatedRunner, DemandError> {
         let mut body = json!({
-            "description": wish.runner.as_str(),
-            "tag_list": wish.labels(),
+            "description": request.runner.as_str(),
+            "tag_list": request.labels(),
             "run_untagged": self.settings.run_untagged,
-            "maximum_timeout": self.settings.job.max(JOB_LEAST).as_secs(),
+            "maximum_timeout": self.settings.job.max(JOB_TIMEOUT_MIN).as_secs(),
         });
         match &self.settings.scope {
             Scope::Server => body["runner_type"] = "instance_type".into(),
@@ -427,9 +430,8 @@ impl GitLab {
     }
 
     /// The environment that `gitlab-runner run-single` reads, so that no list of processes shows
-    /// the
-    /// token. The program ends after its job.
-    fn kit(&self, os: Os, made: &Made) -> Kit {
+    /// the token. The program ends after its job.
+    fn bundle(&self, os: Os, made: &CreatedRunner) -> RunnerBundle {
         let url = self.http.base().as_str().trim_end_matches('/');
         let lines = [
             ("CI_SERVER_URL", url),
@@ -441,26 +443,25 @@ impl GitLab {
             let own =
                 format!("gitlab-runner.exe run-single --max-builds 1 --wait-timeout {seconds}");
             let own = (self.command.as_deref(), own.as_str());
-            return windows::kit(own, &lines, Vec::new(), vec![made.token.clone()]);
+            return windows::bundle(own, &lines, Vec::new(), vec![made.token.clone()]);
         }
         let lines = lines.map(|(name, value)| format!("{name}={}\n", quote(value)));
         let content = Bytes::from(lines.concat());
         let seconds = self.settings.idle.as_secs();
         let own = format!("exec gitlab-runner run-single --max-builds 1 --wait-timeout {seconds}");
         let command = self.command.clone().unwrap_or(own);
-        Kit {
-            files: vec![KitFile { name: "runner.env", content }],
+        RunnerBundle {
+            files: vec![RunnerFile { name: "runner.env", content }],
             programs: program_of(&command),
             command: format!("set -a; . ./runner.env; set +a; {command}"),
-            leaves: self.command.is_some(),
+            may_detach: self.command.is_some(),
             secrets: vec![made.token.clone()],
         }
     }
 }
 
 /// The query of the next page: from the `Link` header, which is the only source for keyset
-/// pagination,
-/// or from the page number.
+/// pagination, or from the page number.
 fn next_page(headers: &HeaderMap, query: &str) -> Option<String> {
     let text = |name: HeaderName| headers.get(name)?.to_str().ok();
     let named = text(LINK).and_then(|links| {
@@ -478,21 +479,21 @@ fn next_page(headers: &HeaderMap, query: &str) -> Option<String> {
 }
 
 impl Connector for GitLab {
-    fn look<'a>(&'a self, known: &'a Known) -> Done<'a, SourceSight> {
-        Box::pin(self.sight(known))
+    fn poll<'a>(&'a self, known: &'a Known) -> ConnectorFuture<'a, SourceSight> {
+        Box::pin(self.poll_all(known))
     }
 
-    fn enlist<'a>(&'a self, wish: Enlist<'a>) -> Done<'a, Kit> {
+    fn register<'a>(&'a self, request: RegisterRequest<'a>) -> ConnectorFuture<'a, RunnerBundle> {
         Box::pin(async move {
             // Removes a row that an earlier attempt made: its token is lost.
-            self.strike(wish.runner).await?;
-            let made = self.register(wish).await?;
-            made.id.into_iter().for_each(|id| self.ids.learn(wish.runner.as_str(), id));
-            Ok(self.kit(wish.target.os, &made))
+            self.deregister(request.runner).await?;
+            let made = self.create_row(request).await?;
+            made.id.into_iter().for_each(|id| self.ids.learn(request.runner.as_str(), id));
+            Ok(self.bundle(request.target.os, &made))
         })
     }
 
-    fn quiet<'a>(&'a self, runner: &'a RunnerName) -> Done<'a, ()> {
+    fn cordon<'a>(&'a self, runner: &'a RunnerName) -> ConnectorFuture<'a, ()> {
         Box::pin(async move {
             for id in self.rows(runner).await? {
                 let body = json!({ "paused": true });
@@ -505,7 +506,7 @@ impl Connector for GitLab {
         })
     }
 
-    fn strike<'a>(&'a self, runner: &'a RunnerName) -> Done<'a, ()> {
+    fn deregister<'a>(&'a self, runner: &'a RunnerName) -> ConnectorFuture<'a, ()> {
         Box::pin(async move {
             for id in self.rows(runner).await? {
                 let answer = self.call(Method::DELETE, &format!("runners/{id}"), None).await?;
@@ -518,8 +519,8 @@ impl Connector for GitLab {
         })
     }
 
-    fn prove<'a>(&'a self, found: &'a mut Vec<Proof>) -> Done<'a, ()> {
-        Box::pin(self.proofs(found))
+    fn check<'a>(&'a self, found: &'a mut Vec<Finding>) -> ConnectorFuture<'a, ()> {
+        Box::pin(self.run_checks(found))
     }
 }
 

@@ -15,43 +15,43 @@ use drover_model::id::RunnerName;
 use drover_shell::THERE;
 use drover_ssh::quote;
 
-use crate::connector::Kit;
+use crate::connector::RunnerBundle;
 
 /// How many bytes of the end of a runner's log are read.
-pub const LOG_BYTES: usize = 8192;
+pub const LOG_TAIL_BYTES: usize = 8192;
 
 /// The folder of all runners, relative to the login user's home.
-const FOLDER: &str = ".drover-runners";
+const RUNNERS_FOLDER: &str = ".drover-runners";
 
 /// The path of a file in a runner's folder, relative to the home.
 pub fn path(runner: &RunnerName, name: &str) -> String {
-    format!("{FOLDER}/{runner}/{name}")
+    format!("{RUNNERS_FOLDER}/{runner}/{name}")
 }
 
 fn folder(runner: &RunnerName) -> String {
-    format!("\"$HOME\"/{FOLDER}/{}", quote(runner.as_str()))
+    format!("\"$HOME\"/{RUNNERS_FOLDER}/{}", quote(runner.as_str()))
 }
 
 /// Exits with [`THERE`] where the runner was started before, else with 0 and with its folder made.
-pub fn begun(runner: &RunnerName) -> String {
+pub fn prepare(runner: &RunnerName) -> String {
     let folder = folder(runner);
     format!("test -d {folder}/begun && exit {THERE}; umask 077; mkdir -p {folder} || exit 2")
 }
 
 /// Starts the runner once: of several callers the one that makes the mark `begun` starts it. Exits
 /// with 127 where none of its programs is in the guest, and with 3 where the disk takes no file.
-pub fn start(runner: &RunnerName, kit: &Kit) -> String {
+pub fn start(runner: &RunnerName, bundle: &RunnerBundle) -> String {
     let folder = folder(runner);
-    let found = kit.programs.iter().map(|program| format!("command -v {}", quote(program)));
+    let found = bundle.programs.iter().map(|program| format!("command -v {}", quote(program)));
     let found = found.collect::<Vec<_>>().join(" || ");
     let found = if found.is_empty() { ":" } else { &found };
-    let well = if kit.leaves { "left" } else { "ended" };
+    let success = if bundle.may_detach { "left" } else { "ended" };
     let watched = quote(&format!(
         "echo $$ > pid && [ -s pid ] || exit 1; sh -c \"$1\"; code=$?; life=ended; \
-         [ $code != 0 ] || life={well}; \
+         [ $code != 0 ] || life={success}; \
          echo \"$life $code $(( $(date +%s) - $(cat since) ))\" > end.new; mv end.new end"
     ));
-    let command = quote(&kit.command);
+    let command = quote(&bundle.command);
     format!(
         "cd {folder} || exit 2; {{ {found}; }} >/dev/null || exit 127; \
          {{ date +%s > since.new && [ -s since.new ]; }} 2>/dev/null || \
@@ -67,7 +67,7 @@ pub fn start(runner: &RunnerName, kit: &Kit) -> String {
 
 /// Prints the status of the runner on one line: `runs`, `ended`, `left` or `died`, its exit status,
 /// its seconds, and for an ended one the seconds since. The end of its log follows.
-pub fn words(runner: &RunnerName) -> String {
+pub fn status(runner: &RunnerName) -> String {
     let folder = folder(runner);
     // The process is checked first: it writes `end` before it goes. A runner without a pid for more
     // than a minute was cut off between the mark and its start.
@@ -80,12 +80,12 @@ pub fn words(runner: &RunnerName) -> String {
          ago=$(( $(date +%s) - began - ran )); [ \"$ago\" -ge 0 ] || ago=0; \
          echo \"$life $code $ran $ago\" | head -c 64; \
          elif [ $lives = no ]; then echo died 0 $span; else echo runs 0 $span; fi; \
-         tail -c {LOG_BYTES} log 2>/dev/null; exit 0"
+         tail -c {LOG_TAIL_BYTES} log 2>/dev/null; exit 0"
     )
 }
 
 /// Stops the runner with everything it started, and removes its folder.
-pub fn end(runner: &RunnerName) -> String {
+pub fn stop(runner: &RunnerName) -> String {
     let folder = folder(runner);
     format!(
         "cd {folder} 2>/dev/null || exit 0; \
@@ -114,24 +114,24 @@ mod tests {
     }
 
     /// Starts a runner and returns its status once that begins with `life`.
-    fn told(command: &str, leaves: bool, life: &str) -> String {
+    fn told(command: &str, may_detach: bool, life: &str) -> String {
         let home = tempfile::tempdir().unwrap();
         let home = home.path();
         let (programs, command) = (vec!["sh".to_owned()], command.to_owned());
         let (files, secrets) = (Vec::new(), Vec::new());
-        let kit = Kit { files, secrets, programs, command, leaves };
-        assert_eq!(shell(home, &begun(&name())).0, Some(0));
-        assert_eq!(shell(home, &start(&name(), &kit)).0, Some(0));
-        assert_eq!(shell(home, &begun(&name())).0, i32::try_from(THERE).ok());
+        let bundle = RunnerBundle { files, secrets, programs, command, may_detach };
+        assert_eq!(shell(home, &prepare(&name())).0, Some(0));
+        assert_eq!(shell(home, &start(&name(), &bundle)).0, Some(0));
+        assert_eq!(shell(home, &prepare(&name())).0, i32::try_from(THERE).ok());
         let words = loop {
-            let (code, words) = shell(home, &words(&name()));
+            let (code, words) = shell(home, &status(&name()));
             assert_eq!(code, Some(0));
             if words.starts_with(life) {
                 break words;
             }
         };
-        shell(home, &end(&name()));
-        assert_eq!(shell(home, &super::words(&name())).0, Some(2), "nothing is left");
+        shell(home, &stop(&name()));
+        assert_eq!(shell(home, &super::status(&name())).0, Some(2), "nothing is left");
         words
     }
 
@@ -158,12 +158,12 @@ mod tests {
     fn one_that_was_cut_off_before_it_started_has_died() {
         let home = tempfile::tempdir().unwrap();
         let home = home.path();
-        shell(home, &begun(&name()));
+        shell(home, &prepare(&name()));
         let mark = format!("{}/begun", folder(&name()));
         assert_eq!(shell(home, &format!("mkdir {mark}")).0, Some(0));
-        assert!(shell(home, &words(&name())).1.starts_with("runs 0 "), "it starts this moment");
+        assert!(shell(home, &status(&name())).1.starts_with("runs 0 "), "it starts this moment");
         assert_eq!(shell(home, &format!("touch -d '5 minutes ago' {mark}")).0, Some(0));
-        assert!(shell(home, &words(&name())).1.starts_with("died 0 "));
+        assert!(shell(home, &status(&name())).1.starts_with("died 0 "));
     }
 
     // Invariant: a runner is not started in a guest that cannot store its status, and that is said.
@@ -174,17 +174,17 @@ mod tests {
         let home = home.path();
         let (files, secrets) = (Vec::new(), Vec::new());
         let (programs, command) = (vec!["sh".to_owned()], "mkdir ../../ran".to_owned());
-        let kit = Kit { files, secrets, programs, command, leaves: false };
-        shell(home, &begun(&name()));
-        let full = format!("trap '' XFSZ; ulimit -f 0; {}", start(&name(), &kit));
+        let bundle = RunnerBundle { files, secrets, programs, command, may_detach: false };
+        shell(home, &prepare(&name()));
+        let full = format!("trap '' XFSZ; ulimit -f 0; {}", start(&name(), &bundle));
         let (code, said) = shell(home, &full);
         assert_eq!(code, Some(3), "{said}");
         assert!(said.contains("cannot write a file in the guest"), "{said}");
         assert!(!home.join("ran").exists());
         // Once there is room, the runner is started as if nothing had happened.
-        assert_eq!(shell(home, &begun(&name())).0, Some(0));
-        assert_eq!(shell(home, &start(&name(), &kit)).0, Some(0));
-        while !shell(home, &words(&name())).1.starts_with("ended 0 ") {}
+        assert_eq!(shell(home, &prepare(&name())).0, Some(0));
+        assert_eq!(shell(home, &start(&name(), &bundle)).0, Some(0));
+        while !shell(home, &status(&name())).1.starts_with("ended 0 ") {}
         assert!(home.join("ran").exists());
     }
 

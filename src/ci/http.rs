@@ -14,12 +14,12 @@ use serde_json::Value;
 use crate::error::DemandError;
 
 /// The largest answer that is read.
-const BODY_MAX: usize = 16 << 20;
+const BODY_MAX_BYTES: usize = 16 << 20;
 /// How many characters of a failed answer an error quotes.
-const TEXT_MAX: usize = 300;
+const ERROR_TEXT_MAX_CHARS: usize = 300;
 /// The limit of one call unless [`Http::with_limit`] sets another.
-const CALL_LIMIT: Duration = Duration::from_secs(30);
-const CONNECT_LIMIT: Duration = Duration::from_secs(10);
+const CALL_TIMEOUT: Duration = Duration::from_secs(30);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
 pub struct Answer {
@@ -39,13 +39,13 @@ pub struct Answer {
 impl Answer {
     /// The answer, where its status means success.
     pub fn ok(self) -> Result<Self, DemandError> {
-        if (200..300).contains(&self.status) { Ok(self) } else { Err(self.refused()) }
+        if (200..300).contains(&self.status) { Ok(self) } else { Err(self.into_error()) }
     }
 
     /// The error that this answer means.
-    pub fn refused(self) -> DemandError {
-        if let Some(moved) = self.moved() {
-            return moved;
+    pub fn into_error(self) -> DemandError {
+        if let Some(redirect_error) = self.redirect_error() {
+            return redirect_error;
         }
         let mut said = String::from_utf8_lossy(&self.body).into_owned();
         for secret in &self.hidden {
@@ -54,13 +54,13 @@ impl Answer {
         // An HTML page says less to an operator than its status.
         let said = if said.trim_start().starts_with('<') { String::new() } else { said };
         let plain = said.chars().map(|ch| if ch.is_control() { ' ' } else { ch });
-        let plain: String = plain.take(TEXT_MAX).collect();
+        let plain: String = plain.take(ERROR_TEXT_MAX_CHARS).collect();
         let text = if plain.trim().is_empty() { plain } else { format!(": {}", plain.trim()) };
         DemandError::Status { call: self.call, status: self.status, text }
     }
 
     /// The error for a redirect, with the `url` to configure where only the base differs.
-    fn moved(&self) -> Option<DemandError> {
+    fn redirect_error(&self) -> Option<DemandError> {
         let location = self.headers.get(LOCATION).filter(|_| (300..400).contains(&self.status))?;
         let mut to = self.url.join(location.to_str().ok()?).ok()?;
         to.set_query(None);
@@ -68,20 +68,20 @@ impl Answer {
         // Both fail only for a URL without a host, which has no login.
         let _ = (to.set_username(""), to.set_password(None));
         let base = to.path().strip_suffix(&self.path).filter(|base| base.ends_with('/'));
-        let mend = match base.map(|base| base.trim_end_matches('/').to_owned()) {
+        let remedy = match base.map(|base| base.trim_end_matches('/').to_owned()) {
             Some(base) => {
                 let mut url = to.clone();
                 url.set_path(&base);
                 format!("set `url` to `{}`", url.as_str().trim_end_matches('/'))
             }
             None => {
-                "open that address: if the server moved, correct `url`; if a login page stands in front \
-                     of the server, let drover's calls pass it"
+                "open that address: if the server moved, correct `url`; if a login page stands in \
+                     front of the server, let drover's calls pass it"
                     .to_owned()
             }
         };
         let (call, status) = (self.call.clone(), self.status);
-        Some(DemandError::Moved { call, status, to: to.into(), mend })
+        Some(DemandError::Moved { call, status, to: to.into(), remedy })
     }
 
     /// The server's clock at the time of the answer.
@@ -91,10 +91,9 @@ impl Answer {
     }
 
     /// Reads the body as JSON. Some servers put a byte order mark before it: GitHub's clients of
-    /// its
-    /// runner service strip one from every answer (actions/scaleset `common_client.go`).
+    /// its runner service strip one from every answer (actions/scaleset `common_client.go`).
     pub fn json<T: DeserializeOwned>(&self) -> Result<T, DemandError> {
-        let body = self.body.strip_prefix(MARK).unwrap_or(&self.body);
+        let body = self.body.strip_prefix(BYTE_ORDER_MARK).unwrap_or(&self.body);
         serde_json::from_slice(body).map_err(|error| DemandError::Shape {
             call: self.call.clone(),
             what: error.to_string(),
@@ -106,8 +105,7 @@ impl Answer {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Route {
     /// Through the proxy that the environment names (`HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY`,
-    /// except
-    /// for hosts in `NO_PROXY`), else directly.
+    /// except for hosts in `NO_PROXY`), else directly.
     #[default]
     Environment,
     Direct,
@@ -116,7 +114,7 @@ pub enum Route {
 }
 
 /// The byte order mark of UTF-8.
-const MARK: &[u8] = b"\xef\xbb\xbf";
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// An HTTP client for one CI system.
 #[derive(Debug, Clone)]
@@ -143,7 +141,7 @@ impl Http {
         let client = builder
             .tls_backend_preconfigured(tls)
             .redirect(reqwest::redirect::Policy::none())
-            .connect_timeout(CONNECT_LIMIT)
+            .connect_timeout(CONNECT_TIMEOUT)
             .tcp_nodelay(true)
             .user_agent(concat!("drover/", env!("CARGO_PKG_VERSION")))
             .build()
@@ -152,7 +150,7 @@ impl Http {
         if !base.path().ends_with('/') {
             base.set_path(&format!("{}/", base.path()));
         }
-        Ok(Self { client, base, login: None, limit: CALL_LIMIT })
+        Ok(Self { client, base, login: None, limit: CALL_TIMEOUT })
     }
 
     /// Sends this header with each call.
@@ -228,8 +226,8 @@ impl Http {
         let (status, headers) = (answer.status().as_u16(), answer.headers().clone());
         let mut body = Vec::new();
         while let Some(chunk) = answer.chunk().await.map_err(lost)? {
-            if body.len() + chunk.len() > BODY_MAX {
-                let what = format!("it is larger than {BODY_MAX} bytes");
+            if body.len() + chunk.len() > BODY_MAX_BYTES {
+                let what = format!("it is larger than {BODY_MAX_BYTES} bytes");
                 return Err(DemandError::Shape { call: call.clone(), what });
             }
             body.extend_from_slice(&chunk);
@@ -298,7 +296,7 @@ mod tests {
     #[test]
     fn a_login_that_a_server_echoes_is_blanked_out() {
         let body = "{\"message\": \"no route for Bearer s3cret-of-ci\"}";
-        let text = answer(404, body).refused().to_string();
+        let text = answer(404, body).into_error().to_string();
         assert_eq!(text, "GET /x: 404: {\"message\": \"no route for Bearer ***\"}");
     }
 }

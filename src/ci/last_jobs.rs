@@ -12,12 +12,11 @@ use drover_model::ports::Known;
 use parking_lot::{Mutex, MutexGuard};
 
 /// The most runners whose job is asked for in one poll.
-const ASKED: usize = 10;
+const JOBS_ASKED_PER_POLL: usize = 10;
 /// The pause before a job is asked for again that is not known to be over. It doubles each time, up
-/// to
-/// [`PAUSE_LONGEST`].
-const PAUSE: Duration = Duration::from_secs(10);
-const PAUSE_LONGEST: Duration = Duration::from_secs(60);
+/// to [`RETRY_PAUSE_LONGEST`].
+const RETRY_PAUSE: Duration = Duration::from_secs(10);
+const RETRY_PAUSE_LONGEST: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Default)]
 struct LastJob {
@@ -37,49 +36,49 @@ struct LastJob {
 pub struct LastJobs(Mutex<BTreeMap<RunnerName, LastJob>>);
 
 impl LastJobs {
-    fn book(&self) -> MutexGuard<'_, BTreeMap<RunnerName, LastJob>> {
+    fn jobs_by_runner(&self) -> MutexGuard<'_, BTreeMap<RunnerName, LastJob>> {
         self.0.lock()
     }
 
     /// Forgets all runners but the `known` ones.
     pub fn keep(&self, known: &Known) {
-        self.book().retain(|name, _| known.contains_key(name));
+        self.jobs_by_runner().retain(|name, _| known.contains_key(name));
     }
 
     /// Notes that a job runs on a runner, and where the job is asked for.
     pub fn learn(&self, name: &str, path: Option<String>) {
         if RunnerName::parse(name).is_some() {
-            let (name, mut book) = (RunnerName::new(name), self.book());
-            let same = book.get(&name).filter(|job| job.path == path);
+            let (name, mut jobs_by_runner) = (RunnerName::new(name), self.jobs_by_runner());
+            let same = jobs_by_runner.get(&name).filter(|job| job.path == path);
             let read = same.and_then(|job| job.read);
-            book.insert(name, LastJob { path, read, ..LastJob::default() });
+            jobs_by_runner.insert(name, LastJob { path, read, ..LastJob::default() });
         }
     }
 
     /// Jobs of the `known` runners that were never read by themselves, with their paths.
     pub fn untried(&self, known: &Known) -> Vec<(RunnerName, String)> {
-        let book = self.book();
-        let untried = book
+        let jobs_by_runner = self.jobs_by_runner();
+        let untried = jobs_by_runner
             .iter()
             .filter(|(name, job)| job.read.is_none() && known.contains_key(*name))
             .filter_map(|(name, job)| Some((name.clone(), job.path.clone()?)));
-        untried.take(ASKED).collect()
+        untried.take(JOBS_ASKED_PER_POLL).collect()
     }
 
     /// Notes whether the login could read the job of a runner.
     pub fn tried(&self, name: &RunnerName, read: bool) {
-        if let Some(job) = self.book().get_mut(name) {
+        if let Some(job) = self.jobs_by_runner().get_mut(name) {
             job.read = Some(read);
         }
     }
 
     pub fn was_read(&self, name: &RunnerName) -> bool {
-        self.book().get(name).is_some_and(|job| job.read == Some(true))
+        self.jobs_by_runner().get(name).is_some_and(|job| job.read == Some(true))
     }
 
     /// Where the job of a runner is asked for, while it is not known to be over.
     pub fn open(&self, name: &RunnerName) -> Option<String> {
-        self.book().get(name).filter(|job| job.over.is_none())?.path.clone()
+        self.jobs_by_runner().get(name).filter(|job| job.over.is_none())?.path.clone()
     }
 
     /// Those of the `gone` whose job is asked for now. A row that went just now is asked for in the
@@ -89,17 +88,17 @@ impl LastJobs {
         gone: &BTreeSet<RunnerName>,
         now: Instant,
     ) -> Vec<(RunnerName, Option<String>)> {
-        let (mut book, mut due) = (self.book(), Vec::new());
+        let (mut jobs_by_runner, mut due) = (self.jobs_by_runner(), Vec::new());
         for name in gone {
-            let job = book.entry(name.clone()).or_default();
+            let job = jobs_by_runner.entry(name.clone()).or_default();
             let Some(next) = job.next else {
                 job.next = Some(now);
                 continue;
             };
-            if job.over.is_some() || next > now || due.len() >= ASKED {
+            if job.over.is_some() || next > now || due.len() >= JOBS_ASKED_PER_POLL {
                 continue;
             }
-            let pause = PAUSE.saturating_mul(1 << job.times.min(6)).min(PAUSE_LONGEST);
+            let pause = RETRY_PAUSE.saturating_mul(1 << job.times.min(6)).min(RETRY_PAUSE_LONGEST);
             job.times += 1;
             job.next = Some(now + pause);
             due.push((name.clone(), job.path.clone()));
@@ -116,13 +115,13 @@ impl LastJobs {
     /// Notes that the job of a runner is over, as its source reports unasked; the row may still
     /// exist.
     pub fn note_end(&self, name: &RunnerName, how: &'static str) {
-        self.book().entry(name.clone()).or_default().over = Some(how);
+        self.jobs_by_runner().entry(name.clone()).or_default().over = Some(how);
     }
 
     /// How the jobs of the `gone` runners ended, for those whose job is over.
     pub fn over(&self, gone: &BTreeSet<RunnerName>) -> BTreeMap<RunnerName, &'static str> {
-        let book = self.book();
-        let over = |name: &RunnerName| Some((name.clone(), book.get(name)?.over?));
+        let jobs_by_runner = self.jobs_by_runner();
+        let over = |name: &RunnerName| Some((name.clone(), jobs_by_runner.get(name)?.over?));
         gone.iter().filter_map(over).collect()
     }
 }

@@ -23,9 +23,8 @@
 //! list lacks it.
 //!
 //! Failures are [`DemandError`]s. [`DemandError::fault`] turns each into a fault of its source,
-//! with
-//! a text that says what to do. A call whose answer is lost is an unknown outcome: the caller asks
-//! again, and registering a runner first removes any row of the same name.
+//! with a text that says what to do. A call whose answer is lost is an unknown outcome: the caller
+//! asks again, and registering a runner first removes any row of the same name.
 //!
 //! Beside this file: `connector` (the trait that each system implements), `connection` (settings
 //! common to all), `http`, `error`, `finding` (what `drover doctor` reports), `rows` (lists that
@@ -38,6 +37,7 @@
 mod connection;
 mod connector;
 mod error;
+mod finding;
 mod first_seen;
 pub mod gitea;
 pub mod github;
@@ -46,15 +46,14 @@ mod guest;
 mod hooks;
 mod http;
 pub mod jenkins;
-mod keepsake;
 mod last_jobs;
-mod proof;
 mod rows;
+mod secrets;
+mod state_file;
 #[cfg(test)]
 mod tests;
 mod windows;
 pub mod woodpecker;
-mod words;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -79,16 +78,16 @@ use gitea::Gitea;
 use github::GitHub;
 use gitlab::GitLab;
 use jenkins::Jenkins;
-use keepsake::Keepsake;
+use secrets::Secrets;
+use state_file::StateFile;
 use woodpecker::Woodpecker;
-use words::Secrets;
 
 pub use connection::SourceConnection;
-pub use connector::{Connector, Ended, Enlist, Kit, KitFile, Wake};
+pub use connector::{Connector, RegisterRequest, RunnerBundle, RunnerFile, StopSignal, Wake};
 pub use error::DemandError;
-pub use hooks::{Came, Heard, HookProof, HookSecret, Hooks, Unheard};
+pub use finding::{Finding, Severity};
+pub use hooks::{Arrival, HookAuth, HookOutcome, HookRefusal, HookSecret, Hooks};
 pub use http::{Http, Route};
-pub use proof::{Mark, Proof};
 
 /// The kind of a source, with the settings of that kind.
 #[derive(Debug, Clone)]
@@ -102,12 +101,12 @@ pub enum System {
 
 impl System {
     /// How webhooks of this system prove who sent them.
-    pub fn hook_proof(&self) -> HookProof {
+    pub fn hook_auth(&self) -> HookAuth {
         match self {
             Self::Gitea(_) | Self::GitHub(_) | Self::Woodpecker(_) | Self::Jenkins(_) => {
-                HookProof::Signature
+                HookAuth::Signature
             }
-            Self::GitLab(_) => HookProof::Token,
+            Self::GitLab(_) => HookAuth::Token,
         }
     }
 
@@ -150,26 +149,26 @@ pub fn connector(connection: &SourceConnection) -> Result<Arc<dyn Connector>, De
 }
 
 /// Called with the id of a source that has news between two polls.
-type OnNews = Box<dyn Fn(SourceId) + Send + Sync>;
+type NewsCallback = Box<dyn Fn(SourceId) + Send + Sync>;
 
 /// The background task of one source, such as the message session of a GitHub scale set.
-struct Watch {
+struct BackgroundTask {
     end: oneshot::Sender<()>,
     task: JoinHandle<()>,
 }
 
 /// How long a background task may take to end before it is aborted.
-const END_LIMIT: Duration = Duration::from_secs(5);
+const TASK_END_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// All configured sources: implements the port [`Demand`].
 pub struct CiSystems {
     connectors: RwLock<BTreeMap<SourceId, Arc<dyn Connector>>>,
-    watches: Mutex<BTreeMap<SourceId, Watch>>,
-    woken: Arc<OnceLock<OnNews>>,
+    tasks: Mutex<BTreeMap<SourceId, BackgroundTask>>,
+    on_news_callback: Arc<OnceLock<NewsCallback>>,
     shell: Arc<SshShell>,
     secrets: Arc<Secrets>,
     /// The folder of the sources' state files; none where nothing is stored.
-    keeps: Option<PathBuf>,
+    state_folder: Option<PathBuf>,
     /// An id that distinguishes this machine from others; none where no such id exists.
     machine: Option<String>,
     runtime: Handle,
@@ -178,30 +177,31 @@ pub struct CiSystems {
 impl CiSystems {
     /// Starts without sources; calls run on `runtime`.
     pub fn new(shell: Arc<SshShell>, runtime: Handle) -> Self {
-        let (connectors, watches, woken) = (RwLock::default(), Mutex::default(), Arc::default());
-        let (secrets, keeps, machine) = (Arc::default(), None, None);
-        Self { connectors, watches, woken, shell, secrets, keeps, machine, runtime }
+        let (connectors, tasks, on_news_callback) =
+            (RwLock::default(), Mutex::default(), Arc::default());
+        let (secrets, state_folder, machine) = (Arc::default(), None, None);
+        Self { connectors, tasks, on_news_callback, shell, secrets, state_folder, machine, runtime }
     }
 
     /// Stores the state of sources in `folder`. `machine` identifies this machine, so that a copied
     /// folder is recognised.
-    pub fn keeping(self, folder: PathBuf, machine: Option<String>) -> Self {
-        Self { keeps: Some(folder), machine, ..self }
+    pub fn with_state_folder(self, folder: PathBuf, machine: Option<String>) -> Self {
+        Self { state_folder: Some(folder), machine, ..self }
     }
 
     /// Sets or replaces the connector of a source; calls in flight keep the old one.
     pub fn set(&self, id: SourceId, connector: Arc<dyn Connector>) {
-        let mut watches = self.watches.lock();
-        let before = watches.remove(&id);
+        let mut tasks = self.tasks.lock();
+        let before = tasks.remove(&id);
         let (end, ended) = oneshot::channel();
-        let (woken, of) = (Arc::clone(&self.woken), id.clone());
+        let (on_news_callback, of) = (Arc::clone(&self.on_news_callback), id.clone());
         let wake = Arc::new(move || {
-            if let Some(woken) = woken.get() {
-                woken(of.clone());
+            if let Some(on_news_callback) = on_news_callback.get() {
+                on_news_callback(of.clone());
             }
         });
-        let kept = |folder: &PathBuf| Keepsake::of(folder, &id, self.machine.clone());
-        let kept = self.keeps.as_ref().map(kept).unwrap_or_default();
+        let kept = |folder: &PathBuf| StateFile::of(folder, &id, self.machine.clone());
+        let kept = self.state_folder.as_ref().map(kept).unwrap_or_default();
         if let Some(watch) = Arc::clone(&connector).watch(wake, ended, kept) {
             let task = self.runtime.spawn(async move {
                 // Two tasks of one source would disturb each other, so the old one ends first.
@@ -210,13 +210,13 @@ impl CiSystems {
                 }
                 watch.await;
             });
-            watches.insert(id.clone(), Watch { end, task });
+            tasks.insert(id.clone(), BackgroundTask { end, task });
         } else if let Some(before) = before {
             self.runtime.spawn(before.end());
         }
         let mut all = self.connectors.write();
         if let Some(before) = all.insert(id.clone(), connector) {
-            self.leave(id, before, &all);
+            self.clean_up_former(id, before, &all);
         }
     }
 
@@ -224,10 +224,10 @@ impl CiSystems {
     pub fn forget(&self, id: &SourceId) {
         let mut all = self.connectors.write();
         if let Some(before) = all.remove(id) {
-            self.leave(id.clone(), before, &all);
+            self.clean_up_former(id.clone(), before, &all);
         }
         drop(all);
-        let watch = self.watches.lock().remove(id);
+        let watch = self.tasks.lock().remove(id);
         if let Some(watch) = watch {
             self.runtime.spawn(watch.end());
         }
@@ -235,7 +235,7 @@ impl CiSystems {
 
     /// Lets a connector that is no longer used remove what drover stored at the source for itself,
     /// unless another source uses the same place.
-    fn leave(
+    fn clean_up_former(
         &self,
         id: SourceId,
         before: Arc<dyn Connector>,
@@ -246,9 +246,10 @@ impl CiSystems {
             return;
         }
         self.runtime.spawn(async move {
-            if let Err(error) = before.part().await {
+            if let Err(error) = before.clean_up().await {
                 let error = chain(&error);
-                tracing::warn!(source = %id, error, "cannot remove what drover stored at a source that is no longer used");
+                tracing::warn!(source = %id, error, "cannot remove what drover stored at a source \
+                                                     that is no longer used");
             }
         });
     }
@@ -257,7 +258,7 @@ impl CiSystems {
     /// function has an effect.
     pub fn on_news(&self, told: impl Fn(SourceId) + Send + Sync + 'static) {
         // Fails where a callback is set already, which is documented above.
-        let _ = self.woken.set(Box::new(told));
+        let _ = self.on_news_callback.set(Box::new(told));
     }
 
     /// Tells a source's connector what a verified webhook is about.
@@ -271,11 +272,11 @@ impl CiSystems {
 
     /// Ends all background tasks, when the service stops.
     pub async fn stop(&self) {
-        let watches = {
-            let mut watches = self.watches.lock();
-            std::mem::take(&mut *watches)
+        let tasks = {
+            let mut tasks = self.tasks.lock();
+            std::mem::take(&mut *tasks)
         };
-        join_all(watches.into_values().map(Watch::end)).await;
+        join_all(tasks.into_values().map(BackgroundTask::end)).await;
     }
 
     /// Runs a call to a source on the port's runtime: dropping the answer does not cancel the call.
@@ -319,25 +320,25 @@ impl CiSystems {
 }
 
 /// Registers a runner at its source and starts it in the guest.
-async fn take_on(
+async fn start_runner(
     connector: &dyn Connector,
     (shell, secrets): (&SshShell, &Secrets),
     call: HireCall,
     limit: Duration,
 ) -> Result<(), DemandError> {
     let HireCall { runner, target, spec, want, .. } = call;
-    let wish = Enlist { runner: &runner, spec: &spec, want: &want, target: &target };
-    let kit = connector.enlist(wish).await?;
-    secrets.keep(&runner, kit.secrets.clone());
-    let files = kit.files.iter();
+    let request = RegisterRequest { runner: &runner, spec: &spec, want: &want, target: &target };
+    let bundle = connector.register(request).await?;
+    secrets.keep(&runner, bundle.secrets.clone());
+    let files = bundle.files.iter();
     let files = files.map(|file| (guest::path(&runner, file.name), file.content.clone()));
     let mut files: Vec<_> = files.collect();
     let start = match target.os {
-        Os::Linux => guest::start(&runner, &kit),
+        Os::Linux => guest::start(&runner, &bundle),
         Os::Windows(_) => {
-            let more = windows::files(&kit);
+            let more = windows::files(&bundle);
             files.extend(more.map(|file| (guest::path(&runner, file.name), file.content)));
-            windows::start(&runner, &kit)
+            windows::start(&runner, &bundle)
         }
     };
     let ran = shell.hand_over(target, files, start, limit).await;
@@ -345,7 +346,7 @@ async fn take_on(
     let text = match ran.exit {
         Some(0) => return Ok(()),
         Some(127) => {
-            let names = kit.programs.join("` or `");
+            let names = bundle.programs.join("` or `");
             format!("`{names}` is not installed in the guest; install it in the template image")
         }
         _ => format!("cannot start the runner: {}", ran.tail),
@@ -353,12 +354,12 @@ async fn take_on(
     Err(DemandError::Guest(Fault::new(FaultKind::Broken, Culprit::Template, text)))
 }
 
-impl Watch {
-    /// Asks the task to end, and aborts it after [`END_LIMIT`].
+impl BackgroundTask {
+    /// Asks the task to end, and aborts it after [`TASK_END_TIMEOUT`].
     async fn end(mut self) {
         // Fails only where the task has ended by itself.
         let _ = self.end.send(());
-        if tokio::time::timeout(END_LIMIT, &mut self.task).await.is_err() {
+        if tokio::time::timeout(TASK_END_TIMEOUT, &mut self.task).await.is_err() {
             self.task.abort();
         }
     }
@@ -367,7 +368,7 @@ impl Watch {
 impl Demand for CiSystems {
     fn look(&self, source: &SourceId, known: &Known) -> Ask<SourceSight> {
         let known = known.clone();
-        self.call(source, |connector| async move { connector.look(&known).await })
+        self.call(source, |connector| async move { connector.poll(&known).await })
     }
 
     fn hire(&self, call: HireCall, limit: Duration) -> Ask<()> {
@@ -375,8 +376,8 @@ impl Demand for CiSystems {
         let secrets = Arc::clone(&self.secrets);
         self.spawned(async move {
             let begun = match call.target.os {
-                Os::Linux => guest::begun(&call.runner),
-                Os::Windows(_) => windows::begun(&call.runner),
+                Os::Linux => guest::prepare(&call.runner),
+                Os::Windows(_) => windows::prepare(&call.runner),
             };
             // A runner that is already started continues even where its source is not configured.
             if shell.begun(call.target.clone(), begun, limit).await? {
@@ -384,7 +385,7 @@ impl Demand for CiSystems {
             }
             let target = shell.settled(call.target.clone(), limit).await?;
             let (source, call) = (call.source.clone(), HireCall { target, ..call });
-            let made = take_on(&*connector?, (&shell, &secrets), call, limit).await;
+            let made = start_runner(&*connector?, (&shell, &secrets), call, limit).await;
             made.map_err(|error| error.fault(&source))
         })
     }
@@ -392,8 +393,8 @@ impl Demand for CiSystems {
     fn dismiss(&self, call: HireCall, limit: Duration) -> Ask<()> {
         self.secrets.forget(&call.runner);
         let end = match call.target.os {
-            Os::Linux => guest::end(&call.runner),
-            Os::Windows(_) => windows::end(&call.runner),
+            Os::Linux => guest::stop(&call.runner),
+            Os::Windows(_) => windows::stop(&call.runner),
         };
         self.shell.script(call.target, end, limit, "stopping the runner")
     }
@@ -402,8 +403,8 @@ impl Demand for CiSystems {
         let (secrets, connector) = (Arc::clone(&self.secrets), self.connector(&call.source));
         let runner = call.runner;
         let words = match call.target.os {
-            Os::Linux => guest::words(&runner),
-            Os::Windows(_) => windows::words(&runner),
+            Os::Linux => guest::status(&runner),
+            Os::Windows(_) => windows::status(&runner),
         };
         let read = self.shell.read(call.target, words, limit);
         self.spawned(async move {
@@ -426,12 +427,12 @@ impl Demand for CiSystems {
 
     fn quiet(&self, source: &SourceId, runner: &RunnerName) -> Ask<()> {
         let runner = runner.clone();
-        self.call(source, |connector| async move { connector.quiet(&runner).await })
+        self.call(source, |connector| async move { connector.cordon(&runner).await })
     }
 
     fn strike(&self, source: &SourceId, runner: &RunnerName) -> Ask<()> {
         let runner = runner.clone();
         self.secrets.forget(&runner);
-        self.call(source, |connector| async move { connector.strike(&runner).await })
+        self.call(source, |connector| async move { connector.deregister(&runner).await })
     }
 }

@@ -4,11 +4,10 @@
 //! A list is read page by page. Where it changes meanwhile, a row may move from a page that is not
 //! read yet to one that was. [`Reading`] notices, and marks the [`Listing`] as incomplete.
 //!
-//! A runner that a list lacks is not gone for that alone: [`Ids::seen`] asks for its row by number,
-//! a
-//! bounded number of rows in each poll, and less and less often for a row that is gone. A row is
-//! recognised by its number first, because somebody may have renamed it. A failure with one row
-//! affects that row alone.
+//! A runner that a list lacks is not gone for that alone: [`RowIds::seen`] asks for its row by
+//! number, a bounded number of rows in each poll, and less and less often for a row that is gone. A
+//! row is recognised by its number first, because somebody may have renamed it. A failure with one
+//! row affects that row alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,11 +21,11 @@ use parking_lot::{Mutex, MutexGuard};
 use crate::error::DemandError;
 
 /// The most rows that are asked for one by one in one poll; the others follow in the next polls.
-pub const ASKED: usize = 60;
+pub const ROWS_ASKED_PER_POLL: usize = 60;
 /// The most such calls at once.
-pub const ABREAST: usize = 8;
+pub const CALLS_AT_ONCE: usize = 8;
 /// The most names whose numbers are remembered before those that nobody asks for are dropped.
-const KEPT: usize = 5_000;
+const NAMES_KEPT_MAX: usize = 5_000;
 /// The pause before a row is asked for again that did not exist. It doubles each time, up to
 /// [`GONE_PAUSE_LONGEST`].
 const GONE_PAUSE: Duration = Duration::from_secs(5);
@@ -100,7 +99,7 @@ pub trait Row {
 
 /// The runners that a poll saw.
 #[derive(Debug)]
-pub struct Seen<T> {
+pub struct PolledRunners<T> {
     /// The rows, each under the name that drover gave its runner.
     pub rows: Vec<T>,
     /// Runners that were asked for and have no row.
@@ -114,10 +113,10 @@ pub struct Seen<T> {
 /// The numbers of rows by the names of their runners, to ask for exactly these rows. Names are not
 /// unique: one name may have several rows.
 #[derive(Debug, Default)]
-pub struct Ids(Mutex<Book>);
+pub struct RowIds(Mutex<IdState>);
 
 #[derive(Debug, Default)]
-struct Book {
+struct IdState {
     ids: BTreeMap<String, BTreeSet<u64>>,
     owners: BTreeMap<u64, String>,
     /// When each row was asked for last, in turns.
@@ -129,7 +128,7 @@ struct Book {
     faulty: BTreeSet<String>,
 }
 
-impl Book {
+impl IdState {
     fn forget(&mut self, name: &str) {
         for id in self.ids.remove(name).into_iter().flatten() {
             self.owners.remove(&id);
@@ -140,8 +139,8 @@ impl Book {
     }
 }
 
-impl Ids {
-    fn book(&self) -> MutexGuard<'_, Book> {
+impl RowIds {
+    fn state(&self) -> MutexGuard<'_, IdState> {
         self.0.lock()
     }
 
@@ -149,30 +148,29 @@ impl Ids {
     pub fn learn(&self, name: &str, id: u64) {
         // Rows of others are never asked for.
         if RunnerName::parse(name).is_some() {
-            let mut book = self.book();
-            book.ids.entry(name.to_owned()).or_default().insert(id);
-            book.owners.insert(id, name.to_owned());
+            let mut state = self.state();
+            state.ids.entry(name.to_owned()).or_default().insert(id);
+            state.owners.insert(id, name.to_owned());
         }
     }
 
     /// The rows of a runner, whether they still exist or not.
     pub fn of(&self, name: &RunnerName) -> BTreeSet<u64> {
-        self.book().ids.get(name.as_str()).cloned().unwrap_or_default()
+        self.state().ids.get(name.as_str()).cloned().unwrap_or_default()
     }
 
     /// The runner that a row belongs to, where that is known.
     pub fn owner(&self, id: u64) -> Option<RunnerName> {
-        self.book().owners.get(&id).map(RunnerName::new)
+        self.state().owners.get(&id).map(RunnerName::new)
     }
 
     /// Forgets the rows of a runner that is removed.
     pub fn forget(&self, name: &RunnerName) {
-        self.book().forget(name.as_str());
+        self.state().forget(name.as_str());
     }
 
     /// Gives a row the name that drover gave its runner, whatever it is called now. A row with the
-    /// name
-    /// of another of drover's runners belongs to that one.
+    /// name of another of drover's runners belongs to that one.
     pub fn take_up<T: Row>(&self, row: &mut T) {
         let Some(id) = row.number() else { return };
         match self.owner(id) {
@@ -188,9 +186,9 @@ impl Ids {
         list: Listing<T>,
         known: &Known,
         find: impl Fn(RunnerName) -> F,
-    ) -> Result<Seen<T>, DemandError>
+    ) -> Result<PolledRunners<T>, DemandError>
     where
-        F: Future<Output = Result<Found<T>, DemandError>>,
+        F: Future<Output = Result<RowLookup<T>, DemandError>>,
     {
         for (name, rows) in known {
             rows.iter().for_each(|id| self.learn(name.as_str(), *id));
@@ -205,36 +203,35 @@ impl Ids {
             let found = (!skip).then(|| find(name.clone()));
             let silent = &silent;
             async move {
-                let Some(found) = found else { return Ok((Found::Unknown, name)) };
-                let found = self.sound(&name, found.await)?;
+                let Some(found) = found else { return Ok((RowLookup::Unknown, name)) };
+                let found = self.tolerate(&name, found.await)?;
                 let lost = matches!(found, Err(DemandError::Unreachable { .. }));
                 silent.fetch_or(lost, Ordering::Relaxed);
-                Ok::<_, DemandError>((found.unwrap_or(Found::Unknown), name))
+                Ok::<_, DemandError>((found.unwrap_or(RowLookup::Unknown), name))
             }
         });
-        let found: Vec<Result<(Found<T>, RunnerName), DemandError>> =
-            asked.buffered(ABREAST).collect().await;
+        let found: Vec<Result<(RowLookup<T>, RunnerName), DemandError>> =
+            asked.buffered(CALLS_AT_ONCE).collect().await;
         for found in found {
             let (found, name) = found?;
             match found {
-                Found::Rows(found) => {
+                RowLookup::Rows(found) => {
                     rows.extend(found);
-                    self.book().gone.remove(name.as_str());
+                    self.state().gone.remove(name.as_str());
                 }
-                Found::Gone => {
+                RowLookup::Gone => {
                     self.miss(&name, Instant::now());
                     gone.insert(name);
                 }
-                Found::Unknown => {}
+                RowLookup::Unknown => {}
             }
         }
         let numbers = self.numbers_of(known, &rows);
-        Ok(Seen { rows, gone, whole, numbers })
+        Ok(PolledRunners { rows, gone, whole, numbers })
     }
 
     /// The numbers of the `known` runners and of all that were seen: a runner that was just made
-    /// may
-    /// have a job before anybody asks for it.
+    /// may have a job before anybody asks for it.
     fn numbers_of<T: Row>(&self, known: &Known, rows: &[T]) -> Known {
         let own = rows.iter().map(Row::name).filter(|name| RunnerName::parse(name).is_some());
         let names: BTreeSet<RunnerName> =
@@ -247,16 +244,15 @@ impl Ids {
     }
 
     /// Logs a failure that concerns one row, once, and lets the poll continue; returns a failure
-    /// that
-    /// concerns the whole source as an error.
-    pub fn sound<T>(
+    /// that concerns the whole source as an error.
+    pub fn tolerate<T>(
         &self,
         name: &RunnerName,
         answer: Result<T, DemandError>,
     ) -> Result<Result<T, DemandError>, DemandError> {
         let error = match answer {
             Ok(answer) => {
-                self.book().faulty.remove(name.as_str());
+                self.state().faulty.remove(name.as_str());
                 return Ok(Ok(answer));
             }
             Err(error) => error,
@@ -266,11 +262,11 @@ impl Ids {
             DemandError::Unreachable { .. }
                 | DemandError::NotReady { .. }
                 | DemandError::Shape { .. }
-        ) || matches!(error, DemandError::Status { status, .. } if !of_login(status));
+        ) || matches!(error, DemandError::Status { status, .. } if !concerns_login(status));
         if !of_row {
             return Err(error);
         }
-        if self.book().faulty.insert(name.as_str().to_owned()) {
+        if self.state().faulty.insert(name.as_str().to_owned()) {
             tracing::warn!(
                 runner = %name, %error,
                 "cannot read the row of a runner; drover asks its guest instead"
@@ -284,7 +280,7 @@ impl Ids {
         &self,
         name: &RunnerName,
         read: impl Fn(u64) -> F,
-    ) -> Result<Found<T>, DemandError>
+    ) -> Result<RowLookup<T>, DemandError>
     where
         F: Future<Output = Result<T, DemandError>>,
     {
@@ -304,9 +300,9 @@ impl Ids {
             }
         }
         Ok(match (rows.is_empty(), ids.is_empty()) {
-            (false, _) => Found::Rows(rows),
-            (true, false) => Found::Gone,
-            (true, true) => Found::Unknown,
+            (false, _) => RowLookup::Rows(rows),
+            (true, false) => RowLookup::Gone,
+            (true, true) => RowLookup::Unknown,
         })
     }
 
@@ -333,52 +329,52 @@ impl Ids {
 
     /// Notes that a row does not exist.
     fn miss(&self, name: &RunnerName, now: Instant) {
-        let mut book = self.book();
-        let times = book.gone.get(name.as_str()).map_or(0, |(times, _)| *times);
+        let mut state = self.state();
+        let times = state.gone.get(name.as_str()).map_or(0, |(times, _)| *times);
         let pause = GONE_PAUSE.saturating_mul(1 << times.min(10)).min(GONE_PAUSE_LONGEST);
-        book.gone.insert(name.as_str().to_owned(), (times + 1, now + pause));
+        state.gone.insert(name.as_str().to_owned(), (times + 1, now + pause));
     }
 
     /// Those of the `missing` runners whose rows are asked for now, the longest waiting first, and
-    /// those
-    /// whose rows did not exist a short while ago.
+    /// those whose rows did not exist a short while ago.
     fn turn(
         &self,
         missing: BTreeSet<RunnerName>,
         now: Instant,
     ) -> (Vec<RunnerName>, BTreeSet<RunnerName>) {
-        let mut book = self.book();
-        if book.ids.len() > KEPT || book.asked.len() > KEPT {
+        let mut state = self.state();
+        if state.ids.len() > NAMES_KEPT_MAX || state.asked.len() > NAMES_KEPT_MAX {
             let rest = |name: &&String| !missing.contains(&RunnerName::new(name.as_str()));
-            let all = book.ids.keys().chain(book.asked.keys());
+            let all = state.ids.keys().chain(state.asked.keys());
             let others: Vec<String> = all.filter(rest).cloned().collect();
-            others.iter().for_each(|name| book.forget(name));
+            others.iter().for_each(|name| state.forget(name));
         }
         // A row that the list shows exists again.
-        book.gone.retain(|name, _| missing.contains(&RunnerName::new(name.as_str())));
-        let rests =
-            |name: &RunnerName| book.gone.get(name.as_str()).is_some_and(|(_, again)| now < *again);
+        state.gone.retain(|name, _| missing.contains(&RunnerName::new(name.as_str())));
+        let rests = |name: &RunnerName| {
+            state.gone.get(name.as_str()).is_some_and(|(_, again)| now < *again)
+        };
         let (gone, due): (BTreeSet<_>, BTreeSet<_>) = missing.into_iter().partition(rests);
         let mut all: Vec<RunnerName> = due.into_iter().collect();
-        all.sort_by_key(|name| book.asked.get(name.as_str()).copied());
-        all.truncate(ASKED);
-        book.turns += 1;
-        let turn = book.turns;
+        all.sort_by_key(|name| state.asked.get(name.as_str()).copied());
+        all.truncate(ROWS_ASKED_PER_POLL);
+        state.turns += 1;
+        let turn = state.turns;
         for name in &all {
-            book.asked.insert(name.as_str().to_owned(), turn);
+            state.asked.insert(name.as_str().to_owned(), turn);
         }
         (all, gone)
     }
 }
 
 /// Whether a status concerns the login or the whole source.
-fn of_login(status: u16) -> bool {
+fn concerns_login(status: u16) -> bool {
     matches!(status, 401 | 403 | 404 | 410 | 429)
 }
 
 /// The result of asking for the rows of one runner.
 #[derive(Debug)]
-pub enum Found<T> {
+pub enum RowLookup<T> {
     Rows(Vec<T>),
     /// The runner has no row.
     Gone,

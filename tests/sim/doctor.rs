@@ -239,7 +239,7 @@ async fn a_vnet_that_is_not_applied_is_told_and_one_that_is_counts() {
         client.write::<serde_json::Value>(method, path, pairs.collect()).await.unwrap()
     };
     let told = amiss(examined(&world, 100, 0).await);
-    assert!(told.contains("bridge lab1 on pve1: is no bridge and no VNet there"), "{told}");
+    assert!(told.contains("bridge lab1 on pve1: is neither a bridge nor a VNet there"), "{told}");
 
     let zone = [("zone", "lab"), ("type", "simple"), ("nodes", "pve1,pve2")];
     send(Method::Post, "/cluster/sdn/zones", &zone).await;
@@ -257,7 +257,7 @@ async fn a_vnet_that_is_not_applied_is_told_and_one_that_is_counts() {
     send(Method::Put, "/cluster/sdn", &[]).await;
     world.pass(Duration::from_secs(60)).await;
     let told = amiss(examined(&world, 100, 0).await);
-    assert!(told.contains("a VNet of zone lab that is not in force there"), "{told}");
+    assert!(told.contains("a VNet of zone lab that is not active there"), "{told}");
 }
 
 // Invariant: what may not be seen is not said to be missing, and what is there is found.
@@ -295,7 +295,7 @@ async fn a_node_that_is_down_hides_its_own_template_alone() {
     let world = World::new(setup(PveVersion::V8_4, ""));
     world.side.node_down("pve1").await;
     let told = amiss(examined(&world, 100, 0).await);
-    assert!(told.contains("fail  template linux (9000): not seen, pve1 is offline"), "{told}");
+    assert!(told.contains("fail  template linux (9000): cannot be read: pve1 is offline"), "{told}");
 }
 
 // Invariant: a node that no agent can ever be made on is told, with the reason that `why` gives.
@@ -343,7 +343,7 @@ async fn a_preferred_node_that_is_not_there_is_warned_of_and_the_rest_is_well() 
     prefers.templates = vec![("linux", merged("node: null, preferredNodes: [pve2, pve9]"))];
     insta::assert_snapshot!(amiss(of(prefers).await), @r"
     warn  preferred node pve9 of linux: the cluster has no node of that name, only pve1, pve2, pve3
-          > in the YAML or PVE_NODE_SELECTOR: preferredNodes, by the names of these
+          > in the YAML or PVE_NODE_SELECTOR: preferredNodes, with these names
     ");
 }
 
@@ -387,8 +387,8 @@ async fn one_endpoint_of_several_nodes_and_agents_without_a_pool_are_told() {
     let ways =
         Ways { dialer: &dialer, certificates: &certificates, clock: &|| EPOCH, config: None };
     insta::assert_snapshot!(amiss(examine(ways, &checked.herd, &rack, &connection).await), @r#"
-    warn  endpoint https://pve1:8006: is the only one, and the cluster has 3 nodes: nothing is served while it is down, unless that address moves between nodes
-          > in the YAML, by names that resolve: apiUrls: ["https://pve1:8006", "https://pve2:8006", "https://pve3:8006"]
+    warn  endpoint https://pve1:8006: is the only one, and the cluster has 3 nodes: drover stops while it is down, unless that address moves between nodes
+          > in the YAML, with names that resolve: apiUrls: ["https://pve1:8006", "https://pve2:8006", "https://pve3:8006"]
     warn  targetPool: is not set for `linux`: drover may change every guest
           > in the YAML: targetPool: ci; then: drover setup rights --cloud rack --user root@pam
     "#);

@@ -1,4 +1,4 @@
-//! What an endpoint proves itself with, and until when.
+//! The certificate of an endpoint, and when it expires.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,22 +12,22 @@ use rustls_pki_types::{CertificateDer, ServerName};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-/// How long a look at a certificate may take.
+/// The limit for reading one certificate.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// A certificate that was shown.
+/// A certificate that an endpoint presented.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shown {
-    /// Its SHA-256, upper case with colons.
+    /// The SHA-256 fingerprint, upper case with colons.
     pub sha256: String,
-    /// When it ends, Unix seconds; none when it can not be read.
+    /// The expiry date, Unix seconds; none where it cannot be read.
     pub until: Option<i64>,
 }
 
-/// Looks at the certificates of endpoints.
+/// Reads the certificates of endpoints.
 pub trait Certificates: Sync {
-    /// The certificate an endpoint shows; none when it could not be seen, which the calls to that
-    /// endpoint tell the reason of.
+    /// The certificate that an endpoint presents; none where it cannot be read: the calls to that
+    /// endpoint then report the reason.
     fn look<'a>(
         &'a self,
         endpoint: &'a Endpoint,
@@ -35,7 +35,7 @@ pub trait Certificates: Sync {
     ) -> BoxFuture<'a, Option<Shown>>;
 }
 
-/// Looks over the network.
+/// Reads certificates over the network.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct WireCertificates;
 
@@ -59,14 +59,14 @@ async fn look(endpoint: &Endpoint, connection: &Connection) -> Option<Shown> {
     session.peer_certificates().and_then(|all| all.first()).map(shown)
 }
 
-/// What a certificate says.
+/// The fingerprint and expiry date of a certificate.
 pub(super) fn shown(certificate: &CertificateDer<'_>) -> Shown {
     let parsed = x509_parser::parse_x509_certificate(certificate.as_ref());
     let until = parsed.ok().map(|(_, parsed)| parsed.validity().not_after.timestamp());
     Shown { sha256: Seen::of(certificate).sha256, until }
 }
 
-/// Answers that were put down before, for clusters without a network.
+/// Returns a fixed certificate, for clusters without a network.
 #[derive(Debug, Default)]
 pub struct ToldCertificates(pub Mutex<Option<Shown>>);
 

@@ -1,6 +1,6 @@
 //! Endpoints, their certificates, versions, quorum and clocks.
 
-use drover_ci::Mark;
+use drover_ci::Severity;
 use drover_hypervisor::Client;
 use drover_model::fault::FaultKind;
 use drover_model::id::NodeName;
@@ -10,20 +10,21 @@ use super::unreachable::mends;
 use super::{Patient, Shown};
 use crate::rights::Release;
 
-/// Certificates that end sooner are told.
+/// A certificate that expires sooner is warned about.
 const CERTIFICATE_DAYS: i64 = 30;
 const DAY: i64 = 86_400;
-/// Clocks may differ so many seconds; a call's way and whole seconds are in it.
+/// A clock that differs by more seconds is warned about; the duration of a call and rounding are
+/// included.
 pub(super) const CLOCK_WARN: u64 = 5;
-/// Proxmox takes tickets up to so many seconds from the future (behaviour section 3).
+/// Proxmox accepts tickets up to so many seconds from the future (book: proxmox, section 3).
 pub(super) const CLOCK_FAIL: u64 = 300;
 
-/// A version's first number.
+/// The first number of a version.
 fn major(version: &str) -> Option<u32> {
     version.split('.').next()?.parse().ok()
 }
 
-/// What is to be said of the versions of all nodes.
+/// The finding about the versions of all nodes, with what to do.
 fn judge(
     version: &str,
     mut all: Vec<String>,
@@ -34,12 +35,12 @@ fn judge(
     let upgrade = Some("https://pve.proxmox.com/wiki/Upgrade_from_7_to_8");
     match all.iter().filter_map(|one| major(one)).min() {
         Some(old) if old < 7 => {
-            let text = format!("Proxmox VE {version}: a node is too old, 8 is the least");
+            let text = format!("Proxmox VE {version}: a node is too old; drover needs 8 or later");
             (Mark::Fail, text, upgrade)
         }
         Some(7) => {
             let text =
-                format!("Proxmox VE {version}: a node gets no updates any more, 8 is the least");
+                format!("Proxmox VE {version}: a node gets no more updates; upgrade it to 8 or later");
             (Mark::Warn, text, upgrade)
         }
         Some(_) | None if all.len() > 1 => {
@@ -50,18 +51,18 @@ fn judge(
     }
 }
 
-/// What to look at on a node that is offline.
+/// The command for a node that is offline.
 pub(super) fn wake(node: &str) -> String {
     format!("ssh {node} systemctl status corosync pve-cluster")
 }
 
-/// Whether it is the login that was refused.
+/// Whether Proxmox refused the login.
 fn is_refused(error: &PveError) -> bool {
     matches!(error, PveError::Refused { refusal, .. } if refusal.status == 401)
 }
 
 impl Patient<'_> {
-    /// Tries every endpoint; whether any answers.
+    /// Tries every endpoint; returns whether any answers.
     pub(super) async fn endpoints(&mut self) -> bool {
         let endpoints = self.connection.endpoints.clone();
         let mut versions = Vec::new();
@@ -73,7 +74,7 @@ impl Patient<'_> {
             });
         }
         let answers = versions.iter().any(Result::is_ok);
-        // Where another one answers drover goes on by that.
+        // drover works while any endpoint answers.
         let mark = if answers { Mark::Warn } else { Mark::Fail };
         for (endpoint, version) in endpoints.iter().zip(versions) {
             let about = format!("endpoint {endpoint}");
@@ -96,8 +97,8 @@ impl Patient<'_> {
         answers
     }
 
-    /// What lets a refused login in. Proxmox does not say why it refuses one, and another secret
-    /// helps no user that is disabled, so the user comes first.
+    /// Commands that make Proxmox accept the login. Proxmox does not say why it refuses one, and a
+    /// new secret does not help a disabled user, so the user comes first.
     fn admit(&self) -> Vec<String> {
         let user = match &self.connection.login {
             Login::Token { id, .. } => id.split_once('!').map_or(id.as_str(), |(user, _)| user),
@@ -110,18 +111,18 @@ impl Patient<'_> {
         ]
     }
 
-    /// Warns where one endpoint stands for several nodes.
+    /// Warns where a cluster of several nodes has one endpoint.
     pub(super) fn only_endpoint(&mut self, online: &[NodeName]) {
         let ([only], true) = (self.connection.endpoints.as_slice(), online.len() > 1) else {
             return;
         };
         let text = format!(
-            "is the only one, and the cluster has {} nodes: nothing is served while it is down, \
-             unless that address moves between nodes",
+            "is the only one, and the cluster has {} nodes: drover stops while it is down, unless \
+             that address moves between nodes",
             online.len()
         );
         let urls: Vec<_> = online.iter().map(|node| format!("\"https://{node}:8006\"")).collect();
-        let mend = format!("in the YAML, by names that resolve: apiUrls: [{}]", urls.join(", "));
+        let mend = format!("in the YAML, with names that resolve: apiUrls: [{}]", urls.join(", "));
         self.report.warn(format!("endpoint {only}"), text, [mend]);
     }
 
@@ -137,9 +138,9 @@ impl Patient<'_> {
             Tls::Pins(_) => ("by its fingerprint", false),
             Tls::Ignore => {
                 let mend = [format!(
-                    "in the YAML: pinSha256: [\"{sha256}\"], once compared with `pvenode cert info`"
+                    "in the YAML: pinSha256: [\"{sha256}\"], after comparing it with `pvenode cert info`"
                 )];
-                let text = "is not verified: whoever stands between can read the token";
+                let text = "is not verified: anyone between drover and the node can read the token";
                 return self.report.warn(about, text, mend);
             }
         };
@@ -161,7 +162,7 @@ impl Patient<'_> {
         }
     }
 
-    /// Quorum, nodes and their versions; none when the cluster can not be asked.
+    /// Checks quorum, nodes and versions; none where the cluster does not answer.
     pub(super) async fn cluster(&mut self) -> Option<(Release, Vec<NodeName>)> {
         let version = match self.client.version().await {
             Ok(version) => version.version,
@@ -177,7 +178,8 @@ impl Patient<'_> {
             Err(error) => {
                 let text = self.told(&error);
                 self.report.fail("quorum", text, []);
-                // Nodes are in the list that needs no right, and so are those of the templates.
+                // The list of nodes in /cluster/resources needs no right, and neither do template
+                // nodes.
                 return Some((release, Vec::new()));
             }
         };
@@ -185,7 +187,7 @@ impl Patient<'_> {
         if quorate {
             self.report.ok("quorum", "the cluster is quorate");
         } else {
-            let text = "the cluster has no quorum: nothing can be made or destroyed";
+            let text = "the cluster has no quorum: drover can neither make nor destroy guests";
             self.report.fail("quorum", text, ["pvecm status"]);
         }
         let mut online = Vec::new();
@@ -258,14 +260,14 @@ mod tests {
         (mark, text)
     }
 
-    // Invariant: 8 is the least, 7 is warned of, and so are nodes of different versions.
+    // Invariant: 8 is the minimum, 7 is warned about, and so are nodes of different versions.
 
     #[test]
     fn versions_are_judged_by_the_oldest_and_by_their_differences() {
         assert_eq!(said(&["8.4.21", "8.4.21"]), (Mark::Ok, "every node runs 8.4.21".into()));
         assert_eq!(said(&["9.2.11", "8.4.21"]).0, Mark::Warn);
         assert_eq!(said(&["8.4.21", "7.4-17"]).0, Mark::Warn);
-        assert!(said(&["7.4-17"]).1.contains("8 is the least"));
+        assert!(said(&["7.4-17"]).1.contains("8 or later"));
         assert_eq!(said(&["6.4-15"]).0, Mark::Fail);
     }
 }

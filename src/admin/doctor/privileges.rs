@@ -1,18 +1,18 @@
-//! Privileges held, against those that the configuration in use needs.
+//! Compares the privileges that the login holds with those that the configuration needs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use drover_ci::Mark;
+use drover_ci::Severity;
 
 use super::token::{Known, ROOT};
 use super::{Cluster, Patient};
 use crate::rights::{Lack, Need, Needs, RoleKind, Wishes, grants};
 
-/// What roles are called that the commands make.
+/// The prefix of the roles that the suggested commands make.
 pub const PREFIX: &str = "Drover";
 
 impl Patient<'_> {
-    /// Compares, and says what is missing, where, and how to give it.
+    /// Reports each missing privilege with its path and the commands that grant it.
     pub(super) async fn privileges(&mut self, cluster: &Cluster, login: Option<&Known>) {
         let needs = Needs::of(self.herd, &self.cloud.id, cluster.release, &cluster.facts);
         let wanted: Vec<&Need> = needs
@@ -42,10 +42,10 @@ impl Patient<'_> {
         if missing.iter().all(|need| need.row.feature.is_optional()) {
             let about = "privileges";
             let paths: BTreeSet<&str> = there.iter().map(|need| need.path.as_str()).collect();
-            // What a template needs is in its configuration.
-            let far = if needs.unknown.is_empty() { "" } else { ", as far as templates are seen" };
+            // The configuration of a template that was not read may need more.
+            let far = if needs.unknown.is_empty() { "" } else { ", as far as templates could be read" };
             let (count, paths) = (there.len(), paths.len());
-            let text = format!("all {count} that are needed on {paths} paths are held{far}");
+            let text = format!("the login holds all {count} that it needs on {paths} paths{far}");
             self.report.ok(about, text);
         }
         let roles = self.client.roles().await.unwrap_or_default();
@@ -69,7 +69,7 @@ impl Patient<'_> {
         }
     }
 
-    /// The commands that give what is missing.
+    /// The commands that grant what is missing.
     async fn give(
         &self,
         need: &Need,
@@ -100,7 +100,7 @@ impl Patient<'_> {
         lines
     }
 
-    /// Whom something is to be given that is missing on these paths, as options of `pveum acl`.
+    /// The users and tokens that need a grant on these paths, as options of `pveum acl`.
     pub(super) async fn subjects(
         &self,
         any_of: &[&str],
@@ -117,7 +117,7 @@ impl Patient<'_> {
         subjects
     }
 
-    /// Whether the user behind a token with separate privileges holds what the token does not.
+    /// Whether the user of a token with separate privileges holds what the token lacks.
     async fn user_holds(&self, any_of: &[&str], asked: &[String], login: &Known) -> bool {
         if login.token.is_none() || login.separate == Some(false) {
             return false;

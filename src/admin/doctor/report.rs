@@ -1,58 +1,53 @@
-//! What the doctor says, for people and as JSON.
+//! The doctor's report, as text for people and as JSON.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use drover_ci::Mark;
+use drover_ci::Severity;
 use drover_model::id::CloudId;
 use serde::Serialize;
 
-/// One finding.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Line {
-    /// How bad it is.
     pub mark: Mark,
-    /// What was looked at.
+    /// The subject of the check.
     pub about: String,
     /// What was found.
     pub text: String,
-    /// Commands that mend it, or what to do; empty for what is well.
+    /// Commands or settings that help; empty for what is well.
     pub mend: Vec<String>,
 }
 
-/// All findings about one cloud.
+/// The findings about one cloud.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct CloudReport {
-    /// The cloud.
+    /// The id of the cloud.
     pub cloud: String,
-    /// Its name.
+    /// The configured name.
     pub name: String,
-    /// The findings, in the order they were made.
+    /// The findings in the order of the checks.
     pub lines: Vec<Line>,
 }
 
-/// All findings about one source of demand.
+/// The findings about one source.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SourceReport {
-    /// The source.
+    /// The id of the source.
     pub source: String,
-    /// Its kind.
     pub kind: String,
-    /// The findings, in the order they were made.
+    /// The findings in the order of the checks.
     pub lines: Vec<Line>,
 }
 
-/// All clouds and sources.
+/// The reports of all clouds and sources.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Report {
-    /// Each cloud.
     pub clouds: Vec<CloudReport>,
-    /// Each source of demand.
     pub sources: Vec<SourceReport>,
 }
 
 impl CloudReport {
-    /// Begins without findings.
+    /// A report without findings.
     pub fn new(cloud: &CloudId, name: &str) -> Self {
         Self { cloud: cloud.to_string(), name: name.to_owned(), lines: Vec::new() }
     }
@@ -83,24 +78,24 @@ impl CloudReport {
         self.lines.push(Line { mark, about, text, mend });
     }
 
-    /// The worst of its findings.
+    /// The most severe of its findings.
     pub fn worst(&self) -> Mark {
         self.lines.iter().map(|line| line.mark).max().unwrap_or(Mark::Ok)
     }
 }
 
-/// Text from elsewhere on one line, without anything that could move the cursor.
+/// A foreign text on one line, without control characters.
 pub fn clean(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
 impl Report {
-    /// Whether nothing has failed.
+    /// Whether nothing failed.
     pub fn is_well(&self) -> bool {
         self.all().flat_map(|(_, lines)| lines).all(|line| line.mark < Mark::Fail)
     }
 
-    /// Clouds and sources by what they are called, each with its findings.
+    /// The heading of each cloud and source, with its findings.
     fn all(&self) -> impl Iterator<Item = (String, &[Line])> {
         let called = |what: &str, id: &str, more: &str| format!("{what} {id} ({})", clean(more));
         let clouds = self.clouds.iter();
@@ -112,8 +107,8 @@ impl Report {
         )
     }
 
-    /// The findings for people: a line each, and below it what mends it, which is told the first
-    /// time alone: many commands are refused when they are run again.
+    /// The report for people: a line for each finding, and below it what helps. A command is
+    /// printed once and referred to afterwards, because many commands fail when they run again.
     pub fn text(&self) -> String {
         let mut out = String::new();
         for (name, lines) in self.all() {
@@ -129,7 +124,7 @@ impl Report {
                         let _ = writeln!(out, "        > {}", clean(mend));
                     } else if told.replace(before) != Some(before) {
                         let about = clean(&lines[before].about);
-                        let _ = writeln!(out, "        > # the same as above: {about}");
+                        let _ = writeln!(out, "        > # as above, for {about}");
                     }
                 }
             }

@@ -1,10 +1,10 @@
-//! Whether any node could ever take an agent of each template, and which can not.
+//! Whether any node could run an agent of each template, and which nodes cannot.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use drover_actors::placement::{Claim, Crowds, Scene};
 use drover_actors::source::{Ground, survey};
-use drover_ci::Mark;
+use drover_ci::Severity;
 use drover_hypervisor::fleet::sizes;
 use drover_model::id::NodeName;
 use drover_model::placement::{
@@ -15,7 +15,7 @@ use drover_model::template_image::Found;
 
 use super::{Cluster, Line, Patient, Templates};
 
-/// The same nodes with nothing on them.
+/// The same nodes and storages with nothing on them.
 fn bare(fleet: &Fleet) -> Fleet {
     let nodes = fleet.nodes().iter().map(|(name, node)| {
         let figures = node.figures.map(|one| NodeFigures { busy: 0, used: 0, ..one });
@@ -26,7 +26,7 @@ fn bare(fleet: &Fleet) -> Fleet {
     Fleet::new(nodes.collect(), storages.collect(), BTreeMap::new())
 }
 
-/// Nothing that passes stands in the way, and nobody takes anything.
+/// A placement where nothing temporary is in the way and nothing is reserved.
 struct Empty;
 
 impl Ground for Empty {
@@ -43,14 +43,15 @@ impl Ground for Empty {
     }
 }
 
-/// What keeps a template from the nodes it may be on, for as long as nobody changes anything.
+/// Why a template's agents cannot run on each node that the template may use, as long as nobody
+/// changes anything; none for a node where they can.
 fn shut_out(spec: &TemplateSpec, found: &Found) -> Vec<(NodeName, Option<String>)> {
     let bare = Found {
         candidates: found.candidates.clone(),
         fleet: bare(&found.fleet).into(),
         whole: found.whole,
     };
-    // Labels are meant so, and guests come and go.
+    // Labels are intended, and other guests come and go.
     let placement = PlacementSpec {
         selector: BTreeSet::new(),
         affinity: Vec::new(),
@@ -64,7 +65,7 @@ fn shut_out(spec: &TemplateSpec, found: &Found) -> Vec<(NodeName, Option<String>
         let mut wanted = spec.placement.selector.iter();
         wanted.all(|label| own.is_some_and(|own| own.contains(label)))
     };
-    // Others are told of where nodes are looked at.
+    // Offline nodes and nodes in maintenance are reported elsewhere.
     let up = |node: &NodeName| {
         found.fleet.nodes().get(node).is_some_and(|sight| !sight.offline && !sight.maintenance)
     };
@@ -73,7 +74,7 @@ fn shut_out(spec: &TemplateSpec, found: &Found) -> Vec<(NodeName, Option<String>
 }
 
 impl Patient<'_> {
-    /// Tells of templates whose agents no node could take if nothing else were on it.
+    /// Reports templates whose agents would fit on no node even if it were empty.
     pub(super) fn room(&mut self, cluster: &Cluster, templates: &Templates) {
         let bare = bare(&cluster.fleet);
         let scene = Scene::new(&bare, &[]);
@@ -96,7 +97,7 @@ impl Patient<'_> {
             }
         }
         for (name, refused) in hopeless {
-            let text = format!("no node could take an agent if it were empty: {refused}");
+            let text = format!("an agent would not fit even on an empty node: {refused}");
             let mend = "in the YAML: less memoryMb or headroom, or other nodes";
             self.report.fail(format!("room for {name}"), text, [mend]);
         }
@@ -104,8 +105,8 @@ impl Patient<'_> {
 }
 
 impl Patient<'_> {
-    /// Tells of nodes that a template may use and none of its agents can be made on. Where that is
-    /// all of them the lines from `before` on may have told it already.
+    /// Reports nodes that a template may use but where none of its agents can run. Where that is
+    /// all nodes, the findings from `before` on may have reported it already.
     pub(super) fn usable(&mut self, cluster: &Cluster, templates: &Templates, before: usize) {
         let failed = |line: &Line| line.mark == Mark::Fail;
         let told = self.report.lines.iter().skip(before).any(failed);
@@ -134,9 +135,9 @@ impl Patient<'_> {
             };
             for (node, why) in nodes {
                 let Some(why) = why else { continue };
-                let share = "or a template on each of its nodes, or on storage that they share";
+                let share = "or a template on each node, or on storage that the nodes share";
                 let share = why.starts_with("no template").then(|| share.to_owned());
-                let text = format!("can not be used there: {why}");
+                let text = format!("cannot be used there: {why}");
                 let mend = [better.clone()].into_iter().chain(share).collect();
                 self.report.add(mark, format!("template {template} on {node}"), text, mend);
             }
@@ -144,14 +145,14 @@ impl Patient<'_> {
     }
 }
 
-/// Whether a refusal stands for good, on a node that is empty.
+/// Whether a refusal lasts even on an empty node.
 fn never_passes(refusal: &Refusal) -> bool {
     match refusal {
         Refusal::Label(_)
         | Refusal::Small { .. }
         | Refusal::Memory { .. }
         | Refusal::Processors { .. } => true,
-        // What is done by people, or hangs on other guests.
+        // These depend on people or on other guests.
         Refusal::Unknown
         | Refusal::Offline
         | Refusal::Maintenance

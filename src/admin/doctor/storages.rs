@@ -1,8 +1,8 @@
-//! Storages: of disks, of disc images for cloud-init, and of snippets.
+//! Storages: for disks, for cloud-init images, and for snippets.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use drover_ci::Mark;
+use drover_ci::Severity;
 use drover_model::id::NodeName;
 use drover_model::placement::Fleet;
 use drover_model::spec::CloneStrategy;
@@ -12,55 +12,54 @@ use super::token::Known;
 use super::{Cluster, Patient};
 use crate::rights::storages;
 
-/// Storages with less of them free are told, in per cent.
+/// A storage with a smaller free share is warned about, in per cent.
 const SPACE_LEFT: u64 = 10;
 
-/// Who may see snippets, and the role of Proxmox's that holds it: what is given on a storage takes
-/// the place of what is held there from above, and this one has all that storages know.
+/// The privilege that lists snippets, and the role of Proxmox that holds it. A grant on a storage
+/// replaces those inherited from above, and this role has every privilege on storages.
 const SEES: &str = "Datastore.Allocate";
 const SEES_BY: &str = "PVEDatastoreAdmin";
 
-/// Storages by whose plug-in a linked clone can not be made (behaviour section 9).
+/// Whether storages of this type cannot hold linked clones (book: proxmox, section 9).
 fn never_links(kind: &str) -> bool {
     matches!(kind, "lvm" | "iscsi" | "iscsidirect")
 }
 
-/// Storages by whose plug-in files can be kept, such as ISO images.
+/// Whether storages of this type can hold files, such as ISO images.
 fn holds_files(kind: &str) -> bool {
     matches!(kind, "dir" | "nfs" | "cifs" | "cephfs" | "glusterfs" | "btrfs")
 }
 
-/// What is wanted of a storage on a node.
+/// What a storage on a node is needed for.
 #[derive(Debug, Clone, Copy, Default)]
 struct Use {
-    /// Linked clones are made on it.
     links: bool,
-    /// Something has no other storage there.
+    /// Whether some template has no other storage there.
     alone: bool,
 }
 
-/// What is amiss with a storage, and what mends it.
+/// A problem with a storage, and what to do about it.
 type Amiss = (String, String);
 
-/// What is to be said of a storage that a node has not got.
+/// The problem of a storage that a node does not have.
 fn missing(name: &str, node: &NodeName, content: &str, fleet: &Fleet) -> Amiss {
     let others = fleet.nodes().keys().filter(|other| fleet.storage(name, other).is_some());
     let others: Vec<String> = others.map(ToString::to_string).collect();
     if !others.is_empty() {
         let on = others.join(",");
-        let text = format!("is on {} alone", others.join(", "));
+        let text = format!("exists on {} only", others.join(", "));
         return (text, format!("pvesm set {name} --nodes {on},{node}"));
     }
     let fit = fleet.storages(node).filter(|one| one.images || content != "images");
     let there: Vec<&str> = fit.map(|one| one.name.as_str()).collect();
-    let text = "is on no node, or may not be seen".to_owned();
+    let text = "is on no node, or drover may not see it".to_owned();
     if there.is_empty() {
         return (text, format!("ssh {node} pvesm status; in the YAML: one of these"));
     }
-    (text, format!("in the YAML: a storage that is there: {}", there.join(", ")))
+    (text, format!("in the YAML: a storage that exists: {}", there.join(", ")))
 }
 
-/// Why a node can not put this kind of content on a storage.
+/// Why a node cannot store this kind of content on a storage.
 fn amiss(
     name: &str,
     node: &NodeName,
@@ -74,7 +73,7 @@ fn amiss(
     }
     if found.active == Some(false) {
         let mend = format!("ssh {node} pvesm status --storage {name}");
-        return Err(("is not active: the node does not reach it".into(), mend));
+        return Err(("is not active: the node cannot reach it".into(), mend));
     }
     if !found.content.split(',').any(|one| one == content) {
         let what = match content {
@@ -96,7 +95,7 @@ impl Patient<'_> {
         self.snippets(cluster, login).await;
     }
 
-    /// The storages of every node that agents may be on.
+    /// The storages of every node that agents may run on.
     async fn storages_on(&mut self, cluster: &Cluster) -> BTreeMap<NodeName, Vec<NodeStorage>> {
         let specs = self.specs();
         let nodes: BTreeSet<NodeName> =
@@ -131,7 +130,7 @@ impl Patient<'_> {
                     nowhere.insert((spec.id.name.to_string(), node.clone()));
                 }
                 for name in &several {
-                    // Of a class are all there are, and none has to be everywhere.
+                    // A storage class covers all storages of its kind, and none must be everywhere.
                     if of_class && found(name).is_none() {
                         continue;
                     }
@@ -147,7 +146,7 @@ impl Patient<'_> {
         }
         for (template, node) in nowhere {
             let about = format!("storages of {template} on {node}");
-            let text = "none of them takes its disks there";
+            let text = "none of them can hold its disks there";
             let mend = "in the YAML: targetStorages, storageClass, or other nodes";
             self.report.fail(about, text, [mend]);
         }
@@ -161,14 +160,14 @@ impl Patient<'_> {
         fleet: &Fleet,
     ) {
         let about = format!("storage {name} on {node}");
-        // Where there are others they are taken.
+        // Agents use another storage where there is one.
         let mark = if wanted.alone { Mark::Fail } else { Mark::Warn };
         if let Err((text, mend)) = amiss(name, node, found, "images", fleet) {
             return self.report.add(mark, about, text, vec![mend]);
         }
         let Some(found) = found else { return };
         if wanted.links && never_links(&found.kind) {
-            let text = format!("of type {} makes no linked clones", found.kind);
+            let text = format!("of type {} cannot hold linked clones", found.kind);
             let mend = "in the YAML: cloneStrategy: FULL";
             return self.report.fail(about, text, [mend]);
         }
@@ -187,7 +186,7 @@ impl Patient<'_> {
         }
     }
 
-    /// Where disc images for cloud-init are put.
+    /// Checks the storages of cloud-init images.
     fn discs(&mut self, cluster: &Cluster, on: &BTreeMap<NodeName, Vec<NodeStorage>>) {
         let mut wanted: BTreeSet<(String, NodeName)> = BTreeSet::new();
         for spec in self.specs() {
@@ -211,7 +210,8 @@ impl Patient<'_> {
         }
     }
 
-    /// Snippets that are named; nobody but who may do all on their storage can see them.
+    /// Checks the snippets that are named; only a login with every privilege on their storage sees
+    /// them.
     async fn snippets(&mut self, cluster: &Cluster, login: Option<&Known>) {
         let mut wanted: BTreeSet<(String, NodeName)> = BTreeSet::new();
         for spec in self.specs() {
@@ -228,12 +228,12 @@ impl Patient<'_> {
             let path = format!("/storage/{storage}");
             let found = self.client.snippets(node.as_str(), &storage).await;
             if found.as_ref().is_ok_and(|found| found.contains(&volume)) {
-                self.report.ok(about, "is there");
+                self.report.ok(about, "exists");
                 continue;
             }
             let held = self.client.privileges(&path, None).await.unwrap_or_default();
             if !held.contains_key(SEES) {
-                let text = format!("can not be seen without {SEES} on {path}");
+                let text = format!("cannot be seen without {SEES} on {path}");
                 let to = match login {
                     Some(login) => self.subjects(&[SEES], std::slice::from_ref(&path), login).await,
                     None => format!(" --users {}", self.client.login()),
@@ -246,7 +246,7 @@ impl Patient<'_> {
                 self.report.warn(about, text, mend);
             } else {
                 let mend = format!("scp FILE {node}:$(ssh {node} pvesm path {volume})");
-                let text = "is not there, and the API can not upload it";
+                let text = "does not exist, and the API cannot upload it";
                 self.report.fail(about, text, [mend.as_str()]);
             }
         }

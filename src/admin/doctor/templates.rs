@@ -1,8 +1,8 @@
-//! What templates are cloned from: whether it is there, and fit for what is wanted of it.
+//! The guests that templates are cloned from: whether they exist, and whether they fit.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use drover_ci::Mark;
+use drover_ci::Severity;
 use drover_hypervisor::Client;
 use drover_hypervisor::Failure;
 use drover_hypervisor::configure::{has_agent, has_cloud_init, primary_disk};
@@ -17,10 +17,10 @@ use super::cluster::wake;
 use super::{Patient, Seen, Templates};
 use crate::rights::Source;
 
-/// So many templates are named where the one that is meant is not there.
+/// How many existing templates are named where the configured one is missing.
 const SHOWN: usize = 10;
 
-/// Bridges of a configuration's network cards, with their VLAN tags.
+/// The bridges of a configuration's network cards, with their VLAN tags.
 fn bridges(config: &VmConfig) -> BTreeSet<(String, Option<u16>)> {
     let is_card = |key: &str| {
         key.strip_prefix("net")
@@ -38,7 +38,7 @@ fn bridges(config: &VmConfig) -> BTreeSet<(String, Option<u16>)> {
         .collect()
 }
 
-/// The guests a template is cloned from, with their configurations where these can be read.
+/// The guests that a template is cloned from, with their configurations where these can be read.
 pub(super) async fn sources(
     client: &Client,
     spec: &TemplateSpec,
@@ -47,7 +47,7 @@ pub(super) async fn sources(
     let found = locate(client, &spec.sought(), None).await?;
     let mut sources = Vec::new();
     for Candidate { vmid, node, storages, .. } in &found.candidates {
-        // One on a node that is offline is there, and nobody can read it.
+        // The configuration of a guest on an offline node cannot be read.
         let config = match found.fleet.is_offline(node) {
             true => None,
             false => Some(client.config(node.as_str(), vmid.0).await?),
@@ -65,7 +65,7 @@ pub(super) async fn sources(
 }
 
 impl Patient<'_> {
-    /// Looks at every template of the cloud; gives what each is cloned from.
+    /// Checks every template of the cloud; returns what each is cloned from.
     pub(super) async fn templates(&mut self) -> Templates {
         let pools = self.client.pool_of_guests().await.unwrap_or_default();
         let mut all = BTreeMap::new();
@@ -82,10 +82,10 @@ impl Patient<'_> {
                 }
             };
             if seen.sources.is_empty() {
-                let text = format!("no template of the cluster {}", spec.sought());
+                let text = format!("the cluster has no template that {}", spec.sought());
                 self.nothing(spec, about, text, false).await;
             }
-            // Where another one can be cloned that one does.
+            // Another guest of the same template can be cloned.
             let others = seen.sources.iter().any(|(_, config)| config.is_some());
             let unseen = if others { Mark::Warn } else { Mark::Fail };
             for (source, config) in &seen.sources {
@@ -93,7 +93,7 @@ impl Patient<'_> {
                     Some(config) => self.template(spec, source, config),
                     None => {
                         let about = format!("template {} ({})", spec.id.name, source.vmid);
-                        let text = format!("not seen, {} is offline", source.node);
+                        let text = format!("cannot be read: {} is offline", source.node);
                         self.report.add(unseen, about, text, vec![wake(source.node.as_str())]);
                     }
                 }
@@ -103,7 +103,7 @@ impl Patient<'_> {
         all
     }
 
-    /// Tells that there is nothing to clone, and what there is instead.
+    /// Reports that there is nothing to clone, and which templates exist instead.
     async fn nothing(&mut self, spec: &TemplateSpec, about: String, text: String, denied: bool) {
         let rows = self.client.resources(true).await.map(|(_, rows)| rows).unwrap_or_default();
         let guests = || rows.iter().filter(|row| row.kind == "qemu");
@@ -114,7 +114,7 @@ impl Patient<'_> {
                 vec![format!("ssh {node} qm template {}", spec.source)]
             }
             _ if denied => vec![self.set_up("")],
-            // It is there, and something else is in the way.
+            // The template exists, and the error says what is in the way.
             Some(_) => Vec::new(),
             None => {
                 let templates = guests().filter(|row| row.template);
@@ -129,7 +129,7 @@ impl Patient<'_> {
                     let make = "make a template: https://pve.proxmox.com/wiki/Cloud-Init_Support";
                     vec![make.to_owned(), self.set_up("")]
                 } else {
-                    vec![format!("in the YAML: a template that is there: {}", there.join(", "))]
+                    vec![format!("in the YAML: a template that exists: {}", there.join(", "))]
                 }
             }
         };
@@ -151,19 +151,19 @@ impl Patient<'_> {
         }
         if spec.address == AddressSource::GuestAgent && !has_agent(config) {
             let mend = [format!("qm set {vmid} --agent enabled=1")];
-            let text = "has its guest agent switched off: drover switches it on in each clone, and \
+            let text = "has its guest agent option off: drover switches it on in each clone, and \
                         the image needs qemu-guest-agent";
             self.report.warn(&about, text, mend);
         }
         if config.get("agent").is_some_and(|agent| agent.contains("type=isa")) {
             let mend = [format!("qm set {vmid} --agent enabled=1")];
-            let text = "has an ISA port for its guest agent: most images listen on the virtio one";
+            let text = "has an ISA port for its guest agent, but most images use the virtio port";
             self.report.warn(&about, text, mend);
         }
         let no_generation = config.get("vmgenid").is_none_or(|value| value == "0");
         if spec.reset.is_some() && no_generation {
             let mend = [format!("qm set {vmid} --vmgenid 1")];
-            let text = "has no vmgenid: a guest that is reset is not told so";
+            let text = "has no vmgenid, so a guest does not notice that it was reset";
             self.report.warn(&about, text, mend);
         }
         if self.report.lines.len() == before {

@@ -1,41 +1,41 @@
-//! Who logs in: token, user, expiry, separate privileges.
+//! The login: token or password, user, expiry, separate privileges.
 
-use drover_ci::Mark;
+use drover_ci::Severity;
 use proxmox_client::Login;
 
 use super::Patient;
 
-/// Who may do everything.
+/// The user that may do everything.
 pub(super) const ROOT: &str = "root@pam";
-/// What only root, or who is as good, holds on `/`.
+/// A privilege on `/` that only root and equals of root hold.
 const OF_ROOT: &str = "Permissions.Modify";
 const DAY: u64 = 86_400;
-/// Tokens that expire sooner are told.
+/// A token that expires sooner is warned about.
 const TOKEN_DAYS: u64 = 14;
 
-/// What is known of the login.
+/// The login as the other checks need it.
 pub(super) struct Known {
-    /// Its user.
+    /// The user, `user@realm`.
     pub user: String,
-    /// Its full id, where it is a token.
+    /// The full token id, where the login is a token.
     pub token: Option<String>,
-    /// Whether it has privileges of its own beside its user's; none where that can not be seen.
+    /// Whether the token has privileges separate from its user's; none where that cannot be seen.
     pub separate: Option<bool>,
-    /// Whether it holds nothing at all, which was told.
+    /// Whether the login holds no privilege at all, which is reported already.
     pub powerless: bool,
 }
 
 impl Patient<'_> {
-    /// Tells that the login is root's; whether it is a token that has not got root's privileges, and
-    /// whether it holds none.
+    /// Reports that the login is root's. Returns whether it is a token without root's privileges,
+    /// and whether it holds none.
     async fn root(&mut self, login: &str, name: Option<&str>) -> (bool, bool) {
         let held = self.client.privileges("/", None).await.unwrap_or_default();
         let narrow = name.filter(|_| !held.contains_key(OF_ROOT));
         let text = match narrow {
-            None => "root may do everything: a user of drover's own needs little",
+            None => "root may do everything; give drover a user of its own, which needs little",
             Some(_) => {
-                "root's token with privileges of its own may do what it was given alone: use one of a \
-                 user of drover's own, or let it do everything"
+                "root's token with separate privileges may do only what it was granted: use a token of \
+                 a user of drover's own, or let this one do everything"
             }
         };
         let whole = narrow.map(|name| format!("pveum user token modify {ROOT} {name} --privsep 0"));
@@ -46,7 +46,7 @@ impl Patient<'_> {
         (narrow.is_some(), none)
     }
 
-    /// Looks at the login.
+    /// Checks the login; none where the token's id is malformed.
     pub(super) async fn token(&mut self) -> Option<Known> {
         let login = self.client.login().to_owned();
         let (user, name) = match &self.connection.login {
@@ -63,7 +63,7 @@ impl Patient<'_> {
             Some(Known { user: user.clone(), token: token.clone(), separate, powerless })
         };
         let Some(name) = name else {
-            let text = "a password instead of a token: its tickets are renewed every 90 minutes";
+            let text = "a password instead of a token; drover renews its tickets every 90 minutes";
             self.report.ok(format!("login {login}"), text);
             return known(Some(false));
         };

@@ -1,4 +1,4 @@
-//! A machine that files are written on and commands run: this one, or one over SSH.
+//! A machine to write files and run commands on: this one, or one over SSH.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -10,38 +10,34 @@ use bytes::Bytes;
 use causes::chain;
 use drover_ssh::{HostKeyPolicy, Keep, Limits, PrivateKey, Session, Target, connect};
 
-/// How long one command may take: packages are installed by it.
+/// The limit of one command: some install packages.
 const LIMIT: Duration = Duration::from_secs(600);
 const LOGIN_LIMIT: Duration = Duration::from_secs(20);
 
 /// A machine.
 #[derive(Debug)]
 pub enum Machine {
-    /// This one.
     Here,
-    /// One that drover is logged in to.
+    /// A machine with an open SSH session.
     There(Box<Session>),
 }
 
-/// A file that is to be on a machine.
+/// A file to be written on a machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Written {
-    /// Where.
     pub path: String,
-    /// What.
     pub text: String,
-    /// Its rights.
     pub mode: u32,
 }
 
-/// Marks a part of what a script says.
+/// Separates the parts in the output of [`Machine::ask`].
 const PART: &str = "== ";
 
 impl Machine {
-    /// Logs in; gives the host key's fingerprint where it was not known before.
+    /// Logs in; also returns the host key's fingerprint where the key was not known before.
     ///
     /// # Errors
-    /// In words.
+    /// Why the login failed, for people.
     pub async fn reach(
         target: &Target,
         key: &PrivateKey,
@@ -57,18 +53,18 @@ impl Machine {
         Ok((Self::There(Box::new(session)), seen))
     }
 
-    /// Runs a script for a POSIX shell; what it said, if it succeeded.
+    /// Runs a script in a POSIX shell; returns its output where it succeeded.
     ///
     /// # Errors
-    /// What it said otherwise.
+    /// The output of a failed script, or why it did not run.
     pub async fn run(&self, script: &str) -> Result<String, String> {
         let (good, out, err) = match self {
             Self::Here => {
                 let mut command = tokio::process::Command::new("/bin/sh");
                 command.args(["-c", script]).stdin(Stdio::null()).kill_on_drop(true);
                 let ended = tokio::time::timeout(LIMIT, command.output()).await;
-                let ended = ended.map_err(|_| format!("not done within {} s", LIMIT.as_secs()))?;
-                let ended = ended.map_err(|error| format!("no shell: {error}"))?;
+                let ended = ended.map_err(|_| format!("the command did not end within {} s", LIMIT.as_secs()))?;
+                let ended = ended.map_err(|error| format!("cannot start a shell: {error}"))?;
                 (ended.status.success(), ended.stdout, ended.stderr)
             }
             Self::There(session) => {
@@ -85,10 +81,10 @@ impl Machine {
         Err(format!("{out}{}", String::from_utf8_lossy(&err)).trim().to_owned())
     }
 
-    /// Runs scripts, each with what it said; one that fails said nothing.
+    /// Runs scripts and returns the output of each; a failed script has no output.
     ///
     /// # Errors
-    /// Where none of them can be run.
+    /// Why no script could be run.
     pub async fn ask(&self, parts: &[(&str, String)]) -> Result<BTreeMap<String, String>, String> {
         let each = parts.iter().map(|(name, script)| {
             format!("echo '{PART}{name}'; {{ {script}; }} 2>/dev/null || :\n")
@@ -102,7 +98,7 @@ impl Machine {
         Ok(found)
     }
 
-    /// Writes a file, whole or not at all.
+    /// Writes a file completely or not at all.
     ///
     /// # Errors
     /// The system's reason.
@@ -110,7 +106,7 @@ impl Machine {
         let Written { path, text, mode } = file;
         match self {
             Self::Here => here(Path::new(path), text, *mode)
-                .map_err(|error| format!("{path} can not be written: {error}")),
+                .map_err(|error| format!("cannot write {path}: {error}")),
             Self::There(session) => {
                 let folder = path.rsplit_once('/').map_or("/", |(folder, _)| folder);
                 self.run(&format!("mkdir -p {}", drover_ssh::quote(folder))).await?;
@@ -133,7 +129,7 @@ fn here(path: &Path, text: &str, mode: u32) -> std::io::Result<()> {
         std::fs::rename(&beside, path)
     })();
     if done.is_err() {
-        // Whatever is left of it is of no use; that it can not be removed adds nothing.
+        // The remains are useless; a failure to remove them adds nothing to the error.
         let _ = std::fs::remove_file(&beside);
     }
     done
@@ -146,13 +142,13 @@ mod tests {
 
     use super::*;
 
-    // Invariant: each script is heard on its own, whatever becomes of the others.
+    // Invariant: the output of each script is kept apart, whatever becomes of the others.
 
     #[tokio::test]
     async fn what_scripts_say_is_told_apart() {
         let parts = [("a", "echo 1; echo 2".to_owned()), ("b", "echo no >&2; exit 3".to_owned())];
         let parts = [&parts[..], &[("c", "printf x".to_owned())]].concat();
-        // A script that ends the shell takes the rest along; a part is a group for this reason alone.
+        // `exit` in one script would end them all, which is why this test replaces it.
         let parts: Vec<_> = parts
             .into_iter()
             .map(|(name, script)| (name, script.replace("exit 3", "false")))

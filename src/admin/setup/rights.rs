@@ -1,5 +1,5 @@
-//! The least rights for a configuration: what is there, what is wanted, and the steps between, each
-//! both a call and the `pveum` line that does the same.
+//! The least rights for a configuration: what exists, what is wanted, and the steps between. Each
+//! step is both a call and the `pveum` line that does the same.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -11,53 +11,48 @@ use secrecy::SecretString;
 
 use crate::rights::{Grants, RoleKind};
 
-/// What is written beside users, pools and tokens that are made here.
+/// The comment of users, pools and tokens that `drover setup rights` makes.
 pub const COMMENT: &str = "made by drover setup rights";
 
-/// The privilege on `/access` that shows entries of everybody.
+/// The privilege on `/access` that shows the access entries of everybody.
 const SEES_ENTRIES: &str = "Sys.Audit";
 
-/// What is wanted.
+/// The rights to set up, and for whom.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wanted {
-    /// Roles, entries and pools.
     pub grants: Grants,
     /// The user, `user@realm`.
     pub user: String,
-    /// The token's name.
     pub token: String,
-    /// Whether the token has privileges of its own, and so entries of its own.
+    /// Whether the token has separate privileges, and so access entries of its own.
     pub privsep: bool,
-    /// What the names of roles begin with.
+    /// The prefix of the roles' names.
     pub prefix: String,
-    /// Whether a token that is there is given another secret.
+    /// Whether an existing token gets a new secret.
     pub renew: bool,
 }
 
-/// What is there.
+/// The rights that exist.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Now {
-    /// Privileges by role.
     pub roles: BTreeMap<String, BTreeSet<String>>,
-    /// Pools.
     pub pools: BTreeSet<String>,
-    /// The user's tokens with whether they are separate; none where there is no such user.
+    /// The user's tokens, and whether each has separate privileges; none where the user does not
+    /// exist.
     pub tokens: Option<BTreeMap<String, bool>>,
-    /// Whether the user is disabled.
     pub disabled: bool,
-    /// Access entries.
     pub entries: BTreeSet<Entry>,
-    /// Whether that is all of them: others may have a role otherwise, and nobody sees it.
+    /// Whether `entries` is complete: others may have a role on entries that drover cannot see.
     pub sees_all: bool,
-    /// Whether a token's secret can be made anew in place.
+    /// Whether this Proxmox can give an existing token a new secret.
     pub regenerates: bool,
 }
 
 impl Now {
-    /// Reads it as an administrator.
+    /// Reads the rights with an administrator's login.
     ///
     /// # Errors
-    /// What Proxmox refused.
+    /// Why Proxmox refused or did not answer.
     pub async fn read(admin: &Client, user: &str, regenerates: bool) -> Result<Self, PveError> {
         let users = admin.users().await?;
         let own = users.into_iter().find(|one| one.userid == user);
@@ -81,25 +76,25 @@ fn enabling(user: &str) -> String {
     format!("pveum user modify {user} --enable 1")
 }
 
-/// Why a token's secret is not renewed: another one lets nobody in either.
+/// Why a token's secret must not be renewed: the user is disabled, and a new secret would not log
+/// in.
 pub fn bars_renewal(wanted: &Wanted, now: &Now) -> Option<String> {
     let user = &wanted.user;
     (wanted.renew && now.disabled).then(|| {
         let first = enabling(user);
         format!(
-            "user {user} is disabled, and no token of it logs in, whatever its secret: nothing was \
+            "user {user} is disabled, so none of its tokens logs in, whatever the secret; nothing was \
              done; first: {first}"
         )
     })
 }
 
-/// Who has a role beside what is planned.
+/// Who else has a role.
 enum Others {
-    /// Nobody.
     None,
     /// These, each with the path.
     Some(Vec<String>),
-    /// That can not be seen.
+    /// Unknown: drover cannot see all entries.
     Unseen,
 }
 
@@ -117,8 +112,8 @@ impl Now {
     }
 }
 
-/// What is to be said of a role that holds `more` than is needed, or that others have, too. What
-/// others may need is taken from nobody.
+/// The note about a role that holds `more` than is needed, or that others have, too. drover takes
+/// nothing from a role that others may need.
 fn surplus(
     role: &str,
     needed: &BTreeSet<String>,
@@ -134,16 +129,16 @@ fn surplus(
             "role {role} holds {held} beyond what is needed: pveum role modify {role} --privs '{only}'"
         )),
         (Others::Unseen, false) => Some(format!(
-            "role {role} holds {held} beyond what is needed; who else has it can not be seen without \
-             {SEES_ENTRIES} on /access, so nothing is to be taken from it"
+            "role {role} holds {held} beyond what is needed; drover cannot see who else has it without \
+             {SEES_ENTRIES} on /access, so it takes nothing from the role"
         )),
         (Others::Some(whom), false) => Some(format!(
-            "role {role} is shared with {}, and holds {held} beyond what is needed here: nothing is \
-             taken from it; {own}",
+            "role {role} is shared with {}, and holds {held} beyond what is needed here: drover takes \
+             nothing from it; {own}",
             whom.join(", ")
         )),
         (Others::Some(whom), true) if grows => Some(format!(
-            "role {role} is shared with {}: what is added to it counts for them, too; {own}",
+            "role {role} is shared with {}: they also get what is added to it; {own}",
             whom.join(", ")
         )),
         (Others::Some(_), true) => None,
@@ -153,21 +148,19 @@ fn surplus(
 /// One step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
-    /// Makes a pool.
     MakePool(String),
     /// Makes a role with these privileges.
     MakeRole(String, BTreeSet<String>),
     /// Adds these privileges to a role.
     ExtendRole(String, BTreeSet<String>),
-    /// Makes a user.
     MakeUser(String),
-    /// Makes a token of a user: its name, and whether its privileges are its own.
+    /// Makes a token: the user, its name, and whether its privileges are separate.
     MakeToken(String, String, bool),
-    /// Gives a token of a user another secret.
+    /// Gives an existing token of a user a new secret.
     RenewToken(String, String),
     /// Removes a token of a user.
     RemoveToken(String, String),
-    /// Gives somebody a role on a path.
+    /// Grants a role: the path, the user or token, the role.
     Grant(String, String, String),
 }
 
@@ -207,10 +200,10 @@ impl fmt::Display for Action {
 }
 
 impl Action {
-    /// Does it; gives the secret of a token that was made.
+    /// Runs the step; returns the secret of a token that was made or renewed.
     ///
     /// # Errors
-    /// What Proxmox refused.
+    /// Why Proxmox refused or did not answer.
     pub async fn run(&self, admin: &Client) -> Result<Option<SecretString>, PveError> {
         match self {
             Self::MakePool(pool) => admin.create_pool(pool, COMMENT).await?,
@@ -230,7 +223,7 @@ impl Action {
     }
 }
 
-/// What reading the cluster takes: what is not seen would be taken for missing.
+/// The privileges that reading the rights needs: what drover cannot see would count as missing.
 pub const READS: [(&str, &[&str]); 5] = [
     ("/access", &[SEES_ENTRIES]),
     ("/vms", &["VM.Audit"]),
@@ -240,8 +233,9 @@ pub const READS: [(&str, &[&str]); 5] = [
 ];
 
 impl Action {
-    /// The privileges that it takes, any of each, and where (behaviour section 3). Whoever may grant
-    /// on a path by less than `Permissions.Modify` grants no more than they hold.
+    /// The privileges that the step needs on each path; any one of them is enough (book: proxmox,
+    /// section 3). A login that may grant on a path without `Permissions.Modify` can grant no more
+    /// than it holds.
     pub fn needs(&self) -> Vec<(String, &'static [&'static str])> {
         let users: (String, &[_]) = ("/access/groups".to_owned(), &["User.Modify"]);
         match self {
@@ -265,10 +259,10 @@ impl Action {
     }
 }
 
-/// What of the privileges needed a login does not hold: each with its path, none twice.
+/// The needed privileges that a login lacks, each with its path, none twice.
 ///
 /// # Errors
-/// What Proxmox refused.
+/// Why Proxmox refused or did not answer.
 pub async fn lacking(
     login: &Client,
     needed: impl IntoIterator<Item = (String, &'static [&'static str])>,
@@ -284,24 +278,24 @@ pub async fn lacking(
     Ok(lacking)
 }
 
-/// The steps from what is there to what is wanted, and what is there beyond that.
+/// The steps from what exists to what is wanted, and notes for people.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// In the order in which they can be done.
+    /// The steps in an order in which they can run.
     pub actions: Vec<Action>,
-    /// What is left to people, with the command for it: rights beyond what is needed, a user that is
-    /// disabled.
+    /// What is left to people, each with its command: rights beyond what is needed, and a disabled
+    /// user.
     pub beyond: Vec<String>,
 }
 
-/// Works out the steps. Pure: nothing in `now` means a cluster that nobody looked at.
+/// Works out the steps. Pure: an empty `now` stands for a cluster that was not read.
 pub fn plan(wanted: &Wanted, now: &Now) -> Plan {
     let Wanted { grants, user, token, privsep, prefix, renew } = wanted;
     let (mut actions, mut beyond) = (Vec::new(), Vec::new());
-    // Somebody disabled it, and knows why.
+    // Somebody disabled the user and knows why.
     beyond.extend(now.disabled.then(|| {
         let first = enabling(user);
-        format!("user {user} is disabled, and no token of it logs in: {first}")
+        format!("user {user} is disabled, so none of its tokens logs in: {first}")
     }));
     for pool in grants.pools.difference(&now.pools) {
         actions.push(Action::MakePool(pool.clone()));
@@ -342,7 +336,7 @@ pub fn plan(wanted: &Wanted, now: &Now) -> Plan {
         }
         Some(_) => {}
     }
-    // Entries of a token that is removed go with it.
+    // Removing a token removes its entries.
     let anew = actions.iter().any(|action| matches!(action, Action::RemoveToken(..)));
     for who in &subjects {
         for (path, kind) in &grants.entries {
@@ -362,11 +356,11 @@ pub fn plan(wanted: &Wanted, now: &Now) -> Plan {
         if !ours {
             let Entry { path, ugid, roleid, .. } = entry;
             let kind = if ugid.contains('!') { "tokens" } else { "users" };
-            // What agents still have on a storage that left the YAML is removed by this right.
+            // This right removes what agents still have on a storage that left the YAML.
             let first = if path.starts_with("/storage/") {
-                "; once nothing of its agents is there any more"
+                "; once the storage holds nothing of its agents"
             } else {
-                " beside"
+                ", which drover does not need"
             };
             beyond.push(format!(
                 "{ugid} has the role {roleid} on {path}{first}: \
@@ -375,8 +369,8 @@ pub fn plan(wanted: &Wanted, now: &Now) -> Plan {
         }
     }
     if grants.entries.contains(&("/vms".to_owned(), RoleKind::Guests)) {
-        let text = "a template names no targetPool, so these rights count for every guest of the \
-                    cluster: give it one, and run this again";
+        let text = "a template names no targetPool, so these rights apply to every guest of the \
+                    cluster; give each template a targetPool and run this again";
         beyond.push(text.to_owned());
     }
     Plan { actions, beyond }
@@ -402,7 +396,7 @@ mod tests {
         }
     }
 
-    /// The cluster once a plan was carried out.
+    /// The rights once a plan was carried out.
     fn after(wanted: &Wanted, plan: &Plan) -> Now {
         let mut now = Now { regenerates: true, sees_all: true, ..Now::default() };
         for action in &plan.actions {
@@ -427,8 +421,8 @@ mod tests {
         now
     }
 
-    // Invariant: after what is planned there is nothing to do, and each thing that is taken away is
-    // planned again, alone.
+    // Invariant: after a plan is carried out nothing is left to do, and each thing that is taken
+    // away is planned again, alone.
 
     #[test]
     fn what_was_done_is_not_planned_again_and_what_was_undone_is() {
@@ -438,7 +432,7 @@ mod tests {
             assert_eq!(first.actions.len(), if privsep { 6 } else { 5 });
             let done = after(&wanted, &first);
             assert_eq!(plan(&wanted, &done), Plan::default());
-            // A token that is there stays as it is, whatever is asked for.
+            // An existing token stays as it is, whatever is wanted.
             let other = Wanted { privsep: !privsep, ..wanted.clone() };
             assert_eq!(plan(&other, &done), Plan::default());
             for entry in &done.entries {
@@ -447,7 +441,7 @@ mod tests {
                 let again =
                     Action::Grant(entry.path.clone(), entry.ugid.clone(), entry.roleid.clone());
                 assert_eq!(plan(&wanted, &now).actions, std::slice::from_ref(&again));
-                // One that does not count below its path is as good as none.
+                // An entry that does not apply below its path counts as missing.
                 now.entries.insert(Entry { propagate: false, ..entry.clone() });
                 assert_eq!(plan(&wanted, &now).actions, [again]);
             }
@@ -457,7 +451,7 @@ mod tests {
         }
     }
 
-    // Invariant: a lost secret costs the token itself only where Proxmox can not make another in place.
+    // Invariant: a token is replaced for a lost secret only where Proxmox cannot renew the secret.
 
     #[test]
     fn a_token_is_renewed_in_place_or_made_anew_with_its_entries() {
@@ -494,7 +488,7 @@ mod tests {
         assert_eq!(bars_renewal(&renewed, &done), None);
     }
 
-    // Invariant: what is there beyond need is told with how to take it back, and left.
+    // Invariant: rights beyond need are reported with how to take them back, and left in place.
 
     #[test]
     fn rights_beyond_need_are_told_and_left() {
@@ -508,11 +502,11 @@ mod tests {
         assert_eq!(actions, []);
         insta::assert_snapshot!(beyond.join("\n"), @r"
         role DroverTemplates holds VM.Backup beyond what is needed: pveum role modify DroverTemplates --privs 'VM.Clone'
-        a@pve has the role Administrator on / beside: pveum acl delete '/' --users 'a@pve' --roles Administrator
+        a@pve has the role Administrator on /, which drover does not need: pveum acl delete '/' --users 'a@pve' --roles Administrator
         ");
     }
 
-    // Invariant: what somebody else may need is taken from no role.
+    // Invariant: drover takes no right from a role that somebody else may need.
 
     #[test]
     fn a_role_that_others_have_is_not_told_to_be_narrowed() {
@@ -521,7 +515,7 @@ mod tests {
         now.roles.entry("DroverTemplates".into()).or_default().insert("VM.Backup".into());
         let told = |now: &Now| plan(&wanted, now).beyond.join("\n");
         let blind = Now { sees_all: false, ..now.clone() };
-        insta::assert_snapshot!(told(&blind), @"role DroverTemplates holds VM.Backup beyond what is needed; who else has it can not be seen without Sys.Audit on /access, so nothing is to be taken from it");
+        insta::assert_snapshot!(told(&blind), @"role DroverTemplates holds VM.Backup beyond what is needed; drover cannot see who else has it without Sys.Audit on /access, so it takes nothing from the role");
         for (kind, ugid, path) in [
             ("user", "b@pve", "/vms/9001"),
             ("token", "a@pve!other", "/vms/9000"),
@@ -538,10 +532,10 @@ mod tests {
                 "{said}"
             );
             assert!(!said.contains("pveum role modify"), "{said}");
-            // Where something is added to it they have that, too.
+            // Where something is added to the role, they get that, too.
             now.roles.insert("DroverTemplates".into(), BTreeSet::new());
             let said = told(&now);
-            assert!(said.contains(&format!("is shared with {whom}: what is added")), "{said}");
+            assert!(said.contains(&format!("is shared with {whom}: they also get")), "{said}");
         }
     }
 }

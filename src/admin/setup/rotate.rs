@@ -1,5 +1,8 @@
-//! A token replaced by another one while drover runs. At every moment one of the two works and is
-//! the one in use; where a step fails it is said which.
+//! Replaces drover's token while drover runs. At every moment one of the two tokens works and is
+//! the one in use. Where a step fails, the text says which.
+//!
+//! The order: make the new token with the same rights, log in with it and compare what both may do,
+//! put it in use, remove the old one. Up to the last step a failure removes the new token again.
 
 use std::fmt;
 use std::future::Future;
@@ -17,20 +20,19 @@ use super::leftover::numbered;
 
 /// What a rotation works with.
 pub struct Rotation<'a> {
-    /// An administrator.
+    /// A client with an administrator's login.
     pub admin: &'a Client,
-    /// The way to the nodes.
+    /// Connects to the nodes' API.
     pub dialer: &'a dyn Dialer,
-    /// How drover reaches the cluster; its login is the old token.
+    /// The connection of the service; its login is the old token.
     pub connection: &'a Connection,
-    /// What is written beside the new token.
+    /// The comment of the new token.
     pub comment: &'a str,
 }
 
-/// Why a rotation ended early, and where it stands.
+/// Why a rotation ended early, and where that leaves things.
 #[derive(Debug)]
 pub struct Stand {
-    /// What failed.
     pub what: String,
     /// Which token is in use, and what is left to do.
     pub stands: String,
@@ -42,7 +44,7 @@ impl fmt::Display for Stand {
     }
 }
 
-/// The name of the next token: `ci`, `ci-2`, `ci-3`, and so on, that no token has.
+/// The name of the next token: `ci`, `ci-2`, `ci-3`, and so on; the first that is free.
 fn next_name(name: &str, own: &User) -> String {
     let (bare, mut next) = numbered(name);
     loop {
@@ -54,9 +56,9 @@ fn next_name(name: &str, own: &User) -> String {
     }
 }
 
-/// Replaces the token of a connection. `swap` puts the new one in use: it is given the new token's
-/// name and secret, tells whether a running service took it up, and leaves the old one in use when it
-/// fails. Where none took it up, somebody may still use the old one: it stays.
+/// Replaces the token of a connection. `swap` receives the new token's name and secret and puts the
+/// token in use: it returns whether a running service took it up, and leaves the old token in use
+/// where it fails. Where no service took it up, somebody may still use the old token, so it stays.
 ///
 /// # Errors
 /// What failed, and where that leaves things.
@@ -73,7 +75,7 @@ where
     let old = connection.login.name().to_owned();
     let in_use = format!("the old token `{old}` is in use and works; nothing is left over");
     let early = |what: String| Stand { what, stands: in_use.clone() };
-    let (user, name) = old.split_once('!').ok_or_else(|| early(format!("`{old}` is no token")))?;
+    let (user, name) = old.split_once('!').ok_or_else(|| early(format!("`{old}` is not a token")))?;
     let explain = |error: &PveError| admin.fault(error).text;
     let users = admin.users().await.map_err(|error| early(explain(&error)))?;
     let own = users.iter().find(|one| one.userid == user);
@@ -88,7 +90,7 @@ where
         Ok(secret) => secret,
         Err(error) => {
             let fault = admin.fault(&error);
-            // Whoever got no answer may have made it all the same.
+            // Proxmox may have made the token although the answer was lost.
             let doubt = fault.kind == FaultKind::UnknownOutcome;
             let stands = if doubt && !is_missing(admin, user, &next).await {
                 withdraw(admin, user, &next, in_use, &old).await
@@ -106,12 +108,12 @@ where
             given.map_err(|error| explain(&error))?;
         }
         try_out(admin, dialer, connection, (&old, &new), &secret).await?;
-        say(format!("{new} works and may do the same as {old}"))?;
+        say(format!("{new} works and has the same rights as {old}"))?;
         let taken = swap(next.clone(), secret.clone()).await?;
         say(if taken {
             format!("{new} is in use")
         } else {
-            format!("{new} is in the YAML, and no running service took it up")
+            format!("{new} is in the YAML, but no running service took it up")
         })?;
         Ok(taken)
     };
@@ -130,52 +132,52 @@ where
         Err(error) => Err(Stand {
             what: explain(&error),
             stands: format!(
-                "the new token `{new}` is in use and works; the old one is still there: \
+                "the new token `{new}` is in use and works; the old one still exists; remove it: \
                  pveum user token remove {user} {name}"
             ),
         }),
     }
 }
 
-/// What came of a rotation.
+/// The result of a rotation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Rotated {
-    /// The old token is gone.
+    /// The old token is removed.
     Instead {
-        /// The new token's full id.
+        /// The full id of the new token.
         new: String,
     },
-    /// The old token is still there: nobody took the new one up.
+    /// The old token still exists, because no running service took the new one up.
     Beside {
-        /// The new token's full id.
+        /// The full id of the new token.
         new: String,
-        /// The old one's.
+        /// The full id of the old token.
         old: String,
-        /// The command that removes it.
+        /// The command that removes the old token.
         remove: String,
     },
 }
 
-/// Whether a token is surely not there.
+/// Whether a token certainly does not exist.
 async fn is_missing(admin: &Client, user: &str, name: &str) -> bool {
     let Ok(users) = admin.users().await else { return false };
     let tokens = users.iter().filter(|one| one.userid == user).flat_map(|one| &one.tokens);
     tokens.into_iter().all(|token| token.tokenid != name)
 }
 
-/// Removes a new token that came to nothing, and says where that leaves things.
+/// Removes a new token after a failure; returns where that leaves things.
 async fn withdraw(admin: &Client, user: &str, next: &str, in_use: String, old: &str) -> String {
     match admin.remove_token(user, next).await {
         Ok(()) => in_use,
         Err(error) => format!(
-            "the old token `{old}` is in use and works; the new one is left over ({}): \
+            "the old token `{old}` is in use and works; the new one could not be removed ({}); remove it: \
              pveum user token remove {user} {next}",
             admin.fault(&error).text
         ),
     }
 }
 
-/// Logs in as the new token, and compares what both may do.
+/// Logs in with the new token and compares the rights of both.
 async fn try_out(
     admin: &Client,
     dialer: &dyn Dialer,
@@ -195,7 +197,7 @@ async fn try_out(
         trees.push(tree.map_err(|error| admin.fault(&error).text)?);
     }
     if trees.first() != trees.last() {
-        return Err(format!("`{new}` may not do the same as `{old}`"));
+        return Err(format!("`{new}` does not have the same rights as `{old}`"));
     }
     Ok(())
 }
@@ -205,7 +207,7 @@ mod tests {
     use super::*;
     use proxmox_client::admin::Token;
 
-    // Invariant: a rotation never takes a name that somebody has.
+    // Invariant: a rotation never takes a name that is in use.
 
     #[test]
     fn the_next_token_counts_on_and_skips_names_that_are_taken() {

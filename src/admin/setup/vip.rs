@@ -1,7 +1,7 @@
-//! A virtual IP address before drover: keepalived, and the firewall's rule that lets its members
+//! A virtual IP address in front of drover: keepalived, and the firewall rule that lets its members
 //! hear each other.
 //!
-//! One drover serves a cluster. Drover elects no leader, so a second member is refused.
+//! One drover serves a cluster. drover elects no leader, so a second member is refused.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -13,34 +13,33 @@ use super::step::Step;
 const HEAD: &str = "# made by drover setup vip";
 const READY: &str = "ready";
 
-/// keepalived's configuration.
+/// The path of keepalived's configuration.
 pub const CONFIG: &str = "/etc/keepalived/keepalived.conf";
-/// What tells whether drover is ready.
+/// The path of the script that checks whether drover is ready.
 pub const CHECK: &str = "/etc/keepalived/drover-ready";
-/// The unit, which the package brings.
+/// The systemd unit of keepalived's package.
 pub const UNIT: &str = "keepalived.service";
 
-/// The longest password of VRRP's, in characters.
+/// The longest VRRP password, in characters.
 pub const PASSWORD_MAX: usize = 8;
 
-/// What is wanted.
+/// The options of `drover setup vip`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Wanted {
-    /// The virtual address.
     pub address: Ipv4Addr,
-    /// Its prefix; none for that of the interface.
+    /// The prefix length; none for that of the interface.
     pub prefix: Option<u8>,
-    /// The interface; none for the one on whose network the address is.
+    /// The interface; none for the one whose network contains the address.
     pub interface: Option<String>,
-    /// The number that its members have in common.
+    /// The VRRP router id that all members share.
     pub router: u8,
-    /// Who has most of it holds the address.
+    /// The member with the highest priority holds the address.
     pub priority: u8,
-    /// The other members; none for multicast.
+    /// The addresses of the other members; none for multicast.
     pub peers: Vec<Ipv4Addr>,
-    /// What members know each other by, in clear text on the network.
+    /// The VRRP password, which is sent in clear text.
     pub password: Option<String>,
-    /// Where drover says that it is ready.
+    /// The URL at which drover says whether it is ready.
     pub ready: String,
 }
 
@@ -50,12 +49,12 @@ impl std::fmt::Debug for Wanted {
     }
 }
 
-/// Reads `10.0.0.9` or `10.0.0.9/24`.
+/// Parses `10.0.0.9` or `10.0.0.9/24`.
 ///
 /// # Errors
-/// What it should be.
+/// The expected form.
 pub fn address(text: &str) -> Result<(Ipv4Addr, Option<u8>), String> {
-    let fault = || format!("`{text}` is no address: write 10.0.0.9 or 10.0.0.9/24");
+    let fault = || format!("`{text}` is not an address; write it as 10.0.0.9 or 10.0.0.9/24");
     let (address, prefix) = match text.split_once('/') {
         Some((address, prefix)) => {
             let prefix = prefix.parse::<u8>().ok().filter(|prefix| (1..=32).contains(prefix));
@@ -67,10 +66,10 @@ pub fn address(text: &str) -> Result<(Ipv4Addr, Option<u8>), String> {
 }
 
 impl Wanted {
-    /// What the machine is asked before anything is done.
+    /// The commands that read the machine's state before anything changes, by name.
     pub fn questions(&self) -> Vec<(&'static str, String)> {
         let Self { address, ready, .. } = self;
-        // The URL's own host is kept for certificates; only the connection goes to the address.
+        // The host in the URL stays, for certificates; only the connection goes to the address.
         let to = format!("--noproxy '*' --connect-to '::{address}:' '{ready}'");
         vec![
             ("holder", format!("curl -fsSg -m 3 -o /dev/null {to} && echo {READY}")),
@@ -83,13 +82,14 @@ impl Wanted {
         ]
     }
 
-    /// The interface and its own address, on whose network the virtual one is.
+    /// Checks the machine's state; returns the interface whose network contains the virtual
+    /// address.
     ///
     /// # Errors
-    /// What does not fit, and what is there.
+    /// What does not fit, and what exists instead.
     pub fn check(&self, said: &BTreeMap<String, String>) -> Result<Face, String> {
         let text = |name: &str| said.get(name).map(|text| text.trim()).unwrap_or_default();
-        // The address itself is there where this machine holds it at the moment.
+        // This machine may hold the virtual address now.
         let all: Vec<Face> = faces(text("addresses"))
             .into_iter()
             .filter(|face| face.address != self.address && face.name != "lo")
@@ -102,14 +102,14 @@ impl Wanted {
         let Some(face) = fitting.next() else {
             return Err(match &self.interface {
                 Some(name) => {
-                    format!("{} is not on the network of {name}; there are {known}", self.address)
+                    format!("{} is not on the network of {name}; the networks are {known}", self.address)
                 }
-                None => format!("{} is on no network of this machine: {known}", self.address),
+                None => format!("{} is on no network of this machine; its networks are {known}", self.address),
             });
         };
         if let Some(other) = fitting.find(|other| other.name != face.name) {
             return Err(format!(
-                "{} is on the networks of {} and {}: name one with --interface",
+                "{} is on the networks of {} and {}: choose one with --interface",
                 self.address, face.name, other.name
             ));
         }
@@ -137,21 +137,21 @@ impl Wanted {
         for (name, path) in [("config", CONFIG), ("check", CHECK)] {
             if !text(name).is_empty() && !text(name).contains(HEAD) {
                 return Err(format!(
-                    "{path} is there and not drover's own, so it is not touched: remove it, or put \
-                     in it what --dry-run prints"
+                    "{path} exists and drover did not make it; remove it, or replace its content by \
+                     what --dry-run prints"
                 ));
             }
         }
         Ok(face.clone())
     }
 
-    /// The network that members are on.
+    /// The network of the members.
     pub fn network(face: &Face) -> String {
         let network = Ipv4Addr::from(u32::from(face.address) & face.mask());
         format!("{network}/{}", face.prefix)
     }
 
-    /// The files: keepalived's configuration and the check.
+    /// keepalived's configuration and the script that checks drover.
     pub fn files(&self, face: &Face) -> [Written; 2] {
         let Self { address, router, priority, ready, .. } = self;
         let interface = &face.name;
@@ -181,7 +181,7 @@ impl Wanted {
              track_script {{\n        drover_ready\n    }}\n}}\n"
         );
         let check = format!(
-            "#!/bin/sh\n{HEAD}\n# Whoever's drover is not ready gives the address up.\n\
+            "#!/bin/sh\n{HEAD}\n# A member whose drover is not ready gives up the address.\n\
              exec curl -fsS -m 2 -o /dev/null {ready}\n"
         );
         [
@@ -191,7 +191,7 @@ impl Wanted {
     }
 }
 
-/// The rule that lets members hear each other, where the cluster's firewall is on and has none.
+/// The firewall rule for VRRP, where the cluster's firewall is on and has no such rule.
 pub fn rule(network: &str, enabled: bool, rules: &[BTreeMap<String, String>]) -> Option<Step> {
     let has = |rule: &BTreeMap<String, String>| {
         let is = |key: &str, value: &str| rule.get(key).is_some_and(|one| one == value);

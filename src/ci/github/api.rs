@@ -18,18 +18,18 @@ use serde_json::{Value, json};
 use super::super::error::DemandError;
 use super::super::http::{Answer, Http};
 use super::super::rows::{Listing, Reading};
-use super::app::{self, AppSpec, Minted};
-use super::pace::{Pace, Purpose, Told};
+use super::app::{self, AppSpec, InstallationToken};
+use super::rate_limit::{LimitReport, Purpose, RateLimit};
 use super::settings::{Login, Scope};
 use super::token::Token;
 
 /// Rows on a page; GitHub's maximum.
-pub const PAGE: usize = 100;
+pub const PAGE_ROWS: usize = 100;
 /// The most pages that are read of one list.
 const PAGES_MAX: usize = 20;
 /// The most answers that are stored for reuse; the least recently used go first.
-const KEPT: usize = 4_000;
-const VERSION: (HeaderName, HeaderValue) =
+const ANSWERS_STORED_MAX: usize = 4_000;
+const API_VERSION_HEADER: (HeaderName, HeaderValue) =
     (HeaderName::from_static("x-github-api-version"), HeaderValue::from_static("2022-11-28"));
 
 /// A GitHub API with drover's login.
@@ -42,8 +42,8 @@ pub struct Api {
 }
 
 struct State {
-    pace: Pace,
-    kept: BTreeMap<String, Kept>,
+    rate_limit: RateLimit,
+    kept: BTreeMap<String, StoredAnswer>,
     /// Lists that have more rows than drover reads, and were logged.
     cut: BTreeSet<String>,
     /// Counts uses of stored answers, to find the least recently used.
@@ -51,7 +51,7 @@ struct State {
 }
 
 /// An answer, for when GitHub says that it has not changed.
-struct Kept {
+struct StoredAnswer {
     etag: HeaderValue,
     /// The fields that drover reads, as JSON.
     text: String,
@@ -75,8 +75,8 @@ struct Installation {
 impl Api {
     /// Makes a client; calls nothing yet.
     pub fn new(http: Http, scope: Scope, login: Login) -> Self {
-        let (pace, kept, cut) = (Pace::new(), BTreeMap::new(), BTreeSet::new());
-        let state = State { pace, kept, cut, uses: 0 };
+        let (rate_limit, kept, cut) = (RateLimit::new(), BTreeMap::new(), BTreeSet::new());
+        let state = State { rate_limit, kept, cut, uses: 0 };
         Self { http, scope, login, token: Token::default(), state: Mutex::new(state) }
     }
 
@@ -96,12 +96,12 @@ impl Api {
 
     /// Notes that a poll begins, which grants new credit for calls that can wait.
     pub fn begin(&self) {
-        self.state().pace.begin(Instant::now());
+        self.state().rate_limit.begin(Instant::now());
     }
 
     /// Whether the rate limit leaves room for calls that can wait.
     pub fn affords(&self) -> bool {
-        self.state().pace.affords()
+        self.state().rate_limit.affords()
     }
 
     /// One call; `path` is relative to the API.
@@ -117,10 +117,10 @@ impl Api {
         loop {
             self.admit(purpose)?;
             let token = self.token().await?;
-            let mut headers = vec![bearer(&token)?, VERSION];
+            let mut headers = vec![bearer(&token)?, API_VERSION_HEADER];
             headers.extend(etag.clone().map(|etag| (IF_NONE_MATCH, etag)));
             let answer = self.http.call(method.clone(), path, body, &headers).await?;
-            self.heard(&answer)?;
+            self.note_limit(&answer)?;
             // GitHub may revoke a token of an App before its end.
             if answer.status == 401 && std::mem::take(&mut again) {
                 self.token.refuse(&token).await;
@@ -172,9 +172,9 @@ impl Api {
         let mut reading = Reading::new();
         let mark = if path.contains('?') { '&' } else { '?' };
         for page in 1..=PAGES_MAX {
-            let part = format!("{path}{mark}per_page={PAGE}&page={page}");
+            let part = format!("{path}{mark}per_page={PAGE_ROWS}&page={page}");
             let (total, rows) = self.read::<T>(purpose, &part).await?.rows();
-            let last = rows.len() < PAGE;
+            let last = rows.len() < PAGE_ROWS;
             reading.page(rows.into_iter().map(|row| (T::id(&row), row)), total);
             if last {
                 return Ok(reading.end(true));
@@ -190,8 +190,8 @@ impl Api {
     fn keep(&self, path: &str, etag: HeaderValue, text: String) {
         let mut state = self.state();
         let used = state.uses;
-        state.kept.insert(path.to_owned(), Kept { etag, text, used });
-        if state.kept.len() > KEPT {
+        state.kept.insert(path.to_owned(), StoredAnswer { etag, text, used });
+        if state.kept.len() > ANSWERS_STORED_MAX {
             let oldest = state.kept.iter().min_by_key(|(_, kept)| kept.used);
             let oldest = oldest.map(|(path, _)| path.clone());
             oldest.map(|path| state.kept.remove(&path));
@@ -200,29 +200,29 @@ impl Api {
 
     /// Refuses a call while the rate limit allows none.
     fn admit(&self, purpose: Purpose) -> Result<(), DemandError> {
-        let closed = self.state().pace.closed(purpose, Instant::now());
-        closed.map_or(Ok(()), |pause| Err(paused(pause)))
+        let blocked = self.state().rate_limit.blocked(purpose, Instant::now());
+        blocked.map_or(Ok(()), |pause| Err(paused(pause)))
     }
 
     /// Notes what an answer says of the rate limit; fails where the limit refused the call.
-    fn heard(&self, answer: &Answer) -> Result<(), DemandError> {
-        let (told, now) = (told(&answer.headers), Instant::now());
+    fn note_limit(&self, answer: &Answer) -> Result<(), DemandError> {
+        let (report, now) = (report(&answer.headers), Instant::now());
         let limited = answer.status == 429
             || answer.status == 403
                 && (answer.headers.contains_key(RETRY_AFTER)
-                    || told.is_some_and(|told| told.remaining == 0)
+                    || report.is_some_and(|report| report.remaining == 0)
                     || String::from_utf8_lossy(&answer.body).contains("rate limit"));
         if limited {
             let after = answer.headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok());
             let after = after.and_then(|text| text.parse().ok()).map(Duration::from_secs);
-            let pause = self.state().pace.refused(told, after, now);
+            let pause = self.state().rate_limit.refused(report, after, now);
             tracing::warn!(
                 seconds = pause.as_secs(),
                 "GitHub's rate limit is used up; drover sends no requests"
             );
             return Err(paused(pause));
         }
-        self.state().pace.answered(told, answer.status == 304, now);
+        self.state().rate_limit.answered(report, answer.status == 304, now);
         Ok(())
     }
 
@@ -234,9 +234,9 @@ impl Api {
         }
     }
 
-    async fn mint(&self, spec: &AppSpec) -> Result<Minted, DemandError> {
+    async fn mint(&self, spec: &AppSpec) -> Result<InstallationToken, DemandError> {
         let says = bearer(&app::statement(spec, Timestamp::now())?)?;
-        let headers = [says, VERSION];
+        let headers = [says, API_VERSION_HEADER];
         let installation = match spec.installation {
             Some(id) => id,
             None => {
@@ -280,14 +280,14 @@ fn paused(pause: Duration) -> DemandError {
 }
 
 /// The rate limit as the headers of an answer report it.
-fn told(headers: &HeaderMap) -> Option<Told> {
+fn report(headers: &HeaderMap) -> Option<LimitReport> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let number = |name: &str| text(name).and_then(|text| text.parse::<u64>().ok());
     let reset = i64::try_from(number("x-ratelimit-reset")?).ok()?;
     // By the server's own clock where the answer has it.
     let date = text(DATE.as_str()).and_then(|text| jiff::fmt::rfc2822::parse(text).ok());
     let now = date.map_or_else(Timestamp::now, |date| date.timestamp()).as_second();
-    Some(Told {
+    Some(LimitReport {
         limit: number("x-ratelimit-limit")?,
         remaining: number("x-ratelimit-remaining")?,
         reset: Duration::from_secs(u64::try_from(reset - now).unwrap_or_default()),

@@ -1,6 +1,5 @@
 //! The login of a GitHub App: a statement signed with its key, valid for minutes, is exchanged for
-//! a
-//! token of its installation, valid for an hour.
+//! a token of its installation, valid for an hour.
 
 use std::sync::Arc;
 
@@ -18,10 +17,10 @@ use serde_json::json;
 use super::super::error::DemandError;
 
 /// How long before its end a token is no longer used.
-const MARGIN: SignedDuration = SignedDuration::from_mins(5);
+const TOKEN_MARGIN: SignedDuration = SignedDuration::from_mins(5);
 /// How long a statement is valid: GitHub accepts ten minutes at most, and clocks differ.
-const STATEMENT: SignedDuration = SignedDuration::from_mins(8);
-const SKEW: SignedDuration = SignedDuration::from_secs(60);
+const STATEMENT_VALIDITY: SignedDuration = SignedDuration::from_mins(8);
+const CLOCK_SKEW: SignedDuration = SignedDuration::from_secs(60);
 
 /// The settings of a GitHub App.
 #[derive(Debug, Clone)]
@@ -53,7 +52,7 @@ pub fn statement(spec: &AppSpec, now: Timestamp) -> Result<SecretString, DemandE
     let key = parse(&spec.key).map_err(broken)?;
     let part = |value: serde_json::Value| URL_SAFE_NO_PAD.encode(value.to_string());
     let claims = json!({
-        "iat": (now - SKEW).as_second(), "exp": (now + STATEMENT).as_second(), "iss": spec.id,
+        "iat": (now - CLOCK_SKEW).as_second(), "exp": (now + STATEMENT_VALIDITY).as_second(), "iss": spec.id,
     });
     let text = format!("{}.{}", part(json!({"alg": "RS256", "typ": "JWT"})), part(claims));
     let signer = key
@@ -65,15 +64,15 @@ pub fn statement(spec: &AppSpec, now: Timestamp) -> Result<SecretString, DemandE
 
 /// A token of an installation.
 #[derive(Deserialize)]
-pub struct Minted {
+pub struct InstallationToken {
     pub token: SecretString,
     expires_at: String,
 }
 
-impl Minted {
+impl InstallationToken {
     /// Whether the token is still valid for a call at this time.
     pub fn is_fresh(&self, now: Timestamp) -> bool {
-        self.expires_at.parse::<Timestamp>().is_ok_and(|end| now + MARGIN < end)
+        self.expires_at.parse::<Timestamp>().is_ok_and(|end| now + TOKEN_MARGIN < end)
     }
 }
 
@@ -89,10 +88,10 @@ mod tests {
     #[test]
     fn a_token_is_used_until_five_minutes_before_its_end() {
         let now: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
-        let minted = |end: &str| Minted { token: "t".into(), expires_at: end.into() };
-        assert!(minted("2026-01-01T00:05:01Z").is_fresh(now));
-        assert!(!minted("2026-01-01T00:05:00Z").is_fresh(now));
-        assert!(!minted("soon").is_fresh(now));
+        let token = |end: &str| InstallationToken { token: "t".into(), expires_at: end.into() };
+        assert!(token("2026-01-01T00:05:01Z").is_fresh(now));
+        assert!(!token("2026-01-01T00:05:00Z").is_fresh(now));
+        assert!(!token("soon").is_fresh(now));
     }
 
     // Invariant: only an RSA key can sign for an App.

@@ -1,9 +1,8 @@
 //! Whether the job of a runner is over whose row is gone.
 //!
 //! GitHub removes the row of an ephemeral runner once its job is over, and the runner ends by
-//! itself.
-//! Where the runner does not end, for example because its guest hangs, GitHub's status of the job
-//! decides.
+//! itself. Where the runner does not end, for example because its guest hangs, GitHub's status of
+//! the job decides.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
@@ -12,7 +11,7 @@ use drover_model::id::RunnerName;
 
 use super::GitHub;
 use super::jobs::Job;
-use super::pace::Purpose;
+use super::rate_limit::Purpose;
 
 impl GitHub {
     /// How the jobs of the `gone` runners ended, for those whose job is over.
@@ -26,7 +25,7 @@ impl GitHub {
         for (name, path) in due {
             let Some(path) = path else { continue };
             // A job that cannot be read says nothing.
-            let Ok(job) = self.api.read::<Job>(Purpose::Look, &path).await else { continue };
+            let Ok(job) = self.api.read::<Job>(Purpose::Poll, &path).await else { continue };
             if let Some(how) = job.ended(&name) {
                 self.last_jobs.end(&name, how);
             }

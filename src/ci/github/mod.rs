@@ -1,6 +1,5 @@
 //! GitHub Actions: a runner made for one job by a just-in-time configuration, whose login is all
-//! that
-//! a guest receives.
+//! that a guest receives.
 //!
 //! In: [`Settings`] (scope, login, group, repositories, scale set), the calls of [`Connector`], and
 //! webhooks, which name the repository to read first. Out: rows, jobs and the files for a guest.
@@ -17,16 +16,15 @@
 //! checked against those; unverified against GitHub itself.
 //!
 //! Beside this file: `api` (calls with the login, reused answers), `app` and `token` (the login of
-//! a
-//! GitHub App), `bundle` (the files for a guest), `rows` (rows of runners), `ends` (jobs whose
+//! a GitHub App), `bundle` (the files for a guest), `rows` (rows of runners), `ends` (jobs whose
 //! runner's row is gone), `settings`.
 
 mod api;
 mod app;
+mod bundle;
 mod ends;
 mod jobs;
-mod kit;
-mod pace;
+mod rate_limit;
 mod rows;
 mod scale_set;
 mod settings;
@@ -49,25 +47,27 @@ use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::connector::{Connector, Ended, Enlist, Kit, Wake, barrier};
+use super::connector::{
+    Connector, ConnectorFuture, RegisterRequest, RunnerBundle, StopSignal, Wake, refusal_text,
+};
 use super::error::DemandError;
+use super::finding::Finding;
 use super::http::Http;
-use super::keepsake::Keepsake;
 use super::last_jobs::LastJobs;
-use super::proof::Proof;
-use super::rows::Ids;
+use super::rows::RowIds;
+use super::state_file::StateFile;
 use api::{Api, Page};
+use bundle::{jit_bundle, jit_bundle_windows, labels, token_bundle};
 use jobs::Reader;
-use kit::{jit_kit, jit_kit_of_windows, labels, token_kit};
-use pace::Purpose;
-use rows::Listed;
+use rate_limit::Purpose;
+use rows::LastListing;
 use scale_set::ScaleSet;
 
 pub use app::{AppSpec, parse as parse_key};
 pub use settings::{Login, Registration, ScaleSetSpec, Scope, Settings};
 
 /// The number of a repository's only runner group.
-const GROUP_OF_REPOSITORIES: u64 = 1;
+const REPOSITORY_GROUP: u64 = 1;
 
 /// The connector for a GitHub repository, organisation or enterprise.
 pub struct GitHub {
@@ -75,20 +75,20 @@ pub struct GitHub {
     settings: Settings,
     reader: Reader,
     set: Option<ScaleSet>,
-    ids: Ids,
+    ids: RowIds,
     /// The jobs that runners were last seen with.
     last_jobs: LastJobs,
     /// When the list of runners was read last.
-    listed: Mutex<Option<Listed>>,
+    listed: Mutex<Option<LastListing>>,
     /// The operator's command that runs a runner in its folder; none for the runner's own program.
     command: Option<String>,
     group: Mutex<Option<u64>>,
     /// Whether the login was seen to have every right that is needed.
-    proven: AtomicBool,
+    permitted: AtomicBool,
 }
 
 #[derive(Deserialize)]
-struct Made {
+struct JitAnswer {
     #[serde(default)]
     runner: Option<Numbered>,
     encoded_jit_config: SecretString,
@@ -158,9 +158,9 @@ impl GitHub {
         };
         let reader = Reader::new(configured, list, settings.poll);
         let set = settings.scale_set.clone().map(|spec| ScaleSet::new(spec, api.plain()));
-        let (group, proven) = (Mutex::default(), AtomicBool::new(false));
-        let (ids, listed, last_jobs) = (Ids::default(), Mutex::default(), LastJobs::default());
-        Self { api, settings, reader, set, ids, last_jobs, listed, command, group, proven }
+        let (group, permitted) = (Mutex::default(), AtomicBool::new(false));
+        let (ids, listed, last_jobs) = (RowIds::default(), Mutex::default(), LastJobs::default());
+        Self { api, settings, reader, set, ids, last_jobs, listed, command, group, permitted }
     }
 
     fn path(&self, rest: &str) -> String {
@@ -199,13 +199,12 @@ impl GitHub {
     }
 
     /// Checks that runners can be registered before any machine is created for one: the token that
-    /// is
-    /// requested here needs the same right, and is dropped.
-    async fn try_permissions(&self) -> Result<(), DemandError> {
-        if !self.proven.load(Ordering::Relaxed) {
-            let minted = self.registration_token(Purpose::Look).await;
+    /// is requested here needs the same right, and is dropped.
+    async fn check_permission(&self) -> Result<(), DemandError> {
+        if !self.permitted.load(Ordering::Relaxed) {
+            let minted = self.registration_token(Purpose::Poll).await;
             minted.map_err(|error| self.lacking(Part::Runners, error))?;
-            self.proven.store(true, Ordering::Relaxed);
+            self.permitted.store(true, Ordering::Relaxed);
         }
         Ok(())
     }
@@ -216,9 +215,9 @@ impl GitHub {
         Ok(answer.ok()?.json::<RegistrationToken>()?.token)
     }
 
-    async fn look_at_all(&self, known: &Known) -> Result<SourceSight, DemandError> {
+    async fn poll_all(&self, known: &Known) -> Result<SourceSight, DemandError> {
         self.api.begin();
-        self.try_permissions().await?;
+        self.check_permission().await?;
         let made = self.set.as_ref().map(ScaleSet::made).unwrap_or_default();
         let mut seen = self.seen(known).await?;
         self.last_jobs.keep(known);
@@ -229,7 +228,7 @@ impl GitHub {
             }
             let rows = seen.rows.iter().map(|row| (row.name.clone(), row.busy)).collect();
             // Nothing is known of a runner that was neither seen nor asked for.
-            let made = made.into_iter().filter(|name| seen.tells_of(name)).collect();
+            let made = made.into_iter().filter(|name| seen.knows_of(name)).collect();
             set.jobs(&self.set_labels(set), &made, &rows).await?
         } else {
             let read = self.reader.read(&self.api).await;
@@ -276,13 +275,13 @@ impl GitHub {
             return Ok(number);
         }
         if matches!(self.settings.scope, Scope::Repository(..)) {
-            return Ok(GROUP_OF_REPOSITORIES);
+            return Ok(REPOSITORY_GROUP);
         }
         let known = *self.group.lock();
         if let Some(known) = known {
             return Ok(known);
         }
-        let all = self.api.pages::<Groups>(Purpose::Act, &self.path("runner-groups")).await;
+        let all = self.api.pages::<Groups>(Purpose::Change, &self.path("runner-groups")).await;
         let all = all.map_err(|error| self.lacking(Part::Groups, error))?.rows;
         let found = all.iter().find(|group| match wanted {
             Some(name) => group.name.eq_ignore_ascii_case(name),
@@ -302,34 +301,37 @@ impl GitHub {
     }
 
     /// Makes the runner's row; returns the configuration with which its guest becomes the runner.
-    async fn configure(&self, wish: Enlist<'_>) -> Result<SecretString, DemandError> {
+    async fn generate_jit(
+        &self,
+        request: RegisterRequest<'_>,
+    ) -> Result<SecretString, DemandError> {
         let mut again = true;
         loop {
             let body = json!({
-                "name": wish.runner.as_str(),
+                "name": request.runner.as_str(),
                 "runner_group_id": self.group().await?,
-                "labels": labels(wish),
+                "labels": labels(request),
                 "work_folder": "_work",
             });
             let path = self.path("runners/generate-jitconfig");
             let answer =
-                self.api.send(Purpose::Act, Method::POST, &path, Some(&body), None).await?;
+                self.api.send(Purpose::Change, Method::POST, &path, Some(&body), None).await?;
             match answer.status {
                 // A row of that name appeared meanwhile, for example from an answer that was lost.
-                409 if std::mem::take(&mut again) => self.strike_rows(wish.runner).await?,
+                409 if std::mem::take(&mut again) => self.delete_rows(request.runner).await?,
                 // The group may be gone.
                 404 if std::mem::take(&mut again) => {
                     *self.group.lock() = None;
                 }
                 422 => {
-                    let text = answer.refused().to_string();
+                    let text = answer.into_error().to_string();
                     return Err(DemandError::Refused(text));
                 }
                 _ => {
                     let made = answer.ok().map_err(|error| self.lacking(Part::Runners, error))?;
-                    let made: Made = made.json()?;
+                    let made: JitAnswer = made.json()?;
                     if let Some(row) = made.runner {
-                        self.ids.learn(wish.runner.as_str(), row.id);
+                        self.ids.learn(request.runner.as_str(), row.id);
                     }
                     return Ok(made.encoded_jit_config);
                 }
@@ -337,10 +339,10 @@ impl GitHub {
         }
     }
 
-    async fn strike_rows(&self, runner: &RunnerName) -> Result<(), DemandError> {
+    async fn delete_rows(&self, runner: &RunnerName) -> Result<(), DemandError> {
         for id in self.numbers(runner).await? {
             let path = self.path(&format!("runners/{id}"));
-            let answer = self.api.send(Purpose::Act, Method::DELETE, &path, None, None).await?;
+            let answer = self.api.send(Purpose::Change, Method::DELETE, &path, None, None).await?;
             if !matches!(answer.status, 404 | 410) {
                 // 422 means that the runner has a job.
                 answer.ok()?;
@@ -352,24 +354,24 @@ impl GitHub {
         Ok(())
     }
 
-    async fn kit(&self, wish: Enlist<'_>) -> Result<Kit, DemandError> {
+    async fn bundle(&self, request: RegisterRequest<'_>) -> Result<RunnerBundle, DemandError> {
         match self.settings.registration {
             Registration::Jit => {
                 let made = match &self.set {
-                    Some(set) => self.configure_in(set, wish.runner.as_str()).await?,
-                    None => self.configure(wish).await?,
+                    Some(set) => self.generate_jit_in(set, request.runner.as_str()).await?,
+                    None => self.generate_jit(request).await?,
                 };
                 let command = self.command.as_deref();
-                Ok(match wish.target.os {
-                    Os::Linux => jit_kit(&made, command, wish.spec.executors),
-                    Os::Windows(_) => jit_kit_of_windows(&made, command),
+                Ok(match request.target.os {
+                    Os::Linux => jit_bundle(&made, command, request.spec.executors),
+                    Os::Windows(_) => jit_bundle_windows(&made, command),
                 })
             }
             Registration::Token => {
-                let token = self.registration_token(Purpose::Act).await;
+                let token = self.registration_token(Purpose::Change).await;
                 let token = token.map_err(|error| self.lacking(Part::Runners, error))?;
                 let page = self.settings.scope.page(self.api.plain().base());
-                Ok(token_kit(&page, &token, wish, self.command.as_deref()))
+                Ok(token_bundle(&page, &token, request, self.command.as_deref()))
             }
         }
     }
@@ -378,26 +380,26 @@ impl GitHub {
 /// The repository that a webhook is about.
 fn repository_of(body: &[u8]) -> Option<String> {
     #[derive(Deserialize)]
-    struct Hook {
+    struct HookBody {
         repository: Named,
     }
     #[derive(Deserialize)]
     struct Named {
         full_name: String,
     }
-    serde_json::from_slice(body).ok().map(|hook: Hook| hook.repository.full_name)
+    serde_json::from_slice(body).ok().map(|hook: HookBody| hook.repository.full_name)
 }
 
 impl Connector for GitHub {
-    fn look<'a>(&'a self, known: &'a Known) -> BoxFuture<'a, Result<SourceSight, DemandError>> {
-        Box::pin(self.look_at_all(known))
+    fn poll<'a>(&'a self, known: &'a Known) -> ConnectorFuture<'a, SourceSight> {
+        Box::pin(self.poll_all(known))
     }
 
     fn watch(
         self: Arc<Self>,
         wake: Wake,
-        ended: Ended,
-        kept: Keepsake,
+        ended: StopSignal,
+        kept: StateFile,
     ) -> Option<BoxFuture<'static, ()>> {
         self.set.as_ref()?;
         Some(Box::pin(async move {
@@ -411,43 +413,42 @@ impl Connector for GitHub {
         self.reader.hint(repository_of(body).as_deref());
     }
 
-    fn enlist<'a>(&'a self, wish: Enlist<'a>) -> BoxFuture<'a, Result<Kit, DemandError>> {
+    fn register<'a>(&'a self, request: RegisterRequest<'a>) -> ConnectorFuture<'a, RunnerBundle> {
         Box::pin(async move {
             // Removes a row that an earlier attempt made: its configuration is lost.
-            self.strike_rows(wish.runner).await?;
-            self.kit(wish).await
+            self.delete_rows(request.runner).await?;
+            self.bundle(request).await
         })
     }
 
     fn too_old<'a>(&'a self, words: &'a Words) -> BoxFuture<'a, Option<String>> {
-        Box::pin(self.outdated(words))
+        Box::pin(self.outdated_runner(words))
     }
 
-    fn prove<'a>(&'a self, found: &'a mut Vec<Proof>) -> BoxFuture<'a, Result<(), DemandError>> {
+    fn check<'a>(&'a self, found: &'a mut Vec<Finding>) -> ConnectorFuture<'a, ()> {
         Box::pin(async move {
-            found.push(Proof::seen(&self.look_at_all(&Known::new()).await?));
-            self.prove_versions(found).await;
+            found.push(Finding::listed(&self.poll_all(&Known::new()).await?));
+            self.check_versions(found).await;
             Ok(())
         })
     }
 
-    fn obstacle(&self) -> BoxFuture<'_, Result<Option<String>, DemandError>> {
+    fn obstacle(&self) -> ConnectorFuture<'_, Option<String>> {
         Box::pin(async move {
-            let minted = self.registration_token(Purpose::Act).await;
-            barrier(minted.map_err(|error| self.lacking(Part::Runners, error)))
+            let minted = self.registration_token(Purpose::Change).await;
+            refusal_text(minted.map_err(|error| self.lacking(Part::Runners, error)))
         })
     }
 
-    fn quiet<'a>(&'a self, runner: &'a RunnerName) -> BoxFuture<'a, Result<(), DemandError>> {
+    fn cordon<'a>(&'a self, runner: &'a RunnerName) -> ConnectorFuture<'a, ()> {
         // The runner takes one job anyway. Without its row it takes none; with a job it keeps its
-        // row
-        // (422).
-        Box::pin(self.strike_rows(runner))
+        // row (422).
+        Box::pin(self.delete_rows(runner))
     }
 
-    fn strike<'a>(&'a self, runner: &'a RunnerName) -> BoxFuture<'a, Result<(), DemandError>> {
+    fn deregister<'a>(&'a self, runner: &'a RunnerName) -> ConnectorFuture<'a, ()> {
         Box::pin(async move {
-            self.strike_rows(runner).await?;
+            self.delete_rows(runner).await?;
             self.ids.forget(runner);
             Ok(())
         })

@@ -10,17 +10,17 @@ use drover_model::ports::Known;
 use serde::{Deserialize, Serialize};
 
 use super::super::error::DemandError;
-use super::super::rows::{Found, Listing, Row, Seen as Rows};
-use super::api::{PAGE, Page};
-use super::pace::Purpose;
+use super::super::rows::{Listing, PolledRunners, Row, RowLookup};
+use super::api::{PAGE_ROWS, Page};
+use super::rate_limit::Purpose;
 use super::settings::plain;
 use super::versions::Version;
 use super::{GitHub, Part};
 
 /// A list of at most so many pages is read in each poll.
-const SHORT: usize = 3;
+const SHORT_LIST_PAGES: usize = 3;
 /// How often a longer list is read, to find rows that nobody asks for.
-const SELDOM: Duration = Duration::from_secs(15 * 60);
+const LONG_LIST_INTERVAL: Duration = Duration::from_secs(15 * 60);
 
 #[derive(Serialize, Deserialize)]
 struct Runners {
@@ -42,14 +42,14 @@ pub(super) struct Runner {
 
 /// When the list of runners was read last, and how long it was.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Listed {
+pub(super) struct LastListing {
     at: Instant,
     pages: usize,
 }
 
 /// The runners that a poll saw.
 #[derive(Default)]
-pub(super) struct Seen {
+pub(super) struct GitHubRunners {
     /// The rows of drover's runners.
     pub rows: Vec<Runner>,
     /// Runners that were asked for and have no row.
@@ -88,14 +88,14 @@ impl Page for Runners {
     }
 }
 
-impl Seen {
+impl GitHubRunners {
     /// Whether it has a row of this name.
     pub fn shows(&self, name: &str) -> bool {
         self.rows.iter().any(|row| row.name == name)
     }
 
     /// Whether the poll knows if this runner has a row.
-    pub fn tells_of(&self, name: &str) -> bool {
+    pub fn knows_of(&self, name: &str) -> bool {
         self.shows(name) || self.gone.contains(&RunnerName::new(name))
     }
 }
@@ -103,26 +103,27 @@ impl Seen {
 impl GitHub {
     /// The rows of drover's runners: from the list where it is read, and those of `known` one by
     /// one.
-    pub(super) async fn seen(&self, known: &Known) -> Result<Seen, DemandError> {
+    pub(super) async fn seen(&self, known: &Known) -> Result<GitHubRunners, DemandError> {
         let mut read = Listing { rows: Vec::new(), whole: false };
         if self.is_list_due() {
-            let list = self.api.pages::<Runners>(Purpose::Look, &self.path("runners")).await;
+            let list = self.api.pages::<Runners>(Purpose::Poll, &self.path("runners")).await;
             read = list.map_err(|error| self.lacking(Part::Runners, error))?;
-            let pages = read.rows.len().div_ceil(PAGE);
-            *self.listed.lock() = Some(Listed { at: Instant::now(), pages });
+            let pages = read.rows.len().div_ceil(PAGE_ROWS);
+            *self.listed.lock() = Some(LastListing { at: Instant::now(), pages });
         }
         let find = |name: RunnerName| async move {
             // The others follow once the rate limit leaves room for them.
-            if self.api.affords() { self.find(&name).await } else { Ok(Found::Unknown) }
+            if self.api.affords() { self.find(&name).await } else { Ok(RowLookup::Unknown) }
         };
-        let Rows { mut rows, gone, whole, numbers } = self.ids.seen(read, known, find).await?;
+        let PolledRunners { mut rows, gone, whole, numbers } =
+            self.ids.seen(read, known, find).await?;
         rows.retain(|row| RunnerName::parse(&row.name).is_some());
-        Ok(Seen { rows, gone, busy: Vec::new(), whole, numbers })
+        Ok(GitHubRunners { rows, gone, busy: Vec::new(), whole, numbers })
     }
 
     /// The versions of the programs of drover's runners.
     pub(super) async fn versions(&self) -> Result<BTreeSet<Version>, DemandError> {
-        let list = self.api.pages::<Runners>(Purpose::Look, &self.path("runners")).await?;
+        let list = self.api.pages::<Runners>(Purpose::Poll, &self.path("runners")).await?;
         let own = list.rows.iter().filter(|row| RunnerName::parse(&row.name).is_some());
         Ok(own.filter_map(|row| Version::parse(row.version.as_deref()?)).collect())
     }
@@ -130,27 +131,27 @@ impl GitHub {
     fn is_list_due(&self) -> bool {
         let listed = *self.listed.lock();
         listed.is_none_or(|listed| {
-            listed.pages <= SHORT || listed.at.elapsed() >= SELDOM && self.api.affords()
+            listed.pages <= SHORT_LIST_PAGES
+                || listed.at.elapsed() >= LONG_LIST_INTERVAL && self.api.affords()
         })
     }
 
     /// Asks for the row of one runner: by its number, which costs nothing while nothing changes,
-    /// and
-    /// where that does not exist, by its name.
-    async fn find(&self, name: &RunnerName) -> Result<Found<Runner>, DemandError> {
+    /// and where that does not exist, by its name.
+    async fn find(&self, name: &RunnerName) -> Result<RowLookup<Runner>, DemandError> {
         let known = self.ids.of(name);
         let read = |id| async move {
             let path = self.path(&format!("runners/{id}"));
-            let row = self.api.read::<Runner>(Purpose::Look, &path).await;
+            let row = self.api.read::<Runner>(Purpose::Poll, &path).await;
             row.map_err(|error| self.lacking(Part::Runners, error))
         };
         let found = self.ids.by_number(name, read).await?;
-        if matches!(found, Found::Rows(_)) {
+        if matches!(found, RowLookup::Rows(_)) {
             return Ok(found);
         }
         // A login that lost its right gets 404 for a row, and an error for this list.
-        let path = format!("{}&per_page={PAGE}", self.by_name(name));
-        let page = self.api.read::<Runners>(Purpose::Look, &path).await;
+        let path = format!("{}&per_page={PAGE_ROWS}", self.by_name(name));
+        let page = self.api.read::<Runners>(Purpose::Poll, &path).await;
         let page = page.map_err(|error| self.lacking(Part::Runners, error))?;
         // Older servers ignore the filter.
         let is_filtered = page.runners.iter().all(|row| row.name == name.as_str());
@@ -158,9 +159,9 @@ impl GitHub {
         let rows: Vec<Runner> = same.collect();
         rows.iter().for_each(|row| self.ids.learn(&row.name, row.id));
         Ok(match (rows.is_empty(), is_filtered || !known.is_empty()) {
-            (false, _) => Found::Rows(rows),
-            (true, true) => Found::Gone,
-            (true, false) => Found::Unknown,
+            (false, _) => RowLookup::Rows(rows),
+            (true, true) => RowLookup::Gone,
+            (true, false) => RowLookup::Unknown,
         })
     }
 
@@ -170,7 +171,7 @@ impl GitHub {
 
     /// The numbers of all rows that have or had exactly this name.
     pub(super) async fn numbers(&self, name: &RunnerName) -> Result<BTreeSet<u64>, DemandError> {
-        let list = self.api.pages::<Runners>(Purpose::Act, &self.by_name(name)).await;
+        let list = self.api.pages::<Runners>(Purpose::Change, &self.by_name(name)).await;
         let list = list.map_err(|error| self.lacking(Part::Runners, error))?;
         self.ids.numbers(list, name)
     }

@@ -26,36 +26,37 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use super::super::connector::{Ended, Wake};
+use super::super::connector::{StopSignal, Wake};
 use super::super::error::DemandError;
 use super::super::http::{Answer, Http};
-use super::super::keepsake::Keepsake;
+use super::super::state_file::StateFile;
 use super::api::bearer;
-use super::pace::Purpose;
+use super::rate_limit::Purpose;
 use super::settings::{ScaleSetSpec, plain};
 use super::tally::{Counts, Message, Tally};
 use super::{GitHub, Part};
 
 const VERSION: &str = "api-version=6.0-preview";
 /// The `Accept` header of a long poll (actions/scaleset `session_client.go`, ARC `client.go`).
-const ACCEPTED: HeaderValue = HeaderValue::from_static("application/json; api-version=6.0-preview");
+const ACCEPT_VALUE: HeaderValue =
+    HeaderValue::from_static("application/json; api-version=6.0-preview");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
-const CAPACITY: HeaderName = HeaderName::from_static("x-scalesetmaxcapacity");
+const CAPACITY_HEADER: HeaderName = HeaderName::from_static("x-scalesetmaxcapacity");
 /// The limit of a long poll; the server answers earlier.
 const POLL_LIMIT: Duration = Duration::from_secs(90);
 /// How long a poll waits for the first session.
-const FIRST: Duration = Duration::from_secs(20);
+const FIRST_SESSION_WAIT: Duration = Duration::from_secs(20);
 /// How often a session call without an answer is repeated before the session is given up, and the
 /// pause before the first repetition, which doubles (as GitHub's own client does).
-const AGAIN: u32 = 4;
-const AGAIN_PAUSE: Duration = Duration::from_secs(1);
-/// The pause between two attempts to open a session; it doubles up to [`PAUSE_LONGEST`].
-const PAUSE: Duration = Duration::from_secs(2);
-const PAUSE_LONGEST: Duration = Duration::from_secs(120);
+const CALL_RETRIES: u32 = 4;
+const CALL_RETRY_PAUSE: Duration = Duration::from_secs(1);
+/// The pause between two attempts to open a session; it doubles up to [`SESSION_PAUSE_LONGEST`].
+const SESSION_PAUSE: Duration = Duration::from_secs(2);
+const SESSION_PAUSE_LONGEST: Duration = Duration::from_secs(120);
 
 /// Whether a session is open; `Off` says why not.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Phase {
+enum SessionState {
     Starting,
     On,
     Off(String),
@@ -65,12 +66,12 @@ enum Phase {
 pub struct ScaleSet {
     spec: ScaleSetSpec,
     http: Http,
-    phase: watch::Sender<Phase>,
-    known: Mutex<Known>,
+    session_state: watch::Sender<SessionState>,
+    state: Mutex<SetState>,
 }
 
 #[derive(Default)]
-struct Known {
+struct SetState {
     service: Option<Service>,
     tally: Tally,
 }
@@ -122,7 +123,7 @@ struct Session {
 
 /// An open session, as the state file stores it.
 #[derive(Serialize, Deserialize)]
-struct KeptSession {
+struct StoredSession {
     /// The URL of its set.
     set: String,
     session: String,
@@ -131,7 +132,7 @@ struct KeptSession {
 }
 
 #[derive(Deserialize)]
-struct Made {
+struct JitAnswer {
     #[serde(rename = "encodedJITConfig")]
     configuration: SecretString,
 }
@@ -140,12 +141,12 @@ impl ScaleSet {
     /// Makes a set; calls nothing yet.
     pub fn new(spec: ScaleSetSpec, http: &Http) -> Self {
         let http = http.clone().with_limit(POLL_LIMIT);
-        let (phase, _) = watch::channel(Phase::Starting);
-        Self { spec, http, phase, known: Mutex::default() }
+        let (session_state, _) = watch::channel(SessionState::Starting);
+        Self { spec, http, session_state, state: Mutex::default() }
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock()
+    fn state(&self) -> MutexGuard<'_, SetState> {
+        self.state.lock()
     }
 
     async fn call(
@@ -164,46 +165,46 @@ impl ScaleSet {
 
     /// Runners whose job was not reported as started; their rows are read after this call.
     pub fn made(&self) -> BTreeSet<String> {
-        self.known().tally.made().cloned().collect()
+        self.state().tally.made().cloned().collect()
     }
 
     /// How the jobs of drover's runners ended that were reported as completed since the last poll.
     pub fn ended(&self) -> Vec<(RunnerName, &'static str)> {
-        let ended = self.known().tally.ended().into_iter();
+        let ended = self.state().tally.ended().into_iter();
         let own = ended.filter(|(name, _)| RunnerName::parse(name).is_some());
         own.map(|(name, how)| (RunnerName::new(name), how)).collect()
     }
 
     /// Notes that a runner was removed, so that its missing row means nothing.
     pub fn forget(&self, runner: &str) {
-        self.known().tally.forget(runner);
+        self.state().tally.remove_runner(runner);
     }
 
     /// Jobs that wait for a runner. `rows` says of each runner whether it has a job; it is newer
-    /// than
-    /// the messages, as far as it concerns runners `made` before the rows were read.
+    /// than the messages, as far as it concerns runners `made` before the rows were read.
     pub async fn jobs(
         &self,
         labels: &[String],
         made: &BTreeSet<String>,
         rows: &BTreeMap<String, bool>,
     ) -> Result<Vec<JobSight>, DemandError> {
-        let mut phase = self.phase.subscribe();
-        let begun = phase.wait_for(|phase| *phase != Phase::Starting);
-        let phase = match tokio::time::timeout(FIRST, begun).await {
-            Ok(Ok(phase)) => phase.clone(),
-            Ok(Err(_)) | Err(_) => Phase::Off("drover has no session of the set yet".into()),
+        let mut session_state = self.session_state.subscribe();
+        let begun =
+            session_state.wait_for(|session_state| *session_state != SessionState::Starting);
+        let session_state = match tokio::time::timeout(FIRST_SESSION_WAIT, begun).await {
+            Ok(Ok(session_state)) => session_state.clone(),
+            Ok(Err(_)) | Err(_) => SessionState::Off("drover has no session of the set yet".into()),
         };
-        match phase {
-            Phase::On => {
-                let mut known = self.known();
-                let taken = known.tally.taken(made, rows, Instant::now());
-                Ok(known.tally.jobs(labels, taken))
+        match session_state {
+            SessionState::On => {
+                let mut state = self.state();
+                let taken = state.tally.taken(made, rows, Instant::now());
+                Ok(state.tally.jobs(labels, taken))
             }
-            Phase::Starting => {
+            SessionState::Starting => {
                 Err(DemandError::Paused("drover has no session of the scale set yet".into()))
             }
-            Phase::Off(text) => {
+            SessionState::Off(text) => {
                 Err(DemandError::Paused(format!("scale set `{}`: {text}", self.spec.name)))
             }
         }
@@ -219,7 +220,7 @@ impl GitHub {
 
     /// Logs in to the service behind the API, and finds or makes the set there.
     async fn service(&self, set: &ScaleSet) -> Result<Service, DemandError> {
-        let token = self.registration_token(Purpose::Act).await;
+        let token = self.registration_token(Purpose::Change).await;
         let token = token.map_err(|error| self.lacking(Part::Runners, error))?;
         let mut says = HeaderValue::from_str(&format!("RemoteAuth {}", token.expose_secret()))
             .map_err(|_| {
@@ -259,15 +260,15 @@ impl GitHub {
 
     /// Makes a runner of the set; returns the configuration with which its guest becomes the
     /// runner.
-    pub(super) async fn configure_in(
+    pub(super) async fn generate_jit_in(
         &self,
         set: &ScaleSet,
         name: &str,
     ) -> Result<SecretString, DemandError> {
         let mut again = true;
         loop {
-            let known = set.known().service.clone();
-            let service = match known {
+            let state = set.state().service.clone();
+            let service = match state {
                 Some(service) => service,
                 None => self.service(set).await?,
             };
@@ -277,13 +278,13 @@ impl GitHub {
             let answer = set.call((Method::POST, &url), login, Some(&body)).await?;
             // The login ends before the session does.
             if answer.status == 401 && std::mem::take(&mut again) {
-                set.known().service = None;
+                set.state().service = None;
                 continue;
             }
-            let made: Made = answer.ok()?.json()?;
-            let mut known = set.known();
-            known.service.get_or_insert(service);
-            known.tally.make(name);
+            let made: JitAnswer = answer.ok()?.json()?;
+            let mut state = set.state();
+            state.service.get_or_insert(service);
+            state.tally.add_runner(name);
             return Ok(made.configuration);
         }
     }
@@ -293,10 +294,10 @@ impl GitHub {
         &self,
         set: &ScaleSet,
         wake: Wake,
-        mut ended: Ended,
-        kept: &Keepsake,
+        mut ended: StopSignal,
+        kept: &StateFile,
     ) {
-        let mut pause = PAUSE;
+        let mut pause = SESSION_PAUSE;
         loop {
             let outcome = tokio::select! {
                 _ = &mut ended => return,
@@ -304,14 +305,14 @@ impl GitHub {
             };
             let why = match outcome {
                 Ok((service, session)) => {
-                    set.phase.send_replace(Phase::On);
+                    set.session_state.send_replace(SessionState::On);
                     wake();
                     let mut session = session;
                     let why = tokio::select! {
                         _ = &mut ended => None,
-                        (error, heard) = self.take(set, &mut session, &wake) => {
+                        (error, heard) = self.handle_messages(set, &mut session, &wake) => {
                             // A session without any answer does not shorten the pause.
-                            pause = if heard { PAUSE } else { pause };
+                            pause = if heard { SESSION_PAUSE } else { pause };
                             Some(error)
                         }
                     };
@@ -335,8 +336,8 @@ impl GitHub {
                 error = text,
                 "the scale set has no session; drover tries again"
             );
-            let off = Phase::Off(text);
-            if set.phase.send_replace(off.clone()) != off {
+            let off = SessionState::Off(text);
+            if set.session_state.send_replace(off.clone()) != off {
                 wake();
             }
             let draw = Timestamp::now().as_nanosecond().unsigned_abs();
@@ -345,20 +346,20 @@ impl GitHub {
                 _ = &mut ended => return,
                 () = tokio::time::sleep(wait) => {}
             }
-            pause = (pause * 2).min(PAUSE_LONGEST);
+            pause = (pause * 2).min(SESSION_PAUSE_LONGEST);
         }
     }
 
     async fn open(
         &self,
         set: &ScaleSet,
-        kept: &Keepsake,
+        kept: &StateFile,
     ) -> Result<(Service, Session), DemandError> {
         let service = self.service(set).await?;
         // GitHub opens no second session until it ends one that was cut off.
         let (of, machine) = (service.of(""), kept.machine().map(str::to_owned));
-        let is_ours = |cut: &KeptSession| cut.set == of && cut.machine == machine;
-        if let Some(cut) = kept.read::<KeptSession>().filter(is_ours) {
+        let is_ours = |cut: &StoredSession| cut.set == of && cut.machine == machine;
+        if let Some(cut) = kept.read::<StoredSession>().filter(is_ours) {
             match self.close(set, &service, &cut.session).await {
                 Ok(()) => kept.clear(),
                 Err(error) => {
@@ -373,17 +374,17 @@ impl GitHub {
         let url = service.of(&format!("sessions?{VERSION}"));
         let answer = set.call((Method::POST, &url), bearer(&service.token)?, Some(&body)).await?;
         if answer.status == 409 {
-            let text = "another process holds the session of the scale set: give each drover a scale \
-                        set of its own; GitHub ends the session of a killed drover after a while";
+            let text = "another process holds the session of the scale set: give each drover a \
+                        scale set of its own; GitHub ends the session of a killed drover after a while";
             return Err(DemandError::Refused(text.into()));
         }
         let session: Session = answer.ok()?.json()?;
-        kept.write(&KeptSession { set: of, session: session.session_id.clone(), machine });
+        kept.write(&StoredSession { set: of, session: session.session_id.clone(), machine });
         self.relabel(set, &service).await;
-        let mut known = set.known();
-        known.service = Some(service.clone());
-        known.tally = Tally::of(session.statistics.unwrap_or_default());
-        drop(known);
+        let mut state = set.state();
+        state.service = Some(service.clone());
+        state.tally = Tally::of(session.statistics.unwrap_or_default());
+        drop(state);
         Ok((service, session))
     }
 
@@ -408,7 +409,7 @@ impl GitHub {
 
     /// Handles messages until a failure that does not pass; also returns whether any poll was
     /// answered.
-    async fn take(
+    async fn handle_messages(
         &self,
         set: &ScaleSet,
         session: &mut Session,
@@ -416,14 +417,14 @@ impl GitHub {
     ) -> (DemandError, bool) {
         let (mut last, mut heard, mut failed) = (0, false, 0);
         loop {
-            match self.take_one(set, session, last).await {
+            match self.handle_message(set, session, last).await {
                 Ok(Some(id)) => {
                     last = id;
                     wake();
                 }
                 Ok(None) => {}
-                Err(error) if passes(&error) && failed < AGAIN => {
-                    tokio::time::sleep(AGAIN_PAUSE * (1 << failed)).await;
+                Err(error) if is_transient(&error) && failed < CALL_RETRIES => {
+                    tokio::time::sleep(CALL_RETRY_PAUSE * (1 << failed)).await;
                     failed += 1;
                     continue;
                 }
@@ -433,7 +434,7 @@ impl GitHub {
         }
     }
 
-    async fn take_one(
+    async fn handle_message(
         &self,
         set: &ScaleSet,
         session: &mut Session,
@@ -444,9 +445,9 @@ impl GitHub {
             url.query_pairs_mut().append_pair("lastMessageId", &last.to_string());
         }
         let headers = [
-            (ACCEPT, ACCEPTED),
+            (ACCEPT, ACCEPT_VALUE),
             bearer(&session.message_queue_access_token)?,
-            (CAPACITY, HeaderValue::from(set.spec.capacity)),
+            (CAPACITY_HEADER, HeaderValue::from(set.spec.capacity)),
         ];
         let answer = set.http.call(Method::GET, url.as_str(), None, &headers).await?;
         if answer.status == 202 {
@@ -457,8 +458,8 @@ impl GitHub {
             return Ok(None);
         }
         let message: Message = answer.ok()?.json()?;
-        let available = set.known().tally.hear(&message);
-        let Some(service) = set.known().service.clone() else {
+        let available = set.state().tally.apply(&message);
+        let Some(service) = set.state().service.clone() else {
             return Err(DemandError::Paused(
                 "drover logs in to the scale set service again".into(),
             ));
@@ -505,7 +506,7 @@ impl GitHub {
         session: &str,
     ) -> Result<(), DemandError> {
         // The login may be a new one meanwhile, or have ended.
-        let mut service = set.known().service.clone().unwrap_or_else(|| opened.clone());
+        let mut service = set.state().service.clone().unwrap_or_else(|| opened.clone());
         let mut again = true;
         loop {
             let url = service.of(&format!("sessions/{session}?{VERSION}"));
@@ -524,25 +525,25 @@ impl GitHub {
         let url = service.of(&format!("sessions/{}?{VERSION}", session.session_id));
         let answer = set.call((Method::PATCH, &url), bearer(&service.token)?, None).await?;
         *session = answer.ok()?.json()?;
-        let mut known = set.known();
-        known.service = Some(service);
+        let mut state = set.state();
+        state.service = Some(service);
         if let Some(counts) = session.statistics {
-            known.tally.count(counts);
+            state.tally.count(counts);
         }
         Ok(())
     }
 }
 
 /// Removes a closed session from the state file, unless another one was opened meanwhile.
-fn forget(kept: &Keepsake, session: &Session) {
-    let known = kept.read::<KeptSession>();
-    if known.is_some_and(|known| known.session == session.session_id) {
+fn forget(kept: &StateFile, session: &Session) {
+    let state = kept.read::<StoredSession>();
+    if state.is_some_and(|state| state.session == session.session_id) {
         kept.clear();
     }
 }
 
 /// Whether a repeated call may succeed a moment later.
-fn passes(error: &DemandError) -> bool {
+fn is_transient(error: &DemandError) -> bool {
     match error {
         // A call that took the whole time limit had no answer at all.
         DemandError::Unreachable { source, .. } => !source.is_timeout(),

@@ -1,6 +1,5 @@
 //! Counts the jobs of a scale set that wait for a runner, by the messages of the set and by what
-//! the
-//! rows of runners show.
+//! the rows of runners show.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -14,9 +13,9 @@ use serde::Deserialize;
 use super::jobs::want;
 
 /// How long a job counts that a row shows and no message reports.
-const UNTOLD: Duration = Duration::from_secs(60);
+const UNREPORTED_JOB_LIMIT: Duration = Duration::from_secs(60);
 /// The most ends of jobs that are stored until a poll takes them.
-const ENDED_MOST: usize = 1000;
+const ENDED_JOBS_MAX: usize = 1000;
 
 /// The jobs of a set, as its service counts them.
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
@@ -40,7 +39,7 @@ pub struct Message {
 /// One event in a message.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Told {
+struct JobEvent {
     message_type: String,
     #[serde(default)]
     runner_request_id: i64,
@@ -67,7 +66,7 @@ pub struct Tally {
     /// Assigned jobs without a runner, by their numbers.
     waiting: BTreeMap<i64, Assigned>,
     /// Since when the service counts more jobs than were described.
-    nameless: Option<Timestamp>,
+    undescribed_since: Option<Timestamp>,
     /// Runners whose job was not reported as started, and since when their rows show a job.
     made: BTreeMap<String, Option<Instant>>,
     /// How the jobs of runners ended, each in one word, until a poll takes it.
@@ -103,14 +102,13 @@ impl Tally {
     }
 
     /// Notes that a runner was made.
-    pub fn make(&mut self, runner: &str) {
+    pub fn add_runner(&mut self, runner: &str) {
         self.made.insert(runner.to_owned(), None);
     }
 
     /// Notes that a runner was removed, so that its missing row means nothing. A runner whose row
-    /// showed
-    /// a job before still counts until that job is reported.
-    pub fn forget(&mut self, runner: &str) {
+    /// showed a job before still counts until that job is reported.
+    pub fn remove_runner(&mut self, runner: &str) {
         if self.made.get(runner).is_some_and(Option::is_none) {
             self.made.remove(runner);
         }
@@ -131,7 +129,7 @@ impl Tally {
                 // A runner whose row is gone had its job.
                 Some(true) | None => {
                     let since = *since.get_or_insert(now);
-                    if now - since >= UNTOLD {
+                    if now - since >= UNREPORTED_JOB_LIMIT {
                         return false;
                     }
                     taken += 1;
@@ -171,29 +169,29 @@ impl Tally {
         jobs.drain(..jobs.len().saturating_sub(count));
         let missing = count - jobs.len();
         if missing == 0 {
-            self.nameless = None;
+            self.undescribed_since = None;
         } else {
-            let since = *self.nameless.get_or_insert_with(Timestamp::now);
+            let since = *self.undescribed_since.get_or_insert_with(Timestamp::now);
             jobs.extend((0..missing).map(|n| sight(format!("assigned-{n}"), "", labels, since)));
         }
         jobs
     }
 
     /// Applies a message; returns the jobs to acquire.
-    pub fn hear(&mut self, message: &Message) -> Vec<i64> {
+    pub fn apply(&mut self, message: &Message) -> Vec<i64> {
         if let Some(counts) = message.statistics {
             self.counts = counts;
         }
-        let told: Vec<Told> = serde_json::from_str(&message.body).unwrap_or_default();
+        let events: Vec<JobEvent> = serde_json::from_str(&message.body).unwrap_or_default();
         let mut available = Vec::new();
-        for Told { message_type, runner_request_id, runner_name, result, job } in told {
+        for JobEvent { message_type, runner_request_id, runner_name, result, job } in events {
             match message_type.as_str() {
                 "JobAvailable" => available.push(runner_request_id),
                 "JobAssigned" => drop(self.waiting.insert(runner_request_id, job)),
                 "JobStarted" | "JobCompleted" => {
                     self.waiting.remove(&runner_request_id);
                     self.made.remove(&runner_name);
-                    if message_type == "JobCompleted" && self.ended.len() < ENDED_MOST {
+                    if message_type == "JobCompleted" && self.ended.len() < ENDED_JOBS_MAX {
                         let cancelled = result.as_deref() == Some("canceled");
                         let how = if cancelled { "cancelled" } else { "done" };
                         self.ended.insert(runner_name, how);
@@ -232,16 +230,16 @@ mod tests {
         let (start, made) = (Instant::now(), BTreeSet::from(["r".to_owned()]));
         let rows = |busy: &[bool]| busy.iter().map(|busy| ("r".to_owned(), *busy)).collect();
         let mut known = Tally::default();
-        known.hear(&message(1, 0, ""));
-        known.make("r");
+        known.apply(&message(1, 0, ""));
+        known.add_runner("r");
         assert_eq!(known.taken(&made, &rows(&[true]), start), 1);
-        known.forget("r");
+        known.remove_runner("r");
         assert_eq!(known.taken(&made, &rows(&[]), start), 1);
-        known.hear(&message(0, 0, r#"[{"messageType":"JobCompleted","runnerName":"r"}]"#));
+        known.apply(&message(0, 0, r#"[{"messageType":"JobCompleted","runnerName":"r"}]"#));
         assert_eq!(known.taken(&made, &rows(&[]), start), 0);
-        known.make("r");
+        known.add_runner("r");
         assert_eq!(known.taken(&made, &rows(&[false]), start), 0);
-        known.forget("r");
+        known.remove_runner("r");
         assert_eq!(known.taken(&made, &rows(&[]), start), 0, "it never had one");
     }
 
@@ -253,7 +251,7 @@ mod tests {
         let body = r#"[{"messageType":"JobStarted","runnerName":"a"},
             {"messageType":"JobCompleted","runnerName":"a","result":"canceled"},
             {"messageType":"JobCompleted","runnerName":"b","result":"succeeded"}]"#;
-        known.hear(&message(0, 0, body));
+        known.apply(&message(0, 0, body));
         let ended = [("a", "cancelled"), ("b", "done")].map(|(name, how)| (name.to_owned(), how));
         assert_eq!(known.ended(), ended.into());
         assert_eq!(known.ended(), BTreeMap::new());
@@ -264,18 +262,18 @@ mod tests {
     #[test]
     fn jobs_are_counted_by_the_statistics_and_described_by_what_was_told_of_them() {
         let mut known = Tally::default();
-        assert_eq!(known.hear(&message(2, 0, "")), Vec::<i64>::new());
+        assert_eq!(known.apply(&message(2, 0, "")), Vec::<i64>::new());
         assert_eq!(wants(&mut known, 0), ["set", "set"]);
         let body = r#"[{"messageType":"JobAssigned","runnerRequestId":7,
             "requestLabels":["self-hosted","gpu"],"queueTime":"2026-01-01T00:00:00Z"},
             {"messageType":"JobAvailable","runnerRequestId":8}]"#;
         for _ in 0..2 {
-            assert_eq!(known.hear(&message(2, 0, body)), [8], "told twice is as once");
+            assert_eq!(known.apply(&message(2, 0, body)), [8], "told twice is as once");
             assert_eq!(wants(&mut known, 0), ["gpu", "set"]);
         }
         assert_eq!(wants(&mut known, 1), ["gpu"], "one is seen to run before that is told");
         let body = r#"[{"messageType":"JobStarted","runnerRequestId":7}]"#;
-        known.hear(&message(2, 1, body));
+        known.apply(&message(2, 1, body));
         assert_eq!(wants(&mut known, 0), ["set"]);
         let body = r#"[{"messageType":"JobStarted","runnerRequestId":7,"runnerName":"r"}]"#;
         let (start, made) = (Instant::now(), BTreeSet::from(["r".to_owned()]));
@@ -285,12 +283,16 @@ mod tests {
         assert_eq!(known.taken(&made, &rows(&[false]), start), 0);
         assert_eq!(known.taken(&made, &rows(&[true]), start), 1);
         assert_eq!(known.taken(&made, &rows(&[]), start), 1, "it had its job");
-        known.hear(&message(2, 1, body));
+        known.apply(&message(2, 1, body));
         assert_eq!(known.taken(&made, &rows(&[]), start), 0, "it is told now");
         known.made.insert("r".into(), None);
         assert_eq!(known.taken(&made, &rows(&[]), start), 1);
-        assert_eq!(known.taken(&made, &rows(&[]), start + UNTOLD), 0, "somebody removed it");
-        known.hear(&message(0, 0, "no JSON"));
+        assert_eq!(
+            known.taken(&made, &rows(&[]), start + UNREPORTED_JOB_LIMIT),
+            0,
+            "somebody removed it"
+        );
+        known.apply(&message(0, 0, "no JSON"));
         assert_eq!(wants(&mut known, 0), Vec::<String>::new());
     }
 }

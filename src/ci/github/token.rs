@@ -1,6 +1,5 @@
 //! The token of an App's installation, shared by all calls: requested when it is first needed, near
-//! its
-//! end, and after GitHub refused it.
+//! its end, and after GitHub refused it.
 
 use std::future::Future;
 
@@ -8,20 +7,19 @@ use jiff::Timestamp;
 use secrecy::{ExposeSecret as _, SecretString};
 
 use super::super::error::DemandError;
-use super::app::Minted;
+use super::app::InstallationToken;
 
 /// The current token, once there is one.
 #[derive(Default)]
-pub struct Token(tokio::sync::Mutex<Option<Minted>>);
+pub struct Token(tokio::sync::Mutex<Option<InstallationToken>>);
 
 impl Token {
     /// The token, from `mint` where no valid one is stored. One call requests a token at a time;
-    /// others
-    /// wait and get the same token.
+    /// others wait and get the same token.
     pub async fn get(
         &self,
         now: Timestamp,
-        mint: impl Future<Output = Result<Minted, DemandError>>,
+        mint: impl Future<Output = Result<InstallationToken, DemandError>>,
     ) -> Result<SecretString, DemandError> {
         let mut kept = self.0.lock().await;
         if let Some(kept) = kept.as_ref().filter(|kept| kept.is_fresh(now)) {
@@ -34,11 +32,11 @@ impl Token {
     }
 
     /// Drops a token that GitHub refused. Of several calls that used it, the first drops it, and
-    /// the
-    /// later ones leave its successor in place.
+    /// the later ones leave its successor in place.
     pub async fn refuse(&self, refused: &SecretString) {
         let mut kept = self.0.lock().await;
-        let is_it = |kept: &mut Minted| kept.token.expose_secret() == refused.expose_secret();
+        let is_it =
+            |kept: &mut InstallationToken| kept.token.expose_secret() == refused.expose_secret();
         kept.take_if(is_it);
     }
 }

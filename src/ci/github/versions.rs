@@ -1,9 +1,8 @@
 //! Versions of the runner program: which GitHub accepts, and until when.
 //!
 //! An ephemeral runner does not update itself. GitHub gives jobs to a version for 30 days after a
-//! newer
-//! one was released ("Runner software updates on self-hosted runners" of its documentation), and
-//! refuses an older version at its first poll: the runner starts, connects and ends.
+//! newer one was released ("Runner software updates on self-hosted runners" of its documentation),
+//! and refuses an older version at its first poll: the runner starts, connects and ends.
 
 use std::fmt;
 use std::time::Duration;
@@ -14,35 +13,34 @@ use reqwest::Method;
 use serde::Deserialize;
 
 use super::super::error::DemandError;
-use super::super::proof::Proof;
+use super::super::finding::Finding;
 use super::GitHub;
-use super::pace::Purpose;
+use super::rate_limit::Purpose;
 
-/// Makes `run.sh` exit with [`DEPRECATED`] where GitHub refuses its version; must be `1`
-/// (actions/runner
-/// 2.336.0 at 258d6c857db3, `src/Misc/layoutroot/run-helper.sh.template`).
-pub const SAYS_DEPRECATED: &str = "ACTIONS_RUNNER_RETURN_VERSION_DEPRECATED_EXIT_CODE";
+/// Makes `run.sh` exit with [`DEPRECATED_EXIT`] where GitHub refuses its version; must be `1`
+/// (actions/runner 2.336.0 at 258d6c857db3, `src/Misc/layoutroot/run-helper.sh.template`).
+pub const DEPRECATED_EXIT_VARIABLE: &str = "ACTIONS_RUNNER_RETURN_VERSION_DEPRECATED_EXIT_CODE";
 /// The exit status for that (`Constants.cs`).
-const DEPRECATED: u32 = 7;
+const DEPRECATED_EXIT: u32 = 7;
 /// The text that `run.sh` and `run.cmd` log with it (`run-helper.sh.template`,
 /// `run-helper.cmd.template`).
-const SAYS: &str = "exit with deprecated version";
+const DEPRECATED_LOG: &str = "exit with deprecated version";
 /// GitHub's answers to runners that it refuses, which the runners log: at a poll
-/// (`RunnerVersionTooOld`
-/// of `BrokerHttpClient.cs`), and to `config.sh`. Older versions of `run.sh` exit with 0 after it.
+/// (`RunnerVersionTooOld` of `BrokerHttpClient.cs`), and to `config.sh`. Older versions of `run.sh`
+/// exit with 0 after it.
 const REFUSALS: [&str; 2] =
     ["is deprecated and cannot receive messages", "can no longer register with GitHub"];
 /// Texts that a runner logs beside the name of its job, which the job's author chose
 /// (`JobDispatcher.cs`).
-const JOBS: [&str; 2] = ["Running job: ", " completed with result: "];
+const JOB_LOGS: [&str; 2] = ["Running job: ", " completed with result: "];
 /// The texts before the version in a runner's log (`Runner.cs`), and in GitHub's answer.
 const VERSION_MARKS: [&str; 2] = ["Current runner version: '", "Runner version v"];
 /// How long a version is given jobs once a newer one is released.
-const SERVED: SignedDuration = SignedDuration::from_hours(30 * 24);
+const JOBS_AFTER_SUCCESSOR: SignedDuration = SignedDuration::from_hours(30 * 24);
 /// The path of the released versions.
-const RELEASES: &str = "repos/actions/runner/releases?per_page=100";
+const RELEASES_PATH: &str = "repos/actions/runner/releases?per_page=100";
 /// How long a message waits for the list of versions, without which it says less.
-const LIMIT: Duration = Duration::from_secs(10);
+const RELEASES_TIMEOUT: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Version(u32, u32, u32);
@@ -114,14 +112,14 @@ impl Offered {
 }
 
 /// Whether a runner's log says that GitHub refuses its version. A runner that was given a job is
-/// not
-/// refused, whatever the name of that job is.
+/// not refused, whatever the name of that job is.
 fn is_refused(words: &Words) -> bool {
-    if JOBS.iter().any(|text| words.lines.contains(text)) {
+    if JOB_LOGS.iter().any(|text| words.lines.contains(text)) {
         return false;
     }
-    let says = words.life == Life::Ended(Some(DEPRECATED)) && words.lines.contains(SAYS);
-    says || REFUSALS.iter().any(|text| words.lines.contains(text))
+    let is_logged =
+        words.life == Life::Ended(Some(DEPRECATED_EXIT)) && words.lines.contains(DEPRECATED_LOG);
+    is_logged || REFUSALS.iter().any(|text| words.lines.contains(text))
 }
 
 /// The last day on which a version is given jobs; none where the list does not reach back to it.
@@ -129,7 +127,7 @@ fn last_day(version: Version, releases: &[Release]) -> Option<String> {
     let reaches = releases.iter().any(|release| release.version <= version);
     let newer = releases.iter().filter(|release| release.version > version && reaches);
     let next = newer.filter_map(|release| release.at).min()?;
-    let end = next.checked_add(SERVED).ok()?;
+    let end = next.checked_add(JOBS_AFTER_SUCCESSOR).ok()?;
     Some(end.strftime("%Y-%m-%d").to_string())
 }
 
@@ -138,7 +136,7 @@ fn newest(releases: &[Release]) -> Option<Version> {
 }
 
 /// The message about a runner whose version GitHub refuses.
-fn told(version: Option<Version>, releases: &[Release]) -> String {
+fn outdated_text(version: Option<Version>, releases: &[Release]) -> String {
     let newest = newest(releases);
     let name = version.map_or("actions/runner".to_owned(), |it| format!("actions/runner {it}"));
     if let (Some(version), Some(newest)) = (version, newest)
@@ -163,20 +161,19 @@ fn told(version: Option<Version>, releases: &[Release]) -> String {
 
 impl GitHub {
     /// Says that a runner is too old, by how it ended and what it logged.
-    pub(super) async fn outdated(&self, words: &Words) -> Option<String> {
+    pub(super) async fn outdated_runner(&self, words: &Words) -> Option<String> {
         if !is_refused(words) {
             return None;
         }
         // Without the list the message says less.
-        let releases = tokio::time::timeout(LIMIT, self.releases()).await;
+        let releases = tokio::time::timeout(RELEASES_TIMEOUT, self.releases()).await;
         let releases = releases.ok().and_then(Result::ok).unwrap_or_default();
-        Some(told(Version::logged(&words.lines), &releases))
+        Some(outdated_text(Version::logged(&words.lines), &releases))
     }
 
     /// Reports the newest version and which of drover's runners are older; nothing where that
-    /// cannot be
-    /// read.
-    pub(super) async fn prove_versions(&self, found: &mut Vec<Proof>) {
+    /// cannot be read.
+    pub(super) async fn check_versions(&self, found: &mut Vec<Finding>) {
         let Ok(releases) = self.releases().await else { return };
         let Some(newest) = newest(&releases) else { return };
         let runs = self.versions().await.unwrap_or_default();
@@ -185,23 +182,23 @@ impl GitHub {
             let text = format!(
                 "the newest is {newest}; GitHub gives jobs to an older one for 30 more days"
             );
-            found.push(Proof::ok("actions/runner", text));
+            found.push(Finding::ok("actions/runner", text));
         }
         for version in old {
             let day = last_day(version, &releases).map(|day| format!(" until {day}"));
             let day = day.unwrap_or_else(|| " for 30 days after a newer one".to_owned());
             let text = format!("a runner has {version}; GitHub gives it jobs{day}");
             let mend = format!("install actions/runner {newest} in the template images");
-            found.push(Proof::warn("actions/runner", text, mend));
+            found.push(Finding::warn("actions/runner", text, mend));
         }
     }
 
     /// The released versions.
     async fn releases(&self) -> Result<Vec<Release>, DemandError> {
         let get = |path: String| async move {
-            self.api.send(Purpose::Act, Method::GET, &path, None, None).await
+            self.api.send(Purpose::Change, Method::GET, &path, None, None).await
         };
-        let answer = get(RELEASES.to_owned()).await?;
+        let answer = get(RELEASES_PATH.to_owned()).await?;
         if answer.status == 200 {
             let all: Vec<Released> = answer.json()?;
             return Ok(all.iter().filter_map(Released::release).collect());
@@ -230,8 +227,7 @@ mod tests {
     }
 
     // Invariant: a refused runner is known by its exit status or by GitHub's own text, after which
-    // older
-    // versions exit with 0.
+    // older versions exit with 0.
 
     #[test]
     fn a_version_that_github_takes_no_more_is_known_by_its_exit_status_or_its_log() {
@@ -249,7 +245,8 @@ mod tests {
             (
                 words(
                     1,
-                    "ERROR: Your runner version is out of date and can no longer register with GitHub.",
+                    "ERROR: Your runner version is out of date and can no longer register with \
+                     GitHub.",
                 ),
                 true,
             ),
@@ -273,8 +270,7 @@ mod tests {
     }
 
     // Invariant: the last day of a version is 30 days after the next release, and is reported only
-    // where
-    // the list reaches back to that version.
+    // where the list reaches back to that version.
 
     #[test]
     fn a_version_is_told_with_its_last_day_and_what_takes_its_place() {
@@ -283,20 +279,20 @@ mod tests {
             release("2.336.0", "2026-08-01"),
             release("2.334.0", "2026-05-20"),
         ];
-        let of = |version: &str, all: &[Release]| told(Version::parse(version), all);
+        let of = |version: &str, all: &[Release]| outdated_text(Version::parse(version), all);
         let rule = "GitHub gives jobs to a version for 30 days after a newer one is released";
         assert_eq!(
             of("2.334.0", &all),
             format!(
-                "its actions/runner 2.334.0 is too old: {rule}, to this one until 2026-08-31; install \
-                 2.337.0, the newest, in the template image"
+                "its actions/runner 2.334.0 is too old: {rule}, to this one until 2026-08-31; \
+                 install 2.337.0, the newest, in the template image"
             )
         );
         assert_eq!(
             of("2.310.0", &all),
             format!(
-                "its actions/runner 2.310.0 is too old: {rule}; install 2.337.0, the newest, in the \
-                 template image"
+                "its actions/runner 2.310.0 is too old: {rule}; install 2.337.0, the newest, in \
+                 the template image"
             )
         );
         assert_eq!(

@@ -10,13 +10,13 @@ use serde_json::json;
 use super::why;
 
 /// How the description of a node begins; the demand that it was made for follows.
-const MADE_FOR: &str = "made by drover for builds that want ";
+const DESCRIPTION_PREFIX: &str = "made by drover for builds that want ";
 /// The demand of builds without a label.
-const ANYTHING: &str = "anything";
+const ANY_DEMAND: &str = "anything";
 
 /// How the agent of a node and Jenkins connect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way<'a> {
+pub enum AgentLink<'a> {
     /// The agent connects to Jenkins.
     Inbound {
         /// By WebSocket through Jenkins' own port, or else by its TCP port for agents.
@@ -51,7 +51,7 @@ pub struct Node<'a> {
     /// The path of the java binary.
     pub java: &'a str,
     pub options: &'a str,
-    pub way: Way<'a>,
+    pub link: AgentLink<'a>,
 }
 
 /// The java binary that agents of a template use.
@@ -67,20 +67,20 @@ pub fn java(spec: &TemplateSpec) -> &str {
 pub fn description(want: &Want) -> String {
     let label = |label: &String| word(label);
     match want {
-        Want::Labels(labels) if labels.is_empty() => format!("{MADE_FOR}{ANYTHING}"),
+        Want::Labels(labels) if labels.is_empty() => format!("{DESCRIPTION_PREFIX}{ANY_DEMAND}"),
         Want::Labels(labels) => {
             let labels: Vec<String> = labels.iter().map(label).collect();
-            format!("{MADE_FOR}label {}", labels.join(" && "))
+            format!("{DESCRIPTION_PREFIX}label {}", labels.join(" && "))
         }
-        Want::Expression(expression) => format!("{MADE_FOR}label {expression}"),
-        Want::Template(name) => format!("{MADE_FOR}template {name}"),
+        Want::Expression(expression) => format!("{DESCRIPTION_PREFIX}label {expression}"),
+        Want::Template(name) => format!("{DESCRIPTION_PREFIX}template {name}"),
     }
 }
 
 /// The demand that a node was made for, by its description.
 pub fn made_for(description: &str) -> Option<Want> {
-    let text = description.strip_prefix(MADE_FOR)?;
-    if text == ANYTHING {
+    let text = description.strip_prefix(DESCRIPTION_PREFIX)?;
+    if text == ANY_DEMAND {
         return Some(Want::Labels(BTreeSet::new()));
     }
     why::want(text.strip_prefix("label ")?)
@@ -135,16 +135,16 @@ impl Node<'_> {
     }
 
     /// The body of `POST /computer/createItem`. The part of the SSH launcher follows the source of
-    /// its
-    /// plugin, and is unverified against a server.
+    /// its plugin, and is unverified against a server.
     pub fn xml(&self) -> String {
-        let launcher = match self.way {
-            Way::Inbound { websocket } => format!(
+        let launcher = match self.link {
+            AgentLink::Inbound { websocket } => format!(
                 "<launcher class=\"hudson.slaves.JNLPLauncher\"><webSocket>{websocket}</webSocket>\
                  </launcher>"
             ),
-            Way::Ssh { host, port, credential, host_key: (algorithm, key), around } => format!(
-                "<launcher class=\"hudson.plugins.sshslaves.SSHLauncher\"><host>{}</host>\
+            AgentLink::Ssh { host, port, credential, host_key: (algorithm, key), around } => {
+                format!(
+                    "<launcher class=\"hudson.plugins.sshslaves.SSHLauncher\"><host>{}</host>\
                  <port>{port}</port><credentialsId>{}</credentialsId><jvmOptions>{}</jvmOptions>\
                  <javaPath>{}</javaPath><launchTimeoutSeconds>60</launchTimeoutSeconds>\
                  <maxNumRetries>5</maxNumRetries><retryWaitTime>5</retryWaitTime>\
@@ -152,14 +152,15 @@ impl Node<'_> {
                  ManuallyProvidedKeyVerificationStrategy\"><key><algorithm>{}</algorithm>\
                  <key>{}</key></key></sshHostKeyVerificationStrategy><tcpNoDelay>true</tcpNoDelay>\
                  {}</launcher>",
-                escaped(host),
-                escaped(credential),
-                escaped(self.options),
-                escaped(self.java),
-                escaped(algorithm),
-                escaped(key),
-                wrapped(around),
-            ),
+                    escaped(host),
+                    escaped(credential),
+                    escaped(self.options),
+                    escaped(self.java),
+                    escaped(algorithm),
+                    escaped(key),
+                    wrapped(around),
+                )
+            }
         };
         format!(
             "<?xml version=\"1.0\" encoding=\"UTF-8\"?><slave><name>{}</name>\
@@ -179,11 +180,11 @@ impl Node<'_> {
     /// The body of `POST /computer/doCreateItem`, for controllers that do not take XML.
     pub fn form(&self) -> String {
         const DUMB: &str = "hudson.slaves.DumbSlave$DescriptorImpl";
-        let mut launcher = match self.way {
-            Way::Inbound { websocket } => {
+        let mut launcher = match self.link {
+            AgentLink::Inbound { websocket } => {
                 json!({ "stapler-class": "hudson.slaves.JNLPLauncher", "webSocket": websocket })
             }
-            Way::Ssh { host, port, credential, host_key: (algorithm, key), .. } => json!({
+            AgentLink::Ssh { host, port, credential, host_key: (algorithm, key), .. } => json!({
                 "stapler-class": "hudson.plugins.sshslaves.SSHLauncher",
                 "host": host,
                 "port": port,
@@ -197,7 +198,7 @@ impl Node<'_> {
                 },
             }),
         };
-        if let Way::Ssh { around: (before, behind), .. } = self.way
+        if let AgentLink::Ssh { around: (before, behind), .. } = self.link
             && !before.is_empty()
         {
             launcher["prefixStartSlaveCmd"] = before.into();

@@ -1,6 +1,5 @@
 //! Jenkins' explanation of why a build waits, in English: the only place where Jenkins says which
-//! label
-//! the build waits for.
+//! label the build waits for.
 
 use drover_model::labels::LabelExpression;
 use drover_model::record::Want;
@@ -23,8 +22,7 @@ pub enum Waits<'a> {
 /// Reads an explanation; Pipeline builds use the same texts.
 ///
 /// The texts are those of Jenkins' source (`Queue`, `Node`), with curly or straight quotes; texts
-/// about
-/// several nodes are joined by `; `. Unverified against a server.
+/// about several nodes are joined by `; `. Unverified against a server.
 pub fn read(why: &str) -> Waits<'_> {
     let why = why.trim().trim_end_matches('.');
     if let Some(label) = quoted(why, "There are no nodes with the label ", "") {

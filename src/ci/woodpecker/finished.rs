@@ -1,11 +1,9 @@
 //! Which agents have a workflow by the server's database.
 //!
 //! The queue alone does not show that a workflow is over: a restarted server forgets which
-//! workflows run
-//! (`Poll` of `server/queue/persistent.go`, 3.17, takes each out of what is stored), while their
-//! agents
-//! run them to their end. The database has pipelines and workflows, each workflow with its agent
-//! (`server/model/workflow.go`).
+//! workflows run (`Poll` of `server/queue/persistent.go`, 3.17, takes each out of what is stored),
+//! while their agents run them to their end. The database has pipelines and workflows, each
+//! workflow with its agent (`server/model/workflow.go`).
 
 use std::collections::BTreeSet;
 
@@ -16,10 +14,9 @@ use crate::error::DemandError;
 use crate::http::Http;
 
 /// An agent with a workflow reports it every 20 s, and the server updates `last_work` at most once
-/// a
-/// minute (`updateAgentLastWork` of `server/rpc/rpc.go`, 3.17). An agent with an older date has
+/// a minute (`updateAgentLastWork` of `server/rpc/rpc.go`, 3.17). An agent with an older date has
 /// none.
-const WORK_SECS: i64 = 120;
+const WORK_MAX_AGE_SECS: i64 = 120;
 /// The most running pipelines that are asked for one by one.
 const PIPELINES_MAX: usize = 50;
 
@@ -51,12 +48,11 @@ struct Workflow {
 /// Whether an agent had a workflow so recently that its date does not show that the workflow is
 /// over.
 pub(super) fn is_recent(agent: &Agent, clock: i64) -> bool {
-    agent.last_work > 0 && clock - agent.last_work < WORK_SECS
+    agent.last_work > 0 && clock - agent.last_work < WORK_MAX_AGE_SECS
 }
 
 /// The numbers of agents that have a workflow by the database; none where no agent needs that
-/// answer,
-/// or where the server does not answer.
+/// answer, or where the server does not answer.
 pub(super) async fn at_work(
     http: &Http,
     own: &[&Agent],
@@ -68,7 +64,9 @@ pub(super) async fn at_work(
         return None;
     }
     let asked = read(http).await;
-    asked.inspect_err(|error| tracing::debug!(url = %http.base(), %error, "cannot read the running pipelines")).ok()
+    let url = http.base();
+    let note = |error: &DemandError| tracing::debug!(%url, %error, "cannot read the pipelines");
+    asked.inspect_err(note).ok()
 }
 
 async fn read(http: &Http) -> Result<BTreeSet<i64>, DemandError> {

@@ -63,8 +63,7 @@ impl Queue {
     }
 
     /// Workflows that start as soon as there are agents for all of them. A workflow that the limit
-    /// of its
-    /// group (`concurrency`) holds back stays in the queue (`canRunConcurrent` of
+    /// of its group (`concurrency`) holds back stays in the queue (`canRunConcurrent` of
     /// `server/queue/fifo.go`, 3.17), and a machine would wait for it in vain.
     pub fn wanted(&self) -> Vec<&Task> {
         let pending = self.pending.as_deref().unwrap_or_default();

@@ -1,6 +1,6 @@
 //! Runners whose version GitHub takes no more: each starts, connects, is refused and ends.
 
-use drover_ci::Proof;
+use drover_ci::Finding;
 use drover_model::demand::words::{Life, Words};
 use serde_json::{Value, json};
 
@@ -75,10 +75,10 @@ fn a_runner_too_old_to_say_so_by_its_status_is_known_by_its_log() {
 }
 
 /// What the doctor says of versions.
-fn proven(github: &GitHub) -> Vec<Proof> {
+fn proven(github: &GitHub) -> Vec<Finding> {
     let hub = connected(github, repository());
     let mut found = Vec::new();
-    run(hub.prove(&mut found)).unwrap();
+    run(hub.check(&mut found)).unwrap();
     found.retain(|proof| proof.about == "actions/runner");
     found
 }
@@ -90,7 +90,7 @@ fn proven(github: &GitHub) -> Vec<Proof> {
 fn the_doctor_says_until_when_the_versions_that_run_are_given_jobs() {
     let github = GitHub::start();
     let newest = "the newest is 2.336.0; GitHub gives jobs to an older one for 30 more days";
-    assert_eq!(proven(&github), [Proof::ok("actions/runner", newest)]);
+    assert_eq!(proven(&github), [Finding::ok("actions/runner", newest)]);
     let names = ["drover-7k2m9qxw-4f8z1c3px9t2vkab", "drover-7k2m9qxw-4f8z1c3px9t2vkac", "theirs"];
     for (name, version) in names.into_iter().zip(["2.336.0", "2.334.0", "2.300.0"]) {
         github.state().enrol(name, vec!["linux".into()], 1);
@@ -98,10 +98,10 @@ fn the_doctor_says_until_when_the_versions_that_run_are_given_jobs() {
     }
     let mend = "install actions/runner 2.336.0 in the template images";
     let text = "a runner has 2.334.0; GitHub gives it jobs until 2026-08-31";
-    assert_eq!(proven(&github), [Proof::warn("actions/runner", text, mend)]);
+    assert_eq!(proven(&github), [Finding::warn("actions/runner", text, mend)]);
     github.state().released.clear();
     let text = "a runner has 2.334.0; GitHub gives it jobs for 30 days after a newer one";
-    assert_eq!(proven(&github), [Proof::warn("actions/runner", text, mend)]);
+    assert_eq!(proven(&github), [Finding::warn("actions/runner", text, mend)]);
     github.sound();
 }
 

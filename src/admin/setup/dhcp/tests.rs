@@ -21,7 +21,7 @@ fn said(parts: &[(&str, &str)]) -> BTreeMap<String, String> {
     all.map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect()
 }
 
-// Invariant: the files are what a bridge needs and no more.
+// Invariant: the files contain what a bridge needs and no more.
 
 #[test]
 fn dnsmasq_gives_out_addresses_on_one_bridge_alone() {
@@ -41,7 +41,7 @@ fn dnsmasq_gives_out_addresses_on_one_bridge_alone() {
     assert!(config.text.contains("option:dns-server,1.1.1.1,9.9.9.9\n"), "{}", config.text);
 }
 
-// Invariant: nothing is set up where it could not work, or where a server is already.
+// Invariant: nothing is set up where it could not work, or where a server exists already.
 
 #[test]
 fn what_does_not_fit_is_refused_with_what_is_there() {
@@ -68,14 +68,14 @@ fn what_does_not_fit_is_refused_with_what_is_there() {
     for fine in [listens("0.0.0.0%vmbr2:67"), listens("10.2.0.1:67"), String::new()] {
         wanted().check(&said(&[("servers", &fine)])).unwrap();
     }
-    // Its own server is no other's.
+    // drover's own server is no obstacle.
     let own = [("servers", anywhere.as_str()), ("state", "active")];
     let face = wanted().check(&said(&own)).unwrap();
     wanted().heard(&face, "offer 10.0.0.1\nasked\n").unwrap();
     assert_eq!(lease("45m").unwrap(), "45m");
 }
 
-// Invariant: a zone is made once, and what is there and fits is left.
+// Invariant: a zone is made once, and what exists and fits stays as it is.
 
 #[test]
 fn a_zone_with_dhcp_is_made_by_as_many_calls_as_it_needs() {
@@ -111,10 +111,10 @@ fn a_zone_with_dhcp_is_made_by_as_many_calls_as_it_needs() {
     now.waiting = true;
     assert_eq!(lines(&now), "pvesh set /cluster/sdn");
     now.vnet = Some(map(&[("zone", "other")]));
-    assert_eq!(zone.plan(&now).unwrap_err(), "VNet ci0 is in another zone: it is not touched");
+    assert_eq!(zone.plan(&now).unwrap_err(), "VNet ci0 is in another zone; give the new VNet another name");
     now.zone = Some(map(&[("type", "vlan")]));
     let refused = zone.plan(&now).unwrap_err();
-    assert_eq!(refused, "zone ci is no simple zone: only those have DHCP");
+    assert_eq!(refused, "zone ci is not a simple zone; only simple zones have DHCP");
     let outside = Zone { gateway: "10.8.0.1".parse().unwrap(), ..zone.clone() };
     assert_eq!(outside.plan(&now).unwrap_err(), "10.8.0.1 is not in 10.9.0.0/24");
 }

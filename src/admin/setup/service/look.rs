@@ -1,4 +1,4 @@
-//! What is there: nodes, storages, bridges, templates, VMIDs, and drover's own guest.
+//! Reads what exists: nodes, storages, bridges, templates, VMIDs, and drover's own guest.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,63 +18,56 @@ use super::{Marks, Source, TAG, Wanted};
 /// The guest that drover runs in already.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Own {
-    /// Its VMID.
     pub vmid: u32,
     /// The node it is on.
     pub node: String,
-    /// Whether it is a container.
     pub container: bool,
-    /// Whether it runs.
     pub running: bool,
-    /// Whether high availability looks after it.
+    /// Whether Proxmox's high availability manages it.
     pub managed: bool,
 }
 
-/// What a virtual machine is cloned from.
+/// The template that a virtual machine is cloned from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Original {
-    /// Its VMID.
     pub vmid: u32,
     /// The node it is on.
     pub node: String,
-    /// Its configuration.
     pub config: VmConfig,
 }
 
-/// What is there.
+/// What exists on the cluster.
 #[derive(Debug, Clone, Default)]
 pub struct Now {
-    /// The cluster.
     pub cluster: Option<drover_model::id::ClusterId>,
-    /// Drover's own guest.
+    /// drover's own guest.
     pub own: Option<Own>,
-    /// VMIDs in use.
     pub taken: BTreeSet<u32>,
-    /// The node that is taken.
+    /// The node for the guest.
     pub node: String,
-    /// Its storages.
+    /// The storages of that node.
     pub storages: Vec<NodeStorage>,
-    /// Its bridges, and the VNets that are applied on it.
+    /// The bridges of that node, and the VNets that are applied on it.
     pub bridges: BTreeSet<String>,
     /// The zone of each VNet.
     pub vnets: BTreeMap<String, String>,
-    /// The appliance templates that lie on its storages, as volumes.
+    /// The appliance templates on that node's storages, as volume ids.
     pub templates: BTreeSet<String>,
     /// The appliance templates that Proxmox offers for download.
     pub offered: BTreeSet<String>,
-    /// What a virtual machine is cloned from.
+    /// The template that a virtual machine is cloned from.
     pub original: Option<Original>,
 }
 
-/// Looks.
+/// Reads the cluster.
 ///
 /// # Errors
-/// In words: what Proxmox refused, or what does not fit.
+/// What Proxmox refused, or what does not fit, for people.
 pub async fn look(client: &Client, wanted: &Wanted) -> Result<Now, String> {
     let told = |error: PveError| client.fault(&error).text;
     let sight = identify(client).await.map_err(|error| client.fault(&error).text)?;
     if !sight.quorate {
-        return Err("the cluster has no quorum, so nothing can be made on it".to_owned());
+        return Err("the cluster has no quorum, so no guest can be made".to_owned());
     }
     let (_, rows) = client.resources(false).await.map_err(told)?;
     let vmid = |row: &Resource| row.vmid.and_then(|id| u32::try_from(id).ok());
@@ -85,7 +78,7 @@ pub async fn look(client: &Client, wanted: &Wanted) -> Result<Now, String> {
         };
         if let Some(other) = now.own.replace(own) {
             let name = &wanted.hostname;
-            let text = format!("two guests are drover's own `{name}`: {} and another", other.vmid);
+            let text = format!("two guests are marked as drover's own `{name}`: {} and another; remove one of them", other.vmid);
             return Err(text);
         }
     }
@@ -121,7 +114,7 @@ pub async fn look(client: &Client, wanted: &Wanted) -> Result<Now, String> {
     Ok(now)
 }
 
-/// The storages that are up and take a kind of content.
+/// The active storages that take a kind of content.
 pub(super) fn takers(storages: &[NodeStorage], content: &str) -> Vec<String> {
     let takes = |one: &&NodeStorage| {
         one.active != Some(false)
@@ -136,7 +129,7 @@ fn is_tagged(row: &Resource) -> bool {
     row.node.is_some() && tags.split([';', ',', ' ']).any(|tag| tag == TAG)
 }
 
-/// The guest of a row, if its marks say that it is the one that is wanted.
+/// The guest of a row, where its marks say that it is the wanted one.
 async fn own(
     client: &Client,
     wanted: &Wanted,
@@ -168,17 +161,17 @@ async fn original(client: &Client, rows: &[Resource], name: &str) -> Result<Orig
             && (row.name.as_deref() == Some(name)
                 || row.vmid.is_some_and(|id| id.to_string() == name))
     };
-    // Of several with one name the newest image has the highest VMID.
+    // Of several templates with one name, the newest has the highest VMID.
     let row = rows.iter().filter(fits).max_by_key(|row| row.vmid);
     let found = row.and_then(|row| Some((u32::try_from(row.vmid?).ok()?, row.node.clone()?)));
     let Some((vmid, node)) = found else {
-        return Err(format!("no template of a virtual machine is called `{name}`"));
+        return Err(format!("the cluster has no virtual machine template called `{name}`"));
     };
     let config = client.config(&node, vmid).await;
     let config = config.map_err(|error| client.fault(&error).text)?;
     if !config.iter().any(|(_, value)| value.contains("cloudinit")) {
         let text = format!(
-            "template {vmid} has no cloud-init drive, so no key reaches its clones: \
+            "template {vmid} has no cloud-init drive, so its clones get no SSH key; add one: \
              qm set {vmid} --ide2 STORAGE:cloudinit"
         );
         return Err(text);
@@ -186,7 +179,7 @@ async fn original(client: &Client, rows: &[Resource], name: &str) -> Result<Orig
     Ok(Original { vmid, node, config })
 }
 
-/// The node that was named, the template's, or the first on which the storage is.
+/// The node that was named, the template's node, or the first node that has the storage.
 fn node(
     wanted: &Wanted,
     online: &[String],
@@ -195,7 +188,7 @@ fn node(
 ) -> Result<String, String> {
     if let Some(name) = &wanted.node {
         let known = online.join(", ");
-        let fault = || format!("no node `{name}` is online; there are {known}");
+        let fault = || format!("node `{name}` is not online; online are {known}");
         return online.contains(name).then(|| name.clone()).ok_or_else(fault);
     }
     if let Some(original) = original {

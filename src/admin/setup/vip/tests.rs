@@ -24,7 +24,7 @@ fn said(parts: &[(&str, &str)]) -> BTreeMap<String, String> {
     all.map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect()
 }
 
-// Invariant: the address is held on the interface of its own network, by one that is ready.
+// Invariant: the address is on the interface of its own network, held by a member that is ready.
 
 #[test]
 fn the_interface_is_that_of_the_addresss_network() {
@@ -64,7 +64,7 @@ fn what_does_not_fit_is_refused_with_what_is_there() {
         address("10.0.0.9/40").unwrap_err(),
     ];
     insta::assert_snapshot!(all.join("\n"));
-    // The machine that holds it has it on the interface, too.
+    // The machine that holds the address has it on the interface, too.
     let held = said(&[])["addresses"].clone() + "4: vmbr0.10    inet 10.0.0.9/24 scope global\n";
     let own = said(&[("addresses", &held), ("holder", "ready\n")]);
     assert_eq!(wanted().check(&own).unwrap().name, "vmbr0.10");
@@ -73,7 +73,7 @@ fn what_does_not_fit_is_refused_with_what_is_there() {
     assert_eq!(address("10.0.0.9/24").unwrap().1, Some(24));
 }
 
-// Invariant: the firewall is opened once, and only where it is on.
+// Invariant: the rule is made once, and only where the firewall is on.
 
 #[test]
 fn the_firewalls_rule_is_made_where_it_is_wanted() {

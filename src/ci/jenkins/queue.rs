@@ -14,20 +14,20 @@ use super::node;
 use super::why::{self, Waits};
 
 /// The fields that are read of one node.
-pub const NODE: &str = "displayName,description,offline,temporarilyOffline,offlineCauseReason,\
+pub const NODE_FIELDS: &str = "displayName,description,offline,temporarilyOffline,offlineCauseReason,\
     offlineCause[description],assignedLabels[name],executors[idle,currentExecutable[number,url]]";
 /// The path that reads all nodes.
-pub const NODES: &str = "computer/api/json?tree=computer[displayName,description,offline,\
+pub const NODES_PATH: &str = "computer/api/json?tree=computer[displayName,description,offline,\
     temporarilyOffline,offlineCauseReason,offlineCause[description],assignedLabels[name],\
     executors[idle,currentExecutable[number,url]]]";
 /// The path that reads the queue.
-pub const QUEUE: &str = "queue/api/json?tree=items[id,why,buildable,pending,stuck,inQueueSince,\
+pub const QUEUE_PATH: &str = "queue/api/json?tree=items[id,why,buildable,pending,stuck,inQueueSince,\
     buildableStartMilliseconds,task[name,fullDisplayName,url,labelExpression]]";
 /// The reason that drover gives when it cordons a node; drover recognises its own cordon by it.
-pub const QUIET: &str = "drover: takes no further build";
+pub const CORDON_REASON: &str = "drover: takes no further build";
 
 /// How many characters of a reason are kept.
-const REASON_MAX: usize = 200;
+const REASON_MAX_CHARS: usize = 200;
 
 /// The answer with all nodes.
 #[derive(Debug, Deserialize)]
@@ -148,7 +148,7 @@ impl Computer {
         let reason = reason.cloned().unwrap_or_default();
         // A node monitor is no person: it takes a node offline for a full disk or a wrong clock.
         let monitor = self.offline_cause.as_ref().is_some_and(|it| it.class.contains("monitor"));
-        match (reason.contains(QUIET), monitor) {
+        match (reason.contains(CORDON_REASON), monitor) {
             (true, _) => Shut::Quiet,
             (false, true) => Shut::Unfit(reason),
             (false, false) => Shut::Person,
@@ -185,9 +185,8 @@ impl Computer {
     }
 
     /// The demand of a build that waits for exactly this node of drover's: the demand that the node
-    /// was
-    /// made for, or, where the node is taken, another node like it.
-    fn want_of_waiting(&self) -> Option<Want> {
+    /// was made for, or, where the node is taken, another node like it.
+    fn demand_of_waiting(&self) -> Option<Want> {
         let made_for = self.description.as_deref().and_then(node::made_for);
         let taken = self.jobs() > 0 || self.temporarily_offline;
         let all = || {
@@ -213,15 +212,14 @@ impl Row for Computer {
 
 /// A text of Jenkins, bounded and on one line.
 fn plain(text: &str) -> String {
-    text.chars().map(|ch| if ch.is_control() { ' ' } else { ch }).take(REASON_MAX).collect()
+    text.chars().map(|ch| if ch.is_control() { ' ' } else { ch }).take(REASON_MAX_CHARS).collect()
 }
 
 /// The demand of each waiting build, as it was first read. As soon as a node has the label that a
-/// build
-/// waits for, Jenkins names that node instead of the label; but the demand must not change
+/// build waits for, Jenkins names that node instead of the label; but the demand must not change
 /// meanwhile.
 #[derive(Debug, Default)]
-pub struct Memory(BTreeMap<u64, Want>);
+pub struct QueueMemory(BTreeMap<u64, Want>);
 
 /// What was read from the queue.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -231,15 +229,15 @@ pub struct Waiting {
     /// Waiting builds whose demand Jenkins does not report.
     pub unread: Vec<UnreadJob>,
     /// Whether Jenkins names no label because it has no node.
-    pub nameless: bool,
+    pub names_no_label: bool,
 }
 
-impl Memory {
+impl QueueMemory {
     /// Reads the queue with the help of the nodes, which were read just before it.
     pub fn read(&mut self, queue: Queue, nodes: &Nodes) -> Waiting {
         let known: BTreeMap<&str, &Computer> =
             nodes.computer.iter().map(|it| (it.display_name.as_str(), it)).collect();
-        let alone = nodes.computer.iter().all(Computer::is_controllers);
+        let no_nodes = nodes.computer.iter().all(Computer::is_controllers);
         let mut waiting = Waiting::default();
         let mut kept = BTreeMap::new();
         for item in queue.items {
@@ -250,8 +248,8 @@ impl Memory {
                 continue;
             }
             let said = item.why.as_deref().map_or(Waits::Unknown, why::read);
-            let want = want.or_else(|| item.want(said, &known, alone));
-            waiting.nameless |= want.is_none() && said == Waits::Anywhere && alone;
+            let want = want.or_else(|| item.want(said, &known, no_nodes));
+            waiting.names_no_label |= want.is_none() && said == Waits::Anywhere && no_nodes;
             match want {
                 Some(want) => {
                     kept.insert(item.id, want.clone());
@@ -270,7 +268,7 @@ impl Item {
         &self,
         said: Waits<'_>,
         known: &BTreeMap<&str, &Computer>,
-        alone: bool,
+        no_nodes: bool,
     ) -> Option<Want> {
         let told = || {
             let label = self.task.label_expression.as_deref()?;
@@ -278,7 +276,7 @@ impl Item {
         };
         let waits_for = |node: &Computer| {
             let own = RunnerName::parse(&node.display_name).is_some();
-            told().or_else(|| if own { node.want_of_waiting() } else { None })
+            told().or_else(|| if own { node.demand_of_waiting() } else { None })
         };
         match said {
             Waits::Label(label) => why::want(label),
@@ -290,7 +288,7 @@ impl Item {
                 Some(node) => waits_for(node),
                 None => told(),
             },
-            Waits::Anywhere if alone => told(),
+            Waits::Anywhere if no_nodes => told(),
             Waits::Anywhere => told().or(Some(Want::Labels(BTreeSet::new()))),
             Waits::Unknown => told(),
         }

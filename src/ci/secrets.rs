@@ -7,16 +7,16 @@ use drover_model::id::RunnerName;
 use parking_lot::Mutex;
 use secrecy::{ExposeSecret, SecretString};
 
-use crate::guest::LOG_BYTES;
+use crate::guest::LOG_TAIL_BYTES;
 
 /// The most lines of a log that are reported.
-const LINES_MAX: usize = 12;
+const LOG_LINES_MAX: usize = 12;
 /// The most bytes of these lines.
-const BYTES_MAX: usize = 2048;
+const LOG_LINES_MAX_BYTES: usize = 2048;
 /// A shorter text is no secret, and masking it would garble the log.
-const SECRET_LEAST: usize = 6;
+const SECRET_MIN_BYTES: usize = 6;
 /// Replaces a log whose secrets this process does not know.
-const KEPT_BACK: &str =
+const WITHHELD: &str =
     "withheld: drover was restarted since it gave the runner its secrets and cannot mask them";
 
 /// The secrets of runners that this process started.
@@ -35,7 +35,7 @@ impl Secrets {
         self.0.lock().remove(runner);
     }
 
-    /// Reads the output of [`crate::guest::words`]; none where it has another form.
+    /// Reads the output of [`crate::guest::status`]; none where it has another form.
     pub fn read(&self, runner: &RunnerName, text: &str) -> Option<Words> {
         let (first, log) = text.split_once('\n')?;
         let mut fields = first.split_whitespace();
@@ -52,7 +52,7 @@ impl Secrets {
         let lines = match all.get(runner) {
             Some(secrets) => bounded(&masked(log, secrets)),
             None if log.trim().is_empty() => String::new(),
-            None => KEPT_BACK.to_owned(),
+            None => WITHHELD.to_owned(),
         };
         // Absent or odd where the guest's clock was set meanwhile.
         let ago = fields.next().and_then(|ago| ago.parse().ok()).unwrap_or_default();
@@ -63,10 +63,10 @@ impl Secrets {
 /// Masks these secrets in a log or in the end of one, also a secret whose beginning is cut off.
 fn masked(log: &str, secrets: &[SecretString]) -> String {
     let mut secrets: Vec<&str> = secrets.iter().map(|one| one.expose_secret().trim()).collect();
-    secrets.retain(|one| one.len() >= SECRET_LEAST);
+    secrets.retain(|one| one.len() >= SECRET_MIN_BYTES);
     secrets.sort_unstable_by_key(|one| std::cmp::Reverse(one.len()));
     let mut log = log;
-    if log.len() >= LOG_BYTES {
+    if log.len() >= LOG_TAIL_BYTES {
         let cut = |secret: &&str| {
             let from = (1..secret.len()).filter(|from| secret.is_char_boundary(*from));
             let mut ends = from.map(|from| &secret[from..]);
@@ -82,8 +82,8 @@ fn bounded(log: &str) -> String {
     let plain: String = log.chars().filter(|ch| !ch.is_control() || *ch == '\n').collect();
     let lines: Vec<&str> =
         plain.lines().map(str::trim_end).filter(|line| !line.is_empty()).collect();
-    let last = lines[lines.len().saturating_sub(LINES_MAX)..].join("\n");
-    let mut from = last.len().saturating_sub(BYTES_MAX);
+    let last = lines[lines.len().saturating_sub(LOG_LINES_MAX)..].join("\n");
+    let mut from = last.len().saturating_sub(LOG_LINES_MAX_BYTES);
     while !last.is_char_boundary(from) {
         from += 1;
     }
@@ -120,7 +120,7 @@ mod tests {
     #[test]
     fn a_secret_that_the_part_of_a_log_begins_in_is_blanked_out_too() {
         let kept = secrets(&["s3cret-of-ci"]);
-        let log = format!("cret-of-ci {}", "x".repeat(LOG_BYTES - 11));
+        let log = format!("cret-of-ci {}", "x".repeat(LOG_TAIL_BYTES - 11));
         let words = masked(&log, &["s3cret-of-ci".to_owned().into()]);
         assert!(words.starts_with(" x"), "{}", &words[..20]);
         let short = kept.read(&name(), "runs 0 1\nci starts\n").unwrap();
@@ -131,7 +131,7 @@ mod tests {
     fn the_log_of_a_runner_whose_secrets_nobody_knows_is_kept_back() {
         let kept = secrets(&[]);
         kept.forget(&name());
-        assert_eq!(kept.read(&name(), "ended 1 2\ntoken is abc\n").unwrap().lines, KEPT_BACK);
+        assert_eq!(kept.read(&name(), "ended 1 2\ntoken is abc\n").unwrap().lines, WITHHELD);
         assert_eq!(kept.read(&name(), "ended 1 2\n").unwrap().lines, "");
     }
 
@@ -148,7 +148,7 @@ mod tests {
         );
         let wide = "ä".repeat(3000);
         let words = secrets(&[]).read(&name(), &format!("left 0 9\n{wide}")).unwrap();
-        assert_eq!((words.life, words.lines.len()), (Life::Left, BYTES_MAX));
+        assert_eq!((words.life, words.lines.len()), (Life::Left, LOG_LINES_MAX_BYTES));
     }
 
     #[test]

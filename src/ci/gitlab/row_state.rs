@@ -10,13 +10,13 @@ use reqwest::Method;
 
 use super::{GitLab, Job, Runner};
 use crate::error::DemandError;
-use crate::rows::Found;
+use crate::rows::RowLookup;
 
 /// How many jobs of one runner are read: a runner has one, unless it was left to continue.
-const JOBS_OF_RUNNER: usize = 20;
+const RUNNER_JOBS_READ: usize = 20;
 
 /// What one of drover's rows means.
-pub(super) enum Standing {
+pub(super) enum RowState {
     /// The runner waits for its job or has it.
     Row(RowSight),
     /// The runner had its job.
@@ -53,31 +53,31 @@ impl GitLab {
     /// What one of drover's rows means. A runner that had its job takes no other, but its row stays
     /// until it is removed. A row that GitLab calls offline after a long time is reported as a row
     /// again, because drover may not know of it.
-    pub(super) async fn row(&self, row: &Runner) -> Result<Standing, DemandError> {
+    pub(super) async fn row(&self, row: &Runner) -> Result<RowState, DemandError> {
         let runner = RunnerName::new(row.name());
         let sight = |online, jobs, job, idle| {
             let (runner, node) = (runner.clone(), NodeSight::default());
-            Standing::Row(RowSight { runner, online, jobs, job, idle, node })
+            RowState::Row(RowSight { runner, online, jobs, job, idle, node })
         };
         if !row.is_known() {
             return Ok(sight(false, 0, None, Idle::Known));
         }
-        let list = format!("order_by=id&sort=desc&per_page={JOBS_OF_RUNNER}");
+        let list = format!("order_by=id&sort=desc&per_page={RUNNER_JOBS_READ}");
         let path = format!("runners/{}/jobs?{list}", row.id);
         let answer = self.call(Method::GET, &path, None).await?;
         // GitLab says so until two hours after the last call; timeouts handle a guest that went
-        // silent.
-        // Older servers report a paused runner as `paused`, and each with a job is paused.
+        // silent. Older servers report a paused runner as `paused`, and each with a job is paused.
         let online = matches!(row.status.as_str(), "online" | "paused");
         if answer.status == 404 {
             // The row was removed since the list was read, or the login may not see its jobs.
             return match self.find(runner.clone()).await? {
-                Found::Gone => Ok(Standing::Gone),
-                Found::Rows(_) | Found::Unknown => {
-                    if !self.hidden.swap(true, Ordering::Relaxed) {
+                RowLookup::Gone => Ok(RowState::Gone),
+                RowLookup::Rows(_) | RowLookup::Unknown => {
+                    if !self.jobs_hidden_logged.swap(true, Ordering::Relaxed) {
                         tracing::warn!(
                             call = answer.call,
-                            "the login may not see the jobs of its runners; drover asks their guests instead"
+                            "the login may not see the jobs of its runners; drover asks their \
+                             guests instead"
                         );
                     }
                     Ok(sight(online, row.executes().into(), None, row.idle()))
@@ -87,7 +87,7 @@ impl GitLab {
         let jobs: Vec<Job> = answer.ok()?.json()?;
         let running: Vec<&Job> = jobs.iter().filter(|job| job.runs()).collect();
         if online && running.is_empty() && !jobs.is_empty() && !row.executes() {
-            return Ok(Standing::Done);
+            return Ok(RowState::Done);
         }
         if let Some(job) = running.first() {
             self.last_jobs.learn(row.name(), job.path());
@@ -98,8 +98,7 @@ impl GitLab {
     }
 
     /// How the jobs of the `gone` runners ended, for those whose job is over. A job outlives the
-    /// row of
-    /// its runner.
+    /// row of its runner.
     pub(super) async fn over(
         &self,
         gone: &BTreeSet<RunnerName>,

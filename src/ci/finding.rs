@@ -9,7 +9,7 @@ use crate::error::DemandError;
 /// How severe a finding is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Mark {
+pub enum Severity {
     /// Everything works.
     Ok,
     /// drover works, with less than it could.
@@ -18,7 +18,7 @@ pub enum Mark {
     Fail,
 }
 
-impl Mark {
+impl Severity {
     pub fn word(self) -> &'static str {
         match self {
             Self::Ok => "ok",
@@ -29,54 +29,54 @@ impl Mark {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Proof {
-    pub mark: Mark,
+pub struct Finding {
+    pub mark: Severity,
     /// The subject, such as `token`.
     pub about: &'static str,
     /// What was found.
     pub text: String,
     /// Commands or settings that help; empty where all is well.
-    pub mend: Vec<String>,
+    pub remedy: Vec<String>,
 }
 
-impl Proof {
+impl Finding {
     /// A finding that all is well.
     pub fn ok(about: &'static str, text: impl Into<String>) -> Self {
-        Self { mark: Mark::Ok, about, text: text.into(), mend: Vec::new() }
+        Self { mark: Severity::Ok, about, text: text.into(), remedy: Vec::new() }
     }
 
     /// A finding that drover works with less than it could.
-    pub fn warn(about: &'static str, text: impl Into<String>, mend: impl Into<String>) -> Self {
-        Self { mark: Mark::Warn, about, text: text.into(), mend: vec![mend.into()] }
+    pub fn warn(about: &'static str, text: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { mark: Severity::Warn, about, text: text.into(), remedy: vec![remedy.into()] }
     }
 
     /// A finding that something configured does not work.
-    pub fn fail(about: &'static str, text: impl Into<String>, mend: impl Into<String>) -> Self {
-        Self { mark: Mark::Fail, about, text: text.into(), mend: vec![mend.into()] }
+    pub fn fail(about: &'static str, text: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { mark: Severity::Fail, about, text: text.into(), remedy: vec![remedy.into()] }
     }
 
     /// A right that only a change would show; `needs` is what the token must have.
-    pub fn unproven(what: &str, needs: &str) -> Self {
+    pub fn untested(what: &str, needs: &str) -> Self {
         let text = format!("making and removing {what} is not tested by doctor; it needs {needs}");
         Self::ok("rights", text)
     }
 
     /// The finding for a failed call, which ends the check.
-    pub fn told(error: &DemandError) -> Self {
+    pub fn from_error(error: &DemandError) -> Self {
         let text = chain(error);
         match error {
             DemandError::Status { status: 401, .. } => {
-                let mend = "put a valid token into the credential that `credentialsId` names";
-                Self::fail("token", format!("is refused: {text}"), mend)
+                let remedy = "put a valid token into the credential that `credentialsId` names";
+                Self::fail("token", format!("is refused: {text}"), remedy)
             }
             DemandError::Status { status: 403, .. } => {
-                let mend = "give the token the rights that `drover help ci` lists";
-                Self::fail("token", format!("lacks a right: {text}"), mend)
+                let remedy = "give the token the rights that `drover help ci` lists";
+                Self::fail("token", format!("lacks a right: {text}"), remedy)
             }
             DemandError::Status { status: 404 | 410, .. } => {
-                let mend = "check that `url`, `kind` and `scope` are right and that the token \
+                let remedy = "check that `url`, `kind` and `scope` are right and that the token \
                             may see that scope";
-                Self::fail("scope", format!("is not found: {text}"), mend)
+                Self::fail("scope", format!("is not found: {text}"), remedy)
             }
             DemandError::Status { status: 407, .. } => Self::fail(
                 "proxy",
@@ -94,24 +94,24 @@ impl Proof {
                 Self::warn("limits", text, "wait until then, or raise `pollSeconds`")
             }
             DemandError::Moved { .. } => {
-                Self { mark: Mark::Fail, about: "answers", text, mend: Vec::new() }
+                Self { mark: Severity::Fail, about: "answers", text, remedy: Vec::new() }
             }
             // The text says who must change what.
             DemandError::Refused(_) => {
-                Self { mark: Mark::Fail, about: "rights", text, mend: Vec::new() }
+                Self { mark: Severity::Fail, about: "rights", text, remedy: Vec::new() }
             }
             DemandError::Status { .. } => Self::fail("answers", text, "look at the server's log"),
             DemandError::Shape { .. } => {
                 Self::fail("answers", text, "check that `url` and `kind` are right")
             }
             DemandError::Setup(_) | DemandError::Unreachable { .. } | DemandError::Guest(_) => {
-                Self { mark: Mark::Fail, about: "answers", text, mend: Vec::new() }
+                Self { mark: Severity::Fail, about: "answers", text, remedy: Vec::new() }
             }
         }
     }
 
     /// The finding that a whole poll succeeded.
-    pub fn seen(sight: &SourceSight) -> Self {
+    pub fn listed(sight: &SourceSight) -> Self {
         let (jobs, rows) = (sight.jobs.len(), sight.rows.len());
         Self::ok(
             "jobs and runners",

@@ -10,16 +10,16 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 /// A larger file is ignored: no source needs as much.
-const LARGEST: u64 = 64 * 1024;
+const STATE_FILE_MAX_BYTES: u64 = 64 * 1024;
 
 /// The state file of one source; without a path nothing is stored.
 #[derive(Debug, Clone, Default)]
-pub struct Keepsake {
+pub struct StateFile {
     file: Option<PathBuf>,
     machine: Option<String>,
 }
 
-impl Keepsake {
+impl StateFile {
     /// The state file of a source in a folder.
     pub fn of(folder: &Path, source: &SourceId, machine: Option<String>) -> Self {
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
@@ -39,7 +39,7 @@ impl Keepsake {
     pub fn read<T: DeserializeOwned>(&self) -> Option<T> {
         let file = self.file.as_ref()?;
         let size = file.metadata().ok()?.len();
-        let text = (size <= LARGEST).then(|| std::fs::read(file).ok()).flatten()?;
+        let text = (size <= STATE_FILE_MAX_BYTES).then(|| std::fs::read(file).ok()).flatten()?;
         serde_json::from_slice(&text).ok()
     }
 
@@ -47,7 +47,8 @@ impl Keepsake {
     pub fn write(&self, kept: &impl Serialize) {
         let Some(file) = &self.file else { return };
         if let Err(error) = put(file, kept) {
-            tracing::warn!(file = %file.display(), %error, "cannot write the state file of a source");
+            tracing::warn!(file = %file.display(), %error, "cannot write the state file of a \
+                                                            source");
         }
     }
 
@@ -58,7 +59,8 @@ impl Keepsake {
             Ok(()) => {}
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
             Err(error) => {
-                tracing::warn!(file = %file.display(), %error, "cannot remove the state file of a source");
+                let file = file.display();
+                tracing::warn!(%file, %error, "cannot remove the state file of a source");
             }
         }
     }
@@ -90,7 +92,7 @@ mod tests {
     #[test]
     fn what_is_kept_is_read_again_until_it_is_cleared() {
         let folder = tempfile::tempdir().unwrap();
-        let of = |id: &str| Keepsake::of(&folder.path().join("sources"), &SourceId::new(id), None);
+        let of = |id: &str| StateFile::of(&folder.path().join("sources"), &SourceId::new(id), None);
         let all = [of("a"), of("a/b"), of("a_2fb"), of("../a")];
         for (number, one) in all.iter().enumerate() {
             assert_eq!(one.read::<usize>(), None);
@@ -109,11 +111,11 @@ mod tests {
     #[test]
     fn what_cannot_be_read_is_as_nothing() {
         let folder = tempfile::tempdir().unwrap();
-        let one = Keepsake::of(folder.path(), &SourceId::new("a"), None);
+        let one = StateFile::of(folder.path(), &SourceId::new("a"), None);
         for text in ["", "{", "\"text\"", &"7".repeat(70_000)] {
             std::fs::write(one.file.as_ref().unwrap(), text).unwrap();
             assert_eq!(one.read::<u32>(), None, "{text:.9}");
         }
-        assert_eq!(Keepsake::default().read::<u32>(), None);
+        assert_eq!(StateFile::default().read::<u32>(), None);
     }
 }

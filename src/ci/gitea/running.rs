@@ -12,7 +12,7 @@ use drover_model::ports::{Idle, Known, RowSight, SourceSight};
 
 use super::{Gitea, Job, Runner, Scope, sight};
 use crate::error::DemandError;
-use crate::rows::Seen;
+use crate::rows::PolledRunners;
 
 /// The path of a job, by the URL that the server gives it: the host of that URL may differ from the
 /// one that drover uses.
@@ -53,8 +53,7 @@ impl Gitea {
     }
 
     /// Tries once for each running job whether the token may read it by itself. A 404 means that a
-    /// job
-    /// is deleted only to a token that could read that job before.
+    /// job is deleted only to a token that could read that job before.
     async fn try_to_read(&self, known: &Known) {
         if self.reads_what_it_lists() {
             return;
@@ -70,8 +69,7 @@ impl Gitea {
     }
 
     /// Marks those jobs of the `gone` runners as over that wait again or have another runner, by
-    /// these
-    /// lists.
+    /// these lists.
     fn end_listed(&self, gone: &BTreeSet<RunnerName>, lists: [&[Job]; 2]) {
         for name in gone {
             let path = self.last_jobs.open(name);
@@ -121,7 +119,7 @@ impl Gitea {
 
     /// One poll: runners, their jobs, and the jobs that wait.
     pub(super) async fn look_at_gitea(&self, known: &Known) -> Result<SourceSight, DemandError> {
-        let Seen { rows: runners, mut gone, whole, numbers } = self.seen(known).await?;
+        let PolledRunners { rows: runners, mut gone, whole, numbers } = self.seen(known).await?;
         self.last_jobs.keep(known);
         // The row's own `busy` lags behind: the job says which runner has it.
         let mut running: BTreeMap<String, Vec<u64>> = BTreeMap::new();
