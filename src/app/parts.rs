@@ -155,8 +155,8 @@ pub fn keys(shell: &SshShell, former: &FormerKeys, keys: &BTreeMap<String, SshKe
 /// What the webhooks of sources are signed with.
 pub fn hook_secrets(checked: &Checked) -> BTreeMap<SourceId, HookSecret> {
     let each = checked.demand.iter().filter_map(|(id, source)| {
-        let (proof, secret) = (source.system.hook_auth(), source.webhook.clone()?);
-        Some((id.clone(), HookSecret { proof, secret }))
+        let (auth, secret) = (source.system.hook_auth(), source.webhook.clone()?);
+        Some((id.clone(), HookSecret { auth, secret }))
     });
     each.collect()
 }

@@ -151,8 +151,8 @@ pub trait Connector: Send + Sync {
         Box::pin(async move {
             let mut found = Vec::new();
             refusal_text(self.check(&mut found).await).map(|refusal| {
-                let failed = found.into_iter().find(|proof| proof.mark == Severity::Fail);
-                refusal.or(failed.map(|proof| format!("{}: {}", proof.about, proof.text)))
+                let failed = found.into_iter().find(|finding| finding.severity == Severity::Fail);
+                refusal.or(failed.map(|finding| format!("{}: {}", finding.about, finding.text)))
             })
         })
     }

@@ -30,29 +30,29 @@ impl Severity {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    pub mark: Severity,
+    pub severity: Severity,
     /// The subject, such as `token`.
     pub about: &'static str,
     /// What was found.
     pub text: String,
     /// Commands or settings that help; empty where all is well.
-    pub remedy: Vec<String>,
+    pub remedies: Vec<String>,
 }
 
 impl Finding {
     /// A finding that all is well.
     pub fn ok(about: &'static str, text: impl Into<String>) -> Self {
-        Self { mark: Severity::Ok, about, text: text.into(), remedy: Vec::new() }
+        Self { severity: Severity::Ok, about, text: text.into(), remedies: Vec::new() }
     }
 
     /// A finding that drover works with less than it could.
     pub fn warn(about: &'static str, text: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self { mark: Severity::Warn, about, text: text.into(), remedy: vec![remedy.into()] }
+        Self { severity: Severity::Warn, about, text: text.into(), remedies: vec![remedy.into()] }
     }
 
     /// A finding that something configured does not work.
     pub fn fail(about: &'static str, text: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self { mark: Severity::Fail, about, text: text.into(), remedy: vec![remedy.into()] }
+        Self { severity: Severity::Fail, about, text: text.into(), remedies: vec![remedy.into()] }
     }
 
     /// A right that only a change would show; `needs` is what the token must have.
@@ -94,18 +94,18 @@ impl Finding {
                 Self::warn("limits", text, "wait until then, or raise `pollSeconds`")
             }
             DemandError::Moved { .. } => {
-                Self { mark: Severity::Fail, about: "answers", text, remedy: Vec::new() }
+                Self { severity: Severity::Fail, about: "answers", text, remedies: Vec::new() }
             }
             // The text says who must change what.
             DemandError::Refused(_) => {
-                Self { mark: Severity::Fail, about: "rights", text, remedy: Vec::new() }
+                Self { severity: Severity::Fail, about: "rights", text, remedies: Vec::new() }
             }
             DemandError::Status { .. } => Self::fail("answers", text, "look at the server's log"),
             DemandError::Shape { .. } => {
                 Self::fail("answers", text, "check that `url` and `kind` are right")
             }
             DemandError::Setup(_) | DemandError::Unreachable { .. } | DemandError::Guest(_) => {
-                Self { mark: Severity::Fail, about: "answers", text, remedy: Vec::new() }
+                Self { severity: Severity::Fail, about: "answers", text, remedies: Vec::new() }
             }
         }
     }

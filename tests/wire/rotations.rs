@@ -123,7 +123,8 @@ fn a_secret_that_was_written_before_the_yaml_is_named_and_then_removed() {
     sim.send("DELETE", "/access/users/drover@pve/token/ci-2", &[]);
     let (code, told) = setup(&site, &[]);
     assert_eq!(code, 0, "{told}");
-    let left = "SITE/token.ci-2 is the secret of a token that no longer exists: rm SITE/token.ci-2\n";
+    let left =
+        "SITE/token.ci-2 is the secret of a token that no longer exists: rm SITE/token.ci-2\n";
     assert!(told.contains(left), "{told}");
     let _service = Service::start(&site);
     let (code, done) = setup(&site, &["--rotate", "--grace", "0"]);

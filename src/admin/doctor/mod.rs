@@ -42,30 +42,30 @@ use proxmox_client::transport::Dialer;
 use proxmox_client::types::VmConfig;
 use proxmox_client::{Connection, Login};
 
-use crate::rights::{Facts, Release, Source};
+use crate::rights::{Facts, Release, TemplateGuest};
 
-pub use certificate::{Certificates, Shown, ToldCertificates, WireCertificates};
-pub use privileges::PREFIX;
+pub use certificate::{Certificate, CertificateReader, FixedCertificates, NetworkCertificates};
+pub use privileges::ROLE_PREFIX;
 pub use report::clean;
 pub use report::{CloudReport, Line, Report, SourceReport};
-pub use sources::examine_source;
+pub use sources::check_source;
 use token::ROOT;
 
 /// The clients that the doctor uses.
 #[derive(Clone, Copy)]
-pub struct Ways<'a> {
+pub struct Clients<'a> {
     /// Connects to the nodes' API.
     pub dialer: &'a dyn Dialer,
     /// Reads the nodes' certificates.
-    pub certificates: &'a dyn Certificates,
+    pub certificates: &'a dyn CertificateReader,
     pub clock: &'a (dyn Fn() -> u64 + Sync),
     /// The path of the configuration as the command line named it, for commands in findings.
     pub config: Option<&'a Path>,
 }
 
 /// One cloud that is being checked.
-pub(crate) struct Patient<'a> {
-    ways: Ways<'a>,
+pub(crate) struct CloudCheck<'a> {
+    clients: Clients<'a>,
     herd: &'a HerdSpec,
     cloud: &'a CloudSpec,
     connection: &'a Connection,
@@ -83,35 +83,35 @@ struct Cluster {
 }
 
 /// The guests that one template is cloned from.
-struct Seen {
+struct TemplateGuests {
     /// The same as the placement of agents sees it.
     found: Found,
     /// Each guest with its configuration; without one where its node is offline.
-    sources: Vec<(Source, Option<VmConfig>)>,
+    sources: Vec<(TemplateGuest, Option<VmConfig>)>,
 }
 
 /// The guests that each template is cloned from.
-type Templates = BTreeMap<TemplateId, Seen>;
+type Templates = BTreeMap<TemplateId, TemplateGuests>;
 
 /// Checks one cloud.
-pub async fn examine(
-    ways: Ways<'_>,
+pub async fn check_cloud(
+    clients: Clients<'_>,
     herd: &HerdSpec,
     cloud: &CloudId,
     connection: &Connection,
 ) -> CloudReport {
     let mut report = CloudReport::new(cloud, herd.clouds.get(cloud).map_or("", |one| &one.name));
     let Some(spec) = herd.clouds.get(cloud) else { return report };
-    let client = match Client::new(cloud.clone(), connection, ways.dialer) {
+    let client = match Client::new(cloud.clone(), connection, clients.dialer) {
         Ok(client) => client,
         Err(error) => {
             report.fail("connection", error.chain(), []);
             return report;
         }
     };
-    let mut patient = Patient { ways, herd, cloud: spec, connection, client, report };
-    patient.examine().await;
-    patient.report
+    let mut check = CloudCheck { clients, herd, cloud: spec, connection, client, report };
+    check.run().await;
+    check.report
 }
 
 /// The release of Proxmox VE and the facts that decide which rights are needed.
@@ -147,8 +147,8 @@ fn thicknesses(fleet: &Fleet) -> BTreeMap<String, Thickness> {
     all.map(|one| (one.name.clone(), one.thickness())).collect()
 }
 
-impl Patient<'_> {
-    async fn examine(&mut self) {
+impl CloudCheck<'_> {
+    async fn run(&mut self) {
         if !self.endpoints().await {
             return;
         }
@@ -194,7 +194,7 @@ impl Patient<'_> {
             // Agents run where their template is, or, with preferred nodes, where it can be read.
             let sources = cluster.facts.sources.get(&spec.id).map(Vec::as_slice);
             let sources = sources.unwrap_or_default();
-            let shared = |one: &Source| {
+            let shared = |one: &TemplateGuest| {
                 let mut storages = one.storages.iter();
                 !one.storages.is_empty() && storages.all(|name| cluster.fleet.is_shared(name))
             };
@@ -212,17 +212,18 @@ impl Patient<'_> {
     }
 
     /// A drover command with the same configuration.
-    fn drover(&self, rest: &str) -> String {
-        match self.ways.config {
+    fn drover_command(&self, rest: &str) -> String {
+        match self.clients.config {
             Some(path) => format!("drover --config {} {rest}", quote(&path.display().to_string())),
             None => format!("drover {rest}"),
         }
     }
 
     /// The command that makes and repairs this cloud's rights.
-    fn set_up(&self, more: &str) -> String {
+    fn setup_command(&self, more: &str) -> String {
         let cloud = &self.cloud.id;
-        let command = self.drover(&format!("setup rights --cloud {cloud}{more} --user root@pam"));
+        let command =
+            self.drover_command(&format!("setup rights --cloud {cloud}{more} --user root@pam"));
         // The command makes tokens only for users of drover's own.
         match &self.connection.login {
             Login::Token { id, .. } if !id.starts_with(ROOT) => command,
@@ -235,7 +236,7 @@ impl Patient<'_> {
     }
 
     /// A failed call as one line.
-    fn told(&self, error: &impl AsFault) -> String {
+    fn error_text(&self, error: &impl AsFault) -> String {
         self.client.fault(error).text
     }
 }

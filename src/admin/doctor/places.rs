@@ -6,9 +6,9 @@ use drover_model::id::NodeName;
 use drover_ssh::quote;
 use proxmox_client::admin::Interface;
 
-use super::{Cluster, Patient};
+use super::{CloudCheck, Cluster};
 
-impl Patient<'_> {
+impl CloudCheck<'_> {
     pub(super) async fn bridges(&mut self, cluster: &Cluster) {
         let mut wanted: BTreeMap<NodeName, BTreeSet<String>> = BTreeMap::new();
         for spec in self.specs() {
@@ -33,7 +33,7 @@ impl Patient<'_> {
                     }
                 }
                 Err(error) => {
-                    let text = self.told(&error);
+                    let text = self.error_text(&error);
                     self.report.fail(format!("bridges of {node}"), text, []);
                 }
             }
@@ -55,14 +55,14 @@ impl Patient<'_> {
             }
             (Some(one), None) if one.active => self.report.ok(about, one.kind.clone()),
             (Some(one), None) => {
-                let mend = [format!("ssh {node} ifup {name}")];
-                self.report.warn(about, format!("{}, not active", one.kind), mend);
+                let remedy = [format!("ssh {node} ifup {name}")];
+                self.report.warn(about, format!("{}, not active", one.kind), remedy);
             }
             (None, None) => {
                 let there: Vec<&str> = all.iter().map(|one| one.iface.as_str()).collect();
                 let text = "is neither a bridge nor a VNet there, or drover may not see it";
                 let other = match there.is_empty() {
-                    true => self.set_up(""),
+                    true => self.setup_command(""),
                     false => format!("in the YAML: one that exists: {}", there.join(", ")),
                 };
                 let net = format!("/nodes/{node}/network");
@@ -91,12 +91,12 @@ impl Patient<'_> {
         }
         let text = format!("the cluster has no node of that name, only {}", known.join(", "));
         for about in unknown {
-            let mend = "in the YAML: node or nodes, with these names";
-            self.report.fail(about, text.clone(), [mend]);
+            let remedy = "in the YAML: node or nodes, with these names";
+            self.report.fail(about, text.clone(), [remedy]);
         }
         for about in missed {
-            let mend = "in the YAML or PVE_NODE_SELECTOR: preferredNodes, with these names";
-            self.report.warn(about, text.clone(), [mend.to_owned()]);
+            let remedy = "in the YAML or PVE_NODE_SELECTOR: preferredNodes, with these names";
+            self.report.warn(about, text.clone(), [remedy.to_owned()]);
         }
     }
 
@@ -109,7 +109,7 @@ impl Patient<'_> {
         let there = match self.client.pools().await {
             Ok(there) => there,
             Err(error) => {
-                let text = self.told(&error);
+                let text = self.error_text(&error);
                 return self.report.fail("pools", text, []);
             }
         };
@@ -123,8 +123,8 @@ impl Patient<'_> {
             let path = format!("/pool/{pool}");
             let held = self.client.privileges(&path, None).await.unwrap_or_default();
             if held.contains_key("Pool.Audit") {
-                let mend = format!("pveum pool add {pool}");
-                self.report.fail(about, "does not exist", [mend.as_str()]);
+                let remedy = format!("pveum pool add {pool}");
+                self.report.fail(about, "does not exist", [remedy.as_str()]);
             }
         }
     }
@@ -138,8 +138,8 @@ impl Patient<'_> {
             return;
         }
         let text = format!("is not set for {}: drover may change every guest", names.join(", "));
-        let mend = format!("in the YAML: targetPool: ci; then: {}", self.set_up(""));
-        self.report.warn("targetPool", text, [mend]);
+        let remedy = format!("in the YAML: targetPool: ci; then: {}", self.setup_command(""));
+        self.report.warn("targetPool", text, [remedy]);
     }
 
     /// Reports how many VMIDs of the cloud's range are free, as far as drover may see guests.
@@ -153,8 +153,8 @@ impl Patient<'_> {
         let about = format!("ids {floor} to {}", ceiling.saturating_sub(1));
         let wanted = u64::from(self.cloud.cap.unwrap_or(1));
         if free == 0 {
-            let mend = "in the YAML: another startVmId or endVmId";
-            self.report.fail(about, "no VMID is free", [mend]);
+            let remedy = "in the YAML: another startVmId or endVmId";
+            self.report.fail(about, "no VMID is free", [remedy]);
         } else if free < 2 * wanted {
             // A VMID stays reserved for an hour after its guest is gone.
             let text = format!(

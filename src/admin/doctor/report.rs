@@ -9,13 +9,15 @@ use serde::Serialize;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Line {
-    pub mark: Mark,
+    #[serde(rename = "mark")]
+    pub severity: Severity,
     /// The subject of the check.
     pub about: String,
     /// What was found.
     pub text: String,
     /// Commands or settings that help; empty for what is well.
-    pub mend: Vec<String>,
+    #[serde(rename = "mend")]
+    pub remedies: Vec<String>,
 }
 
 /// The findings about one cloud.
@@ -53,34 +55,40 @@ impl CloudReport {
     }
 
     pub(super) fn ok(&mut self, about: impl Into<String>, text: impl Into<String>) {
-        self.add(Mark::Ok, about.into(), text.into(), Vec::new());
+        self.add(Severity::Ok, about.into(), text.into(), Vec::new());
     }
 
-    pub(super) fn warn<I>(&mut self, about: impl Into<String>, text: impl Into<String>, mend: I)
+    pub(super) fn warn<I>(&mut self, about: impl Into<String>, text: impl Into<String>, remedy: I)
     where
         I: IntoIterator<Item: Into<String>>,
     {
-        let mend = mend.into_iter().map(Into::into).collect();
-        self.add(Mark::Warn, about.into(), text.into(), mend);
+        let remedy = remedy.into_iter().map(Into::into).collect();
+        self.add(Severity::Warn, about.into(), text.into(), remedy);
     }
 
     pub(super) fn fail<const N: usize>(
         &mut self,
         about: impl Into<String>,
         text: impl Into<String>,
-        mend: [&str; N],
+        remedy: [&str; N],
     ) {
-        let mend = mend.map(str::to_owned).into();
-        self.add(Mark::Fail, about.into(), text.into(), mend);
+        let remedy = remedy.map(str::to_owned).into();
+        self.add(Severity::Fail, about.into(), text.into(), remedy);
     }
 
-    pub(super) fn add(&mut self, mark: Mark, about: String, text: String, mend: Vec<String>) {
-        self.lines.push(Line { mark, about, text, mend });
+    pub(super) fn add(
+        &mut self,
+        severity: Severity,
+        about: String,
+        text: String,
+        remedies: Vec<String>,
+    ) {
+        self.lines.push(Line { severity, about, text, remedies });
     }
 
     /// The most severe of its findings.
-    pub fn worst(&self) -> Mark {
-        self.lines.iter().map(|line| line.mark).max().unwrap_or(Mark::Ok)
+    pub fn worst(&self) -> Severity {
+        self.lines.iter().map(|line| line.severity).max().unwrap_or(Severity::Ok)
     }
 }
 
@@ -92,7 +100,7 @@ pub fn clean(text: &str) -> String {
 impl Report {
     /// Whether nothing failed.
     pub fn is_well(&self) -> bool {
-        self.all().flat_map(|(_, lines)| lines).all(|line| line.mark < Mark::Fail)
+        self.all().flat_map(|(_, lines)| lines).all(|line| line.severity < Severity::Fail)
     }
 
     /// The heading of each cloud and source, with its findings.
@@ -116,12 +124,12 @@ impl Report {
             let mut first: BTreeMap<&str, usize> = BTreeMap::new();
             for (at, line) in lines.iter().enumerate() {
                 let (about, text) = (clean(&line.about), clean(&line.text));
-                let _ = writeln!(out, "  {:<4}  {about}: {text}", line.mark.word());
+                let _ = writeln!(out, "  {:<4}  {about}: {text}", line.severity.word());
                 let mut told = None;
-                for mend in &line.mend {
-                    let before = *first.entry(mend).or_insert(at);
+                for remedy in &line.remedies {
+                    let before = *first.entry(remedy).or_insert(at);
                     if before == at {
-                        let _ = writeln!(out, "        > {}", clean(mend));
+                        let _ = writeln!(out, "        > {}", clean(remedy));
                     } else if told.replace(before) != Some(before) {
                         let about = clean(&lines[before].about);
                         let _ = writeln!(out, "        > # as above, for {about}");
@@ -129,9 +137,10 @@ impl Report {
                 }
             }
         }
-        let count =
-            |mark| self.all().flat_map(|(_, lines)| lines).filter(|line| line.mark == mark).count();
-        let (ok, warn, fail) = (count(Mark::Ok), count(Mark::Warn), count(Mark::Fail));
+        let count = |mark| {
+            self.all().flat_map(|(_, lines)| lines).filter(|line| line.severity == mark).count()
+        };
+        let (ok, warn, fail) = (count(Severity::Ok), count(Severity::Warn), count(Severity::Fail));
         let _ = writeln!(out, "{ok} ok, {warn} warn, {fail} fail");
         out
     }

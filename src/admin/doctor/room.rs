@@ -13,10 +13,10 @@ use drover_model::placement::{
 use drover_model::spec::TemplateSpec;
 use drover_model::template_image::Found;
 
-use super::{Cluster, Line, Patient, Templates};
+use super::{CloudCheck, Cluster, Line, Templates};
 
 /// The same nodes and storages with nothing on them.
-fn bare(fleet: &Fleet) -> Fleet {
+fn emptied(fleet: &Fleet) -> Fleet {
     let nodes = fleet.nodes().iter().map(|(name, node)| {
         let figures = node.figures.map(|one| NodeFigures { busy: 0, used: 0, ..one });
         (name.clone(), NodeSight { figures, ..*node })
@@ -27,9 +27,9 @@ fn bare(fleet: &Fleet) -> Fleet {
 }
 
 /// A placement where nothing temporary is in the way and nothing is reserved.
-struct Empty;
+struct NothingReserved;
 
-impl Ground for Empty {
+impl Ground for NothingReserved {
     fn node_closed(&self, _: &NodeName) -> Option<String> {
         None
     }
@@ -45,10 +45,10 @@ impl Ground for Empty {
 
 /// Why a template's agents cannot run on each node that the template may use, as long as nobody
 /// changes anything; none for a node where they can.
-fn shut_out(spec: &TemplateSpec, found: &Found) -> Vec<(NodeName, Option<String>)> {
-    let bare = Found {
+fn blocked_nodes(spec: &TemplateSpec, found: &Found) -> Vec<(NodeName, Option<String>)> {
+    let emptied = Found {
         candidates: found.candidates.clone(),
-        fleet: bare(&found.fleet).into(),
+        fleet: emptied(&found.fleet).into(),
         whole: found.whole,
     };
     // Labels are intended, and other guests come and go.
@@ -69,15 +69,15 @@ fn shut_out(spec: &TemplateSpec, found: &Found) -> Vec<(NodeName, Option<String>
     let up = |node: &NodeName| {
         found.fleet.nodes().get(node).is_some_and(|sight| !sight.offline && !sight.maintenance)
     };
-    let all = survey(&calm, &bare, &Empty).into_iter();
+    let all = survey(&calm, &emptied, &NothingReserved).into_iter();
     all.filter(|(node, _)| up(node) && carries(node)).collect()
 }
 
-impl Patient<'_> {
+impl CloudCheck<'_> {
     /// Reports templates whose agents would fit on no node even if it were empty.
     pub(super) fn room(&mut self, cluster: &Cluster, templates: &Templates) {
-        let bare = bare(&cluster.fleet);
-        let scene = Scene::new(&bare, &[]);
+        let emptied = emptied(&cluster.fleet);
+        let scene = Scene::new(&emptied, &[]);
         let mut hopeless = Vec::new();
         for spec in self.specs() {
             let seen = templates.get(&spec.id).map(|seen| seen.sources.as_slice());
@@ -98,17 +98,17 @@ impl Patient<'_> {
         }
         for (name, refused) in hopeless {
             let text = format!("an agent would not fit even on an empty node: {refused}");
-            let mend = "in the YAML: less memoryMb or headroom, or other nodes";
-            self.report.fail(format!("room for {name}"), text, [mend]);
+            let remedy = "in the YAML: less memoryMb or headroom, or other nodes";
+            self.report.fail(format!("room for {name}"), text, [remedy]);
         }
     }
 }
 
-impl Patient<'_> {
+impl CloudCheck<'_> {
     /// Reports nodes that a template may use but where none of its agents can run. Where that is
     /// all nodes, the findings from `before` on may have reported it already.
     pub(super) fn usable(&mut self, cluster: &Cluster, templates: &Templates, before: usize) {
-        let failed = |line: &Line| line.mark == Mark::Fail;
+        let failed = |line: &Line| line.severity == Severity::Fail;
         let told = self.report.lines.iter().skip(before).any(failed);
         let mut found = Vec::new();
         for spec in self.specs() {
@@ -120,7 +120,7 @@ impl Patient<'_> {
             let homes: BTreeSet<&str> =
                 seen.sources.iter().map(|(one, _)| one.node.as_str()).collect();
             let homes = homes.into_iter().collect::<Vec<_>>().join(", ");
-            found.push((spec.id.name.clone(), homes, shut_out(spec, &seen.found)));
+            found.push((spec.id.name.clone(), homes, blocked_nodes(spec, &seen.found)));
         }
         for (template, homes, nodes) in found {
             let shut = nodes.iter().filter(|(_, why)| why.is_some());
@@ -130,16 +130,18 @@ impl Patient<'_> {
                 continue;
             }
             let (mark, better) = match none {
-                true => (Mark::Fail, format!("in the YAML: nodes: [{homes}]")),
-                false => (Mark::Warn, format!("in the YAML: nodes without {}", shut.join(", "))),
+                true => (Severity::Fail, format!("in the YAML: nodes: [{homes}]")),
+                false => {
+                    (Severity::Warn, format!("in the YAML: nodes without {}", shut.join(", ")))
+                }
             };
             for (node, why) in nodes {
                 let Some(why) = why else { continue };
                 let share = "or a template on each node, or on storage that the nodes share";
                 let share = why.starts_with("no template").then(|| share.to_owned());
                 let text = format!("cannot be used there: {why}");
-                let mend = [better.clone()].into_iter().chain(share).collect();
-                self.report.add(mark, format!("template {template} on {node}"), text, mend);
+                let remedy = [better.clone()].into_iter().chain(share).collect();
+                self.report.add(mark, format!("template {template} on {node}"), text, remedy);
             }
         }
     }

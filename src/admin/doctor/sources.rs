@@ -11,27 +11,27 @@ use proxmox_client::tls::CertificateRefused;
 use proxmox_client::{Tls, refused_certificate};
 use reqwest::Method;
 
-use super::cluster::{CLOCK_FAIL, CLOCK_WARN};
-use super::{CloudReport, SourceReport, Ways};
+use super::cluster::{CLOCK_FAIL_SECS, CLOCK_WARN_SECS};
+use super::{Clients, CloudReport, SourceReport};
 use drover_config::SourceConnection;
 
 /// Checks one source.
-pub async fn examine_source(
-    ways: Ways<'_>,
+pub async fn check_source(
+    clients: Clients<'_>,
     spec: &SourceSpec,
     connection: &SourceConnection,
 ) -> SourceReport {
     let mut report =
         CloudReport { cloud: spec.id.to_string(), name: spec.kind.to_owned(), lines: Vec::new() };
-    if answers(ways, connection, &mut report).await {
+    if answers(clients, connection, &mut report).await {
         let mut found = Vec::new();
         let ended = match connector(connection) {
             Ok(connector) => connector.check(&mut found).await,
             Err(error) => Err(error),
         };
         found.extend(ended.err().map(|error| Finding::from_error(&error)));
-        for proof in found {
-            report.add(proof.mark, proof.about.into(), proof.text, proof.mend);
+        for finding in found {
+            report.add(finding.severity, finding.about.into(), finding.text, finding.remedies);
         }
     }
     webhook(spec, connection, &mut report);
@@ -39,17 +39,21 @@ pub async fn examine_source(
 }
 
 /// Checks whether the source answers, its certificate and its clock.
-async fn answers(ways: Ways<'_>, connection: &SourceConnection, report: &mut CloudReport) -> bool {
-    let before = (ways.clock)();
+async fn answers(
+    clients: Clients<'_>,
+    connection: &SourceConnection,
+    report: &mut CloudReport,
+) -> bool {
+    let before = (clients.clock)();
     let answer = match Http::new(&connection.url, &connection.tls, &connection.route) {
         Ok(http) => http.call(Method::GET, "", None, &[]).await,
         Err(error) => Err(error),
     };
-    let after = (ways.clock)();
+    let after = (clients.clock)();
     let answer = match answer {
         Ok(answer) => answer,
         Err(error) => {
-            unanswered(&error, connection, report);
+            report_unanswered(&error, connection, report);
             return false;
         }
     };
@@ -61,17 +65,17 @@ async fn answers(ways: Ways<'_>, connection: &SourceConnection, report: &mut Clo
     let apart = if time < before { before - time } else { time.saturating_sub(after) };
     let way = if time < before { "behind" } else { "ahead of" };
     let mark = match apart {
-        0..=CLOCK_WARN => Severity::Ok,
-        _ if apart <= CLOCK_FAIL => Severity::Warn,
+        0..=CLOCK_WARN_SECS => Severity::Ok,
+        _ if apart <= CLOCK_FAIL_SECS => Severity::Warn,
         _ => Severity::Fail,
     };
-    let (text, mend) = if mark == Severity::Ok {
-        (format!("within {CLOCK_WARN} s of this machine's"), Vec::new())
+    let (text, remedy) = if mark == Severity::Ok {
+        (format!("within {CLOCK_WARN_SECS} s of this machine's"), Vec::new())
     } else {
-        let mend = vec!["timedatectl, on this machine and on the server".to_owned()];
-        (format!("{apart} s {way} this machine's"), mend)
+        let remedy = vec!["timedatectl, on this machine and on the server".to_owned()];
+        (format!("{apart} s {way} this machine's"), remedy)
     };
-    report.add(mark, "clock".into(), text, mend);
+    report.add(mark, "clock".into(), text, remedy);
     true
 }
 
@@ -93,7 +97,7 @@ fn certificate(connection: &SourceConnection, report: &mut CloudReport) {
 }
 
 /// Reports why the source does not answer, and what to do.
-fn unanswered(error: &DemandError, connection: &SourceConnection, report: &mut CloudReport) {
+fn report_unanswered(error: &DemandError, connection: &SourceConnection, report: &mut CloudReport) {
     let cause: Option<&(dyn Error + 'static)> = match error {
         DemandError::Unreachable { source, .. } => Some(source),
         DemandError::Setup(_)
@@ -108,22 +112,28 @@ fn unanswered(error: &DemandError, connection: &SourceConnection, report: &mut C
     let refused: Option<CertificateRefused> = cause.and_then(refused_certificate);
     if let Some(refused) = refused {
         let sha256 = &refused.seen().sha256;
-        let mends = [
+        let remedies = [
             "in the YAML: caFile: a file with the authority that signed it".to_owned(),
-            format!("in the YAML: pinSha256: [\"{sha256}\"], after comparing it with the server's own"),
+            format!(
+                "in the YAML: pinSha256: [\"{sha256}\"], after comparing it with the server's own"
+            ),
         ];
         let text = format!("is not trusted; its SHA-256 is {sha256}");
-        return report.add(Severity::Fail, "certificate".into(), text, mends.into());
+        return report.add(Severity::Fail, "certificate".into(), text, remedies.into());
     }
     let innermost = cause.and_then(|cause| causes(cause).last()).map(ToString::to_string);
     let text = innermost.unwrap_or_else(|| chain(error));
     let host = connection.url.host_str().unwrap_or_default();
-    let mend = if text.contains("lookup") || text.contains("resolve") {
+    let remedy = if text.contains("lookup") || text.contains("resolve") {
         format!("getent hosts {host}")
     } else {
         format!("curl -v {}", connection.url)
     };
-    report.fail("answers", format!("{} does not answer: {text}", connection.url), [mend.as_str()]);
+    report.fail(
+        "answers",
+        format!("{} does not answer: {text}", connection.url),
+        [remedy.as_str()],
+    );
 }
 
 /// Reports whether drover learns of a job by webhook or at the next poll.
@@ -133,8 +143,10 @@ fn webhook(spec: &SourceSpec, connection: &SourceConnection, report: &mut CloudR
     match &connection.webhook {
         None => report.ok(about, format!("none: drover polls every {seconds} s")),
         Some(_) => {
-            report
-                .ok(about, format!("accepted at /v1/hooks/{}; drover also polls every {seconds} s", spec.id));
+            report.ok(
+                about,
+                format!("accepted at /v1/hooks/{}; drover also polls every {seconds} s", spec.id),
+            );
         }
     }
 }

@@ -8,17 +8,17 @@ use drover_model::placement::Fleet;
 use drover_model::spec::CloneStrategy;
 use proxmox_client::admin::NodeStorage;
 
-use super::token::Known;
-use super::{Cluster, Patient};
+use super::token::LoginFacts;
+use super::{CloudCheck, Cluster};
 use crate::rights::storages;
 
 /// A storage with a smaller free share is warned about, in per cent.
-const SPACE_LEFT: u64 = 10;
+const FREE_SPACE_WARN_PERCENT: u64 = 10;
 
 /// The privilege that lists snippets, and the role of Proxmox that holds it. A grant on a storage
 /// replaces those inherited from above, and this role has every privilege on storages.
-const SEES: &str = "Datastore.Allocate";
-const SEES_BY: &str = "PVEDatastoreAdmin";
+const SNIPPET_PRIVILEGE: &str = "Datastore.Allocate";
+const SNIPPET_ROLE: &str = "PVEDatastoreAdmin";
 
 /// Whether storages of this type cannot hold linked clones (book: proxmox, section 9).
 fn never_links(kind: &str) -> bool {
@@ -39,10 +39,10 @@ struct Use {
 }
 
 /// A problem with a storage, and what to do about it.
-type Amiss = (String, String);
+type Problem = (String, String);
 
 /// The problem of a storage that a node does not have.
-fn missing(name: &str, node: &NodeName, content: &str, fleet: &Fleet) -> Amiss {
+fn missing(name: &str, node: &NodeName, content: &str, fleet: &Fleet) -> Problem {
     let others = fleet.nodes().keys().filter(|other| fleet.storage(name, other).is_some());
     let others: Vec<String> = others.map(ToString::to_string).collect();
     if !others.is_empty() {
@@ -60,20 +60,20 @@ fn missing(name: &str, node: &NodeName, content: &str, fleet: &Fleet) -> Amiss {
 }
 
 /// Why a node cannot store this kind of content on a storage.
-fn amiss(
+fn problem(
     name: &str,
     node: &NodeName,
     found: Option<&NodeStorage>,
     content: &str,
     fleet: &Fleet,
-) -> Result<(), Amiss> {
+) -> Result<(), Problem> {
     let Some(found) = found else { return Err(missing(name, node, content, fleet)) };
     if found.enabled == Some(false) {
         return Err(("is disabled".into(), format!("pvesm set {name} --disable 0")));
     }
     if found.active == Some(false) {
-        let mend = format!("ssh {node} pvesm status --storage {name}");
-        return Err(("is not active: the node cannot reach it".into(), mend));
+        let remedy = format!("ssh {node} pvesm status --storage {name}");
+        return Err(("is not active: the node cannot reach it".into(), remedy));
     }
     if !found.content.split(',').any(|one| one == content) {
         let what = match content {
@@ -81,14 +81,14 @@ fn amiss(
             "iso" => "ISO images",
             other => other,
         };
-        let mend = format!("pvesm set {name} --content {},{content}", found.content);
-        return Err((format!("takes no {what}, only {}", found.content), mend));
+        let remedy = format!("pvesm set {name} --content {},{content}", found.content);
+        return Err((format!("takes no {what}, only {}", found.content), remedy));
     }
     Ok(())
 }
 
-impl Patient<'_> {
-    pub(super) async fn storages(&mut self, cluster: &Cluster, login: Option<&Known>) {
+impl CloudCheck<'_> {
+    pub(super) async fn storages(&mut self, cluster: &Cluster, login: Option<&LoginFacts>) {
         let on = self.storages_on(cluster).await;
         self.disks(cluster, &on);
         self.discs(cluster, &on);
@@ -105,7 +105,7 @@ impl Patient<'_> {
             match self.client.storages_of(node.as_str()).await {
                 Ok(all) => drop(on.insert(node, all)),
                 Err(error) => {
-                    let text = self.told(&error);
+                    let text = self.error_text(&error);
                     self.report.fail(format!("storages of {node}"), text, []);
                 }
             }
@@ -124,7 +124,7 @@ impl Patient<'_> {
                 let Some(all) = on.get(&node) else { continue };
                 let found = |name: &str| all.iter().find(|one| one.storage == name);
                 let fit = |name: &String| {
-                    amiss(name, &node, found(name), "images", &cluster.fleet).is_ok()
+                    problem(name, &node, found(name), "images", &cluster.fleet).is_ok()
                 };
                 if chosen && !several.iter().any(fit) {
                     nowhere.insert((spec.id.name.to_string(), node.clone()));
@@ -147,8 +147,8 @@ impl Patient<'_> {
         for (template, node) in nowhere {
             let about = format!("storages of {template} on {node}");
             let text = "none of them can hold its disks there";
-            let mend = "in the YAML: targetStorages, storageClass, or other nodes";
-            self.report.fail(about, text, [mend]);
+            let remedy = "in the YAML: targetStorages, storageClass, or other nodes";
+            self.report.fail(about, text, [remedy]);
         }
     }
 
@@ -161,23 +161,23 @@ impl Patient<'_> {
     ) {
         let about = format!("storage {name} on {node}");
         // Agents use another storage where there is one.
-        let mark = if wanted.alone { Mark::Fail } else { Mark::Warn };
-        if let Err((text, mend)) = amiss(name, node, found, "images", fleet) {
-            return self.report.add(mark, about, text, vec![mend]);
+        let mark = if wanted.alone { Severity::Fail } else { Severity::Warn };
+        if let Err((text, remedy)) = problem(name, node, found, "images", fleet) {
+            return self.report.add(mark, about, text, vec![remedy]);
         }
         let Some(found) = found else { return };
         if wanted.links && never_links(&found.kind) {
             let text = format!("of type {} cannot hold linked clones", found.kind);
-            let mend = "in the YAML: cloneStrategy: FULL";
-            return self.report.fail(about, text, [mend]);
+            let remedy = "in the YAML: cloneStrategy: FULL";
+            return self.report.fail(about, text, [remedy]);
         }
         match (found.avail, found.total.filter(|total| *total > 0)) {
             (Some(avail), Some(total)) => {
                 let (gib, share) = (avail >> 30, avail.saturating_mul(100) / total);
                 let text = format!("{}, {gib} GiB free ({share} %)", found.kind);
-                if share < SPACE_LEFT {
-                    let mend = [format!("pvesm list {name}")];
-                    self.report.warn(about, text, mend);
+                if share < FREE_SPACE_WARN_PERCENT {
+                    let remedy = [format!("pvesm list {name}")];
+                    self.report.warn(about, text, remedy);
                 } else {
                     self.report.ok(about, text);
                 }
@@ -198,13 +198,13 @@ impl Patient<'_> {
             let Some(all) = on.get(&node) else { continue };
             let found = all.iter().find(|one| one.storage == name);
             let about = format!("ISO storage {name} on {node}");
-            match amiss(&name, &node, found, "iso", &cluster.fleet) {
+            match problem(&name, &node, found, "iso", &cluster.fleet) {
                 Ok(()) => self.report.ok(about, "takes ISO images"),
-                Err((text, mend)) => {
+                Err((text, remedy)) => {
                     let other = "in the YAML: another cloudInitIsoStorage".to_owned();
                     let able = found.is_none_or(|one| holds_files(&one.kind));
-                    let mend = able.then_some(mend).into_iter().chain([other]).collect();
-                    self.report.add(Mark::Fail, about, text, mend);
+                    let remedy = able.then_some(remedy).into_iter().chain([other]).collect();
+                    self.report.add(Severity::Fail, about, text, remedy);
                 }
             }
         }
@@ -212,7 +212,7 @@ impl Patient<'_> {
 
     /// Checks the snippets that are named; only a login with every privilege on their storage sees
     /// them.
-    async fn snippets(&mut self, cluster: &Cluster, login: Option<&Known>) {
+    async fn snippets(&mut self, cluster: &Cluster, login: Option<&LoginFacts>) {
         let mut wanted: BTreeSet<(String, NodeName)> = BTreeSet::new();
         for spec in self.specs() {
             let named = spec.cloud_init.custom.iter().flat_map(|text| text.split(','));
@@ -232,22 +232,25 @@ impl Patient<'_> {
                 continue;
             }
             let held = self.client.privileges(&path, None).await.unwrap_or_default();
-            if !held.contains_key(SEES) {
-                let text = format!("cannot be seen without {SEES} on {path}");
+            if !held.contains_key(SNIPPET_PRIVILEGE) {
+                let text = format!("cannot be seen without {SNIPPET_PRIVILEGE} on {path}");
                 let to = match login {
-                    Some(login) => self.subjects(&[SEES], std::slice::from_ref(&path), login).await,
+                    Some(login) => {
+                        self.subjects(&[SNIPPET_PRIVILEGE], std::slice::from_ref(&path), login)
+                            .await
+                    }
                     None => format!(" --users {}", self.client.login()),
                 };
-                let mend = [format!("pveum acl modify {path}{to} --roles {SEES_BY}")];
-                self.report.warn(about, text, mend);
+                let remedy = [format!("pveum acl modify {path}{to} --roles {SNIPPET_ROLE}")];
+                self.report.warn(about, text, remedy);
             } else if let Err(error) = found {
-                let text = self.told(&error);
-                let mend = [format!("ssh {node} pvesm status --storage {storage}")];
-                self.report.warn(about, text, mend);
+                let text = self.error_text(&error);
+                let remedy = [format!("ssh {node} pvesm status --storage {storage}")];
+                self.report.warn(about, text, remedy);
             } else {
-                let mend = format!("scp FILE {node}:$(ssh {node} pvesm path {volume})");
+                let remedy = format!("scp FILE {node}:$(ssh {node} pvesm path {volume})");
                 let text = "does not exist, and the API cannot upload it";
-                self.report.fail(about, text, [mend.as_str()]);
+                self.report.fail(about, text, [remedy.as_str()]);
             }
         }
     }

@@ -3,14 +3,14 @@
 use proxmox_client::{Endpoint, PveError, Tls};
 
 /// Commands and settings that help after such an error.
-pub(super) fn mends(error: &PveError, endpoint: &Endpoint, tls: &Tls) -> Vec<String> {
+pub(super) fn remedies(error: &PveError, endpoint: &Endpoint, tls: &Tls) -> Vec<String> {
     let (host, port) = (endpoint.host(), endpoint.port());
     match error {
         PveError::Unreachable { seen: Some(sha256), tried, .. } => {
-            distrusted(host, sha256, &tried.join("; ").to_lowercase(), tls)
+            for_certificate(host, sha256, &tried.join("; ").to_lowercase(), tls)
         }
         PveError::Unreachable { tried, .. } => {
-            unconnected(host, port, &tried.join("; ").to_lowercase())
+            for_connection(host, port, &tried.join("; ").to_lowercase())
         }
         PveError::Lost { .. } | PveError::Unsent { .. } | PveError::Refused { .. } => {
             vec![format!("ssh {host} systemctl status pveproxy pvedaemon")]
@@ -23,7 +23,7 @@ pub(super) fn mends(error: &PveError, endpoint: &Endpoint, tls: &Tls) -> Vec<Str
 }
 
 /// For a certificate that is not trusted; `why` is in lower case.
-fn distrusted(host: &str, sha256: &str, why: &str, tls: &Tls) -> Vec<String> {
+fn for_certificate(host: &str, sha256: &str, why: &str, tls: &Tls) -> Vec<String> {
     let pin = format!(
         "in the YAML: pinSha256: [\"{sha256}\"], after comparing it with `ssh {host} pvenode cert info`"
     );
@@ -43,10 +43,12 @@ fn distrusted(host: &str, sha256: &str, why: &str, tls: &Tls) -> Vec<String> {
 }
 
 /// For a connection that failed; `why` is in lower case.
-fn unconnected(host: &str, port: u16, why: &str) -> Vec<String> {
+fn for_connection(host: &str, port: u16, why: &str) -> Vec<String> {
     let firewall = "check the node's firewall: `pve-firewall status`";
     if why.contains("lookup") || why.contains("resolve") {
-        return vec![format!("getent hosts {host}; in the YAML: apiUrl or apiUrls with an address")];
+        return vec![format!(
+            "getent hosts {host}; in the YAML: apiUrl or apiUrls with an address"
+        )];
     }
     if why.contains("refused") {
         let runs = format!("ssh {host} systemctl status pveproxy");
@@ -67,9 +69,8 @@ mod tests {
 
     #[test]
     fn a_certificate_that_is_refused_is_mended_by_why_it_was() {
-        let told = |why: &str, tls: &Tls| distrusted("pve1", "AA:BB", why, tls);
-        let pin =
-            "in the YAML: pinSha256: [\"AA:BB\"], after comparing it with `ssh pve1 pvenode cert info`";
+        let told = |why: &str, tls: &Tls| for_certificate("pve1", "AA:BB", why, tls);
+        let pin = "in the YAML: pinSha256: [\"AA:BB\"], after comparing it with `ssh pve1 pvenode cert info`";
         let unknown = told("invalid peer certificate: unknownissuer", &Tls::System);
         assert!(unknown[0].contains("caFile") && unknown[0].contains("pve-root-ca.pem"));
         assert_eq!(unknown[1], pin);

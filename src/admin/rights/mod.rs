@@ -10,17 +10,17 @@
 //! Beside this file: `table` (the lines), `need` (lines on paths), `role` (roles and entries),
 //! `spelled` (the table for README), `reference` (what other provisioners ask for).
 
+mod markdown;
 mod need;
 mod reference;
 mod role;
-mod spelled;
 mod table;
 
-pub use need::{Facts, Need, Needs, Source, storages};
-pub use reference::{REFERENCES, Reference, Standing};
-pub use role::{Grants, RoleKind, Wishes, grants};
-pub use spelled::markdown;
-pub use table::{At, Feature, Lack, Release, Row, TABLE};
+pub use markdown::markdown;
+pub use need::{Facts, Need, Needs, TemplateGuest, storages};
+pub use reference::{REFERENCES, Reference, Relevance};
+pub use role::{GrantOptions, Grants, RoleKind, grants};
+pub use table::{At, Feature, Release, Row, TABLE, Without};
 
 #[cfg(test)]
 #[expect(clippy::unwrap_used, clippy::panic, reason = "tests fail by panicking")]

@@ -10,7 +10,7 @@ use super::table::{At, Release, Row, TABLE};
 
 /// A guest that a template is cloned from, with the facts that decide which rights are needed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Source {
+pub struct TemplateGuest {
     pub vmid: VmId,
     /// The node that holds it.
     pub node: NodeName,
@@ -25,7 +25,7 @@ pub struct Source {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Facts {
     /// The guests that each template is cloned from now; none where the cluster was not asked.
-    pub sources: BTreeMap<TemplateId, Vec<Source>>,
+    pub sources: BTreeMap<TemplateId, Vec<TemplateGuest>>,
     /// The zone of each VNet; all other bridges are in `localnetwork`.
     pub zones: BTreeMap<String, String>,
     /// The storages that take disks, and whether their volumes are thin or thick; empty where the
@@ -69,7 +69,7 @@ impl Facts {
 }
 
 /// Whether a path is a placeholder for one that is not known.
-pub fn is_guess(path: &str) -> bool {
+pub fn is_placeholder(path: &str) -> bool {
     path.contains('<')
 }
 
@@ -152,17 +152,17 @@ fn paths(at: At, spec: &TemplateSpec, facts: &Facts) -> Vec<String> {
     }
 }
 
-fn template_paths(spec: &TemplateSpec, known: &[Source]) -> Vec<String> {
+fn template_paths(spec: &TemplateSpec, known: &[TemplateGuest]) -> Vec<String> {
     if spec.search.is_none() {
         return vec![format!("/vms/{}", spec.source)];
     }
     if known.is_empty() {
-        return vec![format!("/vms/<{}>", what_is_sought(spec))];
+        return vec![format!("/vms/<{}>", search_label(spec))];
     }
     known.iter().map(|source| format!("/vms/{}", source.vmid)).collect()
 }
 
-fn what_is_sought(spec: &TemplateSpec) -> String {
+fn search_label(spec: &TemplateSpec) -> String {
     format!("templates of {}", spec.id.name)
 }
 
@@ -190,7 +190,11 @@ pub fn storages(spec: &TemplateSpec, facts: &Facts) -> BTreeSet<String> {
 }
 
 /// The bridges of the template, because Proxmox checks the clone with them, and those of the clone.
-fn bridges(spec: &TemplateSpec, known: &[Source], zones: &BTreeMap<String, String>) -> Vec<String> {
+fn bridges(
+    spec: &TemplateSpec,
+    known: &[TemplateGuest],
+    zones: &BTreeMap<String, String>,
+) -> Vec<String> {
     let path = |bridge: &str, tag: Option<u16>| {
         let zone = zones.get(bridge).map_or("localnetwork", String::as_str);
         let tag = tag.map(|tag| format!("/{tag}")).unwrap_or_default();

@@ -2,7 +2,7 @@
 
 /// Whether drover needs a privilege that others ask for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Standing {
+pub enum Relevance {
     /// It is in the table.
     Needed,
     /// drover does not need it, for this reason.
@@ -15,15 +15,15 @@ pub struct Reference {
     pub privilege: &'static str,
     /// What they need it for.
     pub theirs: &'static str,
-    pub standing: Standing,
+    pub relevance: Relevance,
 }
 
 const fn needed(privilege: &'static str, theirs: &'static str) -> Reference {
-    Reference { privilege, theirs, standing: Standing::Needed }
+    Reference { privilege, theirs, relevance: Relevance::Needed }
 }
 
 const fn without(privilege: &'static str, theirs: &'static str, reason: &'static str) -> Reference {
-    Reference { privilege, theirs, standing: Standing::NotNeeded(reason) }
+    Reference { privilege, theirs, relevance: Relevance::NotNeeded(reason) }
 }
 
 /// All such privileges.
@@ -73,7 +73,7 @@ mod tests {
     #[test]
     fn every_privilege_of_the_references_is_mapped_or_explained() {
         for one in REFERENCES {
-            let mapped = one.standing == Standing::Needed;
+            let mapped = one.relevance == Relevance::Needed;
             assert_eq!(is_needed(one.privilege), mapped, "{}", one.privilege);
         }
         let names: BTreeSet<_> = REFERENCES.iter().map(|one| one.privilege).collect();

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::need::{Needs, is_guess};
+use super::need::{Needs, is_placeholder};
 use super::table::At;
 
 /// The roles that hold drover's privileges: one for each kind of path.
@@ -51,7 +51,7 @@ impl RoleKind {
 
 /// What to grant beyond the minimum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Wishes {
+pub struct GrantOptions {
     /// Privileges without which drover works as documented: `Datastore.Allocate`.
     pub optional: bool,
 }
@@ -71,11 +71,11 @@ pub struct Grants {
 /// Entries on a path replace those from above, so each role holds everything that is needed on its
 /// paths, including privileges for reading. A template that is found by name, pattern or tag and is
 /// in a pool is granted on that pool, so that the next image is granted, too.
-pub fn grants(needs: &Needs, pools: &BTreeMap<String, String>, wishes: Wishes) -> Grants {
+pub fn grants(needs: &Needs, pools: &BTreeMap<String, String>, options: GrantOptions) -> Grants {
     let mut grants = Grants::default();
     let wanted = || {
         let all = needs.all.iter();
-        all.filter(|need| wishes.optional || !need.row.feature.is_optional())
+        all.filter(|need| options.optional || !need.row.feature.is_optional())
     };
     for need in wanted() {
         let kind = RoleKind::of(need.row.at);
@@ -109,7 +109,7 @@ pub fn grants(needs: &Needs, pools: &BTreeMap<String, String>, wishes: Wishes) -
 
 impl Grants {
     /// Placeholders for paths that could not be worked out; people must replace them.
-    pub fn guesses(&self) -> impl Iterator<Item = &str> {
-        self.entries.iter().map(|(path, _)| path.as_str()).filter(|path| is_guess(path))
+    pub fn placeholders(&self) -> impl Iterator<Item = &str> {
+        self.entries.iter().map(|(path, _)| path.as_str()).filter(|path| is_placeholder(path))
     }
 }

@@ -148,11 +148,11 @@ impl Feature {
 
 /// What happens to a feature without the privilege.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Lack {
+pub enum Without {
     /// The call fails with a 403 of Proxmox.
     Fails,
     /// drover continues, with this effect.
-    Milder(&'static str),
+    Degrades(&'static str),
 }
 
 /// One line of the table.
@@ -166,7 +166,7 @@ pub struct Row {
     pub nine: &'static [&'static str],
     pub at: At,
     pub feature: Feature,
-    pub lack: Lack,
+    pub without: Without,
 }
 
 impl Row {
@@ -180,17 +180,17 @@ impl Row {
 }
 
 const fn fails(feature: Feature, at: At, any: &'static [&'static str], calls: &'static str) -> Row {
-    Row { calls, eight: any, nine: any, at, feature, lack: Lack::Fails }
+    Row { calls, eight: any, nine: any, at, feature, without: Without::Fails }
 }
 
-const fn milder(
+const fn degrades(
     feature: Feature,
     at: At,
     any: &'static [&'static str],
     calls: &'static str,
     effect: &'static str,
 ) -> Row {
-    Row { calls, eight: any, nine: any, at, feature, lack: Lack::Milder(effect) }
+    Row { calls, eight: any, nine: any, at, feature, without: Without::Degrades(effect) }
 }
 
 /// Everything that drover needs. Snippets themselves need no privilege up to Proxmox VE 9.2. A call
@@ -204,7 +204,7 @@ pub static TABLE: &[Row] = &[
         &["Sys.Audit"],
         "GET /cluster/status, /cluster/tasks, /nodes/{node}/tasks",
     ),
-    milder(
+    degrades(
         Feature::Cluster,
         At::AllGuests,
         &["VM.Audit"],
@@ -236,7 +236,7 @@ pub static TABLE: &[Row] = &[
         nine: &["VM.GuestAgent.Audit", "VM.GuestAgent.Unrestricted"],
         at: At::Guests,
         feature: Feature::AgentAddress,
-        lack: Lack::Fails,
+        without: Without::Fails,
     },
     Row {
         calls: "GET agent/file-read: host keys",
@@ -244,19 +244,16 @@ pub static TABLE: &[Row] = &[
         nine: &["VM.GuestAgent.FileRead", "VM.GuestAgent.Unrestricted"],
         at: At::Guests,
         feature: Feature::HostKeys,
-        lack: Lack::Milder("drover trusts an SSH host key on first use instead of reading it by the guest agent"),
+        without: Without::Degrades(
+            "drover trusts an SSH host key on first use instead of reading it by the guest agent",
+        ),
     },
     fails(Feature::Cores, At::Guests, &["VM.Config.CPU"], "PUT config: cores"),
     fails(Feature::Memory, At::Guests, &["VM.Config.Memory"], "PUT config: memory, balloon"),
     fails(Feature::DiskSize, At::Guests, &["VM.Config.Disk"], "PUT resize"),
     fails(Feature::Network, At::Guests, &["VM.Config.Network"], "PUT config: netN"),
     fails(Feature::Networks, At::Guests, &["VM.Config.Network"], "PUT config: every netN"),
-    fails(
-        Feature::Discs,
-        At::Guests,
-        &["VM.Config.CDROM"],
-        "PUT config: the drive of the image",
-    ),
+    fails(Feature::Discs, At::Guests, &["VM.Config.CDROM"], "PUT config: the drive of the image"),
     fails(
         Feature::Discs,
         At::Guests,
@@ -265,7 +262,7 @@ pub static TABLE: &[Row] = &[
     ),
     fails(Feature::Discs, At::DiscStorage, &["Datastore.AllocateTemplate"], "POST upload"),
     fails(Feature::Discs, At::DiscStorage, &["Datastore.Allocate"], "DELETE content: the image"),
-    milder(
+    degrades(
         Feature::Discs,
         At::DiscStorage,
         &["Datastore.Audit", "Datastore.AllocateSpace"],
@@ -278,7 +275,7 @@ pub static TABLE: &[Row] = &[
         &["VM.Config.Cloudinit", "VM.Config.Network"],
         "PUT config: cicustom",
     ),
-    milder(
+    degrades(
         Feature::Placement,
         At::Nodes,
         &["Sys.Audit"],
@@ -286,35 +283,35 @@ pub static TABLE: &[Row] = &[
         "drover does not know the room on nodes and places agents without it",
     ),
     fails(Feature::CallIn, At::Guests, &["VM.Config.HWType"], "PUT config: smbios1"),
-    milder(
+    degrades(
         Feature::Reset,
         At::Guests,
         &["VM.Snapshot"],
         "POST snapshot, rollback",
         "agents are destroyed after their lease instead of being reset",
     ),
-    milder(
+    degrades(
         Feature::Leftovers,
         At::Storage,
         &["Datastore.Allocate"],
         "GET and DELETE storage content",
         "drover neither sees nor removes volumes that a destroy left behind, and does not report them",
     ),
-    milder(
+    degrades(
         Feature::Pool,
         At::Guests,
         &["Pool.Audit"],
         "GET /pools, pools in /cluster/resources",
         "drover notices a missing pool only when it clones into it",
     ),
-    milder(
+    degrades(
         Feature::Doctor,
         At::Access,
         &["Sys.Audit"],
         "GET /access/users",
         "doctor cannot see when the token expires, nor whether its privileges are separate",
     ),
-    milder(
+    degrades(
         Feature::Doctor,
         At::Root,
         &["Datastore.Audit"],

@@ -25,8 +25,8 @@ fn herd(templates: &str) -> HerdSpec {
     checked.unwrap_or_else(|error| panic!("{}", error.render())).herd
 }
 
-fn source(vmid: u32, pool: Option<&str>, storage: &str, bridge: &str) -> Source {
-    Source {
+fn source(vmid: u32, pool: Option<&str>, storage: &str, bridge: &str) -> TemplateGuest {
+    TemplateGuest {
         vmid: VmId(vmid),
         node: NodeName::new("pve1"),
         pool: pool.map(str::to_owned),
@@ -39,7 +39,7 @@ fn source(vmid: u32, pool: Option<&str>, storage: &str, bridge: &str) -> Source 
 fn shown(herd: &HerdSpec, facts: &Facts) -> String {
     let needs = Needs::of(herd, &CloudId::new("rack"), Release::V9, facts);
     let Grants { roles, entries, pools } =
-        grants(&needs, &facts.template_pools(herd), Wishes::default());
+        grants(&needs, &facts.template_pools(herd), GrantOptions::default());
     let mut text = String::new();
     for (kind, privileges) in roles {
         let all: Vec<String> = privileges.into_iter().collect();
@@ -52,7 +52,7 @@ fn shown(herd: &HerdSpec, facts: &Facts) -> String {
     text
 }
 
-fn facts(sources: &[(&str, Source)]) -> Facts {
+fn facts(sources: &[(&str, TemplateGuest)]) -> Facts {
     let mut facts = Facts::default();
     for (name, source) in sources {
         let id = TemplateId { cloud: CloudId::new("rack"), name: (*name).into() };
@@ -94,14 +94,14 @@ fn what_hangs_on_the_cluster_is_left_open_where_nobody_looked() {
     let herd = herd("  small: {templateName: image}\n");
     let needs = Needs::of(&herd, &CloudId::new("rack"), Release::V8, &Facts::default());
     assert_eq!(needs.unknown, ["rack/small"]);
-    let grants = grants(&needs, &BTreeMap::new(), Wishes::default());
-    let guesses: BTreeSet<&str> = grants.guesses().collect();
+    let grants = grants(&needs, &BTreeMap::new(), GrantOptions::default());
+    let placeholders: BTreeSet<&str> = grants.placeholders().collect();
     let all = [
         "/sdn/zones/localnetwork/<bridges of small>",
         "/storage/<storages of small>",
         "/vms/<templates of small>",
     ];
-    assert_eq!(guesses, all.into());
+    assert_eq!(placeholders, all.into());
 }
 
 // Invariant: of several privileges that are enough, none is granted where another is granted
@@ -112,7 +112,7 @@ fn the_network_privilege_makes_up_for_that_of_cloud_init() {
     let roles = |keys: &str| {
         let herd = herd(&format!("  small: {{templateVmId: 9000, {keys}}}\n"));
         let needs = Needs::of(&herd, &CloudId::new("rack"), Release::V9, &Facts::default());
-        let grants = grants(&needs, &BTreeMap::new(), Wishes { optional: true });
+        let grants = grants(&needs, &BTreeMap::new(), GrantOptions { optional: true });
         assert!(grants.roles[&RoleKind::Storage].contains("Datastore.Allocate"));
         let role = &grants.roles[&RoleKind::Guests];
         ["VM.Config.Cloudinit", "VM.Config.Network"].map(|name| role.contains(name))

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
-use super::machine::Written;
+use super::machine::FileToWrite;
 use super::step::{Needed, Step};
 
-const HEAD: &str = "# made by drover setup dhcp";
+const FILE_HEADER: &str = "# made by drover setup dhcp";
 
 /// The options of `drover setup dhcp` for dnsmasq.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wanted {
+pub struct DhcpSpec {
     pub bridge: String,
     /// The first and the last address of the range.
     pub range: (Ipv4Addr, Ipv4Addr),
@@ -50,14 +50,14 @@ pub fn lease(text: &str) -> Result<String, String> {
 
 /// An IPv4 address of an interface, as `ip -o -4 addr show` prints it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Face {
+pub struct InterfaceAddress {
     /// The name of the interface.
     pub name: String,
     pub address: Ipv4Addr,
     pub prefix: u8,
 }
 
-impl Face {
+impl InterfaceAddress {
     /// The mask of the interface's network.
     pub fn mask(&self) -> u32 {
         u32::MAX.checked_shl(32 - u32::from(self.prefix)).unwrap_or(0)
@@ -70,18 +70,18 @@ impl Face {
 }
 
 /// Parses the output of `ip -o -4 addr show`.
-pub fn faces(said: &str) -> Vec<Face> {
+pub fn parse_addresses(said: &str) -> Vec<InterfaceAddress> {
     let read = |line: &str| {
         let mut words = line.split_whitespace().skip(1);
         let name = words.next()?.split('@').next()?.to_owned();
         let (address, prefix) = words.skip_while(|word| *word != "inet").nth(1)?.split_once('/')?;
         let prefix = prefix.parse().ok().filter(|prefix| *prefix <= 32)?;
-        Some(Face { name, address: address.parse().ok()?, prefix })
+        Some(InterfaceAddress { name, address: address.parse().ok()?, prefix })
     };
     said.lines().filter_map(read).collect()
 }
 
-impl Wanted {
+impl DhcpSpec {
     fn at(&self, folder: &str, end: &str) -> String {
         format!("{folder}/{}{end}", self.bridge)
     }
@@ -101,7 +101,7 @@ impl Wanted {
     }
 
     /// The commands that read the node's state before anything changes, by name.
-    pub fn questions(&self) -> Vec<(&'static str, String)> {
+    pub fn state_commands(&self) -> Vec<(&'static str, String)> {
         vec![
             ("user", "id -u".to_owned()),
             ("addresses", "ip -o -4 addr show".to_owned()),
@@ -124,11 +124,12 @@ impl Wanted {
     ///
     /// # Errors
     /// What does not fit: the bridge, its network, or a server that exists already.
-    pub fn check(&self, said: &BTreeMap<String, String>) -> Result<Face, String> {
+    pub fn check(&self, said: &BTreeMap<String, String>) -> Result<InterfaceAddress, String> {
         let text = |name: &str| said.get(name).map(|text| text.trim()).unwrap_or_default();
         let bridge = &self.bridge;
-        let all = faces(text("addresses"));
-        let own: Vec<&Face> = all.iter().filter(|face| face.name == *bridge).collect();
+        let all = parse_addresses(text("addresses"));
+        let own: Vec<&InterfaceAddress> =
+            all.iter().filter(|interface_address| interface_address.name == *bridge).collect();
         if own.is_empty() {
             let names: Vec<&str> = text("links").split_whitespace().collect();
             return Err(match names.contains(&bridge.as_str()) {
@@ -136,30 +137,42 @@ impl Wanted {
                     "{bridge} has no IPv4 address here; dnsmasq needs one on the range's network"
                 ),
                 false => {
-                    format!("there is no bridge {bridge} here; the interfaces are {}", names.join(", "))
+                    format!(
+                        "there is no bridge {bridge} here; the interfaces are {}",
+                        names.join(", ")
+                    )
                 }
             });
         }
         let (first, last) = self.range;
-        let fits = |face: &&&Face| face.reaches(first) && face.reaches(last);
-        let Some(face) = own.iter().find(fits) else {
-            let known: Vec<String> =
-                own.iter().map(|face| format!("{}/{}", face.address, face.prefix)).collect();
+        let fits = |interface_address: &&&InterfaceAddress| {
+            interface_address.reaches(first) && interface_address.reaches(last)
+        };
+        let Some(interface_address) = own.iter().find(fits) else {
+            let known: Vec<String> = own
+                .iter()
+                .map(|interface_address| {
+                    format!("{}/{}", interface_address.address, interface_address.prefix)
+                })
+                .collect();
             let known = known.join(", ");
             return Err(format!("{first}-{last} is not on the network of {bridge}: {known}"));
         };
-        if (first..=last).contains(&face.address) {
-            return Err(format!("the range contains {bridge}'s own address {}", face.address));
+        if (first..=last).contains(&interface_address.address) {
+            return Err(format!(
+                "the range contains {bridge}'s own address {}",
+                interface_address.address
+            ));
         }
         if let Some(gateway) = self.gateway
-            && (!face.reaches(gateway) || (first..=last).contains(&gateway))
+            && (!interface_address.reaches(gateway) || (first..=last).contains(&gateway))
         {
             let text =
                 format!("the gateway {gateway} must be on the network and outside the range");
             return Err(text);
         }
         for (name, path) in [("config", self.config()), ("unit", self.unit_path())] {
-            if !text(name).is_empty() && !text(name).starts_with(HEAD) {
+            if !text(name).is_empty() && !text(name).starts_with(FILE_HEADER) {
                 return Err(format!("{path} exists and drover did not make it; remove it first"));
             }
         }
@@ -169,7 +182,8 @@ impl Wanted {
                 let (host, _) = at.rsplit_once(':').unwrap_or((at, ""));
                 let (host, link) = host.split_once('%').unwrap_or((host, ""));
                 (link.is_empty() || link == bridge)
-                    && (matches!(host, "0.0.0.0" | "*") || host == face.address.to_string())
+                    && (matches!(host, "0.0.0.0" | "*")
+                        || host == interface_address.address.to_string())
             })
         };
         // Servers of other bridges listen on those alone.
@@ -178,16 +192,20 @@ impl Wanted {
             let server = server.split_whitespace().skip(3).collect::<Vec<_>>().join(" ");
             return Err(format!("a DHCP server is already running here: {server}"));
         }
-        Ok((*face).clone())
+        Ok((*interface_address).clone())
     }
 
     /// Checks that no other server answered the probe.
     ///
     /// # Errors
     /// The server that answered.
-    pub fn heard(&self, face: &Face, probe: &str) -> Result<(), String> {
+    pub fn check_probe(
+        &self,
+        interface_address: &InterfaceAddress,
+        probe: &str,
+    ) -> Result<(), String> {
         let others = probe.lines().filter_map(|line| line.strip_prefix("offer "));
-        let mut others = others.filter(|who| *who != face.address.to_string());
+        let mut others = others.filter(|who| *who != interface_address.address.to_string());
         match others.next() {
             Some(who) => Err(format!("a DHCP server already answers on {}: {who}", self.bridge)),
             None => Ok(()),
@@ -195,15 +213,15 @@ impl Wanted {
     }
 
     /// dnsmasq's configuration and the systemd unit.
-    pub fn files(&self, face: &Face, program: &str) -> [Written; 2] {
+    pub fn files(&self, interface_address: &InterfaceAddress, program: &str) -> [FileToWrite; 2] {
         let Self { bridge, range: (first, last), lease, .. } = self;
-        let mask = Ipv4Addr::from(face.mask());
-        let router = self.gateway.unwrap_or(face.address);
+        let mask = Ipv4Addr::from(interface_address.mask());
+        let router = self.gateway.unwrap_or(interface_address.address);
         let dns = if self.dns.is_empty() { vec![router] } else { self.dns.clone() };
         let dns = dns.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
         let leases = self.at("/var/lib/drover-dhcp", ".leases");
         let config = format!(
-            "{HEAD}\n\
+            "{FILE_HEADER}\n\
              # DHCP only, no DNS.\n\
              port=0\n\
              interface={bridge}\n\
@@ -217,7 +235,7 @@ impl Wanted {
         );
         let path = self.config();
         let unit = format!(
-            "{HEAD}\n\
+            "{FILE_HEADER}\n\
              [Unit]\n\
              Description=DHCP server on {bridge}\n\
              Wants=network-online.target\n\
@@ -231,8 +249,8 @@ impl Wanted {
              WantedBy=multi-user.target\n"
         );
         [
-            Written { path, text: config, mode: 0o644 },
-            Written { path: self.unit_path(), text: unit, mode: 0o644 },
+            FileToWrite { path, text: config, mode: 0o644 },
+            FileToWrite { path: self.unit_path(), text: unit, mode: 0o644 },
         ]
     }
 }
@@ -278,7 +296,8 @@ impl Zone {
     /// An object that exists and differs.
     pub fn plan(&self, now: &Sdn) -> Result<(Vec<Step>, Needed), String> {
         let Self { zone, vnet, gateway, range: (first, last), .. } = self;
-        let net = Face { name: String::new(), address: self.subnet.0, prefix: self.subnet.1 };
+        let net =
+            InterfaceAddress { name: String::new(), address: self.subnet.0, prefix: self.subnet.1 };
         for address in [*gateway, *first, *last] {
             if !net.reaches(address) {
                 return Err(format!("{address} is not in {}", self.cidr()));
@@ -297,7 +316,9 @@ impl Zone {
             Some(there) => {
                 let has = |key: &str, value: &str| there.get(key).is_some_and(|one| one == value);
                 if !has("type", "simple") {
-                    return Err(format!("zone {zone} is not a simple zone; only simple zones have DHCP"));
+                    return Err(format!(
+                        "zone {zone} is not a simple zone; only simple zones have DHCP"
+                    ));
                 }
                 if !has("dhcp", "dnsmasq") {
                     let path = format!("/cluster/sdn/zones/{zone}");
@@ -311,7 +332,9 @@ impl Zone {
                 steps.push(Step::create("/cluster/sdn/vnets", all));
             }
             Some(there) if there.get("zone") != Some(zone) => {
-                return Err(format!("VNet {vnet} is in another zone; give the new VNet another name"));
+                return Err(format!(
+                    "VNet {vnet} is in another zone; give the new VNet another name"
+                ));
             }
             Some(_) => {}
         }

@@ -109,10 +109,7 @@ impl std::fmt::Display for LeftToken {
             remove.push_str(&format!("; rm {}", quote(&file.display().to_string())));
         }
         if self.was_never_used() {
-            return write!(
-                f,
-                "token {user}!{name} was left by an interrupted rotation: {remove}"
-            );
+            return write!(f, "token {user}!{name} was left by an interrupted rotation: {remove}");
         }
         let comment = comment.as_deref().unwrap_or("without a comment");
         write!(

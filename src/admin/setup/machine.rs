@@ -11,27 +11,27 @@ use causes::chain;
 use drover_ssh::{HostKeyPolicy, Keep, Limits, PrivateKey, Session, Target, connect};
 
 /// The limit of one command: some install packages.
-const LIMIT: Duration = Duration::from_secs(600);
-const LOGIN_LIMIT: Duration = Duration::from_secs(20);
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(600);
+const LOGIN_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A machine.
 #[derive(Debug)]
 pub enum Machine {
-    Here,
+    Local,
     /// A machine with an open SSH session.
-    There(Box<Session>),
+    Remote(Box<Session>),
 }
 
 /// A file to be written on a machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Written {
+pub struct FileToWrite {
     pub path: String,
     pub text: String,
     pub mode: u32,
 }
 
 /// Separates the parts in the output of [`Machine::ask`].
-const PART: &str = "== ";
+const PART_SEPARATOR: &str = "== ";
 
 impl Machine {
     /// Logs in; also returns the host key's fingerprint where the key was not known before.
@@ -47,10 +47,10 @@ impl Machine {
             Some(line) => HostKeyPolicy::Pinned(vec![line.to_owned()]),
             None => HostKeyPolicy::TrustOnFirst,
         };
-        let session = connect(target, key, &policy, LOGIN_LIMIT).await;
+        let session = connect(target, key, &policy, LOGIN_TIMEOUT).await;
         let session = session.map_err(|error| chain(&error))?;
         let seen = host_key.is_none().then(|| session.host_key().fingerprint());
-        Ok((Self::There(Box::new(session)), seen))
+        Ok((Self::Remote(Box::new(session)), seen))
     }
 
     /// Runs a script in a POSIX shell; returns its output where it succeeded.
@@ -59,16 +59,22 @@ impl Machine {
     /// The output of a failed script, or why it did not run.
     pub async fn run(&self, script: &str) -> Result<String, String> {
         let (good, out, err) = match self {
-            Self::Here => {
+            Self::Local => {
                 let mut command = tokio::process::Command::new("/bin/sh");
                 command.args(["-c", script]).stdin(Stdio::null()).kill_on_drop(true);
-                let ended = tokio::time::timeout(LIMIT, command.output()).await;
-                let ended = ended.map_err(|_| format!("the command did not end within {} s", LIMIT.as_secs()))?;
+                let ended = tokio::time::timeout(COMMAND_TIMEOUT, command.output()).await;
+                let ended = ended.map_err(|_| {
+                    format!("the command did not end within {} s", COMMAND_TIMEOUT.as_secs())
+                })?;
                 let ended = ended.map_err(|error| format!("cannot start a shell: {error}"))?;
                 (ended.status.success(), ended.stdout, ended.stderr)
             }
-            Self::There(session) => {
-                let limits = Limits { time: LIMIT, output_bytes_max: 256 * 1024, keep: Keep::Last };
+            Self::Remote(session) => {
+                let limits = Limits {
+                    time: COMMAND_TIMEOUT,
+                    output_bytes_max: 256 * 1024,
+                    keep: Keep::Last,
+                };
                 let ended = session.exec(script, None, limits, None).await;
                 let ended = ended.map_err(|error| chain(&error))?;
                 (ended.succeeded(), ended.stdout, ended.stderr)
@@ -87,11 +93,11 @@ impl Machine {
     /// Why no script could be run.
     pub async fn ask(&self, parts: &[(&str, String)]) -> Result<BTreeMap<String, String>, String> {
         let each = parts.iter().map(|(name, script)| {
-            format!("echo '{PART}{name}'; {{ {script}; }} 2>/dev/null || :\n")
+            format!("echo '{PART_SEPARATOR}{name}'; {{ {script}; }} 2>/dev/null || :\n")
         });
         let said = self.run(&each.collect::<String>()).await?;
         let mut found = BTreeMap::new();
-        for part in said.split(PART).skip(1) {
+        for part in said.split(PART_SEPARATOR).skip(1) {
             let (name, text) = part.split_once('\n').unwrap_or((part, ""));
             found.insert(name.to_owned(), text.to_owned());
         }
@@ -102,22 +108,23 @@ impl Machine {
     ///
     /// # Errors
     /// The system's reason.
-    pub async fn put(&self, file: &Written) -> Result<(), String> {
-        let Written { path, text, mode } = file;
+    pub async fn put(&self, file: &FileToWrite) -> Result<(), String> {
+        let FileToWrite { path, text, mode } = file;
         match self {
-            Self::Here => here(Path::new(path), text, *mode)
+            Self::Local => write_local(Path::new(path), text, *mode)
                 .map_err(|error| format!("cannot write {path}: {error}")),
-            Self::There(session) => {
+            Self::Remote(session) => {
                 let folder = path.rsplit_once('/').map_or("/", |(folder, _)| folder);
                 self.run(&format!("mkdir -p {}", drover_ssh::quote(folder))).await?;
-                let sent = session.upload(path, Bytes::from(text.clone()), *mode, LIMIT).await;
+                let sent =
+                    session.upload(path, Bytes::from(text.clone()), *mode, COMMAND_TIMEOUT).await;
                 sent.map_err(|error| chain(&error))
             }
         }
     }
 }
 
-fn here(path: &Path, text: &str, mode: u32) -> std::io::Result<()> {
+fn write_local(path: &Path, text: &str, mode: u32) -> std::io::Result<()> {
     std::fs::create_dir_all(path.parent().unwrap_or(path))?;
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let beside = path.with_file_name(format!(".{name}.drover-{}", std::process::id()));
@@ -153,9 +160,9 @@ mod tests {
             .into_iter()
             .map(|(name, script)| (name, script.replace("exit 3", "false")))
             .collect();
-        let said = Machine::Here.ask(&parts).await.unwrap();
+        let said = Machine::Local.ask(&parts).await.unwrap();
         assert_eq!((&*said["a"], &*said["b"], &*said["c"]), ("1\n2\n", "", "x"));
-        let refused = Machine::Here.run("echo out; echo err >&2; exit 1").await.unwrap_err();
+        let refused = Machine::Local.run("echo out; echo err >&2; exit 1").await.unwrap_err();
         assert_eq!(refused, "out\nerr");
     }
 
@@ -165,12 +172,12 @@ mod tests {
         let path = dir.path().join("a/b");
         let path = path.to_str().unwrap().to_owned();
         for text in ["one", "two"] {
-            let file = Written { path: path.clone(), text: text.into(), mode: 0o600 };
-            Machine::Here.put(&file).await.unwrap();
+            let file = FileToWrite { path: path.clone(), text: text.into(), mode: 0o600 };
+            Machine::Local.put(&file).await.unwrap();
             assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
         }
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        let file = Written { path: "/proc/no/file".into(), text: String::new(), mode: 0o600 };
-        assert!(Machine::Here.put(&file).await.is_err());
+        let file = FileToWrite { path: "/proc/no/file".into(), text: String::new(), mode: 0o600 };
+        assert!(Machine::Local.put(&file).await.is_err());
     }
 }

@@ -26,6 +26,9 @@ pub mod step;
 pub mod vip;
 
 pub use leftover::{LeftToken, Leftovers, rotation_comment, secrets_beside};
-pub use rights::{Action, Now, Plan, READS, Wanted, bars_renewal, lacking, plan};
-pub use rotate::{Rotated, Rotation, Stand, rotate};
+pub use rights::{
+    Action, ExistingRights, READ_PRIVILEGES, RightsPlan, WantedRights, missing_privileges, plan,
+    why_not_renewed,
+};
+pub use rotate::{Rotation, RotationError, RotationResult, rotate};
 pub use secret::write_secret;

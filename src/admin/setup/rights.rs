@@ -15,11 +15,11 @@ use crate::rights::{Grants, RoleKind};
 pub const COMMENT: &str = "made by drover setup rights";
 
 /// The privilege on `/access` that shows the access entries of everybody.
-const SEES_ENTRIES: &str = "Sys.Audit";
+const ENTRIES_PRIVILEGE: &str = "Sys.Audit";
 
 /// The rights to set up, and for whom.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wanted {
+pub struct WantedRights {
     pub grants: Grants,
     /// The user, `user@realm`.
     pub user: String,
@@ -34,7 +34,7 @@ pub struct Wanted {
 
 /// The rights that exist.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Now {
+pub struct ExistingRights {
     pub roles: BTreeMap<String, BTreeSet<String>>,
     pub pools: BTreeSet<String>,
     /// The user's tokens, and whether each has separate privileges; none where the user does not
@@ -48,7 +48,7 @@ pub struct Now {
     pub regenerates: bool,
 }
 
-impl Now {
+impl ExistingRights {
     /// Reads the rights with an administrator's login.
     ///
     /// # Errors
@@ -65,23 +65,23 @@ impl Now {
             tokens: own.map(names),
             disabled,
             entries: admin.entries().await?,
-            sees_all: admin.privileges("/access", None).await?.contains_key(SEES_ENTRIES),
+            sees_all: admin.privileges("/access", None).await?.contains_key(ENTRIES_PRIVILEGE),
             regenerates,
         })
     }
 }
 
 /// The command that enables a user.
-fn enabling(user: &str) -> String {
+fn enable_command(user: &str) -> String {
     format!("pveum user modify {user} --enable 1")
 }
 
 /// Why a token's secret must not be renewed: the user is disabled, and a new secret would not log
 /// in.
-pub fn bars_renewal(wanted: &Wanted, now: &Now) -> Option<String> {
+pub fn why_not_renewed(wanted: &WantedRights, now: &ExistingRights) -> Option<String> {
     let user = &wanted.user;
     (wanted.renew && now.disabled).then(|| {
-        let first = enabling(user);
+        let first = enable_command(user);
         format!(
             "user {user} is disabled, so none of its tokens logs in, whatever the secret; nothing was \
              done; first: {first}"
@@ -90,7 +90,7 @@ pub fn bars_renewal(wanted: &Wanted, now: &Now) -> Option<String> {
 }
 
 /// Who else has a role.
-enum Others {
+enum OtherHolders {
     None,
     /// These, each with the path.
     Some(Vec<String>),
@@ -98,50 +98,50 @@ enum Others {
     Unseen,
 }
 
-impl Now {
-    fn others_with(&self, role: &str, planned: impl Fn(&Entry) -> bool) -> Others {
+impl ExistingRights {
+    fn others_with(&self, role: &str, planned: impl Fn(&Entry) -> bool) -> OtherHolders {
         let of_role = self.entries.iter().filter(|entry| entry.roleid == role);
         let others = of_role.filter(|entry| !planned(entry));
         let others: Vec<String> =
             others.map(|one| format!("the {} {} on {}", one.kind, one.ugid, one.path)).collect();
         match (others.is_empty(), self.sees_all) {
-            (false, _) => Others::Some(others),
-            (true, true) => Others::None,
-            (true, false) => Others::Unseen,
+            (false, _) => OtherHolders::Some(others),
+            (true, true) => OtherHolders::None,
+            (true, false) => OtherHolders::Unseen,
         }
     }
 }
 
 /// The note about a role that holds `more` than is needed, or that others have, too. drover takes
 /// nothing from a role that others may need.
-fn surplus(
+fn role_note(
     role: &str,
     needed: &BTreeSet<String>,
     more: &BTreeSet<String>,
     grows: bool,
-    others: Others,
+    others: OtherHolders,
 ) -> Option<String> {
     let (only, held) = (spell(needed), spell(more));
     let own = "--role-prefix WORD gives this installation roles of its own";
     match (others, more.is_empty()) {
-        (Others::None | Others::Unseen, true) => None,
-        (Others::None, false) => Some(format!(
+        (OtherHolders::None | OtherHolders::Unseen, true) => None,
+        (OtherHolders::None, false) => Some(format!(
             "role {role} holds {held} beyond what is needed: pveum role modify {role} --privs '{only}'"
         )),
-        (Others::Unseen, false) => Some(format!(
+        (OtherHolders::Unseen, false) => Some(format!(
             "role {role} holds {held} beyond what is needed; drover cannot see who else has it without \
-             {SEES_ENTRIES} on /access, so it takes nothing from the role"
+             {ENTRIES_PRIVILEGE} on /access, so it takes nothing from the role"
         )),
-        (Others::Some(whom), false) => Some(format!(
+        (OtherHolders::Some(whom), false) => Some(format!(
             "role {role} is shared with {}, and holds {held} beyond what is needed here: drover takes \
              nothing from it; {own}",
             whom.join(", ")
         )),
-        (Others::Some(whom), true) if grows => Some(format!(
+        (OtherHolders::Some(whom), true) if grows => Some(format!(
             "role {role} is shared with {}: they also get what is added to it; {own}",
             whom.join(", ")
         )),
-        (Others::Some(_), true) => None,
+        (OtherHolders::Some(_), true) => None,
     }
 }
 
@@ -224,8 +224,8 @@ impl Action {
 }
 
 /// The privileges that reading the rights needs: what drover cannot see would count as missing.
-pub const READS: [(&str, &[&str]); 5] = [
-    ("/access", &[SEES_ENTRIES]),
+pub const READ_PRIVILEGES: [(&str, &[&str]); 5] = [
+    ("/access", &[ENTRIES_PRIVILEGE]),
     ("/vms", &["VM.Audit"]),
     ("/pool", &["Pool.Audit"]),
     ("/storage", &["Datastore.Audit"]),
@@ -263,24 +263,24 @@ impl Action {
 ///
 /// # Errors
 /// Why Proxmox refused or did not answer.
-pub async fn lacking(
+pub async fn missing_privileges(
     login: &Client,
     needed: impl IntoIterator<Item = (String, &'static [&'static str])>,
 ) -> Result<Vec<String>, PveError> {
     let needed: BTreeSet<_> = needed.into_iter().collect();
-    let mut lacking = Vec::new();
+    let mut missing_privileges = Vec::new();
     for (path, any) in needed {
         let held = login.privileges(&path, None).await?;
         if !any.iter().any(|one| held.contains_key(*one)) {
-            lacking.push(format!("{} on {path}", any.join(" or ")));
+            missing_privileges.push(format!("{} on {path}", any.join(" or ")));
         }
     }
-    Ok(lacking)
+    Ok(missing_privileges)
 }
 
 /// The steps from what exists to what is wanted, and notes for people.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Plan {
+pub struct RightsPlan {
     /// The steps in an order in which they can run.
     pub actions: Vec<Action>,
     /// What is left to people, each with its command: rights beyond what is needed, and a disabled
@@ -289,12 +289,12 @@ pub struct Plan {
 }
 
 /// Works out the steps. Pure: an empty `now` stands for a cluster that was not read.
-pub fn plan(wanted: &Wanted, now: &Now) -> Plan {
-    let Wanted { grants, user, token, privsep, prefix, renew } = wanted;
+pub fn plan(wanted: &WantedRights, now: &ExistingRights) -> RightsPlan {
+    let WantedRights { grants, user, token, privsep, prefix, renew } = wanted;
     let (mut actions, mut beyond) = (Vec::new(), Vec::new());
     // Somebody disabled the user and knows why.
     beyond.extend(now.disabled.then(|| {
-        let first = enabling(user);
+        let first = enable_command(user);
         format!("user {user} is disabled, so none of its tokens logs in: {first}")
     }));
     for pool in grants.pools.difference(&now.pools) {
@@ -317,7 +317,7 @@ pub fn plan(wanted: &Wanted, now: &Now) -> Plan {
             subjects.contains(&entry.ugid) && grants.entries.contains(&(entry.path.clone(), *kind))
         };
         let others = now.others_with(&role, planned);
-        beyond.extend(surplus(&role, privileges, &more, !lacks.is_empty(), others));
+        beyond.extend(role_note(&role, privileges, &more, !lacks.is_empty(), others));
         if !lacks.is_empty() {
             actions.push(Action::ExtendRole(role, lacks));
         }
@@ -373,16 +373,16 @@ pub fn plan(wanted: &Wanted, now: &Now) -> Plan {
                     cluster; give each template a targetPool and run this again";
         beyond.push(text.to_owned());
     }
-    Plan { actions, beyond }
+    RightsPlan { actions, beyond }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn wanted(privsep: bool) -> Wanted {
+    fn wanted(privsep: bool) -> WantedRights {
         let role = BTreeSet::from(["VM.Clone".to_owned()]);
-        Wanted {
+        WantedRights {
             grants: Grants {
                 roles: [(RoleKind::Templates, role)].into(),
                 entries: [("/vms/9000".to_owned(), RoleKind::Templates)].into(),
@@ -397,8 +397,9 @@ mod tests {
     }
 
     /// The rights once a plan was carried out.
-    fn after(wanted: &Wanted, plan: &Plan) -> Now {
-        let mut now = Now { regenerates: true, sees_all: true, ..Now::default() };
+    fn after(wanted: &WantedRights, plan: &RightsPlan) -> ExistingRights {
+        let mut now =
+            ExistingRights { regenerates: true, sees_all: true, ..ExistingRights::default() };
         for action in &plan.actions {
             match action {
                 Action::MakePool(pool) => drop(now.pools.insert(pool.clone())),
@@ -428,13 +429,13 @@ mod tests {
     fn what_was_done_is_not_planned_again_and_what_was_undone_is() {
         for privsep in [false, true] {
             let wanted = wanted(privsep);
-            let first = plan(&wanted, &Now::default());
+            let first = plan(&wanted, &ExistingRights::default());
             assert_eq!(first.actions.len(), if privsep { 6 } else { 5 });
             let done = after(&wanted, &first);
-            assert_eq!(plan(&wanted, &done), Plan::default());
+            assert_eq!(plan(&wanted, &done), RightsPlan::default());
             // An existing token stays as it is, whatever is wanted.
-            let other = Wanted { privsep: !privsep, ..wanted.clone() };
-            assert_eq!(plan(&other, &done), Plan::default());
+            let other = WantedRights { privsep: !privsep, ..wanted.clone() };
+            assert_eq!(plan(&other, &done), RightsPlan::default());
             for entry in &done.entries {
                 let mut now = done.clone();
                 now.entries.remove(entry);
@@ -455,12 +456,12 @@ mod tests {
 
     #[test]
     fn a_token_is_renewed_in_place_or_made_anew_with_its_entries() {
-        let wanted = Wanted { renew: true, ..wanted(true) };
-        let done = after(&wanted, &plan(&wanted, &Now::default()));
+        let wanted = WantedRights { renew: true, ..wanted(true) };
+        let done = after(&wanted, &plan(&wanted, &ExistingRights::default()));
         let (user, token) = ("a@pve".to_owned(), "ci".to_owned());
         let renewed = plan(&wanted, &done).actions;
         assert_eq!(renewed, [Action::RenewToken(user.clone(), token.clone())]);
-        let anew = plan(&wanted, &Now { regenerates: false, ..done }).actions;
+        let anew = plan(&wanted, &ExistingRights { regenerates: false, ..done }).actions;
         let granted =
             Action::Grant("/vms/9000".into(), "a@pve!ci".into(), "DroverTemplates".into());
         let removed = Action::RemoveToken(user.clone(), token.clone());
@@ -470,8 +471,9 @@ mod tests {
     #[test]
     fn a_disabled_user_is_told_and_left_disabled() {
         let wanted = wanted(true);
-        let done = after(&wanted, &plan(&wanted, &Now::default()));
-        let Plan { actions, beyond } = plan(&wanted, &Now { disabled: true, ..done });
+        let done = after(&wanted, &plan(&wanted, &ExistingRights::default()));
+        let RightsPlan { actions, beyond } =
+            plan(&wanted, &ExistingRights { disabled: true, ..done });
         assert_eq!(actions, []);
         let [told] = &beyond[..] else { panic!("{beyond:?}") };
         assert!(told.ends_with("pveum user modify a@pve --enable 1"), "{told}");
@@ -479,13 +481,13 @@ mod tests {
 
     #[test]
     fn the_secret_of_a_disabled_users_token_is_not_renewed() {
-        let (there, renewed) = (wanted(true), Wanted { renew: true, ..wanted(true) });
-        let done = after(&there, &plan(&there, &Now::default()));
-        let disabled = Now { disabled: true, ..done.clone() };
-        let told = bars_renewal(&renewed, &disabled).unwrap_or_default();
+        let (there, renewed) = (wanted(true), WantedRights { renew: true, ..wanted(true) });
+        let done = after(&there, &plan(&there, &ExistingRights::default()));
+        let disabled = ExistingRights { disabled: true, ..done.clone() };
+        let told = why_not_renewed(&renewed, &disabled).unwrap_or_default();
         assert!(told.ends_with("nothing was done; first: pveum user modify a@pve --enable 1"));
-        assert_eq!(bars_renewal(&there, &disabled), None);
-        assert_eq!(bars_renewal(&renewed, &done), None);
+        assert_eq!(why_not_renewed(&there, &disabled), None);
+        assert_eq!(why_not_renewed(&renewed, &done), None);
     }
 
     // Invariant: rights beyond need are reported with how to take them back, and left in place.
@@ -493,12 +495,12 @@ mod tests {
     #[test]
     fn rights_beyond_need_are_told_and_left() {
         let wanted = wanted(false);
-        let mut now = after(&wanted, &plan(&wanted, &Now::default()));
+        let mut now = after(&wanted, &plan(&wanted, &ExistingRights::default()));
         now.roles.entry("DroverTemplates".into()).or_default().insert("VM.Backup".into());
         let (path, ugid, kind) = ("/".to_owned(), "a@pve".to_owned(), "user".to_owned());
         let roleid = "Administrator".to_owned();
         now.entries.insert(Entry { path, ugid, kind, roleid, propagate: true });
-        let Plan { actions, beyond } = plan(&wanted, &now);
+        let RightsPlan { actions, beyond } = plan(&wanted, &now);
         assert_eq!(actions, []);
         insta::assert_snapshot!(beyond.join("\n"), @r"
         role DroverTemplates holds VM.Backup beyond what is needed: pveum role modify DroverTemplates --privs 'VM.Clone'
@@ -511,10 +513,10 @@ mod tests {
     #[test]
     fn a_role_that_others_have_is_not_told_to_be_narrowed() {
         let wanted = wanted(false);
-        let mut now = after(&wanted, &plan(&wanted, &Now::default()));
+        let mut now = after(&wanted, &plan(&wanted, &ExistingRights::default()));
         now.roles.entry("DroverTemplates".into()).or_default().insert("VM.Backup".into());
-        let told = |now: &Now| plan(&wanted, now).beyond.join("\n");
-        let blind = Now { sees_all: false, ..now.clone() };
+        let told = |now: &ExistingRights| plan(&wanted, now).beyond.join("\n");
+        let blind = ExistingRights { sees_all: false, ..now.clone() };
         insta::assert_snapshot!(told(&blind), @"role DroverTemplates holds VM.Backup beyond what is needed; drover cannot see who else has it without Sys.Audit on /access, so it takes nothing from the role");
         for (kind, ugid, path) in [
             ("user", "b@pve", "/vms/9001"),

@@ -32,15 +32,15 @@ pub struct Rotation<'a> {
 
 /// Why a rotation ended early, and where that leaves things.
 #[derive(Debug)]
-pub struct Stand {
+pub struct RotationError {
     pub what: String,
     /// Which token is in use, and what is left to do.
-    pub stands: String,
+    pub state: String,
 }
 
-impl fmt::Display for Stand {
+impl fmt::Display for RotationError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}\n  {}", self.what, self.stands)
+        write!(f, "{}\n  {}", self.what, self.state)
     }
 }
 
@@ -66,7 +66,7 @@ pub async fn rotate<S, F>(
     rotation: Rotation<'_>,
     swap: S,
     mut told: impl FnMut(&str) -> io::Result<()>,
-) -> Result<Rotated, Stand>
+) -> Result<RotationResult, RotationError>
 where
     S: FnOnce(String, SecretString) -> F,
     F: Future<Output = Result<bool, String>>,
@@ -74,8 +74,9 @@ where
     let Rotation { admin, dialer, connection, comment } = rotation;
     let old = connection.login.name().to_owned();
     let in_use = format!("the old token `{old}` is in use and works; nothing is left over");
-    let early = |what: String| Stand { what, stands: in_use.clone() };
-    let (user, name) = old.split_once('!').ok_or_else(|| early(format!("`{old}` is not a token")))?;
+    let early = |what: String| RotationError { what, state: in_use.clone() };
+    let (user, name) =
+        old.split_once('!').ok_or_else(|| early(format!("`{old}` is not a token")))?;
     let explain = |error: &PveError| admin.fault(error).text;
     let users = admin.users().await.map_err(|error| early(explain(&error)))?;
     let own = users.iter().find(|one| one.userid == user);
@@ -92,12 +93,12 @@ where
             let fault = admin.fault(&error);
             // Proxmox may have made the token although the answer was lost.
             let doubt = fault.kind == FaultKind::UnknownOutcome;
-            let stands = if doubt && !is_missing(admin, user, &next).await {
-                withdraw(admin, user, &next, in_use, &old).await
+            let state = if doubt && !is_certainly_missing(admin, user, &next).await {
+                remove_new_token(admin, user, &next, in_use, &old).await
             } else {
                 in_use
             };
-            return Err(Stand { what: fault.text, stands });
+            return Err(RotationError { what: fault.text, state });
         }
     };
     let mut say = |text: String| told(&text).map_err(|error| error.to_string());
@@ -107,7 +108,7 @@ where
             let given = admin.grant(&entry.path, &new, &entry.roleid).await;
             given.map_err(|error| explain(&error))?;
         }
-        try_out(admin, dialer, connection, (&old, &new), &secret).await?;
+        compare_rights(admin, dialer, connection, (&old, &new), &secret).await?;
         say(format!("{new} works and has the same rights as {old}"))?;
         let taken = swap(next.clone(), secret.clone()).await?;
         say(if taken {
@@ -120,18 +121,21 @@ where
     let taken = match tried.await {
         Ok(taken) => taken,
         Err(what) => {
-            return Err(Stand { what, stands: withdraw(admin, user, &next, in_use, &old).await });
+            return Err(RotationError {
+                what,
+                state: remove_new_token(admin, user, &next, in_use, &old).await,
+            });
         }
     };
     if !taken {
         let remove = format!("pveum user token remove {user} {name}");
-        return Ok(Rotated::Beside { new, old, remove });
+        return Ok(RotationResult::BothExist { new, old, remove });
     }
     match admin.remove_token(user, name).await {
-        Ok(()) => Ok(Rotated::Instead { new }),
-        Err(error) => Err(Stand {
+        Ok(()) => Ok(RotationResult::Replaced { new }),
+        Err(error) => Err(RotationError {
             what: explain(&error),
-            stands: format!(
+            state: format!(
                 "the new token `{new}` is in use and works; the old one still exists; remove it: \
                  pveum user token remove {user} {name}"
             ),
@@ -141,14 +145,14 @@ where
 
 /// The result of a rotation.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Rotated {
+pub enum RotationResult {
     /// The old token is removed.
-    Instead {
+    Replaced {
         /// The full id of the new token.
         new: String,
     },
     /// The old token still exists, because no running service took the new one up.
-    Beside {
+    BothExist {
         /// The full id of the new token.
         new: String,
         /// The full id of the old token.
@@ -159,14 +163,20 @@ pub enum Rotated {
 }
 
 /// Whether a token certainly does not exist.
-async fn is_missing(admin: &Client, user: &str, name: &str) -> bool {
+async fn is_certainly_missing(admin: &Client, user: &str, name: &str) -> bool {
     let Ok(users) = admin.users().await else { return false };
     let tokens = users.iter().filter(|one| one.userid == user).flat_map(|one| &one.tokens);
     tokens.into_iter().all(|token| token.tokenid != name)
 }
 
 /// Removes a new token after a failure; returns where that leaves things.
-async fn withdraw(admin: &Client, user: &str, next: &str, in_use: String, old: &str) -> String {
+async fn remove_new_token(
+    admin: &Client,
+    user: &str,
+    next: &str,
+    in_use: String,
+    old: &str,
+) -> String {
     match admin.remove_token(user, next).await {
         Ok(()) => in_use,
         Err(error) => format!(
@@ -178,7 +188,7 @@ async fn withdraw(admin: &Client, user: &str, next: &str, in_use: String, old: &
 }
 
 /// Logs in with the new token and compares the rights of both.
-async fn try_out(
+async fn compare_rights(
     admin: &Client,
     dialer: &dyn Dialer,
     connection: &Connection,

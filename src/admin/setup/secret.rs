@@ -8,9 +8,9 @@ use std::path::Path;
 use secrecy::{ExposeSecret as _, SecretString};
 
 /// The user who may share a secret with a group.
-const ROOT: u32 = 0;
+const ROOT_UID: u32 = 0;
 /// The group of the systemd unit.
-const GROUP: &str = "drover";
+const SERVICE_GROUP: &str = "drover";
 
 /// Writes a secret into a file that only its owner can read; an old file is replaced in one step. A
 /// file that root makes is also readable by the service's group, where that group exists.
@@ -19,13 +19,13 @@ const GROUP: &str = "drover";
 /// The system's reason; the old file stays as it was.
 pub fn write_secret(path: &Path, secret: &SecretString) -> io::Result<()> {
     let group = if rustix::process::geteuid().is_root() { service_group() } else { None };
-    write_for(path, secret, group, ROOT)
+    write_for(path, secret, group, ROOT_UID)
 }
 
 /// The number of the service's group, by `/etc/group`.
 fn service_group() -> Option<u32> {
     let table = std::fs::read_to_string("/etc/group").ok()?;
-    group_in(&table, GROUP)
+    group_in(&table, SERVICE_GROUP)
 }
 
 /// The number of a group in a table of lines `NAME:PASSWORD:NUMBER:MEMBERS` (group(5)).
@@ -80,7 +80,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("token");
         for secret in ["one", "two"] {
-            write_for(&path, &secret.to_owned().into(), None, ROOT).unwrap();
+            write_for(&path, &secret.to_owned().into(), None, ROOT_UID).unwrap();
             assert_eq!(std::fs::read_to_string(&path).unwrap(), format!("{secret}\n"));
             let mode = std::fs::metadata(&path).unwrap().permissions().mode();
             assert_eq!(mode & 0o7777, 0o600);

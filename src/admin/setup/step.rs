@@ -17,7 +17,7 @@ use proxmox_client::transport::Method;
 use serde_json::Value;
 
 /// The limit of one task: a template may be downloaded over a slow line.
-const TASK_LIMIT: Duration = Duration::from_secs(1800);
+const TASK_TIMEOUT: Duration = Duration::from_secs(1800);
 
 /// Privileges that a login needs, each with its path.
 pub type Needed = Vec<(String, &'static str)>;
@@ -70,7 +70,7 @@ impl Step {
             return Ok(());
         };
         let watcher = Watcher::new(TICK);
-        match watcher.wait(Arc::clone(client), &Upid::new(upid), TASK_LIMIT).await {
+        match watcher.wait(Arc::clone(client), &Upid::new(upid), TASK_TIMEOUT).await {
             TaskEnd::Done { .. } => Ok(()),
             TaskEnd::Failed(fault) => Err(fault.text),
             TaskEnd::Unknown(text) => Err(text),
@@ -99,7 +99,7 @@ impl fmt::Display for Step {
 ///
 /// # Errors
 /// All missing privileges with their paths, or why Proxmox refused.
-pub async fn holds(client: &Client, needed: &Needed) -> Result<(), String> {
+pub async fn check_privileges(client: &Client, needed: &Needed) -> Result<(), String> {
     let mut paths: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for (path, privilege) in needed {
         paths.entry(path).or_default().push(privilege);

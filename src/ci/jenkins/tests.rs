@@ -278,7 +278,7 @@ fn a_version_that_makes_nodes_by_its_form_alone_is_told_from_all_others() {
 
 #[test]
 fn an_agent_that_does_not_know_drovers_options_is_told_where_agents_connect() {
-    let mark = |version, launch: &Launch| checks::version(Some(version), launch).mark;
+    let mark = |version, launch: &Launch| checks::version(Some(version), launch).severity;
     for version in ["2.426.3", "2.428"] {
         assert_eq!(mark(version, &Launch::WebSocket), Severity::Fail);
         assert_eq!(mark(version, &Launch::InboundTcp), Severity::Fail);

@@ -10,24 +10,25 @@ use sha2::{Digest as _, Sha256};
 use drover_config::{Checked, Environment};
 
 /// The folder of the configuration in the guest.
-pub const CONFIG: &str = "/etc/drover";
+pub const GUEST_CONFIG: &str = "/etc/drover";
 /// The path of the program in the guest.
-pub const PROGRAM: &str = "/usr/local/bin/drover";
+pub const GUEST_PROGRAM: &str = "/usr/local/bin/drover";
 /// The path of the systemd unit in the guest.
-pub const UNIT: &str = "/etc/systemd/system/drover.service";
+pub const GUEST_UNIT: &str = "/etc/systemd/system/drover.service";
 /// The path of the unit's environment variables in the guest.
-pub const VARIABLES: &str = "/etc/default/drover";
+pub const GUEST_VARIABLES: &str = "/etc/default/drover";
 
 const UNIT_TEXT: &str = include_str!("../../../../configs/drover.service");
 
 /// Folders that the unit cannot see, or whose content does not last.
-const UNSEEN: [&str; 8] = ["/home", "/root", "/tmp", "/var/tmp", "/run", "/proc", "/dev", "/usr"];
+const UNUSABLE_FOLDERS: [&str; 8] =
+    ["/home", "/root", "/tmp", "/var/tmp", "/run", "/proc", "/dev", "/usr"];
 
 /// Environment variables for sources: names, or prefixes that end in `_`.
-const DEMAND: [&str; 2] = ["GITHUB_", "POLL_INTERVAL"];
+const SOURCE_VARIABLES: [&str; 2] = ["GITHUB_", "POLL_INTERVAL"];
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Part {
+pub struct GuestFile {
     /// The path in the guest.
     pub path: String,
     pub content: Bytes,
@@ -36,7 +37,7 @@ pub struct Part {
     pub own: bool,
 }
 
-impl Part {
+impl GuestFile {
     fn roots(path: &str, content: impl Into<Bytes>, mode: u32) -> Self {
         Self { path: path.to_owned(), content: content.into(), mode, own: false }
     }
@@ -51,7 +52,7 @@ impl Part {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Bundle {
     /// The program comes first.
-    pub parts: Vec<Part>,
+    pub parts: Vec<GuestFile>,
 }
 
 fn unreadable(path: &Path, error: &std::io::Error) -> String {
@@ -63,7 +64,7 @@ impl Bundle {
     ///
     /// # Errors
     /// A file that cannot be read, or that the service would not find in the guest.
-    pub fn gather(
+    pub fn collect(
         base: &Path,
         program: &Path,
         checked: &Checked,
@@ -84,7 +85,7 @@ impl Bundle {
             let content = read(&file.path)?;
             texts.push(String::from_utf8_lossy(&content).into_owned());
             let name = file.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            files.insert(format!("{CONFIG}/{name}"), (content.into(), 0o600));
+            files.insert(format!("{GUEST_CONFIG}/{name}"), (content.into(), 0o600));
         }
         let folder = if base.is_dir() { base } else { base.parent().unwrap_or(base) };
         let mut credentials = BTreeSet::new();
@@ -94,7 +95,7 @@ impl Bundle {
             let at = match handed.as_ref().and_then(|folder| path.strip_prefix(folder).ok()) {
                 Some(name) => {
                     let name = name.to_string_lossy().into_owned();
-                    let at = format!("{CONFIG}/credentials/{name}");
+                    let at = format!("{GUEST_CONFIG}/credentials/{name}");
                     credentials.insert(name);
                     at
                 }
@@ -103,16 +104,16 @@ impl Bundle {
             files.insert(at, (content, 0o600));
         }
         let at = match base.is_dir() {
-            true => CONFIG.to_owned(),
+            true => GUEST_CONFIG.to_owned(),
             false => {
-                format!("{CONFIG}/{}", base.file_name().unwrap_or_default().to_string_lossy())
+                format!("{GUEST_CONFIG}/{}", base.file_name().unwrap_or_default().to_string_lossy())
             }
         };
-        let mut parts = vec![Part::roots(PROGRAM, read(program)?, 0o755)];
-        let own = |(path, (content, mode))| Part { path, content, mode, own: true };
+        let mut parts = vec![GuestFile::roots(GUEST_PROGRAM, read(program)?, 0o755)];
+        let own = |(path, (content, mode))| GuestFile { path, content, mode, own: true };
         parts.extend(files.into_iter().map(own));
-        parts.push(Part::roots(VARIABLES, variables(environment, &texts), 0o600));
-        parts.push(Part::roots(UNIT, unit(&at, &credentials), 0o644));
+        parts.push(GuestFile::roots(GUEST_VARIABLES, variables(environment, &texts), 0o600));
+        parts.push(GuestFile::roots(GUEST_UNIT, unit(&at, &credentials), 0o644));
         Ok(Self { parts })
     }
 }
@@ -124,13 +125,13 @@ fn within(path: &Path, folder: &Path, texts: &[String]) -> Result<String, String
     let dotted = path.components().any(|part| part == Component::ParentDir);
     let named = texts.iter().any(|text| text.contains(&shown));
     if let (Ok(beside), false, false) = (path.strip_prefix(folder), named, dotted) {
-        return Ok(format!("{CONFIG}/{}", beside.display()));
+        return Ok(format!("{GUEST_CONFIG}/{}", beside.display()));
     }
-    let unseen = UNSEEN.iter().any(|folder| path.starts_with(folder));
+    let unseen = UNUSABLE_FOLDERS.iter().any(|folder| path.starts_with(folder));
     if unseen || dotted || !path.is_absolute() {
         return Err(format!(
             "the configuration names {shown}, which the service would not find in the guest; put the file \
-             beside the YAML and name it without a folder, or put it below {CONFIG}"
+             beside the YAML and name it without a folder, or put it below {GUEST_CONFIG}"
         ));
     }
     Ok(shown)
@@ -145,7 +146,9 @@ fn unit(config: &str, credentials: &BTreeSet<String>) -> String {
         }
         if line.starts_with("# Secrets are read as") {
             for name in credentials {
-                text.push_str(&format!("LoadCredential={name}:{CONFIG}/credentials/{name}\n"));
+                text.push_str(&format!(
+                    "LoadCredential={name}:{GUEST_CONFIG}/credentials/{name}\n"
+                ));
             }
             continue;
         }
@@ -182,7 +185,9 @@ fn variables(environment: &Environment, texts: &[String]) -> String {
         }
     }
     let demand = environment.names().filter(|name| {
-        DEMAND.iter().any(|word| name == word || (word.ends_with('_') && name.starts_with(word)))
+        SOURCE_VARIABLES
+            .iter()
+            .any(|word| name == word || (word.ends_with('_') && name.starts_with(word)))
     });
     names.extend(demand.map(str::to_owned));
     for name in names {
@@ -220,7 +225,7 @@ mod tests {
         LoadCredential=token:/etc/drover/credentials/token
         ");
         assert!(text.contains("EnvironmentFile=-/etc/default/drover\n"));
-        assert!(!unit(CONFIG, &BTreeSet::new()).contains("LoadCredential"));
+        assert!(!unit(GUEST_CONFIG, &BTreeSet::new()).contains("LoadCredential"));
     }
 
     // Invariant: only variables that the service uses are passed on, unchanged.

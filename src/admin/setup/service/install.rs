@@ -15,19 +15,19 @@ use proxmox_client::Params;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::bundle::{Bundle, PROGRAM, Part, UNIT};
-use super::plan::Plan;
+use super::bundle::{Bundle, GUEST_PROGRAM, GUEST_UNIT, GuestFile};
+use super::plan::ServicePlan;
 
 /// How long a guest may take until it has an address and accepts the login.
-const BOOT_LIMIT: Duration = Duration::from_secs(300);
+const BOOT_TIMEOUT: Duration = Duration::from_secs(300);
 /// The interval between two requests for its address.
-const LOOK: Duration = Duration::from_secs(2);
+const ADDRESS_POLL_INTERVAL: Duration = Duration::from_secs(2);
 /// The limit of one upload; the program is large.
-const UPLOAD_LIMIT: Duration = Duration::from_secs(900);
+const UPLOAD_TIMEOUT: Duration = Duration::from_secs(900);
 /// How long the service may take to be ready: its unit allows 120 s.
-const START_LIMIT: Duration = Duration::from_secs(180);
+const START_TIMEOUT: Duration = Duration::from_secs(180);
 /// The folder in root's home that receives all uploads first.
-const FOLDER: &str = "drover-setup";
+const UPLOAD_FOLDER: &str = "drover-setup";
 
 /// How to log in to the guest.
 #[derive(Debug, Clone, Copy)]
@@ -43,7 +43,7 @@ pub struct Target<'a> {
 
 /// What is missing or different in a guest.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Lack {
+pub struct MissingParts {
     /// The files, by their paths.
     pub files: Vec<String>,
     /// Whether nothing was installed yet.
@@ -66,8 +66,12 @@ pub struct Installed {
 ///
 /// # Errors
 /// Why the login failed, for people.
-pub async fn reach(client: &Client, plan: &Plan, to: Target<'_>) -> Result<Installed, String> {
-    let deadline = Instant::now() + BOOT_LIMIT;
+pub async fn reach(
+    client: &Client,
+    plan: &ServicePlan,
+    to: Target<'_>,
+) -> Result<Installed, String> {
+    let deadline = Instant::now() + BOOT_TIMEOUT;
     let host = match to.address {
         Some(address) => address,
         None => address_of(client, plan, deadline).await?,
@@ -101,7 +105,11 @@ pub async fn reach(client: &Client, plan: &Plan, to: Target<'_>) -> Result<Insta
 }
 
 /// The first address of the guest that others can reach.
-async fn address_of(client: &Client, plan: &Plan, deadline: Instant) -> Result<IpAddr, String> {
+async fn address_of(
+    client: &Client,
+    plan: &ServicePlan,
+    deadline: Instant,
+) -> Result<IpAddr, String> {
     let place = plan.place();
     let path = match plan.container {
         true => format!("{place}/interfaces"),
@@ -116,15 +124,15 @@ async fn address_of(client: &Client, plan: &Plan, deadline: Instant) -> Result<I
             // The guest is still booting, and its agent does not answer.
             Err(error) => client.fault(&error).text,
         };
-        if Instant::now() + LOOK >= deadline {
+        if Instant::now() + ADDRESS_POLL_INTERVAL >= deadline {
             return Err(format!(
                 "guest {} got no address within {} s ({said}); check that its bridge has a DHCP server, \
                  make one with drover setup dhcp, or give an address with --ip",
                 plan.vmid,
-                BOOT_LIMIT.as_secs()
+                BOOT_TIMEOUT.as_secs()
             ));
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(ADDRESS_POLL_INTERVAL).await;
     }
 }
 
@@ -170,22 +178,22 @@ impl Installed {
     ///
     /// # Errors
     /// Why the command failed, for people.
-    pub async fn lacks(&self, bundle: &Bundle) -> Result<Lack, String> {
+    pub async fn compare(&self, bundle: &Bundle) -> Result<MissingParts, String> {
         let paths: Vec<String> = bundle.parts.iter().map(|part| quote(&part.path)).collect();
         let command = format!(
             "sha256sum -- {} 2>/dev/null; systemctl is-active drover.service 2>/dev/null || true",
             paths.join(" ")
         );
-        let said = self.run(&command, START_LIMIT).await?;
-        let has = |part: &&Part| {
+        let said = self.run(&command, START_TIMEOUT).await?;
+        let has = |part: &&GuestFile| {
             let line = format!("{}  {}", part.sum(), part.path);
             said.lines().any(|other| other == line)
         };
         let there = |path: &str| said.lines().any(|line| line.ends_with(&format!("  {path}")));
         let files = bundle.parts.iter().filter(|part| !has(part));
-        Ok(Lack {
+        Ok(MissingParts {
             files: files.map(|part| part.path.clone()).collect(),
-            all: !there(PROGRAM) || !there(UNIT),
+            all: !there(GUEST_PROGRAM) || !there(GUEST_UNIT),
             stopped: !said.lines().any(|line| line == "active"),
         })
     }
@@ -197,11 +205,11 @@ impl Installed {
 }
 
 /// The script that puts uploaded files in place and starts the service.
-fn script(parts: &[&Part]) -> String {
+fn script(parts: &[&GuestFile]) -> String {
     let mut text = include_str!("install.sh").to_owned();
     for (index, part) in parts.iter().enumerate() {
         let (path, mode) = (quote(&part.path), part.mode);
-        if part.path == PROGRAM {
+        if part.path == GUEST_PROGRAM {
             // The program may be running: its file cannot be written, but another can take its
             // name.
             text.push_str(&format!(
@@ -232,25 +240,27 @@ fn script(parts: &[&Part]) -> String {
 ///
 /// # Errors
 /// Why that failed, for people; the old files stay where the new program does not run.
-pub async fn install(to: &Installed, bundle: &Bundle, lack: &Lack) -> Result<(), String> {
-    let parts: Vec<&Part> =
+pub async fn install(to: &Installed, bundle: &Bundle, lack: &MissingParts) -> Result<(), String> {
+    let parts: Vec<&GuestFile> =
         bundle.parts.iter().filter(|part| lack.files.contains(&part.path)).collect();
-    to.run(&format!("rm -rf {FOLDER} && mkdir -m 700 {FOLDER}"), START_LIMIT).await?;
+    to.run(&format!("rm -rf {UPLOAD_FOLDER} && mkdir -m 700 {UPLOAD_FOLDER}"), START_TIMEOUT)
+        .await?;
     for (index, part) in parts.iter().enumerate() {
-        let (name, mode) = match part.path == PROGRAM {
+        let (name, mode) = match part.path == GUEST_PROGRAM {
             true => ("program".to_owned(), 0o755),
             false => (index.to_string(), 0o600),
         };
-        let path = format!("{FOLDER}/{name}");
-        let sent = to.session.upload(&path, part.content.clone(), mode, UPLOAD_LIMIT).await;
+        let path = format!("{UPLOAD_FOLDER}/{name}");
+        let sent = to.session.upload(&path, part.content.clone(), mode, UPLOAD_TIMEOUT).await;
         sent.map_err(|error| chain(&error))?;
     }
     let text = Bytes::from(script(&parts));
-    let sent = to.session.upload(&format!("{FOLDER}/run"), text, 0o700, UPLOAD_LIMIT).await;
+    let sent =
+        to.session.upload(&format!("{UPLOAD_FOLDER}/run"), text, 0o700, UPLOAD_TIMEOUT).await;
     sent.map_err(|error| chain(&error))?;
-    let done = to.run(&format!("sh {FOLDER}/run"), START_LIMIT).await;
+    let done = to.run(&format!("sh {UPLOAD_FOLDER}/run"), START_TIMEOUT).await;
     // The folder has secrets. A failure to remove it shows at the next run.
-    let _ = to.run(&format!("rm -rf {FOLDER}"), START_LIMIT).await;
+    let _ = to.run(&format!("rm -rf {UPLOAD_FOLDER}"), START_TIMEOUT).await;
     done.map(drop)
 }
 
@@ -279,16 +289,16 @@ mod tests {
 
     #[test]
     fn files_are_put_in_their_places_by_one_script() {
-        let part = |path: &str, mode, own| Part {
+        let part = |path: &str, mode, own| GuestFile {
             path: path.to_owned(),
             content: Bytes::new(),
             mode,
             own,
         };
         let all = [
-            part(PROGRAM, 0o755, false),
+            part(GUEST_PROGRAM, 0o755, false),
             part("/etc/drover/keys/agent key", 0o600, true),
-            part(UNIT, 0o644, false),
+            part(GUEST_UNIT, 0o644, false),
         ];
         insta::assert_snapshot!(script(&all.iter().collect::<Vec<_>>()));
     }

@@ -1,36 +1,36 @@
 //! The container or virtual machine that runs drover itself.
 //!
-//! In: the options of `drover setup service` ([`Wanted`]) and an administrator's login. [`look`]
-//! reads the cluster, [`plan`] works out the calls, [`reach`] logs in to the guest, and [`install`]
-//! puts the files of a [`Bundle`] into it and starts the service.
+//! In: the options of `drover setup service` ([`GuestSpec`]) and an administrator's login.
+//! [`read_cluster`] reads the cluster, [`plan`] works out the calls, [`reach`] logs in to the
+//! guest, and [`install`] puts the files of a [`Bundle`] into it and starts the service.
 //!
 //! The guest is recognised by marks in its description ([`Marks`]): its name, its VMID and its
 //! cluster. A copy has another VMID, so no copy is taken for drover's guest.
 
 mod bundle;
+mod cluster_state;
 mod install;
-mod look;
 mod plan;
 
 use drover_model::id::ClusterId;
 
-pub use bundle::{Bundle, Part};
-pub use install::{Installed, Lack, Target, install, reach};
-pub use look::{Now, Own, look};
+pub use bundle::{Bundle, GuestFile};
+pub use cluster_state::{ClusterState, OwnGuest, read_cluster};
+pub use install::{Installed, MissingParts, Target, install, reach};
 pub use plan::plan;
 
 /// The default name of the guest.
-pub const HOSTNAME: &str = "drover-1";
+pub const DEFAULT_HOSTNAME: &str = "drover-1";
 /// The range from which a free VMID is chosen.
-pub const VMIDS: std::ops::Range<u32> = 300..1000;
+pub const VMID_RANGE: std::ops::Range<u32> = 300..1000;
 /// The tag of guests that run drover.
 pub const TAG: &str = "drover-service";
 
-const FENCE: &str = "```drover-service-1";
+const MARKS_FENCE: &str = "```drover-service-1";
 
 /// What the guest is made from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Source {
+pub enum InstallMethod {
     /// A container of this appliance template.
     Container {
         /// The file, such as `debian-12-standard_12.2-1_amd64.tar.zst`.
@@ -44,9 +44,9 @@ pub enum Source {
 
 /// The options of `drover setup service`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wanted {
+pub struct GuestSpec {
     /// What the guest is made from.
-    pub source: Source,
+    pub source: InstallMethod,
     /// The VMID; none for the first free one.
     pub vmid: Option<u32>,
     /// The guest's name, by which it is found again.
@@ -74,7 +74,7 @@ pub struct Wanted {
     pub public_key: String,
 }
 
-impl Wanted {
+impl GuestSpec {
     /// The bridge without its VLAN, and the VLAN.
     pub fn bridge(&self) -> (&str, Option<&str>) {
         match self.bridge.split_once('.') {
@@ -84,7 +84,7 @@ impl Wanted {
     }
 
     pub fn is_container(&self) -> bool {
-        matches!(self.source, Source::Container { .. })
+        matches!(self.source, InstallMethod::Container { .. })
     }
 }
 
@@ -102,13 +102,13 @@ impl Marks {
         let Self { name, vmid, cluster } = self;
         format!(
             "drover runs here; made by drover setup service\n\n\
-             {FENCE}\nname {name}\nvmid {vmid}\ncluster {cluster}\n```\n"
+             {MARKS_FENCE}\nname {name}\nvmid {vmid}\ncluster {cluster}\n```\n"
         )
     }
 
     /// Whether a description contains exactly these marks, once.
     pub fn are_in(&self, description: &str) -> bool {
-        let mut blocks = description.split(FENCE).skip(1);
+        let mut blocks = description.split(MARKS_FENCE).skip(1);
         let (Some(block), None) = (blocks.next(), blocks.next()) else { return false };
         let Self { name, vmid, cluster } = self;
         let lines = [format!("name {name}"), format!("vmid {vmid}"), format!("cluster {cluster}")];

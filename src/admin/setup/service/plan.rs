@@ -2,13 +2,13 @@
 
 use proxmox_client::transport::encode;
 
-use super::look::{Now, Original, Own, takers};
-use super::{Marks, Source, TAG, VMIDS, Wanted};
+use super::cluster_state::{ClusterState, MachineTemplate, OwnGuest, storages_for};
+use super::{GuestSpec, InstallMethod, Marks, TAG, VMID_RANGE};
 use crate::setup::step::{Needed, Step};
 
 /// The calls, the privileges that they need, and notes for people.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Plan {
+pub struct ServicePlan {
     /// The calls in their order; none where the guest exists and runs.
     pub steps: Vec<Step>,
     /// The privileges of all calls.
@@ -21,7 +21,7 @@ pub struct Plan {
     pub container: bool,
 }
 
-impl Plan {
+impl ServicePlan {
     fn of(vmid: u32, node: &str, container: bool) -> Self {
         Self { vmid, node: node.to_owned(), container, ..Self::default() }
     }
@@ -54,23 +54,23 @@ impl Plan {
 ///
 /// # Errors
 /// What does not fit, and what would.
-pub fn plan(wanted: &Wanted, now: &Now) -> Result<Plan, String> {
+pub fn plan(wanted: &GuestSpec, now: &ClusterState) -> Result<ServicePlan, String> {
     if let Some(own) = &now.own {
-        return kept(wanted, now, own);
+        return plan_existing(wanted, now, own);
     }
-    fits(wanted, now)?;
-    let vmid = free(wanted, now)?;
-    let mut plan = Plan::of(vmid, &now.node, wanted.is_container());
+    check_place(wanted, now)?;
+    let vmid = choose_vmid(wanted, now)?;
+    let mut plan = ServicePlan::of(vmid, &now.node, wanted.is_container());
     let marks = Marks {
         name: wanted.hostname.clone(),
         vmid,
         cluster: now.cluster.clone().ok_or("the id of the cluster is unknown")?,
     };
     match &wanted.source {
-        Source::Container { template, storage } => {
+        InstallMethod::Container { template, storage } => {
             container(&mut plan, wanted, now, &marks, (template, storage.as_deref()))?;
         }
-        Source::Machine(_) => {
+        InstallMethod::Machine(_) => {
             let original = now.original.as_ref().ok_or("the template is unknown")?;
             machine(&mut plan, wanted, &marks, original)?;
         }
@@ -85,8 +85,12 @@ pub fn plan(wanted: &Wanted, now: &Now) -> Result<Plan, String> {
 }
 
 /// The calls that are left for an existing guest.
-fn kept(wanted: &Wanted, now: &Now, own: &Own) -> Result<Plan, String> {
-    let mut plan = Plan::of(own.vmid, &own.node, own.container);
+fn plan_existing(
+    wanted: &GuestSpec,
+    now: &ClusterState,
+    own: &OwnGuest,
+) -> Result<ServicePlan, String> {
+    let mut plan = ServicePlan::of(own.vmid, &own.node, own.container);
     let rights = format!("/vms/{}", own.vmid);
     if own.container != wanted.is_container() {
         let (is, asked) = if own.container {
@@ -106,7 +110,7 @@ fn kept(wanted: &Wanted, now: &Now, own: &Own) -> Result<Plan, String> {
         return Err(format!("`{name}` is already guest {own}, not {vmid}; leave the VMID out"));
     }
     if wanted.ha && !own.managed {
-        shared(wanted, now)?;
+        check_shared(wanted, now)?;
         plan.started(true, &rights);
     } else if !own.running {
         plan.started(false, &rights);
@@ -115,39 +119,42 @@ fn kept(wanted: &Wanted, now: &Now, own: &Own) -> Result<Plan, String> {
 }
 
 /// Checks that the storage and the bridge exist on the node.
-fn fits(wanted: &Wanted, now: &Now) -> Result<(), String> {
-    let Wanted { storage, .. } = wanted;
+fn check_place(wanted: &GuestSpec, now: &ClusterState) -> Result<(), String> {
+    let GuestSpec { storage, .. } = wanted;
     let node = &now.node;
     let content = if wanted.is_container() { "rootdir" } else { "images" };
-    let able = takers(&now.storages, content);
+    let able = storages_for(&now.storages, content);
     if !able.contains(storage) {
         let why = match now.storages.iter().find(|one| one.storage == *storage) {
             None => format!("node {node} has no storage `{storage}`"),
-            Some(_) => format!("storage `{storage}` is not active on {node}, or takes no {content}"),
+            Some(_) => {
+                format!("storage `{storage}` is not active on {node}, or takes no {content}")
+            }
         };
         return Err(format!("{why}; choose one with --storage: {}", able.join(", ")));
     }
     let (bridge, _) = wanted.bridge();
     if !now.bridges.contains(bridge) {
         let known = now.bridges.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
-        let text = format!("node {node} has no bridge `{bridge}`; choose one with --bridge: {known}");
+        let text =
+            format!("node {node} has no bridge `{bridge}`; choose one with --bridge: {known}");
         return Err(text);
     }
-    if wanted.ha { shared(wanted, now) } else { Ok(()) }
+    if wanted.ha { check_shared(wanted, now) } else { Ok(()) }
 }
 
 /// Checks that other nodes can reach the disk, because high availability starts the guest there.
-fn shared(wanted: &Wanted, now: &Now) -> Result<(), String> {
+fn check_shared(wanted: &GuestSpec, now: &ClusterState) -> Result<(), String> {
     let storage = &wanted.storage;
     let found = now.storages.iter().find(|one| one.storage == *storage);
     if found.is_none_or(|one| one.shared) {
         return Ok(());
     }
     let content = if wanted.is_container() { "rootdir" } else { "images" };
-    let able = takers(&now.storages, content);
-    let shared = now.storages.iter().filter(|one| one.shared && able.contains(&one.storage));
-    let shared = shared.map(|one| one.storage.as_str()).collect::<Vec<_>>().join(", ");
-    let there = if shared.is_empty() { "none" } else { &shared };
+    let able = storages_for(&now.storages, content);
+    let check_shared = now.storages.iter().filter(|one| one.shared && able.contains(&one.storage));
+    let check_shared = check_shared.map(|one| one.storage.as_str()).collect::<Vec<_>>().join(", ");
+    let there = if check_shared.is_empty() { "none" } else { &check_shared };
     Err(format!(
         "storage `{storage}` is local to {}: while that node is down no other node can reach the disk, \
          so --ha could not start the guest elsewhere; shared storages: {there}",
@@ -155,8 +162,8 @@ fn shared(wanted: &Wanted, now: &Now) -> Result<(), String> {
     ))
 }
 
-fn free(wanted: &Wanted, now: &Now) -> Result<u32, String> {
-    let next = || VMIDS.clone().find(|id| !now.taken.contains(id));
+fn choose_vmid(wanted: &GuestSpec, now: &ClusterState) -> Result<u32, String> {
+    let next = || VMID_RANGE.clone().find(|id| !now.taken.contains(id));
     match wanted.vmid {
         Some(vmid) if now.taken.contains(&vmid) => Err(format!(
             "VMID {vmid} belongs to a guest that is not drover's `{}`; drover does not touch it; the \
@@ -166,7 +173,11 @@ fn free(wanted: &Wanted, now: &Now) -> Result<u32, String> {
         )),
         Some(vmid) => Ok(vmid),
         None => next().ok_or_else(|| {
-            format!("no VMID from {} to {} is free; give one with --vmid", VMIDS.start, VMIDS.end - 1)
+            format!(
+                "no VMID from {} to {} is free; give one with --vmid",
+                VMID_RANGE.start,
+                VMID_RANGE.end - 1
+            )
         }),
     }
 }
@@ -183,15 +194,16 @@ fn version(file: &str) -> Vec<u32> {
 }
 
 fn container(
-    plan: &mut Plan,
-    wanted: &Wanted,
-    now: &Now,
+    plan: &mut ServicePlan,
+    wanted: &GuestSpec,
+    now: &ClusterState,
     marks: &Marks,
-    (template, kept): (&str, Option<&str>),
+    (template, plan_existing): (&str, Option<&str>),
 ) -> Result<(), String> {
     let file = |volume: &&String| volume.rsplit('/').next().unwrap_or_default().to_owned();
-    let on =
-        |volume: &&String| kept.is_none_or(|storage| volume.split(':').next() == Some(storage));
+    let on = |volume: &&String| {
+        plan_existing.is_none_or(|storage| volume.split(':').next() == Some(storage))
+    };
     let here: Vec<&String> = now.templates.iter().filter(on).collect();
     let same = |name: &String| package(name) == package(template);
     let exact = here.iter().find(|volume| file(volume) == template);
@@ -210,7 +222,7 @@ fn container(
             (Some(offer), near)
                 if near.is_none_or(|one| version(&file(&one)) < version(&offer)) =>
             {
-                download(plan, now, kept, &offer)?
+                download(plan, now, plan_existing, &offer)?
             }
             (_, Some(near)) => near.clone(),
             (_, None) => {
@@ -267,7 +279,7 @@ fn container(
     Ok(())
 }
 
-fn where_made(plan: &Plan, wanted: &Wanted) -> String {
+fn where_made(plan: &ServicePlan, wanted: &GuestSpec) -> String {
     match &wanted.pool {
         Some(pool) => format!("/pool/{pool}"),
         None => format!("/vms/{}", plan.vmid),
@@ -276,13 +288,13 @@ fn where_made(plan: &Plan, wanted: &Wanted) -> String {
 
 /// Adds the download of an appliance template; returns the volume that it becomes.
 fn download(
-    plan: &mut Plan,
-    now: &Now,
-    kept: Option<&str>,
+    plan: &mut ServicePlan,
+    now: &ClusterState,
+    plan_existing: Option<&str>,
     template: &str,
 ) -> Result<String, String> {
-    let able = takers(&now.storages, "vztmpl");
-    let storage = match kept {
+    let able = storages_for(&now.storages, "vztmpl");
+    let storage = match plan_existing {
         Some(storage) if able.iter().any(|one| one == storage) => storage,
         Some(storage) => {
             let text = format!("storage `{storage}` on {} takes no container templates", now.node);
@@ -302,7 +314,7 @@ fn download(
 }
 
 /// The boot disk of a virtual machine, and its size in GiB.
-fn boot_disk(original: &Original) -> Option<(&str, u32)> {
+fn boot_disk(original: &MachineTemplate) -> Option<(&str, u32)> {
     let size = |value: &str| {
         let size = value.split(',').find_map(|part| part.strip_prefix("size="))?;
         let number: u32 = size.trim_end_matches(char::is_alphabetic).parse().ok()?;
@@ -319,12 +331,12 @@ fn boot_disk(original: &Original) -> Option<(&str, u32)> {
 }
 
 fn machine(
-    plan: &mut Plan,
-    wanted: &Wanted,
+    plan: &mut ServicePlan,
+    wanted: &GuestSpec,
     marks: &Marks,
-    original: &Original,
+    original: &MachineTemplate,
 ) -> Result<(), String> {
-    let Original { vmid: source, node, config } = original;
+    let MachineTemplate { vmid: source, node, config } = original;
     let Some((disk, size)) = boot_disk(original) else {
         return Err(format!("template {source} has no disk"));
     };

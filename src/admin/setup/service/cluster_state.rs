@@ -13,11 +13,11 @@ use proxmox_client::types::{Resource, VmConfig};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Marks, Source, TAG, Wanted};
+use super::{GuestSpec, InstallMethod, Marks, TAG};
 
 /// The guest that drover runs in already.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Own {
+pub struct OwnGuest {
     pub vmid: u32,
     /// The node it is on.
     pub node: String,
@@ -29,7 +29,7 @@ pub struct Own {
 
 /// The template that a virtual machine is cloned from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Original {
+pub struct MachineTemplate {
     pub vmid: u32,
     /// The node it is on.
     pub node: String,
@@ -38,10 +38,10 @@ pub struct Original {
 
 /// What exists on the cluster.
 #[derive(Debug, Clone, Default)]
-pub struct Now {
+pub struct ClusterState {
     pub cluster: Option<drover_model::id::ClusterId>,
     /// drover's own guest.
-    pub own: Option<Own>,
+    pub own: Option<OwnGuest>,
     pub taken: BTreeSet<u32>,
     /// The node for the guest.
     pub node: String,
@@ -56,14 +56,14 @@ pub struct Now {
     /// The appliance templates that Proxmox offers for download.
     pub offered: BTreeSet<String>,
     /// The template that a virtual machine is cloned from.
-    pub original: Option<Original>,
+    pub original: Option<MachineTemplate>,
 }
 
 /// Reads the cluster.
 ///
 /// # Errors
 /// What Proxmox refused, or what does not fit, for people.
-pub async fn look(client: &Client, wanted: &Wanted) -> Result<Now, String> {
+pub async fn read_cluster(client: &Client, wanted: &GuestSpec) -> Result<ClusterState, String> {
     let told = |error: PveError| client.fault(&error).text;
     let sight = identify(client).await.map_err(|error| client.fault(&error).text)?;
     if !sight.quorate {
@@ -71,14 +71,18 @@ pub async fn look(client: &Client, wanted: &Wanted) -> Result<Now, String> {
     }
     let (_, rows) = client.resources(false).await.map_err(told)?;
     let vmid = |row: &Resource| row.vmid.and_then(|id| u32::try_from(id).ok());
-    let mut now = Now { taken: rows.iter().filter_map(vmid).collect(), ..Now::default() };
+    let mut now =
+        ClusterState { taken: rows.iter().filter_map(vmid).collect(), ..ClusterState::default() };
     for row in rows.iter().filter(|row| is_tagged(row)) {
         let Some(own) = own(client, wanted, &sight.cluster, row).await.map_err(told)? else {
             continue;
         };
         if let Some(other) = now.own.replace(own) {
             let name = &wanted.hostname;
-            let text = format!("two guests are marked as drover's own `{name}`: {} and another; remove one of them", other.vmid);
+            let text = format!(
+                "two guests are marked as drover's own `{name}`: {} and another; remove one of them",
+                other.vmid
+            );
             return Err(text);
         }
     }
@@ -95,7 +99,7 @@ pub async fn look(client: &Client, wanted: &Wanted) -> Result<Now, String> {
         }
         now.node.clone_from(&own.node);
     } else {
-        if let Source::Machine(name) = &wanted.source {
+        if let InstallMethod::Machine(name) = &wanted.source {
             now.original = Some(original(client, &rows, name).await?);
         }
         now.node = node(wanted, &online, &rows, now.original.as_ref())?;
@@ -106,7 +110,7 @@ pub async fn look(client: &Client, wanted: &Wanted) -> Result<Now, String> {
     let bridges = client.bridges_of(node.as_str()).await.map_err(told)?;
     now.bridges = bridges.into_iter().map(|one| one.iface).collect();
     if now.own.is_none() && wanted.is_container() {
-        for storage in takers(&now.storages, "vztmpl") {
+        for storage in storages_for(&now.storages, "vztmpl") {
             now.templates.extend(templates(client, &now.node, &storage).await.map_err(told)?);
         }
         now.offered = offered(client, &now.node).await.map_err(told)?;
@@ -115,7 +119,7 @@ pub async fn look(client: &Client, wanted: &Wanted) -> Result<Now, String> {
 }
 
 /// The active storages that take a kind of content.
-pub(super) fn takers(storages: &[NodeStorage], content: &str) -> Vec<String> {
+pub(super) fn storages_for(storages: &[NodeStorage], content: &str) -> Vec<String> {
     let takes = |one: &&NodeStorage| {
         one.active != Some(false)
             && one.enabled != Some(false)
@@ -132,10 +136,10 @@ fn is_tagged(row: &Resource) -> bool {
 /// The guest of a row, where its marks say that it is the wanted one.
 async fn own(
     client: &Client,
-    wanted: &Wanted,
+    wanted: &GuestSpec,
     cluster: &drover_model::id::ClusterId,
     row: &Resource,
-) -> Result<Option<Own>, PveError> {
+) -> Result<Option<OwnGuest>, PveError> {
     let (Some(vmid), Some(node)) = (row.vmid.and_then(|id| u32::try_from(id).ok()), &row.node)
     else {
         return Ok(None);
@@ -151,18 +155,22 @@ async fn own(
     let status: Value = client.get(&format!("{place}/status/current"), Params::new()).await?;
     let managed = proxmox_client::loose::as_flag(&status["ha"]["managed"]).unwrap_or(false);
     let running = status["status"] == "running";
-    Ok(Some(Own { vmid, node: node.clone(), container, running, managed }))
+    Ok(Some(OwnGuest { vmid, node: node.clone(), container, running, managed }))
 }
 
-async fn original(client: &Client, rows: &[Resource], name: &str) -> Result<Original, String> {
-    let fits = |row: &&Resource| {
+async fn original(
+    client: &Client,
+    rows: &[Resource],
+    name: &str,
+) -> Result<MachineTemplate, String> {
+    let check_place = |row: &&Resource| {
         row.kind == "qemu"
             && row.template
             && (row.name.as_deref() == Some(name)
                 || row.vmid.is_some_and(|id| id.to_string() == name))
     };
     // Of several templates with one name, the newest has the highest VMID.
-    let row = rows.iter().filter(fits).max_by_key(|row| row.vmid);
+    let row = rows.iter().filter(check_place).max_by_key(|row| row.vmid);
     let found = row.and_then(|row| Some((u32::try_from(row.vmid?).ok()?, row.node.clone()?)));
     let Some((vmid, node)) = found else {
         return Err(format!("the cluster has no virtual machine template called `{name}`"));
@@ -176,15 +184,15 @@ async fn original(client: &Client, rows: &[Resource], name: &str) -> Result<Orig
         );
         return Err(text);
     }
-    Ok(Original { vmid, node, config })
+    Ok(MachineTemplate { vmid, node, config })
 }
 
 /// The node that was named, the template's node, or the first node that has the storage.
 fn node(
-    wanted: &Wanted,
+    wanted: &GuestSpec,
     online: &[String],
     rows: &[Resource],
-    original: Option<&Original>,
+    original: Option<&MachineTemplate>,
 ) -> Result<String, String> {
     if let Some(name) = &wanted.node {
         let known = online.join(", ");

@@ -1,6 +1,6 @@
 //! The table in Markdown, as README shows it.
 
-use super::table::{At, Feature, Lack, Release, Row, TABLE};
+use super::table::{At, Feature, Release, Row, TABLE, Without};
 
 impl At {
     /// Every kind of path, in the order of the table.
@@ -34,7 +34,7 @@ impl At {
 
 /// One privilege with its purpose; a star where drover works with less.
 fn item(row: &Row) -> String {
-    let star = if row.lack == Lack::Fails { "" } else { "\\*" };
+    let star = if row.without == Without::Fails { "" } else { "\\*" };
     let names = match (row.any_of(Release::V8), row.any_of(Release::V9)) {
         ([eight, ..], [nine, ..]) if eight != nine => format!("`{eight}` (8), `{nine}` (9){star}"),
         ([name, ..], _) => format!("`{name}`{star}"),
