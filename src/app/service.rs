@@ -211,9 +211,10 @@ impl Service {
         shell.add_former(keys);
         let shell = Arc::new(shell);
         let systems = CiSystems::new(Arc::clone(&shell), runtime.clone());
-        let systems = Arc::new(systems.keeping(state.join("sources"), crate::machine::read().id));
-        let hint_systems = Arc::clone(&systems);
-        let hooks = Arc::new(Hooks::hinting(move |source, body| hint_systems.hint(source, body)));
+        let systems =
+            Arc::new(systems.with_state_folder(state.join("sources"), crate::machine::read().id));
+        let hinted = Arc::clone(&systems);
+        let hooks = Arc::new(Hooks::with_hint(move |source, body| hinted.hint(source, body)));
         hooks.replace(wiring::hook_secrets(&checked));
         let view = View::new(epoch);
         view.mark_journal_folded();

@@ -37,8 +37,8 @@ pub fn set_keys(shell: &SshShell, former: &FormerKeys, keys: &BTreeMap<String, S
 /// The secrets that sign the webhooks of sources.
 pub fn hook_secrets(checked: &Checked) -> BTreeMap<SourceId, HookSecret> {
     let each = checked.demand.iter().filter_map(|(id, source)| {
-        let (proof, secret) = (source.system.hook_proof(), source.webhook.clone()?);
-        Some((id.clone(), HookSecret { proof, secret }))
+        let (auth, secret) = (source.system.hook_auth(), source.webhook.clone()?);
+        Some((id.clone(), HookSecret { auth, secret }))
     });
     each.collect()
 }

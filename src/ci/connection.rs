@@ -1,4 +1,4 @@
-//! How a source is reached.
+//! The settings that all kinds of sources have in common.
 
 use proxmox_client::Tls;
 use reqwest::Url;
@@ -7,34 +7,35 @@ use sha2::{Digest, Sha256};
 
 use crate::{Route, System};
 
-/// How a source is reached. Its secrets never print.
+/// How drover reaches a source. Its secrets never print.
 #[derive(Debug, Clone)]
 pub struct SourceConnection {
-    /// Where it is.
+    /// The URL of the system, as configured.
     pub url: Url,
-    /// How it proves itself.
+    /// How the server's certificate is verified.
     pub tls: Tls,
-    /// The way there.
+    /// Directly or through a proxy.
     pub route: Route,
-    /// What is spoken there, with its login.
+    /// The kind of the source with its settings, the login among them.
     pub system: System,
-    /// What runs a runner in its guest; none for the kind's own program.
+    /// The operator's own command that runs a runner; none for the kind's own program.
     pub command: Option<String>,
-    /// What its webhooks are signed with; none where it sends none.
+    /// The secret that webhooks are verified with; none where the source sends no webhooks.
     pub webhook: Option<SecretString>,
 }
 
 impl SourceConnection {
-    /// A number that changes with the URL and the scope, and with nothing else: it is written down.
+    /// A number that changes with the URL and the scope and with nothing else. It is stored in the
+    /// journal, so it must not change between versions.
     pub fn place(&self) -> u64 {
         let mut url = self.url.clone();
-        // Neither fails for what has a host; what has none has no login.
+        // Both fail only for a URL without a host, which has no login.
         let _ = (url.set_username(""), url.set_password(None));
         let url = url.as_str().trim_end_matches('/').to_owned();
         number(&[url.as_bytes(), self.system.scope().as_bytes()])
     }
 
-    /// A number that changes with anything in it, secrets included; tells nothing about them.
+    /// A number that changes with every setting, secrets included, and reveals none of them.
     pub fn fingerprint(&self) -> u64 {
         let secrets = self.system.parts();
         let mut parts: Vec<&[u8]> = vec![self.url.as_str().as_bytes()];
@@ -55,7 +56,7 @@ impl SourceConnection {
     }
 }
 
-/// The beginning of a digest of these parts, in this order.
+/// The first 8 bytes of a SHA-256 digest of these parts in this order.
 fn number(parts: &[&[u8]]) -> u64 {
     let mut hash = Sha256::new();
     for bytes in parts {

@@ -1,4 +1,4 @@
-//! What every CI system is asked for.
+//! The trait that every CI system implements, and what a runner's guest receives.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,36 +15,36 @@ use secrecy::SecretString;
 use tokio::sync::oneshot;
 
 use crate::error::DemandError;
-use crate::keepsake::Keepsake;
-use crate::proof::Mark;
-use crate::proof::Proof;
+use crate::finding::Finding;
+use crate::finding::Severity;
+use crate::state_file::StateFile;
 
 /// A file for a runner's folder in the guest.
-pub struct KitFile {
-    /// Its name there.
+pub struct RunnerFile {
+    /// The file name in that folder.
     pub name: &'static str,
-    /// Its content; may be secret.
+    /// The content, which may be secret.
     pub content: Bytes,
 }
 
-/// What a runner is started with: it serves this one runner and nothing else.
-pub struct Kit {
-    /// Files, only its user can read.
-    pub files: Vec<KitFile>,
-    /// Programs of which one must be in the guest, for a clear message where none is; empty where that
-    /// can not be told.
+/// What a guest receives to start one runner; it serves this runner and nothing else.
+pub struct RunnerBundle {
+    /// Files that only the login user can read.
+    pub files: Vec<RunnerFile>,
+    /// Programs of which one must be in the guest, so that a missing one is reported by name; empty
+    /// where the program is not known.
     pub programs: Vec<String>,
     /// A shell command that runs the runner to its end, in its folder.
     pub command: String,
-    /// Whether the command may end well and leave the runner running, as one that starts a service;
-    /// a command of the operator's own may.
-    pub leaves: bool,
-    /// What of it nobody is to read.
+    /// Whether the command may succeed and leave the runner running, for example as a service. A
+    /// command of the operator's own may.
+    pub may_detach: bool,
+    /// Secrets in the files, to be masked in the runner's log.
     pub secrets: Vec<SecretString>,
 }
 
-/// The program that a shell command begins with, whatever is set before it; none where it is looked for
-/// on a path of its own.
+/// The program that a shell command starts, without the assignments before it; empty where the
+/// command sets a `PATH` of its own.
 pub fn program_of(command: &str) -> Vec<String> {
     let mut words = command.split_whitespace();
     loop {
@@ -59,22 +59,22 @@ pub fn program_of(command: &str) -> Vec<String> {
     }
 }
 
-/// A runner that is wanted.
+/// A runner to be registered.
 #[derive(Debug, Clone, Copy)]
-pub struct Enlist<'a> {
-    /// Its name.
+pub struct RegisterRequest<'a> {
+    /// The name of its row.
     pub runner: &'a RunnerName,
-    /// What its agent was born with.
+    /// The template of its agent, as it was when the agent was created.
     pub spec: &'a TemplateSpec,
-    /// What it was begun for.
+    /// The demand that the agent was created for.
     pub want: &'a Want,
-    /// The guest it runs in.
+    /// The guest that the runner runs in.
     pub target: &'a ShellTarget,
 }
 
-impl Enlist<'_> {
-    /// The labels it offers: its template's, and those it was wanted for, which a label mapping may
-    /// have lent.
+impl RegisterRequest<'_> {
+    /// The labels that the runner offers: those of its template, and those of the demand, which a
+    /// label mapping may have added.
     pub fn labels(&self) -> BTreeSet<String> {
         let mut labels = self.spec.labels.clone();
         if let Want::Labels(wanted) = self.want {
@@ -84,80 +84,83 @@ impl Enlist<'_> {
     }
 }
 
-/// Makes drover look at a source.
+/// Requests a poll of the source.
 pub type Wake = Arc<dyn Fn() + Send + Sync>;
 
-/// Comes when a connector is replaced, forgotten, or the service stops.
-pub type Ended = oneshot::Receiver<()>;
+/// Resolves when a connector is replaced or removed, or when the service stops.
+pub type StopSignal = oneshot::Receiver<()>;
 
-/// What a call of a CI system comes to.
-pub type Done<'a, T> = BoxFuture<'a, Result<T, DemandError>>;
+/// The future that a call to a CI system returns.
+pub type ConnectorFuture<'a, T> = BoxFuture<'a, Result<T, DemandError>>;
 
 /// One CI system, as configured.
 pub trait Connector: Send + Sync {
-    /// Reads drover's runners, then the jobs that wait. Each of the `known` runners that no list shows
-    /// is asked for by itself, so that only what is gone for certain is told as gone.
-    fn look<'a>(&'a self, known: &'a Known) -> Done<'a, SourceSight>;
-    /// Makes the runner's row, in the place of any other of that name.
-    fn enlist<'a>(&'a self, wish: Enlist<'a>) -> Done<'a, Kit>;
+    /// Reads drover's runners, then the jobs that wait. Each of the `known` runners that no list
+    /// shows is asked for by itself, so that a runner is reported as gone only where that is
+    /// certain.
+    fn poll<'a>(&'a self, known: &'a Known) -> ConnectorFuture<'a, SourceSight>;
+    /// Makes the runner's row; replaces any other row of that name.
+    fn register<'a>(&'a self, request: RegisterRequest<'a>) -> ConnectorFuture<'a, RunnerBundle>;
     /// Lets a runner take no further job.
-    fn quiet<'a>(&'a self, runner: &'a RunnerName) -> Done<'a, ()>;
-    /// Removes every row of exactly that name.
-    fn strike<'a>(&'a self, runner: &'a RunnerName) -> Done<'a, ()>;
-    /// Takes up what a webhook that was proven speaks of, for the look that it wakes it for.
+    fn cordon<'a>(&'a self, runner: &'a RunnerName) -> ConnectorFuture<'a, ()>;
+    /// Removes every row of exactly this name.
+    fn deregister<'a>(&'a self, runner: &'a RunnerName) -> ConnectorFuture<'a, ()>;
+    /// Notes what a verified webhook is about, for the poll that follows.
     fn hint(&self, _body: &[u8]) {}
-    /// What goes on between looks, until `ended`; it wakes the source where there is news, and keeps
-    /// what it must know again after a cut. None where there is nothing of that kind.
+    /// A background task that runs between polls until `ended`. It requests polls by `wake` and
+    /// stores in `kept` what it must know after a restart. None where the system needs no such
+    /// task.
     fn watch(
         self: Arc<Self>,
         _wake: Wake,
-        _ended: Ended,
-        _kept: Keepsake,
+        _ended: StopSignal,
+        _kept: StateFile,
     ) -> Option<BoxFuture<'static, ()>> {
         None
     }
 
-    /// Where it puts what is drover's own and shared by all sources of that place; none where it puts
-    /// nothing.
+    /// The place of objects that drover stores at the source for itself, shared by all sources with
+    /// the same place; none where it stores nothing.
     fn place(&self) -> Option<&str> {
         None
     }
 
-    /// Removes what drover put there for itself, once no source of that place is configured any more.
-    fn part(&self) -> Done<'_, ()> {
+    /// Removes these objects, once no source of that place is configured.
+    fn clean_up(&self) -> ConnectorFuture<'_, ()> {
         Box::pin(std::future::ready(Ok(())))
     }
 
-    /// Where a runner's program is too old for its source, by how it ended and what it logged: its version,
-    /// the last day of that where it is known, and what mends it.
+    /// Says that a runner's program is too old for its source, by how it ended and what it logged:
+    /// its version, the last day of that version where it is known, and what to do.
     fn too_old<'a>(&'a self, _words: &'a Words) -> BoxFuture<'a, Option<String>> {
         Box::pin(std::future::ready(None))
     }
 
-    /// Proves, changing nothing, that its login may do what the others need; what only writing would
-    /// prove is said to be so. What was found before an error stands.
-    fn prove<'a>(&'a self, found: &'a mut Vec<Proof>) -> Done<'a, ()> {
+    /// Checks without a change that the login may do all that the other calls need. A right that
+    /// only a change would show is reported as untested. Findings made before an error stay valid.
+    fn check<'a>(&'a self, found: &'a mut Vec<Finding>) -> ConnectorFuture<'a, ()> {
         Box::pin(async move {
-            found.push(Proof::seen(&self.look(&Known::new()).await?));
+            found.push(Finding::listed(&self.poll(&Known::new()).await?));
             Ok(())
         })
     }
 
-    /// What keeps its login from making runners, as far as that can be told without making one; none
-    /// where nothing is known against it.
-    fn obstacle(&self) -> Done<'_, Option<String>> {
+    /// Why the login cannot register runners, as far as that can be known without registering one;
+    /// none where no reason is known.
+    fn obstacle(&self) -> ConnectorFuture<'_, Option<String>> {
         Box::pin(async move {
             let mut found = Vec::new();
-            barrier(self.prove(&mut found).await).map(|refusal| {
-                let failed = found.into_iter().find(|proof| proof.mark == Mark::Fail);
-                refusal.or(failed.map(|proof| format!("{}: {}", proof.about, proof.text)))
+            refusal_text(self.check(&mut found).await).map(|refusal| {
+                let failed = found.into_iter().find(|finding| finding.severity == Severity::Fail);
+                refusal.or(failed.map(|finding| format!("{}: {}", finding.about, finding.text)))
             })
         })
     }
 }
 
-/// What a call says that needs the right to make runners: nothing, a refusal, or nothing of that.
-pub fn barrier<T>(asked: Result<T, DemandError>) -> Result<Option<String>, DemandError> {
+/// The reason why a call that needs the right to register runners was refused; none where it
+/// succeeded, and the error where it failed for another reason.
+pub fn refusal_text<T>(asked: Result<T, DemandError>) -> Result<Option<String>, DemandError> {
     match asked {
         Ok(_) => Ok(None),
         Err(error @ DemandError::Status { status: 401 | 403 | 404 | 410, .. }) => {
@@ -171,7 +174,7 @@ pub fn barrier<T>(asked: Result<T, DemandError>) -> Result<Option<String>, Deman
 mod tests {
     use super::*;
 
-    // Invariant: what must be in the guest is the program, and not what stands before it.
+    // Invariant: the program of a command is found behind what is set before it.
 
     #[test]
     fn the_program_of_a_command_is_found_behind_what_is_set_for_it() {

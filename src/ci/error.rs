@@ -1,75 +1,79 @@
-//! Why a call of a CI system failed, and what that means to the actors.
+//! Why a call to a CI system failed, and what that means to the actors.
+//!
+//! Connectors return a [`DemandError`]. [`DemandError::fault`] maps it to a fault of the model: the
+//! kind decides whether the actors try again, and the text tells an operator what to do.
 
 use causes::chain;
 use drover_model::fault::{Culprit, Fault, FaultKind};
 use drover_model::id::SourceId;
 
-/// Why a call of a CI system failed. Never holds a secret.
+/// Why a call to a CI system failed. Never holds a secret.
 #[derive(Debug, thiserror::Error)]
 pub enum DemandError {
-    /// The client could not be made.
+    /// The client cannot be made or the settings cannot work.
     #[error("{0}")]
     Setup(String),
     /// No answer came.
-    #[error("{call} was not answered")]
+    #[error("{call}: no answer")]
     Unreachable {
         /// Method and path.
         call: String,
-        /// Why.
+        /// Why the connection or the request failed.
         #[source]
         source: reqwest::Error,
     },
-    /// It was answered, and not as hoped.
+    /// The answer has a status that means failure.
     #[error("{call}: {status}{text}")]
     Status {
         /// Method and path.
         call: String,
-        /// The status.
         status: u16,
-        /// What it said, bounded, with a colon before it.
+        /// What the server said, bounded, with a colon before it; empty where it said nothing.
         text: String,
     },
-    /// It answered with a page for people, or sent elsewhere: it is starting, or wants a login.
-    #[error("{call}: {status} with a page for people: it is not ready, or the login is not taken")]
+    /// The answer is an HTML page or a redirect to one: the server is starting, or wants a login.
+    #[error(
+        "{call}: {status} with an HTML page instead of data: the server is still starting, or it \
+         refuses the login"
+    )]
     NotReady {
         /// Method and path.
         call: String,
-        /// The status.
         status: u16,
     },
-    /// It sends elsewhere, where drover does not follow: its login is meant for nobody else.
-    #[error("{call}: {status}, it sends to `{to}`: {mend}")]
+    /// The answer redirects elsewhere. drover does not follow: its login is meant for no other
+    /// host.
+    #[error("{call}: {status}, a redirect to `{to}`: {remedy}")]
     Moved {
         /// Method and path.
         call: String,
-        /// The status.
         status: u16,
-        /// Where it sends, without a query.
+        /// The address of the redirect, without its query.
         to: String,
-        /// What mends it.
-        mend: String,
+        /// What the operator can do.
+        remedy: String,
     },
-    /// The answer is not of the form it should have.
-    #[error("{call}: the answer can not be read: {what}")]
+    /// The answer is not of the documented form.
+    #[error("{call}: the answer cannot be read: {what}")]
     Shape {
         /// Method and path.
         call: String,
         /// What is wrong with it.
         what: String,
     },
-    /// Nothing may be asked for a while.
+    /// drover may send no requests for a while, for example because of a rate limit.
     #[error("{0}")]
     Paused(String),
-    /// It does not do what is wanted, for a reason that stays until somebody changes it.
+    /// The system refuses, for a reason that lasts until somebody changes something.
     #[error("{0}")]
     Refused(String),
-    /// The guest did not take what it was given.
+    /// The guest refused or failed a step.
     #[error("{0}")]
     Guest(Fault),
 }
 
 impl DemandError {
-    /// What it means, charged to the source where it is the source's.
+    /// The fault that this error means, charged to the source where the source is the cause.
     pub fn fault(self, source: &SourceId) -> Fault {
         let kind = match &self {
             Self::Guest(fault) => return fault.clone(),
@@ -89,58 +93,59 @@ impl DemandError {
             Self::Status { .. } => FaultKind::Broken,
         };
         let culprit = Culprit::Source(source.clone());
-        let (what, mend) = self.means();
-        Fault::new(kind, culprit, format!("source `{source}`{what}: {}{mend}", chain(&self)))
+        let (what, remedy) = self.meaning();
+        Fault::new(kind, culprit, format!("source `{source}`{what}: {}{remedy}", chain(&self)))
     }
 
-    /// What it means to an operator, and what mends it; nothing where its own text says all.
-    fn means(&self) -> (&'static str, &'static str) {
+    /// What happened and what the operator can do; empty where the error's own text says all.
+    fn meaning(&self) -> (&'static str, &'static str) {
         match self {
             Self::Setup(_) | Self::Paused(_) | Self::Refused(_) | Self::Guest(_) => ("", ""),
             Self::Unreachable { source, .. } => {
-                (" does not answer", proxied(source.is_connect(), proxy_is_set()))
+                (" does not answer", proxy_advice(source.is_connect(), proxy_is_set()))
             }
             Self::NotReady { .. } => (" is not ready", ""),
-            Self::Moved { .. } => (" answers that it is elsewhere", ""),
-            Self::Status { status: 401, .. } => {
-                (" refuses the login", "; put a good one into what `credentialsId` names")
-            }
+            Self::Moved { .. } => (" redirects to another address", ""),
+            Self::Status { status: 401, .. } => (
+                " refuses the login",
+                "; put a valid one into the credential that `credentialsId` names",
+            ),
             Self::Status { status: 403, .. } => {
-                (" denies the login a right", "; `drover help ci` says what it needs")
+                (" denies the login a right", "; see `drover help ci`")
             }
             Self::Status { status: 404 | 410, .. } => (
-                " does not have what is asked for",
-                "; look whether `url`, `kind` and `scope` are right, and the login may see that",
+                " does not have what drover asks for",
+                "; check that `url`, `kind` and `scope` are right and that the login may see that \
+                 scope",
             ),
             Self::Status { status: 407, .. } => {
-                (" is behind a proxy that refuses drover", PROXY_LOGIN)
+                (" is behind a proxy that refuses drover", PROXY_LOGIN_ADVICE)
             }
-            Self::Status { status: 429, .. } => (" wants to be asked less", ""),
-            Self::Status { status: 500..=599, .. } => (" answers with an error of its own", ""),
+            Self::Status { status: 429, .. } => (" limits the rate of requests", ""),
+            Self::Status { status: 500..=599, .. } => (" answers with a server error", ""),
             Self::Status { .. } => (" answers unexpectedly", ""),
             Self::Shape { .. } => {
-                (" answers unexpectedly", "; look whether `url` and `kind` are right")
+                (" answers unexpectedly", "; check that `url` and `kind` are right")
             }
         }
     }
 }
 
-/// What mends a proxy that wants a login.
-const PROXY_LOGIN: &str = "; give the proxy a login: set `HTTP_PROXY` and `HTTPS_PROXY` to \
+/// What to do where a proxy wants a login.
+const PROXY_LOGIN_ADVICE: &str = "; give the proxy a login: set `HTTP_PROXY` and `HTTPS_PROXY` to \
                            `http://USER:PASSWORD@HOST:PORT`, and leave out `proxy`";
 
-/// What mends a source that takes no connection where the environment names a proxy.
-fn proxied(no_connection: bool, proxy_is_set: bool) -> &'static str {
+/// What to do where a source accepts no connection and the environment names a proxy.
+fn proxy_advice(no_connection: bool, proxy_is_set: bool) -> &'static str {
     match no_connection && proxy_is_set {
         true => {
-            "; the environment names a proxy: where it is not to be used for this source, name the host in \
+            "; the environment names a proxy: to reach this source without it, name its host in \
              `NO_PROXY` or set `proxy: none`"
         }
         false => "",
     }
 }
 
-/// Whether the environment names a proxy.
 fn proxy_is_set() -> bool {
     ["HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"]
         .iter()
@@ -153,8 +158,8 @@ mod tests {
 
     #[test]
     fn a_source_out_of_reach_where_a_proxy_is_set_is_told_how_to_go_past_it() {
-        assert!(proxied(true, true).contains("`proxy: none`"));
-        assert_eq!((proxied(true, false), proxied(false, true)), ("", ""));
+        assert!(proxy_advice(true, true).contains("`proxy: none`"));
+        assert_eq!((proxy_advice(true, false), proxy_advice(false, true)), ("", ""));
     }
 
     #[test]

@@ -1,12 +1,21 @@
-//! Gitea and Forgejo Actions: one connector, two dialects.
+//! Gitea and Forgejo Actions: one connector for two dialects.
 //!
-//! drover registers each runner itself, ephemeral, and the guest gets only that runner's own uuid
-//! and token; the registration token, which registers any number, never leaves this side. Gitea's
-//! half was exercised against Gitea 1.26; Forgejo's is from public clients and their tests, and
-//! unverified against a server.
+//! drover registers each runner itself, as ephemeral (for one job). The guest receives only the
+//! UUID and the token of that one runner. The registration token, which can register any number of
+//! runners, never leaves this machine.
+//!
+//! In: [`Settings`] and the calls of [`Connector`]. Out: rows, jobs and the files for a guest. A
+//! failed poll is explained where that is possible: the right that the token lacks, or that the
+//! server is the other dialect.
+//!
+//! The Gitea half was exercised against Gitea 1.26. The Forgejo half follows public clients and
+//! their tests, and is unverified against a server.
+//!
+//! Beside this file: `lists` (paged lists and single rows), `running` (jobs that run, and jobs
+//! whose runner's row is gone), `versions` (a runner program that is too old).
 
 mod lists;
-mod under_way;
+mod running;
 mod versions;
 
 use std::collections::BTreeSet;
@@ -26,43 +35,44 @@ use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Deserializer};
 use serde_json::json;
 
-use crate::connector::{Connector, Ended, Enlist, Kit, KitFile, Wake, barrier, program_of};
+use crate::connector::{
+    Connector, ConnectorFuture, RegisterRequest, RunnerBundle, RunnerFile, StopSignal, Wake,
+    program_of, refusal_text,
+};
 use crate::error::DemandError;
+use crate::finding::Finding;
 use crate::first_seen::FirstSeen;
 use crate::http::Http;
-use crate::keepsake::Keepsake;
 use crate::last_jobs::LastJobs;
-use crate::proof::Proof;
-use crate::rows::{Ids, Seen};
+use crate::rows::{PolledRunners, RowIds};
+use crate::state_file::StateFile;
 use crate::windows;
 
-/// The first Forgejo whose runners can be made for one job.
-const EPHEMERAL_SINCE: u32 = 15;
-/// What Gitea's program is called: so since 1.0.0, and before.
-const PROGRAMS: [&str; 2] = ["gitea-runner", "act_runner"];
-/// Runs the one that is there: lines of a batch file.
-const RUN_WINDOWS: [&str; 2] = [
+/// The first major version of Forgejo with ephemeral runners.
+const FIRST_EPHEMERAL_FORGEJO: u32 = 15;
+/// The name of Gitea's runner program: since 1.0.0, and before.
+const GITEA_PROGRAMS: [&str; 2] = ["gitea-runner", "act_runner"];
+/// Lines of a batch file that run whichever of the two programs is installed.
+const GITEA_RUN_BATCH: [&str; 2] = [
     "where /q gitea-runner && (gitea-runner daemon --config config.yaml & exit /b)",
     "act_runner daemon --config config.yaml",
 ];
 
-/// Which of the two it is.
+/// Which of the two systems a source is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dialect {
-    /// Gitea.
     Gitea,
-    /// Forgejo.
     Forgejo,
 }
 
 impl Dialect {
-    /// Whose version this is: a Forgejo says beside its own which Gitea it is like. Unverified
-    /// against a Forgejo.
+    /// The dialect of a server by its version: a Forgejo also names the Gitea that it is compatible
+    /// with. Unverified against a Forgejo.
     fn of(version: &str) -> Self {
         if version.contains("+gitea") { Self::Forgejo } else { Self::Gitea }
     }
 
-    /// As people call it.
+    /// The name for people.
     fn name(self) -> &'static str {
         match self {
             Self::Gitea => "Gitea",
@@ -70,7 +80,7 @@ impl Dialect {
         }
     }
 
-    /// As it is configured.
+    /// The value of the key `kind` in the configuration.
     fn kind(self) -> &'static str {
         match self {
             Self::Gitea => "gitea",
@@ -79,16 +89,16 @@ impl Dialect {
     }
 }
 
-/// Whose runners and jobs are meant.
+/// The part of a server whose runners and jobs drover serves.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Scope {
-    /// The whole server's.
+    /// The whole server.
     Server,
-    /// An organisation's.
+    /// An organisation.
     Organisation(String),
-    /// The token's user's.
+    /// The user of the token.
     User,
-    /// A repository's, by owner and name.
+    /// A repository, by owner and name.
     Repository(String, String),
 }
 
@@ -106,43 +116,41 @@ impl Scope {
     }
 }
 
-/// What is configured of it.
+/// The settings of a Gitea or Forgejo source.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Which of the two it is.
     pub dialect: Dialect,
-    /// Whose jobs are meant.
     pub scope: Scope,
-    /// What drover logs in with.
+    /// The access token that drover logs in with.
     pub token: SecretString,
 }
 
 impl Settings {
-    /// Everything of it, secrets included, for its fingerprint.
+    /// All settings, secrets included, for the fingerprint of the source.
     pub fn parts(&self) -> Vec<String> {
         let shown = format!("{:?} {:?}", self.dialect, self.scope);
         vec![shown, self.token.expose_secret().to_owned()]
     }
 }
 
-/// A Gitea or Forgejo server, or a part of it.
+/// The connector for a Gitea or Forgejo server, or for a part of it.
 pub struct Gitea {
     http: Http,
     dialect: Dialect,
     kept: Scope,
-    /// The scope as the paths of its calls begin.
+    /// How the paths of the scope's calls begin.
     scope: String,
-    /// The command that runs a runner in its folder; none for the dialect's own program.
+    /// The operator's command that runs a runner in its folder; none for the dialect's own program.
     command: Option<String>,
-    ids: Ids,
-    /// The jobs that its runners were seen with.
+    ids: RowIds,
+    /// The jobs that runners were last seen with.
     last_jobs: LastJobs,
     /// Since when each job waits: Forgejo's list has no dates.
     seen: FirstSeen,
 }
 
-/// A list that is there, and may be null where it is empty: an answer without it says nothing of
-/// what runs.
+/// A list that must be present but may be null where it is empty: an answer without it says nothing
+/// about what runs.
 fn list<'de, D, T>(from: D) -> Result<Vec<T>, D::Error>
 where
     D: Deserializer<'de>,
@@ -198,9 +206,9 @@ struct Job {
     conclusion: Option<String>,
 }
 
-/// What a guest's runner logs in with.
+/// What a runner in a guest logs in with.
 #[derive(Deserialize)]
-struct Registered {
+struct Credentials {
     #[serde(deserialize_with = "number")]
     id: u64,
     uuid: String,
@@ -208,13 +216,13 @@ struct Registered {
 }
 
 #[derive(Deserialize)]
-struct Register {
-    runner: Registered,
+struct RegisterAnswer {
+    runner: Credentials,
 }
 
-/// A number, which Connect's JSON writes as text (int64 in the JSON mapping of Protocol Buffers), and
-/// the programs of runners read as a number (`ID int64` in `registration.go` of all of them, 0.2.11 to
-/// 3.3.0).
+/// Reads a number that Connect's JSON writes as text (int64 in the JSON mapping of Protocol
+/// Buffers). The runner programs read it as a number (`ID int64` in `registration.go` of all of
+/// them, 0.2.11 to 3.3.0).
 fn number<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
@@ -239,7 +247,7 @@ struct RegistrationToken {
 }
 
 impl Gitea {
-    /// A connector; calls nothing yet.
+    /// Makes a connector; calls nothing yet.
     pub fn new(http: Http, settings: &Settings, command: Option<String>) -> Self {
         let Settings { dialect, scope, token } = settings;
         let login = format!("token {}", token.expose_secret());
@@ -251,15 +259,15 @@ impl Gitea {
             kept,
             scope,
             command,
-            ids: Ids::default(),
+            ids: RowIds::default(),
             last_jobs: LastJobs::default(),
             seen: FirstSeen::default(),
         }
     }
 
     async fn look_at_forgejo(&self, known: &Known) -> Result<SourceSight, DemandError> {
-        let Seen { rows, gone, whole, numbers } = self.seen(known).await?;
-        // It calls a runner idle that reported nothing of its job for ten seconds.
+        let PolledRunners { rows, gone, whole, numbers } = self.seen(known).await?;
+        // Forgejo calls a runner idle that reported nothing of its job for ten seconds.
         let sight = |row| sight(row, row.is_active().into(), None, Idle::Guessed);
         let rows = rows.iter().filter_map(sight).collect();
         let path = format!("{}/actions/runners/jobs", self.scope);
@@ -272,7 +280,7 @@ impl Gitea {
     fn waiting(&self, jobs: Vec<Job>) -> Vec<JobSight> {
         let now = WallTime(jiff::Timestamp::now().as_millisecond());
         let undated = jobs.iter().filter(|job| job.created_at.is_none());
-        let seen = self.seen.look(undated.map(|job| job.id.to_string()), now);
+        let seen = self.seen.update(undated.map(|job| job.id.to_string()), now);
         let sights = jobs.into_iter().map(|job| {
             let id = job.id.to_string();
             let told = job.created_at.and_then(|text| text.parse::<jiff::Timestamp>().ok());
@@ -284,31 +292,31 @@ impl Gitea {
         sights.collect()
     }
 
-    /// What registers runners; the server gives the same one again.
+    /// The token that registers runners; the server returns the same one each time.
     async fn registration_token(&self) -> Result<RegistrationToken, DemandError> {
         let path = format!("{}/actions/runners/registration-token", self.scope);
         self.http.post(&path, &json!({})).await
     }
 
-    async fn register(&self, wish: Enlist<'_>) -> Result<Registered, DemandError> {
-        let labels: BTreeSet<String> = wish.labels();
+    async fn create_row(&self, request: RegisterRequest<'_>) -> Result<Credentials, DemandError> {
+        let labels: BTreeSet<String> = request.labels();
         match self.dialect {
             Dialect::Gitea => {
                 let minted = self.registration_token().await?;
                 let body = json!({
-                    "name": wish.runner.as_str(),
+                    "name": request.runner.as_str(),
                     "token": minted.token.expose_secret(),
                     "version": concat!("drover/", env!("CARGO_PKG_VERSION")),
                     "labels": labels,
                     "ephemeral": true,
                 });
                 let path = "api/actions/runner.v1.RunnerService/Register";
-                let made: Register = self.http.post(path, &body).await?;
+                let made: RegisterAnswer = self.http.post(path, &body).await?;
                 Ok(made.runner)
             }
             Dialect::Forgejo => {
                 let body = json!({
-                    "name": wish.runner.as_str(),
+                    "name": request.runner.as_str(),
                     "description": "made by drover for one job",
                     "ephemeral": true,
                 });
@@ -317,17 +325,17 @@ impl Gitea {
         }
     }
 
-    /// What `gitea-runner` (`act_runner` before 1.0.0) and `forgejo-runner` keep of their registration, and
-    /// how they are told to use it.
-    fn kit(&self, wish: Enlist<'_>, made: &Registered) -> Kit {
-        // What either of these is in would be read as something else (`internal/pkg/labels/labels.go`).
-        let plain = wish.labels().into_iter().filter(|label| !label.contains([':', '?']));
+    /// The files in which `gitea-runner` (`act_runner` before 1.0.0) and `forgejo-runner` store
+    /// their registration, and the command that uses them.
+    fn bundle(&self, request: RegisterRequest<'_>, made: &Credentials) -> RunnerBundle {
+        // The programs would misread a label with one of these (`internal/pkg/labels/labels.go`).
+        let plain = request.labels().into_iter().filter(|label| !label.contains([':', '?']));
         let labels: Vec<String> = plain.map(|label| format!("{label}:host")).collect();
         let state = json!({
             "WARNING": "made by drover for one job",
             "id": made.id,
             "uuid": made.uuid,
-            "name": wish.runner.as_str(),
+            "name": request.runner.as_str(),
             "token": made.token.expose_secret(),
             "address": self.http.base().as_str().trim_end_matches('/'),
             "labels": labels,
@@ -338,23 +346,23 @@ impl Gitea {
             "log": {"level": "info"},
             "runner": {"file": ".runner", "capacity": 1, "labels": labels},
         });
-        let file = |name, content: String| KitFile { name, content: Bytes::from(content) };
+        let file = |name, content: String| RunnerFile { name, content: Bytes::from(content) };
         let mut files =
             vec![file(".runner", state.to_string()), file("config.yaml", config.to_string())];
-        if wish.target.os.is_windows() {
+        if request.target.os.is_windows() {
             match self.dialect {
                 Dialect::Gitea => {}
                 Dialect::Forgejo => {
                     files.push(file("token", made.token.expose_secret().to_owned()))
                 }
             }
-            let run = RUN_WINDOWS.join("\n");
+            let run = GITEA_RUN_BATCH.join("\n");
             let own = (self.command.as_deref(), run.as_str());
-            let mut kit = windows::kit(own, &[], files, vec![made.token.clone()]);
+            let mut bundle = windows::bundle(own, &[], files, vec![made.token.clone()]);
             if self.command.is_none() {
-                kit.programs = Vec::from(PROGRAMS.map(str::to_owned));
+                bundle.programs = Vec::from(GITEA_PROGRAMS.map(str::to_owned));
             }
-            return kit;
+            return bundle;
         }
         let own = match self.dialect {
             Dialect::Gitea => {
@@ -362,7 +370,8 @@ impl Gitea {
                 format!("exec \"{program}\" daemon --config config.yaml")
             }
             Dialect::Forgejo => {
-                // A connection that is named twice is refused (`internal/app/cmd/args.go`).
+                // forgejo-runner refuses a connection that is given twice
+                // (`internal/app/cmd/args.go`).
                 if self.command.is_none() {
                     files.retain(|file| file.name != ".runner");
                 }
@@ -370,18 +379,18 @@ impl Gitea {
                 self.one_job(&made.uuid, &labels)
             }
         };
-        let (leaves, secrets) = (self.command.is_some(), vec![made.token.clone()]);
+        let (may_detach, secrets) = (self.command.is_some(), vec![made.token.clone()]);
         let programs = match (&self.command, self.dialect) {
-            (None, Dialect::Gitea) => Vec::from(PROGRAMS.map(str::to_owned)),
+            (None, Dialect::Gitea) => Vec::from(GITEA_PROGRAMS.map(str::to_owned)),
             (None, Dialect::Forgejo) => program_of(&own),
             (Some(command), _) => program_of(command),
         };
         let command = self.command.clone().unwrap_or(own);
-        Kit { files, programs, command, leaves, secrets }
+        RunnerBundle { files, programs, command, may_detach, secrets }
     }
 
-    /// Forgejo's way to run one job and end. It could be told which one; but the job that it was
-    /// begun for may have gone to another by then, and any that fits is as good.
+    /// The command with which Forgejo's program runs one job and ends. The command could name the
+    /// job, but that job may have gone to another runner by then, and any job that fits is as good.
     fn one_job(&self, uuid: &str, labels: &[String]) -> String {
         let url = quote(self.http.base().as_str());
         let labels: String =
@@ -393,15 +402,15 @@ impl Gitea {
         )
     }
 
-    /// What an error of a look comes from, where more can be said of it.
+    /// Says more about why a poll failed, where that is possible.
     async fn explained(&self, error: DemandError) -> DemandError {
         match error {
             DemandError::Status { call, status: status @ 403, text } => {
-                let text = format!("{text}; its token needs {}", self.needs());
+                let text = format!("{text}; the token needs {}", self.needs());
                 DemandError::Status { call, status, text }
             }
             DemandError::Status { status: 404, .. } | DemandError::Shape { .. } => {
-                // Some servers tell nothing without a login that is good for it.
+                // Some servers report their version only to a valid login.
                 let version = self.http.get("api/v1/version").await;
                 let found =
                     version.ok().map(|Version { version }| (Dialect::of(&version), version));
@@ -426,7 +435,7 @@ impl Gitea {
         }
     }
 
-    /// What its token must be allowed.
+    /// The right that the token must have.
     fn needs(&self) -> &'static str {
         match &self.kept {
             Scope::Server => "write:admin",
@@ -436,34 +445,36 @@ impl Gitea {
         }
     }
 
-    async fn proofs(&self, found: &mut Vec<Proof>) -> Result<(), DemandError> {
+    async fn run_checks(&self, found: &mut Vec<Finding>) -> Result<(), DemandError> {
         let name = self.dialect.name();
-        // Some servers tell nothing without a login that is good for it.
+        // Some servers report their version only to a valid login.
         if let Ok(Version { version }) = self.http.get("api/v1/version").await {
             let text = format!("{name} {version}");
             found.push(match (self.dialect, major(&version)) {
-                (Dialect::Forgejo, Some(major)) if major < EPHEMERAL_SINCE => Proof::fail(
-                    "version",
-                    format!("{text} makes no runners for one job alone"),
-                    format!("update it to {EPHEMERAL_SINCE} or later"),
-                ),
-                (Dialect::Gitea | Dialect::Forgejo, _) => Proof::ok("version", text),
+                (Dialect::Forgejo, Some(major)) if major < FIRST_EPHEMERAL_FORGEJO => {
+                    Finding::fail(
+                        "version",
+                        format!("{text} has no ephemeral runners"),
+                        format!("update it to {FIRST_EPHEMERAL_FORGEJO} or later"),
+                    )
+                }
+                (Dialect::Gitea | Dialect::Forgejo, _) => Finding::ok("version", text),
             });
         }
         let rows = match self.runners().await {
             Ok(rows) => rows,
             Err(error) => return Err(self.explained(error).await),
         };
-        found.push(Proof::ok("token", "is accepted"));
-        found.push(Proof::ok("runners", format!("{} can be listed", rows.rows.len())));
-        let sight = self.look(&Known::new()).await?;
-        found.push(Proof::ok("jobs", format!("{} wait", sight.jobs.len())));
-        found.push(Proof::unproven("runners", self.needs()));
+        found.push(Finding::ok("token", "is accepted"));
+        found.push(Finding::ok("runners", format!("{} can be listed", rows.rows.len())));
+        let sight = self.poll(&Known::new()).await?;
+        found.push(Finding::ok("jobs", format!("{} wait", sight.jobs.len())));
+        found.push(Finding::untested("runners", self.needs()));
         Ok(())
     }
 }
 
-/// The number a version begins with.
+/// The number that a version begins with.
 fn major(version: &str) -> Option<u32> {
     version.trim_start_matches('v').split(['.', '+', '-']).next()?.parse().ok()
 }
@@ -474,7 +485,7 @@ impl Runner {
     }
 }
 
-/// A row of drover's; none for others'.
+/// The row as the actors see it; none for a runner that is not drover's.
 fn sight(row: &Runner, jobs: u32, job: Option<String>, idle: Idle) -> Option<RowSight> {
     RunnerName::parse(&row.name)?;
     let runner = RunnerName::new(&row.name);
@@ -483,12 +494,17 @@ fn sight(row: &Runner, jobs: u32, job: Option<String>, idle: Idle) -> Option<Row
 }
 
 impl Connector for Gitea {
-    fn watch(self: Arc<Self>, _: Wake, _: Ended, kept: Keepsake) -> Option<BoxFuture<'static, ()>> {
+    fn watch(
+        self: Arc<Self>,
+        _: Wake,
+        _: StopSignal,
+        kept: StateFile,
+    ) -> Option<BoxFuture<'static, ()>> {
         self.seen.keep(kept, self.http.base().as_str());
         None
     }
 
-    fn look<'a>(&'a self, known: &'a Known) -> BoxFuture<'a, Result<SourceSight, DemandError>> {
+    fn poll<'a>(&'a self, known: &'a Known) -> ConnectorFuture<'a, SourceSight> {
         Box::pin(async move {
             let sight = match self.dialect {
                 Dialect::Gitea => self.look_at_gitea(known).await,
@@ -501,20 +517,20 @@ impl Connector for Gitea {
         })
     }
 
-    fn enlist<'a>(&'a self, wish: Enlist<'a>) -> BoxFuture<'a, Result<Kit, DemandError>> {
+    fn register<'a>(&'a self, request: RegisterRequest<'a>) -> ConnectorFuture<'a, RunnerBundle> {
         Box::pin(async move {
-            // One that was made before and whose secret nobody knows any more.
-            self.strike(wish.runner).await?;
-            let made = self.register(wish).await?;
-            self.ids.learn(wish.runner.as_str(), made.id);
-            Ok(self.kit(wish, &made))
+            // Removes a row that an earlier attempt made: its secret is lost.
+            self.deregister(request.runner).await?;
+            let made = self.create_row(request).await?;
+            self.ids.learn(request.runner.as_str(), made.id);
+            Ok(self.bundle(request, &made))
         })
     }
 
-    fn quiet<'a>(&'a self, runner: &'a RunnerName) -> BoxFuture<'a, Result<(), DemandError>> {
+    fn cordon<'a>(&'a self, runner: &'a RunnerName) -> ConnectorFuture<'a, ()> {
         Box::pin(async move {
             if self.dialect == Dialect::Forgejo {
-                // It knows nothing of the kind, but who is removed takes no job either.
+                // Forgejo cannot cordon a runner, but a runner without a row takes no job either.
                 for id in self.rows(runner).await? {
                     let path = format!("{}/actions/runners/{id}", self.scope);
                     match self.http.get::<Runner>(&path).await {
@@ -539,7 +555,7 @@ impl Connector for Gitea {
         })
     }
 
-    fn strike<'a>(&'a self, runner: &'a RunnerName) -> BoxFuture<'a, Result<(), DemandError>> {
+    fn deregister<'a>(&'a self, runner: &'a RunnerName) -> ConnectorFuture<'a, ()> {
         Box::pin(async move {
             for id in self.rows(runner).await? {
                 self.http.delete(&format!("{}/actions/runners/{id}", self.scope)).await?;
@@ -554,15 +570,15 @@ impl Connector for Gitea {
         Box::pin(std::future::ready(own.then(|| versions::too_old(words)).flatten()))
     }
 
-    fn prove<'a>(&'a self, found: &'a mut Vec<Proof>) -> BoxFuture<'a, Result<(), DemandError>> {
-        Box::pin(self.proofs(found))
+    fn check<'a>(&'a self, found: &'a mut Vec<Finding>) -> ConnectorFuture<'a, ()> {
+        Box::pin(self.run_checks(found))
     }
 
-    fn obstacle(&self) -> BoxFuture<'_, Result<Option<String>, DemandError>> {
+    fn obstacle(&self) -> ConnectorFuture<'_, Option<String>> {
         Box::pin(async move {
             match self.dialect {
-                Dialect::Gitea => barrier(self.registration_token().await),
-                // Only making one would tell.
+                Dialect::Gitea => refusal_text(self.registration_token().await),
+                // Only registering a runner would show it.
                 Dialect::Forgejo => Ok(None),
             }
         })

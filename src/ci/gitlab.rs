@@ -1,10 +1,17 @@
-//! GitLab: a runner row for each agent, whose token is good for that one runner.
+//! GitLab: a runner row for each agent, whose token is valid for that one runner.
+//!
+//! In: [`Settings`] and the calls of [`Connector`]. Out: rows, jobs and the files for a guest.
+//! GitLab lists no jobs of several projects at once, so drover lists the projects of its scope and
+//! asks each for its waiting jobs. A refusal with `Retry-After` pauses all calls for that long.
 //!
 //! Written from GitLab's documentation and the source of its runner, and unverified against a
 //! server.
+//!
+//! Beside this file: `checks` (what `drover doctor` tests), `row_state` (what a row means, and jobs
+//! whose runner's row is gone).
 
-mod proofs;
-mod standing;
+mod checks;
+mod row_state;
 
 use std::collections::BTreeSet;
 use std::sync::atomic::AtomicBool;
@@ -27,57 +34,59 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use self::standing::Standing;
-use crate::connector::{Connector, Done, Enlist, Kit, KitFile, program_of};
+use self::row_state::RowState;
+use crate::connector::{
+    Connector, ConnectorFuture, RegisterRequest, RunnerBundle, RunnerFile, program_of,
+};
 use crate::error::DemandError;
+use crate::finding::Finding;
 use crate::http::{Answer, Http};
 use crate::last_jobs::LastJobs;
-use crate::proof::Proof;
-use crate::rows::{ABREAST, Found, Ids, Listing, Reading, Row, Seen};
+use crate::rows::{CALLS_AT_ONCE, Listing, PolledRunners, Reading, Row, RowIds, RowLookup};
 use crate::windows;
 
-/// Rows a page; GitLab's own most.
-const PAGE: usize = 100;
-/// Pages of runners or projects read at most. Of neither may a part be taken for the whole.
+/// Rows on a page; GitLab's maximum.
+const PAGE_ROWS: usize = 100;
+/// The most pages of runners or projects that are read; of neither may a part count as the whole.
 const PAGES_MAX: usize = 20;
-/// Pages of one project's waiting jobs: beyond that much waits anyway.
-const JOB_PAGES: usize = 5;
-/// The count of all rows of a list, as far as GitLab tells it.
-const TOTAL: HeaderName = HeaderName::from_static("x-total");
-/// The pause where a refusal names none, and the longest that is kept.
-const PAUSE: Duration = Duration::from_secs(10);
+/// The most pages of one project's waiting jobs: with more jobs than that, enough wait anyway.
+const JOB_PAGES_MAX: usize = 5;
+/// The header with the number of all rows of a list, which GitLab omits for long lists.
+const TOTAL_HEADER: HeaderName = HeaderName::from_static("x-total");
+/// The pause where a refusal names none.
+const DEFAULT_PAUSE: Duration = Duration::from_secs(10);
+/// The longest pause that drover keeps.
 const PAUSE_LONGEST: Duration = Duration::from_secs(600);
-/// The shortest limit of jobs that GitLab takes for a runner.
-const JOB_LEAST: Duration = Duration::from_secs(600);
+/// The shortest time limit of jobs that GitLab accepts for a runner.
+const JOB_TIMEOUT_MIN: Duration = Duration::from_secs(600);
 
-/// Whose runners and jobs are meant.
+/// The part of a server whose runners and jobs drover serves.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Scope {
-    /// The whole server's.
+    /// The whole server.
     Server,
-    /// A group's with its subgroups', by number or path.
+    /// A group with its subgroups, by number or path.
     Group(String),
-    /// A project's, by number or path.
+    /// A project, by number or path.
     Project(String),
 }
 
-/// What is configured of it.
+/// The settings of a GitLab source.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Whose jobs are meant.
     pub scope: Scope,
-    /// What drover logs in with.
+    /// The access token that drover logs in with.
     pub token: SecretString,
-    /// Whether jobs without tags are wanted.
+    /// Whether jobs without tags are served.
     pub run_untagged: bool,
-    /// How long a job may take.
+    /// The time limit of a job.
     pub job: Duration,
     /// How long a runner waits for its job.
     pub idle: Duration,
 }
 
 impl Settings {
-    /// Everything of it, secrets included, for its fingerprint.
+    /// All settings, secrets included, for the fingerprint of the source.
     pub fn parts(&self) -> Vec<String> {
         let Self { scope, token, run_untagged, job, idle } = self;
         let shown = format!("{scope:?} {run_untagged} {job:?} {idle:?}");
@@ -85,18 +94,18 @@ impl Settings {
     }
 }
 
-/// A GitLab server, or a part of it.
+/// The connector for a GitLab server, or for a part of it.
 pub struct GitLab {
     http: Http,
     settings: Settings,
-    /// The command that runs a runner in its folder; none for `gitlab-runner`.
+    /// The operator's command that runs a runner in its folder; none for `gitlab-runner`.
     command: Option<String>,
-    /// Until when it asked to be left alone.
-    quiet: Mutex<Option<Instant>>,
-    /// Whether it was told that jobs of runners cannot be seen.
-    hidden: AtomicBool,
-    ids: Ids,
-    /// The jobs that its runners were seen with.
+    /// Until when GitLab asked drover to send no calls.
+    paused_until: Mutex<Option<Instant>>,
+    /// Whether it was logged that the login may not see the jobs of runners.
+    jobs_hidden_logged: AtomicBool,
+    ids: RowIds,
+    /// The jobs that runners were last seen with.
     last_jobs: LastJobs,
 }
 
@@ -107,7 +116,7 @@ struct Runner {
     description: Option<String>,
     #[serde(default)]
     status: String,
-    /// Whether a job is on it, as newer servers say.
+    /// `active` while a job is on the runner, on newer servers.
     #[serde(default)]
     job_execution_status: Option<String>,
 }
@@ -127,44 +136,45 @@ struct Job {
     project: Option<Numbered>,
 }
 
-/// Something whose number alone matters.
+/// An object of which only the number matters.
 #[derive(Deserialize)]
 struct Numbered {
     id: u64,
 }
 
 #[derive(Deserialize)]
-struct Made {
+struct CreatedRunner {
     #[serde(default)]
     id: Option<u64>,
     token: SecretString,
 }
 
 impl Runner {
-    /// What drover calls it.
+    /// The name that drover gave the runner.
     fn name(&self) -> &str {
         self.description.as_deref().unwrap_or_default()
     }
 
-    /// Whether it says that a job is on it.
+    /// Whether the row says that a job is on the runner.
     fn executes(&self) -> bool {
         self.job_execution_status.as_deref() == Some("active")
     }
 
-    /// What it is worth that no job of it is seen: a login sees jobs of its own projects alone.
+    /// How certain it is that a runner without a visible job is idle: a login sees jobs of its own
+    /// projects alone.
     fn idle(&self) -> Idle {
         let says_so = self.job_execution_status.as_deref() == Some("idle");
         if says_so { Idle::Known } else { Idle::Guessed }
     }
 
-    /// Whether any program ever logged in as it.
+    /// Whether any program ever logged in as this runner.
     fn is_known(&self) -> bool {
         !matches!(self.status.as_str(), "never_contacted" | "not_connected")
     }
 }
 
-/// Something of a list, which is told from others by its number.
-trait Listed {
+/// A row of a list, identified by its number.
+trait HasId {
     fn id(&self) -> u64;
 }
 
@@ -182,19 +192,19 @@ impl Row for Runner {
     }
 }
 
-impl Listed for Runner {
+impl HasId for Runner {
     fn id(&self) -> u64 {
         self.id
     }
 }
 
-impl Listed for Job {
+impl HasId for Job {
     fn id(&self) -> u64 {
         self.id
     }
 }
 
-impl Listed for Numbered {
+impl HasId for Numbered {
     fn id(&self) -> u64 {
         self.id
     }
@@ -205,16 +215,16 @@ fn plain(text: &str) -> String {
 }
 
 impl GitLab {
-    /// A connector; calls nothing yet.
+    /// Makes a connector; calls nothing yet.
     pub fn new(http: Http, settings: &Settings, command: Option<String>) -> Self {
         let login = HeaderName::from_static("private-token");
         let http = http.with_login(login, settings.token.clone());
-        let (settings, ids, last_jobs) = (settings.clone(), Ids::default(), LastJobs::default());
-        let (quiet, hidden) = (Mutex::default(), AtomicBool::new(false));
-        Self { http, settings, command, quiet, hidden, ids, last_jobs }
+        let (settings, ids, last_jobs) = (settings.clone(), RowIds::default(), LastJobs::default());
+        let (paused_until, jobs_hidden_logged) = (Mutex::default(), AtomicBool::new(false));
+        Self { http, settings, command, paused_until, jobs_hidden_logged, ids, last_jobs }
     }
 
-    /// One call, unless it asked to be left alone.
+    /// One call, unless GitLab asked drover to wait.
     async fn call(
         &self,
         method: Method,
@@ -222,9 +232,9 @@ impl GitLab {
         body: Option<&Value>,
     ) -> Result<Answer, DemandError> {
         let now = Instant::now();
-        let until = *self.quiet.lock();
+        let until = *self.paused_until.lock();
         if let Some(left) = until.and_then(|until| until.checked_duration_since(now)) {
-            let text = format!(": it asked to be left alone for {} s more", left.as_secs() + 1);
+            let text = format!(": GitLab asked drover to wait {} s more", left.as_secs() + 1);
             let shown = path.split('?').next().unwrap_or(path);
             let call = format!("{method} {}api/v4/{shown}", self.http.base().path());
             return Err(DemandError::Status { call, status: 429, text });
@@ -233,8 +243,8 @@ impl GitLab {
         if answer.status == 429 {
             let asked = answer.headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok());
             let asked = asked.and_then(|text| text.trim().parse().ok()).map(Duration::from_secs);
-            let until = now + asked.unwrap_or(PAUSE).min(PAUSE_LONGEST);
-            *self.quiet.lock() = Some(until);
+            let until = now + asked.unwrap_or(DEFAULT_PAUSE).min(PAUSE_LONGEST);
+            *self.paused_until.lock() = Some(until);
         }
         Ok(answer)
     }
@@ -243,29 +253,30 @@ impl GitLab {
         self.call(Method::GET, path, None).await?.ok()?.json()
     }
 
-    /// So many pages of a list, and whether there are no more.
-    async fn pages<T: DeserializeOwned + Listed>(
+    /// Reads at most `most` pages of a list; also returns whether that was the end.
+    async fn pages<T: DeserializeOwned + HasId>(
         &self,
         path: &str,
         most: usize,
     ) -> Result<(Listing<T>, bool), DemandError> {
         let (path, query) = path.split_once('?').unwrap_or((path, ""));
-        let mut next = Some(format!("{query}&per_page={PAGE}"));
+        let mut next = Some(format!("{query}&per_page={PAGE_ROWS}"));
         let mut all = Reading::new();
         for _ in 0..most {
             let Some(query) = next else { break };
             let answer = self.call(Method::GET, &format!("{path}?{query}"), None).await?.ok()?;
             let rows: Vec<T> = answer.json()?;
             next = next_page(&answer.headers, &query);
-            let total = answer.headers.get(TOTAL).and_then(|text| text.to_str().ok()?.parse().ok());
+            let total =
+                answer.headers.get(TOTAL_HEADER).and_then(|text| text.to_str().ok()?.parse().ok());
             all.page(rows.into_iter().map(|row| (row.id(), row)), total);
         }
         let to_end = next.is_none();
         Ok((all.end(to_end), to_end))
     }
 
-    /// A list of which a part would be taken for the whole.
-    async fn whole<T: DeserializeOwned + Listed>(
+    /// Reads a list of which a part must not count as the whole.
+    async fn whole<T: DeserializeOwned + HasId>(
         &self,
         path: &str,
         what: &str,
@@ -274,10 +285,10 @@ impl GitLab {
         if to_end {
             return Ok(all);
         }
-        let most = PAGES_MAX * PAGE;
+        let most = PAGES_MAX * PAGE_ROWS;
         let text = format!(
-            "more than {most} {what} are in its `scope`: name groups or projects, each as a source \
-             of its own"
+            "its `scope` has more than {most} {what}; configure groups or projects of it, each \
+             as a source of its own"
         );
         Err(DemandError::Setup(text))
     }
@@ -293,24 +304,25 @@ impl GitLab {
         self.whole(&path, "runners").await
     }
 
-    /// Runners as their list shows them, and the `known` ones that it does not show by their numbers.
-    async fn seen(&self, known: &Known) -> Result<Seen<Runner>, DemandError> {
+    /// The runners of the list, and those of `known` that the list lacks, asked for by their
+    /// numbers.
+    async fn seen(&self, known: &Known) -> Result<PolledRunners<Runner>, DemandError> {
         let mut seen = self.ids.seen(self.runners().await?, known, |name| self.find(name)).await?;
         seen.rows.retain(|row| RunnerName::parse(row.name()).is_some());
         Ok(seen)
     }
 
-    async fn find(&self, name: RunnerName) -> Result<Found<Runner>, DemandError> {
+    async fn find(&self, name: RunnerName) -> Result<RowLookup<Runner>, DemandError> {
         let read = |id| async move { self.get::<Runner>(&format!("runners/{id}")).await };
         self.ids.by_number(&name, read).await
     }
 
-    /// The numbers of all rows that are or were a runner's.
+    /// The numbers of all rows that belong or belonged to a runner.
     async fn rows(&self, runner: &RunnerName) -> Result<BTreeSet<u64>, DemandError> {
         self.ids.numbers(self.runners().await?, runner)
     }
 
-    /// The projects whose jobs are meant, as they are written in paths.
+    /// The projects of the scope, as paths name them.
     async fn projects(&self) -> Result<Vec<String>, DemandError> {
         let rest = "simple=true&archived=false&order_by=id&sort=asc";
         let path = match &self.settings.scope {
@@ -327,8 +339,8 @@ impl GitLab {
 
     async fn waiting(&self, project: String) -> Result<Vec<Job>, DemandError> {
         let path = format!("projects/{project}/jobs?scope%5B%5D=pending");
-        // One that was removed or archived meanwhile has none.
-        match self.pages::<Job>(&path, JOB_PAGES).await {
+        // A project that was removed or archived meanwhile has no jobs.
+        match self.pages::<Job>(&path, JOB_PAGES_MAX).await {
             Ok((jobs, _)) => Ok(jobs.rows),
             Err(DemandError::Status { status: 404, .. })
                 if !matches!(self.settings.scope, Scope::Project(_)) =>
@@ -339,38 +351,38 @@ impl GitLab {
         }
     }
 
-    async fn sight(&self, known: &Known) -> Result<SourceSight, DemandError> {
-        let Seen { rows, gone, whole, numbers } = self.seen(known).await?;
+    async fn poll_all(&self, known: &Known) -> Result<SourceSight, DemandError> {
+        let PolledRunners { rows, gone, whole, numbers } = self.seen(known).await?;
         self.last_jobs.keep(known);
         let rows = stream::iter(rows).map(|row| async move {
             let name = RunnerName::new(row.name());
             let standing = self.row(&row).await;
-            Ok::<_, DemandError>((self.ids.sound(&name, standing)?, name))
+            Ok::<_, DemandError>((self.ids.tolerate(&name, standing)?, name))
         });
-        let rows: Vec<_> = rows.buffered(ABREAST).try_collect().await?;
-        let mut sight = SourceSight { gone, whole, numbers, ..SourceSight::default() };
+        let rows: Vec<_> = rows.buffered(CALLS_AT_ONCE).try_collect().await?;
+        let mut poll_all = SourceSight { gone, whole, numbers, ..SourceSight::default() };
         for (standing, name) in rows {
             match standing {
-                Ok(Standing::Row(row)) => sight.rows.push(row),
-                Ok(Standing::Done) => {
-                    sight.done.insert(name);
+                Ok(RowState::Row(row)) => poll_all.rows.push(row),
+                Ok(RowState::Done) => {
+                    poll_all.done.insert(name);
                 }
-                Ok(Standing::Gone) => {
-                    sight.gone.insert(name);
+                Ok(RowState::Gone) => {
+                    poll_all.gone.insert(name);
                 }
-                // Its guest is asked.
+                // The guest is asked instead.
                 Err(_) => {}
             }
         }
-        sight.over = self.over(&sight.gone).await;
+        poll_all.over = self.over(&poll_all.gone).await;
         let projects = stream::iter(self.projects().await?);
-        let jobs = projects.map(|project| self.waiting(project)).buffered(ABREAST);
+        let jobs = projects.map(|project| self.waiting(project)).buffered(CALLS_AT_ONCE);
         let jobs: Vec<Vec<Job>> = jobs.try_collect().await?;
-        sight.jobs = jobs.into_iter().flatten().filter_map(|job| self.wanted(job)).collect();
-        Ok(sight)
+        poll_all.jobs = jobs.into_iter().flatten().filter_map(|job| self.wanted(job)).collect();
+        Ok(poll_all)
     }
 
-    /// A job that waits and that a runner of drover's would be given.
+    /// The job as the actors see it, where it waits and a runner of drover's would get it.
     fn wanted(&self, job: Job) -> Option<JobSight> {
         let tags = job.tag_list.unwrap_or_default();
         let taken = !tags.is_empty() || self.settings.run_untagged;
@@ -394,12 +406,12 @@ impl GitLab {
         }
     }
 
-    async fn register(&self, wish: Enlist<'_>) -> Result<Made, DemandError> {
+    async fn create_row(&self, request: RegisterRequest<'_>) -> Result<CreatedRunner, DemandError> {
         let mut body = json!({
-            "description": wish.runner.as_str(),
-            "tag_list": wish.labels(),
+            "description": request.runner.as_str(),
+            "tag_list": request.labels(),
             "run_untagged": self.settings.run_untagged,
-            "maximum_timeout": self.settings.job.max(JOB_LEAST).as_secs(),
+            "maximum_timeout": self.settings.job.max(JOB_TIMEOUT_MIN).as_secs(),
         });
         match &self.settings.scope {
             Scope::Server => body["runner_type"] = "instance_type".into(),
@@ -410,16 +422,16 @@ impl GitLab {
             Scope::Project(project) => {
                 body["runner_type"] = "project_type".into();
                 body["project_id"] = self.number("projects", project).await?.into();
-                // No other project may take it over.
+                // No other project may use the runner.
                 body["locked"] = true.into();
             }
         }
         self.call(Method::POST, "user/runners", Some(&body)).await?.ok()?.json()
     }
 
-    /// What `gitlab-runner run-single` reads from its environment, so that no list of processes shows
-    /// its token. Its job done it ends.
-    fn kit(&self, os: Os, made: &Made) -> Kit {
+    /// The environment that `gitlab-runner run-single` reads, so that no list of processes shows
+    /// the token. The program ends after its job.
+    fn bundle(&self, os: Os, made: &CreatedRunner) -> RunnerBundle {
         let url = self.http.base().as_str().trim_end_matches('/');
         let lines = [
             ("CI_SERVER_URL", url),
@@ -431,25 +443,25 @@ impl GitLab {
             let own =
                 format!("gitlab-runner.exe run-single --max-builds 1 --wait-timeout {seconds}");
             let own = (self.command.as_deref(), own.as_str());
-            return windows::kit(own, &lines, Vec::new(), vec![made.token.clone()]);
+            return windows::bundle(own, &lines, Vec::new(), vec![made.token.clone()]);
         }
         let lines = lines.map(|(name, value)| format!("{name}={}\n", quote(value)));
         let content = Bytes::from(lines.concat());
         let seconds = self.settings.idle.as_secs();
         let own = format!("exec gitlab-runner run-single --max-builds 1 --wait-timeout {seconds}");
         let command = self.command.clone().unwrap_or(own);
-        Kit {
-            files: vec![KitFile { name: "runner.env", content }],
+        RunnerBundle {
+            files: vec![RunnerFile { name: "runner.env", content }],
             programs: program_of(&command),
             command: format!("set -a; . ./runner.env; set +a; {command}"),
-            leaves: self.command.is_some(),
+            may_detach: self.command.is_some(),
             secrets: vec![made.token.clone()],
         }
     }
 }
 
-/// The query of the page behind this one: as its `Link` header says, which lists by keys have alone,
-/// or as its number.
+/// The query of the next page: from the `Link` header, which is the only source for keyset
+/// pagination, or from the page number.
 fn next_page(headers: &HeaderMap, query: &str) -> Option<String> {
     let text = |name: HeaderName| headers.get(name)?.to_str().ok();
     let named = text(LINK).and_then(|links| {
@@ -467,21 +479,21 @@ fn next_page(headers: &HeaderMap, query: &str) -> Option<String> {
 }
 
 impl Connector for GitLab {
-    fn look<'a>(&'a self, known: &'a Known) -> Done<'a, SourceSight> {
-        Box::pin(self.sight(known))
+    fn poll<'a>(&'a self, known: &'a Known) -> ConnectorFuture<'a, SourceSight> {
+        Box::pin(self.poll_all(known))
     }
 
-    fn enlist<'a>(&'a self, wish: Enlist<'a>) -> Done<'a, Kit> {
+    fn register<'a>(&'a self, request: RegisterRequest<'a>) -> ConnectorFuture<'a, RunnerBundle> {
         Box::pin(async move {
-            // One that was made before and whose token nobody knows any more.
-            self.strike(wish.runner).await?;
-            let made = self.register(wish).await?;
-            made.id.into_iter().for_each(|id| self.ids.learn(wish.runner.as_str(), id));
-            Ok(self.kit(wish.target.os, &made))
+            // Removes a row that an earlier attempt made: its token is lost.
+            self.deregister(request.runner).await?;
+            let made = self.create_row(request).await?;
+            made.id.into_iter().for_each(|id| self.ids.learn(request.runner.as_str(), id));
+            Ok(self.bundle(request.target.os, &made))
         })
     }
 
-    fn quiet<'a>(&'a self, runner: &'a RunnerName) -> Done<'a, ()> {
+    fn cordon<'a>(&'a self, runner: &'a RunnerName) -> ConnectorFuture<'a, ()> {
         Box::pin(async move {
             for id in self.rows(runner).await? {
                 let body = json!({ "paused": true });
@@ -494,7 +506,7 @@ impl Connector for GitLab {
         })
     }
 
-    fn strike<'a>(&'a self, runner: &'a RunnerName) -> Done<'a, ()> {
+    fn deregister<'a>(&'a self, runner: &'a RunnerName) -> ConnectorFuture<'a, ()> {
         Box::pin(async move {
             for id in self.rows(runner).await? {
                 let answer = self.call(Method::DELETE, &format!("runners/{id}"), None).await?;
@@ -507,8 +519,8 @@ impl Connector for GitLab {
         })
     }
 
-    fn prove<'a>(&'a self, found: &'a mut Vec<Proof>) -> Done<'a, ()> {
-        Box::pin(self.proofs(found))
+    fn check<'a>(&'a self, found: &'a mut Vec<Finding>) -> ConnectorFuture<'a, ()> {
+        Box::pin(self.run_checks(found))
     }
 }
 
@@ -518,7 +530,7 @@ mod tests {
 
     use super::*;
 
-    // Invariant: the next page is the one the server names, wherever it says so.
+    // Invariant: the next page is the one that the server names, in whichever header.
 
     #[test]
     fn the_next_page_is_read_from_either_header() {

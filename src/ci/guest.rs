@@ -1,65 +1,76 @@
-//! A runner in its guest: a folder of its own, started once, ended with all it began.
+//! Scripts for a runner in a Linux guest: a folder of its own, a start that happens once, a status,
+//! and an end that stops everything the runner started.
+//!
+//! The folder is `~/.drover-runners/NAME`. It holds the runner's files and these marks:
+//!
+//! - `begun`, a directory: made by the one caller that starts the runner,
+//! - `since`: the Unix time of the start,
+//! - `pid`: the process group of the runner,
+//! - `end`: `ended` or `left`, the exit status and the seconds, once the command has ended,
+//! - `log`: the output of the command.
+//!
+//! The `windows` module does the same with PowerShell.
 
 use drover_model::id::RunnerName;
 use drover_shell::THERE;
 use drover_ssh::quote;
 
-use crate::connector::Kit;
+use crate::connector::RunnerBundle;
 
-/// How much of the end of a runner's log is read.
-pub const LOG_BYTES: usize = 8192;
+/// How many bytes of the end of a runner's log are read.
+pub const LOG_TAIL_BYTES: usize = 8192;
 
-/// Where runners have their folders, beneath the login user's home.
-const FOLDER: &str = ".drover-runners";
+/// The folder of all runners, relative to the login user's home.
+const RUNNERS_FOLDER: &str = ".drover-runners";
 
 /// The path of a file in a runner's folder, relative to the home.
 pub fn path(runner: &RunnerName, name: &str) -> String {
-    format!("{FOLDER}/{runner}/{name}")
+    format!("{RUNNERS_FOLDER}/{runner}/{name}")
 }
 
 fn folder(runner: &RunnerName) -> String {
-    format!("\"$HOME\"/{FOLDER}/{}", quote(runner.as_str()))
+    format!("\"$HOME\"/{RUNNERS_FOLDER}/{}", quote(runner.as_str()))
 }
 
-/// Ends with [`THERE`] when the runner was started already, else with 0 and its folder made.
-pub fn begun(runner: &RunnerName) -> String {
+/// Exits with [`THERE`] where the runner was started before, else with 0 and with its folder made.
+pub fn prepare(runner: &RunnerName) -> String {
     let folder = folder(runner);
     format!("test -d {folder}/begun && exit {THERE}; umask 077; mkdir -p {folder} || exit 2")
 }
 
-/// Starts the runner, once: whoever makes the mark starts it. Ends with 127 when none of its programs is
-/// in the guest.
-pub fn start(runner: &RunnerName, kit: &Kit) -> String {
+/// Starts the runner once: of several callers the one that makes the mark `begun` starts it. Exits
+/// with 127 where none of its programs is in the guest, and with 3 where the disk takes no file.
+pub fn start(runner: &RunnerName, bundle: &RunnerBundle) -> String {
     let folder = folder(runner);
-    let found = kit.programs.iter().map(|program| format!("command -v {}", quote(program)));
+    let found = bundle.programs.iter().map(|program| format!("command -v {}", quote(program)));
     let found = found.collect::<Vec<_>>().join(" || ");
     let found = if found.is_empty() { ":" } else { &found };
-    let well = if kit.leaves { "left" } else { "ended" };
+    let success = if bundle.may_detach { "left" } else { "ended" };
     let watched = quote(&format!(
         "echo $$ > pid && [ -s pid ] || exit 1; sh -c \"$1\"; code=$?; life=ended; \
-         [ $code != 0 ] || life={well}; \
+         [ $code != 0 ] || life={success}; \
          echo \"$life $code $(( $(date +%s) - $(cat since) ))\" > end.new; mv end.new end"
     ));
-    let command = quote(&kit.command);
+    let command = quote(&bundle.command);
     format!(
         "cd {folder} || exit 2; {{ {found}; }} >/dev/null || exit 127; \
          {{ date +%s > since.new && [ -s since.new ]; }} 2>/dev/null || \
-         {{ echo \"its disk takes no file: $(df -P . | tail -n 1)\"; exit 3; }}; \
+         {{ echo \"cannot write a file in the guest: $(df -P . | tail -n 1)\"; exit 3; }}; \
          if ! mkdir begun 2>/dev/null; then [ -d begun ] && exit 0; \
-         echo 'its disk takes no folder'; exit 3; fi; mv since.new since; \
+         echo 'cannot make a folder in the guest'; exit 3; fi; mv since.new since; \
          setsid sh -c {watched} drover-runner {command} >log 2>&1 </dev/null & \
          tries=0; until [ -s pid ] || [ -s end ] || [ $tries -ge 250 ]; do tries=$((tries+1)); \
          sleep 0.02 2>/dev/null || sleep 1; done; [ -s pid ] || [ -s end ] && exit 0; \
-         rm -rf begun pid; cat log; echo 'its disk took no file'; exit 3"
+         rm -rf begun pid; cat log; echo 'cannot write a file in the guest'; exit 3"
     )
 }
 
-/// Tells how the runner stands, as `runs`, `ended`, `left` or `died` with its exit status and its
-/// seconds, and on further lines the end of its log.
-pub fn words(runner: &RunnerName) -> String {
+/// Prints the status of the runner on one line: `runs`, `ended`, `left` or `died`, its exit status,
+/// its seconds, and for an ended one the seconds since. The end of its log follows.
+pub fn status(runner: &RunnerName) -> String {
     let folder = folder(runner);
-    // Whether it lives is looked at first: its end is there before it is gone. One that has no pid for
-    // minutes was cut off between the mark and its start.
+    // The process is checked first: it writes `end` before it goes. A runner without a pid for more
+    // than a minute was cut off between the mark and its start.
     format!(
         "cd {folder} 2>/dev/null || exit 2; lives=yes; \
          if [ -s pid ]; then kill -0 \"$(cat pid)\" 2>/dev/null || lives=no; \
@@ -69,12 +80,12 @@ pub fn words(runner: &RunnerName) -> String {
          ago=$(( $(date +%s) - began - ran )); [ \"$ago\" -ge 0 ] || ago=0; \
          echo \"$life $code $ran $ago\" | head -c 64; \
          elif [ $lives = no ]; then echo died 0 $span; else echo runs 0 $span; fi; \
-         tail -c {LOG_BYTES} log 2>/dev/null; exit 0"
+         tail -c {LOG_TAIL_BYTES} log 2>/dev/null; exit 0"
     )
 }
 
-/// Ends the runner with everything it began, and removes its folder.
-pub fn end(runner: &RunnerName) -> String {
+/// Stops the runner with everything it started, and removes its folder.
+pub fn stop(runner: &RunnerName) -> String {
     let folder = folder(runner);
     format!(
         "cd {folder} 2>/dev/null || exit 0; \
@@ -102,29 +113,29 @@ mod tests {
         (out.status.code(), String::from_utf8(out.stdout).unwrap())
     }
 
-    /// Starts a runner and gives what is told of it once that begins so.
-    fn told(command: &str, leaves: bool, life: &str) -> String {
+    /// Starts a runner and returns its status once that begins with `life`.
+    fn told(command: &str, may_detach: bool, life: &str) -> String {
         let home = tempfile::tempdir().unwrap();
         let home = home.path();
         let (programs, command) = (vec!["sh".to_owned()], command.to_owned());
         let (files, secrets) = (Vec::new(), Vec::new());
-        let kit = Kit { files, secrets, programs, command, leaves };
-        assert_eq!(shell(home, &begun(&name())).0, Some(0));
-        assert_eq!(shell(home, &start(&name(), &kit)).0, Some(0));
-        assert_eq!(shell(home, &begun(&name())).0, i32::try_from(THERE).ok());
+        let bundle = RunnerBundle { files, secrets, programs, command, may_detach };
+        assert_eq!(shell(home, &prepare(&name())).0, Some(0));
+        assert_eq!(shell(home, &start(&name(), &bundle)).0, Some(0));
+        assert_eq!(shell(home, &prepare(&name())).0, i32::try_from(THERE).ok());
         let words = loop {
-            let (code, words) = shell(home, &words(&name()));
+            let (code, words) = shell(home, &status(&name()));
             assert_eq!(code, Some(0));
             if words.starts_with(life) {
                 break words;
             }
         };
-        shell(home, &end(&name()));
-        assert_eq!(shell(home, &super::words(&name())).0, Some(2), "nothing is left");
+        shell(home, &stop(&name()));
+        assert_eq!(shell(home, &super::status(&name())).0, Some(2), "nothing is left");
         words
     }
 
-    // Invariant: how a runner ended is known for as long as its folder is there.
+    // Invariant: how a runner ended is known for as long as its folder exists.
 
     #[test]
     fn a_runner_that_ended_is_told_with_its_status_and_its_log() {
@@ -147,15 +158,15 @@ mod tests {
     fn one_that_was_cut_off_before_it_started_has_died() {
         let home = tempfile::tempdir().unwrap();
         let home = home.path();
-        shell(home, &begun(&name()));
+        shell(home, &prepare(&name()));
         let mark = format!("{}/begun", folder(&name()));
         assert_eq!(shell(home, &format!("mkdir {mark}")).0, Some(0));
-        assert!(shell(home, &words(&name())).1.starts_with("runs 0 "), "it starts this moment");
+        assert!(shell(home, &status(&name())).1.starts_with("runs 0 "), "it starts this moment");
         assert_eq!(shell(home, &format!("touch -d '5 minutes ago' {mark}")).0, Some(0));
-        assert!(shell(home, &words(&name())).1.starts_with("died 0 "));
+        assert!(shell(home, &status(&name())).1.starts_with("died 0 "));
     }
 
-    // Invariant: a runner whose guest cannot keep how it stands is not started, and that is said.
+    // Invariant: a runner is not started in a guest that cannot store its status, and that is said.
 
     #[test]
     fn a_runner_is_not_started_in_a_guest_whose_disk_takes_no_file() {
@@ -163,17 +174,17 @@ mod tests {
         let home = home.path();
         let (files, secrets) = (Vec::new(), Vec::new());
         let (programs, command) = (vec!["sh".to_owned()], "mkdir ../../ran".to_owned());
-        let kit = Kit { files, secrets, programs, command, leaves: false };
-        shell(home, &begun(&name()));
-        let full = format!("trap '' XFSZ; ulimit -f 0; {}", start(&name(), &kit));
+        let bundle = RunnerBundle { files, secrets, programs, command, may_detach: false };
+        shell(home, &prepare(&name()));
+        let full = format!("trap '' XFSZ; ulimit -f 0; {}", start(&name(), &bundle));
         let (code, said) = shell(home, &full);
         assert_eq!(code, Some(3), "{said}");
-        assert!(said.contains("its disk takes no file"), "{said}");
+        assert!(said.contains("cannot write a file in the guest"), "{said}");
         assert!(!home.join("ran").exists());
-        // Once there is room it is started as if nothing had been.
-        assert_eq!(shell(home, &begun(&name())).0, Some(0));
-        assert_eq!(shell(home, &start(&name(), &kit)).0, Some(0));
-        while !shell(home, &words(&name())).1.starts_with("ended 0 ") {}
+        // Once there is room, the runner is started as if nothing had happened.
+        assert_eq!(shell(home, &prepare(&name())).0, Some(0));
+        assert_eq!(shell(home, &start(&name(), &bundle)).0, Some(0));
+        while !shell(home, &status(&name())).1.starts_with("ended 0 ") {}
         assert!(home.join("ran").exists());
     }
 

@@ -1,5 +1,12 @@
-//! Webhooks of sources: proven by a signature over the raw body, or where a system knows no other way
-//! by a secret that it sends along, and good for nothing but another look. A hook that is lost costs the time to the next poll; one sent again costs nothing.
+//! Webhooks of sources: verified, counted once, and turned into a poll.
+//!
+//! A webhook is believed by a signature over its raw body, or, for GitLab, by a secret that it
+//! carries. A webhook has one effect: the source is polled at once. A lost webhook costs the time
+//! until the next poll, and a repeated one costs nothing.
+//!
+//! In: headers and body, from the HTTP server. [`Hooks::precheck`] refuses what no body can make
+//! valid, so that the server does not read a body in vain; [`Hooks::receive`] verifies. Out: a
+//! [`HookOutcome`], or a [`HookRefusal`] that the server answers with a status.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
@@ -14,194 +21,197 @@ use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 
-/// For so long a delivery is remembered, so that one sent again is not taken for another.
-const REMEMBERED: Duration = Duration::from_secs(3600);
-/// Deliveries remembered at most, over all sources; the oldest go first.
-const DELIVERIES: usize = 10_000;
-/// The longest name of a delivery that is kept as it is, in bytes.
-const NAME: usize = 128;
-/// Hooks of one source that are heard within [`WINDOW`].
-const HOOKS: u32 = 1_000;
-const WINDOW: Duration = Duration::from_secs(10);
+/// How long a delivery is remembered, to recognise it when it is sent again.
+const DELIVERY_MEMORY: Duration = Duration::from_secs(3600);
+/// The most deliveries that are remembered over all sources; the oldest go first.
+const DELIVERIES_MAX: usize = 10_000;
+/// The longest name of a delivery that is stored as it is; of a longer one the digest is stored.
+const DELIVERY_NAME_MAX_BYTES: usize = 128;
+/// The most webhooks of one source that are accepted within [`HOOK_WINDOW`].
+const HOOKS_PER_WINDOW: u32 = 1_000;
+const HOOK_WINDOW: Duration = Duration::from_secs(10);
 
-/// Headers that carry the signature, each with what stands before its hexadecimal digits.
-pub const SIGNATURES: [(&str, &str); 3] =
+/// Headers that carry the signature, each with the prefix of its hexadecimal digits.
+pub const SIGNATURE_HEADERS: [(&str, &str); 3] =
     [("x-hub-signature-256", "sha256="), ("x-gitea-signature", ""), ("x-forgejo-signature", "")];
-/// Headers that name the delivery, the same when it is sent again.
-pub const DELIVERY: [&str; 3] = ["x-github-delivery", "x-gitea-delivery", "x-forgejo-delivery"];
+/// Headers that name the delivery; a repeated delivery has the same name.
+pub const DELIVERY_HEADERS: [&str; 3] =
+    ["x-github-delivery", "x-gitea-delivery", "x-forgejo-delivery"];
 
-/// Headers that say what a hook is about.
-const EVENT: [&str; 2] = ["x-github-event", "x-gitea-event"];
-/// GitLab's headers: its secret as it is; what happened; and what names the delivery. The first is
-/// the same when it is sent again; the second is shared by hooks that hooks led to, and counts where
-/// the first is missing.
-const TOKEN: &str = "x-gitlab-token";
-const EVENT_OF_TOKENS: &str = "x-gitlab-event";
-const DELIVERY_OF_TOKENS: [&str; 2] = ["idempotency-key", "x-gitlab-event-uuid"];
-/// What happened when there may be news of jobs.
-const EVENTS: [&str; 2] = ["Job Hook", "Pipeline Hook"];
+/// Headers that name the event.
+const EVENT_HEADERS: [&str; 2] = ["x-github-event", "x-gitea-event"];
+/// GitLab's headers: the secret as it is, the event, and the name of the delivery. The idempotency
+/// key is the same for a repeated delivery. The event UUID is shared by webhooks that webhooks
+/// caused, so it counts only where the key is missing.
+const GITLAB_TOKEN_HEADER: &str = "x-gitlab-token";
+const GITLAB_EVENT_HEADER: &str = "x-gitlab-event";
+const GITLAB_DELIVERY_HEADERS: [&str; 2] = ["idempotency-key", "x-gitlab-event-uuid"];
+/// GitLab's events that may mean news of jobs.
+const GITLAB_JOB_EVENTS: [&str; 2] = ["Job Hook", "Pipeline Hook"];
 
-/// What a source's hooks are believed by: by its kind, and by nothing else.
+/// How a source's webhooks prove who sent them; the kind of the source alone decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum HookProof {
+pub enum HookAuth {
     /// A signature over the raw body.
     Signature,
-    /// The secret itself, in a header: who reads one hook can send others. GitLab has no other way.
+    /// The secret itself, in a header: who reads one webhook can send others. GitLab offers no
+    /// better.
     Token,
 }
 
-/// What a source's hooks are proven with.
+/// What a source's webhooks are verified with.
 #[derive(Debug, Clone)]
 pub struct HookSecret {
-    /// How.
-    pub proof: HookProof,
-    /// The secret.
+    pub auth: HookAuth,
     pub secret: SecretString,
 }
 
-/// What came of a hook.
+/// The result of a verified webhook.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Heard {
-    /// There is news.
+pub enum HookOutcome {
+    /// The source may have news, and is polled.
     News,
-    /// It was heard before, or is older than what is remembered.
-    Again,
-    /// It tells of something that is not asked for, or was sent to see whether it arrives.
-    Aside,
+    /// The delivery was received before, or is older than the deliveries that are remembered.
+    Repeated,
+    /// The event says nothing of jobs, or only tests the connection.
+    Ignored,
 }
 
-/// Why a hook is not heard.
+/// Why a webhook is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Unheard {
-    /// No source of that name takes hooks.
-    Unknown,
+pub enum HookRefusal {
+    /// No source of this name accepts webhooks.
+    UnknownSource,
     /// The signature or secret is missing or wrong.
-    Unsigned,
-    /// Too many of them: so long none is heard.
+    NotAuthentic,
+    /// There were too many webhooks; the next one is accepted after this time.
     TooMany(Duration),
 }
 
-/// Takes up what a hook speaks of.
+/// Called with the body of each webhook that is news.
 type Hint = Box<dyn Fn(&SourceId, &[u8]) + Send + Sync>;
 
-/// When a hook came, by both clocks.
+/// When a webhook arrived, by both clocks.
 #[derive(Debug, Clone, Copy)]
-pub struct Came {
-    /// On the clock that does not jump.
+pub struct Arrival {
+    /// By the monotonic clock.
     pub at: Instant,
-    /// On the wall.
+    /// By the wall clock.
     pub wall: Timestamp,
 }
 
-impl Came {
+impl Arrival {
     /// Now.
     pub fn now() -> Self {
         Self { at: Instant::now(), wall: Timestamp::now() }
     }
 }
 
-/// The sources that send hooks.
+/// The sources that send webhooks, and the deliveries that were received.
 #[derive(Default)]
 pub struct Hooks {
     hint: Option<Hint>,
     secrets: RwLock<BTreeMap<SourceId, HookSecret>>,
-    known: Mutex<Known>,
+    received: Mutex<Received>,
 }
 
 #[derive(Default)]
-struct Known {
-    /// Deliveries, the oldest first.
+struct Received {
+    /// The oldest first.
     deliveries: VecDeque<(Instant, SourceId, String)>,
     counts: BTreeMap<SourceId, (Instant, u32)>,
 }
 
 impl Hooks {
-    /// Has what hooks speak of told to `hint`, before anybody is woken for it.
-    pub fn hinting(hint: impl Fn(&SourceId, &[u8]) + Send + Sync + 'static) -> Self {
+    /// Calls `hint` with each webhook that is news, before its source is polled.
+    pub fn with_hint(hint: impl Fn(&SourceId, &[u8]) + Send + Sync + 'static) -> Self {
         Self { hint: Some(Box::new(hint)), ..Self::default() }
     }
 
-    /// Takes the secrets of a configuration.
+    /// Replaces all secrets, after a reload of the configuration.
     pub fn replace(&self, secrets: BTreeMap<SourceId, HookSecret>) {
         *self.secrets.write() = secrets;
     }
 
-    /// Refuses what no body can make good: an unknown source, no signature of the right form, a
-    /// wrong secret, too many.
-    pub fn promising<'a>(
+    /// Refuses by the headers alone what no body can make valid: an unknown source, a missing or
+    /// malformed signature, a wrong secret, too many webhooks.
+    pub fn precheck<'a>(
         &self,
         source: &SourceId,
         header: impl Fn(&str) -> Option<&'a str>,
         now: Instant,
-    ) -> Result<(), Unheard> {
-        let HookSecret { proof, secret } = self.secret(source)?;
-        match proof {
-            HookProof::Signature => drop(signature(&header).ok_or(Unheard::Unsigned)?),
-            HookProof::Token => by_secret(&secret, &header)?,
+    ) -> Result<(), HookRefusal> {
+        let HookSecret { auth, secret } = self.secret(source)?;
+        match auth {
+            HookAuth::Signature => drop(signature(&header).ok_or(HookRefusal::NotAuthentic)?),
+            HookAuth::Token => check_secret(&secret, &header)?,
         }
-        self.known.lock().has_room(source, now)
+        self.received.lock().has_room(source, now)
     }
 
-    fn secret(&self, source: &SourceId) -> Result<HookSecret, Unheard> {
+    fn secret(&self, source: &SourceId) -> Result<HookSecret, HookRefusal> {
         let secrets = self.secrets.read();
-        secrets.get(source).cloned().ok_or(Unheard::Unknown)
+        secrets.get(source).cloned().ok_or(HookRefusal::UnknownSource)
     }
 
-    /// Judges a hook by its headers and raw body.
-    pub fn hear<'a>(
+    /// Verifies a webhook by its headers and its raw body.
+    pub fn receive<'a>(
         &self,
         source: &SourceId,
         header: impl Fn(&str) -> Option<&'a str>,
         body: &[u8],
-        came: Came,
-    ) -> Result<Heard, Unheard> {
-        let now = came.at;
-        let HookSecret { proof, secret } = self.secret(source)?;
-        let delivery = match proof {
-            HookProof::Signature => {
-                let signature = signature(&header).ok_or(Unheard::Unsigned)?;
+        arrival: Arrival,
+    ) -> Result<HookOutcome, HookRefusal> {
+        let now = arrival.at;
+        let HookSecret { auth, secret } = self.secret(source)?;
+        let delivery = match auth {
+            HookAuth::Signature => {
+                let signature = signature(&header).ok_or(HookRefusal::NotAuthentic)?;
                 if !is_signed(&secret, body, &signature) {
-                    return Err(Unheard::Unsigned);
+                    return Err(HookRefusal::NotAuthentic);
                 }
-                if EVENT.iter().find_map(|name| header(name)) == Some("ping") {
-                    return Ok(Heard::Aside);
+                if EVENT_HEADERS.iter().find_map(|name| header(name)) == Some("ping") {
+                    return Ok(HookOutcome::Ignored);
                 }
-                DELIVERY.iter().find_map(|name| header(name))
+                DELIVERY_HEADERS.iter().find_map(|name| header(name))
             }
-            HookProof::Token => {
-                by_secret(&secret, &header)?;
-                if header(EVENT_OF_TOKENS).is_some_and(|event| !EVENTS.contains(&event)) {
-                    return Ok(Heard::Aside);
+            HookAuth::Token => {
+                check_secret(&secret, &header)?;
+                if header(GITLAB_EVENT_HEADER)
+                    .is_some_and(|event| !GITLAB_JOB_EVENTS.contains(&event))
+                {
+                    return Ok(HookOutcome::Ignored);
                 }
-                DELIVERY_OF_TOKENS.iter().find_map(|name| header(name))
+                GITLAB_DELIVERY_HEADERS.iter().find_map(|name| header(name))
             }
         };
-        let mut known = self.known.lock();
-        known.admits(source, now)?;
-        let mut heard = known.take(source, delivery, now);
-        // The delivery's name is not signed, the body is: a copy of it under another name is no news.
-        if let Some(job) = Job::of(body) {
-            let margin = SignedDuration::try_from(REMEMBERED).unwrap_or_default();
-            let old = job.dated.is_some_and(|dated| dated + margin < came.wall);
-            if old || known.take(source, Some(&digest_of(body)), now) == Heard::Again {
-                heard = Heard::Again;
+        let mut received = self.received.lock();
+        received.admits(source, now)?;
+        let mut heard = received.take(source, delivery, now);
+        // The signature covers the body and not the delivery's name, so a copy under another name
+        // is recognised by the digest of its body.
+        if let Some(job) = JobHook::of(body) {
+            let margin = SignedDuration::try_from(DELIVERY_MEMORY).unwrap_or_default();
+            let old = job.dated.is_some_and(|dated| dated + margin < arrival.wall);
+            if old || received.take(source, Some(&digest_of(body)), now) == HookOutcome::Repeated {
+                heard = HookOutcome::Repeated;
             }
         }
-        drop(known);
-        if let (Heard::News, Some(hint)) = (heard, &self.hint) {
+        drop(received);
+        if let (HookOutcome::News, Some(hint)) = (heard, &self.hint) {
             hint(source, body);
         }
         Ok(heard)
     }
 }
 
-/// What a hook about a job says of when it was sent.
-struct Job {
-    /// None of one that waits: it may have been held back for days before that was told.
+/// When a webhook about a job was sent, by its body.
+struct JobHook {
+    /// None for a job that waits: GitHub may have delayed it for days before it sent the webhook.
     dated: Option<Timestamp>,
 }
 
-impl Job {
+impl JobHook {
     fn of(body: &[u8]) -> Option<Self> {
         #[derive(Deserialize)]
         struct Hook {
@@ -224,9 +234,9 @@ impl Job {
     }
 }
 
-/// What is kept of a delivery's name, and compared: the name, or the digest of a long one.
+/// The name of a delivery as it is stored and compared: itself, or the digest of a long one.
 fn short(name: &str) -> Cow<'_, str> {
-    if name.len() <= NAME {
+    if name.len() <= DELIVERY_NAME_MAX_BYTES {
         return Cow::Borrowed(name);
     }
     Cow::Owned(format!("sha256:{}", digest_of(name.as_bytes())))
@@ -236,65 +246,69 @@ fn digest_of(body: &[u8]) -> String {
     Sha256::digest(body).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-impl Known {
-    fn admits(&mut self, source: &SourceId, now: Instant) -> Result<(), Unheard> {
+impl Received {
+    fn admits(&mut self, source: &SourceId, now: Instant) -> Result<(), HookRefusal> {
         let (since, count) = self.counts.entry(source.clone()).or_insert((now, 0));
-        if now.saturating_duration_since(*since) >= WINDOW {
+        if now.saturating_duration_since(*since) >= HOOK_WINDOW {
             (*since, *count) = (now, 0);
         }
         *count += 1;
-        let left = WINDOW.saturating_sub(now.saturating_duration_since(*since));
-        if *count > HOOKS { Err(Unheard::TooMany(left)) } else { Ok(()) }
+        let left = HOOK_WINDOW.saturating_sub(now.saturating_duration_since(*since));
+        if *count > HOOKS_PER_WINDOW { Err(HookRefusal::TooMany(left)) } else { Ok(()) }
     }
 
-    /// Whether another of this source would be heard; it is not counted.
-    fn has_room(&self, source: &SourceId, now: Instant) -> Result<(), Unheard> {
+    /// Whether one more webhook of this source would be accepted; does not count it.
+    fn has_room(&self, source: &SourceId, now: Instant) -> Result<(), HookRefusal> {
         let Some((since, count)) = self.counts.get(source) else { return Ok(()) };
-        let left = WINDOW.saturating_sub(now.saturating_duration_since(*since));
-        if *count < HOOKS || left.is_zero() { Ok(()) } else { Err(Unheard::TooMany(left)) }
+        let left = HOOK_WINDOW.saturating_sub(now.saturating_duration_since(*since));
+        if *count < HOOKS_PER_WINDOW || left.is_zero() {
+            Ok(())
+        } else {
+            Err(HookRefusal::TooMany(left))
+        }
     }
 
-    fn take(&mut self, source: &SourceId, delivery: Option<&str>, now: Instant) -> Heard {
-        let old = |at: &Instant| now.saturating_duration_since(*at) >= REMEMBERED;
+    fn take(&mut self, source: &SourceId, delivery: Option<&str>, now: Instant) -> HookOutcome {
+        let old = |at: &Instant| now.saturating_duration_since(*at) >= DELIVERY_MEMORY;
         while self.deliveries.front().is_some_and(|(at, ..)| old(at)) {
             self.deliveries.pop_front();
         }
-        // Without a name it may be any, and a look too many does no harm.
+        // A webhook without a name may be any one, and one poll too many does no harm.
         let Some(delivery) = delivery.map(|name| short(name).into_owned()) else {
-            return Heard::News;
+            return HookOutcome::News;
         };
         let same =
-            |(_, of, known): &(Instant, SourceId, String)| of == source && *known == delivery;
+            |(_, of, received): &(Instant, SourceId, String)| of == source && *received == delivery;
         if self.deliveries.iter().any(same) {
-            return Heard::Again;
+            return HookOutcome::Repeated;
         }
-        if self.deliveries.len() >= DELIVERIES {
+        if self.deliveries.len() >= DELIVERIES_MAX {
             self.deliveries.pop_front();
         }
         self.deliveries.push_back((now, source.clone(), delivery));
-        Heard::News
+        HookOutcome::News
     }
 }
 
-/// The signature that a hook says to have.
+/// The signature that a webhook claims.
 fn signature<'a>(header: &impl Fn(&str) -> Option<&'a str>) -> Option<Vec<u8>> {
-    SIGNATURES.iter().find_map(|(name, before)| {
+    SIGNATURE_HEADERS.iter().find_map(|(name, before)| {
         let digits = header(name)?.strip_prefix(before)?;
         bytes_of(digits)
     })
 }
 
-/// Whether a hook brings the secret; the time that takes tells nothing.
-fn by_secret<'a>(
+/// Verifies the secret of a webhook, in constant time.
+fn check_secret<'a>(
     secret: &SecretString,
     header: &impl Fn(&str) -> Option<&'a str>,
-) -> Result<(), Unheard> {
-    let given = header(TOKEN).ok_or(Unheard::Unsigned)?;
+) -> Result<(), HookRefusal> {
+    let given = header(GITLAB_TOKEN_HEADER).ok_or(HookRefusal::NotAuthentic)?;
     let right = given.as_bytes().ct_eq(secret.expose_secret().as_bytes());
-    if bool::from(right) { Ok(()) } else { Err(Unheard::Unsigned) }
+    if bool::from(right) { Ok(()) } else { Err(HookRefusal::NotAuthentic) }
 }
 
-/// Whether this is the HMAC-SHA-256 of the body; the time that takes tells nothing.
+/// Whether this is the HMAC-SHA-256 of the body, compared in constant time.
 fn is_signed(secret: &SecretString, body: &[u8], signature: &[u8]) -> bool {
     let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(secret.expose_secret().as_bytes()) else {
         return false;
@@ -319,9 +333,9 @@ mod tests {
 
     fn hooks() -> Hooks {
         let hooks = Hooks::default();
-        let secret = |proof| HookSecret { proof, secret: "key".to_owned().into() };
-        let lab = (SourceId::new("lab"), secret(HookProof::Token));
-        hooks.replace([(SourceId::new("git"), secret(HookProof::Signature)), lab].into());
+        let secret = |auth| HookSecret { auth, secret: "key".to_owned().into() };
+        let lab = (SourceId::new("lab"), secret(HookAuth::Token));
+        hooks.replace([(SourceId::new("git"), secret(HookAuth::Signature)), lab].into());
         hooks
     }
 
@@ -331,26 +345,33 @@ mod tests {
         mac.finalize().into_bytes().iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    fn hear(hooks: &Hooks, source: &str, headers: &[(&str, String)]) -> Result<Heard, Unheard> {
+    fn hear(
+        hooks: &Hooks,
+        source: &str,
+        headers: &[(&str, String)],
+    ) -> Result<HookOutcome, HookRefusal> {
         let header = |name: &str| {
-            headers.iter().find(|(known, _)| *known == name).map(|(_, value)| value.as_str())
+            headers.iter().find(|(received, _)| *received == name).map(|(_, value)| value.as_str())
         };
-        hooks.hear(&SourceId::new(source), header, b"body", Came::now())
+        hooks.receive(&SourceId::new(source), header, b"body", Arrival::now())
     }
 
-    // Invariant: only who knows the secret is heard, whatever else stands in a hook.
+    // Invariant: a webhook is accepted only from a sender that knows the secret.
 
     #[test]
     fn a_hook_is_heard_by_its_signature_alone() {
         let (hooks, good) = (hooks(), signature("key", b"body"));
         let hub = |digits: &str| [("x-hub-signature-256", format!("sha256={digits}"))];
-        assert_eq!(hear(&hooks, "git", &hub(&good)), Ok(Heard::News));
-        assert_eq!(hear(&hooks, "git", &[("x-gitea-signature", good.clone())]), Ok(Heard::News));
+        assert_eq!(hear(&hooks, "git", &hub(&good)), Ok(HookOutcome::News));
+        assert_eq!(
+            hear(&hooks, "git", &[("x-gitea-signature", good.clone())]),
+            Ok(HookOutcome::News)
+        );
         for wrong in [&signature("other", b"body"), &signature("key", b"bodY"), "", "é"] {
-            assert_eq!(hear(&hooks, "git", &hub(wrong)), Err(Unheard::Unsigned), "{wrong}");
+            assert_eq!(hear(&hooks, "git", &hub(wrong)), Err(HookRefusal::NotAuthentic), "{wrong}");
         }
-        assert_eq!(hear(&hooks, "git", &[]), Err(Unheard::Unsigned));
-        assert_eq!(hear(&hooks, "hub", &hub(&good)), Err(Unheard::Unknown));
+        assert_eq!(hear(&hooks, "git", &[]), Err(HookRefusal::NotAuthentic));
+        assert_eq!(hear(&hooks, "hub", &hub(&good)), Err(HookRefusal::UnknownSource));
     }
 
     #[test]
@@ -358,14 +379,21 @@ mod tests {
         let (hooks, good) = (hooks(), signature("key", b"body"));
         let token = |text: &str| ("x-gitlab-token", text.to_owned());
         let signed = ("x-gitea-signature", good);
-        assert_eq!(hear(&hooks, "lab", &[token("key")]), Ok(Heard::News));
-        assert_eq!(hear(&hooks, "git", &[token("key")]), Err(Unheard::Unsigned));
-        assert_eq!(hear(&hooks, "lab", std::slice::from_ref(&signed)), Err(Unheard::Unsigned));
+        assert_eq!(hear(&hooks, "lab", &[token("key")]), Ok(HookOutcome::News));
+        assert_eq!(hear(&hooks, "git", &[token("key")]), Err(HookRefusal::NotAuthentic));
+        assert_eq!(
+            hear(&hooks, "lab", std::slice::from_ref(&signed)),
+            Err(HookRefusal::NotAuthentic)
+        );
         for wrong in ["", "ke", "keys", "KEY"] {
-            assert_eq!(hear(&hooks, "lab", &[token(wrong)]), Err(Unheard::Unsigned), "{wrong}");
+            assert_eq!(
+                hear(&hooks, "lab", &[token(wrong)]),
+                Err(HookRefusal::NotAuthentic),
+                "{wrong}"
+            );
         }
         let both = [signed, token("wrong")];
-        assert_eq!(hear(&hooks, "lab", &both), Err(Unheard::Unsigned));
+        assert_eq!(hear(&hooks, "lab", &both), Err(HookRefusal::NotAuthentic));
     }
 
     #[test]
@@ -378,15 +406,15 @@ mod tests {
             headers.extend(key.map(|key| ("idempotency-key", key.to_owned())));
             self::hear(&hooks, "lab", &headers)
         };
-        assert_eq!(hear("Push Hook", Some("a"), "u"), Ok(Heard::Aside));
-        assert_eq!(hear("Job Hook", Some("a"), "u"), Ok(Heard::News));
-        assert_eq!(hear("Job Hook", Some("a"), "u"), Ok(Heard::Again), "sent again");
-        assert_eq!(hear("Job Hook", Some("b"), "u"), Ok(Heard::News), "one led to the other");
-        assert_eq!(hear("Job Hook", None, "v"), Ok(Heard::News));
-        assert_eq!(hear("Job Hook", None, "v"), Ok(Heard::Again));
+        assert_eq!(hear("Push Hook", Some("a"), "u"), Ok(HookOutcome::Ignored));
+        assert_eq!(hear("Job Hook", Some("a"), "u"), Ok(HookOutcome::News));
+        assert_eq!(hear("Job Hook", Some("a"), "u"), Ok(HookOutcome::Repeated), "sent again");
+        assert_eq!(hear("Job Hook", Some("b"), "u"), Ok(HookOutcome::News), "one led to the other");
+        assert_eq!(hear("Job Hook", None, "v"), Ok(HookOutcome::News));
+        assert_eq!(hear("Job Hook", None, "v"), Ok(HookOutcome::Repeated));
     }
 
-    // Invariant: a delivery counts once, and hooks have a bound.
+    // Invariant: a delivery counts once, and the number of webhooks is bounded.
 
     #[test]
     fn a_delivery_that_comes_again_is_no_news() {
@@ -394,22 +422,22 @@ mod tests {
         let named =
             |id: &str| [("x-gitea-signature", good.clone()), ("x-gitea-delivery", id.to_owned())];
         let heard: Vec<_> = ["a", "a", "b", "a"].map(|id| hear(&hooks, "git", &named(id))).into();
-        let (news, again) = (Ok(Heard::News), Ok(Heard::Again));
+        let (news, again) = (Ok(HookOutcome::News), Ok(HookOutcome::Repeated));
         assert_eq!(heard, [news, again, news, again]);
     }
 
     #[test]
     fn a_delivery_counts_once_however_long_its_name_is() {
-        let mut known = Known::default();
+        let mut received = Received::default();
         let (source, now) = (SourceId::new("git"), Instant::now());
         for length in [127, 128, 129, 5_000] {
             let name = "é".repeat(length);
             let other = format!("{name}2");
-            assert_eq!(known.take(&source, Some(&name), now), Heard::News, "{length}");
-            assert_eq!(known.take(&source, Some(&name), now), Heard::Again, "{length}");
-            assert_eq!(known.take(&source, Some(&other), now), Heard::News, "{length}");
+            assert_eq!(received.take(&source, Some(&name), now), HookOutcome::News, "{length}");
+            assert_eq!(received.take(&source, Some(&name), now), HookOutcome::Repeated, "{length}");
+            assert_eq!(received.take(&source, Some(&other), now), HookOutcome::News, "{length}");
         }
-        assert!(known.deliveries.iter().all(|(.., name)| name.len() <= NAME));
+        assert!(received.deliveries.iter().all(|(.., name)| name.len() <= DELIVERY_NAME_MAX_BYTES));
     }
 
     #[test]
@@ -417,8 +445,8 @@ mod tests {
         let wall: Timestamp = "2026-01-01T12:00:00Z".parse().unwrap();
         let hinted = std::sync::Arc::new(Mutex::new(0));
         let count = std::sync::Arc::clone(&hinted);
-        let hooks = Hooks::hinting(move |_, _| *count.lock() += 1);
-        let secret = HookSecret { proof: HookProof::Signature, secret: "key".to_owned().into() };
+        let hooks = Hooks::with_hint(move |_, _| *count.lock() += 1);
+        let secret = HookSecret { auth: HookAuth::Signature, secret: "key".to_owned().into() };
         hooks.replace([(SourceId::new("git"), secret)].into());
         let hear = |action: &str, hour: u32, id: &str, event: &str| {
             let body = format!(
@@ -433,33 +461,44 @@ mod tests {
                 "x-github-event" => Some(event),
                 _ => None,
             };
-            let came = Came { at: Instant::now(), wall };
-            hooks.hear(&SourceId::new("git"), header, body.as_bytes(), came).unwrap()
+            let arrival = Arrival { at: Instant::now(), wall };
+            hooks.receive(&SourceId::new("git"), header, body.as_bytes(), arrival).unwrap()
         };
-        assert_eq!(hear("completed", 10, "a", "workflow_job"), Heard::Again, "it is old");
-        assert_eq!(hear("completed", 11, "b", "workflow_job"), Heard::News);
-        assert_eq!(hear("completed", 11, "c", "workflow_job"), Heard::Again, "a copy");
-        assert_eq!(hear("in_progress", 10, "d", "workflow_job"), Heard::Again);
-        assert_eq!(hear("queued", 10, "e", "workflow_job"), Heard::News, "held back until now");
-        assert_eq!(hear("queued", 11, "f", "ping"), Heard::Aside);
-        assert_eq!(hear("queued", 11, "f", "workflow_job"), Heard::News, "a ping is no delivery");
+        assert_eq!(hear("completed", 10, "a", "workflow_job"), HookOutcome::Repeated, "it is old");
+        assert_eq!(hear("completed", 11, "b", "workflow_job"), HookOutcome::News);
+        assert_eq!(hear("completed", 11, "c", "workflow_job"), HookOutcome::Repeated, "a copy");
+        assert_eq!(hear("in_progress", 10, "d", "workflow_job"), HookOutcome::Repeated);
+        assert_eq!(
+            hear("queued", 10, "e", "workflow_job"),
+            HookOutcome::News,
+            "held back until now"
+        );
+        assert_eq!(hear("queued", 11, "f", "ping"), HookOutcome::Ignored);
+        assert_eq!(
+            hear("queued", 11, "f", "workflow_job"),
+            HookOutcome::News,
+            "a ping is no delivery"
+        );
         assert_eq!(*hinted.lock(), 3);
     }
 
     #[test]
     fn deliveries_are_forgotten_in_the_end_and_hooks_are_counted() {
-        let mut known = Known::default();
+        let mut received = Received::default();
         let (source, start) = (SourceId::new("git"), Instant::now());
-        for n in 0..DELIVERIES + 5 {
-            known.take(&source, Some(&n.to_string()), start);
+        for n in 0..DELIVERIES_MAX + 5 {
+            received.take(&source, Some(&n.to_string()), start);
         }
-        assert_eq!(known.deliveries.len(), DELIVERIES);
-        assert_eq!(known.take(&source, Some("9999"), start), Heard::Again);
-        assert_eq!(known.take(&source, Some("9999"), start + REMEMBERED), Heard::News);
-        assert!((0..HOOKS).all(|_| known.admits(&source, start).is_ok()));
+        assert_eq!(received.deliveries.len(), DELIVERIES_MAX);
+        assert_eq!(received.take(&source, Some("9999"), start), HookOutcome::Repeated);
+        assert_eq!(
+            received.take(&source, Some("9999"), start + DELIVERY_MEMORY),
+            HookOutcome::News
+        );
+        assert!((0..HOOKS_PER_WINDOW).all(|_| received.admits(&source, start).is_ok()));
         let later = Duration::from_millis(3_400);
-        let left = WINDOW - later;
-        assert_eq!(known.admits(&source, start + later), Err(Unheard::TooMany(left)));
-        assert_eq!(known.admits(&source, start + WINDOW), Ok(()));
+        let left = HOOK_WINDOW - later;
+        assert_eq!(received.admits(&source, start + later), Err(HookRefusal::TooMany(left)));
+        assert_eq!(received.admits(&source, start + HOOK_WINDOW), Ok(()));
     }
 }

@@ -1,4 +1,4 @@
-//! HTTP with a CI system: JSON, bounded answers, a login that never prints.
+//! HTTP calls to a CI system: JSON, bounded answers, no redirects, and a login that never prints.
 
 use std::time::Duration;
 
@@ -13,91 +13,87 @@ use serde_json::Value;
 
 use crate::error::DemandError;
 
-/// The largest answer taken in.
-const BODY_MAX: usize = 16 << 20;
-/// How much of an answer that says no is told.
-const TEXT_MAX: usize = 300;
-/// The most one call may take.
-const CALL_LIMIT: Duration = Duration::from_secs(30);
-const CONNECT_LIMIT: Duration = Duration::from_secs(10);
+/// The largest answer that is read.
+const BODY_MAX_BYTES: usize = 16 << 20;
+/// How many characters of a failed answer an error quotes.
+const ERROR_TEXT_MAX_CHARS: usize = 300;
+/// The limit of one call unless [`Http::with_limit`] sets another.
+const CALL_TIMEOUT: Duration = Duration::from_secs(30);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// An answer.
 #[derive(Debug)]
 pub struct Answer {
-    /// Its status.
     pub status: u16,
-    /// Its headers.
     pub headers: HeaderMap,
-    /// Its body.
     pub body: Vec<u8>,
-    /// The call, for what is told of it.
+    /// Method and path, for error texts.
     pub call: String,
-    /// Where it was asked.
+    /// The URL that was called.
     pub url: Url,
-    /// The end of that path, beyond the base it was configured with.
+    /// The path of the call, relative to the configured base.
     pub path: String,
-    /// What it was asked with, which a server may echo and nobody is to read.
+    /// Secrets that the call sent: a server may echo them, and no message may show them.
     pub hidden: Vec<String>,
 }
 
 impl Answer {
-    /// The answer if it says yes.
+    /// The answer, where its status means success.
     pub fn ok(self) -> Result<Self, DemandError> {
-        if (200..300).contains(&self.status) { Ok(self) } else { Err(self.refused()) }
+        if (200..300).contains(&self.status) { Ok(self) } else { Err(self.into_error()) }
     }
 
-    /// What it says against it.
-    pub fn refused(self) -> DemandError {
-        if let Some(moved) = self.moved() {
-            return moved;
+    /// The error that this answer means.
+    pub fn into_error(self) -> DemandError {
+        if let Some(redirect_error) = self.redirect_error() {
+            return redirect_error;
         }
         let mut said = String::from_utf8_lossy(&self.body).into_owned();
         for secret in &self.hidden {
             said = said.replace(secret, "***");
         }
-        // A page is for people with browsers: it says less than its status.
+        // An HTML page says less to an operator than its status.
         let said = if said.trim_start().starts_with('<') { String::new() } else { said };
         let plain = said.chars().map(|ch| if ch.is_control() { ' ' } else { ch });
-        let plain: String = plain.take(TEXT_MAX).collect();
+        let plain: String = plain.take(ERROR_TEXT_MAX_CHARS).collect();
         let text = if plain.trim().is_empty() { plain } else { format!(": {}", plain.trim()) };
         DemandError::Status { call: self.call, status: self.status, text }
     }
 
-    /// That it sends elsewhere, with the base there where the rest of the path is the same.
-    fn moved(&self) -> Option<DemandError> {
+    /// The error for a redirect, with the `url` to configure where only the base differs.
+    fn redirect_error(&self) -> Option<DemandError> {
         let location = self.headers.get(LOCATION).filter(|_| (300..400).contains(&self.status))?;
         let mut to = self.url.join(location.to_str().ok()?).ok()?;
         to.set_query(None);
         to.set_fragment(None);
-        // Neither fails for what has a host; what has none has no login.
+        // Both fail only for a URL without a host, which has no login.
         let _ = (to.set_username(""), to.set_password(None));
         let base = to.path().strip_suffix(&self.path).filter(|base| base.ends_with('/'));
-        let mend = match base.map(|base| base.trim_end_matches('/').to_owned()) {
+        let remedy = match base.map(|base| base.trim_end_matches('/').to_owned()) {
             Some(base) => {
                 let mut url = to.clone();
                 url.set_path(&base);
                 format!("set `url` to `{}`", url.as_str().trim_end_matches('/'))
             }
             None => {
-                "look there: if it moved, correct `url`; if that is a page for logins before it, \
-                     let drover's calls through"
+                "open that address: if the server moved, correct `url`; if a login page stands in \
+                     front of the server, let drover's calls pass it"
                     .to_owned()
             }
         };
         let (call, status) = (self.call.clone(), self.status);
-        Some(DemandError::Moved { call, status, to: to.into(), mend })
+        Some(DemandError::Moved { call, status, to: to.into(), remedy })
     }
 
-    /// The clock of whoever answered.
+    /// The server's clock at the time of the answer.
     pub fn date(&self) -> Option<jiff::Timestamp> {
         let text = self.headers.get(DATE)?.to_str().ok()?;
         Some(jiff::fmt::rfc2822::parse(text).ok()?.timestamp())
     }
 
-    /// Reads it as JSON, which some servers begin with a byte order mark: GitHub's clients of its runner
-    /// service strip it from every answer (actions/scaleset `common_client.go`).
+    /// Reads the body as JSON. Some servers put a byte order mark before it: GitHub's clients of
+    /// its runner service strip one from every answer (actions/scaleset `common_client.go`).
     pub fn json<T: DeserializeOwned>(&self) -> Result<T, DemandError> {
-        let body = self.body.strip_prefix(MARK).unwrap_or(&self.body);
+        let body = self.body.strip_prefix(BYTE_ORDER_MARK).unwrap_or(&self.body);
         serde_json::from_slice(body).map_err(|error| DemandError::Shape {
             call: self.call.clone(),
             what: error.to_string(),
@@ -105,23 +101,22 @@ impl Answer {
     }
 }
 
-/// The way from this machine to a CI system.
+/// The route from this machine to a CI system.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Route {
-    /// By the proxy that the environment names for it (`HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY`, but for what
-    /// `NO_PROXY` names), else directly.
+    /// Through the proxy that the environment names (`HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY`,
+    /// except for hosts in `NO_PROXY`), else directly.
     #[default]
     Environment,
-    /// Directly.
     Direct,
-    /// By this proxy.
+    /// Through this proxy.
     Proxy(Url),
 }
 
 /// The byte order mark of UTF-8.
-const MARK: &[u8] = b"\xef\xbb\xbf";
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// A CI system at a URL.
+/// An HTTP client for one CI system.
 #[derive(Debug, Clone)]
 pub struct Http {
     client: Client,
@@ -131,7 +126,7 @@ pub struct Http {
 }
 
 impl Http {
-    /// Prepares a client; connects at the first call. The base may have a path of its own.
+    /// Makes a client; connects at the first call. The base URL may have a path.
     pub fn new(base: &Url, tls: &Tls, route: &Route) -> Result<Self, DemandError> {
         let broken = |error: &dyn std::fmt::Display| DemandError::Setup(error.to_string());
         let tls = proxmox_client::client_config(tls).map_err(|error| broken(&error))?;
@@ -146,7 +141,7 @@ impl Http {
         let client = builder
             .tls_backend_preconfigured(tls)
             .redirect(reqwest::redirect::Policy::none())
-            .connect_timeout(CONNECT_LIMIT)
+            .connect_timeout(CONNECT_TIMEOUT)
             .tcp_nodelay(true)
             .user_agent(concat!("drover/", env!("CARGO_PKG_VERSION")))
             .build()
@@ -155,31 +150,31 @@ impl Http {
         if !base.path().ends_with('/') {
             base.set_path(&format!("{}/", base.path()));
         }
-        Ok(Self { client, base, login: None, limit: CALL_LIMIT })
+        Ok(Self { client, base, login: None, limit: CALL_TIMEOUT })
     }
 
-    /// Sends this value of a header, such as `token …` of `Authorization`, with each call.
+    /// Sends this header with each call.
     pub fn with_login(mut self, header: HeaderName, value: SecretString) -> Self {
         self.login = Some((header, value));
         self
     }
 
-    /// Lets each call take so long, such as one that waits for news.
+    /// Sets the limit of each call, for example for a long poll.
     pub fn with_limit(self, limit: Duration) -> Self {
         Self { limit, ..self }
     }
 
-    /// Sends this value of `Authorization` with each call.
+    /// Sends this `Authorization` header with each call.
     pub fn with_authorization(self, value: SecretString) -> Self {
         self.with_login(AUTHORIZATION, value)
     }
 
-    /// The URL it was made for, ending in a slash.
+    /// The base URL, which ends in a slash.
     pub fn base(&self) -> &Url {
         &self.base
     }
 
-    /// One call with JSON; `path` is relative to the base and may carry a query.
+    /// One call with an optional JSON body; `path` is relative to the base and may carry a query.
     pub async fn call(
         &self,
         method: Method,
@@ -208,8 +203,11 @@ impl Http {
             request = request.header(ACCEPT, "application/json");
         }
         if let Some((name, value)) = &self.login {
-            let mut value = HeaderValue::from_str(value.expose_secret())
-                .map_err(|_| DemandError::Setup("the login is no text of a header".into()))?;
+            let mut value = HeaderValue::from_str(value.expose_secret()).map_err(|_| {
+                DemandError::Setup(
+                    "the login has characters that an HTTP header cannot carry".into(),
+                )
+            })?;
             value.set_sensitive(true);
             request = request.header(name, value);
         }
@@ -228,8 +226,8 @@ impl Http {
         let (status, headers) = (answer.status().as_u16(), answer.headers().clone());
         let mut body = Vec::new();
         while let Some(chunk) = answer.chunk().await.map_err(lost)? {
-            if body.len() + chunk.len() > BODY_MAX {
-                let what = format!("it is larger than {BODY_MAX} bytes");
+            if body.len() + chunk.len() > BODY_MAX_BYTES {
+                let what = format!("it is larger than {BODY_MAX_BYTES} bytes");
                 return Err(DemandError::Shape { call: call.clone(), what });
             }
             body.extend_from_slice(&chunk);
@@ -237,23 +235,21 @@ impl Http {
         Ok(Answer { status, headers, body, call, url, path: rest, hidden })
     }
 
-    /// The secrets of the headers of a call, without the words before them such as `Bearer`.
+    /// The secrets that a call sends, without words before them such as `Bearer`.
     fn hidden(&self, more: &[(HeaderName, HeaderValue)]) -> Vec<String> {
         let own = self.login.iter().map(|(_, value)| value.expose_secret().to_owned());
         let more = more.iter().filter(|(_, value)| value.is_sensitive());
         let more = more.filter_map(|(_, value)| Some(value.to_str().ok()?.to_owned()));
         let words =
             own.chain(more).filter_map(|text| text.split(' ').next_back().map(str::to_owned));
-        // A shorter one is no secret, and would blank out words.
+        // A shorter text is no secret, and masking it would garble messages.
         words.filter(|word| word.len() >= 6).collect()
     }
 
-    /// Reads JSON.
     pub async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, DemandError> {
         self.call(Method::GET, path, None, &[]).await?.ok()?.json()
     }
 
-    /// Posts JSON and reads JSON.
     pub async fn post<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -262,7 +258,7 @@ impl Http {
         self.call(Method::POST, path, Some(body), &[]).await?.ok()?.json()
     }
 
-    /// Deletes; what is not there is fine.
+    /// Deletes; an object that does not exist counts as deleted.
     pub async fn delete(&self, path: &str) -> Result<(), DemandError> {
         let answer = self.call(Method::DELETE, path, None, &[]).await?;
         if matches!(answer.status, 404 | 410) { Ok(()) } else { answer.ok().map(drop) }
@@ -295,12 +291,12 @@ mod tests {
         }
     }
 
-    // Invariant: what a server echoes of a login is in no message.
+    // Invariant: no message shows a login that a server echoes.
 
     #[test]
     fn a_login_that_a_server_echoes_is_blanked_out() {
         let body = "{\"message\": \"no route for Bearer s3cret-of-ci\"}";
-        let text = answer(404, body).refused().to_string();
+        let text = answer(404, body).into_error().to_string();
         assert_eq!(text, "GET /x: 404: {\"message\": \"no route for Bearer ***\"}");
     }
 }

@@ -1,8 +1,8 @@
-//! How the jobs ended of runners whose row is gone.
+//! How the jobs of runners ended whose row is gone.
 //!
-//! That a row is gone says nothing of a job. Where a source can be asked for one job by itself, it
-//! is asked for the one that it last showed on the runner, ever less often, until it says that this
-//! one is over.
+//! A missing row says nothing of a job. Where a source can report a single job, drover asks for the
+//! job that it last saw on the runner, less and less often, until the source says that the job is
+//! over.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -11,96 +11,94 @@ use drover_model::id::RunnerName;
 use drover_model::ports::Known;
 use parking_lot::{Mutex, MutexGuard};
 
-/// Runners in one look at most whose job is asked for.
-const ASKED: usize = 10;
-/// After so long a job that is not known to be over is asked for again, then after twice that, and so
-/// on.
-const PAUSE: Duration = Duration::from_secs(10);
-const PAUSE_LONGEST: Duration = Duration::from_secs(60);
+/// The most runners whose job is asked for in one poll.
+const JOBS_ASKED_PER_POLL: usize = 10;
+/// The pause before a job is asked for again that is not known to be over. It doubles each time, up
+/// to [`RETRY_PAUSE_LONGEST`].
+const RETRY_PAUSE: Duration = Duration::from_secs(10);
+const RETRY_PAUSE_LONGEST: Duration = Duration::from_secs(60);
 
-/// The job of one runner.
 #[derive(Debug, Default)]
 struct LastJob {
-    /// Where it is asked for; none where it was not seen in this start of the service.
+    /// Where the job is asked for; none where this run of the service never saw it.
     path: Option<String>,
-    /// Whether the login could read it there; none before anybody tried.
+    /// Whether the login could read the job there; none before anybody tried.
     read: Option<bool>,
-    /// How it ended, in one word, once that is known.
+    /// How the job ended, in one word, once that is known.
     over: Option<&'static str>,
-    /// How often it was asked for, and when it is next.
+    /// How often the job was asked for.
     times: u32,
     next: Option<Instant>,
 }
 
-/// The jobs that runners were seen with.
+/// The last job of each runner.
 #[derive(Debug, Default)]
 pub struct LastJobs(Mutex<BTreeMap<RunnerName, LastJob>>);
 
 impl LastJobs {
-    fn book(&self) -> MutexGuard<'_, BTreeMap<RunnerName, LastJob>> {
+    fn jobs_by_runner(&self) -> MutexGuard<'_, BTreeMap<RunnerName, LastJob>> {
         self.0.lock()
     }
 
-    /// Nobody asks for others any more.
+    /// Forgets all runners but the `known` ones.
     pub fn keep(&self, known: &Known) {
-        self.book().retain(|name, _| known.contains_key(name));
+        self.jobs_by_runner().retain(|name, _| known.contains_key(name));
     }
 
-    /// A job is under way on a runner, and is asked for there.
+    /// Notes that a job runs on a runner, and where the job is asked for.
     pub fn learn(&self, name: &str, path: Option<String>) {
         if RunnerName::parse(name).is_some() {
-            let (name, mut book) = (RunnerName::new(name), self.book());
-            let same = book.get(&name).filter(|job| job.path == path);
+            let (name, mut jobs_by_runner) = (RunnerName::new(name), self.jobs_by_runner());
+            let same = jobs_by_runner.get(&name).filter(|job| job.path == path);
             let read = same.and_then(|job| job.read);
-            book.insert(name, LastJob { path, read, ..LastJob::default() });
+            jobs_by_runner.insert(name, LastJob { path, read, ..LastJob::default() });
         }
     }
 
-    /// Jobs of the `known` runners that nobody tried to read by themselves, and where each is read.
+    /// Jobs of the `known` runners that were never read by themselves, with their paths.
     pub fn untried(&self, known: &Known) -> Vec<(RunnerName, String)> {
-        let book = self.book();
-        let untried = book
+        let jobs_by_runner = self.jobs_by_runner();
+        let untried = jobs_by_runner
             .iter()
             .filter(|(name, job)| job.read.is_none() && known.contains_key(*name))
             .filter_map(|(name, job)| Some((name.clone(), job.path.clone()?)));
-        untried.take(ASKED).collect()
+        untried.take(JOBS_ASKED_PER_POLL).collect()
     }
 
-    /// The login could, or could not, read the job of a runner.
+    /// Notes whether the login could read the job of a runner.
     pub fn tried(&self, name: &RunnerName, read: bool) {
-        if let Some(job) = self.book().get_mut(name) {
+        if let Some(job) = self.jobs_by_runner().get_mut(name) {
             job.read = Some(read);
         }
     }
 
-    /// Whether the login could read the job of a runner.
     pub fn was_read(&self, name: &RunnerName) -> bool {
-        self.book().get(name).is_some_and(|job| job.read == Some(true))
+        self.jobs_by_runner().get(name).is_some_and(|job| job.read == Some(true))
     }
 
     /// Where the job of a runner is asked for, while it is not known to be over.
     pub fn open(&self, name: &RunnerName) -> Option<String> {
-        self.book().get(name).filter(|job| job.over.is_none())?.path.clone()
+        self.jobs_by_runner().get(name).filter(|job| job.over.is_none())?.path.clone()
     }
 
-    /// Those of the `gone` whose job is asked for now. One that went just now is asked for by the next
-    /// look: its guest may say meanwhile that it ended.
+    /// Those of the `gone` whose job is asked for now. A row that went just now is asked for in the
+    /// next poll: until then its guest may report the end of the job.
     pub fn due(
         &self,
         gone: &BTreeSet<RunnerName>,
         now: Instant,
     ) -> Vec<(RunnerName, Option<String>)> {
-        let (mut book, mut due) = (self.book(), Vec::new());
+        let (mut jobs_by_runner, mut due) = (self.jobs_by_runner(), Vec::new());
         for name in gone {
-            let job = book.entry(name.clone()).or_default();
+            let job = jobs_by_runner.entry(name.clone()).or_default();
             let Some(next) = job.next else {
                 job.next = Some(now);
                 continue;
             };
-            if job.over.is_some() || next > now || due.len() >= ASKED {
+            if job.over.is_some() || next > now || due.len() >= JOBS_ASKED_PER_POLL {
                 continue;
             }
-            let pause = PAUSE.saturating_mul(1 << job.times.min(6)).min(PAUSE_LONGEST);
+            let pause = RETRY_PAUSE.saturating_mul(1 << job.times.min(6)).min(RETRY_PAUSE_LONGEST);
             job.times += 1;
             job.next = Some(now + pause);
             due.push((name.clone(), job.path.clone()));
@@ -108,21 +106,22 @@ impl LastJobs {
         due
     }
 
-    /// The job of a runner ended whose row is gone.
+    /// Notes that the job of a runner whose row is gone is over.
     pub fn end(&self, name: &RunnerName, how: &'static str) {
         tracing::info!(runner = %name, how, "row of a runner is gone, and its job is over");
         self.note_end(name, how);
     }
 
-    /// The job of a runner ended, as its source reports by itself; the row may still be there.
+    /// Notes that the job of a runner is over, as its source reports unasked; the row may still
+    /// exist.
     pub fn note_end(&self, name: &RunnerName, how: &'static str) {
-        self.book().entry(name.clone()).or_default().over = Some(how);
+        self.jobs_by_runner().entry(name.clone()).or_default().over = Some(how);
     }
 
-    /// Those of the `gone` whose job is over.
+    /// How the jobs of the `gone` runners ended, for those whose job is over.
     pub fn over(&self, gone: &BTreeSet<RunnerName>) -> BTreeMap<RunnerName, &'static str> {
-        let book = self.book();
-        let over = |name: &RunnerName| Some((name.clone(), book.get(name)?.over?));
+        let jobs_by_runner = self.jobs_by_runner();
+        let over = |name: &RunnerName| Some((name.clone(), jobs_by_runner.get(name)?.over?));
         gone.iter().filter_map(over).collect()
     }
 }
@@ -131,7 +130,7 @@ impl LastJobs {
 mod tests {
     use super::*;
 
-    // Invariant: a job is asked for until its source says that it is over, and not all the time.
+    // Invariant: a job is asked for until its source says that it is over, and ever less often.
 
     #[test]
     fn a_job_is_first_asked_for_by_the_second_look_and_then_ever_less_often() {
@@ -147,7 +146,7 @@ mod tests {
         assert!(jobs.due(&gone, began + Duration::from_secs(1000)).is_empty(), "once is enough");
     }
 
-    // Invariant: the login tries once to read a job, and what came of that stays with that very job.
+    // Invariant: the login tries once to read a job, and the result holds for that very job.
 
     #[test]
     fn whether_a_job_could_be_read_is_tried_once_and_known_until_the_next_job() {

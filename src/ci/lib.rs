@@ -1,12 +1,43 @@
-//! CI systems: the actors' port to all configured sources of demand.
+//! Connectors to CI systems: Gitea, Forgejo, GitHub, GitLab, Woodpecker and Jenkins.
 //!
-//! A source's login stays on this side; a guest is given what serves its one runner, by SSH.
+//! This package implements [`Demand`], the port through which the actors see every configured
+//! *source* (a CI system that wants agents). It owns the logins to the sources, the HTTP calls, and
+//! the scripts that start and stop a runner in a guest. A login never leaves this machine: a guest
+//! receives, by SSH, only what serves its own runner.
+//!
+//! In: the settings of each source ([`SourceConnection`], made by the configuration), calls from
+//! the source and agent actors, and webhooks that [`Hooks`] has verified. Out: which jobs wait and
+//! what each runner does ([`SourceSight`]), runners that are registered and started, and a wake-up
+//! when a source has news of its own ([`CiSystems::on_news`]).
+//!
+//! ```text
+//! agent actor  -- start runner -->  CiSystems --> Connector::register --> row at the source
+//!                                        |
+//!                                        +------> guest or windows script --> runner in the guest
+//! source actor -- look ---------->  CiSystems --> Connector::poll     --> jobs and rows
+//! webhook      -- Hooks::receive -> Connector::hint, then a poll
+//! ```
+//!
+//! A *row* is what a CI system stores for one runner. Every connector follows one rule: a row
+//! counts as gone only when the source answers that this very row does not exist, never because a
+//! list lacks it.
+//!
+//! Failures are [`DemandError`]s. [`DemandError::fault`] turns each into a fault of its source,
+//! with a text that says what to do. A call whose answer is lost is an unknown outcome: the caller
+//! asks again, and registering a runner first removes any row of the same name.
+//!
+//! Beside this file: `connector` (the trait that each system implements), `connection` (settings
+//! common to all), `http`, `error`, `finding` (what `drover doctor` reports), `rows` (lists that
+//! change while they are read), `last_jobs` and `first_seen` (what is remembered of jobs),
+//! `state_file` (what survives a restart), `secrets` (what is masked in runner logs), `guest` and
+//! `windows` (scripts), `hooks`, and one module for each system.
 
 #![cfg_attr(not(test), warn(unused_crate_dependencies))]
 
 mod connection;
 mod connector;
 mod error;
+mod finding;
 mod first_seen;
 pub mod gitea;
 pub mod github;
@@ -15,15 +46,14 @@ mod guest;
 mod hooks;
 mod http;
 pub mod jenkins;
-mod keepsake;
 mod last_jobs;
-mod proof;
 mod rows;
+mod secrets;
+mod state_file;
 #[cfg(test)]
 mod tests;
 mod windows;
 pub mod woodpecker;
-mod words;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -48,44 +78,39 @@ use gitea::Gitea;
 use github::GitHub;
 use gitlab::GitLab;
 use jenkins::Jenkins;
-use keepsake::Keepsake;
+use secrets::Secrets;
+use state_file::StateFile;
 use woodpecker::Woodpecker;
-use words::Secrets;
 
 pub use connection::SourceConnection;
-pub use connector::{Connector, Ended, Enlist, Kit, KitFile, Wake};
+pub use connector::{Connector, RegisterRequest, RunnerBundle, RunnerFile, StopSignal, Wake};
 pub use error::DemandError;
-pub use hooks::{Came, Heard, HookProof, HookSecret, Hooks, Unheard};
+pub use finding::{Finding, Severity};
+pub use hooks::{Arrival, HookAuth, HookOutcome, HookRefusal, HookSecret, Hooks};
 pub use http::{Http, Route};
-pub use proof::{Mark, Proof};
 
-/// What is spoken at a source, with what is configured for that.
+/// The kind of a source, with the settings of that kind.
 #[derive(Debug, Clone)]
 pub enum System {
-    /// Gitea or Forgejo.
     Gitea(gitea::Settings),
-    /// GitHub.
     GitHub(Box<github::Settings>),
-    /// GitLab.
     GitLab(gitlab::Settings),
-    /// Woodpecker.
     Woodpecker(woodpecker::Settings),
-    /// Jenkins.
     Jenkins(jenkins::Settings),
 }
 
 impl System {
-    /// What its webhooks are believed by.
-    pub fn hook_proof(&self) -> HookProof {
+    /// How webhooks of this system prove who sent them.
+    pub fn hook_auth(&self) -> HookAuth {
         match self {
             Self::Gitea(_) | Self::GitHub(_) | Self::Woodpecker(_) | Self::Jenkins(_) => {
-                HookProof::Signature
+                HookAuth::Signature
             }
-            Self::GitLab(_) => HookProof::Token,
+            Self::GitLab(_) => HookAuth::Token,
         }
     }
 
-    /// Whose jobs and runners are meant, without a secret.
+    /// The part of the system that drover serves, as text without a secret.
     pub fn scope(&self) -> String {
         match self {
             Self::Gitea(settings) => format!("{:?} {:?}", settings.dialect, settings.scope),
@@ -95,7 +120,7 @@ impl System {
         }
     }
 
-    /// Everything of it, secrets included, for its fingerprint.
+    /// All settings, secrets included, for the fingerprint of the source.
     pub fn parts(&self) -> Vec<String> {
         match self {
             Self::Gitea(settings) => settings.parts(),
@@ -107,10 +132,10 @@ impl System {
     }
 }
 
-/// The connector of a configured source.
+/// Makes the connector of a configured source; it calls nothing yet.
 ///
 /// # Errors
-/// [`DemandError::Setup`] where the client can not be made, as of a bundle that holds nothing.
+/// [`DemandError::Setup`] where the client cannot be made, for example from an empty CA bundle.
 pub fn connector(connection: &SourceConnection) -> Result<Arc<dyn Connector>, DemandError> {
     let http = Http::new(&connection.url, &connection.tls, &connection.route)?;
     let command = connection.command.clone();
@@ -123,93 +148,94 @@ pub fn connector(connection: &SourceConnection) -> Result<Arc<dyn Connector>, De
     })
 }
 
-/// Hears of sources that have news of their own.
-type OnNews = Box<dyn Fn(SourceId) + Send + Sync>;
+/// Called with the id of a source that has news between two polls.
+type NewsCallback = Box<dyn Fn(SourceId) + Send + Sync>;
 
-/// What goes on at a source between looks.
-struct Watch {
+/// The background task of one source, such as the message session of a GitHub scale set.
+struct BackgroundTask {
     end: oneshot::Sender<()>,
     task: JoinHandle<()>,
 }
 
-/// How long what goes on between looks may take to end.
-const END_LIMIT: Duration = Duration::from_secs(5);
+/// How long a background task may take to end before it is aborted.
+const TASK_END_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The port to the CI systems.
+/// All configured sources: implements the port [`Demand`].
 pub struct CiSystems {
     connectors: RwLock<BTreeMap<SourceId, Arc<dyn Connector>>>,
-    watches: Mutex<BTreeMap<SourceId, Watch>>,
-    woken: Arc<OnceLock<OnNews>>,
+    tasks: Mutex<BTreeMap<SourceId, BackgroundTask>>,
+    on_news_callback: Arc<OnceLock<NewsCallback>>,
     shell: Arc<SshShell>,
     secrets: Arc<Secrets>,
-    /// The folder where sources keep what they must know again after a cut.
-    keeps: Option<PathBuf>,
-    /// What tells this machine from others; none where nothing does.
+    /// The folder of the sources' state files; none where nothing is stored.
+    state_folder: Option<PathBuf>,
+    /// An id that distinguishes this machine from others; none where no such id exists.
     machine: Option<String>,
     runtime: Handle,
 }
 
 impl CiSystems {
-    /// A port without sources; calls run on `runtime`.
+    /// Starts without sources; calls run on `runtime`.
     pub fn new(shell: Arc<SshShell>, runtime: Handle) -> Self {
-        let (connectors, watches, woken) = (RwLock::default(), Mutex::default(), Arc::default());
-        let (secrets, keeps, machine) = (Arc::default(), None, None);
-        Self { connectors, watches, woken, shell, secrets, keeps, machine, runtime }
+        let (connectors, tasks, on_news_callback) =
+            (RwLock::default(), Mutex::default(), Arc::default());
+        let (secrets, state_folder, machine) = (Arc::default(), None, None);
+        Self { connectors, tasks, on_news_callback, shell, secrets, state_folder, machine, runtime }
     }
 
-    /// The same, with a folder where sources keep what they must know again after a cut, and what tells
-    /// this machine from one that the folder was copied to.
-    pub fn keeping(self, folder: PathBuf, machine: Option<String>) -> Self {
-        Self { keeps: Some(folder), machine, ..self }
+    /// Stores the state of sources in `folder`. `machine` identifies this machine, so that a copied
+    /// folder is recognised.
+    pub fn with_state_folder(self, folder: PathBuf, machine: Option<String>) -> Self {
+        Self { state_folder: Some(folder), machine, ..self }
     }
 
-    /// Sets or replaces the way to a source; calls under way keep the old one.
+    /// Sets or replaces the connector of a source; calls in flight keep the old one.
     pub fn set(&self, id: SourceId, connector: Arc<dyn Connector>) {
-        let mut watches = self.watches.lock();
-        let before = watches.remove(&id);
+        let mut tasks = self.tasks.lock();
+        let before = tasks.remove(&id);
         let (end, ended) = oneshot::channel();
-        let (woken, of) = (Arc::clone(&self.woken), id.clone());
+        let (on_news_callback, of) = (Arc::clone(&self.on_news_callback), id.clone());
         let wake = Arc::new(move || {
-            if let Some(woken) = woken.get() {
-                woken(of.clone());
+            if let Some(on_news_callback) = on_news_callback.get() {
+                on_news_callback(of.clone());
             }
         });
-        let kept = |folder: &PathBuf| Keepsake::of(folder, &id, self.machine.clone());
-        let kept = self.keeps.as_ref().map(kept).unwrap_or_default();
+        let kept = |folder: &PathBuf| StateFile::of(folder, &id, self.machine.clone());
+        let kept = self.state_folder.as_ref().map(kept).unwrap_or_default();
         if let Some(watch) = Arc::clone(&connector).watch(wake, ended, kept) {
             let task = self.runtime.spawn(async move {
-                // Two of them at once would be in each other's way.
+                // Two tasks of one source would disturb each other, so the old one ends first.
                 if let Some(before) = before {
                     before.end().await;
                 }
                 watch.await;
             });
-            watches.insert(id.clone(), Watch { end, task });
+            tasks.insert(id.clone(), BackgroundTask { end, task });
         } else if let Some(before) = before {
             self.runtime.spawn(before.end());
         }
         let mut all = self.connectors.write();
         if let Some(before) = all.insert(id.clone(), connector) {
-            self.leave(id, before, &all);
+            self.clean_up_former(id, before, &all);
         }
     }
 
-    /// Forgets a source.
+    /// Removes a source.
     pub fn forget(&self, id: &SourceId) {
         let mut all = self.connectors.write();
         if let Some(before) = all.remove(id) {
-            self.leave(id.clone(), before, &all);
+            self.clean_up_former(id.clone(), before, &all);
         }
         drop(all);
-        let watch = self.watches.lock().remove(id);
+        let watch = self.tasks.lock().remove(id);
         if let Some(watch) = watch {
             self.runtime.spawn(watch.end());
         }
     }
 
-    /// Has a way that is not used any more remove what drover put there for itself, unless another source
-    /// is at the same place: that one needs it.
-    fn leave(
+    /// Lets a connector that is no longer used remove what drover stored at the source for itself,
+    /// unless another source uses the same place.
+    fn clean_up_former(
         &self,
         id: SourceId,
         before: Arc<dyn Connector>,
@@ -220,20 +246,22 @@ impl CiSystems {
             return;
         }
         self.runtime.spawn(async move {
-            if let Err(error) = before.part().await {
+            if let Err(error) = before.clean_up().await {
                 let error = chain(&error);
-                tracing::warn!(source = %id, error, "what drover put there for itself stays");
+                tracing::warn!(source = %id, error, "cannot remove what drover stored at a source \
+                                                     that is no longer used");
             }
         });
     }
 
-    /// Has sources with news of their own told to `told`, the first one that is given.
+    /// Calls `told` with each source that has news between two polls. Only the first call of this
+    /// function has an effect.
     pub fn on_news(&self, told: impl Fn(SourceId) + Send + Sync + 'static) {
-        // The first one stays.
-        let _ = self.woken.set(Box::new(told));
+        // Fails where a callback is set already, which is documented above.
+        let _ = self.on_news_callback.set(Box::new(told));
     }
 
-    /// Takes up what a source's webhook speaks of.
+    /// Tells a source's connector what a verified webhook is about.
     pub fn hint(&self, id: &SourceId, body: &[u8]) {
         let all = self.connectors.read();
         if let Some(connector) = all.get(id).cloned() {
@@ -242,17 +270,16 @@ impl CiSystems {
         }
     }
 
-    /// Ends what goes on between looks, at the end of the service.
+    /// Ends all background tasks, when the service stops.
     pub async fn stop(&self) {
-        let watches = {
-            let mut watches = self.watches.lock();
-            std::mem::take(&mut *watches)
+        let tasks = {
+            let mut tasks = self.tasks.lock();
+            std::mem::take(&mut *tasks)
         };
-        join_all(watches.into_values().map(Watch::end)).await;
+        join_all(tasks.into_values().map(BackgroundTask::end)).await;
     }
 
-    /// Runs a call of a source on the port's runtime, so that dropping the answer does not take it
-    /// back.
+    /// Runs a call to a source on the port's runtime: dropping the answer does not cancel the call.
     fn call<T, F>(
         &self,
         id: &SourceId,
@@ -266,12 +293,12 @@ impl CiSystems {
         self.spawned(async move { call(connector?).await.map_err(|error| error.fault(&id)) })
     }
 
-    /// The way to a source.
+    /// The connector of a source, or a fault that says that the source is not configured.
     fn connector(&self, id: &SourceId) -> Result<Arc<dyn Connector>, Fault> {
         let all = self.connectors.read();
         all.get(id).cloned().ok_or_else(|| {
             let text =
-                format!("source `{id}` is not configured: put it back until its runners are gone");
+                format!("source `{id}` is not configured; restore it until its runners are gone");
             Fault::new(FaultKind::Unreachable, Culprit::Source(id.clone()), text)
         })
     }
@@ -284,7 +311,7 @@ impl CiSystems {
         let task = self.runtime.spawn(call);
         async move {
             task.await.unwrap_or_else(|error| {
-                let text = format!("a call of a source ended early: {error}");
+                let text = format!("a call to a source ended without an answer: {error}");
                 Err(Fault::new(FaultKind::UnknownOutcome, Culprit::Guest, text))
             })
         }
@@ -292,26 +319,26 @@ impl CiSystems {
     }
 }
 
-/// Makes a runner at its source and starts it in the guest.
-async fn take_on(
+/// Registers a runner at its source and starts it in the guest.
+async fn start_runner(
     connector: &dyn Connector,
     (shell, secrets): (&SshShell, &Secrets),
     call: HireCall,
     limit: Duration,
 ) -> Result<(), DemandError> {
     let HireCall { runner, target, spec, want, .. } = call;
-    let wish = Enlist { runner: &runner, spec: &spec, want: &want, target: &target };
-    let kit = connector.enlist(wish).await?;
-    secrets.keep(&runner, kit.secrets.clone());
-    let files = kit.files.iter();
+    let request = RegisterRequest { runner: &runner, spec: &spec, want: &want, target: &target };
+    let bundle = connector.register(request).await?;
+    secrets.keep(&runner, bundle.secrets.clone());
+    let files = bundle.files.iter();
     let files = files.map(|file| (guest::path(&runner, file.name), file.content.clone()));
     let mut files: Vec<_> = files.collect();
     let start = match target.os {
-        Os::Linux => guest::start(&runner, &kit),
+        Os::Linux => guest::start(&runner, &bundle),
         Os::Windows(_) => {
-            let more = windows::files(&kit);
+            let more = windows::files(&bundle);
             files.extend(more.map(|file| (guest::path(&runner, file.name), file.content)));
-            windows::start(&runner, &kit)
+            windows::start(&runner, &bundle)
         }
     };
     let ran = shell.hand_over(target, files, start, limit).await;
@@ -319,20 +346,20 @@ async fn take_on(
     let text = match ran.exit {
         Some(0) => return Ok(()),
         Some(127) => {
-            let names = kit.programs.join("` or `");
-            format!("`{names}` is not in the guest: put it into the image")
+            let names = bundle.programs.join("` or `");
+            format!("`{names}` is not installed in the guest; install it in the template image")
         }
-        _ => format!("the runner could not be started: {}", ran.tail),
+        _ => format!("cannot start the runner: {}", ran.tail),
     };
     Err(DemandError::Guest(Fault::new(FaultKind::Broken, Culprit::Template, text)))
 }
 
-impl Watch {
-    /// Has it end in good order, and cuts it where it does not.
+impl BackgroundTask {
+    /// Asks the task to end, and aborts it after [`TASK_END_TIMEOUT`].
     async fn end(mut self) {
-        // It may have ended by itself.
+        // Fails only where the task has ended by itself.
         let _ = self.end.send(());
-        if tokio::time::timeout(END_LIMIT, &mut self.task).await.is_err() {
+        if tokio::time::timeout(TASK_END_TIMEOUT, &mut self.task).await.is_err() {
             self.task.abort();
         }
     }
@@ -341,7 +368,7 @@ impl Watch {
 impl Demand for CiSystems {
     fn look(&self, source: &SourceId, known: &Known) -> Ask<SourceSight> {
         let known = known.clone();
-        self.call(source, |connector| async move { connector.look(&known).await })
+        self.call(source, |connector| async move { connector.poll(&known).await })
     }
 
     fn hire(&self, call: HireCall, limit: Duration) -> Ask<()> {
@@ -349,16 +376,16 @@ impl Demand for CiSystems {
         let secrets = Arc::clone(&self.secrets);
         self.spawned(async move {
             let begun = match call.target.os {
-                Os::Linux => guest::begun(&call.runner),
-                Os::Windows(_) => windows::begun(&call.runner),
+                Os::Linux => guest::prepare(&call.runner),
+                Os::Windows(_) => windows::prepare(&call.runner),
             };
-            // One that runs goes on whether its source is configured any more or not.
+            // A runner that is already started continues even where its source is not configured.
             if shell.begun(call.target.clone(), begun, limit).await? {
                 return Ok(());
             }
             let target = shell.settled(call.target.clone(), limit).await?;
             let (source, call) = (call.source.clone(), HireCall { target, ..call });
-            let made = take_on(&*connector?, (&shell, &secrets), call, limit).await;
+            let made = start_runner(&*connector?, (&shell, &secrets), call, limit).await;
             made.map_err(|error| error.fault(&source))
         })
     }
@@ -366,24 +393,24 @@ impl Demand for CiSystems {
     fn dismiss(&self, call: HireCall, limit: Duration) -> Ask<()> {
         self.secrets.forget(&call.runner);
         let end = match call.target.os {
-            Os::Linux => guest::end(&call.runner),
-            Os::Windows(_) => windows::end(&call.runner),
+            Os::Linux => guest::stop(&call.runner),
+            Os::Windows(_) => windows::stop(&call.runner),
         };
-        self.shell.script(call.target, end, limit, "ending the runner")
+        self.shell.script(call.target, end, limit, "stopping the runner")
     }
 
     fn words(&self, call: HireCall, limit: Duration) -> Ask<Words> {
         let (secrets, connector) = (Arc::clone(&self.secrets), self.connector(&call.source));
         let runner = call.runner;
         let words = match call.target.os {
-            Os::Linux => guest::words(&runner),
-            Os::Windows(_) => windows::words(&runner),
+            Os::Linux => guest::status(&runner),
+            Os::Windows(_) => windows::status(&runner),
         };
         let read = self.shell.read(call.target, words, limit);
         self.spawned(async move {
             let text = read.await?;
             let mut words = secrets.read(&runner, &text).ok_or_else(|| {
-                let text = "what it says of its runner can not be read";
+                let text = "cannot read the status of the runner in the guest";
                 Fault::new(FaultKind::Broken, Culprit::Guest, text)
             })?;
             if let Ok(connector) = connector {
@@ -400,12 +427,12 @@ impl Demand for CiSystems {
 
     fn quiet(&self, source: &SourceId, runner: &RunnerName) -> Ask<()> {
         let runner = runner.clone();
-        self.call(source, |connector| async move { connector.quiet(&runner).await })
+        self.call(source, |connector| async move { connector.cordon(&runner).await })
     }
 
     fn strike(&self, source: &SourceId, runner: &RunnerName) -> Ask<()> {
         let runner = runner.clone();
         self.secrets.forget(&runner);
-        self.call(source, |connector| async move { connector.strike(&runner).await })
+        self.call(source, |connector| async move { connector.deregister(&runner).await })
     }
 }

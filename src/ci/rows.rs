@@ -1,8 +1,13 @@
-//! Rows of a CI system's lists, which are read page by page while they change, and how that very row
-//! is asked for which a list does not show.
+//! Rows of a CI system: lists that change while they are read, and rows that are asked for one by
+//! one.
 //!
-//! A row is known by its number first: somebody may have renamed it. What goes wrong with one row is
-//! said of that row alone.
+//! A list is read page by page. Where it changes meanwhile, a row may move from a page that is not
+//! read yet to one that was. [`Reading`] notices, and marks the [`Listing`] as incomplete.
+//!
+//! A runner that a list lacks is not gone for that alone: [`RowIds::seen`] asks for its row by
+//! number, a bounded number of rows in each poll, and less and less often for a row that is gone. A
+//! row is recognised by its number first, because somebody may have renamed it. A failure with one
+//! row affects that row alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,27 +20,28 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::error::DemandError;
 
-/// Runners asked for one by one in one look at most; the others have their turn in the next ones.
-pub const ASKED: usize = 60;
-/// Such calls under way at once.
-pub const ABREAST: usize = 8;
-/// Names whose ids are kept before those that nobody asks for go.
-const KEPT: usize = 5_000;
-/// After so long a row that was not there is asked for again, then after twice that, and so on.
+/// The most rows that are asked for one by one in one poll; the others follow in the next polls.
+pub const ROWS_ASKED_PER_POLL: usize = 60;
+/// The most such calls at once.
+pub const CALLS_AT_ONCE: usize = 8;
+/// The most names whose numbers are remembered before those that nobody asks for are dropped.
+const NAMES_KEPT_MAX: usize = 5_000;
+/// The pause before a row is asked for again that did not exist. It doubles each time, up to
+/// [`GONE_PAUSE_LONGEST`].
 const GONE_PAUSE: Duration = Duration::from_secs(5);
 const GONE_PAUSE_LONGEST: Duration = Duration::from_secs(600);
 
-/// What was read of a list.
+/// A list as it was read.
 #[derive(Debug)]
 pub struct Listing<T> {
-    /// Its rows, each once.
+    /// The rows, each once.
     pub rows: Vec<T>,
-    /// Whether that is all of it, as far as that can be told.
+    /// Whether these are all rows, as far as that can be known.
     pub whole: bool,
 }
 
-/// A list that is being read. Where it changes meanwhile a row may have moved from a page that was not
-/// read yet to one that was: another is then seen twice, or the count of all changes.
+/// A list that is being read. A change meanwhile shows in a row that comes twice or in a different
+/// total.
 #[derive(Debug)]
 pub struct Reading<T> {
     rows: Vec<T>,
@@ -50,11 +56,11 @@ impl<T> Reading<T> {
         Self { rows: Vec::new(), places: BTreeMap::new(), total: None, steady: true }
     }
 
-    /// Takes up a page: its rows by their ids, and how many there are in all, where that is told.
+    /// Adds a page: its rows by their numbers, and the total where the server reports one.
     pub fn page(&mut self, rows: impl IntoIterator<Item = (u64, T)>, total: Option<usize>) {
         for (id, row) in rows {
             match self.places.get(&id).and_then(|place| self.rows.get_mut(*place)) {
-                // What was read last is newer.
+                // The later copy is newer.
                 Some(known) => {
                     *known = row;
                     self.steady = false;
@@ -74,55 +80,55 @@ impl<T> Reading<T> {
         self.rows.len()
     }
 
-    /// Nothing more is read; `to_end` where there was nothing more.
+    /// Ends the reading; `to_end` says that no page is left.
     pub fn end(self, to_end: bool) -> Listing<T> {
         let counted = self.total.is_none_or(|total| total == self.rows.len());
         Listing { rows: self.rows, whole: to_end && self.steady && counted }
     }
 }
 
-/// A row of drover's or of others'.
+/// A row of a list, of drover's or of others' runners.
 pub trait Row {
-    /// Its number; none where rows are known by their names alone.
+    /// The number of the row; none where the system knows rows by their names alone.
     fn number(&self) -> Option<u64>;
     /// Its name.
     fn name(&self) -> &str;
-    /// Calls it so.
+    /// Gives the row the name that drover knows.
     fn rename(&mut self, name: &RunnerName);
 }
 
-/// What a look saw of runners.
+/// The runners that a poll saw.
 #[derive(Debug)]
-pub struct Seen<T> {
-    /// Their rows, each by the name that drover gave it.
+pub struct PolledRunners<T> {
+    /// The rows, each under the name that drover gave its runner.
     pub rows: Vec<T>,
     /// Runners that were asked for and have no row.
     pub gone: BTreeSet<RunnerName>,
-    /// Whether all rows were read.
+    /// Whether all rows of the list were read.
     pub whole: bool,
-    /// The numbers of the rows of those that were asked for or seen.
+    /// The numbers of the rows of all runners that were asked for or seen.
     pub numbers: Known,
 }
 
-/// The numbers of rows by their names, as far as they were seen: by those that very row is asked for.
-/// Names are not unique.
+/// The numbers of rows by the names of their runners, to ask for exactly these rows. Names are not
+/// unique: one name may have several rows.
 #[derive(Debug, Default)]
-pub struct Ids(Mutex<Book>);
+pub struct RowIds(Mutex<IdState>);
 
 #[derive(Debug, Default)]
-struct Book {
+struct IdState {
     ids: BTreeMap<String, BTreeSet<u64>>,
     owners: BTreeMap<u64, String>,
-    /// When each was asked for last, counted in turns.
+    /// When each row was asked for last, in turns.
     asked: BTreeMap<String, u64>,
     turns: u64,
-    /// Rows that were not there, how often they were asked for, and when they are again.
+    /// Rows that did not exist: how often each was asked for, and when it is asked for again.
     gone: BTreeMap<String, (u32, Instant)>,
-    /// Rows whose faults were told.
+    /// Runners whose row could not be read, and was logged.
     faulty: BTreeSet<String>,
 }
 
-impl Book {
+impl IdState {
     fn forget(&mut self, name: &str) {
         for id in self.ids.remove(name).into_iter().flatten() {
             self.owners.remove(&id);
@@ -133,38 +139,38 @@ impl Book {
     }
 }
 
-impl Ids {
-    fn book(&self) -> MutexGuard<'_, Book> {
+impl RowIds {
+    fn state(&self) -> MutexGuard<'_, IdState> {
         self.0.lock()
     }
 
-    /// A row was seen or made.
+    /// Notes a row that was seen or made.
     pub fn learn(&self, name: &str, id: u64) {
-        // Others' rows are nobody's question.
+        // Rows of others are never asked for.
         if RunnerName::parse(name).is_some() {
-            let mut book = self.book();
-            book.ids.entry(name.to_owned()).or_default().insert(id);
-            book.owners.insert(id, name.to_owned());
+            let mut state = self.state();
+            state.ids.entry(name.to_owned()).or_default().insert(id);
+            state.owners.insert(id, name.to_owned());
         }
     }
 
-    /// Its rows, whether they are there or not.
+    /// The rows of a runner, whether they still exist or not.
     pub fn of(&self, name: &RunnerName) -> BTreeSet<u64> {
-        self.book().ids.get(name.as_str()).cloned().unwrap_or_default()
+        self.state().ids.get(name.as_str()).cloned().unwrap_or_default()
     }
 
-    /// Whose row has this number, as far as that is known.
+    /// The runner that a row belongs to, where that is known.
     pub fn owner(&self, id: u64) -> Option<RunnerName> {
-        self.book().owners.get(&id).map(RunnerName::new)
+        self.state().owners.get(&id).map(RunnerName::new)
     }
 
-    /// A runner is removed: its rows are nobody's question any more.
+    /// Forgets the rows of a runner that is removed.
     pub fn forget(&self, name: &RunnerName) {
-        self.book().forget(name.as_str());
+        self.state().forget(name.as_str());
     }
 
-    /// Takes up a row: it has the name that drover gave it, whatever it is called now. One that is
-    /// called as another runner of drover's is that one's.
+    /// Gives a row the name that drover gave its runner, whatever it is called now. A row with the
+    /// name of another of drover's runners belongs to that one.
     pub fn take_up<T: Row>(&self, row: &mut T) {
         let Some(id) = row.number() else { return };
         match self.owner(id) {
@@ -173,16 +179,16 @@ impl Ids {
         }
     }
 
-    /// What a look sees of runners: the rows of a list, and of the `known` ones that it does not show
-    /// each that `find` finds.
+    /// The runners of a poll: the rows of a list, and for each of the `known` runners that the list
+    /// lacks what `find` returns.
     pub async fn seen<T: Row, F>(
         &self,
         list: Listing<T>,
         known: &Known,
         find: impl Fn(RunnerName) -> F,
-    ) -> Result<Seen<T>, DemandError>
+    ) -> Result<PolledRunners<T>, DemandError>
     where
-        F: Future<Output = Result<Found<T>, DemandError>>,
+        F: Future<Output = Result<RowLookup<T>, DemandError>>,
     {
         for (name, rows) in known {
             rows.iter().for_each(|id| self.learn(name.as_str(), *id));
@@ -190,41 +196,41 @@ impl Ids {
         let Listing { mut rows, whole } = list;
         rows.iter_mut().for_each(|row| self.take_up(row));
         let (asked, mut gone) = self.turn(missing(known, &rows), Instant::now());
-        // Where one is not answered the others would not be either.
+        // Where one call has no answer, the others would have none either.
         let silent = AtomicBool::new(false);
         let asked = stream::iter(asked).map(|name| {
             let skip = silent.load(Ordering::Relaxed);
             let found = (!skip).then(|| find(name.clone()));
             let silent = &silent;
             async move {
-                let Some(found) = found else { return Ok((Found::Unknown, name)) };
-                let found = self.sound(&name, found.await)?;
+                let Some(found) = found else { return Ok((RowLookup::Unknown, name)) };
+                let found = self.tolerate(&name, found.await)?;
                 let lost = matches!(found, Err(DemandError::Unreachable { .. }));
                 silent.fetch_or(lost, Ordering::Relaxed);
-                Ok::<_, DemandError>((found.unwrap_or(Found::Unknown), name))
+                Ok::<_, DemandError>((found.unwrap_or(RowLookup::Unknown), name))
             }
         });
-        let found: Vec<Result<(Found<T>, RunnerName), DemandError>> =
-            asked.buffered(ABREAST).collect().await;
+        let found: Vec<Result<(RowLookup<T>, RunnerName), DemandError>> =
+            asked.buffered(CALLS_AT_ONCE).collect().await;
         for found in found {
             let (found, name) = found?;
             match found {
-                Found::Rows(found) => {
+                RowLookup::Rows(found) => {
                     rows.extend(found);
-                    self.book().gone.remove(name.as_str());
+                    self.state().gone.remove(name.as_str());
                 }
-                Found::Gone => {
+                RowLookup::Gone => {
                     self.miss(&name, Instant::now());
                     gone.insert(name);
                 }
-                Found::Unknown => {}
+                RowLookup::Unknown => {}
             }
         }
         let numbers = self.numbers_of(known, &rows);
-        Ok(Seen { rows, gone, whole, numbers })
+        Ok(PolledRunners { rows, gone, whole, numbers })
     }
 
-    /// The numbers of the `known` runners, and of those whose rows were seen: one that is just made
+    /// The numbers of the `known` runners and of all that were seen: a runner that was just made
     /// may have a job before anybody asks for it.
     fn numbers_of<T: Row>(&self, known: &Known, rows: &[T]) -> Known {
         let own = rows.iter().map(Row::name).filter(|name| RunnerName::parse(name).is_some());
@@ -237,16 +243,16 @@ impl Ids {
         numbers.filter(|(_, rows)| !rows.is_empty()).collect()
     }
 
-    /// What was asked of one row. A fault of that row is told once and passed over; one of the whole
-    /// source is not.
-    pub fn sound<T>(
+    /// Logs a failure that concerns one row, once, and lets the poll continue; returns a failure
+    /// that concerns the whole source as an error.
+    pub fn tolerate<T>(
         &self,
         name: &RunnerName,
         answer: Result<T, DemandError>,
     ) -> Result<Result<T, DemandError>, DemandError> {
         let error = match answer {
             Ok(answer) => {
-                self.book().faulty.remove(name.as_str());
+                self.state().faulty.remove(name.as_str());
                 return Ok(Ok(answer));
             }
             Err(error) => error,
@@ -256,25 +262,25 @@ impl Ids {
             DemandError::Unreachable { .. }
                 | DemandError::NotReady { .. }
                 | DemandError::Shape { .. }
-        ) || matches!(error, DemandError::Status { status, .. } if !of_login(status));
+        ) || matches!(error, DemandError::Status { status, .. } if !concerns_login(status));
         if !of_row {
             return Err(error);
         }
-        if self.book().faulty.insert(name.as_str().to_owned()) {
+        if self.state().faulty.insert(name.as_str().to_owned()) {
             tracing::warn!(
                 runner = %name, %error,
-                "row of a runner cannot be read: drover judges the others, and asks its guest"
+                "cannot read the row of a runner; drover asks its guest instead"
             );
         }
         Ok(Err(error))
     }
 
-    /// Asks for the rows of a runner, each by its number; `read` gives none for one that is not there.
+    /// Asks for the rows of a runner by their numbers; `read` fails with 404 for one that is gone.
     pub async fn by_number<T: Row, F>(
         &self,
         name: &RunnerName,
         read: impl Fn(u64) -> F,
-    ) -> Result<Found<T>, DemandError>
+    ) -> Result<RowLookup<T>, DemandError>
     where
         F: Future<Output = Result<T, DemandError>>,
     {
@@ -284,7 +290,7 @@ impl Ids {
             match read(*id).await {
                 Ok(mut row) => {
                     self.take_up(&mut row);
-                    // Numbers may be given again.
+                    // A system may give a number again to another runner.
                     if row.name() == name.as_str() {
                         rows.push(row);
                     }
@@ -294,16 +300,16 @@ impl Ids {
             }
         }
         Ok(match (rows.is_empty(), ids.is_empty()) {
-            (false, _) => Found::Rows(rows),
-            (true, false) => Found::Gone,
-            (true, true) => Found::Unknown,
+            (false, _) => RowLookup::Rows(rows),
+            (true, false) => RowLookup::Gone,
+            (true, true) => RowLookup::Unknown,
         })
     }
 
-    /// The numbers of all rows that are or were this runner's, by a list of them.
+    /// The numbers of all rows that belong or belonged to this runner, with the help of a list.
     ///
     /// # Errors
-    /// [`DemandError::Paused`] where none is known and the list may lack one.
+    /// [`DemandError::Paused`] where no number is known and the list may lack one.
     pub fn numbers<T: Row>(
         &self,
         list: Listing<T>,
@@ -314,68 +320,69 @@ impl Ids {
         let all = self.of(runner);
         if all.is_empty() && !whole {
             return Err(DemandError::Paused(format!(
-                "the list of runners changed while it was read, or is too long, and does not show {runner}"
+                "the list of runners changed while drover read it, or it is too long, and it lacks \
+                 {runner}; drover tries again"
             )));
         }
         Ok(all)
     }
 
-    /// A row is not there.
+    /// Notes that a row does not exist.
     fn miss(&self, name: &RunnerName, now: Instant) {
-        let mut book = self.book();
-        let times = book.gone.get(name.as_str()).map_or(0, |(times, _)| *times);
+        let mut state = self.state();
+        let times = state.gone.get(name.as_str()).map_or(0, |(times, _)| *times);
         let pause = GONE_PAUSE.saturating_mul(1 << times.min(10)).min(GONE_PAUSE_LONGEST);
-        book.gone.insert(name.as_str().to_owned(), (times + 1, now + pause));
+        state.gone.insert(name.as_str().to_owned(), (times + 1, now + pause));
     }
 
-    /// Those of the `missing` that are asked for now, the ones that were asked for longest ago, and
-    /// those that were not there a short while ago.
+    /// Those of the `missing` runners whose rows are asked for now, the longest waiting first, and
+    /// those whose rows did not exist a short while ago.
     fn turn(
         &self,
         missing: BTreeSet<RunnerName>,
         now: Instant,
     ) -> (Vec<RunnerName>, BTreeSet<RunnerName>) {
-        let mut book = self.book();
-        if book.ids.len() > KEPT || book.asked.len() > KEPT {
+        let mut state = self.state();
+        if state.ids.len() > NAMES_KEPT_MAX || state.asked.len() > NAMES_KEPT_MAX {
             let rest = |name: &&String| !missing.contains(&RunnerName::new(name.as_str()));
-            let all = book.ids.keys().chain(book.asked.keys());
+            let all = state.ids.keys().chain(state.asked.keys());
             let others: Vec<String> = all.filter(rest).cloned().collect();
-            others.iter().for_each(|name| book.forget(name));
+            others.iter().for_each(|name| state.forget(name));
         }
-        // One that is shown is there again.
-        book.gone.retain(|name, _| missing.contains(&RunnerName::new(name.as_str())));
-        let rests =
-            |name: &RunnerName| book.gone.get(name.as_str()).is_some_and(|(_, again)| now < *again);
+        // A row that the list shows exists again.
+        state.gone.retain(|name, _| missing.contains(&RunnerName::new(name.as_str())));
+        let rests = |name: &RunnerName| {
+            state.gone.get(name.as_str()).is_some_and(|(_, again)| now < *again)
+        };
         let (gone, due): (BTreeSet<_>, BTreeSet<_>) = missing.into_iter().partition(rests);
         let mut all: Vec<RunnerName> = due.into_iter().collect();
-        all.sort_by_key(|name| book.asked.get(name.as_str()).copied());
-        all.truncate(ASKED);
-        book.turns += 1;
-        let turn = book.turns;
+        all.sort_by_key(|name| state.asked.get(name.as_str()).copied());
+        all.truncate(ROWS_ASKED_PER_POLL);
+        state.turns += 1;
+        let turn = state.turns;
         for name in &all {
-            book.asked.insert(name.as_str().to_owned(), turn);
+            state.asked.insert(name.as_str().to_owned(), turn);
         }
         (all, gone)
     }
 }
 
-/// Whether a status speaks of the login or of the whole source.
-fn of_login(status: u16) -> bool {
+/// Whether a status concerns the login or the whole source.
+fn concerns_login(status: u16) -> bool {
     matches!(status, 401 | 403 | 404 | 410 | 429)
 }
 
-/// What asking for one very row comes to.
+/// The result of asking for the rows of one runner.
 #[derive(Debug)]
-pub enum Found<T> {
-    /// These rows of that runner.
+pub enum RowLookup<T> {
     Rows(Vec<T>),
-    /// It is not there.
+    /// The runner has no row.
     Gone,
-    /// The source cannot be asked so.
+    /// The source cannot be asked for this runner.
     Unknown,
 }
 
-/// Runners of drover's that were asked for, and that a list does not show.
+/// The known runners that a list lacks.
 fn missing<T: Row>(known: &Known, rows: &[T]) -> BTreeSet<RunnerName> {
     let shown: BTreeSet<&str> = rows.iter().map(Row::name).collect();
     known.keys().filter(|name| !shown.contains(name.as_str())).cloned().collect()

@@ -1,4 +1,4 @@
-//! What is told of a source that can not be looked at, so that an operator knows what to mend.
+//! Errors of a poll, as an operator sees them, and jobs whose runner's row is gone.
 
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
@@ -9,21 +9,22 @@ use tokio::net::TcpListener;
 use super::*;
 use crate::gitea::{Dialect, Scope, Settings};
 
-/// Answers to calls by what their path begins with: status, more headers, body.
+/// Answers by the beginning of the path: status, more headers, body.
 type Book = &'static [(&'static str, u16, &'static str, &'static str)];
 
-/// A server that answers by its book, and 404 to all else; gives its URL.
+/// Starts a server that answers by its book, and 404 to all else; returns its URL.
 async fn server(book: Book) -> String {
-    server_by_looks(vec![book]).await
+    server_by_polls(vec![book]).await
 }
 
-/// A server with a book for each look; the last one stays. A look begins with the list of runners.
-async fn server_by_looks(books: Vec<Book>) -> String {
+/// Starts a server with a book for each poll; the last one stays. A poll begins with the list of
+/// runners.
+async fn server_by_polls(books: Vec<Book>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let own = url.clone();
     tokio::spawn(async move {
-        let mut looks: usize = 0;
+        let mut polls: usize = 0;
         while let Ok((mut stream, _)) = listener.accept().await {
             let mut asked = Vec::new();
             while !asked.ends_with(b"\r\n\r\n") {
@@ -31,8 +32,8 @@ async fn server_by_looks(books: Vec<Book>) -> String {
             }
             let asked = String::from_utf8(asked).unwrap();
             let path = asked.split(' ').nth(1).unwrap();
-            looks += usize::from(path.contains("/actions/runners?"));
-            let book = books[looks.saturating_sub(1).min(books.len() - 1)];
+            polls += usize::from(path.contains("/actions/runners?"));
+            let book = books[polls.saturating_sub(1).min(books.len() - 1)];
             let found = book.iter().find(|(start, ..)| path.starts_with(start));
             let (_, status, more, body) = found.unwrap_or(&("", 404, "", "not found"));
             let more = more.replace("HERE", &own);
@@ -46,10 +47,10 @@ async fn server_by_looks(books: Vec<Book>) -> String {
     url
 }
 
-/// What is told of a Gitea or Forgejo that answers by this book.
-async fn told(dialect: Dialect, book: Book) -> String {
+/// The error text of a Gitea or Forgejo that answers by this book.
+async fn error_text(dialect: Dialect, book: Book) -> String {
     let url = server(book).await;
-    look(dialect, &url).await
+    poll_error(dialect, &url).await
 }
 
 fn git(dialect: Dialect, url: &str) -> Gitea {
@@ -59,12 +60,12 @@ fn git(dialect: Dialect, url: &str) -> Gitea {
     Gitea::new(http, &settings, None)
 }
 
-async fn look(dialect: Dialect, url: &str) -> String {
-    let looked = git(dialect, url).look(&Known::new()).await;
+async fn poll_error(dialect: Dialect, url: &str) -> String {
+    let looked = git(dialect, url).poll(&Known::new()).await;
     looked.unwrap_err().fault(&SourceId::new("git")).text.replace(url, "URL")
 }
 
-// Invariant: a source that is reached by a proxy is asked through it, by its own name.
+// Invariant: a source behind a proxy is called through that proxy, by its own name.
 
 #[tokio::test]
 async fn a_source_is_reached_by_its_proxy() {
@@ -79,24 +80,27 @@ async fn a_source_is_reached_by_its_proxy() {
 const RUNNERS: &str = "/api/v1/admin/actions/runners";
 const VERSION: &str = "/api/v1/version";
 
-// Invariant: no answer, a login that is refused, one that lacks a right, an answer from elsewhere
-// and one that means nothing are told apart, each with what mends it.
+// Invariant: no answer, a refused login, a missing right, an answer from elsewhere and an answer
+// without meaning are distinguished, each with what to do.
 
 #[tokio::test]
 async fn a_source_that_does_not_answer_is_told_as_that() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     drop(listener);
-    let told = look(Dialect::Gitea, &url).await;
-    assert!(told.starts_with("source `git` does not answer: GET /api/v1/admin"), "{told}");
+    let error_text = poll_error(Dialect::Gitea, &url).await;
+    assert!(
+        error_text.starts_with("source `git` does not answer: GET /api/v1/admin"),
+        "{error_text}"
+    );
 }
 
 #[tokio::test]
 async fn a_login_that_is_refused_and_one_that_lacks_a_right_are_told_apart() {
     const LACKS: &str = r#"{"message":"token does not have at least one of required scope(s)"}"#;
     let all = [
-        told(Dialect::Gitea, &[(RUNNERS, 401, "", r#"{"message":"invalid token"}"#)]).await,
-        told(Dialect::Gitea, &[(RUNNERS, 403, "", LACKS)]).await,
+        error_text(Dialect::Gitea, &[(RUNNERS, 401, "", r#"{"message":"invalid token"}"#)]).await,
+        error_text(Dialect::Gitea, &[(RUNNERS, 403, "", LACKS)]).await,
     ];
     insta::assert_snapshot!(all.join("\n"));
 }
@@ -106,9 +110,9 @@ async fn a_source_that_moved_is_told_with_where_it_is() {
     const MOVED: &str = "Location: HERE/git/api/v1/admin/actions/runners?limit=50&page=1\r\n";
     const LOGIN: &str = "Location: https://who:secret@sso.lan/login?from=git\r\n";
     let all = [
-        told(Dialect::Gitea, &[(RUNNERS, 301, MOVED, "")]).await,
-        told(Dialect::Gitea, &[(RUNNERS, 302, LOGIN, "")]).await,
-        told(Dialect::Gitea, &[(RUNNERS, 302, "", "")]).await,
+        error_text(Dialect::Gitea, &[(RUNNERS, 301, MOVED, "")]).await,
+        error_text(Dialect::Gitea, &[(RUNNERS, 302, LOGIN, "")]).await,
+        error_text(Dialect::Gitea, &[(RUNNERS, 302, "", "")]).await,
     ];
     insta::assert_snapshot!(all.join("\n"));
 }
@@ -116,10 +120,10 @@ async fn a_source_that_moved_is_told_with_where_it_is() {
 #[tokio::test]
 async fn answers_that_mean_nothing_are_told_as_that() {
     let all = [
-        told(Dialect::Gitea, &[(RUNNERS, 200, "", "<html>")]).await,
-        told(Dialect::Gitea, &[(RUNNERS, 502, "", "<html>")]).await,
-        told(Dialect::Gitea, &[(VERSION, 200, "", r#"{"version":"1.26.0"}"#)]).await,
-        told(Dialect::Gitea, &[(RUNNERS, 200, "", "{}")]).await,
+        error_text(Dialect::Gitea, &[(RUNNERS, 200, "", "<html>")]).await,
+        error_text(Dialect::Gitea, &[(RUNNERS, 502, "", "<html>")]).await,
+        error_text(Dialect::Gitea, &[(VERSION, 200, "", r#"{"version":"1.26.0"}"#)]).await,
+        error_text(Dialect::Gitea, &[(RUNNERS, 200, "", "{}")]).await,
     ];
     insta::assert_snapshot!(all.join("\n"));
 }
@@ -132,13 +136,14 @@ async fn a_gitea_that_is_called_a_forgejo_is_told_as_what_it_is_and_the_reverse(
         (RUNNERS, 200, "", r#"{"runners":[],"total_count":0}"#),
         (VERSION, 200, "", r#"{"version":"1.26.0"}"#),
     ];
-    let all = [told(Dialect::Gitea, FORGEJO).await, told(Dialect::Forgejo, GITEA).await];
+    let all =
+        [error_text(Dialect::Gitea, FORGEJO).await, error_text(Dialect::Forgejo, GITEA).await];
     insta::assert_snapshot!(all.join("\n"));
 }
 
-// Invariant: a row is removed under its job where its very number is answered with 404; where that is not
-// answered its runner may be connected. Gitea tells the job of a removed row without a `runner_name` and
-// with its `runner_id` (`ToActionWorkflowJob` in services/convert/convert.go).
+// Invariant: a row was removed under its job where the server answers 404 for its number; where
+// that is not answered, the runner may be connected. Gitea reports the job of a removed row without
+// `runner_name` and with `runner_id` (`ToActionWorkflowJob` in services/convert/convert.go).
 
 #[tokio::test]
 async fn a_row_that_was_removed_under_its_job_is_told_apart_from_one_that_cannot_be_read() {
@@ -156,7 +161,7 @@ async fn a_row_that_was_removed_under_its_job_is_told_apart_from_one_that_cannot
     let known: Known = [(name.clone(), [7].into())].into();
     for (book, removed) in [(REMOVED, true), (UNREADABLE, false)] {
         let url = server(book).await;
-        let sight = git(Dialect::Gitea, &url).look(&known).await.unwrap();
+        let sight = git(Dialect::Gitea, &url).poll(&known).await.unwrap();
         assert_eq!(sight.removed.contains(&name), removed);
         let rows: Vec<(bool, u32)> = sight.rows.iter().map(|row| (row.online, row.jobs)).collect();
         assert_eq!(rows, [(!removed, 1)], "its job counts either way");
@@ -164,8 +169,8 @@ async fn a_row_that_was_removed_under_its_job_is_told_apart_from_one_that_cannot
     }
 }
 
-// Invariant: the job of a runner whose row is gone is over where it waits again, and where a token that
-// could read it is answered that it is not there; a 404 to another token says nothing.
+// Invariant: the job of a runner whose row is gone is over where it waits again, and where a token
+// that could read it gets a 404; a 404 to another token says nothing.
 
 const LIST: &str = "/api/v1/admin/actions/runners?";
 const RUNNING: &str = "/api/v1/admin/actions/jobs?status=in_progress";
@@ -181,16 +186,16 @@ const AGAIN: &str = r#"{"jobs":[{"id":35,"url":"http://git/api/v1/repos/drover/a
     "run_attempt":1,"status":"queued","steps":[]}],"total_count":1}"#;
 const READ: &str = r#"{"id":35,"status":"in_progress","runner_id":7}"#;
 
-/// How the job ended, as the last look says, that the first look saw on a runner.
+/// How the job ended that the first poll saw on a runner, as the last poll says.
 async fn job_over(books: Vec<Book>) -> Option<&'static str> {
     let name = RunnerName::new("drover-7k2m9qxw-4f8z1c3px9t2vkab");
     let known: Known = [(name.clone(), [7].into())].into();
-    let looks = books.len();
-    let git = git(Dialect::Gitea, &server_by_looks(books).await);
-    let mut last = git.look(&known).await.unwrap();
+    let polls = books.len();
+    let git = git(Dialect::Gitea, &server_by_polls(books).await);
+    let mut last = git.poll(&known).await.unwrap();
     assert!(last.gone.is_empty() && last.over.is_empty());
-    for _ in 1..looks {
-        last = git.look(&known).await.unwrap();
+    for _ in 1..polls {
+        last = git.poll(&known).await.unwrap();
         assert!(last.gone.contains(&name));
     }
     last.over.get(&name).copied()

@@ -1,4 +1,5 @@
-//! A runner in a guest of Windows: the same folder, with the command as a batch file in it.
+//! Scripts for a runner in a Windows guest: the same folder and marks as in the module `guest`,
+//! with the command as a batch file.
 
 use bytes::Bytes;
 use drover_model::id::RunnerName;
@@ -7,61 +8,67 @@ use drover_shell::THERE;
 use secrecy::SecretString;
 use serde_json::{Map, Value};
 
-use crate::connector::{Kit, KitFile, program_of};
-use crate::guest::LOG_BYTES;
+use crate::connector::{RunnerBundle, RunnerFile, program_of};
+use crate::guest::LOG_TAIL_BYTES;
 
-/// What sets the console to UTF-8 before a command, and shows nothing of it.
-const BEFORE: &str = "@echo off\r\n@chcp 65001 >nul\r\n";
+/// The lines before a command: they set the console to UTF-8 and print nothing.
+const BATCH_PROLOGUE: &str = "@echo off\r\n@chcp 65001 >nul\r\n";
 
-/// Ends with [`THERE`] when the runner was started already, else with 0 and its folder made.
-pub fn begun(runner: &RunnerName) -> String {
+/// Exits with [`THERE`] where the runner was started before, else with 0 and with its folder made.
+pub fn prepare(runner: &RunnerName) -> String {
     Script::RunnerBegun.command(&[runner.as_str(), &THERE.to_string()])
 }
 
-/// Starts the runner, once. Ends with 127 when none of its programs is in the guest.
-pub fn start(runner: &RunnerName, kit: &Kit) -> String {
-    let well = if kit.leaves { "left" } else { "ended" };
-    let programs = kit.programs.iter().map(String::as_str);
-    let arguments: Vec<&str> = [runner.as_str(), well].into_iter().chain(programs).collect();
+/// Starts the runner once. Exits with 127 where none of its programs is in the guest.
+pub fn start(runner: &RunnerName, bundle: &RunnerBundle) -> String {
+    let success = if bundle.may_detach { "left" } else { "ended" };
+    let programs = bundle.programs.iter().map(String::as_str);
+    let arguments: Vec<&str> = [runner.as_str(), success].into_iter().chain(programs).collect();
     Script::RunnerStart.command(&arguments)
 }
 
-/// Tells how the runner stands, as [`crate::guest::words`] does.
-pub fn words(runner: &RunnerName) -> String {
-    Script::RunnerWords.command(&[runner.as_str(), &LOG_BYTES.to_string()])
+/// Prints the status of the runner, in the form of [`crate::guest::status`].
+pub fn status(runner: &RunnerName) -> String {
+    Script::RunnerWords.command(&[runner.as_str(), &LOG_TAIL_BYTES.to_string()])
 }
 
-/// Ends the runner with everything it began, and removes its folder.
-pub fn end(runner: &RunnerName) -> String {
+/// Stops the runner with everything it started, and removes its folder.
+pub fn stop(runner: &RunnerName) -> String {
     Script::RunnerEnd.command(&[runner.as_str()])
 }
 
-/// The files that a runner is started by, beside those of its kit.
-pub fn files(kit: &Kit) -> [KitFile; 2] {
-    let lines = kit.command.lines().flat_map(|line| [line, "\r\n"]);
-    let command: String = std::iter::once(BEFORE).chain(lines).collect();
+/// The files that start a runner, beside those of its bundle.
+pub fn files(bundle: &RunnerBundle) -> [RunnerFile; 2] {
+    let lines = bundle.command.lines().flat_map(|line| [line, "\r\n"]);
+    let command: String = std::iter::once(BATCH_PROLOGUE).chain(lines).collect();
     [
-        KitFile { name: "run.cmd", content: Bytes::from(command) },
-        KitFile { name: "watch.ps1", content: Bytes::from(watch()) },
+        RunnerFile { name: "run.cmd", content: Bytes::from(command) },
+        RunnerFile { name: "watch.ps1", content: Bytes::from(watch()) },
     ]
 }
 
-/// A kit of variables and files for the operator's own command, or for this one.
-pub fn kit(
+/// A bundle of variables and files for the operator's own command, or else for `own`.
+pub fn bundle(
     (command, own): (Option<&str>, &str),
     variables: &[(&str, &str)],
-    mut files: Vec<KitFile>,
+    mut files: Vec<RunnerFile>,
     secrets: Vec<SecretString>,
-) -> Kit {
+) -> RunnerBundle {
     if !variables.is_empty() {
         let all = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).into()));
         let all = Value::Object(all.collect::<Map<String, Value>>());
-        files.push(KitFile { name: "env.json", content: Bytes::from(all.to_string()) });
+        files.push(RunnerFile { name: "env.json", content: Bytes::from(all.to_string()) });
     }
-    // Which program a line of the operator's begins with is for `cmd.exe` to say.
+    // Only `cmd.exe` can say which program a line of the operator's starts.
     let programs = if command.is_some() { Vec::new() } else { program_of(own) };
-    let leaves = command.is_some();
-    Kit { files, programs, command: command.unwrap_or(own).to_owned(), leaves, secrets }
+    let may_detach = command.is_some();
+    RunnerBundle {
+        files,
+        programs,
+        command: command.unwrap_or(own).to_owned(),
+        may_detach,
+        secrets,
+    }
 }
 
 #[cfg(test)]
@@ -72,21 +79,24 @@ mod tests {
         RunnerName::new("drover-a1b2c3d4-0123456789abcdef")
     }
 
-    // Invariant: a runner's command is a file, its secrets are in files, and no command shows them.
+    // Invariant: a runner's command and its secrets are in files, and no command line shows them.
 
     #[test]
     fn a_runner_is_started_by_files_and_scripts_of_windows() {
         let secrets = vec!["s3cret".to_owned().into()];
         let variables = [("TOKEN", "s3cret"), ("URL", "https://ci \"x\"")];
-        let kit = kit((None, "runner.exe run"), &variables, Vec::new(), secrets);
-        assert_eq!((kit.programs.as_slice(), kit.leaves), (&["runner.exe".to_owned()][..], false));
-        let text = |file: &KitFile| String::from_utf8_lossy(&file.content).into_owned();
-        let env: Value = serde_json::from_str(&text(&kit.files[0])).unwrap_or_default();
+        let bundle = bundle((None, "runner.exe run"), &variables, Vec::new(), secrets);
+        assert_eq!(
+            (bundle.programs.as_slice(), bundle.may_detach),
+            (&["runner.exe".to_owned()][..], false)
+        );
+        let text = |file: &RunnerFile| String::from_utf8_lossy(&file.content).into_owned();
+        let env: Value = serde_json::from_str(&text(&bundle.files[0])).unwrap_or_default();
         assert_eq!(env, serde_json::json!({"TOKEN": "s3cret", "URL": "https://ci \"x\""}));
-        let [run, watched] = files(&kit);
+        let [run, watched] = files(&bundle);
         assert_eq!(text(&run), "@echo off\r\n@chcp 65001 >nul\r\nrunner.exe run\r\n");
         assert!(text(&watched).contains("call run.cmd >log 2>&1 <nul"));
-        let start = start(&name(), &kit);
+        let start = start(&name(), &bundle);
         let wanted = [name().as_str(), "ended", "runner.exe"].map(str::to_owned);
         let wanted: Vec<&str> = wanted.iter().map(String::as_str).collect();
         assert_eq!(start, Script::RunnerStart.command(&wanted));
@@ -94,13 +104,13 @@ mod tests {
 
     #[test]
     fn a_command_of_the_operators_own_may_be_several_lines_and_leave_its_runner_running() {
-        let own = kit((Some("cd x\nrunner %%i"), "runner"), &[], Vec::new(), Vec::new());
-        assert!(own.leaves && own.programs.is_empty() && own.files.is_empty());
+        let own = bundle((Some("cd x\nrunner %%i"), "runner"), &[], Vec::new(), Vec::new());
+        assert!(own.may_detach && own.programs.is_empty() && own.files.is_empty());
         let [run, _] = files(&own);
         assert!(run.content.ends_with(b"nul\r\ncd x\r\nrunner %%i\r\n"), "{:?}", run.content);
         let begun = Script::RunnerBegun.command(&[name().as_str(), "33"]);
-        assert_eq!(super::begun(&name()), begun);
-        assert_eq!(words(&name()), Script::RunnerWords.command(&[name().as_str(), "8192"]));
-        assert_eq!(end(&name()), Script::RunnerEnd.command(&[name().as_str()]));
+        assert_eq!(super::prepare(&name()), begun);
+        assert_eq!(status(&name()), Script::RunnerWords.command(&[name().as_str(), "8192"]));
+        assert_eq!(stop(&name()), Script::RunnerEnd.command(&[name().as_str()]));
     }
 }

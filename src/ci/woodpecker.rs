@@ -1,12 +1,21 @@
-//! Woodpecker: an agent row for each agent of drover's, whose token is good for that one.
+//! Woodpecker: an agent row for each of drover's agents, whose token is valid for that one agent.
+//!
+//! In: [`Settings`] and the calls of [`Connector`]. Out: rows, workflows as jobs, and the files for
+//! a guest.
+//!
+//! A workflow demands a map of labels, and an agent must have each of them. Each becomes one text,
+//! `key=value`, which templates list like any other label. `platform`, `backend` and `hostname`
+//! describe the agent itself; a workflow has them only where its author wrote them, so they count
+//! like any other label. `repo` and `org-id` stand in every workflow and distinguish no machine: an
+//! agent of the whole server takes any.
+//!
+//! Failure paths: a paused queue is logged and starts nothing; an agent that speaks another
+//! protocol than its server is reported with the version to install (`versions`).
 //!
 //! Written from Woodpecker's source, and unverified against a server.
 //!
-//! A workflow wants a map of labels, and an agent must have each of them. Each becomes one text,
-//! `key=value`, which templates list like any other label. Of what an agent is by itself (`platform`,
-//! `backend`, `hostname`) a workflow names only what somebody wrote into it: those are wanted like any
-//! other. `repo` and `org-id` stand in every workflow and are nothing that machines differ in; an
-//! agent of the whole server takes any.
+//! Beside this file: `queue` (which workflows would start), `finished` (which agents have a
+//! workflow by the server's database), `versions`.
 
 mod finished;
 mod queue;
@@ -31,56 +40,59 @@ use serde::Deserialize;
 use serde_json::json;
 
 use self::queue::{Queue, Task};
-use crate::connector::{Connector, Done, Ended, Enlist, Kit, KitFile, Wake, program_of};
+use crate::connector::{
+    Connector, ConnectorFuture, RegisterRequest, RunnerBundle, RunnerFile, StopSignal, Wake,
+    program_of,
+};
 use crate::error::DemandError;
+use crate::finding::Finding;
 use crate::first_seen::FirstSeen;
 use crate::http::Http;
-use crate::keepsake::Keepsake;
-use crate::proof::Proof;
-use crate::rows::{Ids, Listing, Reading, Row, Seen};
+use crate::rows::{Listing, PolledRunners, Reading, Row, RowIds};
+use crate::state_file::StateFile;
 use crate::windows;
 
-/// Rows a page that are asked for.
-const PAGE: usize = 50;
-/// Pages read at most. A part of the agents may not be taken for all.
+/// Rows that are requested on a page.
+const PAGE_ROWS: usize = 50;
+/// The most pages that are read; a part of the agents must not count as all.
 const PAGES_MAX: usize = 60;
-/// An agent reports each 10 s: one that has not for so long, in seconds, is not connected.
-const CONTACT: i64 = 60;
-/// Labels that every workflow has, and that no machine is told by.
-const OF_ALL: [&str; 2] = ["repo", "org-id"];
-/// How labels begin that the server keeps for itself.
-const INTERNAL: &str = "woodpecker-ci.org";
+/// An agent reports every 10 s: one without a report for so many seconds is not connected.
+const CONTACT_SECS: i64 = 60;
+/// Labels that every workflow has, and that distinguish no machine.
+const COMMON_LABELS: [&str; 2] = ["repo", "org-id"];
+/// The prefix of labels that the server reserves for itself.
+const INTERNAL_LABEL_PREFIX: &str = "woodpecker-ci.org";
 
-/// What is configured of it.
+/// The settings of a Woodpecker source.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// What drover logs in with.
+    /// The access token that drover logs in with.
     pub token: SecretString,
-    /// Where agents connect, host and port.
+    /// Host and port that agents connect to.
     pub grpc: String,
-    /// Whether they do so by TLS.
+    /// Whether agents connect by TLS.
     pub secure: bool,
 }
 
 impl Settings {
-    /// Everything of it, secrets included, for its fingerprint.
+    /// All settings, secrets included, for the fingerprint of the source.
     pub fn parts(&self) -> Vec<String> {
         let shown = format!("{} {}", self.grpc, self.secure);
         vec![shown, self.token.expose_secret().to_owned()]
     }
 }
 
-/// A Woodpecker server.
+/// The connector for a Woodpecker server.
 pub struct Woodpecker {
     http: Http,
     settings: Settings,
-    /// The command that runs a runner in its folder; none for `woodpecker-agent`.
+    /// The operator's command that runs a runner in its folder; none for `woodpecker-agent`.
     command: Option<String>,
-    /// Since when each workflow waits for an agent: the server tells when its pipeline was made.
+    /// Since when each workflow waits for an agent: the server reports when its pipeline was made.
     seen: FirstSeen,
-    /// Whether its queue was paused by the last look.
+    /// Whether the queue was paused in the last poll.
     paused: AtomicBool,
-    ids: Ids,
+    ids: RowIds,
 }
 
 #[derive(Deserialize)]
@@ -99,7 +111,7 @@ struct Agent {
 }
 
 impl Agent {
-    /// What it is told from others by.
+    /// The number that identifies the row.
     fn number(&self) -> u64 {
         self.id.unsigned_abs()
     }
@@ -126,7 +138,7 @@ struct User {
 }
 
 impl Woodpecker {
-    /// A connector; calls nothing yet.
+    /// Makes a connector; calls nothing yet.
     pub fn new(http: Http, settings: &Settings, command: Option<String>) -> Self {
         let login = format!("Bearer {}", settings.token.expose_secret());
         Self {
@@ -135,7 +147,7 @@ impl Woodpecker {
             command,
             seen: FirstSeen::default(),
             paused: AtomicBool::new(false),
-            ids: Ids::default(),
+            ids: RowIds::default(),
         }
     }
 
@@ -144,42 +156,46 @@ impl Woodpecker {
         let (mut all, mut clock) = (Reading::new(), Timestamp::now());
         let mut last: BTreeSet<u64> = BTreeSet::new();
         for page in 1..=PAGES_MAX {
-            let path = format!("api/agents?page={page}&perPage={PAGE}");
+            let path = format!("api/agents?page={page}&perPage={PAGE_ROWS}");
             let answer = self.http.call(Method::GET, &path, None, &[]).await?.ok()?;
             clock = answer.date().unwrap_or(clock);
             let rows: Vec<Agent> = answer.json::<Option<_>>()?.unwrap_or_default();
             let ids: BTreeSet<u64> = rows.iter().map(Agent::number).collect();
-            // How many it gives at most is its own affair: the end is where nothing comes, or the
-            // last page again.
+            // The server decides how many rows a page has at most: the list ends where nothing
+            // comes, or the last page again.
             if ids.is_empty() || ids == last {
                 return Ok((all.end(true), clock));
             }
             all.page(rows.into_iter().map(|row| (row.number(), row)), None);
             last = ids;
         }
-        let text = format!("it has more than {} agents, too many to be read", all.len());
+        let text = format!(
+            "the server has more than {} agents, which is more than drover reads",
+            all.len()
+        );
         Err(DemandError::Setup(text))
     }
 
-    /// The numbers of all rows that are or were a runner's.
+    /// The numbers of all rows that belong or belonged to a runner.
     async fn rows(&self, runner: &RunnerName) -> Result<BTreeSet<u64>, DemandError> {
         self.ids.numbers(self.agents().await?.0, runner)
     }
 
-    async fn sight(&self, known: &Known) -> Result<SourceSight, DemandError> {
+    async fn poll_all(&self, known: &Known) -> Result<SourceSight, DemandError> {
         let (list, clock) = self.agents().await?;
         let read = |id| async move { self.http.get::<Agent>(&format!("api/agents/{id}")).await };
         let find = |name| async move { self.ids.by_number(&name, read).await };
-        let Seen { rows, gone, whole, numbers } = self.ids.seen(list, known, find).await?;
+        let PolledRunners { rows, gone, whole, numbers } = self.ids.seen(list, known, find).await?;
         let queue: Queue = self.http.get("api/queue/info").await?;
         let own = rows.iter().filter(|agent| RunnerName::parse(&agent.name).is_some());
         let own: Vec<&Agent> = own.collect();
         let now = clock.as_second();
         let busy = finished::at_work(&self.http, &own, queue.running(), now).await;
-        let tell = |agent: &&Agent| sight(agent, queue.running(), clock, busy.as_ref());
+        let tell = |agent: &&Agent| row_of(agent, queue.running(), clock, busy.as_ref());
         let rows = own.iter().map(tell).collect();
         if self.paused.swap(queue.paused, Ordering::Relaxed) != queue.paused {
-            tracing::warn!(url = %self.http.base(), paused = queue.paused, "queue was paused or resumed");
+            let (url, paused) = (self.http.base(), queue.paused);
+            tracing::warn!(%url, paused, "the queue of the server was paused or resumed");
         }
         let jobs = self.waiting(&queue.wanted());
         Ok(SourceSight { rows, gone, whole, numbers, jobs, ..SourceSight::default() })
@@ -187,7 +203,7 @@ impl Woodpecker {
 
     fn waiting(&self, wanted: &[&Task]) -> Vec<JobSight> {
         let now = WallTime(Timestamp::now().as_millisecond());
-        let seen = self.seen.look(wanted.iter().map(|task| task.id.clone()), now);
+        let seen = self.seen.update(wanted.iter().map(|task| task.id.clone()), now);
         let sights = wanted.iter().map(|task| {
             let since = seen.get(&task.id).copied().unwrap_or(now);
             let (id, name, want) = (task.id.clone(), task.name.clone(), want(task.labels.as_ref()));
@@ -196,66 +212,68 @@ impl Woodpecker {
         sights.collect()
     }
 
-    /// What `woodpecker-agent` reads from its environment. It runs one workflow at once, and stays.
+    /// The environment that `woodpecker-agent` reads. The agent runs one workflow at a time, and
+    /// stays.
     ///
-    /// `WOODPECKER_AGENT_SINGLE_WORKFLOW` would end it with its workflow, and lose the end of the log: it
-    /// sends lines once none came for a second (`processLogs` of `agent/rpc/client_grpc.go`, 3.0 to
-    /// 3.17), and its process does not wait for that (`run` of `cmd/agent/core/agent.go`). It is cordoned
-    /// while its workflow runs, and its machine ends a few seconds after that.
-    fn kit(&self, wish: Enlist<'_>, token: &SecretString) -> Kit {
-        let labels = offered(wish);
+    /// `WOODPECKER_AGENT_SINGLE_WORKFLOW` would end the agent with its workflow and lose the end of
+    /// the log: the agent sends lines once none came for a second (`processLogs` of
+    /// `agent/rpc/client_grpc.go`, 3.0 to 3.17), and its process does not wait for that (`run` of
+    /// `cmd/agent/core/agent.go`). drover cordons the agent while its workflow runs, and its
+    /// machine ends a few seconds after that.
+    fn bundle(&self, request: RegisterRequest<'_>, token: &SecretString) -> RunnerBundle {
+        let labels = offered(request);
         let lines = [
             ("WOODPECKER_SERVER", self.settings.grpc.as_str()),
             ("WOODPECKER_GRPC_SECURE", if self.settings.secure { "true" } else { "false" }),
             ("WOODPECKER_AGENT_SECRET", token.expose_secret()),
             ("WOODPECKER_AGENT_LABELS", &labels),
-            ("WOODPECKER_HOSTNAME", wish.runner.as_str()),
+            ("WOODPECKER_HOSTNAME", request.runner.as_str()),
             ("WOODPECKER_MAX_WORKFLOWS", "1"),
             ("WOODPECKER_BACKEND", "local"),
             ("WOODPECKER_HEALTHCHECK", "false"),
             ("WOODPECKER_AGENT_CONFIG_FILE", "agent.conf"),
         ];
-        if wish.target.os.is_windows() {
+        if request.target.os.is_windows() {
             let own = (self.command.as_deref(), "woodpecker-agent.exe");
-            return windows::kit(own, &lines, Vec::new(), vec![token.clone()]);
+            return windows::bundle(own, &lines, Vec::new(), vec![token.clone()]);
         }
         let lines = lines.map(|(name, value)| format!("{name}={}\n", quote(value)));
         let content = Bytes::from(lines.concat());
         let command = self.command.clone().unwrap_or_else(|| "exec woodpecker-agent".into());
-        Kit {
-            files: vec![KitFile { name: "agent.env", content }],
+        RunnerBundle {
+            files: vec![RunnerFile { name: "agent.env", content }],
             programs: program_of(&command),
             command: format!("set -a; . ./agent.env; set +a; {command}"),
-            leaves: self.command.is_some(),
+            may_detach: self.command.is_some(),
             secrets: vec![token.clone()],
         }
     }
 
-    async fn proofs(&self, found: &mut Vec<Proof>) -> Result<(), DemandError> {
+    async fn run_checks(&self, found: &mut Vec<Finding>) -> Result<(), DemandError> {
         let user: User = self.http.get("api/user").await?;
-        found.push(Proof::ok("token", "is accepted"));
+        found.push(Finding::ok("token", "is accepted"));
         found.push(if user.admin {
-            Proof::ok("making and removing agents", "its user is an administrator")
+            Finding::ok("making and removing agents", "its user is an administrator")
         } else {
-            let text = "its user is no administrator, and sees neither queue nor agents";
+            let text = "its user is not an administrator and cannot see the queue or the agents";
             let mend =
-                "name the user in the server's WOODPECKER_ADMIN, or take an administrator's token";
-            Proof::fail("making and removing agents", text, mend)
+                "name the user in the server's WOODPECKER_ADMIN, or use an administrator's token";
+            Finding::fail("making and removing agents", text, mend)
         });
-        let sight = self.sight(&Known::new()).await?;
+        let row_of = self.poll_all(&Known::new()).await?;
         if self.paused.load(Ordering::Relaxed) {
             let mend = "resume it in the server's administration, under Queue";
-            found.push(Proof::warn("queue", "is paused: nothing is wanted", mend));
+            found.push(Finding::warn("queue", "is paused: no workflow starts", mend));
         }
-        found.push(Proof::seen(&sight));
+        found.push(Finding::listed(&row_of));
         Ok(())
     }
 }
 
-/// A row of drover's. One that had its workflow is to take no other; but its server's queue forgets
-/// which agents work when it starts again: it is over where the database says so (`busy`, as far as that
-/// was read) or its clock.
-fn sight(
+/// The row of one of drover's agents. An agent that had its workflow must take no other. The
+/// server's queue forgets which agents work when the server restarts, so a workflow is over only
+/// where the database says so (`busy`, where that was read) or where the server's clock does.
+fn row_of(
     agent: &Agent,
     running: &[Task],
     clock: Timestamp,
@@ -272,7 +290,7 @@ fn sight(
     };
     RowSight {
         runner: RunnerName::new(&agent.name),
-        online: clock.as_second() - agent.last_contact < CONTACT,
+        online: clock.as_second() - agent.last_contact < CONTACT_SECS,
         jobs: u32::try_from(tasks.len()).unwrap_or(u32::MAX),
         job: tasks.first().map(|task| task.id.clone()),
         idle,
@@ -280,26 +298,28 @@ fn sight(
     }
 }
 
-/// What a workflow wants of its machine.
+/// The labels that a workflow demands of its machine.
 fn want(labels: Option<&BTreeMap<String, String>>) -> Want {
     let all = labels.into_iter().flatten();
     let told = all.filter(|(key, value)| {
-        !value.is_empty() && !key.starts_with(INTERNAL) && !OF_ALL.contains(&key.as_str())
+        !value.is_empty()
+            && !key.starts_with(INTERNAL_LABEL_PREFIX)
+            && !COMMON_LABELS.contains(&key.as_str())
     });
     Want::Labels(told.map(|(key, value)| format!("{key}={value}")).collect())
 }
 
-/// The labels of an agent: those of its template and of what it was begun for that are a key and a
-/// value. Of several values of one key what it was begun for wins: an agent has one.
-fn offered(wish: Enlist<'_>) -> String {
-    let wanted = match wish.want {
+/// The labels of an agent: those of its template and of its demand that have the form `key=value`.
+/// An agent has one value for each key; the demand's value wins.
+fn offered(request: RegisterRequest<'_>) -> String {
+    let wanted = match request.want {
         Want::Labels(wanted) => Some(wanted),
         Want::Template(_) | Want::Expression(_) => None,
     };
     let mut labels: BTreeMap<&str, &str> = BTreeMap::new();
-    for text in wish.spec.labels.iter().chain(wanted.into_iter().flatten()) {
+    for text in request.spec.labels.iter().chain(wanted.into_iter().flatten()) {
         if let Some((key, value)) = text.split_once('=')
-            && !OF_ALL.contains(&key)
+            && !COMMON_LABELS.contains(&key)
             && !text.contains(',')
         {
             labels.insert(key, value);
@@ -310,34 +330,39 @@ fn offered(wish: Enlist<'_>) -> String {
 }
 
 impl Connector for Woodpecker {
-    fn watch(self: Arc<Self>, _: Wake, _: Ended, kept: Keepsake) -> Option<BoxFuture<'static, ()>> {
+    fn watch(
+        self: Arc<Self>,
+        _: Wake,
+        _: StopSignal,
+        kept: StateFile,
+    ) -> Option<BoxFuture<'static, ()>> {
         self.seen.keep(kept, self.http.base().as_str());
         None
     }
 
-    fn look<'a>(&'a self, known: &'a Known) -> Done<'a, SourceSight> {
-        Box::pin(self.sight(known))
+    fn poll<'a>(&'a self, known: &'a Known) -> ConnectorFuture<'a, SourceSight> {
+        Box::pin(self.poll_all(known))
     }
 
-    fn enlist<'a>(&'a self, wish: Enlist<'a>) -> Done<'a, Kit> {
+    fn register<'a>(&'a self, request: RegisterRequest<'a>) -> ConnectorFuture<'a, RunnerBundle> {
         Box::pin(async move {
-            // One that was made before and whose token nobody knows any more.
-            self.strike(wish.runner).await?;
-            let body = json!({ "name": wish.runner.as_str(), "no_schedule": false });
+            // Removes a row that an earlier attempt made: its token is lost.
+            self.deregister(request.runner).await?;
+            let body = json!({ "name": request.runner.as_str(), "no_schedule": false });
             let made: Agent = self.http.post("api/agents", &body).await?;
-            self.ids.learn(wish.runner.as_str(), made.number());
+            self.ids.learn(request.runner.as_str(), made.number());
             let token = made.token.ok_or_else(|| DemandError::Shape {
                 call: "POST /api/agents".into(),
-                what: "it has no token".into(),
+                what: "the answer has no token".into(),
             })?;
-            Ok(self.kit(wish, &token))
+            Ok(self.bundle(request, &token))
         })
     }
 
-    fn quiet<'a>(&'a self, runner: &'a RunnerName) -> Done<'a, ()> {
+    fn cordon<'a>(&'a self, runner: &'a RunnerName) -> ConnectorFuture<'a, ()> {
         Box::pin(async move {
             for id in self.rows(runner).await? {
-                // Its name is set as well: what is not sent is emptied.
+                // The name is sent as well, because the server empties what is not sent.
                 let body = json!({ "name": runner.as_str(), "no_schedule": true });
                 let path = format!("api/agents/{id}");
                 let answer = self.http.call(Method::PATCH, &path, Some(&body), &[]).await?;
@@ -349,9 +374,9 @@ impl Connector for Woodpecker {
         })
     }
 
-    fn strike<'a>(&'a self, runner: &'a RunnerName) -> Done<'a, ()> {
+    fn deregister<'a>(&'a self, runner: &'a RunnerName) -> ConnectorFuture<'a, ()> {
         Box::pin(async move {
-            // One that a workflow is on is refused with 409 until the server gives that up.
+            // The server refuses with 409 while it believes that a workflow is on the agent.
             for id in self.rows(runner).await? {
                 self.http.delete(&format!("api/agents/{id}")).await?;
             }
@@ -364,8 +389,8 @@ impl Connector for Woodpecker {
         Box::pin(std::future::ready(versions::too_old(words)))
     }
 
-    fn prove<'a>(&'a self, found: &'a mut Vec<Proof>) -> Done<'a, ()> {
-        Box::pin(self.proofs(found))
+    fn check<'a>(&'a self, found: &'a mut Vec<Finding>) -> ConnectorFuture<'a, ()> {
+        Box::pin(self.run_checks(found))
     }
 }
 
@@ -375,7 +400,7 @@ mod tests {
 
     use super::*;
 
-    // Invariant: a workflow wants what somebody wrote into it, and nothing that the server added.
+    // Invariant: a workflow demands the labels of its author, and none that the server added.
 
     #[test]
     fn a_map_of_labels_becomes_texts_without_what_every_workflow_has() {
@@ -394,8 +419,8 @@ mod tests {
         assert_eq!(want(None), Want::Labels([].into()));
     }
 
-    // Invariant: an agent with a workflow is busy; that one which had its workflow has none is a guess
-    // until the database or the server's clock says so.
+    // Invariant: an agent with a workflow is busy. That an agent which had its workflow has none is
+    // a guess until the database or the server's clock says so.
 
     #[test]
     fn an_agent_is_judged_by_its_contact_its_work_and_the_queue() {
@@ -410,7 +435,7 @@ mod tests {
         };
         let task: Task = serde_json::from_value(json!({ "id": "9", "agent_id": 5 })).unwrap();
         let seen = |agent: &Agent, tasks: &[Task]| {
-            let row = sight(agent, tasks, clock, None);
+            let row = row_of(agent, tasks, clock, None);
             (row.online, row.jobs, row.job, row.idle)
         };
         assert_eq!(seen(&agent(0, 0), &[]), (false, 0, None, Idle::Known));
@@ -420,7 +445,7 @@ mod tests {
         assert_eq!(seen(&agent(990_000, 990_000), &[]), (false, 0, None, Idle::Over));
         let told = |busy: &[i64]| {
             let busy: BTreeSet<i64> = busy.iter().copied().collect();
-            sight(&agent(999_990, 999_990), &[], clock, Some(&busy)).idle
+            row_of(&agent(999_990, 999_990), &[], clock, Some(&busy)).idle
         };
         assert_eq!((told(&[5, 6]), told(&[6])), (Idle::Spent, Idle::Over));
         let (_, jobs, job, _) = seen(&agent(999_990, 999_990), &[task]);

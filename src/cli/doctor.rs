@@ -21,7 +21,7 @@ use super::remote::path;
 use super::service::{USAGE, config_path, load, runtime};
 use super::{CallError, CliError, Client, Global, Term, tell};
 use drover_admin::doctor::trial::{Diagnosis, End, diagnose, timeline};
-use drover_admin::doctor::{self, Report, Ways, WireCertificates, clean};
+use drover_admin::doctor::{self, Clients, NetworkCertificates, Report, clean};
 use drover_config::Checked;
 use drover_server::shapes::{AgentOut, AlarmOut, GoneOut, PhaseOut, StatusOut};
 use drover_server::{ProvisionIn, ProvisionOut};
@@ -95,9 +95,9 @@ fn run(global: &Global, options: &DoctorOptions) -> Result<ExitCode, ExitCode> {
 }
 
 async fn look(checked: &Checked, options: &DoctorOptions, config: Option<&Path>) -> Report {
-    let ways = Ways {
+    let clients = Clients {
         dialer: &WireDialer,
-        certificates: &WireCertificates,
+        certificates: &NetworkCertificates,
         clock: &|| u64::try_from(Timestamp::now().as_second()).unwrap_or(0),
         config,
     };
@@ -105,14 +105,16 @@ async fn look(checked: &Checked, options: &DoctorOptions, config: Option<&Path>)
     for (cloud, connection) in &checked.connections {
         let named = options.cloud.as_ref().is_none_or(|only| only == cloud.as_str());
         if named && options.source.is_none() {
-            report.clouds.push(doctor::examine(ways, &checked.herd, cloud, connection).await);
+            report
+                .clouds
+                .push(doctor::check_cloud(clients, &checked.herd, cloud, connection).await);
         }
     }
     for (source, connection) in &checked.demand {
         let named = options.source.as_ref().is_none_or(|only| only == source.as_str());
         let spec = checked.herd.sources.get(source);
         if let (true, None, Some(spec)) = (named, &options.cloud, spec) {
-            report.sources.push(doctor::examine_source(ways, spec, connection).await);
+            report.sources.push(doctor::check_source(clients, spec, connection).await);
         }
     }
     report

@@ -8,7 +8,7 @@ use actix_web::dev::ServiceRequest;
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, web};
 use drover_actors::message::HerdCommand;
-use drover_ci::{Came, Heard, Unheard};
+use drover_ci::{Arrival, HookOutcome, HookRefusal};
 use drover_model::id::SourceId;
 
 use super::auth::peer_of;
@@ -49,7 +49,7 @@ pub(super) async fn hear(
     let body = body.map_err(|error| super::body::unreadable(&error, HOOK_LIMIT))?;
     let headers = request.headers();
     let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-    let heard = state.doors.hooks.hear(&source, header, &body, Came::now());
+    let heard = state.doors.hooks.receive(&source, header, &body, Arrival::now());
     let heard = heard.map_err(|unheard| {
         peer.map_or_else(|| refused(unheard), |peer| vain(&state, peer, unheard))
     })?;
@@ -57,8 +57,8 @@ pub(super) async fn hear(
         line.know();
     }
     match heard {
-        Heard::News => {}
-        Heard::Again | Heard::Aside => return Ok(HttpResponse::Ok().finish()),
+        HookOutcome::News => {}
+        HookOutcome::Repeated | HookOutcome::Ignored => return Ok(HttpResponse::Ok().finish()),
     }
     let wish = |reply| HerdCommand::Wake { source, reply };
     state.ask(state.limits.reply, wish).await?.map_err(Problem::refused)?;
@@ -73,35 +73,40 @@ pub(super) fn first(state: &State, request: &ServiceRequest) -> Result<Sender, P
     let source = SourceId::new(request.match_info().load::<String>().unwrap_or_default());
     let headers = request.headers();
     let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-    let promising = state.doors.hooks.promising(&source, header, now);
+    let promising = state.doors.hooks.precheck(&source, header, now);
     promising.map_err(|unheard| vain(state, peer, unheard))?;
     let suspect = state.meter.admits(peer, now).is_err();
     Ok(if suspect { Sender::Suspect } else { Sender::Anybody })
 }
 
 /// Counts a hook that is not heard.
-fn vain(state: &State, peer: Peer, unheard: Unheard) -> Problem {
+fn vain(state: &State, peer: Peer, unheard: HookRefusal) -> Problem {
     let now = Instant::now();
     match (unheard, state.meter.admits(peer, now)) {
-        (Unheard::TooMany(_), _) | (Unheard::Unknown | Unheard::Unsigned, Ok(())) => {
+        (HookRefusal::TooMany(_), _)
+        | (HookRefusal::UnknownSource | HookRefusal::NotAuthentic, Ok(())) => {
             state.meter.in_vain(peer, now);
             refused(unheard)
         }
-        (Unheard::Unknown | Unheard::Unsigned, Err(left)) => Problem::too_many(left),
+        (HookRefusal::UnknownSource | HookRefusal::NotAuthentic, Err(left)) => {
+            Problem::too_many(left)
+        }
     }
 }
 
-fn refused(why: Unheard) -> Problem {
+fn refused(why: HookRefusal) -> Problem {
     match why {
-        Unheard::Unknown => Problem::not_found("no source of that name takes webhooks".to_owned()),
-        Unheard::Unsigned => Problem::new(
+        HookRefusal::UnknownSource => {
+            Problem::not_found("no source of that name takes webhooks".to_owned())
+        }
+        HookRefusal::NotAuthentic => Problem::new(
             StatusCode::UNAUTHORIZED,
             "unauthorized",
             "the caller is not known",
             "the signature or secret is missing or wrong: compare the webhook's with `webhook`"
                 .to_owned(),
         ),
-        Unheard::TooMany(left) => Problem::too_many(left),
+        HookRefusal::TooMany(left) => Problem::too_many(left),
     }
 }
 

@@ -13,7 +13,7 @@ use drover_actors::message::{
     ClusterConfirmed, HerdCommand, NodeDrained, NodesSeen, Provisioned, Refusal,
 };
 use drover_actors::reconciler::finding::{Does, Finding};
-use drover_ci::{HookProof, HookSecret, Hooks};
+use drover_ci::{HookAuth, HookSecret, Hooks};
 use drover_model::demand::report::Outage;
 use drover_model::demand::report::{
     Account, Estimate, Kind, RunningJob, Serving, SourceJobs, Subject, Unoffered,
@@ -468,7 +468,7 @@ impl Served {
         let outcome = Arc::clone(&reload);
         let hooks = Arc::new(Hooks::default());
         let secret = HOOK_SECRET.to_owned().into();
-        let secret = HookSecret { proof: HookProof::Signature, secret };
+        let secret = HookSecret { auth: HookAuth::Signature, secret };
         hooks.replace([(SourceId::new("git"), secret)].into());
         let directory = tempfile::tempdir().unwrap();
         let user_data = UserDataStore::open(directory.path(), &Ledger::default()).unwrap();

@@ -5,8 +5,10 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use drover_admin::doctor::{CloudReport, Report, Shown, ToldCertificates, Ways, examine};
-use drover_ci::Mark;
+use drover_admin::doctor::{
+    Certificate, Clients, CloudReport, FixedCertificates, Report, check_cloud,
+};
+use drover_ci::Severity;
 use drover_hypervisor::Client;
 use drover_model::id::CloudId;
 use futures_util::FutureExt;
@@ -37,9 +39,9 @@ fn setup(version: PveVersion, keys: &str) -> Setup {
     setup
 }
 
-fn certificate(days: i64) -> ToldCertificates {
+fn certificate(days: i64) -> FixedCertificates {
     let until = i64::try_from(EPOCH).unwrap() + days * DAY;
-    ToldCertificates(Mutex::new(Some(Shown { sha256: "AA:BB".into(), until: Some(until) })))
+    FixedCertificates(Mutex::new(Some(Certificate { sha256: "AA:BB".into(), until: Some(until) })))
 }
 
 async fn examined(world: &World, days: i64, ahead: i64) -> CloudReport {
@@ -48,8 +50,9 @@ async fn examined(world: &World, days: i64, ahead: i64) -> CloudReport {
     let clock = move || EPOCH.checked_add_signed(-ahead).unwrap();
     let certificates = certificate(days);
     let dialer = world.dialer();
-    let ways = Ways { dialer: &dialer, certificates: &certificates, clock: &clock, config: None };
-    examine(ways, &checked.herd, &rack, &checked.connections[&rack]).await
+    let clients =
+        Clients { dialer: &dialer, certificates: &certificates, clock: &clock, config: None };
+    check_cloud(clients, &checked.herd, &rack, &checked.connections[&rack]).await
 }
 
 async fn of(setup: Setup) -> CloudReport {
@@ -58,7 +61,7 @@ async fn of(setup: Setup) -> CloudReport {
 
 /// What is not well, as people see it.
 fn amiss(report: CloudReport) -> String {
-    let lines = report.lines.into_iter().filter(|line| line.mark != Mark::Ok).collect();
+    let lines = report.lines.into_iter().filter(|line| line.severity != Severity::Ok).collect();
     let text = Report { clouds: vec![CloudReport { lines, ..report }], ..Report::default() }.text();
     let lines: Vec<&str> = text.lines().collect();
     lines[1..lines.len() - 1].join("\n")
@@ -239,7 +242,7 @@ async fn a_vnet_that_is_not_applied_is_told_and_one_that_is_counts() {
         client.write::<serde_json::Value>(method, path, pairs.collect()).await.unwrap()
     };
     let told = amiss(examined(&world, 100, 0).await);
-    assert!(told.contains("bridge lab1 on pve1: is no bridge and no VNet there"), "{told}");
+    assert!(told.contains("bridge lab1 on pve1: is neither a bridge nor a VNet there"), "{told}");
 
     let zone = [("zone", "lab"), ("type", "simple"), ("nodes", "pve1,pve2")];
     send(Method::Post, "/cluster/sdn/zones", &zone).await;
@@ -250,14 +253,14 @@ async fn a_vnet_that_is_not_applied_is_told_and_one_that_is_counts() {
     world.pass(Duration::from_secs(60)).await;
     let report = examined(&world, 100, 0).await;
     let line = report.lines.iter().find(|line| line.about == "bridge lab1 on pve1").unwrap();
-    assert_eq!((line.mark, line.text.as_str()), (Mark::Ok, "a VNet of zone lab"));
+    assert_eq!((line.severity, line.text.as_str()), (Severity::Ok, "a VNet of zone lab"));
 
     // The zone leaves the node out.
     send(Method::Put, "/cluster/sdn/zones/lab", &[("nodes", "pve2")]).await;
     send(Method::Put, "/cluster/sdn", &[]).await;
     world.pass(Duration::from_secs(60)).await;
     let told = amiss(examined(&world, 100, 0).await);
-    assert!(told.contains("a VNet of zone lab that is not in force there"), "{told}");
+    assert!(told.contains("a VNet of zone lab that is not active there"), "{told}");
 }
 
 // Invariant: what may not be seen is not said to be missing, and what is there is found.
@@ -295,7 +298,10 @@ async fn a_node_that_is_down_hides_its_own_template_alone() {
     let world = World::new(setup(PveVersion::V8_4, ""));
     world.side.node_down("pve1").await;
     let told = amiss(examined(&world, 100, 0).await);
-    assert!(told.contains("fail  template linux (9000): not seen, pve1 is offline"), "{told}");
+    assert!(
+        told.contains("fail  template linux (9000): cannot be read: pve1 is offline"),
+        "{told}"
+    );
 }
 
 // Invariant: a node that no agent can ever be made on is told, with the reason that `why` gives.
@@ -325,14 +331,17 @@ async fn a_login_that_is_refused_is_told_with_what_enables_and_what_renews_it() 
     disabled.cluster.users[0].enabled = false;
     let report = of(disabled).await;
     let first = &report.lines[0];
-    assert_eq!((first.mark, first.about.as_str()), (Mark::Fail, "endpoint https://pve1:8006"));
+    assert_eq!(
+        (first.severity, first.about.as_str()),
+        (Severity::Fail, "endpoint https://pve1:8006")
+    );
     assert!(first.text.contains("refused the login `ci@pve!drover`"), "{}", first.text);
     let wanted = [
         "pveum user list --full | grep -F ci@pve",
         "pveum user modify ci@pve --enable 1",
         "drover setup rights --cloud rack --renew --user root@pam",
     ];
-    assert_eq!(first.mend, wanted);
+    assert_eq!(first.remedies, wanted);
 }
 
 // Invariant: a preferred node that is not there keeps nobody from anything, so it is a warning.
@@ -343,7 +352,7 @@ async fn a_preferred_node_that_is_not_there_is_warned_of_and_the_rest_is_well() 
     prefers.templates = vec![("linux", merged("node: null, preferredNodes: [pve2, pve9]"))];
     insta::assert_snapshot!(amiss(of(prefers).await), @r"
     warn  preferred node pve9 of linux: the cluster has no node of that name, only pve1, pve2, pve3
-          > in the YAML or PVE_NODE_SELECTOR: preferredNodes, by the names of these
+          > in the YAML or PVE_NODE_SELECTOR: preferredNodes, with these names
     ");
 }
 
@@ -384,11 +393,11 @@ async fn one_endpoint_of_several_nodes_and_agents_without_a_pool_are_told() {
     let mut connection = checked.connections[&rack].clone();
     connection.endpoints.truncate(1);
     let (dialer, certificates) = (world.dialer(), certificate(100));
-    let ways =
-        Ways { dialer: &dialer, certificates: &certificates, clock: &|| EPOCH, config: None };
-    insta::assert_snapshot!(amiss(examine(ways, &checked.herd, &rack, &connection).await), @r#"
-    warn  endpoint https://pve1:8006: is the only one, and the cluster has 3 nodes: nothing is served while it is down, unless that address moves between nodes
-          > in the YAML, by names that resolve: apiUrls: ["https://pve1:8006", "https://pve2:8006", "https://pve3:8006"]
+    let clients =
+        Clients { dialer: &dialer, certificates: &certificates, clock: &|| EPOCH, config: None };
+    insta::assert_snapshot!(amiss(check_cloud(clients, &checked.herd, &rack, &connection).await), @r#"
+    warn  endpoint https://pve1:8006: is the only one, and the cluster has 3 nodes: drover stops while it is down, unless that address moves between nodes
+          > in the YAML, with names that resolve: apiUrls: ["https://pve1:8006", "https://pve2:8006", "https://pve3:8006"]
     warn  targetPool: is not set for `linux`: drover may change every guest
           > in the YAML: targetPool: ci; then: drover setup rights --cloud rack --user root@pam
     "#);
@@ -423,7 +432,7 @@ async fn endpoints_that_take_no_connection_are_told_with_what_to_look_at() {
         "failed to lookup address information: Name or service not known",
         "connecting timed out",
     ] {
-        let ways = Ways {
+        let clients = Clients {
             dialer: &Broken(why),
             certificates: &certificate(100),
             clock: &|| EPOCH,
@@ -431,7 +440,7 @@ async fn endpoints_that_take_no_connection_are_told_with_what_to_look_at() {
         };
         let mut connection = checked.connections[&rack].clone();
         connection.endpoints.truncate(1);
-        let report = examine(ways, &checked.herd, &rack, &connection).await;
+        let report = check_cloud(clients, &checked.herd, &rack, &connection).await;
         let _ = writeln!(all, "{why}:\n{}", amiss(report));
     }
     insta::assert_snapshot!(all);

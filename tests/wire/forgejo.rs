@@ -244,8 +244,7 @@ fn a_token_that_may_make_no_runner_of_forgejo_is_told() {
 #[test]
 fn a_forgejo_runner_that_is_too_old_is_told_with_the_version_that_takes_its_place() {
     let old = Kind { script: "forgejo_runner_old.sh", ..kind() };
-    let told =
-        "its forgejo-runner is too old for how it is started (unknown flag: --url): put 12.8";
+    let told = "its forgejo-runner is too old for drover's command line (unknown flag: --url); install 12.8";
     ways::a_runner_that_is_too_old_is_told(&old, "", told);
 }
 

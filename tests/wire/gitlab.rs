@@ -459,7 +459,7 @@ fn group() -> Scope {
 }
 
 fn looked(connector: &dyn Connector) -> Result<SourceSight, String> {
-    block(connector.look(&Known::new())).map_err(|error| error.to_string())
+    block(connector.poll(&Known::new())).map_err(|error| error.to_string())
 }
 
 fn block<T>(future: impl Future<Output = T>) -> T {
@@ -487,10 +487,10 @@ fn lists_of_gitlab_are_read_to_their_end_for_each_scope() {
         assert_eq!(jobs, ["linux", "x64", "arm"], "{scope:?}");
     }
     // Every row of exactly that name goes, and no other.
-    block(connected(&server, group(), false).strike(&RunnerName::new(names[0]))).unwrap();
+    block(connected(&server, group(), false).deregister(&RunnerName::new(names[0]))).unwrap();
     let left: Vec<String> = server.fake().core.rows.iter().map(|row| row.name.clone()).collect();
     assert_eq!(left, ["somebody else's", names[1]]);
-    block(connected(&server, group(), false).quiet(&RunnerName::new(names[1]))).unwrap();
+    block(connected(&server, group(), false).cordon(&RunnerName::new(names[1]))).unwrap();
     assert!(server.fake().core.rows[1].quiet);
 }
 
@@ -523,7 +523,7 @@ fn a_runner_that_had_its_job_is_gone_and_told_again_where_its_row_was_left() {
     assert_eq!(seen(), [(true, 1, Some(id.to_string()))]);
     server.fake().core.finish(id, true);
     assert_eq!(seen(), []);
-    let sight = block(connector.look(&Known::new())).unwrap();
+    let sight = block(connector.poll(&Known::new())).unwrap();
     assert_eq!(sight.done, [RunnerName::new(name)].into(), "its source says so");
     server.fake().late = true;
     assert_eq!(seen(), [(false, 0, None)]);
@@ -543,7 +543,7 @@ fn a_runner_that_gitlabs_list_does_not_show_is_found_by_its_number() {
     let known: Known = [(name.clone(), BTreeSet::new())].into();
     let connector = connected(&server, group(), false);
     let look = || {
-        let sight = block(connector.look(&known)).unwrap();
+        let sight = block(connector.poll(&known)).unwrap();
         (sight.rows.len(), sight.gone.len(), sight.whole)
     };
     assert_eq!(look(), (1, 0, true));
@@ -558,10 +558,10 @@ fn a_runner_that_gitlabs_list_does_not_show_is_found_by_its_number() {
     let number = server.fake().core.rows.pop().unwrap().id;
     assert_eq!(look(), (0, 1, true));
     let stranger = connected(&server, group(), false);
-    let sight = block(stranger.look(&known)).unwrap();
+    let sight = block(stranger.poll(&known)).unwrap();
     assert!(sight.gone.is_empty(), "a list proves nothing where its number is not known");
     let stranger = connected(&server, group(), false);
-    let sight = block(stranger.look(&[(name.clone(), [number].into())].into())).unwrap();
+    let sight = block(stranger.poll(&[(name.clone(), [number].into())].into())).unwrap();
     assert_eq!(sight.gone, [name].into(), "an earlier start wrote its number down");
 }
 
@@ -575,7 +575,7 @@ fn a_gitlab_that_is_asked_too_often_is_left_alone_for_as_long_as_it_says() {
     assert!(said.contains("429") && said.contains("Retry later"), "{said}");
     let calls = server.fake().core.calls.len();
     let said = looked(&*patient).unwrap_err();
-    assert!(said.contains("429: it asked to be left alone for 600 s more"), "{said}");
+    assert!(said.contains("429: GitLab asked drover to wait 600 s more"), "{said}");
     assert_eq!(server.fake().core.calls.len(), calls, "nothing was asked");
     server.fake().refuses = (1, 0);
     let other = connected(&server, group(), false);

@@ -15,7 +15,7 @@ use std::time::Instant;
 
 use drover_ci::SourceConnection;
 use drover_ci::jenkins::{Launch, Settings};
-use drover_ci::{Connector, Enlist, Route, System, connector};
+use drover_ci::{Connector, RegisterRequest, Route, System, connector};
 use drover_model::id::{CloudId, RunnerName, TemplateId, VmId};
 use drover_model::ports::{Known, ShellTarget, Shut, SourceSight};
 use drover_model::record::Want;
@@ -293,50 +293,50 @@ fn a_real_hudson_takes_the_form_of_a_node_and_every_call_of_its_life() {
     let host_keys = vec!["ssh-ed25519 AAAAC3Nz".to_owned()];
     let target = ShellTarget { address, ssh, os: spec.os, host_keys };
     let want = Want::Labels(["linux".to_owned()].into());
-    let wish = Enlist { runner: &runner, spec: &spec, want: &want, target: &target };
+    let request = RegisterRequest { runner: &runner, spec: &spec, want: &want, target: &target };
     let known: Known = [(runner.clone(), BTreeSet::new())].into();
     hudson.queue("app", "linux", "true");
     block(async {
         let mut found = Vec::new();
-        jenkins.prove(&mut found).await.unwrap();
+        jenkins.check(&mut found).await.unwrap();
         assert!(found.iter().any(|proof| proof.text == "the login may"), "{found:?}");
 
         // It names no label as long as it has no node.
-        let sight = jenkins.look(&Known::new()).await.unwrap();
+        let sight = jenkins.poll(&Known::new()).await.unwrap();
         assert!(sight.jobs.is_empty() && sight.obstacle.is_none(), "{sight:?}");
         assert_eq!(hudson.nodes(), ["drover-labels"]);
-        let sight = jenkins.look(&Known::new()).await.unwrap();
+        let sight = jenkins.poll(&Known::new()).await.unwrap();
         let jobs: Vec<_> = sight.jobs.iter().map(|job| (job.name.as_str(), &job.want)).collect();
         assert_eq!(jobs, [("app", &want)]);
 
-        let kit = jenkins.enlist(wish).await.unwrap();
-        let secret = kit.files.iter().find(|file| file.name == "secret").unwrap();
+        let bundle = jenkins.register(request).await.unwrap();
+        let secret = bundle.files.iter().find(|file| file.name == "secret").unwrap();
         assert_eq!(secret.content.len(), 64);
         let labelled = hudson.read("label/x64/api/json?tree=nodes[nodeName]");
         assert_eq!(labelled["nodes"], json!([{ "nodeName": NODE }]));
-        let sight = jenkins.look(&known).await.unwrap();
+        let sight = jenkins.poll(&known).await.unwrap();
         assert_eq!(row(&sight), (false, 0, Shut::Open));
         // Now it names the only node with the label instead.
         assert_eq!(sight.jobs[0].want, want);
 
         // The call toggles.
         for _ in 0..2 {
-            jenkins.quiet(&runner).await.unwrap();
+            jenkins.cordon(&runner).await.unwrap();
         }
-        let sight = jenkins.look(&known).await.unwrap();
+        let sight = jenkins.poll(&known).await.unwrap();
         assert_eq!(row(&sight), (true, 0, Shut::Quiet));
         for _ in 0..2 {
-            jenkins.strike(&runner).await.unwrap();
+            jenkins.deregister(&runner).await.unwrap();
         }
-        let sight = jenkins.look(&known).await.unwrap();
+        let sight = jenkins.poll(&known).await.unwrap();
         assert!(sight.rows.is_empty() && sight.gone.contains(&runner), "{sight:?}");
 
         // It has no such plugin.
         let by_ssh = hudson.connector(Launch::Ssh("agents".to_owned()));
-        let refusal = by_ssh.enlist(wish).await.err().unwrap().to_string();
+        let refusal = by_ssh.register(request).await.err().unwrap().to_string();
         assert!(refusal.contains("POST /computer/doCreateItem: 500"), "{refusal}");
 
-        jenkins.part().await.unwrap();
+        jenkins.clean_up().await.unwrap();
         assert_eq!(hudson.nodes(), Vec::<String>::new());
     });
 }

@@ -27,7 +27,7 @@ fn two_installations_that_share_roles_keep_what_each_of_them_needs() {
         let other = other_site(sim, "    cores: 2\n");
         assert_eq!(setup(&one, &[]).0, 0);
         let shared = "role DroverGuests is shared with the user drover@pve on /pool/drover, and holds \
-                      VM.Snapshot beyond what is needed here: nothing is taken from it; --role-prefix \
+                      VM.Snapshot beyond what is needed here: drover takes nothing from it; --role-prefix \
                       WORD gives this installation roles of its own";
         let (code, dry) = setup(&other, &["--dry-run"]);
         assert_eq!(code, 0, "{dry}");
@@ -49,7 +49,7 @@ fn two_installations_that_share_roles_keep_what_each_of_them_needs() {
         let (code, own) = setup(&other, &["--role-prefix", "Other"]);
         assert_eq!(code, 0, "{own}");
         assert!(own.contains("done: pveum role add OtherGuests"), "{own}");
-        let left = "other@pve has the role DroverGuests on /pool/other beside: pveum acl delete";
+        let left = "other@pve has the role DroverGuests on /pool/other, which drover does not need: pveum acl delete";
         assert!(own.contains(left), "{own}");
         let entry = |role| {
             [("path", "/pool/other"), ("users", "other@pve"), ("roles", role), ("delete", "1")]

@@ -91,6 +91,6 @@ fn a_source_that_does_not_answer_or_is_not_trusted_is_told() {
     // A certificate of an authority that nobody knows.
     told.site.write_yaml(&yaml.replace(&server.url(), told._sim.fact("url")));
     let (text, well) = doctored(&told.site);
-    assert!(!well && text.contains("fail  certificate: is not trusted: saw SHA-256 "), "{text}");
+    assert!(!well && text.contains("fail  certificate: is not trusted; its SHA-256 is "), "{text}");
     assert!(text.contains("> in the YAML: pinSha256: [\""), "{text}");
 }

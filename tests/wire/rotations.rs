@@ -77,7 +77,7 @@ fn a_token_whose_answer_never_came_is_named_and_then_removed() {
     sim.order("faults none");
     works(&site);
 
-    let left = "token drover@pve!ci-2 was left by a rotation that was cut short: \
+    let left = "token drover@pve!ci-2 was left by an interrupted rotation: \
                 pveum user token remove drover@pve ci-2";
     let (code, dry) = setup(&site, &["--dry-run"]);
     assert_eq!(code, 0, "{dry}");
@@ -116,14 +116,15 @@ fn a_secret_that_was_written_before_the_yaml_is_named_and_then_removed() {
 
     let (code, told) = setup(&site, &[]);
     assert_eq!(code, 0, "{told}");
-    let left = "token drover@pve!ci-2 was left by a rotation that was cut short: \
+    let left = "token drover@pve!ci-2 was left by an interrupted rotation: \
                 pveum user token remove drover@pve ci-2; rm SITE/token.ci-2\n";
     assert!(told.contains(left), "{told}");
     // Without the token its secret is of no use.
     sim.send("DELETE", "/access/users/drover@pve/token/ci-2", &[]);
     let (code, told) = setup(&site, &[]);
     assert_eq!(code, 0, "{told}");
-    let left = "SITE/token.ci-2 is the secret of a token that is no more: rm SITE/token.ci-2\n";
+    let left =
+        "SITE/token.ci-2 is the secret of a token that no longer exists: rm SITE/token.ci-2\n";
     assert!(told.contains(left), "{told}");
     let _service = Service::start(&site);
     let (code, done) = setup(&site, &["--rotate", "--grace", "0"]);
@@ -148,7 +149,7 @@ fn an_old_token_that_stayed_after_the_yaml_changed_is_named() {
     works(&site);
     let (code, told) = setup(&site, &[]);
     assert_eq!(code, 0, "{told}");
-    let left = "token drover@pve!ci (made by drover setup rights) is beside the one in the YAML; once \
+    let left = "token drover@pve!ci (made by drover setup rights) exists beside the one in the YAML; once \
                 nothing uses it: pveum user token remove drover@pve ci; rm SITE/token\n";
     assert!(told.contains(left), "{told}");
 

@@ -231,8 +231,8 @@ fn a_second_drover_behind_the_address_is_refused() {
 
 #[test]
 fn keepalived_reads_what_is_written_for_it() {
-    use drover_admin::setup::vip::Wanted;
-    let wanted = |peers: Vec<std::net::Ipv4Addr>, password: Option<String>| Wanted {
+    use drover_admin::setup::vip::VipSpec;
+    let wanted = |peers: Vec<std::net::Ipv4Addr>, password: Option<String>| VipSpec {
         address: "127.200.0.9".parse().unwrap(),
         prefix: None,
         interface: None,
@@ -257,7 +257,7 @@ fn keepalived_reads_what_is_written_for_it() {
         return;
     };
     let name = link.file_name().into_string().unwrap();
-    let face = drover_admin::setup::dhcp::Face {
+    let face = drover_admin::setup::dhcp::InterfaceAddress {
         name,
         address: "127.200.0.2".parse().unwrap(),
         prefix: 8,

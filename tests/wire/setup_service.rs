@@ -292,7 +292,7 @@ fn what_does_not_fit_is_refused_and_nothing_is_made() {
         let (code, told) = setup(&site, &["--vmid", "300"]);
         assert_eq!(code, 1);
         assert!(
-            told.contains("VMID 300 is taken by a guest that is not drover's `drover-1`"),
+            told.contains("VMID 300 belongs to a guest that is not drover's `drover-1`"),
             "{told}"
         );
 

@@ -329,7 +329,7 @@ fn a_workflow_that_its_server_forgot_in_its_queue_is_not_over() {
     server.fake().forgets = true;
     let connector = connected(&server);
     let look = || {
-        let sight = block(connector.look(&Known::new())).unwrap();
+        let sight = block(connector.poll(&Known::new())).unwrap();
         (sight.rows[0].jobs, sight.rows[0].idle)
     };
     assert_eq!(look(), (0, Idle::Spent));
@@ -343,7 +343,7 @@ fn a_workflow_that_its_server_forgot_in_its_queue_is_not_over() {
 fn an_agent_of_woodpecker_that_is_too_old_is_told_with_the_version_of_its_server() {
     let command = "DROVER_TEST_GRPC_VERSION=15 python3 ../../runner.py";
     let told = "its woodpecker-agent is too old: it speaks version 15 of the agents' protocol, and the \
-                server 3.17.0 version 16: put woodpecker-agent 3.17.0 into the template's image";
+                server 3.17.0 version 16; install woodpecker-agent 3.17.0 in the template image";
     let more = format!("runnerCommand: \"{command}\"");
     ways::a_runner_that_is_too_old_is_told(&kind(), &more, told);
 }
@@ -434,14 +434,14 @@ fn rows_of_woodpecker_go_by_their_whole_name_once_no_workflow_is_on_them() {
     let busy = server.fake().core.rows[3].clone();
     server.fake().core.take(&busy, |_| true).unwrap();
     let (connector, runner) = (connected(&server), RunnerName::new(names[0]));
-    let sight = block(connector.look(&Known::new())).unwrap();
+    let sight = block(connector.poll(&Known::new())).unwrap();
     let seen: Vec<(&str, u32)> =
         sight.rows.iter().map(|row| (row.runner.as_str(), row.jobs)).collect();
     assert_eq!(seen, [(names[0], 0), (names[1], 0), (names[0], 1)]);
-    let refused = block(connector.strike(&runner)).unwrap_err().to_string();
+    let refused = block(connector.deregister(&runner)).unwrap_err().to_string();
     assert!(refused.contains("409: Agent has running tasks"), "{refused}");
     server.fake().core.finish(id, false);
-    block(connector.strike(&runner)).unwrap();
+    block(connector.deregister(&runner)).unwrap();
     let left: Vec<String> = server.fake().core.rows.iter().map(|row| row.name.clone()).collect();
     assert_eq!(left, ["somebody else's", names[1]]);
 }

@@ -7,13 +7,13 @@ $programs = @($arguments | Select-Object -Skip 2)
 
 Set-Location -LiteralPath $folder
 if ($programs -and -not (Get-Command $programs -CommandType Application -ErrorAction SilentlyContinue)) { Leave 127 }
-try { [IO.File]::WriteAllText((Path "since.$PID"), (Now)) } catch { Fail "its disk takes no file: $_" 3 }
+try { [IO.File]::WriteAllText((Path "since.$PID"), (Now)) } catch { Fail "cannot write a file in the guest: $_" 3 }
 try {
     $null = [IO.Directory]::CreateDirectory((Path "begun.$PID"))
     [IO.Directory]::Move((Path "begun.$PID"), $mark)
 } catch {
     if ([IO.Directory]::Exists($mark)) { exit 0 }
-    Fail "its disk takes no folder: $_" 3
+    Fail "cannot make a folder in the guest: $_" 3
 }
 foreach ($old in 'since', 'pid', 'end') { [IO.File]::Delete((Path $old)) }
 [IO.File]::Move((Path "since.$PID"), (Path 'since'))

@@ -1,4 +1,4 @@
-//! What an endpoint proves itself with, and until when.
+//! The certificate of an endpoint, and when it expires.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,67 +12,71 @@ use rustls_pki_types::{CertificateDer, ServerName};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-/// How long a look at a certificate may take.
-const LIMIT: Duration = Duration::from_secs(10);
+/// The limit for reading one certificate.
+const CERTIFICATE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A certificate that was shown.
+/// A certificate that an endpoint presented.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Shown {
-    /// Its SHA-256, upper case with colons.
+pub struct Certificate {
+    /// The SHA-256 fingerprint, upper case with colons.
     pub sha256: String,
-    /// When it ends, Unix seconds; none when it can not be read.
+    /// The expiry date, Unix seconds; none where it cannot be read.
     pub until: Option<i64>,
 }
 
-/// Looks at the certificates of endpoints.
-pub trait Certificates: Sync {
-    /// The certificate an endpoint shows; none when it could not be seen, which the calls to that
-    /// endpoint tell the reason of.
-    fn look<'a>(
+/// Reads the certificates of endpoints.
+pub trait CertificateReader: Sync {
+    /// The certificate that an endpoint presents; none where it cannot be read: the calls to that
+    /// endpoint then report the reason.
+    fn read<'a>(
         &'a self,
         endpoint: &'a Endpoint,
         connection: &'a Connection,
-    ) -> BoxFuture<'a, Option<Shown>>;
+    ) -> BoxFuture<'a, Option<Certificate>>;
 }
 
-/// Looks over the network.
+/// Reads certificates over the network.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct WireCertificates;
+pub struct NetworkCertificates;
 
-impl Certificates for WireCertificates {
-    fn look<'a>(
+impl CertificateReader for NetworkCertificates {
+    fn read<'a>(
         &'a self,
         endpoint: &'a Endpoint,
         connection: &'a Connection,
-    ) -> BoxFuture<'a, Option<Shown>> {
-        async move { tokio::time::timeout(LIMIT, look(endpoint, connection)).await.ok()? }.boxed()
+    ) -> BoxFuture<'a, Option<Certificate>> {
+        async move { tokio::time::timeout(CERTIFICATE_TIMEOUT, look(endpoint, connection)).await.ok()? }.boxed()
     }
 }
 
-async fn look(endpoint: &Endpoint, connection: &Connection) -> Option<Shown> {
+async fn look(endpoint: &Endpoint, connection: &Connection) -> Option<Certificate> {
     let config = client_config(&connection.tls).ok()?;
     let host = endpoint.host();
     let name = ServerName::try_from(host.to_owned()).ok()?;
     let stream = TcpStream::connect((host, endpoint.port())).await.ok()?;
     let tls = TlsConnector::from(Arc::new(config)).connect(name, stream).await.ok()?;
     let (_, session) = tls.get_ref();
-    session.peer_certificates().and_then(|all| all.first()).map(shown)
+    session.peer_certificates().and_then(|all| all.first()).map(certificate_of)
 }
 
-/// What a certificate says.
-pub(super) fn shown(certificate: &CertificateDer<'_>) -> Shown {
+/// The fingerprint and expiry date of a certificate.
+pub(super) fn certificate_of(certificate: &CertificateDer<'_>) -> Certificate {
     let parsed = x509_parser::parse_x509_certificate(certificate.as_ref());
     let until = parsed.ok().map(|(_, parsed)| parsed.validity().not_after.timestamp());
-    Shown { sha256: Seen::of(certificate).sha256, until }
+    Certificate { sha256: Seen::of(certificate).sha256, until }
 }
 
-/// Answers that were put down before, for clusters without a network.
+/// Returns a fixed certificate, for clusters without a network.
 #[derive(Debug, Default)]
-pub struct ToldCertificates(pub Mutex<Option<Shown>>);
+pub struct FixedCertificates(pub Mutex<Option<Certificate>>);
 
-impl Certificates for ToldCertificates {
-    fn look<'a>(&'a self, _: &'a Endpoint, _: &'a Connection) -> BoxFuture<'a, Option<Shown>> {
-        let told = self.0.lock().clone();
-        async move { told }.boxed()
+impl CertificateReader for FixedCertificates {
+    fn read<'a>(
+        &'a self,
+        _: &'a Endpoint,
+        _: &'a Connection,
+    ) -> BoxFuture<'a, Option<Certificate>> {
+        let fixed = self.0.lock().clone();
+        async move { fixed }.boxed()
     }
 }

@@ -1,94 +1,96 @@
 //! Endpoints, their certificates, versions, quorum and clocks.
 
-use drover_ci::Mark;
+use drover_ci::Severity;
 use drover_hypervisor::Client;
 use drover_model::fault::FaultKind;
 use drover_model::id::NodeName;
 use proxmox_client::{Connection, Endpoint, Login, PveError, Tls};
 
-use super::unreachable::mends;
-use super::{Patient, Shown};
+use super::unreachable::remedies;
+use super::{Certificate, CloudCheck};
 use crate::rights::Release;
 
-/// Certificates that end sooner are told.
-const CERTIFICATE_DAYS: i64 = 30;
-const DAY: i64 = 86_400;
-/// Clocks may differ so many seconds; a call's way and whole seconds are in it.
-pub(super) const CLOCK_WARN: u64 = 5;
-/// Proxmox takes tickets up to so many seconds from the future (behaviour section 3).
-pub(super) const CLOCK_FAIL: u64 = 300;
+/// A certificate that expires sooner is warned about.
+const CERTIFICATE_WARN_DAYS: i64 = 30;
+const DAY_SECS: i64 = 86_400;
+/// A clock that differs by more seconds is warned about; the duration of a call and rounding are
+/// included.
+pub(super) const CLOCK_WARN_SECS: u64 = 5;
+/// Proxmox accepts tickets up to so many seconds from the future (book: proxmox, section 3).
+pub(super) const CLOCK_FAIL_SECS: u64 = 300;
 
-/// A version's first number.
+/// The first number of a version.
 fn major(version: &str) -> Option<u32> {
     version.split('.').next()?.parse().ok()
 }
 
-/// What is to be said of the versions of all nodes.
-fn judge(
+/// The finding about the versions of all nodes, with what to do.
+fn judge_versions(
     version: &str,
     mut all: Vec<String>,
     told: &[String],
-) -> (Mark, String, Option<&'static str>) {
+) -> (Severity, String, Option<&'static str>) {
     all.sort();
     all.dedup();
     let upgrade = Some("https://pve.proxmox.com/wiki/Upgrade_from_7_to_8");
     match all.iter().filter_map(|one| major(one)).min() {
         Some(old) if old < 7 => {
-            let text = format!("Proxmox VE {version}: a node is too old, 8 is the least");
-            (Mark::Fail, text, upgrade)
+            let text = format!("Proxmox VE {version}: a node is too old; drover needs 8 or later");
+            (Severity::Fail, text, upgrade)
         }
         Some(7) => {
-            let text =
-                format!("Proxmox VE {version}: a node gets no updates any more, 8 is the least");
-            (Mark::Warn, text, upgrade)
+            let text = format!(
+                "Proxmox VE {version}: a node gets no more updates; upgrade it to 8 or later"
+            );
+            (Severity::Warn, text, upgrade)
         }
         Some(_) | None if all.len() > 1 => {
             let text = format!("nodes run different versions: {}", told.join(", "));
-            (Mark::Warn, text, Some("apt update && apt full-upgrade"))
+            (Severity::Warn, text, Some("apt update && apt full-upgrade"))
         }
-        Some(_) | None => (Mark::Ok, format!("every node runs {version}"), None),
+        Some(_) | None => (Severity::Ok, format!("every node runs {version}"), None),
     }
 }
 
-/// What to look at on a node that is offline.
-pub(super) fn wake(node: &str) -> String {
+/// The command for a node that is offline.
+pub(super) fn node_status_command(node: &str) -> String {
     format!("ssh {node} systemctl status corosync pve-cluster")
 }
 
-/// Whether it is the login that was refused.
+/// Whether Proxmox refused the login.
 fn is_refused(error: &PveError) -> bool {
     matches!(error, PveError::Refused { refusal, .. } if refusal.status == 401)
 }
 
-impl Patient<'_> {
-    /// Tries every endpoint; whether any answers.
+impl CloudCheck<'_> {
+    /// Tries every endpoint; returns whether any answers.
     pub(super) async fn endpoints(&mut self) -> bool {
         let endpoints = self.connection.endpoints.clone();
         let mut versions = Vec::new();
         for endpoint in &endpoints {
             let alone = Connection { endpoints: vec![endpoint.clone()], ..self.connection.clone() };
-            versions.push(match Client::new(self.cloud.id.clone(), &alone, self.ways.dialer) {
+            versions.push(match Client::new(self.cloud.id.clone(), &alone, self.clients.dialer) {
                 Ok(client) => client.version().await,
                 Err(error) => Err(error),
             });
         }
         let answers = versions.iter().any(Result::is_ok);
-        // Where another one answers drover goes on by that.
-        let mark = if answers { Mark::Warn } else { Mark::Fail };
+        // drover works while any endpoint answers.
+        let mark = if answers { Severity::Warn } else { Severity::Fail };
         for (endpoint, version) in endpoints.iter().zip(versions) {
             let about = format!("endpoint {endpoint}");
             match version {
                 Ok(version) => self.report.ok(about, format!("Proxmox VE {}", version.version)),
                 Err(error) => {
                     let fault = self.client.fault(&error);
-                    let mend = if is_refused(&error) {
-                        self.admit()
+                    let remedy = if is_refused(&error) {
+                        self.login_commands()
                     } else if matches!(fault.kind, FaultKind::Denied { .. }) {
-                        vec![self.set_up(" --renew")]
+                        vec![self.setup_command(" --renew")]
                     } else {
-                        mends(&error, endpoint, &self.connection.tls)
+                        remedies(&error, endpoint, &self.connection.tls)
                     };
-                    self.report.add(mark, about, fault.text, mend);
+                    self.report.add(mark, about, fault.text, remedy);
                 }
             }
             self.certificate(endpoint).await;
@@ -96,9 +98,9 @@ impl Patient<'_> {
         answers
     }
 
-    /// What lets a refused login in. Proxmox does not say why it refuses one, and another secret
-    /// helps no user that is disabled, so the user comes first.
-    fn admit(&self) -> Vec<String> {
+    /// Commands that make Proxmox accept the login. Proxmox does not say why it refuses one, and a
+    /// new secret does not help a disabled user, so the user comes first.
+    fn login_commands(&self) -> Vec<String> {
         let user = match &self.connection.login {
             Login::Token { id, .. } => id.split_once('!').map_or(id.as_str(), |(user, _)| user),
             Login::Password { username, .. } => username.as_str(),
@@ -106,47 +108,48 @@ impl Patient<'_> {
         vec![
             format!("pveum user list --full | grep -F {user}"),
             format!("pveum user modify {user} --enable 1"),
-            self.set_up(" --renew"),
+            self.setup_command(" --renew"),
         ]
     }
 
-    /// Warns where one endpoint stands for several nodes.
+    /// Warns where a cluster of several nodes has one endpoint.
     pub(super) fn only_endpoint(&mut self, online: &[NodeName]) {
         let ([only], true) = (self.connection.endpoints.as_slice(), online.len() > 1) else {
             return;
         };
         let text = format!(
-            "is the only one, and the cluster has {} nodes: nothing is served while it is down, \
-             unless that address moves between nodes",
+            "is the only one, and the cluster has {} nodes: drover stops while it is down, unless \
+             that address moves between nodes",
             online.len()
         );
         let urls: Vec<_> = online.iter().map(|node| format!("\"https://{node}:8006\"")).collect();
-        let mend = format!("in the YAML, by names that resolve: apiUrls: [{}]", urls.join(", "));
-        self.report.warn(format!("endpoint {only}"), text, [mend]);
+        let remedy =
+            format!("in the YAML, with names that resolve: apiUrls: [{}]", urls.join(", "));
+        self.report.warn(format!("endpoint {only}"), text, [remedy]);
     }
 
     async fn certificate(&mut self, endpoint: &Endpoint) {
         let about = format!("certificate of {endpoint}");
-        let Some(shown) = self.ways.certificates.look(endpoint, self.connection).await else {
+        let Some(shown) = self.clients.certificates.read(endpoint, self.connection).await else {
             return;
         };
-        let Shown { sha256, until } = shown;
+        let Certificate { sha256, until } = shown;
         let (how, dated) = match &self.connection.tls {
             Tls::System => ("by the system's authorities", true),
             Tls::Bundle(_) => ("by the configured authorities", true),
             Tls::Pins(_) => ("by its fingerprint", false),
             Tls::Ignore => {
-                let mend = [format!(
-                    "in the YAML: pinSha256: [\"{sha256}\"], once compared with `pvenode cert info`"
+                let remedy = [format!(
+                    "in the YAML: pinSha256: [\"{sha256}\"], after comparing it with `pvenode cert info`"
                 )];
-                let text = "is not verified: whoever stands between can read the token";
-                return self.report.warn(about, text, mend);
+                let text = "is not verified: anyone between drover and the node can read the token";
+                return self.report.warn(about, text, remedy);
             }
         };
-        let now = i64::try_from((self.ways.clock)()).unwrap_or(i64::MAX);
-        let left = until.map(|until| (until - now).div_euclid(DAY));
+        let now = i64::try_from((self.clients.clock)()).unwrap_or(i64::MAX);
+        let left = until.map(|until| (until - now).div_euclid(DAY_SECS));
         match left {
-            Some(left) if dated && left < CERTIFICATE_DAYS => {
+            Some(left) if dated && left < CERTIFICATE_WARN_DAYS => {
                 let text = match left {
                     ..0 => format!("verified {how}, expired {} days ago", -left),
                     _ => format!("verified {how}, expires in {left} days"),
@@ -161,12 +164,12 @@ impl Patient<'_> {
         }
     }
 
-    /// Quorum, nodes and their versions; none when the cluster can not be asked.
+    /// Checks quorum, nodes and versions; none where the cluster does not answer.
     pub(super) async fn cluster(&mut self) -> Option<(Release, Vec<NodeName>)> {
         let version = match self.client.version().await {
             Ok(version) => version.version,
             Err(error) => {
-                let text = self.told(&error);
+                let text = self.error_text(&error);
                 self.report.fail("version", text, []);
                 return None;
             }
@@ -175,9 +178,10 @@ impl Patient<'_> {
         let (_, status) = match self.client.cluster_status().await {
             Ok(status) => status,
             Err(error) => {
-                let text = self.told(&error);
+                let text = self.error_text(&error);
                 self.report.fail("quorum", text, []);
-                // Nodes are in the list that needs no right, and so are those of the templates.
+                // The list of nodes in /cluster/resources needs no right, and neither do template
+                // nodes.
                 return Some((release, Vec::new()));
             }
         };
@@ -185,7 +189,7 @@ impl Patient<'_> {
         if quorate {
             self.report.ok("quorum", "the cluster is quorate");
         } else {
-            let text = "the cluster has no quorum: nothing can be made or destroyed";
+            let text = "the cluster has no quorum: drover can neither make nor destroy guests";
             self.report.fail("quorum", text, ["pvecm status"]);
         }
         let mut online = Vec::new();
@@ -194,7 +198,7 @@ impl Patient<'_> {
                 online.push(NodeName::new(&item.name));
             } else {
                 let about = format!("node {}", item.name);
-                self.report.warn(about, "is offline", [wake(&item.name)]);
+                self.report.warn(about, "is offline", [node_status_command(&item.name)]);
             }
         }
         self.versions(&version, &online).await;
@@ -210,38 +214,40 @@ impl Patient<'_> {
                 all.push(own);
             }
         }
-        let (mark, text, mend) = judge(version, all, &told);
-        let mend = mend.into_iter().map(str::to_owned).collect();
-        self.report.add(mark, "version".into(), text, mend);
+        let (mark, text, remedy) = judge_versions(version, all, &told);
+        let remedy = remedy.into_iter().map(str::to_owned).collect();
+        self.report.add(mark, "version".into(), text, remedy);
     }
 
     /// Compares each node's clock with this machine's.
     pub(super) async fn clocks(&mut self, online: &[NodeName]) {
         let (mut told, mut off) = (0, false);
         for node in online {
-            let before = (self.ways.clock)();
+            let before = (self.clients.clock)();
             let time = self.client.node_time(node.as_str()).await;
-            let after = (self.ways.clock)();
+            let after = (self.clients.clock)();
             let Ok(Some(time)) = time else { continue };
             told += 1;
             let apart = if time < before { before - time } else { time.saturating_sub(after) };
-            if apart <= CLOCK_WARN {
+            if apart <= CLOCK_WARN_SECS {
                 continue;
             }
             off = true;
             let way = if time < before { "behind" } else { "ahead of" };
             let text = format!("{apart} s {way} this machine's");
             let about = format!("clock of {node}");
-            let mend = format!("ssh {node} chronyc tracking; timedatectl");
-            if apart > CLOCK_FAIL {
-                self.report.fail(about, text, [mend.as_str()]);
+            let remedy = format!("ssh {node} chronyc tracking; timedatectl");
+            if apart > CLOCK_FAIL_SECS {
+                self.report.fail(about, text, [remedy.as_str()]);
             } else {
-                self.report.warn(about, text, [mend]);
+                self.report.warn(about, text, [remedy]);
             }
         }
         if !off && told > 0 {
-            self.report
-                .ok("clocks", format!("of {told} nodes within {CLOCK_WARN} s of this machine's"));
+            self.report.ok(
+                "clocks",
+                format!("of {told} nodes within {CLOCK_WARN_SECS} s of this machine's"),
+            );
         }
     }
 }
@@ -250,22 +256,22 @@ impl Patient<'_> {
 mod tests {
     use super::*;
 
-    fn said(all: &[&str]) -> (Mark, String) {
+    fn said(all: &[&str]) -> (Severity, String) {
         let told: Vec<String> = all.iter().map(|one| format!("pve {one}")).collect();
         let all: Vec<String> = all.iter().map(|one| (*one).to_owned()).collect();
-        let (mark, text, mend) = judge(&all[0].clone(), all, &told);
-        assert_eq!(mend.is_some(), mark != Mark::Ok);
+        let (mark, text, remedy) = judge_versions(&all[0].clone(), all, &told);
+        assert_eq!(remedy.is_some(), mark != Severity::Ok);
         (mark, text)
     }
 
-    // Invariant: 8 is the least, 7 is warned of, and so are nodes of different versions.
+    // Invariant: 8 is the minimum, 7 is warned about, and so are nodes of different versions.
 
     #[test]
     fn versions_are_judged_by_the_oldest_and_by_their_differences() {
-        assert_eq!(said(&["8.4.21", "8.4.21"]), (Mark::Ok, "every node runs 8.4.21".into()));
-        assert_eq!(said(&["9.2.11", "8.4.21"]).0, Mark::Warn);
-        assert_eq!(said(&["8.4.21", "7.4-17"]).0, Mark::Warn);
-        assert!(said(&["7.4-17"]).1.contains("8 is the least"));
-        assert_eq!(said(&["6.4-15"]).0, Mark::Fail);
+        assert_eq!(said(&["8.4.21", "8.4.21"]), (Severity::Ok, "every node runs 8.4.21".into()));
+        assert_eq!(said(&["9.2.11", "8.4.21"]).0, Severity::Warn);
+        assert_eq!(said(&["8.4.21", "7.4-17"]).0, Severity::Warn);
+        assert!(said(&["7.4-17"]).1.contains("8 or later"));
+        assert_eq!(said(&["6.4-15"]).0, Severity::Fail);
     }
 }

@@ -1,5 +1,19 @@
-//! `drover doctor`: looks at each configured cloud and source of demand as it is, and says of everything that drover
-//! needs there whether it is so, and what mends it. Changes nothing.
+//! `drover doctor`: checks each configured cloud and source as it is, and reports for everything
+//! that drover needs whether it is there, and what to do where it is not. Changes nothing.
+//!
+//! In: the configuration as specifications, a connection for each cloud and source, and the
+//! [`Clients`] to use. Out: a [`CloudReport`] or [`SourceReport`] of lines, each `ok`, `warn` or
+//! `fail`, with commands that help.
+//!
+//! A check continues past a failure where the rest still means something. It ends where everything
+//! else would fail for the same reason: no endpoint answers, the cluster does not answer, or the
+//! login holds no privilege at all.
+//!
+//! Beside this file: `cluster` (endpoints, versions, quorum, clocks), `certificate`, `unreachable`
+//! (what to do about an endpoint that does not answer), `token` (the login), `privileges`,
+//! `templates`, `room` (whether an agent could run on each node), `storages`, `places` (bridges,
+//! pools, free VMIDs), `sources` (CI systems), `report` (the lines, as text and JSON), `trial`
+//! (where a test agent failed).
 
 mod certificate;
 mod cluster;
@@ -28,31 +42,30 @@ use proxmox_client::transport::Dialer;
 use proxmox_client::types::VmConfig;
 use proxmox_client::{Connection, Login};
 
-use crate::rights::{Facts, Release, Source};
+use crate::rights::{Facts, Release, TemplateGuest};
 
-pub use certificate::{Certificates, Shown, ToldCertificates, WireCertificates};
-pub use privileges::PREFIX;
+pub use certificate::{Certificate, CertificateReader, FixedCertificates, NetworkCertificates};
+pub use privileges::ROLE_PREFIX;
 pub use report::clean;
 pub use report::{CloudReport, Line, Report, SourceReport};
-pub use sources::examine_source;
+pub use sources::check_source;
 use token::ROOT;
 
-/// The ways out that the doctor looks through.
+/// The clients that the doctor uses.
 #[derive(Clone, Copy)]
-pub struct Ways<'a> {
-    /// To the nodes' API.
+pub struct Clients<'a> {
+    /// Connects to the nodes' API.
     pub dialer: &'a dyn Dialer,
-    /// To their certificates.
-    pub certificates: &'a dyn Certificates,
-    /// This machine's clock, Unix seconds.
+    /// Reads the nodes' certificates.
+    pub certificates: &'a dyn CertificateReader,
     pub clock: &'a (dyn Fn() -> u64 + Sync),
-    /// The configuration as it was named at the command line, for commands that are told.
+    /// The path of the configuration as the command line named it, for commands in findings.
     pub config: Option<&'a Path>,
 }
 
-/// One cloud under the doctor's eyes.
-pub(crate) struct Patient<'a> {
-    ways: Ways<'a>,
+/// One cloud that is being checked.
+pub(crate) struct CloudCheck<'a> {
+    clients: Clients<'a>,
     herd: &'a HerdSpec,
     cloud: &'a CloudSpec,
     connection: &'a Connection,
@@ -60,52 +73,51 @@ pub(crate) struct Patient<'a> {
     report: CloudReport,
 }
 
-/// What is known of the cluster before its parts are looked at.
+/// The facts about a cluster on which the later checks depend.
 struct Cluster {
     release: Release,
-    /// Nodes that are online.
     online: Vec<NodeName>,
     facts: Facts,
     /// Nodes, storages and guests as the cluster lists them.
     fleet: Fleet,
 }
 
-/// What one template is cloned from.
-struct Seen {
-    /// As placing takes it.
+/// The guests that one template is cloned from.
+struct TemplateGuests {
+    /// The same as the placement of agents sees it.
     found: Found,
     /// Each guest with its configuration; without one where its node is offline.
-    sources: Vec<(Source, Option<VmConfig>)>,
+    sources: Vec<(TemplateGuest, Option<VmConfig>)>,
 }
 
-/// What each template is cloned from.
-type Templates = BTreeMap<TemplateId, Seen>;
+/// The guests that each template is cloned from.
+type Templates = BTreeMap<TemplateId, TemplateGuests>;
 
-/// Examines one cloud.
-pub async fn examine(
-    ways: Ways<'_>,
+/// Checks one cloud.
+pub async fn check_cloud(
+    clients: Clients<'_>,
     herd: &HerdSpec,
     cloud: &CloudId,
     connection: &Connection,
 ) -> CloudReport {
     let mut report = CloudReport::new(cloud, herd.clouds.get(cloud).map_or("", |one| &one.name));
     let Some(spec) = herd.clouds.get(cloud) else { return report };
-    let client = match Client::new(cloud.clone(), connection, ways.dialer) {
+    let client = match Client::new(cloud.clone(), connection, clients.dialer) {
         Ok(client) => client,
         Err(error) => {
             report.fail("connection", error.chain(), []);
             return report;
         }
     };
-    let mut patient = Patient { ways, herd, cloud: spec, connection, client, report };
-    patient.examine().await;
-    patient.report
+    let mut check = CloudCheck { clients, herd, cloud: spec, connection, client, report };
+    check.run().await;
+    check.report
 }
 
-/// The release and the facts that rights hang on, for those who only want these.
+/// The release of Proxmox VE and the facts that decide which rights are needed.
 ///
 /// # Errors
-/// What the cluster could not be asked for.
+/// A call that Proxmox refused or did not answer.
 pub async fn facts(
     client: &Client,
     herd: &HerdSpec,
@@ -119,7 +131,7 @@ pub async fn facts(
         if let Some((unread, _)) = seen.sources.first()
             && seen.sources.iter().all(|(_, config)| config.is_none())
         {
-            // Nothing is known of what its clones need; reading it tells why.
+            // No source could be read, so nothing is known of what clones need: the read says why.
             client.config(unread.node.as_str(), unread.vmid.0).await?;
         }
         let sources = seen.sources.into_iter().map(|(one, _)| one);
@@ -129,14 +141,14 @@ pub async fn facts(
     Ok((version, facts))
 }
 
-/// The storages that take disks, and how their volumes grow.
+/// The storages that take disks, and whether their volumes are thin or thick.
 fn thicknesses(fleet: &Fleet) -> BTreeMap<String, Thickness> {
     let all = fleet.nodes().keys().flat_map(|node| fleet.for_images(node));
     all.map(|one| (one.name.clone(), one.thickness())).collect()
 }
 
-impl Patient<'_> {
-    async fn examine(&mut self) {
+impl CloudCheck<'_> {
+    async fn run(&mut self) {
         if !self.endpoints().await {
             return;
         }
@@ -145,7 +157,7 @@ impl Patient<'_> {
         self.clocks(&online).await;
         let token = self.token().await;
         if token.as_ref().is_some_and(|login| login.powerless) {
-            // Whatever else would be told has that cause.
+            // Every other finding would have this cause.
             return;
         }
         let templates = self.templates().await;
@@ -175,14 +187,14 @@ impl Patient<'_> {
         all.filter(|spec: &&TemplateSpec| spec.id.cloud == self.cloud.id).collect()
     }
 
-    /// The nodes of which something may be asked, that a template's agents may be on.
+    /// The reachable nodes that a template's agents may run on.
     fn nodes_of(&self, spec: &TemplateSpec, cluster: &Cluster) -> Vec<NodeName> {
         let mut nodes = spec.nodes();
         if nodes.is_empty() && !spec.placement.anywhere {
-            // They are where their template is, or, with preferred nodes, where it can be reached.
+            // Agents run where their template is, or, with preferred nodes, where it can be read.
             let sources = cluster.facts.sources.get(&spec.id).map(Vec::as_slice);
             let sources = sources.unwrap_or_default();
-            let shared = |one: &Source| {
+            let shared = |one: &TemplateGuest| {
                 let mut storages = one.storages.iter();
                 !one.storages.is_empty() && storages.all(|name| cluster.fleet.is_shared(name))
             };
@@ -199,19 +211,20 @@ impl Patient<'_> {
         nodes
     }
 
-    /// A command of drover's, on the same configuration.
-    fn drover(&self, rest: &str) -> String {
-        match self.ways.config {
+    /// A drover command with the same configuration.
+    fn drover_command(&self, rest: &str) -> String {
+        match self.clients.config {
             Some(path) => format!("drover --config {} {rest}", quote(&path.display().to_string())),
             None => format!("drover {rest}"),
         }
     }
 
-    /// The command that makes and mends this cloud's rights.
-    fn set_up(&self, more: &str) -> String {
+    /// The command that makes and repairs this cloud's rights.
+    fn setup_command(&self, more: &str) -> String {
         let cloud = &self.cloud.id;
-        let command = self.drover(&format!("setup rights --cloud {cloud}{more} --user root@pam"));
-        // It makes tokens of users of drover's own alone.
+        let command =
+            self.drover_command(&format!("setup rights --cloud {cloud}{more} --user root@pam"));
+        // The command makes tokens only for users of drover's own.
         match &self.connection.login {
             Login::Token { id, .. } if !id.starts_with(ROOT) => command,
             Login::Token { .. } | Login::Password { .. } => {
@@ -222,8 +235,8 @@ impl Patient<'_> {
         }
     }
 
-    /// A failure of a call, as one line.
-    fn told(&self, error: &impl AsFault) -> String {
+    /// A failed call as one line.
+    fn error_text(&self, error: &impl AsFault) -> String {
         self.client.fault(error).text
     }
 }

@@ -1,4 +1,4 @@
-//! Bridges, VNets, pools and free ids.
+//! Bridges, VNets, nodes, pools and free VMIDs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,9 +6,9 @@ use drover_model::id::NodeName;
 use drover_ssh::quote;
 use proxmox_client::admin::Interface;
 
-use super::{Cluster, Patient};
+use super::{CloudCheck, Cluster};
 
-impl Patient<'_> {
+impl CloudCheck<'_> {
     pub(super) async fn bridges(&mut self, cluster: &Cluster) {
         let mut wanted: BTreeMap<NodeName, BTreeSet<String>> = BTreeMap::new();
         for spec in self.specs() {
@@ -33,7 +33,7 @@ impl Patient<'_> {
                     }
                 }
                 Err(error) => {
-                    let text = self.told(&error);
+                    let text = self.error_text(&error);
                     self.report.fail(format!("bridges of {node}"), text, []);
                 }
             }
@@ -47,23 +47,23 @@ impl Patient<'_> {
             (Some(_), Some(zone)) => self.report.ok(about, format!("a VNet of zone {zone}")),
             (None, Some(zone)) => {
                 let text = format!(
-                    "a VNet of zone {zone} that is not in force there: it was not applied, or the \
-                     zone is not for this node"
+                    "a VNet of zone {zone} that is not active there: it was not applied, or the \
+                     zone does not include this node"
                 );
                 let look = format!("pvesh get /cluster/sdn/zones/{zone}");
                 self.report.fail(about, text, ["pvesh set /cluster/sdn", look.as_str()]);
             }
             (Some(one), None) if one.active => self.report.ok(about, one.kind.clone()),
             (Some(one), None) => {
-                let mend = [format!("ssh {node} ifup {name}")];
-                self.report.warn(about, format!("{}, not active", one.kind), mend);
+                let remedy = [format!("ssh {node} ifup {name}")];
+                self.report.warn(about, format!("{}, not active", one.kind), remedy);
             }
             (None, None) => {
                 let there: Vec<&str> = all.iter().map(|one| one.iface.as_str()).collect();
-                let text = "is no bridge and no VNet there, or may not be seen";
+                let text = "is neither a bridge nor a VNet there, or drover may not see it";
                 let other = match there.is_empty() {
-                    true => self.set_up(""),
-                    false => format!("in the YAML: one that is there: {}", there.join(", ")),
+                    true => self.setup_command(""),
+                    false => format!("in the YAML: one that exists: {}", there.join(", ")),
                 };
                 let net = format!("/nodes/{node}/network");
                 let make = format!(
@@ -75,7 +75,7 @@ impl Patient<'_> {
         }
     }
 
-    /// Nodes that templates name or prefer and the cluster has not got.
+    /// Reports nodes that templates name or prefer and that the cluster does not have.
     pub(super) fn nodes(&mut self, cluster: &Cluster) {
         let known: Vec<String> = cluster.fleet.nodes().keys().map(ToString::to_string).collect();
         if known.is_empty() {
@@ -91,12 +91,12 @@ impl Patient<'_> {
         }
         let text = format!("the cluster has no node of that name, only {}", known.join(", "));
         for about in unknown {
-            let mend = "in the YAML: node or nodes, by the names of these";
-            self.report.fail(about, text.clone(), [mend]);
+            let remedy = "in the YAML: node or nodes, with these names";
+            self.report.fail(about, text.clone(), [remedy]);
         }
         for about in missed {
-            let mend = "in the YAML or PVE_NODE_SELECTOR: preferredNodes, by the names of these";
-            self.report.warn(about, text.clone(), [mend.to_owned()]);
+            let remedy = "in the YAML or PVE_NODE_SELECTOR: preferredNodes, with these names";
+            self.report.warn(about, text.clone(), [remedy.to_owned()]);
         }
     }
 
@@ -109,27 +109,27 @@ impl Patient<'_> {
         let there = match self.client.pools().await {
             Ok(there) => there,
             Err(error) => {
-                let text = self.told(&error);
+                let text = self.error_text(&error);
                 return self.report.fail("pools", text, []);
             }
         };
         for pool in wanted {
             let about = format!("pool {pool}");
             if there.contains(&pool) {
-                self.report.ok(about, "is there");
+                self.report.ok(about, "exists");
                 continue;
             }
-            // One that may not be seen is told among the privileges.
+            // A pool that drover may not see is reported among the privileges.
             let path = format!("/pool/{pool}");
             let held = self.client.privileges(&path, None).await.unwrap_or_default();
             if held.contains_key("Pool.Audit") {
-                let mend = format!("pveum pool add {pool}");
-                self.report.fail(about, "is not there", [mend.as_str()]);
+                let remedy = format!("pveum pool add {pool}");
+                self.report.fail(about, "does not exist", [remedy.as_str()]);
             }
         }
     }
 
-    /// Warns of templates without a pool: rights on their agents are rights on every guest.
+    /// Warns about templates without a pool: rights on their agents are rights on every guest.
     pub(super) fn poolless(&mut self) {
         let all = self.specs();
         let without = all.iter().filter(|spec| spec.target_pool.is_none());
@@ -138,11 +138,11 @@ impl Patient<'_> {
             return;
         }
         let text = format!("is not set for {}: drover may change every guest", names.join(", "));
-        let mend = format!("in the YAML: targetPool: ci; then: {}", self.set_up(""));
-        self.report.warn("targetPool", text, [mend]);
+        let remedy = format!("in the YAML: targetPool: ci; then: {}", self.setup_command(""));
+        self.report.warn("targetPool", text, [remedy]);
     }
 
-    /// How many ids of the cloud's range are free, as far as guests may be seen.
+    /// Reports how many VMIDs of the cloud's range are free, as far as drover may see guests.
     pub(super) async fn ids(&mut self) {
         let (floor, ceiling) = (self.cloud.vmid_floor.0, self.cloud.vmid_ceiling.0);
         let Ok((_, rows)) = self.client.resources(true).await else { return };
@@ -153,12 +153,12 @@ impl Patient<'_> {
         let about = format!("ids {floor} to {}", ceiling.saturating_sub(1));
         let wanted = u64::from(self.cloud.cap.unwrap_or(1));
         if free == 0 {
-            let mend = "in the YAML: another startVmId or endVmId";
-            self.report.fail(about, "none is free", [mend]);
+            let remedy = "in the YAML: another startVmId or endVmId";
+            self.report.fail(about, "no VMID is free", [remedy]);
         } else if free < 2 * wanted {
-            // An id rests an hour after its guest is gone.
+            // A VMID stays reserved for an hour after its guest is gone.
             let text = format!(
-                "{free} of {size} are free, for up to {wanted} agents whose ids rest an hour"
+                "{free} of {size} are free, for up to {wanted} agents; a VMID is used again after an hour"
             );
             self.report.warn(about, text, ["in the YAML: a lower startVmId or a higher endVmId"]);
         } else {

@@ -1,19 +1,19 @@
-//! Privileges held, against those that the configuration in use needs.
+//! Compares the privileges that the login holds with those that the configuration needs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use drover_ci::Mark;
+use drover_ci::Severity;
 
-use super::token::{Known, ROOT};
-use super::{Cluster, Patient};
-use crate::rights::{Lack, Need, Needs, RoleKind, Wishes, grants};
+use super::token::{LoginFacts, ROOT};
+use super::{CloudCheck, Cluster};
+use crate::rights::{GrantOptions, Need, Needs, RoleKind, Without, grants};
 
-/// What roles are called that the commands make.
-pub const PREFIX: &str = "Drover";
+/// The prefix of the roles that the suggested commands make.
+pub const ROLE_PREFIX: &str = "Drover";
 
-impl Patient<'_> {
-    /// Compares, and says what is missing, where, and how to give it.
-    pub(super) async fn privileges(&mut self, cluster: &Cluster, login: Option<&Known>) {
+impl CloudCheck<'_> {
+    /// Reports each missing privilege with its path and the commands that grant it.
+    pub(super) async fn privileges(&mut self, cluster: &Cluster, login: Option<&LoginFacts>) {
         let needs = Needs::of(self.herd, &self.cloud.id, cluster.release, &cluster.facts);
         let wanted: Vec<&Need> = needs
             .all
@@ -27,7 +27,7 @@ impl Patient<'_> {
             match self.client.privileges(path, None).await {
                 Ok(found) => drop(held.insert(path, found.into_keys().collect())),
                 Err(error) => {
-                    let text = self.told(&error);
+                    let text = self.error_text(&error);
                     self.report.fail("privileges", text, []);
                     return;
                 }
@@ -42,10 +42,11 @@ impl Patient<'_> {
         if missing.iter().all(|need| need.row.feature.is_optional()) {
             let about = "privileges";
             let paths: BTreeSet<&str> = there.iter().map(|need| need.path.as_str()).collect();
-            // What a template needs is in its configuration.
-            let far = if needs.unknown.is_empty() { "" } else { ", as far as templates are seen" };
+            // The configuration of a template that was not read may need more.
+            let far =
+                if needs.unknown.is_empty() { "" } else { ", as far as templates could be read" };
             let (count, paths) = (there.len(), paths.len());
-            let text = format!("all {count} that are needed on {paths} paths are held{far}");
+            let text = format!("the login holds all {count} that it needs on {paths} paths{far}");
             self.report.ok(about, text);
         }
         let roles = self.client.roles().await.unwrap_or_default();
@@ -55,31 +56,33 @@ impl Patient<'_> {
             let row = need.row;
             let for_what = format!("{}: {}", row.feature.label(), row.calls);
             if row.feature.is_optional() {
-                let Lack::Milder(effect) = row.lack else { continue };
-                let mend = self.set_up(" --leftovers");
-                self.report.warn(about, format!("is not held: {effect}"), [mend]);
+                let Without::Degrades(effect) = row.without else { continue };
+                let remedy = self.setup_command(" --leftovers");
+                self.report.warn(about, format!("is not held: {effect}"), [remedy]);
                 continue;
             }
-            let (mark, text) = match row.lack {
-                Lack::Fails => (Mark::Fail, format!("is missing ({for_what})")),
-                Lack::Milder(effect) => (Mark::Warn, format!("is missing ({for_what}): {effect}")),
+            let (mark, text) = match row.without {
+                Without::Fails => (Severity::Fail, format!("is missing ({for_what})")),
+                Without::Degrades(effect) => {
+                    (Severity::Warn, format!("is missing ({for_what}): {effect}"))
+                }
             };
-            let mend = self.give(need, &needs, &roles, login).await;
-            self.report.add(mark, about, text, mend);
+            let remedy = self.grant_commands(need, &needs, &roles, login).await;
+            self.report.add(mark, about, text, remedy);
         }
     }
 
-    /// The commands that give what is missing.
-    async fn give(
+    /// The commands that grant what is missing.
+    async fn grant_commands(
         &self,
         need: &Need,
         needs: &Needs,
         roles: &BTreeMap<String, BTreeSet<String>>,
-        login: Option<&Known>,
+        login: Option<&LoginFacts>,
     ) -> Vec<String> {
         let kind = RoleKind::of(need.row.at);
-        let role = kind.name(PREFIX);
-        let all = grants(needs, &BTreeMap::new(), Wishes { optional: false });
+        let role = kind.name(ROLE_PREFIX);
+        let all = grants(needs, &BTreeMap::new(), GrantOptions { optional: false });
         let whole = all.roles.get(&kind).cloned().unwrap_or_default();
         let mut lines = Vec::new();
         let spell = |set: &BTreeSet<String>| set.iter().cloned().collect::<Vec<_>>().join(" ");
@@ -100,12 +103,12 @@ impl Patient<'_> {
         lines
     }
 
-    /// Whom something is to be given that is missing on these paths, as options of `pveum acl`.
+    /// The users and tokens that need a grant on these paths, as options of `pveum acl`.
     pub(super) async fn subjects(
         &self,
         any_of: &[&str],
         asked: &[String],
-        login: &Known,
+        login: &LoginFacts,
     ) -> String {
         let mut subjects = String::new();
         if !self.user_holds(any_of, asked, login).await {
@@ -117,8 +120,8 @@ impl Patient<'_> {
         subjects
     }
 
-    /// Whether the user behind a token with separate privileges holds what the token does not.
-    async fn user_holds(&self, any_of: &[&str], asked: &[String], login: &Known) -> bool {
+    /// Whether the user of a token with separate privileges holds what the token lacks.
+    async fn user_holds(&self, any_of: &[&str], asked: &[String], login: &LoginFacts) -> bool {
         if login.token.is_none() || login.separate == Some(false) {
             return false;
         }

@@ -1,106 +1,109 @@
-//! What the doctor says, for people and as JSON.
+//! The doctor's report, as text for people and as JSON.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use drover_ci::Mark;
+use drover_ci::Severity;
 use drover_model::id::CloudId;
 use serde::Serialize;
 
-/// One finding.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Line {
-    /// How bad it is.
-    pub mark: Mark,
-    /// What was looked at.
+    #[serde(rename = "mark")]
+    pub severity: Severity,
+    /// The subject of the check.
     pub about: String,
     /// What was found.
     pub text: String,
-    /// Commands that mend it, or what to do; empty for what is well.
-    pub mend: Vec<String>,
+    /// Commands or settings that help; empty for what is well.
+    #[serde(rename = "mend")]
+    pub remedies: Vec<String>,
 }
 
-/// All findings about one cloud.
+/// The findings about one cloud.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct CloudReport {
-    /// The cloud.
+    /// The id of the cloud.
     pub cloud: String,
-    /// Its name.
+    /// The configured name.
     pub name: String,
-    /// The findings, in the order they were made.
+    /// The findings in the order of the checks.
     pub lines: Vec<Line>,
 }
 
-/// All findings about one source of demand.
+/// The findings about one source.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct SourceReport {
-    /// The source.
+    /// The id of the source.
     pub source: String,
-    /// Its kind.
     pub kind: String,
-    /// The findings, in the order they were made.
+    /// The findings in the order of the checks.
     pub lines: Vec<Line>,
 }
 
-/// All clouds and sources.
+/// The reports of all clouds and sources.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Report {
-    /// Each cloud.
     pub clouds: Vec<CloudReport>,
-    /// Each source of demand.
     pub sources: Vec<SourceReport>,
 }
 
 impl CloudReport {
-    /// Begins without findings.
+    /// A report without findings.
     pub fn new(cloud: &CloudId, name: &str) -> Self {
         Self { cloud: cloud.to_string(), name: name.to_owned(), lines: Vec::new() }
     }
 
     pub(super) fn ok(&mut self, about: impl Into<String>, text: impl Into<String>) {
-        self.add(Mark::Ok, about.into(), text.into(), Vec::new());
+        self.add(Severity::Ok, about.into(), text.into(), Vec::new());
     }
 
-    pub(super) fn warn<I>(&mut self, about: impl Into<String>, text: impl Into<String>, mend: I)
+    pub(super) fn warn<I>(&mut self, about: impl Into<String>, text: impl Into<String>, remedy: I)
     where
         I: IntoIterator<Item: Into<String>>,
     {
-        let mend = mend.into_iter().map(Into::into).collect();
-        self.add(Mark::Warn, about.into(), text.into(), mend);
+        let remedy = remedy.into_iter().map(Into::into).collect();
+        self.add(Severity::Warn, about.into(), text.into(), remedy);
     }
 
     pub(super) fn fail<const N: usize>(
         &mut self,
         about: impl Into<String>,
         text: impl Into<String>,
-        mend: [&str; N],
+        remedy: [&str; N],
     ) {
-        let mend = mend.map(str::to_owned).into();
-        self.add(Mark::Fail, about.into(), text.into(), mend);
+        let remedy = remedy.map(str::to_owned).into();
+        self.add(Severity::Fail, about.into(), text.into(), remedy);
     }
 
-    pub(super) fn add(&mut self, mark: Mark, about: String, text: String, mend: Vec<String>) {
-        self.lines.push(Line { mark, about, text, mend });
+    pub(super) fn add(
+        &mut self,
+        severity: Severity,
+        about: String,
+        text: String,
+        remedies: Vec<String>,
+    ) {
+        self.lines.push(Line { severity, about, text, remedies });
     }
 
-    /// The worst of its findings.
-    pub fn worst(&self) -> Mark {
-        self.lines.iter().map(|line| line.mark).max().unwrap_or(Mark::Ok)
+    /// The most severe of its findings.
+    pub fn worst(&self) -> Severity {
+        self.lines.iter().map(|line| line.severity).max().unwrap_or(Severity::Ok)
     }
 }
 
-/// Text from elsewhere on one line, without anything that could move the cursor.
+/// A foreign text on one line, without control characters.
 pub fn clean(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
 impl Report {
-    /// Whether nothing has failed.
+    /// Whether nothing failed.
     pub fn is_well(&self) -> bool {
-        self.all().flat_map(|(_, lines)| lines).all(|line| line.mark < Mark::Fail)
+        self.all().flat_map(|(_, lines)| lines).all(|line| line.severity < Severity::Fail)
     }
 
-    /// Clouds and sources by what they are called, each with its findings.
+    /// The heading of each cloud and source, with its findings.
     fn all(&self) -> impl Iterator<Item = (String, &[Line])> {
         let called = |what: &str, id: &str, more: &str| format!("{what} {id} ({})", clean(more));
         let clouds = self.clouds.iter();
@@ -112,8 +115,8 @@ impl Report {
         )
     }
 
-    /// The findings for people: a line each, and below it what mends it, which is told the first
-    /// time alone: many commands are refused when they are run again.
+    /// The report for people: a line for each finding, and below it what helps. A command is
+    /// printed once and referred to afterwards, because many commands fail when they run again.
     pub fn text(&self) -> String {
         let mut out = String::new();
         for (name, lines) in self.all() {
@@ -121,22 +124,23 @@ impl Report {
             let mut first: BTreeMap<&str, usize> = BTreeMap::new();
             for (at, line) in lines.iter().enumerate() {
                 let (about, text) = (clean(&line.about), clean(&line.text));
-                let _ = writeln!(out, "  {:<4}  {about}: {text}", line.mark.word());
+                let _ = writeln!(out, "  {:<4}  {about}: {text}", line.severity.word());
                 let mut told = None;
-                for mend in &line.mend {
-                    let before = *first.entry(mend).or_insert(at);
+                for remedy in &line.remedies {
+                    let before = *first.entry(remedy).or_insert(at);
                     if before == at {
-                        let _ = writeln!(out, "        > {}", clean(mend));
+                        let _ = writeln!(out, "        > {}", clean(remedy));
                     } else if told.replace(before) != Some(before) {
                         let about = clean(&lines[before].about);
-                        let _ = writeln!(out, "        > # the same as above: {about}");
+                        let _ = writeln!(out, "        > # as above, for {about}");
                     }
                 }
             }
         }
-        let count =
-            |mark| self.all().flat_map(|(_, lines)| lines).filter(|line| line.mark == mark).count();
-        let (ok, warn, fail) = (count(Mark::Ok), count(Mark::Warn), count(Mark::Fail));
+        let count = |mark| {
+            self.all().flat_map(|(_, lines)| lines).filter(|line| line.severity == mark).count()
+        };
+        let (ok, warn, fail) = (count(Severity::Ok), count(Severity::Warn), count(Severity::Fail));
         let _ = writeln!(out, "{ok} ok, {warn} warn, {fail} fail");
         out
     }

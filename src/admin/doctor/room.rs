@@ -1,10 +1,10 @@
-//! Whether any node could ever take an agent of each template, and which can not.
+//! Whether any node could run an agent of each template, and which nodes cannot.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use drover_actors::placement::{Claim, Crowds, Scene};
 use drover_actors::source::{Ground, survey};
-use drover_ci::Mark;
+use drover_ci::Severity;
 use drover_hypervisor::fleet::sizes;
 use drover_model::id::NodeName;
 use drover_model::placement::{
@@ -13,10 +13,10 @@ use drover_model::placement::{
 use drover_model::spec::TemplateSpec;
 use drover_model::template_image::Found;
 
-use super::{Cluster, Line, Patient, Templates};
+use super::{CloudCheck, Cluster, Line, Templates};
 
-/// The same nodes with nothing on them.
-fn bare(fleet: &Fleet) -> Fleet {
+/// The same nodes and storages with nothing on them.
+fn emptied(fleet: &Fleet) -> Fleet {
     let nodes = fleet.nodes().iter().map(|(name, node)| {
         let figures = node.figures.map(|one| NodeFigures { busy: 0, used: 0, ..one });
         (name.clone(), NodeSight { figures, ..*node })
@@ -26,10 +26,10 @@ fn bare(fleet: &Fleet) -> Fleet {
     Fleet::new(nodes.collect(), storages.collect(), BTreeMap::new())
 }
 
-/// Nothing that passes stands in the way, and nobody takes anything.
-struct Empty;
+/// A placement where nothing temporary is in the way and nothing is reserved.
+struct NothingReserved;
 
-impl Ground for Empty {
+impl Ground for NothingReserved {
     fn node_closed(&self, _: &NodeName) -> Option<String> {
         None
     }
@@ -43,14 +43,15 @@ impl Ground for Empty {
     }
 }
 
-/// What keeps a template from the nodes it may be on, for as long as nobody changes anything.
-fn shut_out(spec: &TemplateSpec, found: &Found) -> Vec<(NodeName, Option<String>)> {
-    let bare = Found {
+/// Why a template's agents cannot run on each node that the template may use, as long as nobody
+/// changes anything; none for a node where they can.
+fn blocked_nodes(spec: &TemplateSpec, found: &Found) -> Vec<(NodeName, Option<String>)> {
+    let emptied = Found {
         candidates: found.candidates.clone(),
-        fleet: bare(&found.fleet).into(),
+        fleet: emptied(&found.fleet).into(),
         whole: found.whole,
     };
-    // Labels are meant so, and guests come and go.
+    // Labels are intended, and other guests come and go.
     let placement = PlacementSpec {
         selector: BTreeSet::new(),
         affinity: Vec::new(),
@@ -64,19 +65,19 @@ fn shut_out(spec: &TemplateSpec, found: &Found) -> Vec<(NodeName, Option<String>
         let mut wanted = spec.placement.selector.iter();
         wanted.all(|label| own.is_some_and(|own| own.contains(label)))
     };
-    // Others are told of where nodes are looked at.
+    // Offline nodes and nodes in maintenance are reported elsewhere.
     let up = |node: &NodeName| {
         found.fleet.nodes().get(node).is_some_and(|sight| !sight.offline && !sight.maintenance)
     };
-    let all = survey(&calm, &bare, &Empty).into_iter();
+    let all = survey(&calm, &emptied, &NothingReserved).into_iter();
     all.filter(|(node, _)| up(node) && carries(node)).collect()
 }
 
-impl Patient<'_> {
-    /// Tells of templates whose agents no node could take if nothing else were on it.
+impl CloudCheck<'_> {
+    /// Reports templates whose agents would fit on no node even if it were empty.
     pub(super) fn room(&mut self, cluster: &Cluster, templates: &Templates) {
-        let bare = bare(&cluster.fleet);
-        let scene = Scene::new(&bare, &[]);
+        let emptied = emptied(&cluster.fleet);
+        let scene = Scene::new(&emptied, &[]);
         let mut hopeless = Vec::new();
         for spec in self.specs() {
             let seen = templates.get(&spec.id).map(|seen| seen.sources.as_slice());
@@ -96,18 +97,18 @@ impl Patient<'_> {
             }
         }
         for (name, refused) in hopeless {
-            let text = format!("no node could take an agent if it were empty: {refused}");
-            let mend = "in the YAML: less memoryMb or headroom, or other nodes";
-            self.report.fail(format!("room for {name}"), text, [mend]);
+            let text = format!("an agent would not fit even on an empty node: {refused}");
+            let remedy = "in the YAML: less memoryMb or headroom, or other nodes";
+            self.report.fail(format!("room for {name}"), text, [remedy]);
         }
     }
 }
 
-impl Patient<'_> {
-    /// Tells of nodes that a template may use and none of its agents can be made on. Where that is
-    /// all of them the lines from `before` on may have told it already.
+impl CloudCheck<'_> {
+    /// Reports nodes that a template may use but where none of its agents can run. Where that is
+    /// all nodes, the findings from `before` on may have reported it already.
     pub(super) fn usable(&mut self, cluster: &Cluster, templates: &Templates, before: usize) {
-        let failed = |line: &Line| line.mark == Mark::Fail;
+        let failed = |line: &Line| line.severity == Severity::Fail;
         let told = self.report.lines.iter().skip(before).any(failed);
         let mut found = Vec::new();
         for spec in self.specs() {
@@ -119,7 +120,7 @@ impl Patient<'_> {
             let homes: BTreeSet<&str> =
                 seen.sources.iter().map(|(one, _)| one.node.as_str()).collect();
             let homes = homes.into_iter().collect::<Vec<_>>().join(", ");
-            found.push((spec.id.name.clone(), homes, shut_out(spec, &seen.found)));
+            found.push((spec.id.name.clone(), homes, blocked_nodes(spec, &seen.found)));
         }
         for (template, homes, nodes) in found {
             let shut = nodes.iter().filter(|(_, why)| why.is_some());
@@ -129,29 +130,31 @@ impl Patient<'_> {
                 continue;
             }
             let (mark, better) = match none {
-                true => (Mark::Fail, format!("in the YAML: nodes: [{homes}]")),
-                false => (Mark::Warn, format!("in the YAML: nodes without {}", shut.join(", "))),
+                true => (Severity::Fail, format!("in the YAML: nodes: [{homes}]")),
+                false => {
+                    (Severity::Warn, format!("in the YAML: nodes without {}", shut.join(", ")))
+                }
             };
             for (node, why) in nodes {
                 let Some(why) = why else { continue };
-                let share = "or a template on each of its nodes, or on storage that they share";
+                let share = "or a template on each node, or on storage that the nodes share";
                 let share = why.starts_with("no template").then(|| share.to_owned());
-                let text = format!("can not be used there: {why}");
-                let mend = [better.clone()].into_iter().chain(share).collect();
-                self.report.add(mark, format!("template {template} on {node}"), text, mend);
+                let text = format!("cannot be used there: {why}");
+                let remedy = [better.clone()].into_iter().chain(share).collect();
+                self.report.add(mark, format!("template {template} on {node}"), text, remedy);
             }
         }
     }
 }
 
-/// Whether a refusal stands for good, on a node that is empty.
+/// Whether a refusal lasts even on an empty node.
 fn never_passes(refusal: &Refusal) -> bool {
     match refusal {
         Refusal::Label(_)
         | Refusal::Small { .. }
         | Refusal::Memory { .. }
         | Refusal::Processors { .. } => true,
-        // What is done by people, or hangs on other guests.
+        // These depend on people or on other guests.
         Refusal::Unknown
         | Refusal::Offline
         | Refusal::Maintenance

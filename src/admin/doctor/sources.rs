@@ -1,55 +1,59 @@
-//! One source of demand under the doctor's eyes: whether it answers, proves itself and lets drover do
-//! what it must. Changes nothing there.
+//! Checks one source: whether it answers, how its certificate is verified, and whether the login
+//! may do what drover needs. Changes nothing there.
 
 use std::error::Error;
 
 use causes::{causes, chain};
-use drover_ci::Mark;
-use drover_ci::{DemandError, Http, Proof, connector};
+use drover_ci::Severity;
+use drover_ci::{DemandError, Finding, Http, connector};
 use drover_model::demand::spec::SourceSpec;
 use proxmox_client::tls::CertificateRefused;
 use proxmox_client::{Tls, refused_certificate};
 use reqwest::Method;
 
-use super::cluster::{CLOCK_FAIL, CLOCK_WARN};
-use super::{CloudReport, SourceReport, Ways};
+use super::cluster::{CLOCK_FAIL_SECS, CLOCK_WARN_SECS};
+use super::{Clients, CloudReport, SourceReport};
 use drover_ci::SourceConnection;
 
-/// Examines one source.
-pub async fn examine_source(
-    ways: Ways<'_>,
+/// Checks one source.
+pub async fn check_source(
+    clients: Clients<'_>,
     spec: &SourceSpec,
     connection: &SourceConnection,
 ) -> SourceReport {
     let mut report =
         CloudReport { cloud: spec.id.to_string(), name: spec.kind.to_owned(), lines: Vec::new() };
-    if answers(ways, connection, &mut report).await {
+    if answers(clients, connection, &mut report).await {
         let mut found = Vec::new();
         let ended = match connector(connection) {
-            Ok(connector) => connector.prove(&mut found).await,
+            Ok(connector) => connector.check(&mut found).await,
             Err(error) => Err(error),
         };
-        found.extend(ended.err().map(|error| Proof::told(&error)));
-        for proof in found {
-            report.add(proof.mark, proof.about.into(), proof.text, proof.mend);
+        found.extend(ended.err().map(|error| Finding::from_error(&error)));
+        for finding in found {
+            report.add(finding.severity, finding.about.into(), finding.text, finding.remedies);
         }
     }
     webhook(spec, connection, &mut report);
     SourceReport { source: report.cloud, kind: report.name, lines: report.lines }
 }
 
-/// Whether anything answers there, what vouches for it, and what its clock says.
-async fn answers(ways: Ways<'_>, connection: &SourceConnection, report: &mut CloudReport) -> bool {
-    let before = (ways.clock)();
+/// Checks whether the source answers, its certificate and its clock.
+async fn answers(
+    clients: Clients<'_>,
+    connection: &SourceConnection,
+    report: &mut CloudReport,
+) -> bool {
+    let before = (clients.clock)();
     let answer = match Http::new(&connection.url, &connection.tls, &connection.route) {
         Ok(http) => http.call(Method::GET, "", None, &[]).await,
         Err(error) => Err(error),
     };
-    let after = (ways.clock)();
+    let after = (clients.clock)();
     let answer = match answer {
         Ok(answer) => answer,
         Err(error) => {
-            unanswered(&error, connection, report);
+            report_unanswered(&error, connection, report);
             return false;
         }
     };
@@ -61,39 +65,39 @@ async fn answers(ways: Ways<'_>, connection: &SourceConnection, report: &mut Clo
     let apart = if time < before { before - time } else { time.saturating_sub(after) };
     let way = if time < before { "behind" } else { "ahead of" };
     let mark = match apart {
-        0..=CLOCK_WARN => Mark::Ok,
-        _ if apart <= CLOCK_FAIL => Mark::Warn,
-        _ => Mark::Fail,
+        0..=CLOCK_WARN_SECS => Severity::Ok,
+        _ if apart <= CLOCK_FAIL_SECS => Severity::Warn,
+        _ => Severity::Fail,
     };
-    let (text, mend) = if mark == Mark::Ok {
-        (format!("within {CLOCK_WARN} s of this machine's"), Vec::new())
+    let (text, remedy) = if mark == Severity::Ok {
+        (format!("within {CLOCK_WARN_SECS} s of this machine's"), Vec::new())
     } else {
-        let mend = vec!["timedatectl, here and there".to_owned()];
-        (format!("{apart} s {way} this machine's"), mend)
+        let remedy = vec!["timedatectl, on this machine and on the server".to_owned()];
+        (format!("{apart} s {way} this machine's"), remedy)
     };
-    report.add(mark, "clock".into(), text, mend);
+    report.add(mark, "clock".into(), text, remedy);
     true
 }
 
 fn certificate(connection: &SourceConnection, report: &mut CloudReport) {
     if connection.url.scheme() == "http" {
-        // The configuration warns where that goes over a network.
-        return report.ok("certificate", "none: it is asked without TLS");
+        // The configuration warns where the connection leaves this machine.
+        return report.ok("certificate", "none: the URL is http");
     }
     match &connection.tls {
-        Tls::System => report.ok("certificate", "the system's authorities vouch for it"),
-        Tls::Bundle(_) => report.ok("certificate", "an authority of caFile vouches for it"),
-        Tls::Pins(_) => report.ok("certificate", "it is a pinned one"),
+        Tls::System => report.ok("certificate", "verified by the system's authorities"),
+        Tls::Bundle(_) => report.ok("certificate", "verified by caFile"),
+        Tls::Pins(_) => report.ok("certificate", "matches pinSha256"),
         Tls::Ignore => report.warn(
             "certificate",
-            "is not looked at: whoever stands between can read every credential",
-            ["caFile or pinSha256 in the place of ignoreSslErrors"],
+            "is not verified: anyone between drover and the server can read every credential",
+            ["in the YAML: caFile or pinSha256 in place of ignoreSslErrors"],
         ),
     }
 }
 
-/// Why nothing answered, and what mends it.
-fn unanswered(error: &DemandError, connection: &SourceConnection, report: &mut CloudReport) {
+/// Reports why the source does not answer, and what to do.
+fn report_unanswered(error: &DemandError, connection: &SourceConnection, report: &mut CloudReport) {
     let cause: Option<&(dyn Error + 'static)> = match error {
         DemandError::Unreachable { source, .. } => Some(source),
         DemandError::Setup(_)
@@ -108,33 +112,41 @@ fn unanswered(error: &DemandError, connection: &SourceConnection, report: &mut C
     let refused: Option<CertificateRefused> = cause.and_then(refused_certificate);
     if let Some(refused) = refused {
         let sha256 = &refused.seen().sha256;
-        let mends = [
+        let remedies = [
             "in the YAML: caFile: a file with the authority that signed it".to_owned(),
-            format!("in the YAML: pinSha256: [\"{sha256}\"], once compared with the server's own"),
+            format!(
+                "in the YAML: pinSha256: [\"{sha256}\"], after comparing it with the server's own"
+            ),
         ];
-        let text = format!("is not trusted: saw SHA-256 {sha256}");
-        return report.add(Mark::Fail, "certificate".into(), text, mends.into());
+        let text = format!("is not trusted; its SHA-256 is {sha256}");
+        return report.add(Severity::Fail, "certificate".into(), text, remedies.into());
     }
     let innermost = cause.and_then(|cause| causes(cause).last()).map(ToString::to_string);
     let text = innermost.unwrap_or_else(|| chain(error));
     let host = connection.url.host_str().unwrap_or_default();
-    let mend = if text.contains("lookup") || text.contains("resolve") {
+    let remedy = if text.contains("lookup") || text.contains("resolve") {
         format!("getent hosts {host}")
     } else {
         format!("curl -v {}", connection.url)
     };
-    report.fail("answers", format!("{} does not: {text}", connection.url), [mend.as_str()]);
+    report.fail(
+        "answers",
+        format!("{} does not answer: {text}", connection.url),
+        [remedy.as_str()],
+    );
 }
 
-/// Whether it is heard of at once that a job waits, or at the next look.
+/// Reports whether drover learns of a job by webhook or at the next poll.
 fn webhook(spec: &SourceSpec, connection: &SourceConnection, report: &mut CloudReport) {
     let seconds = spec.poll.as_secs();
     let about = "webhook";
     match &connection.webhook {
-        None => report.ok(about, format!("none: it is looked at every {seconds} s")),
+        None => report.ok(about, format!("none: drover polls every {seconds} s")),
         Some(_) => {
-            report
-                .ok(about, format!("taken at /v1/hooks/{}, and every {seconds} s looked", spec.id));
+            report.ok(
+                about,
+                format!("accepted at /v1/hooks/{}; drover also polls every {seconds} s", spec.id),
+            );
         }
     }
 }

@@ -1,80 +1,79 @@
-//! Storages: of disks, of disc images for cloud-init, and of snippets.
+//! Storages: for disks, for cloud-init images, and for snippets.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use drover_ci::Mark;
+use drover_ci::Severity;
 use drover_model::id::NodeName;
 use drover_model::placement::Fleet;
 use drover_model::spec::CloneStrategy;
 use proxmox_client::admin::NodeStorage;
 
-use super::token::Known;
-use super::{Cluster, Patient};
+use super::token::LoginFacts;
+use super::{CloudCheck, Cluster};
 use crate::rights::storages;
 
-/// Storages with less of them free are told, in per cent.
-const SPACE_LEFT: u64 = 10;
+/// A storage with a smaller free share is warned about, in per cent.
+const FREE_SPACE_WARN_PERCENT: u64 = 10;
 
-/// Who may see snippets, and the role of Proxmox's that holds it: what is given on a storage takes
-/// the place of what is held there from above, and this one has all that storages know.
-const SEES: &str = "Datastore.Allocate";
-const SEES_BY: &str = "PVEDatastoreAdmin";
+/// The privilege that lists snippets, and the role of Proxmox that holds it. A grant on a storage
+/// replaces those inherited from above, and this role has every privilege on storages.
+const SNIPPET_PRIVILEGE: &str = "Datastore.Allocate";
+const SNIPPET_ROLE: &str = "PVEDatastoreAdmin";
 
-/// Storages by whose plug-in a linked clone can not be made (behaviour section 9).
+/// Whether storages of this type cannot hold linked clones (book: proxmox, section 9).
 fn never_links(kind: &str) -> bool {
     matches!(kind, "lvm" | "iscsi" | "iscsidirect")
 }
 
-/// Storages by whose plug-in files can be kept, such as ISO images.
+/// Whether storages of this type can hold files, such as ISO images.
 fn holds_files(kind: &str) -> bool {
     matches!(kind, "dir" | "nfs" | "cifs" | "cephfs" | "glusterfs" | "btrfs")
 }
 
-/// What is wanted of a storage on a node.
+/// What a storage on a node is needed for.
 #[derive(Debug, Clone, Copy, Default)]
 struct Use {
-    /// Linked clones are made on it.
     links: bool,
-    /// Something has no other storage there.
+    /// Whether some template has no other storage there.
     alone: bool,
 }
 
-/// What is amiss with a storage, and what mends it.
-type Amiss = (String, String);
+/// A problem with a storage, and what to do about it.
+type Problem = (String, String);
 
-/// What is to be said of a storage that a node has not got.
-fn missing(name: &str, node: &NodeName, content: &str, fleet: &Fleet) -> Amiss {
+/// The problem of a storage that a node does not have.
+fn missing(name: &str, node: &NodeName, content: &str, fleet: &Fleet) -> Problem {
     let others = fleet.nodes().keys().filter(|other| fleet.storage(name, other).is_some());
     let others: Vec<String> = others.map(ToString::to_string).collect();
     if !others.is_empty() {
         let on = others.join(",");
-        let text = format!("is on {} alone", others.join(", "));
+        let text = format!("exists on {} only", others.join(", "));
         return (text, format!("pvesm set {name} --nodes {on},{node}"));
     }
     let fit = fleet.storages(node).filter(|one| one.images || content != "images");
     let there: Vec<&str> = fit.map(|one| one.name.as_str()).collect();
-    let text = "is on no node, or may not be seen".to_owned();
+    let text = "is on no node, or drover may not see it".to_owned();
     if there.is_empty() {
         return (text, format!("ssh {node} pvesm status; in the YAML: one of these"));
     }
-    (text, format!("in the YAML: a storage that is there: {}", there.join(", ")))
+    (text, format!("in the YAML: a storage that exists: {}", there.join(", ")))
 }
 
-/// Why a node can not put this kind of content on a storage.
-fn amiss(
+/// Why a node cannot store this kind of content on a storage.
+fn problem(
     name: &str,
     node: &NodeName,
     found: Option<&NodeStorage>,
     content: &str,
     fleet: &Fleet,
-) -> Result<(), Amiss> {
+) -> Result<(), Problem> {
     let Some(found) = found else { return Err(missing(name, node, content, fleet)) };
     if found.enabled == Some(false) {
         return Err(("is disabled".into(), format!("pvesm set {name} --disable 0")));
     }
     if found.active == Some(false) {
-        let mend = format!("ssh {node} pvesm status --storage {name}");
-        return Err(("is not active: the node does not reach it".into(), mend));
+        let remedy = format!("ssh {node} pvesm status --storage {name}");
+        return Err(("is not active: the node cannot reach it".into(), remedy));
     }
     if !found.content.split(',').any(|one| one == content) {
         let what = match content {
@@ -82,21 +81,21 @@ fn amiss(
             "iso" => "ISO images",
             other => other,
         };
-        let mend = format!("pvesm set {name} --content {},{content}", found.content);
-        return Err((format!("takes no {what}, only {}", found.content), mend));
+        let remedy = format!("pvesm set {name} --content {},{content}", found.content);
+        return Err((format!("takes no {what}, only {}", found.content), remedy));
     }
     Ok(())
 }
 
-impl Patient<'_> {
-    pub(super) async fn storages(&mut self, cluster: &Cluster, login: Option<&Known>) {
+impl CloudCheck<'_> {
+    pub(super) async fn storages(&mut self, cluster: &Cluster, login: Option<&LoginFacts>) {
         let on = self.storages_on(cluster).await;
         self.disks(cluster, &on);
         self.discs(cluster, &on);
         self.snippets(cluster, login).await;
     }
 
-    /// The storages of every node that agents may be on.
+    /// The storages of every node that agents may run on.
     async fn storages_on(&mut self, cluster: &Cluster) -> BTreeMap<NodeName, Vec<NodeStorage>> {
         let specs = self.specs();
         let nodes: BTreeSet<NodeName> =
@@ -106,7 +105,7 @@ impl Patient<'_> {
             match self.client.storages_of(node.as_str()).await {
                 Ok(all) => drop(on.insert(node, all)),
                 Err(error) => {
-                    let text = self.told(&error);
+                    let text = self.error_text(&error);
                     self.report.fail(format!("storages of {node}"), text, []);
                 }
             }
@@ -125,13 +124,13 @@ impl Patient<'_> {
                 let Some(all) = on.get(&node) else { continue };
                 let found = |name: &str| all.iter().find(|one| one.storage == name);
                 let fit = |name: &String| {
-                    amiss(name, &node, found(name), "images", &cluster.fleet).is_ok()
+                    problem(name, &node, found(name), "images", &cluster.fleet).is_ok()
                 };
                 if chosen && !several.iter().any(fit) {
                     nowhere.insert((spec.id.name.to_string(), node.clone()));
                 }
                 for name in &several {
-                    // Of a class are all there are, and none has to be everywhere.
+                    // A storage class covers all storages of its kind, and none must be everywhere.
                     if of_class && found(name).is_none() {
                         continue;
                     }
@@ -147,9 +146,9 @@ impl Patient<'_> {
         }
         for (template, node) in nowhere {
             let about = format!("storages of {template} on {node}");
-            let text = "none of them takes its disks there";
-            let mend = "in the YAML: targetStorages, storageClass, or other nodes";
-            self.report.fail(about, text, [mend]);
+            let text = "none of them can hold its disks there";
+            let remedy = "in the YAML: targetStorages, storageClass, or other nodes";
+            self.report.fail(about, text, [remedy]);
         }
     }
 
@@ -161,24 +160,24 @@ impl Patient<'_> {
         fleet: &Fleet,
     ) {
         let about = format!("storage {name} on {node}");
-        // Where there are others they are taken.
-        let mark = if wanted.alone { Mark::Fail } else { Mark::Warn };
-        if let Err((text, mend)) = amiss(name, node, found, "images", fleet) {
-            return self.report.add(mark, about, text, vec![mend]);
+        // Agents use another storage where there is one.
+        let mark = if wanted.alone { Severity::Fail } else { Severity::Warn };
+        if let Err((text, remedy)) = problem(name, node, found, "images", fleet) {
+            return self.report.add(mark, about, text, vec![remedy]);
         }
         let Some(found) = found else { return };
         if wanted.links && never_links(&found.kind) {
-            let text = format!("of type {} makes no linked clones", found.kind);
-            let mend = "in the YAML: cloneStrategy: FULL";
-            return self.report.fail(about, text, [mend]);
+            let text = format!("of type {} cannot hold linked clones", found.kind);
+            let remedy = "in the YAML: cloneStrategy: FULL";
+            return self.report.fail(about, text, [remedy]);
         }
         match (found.avail, found.total.filter(|total| *total > 0)) {
             (Some(avail), Some(total)) => {
                 let (gib, share) = (avail >> 30, avail.saturating_mul(100) / total);
                 let text = format!("{}, {gib} GiB free ({share} %)", found.kind);
-                if share < SPACE_LEFT {
-                    let mend = [format!("pvesm list {name}")];
-                    self.report.warn(about, text, mend);
+                if share < FREE_SPACE_WARN_PERCENT {
+                    let remedy = [format!("pvesm list {name}")];
+                    self.report.warn(about, text, remedy);
                 } else {
                     self.report.ok(about, text);
                 }
@@ -187,7 +186,7 @@ impl Patient<'_> {
         }
     }
 
-    /// Where disc images for cloud-init are put.
+    /// Checks the storages of cloud-init images.
     fn discs(&mut self, cluster: &Cluster, on: &BTreeMap<NodeName, Vec<NodeStorage>>) {
         let mut wanted: BTreeSet<(String, NodeName)> = BTreeSet::new();
         for spec in self.specs() {
@@ -199,20 +198,21 @@ impl Patient<'_> {
             let Some(all) = on.get(&node) else { continue };
             let found = all.iter().find(|one| one.storage == name);
             let about = format!("ISO storage {name} on {node}");
-            match amiss(&name, &node, found, "iso", &cluster.fleet) {
+            match problem(&name, &node, found, "iso", &cluster.fleet) {
                 Ok(()) => self.report.ok(about, "takes ISO images"),
-                Err((text, mend)) => {
+                Err((text, remedy)) => {
                     let other = "in the YAML: another cloudInitIsoStorage".to_owned();
                     let able = found.is_none_or(|one| holds_files(&one.kind));
-                    let mend = able.then_some(mend).into_iter().chain([other]).collect();
-                    self.report.add(Mark::Fail, about, text, mend);
+                    let remedy = able.then_some(remedy).into_iter().chain([other]).collect();
+                    self.report.add(Severity::Fail, about, text, remedy);
                 }
             }
         }
     }
 
-    /// Snippets that are named; nobody but who may do all on their storage can see them.
-    async fn snippets(&mut self, cluster: &Cluster, login: Option<&Known>) {
+    /// Checks the snippets that are named; only a login with every privilege on their storage sees
+    /// them.
+    async fn snippets(&mut self, cluster: &Cluster, login: Option<&LoginFacts>) {
         let mut wanted: BTreeSet<(String, NodeName)> = BTreeSet::new();
         for spec in self.specs() {
             let named = spec.cloud_init.custom.iter().flat_map(|text| text.split(','));
@@ -228,26 +228,29 @@ impl Patient<'_> {
             let path = format!("/storage/{storage}");
             let found = self.client.snippets(node.as_str(), &storage).await;
             if found.as_ref().is_ok_and(|found| found.contains(&volume)) {
-                self.report.ok(about, "is there");
+                self.report.ok(about, "exists");
                 continue;
             }
             let held = self.client.privileges(&path, None).await.unwrap_or_default();
-            if !held.contains_key(SEES) {
-                let text = format!("can not be seen without {SEES} on {path}");
+            if !held.contains_key(SNIPPET_PRIVILEGE) {
+                let text = format!("cannot be seen without {SNIPPET_PRIVILEGE} on {path}");
                 let to = match login {
-                    Some(login) => self.subjects(&[SEES], std::slice::from_ref(&path), login).await,
+                    Some(login) => {
+                        self.subjects(&[SNIPPET_PRIVILEGE], std::slice::from_ref(&path), login)
+                            .await
+                    }
                     None => format!(" --users {}", self.client.login()),
                 };
-                let mend = [format!("pveum acl modify {path}{to} --roles {SEES_BY}")];
-                self.report.warn(about, text, mend);
+                let remedy = [format!("pveum acl modify {path}{to} --roles {SNIPPET_ROLE}")];
+                self.report.warn(about, text, remedy);
             } else if let Err(error) = found {
-                let text = self.told(&error);
-                let mend = [format!("ssh {node} pvesm status --storage {storage}")];
-                self.report.warn(about, text, mend);
+                let text = self.error_text(&error);
+                let remedy = [format!("ssh {node} pvesm status --storage {storage}")];
+                self.report.warn(about, text, remedy);
             } else {
-                let mend = format!("scp FILE {node}:$(ssh {node} pvesm path {volume})");
-                let text = "is not there, and the API can not upload it";
-                self.report.fail(about, text, [mend.as_str()]);
+                let remedy = format!("scp FILE {node}:$(ssh {node} pvesm path {volume})");
+                let text = "does not exist, and the API cannot upload it";
+                self.report.fail(about, text, [remedy.as_str()]);
             }
         }
     }

@@ -1,8 +1,8 @@
-//! What templates are cloned from: whether it is there, and fit for what is wanted of it.
+//! The guests that templates are cloned from: whether they exist, and whether they fit.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use drover_ci::Mark;
+use drover_ci::Severity;
 use drover_hypervisor::Client;
 use drover_hypervisor::Failure;
 use drover_hypervisor::configure::{has_agent, has_cloud_init, primary_disk};
@@ -13,14 +13,14 @@ use drover_model::spec::TemplateSpec;
 use drover_model::template_image::Candidate;
 use proxmox_client::types::{Resource, VmConfig};
 
-use super::cluster::wake;
-use super::{Patient, Seen, Templates};
-use crate::rights::Source;
+use super::cluster::node_status_command;
+use super::{CloudCheck, TemplateGuests, Templates};
+use crate::rights::TemplateGuest;
 
-/// So many templates are named where the one that is meant is not there.
-const SHOWN: usize = 10;
+/// How many existing templates are named where the configured one is missing.
+const TEMPLATES_SHOWN: usize = 10;
 
-/// Bridges of a configuration's network cards, with their VLAN tags.
+/// The bridges of a configuration's network cards, with their VLAN tags.
 fn bridges(config: &VmConfig) -> BTreeSet<(String, Option<u16>)> {
     let is_card = |key: &str| {
         key.strip_prefix("net")
@@ -38,21 +38,21 @@ fn bridges(config: &VmConfig) -> BTreeSet<(String, Option<u16>)> {
         .collect()
 }
 
-/// The guests a template is cloned from, with their configurations where these can be read.
+/// The guests that a template is cloned from, with their configurations where these can be read.
 pub(super) async fn sources(
     client: &Client,
     spec: &TemplateSpec,
     pools: &BTreeMap<u64, String>,
-) -> Result<Seen, Failure> {
+) -> Result<TemplateGuests, Failure> {
     let found = locate(client, &spec.sought(), None).await?;
     let mut sources = Vec::new();
     for Candidate { vmid, node, storages, .. } in &found.candidates {
-        // One on a node that is offline is there, and nobody can read it.
+        // The configuration of a guest on an offline node cannot be read.
         let config = match found.fleet.is_offline(node) {
             true => None,
             false => Some(client.config(node.as_str(), vmid.0).await?),
         };
-        let source = Source {
+        let source = TemplateGuest {
             vmid: *vmid,
             node: node.clone(),
             pool: pools.get(&u64::from(vmid.0)).cloned(),
@@ -61,11 +61,11 @@ pub(super) async fn sources(
         };
         sources.push((source, config));
     }
-    Ok(Seen { found, sources })
+    Ok(TemplateGuests { found, sources })
 }
 
-impl Patient<'_> {
-    /// Looks at every template of the cloud; gives what each is cloned from.
+impl CloudCheck<'_> {
+    /// Checks every template of the cloud; returns what each is cloned from.
     pub(super) async fn templates(&mut self) -> Templates {
         let pools = self.client.pool_of_guests().await.unwrap_or_default();
         let mut all = BTreeMap::new();
@@ -75,26 +75,31 @@ impl Patient<'_> {
             let seen = match sources(&self.client, spec, &pools).await {
                 Ok(seen) => seen,
                 Err(error) => {
-                    let text = self.told(&error);
+                    let text = self.error_text(&error);
                     let denied = matches!(self.client.fault(&error).kind, FaultKind::Denied { .. });
-                    self.nothing(spec, about, text, denied).await;
+                    self.report_missing(spec, about, text, denied).await;
                     continue;
                 }
             };
             if seen.sources.is_empty() {
-                let text = format!("no template of the cluster {}", spec.sought());
-                self.nothing(spec, about, text, false).await;
+                let text = format!("the cluster has no template that {}", spec.sought());
+                self.report_missing(spec, about, text, false).await;
             }
-            // Where another one can be cloned that one does.
+            // Another guest of the same template can be cloned.
             let others = seen.sources.iter().any(|(_, config)| config.is_some());
-            let unseen = if others { Mark::Warn } else { Mark::Fail };
+            let unseen = if others { Severity::Warn } else { Severity::Fail };
             for (source, config) in &seen.sources {
                 match config {
                     Some(config) => self.template(spec, source, config),
                     None => {
                         let about = format!("template {} ({})", spec.id.name, source.vmid);
-                        let text = format!("not seen, {} is offline", source.node);
-                        self.report.add(unseen, about, text, vec![wake(source.node.as_str())]);
+                        let text = format!("cannot be read: {} is offline", source.node);
+                        self.report.add(
+                            unseen,
+                            about,
+                            text,
+                            vec![node_status_command(source.node.as_str())],
+                        );
                     }
                 }
             }
@@ -103,18 +108,24 @@ impl Patient<'_> {
         all
     }
 
-    /// Tells that there is nothing to clone, and what there is instead.
-    async fn nothing(&mut self, spec: &TemplateSpec, about: String, text: String, denied: bool) {
+    /// Reports that there is nothing to clone, and which templates exist instead.
+    async fn report_missing(
+        &mut self,
+        spec: &TemplateSpec,
+        about: String,
+        text: String,
+        denied: bool,
+    ) {
         let rows = self.client.resources(true).await.map(|(_, rows)| rows).unwrap_or_default();
         let guests = || rows.iter().filter(|row| row.kind == "qemu");
         let of_id = |row: &&Resource| row.vmid == Some(u64::from(spec.source.0));
         let meant = guests().find(of_id).filter(|_| spec.search.is_none());
-        let mend = match meant {
+        let remedy = match meant {
             Some(Resource { node: Some(node), template: false, .. }) => {
                 vec![format!("ssh {node} qm template {}", spec.source)]
             }
-            _ if denied => vec![self.set_up("")],
-            // It is there, and something else is in the way.
+            _ if denied => vec![self.setup_command("")],
+            // The template exists, and the error says what is in the way.
             Some(_) => Vec::new(),
             None => {
                 let templates = guests().filter(|row| row.template);
@@ -123,48 +134,48 @@ impl Patient<'_> {
                         let name = row.name.as_deref().unwrap_or("without a name");
                         Some(format!("{} ({name})", row.vmid?))
                     })
-                    .take(SHOWN)
+                    .take(TEMPLATES_SHOWN)
                     .collect();
                 if there.is_empty() {
                     let make = "make a template: https://pve.proxmox.com/wiki/Cloud-Init_Support";
-                    vec![make.to_owned(), self.set_up("")]
+                    vec![make.to_owned(), self.setup_command("")]
                 } else {
-                    vec![format!("in the YAML: a template that is there: {}", there.join(", "))]
+                    vec![format!("in the YAML: a template that exists: {}", there.join(", "))]
                 }
             }
         };
-        self.report.add(Mark::Fail, about, text, mend);
+        self.report.add(Severity::Fail, about, text, remedy);
     }
 
-    fn template(&mut self, spec: &TemplateSpec, source: &Source, config: &VmConfig) {
+    fn template(&mut self, spec: &TemplateSpec, source: &TemplateGuest, config: &VmConfig) {
         let vmid = source.vmid;
         let about = format!("template {} ({vmid})", spec.id.name);
         let before = self.report.lines.len();
         if primary_disk(config).is_none() {
-            let mend = format!("qm set {vmid} --boot order=scsi0");
-            self.report.fail(&about, "has no disk to boot from", [mend.as_str()]);
+            let remedy = format!("qm set {vmid} --boot order=scsi0");
+            self.report.fail(&about, "has no disk to boot from", [remedy.as_str()]);
         }
         if !has_cloud_init(config) && !spec.os.is_windows() {
-            let mend = [format!("qm set {vmid} --ide2 STORAGE:cloudinit")];
+            let remedy = [format!("qm set {vmid} --ide2 STORAGE:cloudinit")];
             let text = "has no cloud-init drive: agents get no user, key or address from drover";
-            self.report.warn(&about, text, mend);
+            self.report.warn(&about, text, remedy);
         }
         if spec.address == AddressSource::GuestAgent && !has_agent(config) {
-            let mend = [format!("qm set {vmid} --agent enabled=1")];
-            let text = "has its guest agent switched off: drover switches it on in each clone, and \
+            let remedy = [format!("qm set {vmid} --agent enabled=1")];
+            let text = "has its guest agent option off: drover switches it on in each clone, and \
                         the image needs qemu-guest-agent";
-            self.report.warn(&about, text, mend);
+            self.report.warn(&about, text, remedy);
         }
         if config.get("agent").is_some_and(|agent| agent.contains("type=isa")) {
-            let mend = [format!("qm set {vmid} --agent enabled=1")];
-            let text = "has an ISA port for its guest agent: most images listen on the virtio one";
-            self.report.warn(&about, text, mend);
+            let remedy = [format!("qm set {vmid} --agent enabled=1")];
+            let text = "has an ISA port for its guest agent, but most images use the virtio port";
+            self.report.warn(&about, text, remedy);
         }
         let no_generation = config.get("vmgenid").is_none_or(|value| value == "0");
         if spec.reset.is_some() && no_generation {
-            let mend = [format!("qm set {vmid} --vmgenid 1")];
-            let text = "has no vmgenid: a guest that is reset is not told so";
-            self.report.warn(&about, text, mend);
+            let remedy = [format!("qm set {vmid} --vmgenid 1")];
+            let text = "has no vmgenid, so a guest does not notice that it was reset";
+            self.report.warn(&about, text, remedy);
         }
         if self.report.lines.len() == before {
             let drive = if has_agent(config) { "agent on, " } else { "" };

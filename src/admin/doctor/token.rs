@@ -1,53 +1,53 @@
-//! Who logs in: token, user, expiry, separate privileges.
+//! The login: token or password, user, expiry, separate privileges.
 
-use drover_ci::Mark;
+use drover_ci::Severity;
 use proxmox_client::Login;
 
-use super::Patient;
+use super::CloudCheck;
 
-/// Who may do everything.
+/// The user that may do everything.
 pub(super) const ROOT: &str = "root@pam";
-/// What only root, or who is as good, holds on `/`.
-const OF_ROOT: &str = "Permissions.Modify";
-const DAY: u64 = 86_400;
-/// Tokens that expire sooner are told.
-const TOKEN_DAYS: u64 = 14;
+/// A privilege on `/` that only root and equals of root hold.
+const ROOT_PRIVILEGE: &str = "Permissions.Modify";
+const DAY_SECS: u64 = 86_400;
+/// A token that expires sooner is warned about.
+const TOKEN_WARN_DAYS: u64 = 14;
 
-/// What is known of the login.
-pub(super) struct Known {
-    /// Its user.
+/// The login as the other checks need it.
+pub(super) struct LoginFacts {
+    /// The user, `user@realm`.
     pub user: String,
-    /// Its full id, where it is a token.
+    /// The full token id, where the login is a token.
     pub token: Option<String>,
-    /// Whether it has privileges of its own beside its user's; none where that can not be seen.
+    /// Whether the token has privileges separate from its user's; none where that cannot be seen.
     pub separate: Option<bool>,
-    /// Whether it holds nothing at all, which was told.
+    /// Whether the login holds no privilege at all, which is reported already.
     pub powerless: bool,
 }
 
-impl Patient<'_> {
-    /// Tells that the login is root's; whether it is a token that has not got root's privileges, and
-    /// whether it holds none.
+impl CloudCheck<'_> {
+    /// Reports that the login is root's. Returns whether it is a token without root's privileges,
+    /// and whether it holds none.
     async fn root(&mut self, login: &str, name: Option<&str>) -> (bool, bool) {
         let held = self.client.privileges("/", None).await.unwrap_or_default();
-        let narrow = name.filter(|_| !held.contains_key(OF_ROOT));
+        let narrow = name.filter(|_| !held.contains_key(ROOT_PRIVILEGE));
         let text = match narrow {
-            None => "root may do everything: a user of drover's own needs little",
+            None => "root may do everything; give drover a user of its own, which needs little",
             Some(_) => {
-                "root's token with privileges of its own may do what it was given alone: use one of a \
-                 user of drover's own, or let it do everything"
+                "root's token with separate privileges may do only what it was granted: use a token of \
+                 a user of drover's own, or let this one do everything"
             }
         };
         let whole = narrow.map(|name| format!("pveum user token modify {ROOT} {name} --privsep 0"));
-        let mend = whole.into_iter().chain([self.set_up("")]).collect();
+        let remedy = whole.into_iter().chain([self.setup_command("")]).collect();
         let none = narrow.is_some() && held.is_empty();
-        let mark = if none { Mark::Fail } else { Mark::Warn };
-        self.report.add(mark, format!("login {login}"), text.into(), mend);
+        let mark = if none { Severity::Fail } else { Severity::Warn };
+        self.report.add(mark, format!("login {login}"), text.into(), remedy);
         (narrow.is_some(), none)
     }
 
-    /// Looks at the login.
-    pub(super) async fn token(&mut self) -> Option<Known> {
+    /// Checks the login; none where the token's id is malformed.
+    pub(super) async fn token(&mut self) -> Option<LoginFacts> {
         let login = self.client.login().to_owned();
         let (user, name) = match &self.connection.login {
             Login::Token { id, .. } => {
@@ -60,10 +60,10 @@ impl Patient<'_> {
             if user == ROOT { self.root(&login, name.as_deref()).await } else { (false, false) };
         let token = name.as_ref().map(|_| login.clone());
         let known = |separate| {
-            Some(Known { user: user.clone(), token: token.clone(), separate, powerless })
+            Some(LoginFacts { user: user.clone(), token: token.clone(), separate, powerless })
         };
         let Some(name) = name else {
-            let text = "a password instead of a token: its tickets are renewed every 90 minutes";
+            let text = "a password instead of a token; drover renews its tickets every 90 minutes";
             self.report.ok(format!("login {login}"), text);
             return known(Some(false));
         };
@@ -73,20 +73,20 @@ impl Patient<'_> {
         let Some(found) = found else { return known(narrow.then_some(true)) };
         let about = format!("token {login}");
         let kind = if found.privsep { "separate privileges" } else { "its user's privileges" };
-        let now = (self.ways.clock)();
+        let now = (self.clients.clock)();
         let soonest = [found.expire, own.and_then(|own| own.expire)];
         match soonest.into_iter().flatten().filter(|at| *at > 0).min() {
-            Some(at) if at < now + TOKEN_DAYS * DAY => {
-                let left = at.saturating_sub(now) / DAY;
+            Some(at) if at < now + TOKEN_WARN_DAYS * DAY_SECS => {
+                let left = at.saturating_sub(now) / DAY_SECS;
                 let text = format!("{kind}, expires in {left} days");
-                let mend = [
-                    self.set_up(" --rotate"),
+                let remedy = [
+                    self.setup_command(" --rotate"),
                     format!("pveum user token modify {user} {name} --expire 0"),
                 ];
-                self.report.warn(about, text, mend);
+                self.report.warn(about, text, remedy);
             }
             Some(at) => {
-                let left = (at - now) / DAY;
+                let left = (at - now) / DAY_SECS;
                 self.report.ok(about, format!("{kind}, expires in {left} days"));
             }
             None => self.report.ok(about, format!("{kind}, does not expire")),

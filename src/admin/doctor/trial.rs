@@ -1,5 +1,6 @@
-//! One agent made for trial, and where its way ended. Pure: the running service makes the agent, so
-//! that caps, marks and the journal hold for it as for any other, and it can not leak.
+//! Where the trial agent of `drover doctor --boot` failed, and what to do. Pure: the running
+//! service makes the agent, so that limits, ownership tags and the journal apply to it as to any
+//! other, and it cannot be left behind.
 
 use drover_model::phase::AgentPhase;
 use std::fmt::Write as _;
@@ -9,53 +10,52 @@ use drover_ssh::quote;
 use proxmox_client::types::VmConfig;
 use serde::Serialize;
 
-/// The part of the way that did not work.
+/// The part that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Part {
-    /// No place was found for it.
+    /// No node had room for the agent.
     Place,
-    /// It was not cloned or configured.
+    /// The clone or its configuration failed.
     Clone,
-    /// It was not started, or ended by itself.
+    /// The guest did not start, or stopped by itself.
     Power,
-    /// `agent` is off in its configuration.
+    /// The guest's option `agent` is off.
     AgentOption,
-    /// The guest agent's port is none that images listen on.
+    /// The guest agent's port is of a kind that images do not use.
     AgentDevice,
-    /// Nobody answers on the guest agent's port.
+    /// Nothing answers on the guest agent's port.
     AgentService,
-    /// The agent answers, and there is no address.
+    /// The guest agent answers, but the guest has no address.
     Dhcp,
-    /// It has addresses, and none of them counts.
+    /// The guest has addresses, but none in `guestNetworks`.
     GuestNetworks,
     /// The guest has not called drover.
     CallIn,
-    /// Nobody answers at the address.
+    /// Nothing answers SSH at the address.
     SshPort,
-    /// The login was refused.
+    /// SSH refused the login.
     SshKey,
-    /// Another host answers.
+    /// Another host answers at the address.
     SshHostKey,
     /// cloud-init failed or did not end.
     CloudInit,
-    /// A later step of preparing.
+    /// A later step of the preparation failed.
     Step,
 }
 
-/// What was found.
+/// What failed, and what to do.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Diagnosis {
-    /// What does not work.
     pub part: Part,
-    /// What that means.
+    /// What happened.
     pub text: String,
-    /// What mends it.
+    /// Commands or settings that help.
     pub mend: String,
 }
 
 impl Diagnosis {
-    /// The same with commands of drover's on this configuration.
+    /// The same with drover's commands on this configuration.
     #[must_use]
     pub fn with_config(mut self, path: &Path) -> Self {
         let named = format!("drover --config {} ", quote(&path.display().to_string()));
@@ -64,14 +64,14 @@ impl Diagnosis {
     }
 }
 
-/// Where an agent's way ended.
+/// How the trial agent ended.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct End {
-    /// The last part of its life before it went: a phase, or a step of one.
+    /// The last phase of the agent, or the step of it, before the agent was retired.
     pub state: String,
-    /// What was said in it last.
+    /// The last detail that was reported in that state.
     pub detail: String,
-    /// Why it went.
+    /// Why the agent was retired.
     pub reason: String,
 }
 
@@ -79,8 +79,8 @@ fn found(part: Part, text: impl Into<String>, mend: impl Into<String>) -> Diagno
     Diagnosis { part, text: text.into(), mend: mend.into() }
 }
 
-/// Tells apart what can be in the way, by where it ended, what was said, and how the guest is
-/// configured. `template` is the VMID it was cloned from.
+/// Finds the part that failed, by the last state, by what was reported, and by the guest's
+/// configuration. `template` is the VMID of the template image.
 pub fn diagnose(end: &End, config: Option<&VmConfig>, template: &str) -> Diagnosis {
     let said = format!("{} {}", end.detail, end.reason);
     let whole = if end.detail.is_empty() || end.reason.contains(&end.detail) {
@@ -121,11 +121,11 @@ fn preparing(step: &str, whole: String) -> Diagnosis {
 fn booting(said: &str, whole: String, config: Option<&VmConfig>, template: &str) -> Diagnosis {
     if said.contains("No QEMU guest agent configured") {
         let mend = format!("qm set {template} --agent enabled=1");
-        return found(Part::AgentOption, "the option `agent` is off", mend);
+        return found(Part::AgentOption, "the guest's option `agent` is off", mend);
     }
     if said.contains("waits for the guest's call") {
-        let text = "the guest has not called drover: the image has no script that calls, or does \
-                    not reach `service.listen`";
+        let text = "the guest has not called drover: the image has no script for that, or cannot \
+                    reach `service.listen`";
         return found(Part::CallIn, text, "drover hold-next TEMPLATE");
     }
     if said.contains("that counts, but") {
@@ -137,22 +137,22 @@ fn booting(said: &str, whole: String, config: Option<&VmConfig>, template: &str)
     }
     let silent = said.contains("guest agent is not running") || said.contains("got timeout");
     if !silent && said.contains(" is not running") {
-        return found(Part::Power, format!("the guest does not run ({whole})"), "drover events");
+        return found(Part::Power, format!("the guest is not running ({whole})"), "drover events");
     }
     if !silent {
         return found(Part::Power, whole, "drover events");
     }
     let port = config.and_then(|config| config.get("agent")).unwrap_or_default();
     if port.contains("type=isa") {
-        let text = "the guest agent has an ISA port, and images listen on the virtio one";
+        let text = "the guest agent has an ISA port, but images use the virtio port";
         return found(
             Part::AgentDevice,
             text,
             format!("qm set {template} --agent enabled=1,type=virtio"),
         );
     }
-    let text = "the guest runs and has the agent's virtio port, and nobody answers there: \
-                qemu-guest-agent is not installed, or not started";
+    let text = "the guest runs and has the agent's virtio port, but nothing answers there: \
+                qemu-guest-agent is not installed or not started";
     let mend = "in the image: apt-get install qemu-guest-agent; systemctl enable qemu-guest-agent";
     found(Part::AgentService, text, mend)
 }
@@ -161,24 +161,24 @@ fn connecting(said: &str, whole: String, template: &str) -> Diagnosis {
     if said.contains("that the image has this key") {
         let mend = "put the public key into the image, where its sshd_config has AuthorizedKeysFile; \
                     compare its user with the credential's username";
-        return found(Part::SshKey, format!("SSH answers and refuses the key ({whole})"), mend);
+        return found(Part::SshKey, format!("SSH answers but refuses the key ({whole})"), mend);
     }
     if said.contains("key-rejected") || said.contains("does not accept the key") {
         let mend = format!(
             "give template {template} a cloud-init drive (qm set {template} --ide2 STORAGE:cloudinit); \
              compare ciUser with the credential's username"
         );
-        return found(Part::SshKey, format!("SSH answers and refuses the key ({whole})"), mend);
+        return found(Part::SshKey, format!("SSH answers but refuses the key ({whole})"), mend);
     }
     if said.contains("impostor") || said.contains("host key") {
         let mend = "check for another machine with the same address";
         return found(Part::SshHostKey, format!("another host answers ({whole})"), mend);
     }
     let mend = "in the image: systemctl enable ssh; open sshPort in its firewall";
-    found(Part::SshPort, format!("nobody answers SSH ({whole})"), mend)
+    found(Part::SshPort, format!("nothing answers SSH ({whole})"), mend)
 }
 
-/// The way in steps: each state and how long it took.
+/// The agent's states as a table: when each began and how long it took.
 pub fn timeline(phases: &[(String, u64)]) -> String {
     let width = phases.iter().map(|(state, _)| state.chars().count()).max().unwrap_or(0);
     let (mut out, mut at) = (String::new(), 0);
@@ -202,7 +202,7 @@ mod tests {
         diagnose(&end, Some(&VmConfig::new([("agent", agent)])), "9000").part
     }
 
-    // Invariant: what is in the way is told apart by where it ended and what was said there.
+    // Invariant: each cause is recognised by the last state and by what was reported there.
 
     #[test]
     fn each_way_to_fail_is_told_from_the_others() {

@@ -1,31 +1,31 @@
-//! What to do about an endpoint that gives no answer.
+//! What to do about an endpoint that does not answer.
 
 use proxmox_client::{Endpoint, PveError, Tls};
 
-/// What mends a way that ended so.
-pub(super) fn mends(error: &PveError, endpoint: &Endpoint, tls: &Tls) -> Vec<String> {
+/// Commands and settings that help after such an error.
+pub(super) fn remedies(error: &PveError, endpoint: &Endpoint, tls: &Tls) -> Vec<String> {
     let (host, port) = (endpoint.host(), endpoint.port());
     match error {
         PveError::Unreachable { seen: Some(sha256), tried, .. } => {
-            distrusted(host, sha256, &tried.join("; ").to_lowercase(), tls)
+            for_certificate(host, sha256, &tried.join("; ").to_lowercase(), tls)
         }
         PveError::Unreachable { tried, .. } => {
-            unconnected(host, port, &tried.join("; ").to_lowercase())
+            for_connection(host, port, &tried.join("; ").to_lowercase())
         }
         PveError::Lost { .. } | PveError::Unsent { .. } | PveError::Refused { .. } => {
             vec![format!("ssh {host} systemctl status pveproxy pvedaemon")]
         }
         PveError::Shape { .. } => {
-            vec!["in the YAML: apiUrl or apiUrls: the address of a node of Proxmox VE".into()]
+            vec!["in the YAML: apiUrl or apiUrls with the address of a Proxmox VE node".into()]
         }
         PveError::SecondFactor(_) | PveError::Setup { .. } => Vec::new(),
     }
 }
 
-/// A certificate that nobody vouches for; `why` in lower case.
-fn distrusted(host: &str, sha256: &str, why: &str, tls: &Tls) -> Vec<String> {
+/// For a certificate that is not trusted; `why` is in lower case.
+fn for_certificate(host: &str, sha256: &str, why: &str, tls: &Tls) -> Vec<String> {
     let pin = format!(
-        "in the YAML: pinSha256: [\"{sha256}\"], once compared with `ssh {host} pvenode cert info`"
+        "in the YAML: pinSha256: [\"{sha256}\"], after comparing it with `ssh {host} pvenode cert info`"
     );
     let first = match tls {
         Tls::Pins(_) => None,
@@ -33,25 +33,27 @@ fn distrusted(host: &str, sha256: &str, why: &str, tls: &Tls) -> Vec<String> {
             Some(format!("ssh {host} 'pvecm updatecerts --force && systemctl restart pveproxy'"))
         }
         _ if why.contains("not valid for name") || why.contains("notvalidforname") => {
-            Some("in the YAML: apiUrl or apiUrls by a name that is in the certificate".to_owned())
+            Some("in the YAML: apiUrl or apiUrls with a name that is in the certificate".to_owned())
         }
         Tls::System | Tls::Bundle(_) | Tls::Ignore => Some(format!(
-            "in the YAML: caFile: a file with what `ssh {host} cat /etc/pve/pve-root-ca.pem` says"
+            "in the YAML: caFile: a file with the output of `ssh {host} cat /etc/pve/pve-root-ca.pem`"
         )),
     };
     first.into_iter().chain([pin]).collect()
 }
 
-/// A connection that did not come about; `why` in lower case.
-fn unconnected(host: &str, port: u16, why: &str) -> Vec<String> {
-    let firewall = "a firewall that refuses or drops it: on the node `pve-firewall status`";
+/// For a connection that failed; `why` is in lower case.
+fn for_connection(host: &str, port: u16, why: &str) -> Vec<String> {
+    let firewall = "check the node's firewall: `pve-firewall status`";
     if why.contains("lookup") || why.contains("resolve") {
-        return vec![format!("getent hosts {host}; in the YAML: apiUrl or apiUrls by an address")];
+        return vec![format!(
+            "getent hosts {host}; in the YAML: apiUrl or apiUrls with an address"
+        )];
     }
     if why.contains("refused") {
         let runs = format!("ssh {host} systemctl status pveproxy");
         let asked = format!(
-            "in the YAML: apiUrl or apiUrls: {host} and {port} are asked, pveproxy listens on 8006"
+            "in the YAML: check apiUrl or apiUrls: drover calls {host} port {port}, and pveproxy uses 8006"
         );
         return vec![runs, asked, firewall.into()];
     }
@@ -62,13 +64,13 @@ fn unconnected(host: &str, port: u16, why: &str) -> Vec<String> {
 mod tests {
     use super::*;
 
-    // Invariant: what is told fits why the certificate was refused, and the fingerprint is the seen one.
+    // Invariant: the advice fits why the certificate was refused, and names the fingerprint that
+    // was seen.
 
     #[test]
     fn a_certificate_that_is_refused_is_mended_by_why_it_was() {
-        let told = |why: &str, tls: &Tls| distrusted("pve1", "AA:BB", why, tls);
-        let pin =
-            "in the YAML: pinSha256: [\"AA:BB\"], once compared with `ssh pve1 pvenode cert info`";
+        let told = |why: &str, tls: &Tls| for_certificate("pve1", "AA:BB", why, tls);
+        let pin = "in the YAML: pinSha256: [\"AA:BB\"], after comparing it with `ssh pve1 pvenode cert info`";
         let unknown = told("invalid peer certificate: unknownissuer", &Tls::System);
         assert!(unknown[0].contains("caFile") && unknown[0].contains("pve-root-ca.pem"));
         assert_eq!(unknown[1], pin);

@@ -1,4 +1,4 @@
-//! What a configuration in use needs on one cloud: lines of the table, each on its paths.
+//! What a configuration needs on one cloud: lines of the table, each on its paths.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,59 +8,57 @@ use drover_model::spec::{CloneStrategy, HerdSpec, TemplateSpec};
 
 use super::table::{At, Release, Row, TABLE};
 
-/// A guest that a template is cloned from, as much as rights hang on.
+/// A guest that a template is cloned from, with the facts that decide which rights are needed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Source {
-    /// The template's VMID.
+pub struct TemplateGuest {
     pub vmid: VmId,
-    /// The node it is on.
+    /// The node that holds it.
     pub node: NodeName,
-    /// The pool it is in.
     pub pool: Option<String>,
-    /// Storages of its drives.
+    /// The storages of its disks.
     pub storages: BTreeSet<String>,
-    /// Bridges of its network cards, with their VLAN tags.
+    /// The bridges of its network cards, with their VLAN tags.
     pub bridges: BTreeSet<(String, Option<u16>)>,
 }
 
-/// What is known of a cluster beside the configuration.
+/// The facts about a cluster that decide which rights are needed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Facts {
-    /// The guests that each template is cloned from at this moment; none where nobody looked.
-    pub sources: BTreeMap<TemplateId, Vec<Source>>,
+    /// The guests that each template is cloned from now; none where the cluster was not asked.
+    pub sources: BTreeMap<TemplateId, Vec<TemplateGuest>>,
     /// The zone of each VNet; all other bridges are in `localnetwork`.
     pub zones: BTreeMap<String, String>,
-    /// The storages that take disks, and how their volumes grow; empty where nobody looked.
+    /// The storages that take disks, and whether their volumes are thin or thick; empty where the
+    /// cluster was not asked.
     pub storages: BTreeMap<String, Thickness>,
 }
 
 /// One privilege that is needed on one path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Need {
-    /// The line of the table.
     pub row: &'static Row,
-    /// Any one of these.
+    /// The privileges of which any one is enough.
     pub any_of: &'static [&'static str],
-    /// Where it is granted.
+    /// The path of the grant.
     pub path: String,
-    /// Where it is looked for: on any of these it may be held.
+    /// The paths where the privilege is looked for; holding it on any of them is enough.
     pub asked: Vec<String>,
-    /// The templates that need it; empty where the cloud does.
+    /// The templates that need it; empty where the cloud itself does.
     pub templates: BTreeSet<TemplateId>,
 }
 
-/// What is needed on one cloud.
+/// Everything that is needed on one cloud.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Needs {
-    /// In order of the table, then of paths.
+    /// In the order of the table, then of paths.
     pub all: Vec<Need>,
-    /// What could not be worked out without a look at the cluster.
+    /// Templates whose needs depend on the cluster, which was not asked.
     pub unknown: Vec<String>,
 }
 
 impl Facts {
-    /// Paths of templates that are sought, rather than named by VMID, and lie in a pool: the next
-    /// image that fits comes into that pool, and not under the same id.
+    /// The pools of templates that are found by a search instead of a VMID: the next image that
+    /// matches joins that pool, and has another VMID.
     pub fn template_pools(&self, herd: &HerdSpec) -> BTreeMap<String, String> {
         let sought = |id| herd.templates.get(id).is_some_and(|spec| spec.search.is_some());
         let sources = self.sources.iter().filter(|(id, _)| sought(*id)).flat_map(|(_, all)| all);
@@ -70,8 +68,8 @@ impl Facts {
     }
 }
 
-/// Whether a path stands for one that is not known.
-pub fn is_guess(path: &str) -> bool {
+/// Whether a path is a placeholder for one that is not known.
+pub fn is_placeholder(path: &str) -> bool {
     path.contains('<')
 }
 
@@ -126,13 +124,13 @@ impl Needs {
         });
     }
 
-    /// All but what is granted only when asked for.
+    /// All needs without those that are granted on request only.
     pub fn usual(&self) -> impl Iterator<Item = &Need> {
         self.all.iter().filter(|need| !need.row.feature.is_optional())
     }
 }
 
-/// Where a template needs what is needed on a kind of path.
+/// The paths on which a template needs a privilege of this kind.
 fn paths(at: At, spec: &TemplateSpec, facts: &Facts) -> Vec<String> {
     let known = facts.sources.get(&spec.id).map(Vec::as_slice).unwrap_or_default();
     match at {
@@ -154,28 +152,28 @@ fn paths(at: At, spec: &TemplateSpec, facts: &Facts) -> Vec<String> {
     }
 }
 
-fn template_paths(spec: &TemplateSpec, known: &[Source]) -> Vec<String> {
+fn template_paths(spec: &TemplateSpec, known: &[TemplateGuest]) -> Vec<String> {
     if spec.search.is_none() {
         return vec![format!("/vms/{}", spec.source)];
     }
     if known.is_empty() {
-        return vec![format!("/vms/<{}>", what_is_sought(spec))];
+        return vec![format!("/vms/<{}>", search_label(spec))];
     }
     known.iter().map(|source| format!("/vms/{}", source.vmid)).collect()
 }
 
-fn what_is_sought(spec: &TemplateSpec) -> String {
+fn search_label(spec: &TemplateSpec) -> String {
     format!("templates of {}", spec.id.name)
 }
 
-/// The storages that the disks of a template's clones may lie on; empty where that hangs on the
-/// cluster and nobody looked.
+/// The storages that may hold the disks of a template's clones; empty where that depends on the
+/// cluster, which was not asked.
 pub fn storages(spec: &TemplateSpec, facts: &Facts) -> BTreeSet<String> {
     let of_template = || {
         let known = facts.sources.get(&spec.id).into_iter().flatten();
         known.flat_map(|one| one.storages.iter().cloned()).collect()
     };
-    // A linked clone stays where its template is, whatever else is named.
+    // A linked clone stays on the storage of its template, whatever else is configured.
     if spec.clone == CloneStrategy::Linked {
         return of_template();
     }
@@ -191,8 +189,12 @@ pub fn storages(spec: &TemplateSpec, facts: &Facts) -> BTreeSet<String> {
     }
 }
 
-/// The bridges of the template, since the clone is checked with them, and those it is given.
-fn bridges(spec: &TemplateSpec, known: &[Source], zones: &BTreeMap<String, String>) -> Vec<String> {
+/// The bridges of the template, because Proxmox checks the clone with them, and those of the clone.
+fn bridges(
+    spec: &TemplateSpec,
+    known: &[TemplateGuest],
+    zones: &BTreeMap<String, String>,
+) -> Vec<String> {
     let path = |bridge: &str, tag: Option<u16>| {
         let zone = zones.get(bridge).map_or("localnetwork", String::as_str);
         let tag = tag.map(|tag| format!("/{tag}")).unwrap_or_default();

@@ -1,34 +1,32 @@
-//! Privileges that other provisioners of Proxmox VE machines ask for, and what each is to drover.
+//! Privileges that other provisioners of Proxmox VE guests ask for, and whether drover needs each.
 
-/// How drover stands to a privilege that others ask for.
+/// Whether drover needs a privilege that others ask for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Standing {
+pub enum Relevance {
     /// It is in the table.
     Needed,
-    /// It is not needed, for this reason.
+    /// drover does not need it, for this reason.
     NotNeeded(&'static str),
 }
 
-/// A privilege in the tables of nstance, VirtRigaud, or the Jenkins Proxmox Cloud plugin.
+/// A privilege in the tables of nstance, VirtRigaud or the Jenkins Proxmox Cloud plugin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reference {
-    /// The privilege.
     pub privilege: &'static str,
-    /// What they want it for.
+    /// What they need it for.
     pub theirs: &'static str,
-    /// What it is to drover.
-    pub standing: Standing,
+    pub relevance: Relevance,
 }
 
 const fn needed(privilege: &'static str, theirs: &'static str) -> Reference {
-    Reference { privilege, theirs, standing: Standing::Needed }
+    Reference { privilege, theirs, relevance: Relevance::Needed }
 }
 
 const fn without(privilege: &'static str, theirs: &'static str, reason: &'static str) -> Reference {
-    Reference { privilege, theirs, standing: Standing::NotNeeded(reason) }
+    Reference { privilege, theirs, relevance: Relevance::NotNeeded(reason) }
 }
 
-/// All of them.
+/// All such privileges.
 pub static REFERENCES: &[Reference] = &[
     needed("Sys.Audit", "nodes, cluster, status of tasks"),
     needed("VM.Allocate", "nextid, clone's target, destroy"),
@@ -69,13 +67,13 @@ mod tests {
         TABLE.iter().any(|row| row.eight.contains(&privilege) || row.nine.contains(&privilege))
     }
 
-    // Invariant: what others ask for is mapped or is said not to be needed, never both, and nothing
-    // that drover asks for is new to the world without being in the table.
+    // Invariant: each privilege that others ask for is either in the table or explained, and drover
+    // asks for none beyond the table.
 
     #[test]
     fn every_privilege_of_the_references_is_mapped_or_explained() {
         for one in REFERENCES {
-            let mapped = one.standing == Standing::Needed;
+            let mapped = one.relevance == Relevance::Needed;
             assert_eq!(is_needed(one.privilege), mapped, "{}", one.privilege);
         }
         let names: BTreeSet<_> = REFERENCES.iter().map(|one| one.privilege).collect();

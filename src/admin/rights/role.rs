@@ -2,28 +2,28 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::need::{Needs, is_guess};
+use super::need::{Needs, is_placeholder};
 use super::table::At;
 
-/// The roles that drover's rights are put into, one for each kind of path.
+/// The roles that hold drover's privileges: one for each kind of path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RoleKind {
-    /// Reading, on `/`.
+    /// Reads the cluster, on `/`.
     Reader,
-    /// Making and destroying, on the pool.
+    /// Makes and destroys guests, on the pool.
     Guests,
-    /// Cloning, on each template.
+    /// Clones, on each template.
     Templates,
-    /// Allocating disks.
+    /// Allocates disks, on each storage.
     Storage,
-    /// Disc images, on the storage they are uploaded to.
+    /// Uploads cloud-init images, on their storage.
     Discs,
-    /// Using bridges.
+    /// Uses bridges, on each of them.
     Network,
 }
 
 impl RoleKind {
-    /// The role that holds what is needed on such paths.
+    /// The role that holds the privileges on such paths.
     pub fn of(at: At) -> Self {
         match at {
             At::Root | At::Access | At::Nodes | At::AllGuests => Self::Reader,
@@ -35,7 +35,7 @@ impl RoleKind {
         }
     }
 
-    /// Its name, behind a prefix such as `Drover`.
+    /// The name, after a prefix such as `Drover`.
     pub fn name(self, prefix: &str) -> String {
         let rest = match self {
             Self::Reader => "Reader",
@@ -49,34 +49,33 @@ impl RoleKind {
     }
 }
 
-/// How grants are worked out.
+/// What to grant beyond the minimum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Wishes {
-    /// What drover works without, too: `Datastore.Allocate`.
+pub struct GrantOptions {
+    /// Privileges without which drover works as documented: `Datastore.Allocate`.
     pub optional: bool,
 }
 
-/// Roles with their privileges, and where each is given.
+/// Roles with their privileges, and the paths on which each is granted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Grants {
-    /// Privileges by role.
     pub roles: BTreeMap<RoleKind, BTreeSet<String>>,
-    /// Paths and the role given on each.
+    /// The paths, each with the role that is granted on it.
     pub entries: BTreeSet<(String, RoleKind)>,
-    /// Pools that must exist.
+    /// The pools that must exist.
     pub pools: BTreeSet<String>,
 }
 
-/// The least that grants what is needed.
+/// The smallest grants that give what is needed.
 ///
-/// Entries on a path replace those from above it, so each role holds whatever is needed on its
-/// paths, reading included. Templates that are found by name, pattern or tag and lie in a pool are
-/// granted there, so that the next image is too.
-pub fn grants(needs: &Needs, pools: &BTreeMap<String, String>, wishes: Wishes) -> Grants {
+/// Entries on a path replace those from above, so each role holds everything that is needed on its
+/// paths, including privileges for reading. A template that is found by name, pattern or tag and is
+/// in a pool is granted on that pool, so that the next image is granted, too.
+pub fn grants(needs: &Needs, pools: &BTreeMap<String, String>, options: GrantOptions) -> Grants {
     let mut grants = Grants::default();
     let wanted = || {
         let all = needs.all.iter();
-        all.filter(|need| wishes.optional || !need.row.feature.is_optional())
+        all.filter(|need| options.optional || !need.row.feature.is_optional())
     };
     for need in wanted() {
         let kind = RoleKind::of(need.row.at);
@@ -96,7 +95,7 @@ pub fn grants(needs: &Needs, pools: &BTreeMap<String, String>, wishes: Wishes) -
             grants.roles.entry(kind).or_default().insert((*only).to_owned());
         }
     }
-    // Of several that do, one that is granted anyway is enough.
+    // Of several privileges that are enough, one that is granted anyway serves.
     for need in wanted().filter(|need| need.any_of.len() > 1) {
         let role = grants.roles.entry(RoleKind::of(need.row.at)).or_default();
         if let (false, Some(first)) =
@@ -109,8 +108,8 @@ pub fn grants(needs: &Needs, pools: &BTreeMap<String, String>, wishes: Wishes) -
 }
 
 impl Grants {
-    /// Paths that could not be worked out, to be put in by hand.
-    pub fn guesses(&self) -> impl Iterator<Item = &str> {
-        self.entries.iter().map(|(path, _)| path.as_str()).filter(|path| is_guess(path))
+    /// Placeholders for paths that could not be worked out; people must replace them.
+    pub fn placeholders(&self) -> impl Iterator<Item = &str> {
+        self.entries.iter().map(|(path, _)| path.as_str()).filter(|path| is_placeholder(path))
     }
 }

@@ -1,15 +1,15 @@
-//! The table: each call drover makes, the privilege it needs, on what kind of path, for which
-//! feature, and what becomes of it without.
+//! The table of rights: each call that drover makes, the privilege that it needs, the kind of path,
+//! the feature, and what happens without the privilege.
 
 use drover_model::addresses::AddressSource;
 use drover_model::spec::TemplateSpec;
 
-/// A line of Proxmox VE whose privileges differ from the others'.
+/// A release of Proxmox VE whose privileges differ from the other's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Release {
-    /// 8: every call to a guest agent needs `VM.Monitor`. 7 is taken for it.
+    /// 8: every call to a guest agent needs `VM.Monitor`. 7 counts as 8.
     V8,
-    /// 9 and later: `VM.GuestAgent.*`.
+    /// 9 and later: calls to a guest agent need `VM.GuestAgent.*`.
     V9,
 }
 
@@ -21,70 +21,59 @@ impl Release {
     }
 }
 
-/// The kind of path a privilege is held on.
+/// The kind of path that a privilege is needed on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum At {
-    /// `/`.
     Root,
-    /// `/access`.
     Access,
     /// `/nodes`: every node.
     Nodes,
-    /// `/vms`: guests that are not drover's too.
+    /// `/vms`: every guest, not only drover's.
     AllGuests,
-    /// `/pool/{targetPool}`, or `/vms` where a template names no pool: the agents.
+    /// `/pool/{targetPool}`, or `/vms` where a template names no pool: the agents' guests.
     Guests,
-    /// `/vms/{templateVmId}`.
     Template,
-    /// `/storage/{storage}`, for each that the clones' disks lie on.
+    /// `/storage/{storage}`, for each storage of the clones' disks.
     Storage,
-    /// `/storage/{cloudInitIsoStorage}`, on which disc images are.
+    /// `/storage/{cloudInitIsoStorage}`, for the cloud-init images.
     DiscStorage,
-    /// `/sdn/zones/{zone}/{bridge}` and its VLAN tag, for each bridge of the clones.
+    /// `/sdn/zones/{zone}/{bridge}` with its VLAN tag, for each bridge of the clones.
     Bridge,
 }
 
-/// What a privilege is for.
+/// The feature that needs a privilege; variants named after a key apply where the key is set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Feature {
-    /// Looking after a cluster at all.
+    /// Everything that drover does on a cluster.
     Cluster,
     /// Clone, boot, destroy.
     Life,
-    /// Addresses that the guest agent tells.
+    /// Addresses that the guest agent reports.
     AgentAddress,
-    /// SSH host keys that the guest agent tells.
+    /// SSH host keys that the guest agent reports.
     HostKeys,
-    /// `cores`.
     Cores,
-    /// `memoryMb`.
     Memory,
-    /// `diskSizeGb`.
     DiskSize,
     /// `bridge`, `vlan`.
     Network,
-    /// `networks`.
     Networks,
-    /// `userData`, `metaData`, `networkConfig`: disc images.
+    /// `userData`, `metaData`, `networkConfig`: cloud-init images.
     Discs,
-    /// `cloudInitCustom`.
     Snippets,
-    /// Room on nodes, for placing agents.
+    /// The memory and processors of nodes, for the placement of agents.
     Placement,
     /// `addressFrom: call`.
     CallIn,
-    /// `reset`.
     Reset,
     /// Removing volumes that a destroy left behind.
     Leftovers,
-    /// `targetPool`.
     Pool,
-    /// What `drover doctor` looks at beside.
+    /// What only `drover doctor` reads.
     Doctor,
 }
 
 impl Feature {
-    /// Every one of them.
     pub const ALL: [Self; 17] = [
         Self::Cluster,
         Self::Life,
@@ -105,7 +94,7 @@ impl Feature {
         Self::Doctor,
     ];
 
-    /// Whether a template makes use of it.
+    /// Whether a template uses the feature.
     pub fn used(self, spec: &TemplateSpec) -> bool {
         match self {
             Self::Cluster
@@ -128,12 +117,12 @@ impl Feature {
         }
     }
 
-    /// Whether drover works as documented without it, so that it is granted only when asked for.
+    /// Whether drover works as documented without it, so that it is granted on request only.
     pub fn is_optional(self) -> bool {
         self == Self::Leftovers
     }
 
-    /// Its name for people.
+    /// The name for people.
     pub fn label(self) -> &'static str {
         match self {
             Self::Cluster => "cluster",
@@ -157,13 +146,13 @@ impl Feature {
     }
 }
 
-/// What becomes of a feature without the privilege.
+/// What happens to a feature without the privilege.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Lack {
-    /// It fails with a 403 of Proxmox.
+pub enum Without {
+    /// The call fails with a 403 of Proxmox.
     Fails,
-    /// This instead.
-    Milder(&'static str),
+    /// drover continues, with this effect.
+    Degrades(&'static str),
 }
 
 /// One line of the table.
@@ -171,20 +160,17 @@ pub enum Lack {
 pub struct Row {
     /// The calls, for people.
     pub calls: &'static str,
-    /// The privilege on 8; of several any one does, and the first is granted.
+    /// The privileges on Proxmox VE 8; any one is enough, and the first is granted.
     pub eight: &'static [&'static str],
     /// The same on 9.
     pub nine: &'static [&'static str],
-    /// On what.
     pub at: At,
-    /// For what.
     pub feature: Feature,
-    /// What becomes of it without.
-    pub lack: Lack,
+    pub without: Without,
 }
 
 impl Row {
-    /// Any one of these is needed.
+    /// The privileges of which any one is enough on a release.
     pub fn any_of(&self, release: Release) -> &'static [&'static str] {
         match release {
             Release::V8 => self.eight,
@@ -194,23 +180,23 @@ impl Row {
 }
 
 const fn fails(feature: Feature, at: At, any: &'static [&'static str], calls: &'static str) -> Row {
-    Row { calls, eight: any, nine: any, at, feature, lack: Lack::Fails }
+    Row { calls, eight: any, nine: any, at, feature, without: Without::Fails }
 }
 
-const fn milder(
+const fn degrades(
     feature: Feature,
     at: At,
     any: &'static [&'static str],
     calls: &'static str,
     effect: &'static str,
 ) -> Row {
-    Row { calls, eight: any, nine: any, at, feature, lack: Lack::Milder(effect) }
+    Row { calls, eight: any, nine: any, at, feature, without: Without::Degrades(effect) }
 }
 
-/// Everything that drover needs. Snippets themselves ask for nothing up to Proxmox VE 9.2. A call
-/// that is in no line needs no privilege: `GET /version`,
-/// `/cluster/nextid`, `/nodes/localhost/certificates/info`, `/access/permissions`, and status and
-/// log of its own tasks.
+/// Everything that drover needs. Snippets themselves need no privilege up to Proxmox VE 9.2. A call
+/// in no line needs none either: `GET /version`, `/cluster/nextid`,
+/// `/nodes/localhost/certificates/info`, `/access/permissions`, and status and log of drover's own
+/// tasks.
 pub static TABLE: &[Row] = &[
     fails(
         Feature::Cluster,
@@ -218,12 +204,12 @@ pub static TABLE: &[Row] = &[
         &["Sys.Audit"],
         "GET /cluster/status, /cluster/tasks, /nodes/{node}/tasks",
     ),
-    milder(
+    degrades(
         Feature::Cluster,
         At::AllGuests,
         &["VM.Audit"],
         "GET /cluster/resources",
-        "copies of agents and guests outside the pool are not seen, so nobody is told of them",
+        "drover sees no copies of agents and no guests outside the pool, and reports none",
     ),
     fails(Feature::Life, At::Template, &["VM.Audit"], "GET template's config"),
     fails(Feature::Life, At::Template, &["VM.Clone"], "POST clone"),
@@ -250,7 +236,7 @@ pub static TABLE: &[Row] = &[
         nine: &["VM.GuestAgent.Audit", "VM.GuestAgent.Unrestricted"],
         at: At::Guests,
         feature: Feature::AgentAddress,
-        lack: Lack::Fails,
+        without: Without::Fails,
     },
     Row {
         calls: "GET agent/file-read: host keys",
@@ -258,33 +244,30 @@ pub static TABLE: &[Row] = &[
         nine: &["VM.GuestAgent.FileRead", "VM.GuestAgent.Unrestricted"],
         at: At::Guests,
         feature: Feature::HostKeys,
-        lack: Lack::Milder("SSH host keys are taken on first sight, not told by the guest agent"),
+        without: Without::Degrades(
+            "drover trusts an SSH host key on first use instead of reading it by the guest agent",
+        ),
     },
     fails(Feature::Cores, At::Guests, &["VM.Config.CPU"], "PUT config: cores"),
     fails(Feature::Memory, At::Guests, &["VM.Config.Memory"], "PUT config: memory, balloon"),
     fails(Feature::DiskSize, At::Guests, &["VM.Config.Disk"], "PUT resize"),
     fails(Feature::Network, At::Guests, &["VM.Config.Network"], "PUT config: netN"),
     fails(Feature::Networks, At::Guests, &["VM.Config.Network"], "PUT config: every netN"),
-    fails(
-        Feature::Discs,
-        At::Guests,
-        &["VM.Config.CDROM"],
-        "PUT config: the drive that the image goes into",
-    ),
+    fails(Feature::Discs, At::Guests, &["VM.Config.CDROM"], "PUT config: the drive of the image"),
     fails(
         Feature::Discs,
         At::Guests,
         &["VM.Config.Cloudinit"],
-        "PUT config: Proxmox's own image that goes out of it",
+        "PUT config: Proxmox's own image that is removed from it",
     ),
     fails(Feature::Discs, At::DiscStorage, &["Datastore.AllocateTemplate"], "POST upload"),
     fails(Feature::Discs, At::DiscStorage, &["Datastore.Allocate"], "DELETE content: the image"),
-    milder(
+    degrades(
         Feature::Discs,
         At::DiscStorage,
         &["Datastore.Audit", "Datastore.AllocateSpace"],
         "GET content: images",
-        "images that a lost answer left behind are not found, and stay",
+        "drover does not find images that a lost answer left behind",
     ),
     fails(
         Feature::Snippets,
@@ -292,48 +275,48 @@ pub static TABLE: &[Row] = &[
         &["VM.Config.Cloudinit", "VM.Config.Network"],
         "PUT config: cicustom",
     ),
-    milder(
+    degrades(
         Feature::Placement,
         At::Nodes,
         &["Sys.Audit"],
         "GET /cluster/resources: memory and processors of nodes",
-        "nothing is known of the nodes' room, and nothing is refused for it",
+        "drover does not know the room on nodes and places agents without it",
     ),
     fails(Feature::CallIn, At::Guests, &["VM.Config.HWType"], "PUT config: smbios1"),
-    milder(
+    degrades(
         Feature::Reset,
         At::Guests,
         &["VM.Snapshot"],
         "POST snapshot, rollback",
         "agents are destroyed after their lease instead of being reset",
     ),
-    milder(
+    degrades(
         Feature::Leftovers,
         At::Storage,
         &["Datastore.Allocate"],
         "GET and DELETE storage content",
-        "volumes that a destroy left behind are neither seen nor removed, and nobody is told",
+        "drover neither sees nor removes volumes that a destroy left behind, and does not report them",
     ),
-    milder(
+    degrades(
         Feature::Pool,
         At::Guests,
         &["Pool.Audit"],
         "GET /pools, pools in /cluster/resources",
-        "whether the pool exists is seen only when something is cloned into it",
+        "drover notices a missing pool only when it clones into it",
     ),
-    milder(
+    degrades(
         Feature::Doctor,
         At::Access,
         &["Sys.Audit"],
         "GET /access/users",
-        "the doctor can not tell when the token expires, nor whether its privileges are separate",
+        "doctor cannot see when the token expires, nor whether its privileges are separate",
     ),
-    milder(
+    degrades(
         Feature::Doctor,
         At::Root,
         &["Datastore.Audit"],
         "GET /nodes/{node}/storage",
-        "storages on which nothing may be allocated are not seen",
+        "doctor does not see storages on which drover may allocate nothing",
     ),
 ];
 
@@ -343,8 +326,7 @@ mod tests {
     use pve_sim::api::access::roles;
     use pve_sim::spec::PveVersion;
 
-    // Invariant: every privilege of the table exists where it is asked for, and every feature has a
-    // line.
+    // Invariant: every privilege of the table exists in its release, and every feature has a line.
 
     #[test]
     fn privileges_exist_in_the_release_they_are_needed_on() {

@@ -1,4 +1,4 @@
-//! What configurations need, and where: by the YAML alone and by what a cluster has.
+//! What configurations need, and where: by the YAML alone, and with facts about a cluster.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -25,8 +25,8 @@ fn herd(templates: &str) -> HerdSpec {
     checked.unwrap_or_else(|error| panic!("{}", error.render())).herd
 }
 
-fn source(vmid: u32, pool: Option<&str>, storage: &str, bridge: &str) -> Source {
-    Source {
+fn source(vmid: u32, pool: Option<&str>, storage: &str, bridge: &str) -> TemplateGuest {
+    TemplateGuest {
         vmid: VmId(vmid),
         node: NodeName::new("pve1"),
         pool: pool.map(str::to_owned),
@@ -35,11 +35,11 @@ fn source(vmid: u32, pool: Option<&str>, storage: &str, bridge: &str) -> Source 
     }
 }
 
-/// Roles and entries, a line each.
+/// Roles and entries, one line each.
 fn shown(herd: &HerdSpec, facts: &Facts) -> String {
     let needs = Needs::of(herd, &CloudId::new("rack"), Release::V9, facts);
     let Grants { roles, entries, pools } =
-        grants(&needs, &facts.template_pools(herd), Wishes::default());
+        grants(&needs, &facts.template_pools(herd), GrantOptions::default());
     let mut text = String::new();
     for (kind, privileges) in roles {
         let all: Vec<String> = privileges.into_iter().collect();
@@ -52,7 +52,7 @@ fn shown(herd: &HerdSpec, facts: &Facts) -> String {
     text
 }
 
-fn facts(sources: &[(&str, Source)]) -> Facts {
+fn facts(sources: &[(&str, TemplateGuest)]) -> Facts {
     let mut facts = Facts::default();
     for (name, source) in sources {
         let id = TemplateId { cloud: CloudId::new("rack"), name: (*name).into() };
@@ -61,8 +61,8 @@ fn facts(sources: &[(&str, Source)]) -> Facts {
     facts
 }
 
-// Invariant: nothing is granted that no template of the cloud makes use of, and each thing where it
-// is made use of.
+// Invariant: nothing is granted that no template of the cloud uses, and each privilege only where
+// it is used.
 
 #[test]
 fn a_template_by_its_id_has_an_entry_of_its_own() {
@@ -94,24 +94,25 @@ fn what_hangs_on_the_cluster_is_left_open_where_nobody_looked() {
     let herd = herd("  small: {templateName: image}\n");
     let needs = Needs::of(&herd, &CloudId::new("rack"), Release::V8, &Facts::default());
     assert_eq!(needs.unknown, ["rack/small"]);
-    let grants = grants(&needs, &BTreeMap::new(), Wishes::default());
-    let guesses: BTreeSet<&str> = grants.guesses().collect();
+    let grants = grants(&needs, &BTreeMap::new(), GrantOptions::default());
+    let placeholders: BTreeSet<&str> = grants.placeholders().collect();
     let all = [
         "/sdn/zones/localnetwork/<bridges of small>",
         "/storage/<storages of small>",
         "/vms/<templates of small>",
     ];
-    assert_eq!(guesses, all.into());
+    assert_eq!(placeholders, all.into());
 }
 
-// Invariant: of several privileges that do, none is granted where one of them is granted anyway.
+// Invariant: of several privileges that are enough, none is granted where another is granted
+// anyway.
 
 #[test]
 fn the_network_privilege_makes_up_for_that_of_cloud_init() {
     let roles = |keys: &str| {
         let herd = herd(&format!("  small: {{templateVmId: 9000, {keys}}}\n"));
         let needs = Needs::of(&herd, &CloudId::new("rack"), Release::V9, &Facts::default());
-        let grants = grants(&needs, &BTreeMap::new(), Wishes { optional: true });
+        let grants = grants(&needs, &BTreeMap::new(), GrantOptions { optional: true });
         assert!(grants.roles[&RoleKind::Storage].contains("Datastore.Allocate"));
         let role = &grants.roles[&RoleKind::Guests];
         ["VM.Config.Cloudinit", "VM.Config.Network"].map(|name| role.contains(name))
@@ -120,8 +121,8 @@ fn the_network_privilege_makes_up_for_that_of_cloud_init() {
     assert_eq!(roles("bridge: vmbr1"), [false, true]);
 }
 
-// Invariant: what a template is given beside the image is needed on each path it is found on: every
-// card's bridge, and every storage its disks or its disc images may be put on.
+// Invariant: a template needs its rights on each path that it uses: on every card's bridge, and on
+// every storage that may hold its disks or its cloud-init images.
 
 #[test]
 fn cards_discs_and_classes_are_needed_wherever_they_may_be() {

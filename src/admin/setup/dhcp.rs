@@ -1,100 +1,97 @@
-//! A DHCP server for a bridge: dnsmasq on one node, or Proxmox's own of an SDN zone.
+//! A DHCP server for a bridge: dnsmasq on one node, or Proxmox's own in an SDN zone.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
-use super::machine::Written;
+use super::machine::FileToWrite;
 use super::step::{Needed, Step};
 
-const HEAD: &str = "# made by drover setup dhcp";
+const FILE_HEADER: &str = "# made by drover setup dhcp";
 
-/// What is wanted of dnsmasq.
+/// The options of `drover setup dhcp` for dnsmasq.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wanted {
-    /// The bridge.
+pub struct DhcpSpec {
     pub bridge: String,
-    /// The first and the last address that is given out.
+    /// The first and the last address of the range.
     pub range: (Ipv4Addr, Ipv4Addr),
-    /// The router that is told; none for the bridge's own address.
+    /// The router that clients receive; none for the bridge's own address.
     pub gateway: Option<Ipv4Addr>,
-    /// The DNS servers that are told; none for the router.
+    /// The DNS servers that clients receive; none for the router.
     pub dns: Vec<Ipv4Addr>,
-    /// For how long an address is given out, such as `12h`.
+    /// The lease time, such as `12h`.
     pub lease: String,
 }
 
-/// Reads `10.0.0.50-10.0.0.99`.
+/// Parses a range such as `10.0.0.50-10.0.0.99`.
 ///
 /// # Errors
-/// What it should be.
+/// The expected form.
 pub fn range(text: &str) -> Result<(Ipv4Addr, Ipv4Addr), String> {
-    let fault = || format!("`{text}` is no range: write 10.0.0.50-10.0.0.99");
+    let fault = || format!("`{text}` is not a range; write it as 10.0.0.50-10.0.0.99");
     let (first, last) = text.split_once('-').ok_or_else(fault)?;
     let read = |word: &str| word.trim().parse::<Ipv4Addr>().map_err(|_| fault());
     let (first, last) = (read(first)?, read(last)?);
     if first > last { Err(fault()) } else { Ok((first, last)) }
 }
 
-/// Reads a time as dnsmasq takes it.
+/// Parses a lease time as dnsmasq writes it.
 ///
 /// # Errors
-/// What it should be.
+/// The expected form.
 pub fn lease(text: &str) -> Result<String, String> {
     let number = text.trim_end_matches(['s', 'm', 'h', 'd']);
     let good = text.len() <= number.len() + 1 && number.parse::<u32>().is_ok_and(|n| n > 0);
     if good {
         Ok(text.to_owned())
     } else {
-        Err(format!("`{text}` is no time: write 30m, 12h or 1d"))
+        Err(format!("`{text}` is not a time; write it as 30m, 12h or 1d"))
     }
 }
 
-/// An address of an interface, as `ip -o -4 addr show` tells it.
+/// An IPv4 address of an interface, as `ip -o -4 addr show` prints it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Face {
-    /// The interface.
+pub struct InterfaceAddress {
+    /// The name of the interface.
     pub name: String,
-    /// Its address.
     pub address: Ipv4Addr,
-    /// The length of its prefix.
     pub prefix: u8,
 }
 
-impl Face {
-    /// The mask of its network.
+impl InterfaceAddress {
+    /// The mask of the interface's network.
     pub fn mask(&self) -> u32 {
         u32::MAX.checked_shl(32 - u32::from(self.prefix)).unwrap_or(0)
     }
 
-    /// Whether an address is on its network.
+    /// Whether an address is on the interface's network.
     pub fn reaches(&self, address: Ipv4Addr) -> bool {
         (u32::from(address) ^ u32::from(self.address)) & self.mask() == 0
     }
 }
 
-/// Reads what `ip -o -4 addr show` says.
-pub fn faces(said: &str) -> Vec<Face> {
+/// Parses the output of `ip -o -4 addr show`.
+pub fn parse_addresses(said: &str) -> Vec<InterfaceAddress> {
     let read = |line: &str| {
         let mut words = line.split_whitespace().skip(1);
         let name = words.next()?.split('@').next()?.to_owned();
         let (address, prefix) = words.skip_while(|word| *word != "inet").nth(1)?.split_once('/')?;
         let prefix = prefix.parse().ok().filter(|prefix| *prefix <= 32)?;
-        Some(Face { name, address: address.parse().ok()?, prefix })
+        Some(InterfaceAddress { name, address: address.parse().ok()?, prefix })
     };
     said.lines().filter_map(read).collect()
 }
 
-impl Wanted {
+impl DhcpSpec {
     fn at(&self, folder: &str, end: &str) -> String {
         format!("{folder}/{}{end}", self.bridge)
     }
 
-    /// The unit's name.
+    /// The name of the systemd unit.
     pub fn unit(&self) -> String {
         format!("drover-dhcp-{}.service", self.bridge)
     }
 
-    /// Where dnsmasq's configuration is.
+    /// The path of dnsmasq's configuration.
     pub fn config(&self) -> String {
         self.at("/etc/drover-dhcp", ".conf")
     }
@@ -103,13 +100,13 @@ impl Wanted {
         format!("/etc/systemd/system/{}", self.unit())
     }
 
-    /// What the node is asked before anything is done.
-    pub fn questions(&self) -> Vec<(&'static str, String)> {
+    /// The commands that read the node's state before anything changes, by name.
+    pub fn state_commands(&self) -> Vec<(&'static str, String)> {
         vec![
             ("user", "id -u".to_owned()),
             ("addresses", "ip -o -4 addr show".to_owned()),
             ("links", "ls /sys/class/net".to_owned()),
-            // Who listens: a line each, with the process.
+            // One line for each listening socket, with its process.
             ("servers", "ss -Hlnup 'sport = :67'".to_owned()),
             ("config", format!("cat {}", self.config())),
             ("unit", format!("cat {}", self.unit_path())),
@@ -118,52 +115,65 @@ impl Wanted {
         ]
     }
 
-    /// Asks on the bridge whether anybody answers; perl is on every node.
+    /// The command that asks on the bridge whether a DHCP server answers; every node has perl.
     pub fn probe(&self) -> String {
         drover_ssh::join(["perl", "-e", include_str!("dhcp-probe.pl"), self.bridge.as_str()])
     }
 
-    /// The address of the bridge whose network the range is on.
+    /// Checks the node's state; returns the bridge's address on whose network the range is.
     ///
     /// # Errors
-    /// What does not fit: the bridge, its network, or a server that is there already.
-    pub fn check(&self, said: &BTreeMap<String, String>) -> Result<Face, String> {
+    /// What does not fit: the bridge, its network, or a server that exists already.
+    pub fn check(&self, said: &BTreeMap<String, String>) -> Result<InterfaceAddress, String> {
         let text = |name: &str| said.get(name).map(|text| text.trim()).unwrap_or_default();
         let bridge = &self.bridge;
-        let all = faces(text("addresses"));
-        let own: Vec<&Face> = all.iter().filter(|face| face.name == *bridge).collect();
+        let all = parse_addresses(text("addresses"));
+        let own: Vec<&InterfaceAddress> =
+            all.iter().filter(|interface_address| interface_address.name == *bridge).collect();
         if own.is_empty() {
             let names: Vec<&str> = text("links").split_whitespace().collect();
             return Err(match names.contains(&bridge.as_str()) {
                 true => format!(
-                    "{bridge} has no IPv4 address here: dnsmasq needs one on the range's network"
+                    "{bridge} has no IPv4 address here; dnsmasq needs one on the range's network"
                 ),
                 false => {
-                    format!("there is no bridge {bridge} here: there are {}", names.join(", "))
+                    format!(
+                        "there is no bridge {bridge} here; the interfaces are {}",
+                        names.join(", ")
+                    )
                 }
             });
         }
         let (first, last) = self.range;
-        let fits = |face: &&&Face| face.reaches(first) && face.reaches(last);
-        let Some(face) = own.iter().find(fits) else {
-            let known: Vec<String> =
-                own.iter().map(|face| format!("{}/{}", face.address, face.prefix)).collect();
+        let fits = |interface_address: &&&InterfaceAddress| {
+            interface_address.reaches(first) && interface_address.reaches(last)
+        };
+        let Some(interface_address) = own.iter().find(fits) else {
+            let known: Vec<String> = own
+                .iter()
+                .map(|interface_address| {
+                    format!("{}/{}", interface_address.address, interface_address.prefix)
+                })
+                .collect();
             let known = known.join(", ");
             return Err(format!("{first}-{last} is not on the network of {bridge}: {known}"));
         };
-        if (first..=last).contains(&face.address) {
-            return Err(format!("the range holds {bridge}'s own address {}", face.address));
+        if (first..=last).contains(&interface_address.address) {
+            return Err(format!(
+                "the range contains {bridge}'s own address {}",
+                interface_address.address
+            ));
         }
         if let Some(gateway) = self.gateway
-            && (!face.reaches(gateway) || (first..=last).contains(&gateway))
+            && (!interface_address.reaches(gateway) || (first..=last).contains(&gateway))
         {
             let text =
-                format!("the gateway {gateway} must be on the network, and not in the range");
+                format!("the gateway {gateway} must be on the network and outside the range");
             return Err(text);
         }
         for (name, path) in [("config", self.config()), ("unit", self.unit_path())] {
-            if !text(name).is_empty() && !text(name).starts_with(HEAD) {
-                return Err(format!("{path} is there and not drover's own: it is not touched"));
+            if !text(name).is_empty() && !text(name).starts_with(FILE_HEADER) {
+                return Err(format!("{path} exists and drover did not make it; remove it first"));
             }
         }
         let running = text("state") == "active";
@@ -172,42 +182,47 @@ impl Wanted {
                 let (host, _) = at.rsplit_once(':').unwrap_or((at, ""));
                 let (host, link) = host.split_once('%').unwrap_or((host, ""));
                 (link.is_empty() || link == bridge)
-                    && (matches!(host, "0.0.0.0" | "*") || host == face.address.to_string())
+                    && (matches!(host, "0.0.0.0" | "*")
+                        || host == interface_address.address.to_string())
             })
         };
-        // Other bridges' own servers are bound to those.
+        // Servers of other bridges listen on those alone.
         let server = text("servers").lines().find(port);
         if let Some(server) = server.filter(|_| !running) {
             let server = server.split_whitespace().skip(3).collect::<Vec<_>>().join(" ");
-            return Err(format!("a DHCP server is here already: {server}"));
+            return Err(format!("a DHCP server is already running here: {server}"));
         }
-        Ok((*face).clone())
+        Ok((*interface_address).clone())
     }
 
-    /// Whether somebody answered the probe who is not this node's own server.
+    /// Checks that no other server answered the probe.
     ///
     /// # Errors
-    /// Who answers.
-    pub fn heard(&self, face: &Face, probe: &str) -> Result<(), String> {
+    /// The server that answered.
+    pub fn check_probe(
+        &self,
+        interface_address: &InterfaceAddress,
+        probe: &str,
+    ) -> Result<(), String> {
         let others = probe.lines().filter_map(|line| line.strip_prefix("offer "));
-        let mut others = others.filter(|who| *who != face.address.to_string());
+        let mut others = others.filter(|who| *who != interface_address.address.to_string());
         match others.next() {
-            Some(who) => Err(format!("a DHCP server answers on {} already: {who}", self.bridge)),
+            Some(who) => Err(format!("a DHCP server already answers on {}: {who}", self.bridge)),
             None => Ok(()),
         }
     }
 
-    /// The files: dnsmasq's configuration and the unit.
-    pub fn files(&self, face: &Face, program: &str) -> [Written; 2] {
+    /// dnsmasq's configuration and the systemd unit.
+    pub fn files(&self, interface_address: &InterfaceAddress, program: &str) -> [FileToWrite; 2] {
         let Self { bridge, range: (first, last), lease, .. } = self;
-        let mask = Ipv4Addr::from(face.mask());
-        let router = self.gateway.unwrap_or(face.address);
+        let mask = Ipv4Addr::from(interface_address.mask());
+        let router = self.gateway.unwrap_or(interface_address.address);
         let dns = if self.dns.is_empty() { vec![router] } else { self.dns.clone() };
         let dns = dns.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
         let leases = self.at("/var/lib/drover-dhcp", ".leases");
         let config = format!(
-            "{HEAD}\n\
-             # Addresses alone: names are others' affair.\n\
+            "{FILE_HEADER}\n\
+             # DHCP only, no DNS.\n\
              port=0\n\
              interface={bridge}\n\
              except-interface=lo\n\
@@ -220,7 +235,7 @@ impl Wanted {
         );
         let path = self.config();
         let unit = format!(
-            "{HEAD}\n\
+            "{FILE_HEADER}\n\
              [Unit]\n\
              Description=DHCP server on {bridge}\n\
              Wants=network-online.target\n\
@@ -234,41 +249,38 @@ impl Wanted {
              WantedBy=multi-user.target\n"
         );
         [
-            Written { path, text: config, mode: 0o644 },
-            Written { path: self.unit_path(), text: unit, mode: 0o644 },
+            FileToWrite { path, text: config, mode: 0o644 },
+            FileToWrite { path: self.unit_path(), text: unit, mode: 0o644 },
         ]
     }
 }
 
-/// A simple zone of Proxmox's SDN with addresses by DHCP.
+/// A simple zone of Proxmox's SDN that gives out addresses by DHCP.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Zone {
-    /// The zone.
     pub zone: String,
-    /// Its VNet, which is the bridge of agents then.
+    /// The VNet in the zone; agents use it as their bridge.
     pub vnet: String,
-    /// The subnet, `10.0.0.0/24`.
+    /// The subnet, such as `10.0.0.0/24`.
     pub subnet: (Ipv4Addr, u8),
-    /// The address of the nodes on it.
+    /// The nodes' address in the subnet.
     pub gateway: Ipv4Addr,
-    /// What is given out.
+    /// The first and the last address of the range.
     pub range: (Ipv4Addr, Ipv4Addr),
-    /// The DNS server that is told.
+    /// The DNS server that clients receive.
     pub dns: Option<Ipv4Addr>,
-    /// Whether the nodes hide the addresses behind their own.
+    /// Whether the nodes replace the guests' addresses by their own (source NAT).
     pub snat: bool,
 }
 
-/// What is there of a zone: settings by their names.
+/// What exists of a zone: settings by their names.
 #[derive(Debug, Clone, Default)]
 pub struct Sdn {
-    /// The zone.
     pub zone: Option<BTreeMap<String, String>>,
-    /// The VNet.
     pub vnet: Option<BTreeMap<String, String>>,
     /// The VNet's subnets, each with its settings.
     pub subnets: Vec<BTreeMap<String, String>>,
-    /// Whether something of them waits to be applied.
+    /// Whether a change of them waits to be applied.
     pub waiting: bool,
 }
 
@@ -277,20 +289,22 @@ impl Zone {
         format!("{}/{}", self.subnet.0, self.subnet.1)
     }
 
-    /// The calls, and what they need; nothing where all is there.
+    /// The steps to the wanted zone, and the privileges that they need; no step where everything
+    /// exists.
     ///
     /// # Errors
-    /// What is there and is something else.
+    /// An object that exists and differs.
     pub fn plan(&self, now: &Sdn) -> Result<(Vec<Step>, Needed), String> {
         let Self { zone, vnet, gateway, range: (first, last), .. } = self;
-        let net = Face { name: String::new(), address: self.subnet.0, prefix: self.subnet.1 };
+        let net =
+            InterfaceAddress { name: String::new(), address: self.subnet.0, prefix: self.subnet.1 };
         for address in [*gateway, *first, *last] {
             if !net.reaches(address) {
                 return Err(format!("{address} is not in {}", self.cidr()));
             }
         }
         if (first..=last).contains(&gateway) {
-            return Err(format!("the range holds the gateway {gateway}"));
+            return Err(format!("the range contains the gateway {gateway}"));
         }
         let mut steps = Vec::new();
         match &now.zone {
@@ -302,7 +316,9 @@ impl Zone {
             Some(there) => {
                 let has = |key: &str, value: &str| there.get(key).is_some_and(|one| one == value);
                 if !has("type", "simple") {
-                    return Err(format!("zone {zone} is no simple zone: only those have DHCP"));
+                    return Err(format!(
+                        "zone {zone} is not a simple zone; only simple zones have DHCP"
+                    ));
                 }
                 if !has("dhcp", "dnsmasq") {
                     let path = format!("/cluster/sdn/zones/{zone}");
@@ -316,7 +332,9 @@ impl Zone {
                 steps.push(Step::create("/cluster/sdn/vnets", all));
             }
             Some(there) if there.get("zone") != Some(zone) => {
-                return Err(format!("VNet {vnet} is in another zone: it is not touched"));
+                return Err(format!(
+                    "VNet {vnet} is in another zone; give the new VNet another name"
+                ));
             }
             Some(_) => {}
         }

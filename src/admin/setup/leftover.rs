@@ -1,5 +1,6 @@
-//! What a rotation that was cut short leaves behind: tokens of the user beside the one in the YAML,
-//! and files of secrets. Found by their names; a rotation's own are proven by what it wrote beside them.
+//! What an interrupted rotation leaves behind: tokens of the user beside the one in the YAML, and
+//! files of secrets. They are found by their names. A token's comment proves which rotation made
+//! it.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -10,13 +11,13 @@ use proxmox_client::admin::User;
 
 use super::rights::COMMENT;
 
-/// What is written beside tokens that a rotation makes: which configuration, on which machine, they
-/// are for, so that nobody takes another's for its own.
+/// The comment of tokens that a rotation makes: it names the machine and the configuration, so that
+/// no rotation takes another's token for its own.
 pub fn rotation_comment(machine: &str, configuration: &Path) -> String {
     format!("{COMMENT} --rotate on {machine} for {}", configuration.display())
 }
 
-/// A token's name without the number that rotations count, and that number: 1 where there is none.
+/// A token's name without the number that rotations append, and that number: 1 where there is none.
 pub(super) fn numbered(name: &str) -> (&str, u32) {
     let counted = name.rsplit_once('-').and_then(|(bare, digits)| {
         let number: u32 = digits.parse().ok()?;
@@ -25,35 +26,33 @@ pub(super) fn numbered(name: &str) -> (&str, u32) {
     counted.unwrap_or((name, 1))
 }
 
-/// A token that is called as a rotation's would be, and is not the one in the YAML.
+/// A token whose name a rotation could have given, and that is not the one in the YAML.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeftToken {
-    /// Its user.
     pub user: String,
-    /// Its name, without the user.
+    /// The name, without the user.
     pub name: String,
-    /// What was written beside it.
     pub comment: Option<String>,
     /// Whether a rotation of this configuration made it.
     pub proven: bool,
-    /// Whether it was made after the one in the YAML, so that it was never in use.
+    /// Whether it was made after the token in the YAML, so that it was never in use.
     pub newer: bool,
-    /// The file of its secret, where that is there.
+    /// The file of its secret, where that exists.
     pub file: Option<PathBuf>,
 }
 
-/// All that is left.
+/// Everything that is left behind.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Leftovers {
-    /// Tokens, with their files.
+    /// Tokens, with the files of their secrets.
     pub tokens: Vec<LeftToken>,
-    /// Files of secrets whose tokens are no more.
+    /// Files of secrets whose tokens no longer exist.
     pub files: Vec<PathBuf>,
 }
 
 impl Leftovers {
-    /// Finds the tokens of a user that are called like `current`, and pairs them with `secrets`:
-    /// names of tokens, each with the file its secret would be in.
+    /// Finds the tokens of a user whose names differ from `current` by a number, and pairs them
+    /// with `secrets`: names of tokens, each with the file of its secret.
     pub fn find(own: &User, current: &str, comment: &str, secrets: Vec<(String, PathBuf)>) -> Self {
         let (bare, number) = numbered(current);
         let mut left = Self::default();
@@ -79,24 +78,24 @@ impl Leftovers {
         left
     }
 
-    /// Each of them for people, with the command that removes it.
+    /// One line for each, with the command that removes it.
     pub fn lines(&self) -> Vec<String> {
         let tokens = self.tokens.iter().map(ToString::to_string);
         let files = self.files.iter().map(|file| {
             let shown = quote(&file.display().to_string());
-            format!("{} is the secret of a token that is no more: rm {shown}", file.display())
+            format!("{} is the secret of a token that no longer exists: rm {shown}", file.display())
         });
         tokens.chain(files).collect()
     }
 }
 
 impl LeftToken {
-    /// Its full id.
+    /// The full id, `user@realm!name`.
     pub fn id(&self) -> String {
         format!("{}!{}", self.user, self.name)
     }
 
-    /// Whether a rotation made it that never brought it into use.
+    /// Whether a rotation made the token and never put it in use.
     pub fn was_never_used(&self) -> bool {
         self.proven && self.newer
     }
@@ -110,25 +109,23 @@ impl std::fmt::Display for LeftToken {
             remove.push_str(&format!("; rm {}", quote(&file.display().to_string())));
         }
         if self.was_never_used() {
-            return write!(
-                f,
-                "token {user}!{name} was left by a rotation that was cut short: {remove}"
-            );
+            return write!(f, "token {user}!{name} was left by an interrupted rotation: {remove}");
         }
         let comment = comment.as_deref().unwrap_or("without a comment");
         write!(
             f,
-            "token {user}!{name} ({comment}) is beside the one in the YAML; once nothing uses it: \
+            "token {user}!{name} ({comment}) exists beside the one in the YAML; once nothing uses it: \
              {remove}"
         )
     }
 }
 
-/// Files in which rotations would keep secrets, beside the one in the YAML: each with its token's
-/// name. `current` is that file, `token` its token; `bare` is what the files' names begin with.
+/// Files in which rotations store secrets, beside the file in the YAML: each with its token's name.
+/// `current` is the file in the YAML and `token` its token; the names of the files begin with
+/// `bare`.
 ///
 /// # Errors
-/// The folder can not be read.
+/// The folder cannot be read.
 pub fn secrets_beside(
     current: &Path,
     bare: &Path,
@@ -178,8 +175,8 @@ mod tests {
         }
     }
 
-    // Invariant: only names that a rotation gives are looked at, and only an exact comment proves
-    // that this configuration's did.
+    // Invariant: only names that a rotation gives are considered, and only the exact comment proves
+    // that this configuration's rotation gave it.
 
     #[test]
     fn tokens_are_told_apart_by_name_number_and_comment() {
@@ -212,11 +209,11 @@ mod tests {
         ];
         assert_eq!(told, wanted);
         insta::assert_snapshot!(left.lines().join("\n"), @r"
-        token a@pve!ci (without a comment) is beside the one in the YAML; once nothing uses it: pveum user token remove a@pve ci
-        token a@pve!ci-2 (made by drover setup rights --rotate on ci1 for /etc/drover/drover.yaml) is beside the one in the YAML; once nothing uses it: pveum user token remove a@pve ci-2
-        token a@pve!ci-4 was left by a rotation that was cut short: pveum user token remove a@pve ci-4; rm /s/token.ci-4
-        token a@pve!ci-5 (made by drover setup rights --rotate on ci2 for /etc/drover/drover.yaml) is beside the one in the YAML; once nothing uses it: pveum user token remove a@pve ci-5
-        /s/token.ci-9 is the secret of a token that is no more: rm /s/token.ci-9
+        token a@pve!ci (without a comment) exists beside the one in the YAML; once nothing uses it: pveum user token remove a@pve ci
+        token a@pve!ci-2 (made by drover setup rights --rotate on ci1 for /etc/drover/drover.yaml) exists beside the one in the YAML; once nothing uses it: pveum user token remove a@pve ci-2
+        token a@pve!ci-4 was left by an interrupted rotation: pveum user token remove a@pve ci-4; rm /s/token.ci-4
+        token a@pve!ci-5 (made by drover setup rights --rotate on ci2 for /etc/drover/drover.yaml) exists beside the one in the YAML; once nothing uses it: pveum user token remove a@pve ci-5
+        /s/token.ci-9 is the secret of a token that no longer exists: rm /s/token.ci-9
         ");
     }
 

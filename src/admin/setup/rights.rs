@@ -1,5 +1,5 @@
-//! The least rights for a configuration: what is there, what is wanted, and the steps between, each
-//! both a call and the `pveum` line that does the same.
+//! The least rights for a configuration: what exists, what is wanted, and the steps between. Each
+//! step is both a call and the `pveum` line that does the same.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -11,53 +11,48 @@ use secrecy::SecretString;
 
 use crate::rights::{Grants, RoleKind};
 
-/// What is written beside users, pools and tokens that are made here.
+/// The comment of users, pools and tokens that `drover setup rights` makes.
 pub const COMMENT: &str = "made by drover setup rights";
 
-/// The privilege on `/access` that shows entries of everybody.
-const SEES_ENTRIES: &str = "Sys.Audit";
+/// The privilege on `/access` that shows the access entries of everybody.
+const ENTRIES_PRIVILEGE: &str = "Sys.Audit";
 
-/// What is wanted.
+/// The rights to set up, and for whom.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wanted {
-    /// Roles, entries and pools.
+pub struct WantedRights {
     pub grants: Grants,
     /// The user, `user@realm`.
     pub user: String,
-    /// The token's name.
     pub token: String,
-    /// Whether the token has privileges of its own, and so entries of its own.
+    /// Whether the token has separate privileges, and so access entries of its own.
     pub privsep: bool,
-    /// What the names of roles begin with.
+    /// The prefix of the roles' names.
     pub prefix: String,
-    /// Whether a token that is there is given another secret.
+    /// Whether an existing token gets a new secret.
     pub renew: bool,
 }
 
-/// What is there.
+/// The rights that exist.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Now {
-    /// Privileges by role.
+pub struct ExistingRights {
     pub roles: BTreeMap<String, BTreeSet<String>>,
-    /// Pools.
     pub pools: BTreeSet<String>,
-    /// The user's tokens with whether they are separate; none where there is no such user.
+    /// The user's tokens, and whether each has separate privileges; none where the user does not
+    /// exist.
     pub tokens: Option<BTreeMap<String, bool>>,
-    /// Whether the user is disabled.
     pub disabled: bool,
-    /// Access entries.
     pub entries: BTreeSet<Entry>,
-    /// Whether that is all of them: others may have a role otherwise, and nobody sees it.
+    /// Whether `entries` is complete: others may have a role on entries that drover cannot see.
     pub sees_all: bool,
-    /// Whether a token's secret can be made anew in place.
+    /// Whether this Proxmox can give an existing token a new secret.
     pub regenerates: bool,
 }
 
-impl Now {
-    /// Reads it as an administrator.
+impl ExistingRights {
+    /// Reads the rights with an administrator's login.
     ///
     /// # Errors
-    /// What Proxmox refused.
+    /// Why Proxmox refused or did not answer.
     pub async fn read(admin: &Client, user: &str, regenerates: bool) -> Result<Self, PveError> {
         let users = admin.users().await?;
         let own = users.into_iter().find(|one| one.userid == user);
@@ -70,104 +65,102 @@ impl Now {
             tokens: own.map(names),
             disabled,
             entries: admin.entries().await?,
-            sees_all: admin.privileges("/access", None).await?.contains_key(SEES_ENTRIES),
+            sees_all: admin.privileges("/access", None).await?.contains_key(ENTRIES_PRIVILEGE),
             regenerates,
         })
     }
 }
 
 /// The command that enables a user.
-fn enabling(user: &str) -> String {
+fn enable_command(user: &str) -> String {
     format!("pveum user modify {user} --enable 1")
 }
 
-/// Why a token's secret is not renewed: another one lets nobody in either.
-pub fn bars_renewal(wanted: &Wanted, now: &Now) -> Option<String> {
+/// Why a token's secret must not be renewed: the user is disabled, and a new secret would not log
+/// in.
+pub fn why_not_renewed(wanted: &WantedRights, now: &ExistingRights) -> Option<String> {
     let user = &wanted.user;
     (wanted.renew && now.disabled).then(|| {
-        let first = enabling(user);
+        let first = enable_command(user);
         format!(
-            "user {user} is disabled, and no token of it logs in, whatever its secret: nothing was \
+            "user {user} is disabled, so none of its tokens logs in, whatever the secret; nothing was \
              done; first: {first}"
         )
     })
 }
 
-/// Who has a role beside what is planned.
-enum Others {
-    /// Nobody.
+/// Who else has a role.
+enum OtherHolders {
     None,
     /// These, each with the path.
     Some(Vec<String>),
-    /// That can not be seen.
+    /// Unknown: drover cannot see all entries.
     Unseen,
 }
 
-impl Now {
-    fn others_with(&self, role: &str, planned: impl Fn(&Entry) -> bool) -> Others {
+impl ExistingRights {
+    fn others_with(&self, role: &str, planned: impl Fn(&Entry) -> bool) -> OtherHolders {
         let of_role = self.entries.iter().filter(|entry| entry.roleid == role);
         let others = of_role.filter(|entry| !planned(entry));
         let others: Vec<String> =
             others.map(|one| format!("the {} {} on {}", one.kind, one.ugid, one.path)).collect();
         match (others.is_empty(), self.sees_all) {
-            (false, _) => Others::Some(others),
-            (true, true) => Others::None,
-            (true, false) => Others::Unseen,
+            (false, _) => OtherHolders::Some(others),
+            (true, true) => OtherHolders::None,
+            (true, false) => OtherHolders::Unseen,
         }
     }
 }
 
-/// What is to be said of a role that holds `more` than is needed, or that others have, too. What
-/// others may need is taken from nobody.
-fn surplus(
+/// The note about a role that holds `more` than is needed, or that others have, too. drover takes
+/// nothing from a role that others may need.
+fn role_note(
     role: &str,
     needed: &BTreeSet<String>,
     more: &BTreeSet<String>,
     grows: bool,
-    others: Others,
+    others: OtherHolders,
 ) -> Option<String> {
     let (only, held) = (spell(needed), spell(more));
     let own = "--role-prefix WORD gives this installation roles of its own";
     match (others, more.is_empty()) {
-        (Others::None | Others::Unseen, true) => None,
-        (Others::None, false) => Some(format!(
+        (OtherHolders::None | OtherHolders::Unseen, true) => None,
+        (OtherHolders::None, false) => Some(format!(
             "role {role} holds {held} beyond what is needed: pveum role modify {role} --privs '{only}'"
         )),
-        (Others::Unseen, false) => Some(format!(
-            "role {role} holds {held} beyond what is needed; who else has it can not be seen without \
-             {SEES_ENTRIES} on /access, so nothing is to be taken from it"
+        (OtherHolders::Unseen, false) => Some(format!(
+            "role {role} holds {held} beyond what is needed; drover cannot see who else has it without \
+             {ENTRIES_PRIVILEGE} on /access, so it takes nothing from the role"
         )),
-        (Others::Some(whom), false) => Some(format!(
-            "role {role} is shared with {}, and holds {held} beyond what is needed here: nothing is \
-             taken from it; {own}",
+        (OtherHolders::Some(whom), false) => Some(format!(
+            "role {role} is shared with {}, and holds {held} beyond what is needed here: drover takes \
+             nothing from it; {own}",
             whom.join(", ")
         )),
-        (Others::Some(whom), true) if grows => Some(format!(
-            "role {role} is shared with {}: what is added to it counts for them, too; {own}",
+        (OtherHolders::Some(whom), true) if grows => Some(format!(
+            "role {role} is shared with {}: they also get what is added to it; {own}",
             whom.join(", ")
         )),
-        (Others::Some(_), true) => None,
+        (OtherHolders::Some(_), true) => None,
     }
 }
 
 /// One step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
-    /// Makes a pool.
     MakePool(String),
     /// Makes a role with these privileges.
     MakeRole(String, BTreeSet<String>),
     /// Adds these privileges to a role.
     ExtendRole(String, BTreeSet<String>),
-    /// Makes a user.
     MakeUser(String),
-    /// Makes a token of a user: its name, and whether its privileges are its own.
+    /// Makes a token: the user, its name, and whether its privileges are separate.
     MakeToken(String, String, bool),
-    /// Gives a token of a user another secret.
+    /// Gives an existing token of a user a new secret.
     RenewToken(String, String),
     /// Removes a token of a user.
     RemoveToken(String, String),
-    /// Gives somebody a role on a path.
+    /// Grants a role: the path, the user or token, the role.
     Grant(String, String, String),
 }
 
@@ -207,10 +200,10 @@ impl fmt::Display for Action {
 }
 
 impl Action {
-    /// Does it; gives the secret of a token that was made.
+    /// Runs the step; returns the secret of a token that was made or renewed.
     ///
     /// # Errors
-    /// What Proxmox refused.
+    /// Why Proxmox refused or did not answer.
     pub async fn run(&self, admin: &Client) -> Result<Option<SecretString>, PveError> {
         match self {
             Self::MakePool(pool) => admin.create_pool(pool, COMMENT).await?,
@@ -230,9 +223,9 @@ impl Action {
     }
 }
 
-/// What reading the cluster takes: what is not seen would be taken for missing.
-pub const READS: [(&str, &[&str]); 5] = [
-    ("/access", &[SEES_ENTRIES]),
+/// The privileges that reading the rights needs: what drover cannot see would count as missing.
+pub const READ_PRIVILEGES: [(&str, &[&str]); 5] = [
+    ("/access", &[ENTRIES_PRIVILEGE]),
     ("/vms", &["VM.Audit"]),
     ("/pool", &["Pool.Audit"]),
     ("/storage", &["Datastore.Audit"]),
@@ -240,8 +233,9 @@ pub const READS: [(&str, &[&str]); 5] = [
 ];
 
 impl Action {
-    /// The privileges that it takes, any of each, and where (behaviour section 3). Whoever may grant
-    /// on a path by less than `Permissions.Modify` grants no more than they hold.
+    /// The privileges that the step needs on each path; any one of them is enough (book: proxmox,
+    /// section 3). A login that may grant on a path without `Permissions.Modify` can grant no more
+    /// than it holds.
     pub fn needs(&self) -> Vec<(String, &'static [&'static str])> {
         let users: (String, &[_]) = ("/access/groups".to_owned(), &["User.Modify"]);
         match self {
@@ -265,43 +259,43 @@ impl Action {
     }
 }
 
-/// What of the privileges needed a login does not hold: each with its path, none twice.
+/// The needed privileges that a login lacks, each with its path, none twice.
 ///
 /// # Errors
-/// What Proxmox refused.
-pub async fn lacking(
+/// Why Proxmox refused or did not answer.
+pub async fn missing_privileges(
     login: &Client,
     needed: impl IntoIterator<Item = (String, &'static [&'static str])>,
 ) -> Result<Vec<String>, PveError> {
     let needed: BTreeSet<_> = needed.into_iter().collect();
-    let mut lacking = Vec::new();
+    let mut missing_privileges = Vec::new();
     for (path, any) in needed {
         let held = login.privileges(&path, None).await?;
         if !any.iter().any(|one| held.contains_key(*one)) {
-            lacking.push(format!("{} on {path}", any.join(" or ")));
+            missing_privileges.push(format!("{} on {path}", any.join(" or ")));
         }
     }
-    Ok(lacking)
+    Ok(missing_privileges)
 }
 
-/// The steps from what is there to what is wanted, and what is there beyond that.
+/// The steps from what exists to what is wanted, and notes for people.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Plan {
-    /// In the order in which they can be done.
+pub struct RightsPlan {
+    /// The steps in an order in which they can run.
     pub actions: Vec<Action>,
-    /// What is left to people, with the command for it: rights beyond what is needed, a user that is
-    /// disabled.
+    /// What is left to people, each with its command: rights beyond what is needed, and a disabled
+    /// user.
     pub beyond: Vec<String>,
 }
 
-/// Works out the steps. Pure: nothing in `now` means a cluster that nobody looked at.
-pub fn plan(wanted: &Wanted, now: &Now) -> Plan {
-    let Wanted { grants, user, token, privsep, prefix, renew } = wanted;
+/// Works out the steps. Pure: an empty `now` stands for a cluster that was not read.
+pub fn plan(wanted: &WantedRights, now: &ExistingRights) -> RightsPlan {
+    let WantedRights { grants, user, token, privsep, prefix, renew } = wanted;
     let (mut actions, mut beyond) = (Vec::new(), Vec::new());
-    // Somebody disabled it, and knows why.
+    // Somebody disabled the user and knows why.
     beyond.extend(now.disabled.then(|| {
-        let first = enabling(user);
-        format!("user {user} is disabled, and no token of it logs in: {first}")
+        let first = enable_command(user);
+        format!("user {user} is disabled, so none of its tokens logs in: {first}")
     }));
     for pool in grants.pools.difference(&now.pools) {
         actions.push(Action::MakePool(pool.clone()));
@@ -323,7 +317,7 @@ pub fn plan(wanted: &Wanted, now: &Now) -> Plan {
             subjects.contains(&entry.ugid) && grants.entries.contains(&(entry.path.clone(), *kind))
         };
         let others = now.others_with(&role, planned);
-        beyond.extend(surplus(&role, privileges, &more, !lacks.is_empty(), others));
+        beyond.extend(role_note(&role, privileges, &more, !lacks.is_empty(), others));
         if !lacks.is_empty() {
             actions.push(Action::ExtendRole(role, lacks));
         }
@@ -342,7 +336,7 @@ pub fn plan(wanted: &Wanted, now: &Now) -> Plan {
         }
         Some(_) => {}
     }
-    // Entries of a token that is removed go with it.
+    // Removing a token removes its entries.
     let anew = actions.iter().any(|action| matches!(action, Action::RemoveToken(..)));
     for who in &subjects {
         for (path, kind) in &grants.entries {
@@ -362,11 +356,11 @@ pub fn plan(wanted: &Wanted, now: &Now) -> Plan {
         if !ours {
             let Entry { path, ugid, roleid, .. } = entry;
             let kind = if ugid.contains('!') { "tokens" } else { "users" };
-            // What agents still have on a storage that left the YAML is removed by this right.
+            // This right removes what agents still have on a storage that left the YAML.
             let first = if path.starts_with("/storage/") {
-                "; once nothing of its agents is there any more"
+                "; once the storage holds nothing of its agents"
             } else {
-                " beside"
+                ", which drover does not need"
             };
             beyond.push(format!(
                 "{ugid} has the role {roleid} on {path}{first}: \
@@ -375,20 +369,20 @@ pub fn plan(wanted: &Wanted, now: &Now) -> Plan {
         }
     }
     if grants.entries.contains(&("/vms".to_owned(), RoleKind::Guests)) {
-        let text = "a template names no targetPool, so these rights count for every guest of the \
-                    cluster: give it one, and run this again";
+        let text = "a template names no targetPool, so these rights apply to every guest of the \
+                    cluster; give each template a targetPool and run this again";
         beyond.push(text.to_owned());
     }
-    Plan { actions, beyond }
+    RightsPlan { actions, beyond }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn wanted(privsep: bool) -> Wanted {
+    fn wanted(privsep: bool) -> WantedRights {
         let role = BTreeSet::from(["VM.Clone".to_owned()]);
-        Wanted {
+        WantedRights {
             grants: Grants {
                 roles: [(RoleKind::Templates, role)].into(),
                 entries: [("/vms/9000".to_owned(), RoleKind::Templates)].into(),
@@ -402,9 +396,10 @@ mod tests {
         }
     }
 
-    /// The cluster once a plan was carried out.
-    fn after(wanted: &Wanted, plan: &Plan) -> Now {
-        let mut now = Now { regenerates: true, sees_all: true, ..Now::default() };
+    /// The rights once a plan was carried out.
+    fn after(wanted: &WantedRights, plan: &RightsPlan) -> ExistingRights {
+        let mut now =
+            ExistingRights { regenerates: true, sees_all: true, ..ExistingRights::default() };
         for action in &plan.actions {
             match action {
                 Action::MakePool(pool) => drop(now.pools.insert(pool.clone())),
@@ -427,27 +422,27 @@ mod tests {
         now
     }
 
-    // Invariant: after what is planned there is nothing to do, and each thing that is taken away is
-    // planned again, alone.
+    // Invariant: after a plan is carried out nothing is left to do, and each thing that is taken
+    // away is planned again, alone.
 
     #[test]
     fn what_was_done_is_not_planned_again_and_what_was_undone_is() {
         for privsep in [false, true] {
             let wanted = wanted(privsep);
-            let first = plan(&wanted, &Now::default());
+            let first = plan(&wanted, &ExistingRights::default());
             assert_eq!(first.actions.len(), if privsep { 6 } else { 5 });
             let done = after(&wanted, &first);
-            assert_eq!(plan(&wanted, &done), Plan::default());
-            // A token that is there stays as it is, whatever is asked for.
-            let other = Wanted { privsep: !privsep, ..wanted.clone() };
-            assert_eq!(plan(&other, &done), Plan::default());
+            assert_eq!(plan(&wanted, &done), RightsPlan::default());
+            // An existing token stays as it is, whatever is wanted.
+            let other = WantedRights { privsep: !privsep, ..wanted.clone() };
+            assert_eq!(plan(&other, &done), RightsPlan::default());
             for entry in &done.entries {
                 let mut now = done.clone();
                 now.entries.remove(entry);
                 let again =
                     Action::Grant(entry.path.clone(), entry.ugid.clone(), entry.roleid.clone());
                 assert_eq!(plan(&wanted, &now).actions, std::slice::from_ref(&again));
-                // One that does not count below its path is as good as none.
+                // An entry that does not apply below its path counts as missing.
                 now.entries.insert(Entry { propagate: false, ..entry.clone() });
                 assert_eq!(plan(&wanted, &now).actions, [again]);
             }
@@ -457,16 +452,16 @@ mod tests {
         }
     }
 
-    // Invariant: a lost secret costs the token itself only where Proxmox can not make another in place.
+    // Invariant: a token is replaced for a lost secret only where Proxmox cannot renew the secret.
 
     #[test]
     fn a_token_is_renewed_in_place_or_made_anew_with_its_entries() {
-        let wanted = Wanted { renew: true, ..wanted(true) };
-        let done = after(&wanted, &plan(&wanted, &Now::default()));
+        let wanted = WantedRights { renew: true, ..wanted(true) };
+        let done = after(&wanted, &plan(&wanted, &ExistingRights::default()));
         let (user, token) = ("a@pve".to_owned(), "ci".to_owned());
         let renewed = plan(&wanted, &done).actions;
         assert_eq!(renewed, [Action::RenewToken(user.clone(), token.clone())]);
-        let anew = plan(&wanted, &Now { regenerates: false, ..done }).actions;
+        let anew = plan(&wanted, &ExistingRights { regenerates: false, ..done }).actions;
         let granted =
             Action::Grant("/vms/9000".into(), "a@pve!ci".into(), "DroverTemplates".into());
         let removed = Action::RemoveToken(user.clone(), token.clone());
@@ -476,8 +471,9 @@ mod tests {
     #[test]
     fn a_disabled_user_is_told_and_left_disabled() {
         let wanted = wanted(true);
-        let done = after(&wanted, &plan(&wanted, &Now::default()));
-        let Plan { actions, beyond } = plan(&wanted, &Now { disabled: true, ..done });
+        let done = after(&wanted, &plan(&wanted, &ExistingRights::default()));
+        let RightsPlan { actions, beyond } =
+            plan(&wanted, &ExistingRights { disabled: true, ..done });
         assert_eq!(actions, []);
         let [told] = &beyond[..] else { panic!("{beyond:?}") };
         assert!(told.ends_with("pveum user modify a@pve --enable 1"), "{told}");
@@ -485,43 +481,43 @@ mod tests {
 
     #[test]
     fn the_secret_of_a_disabled_users_token_is_not_renewed() {
-        let (there, renewed) = (wanted(true), Wanted { renew: true, ..wanted(true) });
-        let done = after(&there, &plan(&there, &Now::default()));
-        let disabled = Now { disabled: true, ..done.clone() };
-        let told = bars_renewal(&renewed, &disabled).unwrap_or_default();
+        let (there, renewed) = (wanted(true), WantedRights { renew: true, ..wanted(true) });
+        let done = after(&there, &plan(&there, &ExistingRights::default()));
+        let disabled = ExistingRights { disabled: true, ..done.clone() };
+        let told = why_not_renewed(&renewed, &disabled).unwrap_or_default();
         assert!(told.ends_with("nothing was done; first: pveum user modify a@pve --enable 1"));
-        assert_eq!(bars_renewal(&there, &disabled), None);
-        assert_eq!(bars_renewal(&renewed, &done), None);
+        assert_eq!(why_not_renewed(&there, &disabled), None);
+        assert_eq!(why_not_renewed(&renewed, &done), None);
     }
 
-    // Invariant: what is there beyond need is told with how to take it back, and left.
+    // Invariant: rights beyond need are reported with how to take them back, and left in place.
 
     #[test]
     fn rights_beyond_need_are_told_and_left() {
         let wanted = wanted(false);
-        let mut now = after(&wanted, &plan(&wanted, &Now::default()));
+        let mut now = after(&wanted, &plan(&wanted, &ExistingRights::default()));
         now.roles.entry("DroverTemplates".into()).or_default().insert("VM.Backup".into());
         let (path, ugid, kind) = ("/".to_owned(), "a@pve".to_owned(), "user".to_owned());
         let roleid = "Administrator".to_owned();
         now.entries.insert(Entry { path, ugid, kind, roleid, propagate: true });
-        let Plan { actions, beyond } = plan(&wanted, &now);
+        let RightsPlan { actions, beyond } = plan(&wanted, &now);
         assert_eq!(actions, []);
         insta::assert_snapshot!(beyond.join("\n"), @r"
         role DroverTemplates holds VM.Backup beyond what is needed: pveum role modify DroverTemplates --privs 'VM.Clone'
-        a@pve has the role Administrator on / beside: pveum acl delete '/' --users 'a@pve' --roles Administrator
+        a@pve has the role Administrator on /, which drover does not need: pveum acl delete '/' --users 'a@pve' --roles Administrator
         ");
     }
 
-    // Invariant: what somebody else may need is taken from no role.
+    // Invariant: drover takes no right from a role that somebody else may need.
 
     #[test]
     fn a_role_that_others_have_is_not_told_to_be_narrowed() {
         let wanted = wanted(false);
-        let mut now = after(&wanted, &plan(&wanted, &Now::default()));
+        let mut now = after(&wanted, &plan(&wanted, &ExistingRights::default()));
         now.roles.entry("DroverTemplates".into()).or_default().insert("VM.Backup".into());
-        let told = |now: &Now| plan(&wanted, now).beyond.join("\n");
-        let blind = Now { sees_all: false, ..now.clone() };
-        insta::assert_snapshot!(told(&blind), @"role DroverTemplates holds VM.Backup beyond what is needed; who else has it can not be seen without Sys.Audit on /access, so nothing is to be taken from it");
+        let told = |now: &ExistingRights| plan(&wanted, now).beyond.join("\n");
+        let blind = ExistingRights { sees_all: false, ..now.clone() };
+        insta::assert_snapshot!(told(&blind), @"role DroverTemplates holds VM.Backup beyond what is needed; drover cannot see who else has it without Sys.Audit on /access, so it takes nothing from the role");
         for (kind, ugid, path) in [
             ("user", "b@pve", "/vms/9001"),
             ("token", "a@pve!other", "/vms/9000"),
@@ -538,10 +534,10 @@ mod tests {
                 "{said}"
             );
             assert!(!said.contains("pveum role modify"), "{said}");
-            // Where something is added to it they have that, too.
+            // Where something is added to the role, they get that, too.
             now.roles.insert("DroverTemplates".into(), BTreeSet::new());
             let said = told(&now);
-            assert!(said.contains(&format!("is shared with {whom}: what is added")), "{said}");
+            assert!(said.contains(&format!("is shared with {whom}: they also get")), "{said}");
         }
     }
 }

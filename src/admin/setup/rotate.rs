@@ -1,5 +1,8 @@
-//! A token replaced by another one while drover runs. At every moment one of the two works and is
-//! the one in use; where a step fails it is said which.
+//! Replaces drover's token while drover runs. At every moment one of the two tokens works and is
+//! the one in use. Where a step fails, the text says which.
+//!
+//! The order: make the new token with the same rights, log in with it and compare what both may do,
+//! put it in use, remove the old one. Up to the last step a failure removes the new token again.
 
 use std::fmt;
 use std::future::Future;
@@ -17,32 +20,31 @@ use super::leftover::numbered;
 
 /// What a rotation works with.
 pub struct Rotation<'a> {
-    /// An administrator.
+    /// A client with an administrator's login.
     pub admin: &'a Client,
-    /// The way to the nodes.
+    /// Connects to the nodes' API.
     pub dialer: &'a dyn Dialer,
-    /// How drover reaches the cluster; its login is the old token.
+    /// The connection of the service; its login is the old token.
     pub connection: &'a Connection,
-    /// What is written beside the new token.
+    /// The comment of the new token.
     pub comment: &'a str,
 }
 
-/// Why a rotation ended early, and where it stands.
+/// Why a rotation ended early, and where that leaves things.
 #[derive(Debug)]
-pub struct Stand {
-    /// What failed.
+pub struct RotationError {
     pub what: String,
     /// Which token is in use, and what is left to do.
-    pub stands: String,
+    pub state: String,
 }
 
-impl fmt::Display for Stand {
+impl fmt::Display for RotationError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}\n  {}", self.what, self.stands)
+        write!(f, "{}\n  {}", self.what, self.state)
     }
 }
 
-/// The name of the next token: `ci`, `ci-2`, `ci-3`, and so on, that no token has.
+/// The name of the next token: `ci`, `ci-2`, `ci-3`, and so on; the first that is free.
 fn next_name(name: &str, own: &User) -> String {
     let (bare, mut next) = numbered(name);
     loop {
@@ -54,9 +56,9 @@ fn next_name(name: &str, own: &User) -> String {
     }
 }
 
-/// Replaces the token of a connection. `swap` puts the new one in use: it is given the new token's
-/// name and secret, tells whether a running service took it up, and leaves the old one in use when it
-/// fails. Where none took it up, somebody may still use the old one: it stays.
+/// Replaces the token of a connection. `swap` receives the new token's name and secret and puts the
+/// token in use: it returns whether a running service took it up, and leaves the old token in use
+/// where it fails. Where no service took it up, somebody may still use the old token, so it stays.
 ///
 /// # Errors
 /// What failed, and where that leaves things.
@@ -64,7 +66,7 @@ pub async fn rotate<S, F>(
     rotation: Rotation<'_>,
     swap: S,
     mut told: impl FnMut(&str) -> io::Result<()>,
-) -> Result<Rotated, Stand>
+) -> Result<RotationResult, RotationError>
 where
     S: FnOnce(String, SecretString) -> F,
     F: Future<Output = Result<bool, String>>,
@@ -72,8 +74,9 @@ where
     let Rotation { admin, dialer, connection, comment } = rotation;
     let old = connection.login.name().to_owned();
     let in_use = format!("the old token `{old}` is in use and works; nothing is left over");
-    let early = |what: String| Stand { what, stands: in_use.clone() };
-    let (user, name) = old.split_once('!').ok_or_else(|| early(format!("`{old}` is no token")))?;
+    let early = |what: String| RotationError { what, state: in_use.clone() };
+    let (user, name) =
+        old.split_once('!').ok_or_else(|| early(format!("`{old}` is not a token")))?;
     let explain = |error: &PveError| admin.fault(error).text;
     let users = admin.users().await.map_err(|error| early(explain(&error)))?;
     let own = users.iter().find(|one| one.userid == user);
@@ -88,14 +91,14 @@ where
         Ok(secret) => secret,
         Err(error) => {
             let fault = admin.fault(&error);
-            // Whoever got no answer may have made it all the same.
+            // Proxmox may have made the token although the answer was lost.
             let doubt = fault.kind == FaultKind::UnknownOutcome;
-            let stands = if doubt && !is_missing(admin, user, &next).await {
-                withdraw(admin, user, &next, in_use, &old).await
+            let state = if doubt && !is_certainly_missing(admin, user, &next).await {
+                remove_new_token(admin, user, &next, in_use, &old).await
             } else {
                 in_use
             };
-            return Err(Stand { what: fault.text, stands });
+            return Err(RotationError { what: fault.text, state });
         }
     };
     let mut say = |text: String| told(&text).map_err(|error| error.to_string());
@@ -105,78 +108,87 @@ where
             let given = admin.grant(&entry.path, &new, &entry.roleid).await;
             given.map_err(|error| explain(&error))?;
         }
-        try_out(admin, dialer, connection, (&old, &new), &secret).await?;
-        say(format!("{new} works and may do the same as {old}"))?;
+        compare_rights(admin, dialer, connection, (&old, &new), &secret).await?;
+        say(format!("{new} works and has the same rights as {old}"))?;
         let taken = swap(next.clone(), secret.clone()).await?;
         say(if taken {
             format!("{new} is in use")
         } else {
-            format!("{new} is in the YAML, and no running service took it up")
+            format!("{new} is in the YAML, but no running service took it up")
         })?;
         Ok(taken)
     };
     let taken = match tried.await {
         Ok(taken) => taken,
         Err(what) => {
-            return Err(Stand { what, stands: withdraw(admin, user, &next, in_use, &old).await });
+            return Err(RotationError {
+                what,
+                state: remove_new_token(admin, user, &next, in_use, &old).await,
+            });
         }
     };
     if !taken {
         let remove = format!("pveum user token remove {user} {name}");
-        return Ok(Rotated::Beside { new, old, remove });
+        return Ok(RotationResult::BothExist { new, old, remove });
     }
     match admin.remove_token(user, name).await {
-        Ok(()) => Ok(Rotated::Instead { new }),
-        Err(error) => Err(Stand {
+        Ok(()) => Ok(RotationResult::Replaced { new }),
+        Err(error) => Err(RotationError {
             what: explain(&error),
-            stands: format!(
-                "the new token `{new}` is in use and works; the old one is still there: \
+            state: format!(
+                "the new token `{new}` is in use and works; the old one still exists; remove it: \
                  pveum user token remove {user} {name}"
             ),
         }),
     }
 }
 
-/// What came of a rotation.
+/// The result of a rotation.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Rotated {
-    /// The old token is gone.
-    Instead {
-        /// The new token's full id.
+pub enum RotationResult {
+    /// The old token is removed.
+    Replaced {
+        /// The full id of the new token.
         new: String,
     },
-    /// The old token is still there: nobody took the new one up.
-    Beside {
-        /// The new token's full id.
+    /// The old token still exists, because no running service took the new one up.
+    BothExist {
+        /// The full id of the new token.
         new: String,
-        /// The old one's.
+        /// The full id of the old token.
         old: String,
-        /// The command that removes it.
+        /// The command that removes the old token.
         remove: String,
     },
 }
 
-/// Whether a token is surely not there.
-async fn is_missing(admin: &Client, user: &str, name: &str) -> bool {
+/// Whether a token certainly does not exist.
+async fn is_certainly_missing(admin: &Client, user: &str, name: &str) -> bool {
     let Ok(users) = admin.users().await else { return false };
     let tokens = users.iter().filter(|one| one.userid == user).flat_map(|one| &one.tokens);
     tokens.into_iter().all(|token| token.tokenid != name)
 }
 
-/// Removes a new token that came to nothing, and says where that leaves things.
-async fn withdraw(admin: &Client, user: &str, next: &str, in_use: String, old: &str) -> String {
+/// Removes a new token after a failure; returns where that leaves things.
+async fn remove_new_token(
+    admin: &Client,
+    user: &str,
+    next: &str,
+    in_use: String,
+    old: &str,
+) -> String {
     match admin.remove_token(user, next).await {
         Ok(()) => in_use,
         Err(error) => format!(
-            "the old token `{old}` is in use and works; the new one is left over ({}): \
+            "the old token `{old}` is in use and works; the new one could not be removed ({}); remove it: \
              pveum user token remove {user} {next}",
             admin.fault(&error).text
         ),
     }
 }
 
-/// Logs in as the new token, and compares what both may do.
-async fn try_out(
+/// Logs in with the new token and compares the rights of both.
+async fn compare_rights(
     admin: &Client,
     dialer: &dyn Dialer,
     connection: &Connection,
@@ -195,7 +207,7 @@ async fn try_out(
         trees.push(tree.map_err(|error| admin.fault(&error).text)?);
     }
     if trees.first() != trees.last() {
-        return Err(format!("`{new}` may not do the same as `{old}`"));
+        return Err(format!("`{new}` does not have the same rights as `{old}`"));
     }
     Ok(())
 }
@@ -205,7 +217,7 @@ mod tests {
     use super::*;
     use proxmox_client::admin::Token;
 
-    // Invariant: a rotation never takes a name that somebody has.
+    // Invariant: a rotation never takes a name that is in use.
 
     #[test]
     fn the_next_token_counts_on_and_skips_names_that_are_taken() {

@@ -1,4 +1,4 @@
-//! Files of secrets: for their owner alone, and whole or not at all.
+//! Files of secrets: readable by their owner alone, and written completely or not at all.
 
 use std::fs::Permissions;
 use std::io::{self, Write as _};
@@ -7,25 +7,25 @@ use std::path::Path;
 
 use secrecy::{ExposeSecret as _, SecretString};
 
-/// Who may share a secret with a group.
-const ROOT: u32 = 0;
-/// The group that the unit runs drover in.
-const GROUP: &str = "drover";
+/// The user who may share a secret with a group.
+const ROOT_UID: u32 = 0;
+/// The group of the systemd unit.
+const SERVICE_GROUP: &str = "drover";
 
-/// Writes a secret into a file that only its owner can read; what was there before is replaced at
-/// once. A file that root makes the service's group may read, where there is one.
+/// Writes a secret into a file that only its owner can read; an old file is replaced in one step. A
+/// file that root makes is also readable by the service's group, where that group exists.
 ///
 /// # Errors
-/// The system's reason; the file is then as it was.
+/// The system's reason; the old file stays as it was.
 pub fn write_secret(path: &Path, secret: &SecretString) -> io::Result<()> {
     let group = if rustix::process::geteuid().is_root() { service_group() } else { None };
-    write_for(path, secret, group, ROOT)
+    write_for(path, secret, group, ROOT_UID)
 }
 
-/// The number of the service's group, by the machine's own table.
+/// The number of the service's group, by `/etc/group`.
 fn service_group() -> Option<u32> {
     let table = std::fs::read_to_string("/etc/group").ok()?;
-    group_in(&table, GROUP)
+    group_in(&table, SERVICE_GROUP)
 }
 
 /// The number of a group in a table of lines `NAME:PASSWORD:NUMBER:MEMBERS` (group(5)).
@@ -34,7 +34,7 @@ fn group_in(table: &str, name: &str) -> Option<u32> {
     line.split(':').nth(2)?.parse().ok()
 }
 
-/// `owner` is who may let a group read a file of theirs.
+/// The same for a given group; `owner` is the user who may share a file with a group.
 fn write_for(path: &Path, secret: &SecretString, group: Option<u32>, owner: u32) -> io::Result<()> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let beside = path.with_file_name(format!(".{name}.drover-{}", std::process::id()));
@@ -44,11 +44,11 @@ fn write_for(path: &Path, secret: &SecretString, group: Option<u32>, owner: u32)
         file.write_all(secret.expose_secret().as_bytes())?;
         file.write_all(b"\n")?;
         file.sync_all()?;
-        // Whoever owned the old file reads the new one.
+        // The owner of the old file also owns the new one.
         if let Ok(known) = std::fs::metadata(path) {
             use std::os::unix::fs::MetadataExt as _;
             let (user, group) = (Some(known.uid()), Some(known.gid()));
-            // Only root may; for others it is their own file anyway, and their group's no more.
+            // Only root may. For others it is their own file anyway, and no longer their group's.
             let kept = std::os::unix::fs::chown(&beside, user, group).is_ok();
             let shared = if kept && known.uid() == owner { known.mode() & 0o040 } else { 0 };
             file.set_permissions(Permissions::from_mode(0o600 | shared))?;
@@ -59,7 +59,7 @@ fn write_for(path: &Path, secret: &SecretString, group: Option<u32>, owner: u32)
         std::fs::rename(&beside, path)
     })();
     if done.is_err() {
-        // Whatever is left of it is of no use; that it can not be removed adds nothing.
+        // The remains are useless; a failure to remove them adds nothing to the error.
         let _ = std::fs::remove_file(&beside);
     }
     done
@@ -72,14 +72,15 @@ mod tests {
 
     use super::*;
 
-    // Invariant: nobody but the owner reads a secret, not for a moment, and half of one is never seen.
+    // Invariant: nobody but the owner reads a secret at any moment, and half a secret is never
+    // visible.
 
     #[test]
     fn a_secret_is_for_its_owner_alone_and_replaces_what_was_there() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("token");
         for secret in ["one", "two"] {
-            write_for(&path, &secret.to_owned().into(), None, ROOT).unwrap();
+            write_for(&path, &secret.to_owned().into(), None, ROOT_UID).unwrap();
             assert_eq!(std::fs::read_to_string(&path).unwrap(), format!("{secret}\n"));
             let mode = std::fs::metadata(&path).unwrap().permissions().mode();
             assert_eq!(mode & 0o7777, 0o600);
@@ -92,7 +93,7 @@ mod tests {
     fn a_new_secret_of_root_is_for_the_services_group_too_and_stays_so() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("token");
-        // Whoever plays this may give a file to a group of their own.
+        // The user of this test may give a file to a group of their own.
         let own = rustix::process::getegid().as_raw();
         let owner = rustix::process::geteuid().as_raw();
         for secret in ["one", "two"] {

@@ -1,4 +1,4 @@
-//! One call to Proxmox that a set-up makes, and the `pvesh` line that does the same.
+//! One call to Proxmox that `drover setup` makes; it prints as the `pvesh` line that does the same.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,30 +16,28 @@ use proxmox_client::PveError;
 use proxmox_client::transport::Method;
 use serde_json::Value;
 
-/// How long one task may take: a template may come over a slow line.
-const TASK_LIMIT: Duration = Duration::from_secs(1800);
+/// The limit of one task: a template may be downloaded over a slow line.
+const TASK_TIMEOUT: Duration = Duration::from_secs(1800);
 
-/// Privileges that a login needs: each with the path it is needed on.
+/// Privileges that a login needs, each with its path.
 pub type Needed = Vec<(String, &'static str)>;
 
-/// One call.
+/// One call to Proxmox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
-    /// How.
     pub method: Method,
-    /// Where, without `/api2/json`.
+    /// The path, without `/api2/json`.
     pub path: String,
-    /// With what.
     pub params: Params,
 }
 
 impl Step {
-    /// Makes something.
+    /// A call that makes an object.
     pub fn create<const N: usize>(path: impl Into<String>, params: [(&str, &str); N]) -> Self {
         Self::new(Method::Post, path, params)
     }
 
-    /// Changes something.
+    /// A call that changes an object.
     pub fn set<const N: usize>(path: impl Into<String>, params: [(&str, &str); N]) -> Self {
         Self::new(Method::Put, path, params)
     }
@@ -53,17 +51,17 @@ impl Step {
         Self { method, path: path.into(), params: params.into() }
     }
 
-    /// The same with one parameter more, where it is given.
+    /// Adds a parameter where it has a value.
     #[must_use]
     pub fn with(mut self, key: &str, value: Option<&str>) -> Self {
         self.params.extend(value.map(|value| (key.to_owned(), value.to_owned())));
         self
     }
 
-    /// Does it, and waits for the task that it begins.
+    /// Makes the call and waits for the task that it starts.
     ///
     /// # Errors
-    /// In words, with the privilege where one is missing.
+    /// What failed, for people, with the privilege where one is missing.
     pub async fn run(&self, client: &Arc<Client>) -> Result<(), String> {
         let told = |error: PveError| client.fault(&error).text;
         let answer: Value =
@@ -72,7 +70,7 @@ impl Step {
             return Ok(());
         };
         let watcher = Watcher::new(TICK);
-        match watcher.wait(Arc::clone(client), &Upid::new(upid), TASK_LIMIT).await {
+        match watcher.wait(Arc::clone(client), &Upid::new(upid), TASK_TIMEOUT).await {
             TaskEnd::Done { .. } => Ok(()),
             TaskEnd::Failed(fault) => Err(fault.text),
             TaskEnd::Unknown(text) => Err(text),
@@ -97,11 +95,11 @@ impl fmt::Display for Step {
     }
 }
 
-/// Refuses where the login lacks a privilege, before anything is done.
+/// Checks before the first step that the login holds every privilege.
 ///
 /// # Errors
-/// All that is missing, each with its path; or what Proxmox refused.
-pub async fn holds(client: &Client, needed: &Needed) -> Result<(), String> {
+/// All missing privileges with their paths, or why Proxmox refused.
+pub async fn check_privileges(client: &Client, needed: &Needed) -> Result<(), String> {
     let mut paths: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for (path, privilege) in needed {
         paths.entry(path).or_default().push(privilege);
@@ -124,7 +122,7 @@ pub async fn holds(client: &Client, needed: &Needed) -> Result<(), String> {
 mod tests {
     use super::*;
 
-    // Invariant: a step is told as the line that does the same, which a shell reads as it is meant.
+    // Invariant: a step prints as the line that does the same, quoted for a shell.
 
     #[test]
     fn a_step_is_told_as_a_line_for_a_shell() {

@@ -1,61 +1,60 @@
-//! A virtual IP address before drover: keepalived, and the firewall's rule that lets its members
+//! A virtual IP address in front of drover: keepalived, and the firewall rule that lets its members
 //! hear each other.
 //!
-//! One drover serves a cluster. Drover elects no leader, so a second member is refused.
+//! One drover serves a cluster. drover elects no leader, so a second member is refused.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
-use super::dhcp::{Face, faces};
-use super::machine::Written;
+use super::dhcp::{InterfaceAddress, parse_addresses};
+use super::machine::FileToWrite;
 use super::step::Step;
 
-const HEAD: &str = "# made by drover setup vip";
-const READY: &str = "ready";
+const FILE_HEADER: &str = "# made by drover setup vip";
+const READY_MARK: &str = "ready";
 
-/// keepalived's configuration.
-pub const CONFIG: &str = "/etc/keepalived/keepalived.conf";
-/// What tells whether drover is ready.
-pub const CHECK: &str = "/etc/keepalived/drover-ready";
-/// The unit, which the package brings.
-pub const UNIT: &str = "keepalived.service";
+/// The path of keepalived's configuration.
+pub const KEEPALIVED_CONFIG: &str = "/etc/keepalived/keepalived.conf";
+/// The path of the script that checks whether drover is ready.
+pub const CHECK_SCRIPT: &str = "/etc/keepalived/drover-ready";
+/// The systemd unit of keepalived's package.
+pub const KEEPALIVED_UNIT: &str = "keepalived.service";
 
-/// The longest password of VRRP's, in characters.
-pub const PASSWORD_MAX: usize = 8;
+/// The longest VRRP password, in characters.
+pub const VRRP_PASSWORD_MAX: usize = 8;
 
-/// What is wanted.
+/// The options of `drover setup vip`.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Wanted {
-    /// The virtual address.
+pub struct VipSpec {
     pub address: Ipv4Addr,
-    /// Its prefix; none for that of the interface.
+    /// The prefix length; none for that of the interface.
     pub prefix: Option<u8>,
-    /// The interface; none for the one on whose network the address is.
+    /// The interface; none for the one whose network contains the address.
     pub interface: Option<String>,
-    /// The number that its members have in common.
+    /// The VRRP router id that all members share.
     pub router: u8,
-    /// Who has most of it holds the address.
+    /// The member with the highest priority holds the address.
     pub priority: u8,
-    /// The other members; none for multicast.
+    /// The addresses of the other members; none for multicast.
     pub peers: Vec<Ipv4Addr>,
-    /// What members know each other by, in clear text on the network.
+    /// The VRRP password, which is sent in clear text.
     pub password: Option<String>,
-    /// Where drover says that it is ready.
+    /// The URL at which drover says whether it is ready.
     pub ready: String,
 }
 
-impl std::fmt::Debug for Wanted {
+impl std::fmt::Debug for VipSpec {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Wanted").field("address", &self.address).finish_non_exhaustive()
     }
 }
 
-/// Reads `10.0.0.9` or `10.0.0.9/24`.
+/// Parses `10.0.0.9` or `10.0.0.9/24`.
 ///
 /// # Errors
-/// What it should be.
+/// The expected form.
 pub fn address(text: &str) -> Result<(Ipv4Addr, Option<u8>), String> {
-    let fault = || format!("`{text}` is no address: write 10.0.0.9 or 10.0.0.9/24");
+    let fault = || format!("`{text}` is not an address; write it as 10.0.0.9 or 10.0.0.9/24");
     let (address, prefix) = match text.split_once('/') {
         Some((address, prefix)) => {
             let prefix = prefix.parse::<u8>().ok().filter(|prefix| (1..=32).contains(prefix));
@@ -66,59 +65,75 @@ pub fn address(text: &str) -> Result<(Ipv4Addr, Option<u8>), String> {
     Ok((address.parse().map_err(|_| fault())?, prefix))
 }
 
-impl Wanted {
-    /// What the machine is asked before anything is done.
-    pub fn questions(&self) -> Vec<(&'static str, String)> {
+impl VipSpec {
+    /// The commands that read the machine's state before anything changes, by name.
+    pub fn state_commands(&self) -> Vec<(&'static str, String)> {
         let Self { address, ready, .. } = self;
-        // The URL's own host is kept for certificates; only the connection goes to the address.
+        // The host in the URL stays, for certificates; only the connection goes to the address.
         let to = format!("--noproxy '*' --connect-to '::{address}:' '{ready}'");
         vec![
-            ("holder", format!("curl -fsSg -m 3 -o /dev/null {to} && echo {READY}")),
+            ("holder", format!("curl -fsSg -m 3 -o /dev/null {to} && echo {READY_MARK}")),
             ("user", "id -u".to_owned()),
             ("addresses", "ip -o -4 addr show".to_owned()),
-            ("config", format!("cat {CONFIG}")),
-            ("check", format!("cat {CHECK}")),
-            ("state", format!("systemctl is-active {UNIT}")),
+            ("config", format!("cat {KEEPALIVED_CONFIG}")),
+            ("check", format!("cat {CHECK_SCRIPT}")),
+            ("state", format!("systemctl is-active {KEEPALIVED_UNIT}")),
             ("programs", "command -v keepalived; command -v curl".to_owned()),
         ]
     }
 
-    /// The interface and its own address, on whose network the virtual one is.
+    /// Checks the machine's state; returns the interface whose network contains the virtual
+    /// address.
     ///
     /// # Errors
-    /// What does not fit, and what is there.
-    pub fn check(&self, said: &BTreeMap<String, String>) -> Result<Face, String> {
+    /// What does not fit, and what exists instead.
+    pub fn check(&self, said: &BTreeMap<String, String>) -> Result<InterfaceAddress, String> {
         let text = |name: &str| said.get(name).map(|text| text.trim()).unwrap_or_default();
-        // The address itself is there where this machine holds it at the moment.
-        let all: Vec<Face> = faces(text("addresses"))
+        // This machine may hold the virtual address now.
+        let all: Vec<InterfaceAddress> = parse_addresses(text("addresses"))
             .into_iter()
-            .filter(|face| face.address != self.address && face.name != "lo")
+            .filter(|interface_address| {
+                interface_address.address != self.address && interface_address.name != "lo"
+            })
             .collect();
         let known: Vec<String> =
             all.iter().map(|one| format!("{} {}/{}", one.name, one.address, one.prefix)).collect();
         let known = known.join(", ");
-        let named = |face: &&Face| self.interface.as_ref().is_none_or(|name| face.name == *name);
-        let mut fitting = all.iter().filter(named).filter(|face| face.reaches(self.address));
-        let Some(face) = fitting.next() else {
+        let named = |interface_address: &&InterfaceAddress| {
+            self.interface.as_ref().is_none_or(|name| interface_address.name == *name)
+        };
+        let mut fitting = all
+            .iter()
+            .filter(named)
+            .filter(|interface_address| interface_address.reaches(self.address));
+        let Some(interface_address) = fitting.next() else {
             return Err(match &self.interface {
                 Some(name) => {
-                    format!("{} is not on the network of {name}; there are {known}", self.address)
+                    format!(
+                        "{} is not on the network of {name}; the networks are {known}",
+                        self.address
+                    )
                 }
-                None => format!("{} is on no network of this machine: {known}", self.address),
+                None => format!(
+                    "{} is on no network of this machine; its networks are {known}",
+                    self.address
+                ),
             });
         };
-        if let Some(other) = fitting.find(|other| other.name != face.name) {
+        if let Some(other) = fitting.find(|other| other.name != interface_address.name) {
             return Err(format!(
-                "{} is on the networks of {} and {}: name one with --interface",
-                self.address, face.name, other.name
+                "{} is on the networks of {} and {}: choose one with --interface",
+                self.address, interface_address.name, other.name
             ));
         }
-        if let Some(peer) = self.peers.iter().find(|peer| !face.reaches(**peer)) {
-            let name = &face.name;
+        if let Some(peer) = self.peers.iter().find(|peer| !interface_address.reaches(**peer)) {
+            let name = &interface_address.name;
             return Err(format!("peer {peer} is not on the network of {name}"));
         }
-        let own = faces(text("addresses"));
-        let is_own = |address: Ipv4Addr| own.iter().any(|face| face.address == address);
+        let own = parse_addresses(text("addresses"));
+        let is_own = |address: Ipv4Addr| {
+            own.iter().any(|interface_address| interface_address.address == address)
+        };
         let twice = "two drovers on one cluster would serve its jobs twice, and drover elects no \
                      leader";
         if let Some(peer) = self.peers.iter().find(|peer| !is_own(**peer)) {
@@ -127,40 +142,41 @@ impl Wanted {
                  one machine"
             ));
         }
-        if text("holder") == READY && !is_own(self.address) {
+        if text("holder") == READY_MARK && !is_own(self.address) {
             return Err(format!(
                 "another drover is ready behind {}: {twice}; stop that one first, on its machine: \
                  systemctl disable --now drover",
                 self.address
             ));
         }
-        for (name, path) in [("config", CONFIG), ("check", CHECK)] {
-            if !text(name).is_empty() && !text(name).contains(HEAD) {
+        for (name, path) in [("config", KEEPALIVED_CONFIG), ("check", CHECK_SCRIPT)] {
+            if !text(name).is_empty() && !text(name).contains(FILE_HEADER) {
                 return Err(format!(
-                    "{path} is there and not drover's own, so it is not touched: remove it, or put \
-                     in it what --dry-run prints"
+                    "{path} exists and drover did not make it; remove it, or replace its content by \
+                     what --dry-run prints"
                 ));
             }
         }
-        Ok(face.clone())
+        Ok(interface_address.clone())
     }
 
-    /// The network that members are on.
-    pub fn network(face: &Face) -> String {
-        let network = Ipv4Addr::from(u32::from(face.address) & face.mask());
-        format!("{network}/{}", face.prefix)
+    /// The network of the members.
+    pub fn network(interface_address: &InterfaceAddress) -> String {
+        let network =
+            Ipv4Addr::from(u32::from(interface_address.address) & interface_address.mask());
+        format!("{network}/{}", interface_address.prefix)
     }
 
-    /// The files: keepalived's configuration and the check.
-    pub fn files(&self, face: &Face) -> [Written; 2] {
+    /// keepalived's configuration and the script that checks drover.
+    pub fn files(&self, interface_address: &InterfaceAddress) -> [FileToWrite; 2] {
         let Self { address, router, priority, ready, .. } = self;
-        let interface = &face.name;
-        let prefix = self.prefix.unwrap_or(face.prefix);
+        let interface = &interface_address.name;
+        let prefix = self.prefix.unwrap_or(interface_address.prefix);
         let mut more = String::new();
-        let others = self.peers.iter().filter(|peer| **peer != face.address);
+        let others = self.peers.iter().filter(|peer| **peer != interface_address.address);
         let others: Vec<String> = others.map(|peer| format!("        {peer}\n")).collect();
         if !others.is_empty() {
-            let (own, others) = (face.address, others.concat());
+            let (own, others) = (interface_address.address, others.concat());
             more.push_str(&format!(
                 "    unicast_src_ip {own}\n    unicast_peer {{\n{others}    }}\n"
             ));
@@ -171,9 +187,9 @@ impl Wanted {
             ));
         }
         let config = format!(
-            "{HEAD}\n\
+            "{FILE_HEADER}\n\
              global_defs {{\n    enable_script_security\n    script_user nobody\n}}\n\n\
-             vrrp_script drover_ready {{\n    script \"{CHECK}\"\n    interval 2\n    timeout 3\n    \
+             vrrp_script drover_ready {{\n    script \"{CHECK_SCRIPT}\"\n    interval 2\n    timeout 3\n    \
              fall 2\n    rise 2\n}}\n\n\
              vrrp_instance drover {{\n    state BACKUP\n    interface {interface}\n    \
              virtual_router_id {router}\n    priority {priority}\n    advert_int 1\n{more}    \
@@ -181,17 +197,17 @@ impl Wanted {
              track_script {{\n        drover_ready\n    }}\n}}\n"
         );
         let check = format!(
-            "#!/bin/sh\n{HEAD}\n# Whoever's drover is not ready gives the address up.\n\
+            "#!/bin/sh\n{FILE_HEADER}\n# A member whose drover is not ready gives up the address.\n\
              exec curl -fsS -m 2 -o /dev/null {ready}\n"
         );
         [
-            Written { path: CONFIG.into(), text: config, mode: 0o600 },
-            Written { path: CHECK.into(), text: check, mode: 0o755 },
+            FileToWrite { path: KEEPALIVED_CONFIG.into(), text: config, mode: 0o600 },
+            FileToWrite { path: CHECK_SCRIPT.into(), text: check, mode: 0o755 },
         ]
     }
 }
 
-/// The rule that lets members hear each other, where the cluster's firewall is on and has none.
+/// The firewall rule for VRRP, where the cluster's firewall is on and has no such rule.
 pub fn rule(network: &str, enabled: bool, rules: &[BTreeMap<String, String>]) -> Option<Step> {
     let has = |rule: &BTreeMap<String, String>| {
         let is = |key: &str, value: &str| rule.get(key).is_some_and(|one| one == value);

@@ -1,5 +1,7 @@
-//! Lists of Gitea and Forgejo, and rows that are asked for one by one: both order runners by when they
-//! were seen last, so that pages shift while they are read.
+//! Lists of Gitea and Forgejo, and rows that are asked for one by one.
+//!
+//! Both systems order runners by when they were seen last, so rows move between pages while drover
+//! reads them.
 
 use std::collections::BTreeSet;
 
@@ -11,18 +13,18 @@ use serde::de::DeserializeOwned;
 
 use super::{Dialect, Gitea, Job, Jobs, Runner, Runners};
 use crate::error::DemandError;
-use crate::rows::{Listing, Reading, Row, Seen};
+use crate::rows::{Listing, PolledRunners, Reading, Row};
 
-/// Rows a page; Gitea's own most is 50.
-const PAGE: usize = 50;
-/// Pages read at most: beyond that much waits anyway.
+/// Rows on a page; Gitea's maximum is 50.
+const PAGE_ROWS: usize = 50;
+/// The most pages that are read of a list: with more jobs than that, enough wait anyway.
 const PAGES_MAX: usize = 40;
-/// Forgejo's count of all rows of a list.
-const TOTAL: HeaderName = HeaderName::from_static("x-total-count");
+/// The header in which Forgejo reports the number of all rows of a list.
+const TOTAL_HEADER: HeaderName = HeaderName::from_static("x-total-count");
 
 impl Gitea {
-    /// All pages of a list. How many rows it gives at most is the server's affair, so that a page
-    /// that is not full is the last one only where nobody counts them.
+    /// Reads all pages of a list. The server decides how many rows a page has at most, so a short
+    /// page is the last one only where the server does not report the number of all rows.
     async fn pages<T: DeserializeOwned, R>(
         &self,
         path: &str,
@@ -32,20 +34,21 @@ impl Gitea {
         let (mut all, mut came) = (Reading::new(), 0);
         let mark = if path.contains('?') { '&' } else { '?' };
         for page in 1..=PAGES_MAX {
-            let path = format!("{}/{path}{mark}limit={PAGE}&page={page}", self.scope);
+            let path = format!("{}/{path}{mark}limit={PAGE_ROWS}&page={page}", self.scope);
             let answer = self.http.call(Method::GET, &path, None, &[]).await?.ok()?;
             let counted =
-                answer.headers.get(TOTAL).and_then(|text| text.to_str().ok()?.parse().ok());
+                answer.headers.get(TOTAL_HEADER).and_then(|text| text.to_str().ok()?.parse().ok());
             let (rows, total) = read(answer.json()?);
             let (count, total) = (rows.len(), total.or(counted));
             came += count;
             all.page(rows.into_iter().map(|row| (id(&row), row)), total);
-            if count == 0 || total.map_or(count < PAGE, |total| came >= total) {
+            if count == 0 || total.map_or(count < PAGE_ROWS, |total| came >= total) {
                 return Ok(all.end(true));
             }
         }
         let rows = all.len();
-        tracing::warn!(list = path, rows, url = %self.http.base(), "list is longer than is read of it");
+        let url = self.http.base();
+        tracing::warn!(list = path, rows, %url, "list has more rows than drover reads");
         Ok(all.end(false))
     }
 
@@ -63,8 +66,9 @@ impl Gitea {
         }
     }
 
-    /// Runners as their list shows them, and the `known` ones that it does not show by their numbers.
-    pub(super) async fn seen(&self, known: &Known) -> Result<Seen<Runner>, DemandError> {
+    /// The runners of the list, and those of `known` that the list lacks, asked for by their
+    /// numbers.
+    pub(super) async fn seen(&self, known: &Known) -> Result<PolledRunners<Runner>, DemandError> {
         let read = |id| async move {
             self.http.get::<Runner>(&format!("{}/actions/runners/{id}", self.scope)).await
         };
@@ -72,7 +76,7 @@ impl Gitea {
         self.ids.seen(self.runners().await?, known, find).await
     }
 
-    /// The numbers of all rows that are or were a runner's.
+    /// The numbers of all rows that belong or belonged to a runner.
     pub(super) async fn rows(&self, runner: &RunnerName) -> Result<BTreeSet<u64>, DemandError> {
         self.ids.numbers(self.runners().await?, runner)
     }
@@ -81,16 +85,16 @@ impl Gitea {
         let read = |page: Jobs| (page.jobs, page.total_count);
         let path = format!("actions/jobs?status={status}");
         let mut jobs = self.pages(&path, read, |job| job.id).await?;
-        // A server that does not know the filter tells everything.
+        // A server that does not know the filter returns all jobs.
         jobs.rows.retain(|job| job.status == status);
         Ok(jobs)
     }
 
-    /// The first and the last pages of the jobs that were cancelled: the list is in no order that is
-    /// promised, and those of late come last in it.
+    /// The first and the last pages of cancelled jobs: no order of the list is documented, and
+    /// recent jobs come last in practice.
     pub(super) async fn cancelled(&self) -> Result<Vec<Job>, DemandError> {
         let path = |page: usize| {
-            format!("{}/actions/jobs?status=cancelled&limit={PAGE}&page={page}", self.scope)
+            format!("{}/actions/jobs?status=cancelled&limit={PAGE_ROWS}&page={page}", self.scope)
         };
         let first: Jobs = self.http.get(&path(1)).await?;
         let mut jobs = first.jobs;

@@ -1,23 +1,25 @@
-//! Forgejo's program in the guest, where it is too old for how it is started.
+//! A `forgejo-runner` in a guest that is too old for drover's command line.
 
 use drover_model::demand::words::{Life, Words};
 
-/// The first `forgejo-runner` that is given its connection by options of `one-job`.
-const LEAST: &str = "12.8";
-/// What an older one logs before it ends with 1: cobra's words for what it does not know
-/// (`internal/app/cmd/cmd.go` of forgejo-runner, at 0988a0cb1e0b before those options, at bbc747c06795 of its
-/// fork creator-signal/fork-forgejo-runner with them).
-const UNKNOWN: [&str; 3] =
+/// The first `forgejo-runner` whose command `one-job` takes the connection as options.
+const FIRST_WITH_OPTIONS: &str = "12.8";
+/// What an older program logs before it exits with 1: the texts of cobra for unknown arguments
+/// (`internal/app/cmd/cmd.go` of forgejo-runner: at 0988a0cb1e0b before those options, at
+/// bbc747c06795 of its fork creator-signal/fork-forgejo-runner with them).
+const UNKNOWN_ARGUMENT: [&str; 3] =
     ["unknown flag: --", "unknown shorthand flag:", "unknown command \"one-job\""];
 
-/// That a runner which drover's own command started is too old, by how it ended and what it logged.
+/// Says that a runner started by drover's own command is too old, by how it ended and what it
+/// logged.
 pub fn too_old(words: &Words) -> Option<String> {
-    let line = words.lines.lines().find(|line| UNKNOWN.iter().any(|text| line.contains(text)))?;
+    let line =
+        words.lines.lines().find(|line| UNKNOWN_ARGUMENT.iter().any(|text| line.contains(text)))?;
     let line = line.trim_start_matches("Error: ").trim();
     matches!(words.life, Life::Ended(Some(1))).then(|| {
         format!(
-            "its forgejo-runner is too old for how it is started ({line}): put {LEAST} or later into \
-             the template's image"
+            "its forgejo-runner is too old for drover's command line ({line}); install \
+             {FIRST_WITH_OPTIONS} or later in the template image"
         )
     })
 }
@@ -26,8 +28,8 @@ pub fn too_old(words: &Words) -> Option<String> {
 mod tests {
     use super::*;
 
-    // Invariant: a program that does not know how drover starts it is told as too old, with the least version
-    // that does.
+    // Invariant: a program that does not know drover's command line is reported as too old, with
+    // the first version that does.
 
     #[test]
     fn a_forgejo_runner_that_does_not_know_its_options_is_too_old() {
@@ -38,8 +40,8 @@ mod tests {
         assert_eq!(
             too_old(&words(1, "Error: unknown flag: --url")).as_deref(),
             Some(
-                "its forgejo-runner is too old for how it is started (unknown flag: --url): put 12.8 or \
-                 later into the template's image"
+                "its forgejo-runner is too old for drover's command line (unknown flag: --url); \
+                 install 12.8 or later in the template image"
             )
         );
         let command = "Error: unknown command \"one-job\" for \"forgejo-runner\"";

@@ -1,4 +1,5 @@
-//! Calls of GitHub's REST API: login, rate limit, answers that are kept for when nothing changed.
+//! Calls to GitHub's REST API: the login, the rate limit, and answers that are reused while GitHub
+//! says that nothing changed (HTTP 304), which costs nothing of the limit.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -17,21 +18,21 @@ use serde_json::{Value, json};
 use super::super::error::DemandError;
 use super::super::http::{Answer, Http};
 use super::super::rows::{Listing, Reading};
-use super::app::{self, AppSpec, Minted};
-use super::pace::{Pace, Purpose, Told};
+use super::app::{self, AppSpec, InstallationToken};
+use super::rate_limit::{LimitReport, Purpose, RateLimit};
 use super::settings::{Login, Scope};
 use super::token::Token;
 
-/// Rows a page; GitHub's own most.
-pub const PAGE: usize = 100;
-/// Pages read of one list at most.
+/// Rows on a page; GitHub's maximum.
+pub const PAGE_ROWS: usize = 100;
+/// The most pages that are read of one list.
 const PAGES_MAX: usize = 20;
-/// Answers that are kept; the ones used longest ago go first.
-const KEPT: usize = 4_000;
-const VERSION: (HeaderName, HeaderValue) =
+/// The most answers that are stored for reuse; the least recently used go first.
+const ANSWERS_STORED_MAX: usize = 4_000;
+const API_VERSION_HEADER: (HeaderName, HeaderValue) =
     (HeaderName::from_static("x-github-api-version"), HeaderValue::from_static("2022-11-28"));
 
-/// GitHub, logged in.
+/// A GitHub API with drover's login.
 pub struct Api {
     http: Http,
     scope: Scope,
@@ -41,29 +42,28 @@ pub struct Api {
 }
 
 struct State {
-    pace: Pace,
-    kept: BTreeMap<String, Kept>,
-    /// Lists that were longer than is read of them.
+    rate_limit: RateLimit,
+    kept: BTreeMap<String, StoredAnswer>,
+    /// Lists that have more rows than drover reads, and were logged.
     cut: BTreeSet<String>,
-    /// Counts uses of what is kept.
+    /// Counts uses of stored answers, to find the least recently used.
     uses: u64,
 }
 
 /// An answer, for when GitHub says that it has not changed.
-struct Kept {
+struct StoredAnswer {
     etag: HeaderValue,
-    /// The part that is of interest, as JSON.
+    /// The fields that drover reads, as JSON.
     text: String,
     used: u64,
 }
 
 /// A page of a list.
 pub trait Page: DeserializeOwned + Serialize {
-    /// One of its rows.
     type Row;
-    /// How many rows all pages have, where that is told, and those of this page.
+    /// The total of all pages where GitHub reports it, and the rows of this page.
     fn rows(self) -> (Option<usize>, Vec<Self::Row>);
-    /// What a row is told from others by.
+    /// The number that identifies a row.
     fn id(row: &Self::Row) -> u64;
 }
 
@@ -73,19 +73,19 @@ struct Installation {
 }
 
 impl Api {
-    /// Calls nothing yet.
+    /// Makes a client; calls nothing yet.
     pub fn new(http: Http, scope: Scope, login: Login) -> Self {
-        let (pace, kept, cut) = (Pace::new(), BTreeMap::new(), BTreeSet::new());
-        let state = State { pace, kept, cut, uses: 0 };
+        let (rate_limit, kept, cut) = (RateLimit::new(), BTreeMap::new(), BTreeSet::new());
+        let state = State { rate_limit, kept, cut, uses: 0 };
         Self { http, scope, login, token: Token::default(), state: Mutex::new(state) }
     }
 
-    /// The client without a login, for services beside the API.
+    /// The client without a login, for services beside the REST API.
     pub fn plain(&self) -> &Http {
         &self.http
     }
 
-    /// Whether an App logs in.
+    /// Whether drover logs in as a GitHub App.
     pub fn is_app(&self) -> bool {
         matches!(self.login, Login::App(_))
     }
@@ -94,14 +94,14 @@ impl Api {
         self.state.lock()
     }
 
-    /// A look begins.
+    /// Notes that a poll begins, which grants new credit for calls that can wait.
     pub fn begin(&self) {
-        self.state().pace.begin(Instant::now());
+        self.state().rate_limit.begin(Instant::now());
     }
 
-    /// Whether the limit leaves room for what can wait.
+    /// Whether the rate limit leaves room for calls that can wait.
     pub fn affords(&self) -> bool {
-        self.state().pace.affords()
+        self.state().rate_limit.affords()
     }
 
     /// One call; `path` is relative to the API.
@@ -117,11 +117,11 @@ impl Api {
         loop {
             self.admit(purpose)?;
             let token = self.token().await?;
-            let mut headers = vec![bearer(&token)?, VERSION];
+            let mut headers = vec![bearer(&token)?, API_VERSION_HEADER];
             headers.extend(etag.clone().map(|etag| (IF_NONE_MATCH, etag)));
             let answer = self.http.call(method.clone(), path, body, &headers).await?;
-            self.heard(&answer)?;
-            // A token may be taken back before its end.
+            self.note_limit(&answer)?;
+            // GitHub may revoke a token of an App before its end.
             if answer.status == 401 && std::mem::take(&mut again) {
                 self.token.refuse(&token).await;
                 continue;
@@ -130,7 +130,7 @@ impl Api {
         }
     }
 
-    /// Reads JSON, from what is kept where GitHub says that nothing changed.
+    /// Reads JSON, from a stored answer where GitHub says that nothing changed.
     pub async fn read<T: DeserializeOwned + Serialize>(
         &self,
         purpose: Purpose,
@@ -163,7 +163,7 @@ impl Api {
         Ok(read)
     }
 
-    /// The pages of a list, as far as they are read; `path` may carry a query.
+    /// Reads the pages of a list, at most [`PAGES_MAX`]; `path` may carry a query.
     pub async fn pages<T: Page>(
         &self,
         purpose: Purpose,
@@ -172,9 +172,9 @@ impl Api {
         let mut reading = Reading::new();
         let mark = if path.contains('?') { '&' } else { '?' };
         for page in 1..=PAGES_MAX {
-            let part = format!("{path}{mark}per_page={PAGE}&page={page}");
+            let part = format!("{path}{mark}per_page={PAGE_ROWS}&page={page}");
             let (total, rows) = self.read::<T>(purpose, &part).await?.rows();
-            let last = rows.len() < PAGE;
+            let last = rows.len() < PAGE_ROWS;
             reading.page(rows.into_iter().map(|row| (T::id(&row), row)), total);
             if last {
                 return Ok(reading.end(true));
@@ -182,7 +182,7 @@ impl Api {
         }
         let read = reading.len();
         if self.state().cut.insert(path.to_owned()) {
-            tracing::warn!(list = path, rows = read, "list is longer than is read of it");
+            tracing::warn!(list = path, rows = read, "list has more rows than drover reads");
         }
         Ok(reading.end(false))
     }
@@ -190,40 +190,43 @@ impl Api {
     fn keep(&self, path: &str, etag: HeaderValue, text: String) {
         let mut state = self.state();
         let used = state.uses;
-        state.kept.insert(path.to_owned(), Kept { etag, text, used });
-        if state.kept.len() > KEPT {
+        state.kept.insert(path.to_owned(), StoredAnswer { etag, text, used });
+        if state.kept.len() > ANSWERS_STORED_MAX {
             let oldest = state.kept.iter().min_by_key(|(_, kept)| kept.used);
             let oldest = oldest.map(|(path, _)| path.clone());
             oldest.map(|path| state.kept.remove(&path));
         }
     }
 
-    /// Nothing is asked while nothing may be.
+    /// Refuses a call while the rate limit allows none.
     fn admit(&self, purpose: Purpose) -> Result<(), DemandError> {
-        let closed = self.state().pace.closed(purpose, Instant::now());
-        closed.map_or(Ok(()), |pause| Err(paused(pause)))
+        let blocked = self.state().rate_limit.blocked(purpose, Instant::now());
+        blocked.map_or(Ok(()), |pause| Err(paused(pause)))
     }
 
-    /// Takes up what an answer says of the limit; a refusal for it is no answer.
-    fn heard(&self, answer: &Answer) -> Result<(), DemandError> {
-        let (told, now) = (told(&answer.headers), Instant::now());
+    /// Notes what an answer says of the rate limit; fails where the limit refused the call.
+    fn note_limit(&self, answer: &Answer) -> Result<(), DemandError> {
+        let (report, now) = (report(&answer.headers), Instant::now());
         let limited = answer.status == 429
             || answer.status == 403
                 && (answer.headers.contains_key(RETRY_AFTER)
-                    || told.is_some_and(|told| told.remaining == 0)
+                    || report.is_some_and(|report| report.remaining == 0)
                     || String::from_utf8_lossy(&answer.body).contains("rate limit"));
         if limited {
             let after = answer.headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok());
             let after = after.and_then(|text| text.parse().ok()).map(Duration::from_secs);
-            let pause = self.state().pace.refused(told, after, now);
-            tracing::warn!(seconds = pause.as_secs(), "GitHub's rate limit: nothing is asked");
+            let pause = self.state().rate_limit.refused(report, after, now);
+            tracing::warn!(
+                seconds = pause.as_secs(),
+                "GitHub's rate limit is used up; drover sends no requests"
+            );
             return Err(paused(pause));
         }
-        self.state().pace.answered(told, answer.status == 304, now);
+        self.state().rate_limit.answered(report, answer.status == 304, now);
         Ok(())
     }
 
-    /// What drover logs in with.
+    /// The token of a call: the configured one, or the App's current one.
     async fn token(&self) -> Result<SecretString, DemandError> {
         match &self.login {
             Login::Token(token) => Ok(token.clone()),
@@ -231,16 +234,19 @@ impl Api {
         }
     }
 
-    async fn mint(&self, spec: &AppSpec) -> Result<Minted, DemandError> {
+    async fn mint(&self, spec: &AppSpec) -> Result<InstallationToken, DemandError> {
         let says = bearer(&app::statement(spec, Timestamp::now())?)?;
-        let headers = [says, VERSION];
+        let headers = [says, API_VERSION_HEADER];
         let installation = match spec.installation {
             Some(id) => id,
             None => {
                 let path = format!("{}/installation", self.scope.path());
                 let answer = self.http.call(Method::GET, &path, None, &headers).await?;
                 if answer.status == 404 {
-                    let text = format!("the App is not installed for {}", self.scope);
+                    let text = format!(
+                        "the GitHub App is not installed for {}; install it there",
+                        self.scope
+                    );
                     return Err(DemandError::Refused(text));
                 }
                 answer.ok()?.json::<Installation>()?.id
@@ -252,13 +258,15 @@ impl Api {
     }
 }
 
-/// The header of a token.
+/// The `Authorization` header for a token.
 ///
 /// # Errors
-/// [`DemandError::Setup`] where it can not stand in a header.
+/// [`DemandError::Setup`] where a header cannot carry the token.
 pub fn bearer(token: &SecretString) -> Result<(HeaderName, HeaderValue), DemandError> {
-    let mut value = HeaderValue::from_str(&format!("Bearer {}", token.expose_secret()))
-        .map_err(|_| DemandError::Setup("the login is no text of a header".into()))?;
+    let mut value =
+        HeaderValue::from_str(&format!("Bearer {}", token.expose_secret())).map_err(|_| {
+            DemandError::Setup("the login has characters that an HTTP header cannot carry".into())
+        })?;
     value.set_sensitive(true);
     Ok((AUTHORIZATION, value))
 }
@@ -267,19 +275,19 @@ fn paused(pause: Duration) -> DemandError {
     let until = Timestamp::now() + pause;
     let until = until.strftime("%H:%M:%SZ");
     DemandError::Paused(format!(
-        "the rate limit of its login is used up: nothing is asked before {until}"
+        "the rate limit of the login is used up; drover sends no requests before {until}"
     ))
 }
 
-/// What an answer says of the limit.
-fn told(headers: &HeaderMap) -> Option<Told> {
+/// The rate limit as the headers of an answer report it.
+fn report(headers: &HeaderMap) -> Option<LimitReport> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let number = |name: &str| text(name).and_then(|text| text.parse::<u64>().ok());
     let reset = i64::try_from(number("x-ratelimit-reset")?).ok()?;
-    // By the server's own clock where it tells it.
+    // By the server's own clock where the answer has it.
     let date = text(DATE.as_str()).and_then(|text| jiff::fmt::rfc2822::parse(text).ok());
     let now = date.map_or_else(Timestamp::now, |date| date.timestamp()).as_second();
-    Some(Told {
+    Some(LimitReport {
         limit: number("x-ratelimit-limit")?,
         remaining: number("x-ratelimit-remaining")?,
         reset: Duration::from_secs(u64::try_from(reset - now).unwrap_or_default()),

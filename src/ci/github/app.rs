@@ -1,5 +1,5 @@
-//! Logging in as a GitHub App: a statement signed with its key, good for minutes, buys a token of its
-//! installation, good for an hour.
+//! The login of a GitHub App: a statement signed with its key, valid for minutes, is exchanged for
+//! a token of its installation, valid for an hour.
 
 use std::sync::Arc;
 
@@ -16,64 +16,63 @@ use serde_json::json;
 
 use super::super::error::DemandError;
 
-/// A token is used no longer than until so long before its end.
-const MARGIN: SignedDuration = SignedDuration::from_mins(5);
-/// GitHub takes statements of ten minutes at most, and clocks differ.
-const STATEMENT: SignedDuration = SignedDuration::from_mins(8);
-const SKEW: SignedDuration = SignedDuration::from_secs(60);
+/// How long before its end a token is no longer used.
+const TOKEN_MARGIN: SignedDuration = SignedDuration::from_mins(5);
+/// How long a statement is valid: GitHub accepts ten minutes at most, and clocks differ.
+const STATEMENT_VALIDITY: SignedDuration = SignedDuration::from_mins(8);
+const CLOCK_SKEW: SignedDuration = SignedDuration::from_secs(60);
 
-/// What is configured of an App.
+/// The settings of a GitHub App.
 #[derive(Debug, Clone)]
 pub struct AppSpec {
-    /// Its id, or its client id.
+    /// The App's id or client id.
     pub id: String,
-    /// Its installation; none to look up the scope's.
+    /// The installation; none to look up the one of the scope.
     pub installation: Option<u64>,
-    /// Its private key in PEM.
+    /// The private key in PEM.
     pub key: SecretString,
 }
 
 /// Reads an App's private key.
 ///
 /// # Errors
-/// What is wrong with it, in words for people.
+/// What is wrong with the key, for people; never a part of it.
 pub fn parse(pem: &SecretString) -> Result<Arc<dyn SigningKey>, String> {
     let der = PrivateKeyDer::from_pem_slice(pem.expose_secret().as_bytes())
-        .map_err(|_| "it is no private key in PEM".to_owned())?;
+        .map_err(|_| "it is not a private key in PEM format".to_owned())?;
     let key = rustls::crypto::ring::sign::any_supported_type(&der)
-        .map_err(|_| "the private key can not be read".to_owned())?;
+        .map_err(|_| "the private key cannot be read".to_owned())?;
     let rsa = key.choose_scheme(&[SignatureScheme::RSA_PKCS1_SHA256]);
-    rsa.map(|_| Arc::clone(&key)).ok_or_else(|| "it is no RSA key".to_owned())
+    rsa.map(|_| Arc::clone(&key)).ok_or_else(|| "it is not an RSA key".to_owned())
 }
 
-/// Says who the App is (a JSON Web Token, RS256; RFC 7519).
+/// The statement that identifies the App (a JSON Web Token, RS256; RFC 7519).
 pub fn statement(spec: &AppSpec, now: Timestamp) -> Result<SecretString, DemandError> {
     let broken = |what: String| DemandError::Setup(format!("the App's key: {what}"));
     let key = parse(&spec.key).map_err(broken)?;
     let part = |value: serde_json::Value| URL_SAFE_NO_PAD.encode(value.to_string());
     let claims = json!({
-        "iat": (now - SKEW).as_second(), "exp": (now + STATEMENT).as_second(), "iss": spec.id,
+        "iat": (now - CLOCK_SKEW).as_second(), "exp": (now + STATEMENT_VALIDITY).as_second(), "iss": spec.id,
     });
     let text = format!("{}.{}", part(json!({"alg": "RS256", "typ": "JWT"})), part(claims));
     let signer = key
         .choose_scheme(&[SignatureScheme::RSA_PKCS1_SHA256])
-        .ok_or_else(|| broken("it is no RSA key".into()))?;
+        .ok_or_else(|| broken("it is not an RSA key".into()))?;
     let signature = signer.sign(text.as_bytes()).map_err(|error| broken(error.to_string()))?;
     Ok(format!("{text}.{}", URL_SAFE_NO_PAD.encode(signature)).into())
 }
 
 /// A token of an installation.
 #[derive(Deserialize)]
-pub struct Minted {
-    /// The token.
+pub struct InstallationToken {
     pub token: SecretString,
     expires_at: String,
 }
 
-impl Minted {
-    /// Whether it is still good for a call at this time.
+impl InstallationToken {
+    /// Whether the token is still valid for a call at this time.
     pub fn is_fresh(&self, now: Timestamp) -> bool {
-        self.expires_at.parse::<Timestamp>().is_ok_and(|end| now + MARGIN < end)
+        self.expires_at.parse::<Timestamp>().is_ok_and(|end| now + TOKEN_MARGIN < end)
     }
 }
 
@@ -83,15 +82,16 @@ mod tests {
 
     use super::*;
 
-    // Invariant: a token is given up before GitHub does so, and one that can not be dated at once.
+    // Invariant: a token is replaced before GitHub ends it, and one without a readable date at
+    // once.
 
     #[test]
     fn a_token_is_used_until_five_minutes_before_its_end() {
         let now: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
-        let minted = |end: &str| Minted { token: "t".into(), expires_at: end.into() };
-        assert!(minted("2026-01-01T00:05:01Z").is_fresh(now));
-        assert!(!minted("2026-01-01T00:05:00Z").is_fresh(now));
-        assert!(!minted("soon").is_fresh(now));
+        let token = |end: &str| InstallationToken { token: "t".into(), expires_at: end.into() };
+        assert!(token("2026-01-01T00:05:01Z").is_fresh(now));
+        assert!(!token("2026-01-01T00:05:00Z").is_fresh(now));
+        assert!(!token("soon").is_fresh(now));
     }
 
     // Invariant: only an RSA key can sign for an App.
@@ -99,7 +99,7 @@ mod tests {
     #[test]
     fn a_key_that_is_none_is_told_without_being_shown() {
         let broken = "-----BEGIN PRIVATE KEY-----\nc2VjcmV0\n-----END PRIVATE KEY-----\n";
-        for (pem, said) in [("hush-hush", "no private key in PEM"), (broken, "can not be read")] {
+        for (pem, said) in [("hush-hush", "not a private key in PEM"), (broken, "cannot be read")] {
             let why = parse(&pem.to_owned().into()).unwrap_err();
             assert!(why.contains(said) && !why.contains("hush"), "{why}");
         }

@@ -1,5 +1,5 @@
-//! What waits in repositories: runs, then their jobs, each list asked for with the mark of its last
-//! answer. GitHub has no list of jobs beyond one run.
+//! Jobs that wait or run in repositories: runs first, then the jobs of each run, because GitHub has
+//! no list of jobs beyond one run. Each list is requested with the ETag of its last answer.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -14,15 +14,15 @@ use serde::{Deserialize, Serialize};
 
 use super::super::error::DemandError;
 use super::api::{Api, Page};
-use super::pace::Purpose;
+use super::rate_limit::Purpose;
 use super::settings::repository;
 
-/// The label of every runner that is not GitHub's own.
+/// The label that marks a job for runners other than GitHub's own.
 pub const SELF_HOSTED: &str = "self-hosted";
-/// For so long the list of an organisation's repositories holds.
-const LISTED: Duration = Duration::from_secs(600);
-/// Repositories that hooks may name between two looks; more of them mean all.
-const HINTS: usize = 256;
+/// How long the list of an organisation's repositories stays valid.
+const LIST_VALIDITY: Duration = Duration::from_secs(600);
+/// The most repositories that webhooks may name between two polls; more mean all repositories.
+const HINTS_MAX: usize = 256;
 
 #[derive(Serialize, Deserialize)]
 struct Runs {
@@ -127,7 +127,7 @@ impl Page for Vec<Repository> {
 }
 
 impl Repository {
-    /// What it is told from others by: its number, or one drawn from its name.
+    /// The number that identifies the repository, or a hash of its name where it has none.
     fn number(&self) -> u64 {
         let mut hasher = DefaultHasher::new();
         self.full_name.hash(&mut hasher);
@@ -135,21 +135,21 @@ impl Repository {
     }
 }
 
-/// What the last look saw of one repository.
+/// What the last poll saw of one repository.
 #[derive(Debug, Default)]
-struct Seen {
+struct RepositoryJobs {
     /// Jobs that wait or run.
     jobs: Vec<Job>,
     read: Option<Instant>,
 }
 
-impl Seen {
+impl RepositoryJobs {
     fn waits(&self) -> bool {
         self.jobs.iter().any(|job| job.status == "queued")
     }
 }
 
-/// What hooks named since the last look.
+/// The repositories that webhooks named since the last poll.
 #[derive(Debug, Default)]
 struct Hints {
     named: BTreeSet<String>,
@@ -157,97 +157,101 @@ struct Hints {
 }
 
 #[derive(Default)]
-struct Known {
-    repositories: BTreeMap<String, Seen>,
+struct ReaderState {
+    repositories: BTreeMap<String, RepositoryJobs>,
     listed: Option<Instant>,
-    /// When all of them were read last.
+    /// When all repositories were read last.
     full: Option<Instant>,
     hints: Hints,
     behind: usize,
 }
 
-/// Which repositories a look reads.
+/// The repositories that a poll reads.
 #[derive(Debug, PartialEq, Eq)]
 struct Plan {
-    /// Now, whatever it costs.
+    /// Read whatever it costs.
     now: Vec<String>,
-    /// As far as the rate limit lasts, those read longest ago first.
+    /// Read as far as the rate limit allows, those read longest ago first.
     rest: Vec<String>,
 }
 
-/// The reader of all repositories.
+/// Reads the jobs of all repositories.
 pub struct Reader {
-    /// Those that are configured; none to list an organisation's.
+    /// The configured repositories; none to list those of the organisation.
     configured: Option<Vec<String>>,
-    /// The path of that list.
+    /// The path of the list of repositories.
     list: String,
     poll: Duration,
-    known: Mutex<Known>,
+    state: Mutex<ReaderState>,
 }
 
 /// A job that runs.
 pub struct Running {
-    /// Its number.
     pub id: u64,
-    /// Where it is asked for by itself.
+    /// The path of the job itself.
     pub path: String,
 }
 
-/// What a look found.
-pub struct Found {
-    /// Jobs that wait, before any is left alone.
+/// The jobs that a poll found.
+pub struct FoundJobs {
+    /// Jobs that wait, before those for other runners are dropped.
     pub waiting: Vec<Job>,
-    /// The job that runs on each runner, of repositories read just now.
+    /// The running job of each runner, in repositories that were read in this poll.
     pub running: BTreeMap<String, Running>,
 }
 
 impl Reader {
-    /// Reads nothing yet.
+    /// Makes a reader; calls nothing yet.
     pub fn new(configured: Option<Vec<String>>, list: String, poll: Duration) -> Self {
-        Self { configured, list, poll, known: Mutex::default() }
+        Self { configured, list, poll, state: Mutex::default() }
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock()
+    fn state(&self) -> MutexGuard<'_, ReaderState> {
+        self.state.lock()
     }
 
-    /// A hook named this repository, or none: the next look reads it anew.
+    /// Notes that a webhook named this repository, or none: the next poll reads it again.
     pub fn hint(&self, name: Option<&str>) {
-        let mut known = self.known();
-        let is = |known: &String| name.is_some_and(|name| name.eq_ignore_ascii_case(known));
-        if self.configured.is_none() && !known.repositories.keys().any(is) {
-            // It may be a new one.
-            known.listed = None;
+        let mut state = self.state();
+        let is = |state: &String| name.is_some_and(|name| name.eq_ignore_ascii_case(state));
+        if self.configured.is_none() && !state.repositories.keys().any(is) {
+            // The repository may be new.
+            state.listed = None;
         }
-        let hints = &mut known.hints;
+        let hints = &mut state.hints;
         match name {
-            Some(name) if hints.named.len() < HINTS => {
+            Some(name) if hints.named.len() < HINTS_MAX => {
                 hints.named.insert(name.to_lowercase());
             }
             Some(_) | None => hints.all = true,
         }
     }
 
-    /// Reads what may have changed.
-    pub async fn read(&self, api: &Api) -> Result<Found, DemandError> {
+    /// Reads the repositories that may have changed.
+    pub async fn read(&self, api: &Api) -> Result<FoundJobs, DemandError> {
         self.list(api).await?;
-        let hints = std::mem::take(&mut self.known().hints);
+        let hints = std::mem::take(&mut self.state().hints);
         let (plan, full) = {
-            let known = self.known();
+            let state = self.state();
             let all =
-                hints.all || known.full.is_none_or(|full| full.elapsed() * 10 >= self.poll * 9);
-            (plan(&known.repositories, &hints.named, all), all)
+                hints.all || state.full.is_none_or(|full| full.elapsed() * 10 >= self.poll * 9);
+            (plan(&state.repositories, &hints.named, all), all)
         };
         let outcome = self.carry_out(api, &plan, full).await;
         if outcome.is_err() {
-            let kept = &mut self.known().hints;
+            let kept = &mut self.state().hints;
             kept.named.extend(hints.named);
             kept.all |= hints.all;
         }
         outcome
     }
 
-    async fn carry_out(&self, api: &Api, plan: &Plan, full: bool) -> Result<Found, DemandError> {
+    async fn carry_out(
+        &self,
+        api: &Api,
+        plan: &Plan,
+        full: bool,
+    ) -> Result<FoundJobs, DemandError> {
         let (mut fresh, mut refused, mut behind) = (BTreeSet::new(), None, 0);
         for (name, may_wait) in
             plan.now.iter().map(|name| (name, false)).chain(plan.rest.iter().map(|n| (n, true)))
@@ -258,18 +262,18 @@ impl Reader {
             }
             match jobs(api, name).await {
                 Ok(jobs) => {
-                    let seen = Seen { jobs, read: Some(Instant::now()) };
-                    self.known().repositories.insert(name.clone(), seen);
+                    let seen = RepositoryJobs { jobs, read: Some(Instant::now()) };
+                    self.state().repositories.insert(name.clone(), seen);
                     fresh.insert(name.clone());
                 }
-                // One that was removed or closed to the login keeps nobody from the others.
+                // A repository that was removed or closed to the login does not stop the others.
                 Err(
                     error @ (DemandError::Status { status: 403 | 404 | 451, .. }
                     | DemandError::Moved { .. }),
                 ) => {
-                    tracing::warn!(repository = %name, %error, "repository passed over");
-                    let seen = Seen { jobs: Vec::new(), read: Some(Instant::now()) };
-                    self.known().repositories.insert(name.clone(), seen);
+                    tracing::warn!(repository = %name, %error, "cannot read a repository; it is skipped");
+                    let seen = RepositoryJobs { jobs: Vec::new(), read: Some(Instant::now()) };
+                    self.state().repositories.insert(name.clone(), seen);
                     refused = Some(error);
                 }
                 Err(error) => return Err(error),
@@ -278,52 +282,52 @@ impl Reader {
         if let (true, Some(error)) = (fresh.is_empty(), refused) {
             return Err(error);
         }
-        let mut known = self.known();
+        let mut state = self.state();
         if full {
-            known.full = Some(Instant::now());
-            if behind > 0 && known.behind == 0 {
+            state.full = Some(Instant::now());
+            if behind > 0 && state.behind == 0 {
                 tracing::warn!(
                     repositories = behind,
-                    "the rate limit does not last for all repositories: they take turns"
+                    "the rate limit is too low to read all repositories; they take turns"
                 );
             }
-            known.behind = behind;
+            state.behind = behind;
         }
-        Ok(known.found(&fresh))
+        Ok(state.found(&fresh))
     }
 
-    /// Brings the list of repositories up to date.
+    /// Updates the list of repositories.
     async fn list(&self, api: &Api) -> Result<(), DemandError> {
         let mut whole = true;
         let names: BTreeSet<String> = match &self.configured {
             Some(names) => names.iter().cloned().collect(),
             None => {
-                if self.known().listed.is_some_and(|listed| listed.elapsed() < LISTED) {
+                if self.state().listed.is_some_and(|listed| listed.elapsed() < LIST_VALIDITY) {
                     return Ok(());
                 }
                 let all = if api.is_app() {
-                    api.pages::<Installed>(Purpose::Look, &self.list).await?
+                    api.pages::<Installed>(Purpose::Poll, &self.list).await?
                 } else {
-                    api.pages::<Vec<Repository>>(Purpose::Look, &self.list).await?
+                    api.pages::<Vec<Repository>>(Purpose::Poll, &self.list).await?
                 };
                 whole = all.whole;
                 let used = all.rows.into_iter().filter(|one| !one.archived && !one.disabled);
                 used.map(|one| one.full_name).collect()
             }
         };
-        let mut known = self.known();
-        known.listed = Some(Instant::now());
-        // One that a list does not show which is not whole may be there all the same.
-        known.repositories.retain(|name, _| !whole || names.contains(name));
+        let mut state = self.state();
+        state.listed = Some(Instant::now());
+        // A repository may exist although an incomplete list does not show it.
+        state.repositories.retain(|name, _| !whole || names.contains(name));
         for name in names {
-            known.repositories.entry(name).or_default();
+            state.repositories.entry(name).or_default();
         }
         Ok(())
     }
 }
 
-impl Known {
-    fn found(&self, fresh: &BTreeSet<String>) -> Found {
+impl ReaderState {
+    fn found(&self, fresh: &BTreeSet<String>) -> FoundJobs {
         let all = self.repositories.values().flat_map(|seen| &seen.jobs);
         let waiting = all.filter(|job| job.status == "queued").cloned().collect();
         let read = self.repositories.iter().filter(|(name, _)| fresh.contains(*name));
@@ -333,36 +337,43 @@ impl Known {
             let path = format!("{}/actions/jobs/{}", repository(name), job.id);
             Some((runner, Running { id: job.id, path }))
         });
-        Found { waiting, running: running.collect() }
+        FoundJobs { waiting, running: running.collect() }
     }
 }
 
-/// Jobs that wait are asked after at every look: one that has begun must not be counted again.
-fn plan(repositories: &BTreeMap<String, Seen>, hinted: &BTreeSet<String>, full: bool) -> Plan {
-    let urgent =
-        |(name, seen): &(&String, &Seen)| seen.waits() || hinted.contains(&name.to_lowercase());
+/// Repositories with waiting jobs are read in every poll, so that a started job is not counted
+/// again.
+fn plan(
+    repositories: &BTreeMap<String, RepositoryJobs>,
+    hinted: &BTreeSet<String>,
+    full: bool,
+) -> Plan {
+    let urgent = |(name, seen): &(&String, &RepositoryJobs)| {
+        seen.waits() || hinted.contains(&name.to_lowercase())
+    };
     let (now, rest): (Vec<_>, Vec<_>) = repositories.iter().partition(urgent);
     let mut rest = if full { rest } else { Vec::new() };
     rest.sort_by_key(|(_, seen)| seen.read);
-    let names =
-        |all: Vec<(&String, &Seen)>| all.into_iter().map(|(name, _)| name.clone()).collect();
+    let names = |all: Vec<(&String, &RepositoryJobs)>| {
+        all.into_iter().map(|(name, _)| name.clone()).collect()
+    };
     Plan { now: names(now), rest: names(rest) }
 }
 
-/// Jobs of a repository that wait or run.
+/// The jobs of a repository that wait or run.
 async fn jobs(api: &Api, name: &str) -> Result<Vec<Job>, DemandError> {
     let repository = repository(name);
     let mut runs = BTreeSet::new();
-    // Later jobs of a run that has begun wait, too.
+    // Later jobs of a run that is in progress may wait, too.
     for status in ["queued", "in_progress"] {
         let path = format!("{repository}/actions/runs?status={status}");
-        let found = api.pages::<Runs>(Purpose::Look, &path).await?.rows;
+        let found = api.pages::<Runs>(Purpose::Poll, &path).await?.rows;
         runs.extend(found.into_iter().map(|run| run.id));
     }
     let mut all = Vec::new();
     for run in runs {
         let path = format!("{repository}/actions/runs/{run}/jobs?filter=latest");
-        let found = api.pages::<Jobs>(Purpose::Look, &path).await?.rows;
+        let found = api.pages::<Jobs>(Purpose::Poll, &path).await?.rows;
         all.extend(
             found.into_iter().filter(|job| matches!(job.status.as_str(), "queued" | "in_progress")),
         );
@@ -370,10 +381,10 @@ async fn jobs(api: &Api, name: &str) -> Result<Vec<Job>, DemandError> {
     Ok(all)
 }
 
-/// What a job wants of a template; none where it is not meant for runners of one's own.
+/// The labels that a job demands of a template; none where the job is not for self-hosted runners.
 ///
-/// `self-hosted` is what it says for that, and no label of a template. GitHub takes labels whatever
-/// their case: they are spelled as the source's.
+/// `self-hosted` says that it is, and is no label of a template. GitHub ignores the case of labels:
+/// they are spelled as the source's settings spell them.
 pub fn want(labels: &[String], allowed: Option<&BTreeSet<String>>) -> Option<BTreeSet<String>> {
     let said = labels.iter().any(|label| label.eq_ignore_ascii_case(SELF_HOSTED));
     let spelled = |label: &String| {
@@ -390,7 +401,7 @@ pub fn want(labels: &[String], allowed: Option<&BTreeSet<String>>) -> Option<BTr
 }
 
 impl Job {
-    /// How it ended, in one word, where it was on this runner; none where it may be under way.
+    /// How the job ended, in one word, where it ran on this runner; none where it may still run.
     pub fn ended(&self, runner: &RunnerName) -> Option<&'static str> {
         let other = self.runner_name.as_ref().filter(|name| *name != runner.as_str());
         let is_over = self.status == "completed" && other.is_none();
@@ -398,7 +409,7 @@ impl Job {
         is_over.then_some(if is_cancelled { "cancelled" } else { "done" })
     }
 
-    /// The job as it is told; none where it is not meant for runners of one's own.
+    /// The job as the actors see it; none where it is not for self-hosted runners.
     pub fn sight(self, allowed: Option<&BTreeSet<String>>) -> Option<JobSight> {
         let want = want(&self.labels, allowed)?;
         let since = self.created_at.and_then(|text| text.parse::<jiff::Timestamp>().ok());
@@ -431,7 +442,7 @@ mod tests {
         labels.iter().map(|label| (*label).to_owned()).collect()
     }
 
-    // Invariant: only jobs meant for runners of one's own begin any.
+    // Invariant: only jobs for self-hosted runners start any.
 
     #[test]
     fn a_job_wants_what_it_says_beside_self_hosted() {
@@ -449,10 +460,10 @@ mod tests {
         );
         assert_eq!(wanted(&[], Some(&["linux"])), None);
         let other = wanted(&["self-hosted", "gpu"], Some(&["linux"]));
-        assert_eq!(other, Some(set(&["gpu"])), "told, to be counted as left alone");
+        assert_eq!(other, Some(set(&["gpu"])), "reported, to be counted as not offered");
     }
 
-    // Invariant: that a job is over is read from what GitHub says of that very job.
+    // Invariant: whether a job is over is read from what GitHub says of that very job.
 
     #[test]
     fn a_job_is_over_when_github_says_so_of_the_runner_that_had_it() {
@@ -470,16 +481,16 @@ mod tests {
         assert_eq!(said("completed", Some("cancelled"), Some("theirs")), None);
     }
 
-    // Invariant: what a hook named and what waits is read at once, the rest in turn.
+    // Invariant: a poll reads at once what webhooks named and what waits, and the rest in turns.
 
     #[test]
     fn a_look_reads_what_hooks_named_and_what_waits_and_at_times_the_rest() {
         let start = Instant::now();
-        let seen = |status: Option<&str>, age: u64| Seen {
+        let seen = |status: Option<&str>, age: u64| RepositoryJobs {
             jobs: status.map(job).into_iter().collect(),
             read: Some(start + Duration::from_secs(9 - age)),
         };
-        let all: BTreeMap<String, Seen> = [
+        let all: BTreeMap<String, RepositoryJobs> = [
             ("o/idle", seen(None, 1)),
             ("o/Named", seen(None, 0)),
             ("o/old", seen(Some("in_progress"), 5)),
@@ -499,12 +510,12 @@ mod tests {
     fn a_repository_that_no_list_had_has_the_list_read_anew() {
         let reader = Reader::new(None, String::new(), Duration::from_secs(60));
         let listed = |name| {
-            let mut known = reader.known();
-            known.listed = Some(Instant::now());
-            known.repositories.insert("o/Known".into(), Seen::default());
-            drop(known);
+            let mut state = reader.state();
+            state.listed = Some(Instant::now());
+            state.repositories.insert("o/Known".into(), RepositoryJobs::default());
+            drop(state);
             reader.hint(Some(name));
-            reader.known().listed.is_some()
+            reader.state().listed.is_some()
         };
         assert!(listed("O/known"));
         assert!(!listed("o/new"));
@@ -513,9 +524,9 @@ mod tests {
     #[test]
     fn more_repositories_than_a_look_can_be_told_of_mean_all() {
         let reader = Reader::new(None, String::new(), Duration::from_secs(60));
-        (0..HINTS).for_each(|n| reader.hint(Some(&format!("o/{n}"))));
-        assert!(!reader.known().hints.all);
+        (0..HINTS_MAX).for_each(|n| reader.hint(Some(&format!("o/{n}"))));
+        assert!(!reader.state().hints.all);
         reader.hint(Some("o/more"));
-        assert!(reader.known().hints.all);
+        assert!(reader.state().hints.all);
     }
 }

@@ -1,15 +1,30 @@
-//! GitHub Actions: a runner made for one job (just-in-time configuration), whose login is all that a
-//! guest is given.
+//! GitHub Actions: a runner made for one job by a just-in-time configuration, whose login is all
+//! that a guest receives.
 //!
-//! Written from GitHub's published schemas and documentation, and tried with a server that is held
-//! against those; unverified against GitHub itself.
+//! In: [`Settings`] (scope, login, group, repositories, scale set), the calls of [`Connector`], and
+//! webhooks, which name the repository to read first. Out: rows, jobs and the files for a guest.
+//!
+//! Jobs that wait come from one of two places: from lists of runs and jobs in repositories
+//! (`jobs`), or, where a scale set is configured, from the messages of that set (`scale_set`,
+//! counted by `tally`), which costs nothing of the rate limit.
+//!
+//! Failure paths: a refused call names the right that the login lacks; a used-up rate limit pauses
+//! all calls (`rate_limit`); a runner whose version GitHub refuses is reported with the version to
+//! install (`versions`).
+//!
+//! Written from GitHub's published schemas and documentation, and tried with a server that is
+//! checked against those; unverified against GitHub itself.
+//!
+//! Beside this file: `api` (calls with the login, reused answers), `app` and `token` (the login of
+//! a GitHub App), `bundle` (the files for a guest), `rows` (rows of runners), `ends` (jobs whose
+//! runner's row is gone), `settings`.
 
 mod api;
 mod app;
+mod bundle;
 mod ends;
 mod jobs;
-mod kit;
-mod pace;
+mod rate_limit;
 mod rows;
 mod scale_set;
 mod settings;
@@ -32,46 +47,48 @@ use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::connector::{Connector, Ended, Enlist, Kit, Wake, barrier};
+use super::connector::{
+    Connector, ConnectorFuture, RegisterRequest, RunnerBundle, StopSignal, Wake, refusal_text,
+};
 use super::error::DemandError;
+use super::finding::Finding;
 use super::http::Http;
-use super::keepsake::Keepsake;
 use super::last_jobs::LastJobs;
-use super::proof::Proof;
-use super::rows::Ids;
+use super::rows::RowIds;
+use super::state_file::StateFile;
 use api::{Api, Page};
+use bundle::{jit_bundle, jit_bundle_windows, labels, token_bundle};
 use jobs::Reader;
-use kit::{jit_kit, jit_kit_of_windows, labels, token_kit};
-use pace::Purpose;
-use rows::Listed;
+use rate_limit::Purpose;
+use rows::LastListing;
 use scale_set::ScaleSet;
 
 pub use app::{AppSpec, parse as parse_key};
 pub use settings::{Login, Registration, ScaleSetSpec, Scope, Settings};
 
-/// The only group of a repository's runners.
-const GROUP_OF_REPOSITORIES: u64 = 1;
+/// The number of a repository's only runner group.
+const REPOSITORY_GROUP: u64 = 1;
 
-/// A part of a GitHub.
+/// The connector for a GitHub repository, organisation or enterprise.
 pub struct GitHub {
     api: Api,
     settings: Settings,
     reader: Reader,
     set: Option<ScaleSet>,
-    ids: Ids,
-    /// The jobs that its runners were seen with.
+    ids: RowIds,
+    /// The jobs that runners were last seen with.
     last_jobs: LastJobs,
-    /// The list of runners as it was read last.
-    listed: Mutex<Option<Listed>>,
-    /// The command that runs a runner in its folder; none for the runner's own.
+    /// When the list of runners was read last.
+    listed: Mutex<Option<LastListing>>,
+    /// The operator's command that runs a runner in its folder; none for the runner's own program.
     command: Option<String>,
     group: Mutex<Option<u64>>,
-    /// Whether the login was seen to do all that is needed.
-    proven: AtomicBool,
+    /// Whether the login was seen to have every right that is needed.
+    permitted: AtomicBool,
 }
 
 #[derive(Deserialize)]
-struct Made {
+struct JitAnswer {
     #[serde(default)]
     runner: Option<Numbered>,
     encoded_jit_config: SecretString,
@@ -114,7 +131,7 @@ struct Group {
     default: bool,
 }
 
-/// A part of the API, by what a login must be allowed for it.
+/// A part of the API, by the right that a login needs for it.
 #[derive(Debug, Clone, Copy)]
 enum Part {
     Runners,
@@ -123,7 +140,7 @@ enum Part {
 }
 
 impl GitHub {
-    /// A connector; calls nothing yet.
+    /// Makes a connector; calls nothing yet.
     pub fn new(http: Http, settings: Settings, command: Option<String>) -> Self {
         let api = Api::new(http, settings.scope.clone(), settings.login.clone());
         let (configured, list) = match &settings.scope {
@@ -141,27 +158,29 @@ impl GitHub {
         };
         let reader = Reader::new(configured, list, settings.poll);
         let set = settings.scale_set.clone().map(|spec| ScaleSet::new(spec, api.plain()));
-        let (group, proven) = (Mutex::default(), AtomicBool::new(false));
-        let (ids, listed, last_jobs) = (Ids::default(), Mutex::default(), LastJobs::default());
-        Self { api, settings, reader, set, ids, last_jobs, listed, command, group, proven }
+        let (group, permitted) = (Mutex::default(), AtomicBool::new(false));
+        let (ids, listed, last_jobs) = (RowIds::default(), Mutex::default(), LastJobs::default());
+        Self { api, settings, reader, set, ids, last_jobs, listed, command, group, permitted }
     }
 
     fn path(&self, rest: &str) -> String {
         format!("{}/actions/{rest}", self.settings.scope.path())
     }
 
-    /// A refusal, with what the login lacks by its scope.
+    /// Adds to a refusal the right that the login lacks.
     fn lacking(&self, part: Part, error: DemandError) -> DemandError {
         let DemandError::Status { call, status, text } = error else { return error };
         let text = match status {
-            401 => format!("{text}: the login is not taken: look at its end and its secret"),
+            401 => format!(
+                "{text}: GitHub does not accept the login; check its expiry date and its secret"
+            ),
             403 | 404 => format!("{text}: the login needs {}", self.needed(part)),
             _ => text,
         };
         DemandError::Status { call, status, text }
     }
 
-    /// What a login must be allowed for a part of the API.
+    /// The right that a login needs for a part of the API.
     fn needed(&self, part: Part) -> String {
         let scope = &self.settings.scope;
         let what = match (part, scope) {
@@ -179,13 +198,13 @@ impl GitHub {
         format!("{what} for {scope}")
     }
 
-    /// Whether runners can be made is seen before a machine is begun for one: the token that is minted
-    /// here needs the same right, and is thrown away.
-    async fn try_permissions(&self) -> Result<(), DemandError> {
-        if !self.proven.load(Ordering::Relaxed) {
-            let minted = self.registration_token(Purpose::Look).await;
+    /// Checks that runners can be registered before any machine is created for one: the token that
+    /// is requested here needs the same right, and is dropped.
+    async fn check_permission(&self) -> Result<(), DemandError> {
+        if !self.permitted.load(Ordering::Relaxed) {
+            let minted = self.registration_token(Purpose::Poll).await;
             minted.map_err(|error| self.lacking(Part::Runners, error))?;
-            self.proven.store(true, Ordering::Relaxed);
+            self.permitted.store(true, Ordering::Relaxed);
         }
         Ok(())
     }
@@ -196,9 +215,9 @@ impl GitHub {
         Ok(answer.ok()?.json::<RegistrationToken>()?.token)
     }
 
-    async fn look_at_all(&self, known: &Known) -> Result<SourceSight, DemandError> {
+    async fn poll_all(&self, known: &Known) -> Result<SourceSight, DemandError> {
         self.api.begin();
-        self.try_permissions().await?;
+        self.check_permission().await?;
         let made = self.set.as_ref().map(ScaleSet::made).unwrap_or_default();
         let mut seen = self.seen(known).await?;
         self.last_jobs.keep(known);
@@ -208,8 +227,8 @@ impl GitHub {
                 self.last_jobs.note_end(&name, how);
             }
             let rows = seen.rows.iter().map(|row| (row.name.clone(), row.busy)).collect();
-            // Of one that was neither seen nor asked for nothing is known.
-            let made = made.into_iter().filter(|name| seen.tells_of(name)).collect();
+            // Nothing is known of a runner that was neither seen nor asked for.
+            let made = made.into_iter().filter(|name| seen.knows_of(name)).collect();
             set.jobs(&self.set_labels(set), &made, &rows).await?
         } else {
             let read = self.reader.read(&self.api).await;
@@ -221,7 +240,7 @@ impl GitHub {
             let allowed = self.settings.labels.as_ref();
             found.waiting.into_iter().filter_map(|job| job.sight(allowed)).collect()
         };
-        // A job says whose it is, too: of one without a row it can not end.
+        // A running job names its runner; on a runner without a row it cannot end.
         let at_work = known.keys().filter(|name| running.contains_key(name.as_str()));
         let unseen: Vec<&RunnerName> = at_work.filter(|name| !seen.shows(name.as_str())).collect();
         let mut removed = BTreeSet::new();
@@ -249,20 +268,20 @@ impl GitHub {
         Ok(SourceSight { whole, numbers, jobs, ..found })
     }
 
-    /// The number of the group that runners are put into.
+    /// The number of the runner group that runners join.
     async fn group(&self) -> Result<u64, DemandError> {
         let wanted = self.settings.group.as_deref();
         if let Some(number) = wanted.and_then(|group| group.parse().ok()) {
             return Ok(number);
         }
         if matches!(self.settings.scope, Scope::Repository(..)) {
-            return Ok(GROUP_OF_REPOSITORIES);
+            return Ok(REPOSITORY_GROUP);
         }
         let known = *self.group.lock();
         if let Some(known) = known {
             return Ok(known);
         }
-        let all = self.api.pages::<Groups>(Purpose::Act, &self.path("runner-groups")).await;
+        let all = self.api.pages::<Groups>(Purpose::Change, &self.path("runner-groups")).await;
         let all = all.map_err(|error| self.lacking(Part::Groups, error))?.rows;
         let found = all.iter().find(|group| match wanted {
             Some(name) => group.name.eq_ignore_ascii_case(name),
@@ -271,7 +290,7 @@ impl GitHub {
         let Some(found) = found else {
             let names: Vec<&str> = all.iter().map(|group| group.name.as_str()).collect();
             return Err(DemandError::Refused(format!(
-                "there is no runner group `{}` in {}: there are {}",
+                "there is no runner group `{}` in {}; its groups are {}",
                 wanted.unwrap_or("Default"),
                 self.settings.scope,
                 names.join(", "),
@@ -281,35 +300,38 @@ impl GitHub {
         Ok(found.id)
     }
 
-    /// Makes the runner's row, and gives all that its guest needs to be it.
-    async fn configure(&self, wish: Enlist<'_>) -> Result<SecretString, DemandError> {
+    /// Makes the runner's row; returns the configuration with which its guest becomes the runner.
+    async fn generate_jit(
+        &self,
+        request: RegisterRequest<'_>,
+    ) -> Result<SecretString, DemandError> {
         let mut again = true;
         loop {
             let body = json!({
-                "name": wish.runner.as_str(),
+                "name": request.runner.as_str(),
                 "runner_group_id": self.group().await?,
-                "labels": labels(wish),
+                "labels": labels(request),
                 "work_folder": "_work",
             });
             let path = self.path("runners/generate-jitconfig");
             let answer =
-                self.api.send(Purpose::Act, Method::POST, &path, Some(&body), None).await?;
+                self.api.send(Purpose::Change, Method::POST, &path, Some(&body), None).await?;
             match answer.status {
-                // A row of that name came up meanwhile, such as of an answer that was lost.
-                409 if std::mem::take(&mut again) => self.strike_rows(wish.runner).await?,
-                // It may be that the group is gone.
+                // A row of that name appeared meanwhile, for example from an answer that was lost.
+                409 if std::mem::take(&mut again) => self.delete_rows(request.runner).await?,
+                // The group may be gone.
                 404 if std::mem::take(&mut again) => {
                     *self.group.lock() = None;
                 }
                 422 => {
-                    let text = answer.refused().to_string();
+                    let text = answer.into_error().to_string();
                     return Err(DemandError::Refused(text));
                 }
                 _ => {
                     let made = answer.ok().map_err(|error| self.lacking(Part::Runners, error))?;
-                    let made: Made = made.json()?;
+                    let made: JitAnswer = made.json()?;
                     if let Some(row) = made.runner {
-                        self.ids.learn(wish.runner.as_str(), row.id);
+                        self.ids.learn(request.runner.as_str(), row.id);
                     }
                     return Ok(made.encoded_jit_config);
                 }
@@ -317,12 +339,12 @@ impl GitHub {
         }
     }
 
-    async fn strike_rows(&self, runner: &RunnerName) -> Result<(), DemandError> {
+    async fn delete_rows(&self, runner: &RunnerName) -> Result<(), DemandError> {
         for id in self.numbers(runner).await? {
             let path = self.path(&format!("runners/{id}"));
-            let answer = self.api.send(Purpose::Act, Method::DELETE, &path, None, None).await?;
+            let answer = self.api.send(Purpose::Change, Method::DELETE, &path, None, None).await?;
             if !matches!(answer.status, 404 | 410) {
-                // 422: it has a job.
+                // 422 means that the runner has a job.
                 answer.ok()?;
             }
             if let Some(set) = &self.set {
@@ -332,52 +354,52 @@ impl GitHub {
         Ok(())
     }
 
-    async fn kit(&self, wish: Enlist<'_>) -> Result<Kit, DemandError> {
+    async fn bundle(&self, request: RegisterRequest<'_>) -> Result<RunnerBundle, DemandError> {
         match self.settings.registration {
             Registration::Jit => {
                 let made = match &self.set {
-                    Some(set) => self.configure_in(set, wish.runner.as_str()).await?,
-                    None => self.configure(wish).await?,
+                    Some(set) => self.generate_jit_in(set, request.runner.as_str()).await?,
+                    None => self.generate_jit(request).await?,
                 };
                 let command = self.command.as_deref();
-                Ok(match wish.target.os {
-                    Os::Linux => jit_kit(&made, command, wish.spec.executors),
-                    Os::Windows(_) => jit_kit_of_windows(&made, command),
+                Ok(match request.target.os {
+                    Os::Linux => jit_bundle(&made, command, request.spec.executors),
+                    Os::Windows(_) => jit_bundle_windows(&made, command),
                 })
             }
             Registration::Token => {
-                let token = self.registration_token(Purpose::Act).await;
+                let token = self.registration_token(Purpose::Change).await;
                 let token = token.map_err(|error| self.lacking(Part::Runners, error))?;
                 let page = self.settings.scope.page(self.api.plain().base());
-                Ok(token_kit(&page, &token, wish, self.command.as_deref()))
+                Ok(token_bundle(&page, &token, request, self.command.as_deref()))
             }
         }
     }
 }
 
-/// The repository that a webhook speaks of.
+/// The repository that a webhook is about.
 fn repository_of(body: &[u8]) -> Option<String> {
     #[derive(Deserialize)]
-    struct Hook {
+    struct HookBody {
         repository: Named,
     }
     #[derive(Deserialize)]
     struct Named {
         full_name: String,
     }
-    serde_json::from_slice(body).ok().map(|hook: Hook| hook.repository.full_name)
+    serde_json::from_slice(body).ok().map(|hook: HookBody| hook.repository.full_name)
 }
 
 impl Connector for GitHub {
-    fn look<'a>(&'a self, known: &'a Known) -> BoxFuture<'a, Result<SourceSight, DemandError>> {
-        Box::pin(self.look_at_all(known))
+    fn poll<'a>(&'a self, known: &'a Known) -> ConnectorFuture<'a, SourceSight> {
+        Box::pin(self.poll_all(known))
     }
 
     fn watch(
         self: Arc<Self>,
         wake: Wake,
-        ended: Ended,
-        kept: Keepsake,
+        ended: StopSignal,
+        kept: StateFile,
     ) -> Option<BoxFuture<'static, ()>> {
         self.set.as_ref()?;
         Some(Box::pin(async move {
@@ -391,41 +413,42 @@ impl Connector for GitHub {
         self.reader.hint(repository_of(body).as_deref());
     }
 
-    fn enlist<'a>(&'a self, wish: Enlist<'a>) -> BoxFuture<'a, Result<Kit, DemandError>> {
+    fn register<'a>(&'a self, request: RegisterRequest<'a>) -> ConnectorFuture<'a, RunnerBundle> {
         Box::pin(async move {
-            // One that was made before and whose configuration nobody knows any more.
-            self.strike_rows(wish.runner).await?;
-            self.kit(wish).await
+            // Removes a row that an earlier attempt made: its configuration is lost.
+            self.delete_rows(request.runner).await?;
+            self.bundle(request).await
         })
     }
 
     fn too_old<'a>(&'a self, words: &'a Words) -> BoxFuture<'a, Option<String>> {
-        Box::pin(self.outdated(words))
+        Box::pin(self.outdated_runner(words))
     }
 
-    fn prove<'a>(&'a self, found: &'a mut Vec<Proof>) -> BoxFuture<'a, Result<(), DemandError>> {
+    fn check<'a>(&'a self, found: &'a mut Vec<Finding>) -> ConnectorFuture<'a, ()> {
         Box::pin(async move {
-            found.push(Proof::seen(&self.look_at_all(&Known::new()).await?));
-            self.prove_versions(found).await;
+            found.push(Finding::listed(&self.poll_all(&Known::new()).await?));
+            self.check_versions(found).await;
             Ok(())
         })
     }
 
-    fn obstacle(&self) -> BoxFuture<'_, Result<Option<String>, DemandError>> {
+    fn obstacle(&self) -> ConnectorFuture<'_, Option<String>> {
         Box::pin(async move {
-            let minted = self.registration_token(Purpose::Act).await;
-            barrier(minted.map_err(|error| self.lacking(Part::Runners, error)))
+            let minted = self.registration_token(Purpose::Change).await;
+            refusal_text(minted.map_err(|error| self.lacking(Part::Runners, error)))
         })
     }
 
-    fn quiet<'a>(&'a self, runner: &'a RunnerName) -> BoxFuture<'a, Result<(), DemandError>> {
-        // It takes one job anyway; without its row it takes none. With a job it keeps its row: 422.
-        Box::pin(self.strike_rows(runner))
+    fn cordon<'a>(&'a self, runner: &'a RunnerName) -> ConnectorFuture<'a, ()> {
+        // The runner takes one job anyway. Without its row it takes none; with a job it keeps its
+        // row (422).
+        Box::pin(self.delete_rows(runner))
     }
 
-    fn strike<'a>(&'a self, runner: &'a RunnerName) -> BoxFuture<'a, Result<(), DemandError>> {
+    fn deregister<'a>(&'a self, runner: &'a RunnerName) -> ConnectorFuture<'a, ()> {
         Box::pin(async move {
-            self.strike_rows(runner).await?;
+            self.delete_rows(runner).await?;
             self.ids.forget(runner);
             Ok(())
         })

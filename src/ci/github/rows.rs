@@ -1,5 +1,6 @@
-//! Runners' rows at GitHub: short lists are read at each look, long ones seldom, and drover's own rows
-//! one by one meanwhile, so that others' rows cost next to nothing of the rate limit.
+//! Rows of runners at GitHub. A short list is read in each poll and a long one seldom; meanwhile
+//! drover reads its own rows one by one, so that others' rows cost almost nothing of the rate
+//! limit.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -9,17 +10,17 @@ use drover_model::ports::Known;
 use serde::{Deserialize, Serialize};
 
 use super::super::error::DemandError;
-use super::super::rows::{Found, Listing, Row, Seen as Rows};
-use super::api::{PAGE, Page};
-use super::pace::Purpose;
+use super::super::rows::{Listing, PolledRunners, Row, RowLookup};
+use super::api::{PAGE_ROWS, Page};
+use super::rate_limit::Purpose;
 use super::settings::plain;
 use super::versions::Version;
 use super::{GitHub, Part};
 
-/// A list of so many pages is read at each look.
-const SHORT: usize = 3;
-/// A longer one is read so often, for rows that nobody asks for.
-const SELDOM: Duration = Duration::from_secs(15 * 60);
+/// A list of at most so many pages is read in each poll.
+const SHORT_LIST_PAGES: usize = 3;
+/// How often a longer list is read, to find rows that nobody asks for.
+const LONG_LIST_INTERVAL: Duration = Duration::from_secs(15 * 60);
 
 #[derive(Serialize, Deserialize)]
 struct Runners {
@@ -28,37 +29,36 @@ struct Runners {
     runners: Vec<Runner>,
 }
 
-/// A row.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Runner {
     id: u64,
     pub name: String,
     pub status: String,
     pub busy: bool,
-    /// The version of its program, once it was connected.
+    /// The version of the runner's program, once the runner has connected.
     #[serde(default)]
     version: Option<String>,
 }
 
-/// The list of runners as it was read last.
+/// When the list of runners was read last, and how long it was.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Listed {
+pub(super) struct LastListing {
     at: Instant,
     pages: usize,
 }
 
-/// What a look saw of runners.
+/// The runners that a poll saw.
 #[derive(Default)]
-pub(super) struct Seen {
-    /// Rows of drover's.
+pub(super) struct GitHubRunners {
+    /// The rows of drover's runners.
     pub rows: Vec<Runner>,
     /// Runners that were asked for and have no row.
     pub gone: BTreeSet<RunnerName>,
-    /// Runners without a row that a job is on, and whether they may be connected.
+    /// Runners without a row that have a job, and whether they may be connected.
     pub busy: Vec<(RunnerName, bool)>,
-    /// Whether all rows were read.
+    /// Whether all rows of the list were read.
     pub whole: bool,
-    /// The numbers of rows.
+    /// The numbers of the rows of each runner.
     pub numbers: Known,
 }
 
@@ -88,40 +88,42 @@ impl Page for Runners {
     }
 }
 
-impl Seen {
+impl GitHubRunners {
     /// Whether it has a row of this name.
     pub fn shows(&self, name: &str) -> bool {
         self.rows.iter().any(|row| row.name == name)
     }
 
-    /// Whether it is known of this runner whether it has a row.
-    pub fn tells_of(&self, name: &str) -> bool {
+    /// Whether the poll knows if this runner has a row.
+    pub fn knows_of(&self, name: &str) -> bool {
         self.shows(name) || self.gone.contains(&RunnerName::new(name))
     }
 }
 
 impl GitHub {
-    /// Rows of drover's: as far as a list that is read shows them, and of `known` ones each by itself.
-    pub(super) async fn seen(&self, known: &Known) -> Result<Seen, DemandError> {
+    /// The rows of drover's runners: from the list where it is read, and those of `known` one by
+    /// one.
+    pub(super) async fn seen(&self, known: &Known) -> Result<GitHubRunners, DemandError> {
         let mut read = Listing { rows: Vec::new(), whole: false };
         if self.is_list_due() {
-            let list = self.api.pages::<Runners>(Purpose::Look, &self.path("runners")).await;
+            let list = self.api.pages::<Runners>(Purpose::Poll, &self.path("runners")).await;
             read = list.map_err(|error| self.lacking(Part::Runners, error))?;
-            let pages = read.rows.len().div_ceil(PAGE);
-            *self.listed.lock() = Some(Listed { at: Instant::now(), pages });
+            let pages = read.rows.len().div_ceil(PAGE_ROWS);
+            *self.listed.lock() = Some(LastListing { at: Instant::now(), pages });
         }
         let find = |name: RunnerName| async move {
-            // Others have their turn once the rate limit leaves room for it.
-            if self.api.affords() { self.find(&name).await } else { Ok(Found::Unknown) }
+            // The others follow once the rate limit leaves room for them.
+            if self.api.affords() { self.find(&name).await } else { Ok(RowLookup::Unknown) }
         };
-        let Rows { mut rows, gone, whole, numbers } = self.ids.seen(read, known, find).await?;
+        let PolledRunners { mut rows, gone, whole, numbers } =
+            self.ids.seen(read, known, find).await?;
         rows.retain(|row| RunnerName::parse(&row.name).is_some());
-        Ok(Seen { rows, gone, busy: Vec::new(), whole, numbers })
+        Ok(GitHubRunners { rows, gone, busy: Vec::new(), whole, numbers })
     }
 
     /// The versions of the programs of drover's runners.
     pub(super) async fn versions(&self) -> Result<BTreeSet<Version>, DemandError> {
-        let list = self.api.pages::<Runners>(Purpose::Look, &self.path("runners")).await?;
+        let list = self.api.pages::<Runners>(Purpose::Poll, &self.path("runners")).await?;
         let own = list.rows.iter().filter(|row| RunnerName::parse(&row.name).is_some());
         Ok(own.filter_map(|row| Version::parse(row.version.as_deref()?)).collect())
     }
@@ -129,36 +131,37 @@ impl GitHub {
     fn is_list_due(&self) -> bool {
         let listed = *self.listed.lock();
         listed.is_none_or(|listed| {
-            listed.pages <= SHORT || listed.at.elapsed() >= SELDOM && self.api.affords()
+            listed.pages <= SHORT_LIST_PAGES
+                || listed.at.elapsed() >= LONG_LIST_INTERVAL && self.api.affords()
         })
     }
 
-    /// Asks for one very row: by its number, which costs nothing while nothing changes, and where that
-    /// is not there, by its name.
-    async fn find(&self, name: &RunnerName) -> Result<Found<Runner>, DemandError> {
+    /// Asks for the row of one runner: by its number, which costs nothing while nothing changes,
+    /// and where that does not exist, by its name.
+    async fn find(&self, name: &RunnerName) -> Result<RowLookup<Runner>, DemandError> {
         let known = self.ids.of(name);
         let read = |id| async move {
             let path = self.path(&format!("runners/{id}"));
-            let row = self.api.read::<Runner>(Purpose::Look, &path).await;
+            let row = self.api.read::<Runner>(Purpose::Poll, &path).await;
             row.map_err(|error| self.lacking(Part::Runners, error))
         };
         let found = self.ids.by_number(name, read).await?;
-        if matches!(found, Found::Rows(_)) {
+        if matches!(found, RowLookup::Rows(_)) {
             return Ok(found);
         }
-        // A login that lost its right gets 404 for a row, and an error here.
-        let path = format!("{}&per_page={PAGE}", self.by_name(name));
-        let page = self.api.read::<Runners>(Purpose::Look, &path).await;
+        // A login that lost its right gets 404 for a row, and an error for this list.
+        let path = format!("{}&per_page={PAGE_ROWS}", self.by_name(name));
+        let page = self.api.read::<Runners>(Purpose::Poll, &path).await;
         let page = page.map_err(|error| self.lacking(Part::Runners, error))?;
-        // Older servers do not know the filter.
+        // Older servers ignore the filter.
         let is_filtered = page.runners.iter().all(|row| row.name == name.as_str());
         let same = page.runners.into_iter().filter(|row| row.name == name.as_str());
         let rows: Vec<Runner> = same.collect();
         rows.iter().for_each(|row| self.ids.learn(&row.name, row.id));
         Ok(match (rows.is_empty(), is_filtered || !known.is_empty()) {
-            (false, _) => Found::Rows(rows),
-            (true, true) => Found::Gone,
-            (true, false) => Found::Unknown,
+            (false, _) => RowLookup::Rows(rows),
+            (true, true) => RowLookup::Gone,
+            (true, false) => RowLookup::Unknown,
         })
     }
 
@@ -168,7 +171,7 @@ impl GitHub {
 
     /// The numbers of all rows that have or had exactly this name.
     pub(super) async fn numbers(&self, name: &RunnerName) -> Result<BTreeSet<u64>, DemandError> {
-        let list = self.api.pages::<Runners>(Purpose::Act, &self.by_name(name)).await;
+        let list = self.api.pages::<Runners>(Purpose::Change, &self.by_name(name)).await;
         let list = list.map_err(|error| self.lacking(Part::Runners, error))?;
         self.ids.numbers(list, name)
     }

@@ -1,9 +1,14 @@
-//! Scale sets: GitHub assigns jobs to a set by name and says over a long poll how many there are. No
-//! port need be open here, and no rate limit is spent on lists of jobs.
+//! Scale sets: GitHub assigns jobs to a set by its name and reports over a long poll how many there
+//! are. drover needs no open port for that, and lists of jobs cost nothing of the rate limit.
+//!
+//! A background task holds one *session* of the set, reads its messages and acknowledges each. When
+//! the session ends, the task closes it and opens another after a pause; meanwhile a poll fails
+//! with the reason. The state file names the open session, so that a restarted drover can close it
+//! at once.
 //!
 //! Written from GitHub's public client of that service, which is not documented; unverified against
-//! GitHub itself. What it says is taken as a level all the same: statistics are whole numbers of
-//! jobs, so that a message lost or told twice changes nothing for good.
+//! GitHub itself. The statistics in a message count all jobs, so a message that is lost or repeated
+//! changes nothing for long.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -21,51 +26,52 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use super::super::connector::{Ended, Wake};
+use super::super::connector::{StopSignal, Wake};
 use super::super::error::DemandError;
 use super::super::http::{Answer, Http};
-use super::super::keepsake::Keepsake;
+use super::super::state_file::StateFile;
 use super::api::bearer;
-use super::pace::Purpose;
+use super::rate_limit::Purpose;
 use super::settings::{ScaleSetSpec, plain};
 use super::tally::{Counts, Message, Tally};
 use super::{GitHub, Part};
 
 const VERSION: &str = "api-version=6.0-preview";
-/// What a long poll accepts (actions/scaleset `session_client.go`, ARC `client.go`).
-const ACCEPTED: HeaderValue = HeaderValue::from_static("application/json; api-version=6.0-preview");
+/// The `Accept` header of a long poll (actions/scaleset `session_client.go`, ARC `client.go`).
+const ACCEPT_VALUE: HeaderValue =
+    HeaderValue::from_static("application/json; api-version=6.0-preview");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
-const CAPACITY: HeaderName = HeaderName::from_static("x-scalesetmaxcapacity");
-/// The server holds a poll for less than that.
+const CAPACITY_HEADER: HeaderName = HeaderName::from_static("x-scalesetmaxcapacity");
+/// The limit of a long poll; the server answers earlier.
 const POLL_LIMIT: Duration = Duration::from_secs(90);
-/// For so long a look waits for the first session.
-const FIRST: Duration = Duration::from_secs(20);
-/// How often a call of a session that was not answered is made again before the session is given up, and
-/// the pause before the first of them, which doubles (as GitHub's own client does).
-const AGAIN: u32 = 4;
-const AGAIN_PAUSE: Duration = Duration::from_secs(1);
-/// The pauses between two tries to get a session.
-const PAUSE: Duration = Duration::from_secs(2);
-const PAUSE_LONGEST: Duration = Duration::from_secs(120);
+/// How long a poll waits for the first session.
+const FIRST_SESSION_WAIT: Duration = Duration::from_secs(20);
+/// How often a session call without an answer is repeated before the session is given up, and the
+/// pause before the first repetition, which doubles (as GitHub's own client does).
+const CALL_RETRIES: u32 = 4;
+const CALL_RETRY_PAUSE: Duration = Duration::from_secs(1);
+/// The pause between two attempts to open a session; it doubles up to [`SESSION_PAUSE_LONGEST`].
+const SESSION_PAUSE: Duration = Duration::from_secs(2);
+const SESSION_PAUSE_LONGEST: Duration = Duration::from_secs(120);
 
-/// Whether a session is held.
+/// Whether a session is open; `Off` says why not.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Phase {
+enum SessionState {
     Starting,
     On,
     Off(String),
 }
 
-/// A scale set, as this side knows it.
+/// A scale set and what drover knows of it.
 pub struct ScaleSet {
     spec: ScaleSetSpec,
     http: Http,
-    phase: watch::Sender<Phase>,
-    known: Mutex<Known>,
+    session_state: watch::Sender<SessionState>,
+    state: Mutex<SetState>,
 }
 
 #[derive(Default)]
-struct Known {
+struct SetState {
     service: Option<Service>,
     tally: Tally,
 }
@@ -75,9 +81,9 @@ struct Known {
 struct Service {
     url: String,
     token: SecretString,
-    /// The set's number.
+    /// The number of the set.
     set: u64,
-    /// What the set is to be, where it has other labels.
+    /// The settings to send where the set has other labels.
     stale: Option<Value>,
 }
 
@@ -115,32 +121,32 @@ struct Session {
     statistics: Option<Counts>,
 }
 
-/// A session that is held, as it is kept for the next start.
+/// An open session, as the state file stores it.
 #[derive(Serialize, Deserialize)]
-struct KeptSession {
+struct StoredSession {
     /// The URL of its set.
     set: String,
     session: String,
-    /// A digest that tells which machine held it: a copied state directory is no reason to end it.
+    /// The digest of the machine that opened it: a copied state directory is no reason to close it.
     machine: Option<String>,
 }
 
 #[derive(Deserialize)]
-struct Made {
+struct JitAnswer {
     #[serde(rename = "encodedJITConfig")]
     configuration: SecretString,
 }
 
 impl ScaleSet {
-    /// A set that nothing is known of yet.
+    /// Makes a set; calls nothing yet.
     pub fn new(spec: ScaleSetSpec, http: &Http) -> Self {
         let http = http.clone().with_limit(POLL_LIMIT);
-        let (phase, _) = watch::channel(Phase::Starting);
-        Self { spec, http, phase, known: Mutex::default() }
+        let (session_state, _) = watch::channel(SessionState::Starting);
+        Self { spec, http, session_state, state: Mutex::default() }
     }
 
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock()
+    fn state(&self) -> MutexGuard<'_, SetState> {
+        self.state.lock()
     }
 
     async fn call(
@@ -151,51 +157,54 @@ impl ScaleSet {
     ) -> Result<Answer, DemandError> {
         let mut headers = vec![login];
         if body.is_none() {
-            // GitHub's own client says so of every call, a body or none (actions/scaleset `client.go`).
+            // GitHub's own client sends this header with every call (actions/scaleset `client.go`).
             headers.push((CONTENT_TYPE, JSON));
         }
         self.http.call(method, url, body, &headers).await
     }
 
-    /// Runners whose job is not told to have begun; their rows are read after this.
+    /// Runners whose job was not reported as started; their rows are read after this call.
     pub fn made(&self) -> BTreeSet<String> {
-        self.known().tally.made().cloned().collect()
+        self.state().tally.made().cloned().collect()
     }
 
-    /// How the jobs of drover's runners ended that were told to be over since the last look.
+    /// How the jobs of drover's runners ended that were reported as completed since the last poll.
     pub fn ended(&self) -> Vec<(RunnerName, &'static str)> {
-        let ended = self.known().tally.ended().into_iter();
+        let ended = self.state().tally.ended().into_iter();
         let own = ended.filter(|(name, _)| RunnerName::parse(name).is_some());
         own.map(|(name, how)| (RunnerName::new(name), how)).collect()
     }
 
-    /// A runner was removed: that its row is gone means nothing.
+    /// Notes that a runner was removed, so that its missing row means nothing.
     pub fn forget(&self, runner: &str) {
-        self.known().tally.forget(runner);
+        self.state().tally.remove_runner(runner);
     }
 
-    /// Jobs that wait for a runner. Rows of runners, each with whether it has a job, are newer than
-    /// what was told, as far as they are of runners `made` before they were read.
+    /// Jobs that wait for a runner. `rows` says of each runner whether it has a job; it is newer
+    /// than the messages, as far as it concerns runners `made` before the rows were read.
     pub async fn jobs(
         &self,
         labels: &[String],
         made: &BTreeSet<String>,
         rows: &BTreeMap<String, bool>,
     ) -> Result<Vec<JobSight>, DemandError> {
-        let mut phase = self.phase.subscribe();
-        let begun = phase.wait_for(|phase| *phase != Phase::Starting);
-        let phase = match tokio::time::timeout(FIRST, begun).await {
-            Ok(Ok(phase)) => phase.clone(),
-            Ok(Err(_)) | Err(_) => Phase::Off("there is no session yet".into()),
+        let mut session_state = self.session_state.subscribe();
+        let begun =
+            session_state.wait_for(|session_state| *session_state != SessionState::Starting);
+        let session_state = match tokio::time::timeout(FIRST_SESSION_WAIT, begun).await {
+            Ok(Ok(session_state)) => session_state.clone(),
+            Ok(Err(_)) | Err(_) => SessionState::Off("drover has no session of the set yet".into()),
         };
-        match phase {
-            Phase::On => {
-                let mut known = self.known();
-                let taken = known.tally.taken(made, rows, Instant::now());
-                Ok(known.tally.jobs(labels, taken))
+        match session_state {
+            SessionState::On => {
+                let mut state = self.state();
+                let taken = state.tally.taken(made, rows, Instant::now());
+                Ok(state.tally.jobs(labels, taken))
             }
-            Phase::Starting => Err(DemandError::Paused("there is no session yet".into())),
-            Phase::Off(text) => {
+            SessionState::Starting => {
+                Err(DemandError::Paused("drover has no session of the scale set yet".into()))
+            }
+            SessionState::Off(text) => {
                 Err(DemandError::Paused(format!("scale set `{}`: {text}", self.spec.name)))
             }
         }
@@ -203,18 +212,22 @@ impl ScaleSet {
 }
 
 impl GitHub {
-    /// Labels of the set: those its jobs may want, else its name.
+    /// The labels of the set: those that jobs may demand, or else its name.
     pub(super) fn set_labels(&self, set: &ScaleSet) -> Vec<String> {
         let labels = self.settings.labels.as_ref().filter(|labels| !labels.is_empty());
         labels.map_or_else(|| vec![set.spec.name.clone()], |all| all.iter().cloned().collect())
     }
 
-    /// Logs in to the service behind the API, and finds the set there or makes it.
+    /// Logs in to the service behind the API, and finds or makes the set there.
     async fn service(&self, set: &ScaleSet) -> Result<Service, DemandError> {
-        let token = self.registration_token(Purpose::Act).await;
+        let token = self.registration_token(Purpose::Change).await;
         let token = token.map_err(|error| self.lacking(Part::Runners, error))?;
         let mut says = HeaderValue::from_str(&format!("RemoteAuth {}", token.expose_secret()))
-            .map_err(|_| DemandError::Setup("the token is no text of a header".into()))?;
+            .map_err(|_| {
+                DemandError::Setup(
+                    "the token has characters that an HTTP header cannot carry".into(),
+                )
+            })?;
         says.set_sensitive(true);
         let page = self.settings.scope.page(self.api.plain().base());
         let body = json!({ "url": page, "runner_event": "register" });
@@ -245,16 +258,17 @@ impl GitHub {
         Ok(Service { url, token, set: made.ok()?.json::<Set>()?.id, stale: None })
     }
 
-    /// A runner of the set, and all that its guest needs to be it.
-    pub(super) async fn configure_in(
+    /// Makes a runner of the set; returns the configuration with which its guest becomes the
+    /// runner.
+    pub(super) async fn generate_jit_in(
         &self,
         set: &ScaleSet,
         name: &str,
     ) -> Result<SecretString, DemandError> {
         let mut again = true;
         loop {
-            let known = set.known().service.clone();
-            let service = match known {
+            let state = set.state().service.clone();
+            let service = match state {
                 Some(service) => service,
                 None => self.service(set).await?,
             };
@@ -262,28 +276,28 @@ impl GitHub {
             let url = service.of(&format!("generatejitconfig?{VERSION}"));
             let login = bearer(&service.token)?;
             let answer = set.call((Method::POST, &url), login, Some(&body)).await?;
-            // Its login ends before the session does.
+            // The login ends before the session does.
             if answer.status == 401 && std::mem::take(&mut again) {
-                set.known().service = None;
+                set.state().service = None;
                 continue;
             }
-            let made: Made = answer.ok()?.json()?;
-            let mut known = set.known();
-            known.service.get_or_insert(service);
-            known.tally.make(name);
+            let made: JitAnswer = answer.ok()?.json()?;
+            let mut state = set.state();
+            state.service.get_or_insert(service);
+            state.tally.add_runner(name);
             return Ok(made.configuration);
         }
     }
 
-    /// Holds a session and takes up what is told there, until `ended`.
+    /// Holds a session and handles its messages, until `ended`.
     pub(super) async fn listen(
         &self,
         set: &ScaleSet,
         wake: Wake,
-        mut ended: Ended,
-        kept: &Keepsake,
+        mut ended: StopSignal,
+        kept: &StateFile,
     ) {
-        let mut pause = PAUSE;
+        let mut pause = SESSION_PAUSE;
         loop {
             let outcome = tokio::select! {
                 _ = &mut ended => return,
@@ -291,21 +305,24 @@ impl GitHub {
             };
             let why = match outcome {
                 Ok((service, session)) => {
-                    set.phase.send_replace(Phase::On);
+                    set.session_state.send_replace(SessionState::On);
                     wake();
                     let mut session = session;
                     let why = tokio::select! {
                         _ = &mut ended => None,
-                        (error, heard) = self.take(set, &mut session, &wake) => {
-                            // One that was never heard of is no better than none.
-                            pause = if heard { PAUSE } else { pause };
+                        (error, heard) = self.handle_messages(set, &mut session, &wake) => {
+                            // A session without any answer does not shorten the pause.
+                            pause = if heard { SESSION_PAUSE } else { pause };
                             Some(error)
                         }
                     };
                     match self.close(set, &service, &session.session_id).await {
                         Ok(()) => forget(kept, &session),
                         Err(error) => {
-                            tracing::warn!(error = chain(&error), "session of a scale set is left");
+                            tracing::warn!(
+                                error = chain(&error),
+                                "cannot close the session of the scale set"
+                            );
                         }
                     }
                     let Some(why) = why else { return };
@@ -314,9 +331,13 @@ impl GitHub {
                 Err(error) => error,
             };
             let text = chain(&why);
-            tracing::warn!(set = set.spec.name, error = text, "no session of the scale set");
-            let off = Phase::Off(text);
-            if set.phase.send_replace(off.clone()) != off {
+            tracing::warn!(
+                set = set.spec.name,
+                error = text,
+                "the scale set has no session; drover tries again"
+            );
+            let off = SessionState::Off(text);
+            if set.session_state.send_replace(off.clone()) != off {
                 wake();
             }
             let draw = Timestamp::now().as_nanosecond().unsigned_abs();
@@ -325,24 +346,27 @@ impl GitHub {
                 _ = &mut ended => return,
                 () = tokio::time::sleep(wait) => {}
             }
-            pause = (pause * 2).min(PAUSE_LONGEST);
+            pause = (pause * 2).min(SESSION_PAUSE_LONGEST);
         }
     }
 
     async fn open(
         &self,
         set: &ScaleSet,
-        kept: &Keepsake,
+        kept: &StateFile,
     ) -> Result<(Service, Session), DemandError> {
         let service = self.service(set).await?;
-        // Whoever has a session that was cut off is given no other before GitHub gives it up.
+        // GitHub opens no second session until it ends one that was cut off.
         let (of, machine) = (service.of(""), kept.machine().map(str::to_owned));
-        let is_ours = |cut: &KeptSession| cut.set == of && cut.machine == machine;
-        if let Some(cut) = kept.read::<KeptSession>().filter(is_ours) {
+        let is_ours = |cut: &StoredSession| cut.set == of && cut.machine == machine;
+        if let Some(cut) = kept.read::<StoredSession>().filter(is_ours) {
             match self.close(set, &service, &cut.session).await {
                 Ok(()) => kept.clear(),
                 Err(error) => {
-                    tracing::warn!(error = chain(&error), "session that was cut off is left");
+                    tracing::warn!(
+                        error = chain(&error),
+                        "cannot close the session of the previous run"
+                    );
                 }
             }
         }
@@ -350,21 +374,21 @@ impl GitHub {
         let url = service.of(&format!("sessions?{VERSION}"));
         let answer = set.call((Method::POST, &url), bearer(&service.token)?, Some(&body)).await?;
         if answer.status == 409 {
-            let text = "another owner holds its session: give each drover a scale set of its own; \
-                        one that ended without a word is given up by GitHub after a while";
+            let text = "another process holds the session of the scale set: give each drover a \
+                        scale set of its own; GitHub ends the session of a killed drover after a while";
             return Err(DemandError::Refused(text.into()));
         }
         let session: Session = answer.ok()?.json()?;
-        kept.write(&KeptSession { set: of, session: session.session_id.clone(), machine });
+        kept.write(&StoredSession { set: of, session: session.session_id.clone(), machine });
         self.relabel(set, &service).await;
-        let mut known = set.known();
-        known.service = Some(service.clone());
-        known.tally = Tally::of(session.statistics.unwrap_or_default());
-        drop(known);
+        let mut state = set.state();
+        state.service = Some(service.clone());
+        state.tally = Tally::of(session.statistics.unwrap_or_default());
+        drop(state);
         Ok((service, session))
     }
 
-    /// Brings the labels of the set up to date, which is this one's alone while it holds the session.
+    /// Updates the labels of the set, which belongs to this drover while it holds the session.
     async fn relabel(&self, set: &ScaleSet, service: &Service) {
         let Some(body) = &service.stale else { return };
         let url =
@@ -374,17 +398,18 @@ impl GitHub {
             set.call((Method::PATCH, &url), login, Some(body)).await?.ok().map(drop)
         };
         match change.await {
-            Ok(()) => tracing::info!(set = set.spec.name, "labels of the scale set are set"),
+            Ok(()) => tracing::info!(set = set.spec.name, "set the labels of the scale set"),
             Err(error) => tracing::warn!(
                 set = set.spec.name,
                 error = chain(&error),
-                "labels of the scale set stay as they are"
+                "cannot set the labels of the scale set"
             ),
         }
     }
 
-    /// Takes up messages until something is wrong that does not pass; and whether any poll was answered.
-    async fn take(
+    /// Handles messages until a failure that does not pass; also returns whether any poll was
+    /// answered.
+    async fn handle_messages(
         &self,
         set: &ScaleSet,
         session: &mut Session,
@@ -392,14 +417,14 @@ impl GitHub {
     ) -> (DemandError, bool) {
         let (mut last, mut heard, mut failed) = (0, false, 0);
         loop {
-            match self.take_one(set, session, last).await {
+            match self.handle_message(set, session, last).await {
                 Ok(Some(id)) => {
                     last = id;
                     wake();
                 }
                 Ok(None) => {}
-                Err(error) if passes(&error) && failed < AGAIN => {
-                    tokio::time::sleep(AGAIN_PAUSE * (1 << failed)).await;
+                Err(error) if is_transient(&error) && failed < CALL_RETRIES => {
+                    tokio::time::sleep(CALL_RETRY_PAUSE * (1 << failed)).await;
                     failed += 1;
                     continue;
                 }
@@ -409,7 +434,7 @@ impl GitHub {
         }
     }
 
-    async fn take_one(
+    async fn handle_message(
         &self,
         set: &ScaleSet,
         session: &mut Session,
@@ -420,9 +445,9 @@ impl GitHub {
             url.query_pairs_mut().append_pair("lastMessageId", &last.to_string());
         }
         let headers = [
-            (ACCEPT, ACCEPTED),
+            (ACCEPT, ACCEPT_VALUE),
             bearer(&session.message_queue_access_token)?,
-            (CAPACITY, HeaderValue::from(set.spec.capacity)),
+            (CAPACITY_HEADER, HeaderValue::from(set.spec.capacity)),
         ];
         let answer = set.http.call(Method::GET, url.as_str(), None, &headers).await?;
         if answer.status == 202 {
@@ -433,16 +458,18 @@ impl GitHub {
             return Ok(None);
         }
         let message: Message = answer.ok()?.json()?;
-        let available = set.known().tally.hear(&message);
-        let Some(service) = set.known().service.clone() else {
-            return Err(DemandError::Paused("its service is logged in to anew".into()));
+        let available = set.state().tally.apply(&message);
+        let Some(service) = set.state().service.clone() else {
+            return Err(DemandError::Paused(
+                "drover logs in to the scale set service again".into(),
+            ));
         };
         if !available.is_empty() {
             let url = service.of(&format!("acquirejobs?{VERSION}"));
             let (body, login) = (json!(available), bearer(&session.message_queue_access_token)?);
             let acquired = set.call((Method::POST, &url), login, Some(&body)).await?;
             if acquired.status == 401 {
-                // It is told again.
+                // GitHub repeats the message.
                 self.refresh(set, session).await?;
                 return Ok(None);
             }
@@ -452,7 +479,7 @@ impl GitHub {
         Ok(Some(message.id()))
     }
 
-    /// Removes a message, which would be told again until then.
+    /// Acknowledges a message; GitHub repeats it until then.
     async fn acknowledge(
         &self,
         set: &ScaleSet,
@@ -471,15 +498,15 @@ impl GitHub {
         }
     }
 
-    /// Gives a session back, so that the next one need not wait for its end.
+    /// Closes a session, so that the next one can be opened at once.
     async fn close(
         &self,
         set: &ScaleSet,
         opened: &Service,
         session: &str,
     ) -> Result<(), DemandError> {
-        // The login may have been made anew meanwhile, or have ended.
-        let mut service = set.known().service.clone().unwrap_or_else(|| opened.clone());
+        // The login may be a new one meanwhile, or have ended.
+        let mut service = set.state().service.clone().unwrap_or_else(|| opened.clone());
         let mut again = true;
         loop {
             let url = service.of(&format!("sessions/{session}?{VERSION}"));
@@ -492,33 +519,33 @@ impl GitHub {
         }
     }
 
-    /// A session outlives its logins.
+    /// Renews the logins of a session, which outlives them.
     async fn refresh(&self, set: &ScaleSet, session: &mut Session) -> Result<(), DemandError> {
         let service = self.service(set).await?;
         let url = service.of(&format!("sessions/{}?{VERSION}", session.session_id));
         let answer = set.call((Method::PATCH, &url), bearer(&service.token)?, None).await?;
         *session = answer.ok()?.json()?;
-        let mut known = set.known();
-        known.service = Some(service);
+        let mut state = set.state();
+        state.service = Some(service);
         if let Some(counts) = session.statistics {
-            known.tally.count(counts);
+            state.tally.count(counts);
         }
         Ok(())
     }
 }
 
-/// Keeps a session no longer; another one that was opened meanwhile stays.
-fn forget(kept: &Keepsake, session: &Session) {
-    let known = kept.read::<KeptSession>();
-    if known.is_some_and(|known| known.session == session.session_id) {
+/// Removes a closed session from the state file, unless another one was opened meanwhile.
+fn forget(kept: &StateFile, session: &Session) {
+    let state = kept.read::<StoredSession>();
+    if state.is_some_and(|state| state.session == session.session_id) {
         kept.clear();
     }
 }
 
-/// Whether the same call may be answered a moment later.
-fn passes(error: &DemandError) -> bool {
+/// Whether a repeated call may succeed a moment later.
+fn is_transient(error: &DemandError) -> bool {
     match error {
-        // One that took all the time of a poll is silent.
+        // A call that took the whole time limit had no answer at all.
         DemandError::Unreachable { source, .. } => !source.is_timeout(),
         DemandError::Status { status, .. } => *status == 429 || *status >= 500,
         DemandError::Setup(_)
@@ -532,17 +559,19 @@ fn passes(error: &DemandError) -> bool {
 }
 
 impl Service {
-    /// A URL of the set.
+    /// A URL below the set.
     fn of(&self, rest: &str) -> String {
         format!("{}/_apis/runtime/runnerscalesets/{}/{rest}", self.url, self.set)
     }
 }
 
 impl Session {
-    /// The URL of its messages, with more path.
+    /// The URL of the session's messages, with more path.
     fn queue(&self, more: &str) -> Result<reqwest::Url, DemandError> {
         let mut url: reqwest::Url = self.message_queue_url.parse().map_err(|_| {
-            DemandError::Refused("the service names no URL for its messages".into())
+            DemandError::Refused(
+                "GitHub's answer names no valid URL for the session's messages".into(),
+            )
         })?;
         let path = format!("{}{more}", url.path());
         url.set_path(&path);

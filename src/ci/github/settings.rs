@@ -1,4 +1,4 @@
-//! What is configured of a GitHub.
+//! The settings of a GitHub source.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -9,18 +9,18 @@ use secrecy::{ExposeSecret, SecretString};
 
 use super::app::AppSpec;
 
-/// Whose runners and jobs are meant.
+/// The part of GitHub whose runners and jobs drover serves.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Scope {
-    /// A repository's, by owner and name.
+    /// A repository, by owner and name.
     Repository(String, String),
-    /// An organisation's.
+    /// An organisation.
     Organisation(String),
-    /// An enterprise's.
+    /// An enterprise.
     Enterprise(String),
 }
 
-/// All but what names on GitHub are made of.
+/// All characters but those of names on GitHub.
 const FOREIGN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.');
 
 /// A name as a part of a path.
@@ -29,7 +29,7 @@ pub(super) fn plain(text: &str) -> String {
 }
 
 impl Scope {
-    /// Its path in the REST API.
+    /// The path in the REST API.
     pub fn path(&self) -> String {
         match self {
             Self::Repository(owner, name) => repository(&format!("{owner}/{name}")),
@@ -38,14 +38,14 @@ impl Scope {
         }
     }
 
-    /// Where people find it, by the API's URL.
+    /// The page for people, by the URL of the API.
     pub fn page(&self, api: &Url) -> String {
         let mut page = api.clone();
         page.set_path("");
         let host = api.host_str().unwrap_or_default();
-        // GitHub's own API has a host of its own, a server's a path.
+        // GitHub's own API has its own host name; a server's API has a path.
         if let Some(site) = host.strip_prefix("api.") {
-            // A host's name without its first part is one, too.
+            // Cannot fail: a host name without its first part is a host name.
             let _ = page.set_host(Some(site));
         }
         let page = page.as_str().trim_end_matches('/');
@@ -73,56 +73,54 @@ pub fn repository(full_name: &str) -> String {
     format!("repos/{}", parts.join("/"))
 }
 
-/// What drover logs in with.
+/// How drover logs in.
 #[derive(Debug, Clone)]
 pub enum Login {
-    /// A personal access token, of either kind.
+    /// A personal access token, classic or fine-grained.
     Token(SecretString),
-    /// A GitHub App.
     App(AppSpec),
 }
 
-/// How runners come to be.
+/// How runners are registered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Registration {
-    /// drover makes each and hands over its own login.
+    /// drover registers each runner and gives the guest that runner's login alone.
     Jit,
-    /// The guest registers with a token that registers any number; for servers without the other.
+    /// The guest registers itself with a token that can register any number of runners; for servers
+    /// without just-in-time configurations.
     Token,
 }
 
-/// A scale set, in place of lists of jobs.
+/// A scale set, which reports jobs in place of lists.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScaleSetSpec {
-    /// Its name.
     pub name: String,
-    /// The most jobs that may be assigned to it.
+    /// The most jobs that GitHub may assign to the set.
     pub capacity: u32,
 }
 
-/// What is configured of it.
+/// The settings of a GitHub source.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Whose jobs are meant.
+    /// The part of GitHub that drover serves.
     pub scope: Scope,
-    /// What drover logs in with.
     pub login: Login,
-    /// Repositories whose jobs are read, `OWNER/NAME`; none for all that the login sees.
+    /// Repositories whose jobs are read, `OWNER/NAME`; none for all that the login can see.
     pub repositories: Option<Vec<String>>,
-    /// The runners' group, by name or number; none for the default one.
+    /// The runner group, by name or number; none for the default group.
     pub group: Option<String>,
-    /// How runners come to be.
+    /// How runners are registered.
     pub registration: Registration,
-    /// The scale set that tells of jobs; none to read lists of them.
+    /// The scale set that reports jobs; none to read lists of jobs.
     pub scale_set: Option<ScaleSetSpec>,
-    /// Labels that its jobs may want; none for those that say `self-hosted`.
+    /// Labels that jobs may demand; none for jobs with the label `self-hosted`.
     pub labels: Option<BTreeSet<String>>,
-    /// Time between two looks at everything.
+    /// The time between two polls of everything.
     pub poll: Duration,
 }
 
 impl Settings {
-    /// Everything of it, secrets included, for its fingerprint.
+    /// All settings, secrets included, for the fingerprint of the source.
     pub fn parts(&self) -> Vec<String> {
         let (login, secret) = match &self.login {
             Login::Token(token) => ("token".to_owned(), token),
@@ -142,7 +140,7 @@ mod tests {
 
     use super::*;
 
-    // Invariant: what guests register at is the page of what is configured.
+    // Invariant: guests register at the page of the configured scope.
 
     #[test]
     fn pages_follow_from_the_url_of_the_api() {

@@ -1,4 +1,5 @@
-//! How many jobs of a scale set wait for a runner, by what was told and by what is seen of runners.
+//! Counts the jobs of a scale set that wait for a runner, by the messages of the set and by what
+//! the rows of runners show.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -11,12 +12,12 @@ use serde::Deserialize;
 
 use super::jobs::want;
 
-/// What a runner is seen to do counts for so long before that is told.
-const UNTOLD: Duration = Duration::from_secs(60);
-/// Ends of jobs that are kept until a look takes them up.
-const ENDED_MOST: usize = 1000;
+/// How long a job counts that a row shows and no message reports.
+const UNREPORTED_JOB_LIMIT: Duration = Duration::from_secs(60);
+/// The most ends of jobs that are stored until a poll takes them.
+const ENDED_JOBS_MAX: usize = 1000;
 
-/// Jobs of a set, counted by its service.
+/// The jobs of a set, as its service counts them.
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Counts {
@@ -35,10 +36,10 @@ pub struct Message {
     statistics: Option<Counts>,
 }
 
-/// What became of a job.
+/// One event in a message.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Told {
+struct JobEvent {
     message_type: String,
     #[serde(default)]
     runner_request_id: i64,
@@ -62,58 +63,58 @@ struct Assigned {
 #[derive(Default)]
 pub struct Tally {
     counts: Counts,
-    /// Jobs that are assigned and have no runner, by their numbers.
+    /// Assigned jobs without a runner, by their numbers.
     waiting: BTreeMap<i64, Assigned>,
-    /// Since when there are more than are known.
-    nameless: Option<Timestamp>,
-    /// Runners made whose job is not told to have begun, and since when they are seen to have one.
+    /// Since when the service counts more jobs than were described.
+    undescribed_since: Option<Timestamp>,
+    /// Runners whose job was not reported as started, and since when their rows show a job.
     made: BTreeMap<String, Option<Instant>>,
-    /// How the jobs of runners ended, each in one word, until that is taken up.
+    /// How the jobs of runners ended, each in one word, until a poll takes it.
     ended: BTreeMap<String, &'static str>,
 }
 
 impl Message {
-    /// Its number, which it is acknowledged by.
+    /// The number that acknowledges the message.
     pub fn id(&self) -> i64 {
         self.message_id
     }
 }
 
 impl Tally {
-    /// Nothing but counts is known.
+    /// Starts from the counts of a new session.
     pub fn of(counts: Counts) -> Self {
         Self { counts, ..Self::default() }
     }
 
-    /// The service counted anew.
+    /// Notes newer counts.
     pub fn count(&mut self, counts: Counts) {
         self.counts = counts;
     }
 
-    /// Runners whose job is not told to have begun.
+    /// Runners whose job was not reported as started.
     pub fn made(&self) -> impl Iterator<Item = &String> {
         self.made.keys()
     }
 
-    /// How the jobs of runners ended that were told to be over since this was asked last.
+    /// Takes the ends of jobs that were reported since the last call.
     pub fn ended(&mut self) -> BTreeMap<String, &'static str> {
         std::mem::take(&mut self.ended)
     }
 
-    /// A runner was made.
-    pub fn make(&mut self, runner: &str) {
+    /// Notes that a runner was made.
+    pub fn add_runner(&mut self, runner: &str) {
         self.made.insert(runner.to_owned(), None);
     }
 
-    /// A runner was removed: that its row is gone means nothing, unless it was seen with a job before,
-    /// which counts until it is told.
-    pub fn forget(&mut self, runner: &str) {
+    /// Notes that a runner was removed, so that its missing row means nothing. A runner whose row
+    /// showed a job before still counts until that job is reported.
+    pub fn remove_runner(&mut self, runner: &str) {
         if self.made.get(runner).is_some_and(Option::is_none) {
             self.made.remove(runner);
         }
     }
 
-    /// Jobs that runners are seen to have, or to have had, and that are not told to have begun.
+    /// The number of jobs that rows show or showed, and that were not reported as started.
     pub fn taken(
         &mut self,
         made: &BTreeSet<String>,
@@ -125,10 +126,10 @@ impl Tally {
             match rows.get(name) {
                 None if !made.contains(name) => return true,
                 Some(false) => *since = None,
-                // One that is gone had its job.
+                // A runner whose row is gone had its job.
                 Some(true) | None => {
                     let since = *since.get_or_insert(now);
-                    if now - since >= UNTOLD {
+                    if now - since >= UNREPORTED_JOB_LIMIT {
                         return false;
                     }
                     taken += 1;
@@ -139,7 +140,7 @@ impl Tally {
         taken
     }
 
-    /// Jobs that wait, but for so many that are taken.
+    /// The jobs that wait, without the number of jobs that are `taken`.
     pub fn jobs(&mut self, labels: &[String], taken: u32) -> Vec<JobSight> {
         let Counts { total_assigned_jobs, total_running_jobs } = self.counts;
         let begun = total_running_jobs.saturating_add(taken);
@@ -147,7 +148,7 @@ impl Tally {
         let sight = |id: String, name: &str, labels: &[String], since: Timestamp| JobSight {
             id,
             name: name.to_owned(),
-            // All of them are meant for it.
+            // All jobs of the set are for drover's runners.
             want: Want::Labels(
                 want(labels, Some(&labels.iter().cloned().collect())).unwrap_or_default(),
             ),
@@ -164,33 +165,33 @@ impl Tally {
             })
             .collect();
         jobs.sort_by_key(|job| job.since);
-        // The oldest have runners first.
+        // The oldest jobs get runners first.
         jobs.drain(..jobs.len().saturating_sub(count));
         let missing = count - jobs.len();
         if missing == 0 {
-            self.nameless = None;
+            self.undescribed_since = None;
         } else {
-            let since = *self.nameless.get_or_insert_with(Timestamp::now);
+            let since = *self.undescribed_since.get_or_insert_with(Timestamp::now);
             jobs.extend((0..missing).map(|n| sight(format!("assigned-{n}"), "", labels, since)));
         }
         jobs
     }
 
-    /// Takes up a message; gives the jobs that are to be acquired.
-    pub fn hear(&mut self, message: &Message) -> Vec<i64> {
+    /// Applies a message; returns the jobs to acquire.
+    pub fn apply(&mut self, message: &Message) -> Vec<i64> {
         if let Some(counts) = message.statistics {
             self.counts = counts;
         }
-        let told: Vec<Told> = serde_json::from_str(&message.body).unwrap_or_default();
+        let events: Vec<JobEvent> = serde_json::from_str(&message.body).unwrap_or_default();
         let mut available = Vec::new();
-        for Told { message_type, runner_request_id, runner_name, result, job } in told {
+        for JobEvent { message_type, runner_request_id, runner_name, result, job } in events {
             match message_type.as_str() {
                 "JobAvailable" => available.push(runner_request_id),
                 "JobAssigned" => drop(self.waiting.insert(runner_request_id, job)),
                 "JobStarted" | "JobCompleted" => {
                     self.waiting.remove(&runner_request_id);
                     self.made.remove(&runner_name);
-                    if message_type == "JobCompleted" && self.ended.len() < ENDED_MOST {
+                    if message_type == "JobCompleted" && self.ended.len() < ENDED_JOBS_MAX {
                         let cancelled = result.as_deref() == Some("canceled");
                         let how = if cancelled { "cancelled" } else { "done" };
                         self.ended.insert(runner_name, how);
@@ -222,27 +223,27 @@ mod tests {
         .collect()
     }
 
-    // Invariant: a job counts for its runner from when it is seen there until that is told.
+    // Invariant: a job counts for its runner from when a row shows it until a message reports it.
 
     #[test]
     fn a_runner_that_is_removed_after_its_job_still_counts_for_it_until_that_is_told() {
         let (start, made) = (Instant::now(), BTreeSet::from(["r".to_owned()]));
         let rows = |busy: &[bool]| busy.iter().map(|busy| ("r".to_owned(), *busy)).collect();
         let mut known = Tally::default();
-        known.hear(&message(1, 0, ""));
-        known.make("r");
+        known.apply(&message(1, 0, ""));
+        known.add_runner("r");
         assert_eq!(known.taken(&made, &rows(&[true]), start), 1);
-        known.forget("r");
+        known.remove_runner("r");
         assert_eq!(known.taken(&made, &rows(&[]), start), 1);
-        known.hear(&message(0, 0, r#"[{"messageType":"JobCompleted","runnerName":"r"}]"#));
+        known.apply(&message(0, 0, r#"[{"messageType":"JobCompleted","runnerName":"r"}]"#));
         assert_eq!(known.taken(&made, &rows(&[]), start), 0);
-        known.make("r");
+        known.add_runner("r");
         assert_eq!(known.taken(&made, &rows(&[false]), start), 0);
-        known.forget("r");
+        known.remove_runner("r");
         assert_eq!(known.taken(&made, &rows(&[]), start), 0, "it never had one");
     }
 
-    // Invariant: that the job of a runner is over is told once, with how it ended.
+    // Invariant: the end of a runner's job is returned once, with how the job ended.
 
     #[test]
     fn a_job_that_is_told_to_be_over_is_over_for_its_runner_once() {
@@ -250,29 +251,29 @@ mod tests {
         let body = r#"[{"messageType":"JobStarted","runnerName":"a"},
             {"messageType":"JobCompleted","runnerName":"a","result":"canceled"},
             {"messageType":"JobCompleted","runnerName":"b","result":"succeeded"}]"#;
-        known.hear(&message(0, 0, body));
+        known.apply(&message(0, 0, body));
         let ended = [("a", "cancelled"), ("b", "done")].map(|(name, how)| (name.to_owned(), how));
         assert_eq!(known.ended(), ended.into());
         assert_eq!(known.ended(), BTreeMap::new());
     }
 
-    // Invariant: as many wait as are assigned and do not run, whatever was told of each.
+    // Invariant: as many jobs wait as are assigned and do not run, whatever describes each.
 
     #[test]
     fn jobs_are_counted_by_the_statistics_and_described_by_what_was_told_of_them() {
         let mut known = Tally::default();
-        assert_eq!(known.hear(&message(2, 0, "")), Vec::<i64>::new());
+        assert_eq!(known.apply(&message(2, 0, "")), Vec::<i64>::new());
         assert_eq!(wants(&mut known, 0), ["set", "set"]);
         let body = r#"[{"messageType":"JobAssigned","runnerRequestId":7,
             "requestLabels":["self-hosted","gpu"],"queueTime":"2026-01-01T00:00:00Z"},
             {"messageType":"JobAvailable","runnerRequestId":8}]"#;
         for _ in 0..2 {
-            assert_eq!(known.hear(&message(2, 0, body)), [8], "told twice is as once");
+            assert_eq!(known.apply(&message(2, 0, body)), [8], "told twice is as once");
             assert_eq!(wants(&mut known, 0), ["gpu", "set"]);
         }
         assert_eq!(wants(&mut known, 1), ["gpu"], "one is seen to run before that is told");
         let body = r#"[{"messageType":"JobStarted","runnerRequestId":7}]"#;
-        known.hear(&message(2, 1, body));
+        known.apply(&message(2, 1, body));
         assert_eq!(wants(&mut known, 0), ["set"]);
         let body = r#"[{"messageType":"JobStarted","runnerRequestId":7,"runnerName":"r"}]"#;
         let (start, made) = (Instant::now(), BTreeSet::from(["r".to_owned()]));
@@ -282,12 +283,16 @@ mod tests {
         assert_eq!(known.taken(&made, &rows(&[false]), start), 0);
         assert_eq!(known.taken(&made, &rows(&[true]), start), 1);
         assert_eq!(known.taken(&made, &rows(&[]), start), 1, "it had its job");
-        known.hear(&message(2, 1, body));
+        known.apply(&message(2, 1, body));
         assert_eq!(known.taken(&made, &rows(&[]), start), 0, "it is told now");
         known.made.insert("r".into(), None);
         assert_eq!(known.taken(&made, &rows(&[]), start), 1);
-        assert_eq!(known.taken(&made, &rows(&[]), start + UNTOLD), 0, "somebody removed it");
-        known.hear(&message(0, 0, "no JSON"));
+        assert_eq!(
+            known.taken(&made, &rows(&[]), start + UNREPORTED_JOB_LIMIT),
+            0,
+            "somebody removed it"
+        );
+        known.apply(&message(0, 0, "no JSON"));
         assert_eq!(wants(&mut known, 0), Vec::<String>::new());
     }
 }

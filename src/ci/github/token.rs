@@ -1,5 +1,5 @@
-//! The token of an App's installation, which all calls share: minted when it is first needed, near its
-//! end, and after GitHub refused it.
+//! The token of an App's installation, shared by all calls: requested when it is first needed, near
+//! its end, and after GitHub refused it.
 
 use std::future::Future;
 
@@ -7,19 +7,19 @@ use jiff::Timestamp;
 use secrecy::{ExposeSecret as _, SecretString};
 
 use super::super::error::DemandError;
-use super::app::Minted;
+use super::app::InstallationToken;
 
-/// The token, once there is one.
+/// The current token, once there is one.
 #[derive(Default)]
-pub struct Token(tokio::sync::Mutex<Option<Minted>>);
+pub struct Token(tokio::sync::Mutex<Option<InstallationToken>>);
 
 impl Token {
-    /// The token, from `mint` where there is none that is good. One call mints at a time: those that
-    /// come meanwhile get the same token.
+    /// The token, from `mint` where no valid one is stored. One call requests a token at a time;
+    /// others wait and get the same token.
     pub async fn get(
         &self,
         now: Timestamp,
-        mint: impl Future<Output = Result<Minted, DemandError>>,
+        mint: impl Future<Output = Result<InstallationToken, DemandError>>,
     ) -> Result<SecretString, DemandError> {
         let mut kept = self.0.lock().await;
         if let Some(kept) = kept.as_ref().filter(|kept| kept.is_fresh(now)) {
@@ -31,11 +31,12 @@ impl Token {
         Ok(token)
     }
 
-    /// GitHub refused this one. Of several calls under way with it, the first has another minted, which
-    /// those after it leave as it is.
+    /// Drops a token that GitHub refused. Of several calls that used it, the first drops it, and
+    /// the later ones leave its successor in place.
     pub async fn refuse(&self, refused: &SecretString) {
         let mut kept = self.0.lock().await;
-        let is_it = |kept: &mut Minted| kept.token.expose_secret() == refused.expose_secret();
+        let is_it =
+            |kept: &mut InstallationToken| kept.token.expose_secret() == refused.expose_secret();
         kept.take_if(is_it);
     }
 }
@@ -48,7 +49,7 @@ mod tests {
 
     use super::*;
 
-    /// A token, with the count of those that were minted.
+    /// A token, and how often one was requested.
     #[derive(Default)]
     struct Counted {
         token: Token,
@@ -69,7 +70,7 @@ mod tests {
         }
     }
 
-    // Invariant: GitHub's refusal of a token costs one new token, however many calls used the old one.
+    // Invariant: a refused token costs one new token, however many calls used the old one.
 
     #[tokio::test]
     async fn two_calls_whose_token_is_refused_have_one_other_minted() {
@@ -77,7 +78,7 @@ mod tests {
         let (one, two) = (held.get().await, held.get().await);
         held.token.refuse(&one).await;
         let fresh = held.get().await;
-        // The second answer comes when the first call already has another token.
+        // The second answer arrives when the first call already has another token.
         held.token.refuse(&two).await;
         let last = held.get().await;
         assert_eq!(held.minted.get(), 2, "one that was refused, and one after it");

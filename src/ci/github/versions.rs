@@ -1,8 +1,8 @@
-//! Versions of the runner's program: which GitHub takes, and until when.
+//! Versions of the runner program: which GitHub accepts, and until when.
 //!
-//! A runner that was made for one job does not update itself. GitHub gives jobs to a version for 30 days
-//! after a newer one was released ("Runner software updates on self-hosted runners" of its documentation),
-//! and refuses an older one at its first poll: it starts, connects, and ends.
+//! An ephemeral runner does not update itself. GitHub gives jobs to a version for 30 days after a
+//! newer one was released ("Runner software updates on self-hosted runners" of its documentation),
+//! and refuses an older version at its first poll: the runner starts, connects and ends.
 
 use std::fmt;
 use std::time::Duration;
@@ -13,38 +13,40 @@ use reqwest::Method;
 use serde::Deserialize;
 
 use super::super::error::DemandError;
-use super::super::proof::Proof;
+use super::super::finding::Finding;
 use super::GitHub;
-use super::pace::Purpose;
+use super::rate_limit::Purpose;
 
-/// The variable by which `run.sh` ends with [`DEPRECATED`] where GitHub takes its version no more; it must be
-/// `1` (actions/runner 2.336.0 at 258d6c857db3, `src/Misc/layoutroot/run-helper.sh.template`).
-pub const SAYS_DEPRECATED: &str = "ACTIONS_RUNNER_RETURN_VERSION_DEPRECATED_EXIT_CODE";
+/// Makes `run.sh` exit with [`DEPRECATED_EXIT`] where GitHub refuses its version; must be `1`
+/// (actions/runner 2.336.0 at 258d6c857db3, `src/Misc/layoutroot/run-helper.sh.template`).
+pub const DEPRECATED_EXIT_VARIABLE: &str = "ACTIONS_RUNNER_RETURN_VERSION_DEPRECATED_EXIT_CODE";
 /// The exit status for that (`Constants.cs`).
-const DEPRECATED: u32 = 7;
-/// What `run.sh` and `run.cmd` log with it (`run-helper.sh.template`, `run-helper.cmd.template`).
-const SAYS: &str = "exit with deprecated version";
-/// What GitHub answers to runners that it takes no more, and they log: at a poll (`RunnerVersionTooOld` of
-/// `BrokerHttpClient.cs`), and to `config.sh`. Older versions of `run.sh` end with 0 after it.
+const DEPRECATED_EXIT: u32 = 7;
+/// The text that `run.sh` and `run.cmd` log with it (`run-helper.sh.template`,
+/// `run-helper.cmd.template`).
+const DEPRECATED_LOG: &str = "exit with deprecated version";
+/// GitHub's answers to runners that it refuses, which the runners log: at a poll
+/// (`RunnerVersionTooOld` of `BrokerHttpClient.cs`), and to `config.sh`. Older versions of `run.sh`
+/// exit with 0 after it.
 const REFUSALS: [&str; 2] =
     ["is deprecated and cannot receive messages", "can no longer register with GitHub"];
-/// What a runner logs beside the name of its job, which its author chose (`JobDispatcher.cs`).
-const JOBS: [&str; 2] = ["Running job: ", " completed with result: "];
-/// What stands before the version in a runner's log (`Runner.cs`), and in GitHub's answer.
+/// Texts that a runner logs beside the name of its job, which the job's author chose
+/// (`JobDispatcher.cs`).
+const JOB_LOGS: [&str; 2] = ["Running job: ", " completed with result: "];
+/// The texts before the version in a runner's log (`Runner.cs`), and in GitHub's answer.
 const VERSION_MARKS: [&str; 2] = ["Current runner version: '", "Runner version v"];
 /// How long a version is given jobs once a newer one is released.
-const SERVED: SignedDuration = SignedDuration::from_hours(30 * 24);
-/// Where its versions are released.
-const RELEASES: &str = "repos/actions/runner/releases?per_page=100";
-/// How long what can be said without it waits for the list of versions.
-const LIMIT: Duration = Duration::from_secs(10);
+const JOBS_AFTER_SUCCESSOR: SignedDuration = SignedDuration::from_hours(30 * 24);
+/// The path of the released versions.
+const RELEASES_PATH: &str = "repos/actions/runner/releases?per_page=100";
+/// How long a message waits for the list of versions, without which it says less.
+const RELEASES_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A version of the runner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Version(u32, u32, u32);
 
 impl Version {
-    /// Reads one such as `2.336.0` or `v2.336.0`.
+    /// Reads a version such as `2.336.0` or `v2.336.0`.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let mut parts = text.trim_start_matches('v').split('.').map(|part| part.parse().ok());
         let mut next = || parts.next().flatten();
@@ -86,7 +88,7 @@ struct Released {
     prerelease: bool,
 }
 
-/// A program that a server offers.
+/// A program that a server offers for download.
 #[derive(Deserialize)]
 struct Offered {
     filename: String,
@@ -101,7 +103,7 @@ impl Released {
 }
 
 impl Offered {
-    /// Its version: `actions-runner-linux-x64-2.336.0.tar.gz`.
+    /// The version in a name such as `actions-runner-linux-x64-2.336.0.tar.gz`.
     fn release(&self) -> Option<Release> {
         let name = self.filename.trim_end_matches(".zip").trim_end_matches(".tar.gz");
         let version = Version::parse(name.rsplit('-').next()?)?;
@@ -109,22 +111,23 @@ impl Offered {
     }
 }
 
-/// Whether a runner's log says that GitHub takes its version no more. One that was given a job is
-/// taken, whatever that job is called.
+/// Whether a runner's log says that GitHub refuses its version. A runner that was given a job is
+/// not refused, whatever the name of that job is.
 fn is_refused(words: &Words) -> bool {
-    if JOBS.iter().any(|text| words.lines.contains(text)) {
+    if JOB_LOGS.iter().any(|text| words.lines.contains(text)) {
         return false;
     }
-    let says = words.life == Life::Ended(Some(DEPRECATED)) && words.lines.contains(SAYS);
-    says || REFUSALS.iter().any(|text| words.lines.contains(text))
+    let is_logged =
+        words.life == Life::Ended(Some(DEPRECATED_EXIT)) && words.lines.contains(DEPRECATED_LOG);
+    is_logged || REFUSALS.iter().any(|text| words.lines.contains(text))
 }
 
-/// The last day on which a version is given jobs, where that is known: the list must reach back to it.
+/// The last day on which a version is given jobs; none where the list does not reach back to it.
 fn last_day(version: Version, releases: &[Release]) -> Option<String> {
     let reaches = releases.iter().any(|release| release.version <= version);
     let newer = releases.iter().filter(|release| release.version > version && reaches);
     let next = newer.filter_map(|release| release.at).min()?;
-    let end = next.checked_add(SERVED).ok()?;
+    let end = next.checked_add(JOBS_AFTER_SUCCESSOR).ok()?;
     Some(end.strftime("%Y-%m-%d").to_string())
 }
 
@@ -132,74 +135,75 @@ fn newest(releases: &[Release]) -> Option<Version> {
     releases.iter().map(|release| release.version).max()
 }
 
-/// What is told of a runner whose version GitHub takes no more.
-fn told(version: Option<Version>, releases: &[Release]) -> String {
+/// The message about a runner whose version GitHub refuses.
+fn outdated_text(version: Option<Version>, releases: &[Release]) -> String {
     let newest = newest(releases);
     let name = version.map_or("actions/runner".to_owned(), |it| format!("actions/runner {it}"));
     if let (Some(version), Some(newest)) = (version, newest)
         && version >= newest
     {
         return format!(
-            "GitHub takes its {name} for too old, and no newer one is released: look at \
+            "GitHub calls its {name} too old, but no newer one is released; check \
              https://www.githubstatus.com"
         );
     }
     let day = version.and_then(|version| last_day(version, releases));
     let day = day.map(|day| format!(", to this one until {day}")).unwrap_or_default();
     let mend = match newest {
-        Some(newest) => format!("put {newest}, the newest, into the template's image"),
-        None => "put the newest into the template's image".to_owned(),
+        Some(newest) => format!("install {newest}, the newest, in the template image"),
+        None => "install the newest in the template image".to_owned(),
     };
     format!(
         "its {name} is too old: GitHub gives jobs to a version for 30 days after a newer one is \
-         released{day}: {mend}"
+         released{day}; {mend}"
     )
 }
 
 impl GitHub {
-    /// That a runner is too old, by how it ended and what it logged.
-    pub(super) async fn outdated(&self, words: &Words) -> Option<String> {
+    /// Says that a runner is too old, by how it ended and what it logged.
+    pub(super) async fn outdated_runner(&self, words: &Words) -> Option<String> {
         if !is_refused(words) {
             return None;
         }
-        // Less is told where that does not come.
-        let releases = tokio::time::timeout(LIMIT, self.releases()).await;
+        // Without the list the message says less.
+        let releases = tokio::time::timeout(RELEASES_TIMEOUT, self.releases()).await;
         let releases = releases.ok().and_then(Result::ok).unwrap_or_default();
-        Some(told(Version::logged(&words.lines), &releases))
+        Some(outdated_text(Version::logged(&words.lines), &releases))
     }
 
-    /// Says which version is the newest, and which of drover's runners are older; nothing where that cannot
-    /// be read.
-    pub(super) async fn prove_versions(&self, found: &mut Vec<Proof>) {
+    /// Reports the newest version and which of drover's runners are older; nothing where that
+    /// cannot be read.
+    pub(super) async fn check_versions(&self, found: &mut Vec<Finding>) {
         let Ok(releases) = self.releases().await else { return };
         let Some(newest) = newest(&releases) else { return };
         let runs = self.versions().await.unwrap_or_default();
         let old: Vec<Version> = runs.into_iter().filter(|version| *version < newest).collect();
         if old.is_empty() {
-            let text =
-                format!("the newest is {newest}; an older one is given jobs for 30 days more");
-            found.push(Proof::ok("actions/runner", text));
+            let text = format!(
+                "the newest is {newest}; GitHub gives jobs to an older one for 30 more days"
+            );
+            found.push(Finding::ok("actions/runner", text));
         }
         for version in old {
             let day = last_day(version, &releases).map(|day| format!(" until {day}"));
             let day = day.unwrap_or_else(|| " for 30 days after a newer one".to_owned());
-            let text = format!("{version} runs, and GitHub gives it jobs{day}");
-            let mend = format!("put actions/runner {newest} into the templates' images");
-            found.push(Proof::warn("actions/runner", text, mend));
+            let text = format!("a runner has {version}; GitHub gives it jobs{day}");
+            let mend = format!("install actions/runner {newest} in the template images");
+            found.push(Finding::warn("actions/runner", text, mend));
         }
     }
 
-    /// Versions that were released.
+    /// The released versions.
     async fn releases(&self) -> Result<Vec<Release>, DemandError> {
         let get = |path: String| async move {
-            self.api.send(Purpose::Act, Method::GET, &path, None, None).await
+            self.api.send(Purpose::Change, Method::GET, &path, None, None).await
         };
-        let answer = get(RELEASES.to_owned()).await?;
+        let answer = get(RELEASES_PATH.to_owned()).await?;
         if answer.status == 200 {
             let all: Vec<Released> = answer.json()?;
             return Ok(all.iter().filter_map(Released::release).collect());
         }
-        // A server of one's own has no such repository, and says which version it takes.
+        // A GitHub Enterprise Server has no such repository, and lists the version that it accepts.
         let answer = get(self.path("runners/downloads")).await?;
         let all: Vec<Offered> = answer.ok()?.json()?;
         Ok(all.iter().filter_map(Offered::release).collect())
@@ -222,8 +226,8 @@ mod tests {
         Release { version: Version::parse(version).unwrap(), at }
     }
 
-    // Invariant: a runner that GitHub takes no more is known by its exit status or by GitHub's own words, which
-    // older versions end with 0 after.
+    // Invariant: a refused runner is known by its exit status or by GitHub's own text, after which
+    // older versions exit with 0.
 
     #[test]
     fn a_version_that_github_takes_no_more_is_known_by_its_exit_status_or_its_log() {
@@ -241,7 +245,8 @@ mod tests {
             (
                 words(
                     1,
-                    "ERROR: Your runner version is out of date and can no longer register with GitHub.",
+                    "ERROR: Your runner version is out of date and can no longer register with \
+                     GitHub.",
                 ),
                 true,
             ),
@@ -264,8 +269,8 @@ mod tests {
         }
     }
 
-    // Invariant: the last day of a version is 30 days after the next one, and told only where the list reaches
-    // back to it.
+    // Invariant: the last day of a version is 30 days after the next release, and is reported only
+    // where the list reaches back to that version.
 
     #[test]
     fn a_version_is_told_with_its_last_day_and_what_takes_its_place() {
@@ -274,30 +279,30 @@ mod tests {
             release("2.336.0", "2026-08-01"),
             release("2.334.0", "2026-05-20"),
         ];
-        let of = |version: &str, all: &[Release]| told(Version::parse(version), all);
+        let of = |version: &str, all: &[Release]| outdated_text(Version::parse(version), all);
         let rule = "GitHub gives jobs to a version for 30 days after a newer one is released";
         assert_eq!(
             of("2.334.0", &all),
             format!(
-                "its actions/runner 2.334.0 is too old: {rule}, to this one until 2026-08-31: put \
-                 2.337.0, the newest, into the template's image"
+                "its actions/runner 2.334.0 is too old: {rule}, to this one until 2026-08-31; \
+                 install 2.337.0, the newest, in the template image"
             )
         );
         assert_eq!(
             of("2.310.0", &all),
             format!(
-                "its actions/runner 2.310.0 is too old: {rule}: put 2.337.0, the newest, into the \
-                 template's image"
+                "its actions/runner 2.310.0 is too old: {rule}; install 2.337.0, the newest, in \
+                 the template image"
             )
         );
         assert_eq!(
             of("", &[]),
             format!(
-                "its actions/runner is too old: {rule}: put the newest into the template's image"
+                "its actions/runner is too old: {rule}; install the newest in the template image"
             )
         );
         let newest = of("2.337.0", &all);
-        assert!(newest.contains("2.337.0 for too old, and no newer one is released"), "{newest}");
+        assert!(newest.contains("2.337.0 too old, but no newer one is released"), "{newest}");
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Jenkins over HTTP: answers in English, crumbs where it wants them, and pages that mean it is not
-//! ready.
+//! Jenkins over HTTP: answers in English, crumbs where Jenkins wants them, and HTML pages that mean
+//! that Jenkins is not ready.
 
 use parking_lot::Mutex;
 use reqwest::Method;
@@ -12,7 +12,8 @@ use serde::de::DeserializeOwned;
 use crate::error::DemandError;
 use crate::http::{Answer, Http};
 
-/// What proves that a change is wanted; bound to the session of its cookies.
+/// The token against forged requests that Jenkins expects with a change; bound to a session's
+/// cookies.
 #[derive(Debug, Clone)]
 struct Crumb {
     field: HeaderName,
@@ -27,7 +28,7 @@ struct Issued {
     crumb_request_field: String,
 }
 
-/// A controller.
+/// The client of one Jenkins controller.
 pub struct Client {
     http: Http,
     crumb: Mutex<Option<Crumb>>,
@@ -35,17 +36,17 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client; calls nothing yet.
+    /// Makes a client; calls nothing yet.
     pub fn new(http: Http) -> Self {
         Self { http, crumb: Mutex::default(), version: Mutex::default() }
     }
 
-    /// Its URL, ending in a slash.
+    /// The controller's URL, which ends in a slash.
     pub fn base(&self) -> &str {
         self.http.base().as_str()
     }
 
-    /// The version it told last.
+    /// The version in the last answer.
     pub fn version(&self) -> Option<String> {
         self.version.lock().clone()
     }
@@ -59,14 +60,14 @@ impl Client {
         if answer.status == 503 { Err(not_ready(answer)) } else { Ok(answer) }
     }
 
-    /// Gets a path. Texts are in the language of who asks.
+    /// Gets a path. Jenkins writes its texts in the language of the request.
     pub async fn get(&self, path: &str) -> Result<Answer, DemandError> {
         let english = (ACCEPT_LANGUAGE, HeaderValue::from_static("en"));
         let answer = self.http.send(Method::GET, path, None, &[english]).await?;
         self.noted(answer)
     }
 
-    /// Reads JSON, none where there is nothing; a page instead of it is no answer.
+    /// Reads JSON; none where the path does not exist. An HTML page is an error.
     pub async fn find<T: DeserializeOwned>(&self, path: &str) -> Result<Option<T>, DemandError> {
         let answer = self.get(path).await?;
         match answer.status {
@@ -77,16 +78,21 @@ impl Client {
         }
     }
 
-    /// Reads JSON that must be there.
+    /// Reads JSON that must exist.
     pub async fn read<T: DeserializeOwned>(&self, path: &str) -> Result<T, DemandError> {
         let gone = || {
             let call = format!("GET {}", path.split('?').next().unwrap_or(path));
-            DemandError::Status { call, status: 404, text: ": is this the URL of Jenkins?".into() }
+            DemandError::Status {
+                call,
+                status: 404,
+                text: ": check that `url` is the URL of Jenkins".into(),
+            }
         };
         self.find(path).await?.ok_or_else(gone)
     }
 
-    /// Posts. A crumb is sent once one was asked for, as is where drover logs in with a password.
+    /// Posts. A crumb is sent once Jenkins wanted one, which it does where drover logs in with a
+    /// password.
     pub async fn post(
         &self,
         path: &str,
@@ -119,7 +125,7 @@ impl Client {
         self.noted(answer)
     }
 
-    /// A crumb; none where there are no crumbs.
+    /// Requests a crumb; none where Jenkins uses none.
     async fn issue(&self) -> Result<Option<Crumb>, DemandError> {
         let answer = self.get("crumbIssuer/api/json").await?;
         if answer.status != 200 || is_page(&answer) {
@@ -128,7 +134,7 @@ impl Client {
         let issued: Issued = answer.json()?;
         let odd = |_| DemandError::Shape {
             call: answer.call.clone(),
-            what: "the crumb is no text of a header".into(),
+            what: "the crumb has characters that an HTTP header cannot carry".into(),
         };
         let field = HeaderName::from_bytes(issued.crumb_request_field.as_bytes());
         let field = field.map_err(|_| odd(()))?;
@@ -138,7 +144,7 @@ impl Client {
     }
 }
 
-/// The cookies an answer sets, to be sent with what belongs to its session.
+/// The cookies that an answer sets, to be sent with the crumb of their session.
 fn cookies(headers: &HeaderMap) -> Option<HeaderValue> {
     let set = headers.get_all(SET_COOKIE).iter().filter_map(|value| value.to_str().ok());
     let pairs: Vec<&str> =
@@ -148,14 +154,14 @@ fn cookies(headers: &HeaderMap) -> Option<HeaderValue> {
     (!pairs.is_empty()).then_some(value)
 }
 
-/// Whether an answer is a page for people.
+/// Whether an answer is an HTML page.
 pub fn is_page(answer: &Answer) -> bool {
     let kind = answer.headers.get("content-type").and_then(|value| value.to_str().ok());
     let start = answer.body.iter().find(|byte| !byte.is_ascii_whitespace());
     kind.is_some_and(|kind| kind.starts_with("text/html")) || start == Some(&b'<')
 }
 
-/// That an answer is a page for people.
+/// The error for an answer that is an HTML page.
 pub fn not_ready(answer: Answer) -> DemandError {
     DemandError::NotReady { call: answer.call, status: answer.status }
 }

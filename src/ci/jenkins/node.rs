@@ -1,4 +1,4 @@
-//! What Jenkins is told to make: a node, as XML, and for older controllers as a form.
+//! The node that Jenkins is told to create: as XML, and for older controllers as a form.
 
 use std::collections::BTreeSet;
 
@@ -9,30 +9,28 @@ use serde_json::json;
 
 use super::why;
 
-/// Before what a node was made for, in its description.
-const MADE_FOR: &str = "made by drover for builds that want ";
-/// What stands there for builds without a label.
-const ANYTHING: &str = "anything";
+/// How the description of a node begins; the demand that it was made for follows.
+const DESCRIPTION_PREFIX: &str = "made by drover for builds that want ";
+/// The demand of builds without a label.
+const ANY_DEMAND: &str = "anything";
 
-/// The way Jenkins comes to an agent.
+/// How the agent of a node and Jenkins connect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way<'a> {
+pub enum AgentLink<'a> {
     /// The agent connects to Jenkins.
     Inbound {
-        /// By WebSocket, through Jenkins' own port; else by its TCP port for agents.
+        /// By WebSocket through Jenkins' own port, or else by its TCP port for agents.
         websocket: bool,
     },
     /// Jenkins connects to the guest.
     Ssh {
-        /// The guest's address.
         host: &'a str,
-        /// Its port.
         port: u16,
-        /// The credential in Jenkins.
+        /// The id of the credential in Jenkins.
         credential: &'a str,
-        /// The guest's host key, as algorithm and base64.
+        /// The guest's host key: algorithm and base64.
         host_key: (&'a str, &'a str),
-        /// What stands before and behind the command that starts the agent; blank for nothing.
+        /// The text before and after the command that starts the agent; empty for none.
         around: (&'a str, &'a str),
     },
 }
@@ -40,65 +38,61 @@ pub enum Way<'a> {
 /// A node to be made.
 #[derive(Debug, Clone)]
 pub struct Node<'a> {
-    /// Its name.
     pub name: &'a str,
-    /// Text for people, and for what it was made.
+    /// Text for people; it also stores the demand that the node was made for.
     pub description: String,
-    /// Builds at once.
+    /// How many builds run at once.
     pub executors: u32,
-    /// Where builds work.
+    /// The working directory of builds.
     pub folder: &'a str,
-    /// Its labels.
     pub labels: BTreeSet<String>,
-    /// Who may use it.
+    /// Which builds may use the node.
     pub mode: Mode,
-    /// The java binary.
+    /// The path of the java binary.
     pub java: &'a str,
-    /// Options of the JVM.
     pub options: &'a str,
-    /// How it is reached.
-    pub way: Way<'a>,
+    pub link: AgentLink<'a>,
 }
 
-/// The java binary of a template's agents.
+/// The java binary that agents of a template use.
 pub fn java(spec: &TemplateSpec) -> &str {
     match spec.java.distribution {
         JavaDistribution::None => &spec.java.path,
-        // Whatever was installed is on PATH.
+        // The installed Java is on PATH.
         JavaDistribution::Openjdk | JavaDistribution::Corretto => "java",
     }
 }
 
-/// What a node made for this says of itself.
+/// The description of a node made for this demand.
 pub fn description(want: &Want) -> String {
     let label = |label: &String| word(label);
     match want {
-        Want::Labels(labels) if labels.is_empty() => format!("{MADE_FOR}{ANYTHING}"),
+        Want::Labels(labels) if labels.is_empty() => format!("{DESCRIPTION_PREFIX}{ANY_DEMAND}"),
         Want::Labels(labels) => {
             let labels: Vec<String> = labels.iter().map(label).collect();
-            format!("{MADE_FOR}label {}", labels.join(" && "))
+            format!("{DESCRIPTION_PREFIX}label {}", labels.join(" && "))
         }
-        Want::Expression(expression) => format!("{MADE_FOR}label {expression}"),
-        Want::Template(name) => format!("{MADE_FOR}template {name}"),
+        Want::Expression(expression) => format!("{DESCRIPTION_PREFIX}label {expression}"),
+        Want::Template(name) => format!("{DESCRIPTION_PREFIX}template {name}"),
     }
 }
 
-/// What a node was made for, by its description.
+/// The demand that a node was made for, by its description.
 pub fn made_for(description: &str) -> Option<Want> {
-    let text = description.strip_prefix(MADE_FOR)?;
-    if text == ANYTHING {
+    let text = description.strip_prefix(DESCRIPTION_PREFIX)?;
+    if text == ANY_DEMAND {
         return Some(Want::Labels(BTreeSet::new()));
     }
     why::want(text.strip_prefix("label ")?)
 }
 
-/// A label as it is written in lists and expressions.
+/// A label as lists and expressions spell it.
 fn word(label: &str) -> String {
     let special = |c: char| c.is_whitespace() || "&|!()<>'".contains(c);
     if label.contains(special) { format!("\"{label}\"") } else { label.to_owned() }
 }
 
-/// Text within XML; characters that XML can not carry are left out.
+/// Text within XML; characters that XML cannot carry are left out.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for ch in text.chars() {
@@ -116,7 +110,7 @@ fn escaped(text: &str) -> String {
     out
 }
 
-/// What Jenkins puts around the command that starts an agent, as XML.
+/// The texts around the command that starts an agent, as XML.
 fn wrapped((before, behind): (&str, &str)) -> String {
     if before.is_empty() {
         return String::new();
@@ -140,16 +134,17 @@ impl Node<'_> {
         self.labels.iter().map(|label| word(label)).collect::<Vec<_>>().join(" ")
     }
 
-    /// For `POST /computer/createItem`. The SSH launcher's part is from the plugin's source;
-    /// unverified against a server.
+    /// The body of `POST /computer/createItem`. The part of the SSH launcher follows the source of
+    /// its plugin, and is unverified against a server.
     pub fn xml(&self) -> String {
-        let launcher = match self.way {
-            Way::Inbound { websocket } => format!(
+        let launcher = match self.link {
+            AgentLink::Inbound { websocket } => format!(
                 "<launcher class=\"hudson.slaves.JNLPLauncher\"><webSocket>{websocket}</webSocket>\
                  </launcher>"
             ),
-            Way::Ssh { host, port, credential, host_key: (algorithm, key), around } => format!(
-                "<launcher class=\"hudson.plugins.sshslaves.SSHLauncher\"><host>{}</host>\
+            AgentLink::Ssh { host, port, credential, host_key: (algorithm, key), around } => {
+                format!(
+                    "<launcher class=\"hudson.plugins.sshslaves.SSHLauncher\"><host>{}</host>\
                  <port>{port}</port><credentialsId>{}</credentialsId><jvmOptions>{}</jvmOptions>\
                  <javaPath>{}</javaPath><launchTimeoutSeconds>60</launchTimeoutSeconds>\
                  <maxNumRetries>5</maxNumRetries><retryWaitTime>5</retryWaitTime>\
@@ -157,14 +152,15 @@ impl Node<'_> {
                  ManuallyProvidedKeyVerificationStrategy\"><key><algorithm>{}</algorithm>\
                  <key>{}</key></key></sshHostKeyVerificationStrategy><tcpNoDelay>true</tcpNoDelay>\
                  {}</launcher>",
-                escaped(host),
-                escaped(credential),
-                escaped(self.options),
-                escaped(self.java),
-                escaped(algorithm),
-                escaped(key),
-                wrapped(around),
-            ),
+                    escaped(host),
+                    escaped(credential),
+                    escaped(self.options),
+                    escaped(self.java),
+                    escaped(algorithm),
+                    escaped(key),
+                    wrapped(around),
+                )
+            }
         };
         format!(
             "<?xml version=\"1.0\" encoding=\"UTF-8\"?><slave><name>{}</name>\
@@ -181,14 +177,14 @@ impl Node<'_> {
         )
     }
 
-    /// For `POST /computer/doCreateItem`, which controllers know that do not know the other.
+    /// The body of `POST /computer/doCreateItem`, for controllers that do not take XML.
     pub fn form(&self) -> String {
         const DUMB: &str = "hudson.slaves.DumbSlave$DescriptorImpl";
-        let mut launcher = match self.way {
-            Way::Inbound { websocket } => {
+        let mut launcher = match self.link {
+            AgentLink::Inbound { websocket } => {
                 json!({ "stapler-class": "hudson.slaves.JNLPLauncher", "webSocket": websocket })
             }
-            Way::Ssh { host, port, credential, host_key: (algorithm, key), .. } => json!({
+            AgentLink::Ssh { host, port, credential, host_key: (algorithm, key), .. } => json!({
                 "stapler-class": "hudson.plugins.sshslaves.SSHLauncher",
                 "host": host,
                 "port": port,
@@ -202,7 +198,7 @@ impl Node<'_> {
                 },
             }),
         };
-        if let Way::Ssh { around: (before, behind), .. } = self.way
+        if let AgentLink::Ssh { around: (before, behind), .. } = self.link
             && !before.is_empty()
         {
             launcher["prefixStartSlaveCmd"] = before.into();

@@ -1,4 +1,4 @@
-//! What Jenkins is told and what is read of what it says, without a server.
+//! What drover tells Jenkins, and how it reads Jenkins' answers, without a server.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::collections::BTreeSet;
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::Route;
-use crate::proof::Mark;
+use crate::finding::Severity;
 
 const NAME: &str = "drover-7k2m9qxw-4f8z1c3px9t2vkab";
 
@@ -48,29 +48,28 @@ fn target() -> ShellTarget {
     ShellTarget { address: "10.0.0.9".parse().unwrap(), ssh: spec().ssh, os: Os::Linux, host_keys }
 }
 
-/// The node and the kit of a wish, as `take_on` makes them.
-fn made(launch: Launch, spec: &TemplateSpec, want: &Want) -> (String, String, Kit) {
+/// The node and the bundle of a request, as `register_node` makes them.
+fn made(launch: Launch, spec: &TemplateSpec, want: &Want) -> (String, String, RunnerBundle) {
     let (jenkins, runner) = (jenkins(launch), RunnerName::new(NAME));
     let target = ShellTarget { os: spec.os, ..target() };
-    let wish = Enlist { runner: &runner, spec, want, target: &target };
+    let request = RegisterRequest { runner: &runner, spec, want, target: &target };
     let address = target.address.to_string();
-    let node = jenkins.node(wish, &address).unwrap();
-    let kit = jenkins.inbound(spec.os, &node, "ab".repeat(32), Bytes::from_static(b"PK"));
-    (node.xml(), node.form(), kit)
+    let node = jenkins.node(request, &address).unwrap();
+    let bundle = jenkins.inbound(spec.os, &node, "ab".repeat(32), Bytes::from_static(b"PK"));
+    (node.xml(), node.form(), bundle)
 }
 
-// Invariant: a node is made as its template says, and nothing that stands in a name or an option
-// gets out of its place.
+// Invariant: a node is made as its template says, and no name or option breaks out of its place.
 
 #[test]
 fn a_node_is_made_as_its_template_says_and_everything_in_it_is_escaped() {
-    let (xml, form, kit) = made(Launch::WebSocket, &spec(), &set("linux gpu"));
+    let (xml, form, bundle) = made(Launch::WebSocket, &spec(), &set("linux gpu"));
     insta::assert_snapshot!(xml.replace("><", ">\n<"));
     assert!(form.starts_with("name=drover%2D7k2m9qxw%2D4f8z1c3px9t2vkab&type=hudson%2Eslaves"));
-    insta::assert_snapshot!(kit.command);
-    assert_eq!(kit.programs, ["/opt/my java/bin/java"]);
-    assert!(!kit.command.contains(&"ab".repeat(32)), "everybody in the guest sees commands");
-    let names: Vec<&str> = kit.files.iter().map(|file| file.name).collect();
+    insta::assert_snapshot!(bundle.command);
+    assert_eq!(bundle.programs, ["/opt/my java/bin/java"]);
+    assert!(!bundle.command.contains(&"ab".repeat(32)), "everybody in the guest sees commands");
+    let names: Vec<&str> = bundle.files.iter().map(|file| file.name).collect();
     assert_eq!(names, ["agent.jar", "secret"]);
 }
 
@@ -86,9 +85,9 @@ fn a_node_has_no_more_executors_than_its_template_has_uses() {
 fn jenkins_own_ssh_launcher_pins_the_key_that_drover_knows() {
     let (xml, ..) = made(Launch::Ssh("agents".into()), &spec(), &set("linux"));
     insta::assert_snapshot!(xml.replace("><", ">\n<"));
-    let (xml, _, kit) = made(Launch::InboundTcp, &spec(), &set("linux"));
+    let (xml, _, bundle) = made(Launch::InboundTcp, &spec(), &set("linux"));
     assert!(xml.contains("<webSocket>false</webSocket>"));
-    assert!(!kit.command.contains("-webSocket"));
+    assert!(!bundle.command.contains("-webSocket"));
 }
 
 // Invariant: an agent of Windows is started by a line of `cmd.exe`, whatever its login shell is.
@@ -101,9 +100,9 @@ fn an_agent_of_windows_is_started_by_a_line_of_cmd() {
         java: JavaSpec { path: r"C:\Java\bin\java.exe".into(), ..spec().java },
         ..spec()
     };
-    let (.., kit) = made(Launch::WebSocket, &windows(LoginShell::Auto), &set("linux"));
+    let (.., bundle) = made(Launch::WebSocket, &windows(LoginShell::Auto), &set("linux"));
     assert_eq!(
-        kit.command,
+        bundle.command,
         "C:\\Java\\bin\\java.exe -Xmx512m -Dcolour=\"dark & <blue>\" -jar agent.jar -url \
          https://ci.lan/jenkins/ -secret @secret -name drover-7k2m9qxw-4f8z1c3px9t2vkab -webSocket \
          -noReconnect -workDir \"C:\\my agents\\ci\""
@@ -128,8 +127,8 @@ fn what_a_node_was_made_for_is_read_back_from_its_description() {
     assert_eq!(node::made_for("the Jenkins controller's built-in node"), None);
 }
 
-// Invariant: of the queue those builds count that wait for a node and nothing else, and a build wants
-// the same for as long as it waits.
+// Invariant: of the queue, only builds count that wait for a node and nothing else, and the demand
+// of a build stays the same while it waits.
 
 fn computer(name: &str, more: Value) -> Value {
     let mut all = json!({
@@ -154,11 +153,11 @@ fn item(id: u64, why: &str) -> Value {
     json!({"id": id, "why": why, "buildable": true, "inQueueSince": 5, "task": {"name": "app"}})
 }
 
-fn read(memory: &mut Memory, nodes: &Nodes, items: &[Value]) -> (Vec<Want>, usize, bool) {
+fn read(memory: &mut QueueMemory, nodes: &Nodes, items: &[Value]) -> (Vec<Want>, usize, bool) {
     let queue = serde_json::from_value(json!({ "items": items })).unwrap();
     let waiting = memory.read(queue, nodes);
     let wants = waiting.jobs.into_iter().map(|job| job.want).collect();
-    (wants, waiting.unread.len(), waiting.nameless)
+    (wants, waiting.unread.len(), waiting.names_no_label)
 }
 
 #[test]
@@ -174,7 +173,7 @@ fn builds_that_wait_for_something_else_than_a_node_want_none() {
     let quiet = json!({"id": 4, "why": "In the quiet period. Expires in 4 sec", "task": {}});
     let odd = json!({"id": 5, "buildable": true, "why": null, "task": {}});
     let items = [held, going, stuck.clone(), quiet, odd];
-    let mut memory = Memory::default();
+    let mut memory = QueueMemory::default();
     let all = read(&mut memory, &nodes(&[]), &items);
     assert_eq!(all, (vec![set("linux")], 1, false));
     let queue = serde_json::from_value(json!({ "items": [stuck] })).unwrap();
@@ -184,7 +183,7 @@ fn builds_that_wait_for_something_else_than_a_node_want_none() {
 
 #[test]
 fn a_build_wants_the_same_when_jenkins_names_the_only_node_instead_of_the_label() {
-    let mut memory = Memory::default();
+    let mut memory = QueueMemory::default();
     let none = nodes(&[]);
     let first = item(1, "There are no nodes with the label ‘linux’");
     assert_eq!(read(&mut memory, &none, &[first]).0, [set("linux")]);
@@ -196,9 +195,9 @@ fn a_build_wants_the_same_when_jenkins_names_the_only_node_instead_of_the_label(
     let offline = format!("‘{NAME}’ is offline");
     let both = [item(1, &offline), item(2, &offline)];
     assert_eq!(read(&mut memory, &one, &both).0, [set("linux"), set("linux")]);
-    // After a start nothing is remembered: the node says what it was made for.
-    assert_eq!(read(&mut Memory::default(), &one, &both[..1]).0, [set("linux")]);
-    // One that is taken is not what it waits for: another such node is.
+    // After a restart nothing is remembered: the node says what it was made for.
+    assert_eq!(read(&mut QueueMemory::default(), &one, &both[..1]).0, [set("linux")]);
+    // A build does not wait for a node that is taken, but for another such node.
     let mut taken = made;
     taken["offline"] = json!(false);
     taken["executors"] = json!([{"idle": false, "currentExecutable": {"url": "u", "number": 1}}]);
@@ -213,7 +212,7 @@ fn nodes_of_others_are_no_labels_and_jobs_that_tell_their_label_are_believed() {
     let waits = item(1, "Waiting for next available executor on ‘mac-1’");
     let label = item(2, "Waiting for next available executor on ‘mac’");
     let gone = item(3, "‘mac-2’ is offline");
-    let mut memory = Memory::default();
+    let mut memory = QueueMemory::default();
     let all = read(&mut memory, &others, &[waits.clone(), label, gone]);
     assert_eq!(all, (vec![set("mac")], 2, false));
     let mut told = waits;
@@ -225,15 +224,18 @@ fn nodes_of_others_are_no_labels_and_jobs_that_tell_their_label_are_believed() {
 #[test]
 fn without_a_node_jenkins_names_no_label_and_with_one_it_means_builds_without() {
     let plain = [item(1, "Waiting for next available executor")];
-    assert_eq!(read(&mut Memory::default(), &nodes(&[]), &plain), (vec![], 1, true));
+    assert_eq!(read(&mut QueueMemory::default(), &nodes(&[]), &plain), (vec![], 1, true));
     let queue = serde_json::from_value(json!({ "items": plain })).unwrap();
-    let unread = Memory::default().read(queue, &nodes(&[])).unread.remove(0);
+    let unread = QueueMemory::default().read(queue, &nodes(&[])).unread.remove(0);
     assert_eq!((unread.id.as_str(), unread.name.as_str(), unread.since.0), ("1", "app", 5));
-    let sign = nodes(&[computer(SIGN, json!({"offline": true}))]);
-    assert_eq!(read(&mut Memory::default(), &sign, &plain), (vec![set("")], 0, false));
+    let ensure_labels_node = nodes(&[computer(LABELS_NODE, json!({"offline": true}))]);
+    assert_eq!(
+        read(&mut QueueMemory::default(), &ensure_labels_node, &plain),
+        (vec![set("")], 0, false)
+    );
 }
 
-// Invariant: a node's row says whether it takes builds, and whose word that is.
+// Invariant: a row says whether its node takes builds, and who decided that.
 
 #[test]
 fn rows_are_drovers_nodes_and_say_who_took_them_off() {
@@ -243,8 +245,8 @@ fn rows_are_drovers_nodes_and_say_who_took_them_off() {
     assert!(plain.online && plain.jobs == 0 && plain.node.shut == Shut::Open);
     let build =
         json!({"idle": false, "currentExecutable": {"url": "https://ci/job/a/", "number": 3}});
-    let nameless = json!({"idle": false, "currentExecutable": {}});
-    let busy = row(json!({"executors": [build, nameless, {"idle": true}]}));
+    let names_no_label = json!({"idle": false, "currentExecutable": {}});
+    let busy = row(json!({"executors": [build, names_no_label, {"idle": true}]}));
     assert_eq!((busy.jobs, busy.job.as_deref()), (2, Some("https://ci/job/a/")));
     assert_eq!(busy.node.running, ["https://ci/job/a/#3".to_owned()].into());
     let off = |reason: &str, class: &str| {
@@ -252,10 +254,10 @@ fn rows_are_drovers_nodes_and_say_who_took_them_off() {
             "offlineCause": {"_class": class}}))
     };
     let user = "hudson.slaves.OfflineCause$UserCause";
-    let own = off(&format!("Disconnected by drover : {QUIET}"), user);
+    let own = off(&format!("Disconnected by drover : {CORDON_REASON}"), user);
     assert!(own.online && own.node.shut == Shut::Quiet);
     assert_eq!(off("Disconnected by ann : disk", user).node.shut, Shut::Person);
-    let cause = json!({ "description": format!("Disconnected by drover : {QUIET}") });
+    let cause = json!({ "description": format!("Disconnected by drover : {CORDON_REASON}") });
     let hudsons = row(json!({"offline": true, "temporarilyOffline": true, "offlineCause": cause}));
     assert_eq!(hudsons.node.shut, Shut::Quiet);
     let full =
@@ -265,7 +267,7 @@ fn rows_are_drovers_nodes_and_say_who_took_them_off() {
     assert_eq!((lost.online, lost.node.reason.as_deref()), (false, Some("Connection was broken")));
 }
 
-// Invariant: an old version is named as the reason only where it is one.
+// Invariant: an old version is named as the reason only where it is the reason.
 
 #[test]
 fn a_version_that_makes_nodes_by_its_form_alone_is_told_from_all_others() {
@@ -276,16 +278,16 @@ fn a_version_that_makes_nodes_by_its_form_alone_is_told_from_all_others() {
 
 #[test]
 fn an_agent_that_does_not_know_drovers_options_is_told_where_agents_connect() {
-    let mark = |version, launch: &Launch| proofs::version(Some(version), launch).mark;
+    let mark = |version, launch: &Launch| checks::version(Some(version), launch).severity;
     for version in ["2.426.3", "2.428"] {
-        assert_eq!(mark(version, &Launch::WebSocket), Mark::Fail);
-        assert_eq!(mark(version, &Launch::InboundTcp), Mark::Fail);
-        assert_eq!(mark(version, &Launch::Ssh("agents".into())), Mark::Warn);
+        assert_eq!(mark(version, &Launch::WebSocket), Severity::Fail);
+        assert_eq!(mark(version, &Launch::InboundTcp), Severity::Fail);
+        assert_eq!(mark(version, &Launch::Ssh("agents".into())), Severity::Warn);
     }
     for version in ["2.429", "2.440.1"] {
-        assert_eq!(mark(version, &Launch::WebSocket), Mark::Warn);
+        assert_eq!(mark(version, &Launch::WebSocket), Severity::Warn);
     }
-    assert_eq!(mark("2.541.1", &Launch::WebSocket), Mark::Ok);
+    assert_eq!(mark("2.541.1", &Launch::WebSocket), Severity::Ok);
 }
 
 #[test]
@@ -293,7 +295,7 @@ fn a_login_that_lacks_the_right_is_told_which_and_no_version_is_named_that_was_n
     let jenkins = jenkins(Launch::WebSocket);
     let status =
         |status| DemandError::Status { call: "POST /x".into(), status, text: String::new() };
-    let told = |error, by_form| jenkins.unmade(error, by_form).to_string();
+    let told = |error, by_form| jenkins.explained(error, by_form).to_string();
     assert_eq!(told(status(403), true), "POST /x: 403: the login needs `Agent/Create`");
     assert_eq!(told(status(400), true), "POST /x: 400");
     assert_eq!(told(DemandError::Paused("later".into()), false), "later");

@@ -1,5 +1,5 @@
-//! What Jenkins says of a build that waits, in English: the only place where it tells which label the
-//! build waits for.
+//! Jenkins' explanation of why a build waits, in English: the only place where Jenkins says which
+//! label the build waits for.
 
 use drover_model::labels::LabelExpression;
 use drover_model::record::Want;
@@ -9,20 +9,20 @@ use drover_model::record::Want;
 pub enum Waits<'a> {
     /// A node with this label, or for which this expression holds.
     Label(&'a str),
-    /// This node, or a node with this label.
+    /// The node of this name, or a node with this label.
     Place(&'a str),
-    /// This node.
+    /// The node of this name.
     Node(&'a str),
-    /// Any node that takes builds without a label; all of those too while Jenkins has no node.
+    /// Any node that takes builds without a label; also every build while Jenkins has no node.
     Anywhere,
-    /// Something that says nothing of labels.
+    /// Something that says nothing about labels.
     Unknown,
 }
 
-/// Reads what Jenkins says. Pipeline's builds are told of in the same words.
+/// Reads an explanation; Pipeline builds use the same texts.
 ///
-/// The texts are those of Jenkins' source (`Queue`, `Node`), with curly or straight quotes; those of
-/// several nodes are joined by `; `. Unverified against a server.
+/// The texts are those of Jenkins' source (`Queue`, `Node`), with curly or straight quotes; texts
+/// about several nodes are joined by `; `. Unverified against a server.
 pub fn read(why: &str) -> Waits<'_> {
     let why = why.trim().trim_end_matches('.');
     if let Some(label) = quoted(why, "There are no nodes with the label ", "") {
@@ -52,18 +52,18 @@ pub fn read(why: &str) -> Waits<'_> {
     if each.any(|part| part.ends_with(reserved)) { Waits::Anywhere } else { Waits::Unknown }
 }
 
-/// What stands in quotes between two texts, and nothing else beside.
+/// The text in quotes between two texts, where there is nothing else.
 fn quoted<'a>(text: &'a str, before: &str, after: &str) -> Option<&'a str> {
     const OPEN: [char; 4] = ['‘', '\'', '“', '"'];
     const CLOSE: [char; 4] = ['’', '\'', '”', '"'];
     let inner = text.strip_prefix(before)?.strip_suffix(after)?;
     let inner = inner.strip_prefix(OPEN)?.strip_suffix(CLOSE)?;
-    // Two names in quotes are not one.
+    // Two names in quotes are not one name.
     let one = !inner.is_empty() && !inner.contains(['‘', '’']);
     one.then_some(inner)
 }
 
-/// The want of a label or an expression; none where it is neither.
+/// The demand of a label or an expression; none where the text is neither.
 pub fn want(text: &str) -> Option<Want> {
     let expression = LabelExpression::parse(text).ok()?;
     let labels = expression.conjunction();

@@ -15,7 +15,7 @@ fn read(pages: &[(&[u64], Option<usize>)], to_end: bool) -> (Vec<u64>, bool) {
     (list.rows, list.whole)
 }
 
-// Invariant: a list that was cut, or that changed while it was read, is not whole.
+// Invariant: a list that was cut, or that changed while it was read, is not complete.
 
 #[test]
 fn a_list_is_whole_when_no_row_came_twice_and_all_that_are_counted_came() {
@@ -48,21 +48,21 @@ fn known(all: &[u64]) -> Known {
 
 #[test]
 fn those_asked_for_longest_ago_are_asked_for_next() {
-    let (ids, now) = (Ids::default(), Instant::now());
-    let many = u64::try_from(ASKED).unwrap() * 2 + 5;
+    let (ids, now) = (RowIds::default(), Instant::now());
+    let many = u64::try_from(ROWS_ASKED_PER_POLL).unwrap() * 2 + 5;
     let all = || (0..many).map(name).collect();
     let mut seen = BTreeSet::new();
     for _ in 0..3 {
         let (asked, gone) = ids.turn(all(), now);
-        assert_eq!((asked.len(), gone.len()), (ASKED, 0));
+        assert_eq!((asked.len(), gone.len()), (ROWS_ASKED_PER_POLL, 0));
         seen.extend(asked);
     }
-    assert_eq!(seen.len(), ASKED * 2 + 5);
+    assert_eq!(seen.len(), ROWS_ASKED_PER_POLL * 2 + 5);
 }
 
 #[test]
 fn others_rows_are_not_kept_and_names_may_have_several() {
-    let ids = Ids::default();
+    let ids = RowIds::default();
     ids.learn("theirs", 1);
     assert_eq!(ids.of(&RunnerName::new("theirs")), BTreeSet::new());
     ids.learn(name(1).as_str(), 7);
@@ -90,10 +90,10 @@ impl Row for Plain {
     }
 }
 
-/// A source with rows by their numbers; none for one that answers with an error.
+/// A source with rows by their numbers; `None` is a row that is answered with an error.
 #[derive(Default)]
 struct Source {
-    ids: Ids,
+    ids: RowIds,
     rows: BTreeMap<u64, Option<Plain>>,
     asked: RefCell<Vec<u64>>,
 }
@@ -103,8 +103,8 @@ impl Source {
         self.rows.insert(id, Some(Plain(id, name.to_owned())));
     }
 
-    /// A look whose list shows those with these numbers.
-    async fn look(&self, listed: &[u64], known: &Known) -> Seen<Plain> {
+    /// A poll whose list shows the rows with these numbers.
+    async fn poll(&self, listed: &[u64], known: &Known) -> PolledRunners<Plain> {
         let rows = listed.iter().filter_map(|id| self.rows[id].clone()).collect();
         let list = Listing { rows, whole: false };
         let read = |id: u64| {
@@ -126,25 +126,25 @@ impl Source {
     }
 }
 
-fn names(seen: &Seen<Plain>) -> Vec<&str> {
+fn names(seen: &PolledRunners<Plain>) -> Vec<&str> {
     seen.rows.iter().map(Row::name).collect()
 }
 
-// Invariant: a row is the runner's that it was made for, however it is called now.
+// Invariant: a row belongs to the runner that it was made for, whatever it is called now.
 
 #[tokio::test]
 async fn a_row_that_somebody_renamed_is_known_by_its_number_listed_or_not() {
     let mut source = Source::default();
     source.put(7, name(1).as_str());
-    source.look(&[7], &known(&[1])).await;
+    source.poll(&[7], &known(&[1])).await;
     source.put(7, "the fast one");
     for listed in [&[7][..], &[]] {
-        let seen = source.look(listed, &known(&[1])).await;
+        let seen = source.poll(listed, &known(&[1])).await;
         assert_eq!((names(&seen), seen.gone.len()), (vec![name(1).as_str()], 0), "{listed:?}");
     }
-    // A number that was given again is another's.
+    // A number that was given again belongs to another runner.
     source.put(7, name(2).as_str());
-    let seen = source.look(&[], &known(&[1])).await;
+    let seen = source.poll(&[], &known(&[1])).await;
     assert_eq!((names(&seen), seen.gone.clone()), (vec![], [name(1)].into()));
 }
 
@@ -153,7 +153,7 @@ async fn a_row_is_asked_for_by_the_numbers_that_an_earlier_start_wrote_down() {
     let mut source = Source::default();
     source.put(7, "the fast one");
     let told: Known = [(name(1), [7].into()), (name(2), [8].into()), (name(3), [].into())].into();
-    let seen = source.look(&[], &told).await;
+    let seen = source.poll(&[], &told).await;
     assert_eq!((names(&seen), seen.gone.clone()), (vec![name(1).as_str()], [name(2)].into()));
     assert_eq!(seen.numbers, [(name(1), [7].into()), (name(2), [8].into())].into());
 }
@@ -163,11 +163,11 @@ async fn the_numbers_of_a_runner_are_told_as_soon_as_a_list_shows_it_though_nobo
     let mut source = Source::default();
     source.put(7, name(1).as_str());
     source.put(8, "theirs");
-    let seen = source.look(&[7, 8], &Known::new()).await;
+    let seen = source.poll(&[7, 8], &Known::new()).await;
     assert_eq!(seen.numbers, [(name(1), [7].into())].into());
 }
 
-// Invariant: a fault of one row is that row's alone.
+// Invariant: a failure with one row affects that row alone.
 
 #[tokio::test]
 async fn a_row_that_is_answered_with_an_error_is_unknown_and_the_others_are_seen() {
@@ -175,16 +175,16 @@ async fn a_row_that_is_answered_with_an_error_is_unknown_and_the_others_are_seen
     for n in [1, 2, 3] {
         source.put(n, name(n).as_str());
     }
-    source.look(&[1, 2, 3], &known(&[1, 2, 3])).await;
+    source.poll(&[1, 2, 3], &known(&[1, 2, 3])).await;
     source.rows.insert(2, None);
     source.rows.remove(&3);
-    let seen = source.look(&[], &known(&[1, 2, 3])).await;
+    let seen = source.poll(&[], &known(&[1, 2, 3])).await;
     assert_eq!((names(&seen), seen.gone.clone()), (vec![name(1).as_str()], [name(3)].into()));
 }
 
 #[tokio::test]
 async fn a_login_that_is_refused_is_no_fault_of_a_row() {
-    let ids = Ids::default();
+    let ids = RowIds::default();
     ids.learn(name(1).as_str(), 1);
     for status in [401, 403, 404, 429] {
         let list = Listing::<Plain> { rows: Vec::new(), whole: true };
@@ -196,28 +196,29 @@ async fn a_login_that_is_refused_is_no_fault_of_a_row() {
     }
 }
 
-// Invariant: a row that is not there is asked for ever less often, and is gone all the while.
+// Invariant: a row that does not exist is asked for ever less often, and counts as gone all the
+// while.
 
 #[tokio::test]
 async fn a_row_that_was_not_there_is_gone_without_being_asked_for_at_each_look() {
     let mut source = Source::default();
     source.put(7, name(1).as_str());
-    source.look(&[7], &known(&[1])).await;
+    source.poll(&[7], &known(&[1])).await;
     source.rows.clear();
     for _ in 0..20 {
-        assert_eq!(source.look(&[], &known(&[1])).await.gone, [name(1)].into());
+        assert_eq!(source.poll(&[], &known(&[1])).await.gone, [name(1)].into());
     }
     assert_eq!(*source.asked.borrow(), [7], "once");
     source.put(7, name(1).as_str());
-    assert_eq!(names(&source.look(&[7], &known(&[1])).await), [name(1).as_str()]);
+    assert_eq!(names(&source.poll(&[7], &known(&[1])).await), [name(1).as_str()]);
     source.rows.clear();
-    source.look(&[], &known(&[1])).await;
+    source.poll(&[], &known(&[1])).await;
     assert_eq!(source.asked.borrow().len(), 2, "it was there again");
 }
 
 #[test]
 fn the_pauses_before_a_row_that_was_not_there_is_asked_for_grow() {
-    let (ids, start) = (Ids::default(), Instant::now());
+    let (ids, start) = (RowIds::default(), Instant::now());
     let mut asked = Vec::new();
     for second in 0..3600 {
         let now = start + Duration::from_secs(second);
@@ -231,11 +232,11 @@ fn the_pauses_before_a_row_that_was_not_there_is_asked_for_grow() {
     assert_eq!(asked, [0, 5, 15, 35, 75, 155, 315, 635, 1235, 1835, 2435, 3035]);
 }
 
-// Invariant: a runner whose rows are not known is not taken for removed by a list that lacks some.
+// Invariant: a runner whose rows are not known does not count as removed by an incomplete list.
 
 #[test]
 fn a_list_that_was_cut_and_does_not_show_a_runner_is_an_error() {
-    let ids = Ids::default();
+    let ids = RowIds::default();
     let list = |whole| Listing { rows: vec![Plain(1, "theirs".into())], whole };
     assert!(ids.numbers(list(false), &name(1)).is_err());
     assert_eq!(ids.numbers(list(true), &name(1)).unwrap(), [].into());

@@ -1,9 +1,9 @@
 //! Which agents have a workflow by the server's database.
 //!
-//! The queue alone does not tell that a workflow is over: a server that starts again forgets which
-//! workflows run (`Poll` of `server/queue/persistent.go`, 3.17, takes each out of what is kept), while
-//! their agents run them to their end. Pipelines and workflows stand in the database, each workflow with
-//! its agent (`server/model/workflow.go`).
+//! The queue alone does not show that a workflow is over: a restarted server forgets which
+//! workflows run (`Poll` of `server/queue/persistent.go`, 3.17, takes each out of what is stored),
+//! while their agents run them to their end. The database has pipelines and workflows, each
+//! workflow with its agent (`server/model/workflow.go`).
 
 use std::collections::BTreeSet;
 
@@ -13,11 +13,11 @@ use super::{Agent, Task};
 use crate::error::DemandError;
 use crate::http::Http;
 
-/// An agent with a workflow extends it each 20 s, and the server renews `last_work` at most once a
-/// minute (`updateAgentLastWork` of `server/rpc/rpc.go`, 3.17): one whose date is older, in seconds, has
+/// An agent with a workflow reports it every 20 s, and the server updates `last_work` at most once
+/// a minute (`updateAgentLastWork` of `server/rpc/rpc.go`, 3.17). An agent with an older date has
 /// none.
-const WORK_SECS: i64 = 120;
-/// Running pipelines that are asked for one by one at most.
+const WORK_MAX_AGE_SECS: i64 = 120;
+/// The most running pipelines that are asked for one by one.
 const PIPELINES_MAX: usize = 50;
 
 /// A pipeline that waits or runs, of `GET /api/pipelines`.
@@ -45,13 +45,14 @@ struct Workflow {
     state: String,
 }
 
-/// Whether an agent had a workflow, and has worked too recently to be over with it for that alone.
+/// Whether an agent had a workflow so recently that its date does not show that the workflow is
+/// over.
 pub(super) fn is_recent(agent: &Agent, clock: i64) -> bool {
-    agent.last_work > 0 && clock - agent.last_work < WORK_SECS
+    agent.last_work > 0 && clock - agent.last_work < WORK_MAX_AGE_SECS
 }
 
-/// The numbers of agents that have a workflow by the database; none where no agent makes that
-/// necessary, or where the server does not answer.
+/// The numbers of agents that have a workflow by the database; none where no agent needs that
+/// answer, or where the server does not answer.
 pub(super) async fn at_work(
     http: &Http,
     own: &[&Agent],
@@ -63,14 +64,17 @@ pub(super) async fn at_work(
         return None;
     }
     let asked = read(http).await;
-    asked.inspect_err(|error| tracing::debug!(url = %http.base(), %error, "no pipelines")).ok()
+    let url = http.base();
+    let note = |error: &DemandError| tracing::debug!(%url, %error, "cannot read the pipelines");
+    asked.inspect_err(note).ok()
 }
 
 async fn read(http: &Http) -> Result<BTreeSet<i64>, DemandError> {
     let all = http.get::<Option<Vec<Entry>>>("api/pipelines").await?.unwrap_or_default();
     let running: Vec<&Entry> = all.iter().filter(|entry| entry.status == "running").collect();
     if running.len() > PIPELINES_MAX {
-        let text = format!("{} pipelines run, too many to be read one by one", running.len());
+        let text =
+            format!("{} pipelines run, which is more than drover reads one by one", running.len());
         return Err(DemandError::Setup(text));
     }
     let mut agents = BTreeSet::new();

@@ -1,24 +1,23 @@
-//! Woodpecker's queue, and which of its workflows an agent would be given now.
+//! Woodpecker's queue, and which of its workflows would start now if there were agents.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 
-/// A workflow (`server/model/task.go` of 3.17; before 3.16 without what limits it, and without a date).
+/// A workflow (`server/model/task.go` of 3.17; before 3.16 without its limits and its date).
 #[derive(Debug, Clone, Default, Deserialize)]
 pub struct Task {
-    /// Its number, as text.
+    /// The number, as text.
     pub id: String,
-    /// Its name.
     #[serde(default)]
     pub name: String,
-    /// What it wants of an agent.
+    /// The labels that the workflow demands of an agent.
     #[serde(default)]
     pub labels: Option<BTreeMap<String, String>>,
-    /// The agent that runs it; 0 for none.
+    /// The agent that runs the workflow; 0 for none.
     #[serde(default)]
     pub agent_id: i64,
-    /// When its pipeline was made, Unix seconds; 0 where that is not told.
+    /// When the pipeline was made, Unix seconds; 0 where the server does not report it.
     #[serde(default)]
     created: i64,
     #[serde(default)]
@@ -29,7 +28,7 @@ pub struct Task {
     concurrency_limit: i64,
 }
 
-/// The answer of `queue/info`. Lists that are empty may be null.
+/// The answer of `queue/info`. Empty lists may be null.
 #[derive(Debug, Default, Deserialize)]
 pub struct Queue {
     #[serde(default)]
@@ -38,19 +37,19 @@ pub struct Queue {
     waiting_on_deps: Option<Vec<Task>>,
     #[serde(default)]
     running: Option<Vec<Task>>,
-    /// Whether nothing of it begins.
+    /// Whether no workflow of the queue starts.
     #[serde(default)]
     pub paused: bool,
 }
 
 impl Task {
-    /// The group it shares a limit with.
+    /// The group that shares a limit with this workflow.
     fn group(&self) -> Option<&str> {
         let limited = self.concurrency_limit > 0 && !self.concurrency_group.is_empty();
         limited.then_some(self.concurrency_group.as_str())
     }
 
-    /// Whether its pipeline was made earlier than another's, as the server orders them.
+    /// Whether the pipeline was made earlier than another's, in the server's order.
     fn comes_before(&self, other: &Self) -> bool {
         let earlier = (self.created, self.name.as_str()) < (other.created, other.name.as_str());
         self.pipeline_id != other.pipeline_id && earlier
@@ -63,8 +62,8 @@ impl Queue {
         self.running.as_deref().unwrap_or_default()
     }
 
-    /// Workflows that begin as soon as there are agents for all of them: what a limit on its group
-    /// (`concurrency`) holds back stays in the queue all the same (`canRunConcurrent` of
+    /// Workflows that start as soon as there are agents for all of them. A workflow that the limit
+    /// of its group (`concurrency`) holds back stays in the queue (`canRunConcurrent` of
     /// `server/queue/fifo.go`, 3.17), and a machine would wait for it in vain.
     pub fn wanted(&self) -> Vec<&Task> {
         let pending = self.pending.as_deref().unwrap_or_default();
@@ -81,7 +80,7 @@ impl Queue {
         wanted
     }
 
-    /// Whether a workflow may begin beside what runs and what has `begun` by then.
+    /// Whether a workflow may start beside those that run and those that have `begun` by then.
     fn may_begin(&self, task: &Task, begun: &BTreeSet<&str>) -> bool {
         let Some(group) = task.group() else { return true };
         let in_group = |other: &&Task| other.concurrency_group == group;
@@ -114,7 +113,7 @@ mod tests {
         queue.wanted().into_iter().map(|task| task.id.clone()).collect()
     }
 
-    // Invariant: a workflow that no agent would be given wants no machine.
+    // Invariant: a workflow that no agent would get demands no machine.
 
     #[test]
     fn of_a_group_with_a_limit_as_many_are_wanted_as_may_begin_and_the_earliest_first() {

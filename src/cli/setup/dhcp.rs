@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::super::{CliError, Global};
 use super::{LoginOptions, NodeOptions, Telling, as_root, carry_out, failed, read, usage};
-use drover_admin::setup::dhcp::{Sdn, Wanted, Zone, lease, range};
+use drover_admin::setup::dhcp::{DhcpSpec, Sdn, Zone, lease, range};
 use drover_config::Environment;
 
 /// Options of `setup dhcp`.
@@ -85,7 +85,7 @@ async fn server(
     if bridge.is_empty() || bridge.len() > 15 || !bridge.chars().all(plain) {
         return Err(usage(format!("`{bridge}` is no name of a bridge")));
     }
-    let wanted = Wanted {
+    let wanted = DhcpSpec {
         bridge: bridge.to_owned(),
         range: options.range,
         gateway: options.gateway,
@@ -93,7 +93,7 @@ async fn server(
         lease: options.lease.clone(),
     };
     let machine = options.node.machine(out).await?;
-    let said = machine.ask(&wanted.questions()).await.map_err(failed)?;
+    let said = machine.ask(&wanted.state_commands()).await.map_err(failed)?;
     let face = wanted.check(&said).map_err(failed)?;
     let text = |name: &str| said.get(name).map(|text| text.trim()).unwrap_or_default();
     let program = match text("program") {
@@ -124,7 +124,7 @@ async fn server(
     as_root(&said)?;
     if !running {
         match machine.run(&wanted.probe()).await {
-            Ok(heard) => wanted.heard(&face, &heard).map_err(failed)?,
+            Ok(heard) => wanted.check_probe(&face, &heard).map_err(failed)?,
             Err(why) => {
                 let why = why.lines().last().unwrap_or_default();
                 out.note(format!("nobody could be asked whether a server answers ({why})"))?;

@@ -24,7 +24,7 @@ use secrecy::SecretString;
 use super::service::{config_path, runtime};
 use super::{CliError, Global, tell};
 use drover_admin::setup::machine::Machine;
-use drover_admin::setup::step::{Needed, Step, holds};
+use drover_admin::setup::step::{Needed, Step, check_privileges};
 use drover_config::{Checked, Environment};
 
 pub use dhcp::DhcpOptions;
@@ -170,7 +170,7 @@ async fn carry_out(
     if steps.is_empty() {
         return Ok(());
     }
-    holds(client, needed).await.map_err(failed)?;
+    check_privileges(client, needed).await.map_err(failed)?;
     for step in steps {
         if dry_run {
             out.plan(step)?;
@@ -185,7 +185,7 @@ async fn carry_out(
 impl NodeOptions {
     /// Goes there.
     async fn machine(&self, out: &mut Telling<'_>) -> Result<Machine, CliError> {
-        let Some(text) = &self.node_ssh else { return Ok(Machine::Here) };
+        let Some(text) = &self.node_ssh else { return Ok(Machine::Local) };
         let target = target(text)?;
         let Some(file) = &self.ssh_key else {
             return Err(usage("name the private key for it with --ssh-key"));

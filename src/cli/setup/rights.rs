@@ -13,10 +13,11 @@ use secrecy::SecretString;
 use super::super::service::config_path;
 use super::super::{CliError, Global, PveVersion, tell};
 use super::{Telling, failed, one_cloud, password};
-use drover_admin::doctor::{PREFIX, facts};
-use drover_admin::rights::{Facts, Needs, Release, Wishes, grants};
+use drover_admin::doctor::{ROLE_PREFIX, facts};
+use drover_admin::rights::{Facts, GrantOptions, Needs, Release, grants};
 use drover_admin::setup::{
-    Action, Now, Plan, READS, Wanted, bars_renewal, lacking, plan, write_secret,
+    Action, ExistingRights, READ_PRIVILEGES, RightsPlan, WantedRights, missing_privileges, plan,
+    why_not_renewed, write_secret,
 };
 use drover_config::{Checked, Environment, TokenPlace, token_place};
 
@@ -56,7 +57,7 @@ pub struct RightsOptions {
     #[arg(long)]
     pub leftovers: bool,
     /// What the names of roles begin with
-    #[arg(long, value_name = "WORD", default_value = PREFIX, value_parser = role_prefix)]
+    #[arg(long, value_name = "WORD", default_value = ROLE_PREFIX, value_parser = role_prefix)]
     pub role_prefix: String,
     /// The Proxmox VE to print lines for when nothing is looked at
     #[arg(long, value_enum, default_value = "9.2")]
@@ -125,25 +126,26 @@ impl<'a> Work<'a> {
         if self.options.rotate {
             return self.rotate(&admin, out).await;
         }
-        let reads = READS.map(|(path, any)| (path.to_owned(), any));
+        let reads = READ_PRIVILEGES.map(|(path, any)| (path.to_owned(), any));
         self.may(&admin, reads).await?;
         let (version, facts) = facts(&admin, &self.checked.herd, &self.cloud)
             .await
             .map_err(|error| failed(admin.fault(&error).text))?;
         let release = Release::of(&version);
-        let now = Now::read(&admin, &self.user, release == Release::V9).await.map_err(told)?;
+        let now =
+            ExistingRights::read(&admin, &self.user, release == Release::V9).await.map_err(told)?;
         let wanted = self.wanted(release, &facts);
-        if let Some(guess) = wanted.grants.guesses().next() {
+        if let Some(guess) = wanted.grants.placeholders().next() {
             let text = format!("nothing on the cluster fits `{guess}`: make the template first");
             return Err(failed(text));
         }
-        let Plan { actions, mut beyond } = plan(&wanted, &now);
+        let RightsPlan { actions, mut beyond } = plan(&wanted, &now);
         beyond.extend(self.leftovers(&admin).await?.lines());
         if self.options.dry_run {
             print(out, &actions, &beyond)?;
             return Ok(());
         }
-        if let Some(why) = bars_renewal(&wanted, &now) {
+        if let Some(why) = why_not_renewed(&wanted, &now) {
             return Err(failed(why));
         }
         let place = self.place()?;
@@ -230,7 +232,7 @@ impl<'a> Work<'a> {
         admin: &Client,
         needed: impl IntoIterator<Item = (String, &'static [&'static str])>,
     ) -> Result<(), CliError> {
-        let lacks = lacking(admin, needed).await;
+        let lacks = missing_privileges(admin, needed).await;
         let lacks = lacks.map_err(|error| failed(admin.fault(&error).text))?;
         if lacks.is_empty() {
             return Ok(());
@@ -242,10 +244,10 @@ impl<'a> Work<'a> {
         )))
     }
 
-    fn wanted(&self, release: Release, facts: &Facts) -> Wanted {
+    fn wanted(&self, release: Release, facts: &Facts) -> WantedRights {
         let needs = Needs::of(&self.checked.herd, &self.cloud, release, facts);
-        let wishes = Wishes { optional: self.options.leftovers };
-        Wanted {
+        let wishes = GrantOptions { optional: self.options.leftovers };
+        WantedRights {
             grants: grants(&needs, &facts.template_pools(&self.checked.herd), wishes),
             user: self.user.clone(),
             token: self.token.clone(),
@@ -262,13 +264,13 @@ impl<'a> Work<'a> {
             Some(PveVersion::V9_2) | None => Release::V9,
         };
         let wanted = self.wanted(release, &Facts::default());
-        let Plan { actions, beyond } = plan(&wanted, &Now::default());
+        let RightsPlan { actions, beyond } = plan(&wanted, &ExistingRights::default());
         let release = match release {
             Release::V8 => "Proxmox VE 8",
             Release::V9 => "Proxmox VE 9",
         };
         out.remark(format!("nothing was looked at: for a new cluster with {release}"))?;
-        if wanted.grants.guesses().next().is_some() {
+        if wanted.grants.placeholders().next().is_some() {
             out.remark("put in what stands between < and >, or give --user to look there")?;
         }
         print(out, &actions, &beyond)?;

@@ -17,8 +17,8 @@ use super::super::{CallError, CliError, Client as Service};
 use super::rights::Work;
 use super::{Telling, failed};
 use drover_admin::setup::{
-    Action, LeftToken, Leftovers, READS, Rotated, Rotation, rotate, rotation_comment,
-    secrets_beside, write_secret,
+    Action, LeftToken, Leftovers, READ_PRIVILEGES, Rotation, RotationResult, rotate,
+    rotation_comment, secrets_beside, write_secret,
 };
 use drover_config::{Environment, TokenPlace, token_place};
 use drover_server::ReloadOut;
@@ -44,7 +44,7 @@ impl Work<'_> {
         };
         let _lock = self.lock()?;
         let remove = Action::RemoveToken(self.user.clone(), self.token.clone());
-        let reads = READS.first().map(|(path, any)| ((*path).to_owned(), *any));
+        let reads = READ_PRIVILEGES.first().map(|(path, any)| ((*path).to_owned(), *any));
         self.may(admin, remove.needs().into_iter().chain(reads)).await?;
         let before = self.leftovers(admin).await?;
         for left in before.tokens.iter().filter(|left| left.was_never_used()) {
@@ -65,8 +65,8 @@ impl Work<'_> {
         let swap = |name: String, secret: SecretString| self.swap(&place, name, secret);
         let new = rotate(rotation, swap, |text| out.did(text)).await;
         let new = match new.map_err(|stand| failed(stand.to_string()))? {
-            Rotated::Instead { new } => new,
-            Rotated::Beside { new, old, remove } => {
+            RotationResult::Replaced { new } => new,
+            RotationResult::BothExist { new, old, remove } => {
                 let file = old_file.display();
                 out.note(format!("{old} and {file} are left for whoever uses them"))?;
                 out.note(format!("once nothing does: {remove}"))?;

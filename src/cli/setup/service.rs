@@ -12,7 +12,7 @@ use rand::rngs::SysRng;
 use super::super::{CliError, Global};
 use super::{LoginOptions, Telling, carry_out, failed, read, usage};
 use drover_admin::setup::service::{
-    Bundle, HOSTNAME, Source, Target, Wanted, install, look, plan, reach,
+    Bundle, DEFAULT_HOSTNAME, GuestSpec, InstallMethod, Target, install, plan, reach, read_cluster,
 };
 use drover_admin::setup::write_secret;
 use drover_config::Environment;
@@ -39,7 +39,7 @@ pub struct ServiceOptions {
     #[arg(long, value_name = "VMID", env = "CT_ID")]
     vmid: Option<u32>,
     /// The guest's name, by which it is found again
-    #[arg(long, value_name = "NAME", env = "CT_HOSTNAME", default_value = HOSTNAME)]
+    #[arg(long, value_name = "NAME", env = "CT_HOSTNAME", default_value = DEFAULT_HOSTNAME)]
     hostname: String,
     /// The storage of its disk
     #[arg(long, value_name = "STORAGE", env = "CT_STORAGE", default_value = "local-lvm")]
@@ -110,15 +110,15 @@ fn address(text: &str) -> Result<String, String> {
 }
 
 impl ServiceOptions {
-    fn wanted(&self, key: &PrivateKey) -> Wanted {
+    fn wanted(&self, key: &PrivateKey) -> GuestSpec {
         let source = match &self.vm {
-            Some(template) => Source::Machine(template.clone()),
-            None => Source::Container {
+            Some(template) => InstallMethod::Machine(template.clone()),
+            None => InstallMethod::Container {
                 template: self.template.clone(),
                 storage: self.template_storage.clone(),
             },
         };
-        Wanted {
+        GuestSpec {
             source,
             vmid: self.vmid,
             hostname: self.hostname.clone(),
@@ -173,14 +173,14 @@ pub(super) async fn run(
         .or("CREDENTIALS_DIRECTORY", &credentials.display().to_string())
         .or("STATE_DIRECTORY", "/var/lib/drover");
     let (path, checked) = read(global, &environment)?;
-    let bundle = Bundle::gather(&path, &options.program, &checked, &environment);
+    let bundle = Bundle::collect(&path, &options.program, &checked, &environment);
     let bundle = bundle.map_err(usage)?;
     let client = options.login.client(&checked, &environment)?;
 
     let file = options.key_file(&path);
     let (key, new) = options.key(&file)?;
     let wanted = options.wanted(&key);
-    let now = look(&client, &wanted).await.map_err(failed)?;
+    let now = read_cluster(&client, &wanted).await.map_err(failed)?;
     if new && let Some(own) = &now.own {
         let (name, own, file) = (&wanted.hostname, own.vmid, file.display());
         return Err(failed(format!(
@@ -229,7 +229,7 @@ pub(super) async fn run(
     if let Some(seen) = &guest.new_key {
         out.note(format!("{} has the host key {seen}, taken as it is", guest.address))?;
     }
-    let lack = guest.lacks(&bundle).await.map_err(failed)?;
+    let lack = guest.compare(&bundle).await.map_err(failed)?;
     let (vmid, node) = (plan.vmid, &plan.node);
     let wanting = lack.all || options.upgrade || lack.files.is_empty();
     if !lack.files.is_empty() && !wanting {

@@ -7,7 +7,7 @@ use secrecy::{ExposeSecret as _, SecretString};
 use serde::Serialize;
 
 use super::super::CliError;
-use drover_admin::setup::machine::Written;
+use drover_admin::setup::machine::FileToWrite;
 
 /// What a set-up tells.
 pub(super) struct Telling<'a> {
@@ -75,7 +75,7 @@ impl<'a> Telling<'a> {
     }
 
     /// A file that would be written, as `shown`.
-    pub(super) fn file(&mut self, file: &Written, shown: &str) -> io::Result<()> {
+    pub(super) fn file(&mut self, file: &FileToWrite, shown: &str) -> io::Result<()> {
         let (path, mode) = (&file.path, file.mode);
         match &mut self.json {
             Some(told) => told.files.push(FileOut {
@@ -156,7 +156,7 @@ mod tests {
     fn told(json: bool, done: Result<(), CliError>) -> (String, bool) {
         let mut text = Vec::new();
         let mut out = Telling::new(&mut text, json);
-        let file = Written { path: "/etc/a".into(), text: "a\n".into(), mode: 0o600 };
+        let file = FileToWrite { path: "/etc/a".into(), text: "a\n".into(), mode: 0o600 };
         out.remark("first").unwrap();
         out.plan("pvesh get /").unwrap();
         out.plan_there("put /etc/a there").unwrap();

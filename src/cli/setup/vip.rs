@@ -12,7 +12,9 @@ use serde_json::Value;
 
 use super::super::{CliError, Global};
 use super::{LoginOptions, NodeOptions, Telling, as_root, carry_out, failed, read, usage};
-use drover_admin::setup::vip::{CONFIG, PASSWORD_MAX, UNIT, Wanted, address, rule};
+use drover_admin::setup::vip::{
+    KEEPALIVED_CONFIG, KEEPALIVED_UNIT, VRRP_PASSWORD_MAX, VipSpec, address, rule,
+};
 use drover_config::Environment;
 
 /// Options of `setup vip`.
@@ -57,14 +59,14 @@ pub struct VipOptions {
 }
 
 impl VipOptions {
-    fn wanted(&self) -> Result<Wanted, CliError> {
+    fn wanted(&self) -> Result<VipSpec, CliError> {
         let mut password = None;
         if let Some(file) = &self.auth_file {
             let text = std::fs::read_to_string(file)
                 .map_err(|error| failed(format!("{} can not be read: {error}", file.display())))?;
             let word = text.trim().to_owned();
             let plain = word.chars().all(|letter| letter.is_ascii_alphanumeric());
-            if word.is_empty() || word.len() > PASSWORD_MAX || !plain {
+            if word.is_empty() || word.len() > VRRP_PASSWORD_MAX || !plain {
                 let text = format!("{} must hold 1 to 8 letters or digits", file.display());
                 return Err(usage(text));
             }
@@ -75,7 +77,7 @@ impl VipOptions {
         if !url.starts_with("http") || !url.chars().all(plain) {
             return Err(usage(format!("`{url}` is no address of drover's")));
         }
-        Ok(Wanted {
+        Ok(VipSpec {
             address: self.address.0,
             prefix: self.address.1,
             interface: self.interface.clone(),
@@ -96,15 +98,15 @@ pub(super) async fn run(
 ) -> Result<(), CliError> {
     let wanted = options.wanted()?;
     let machine = options.node.machine(out).await?;
-    let said = machine.ask(&wanted.questions()).await.map_err(failed)?;
+    let said = machine.ask(&wanted.state_commands()).await.map_err(failed)?;
     let face = wanted.check(&said).map_err(failed)?;
-    firewall(global, options, &Wanted::network(&face), out).await?;
+    firewall(global, options, &VipSpec::network(&face), out).await?;
     let text = |name: &str| said.get(name).map(|text| text.trim()).unwrap_or_default();
     let files = wanted.files(&face);
     let same =
         files.iter().zip(["config", "check"]).all(|(file, name)| file.text.trim() == text(name));
     if same && text("state") == "active" {
-        out.idle(format!("{UNIT} runs, with {} on {}", wanted.address, face.name))?;
+        out.idle(format!("{KEEPALIVED_UNIT} runs, with {} on {}", wanted.address, face.name))?;
         return Ok(());
     }
     let has = |name: &str| text("programs").lines().any(|line| line.ends_with(name));
@@ -122,8 +124,8 @@ pub(super) async fn run(
         if lacks {
             out.plan("apt-get install -y --no-install-recommends keepalived curl")?;
         }
-        out.plan(format!("systemctl enable {UNIT}"))?;
-        out.plan(format!("systemctl restart {UNIT}"))?;
+        out.plan(format!("systemctl enable {KEEPALIVED_UNIT}"))?;
+        out.plan(format!("systemctl restart {KEEPALIVED_UNIT}"))?;
         return Ok(());
     }
     as_root(&said)?;
@@ -133,7 +135,7 @@ pub(super) async fn run(
         machine.run(install).await.map_err(failed)?;
         out.did("installed keepalived and curl")?;
         // Without curl the machine could not ask whether a drover is behind the address.
-        let said = machine.ask(&wanted.questions()).await.map_err(failed)?;
+        let said = machine.ask(&wanted.state_commands()).await.map_err(failed)?;
         wanted.check(&said).map_err(failed)?;
     }
     // The check comes first: keepalived looks for it when it reads its configuration.
@@ -143,9 +145,9 @@ pub(super) async fn run(
     }
     // keepalived 2.2.7 ends itself when it is to test with another user for scripts than its own.
     let start = format!(
-        "sed 's/script_user nobody/script_user root/' {CONFIG} >{CONFIG}.test && \
-         {{ keepalived -t -f {CONFIG}.test; good=$?; rm -f {CONFIG}.test; [ $good = 0 ]; }} && \
-         systemctl enable {UNIT} && systemctl restart {UNIT} && systemctl is-active {UNIT}"
+        "sed 's/script_user nobody/script_user root/' {KEEPALIVED_CONFIG} >{KEEPALIVED_CONFIG}.test && \
+         {{ keepalived -t -f {KEEPALIVED_CONFIG}.test; good=$?; rm -f {KEEPALIVED_CONFIG}.test; [ $good = 0 ]; }} && \
+         systemctl enable {KEEPALIVED_UNIT} && systemctl restart {KEEPALIVED_UNIT} && systemctl is-active {KEEPALIVED_UNIT}"
     );
     machine.run(&start).await.map_err(failed)?;
     let (address, name, priority) = (wanted.address, &face.name, wanted.priority);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use drover_ci::SourceConnection;
 use drover_ci::github::{Login, Registration, Scope, Settings};
-use drover_ci::{Connector, Enlist, Route, System, connector};
+use drover_ci::{Connector, RegisterRequest, Route, System, connector};
 use drover_model::id::{CloudId, RunnerName, TemplateId, VmId};
 use drover_model::ports::{Known, ShellTarget};
 use drover_model::record::Want;
@@ -52,14 +52,15 @@ async fn enlist(connector: &dyn Connector, name: &str) -> Result<String, String>
     let address = "127.0.0.1".parse().unwrap();
     let (ssh, os) = (spec.ssh.clone(), spec.os);
     let target = ShellTarget { address, ssh, os, host_keys: Vec::new() };
-    let wish = Enlist { runner: &runner, spec: &spec, want: &want, target: &target };
-    let kit = connector.enlist(wish).await.map_err(|error| error.to_string())?;
+    let request = RegisterRequest { runner: &runner, spec: &spec, want: &want, target: &target };
+    let bundle = connector.register(request).await.map_err(|error| error.to_string())?;
     assert!(
-        kit.files
+        bundle
+            .files
             .iter()
-            .all(|file| !kit.command.contains(&*String::from_utf8_lossy(&file.content)))
+            .all(|file| !bundle.command.contains(&*String::from_utf8_lossy(&file.content)))
     );
-    Ok(kit.command)
+    Ok(bundle.command)
 }
 
 const NAME: &str = "drover-7k2m9qxw-4f8z1c3px9t2vkab";
@@ -77,7 +78,7 @@ fn looks_at_an_organisation_where_nothing_happens_are_free() {
     let hub = connected(&github, Scope::Organisation("o".into()));
     run(async {
         for _ in 0..20 {
-            assert_eq!(hub.look(&Known::new()).await.unwrap().jobs.len(), 0);
+            assert_eq!(hub.poll(&Known::new()).await.unwrap().jobs.len(), 0);
         }
     });
     let all = github.heard("");
@@ -99,13 +100,13 @@ fn a_limit_that_is_used_up_ends_all_calls_and_says_so() {
     github.state().remaining = Some(101);
     let hub = connected(&github, repository());
     run(async {
-        let error = hub.look(&Known::new()).await.unwrap_err().to_string();
+        let error = hub.poll(&Known::new()).await.unwrap_err().to_string();
         assert!(
-            error.contains("rate limit") && error.contains("nothing is asked before"),
+            error.contains("rate limit") && error.contains("sends no requests before"),
             "{error}"
         );
         let heard = github.heard("").len();
-        hub.look(&Known::new()).await.unwrap_err();
+        hub.poll(&Known::new()).await.unwrap_err();
         assert_eq!(github.heard("").len(), heard, "nothing was asked");
         enlist(&*hub, NAME).await.unwrap();
         github.state().remaining = Some(0);
@@ -131,12 +132,12 @@ fn a_login_that_may_not_make_runners_is_told_what_it_lacks_before_a_machine_is_b
         let github = GitHub::start();
         github.state().refuse = Some(("registration-token", 403));
         let hub = connected(&github, scope);
-        let error = run(hub.look(&Known::new())).unwrap_err().to_string();
+        let error = run(hub.poll(&Known::new())).unwrap_err().to_string();
         assert!(error.contains(lacks), "{error}");
     }
     let github = GitHub::start();
     github.state().refuse = Some(("/actions/runs", 403));
-    let error = run(connected(&github, repository()).look(&Known::new())).unwrap_err().to_string();
+    let error = run(connected(&github, repository()).poll(&Known::new())).unwrap_err().to_string();
     assert!(error.contains("`Actions: read`"), "{error}");
 }
 
@@ -161,8 +162,8 @@ fn a_name_that_is_taken_and_an_answer_that_was_lost_leave_one_row() {
         assert_eq!(rows.len(), 2, "{rows:?}");
         assert_eq!(rows[1].0, NAME);
         assert_eq!(rows[1].1, ["linux".to_owned(), "self-hosted".to_owned()].into());
-        hub.strike(&RunnerName::new(NAME)).await.unwrap();
-        hub.strike(&RunnerName::new(NAME)).await.unwrap();
+        hub.deregister(&RunnerName::new(NAME)).await.unwrap();
+        hub.deregister(&RunnerName::new(NAME)).await.unwrap();
         assert_eq!(github.state().runners.len(), 1, "others' rows are not touched");
     });
     github.sound();
@@ -182,13 +183,13 @@ fn a_runner_with_a_job_keeps_its_row_and_one_without_takes_none_after_it_is_told
             state.jobs[0].runner = Some(NAME.into());
         };
         give("in_progress");
-        assert!(hub.quiet(&name).await.unwrap_err().to_string().contains("422"), "it has a job");
-        let rows = hub.look(&Known::new()).await.unwrap().rows;
+        assert!(hub.cordon(&name).await.unwrap_err().to_string().contains("422"), "it has a job");
+        let rows = hub.poll(&Known::new()).await.unwrap().rows;
         assert_eq!((rows.len(), rows[0].jobs, rows[0].job.is_some()), (1, 1, true));
-        assert!(hub.strike(&name).await.unwrap_err().to_string().contains("422"));
+        assert!(hub.deregister(&name).await.unwrap_err().to_string().contains("422"));
         give("completed");
-        hub.quiet(&name).await.unwrap();
-        assert!(hub.look(&Known::new()).await.unwrap().rows.is_empty());
+        hub.cordon(&name).await.unwrap();
+        assert!(hub.poll(&Known::new()).await.unwrap().rows.is_empty());
     });
     github.sound();
 }
@@ -205,7 +206,7 @@ fn more_rows_and_jobs_than_a_page_holds_are_all_seen() {
     for n in 0..120 {
         github.job("o/app", &format!("j{n}"), &["self-hosted", "linux"], "true");
     }
-    let sight = run(connected(&github, repository()).look(&Known::new())).unwrap();
+    let sight = run(connected(&github, repository()).poll(&Known::new())).unwrap();
     assert_eq!((sight.rows.len(), sight.jobs.len()), (250, 120));
     assert!(sight.whole);
     github.sound();

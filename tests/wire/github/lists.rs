@@ -65,7 +65,7 @@ fn a_runner_that_no_list_shows_is_found_by_itself_and_gone_only_by_githubs_own_w
         let hub = connected(&github, organisation());
         let known: Known = [name(1), name(2)].map(|name| (name, BTreeSet::new())).into();
         let look = || {
-            let sight = run(hub.look(&known)).unwrap();
+            let sight = run(hub.poll(&known)).unwrap();
             let rows: Vec<RunnerName> = sight.rows.into_iter().map(|row| row.runner).collect();
             (rows, sight.gone.into_iter().collect::<Vec<_>>(), sight.whole)
         };
@@ -86,9 +86,9 @@ fn a_row_that_the_login_may_not_see_any_more_is_not_gone() {
     github.state().enrol(name(1).as_str(), vec!["linux".into()], 1);
     let hub = connected(&github, organisation());
     let known: Known = [(name(1), BTreeSet::new())].into();
-    assert_eq!(run(hub.look(&known)).unwrap().rows.len(), 1);
+    assert_eq!(run(hub.poll(&known)).unwrap().rows.len(), 1);
     github.state().refuse = Some(("/actions/runners", 404));
-    let error = run(hub.look(&known)).unwrap_err().to_string();
+    let error = run(hub.poll(&known)).unwrap_err().to_string();
     assert!(error.contains("404") && error.contains("the login needs"), "{error}");
 }
 
@@ -104,7 +104,7 @@ fn a_runner_whose_job_is_under_way_is_busy_though_no_list_of_runners_shows_it() 
         state.jobs[0].status = "in_progress";
         state.jobs[0].runner = Some(name(1).to_string());
     }
-    let sight = run(hub.look(&[(name(1), BTreeSet::new())].into())).unwrap();
+    let sight = run(hub.poll(&[(name(1), BTreeSet::new())].into())).unwrap();
     let rows = &sight.rows;
     assert_eq!((rows.len(), rows[0].jobs, rows[0].job.is_some()), (1, 1, true));
     assert_eq!(sight.removed, [name(1)].into(), "asked for that very row, it does not have it");
@@ -130,7 +130,7 @@ fn two_thousand_rows_of_others_that_change_all_the_time_do_not_use_up_the_limit(
             for (n, runner) in github.state().runners.iter_mut().enumerate() {
                 runner.online ^= n < 2_000 || n == 2_000 + at % own;
             }
-            let sight = run(hub.look(&known)).unwrap();
+            let sight = run(hub.poll(&known)).unwrap();
             assert!(sight.gone.is_empty());
             seen.extend(sight.rows.into_iter().map(|row| row.runner));
             first = if at == 0 { paid() } else { first };

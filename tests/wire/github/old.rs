@@ -1,6 +1,6 @@
 //! Runners whose version GitHub takes no more: each starts, connects, is refused and ends.
 
-use drover_ci::Proof;
+use drover_ci::Finding;
 use drover_model::demand::words::{Life, Words};
 use serde_json::{Value, json};
 
@@ -11,8 +11,8 @@ use crate::harness::{Events, Service, Sim, Site};
 
 /// What is told of the version that the guests here have.
 const TOLD: &str = "its actions/runner 2.331.0 is too old: GitHub gives jobs to a version for 30 days after \
-                    a newer one is released, to this one until 2026-06-19: put 2.336.0, the newest, into \
-                    the template's image";
+                    a newer one is released, to this one until 2026-06-19; install 2.336.0, the newest, \
+                    in the template image";
 /// Starts it, as a guest with an image that is too old would.
 const OLD: &str = "DROVER_TEST_RUNNER_VERSION=2.331.0 /opt/actions-runner/run.sh";
 
@@ -75,10 +75,10 @@ fn a_runner_too_old_to_say_so_by_its_status_is_known_by_its_log() {
 }
 
 /// What the doctor says of versions.
-fn proven(github: &GitHub) -> Vec<Proof> {
+fn proven(github: &GitHub) -> Vec<Finding> {
     let hub = connected(github, repository());
     let mut found = Vec::new();
-    run(hub.prove(&mut found)).unwrap();
+    run(hub.check(&mut found)).unwrap();
     found.retain(|proof| proof.about == "actions/runner");
     found
 }
@@ -89,19 +89,19 @@ fn proven(github: &GitHub) -> Vec<Proof> {
 #[test]
 fn the_doctor_says_until_when_the_versions_that_run_are_given_jobs() {
     let github = GitHub::start();
-    let newest = "the newest is 2.336.0; an older one is given jobs for 30 days more";
-    assert_eq!(proven(&github), [Proof::ok("actions/runner", newest)]);
+    let newest = "the newest is 2.336.0; GitHub gives jobs to an older one for 30 more days";
+    assert_eq!(proven(&github), [Finding::ok("actions/runner", newest)]);
     let names = ["drover-7k2m9qxw-4f8z1c3px9t2vkab", "drover-7k2m9qxw-4f8z1c3px9t2vkac", "theirs"];
     for (name, version) in names.into_iter().zip(["2.336.0", "2.334.0", "2.300.0"]) {
         github.state().enrol(name, vec!["linux".into()], 1);
         github.state().runners.last_mut().unwrap().version = Some(version.to_owned());
     }
-    let mend = "put actions/runner 2.336.0 into the templates' images";
-    let text = "2.334.0 runs, and GitHub gives it jobs until 2026-08-31";
-    assert_eq!(proven(&github), [Proof::warn("actions/runner", text, mend)]);
+    let mend = "install actions/runner 2.336.0 in the template images";
+    let text = "a runner has 2.334.0; GitHub gives it jobs until 2026-08-31";
+    assert_eq!(proven(&github), [Finding::warn("actions/runner", text, mend)]);
     github.state().released.clear();
-    let text = "2.334.0 runs, and GitHub gives it jobs for 30 days after a newer one";
-    assert_eq!(proven(&github), [Proof::warn("actions/runner", text, mend)]);
+    let text = "a runner has 2.334.0; GitHub gives it jobs for 30 days after a newer one";
+    assert_eq!(proven(&github), [Finding::warn("actions/runner", text, mend)]);
     github.sound();
 }
 
@@ -122,6 +122,6 @@ fn a_runner_that_is_too_old_is_told_without_a_date_where_no_release_can_be_read(
     github.state().refuse = Some(("/downloads", 404));
     let said = run(hub.too_old(&words(refused))).unwrap();
     assert!(said.starts_with("its actions/runner 2.331.0 is too old: GitHub gives jobs"), "{said}");
-    assert!(said.ends_with("is released: put the newest into the template's image"), "{said}");
+    assert!(said.ends_with("is released; install the newest in the template image"), "{said}");
     github.sound();
 }

@@ -34,8 +34,7 @@ fn a_jenkins_that_makes_no_nodes_is_told_with_why_and_is_served_once_it_does() {
     // The build itself says so, too.
     for (args, start) in [(&["jobs"][..], "unread: "), (&["why", "a"][..], "it is unread: ")] {
         let said = said(args);
-        let cause =
-            format!("{start}node `drover-labels` cannot be made, and without it Jenkins does");
+        let cause = format!("{start}cannot make node `drover-labels`, without which Jenkins does");
         assert!(said.contains(&cause) && said.contains(lacks), "{said}");
     }
     scene.jenkins.looked();
@@ -73,7 +72,7 @@ fn doctor_says_whether_nodes_can_be_made_and_makes_none() {
     assert!(text.contains("ok    making nodes: the login may\n"), "{text}");
     scene.jenkins.change(|state| (state.old, state.denies) = (true, true));
     let (text, is_well) = doctored();
-    assert!(!is_well && text.contains("warn  version: Jenkins 2.528.3 does not"), "{text}");
+    assert!(!is_well && text.contains("warn  version: Jenkins 2.528.3 cannot"), "{text}");
     let lacks = "fail  making nodes: the login may not: it lacks Agent/Create\n";
     assert!(text.contains(lacks), "{text}");
     let calls = scene.jenkins.change(|state| state.calls.clone());

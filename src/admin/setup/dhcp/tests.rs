@@ -2,8 +2,8 @@
 
 use super::*;
 
-fn wanted() -> Wanted {
-    Wanted {
+fn wanted() -> DhcpSpec {
+    DhcpSpec {
         bridge: "vmbr1".into(),
         range: range("10.0.0.50-10.0.0.99").unwrap(),
         gateway: None,
@@ -21,32 +21,33 @@ fn said(parts: &[(&str, &str)]) -> BTreeMap<String, String> {
     all.map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect()
 }
 
-// Invariant: the files are what a bridge needs and no more.
+// Invariant: the files contain what a bridge needs and no more.
 
 #[test]
 fn dnsmasq_gives_out_addresses_on_one_bridge_alone() {
-    let face = wanted().check(&said(&[])).unwrap();
-    let [config, unit] = wanted().files(&face, "/usr/sbin/dnsmasq");
+    let interface_address = wanted().check(&said(&[])).unwrap();
+    let [config, unit] = wanted().files(&interface_address, "/usr/sbin/dnsmasq");
     insta::assert_snapshot!(format!(
         "{}:\n{}\n{}:\n{}",
         config.path, config.text, unit.path, unit.text
     ));
-    let other = Wanted {
+    let other = DhcpSpec {
         gateway: "10.0.0.254".parse().ok(),
         dns: vec!["1.1.1.1".parse().unwrap(), "9.9.9.9".parse().unwrap()],
         ..wanted()
     };
-    let [config, _] = other.files(&face, "/usr/sbin/dnsmasq");
+    let [config, _] = other.files(&interface_address, "/usr/sbin/dnsmasq");
     assert!(config.text.contains("option:router,10.0.0.254\n"), "{}", config.text);
     assert!(config.text.contains("option:dns-server,1.1.1.1,9.9.9.9\n"), "{}", config.text);
 }
 
-// Invariant: nothing is set up where it could not work, or where a server is already.
+// Invariant: nothing is set up where it could not work, or where a server exists already.
 
 #[test]
 fn what_does_not_fit_is_refused_with_what_is_there() {
-    let refused = |wanted: Wanted, parts: &[(&str, &str)]| wanted.check(&said(parts)).unwrap_err();
-    let on = |bridge: &str| Wanted { bridge: bridge.into(), ..wanted() };
+    let refused =
+        |wanted: DhcpSpec, parts: &[(&str, &str)]| wanted.check(&said(parts)).unwrap_err();
+    let on = |bridge: &str| DhcpSpec { bridge: bridge.into(), ..wanted() };
     let listens =
         |at: &str| format!("UNCONN 0 0 {at} 0.0.0.0:* users:((\"kea-dhcp4\",pid=7,fd=3))");
     let anywhere = listens("0.0.0.0:67");
@@ -54,12 +55,12 @@ fn what_does_not_fit_is_refused_with_what_is_there() {
         refused(on("vmbr9"), &[]),
         refused(on("vmbr3"), &[]),
         refused(on("vmbr2"), &[]),
-        refused(Wanted { range: range("10.0.0.1-10.0.0.9").unwrap(), ..wanted() }, &[]),
-        refused(Wanted { gateway: "10.1.0.1".parse().ok(), ..wanted() }, &[]),
+        refused(DhcpSpec { range: range("10.0.0.1-10.0.0.9").unwrap(), ..wanted() }, &[]),
+        refused(DhcpSpec { gateway: "10.1.0.1".parse().ok(), ..wanted() }, &[]),
         refused(wanted(), &[("servers", &anywhere)]),
         refused(wanted(), &[("config", "interface=vmbr1\n")]),
         wanted()
-            .heard(&wanted().check(&said(&[])).unwrap(), "offer 10.0.0.7\nasked\n")
+            .check_probe(&wanted().check(&said(&[])).unwrap(), "offer 10.0.0.7\nasked\n")
             .unwrap_err(),
         range("10.0.0.9-10.0.0.1").unwrap_err(),
         lease("soon").unwrap_err(),
@@ -68,14 +69,14 @@ fn what_does_not_fit_is_refused_with_what_is_there() {
     for fine in [listens("0.0.0.0%vmbr2:67"), listens("10.2.0.1:67"), String::new()] {
         wanted().check(&said(&[("servers", &fine)])).unwrap();
     }
-    // Its own server is no other's.
+    // drover's own server is no obstacle.
     let own = [("servers", anywhere.as_str()), ("state", "active")];
-    let face = wanted().check(&said(&own)).unwrap();
-    wanted().heard(&face, "offer 10.0.0.1\nasked\n").unwrap();
+    let interface_address = wanted().check(&said(&own)).unwrap();
+    wanted().check_probe(&interface_address, "offer 10.0.0.1\nasked\n").unwrap();
     assert_eq!(lease("45m").unwrap(), "45m");
 }
 
-// Invariant: a zone is made once, and what is there and fits is left.
+// Invariant: a zone is made once, and what exists and fits stays as it is.
 
 #[test]
 fn a_zone_with_dhcp_is_made_by_as_many_calls_as_it_needs() {
@@ -111,10 +112,13 @@ fn a_zone_with_dhcp_is_made_by_as_many_calls_as_it_needs() {
     now.waiting = true;
     assert_eq!(lines(&now), "pvesh set /cluster/sdn");
     now.vnet = Some(map(&[("zone", "other")]));
-    assert_eq!(zone.plan(&now).unwrap_err(), "VNet ci0 is in another zone: it is not touched");
+    assert_eq!(
+        zone.plan(&now).unwrap_err(),
+        "VNet ci0 is in another zone; give the new VNet another name"
+    );
     now.zone = Some(map(&[("type", "vlan")]));
     let refused = zone.plan(&now).unwrap_err();
-    assert_eq!(refused, "zone ci is no simple zone: only those have DHCP");
+    assert_eq!(refused, "zone ci is not a simple zone; only simple zones have DHCP");
     let outside = Zone { gateway: "10.8.0.1".parse().unwrap(), ..zone.clone() };
     assert_eq!(outside.plan(&now).unwrap_err(), "10.8.0.1 is not in 10.9.0.0/24");
 }

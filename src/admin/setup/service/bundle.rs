@@ -1,5 +1,5 @@
-//! What is put into the guest: the program, the configuration with all files that it names, the
-//! unit, and the environment that stands for keys of the configuration.
+//! The files for the guest: the program, the configuration with all files that it names, the
+//! systemd unit, and the environment variables that stand for keys of the configuration.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
@@ -9,64 +9,62 @@ use sha2::{Digest as _, Sha256};
 
 use drover_config::{Checked, Environment};
 
-/// Where the configuration is in the guest.
-pub const CONFIG: &str = "/etc/drover";
-/// The program in the guest.
-pub const PROGRAM: &str = "/usr/local/bin/drover";
-/// The unit in the guest.
-pub const UNIT: &str = "/etc/systemd/system/drover.service";
-/// The variables of the unit.
-pub const VARIABLES: &str = "/etc/default/drover";
+/// The folder of the configuration in the guest.
+pub const GUEST_CONFIG: &str = "/etc/drover";
+/// The path of the program in the guest.
+pub const GUEST_PROGRAM: &str = "/usr/local/bin/drover";
+/// The path of the systemd unit in the guest.
+pub const GUEST_UNIT: &str = "/etc/systemd/system/drover.service";
+/// The path of the unit's environment variables in the guest.
+pub const GUEST_VARIABLES: &str = "/etc/default/drover";
 
 const UNIT_TEXT: &str = include_str!("../../../../configs/drover.service");
 
-/// Folders that the unit does not see, or that do not last.
-const UNSEEN: [&str; 8] = ["/home", "/root", "/tmp", "/var/tmp", "/run", "/proc", "/dev", "/usr"];
+/// Folders that the unit cannot see, or whose content does not last.
+const UNUSABLE_FOLDERS: [&str; 8] =
+    ["/home", "/root", "/tmp", "/var/tmp", "/run", "/proc", "/dev", "/usr"];
 
-/// Variables for sources of demand, by how their names begin.
-const DEMAND: [&str; 2] = ["GITHUB_", "POLL_INTERVAL"];
+/// Environment variables for sources: names, or prefixes that end in `_`.
+const SOURCE_VARIABLES: [&str; 2] = ["GITHUB_", "POLL_INTERVAL"];
 
-/// One file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Part {
-    /// Where it goes.
+pub struct GuestFile {
+    /// The path in the guest.
     pub path: String,
-    /// What is in it.
     pub content: Bytes,
-    /// Its rights.
     pub mode: u32,
-    /// Whether it is the service's own, rather than root's.
+    /// Whether the service's user owns it, rather than root.
     pub own: bool,
 }
 
-impl Part {
+impl GuestFile {
     fn roots(path: &str, content: impl Into<Bytes>, mode: u32) -> Self {
         Self { path: path.to_owned(), content: content.into(), mode, own: false }
     }
 
-    /// Its SHA-256, in hexadecimal digits.
+    /// The SHA-256 of the content, in hexadecimal digits.
     pub fn sum(&self) -> String {
         Sha256::digest(&self.content).iter().map(|byte| format!("{byte:02x}")).collect()
     }
 }
 
-/// All files.
+/// All files for the guest.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Bundle {
-    /// The program first.
-    pub parts: Vec<Part>,
+    /// The program comes first.
+    pub parts: Vec<GuestFile>,
 }
 
 fn unreadable(path: &Path, error: &std::io::Error) -> String {
-    format!("{} can not be read: {error}", path.display())
+    format!("cannot read {}: {error}", path.display())
 }
 
 impl Bundle {
-    /// Gathers them. `base` is the configuration, a file or a directory.
+    /// Collects the files. `base` is the configuration, a file or a directory.
     ///
     /// # Errors
-    /// In words: a file that can not be read, or that the service would not find in the guest.
-    pub fn gather(
+    /// A file that cannot be read, or that the service would not find in the guest.
+    pub fn collect(
         base: &Path,
         program: &Path,
         checked: &Checked,
@@ -76,7 +74,7 @@ impl Bundle {
         let own = Path::new("/var/lib/drover");
         if !checked.service.state_directory.starts_with(own) {
             return Err(format!(
-                "service.stateDirectory is {}: leave it out, the unit has {}",
+                "service.stateDirectory is {}; leave the key out, because the unit uses {}",
                 checked.service.state_directory.display(),
                 own.display()
             ));
@@ -87,7 +85,7 @@ impl Bundle {
             let content = read(&file.path)?;
             texts.push(String::from_utf8_lossy(&content).into_owned());
             let name = file.path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-            files.insert(format!("{CONFIG}/{name}"), (content.into(), 0o600));
+            files.insert(format!("{GUEST_CONFIG}/{name}"), (content.into(), 0o600));
         }
         let folder = if base.is_dir() { base } else { base.parent().unwrap_or(base) };
         let mut credentials = BTreeSet::new();
@@ -97,7 +95,7 @@ impl Bundle {
             let at = match handed.as_ref().and_then(|folder| path.strip_prefix(folder).ok()) {
                 Some(name) => {
                     let name = name.to_string_lossy().into_owned();
-                    let at = format!("{CONFIG}/credentials/{name}");
+                    let at = format!("{GUEST_CONFIG}/credentials/{name}");
                     credentials.insert(name);
                     at
                 }
@@ -106,40 +104,40 @@ impl Bundle {
             files.insert(at, (content, 0o600));
         }
         let at = match base.is_dir() {
-            true => CONFIG.to_owned(),
+            true => GUEST_CONFIG.to_owned(),
             false => {
-                format!("{CONFIG}/{}", base.file_name().unwrap_or_default().to_string_lossy())
+                format!("{GUEST_CONFIG}/{}", base.file_name().unwrap_or_default().to_string_lossy())
             }
         };
-        let mut parts = vec![Part::roots(PROGRAM, read(program)?, 0o755)];
-        let own = |(path, (content, mode))| Part { path, content, mode, own: true };
+        let mut parts = vec![GuestFile::roots(GUEST_PROGRAM, read(program)?, 0o755)];
+        let own = |(path, (content, mode))| GuestFile { path, content, mode, own: true };
         parts.extend(files.into_iter().map(own));
-        parts.push(Part::roots(VARIABLES, variables(environment, &texts), 0o600));
-        parts.push(Part::roots(UNIT, unit(&at, &credentials), 0o644));
+        parts.push(GuestFile::roots(GUEST_VARIABLES, variables(environment, &texts), 0o600));
+        parts.push(GuestFile::roots(GUEST_UNIT, unit(&at, &credentials), 0o644));
         Ok(Self { parts })
     }
 }
 
-/// Where a file of the configuration goes: to its own place beside the YAML, or, where the YAML
-/// names it in full, to that.
+/// The path of a file of the configuration in the guest: beside the YAML as here, or, where the
+/// YAML names the full path, that path.
 fn within(path: &Path, folder: &Path, texts: &[String]) -> Result<String, String> {
     let shown = path.to_string_lossy().into_owned();
     let dotted = path.components().any(|part| part == Component::ParentDir);
     let named = texts.iter().any(|text| text.contains(&shown));
     if let (Ok(beside), false, false) = (path.strip_prefix(folder), named, dotted) {
-        return Ok(format!("{CONFIG}/{}", beside.display()));
+        return Ok(format!("{GUEST_CONFIG}/{}", beside.display()));
     }
-    let unseen = UNSEEN.iter().any(|folder| path.starts_with(folder));
+    let unseen = UNUSABLE_FOLDERS.iter().any(|folder| path.starts_with(folder));
     if unseen || dotted || !path.is_absolute() {
         return Err(format!(
-            "the configuration names {shown}, which the service would not find in the guest: put it \
-             beside the YAML and name it without a folder, or below {CONFIG}"
+            "the configuration names {shown}, which the service would not find in the guest; put the file \
+             beside the YAML and name it without a folder, or put it below {GUEST_CONFIG}"
         ));
     }
     Ok(shown)
 }
 
-/// The unit, with the configuration's place and just the credentials that it asks for.
+/// The unit, with the path of the configuration and the credentials that the configuration uses.
 fn unit(config: &str, credentials: &BTreeSet<String>) -> String {
     let mut text = String::new();
     for line in UNIT_TEXT.lines() {
@@ -148,7 +146,9 @@ fn unit(config: &str, credentials: &BTreeSet<String>) -> String {
         }
         if line.starts_with("# Secrets are read as") {
             for name in credentials {
-                text.push_str(&format!("LoadCredential={name}:{CONFIG}/credentials/{name}\n"));
+                text.push_str(&format!(
+                    "LoadCredential={name}:{GUEST_CONFIG}/credentials/{name}\n"
+                ));
             }
             continue;
         }
@@ -158,7 +158,7 @@ fn unit(config: &str, credentials: &BTreeSet<String>) -> String {
     text
 }
 
-/// The names in `secretEnv:` of any mapping.
+/// Collects the names in `secretEnv:` of any mapping.
 fn named(value: &serde_yaml::Value, names: &mut BTreeSet<String>) {
     if let Some(map) = value.as_mapping() {
         for (key, value) in map {
@@ -173,18 +173,21 @@ fn named(value: &serde_yaml::Value, names: &mut BTreeSet<String>) {
     }
 }
 
-/// The file of variables: those that stand for keys, that the YAML names, or that name demand.
+/// The file of variables: those that stand for keys, those that the YAML names, and those for
+/// sources.
 fn variables(environment: &Environment, texts: &[String]) -> String {
     let mut all = environment.given();
     let mut names = BTreeSet::new();
     for text in texts {
-        // What is no YAML was refused before.
+        // A text that is no YAML was refused before.
         if let Ok(value) = serde_yaml::from_str(text) {
             named(&value, &mut names);
         }
     }
     let demand = environment.names().filter(|name| {
-        DEMAND.iter().any(|word| name == word || (word.ends_with('_') && name.starts_with(word)))
+        SOURCE_VARIABLES
+            .iter()
+            .any(|word| name == word || (word.ends_with('_') && name.starts_with(word)))
     });
     names.extend(demand.map(str::to_owned));
     for name in names {
@@ -210,7 +213,8 @@ fn variables(environment: &Environment, texts: &[String]) -> String {
 mod tests {
     use super::*;
 
-    // Invariant: the unit asks for what the configuration has, and is the one of configs/ otherwise.
+    // Invariant: the unit asks for the credentials of the configuration, and is that of configs/
+    // otherwise.
 
     #[test]
     fn the_unit_has_the_configurations_place_and_its_credentials_alone() {
@@ -221,10 +225,10 @@ mod tests {
         LoadCredential=token:/etc/drover/credentials/token
         ");
         assert!(text.contains("EnvironmentFile=-/etc/default/drover\n"));
-        assert!(!unit(CONFIG, &BTreeSet::new()).contains("LoadCredential"));
+        assert!(!unit(GUEST_CONFIG, &BTreeSet::new()).contains("LoadCredential"));
     }
 
-    // Invariant: only variables that mean something to the service are handed on, as they are.
+    // Invariant: only variables that the service uses are passed on, unchanged.
 
     #[test]
     fn variables_that_are_named_are_handed_on() {
@@ -246,7 +250,7 @@ mod tests {
         "#);
     }
 
-    // Invariant: a file is put where the service looks for it, or refused.
+    // Invariant: a file is put where the service looks for it, or is refused.
 
     #[test]
     fn files_go_where_the_yaml_says_that_they_are() {
@@ -257,7 +261,7 @@ mod tests {
         let full = "secretFile: /etc/pki/token";
         assert_eq!(at("/etc/pki/token", full).unwrap(), "/etc/pki/token");
         let refused = at("/home/me/ci/token", "secretFile: /home/me/ci/token").unwrap_err();
-        insta::assert_snapshot!(refused, @"the configuration names /home/me/ci/token, which the service would not find in the guest: put it beside the YAML and name it without a folder, or below /etc/drover");
+        insta::assert_snapshot!(refused, @"the configuration names /home/me/ci/token, which the service would not find in the guest; put the file beside the YAML and name it without a folder, or put it below /etc/drover");
         assert!(at("/home/me/ci/../token", "secretFile: ../token").is_err());
     }
 }

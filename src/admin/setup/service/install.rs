@@ -1,5 +1,5 @@
-//! The way into the guest, and what is done there: over SSH, as nothing in Proxmox's API runs a
-//! command in a container.
+//! Installs drover in the guest: over SSH, because nothing in Proxmox's API runs a command in a
+//! container.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
@@ -15,36 +15,35 @@ use proxmox_client::Params;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::bundle::{Bundle, PROGRAM, Part, UNIT};
-use super::plan::Plan;
+use super::bundle::{Bundle, GUEST_PROGRAM, GUEST_UNIT, GuestFile};
+use super::plan::ServicePlan;
 
-/// How long a guest may take to have an address and let drover in.
-const BOOT_LIMIT: Duration = Duration::from_secs(300);
-/// How often its address is asked for.
-const LOOK: Duration = Duration::from_secs(2);
-/// How long the program may be on its way.
-const UPLOAD_LIMIT: Duration = Duration::from_secs(900);
-/// How long the service may take to be ready: its unit says 120 s.
-const START_LIMIT: Duration = Duration::from_secs(180);
-/// The folder in the login's home that everything is put into first.
-const FOLDER: &str = "drover-setup";
+/// How long a guest may take until it has an address and accepts the login.
+const BOOT_TIMEOUT: Duration = Duration::from_secs(300);
+/// The interval between two requests for its address.
+const ADDRESS_POLL_INTERVAL: Duration = Duration::from_secs(2);
+/// The limit of one upload; the program is large.
+const UPLOAD_TIMEOUT: Duration = Duration::from_secs(900);
+/// How long the service may take to be ready: its unit allows 120 s.
+const START_TIMEOUT: Duration = Duration::from_secs(180);
+/// The folder in root's home that receives all uploads first.
+const UPLOAD_FOLDER: &str = "drover-setup";
 
-/// Whom to log in to.
+/// How to log in to the guest.
 #[derive(Debug, Clone, Copy)]
 pub struct Target<'a> {
-    /// Its address; none for the one that Proxmox tells.
+    /// The guest's address; none for the one that Proxmox reports.
     pub address: Option<IpAddr>,
-    /// Its SSH port.
     pub port: u16,
-    /// The key that lets drover in.
+    /// The private key of the login.
     pub key: &'a PrivateKey,
-    /// Where its host key is kept.
+    /// The file that stores the guest's host key.
     pub pin: &'a Path,
 }
 
-/// What a guest has not, or has otherwise.
+/// What is missing or different in a guest.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Lack {
+pub struct MissingParts {
     /// The files, by their paths.
     pub files: Vec<String>,
     /// Whether nothing was installed yet.
@@ -53,23 +52,26 @@ pub struct Lack {
     pub stopped: bool,
 }
 
-/// A guest that drover is logged in to.
+/// A guest with an open SSH session.
 #[derive(Debug)]
 pub struct Installed {
     session: Session,
-    /// Where it is.
     pub address: SocketAddr,
-    /// Its host key, if it was seen for the first time.
+    /// The fingerprint of the host key, where it was seen for the first time.
     pub new_key: Option<String>,
 }
 
-/// Waits for the guest's address, and logs in. Whoever shows a host key first is believed, and
-/// nobody else afterwards: nothing tells the key of a container.
+/// Waits for the guest's address and logs in. The first host key is trusted and stored, and no
+/// other afterwards: Proxmox does not report the key of a container.
 ///
 /// # Errors
-/// In words.
-pub async fn reach(client: &Client, plan: &Plan, to: Target<'_>) -> Result<Installed, String> {
-    let deadline = Instant::now() + BOOT_LIMIT;
+/// Why the login failed, for people.
+pub async fn reach(
+    client: &Client,
+    plan: &ServicePlan,
+    to: Target<'_>,
+) -> Result<Installed, String> {
+    let deadline = Instant::now() + BOOT_TIMEOUT;
     let host = match to.address {
         Some(address) => address,
         None => address_of(client, plan, deadline).await?,
@@ -86,7 +88,7 @@ pub async fn reach(client: &Client, plan: &Plan, to: Target<'_>) -> Result<Insta
     let session = session.map_err(|error| {
         let shown = to.pin.display();
         match &known {
-            Some(_) => format!("{}; the host key known is in {shown}", chain(&error)),
+            Some(_) => format!("{}; the stored host key is in {shown}", chain(&error)),
             None => chain(&error),
         }
     })?;
@@ -94,7 +96,7 @@ pub async fn reach(client: &Client, plan: &Plan, to: Target<'_>) -> Result<Insta
     let new_key = if known.is_none() {
         let text = format!("{line}\n");
         std::fs::write(to.pin, text)
-            .map_err(|error| format!("{} can not be written: {error}", to.pin.display()))?;
+            .map_err(|error| format!("cannot write {}: {error}", to.pin.display()))?;
         PublicKey::parse(&line).ok().map(|key| key.fingerprint())
     } else {
         None
@@ -102,8 +104,12 @@ pub async fn reach(client: &Client, plan: &Plan, to: Target<'_>) -> Result<Insta
     Ok(Installed { session, address: SocketAddr::new(host, to.port), new_key })
 }
 
-/// The first address of the guest that others reach.
-async fn address_of(client: &Client, plan: &Plan, deadline: Instant) -> Result<IpAddr, String> {
+/// The first address of the guest that others can reach.
+async fn address_of(
+    client: &Client,
+    plan: &ServicePlan,
+    deadline: Instant,
+) -> Result<IpAddr, String> {
     let place = plan.place();
     let path = match plan.container {
         true => format!("{place}/interfaces"),
@@ -113,30 +119,30 @@ async fn address_of(client: &Client, plan: &Plan, deadline: Instant) -> Result<I
         let said = match client.get::<Value>(&path, Params::new()).await {
             Ok(value) => match found(&value) {
                 Some(address) => return Ok(address),
-                None => "it has none yet".to_owned(),
+                None => "no address yet".to_owned(),
             },
-            // It is still booting: its agent does not answer.
+            // The guest is still booting, and its agent does not answer.
             Err(error) => client.fault(&error).text,
         };
-        if Instant::now() + LOOK >= deadline {
+        if Instant::now() + ADDRESS_POLL_INTERVAL >= deadline {
             return Err(format!(
-                "guest {} got no address within {} s ({said}): is there a DHCP server on its bridge? \
-                 give an address with --ip, or make a server with drover setup dhcp",
+                "guest {} got no address within {} s ({said}); check that its bridge has a DHCP server, \
+                 make one with drover setup dhcp, or give an address with --ip",
                 plan.vmid,
-                BOOT_LIMIT.as_secs()
+                BOOT_TIMEOUT.as_secs()
             ));
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(ADDRESS_POLL_INTERVAL).await;
     }
 }
 
-/// Reads both forms: containers' and the guest agent's, the first under `result`.
+/// Reads the addresses of a container or of a guest agent; the latter are below `result`.
 fn found(value: &Value) -> Option<IpAddr> {
     let rows = value.as_array().or_else(|| value["result"].as_array())?;
     let all = rows.iter().filter(|row| row["name"] != "lo").flat_map(|row| {
         let listed = row["ip-addresses"].as_array().into_iter().flatten();
         let listed = listed.filter_map(|one| one["ip-address"].as_str());
-        // Nodes before pve-container 5.3 tell these alone.
+        // Nodes before pve-container 5.3 report only these.
         let plain = ["inet", "inet6"].into_iter().filter_map(|key| row[key].as_str());
         listed.chain(plain)
     });
@@ -156,7 +162,7 @@ fn limits(time: Duration) -> Limits {
 }
 
 impl Installed {
-    /// Runs a command; what it said, if it succeeded.
+    /// Runs a command; returns its output where it succeeded.
     async fn run(&self, command: &str, time: Duration) -> Result<String, String> {
         let ended = self.session.exec(command, None, limits(time), None).await;
         let ended = ended.map_err(|error| format!("{}: {}", self.address, chain(&error)))?;
@@ -168,43 +174,44 @@ impl Installed {
         Err(format!("{}: {}", self.address, format!("{out}{said}").trim()))
     }
 
-    /// What is missing, or other than it should be.
+    /// Compares the guest with the bundle.
     ///
     /// # Errors
-    /// In words.
-    pub async fn lacks(&self, bundle: &Bundle) -> Result<Lack, String> {
+    /// Why the command failed, for people.
+    pub async fn compare(&self, bundle: &Bundle) -> Result<MissingParts, String> {
         let paths: Vec<String> = bundle.parts.iter().map(|part| quote(&part.path)).collect();
         let command = format!(
             "sha256sum -- {} 2>/dev/null; systemctl is-active drover.service 2>/dev/null || true",
             paths.join(" ")
         );
-        let said = self.run(&command, START_LIMIT).await?;
-        let has = |part: &&Part| {
+        let said = self.run(&command, START_TIMEOUT).await?;
+        let has = |part: &&GuestFile| {
             let line = format!("{}  {}", part.sum(), part.path);
             said.lines().any(|other| other == line)
         };
         let there = |path: &str| said.lines().any(|line| line.ends_with(&format!("  {path}")));
         let files = bundle.parts.iter().filter(|part| !has(part));
-        Ok(Lack {
+        Ok(MissingParts {
             files: files.map(|part| part.path.clone()).collect(),
-            all: !there(PROGRAM) || !there(UNIT),
+            all: !there(GUEST_PROGRAM) || !there(GUEST_UNIT),
             stopped: !said.lines().any(|line| line == "active"),
         })
     }
 
-    /// Closes the connection in order.
+    /// Closes the session in good order.
     pub async fn close(self) {
         self.session.close().await;
     }
 }
 
-/// The script that puts uploaded files in their places and starts the service.
-fn script(parts: &[&Part]) -> String {
+/// The script that puts uploaded files in place and starts the service.
+fn script(parts: &[&GuestFile]) -> String {
     let mut text = include_str!("install.sh").to_owned();
     for (index, part) in parts.iter().enumerate() {
         let (path, mode) = (quote(&part.path), part.mode);
-        if part.path == PROGRAM {
-            // It may be running: its file can not be written, but another one take its name.
+        if part.path == GUEST_PROGRAM {
+            // The program may be running: its file cannot be written, but another can take its
+            // name.
             text.push_str(&format!(
                 "install -D -m {mode:o} program {path}.new\nmv -f {path}.new {path}\n"
             ));
@@ -229,29 +236,31 @@ fn script(parts: &[&Part]) -> String {
     text
 }
 
-/// Puts files into the guest, and starts the service with them.
+/// Puts files into the guest and starts the service with them.
 ///
 /// # Errors
-/// In words; what was there before stays where the new program does not run.
-pub async fn install(to: &Installed, bundle: &Bundle, lack: &Lack) -> Result<(), String> {
-    let parts: Vec<&Part> =
+/// Why that failed, for people; the old files stay where the new program does not run.
+pub async fn install(to: &Installed, bundle: &Bundle, lack: &MissingParts) -> Result<(), String> {
+    let parts: Vec<&GuestFile> =
         bundle.parts.iter().filter(|part| lack.files.contains(&part.path)).collect();
-    to.run(&format!("rm -rf {FOLDER} && mkdir -m 700 {FOLDER}"), START_LIMIT).await?;
+    to.run(&format!("rm -rf {UPLOAD_FOLDER} && mkdir -m 700 {UPLOAD_FOLDER}"), START_TIMEOUT)
+        .await?;
     for (index, part) in parts.iter().enumerate() {
-        let (name, mode) = match part.path == PROGRAM {
+        let (name, mode) = match part.path == GUEST_PROGRAM {
             true => ("program".to_owned(), 0o755),
             false => (index.to_string(), 0o600),
         };
-        let path = format!("{FOLDER}/{name}");
-        let sent = to.session.upload(&path, part.content.clone(), mode, UPLOAD_LIMIT).await;
+        let path = format!("{UPLOAD_FOLDER}/{name}");
+        let sent = to.session.upload(&path, part.content.clone(), mode, UPLOAD_TIMEOUT).await;
         sent.map_err(|error| chain(&error))?;
     }
     let text = Bytes::from(script(&parts));
-    let sent = to.session.upload(&format!("{FOLDER}/run"), text, 0o700, UPLOAD_LIMIT).await;
+    let sent =
+        to.session.upload(&format!("{UPLOAD_FOLDER}/run"), text, 0o700, UPLOAD_TIMEOUT).await;
     sent.map_err(|error| chain(&error))?;
-    let done = to.run(&format!("sh {FOLDER}/run"), START_LIMIT).await;
-    // Secrets are among it; that it can not be removed shows at the next run.
-    let _ = to.run(&format!("rm -rf {FOLDER}"), START_LIMIT).await;
+    let done = to.run(&format!("sh {UPLOAD_FOLDER}/run"), START_TIMEOUT).await;
+    // The folder has secrets. A failure to remove it shows at the next run.
+    let _ = to.run(&format!("rm -rf {UPLOAD_FOLDER}"), START_TIMEOUT).await;
     done.map(drop)
 }
 
@@ -261,7 +270,7 @@ mod tests {
 
     use super::*;
 
-    // Invariant: the address is one that others reach, IPv4 first, in every form that Proxmox has.
+    // Invariant: the address is one that others can reach, IPv4 first, in every form of Proxmox.
 
     #[test]
     fn the_address_is_read_of_containers_and_of_the_guest_agent() {
@@ -275,20 +284,21 @@ mod tests {
         assert_eq!(found(&Value::Null), None);
     }
 
-    // Invariant: secrets are the service's own in the guest, and a program is replaced whole.
+    // Invariant: secrets belong to the service's user in the guest, and a program is replaced in
+    // one step.
 
     #[test]
     fn files_are_put_in_their_places_by_one_script() {
-        let part = |path: &str, mode, own| Part {
+        let part = |path: &str, mode, own| GuestFile {
             path: path.to_owned(),
             content: Bytes::new(),
             mode,
             own,
         };
         let all = [
-            part(PROGRAM, 0o755, false),
+            part(GUEST_PROGRAM, 0o755, false),
             part("/etc/drover/keys/agent key", 0o600, true),
-            part(UNIT, 0o644, false),
+            part(GUEST_UNIT, 0o644, false),
         ];
         insta::assert_snapshot!(script(&all.iter().collect::<Vec<_>>()));
     }

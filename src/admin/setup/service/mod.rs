@@ -1,75 +1,80 @@
-//! The container or virtual machine that drover itself runs in: what is wanted, whose it is, and
-//! the calls that make it.
+//! The container or virtual machine that runs drover itself.
+//!
+//! In: the options of `drover setup service` ([`GuestSpec`]) and an administrator's login.
+//! [`read_cluster`] reads the cluster, [`plan`] works out the calls, [`reach`] logs in to the
+//! guest, and [`install`] puts the files of a [`Bundle`] into it and starts the service.
+//!
+//! The guest is recognised by marks in its description ([`Marks`]): its name, its VMID and its
+//! cluster. A copy has another VMID, so no copy is taken for drover's guest.
 
 mod bundle;
+mod cluster_state;
 mod install;
-mod look;
 mod plan;
 
 use drover_model::id::ClusterId;
 
-pub use bundle::{Bundle, Part};
-pub use install::{Installed, Lack, Target, install, reach};
-pub use look::{Now, Own, look};
+pub use bundle::{Bundle, GuestFile};
+pub use cluster_state::{ClusterState, OwnGuest, read_cluster};
+pub use install::{Installed, MissingParts, Target, install, reach};
 pub use plan::plan;
 
-/// What the guest is called where nothing is said.
-pub const HOSTNAME: &str = "drover-1";
-/// The VMIDs that are tried where none is given.
-pub const VMIDS: std::ops::Range<u32> = 300..1000;
-/// The tag of guests that drover runs in.
+/// The default name of the guest.
+pub const DEFAULT_HOSTNAME: &str = "drover-1";
+/// The range from which a free VMID is chosen.
+pub const VMID_RANGE: std::ops::Range<u32> = 300..1000;
+/// The tag of guests that run drover.
 pub const TAG: &str = "drover-service";
 
-const FENCE: &str = "```drover-service-1";
+const MARKS_FENCE: &str = "```drover-service-1";
 
 /// What the guest is made from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Source {
+pub enum InstallMethod {
     /// A container of this appliance template.
     Container {
-        /// Its file, such as `debian-12-standard_12.2-1_amd64.tar.zst`.
+        /// The file, such as `debian-12-standard_12.2-1_amd64.tar.zst`.
         template: String,
-        /// Where it is kept, or downloaded to; none for any storage that takes templates.
+        /// The storage that has the file or receives it; none for any storage that takes templates.
         storage: Option<String>,
     },
-    /// A virtual machine, a full clone of the template with this VMID or name.
+    /// A virtual machine: a full clone of the template with this VMID or name.
     Machine(String),
 }
 
-/// What is wanted.
+/// The options of `drover setup service`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wanted {
-    /// What it is made from.
-    pub source: Source,
-    /// Its VMID; none for the first that is free.
+pub struct GuestSpec {
+    /// What the guest is made from.
+    pub source: InstallMethod,
+    /// The VMID; none for the first free one.
     pub vmid: Option<u32>,
-    /// Its name, by which it is found again.
+    /// The guest's name, by which it is found again.
     pub hostname: String,
     /// The node; none for the first that fits.
     pub node: Option<String>,
-    /// Where its disk goes.
+    /// The storage of its disk.
     pub storage: String,
-    /// Its bridge or VNet, `vmbr0.100` for VLAN 100.
+    /// Its bridge or VNet; `vmbr0.100` for VLAN 100.
     pub bridge: String,
-    /// Processors.
     pub cores: u32,
     /// Memory in MiB.
     pub memory: u32,
     /// Disk in GiB.
     pub disk: u32,
-    /// `dhcp`, or an address with its prefix.
+    /// `dhcp`, or an address with its prefix length.
     pub ip: String,
-    /// The gateway of an address.
+    /// The gateway of a fixed address.
     pub gateway: Option<String>,
-    /// The pool it joins.
+    /// The pool that the guest joins.
     pub pool: Option<String>,
-    /// Whether high availability keeps it running.
+    /// Whether Proxmox's high availability manages the guest.
     pub ha: bool,
-    /// The key that lets drover in.
+    /// The SSH key that may log in as root.
     pub public_key: String,
 }
 
-impl Wanted {
+impl GuestSpec {
     /// The bridge without its VLAN, and the VLAN.
     pub fn bridge(&self) -> (&str, Option<&str>) {
         match self.bridge.split_once('.') {
@@ -78,20 +83,16 @@ impl Wanted {
         }
     }
 
-    /// Whether it is a container.
     pub fn is_container(&self) -> bool {
-        matches!(self.source, Source::Container { .. })
+        matches!(self.source, InstallMethod::Container { .. })
     }
 }
 
-/// The marks of a guest that drover runs in: which one it is, and that it is no copy.
+/// The marks of a guest that runs drover: which guest it is, and that it is no copy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Marks {
-    /// Its name.
     pub name: String,
-    /// Its VMID.
     pub vmid: u32,
-    /// Its cluster.
     pub cluster: ClusterId,
 }
 
@@ -101,13 +102,13 @@ impl Marks {
         let Self { name, vmid, cluster } = self;
         format!(
             "drover runs here; made by drover setup service\n\n\
-             {FENCE}\nname {name}\nvmid {vmid}\ncluster {cluster}\n```\n"
+             {MARKS_FENCE}\nname {name}\nvmid {vmid}\ncluster {cluster}\n```\n"
         )
     }
 
-    /// Whether a description has exactly these marks, once.
+    /// Whether a description contains exactly these marks, once.
     pub fn are_in(&self, description: &str) -> bool {
-        let mut blocks = description.split(FENCE).skip(1);
+        let mut blocks = description.split(MARKS_FENCE).skip(1);
         let (Some(block), None) = (blocks.next(), blocks.next()) else { return false };
         let Self { name, vmid, cluster } = self;
         let lines = [format!("name {name}"), format!("vmid {vmid}"), format!("cluster {cluster}")];
@@ -129,7 +130,7 @@ mod tests {
         let text = marks.describe();
         insta::assert_snapshot!(text);
         assert!(marks.are_in(&text));
-        // Proxmox gives a description back with line ends of its own.
+        // Proxmox returns a description with line ends of its own.
         assert!(marks.are_in(&text.replace('\n', "\r\n")));
         assert!(!Marks { vmid: 301, ..marks.clone() }.are_in(&text), "a copy");
         assert!(!Marks { name: "drover-2".into(), ..marks.clone() }.are_in(&text));

@@ -1,34 +1,32 @@
-//! From what is there to what is wanted: the calls in their order, and the privileges they need.
+//! Works out the calls from what exists to what is wanted, and the privileges that they need.
 
 use proxmox_client::transport::encode;
 
-use super::look::{Now, Original, Own, takers};
-use super::{Marks, Source, TAG, VMIDS, Wanted};
+use super::cluster_state::{ClusterState, MachineTemplate, OwnGuest, storages_for};
+use super::{GuestSpec, InstallMethod, Marks, TAG, VMID_RANGE};
 use crate::setup::step::{Needed, Step};
 
-/// The calls, what they need, and what is to be told beside them.
+/// The calls, the privileges that they need, and notes for people.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Plan {
-    /// In their order; none where the guest is there and runs.
+pub struct ServicePlan {
+    /// The calls in their order; none where the guest exists and runs.
     pub steps: Vec<Step>,
-    /// The privileges of all of them.
+    /// The privileges of all calls.
     pub needed: Needed,
-    /// Whatever people should know.
+    /// What people should know.
     pub notes: Vec<String>,
-    /// The guest's VMID.
     pub vmid: u32,
-    /// Its node.
+    /// The guest's node.
     pub node: String,
-    /// Whether it is a container.
     pub container: bool,
 }
 
-impl Plan {
+impl ServicePlan {
     fn of(vmid: u32, node: &str, container: bool) -> Self {
         Self { vmid, node: node.to_owned(), container, ..Self::default() }
     }
 
-    /// Where the guest is in the API.
+    /// The guest's path in the API.
     pub fn place(&self) -> String {
         let kind = if self.container { "lxc" } else { "qemu" };
         format!("/nodes/{}/{kind}/{}", encode(&self.node), self.vmid)
@@ -38,7 +36,7 @@ impl Plan {
         self.needed.extend(privileges.map(|one| (path.to_owned(), one)));
     }
 
-    /// Has it run, by high availability where that is wanted.
+    /// Adds the call that starts the guest, by high availability where that is wanted.
     fn started(&mut self, ha: bool, rights: &str) {
         if ha {
             let sid = format!("{}:{}", if self.container { "ct" } else { "vm" }, self.vmid);
@@ -56,24 +54,24 @@ impl Plan {
 ///
 /// # Errors
 /// What does not fit, and what would.
-pub fn plan(wanted: &Wanted, now: &Now) -> Result<Plan, String> {
+pub fn plan(wanted: &GuestSpec, now: &ClusterState) -> Result<ServicePlan, String> {
     if let Some(own) = &now.own {
-        return kept(wanted, now, own);
+        return plan_existing(wanted, now, own);
     }
-    fits(wanted, now)?;
-    let vmid = free(wanted, now)?;
-    let mut plan = Plan::of(vmid, &now.node, wanted.is_container());
+    check_place(wanted, now)?;
+    let vmid = choose_vmid(wanted, now)?;
+    let mut plan = ServicePlan::of(vmid, &now.node, wanted.is_container());
     let marks = Marks {
         name: wanted.hostname.clone(),
         vmid,
-        cluster: now.cluster.clone().ok_or("the cluster is not known")?,
+        cluster: now.cluster.clone().ok_or("the id of the cluster is unknown")?,
     };
     match &wanted.source {
-        Source::Container { template, storage } => {
+        InstallMethod::Container { template, storage } => {
             container(&mut plan, wanted, now, &marks, (template, storage.as_deref()))?;
         }
-        Source::Machine(_) => {
-            let original = now.original.as_ref().ok_or("the template is not known")?;
+        InstallMethod::Machine(_) => {
+            let original = now.original.as_ref().ok_or("the template is unknown")?;
             machine(&mut plan, wanted, &marks, original)?;
         }
     }
@@ -86,9 +84,13 @@ pub fn plan(wanted: &Wanted, now: &Now) -> Result<Plan, String> {
     Ok(plan)
 }
 
-/// What is left to do for a guest that is there.
-fn kept(wanted: &Wanted, now: &Now, own: &Own) -> Result<Plan, String> {
-    let mut plan = Plan::of(own.vmid, &own.node, own.container);
+/// The calls that are left for an existing guest.
+fn plan_existing(
+    wanted: &GuestSpec,
+    now: &ClusterState,
+    own: &OwnGuest,
+) -> Result<ServicePlan, String> {
+    let mut plan = ServicePlan::of(own.vmid, &own.node, own.container);
     let rights = format!("/vms/{}", own.vmid);
     if own.container != wanted.is_container() {
         let (is, asked) = if own.container {
@@ -98,17 +100,17 @@ fn kept(wanted: &Wanted, now: &Now, own: &Own) -> Result<Plan, String> {
         };
         let name = &wanted.hostname;
         return Err(format!(
-            "`{name}` is the {is} {} already, and a {asked} is asked for: give it another name \
-             with --hostname, or remove that one first",
+            "`{name}` is already the {is} {}, and a {asked} is wanted; choose another name with \
+             --hostname, or remove that one first",
             own.vmid
         ));
     }
     if let Some(vmid) = wanted.vmid.filter(|vmid| *vmid != own.vmid) {
         let (name, own) = (&wanted.hostname, own.vmid);
-        return Err(format!("`{name}` is guest {own} already, not {vmid}: leave the VMID out"));
+        return Err(format!("`{name}` is already guest {own}, not {vmid}; leave the VMID out"));
     }
     if wanted.ha && !own.managed {
-        shared(wanted, now)?;
+        check_shared(wanted, now)?;
         plan.started(true, &rights);
     } else if !own.running {
         plan.started(false, &rights);
@@ -116,84 +118,92 @@ fn kept(wanted: &Wanted, now: &Now, own: &Own) -> Result<Plan, String> {
     Ok(plan)
 }
 
-/// Whether storage and bridge can be used on the node.
-fn fits(wanted: &Wanted, now: &Now) -> Result<(), String> {
-    let Wanted { storage, .. } = wanted;
+/// Checks that the storage and the bridge exist on the node.
+fn check_place(wanted: &GuestSpec, now: &ClusterState) -> Result<(), String> {
+    let GuestSpec { storage, .. } = wanted;
     let node = &now.node;
     let content = if wanted.is_container() { "rootdir" } else { "images" };
-    let able = takers(&now.storages, content);
+    let able = storages_for(&now.storages, content);
     if !able.contains(storage) {
         let why = match now.storages.iter().find(|one| one.storage == *storage) {
             None => format!("node {node} has no storage `{storage}`"),
-            Some(_) => format!("storage `{storage}` is not up on {node}, or takes no {content}"),
+            Some(_) => {
+                format!("storage `{storage}` is not active on {node}, or takes no {content}")
+            }
         };
-        return Err(format!("{why}; name one with --storage: {}", able.join(", ")));
+        return Err(format!("{why}; choose one with --storage: {}", able.join(", ")));
     }
     let (bridge, _) = wanted.bridge();
     if !now.bridges.contains(bridge) {
         let known = now.bridges.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
-        let text = format!("node {node} has no bridge `{bridge}`; name one with --bridge: {known}");
+        let text =
+            format!("node {node} has no bridge `{bridge}`; choose one with --bridge: {known}");
         return Err(text);
     }
-    if wanted.ha { shared(wanted, now) } else { Ok(()) }
+    if wanted.ha { check_shared(wanted, now) } else { Ok(()) }
 }
 
-/// High availability starts a guest on another node, which must reach its disk.
-fn shared(wanted: &Wanted, now: &Now) -> Result<(), String> {
+/// Checks that other nodes can reach the disk, because high availability starts the guest there.
+fn check_shared(wanted: &GuestSpec, now: &ClusterState) -> Result<(), String> {
     let storage = &wanted.storage;
     let found = now.storages.iter().find(|one| one.storage == *storage);
     if found.is_none_or(|one| one.shared) {
         return Ok(());
     }
     let content = if wanted.is_container() { "rootdir" } else { "images" };
-    let able = takers(&now.storages, content);
-    let shared = now.storages.iter().filter(|one| one.shared && able.contains(&one.storage));
-    let shared = shared.map(|one| one.storage.as_str()).collect::<Vec<_>>().join(", ");
-    let there = if shared.is_empty() { "none here is" } else { &shared };
+    let able = storages_for(&now.storages, content);
+    let check_shared = now.storages.iter().filter(|one| one.shared && able.contains(&one.storage));
+    let check_shared = check_shared.map(|one| one.storage.as_str()).collect::<Vec<_>>().join(", ");
+    let there = if check_shared.is_empty() { "none" } else { &check_shared };
     Err(format!(
-        "storage `{storage}` is local to {}: when that node is down nobody reaches the disk, so \
-         that --ha could not start it elsewhere; shared ones: {there}",
+        "storage `{storage}` is local to {}: while that node is down no other node can reach the disk, \
+         so --ha could not start the guest elsewhere; shared storages: {there}",
         now.node
     ))
 }
 
-fn free(wanted: &Wanted, now: &Now) -> Result<u32, String> {
-    let next = || VMIDS.clone().find(|id| !now.taken.contains(id));
+fn choose_vmid(wanted: &GuestSpec, now: &ClusterState) -> Result<u32, String> {
+    let next = || VMID_RANGE.clone().find(|id| !now.taken.contains(id));
     match wanted.vmid {
         Some(vmid) if now.taken.contains(&vmid) => Err(format!(
-            "VMID {vmid} is taken by a guest that is not drover's `{}`, which is not touched; free \
-             is {}",
+            "VMID {vmid} belongs to a guest that is not drover's `{}`; drover does not touch it; the \
+             first free VMID is {}",
             wanted.hostname,
             next().map_or("none below 1000".to_owned(), |id| id.to_string())
         )),
         Some(vmid) => Ok(vmid),
         None => next().ok_or_else(|| {
-            format!("no VMID from {} to {} is free: give one", VMIDS.start, VMIDS.end - 1)
+            format!(
+                "no VMID from {} to {} is free; give one with --vmid",
+                VMID_RANGE.start,
+                VMID_RANGE.end - 1
+            )
         }),
     }
 }
 
-/// What stands before the version in the name of an appliance template.
+/// The part before the version in the name of an appliance template.
 fn package(file: &str) -> &str {
     file.split('_').next().unwrap_or(file)
 }
 
-/// Numbers of a version, for comparing.
+/// The numbers of the version in the name of an appliance template.
 fn version(file: &str) -> Vec<u32> {
     let numbers = file.split('_').nth(1).unwrap_or_default().split(['.', '-']);
     numbers.filter_map(|word| word.parse().ok()).collect()
 }
 
 fn container(
-    plan: &mut Plan,
-    wanted: &Wanted,
-    now: &Now,
+    plan: &mut ServicePlan,
+    wanted: &GuestSpec,
+    now: &ClusterState,
     marks: &Marks,
-    (template, kept): (&str, Option<&str>),
+    (template, plan_existing): (&str, Option<&str>),
 ) -> Result<(), String> {
     let file = |volume: &&String| volume.rsplit('/').next().unwrap_or_default().to_owned();
-    let on =
-        |volume: &&String| kept.is_none_or(|storage| volume.split(':').next() == Some(storage));
+    let on = |volume: &&String| {
+        plan_existing.is_none_or(|storage| volume.split(':').next() == Some(storage))
+    };
     let here: Vec<&String> = now.templates.iter().filter(on).collect();
     let same = |name: &String| package(name) == package(template);
     let exact = here.iter().find(|volume| file(volume) == template);
@@ -212,14 +222,14 @@ fn container(
             (Some(offer), near)
                 if near.is_none_or(|one| version(&file(&one)) < version(&offer)) =>
             {
-                download(plan, now, kept, &offer)?
+                download(plan, now, plan_existing, &offer)?
             }
             (_, Some(near)) => near.clone(),
             (_, None) => {
                 let known = now.offered.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
                 return Err(format!(
-                    "template `{template}` is neither on a storage of {} nor offered by Proxmox; \
-                     offered are {known}",
+                    "template `{template}` is neither on a storage of {} nor offered by Proxmox, which \
+                     offers {known}",
                     now.node
                 ));
             }
@@ -227,7 +237,7 @@ fn container(
     };
     let found = file(&&volume);
     if found != template {
-        plan.notes.push(format!("template {template} is not to be had, {found} is taken"));
+        plan.notes.push(format!("template {template} is not available; {found} is used"));
     }
     let (bridge, tag) = wanted.bridge();
     let mut net = format!("name=eth0,bridge={bridge},ip={}", wanted.ip);
@@ -244,7 +254,7 @@ fn container(
         ("memory", &wanted.memory.to_string()),
         ("net0", &net),
         ("unprivileged", "1"),
-        // Without it systemd of Debian 12 and newer can not set up its units' sandboxes.
+        // Without nesting, systemd of Debian 12 and later cannot set up the sandboxes of its units.
         ("features", "nesting=1"),
         ("onboot", "1"),
         ("tags", TAG),
@@ -269,31 +279,31 @@ fn container(
     Ok(())
 }
 
-fn where_made(plan: &Plan, wanted: &Wanted) -> String {
+fn where_made(plan: &ServicePlan, wanted: &GuestSpec) -> String {
     match &wanted.pool {
         Some(pool) => format!("/pool/{pool}"),
         None => format!("/vms/{}", plan.vmid),
     }
 }
 
-/// Has Proxmox download an appliance template; gives the volume it becomes.
+/// Adds the download of an appliance template; returns the volume that it becomes.
 fn download(
-    plan: &mut Plan,
-    now: &Now,
-    kept: Option<&str>,
+    plan: &mut ServicePlan,
+    now: &ClusterState,
+    plan_existing: Option<&str>,
     template: &str,
 ) -> Result<String, String> {
-    let able = takers(&now.storages, "vztmpl");
-    let storage = match kept {
+    let able = storages_for(&now.storages, "vztmpl");
+    let storage = match plan_existing {
         Some(storage) if able.iter().any(|one| one == storage) => storage,
         Some(storage) => {
-            let text = format!("storage `{storage}` takes no container templates on {}", now.node);
+            let text = format!("storage `{storage}` on {} takes no container templates", now.node);
             return Err(text);
         }
         None => able.first().ok_or_else(|| {
             let node = &now.node;
             format!(
-                "no storage of {node} takes container templates: pvesm set local --content vztmpl,…"
+                "no storage of {node} takes container templates; allow it: pvesm set local --content vztmpl,…"
             )
         })?,
     };
@@ -303,8 +313,8 @@ fn download(
     Ok(format!("{storage}:vztmpl/{template}"))
 }
 
-/// The disk that a virtual machine boots from, and its size in GiB.
-fn boot_disk(original: &Original) -> Option<(&str, u32)> {
+/// The boot disk of a virtual machine, and its size in GiB.
+fn boot_disk(original: &MachineTemplate) -> Option<(&str, u32)> {
     let size = |value: &str| {
         let size = value.split(',').find_map(|part| part.strip_prefix("size="))?;
         let number: u32 = size.trim_end_matches(char::is_alphabetic).parse().ok()?;
@@ -321,12 +331,12 @@ fn boot_disk(original: &Original) -> Option<(&str, u32)> {
 }
 
 fn machine(
-    plan: &mut Plan,
-    wanted: &Wanted,
+    plan: &mut ServicePlan,
+    wanted: &GuestSpec,
     marks: &Marks,
-    original: &Original,
+    original: &MachineTemplate,
 ) -> Result<(), String> {
-    let Original { vmid: source, node, config } = original;
+    let MachineTemplate { vmid: source, node, config } = original;
     let Some((disk, size)) = boot_disk(original) else {
         return Err(format!("template {source} has no disk"));
     };
@@ -370,8 +380,8 @@ fn machine(
         .is_some_and(|value| value.starts_with('1') || value.contains("enabled=1"));
     if wanted.ip == "dhcp" && !agent {
         return Err(format!(
-            "template {source} has no guest agent, so nobody tells the address that DHCP gave: \
-             give one with --ip and --gateway"
+            "template {source} has no guest agent, so Proxmox cannot report the address from DHCP; give \
+             one with --ip and --gateway"
         ));
     }
     plan.need(&format!("/vms/{source}"), ["VM.Clone", "VM.Audit"]);

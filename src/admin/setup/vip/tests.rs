@@ -2,8 +2,8 @@
 
 use super::*;
 
-fn wanted() -> Wanted {
-    Wanted {
+fn wanted() -> VipSpec {
+    VipSpec {
         address: "10.0.0.9".parse().unwrap(),
         prefix: None,
         interface: None,
@@ -24,24 +24,27 @@ fn said(parts: &[(&str, &str)]) -> BTreeMap<String, String> {
     all.map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect()
 }
 
-// Invariant: the address is held on the interface of its own network, by one that is ready.
+// Invariant: the address is on the interface of its own network, held by a member that is ready.
 
 #[test]
 fn the_interface_is_that_of_the_addresss_network() {
-    let face = wanted().check(&said(&[])).unwrap();
-    assert_eq!((face.name.as_str(), Wanted::network(&face).as_str()), ("vmbr0.10", "10.0.0.0/24"));
-    let [config, check] = wanted().files(&face);
+    let interface_address = wanted().check(&said(&[])).unwrap();
+    assert_eq!(
+        (interface_address.name.as_str(), VipSpec::network(&interface_address).as_str()),
+        ("vmbr0.10", "10.0.0.0/24")
+    );
+    let [config, check] = wanted().files(&interface_address);
     insta::assert_snapshot!(format!(
         "{}:\n{}\n{}:\n{}",
         config.path, config.text, check.path, check.text
     ));
-    let more = Wanted {
+    let more = VipSpec {
         peers: vec!["10.0.0.2".parse().unwrap(), "10.0.0.3".parse().unwrap()],
         password: Some("s3cret".into()),
         prefix: Some(32),
         ..wanted()
     };
-    let [config, _] = more.files(&face);
+    let [config, _] = more.files(&interface_address);
     insta::assert_snapshot!(config.text);
     assert_eq!(config.mode, 0o600);
     assert!(!format!("{more:?}").contains("s3cret"));
@@ -49,14 +52,14 @@ fn the_interface_is_that_of_the_addresss_network() {
 
 #[test]
 fn what_does_not_fit_is_refused_with_what_is_there() {
-    let refused = |wanted: Wanted, parts: &[(&str, &str)]| wanted.check(&said(parts)).unwrap_err();
+    let refused = |wanted: VipSpec, parts: &[(&str, &str)]| wanted.check(&said(parts)).unwrap_err();
     let twice =
         said(&[])["addresses"].clone() + "5: vmbr5    inet 10.0.0.5/24 scope global vmbr5\n";
     let all = [
-        refused(Wanted { address: "10.7.0.9".parse().unwrap(), ..wanted() }, &[]),
-        refused(Wanted { interface: Some("vmbr0".into()), ..wanted() }, &[]),
-        refused(Wanted { peers: vec!["10.7.0.9".parse().unwrap()], ..wanted() }, &[]),
-        refused(Wanted { peers: vec!["10.0.0.3".parse().unwrap()], ..wanted() }, &[]),
+        refused(VipSpec { address: "10.7.0.9".parse().unwrap(), ..wanted() }, &[]),
+        refused(VipSpec { interface: Some("vmbr0".into()), ..wanted() }, &[]),
+        refused(VipSpec { peers: vec!["10.7.0.9".parse().unwrap()], ..wanted() }, &[]),
+        refused(VipSpec { peers: vec!["10.0.0.3".parse().unwrap()], ..wanted() }, &[]),
         refused(wanted(), &[("holder", "ready\n")]),
         refused(wanted(), &[("addresses", &twice)]),
         refused(wanted(), &[("config", "vrrp_instance other {}\n")]),
@@ -64,16 +67,16 @@ fn what_does_not_fit_is_refused_with_what_is_there() {
         address("10.0.0.9/40").unwrap_err(),
     ];
     insta::assert_snapshot!(all.join("\n"));
-    // The machine that holds it has it on the interface, too.
+    // The machine that holds the address has it on the interface, too.
     let held = said(&[])["addresses"].clone() + "4: vmbr0.10    inet 10.0.0.9/24 scope global\n";
     let own = said(&[("addresses", &held), ("holder", "ready\n")]);
     assert_eq!(wanted().check(&own).unwrap().name, "vmbr0.10");
-    let alone = Wanted { peers: vec!["10.0.0.2".parse().unwrap()], ..wanted() };
+    let alone = VipSpec { peers: vec!["10.0.0.2".parse().unwrap()], ..wanted() };
     assert_eq!(alone.check(&said(&[])).unwrap().name, "vmbr0.10");
     assert_eq!(address("10.0.0.9/24").unwrap().1, Some(24));
 }
 
-// Invariant: the firewall is opened once, and only where it is on.
+// Invariant: the rule is made once, and only where the firewall is on.
 
 #[test]
 fn the_firewalls_rule_is_made_where_it_is_wanted() {

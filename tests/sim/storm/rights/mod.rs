@@ -5,8 +5,8 @@
 mod play;
 mod stage;
 
-use drover_admin::rights::{At, Feature, Lack, Row, TABLE};
-use drover_ci::Mark;
+use drover_admin::rights::{At, Feature, Row, TABLE, Without};
+use drover_ci::Severity;
 use libtest_mimic::Trial;
 use pve_sim::spec::PveVersion;
 
@@ -59,7 +59,7 @@ async fn works(version: PveVersion, features: &[Feature], layout: Layout) {
     let setup = stage.setup();
     let report = doctored(&setup).await;
     let lines = report.lines.iter().filter(|line| line.about.starts_with("privilege"));
-    let bad = lines.filter(|line| line.mark != Mark::Ok).map(|line| line.about.as_str());
+    let bad = lines.filter(|line| line.severity != Severity::Ok).map(|line| line.about.as_str());
     let mut expected = Vec::new();
     if layout == Layout::Pool {
         expected.push("privilege VM.Audit on /vms");
@@ -97,26 +97,26 @@ async fn lacks(version: PveVersion, row: &'static Row) {
     let mut lines = report.lines.iter();
     let line = lines.find(|line| line.about == wanted && of_feature(&line.text));
     let line = line.unwrap_or_else(|| panic!("no `{wanted}` in {:#?}", report.lines));
-    let mark = match row.lack {
-        Lack::Fails => Mark::Fail,
-        Lack::Milder(_) => Mark::Warn,
+    let mark = match row.without {
+        Without::Fails => Severity::Fail,
+        Without::Degrades(_) => Severity::Warn,
     };
-    assert_eq!(line.mark, mark, "{line:?}");
+    assert_eq!(line.severity, mark, "{line:?}");
     if row.feature.is_optional() {
-        assert_eq!(line.mend, ["drover setup rights --cloud rack --leftovers --user root@pam"]);
+        assert_eq!(line.remedies, ["drover setup rights --cloud rack --leftovers --user root@pam"]);
     } else {
-        let given = line.mend.iter().any(|mend| mend.starts_with("pveum acl modify "));
-        let named = line.mend.iter().any(|mend| any_of.iter().any(|name| mend.contains(name)));
+        let given = line.remedies.iter().any(|mend| mend.starts_with("pveum acl modify "));
+        let named = line.remedies.iter().any(|mend| any_of.iter().any(|name| mend.contains(name)));
         // There the role is whole, and something else is in its way.
         assert!(given && (named || matches!(row.at, At::Access | At::Nodes)), "{line:?}");
     }
-    match row.lack {
-        Lack::Fails => denied(stage.setup(), row, any_of).await,
-        Lack::Milder(effect) => {
+    match row.without {
+        Without::Fails => denied(stage.setup(), row, any_of).await,
+        Without::Degrades(effect) => {
             assert!(line.text.contains(effect), "{line:?}");
             // What it is for is left out; all else is as before.
             let world = served(stage.setup(), &[Feature::Life]).await;
-            play::milder(&world, row).await;
+            play::degrades(&world, row).await;
             world.end().await;
         }
     }
@@ -130,6 +130,6 @@ async fn lacks_a_bridge(version: PveVersion) {
     let report = doctored(&stage.setup()).await;
     let about = format!("privilege SDN.Use on {PATH}");
     let line = report.lines.iter().find(|line| line.about == about).unwrap();
-    assert_eq!(line.mark, Mark::Fail, "{line:?}");
+    assert_eq!(line.severity, Severity::Fail, "{line:?}");
     refused(stage.setup(), Feature::Networks, "SDN.Use", &format!("`{PATH}`")).await;
 }

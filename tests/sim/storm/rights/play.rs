@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use drover_actors::message::HerdCommand;
-use drover_admin::doctor::{CloudReport, ToldCertificates, Ways, examine};
+use drover_admin::doctor::{Clients, CloudReport, FixedCertificates, check_cloud};
 use drover_admin::rights::{At, Feature, Row};
 use drover_model::fact::What;
 use drover_model::id::CloudId;
@@ -26,13 +26,13 @@ pub async fn doctored(setup: &Setup) -> CloudReport {
     twin.cluster.clone_from(&setup.cluster);
     twin.version = setup.version;
     let world = World::new(twin);
-    let ways = Ways {
+    let clients = Clients {
         dialer: &world.dialer(),
-        certificates: &ToldCertificates::default(),
+        certificates: &FixedCertificates::default(),
         clock: &|| EPOCH,
         config: None,
     };
-    examine(ways, &checked.herd, &rack, &checked.connections[&rack]).await
+    check_cloud(clients, &checked.herd, &rack, &checked.connections[&rack]).await
 }
 
 /// A lease is served, and everything that these features are for is done meanwhile.
@@ -199,7 +199,7 @@ pub async fn refused(setup: Setup, feature: Feature, privilege: &str, path: &str
 }
 
 /// What is documented to become of a feature has become of it.
-pub async fn milder(world: &World, row: &Row) {
+pub async fn degrades(world: &World, row: &Row) {
     let any = |wanted: &str| {
         let told = world.notes.facts(|what| Some(format!("{what:?}")));
         told.iter().any(|text| text.contains(wanted))

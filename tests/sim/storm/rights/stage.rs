@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use drover_admin::doctor::facts;
-use drover_admin::rights::{At, Feature, Needs, Release, RoleKind, Row, Wishes, grants};
+use drover_admin::rights::{At, Feature, GrantOptions, Needs, Release, RoleKind, Row, grants};
 use drover_hypervisor::Client;
 use drover_model::id::CloudId;
 use pve_sim::spec::{AclSpec, PveVersion, TokenSpec, UserSpec};
@@ -124,7 +124,7 @@ impl Stage {
         assert_eq!(Release::of(&version), release(self.version));
         let needs = Needs::of(&checked.herd, &rack, release(self.version), &facts);
         assert!(needs.unknown.is_empty(), "{:?}", needs.unknown);
-        let wishes = Wishes { optional: features.contains(&Feature::Leftovers) };
+        let wishes = GrantOptions { optional: features.contains(&Feature::Leftovers) };
         let grants = grants(&needs, &BTreeMap::new(), wishes);
         for (kind, privileges) in grants.roles {
             self.roles.insert(kind.name("Drover"), privileges);

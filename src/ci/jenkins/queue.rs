@@ -1,4 +1,4 @@
-//! What Jenkins' nodes and queue say, and what they mean to drover.
+//! What Jenkins' nodes and queue report, and what that means to drover.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,26 +13,26 @@ use super::super::rows::Row;
 use super::node;
 use super::why::{self, Waits};
 
-/// What is asked of one node.
-pub const NODE: &str = "displayName,description,offline,temporarilyOffline,offlineCauseReason,\
+/// The fields that are read of one node.
+pub const NODE_FIELDS: &str = "displayName,description,offline,temporarilyOffline,offlineCauseReason,\
     offlineCause[description],assignedLabels[name],executors[idle,currentExecutable[number,url]]";
-/// What is asked of nodes.
-pub const NODES: &str = "computer/api/json?tree=computer[displayName,description,offline,\
+/// The path that reads all nodes.
+pub const NODES_PATH: &str = "computer/api/json?tree=computer[displayName,description,offline,\
     temporarilyOffline,offlineCauseReason,offlineCause[description],assignedLabels[name],\
     executors[idle,currentExecutable[number,url]]]";
-/// What is asked of the queue.
-pub const QUEUE: &str = "queue/api/json?tree=items[id,why,buildable,pending,stuck,inQueueSince,\
+/// The path that reads the queue.
+pub const QUEUE_PATH: &str = "queue/api/json?tree=items[id,why,buildable,pending,stuck,inQueueSince,\
     buildableStartMilliseconds,task[name,fullDisplayName,url,labelExpression]]";
-/// What drover says when it lets a node take no further build.
-pub const QUIET: &str = "drover: takes no further build";
+/// The reason that drover gives when it cordons a node; drover recognises its own cordon by it.
+pub const CORDON_REASON: &str = "drover: takes no further build";
 
-/// How much of a reason is told.
-const REASON_MAX: usize = 200;
+/// How many characters of a reason are kept.
+const REASON_MAX_CHARS: usize = 200;
 
-/// All nodes.
+/// The answer with all nodes.
 #[derive(Debug, Deserialize)]
 pub struct Nodes {
-    /// One by one, the controller's own with them.
+    /// All nodes, the controller's own among them.
     pub computer: Vec<Computer>,
 }
 
@@ -91,7 +91,7 @@ struct Executable {
     url: Option<String>,
 }
 
-/// The queue.
+/// The answer with the queue.
 #[derive(Debug, Deserialize)]
 pub struct Queue {
     items: Vec<Item>,
@@ -126,7 +126,7 @@ struct Task {
     full_display_name: Option<String>,
     #[serde(default)]
     url: Option<String>,
-    /// Told by freestyle jobs alone; unverified against a server.
+    /// Reported for freestyle jobs alone; unverified against a server.
     #[serde(default)]
     label_expression: Option<String>,
 }
@@ -146,16 +146,16 @@ impl Computer {
             return Shut::Open;
         }
         let reason = reason.cloned().unwrap_or_default();
-        // Whoever took it off by a node's monitor is no person: disk full, clock astray.
+        // A node monitor is no person: it takes a node offline for a full disk or a wrong clock.
         let monitor = self.offline_cause.as_ref().is_some_and(|it| it.class.contains("monitor"));
-        match (reason.contains(QUIET), monitor) {
+        match (reason.contains(CORDON_REASON), monitor) {
             (true, _) => Shut::Quiet,
             (false, true) => Shut::Unfit(reason),
             (false, false) => Shut::Person,
         }
     }
 
-    /// What it is to drover; none for nodes that are not drover's.
+    /// The row as the actors see it; none for nodes that are not drover's.
     pub fn row(&self) -> Option<RowSight> {
         RunnerName::parse(&self.display_name)?;
         let executables =
@@ -175,7 +175,7 @@ impl Computer {
         let shut = self.shut(reason.as_ref());
         Some(RowSight {
             runner: RunnerName::new(&self.display_name),
-            // One that is off for a while does not say whether it is connected.
+            // A node that is temporarily offline does not say whether it is connected.
             online: !self.offline || self.temporarily_offline,
             jobs: u32::try_from(jobs).unwrap_or(u32::MAX),
             job: first,
@@ -184,9 +184,9 @@ impl Computer {
         })
     }
 
-    /// What a build wants that waits for exactly this node of drover's: the one that it was made
-    /// for, or, where that took it already, another like it.
-    fn want_of_waiting(&self) -> Option<Want> {
+    /// The demand of a build that waits for exactly this node of drover's: the demand that the node
+    /// was made for, or, where the node is taken, another node like it.
+    fn demand_of_waiting(&self) -> Option<Want> {
         let made_for = self.description.as_deref().and_then(node::made_for);
         let taken = self.jobs() > 0 || self.temporarily_offline;
         let all = || {
@@ -197,7 +197,7 @@ impl Computer {
     }
 }
 
-/// A node is known by its name alone.
+/// Jenkins knows a node by its name alone.
 impl Row for Computer {
     fn number(&self) -> Option<u64> {
         None
@@ -210,45 +210,46 @@ impl Row for Computer {
     fn rename(&mut self, _: &RunnerName) {}
 }
 
-/// Text of Jenkins', bounded and on one line.
+/// A text of Jenkins, bounded and on one line.
 fn plain(text: &str) -> String {
-    text.chars().map(|ch| if ch.is_control() { ' ' } else { ch }).take(REASON_MAX).collect()
+    text.chars().map(|ch| if ch.is_control() { ' ' } else { ch }).take(REASON_MAX_CHARS).collect()
 }
 
-/// What was read of builds that wait still: Jenkins names the only node with a label rather than the
-/// label, as soon as there is one, and a build's want may not change while it waits.
+/// The demand of each waiting build, as it was first read. As soon as a node has the label that a
+/// build waits for, Jenkins names that node instead of the label; but the demand must not change
+/// meanwhile.
 #[derive(Debug, Default)]
-pub struct Memory(BTreeMap<u64, Want>);
+pub struct QueueMemory(BTreeMap<u64, Want>);
 
-/// What the queue comes to.
+/// What was read from the queue.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Waiting {
     /// Builds that wait for a node and nothing else.
     pub jobs: Vec<JobSight>,
-    /// Those of which it is not told what they want.
+    /// Waiting builds whose demand Jenkins does not report.
     pub unread: Vec<UnreadJob>,
     /// Whether Jenkins names no label because it has no node.
-    pub nameless: bool,
+    pub names_no_label: bool,
 }
 
-impl Memory {
-    /// Reads the queue beside the nodes that were read just before it.
+impl QueueMemory {
+    /// Reads the queue with the help of the nodes, which were read just before it.
     pub fn read(&mut self, queue: Queue, nodes: &Nodes) -> Waiting {
         let known: BTreeMap<&str, &Computer> =
             nodes.computer.iter().map(|it| (it.display_name.as_str(), it)).collect();
-        let alone = nodes.computer.iter().all(Computer::is_controllers);
+        let no_nodes = nodes.computer.iter().all(Computer::is_controllers);
         let mut waiting = Waiting::default();
         let mut kept = BTreeMap::new();
         for item in queue.items {
             let want = self.0.remove(&item.id);
-            // A build that is blocked, or in its quiet period, or on its way to a node, wants none.
+            // A blocked build, one in its quiet period and one on its way to a node need no node.
             if !(item.buildable || item.stuck) || item.pending {
                 kept.extend(want.map(|want| (item.id, want)));
                 continue;
             }
             let said = item.why.as_deref().map_or(Waits::Unknown, why::read);
-            let want = want.or_else(|| item.want(said, &known, alone));
-            waiting.nameless |= want.is_none() && said == Waits::Anywhere && alone;
+            let want = want.or_else(|| item.want(said, &known, no_nodes));
+            waiting.names_no_label |= want.is_none() && said == Waits::Anywhere && no_nodes;
             match want {
                 Some(want) => {
                     kept.insert(item.id, want.clone());
@@ -267,7 +268,7 @@ impl Item {
         &self,
         said: Waits<'_>,
         known: &BTreeMap<&str, &Computer>,
-        alone: bool,
+        no_nodes: bool,
     ) -> Option<Want> {
         let told = || {
             let label = self.task.label_expression.as_deref()?;
@@ -275,7 +276,7 @@ impl Item {
         };
         let waits_for = |node: &Computer| {
             let own = RunnerName::parse(&node.display_name).is_some();
-            told().or_else(|| if own { node.want_of_waiting() } else { None })
+            told().or_else(|| if own { node.demand_of_waiting() } else { None })
         };
         match said {
             Waits::Label(label) => why::want(label),
@@ -287,7 +288,7 @@ impl Item {
                 Some(node) => waits_for(node),
                 None => told(),
             },
-            Waits::Anywhere if alone => told(),
+            Waits::Anywhere if no_nodes => told(),
             Waits::Anywhere => told().or(Some(Want::Labels(BTreeSet::new()))),
             Waits::Unknown => told(),
         }
@@ -298,7 +299,7 @@ impl Item {
         JobSight { id, name, want, since }
     }
 
-    /// What is shown of it whatever it wants.
+    /// What is reported of the build, whatever it demands.
     fn shown(self) -> UnreadJob {
         let Task { name, full_display_name, url, .. } = self.task;
         let name = full_display_name.or(name).or(url).filter(|name| !name.is_empty());

@@ -1,4 +1,4 @@
-//! What is there: nodes, storages, bridges, templates, VMIDs, and drover's own guest.
+//! Reads what exists: nodes, storages, bridges, templates, VMIDs, and drover's own guest.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,79 +13,76 @@ use proxmox_client::types::{Resource, VmConfig};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Marks, Source, TAG, Wanted};
+use super::{GuestSpec, InstallMethod, Marks, TAG};
 
 /// The guest that drover runs in already.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Own {
-    /// Its VMID.
+pub struct OwnGuest {
     pub vmid: u32,
     /// The node it is on.
     pub node: String,
-    /// Whether it is a container.
     pub container: bool,
-    /// Whether it runs.
     pub running: bool,
-    /// Whether high availability looks after it.
+    /// Whether Proxmox's high availability manages it.
     pub managed: bool,
 }
 
-/// What a virtual machine is cloned from.
+/// The template that a virtual machine is cloned from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Original {
-    /// Its VMID.
+pub struct MachineTemplate {
     pub vmid: u32,
     /// The node it is on.
     pub node: String,
-    /// Its configuration.
     pub config: VmConfig,
 }
 
-/// What is there.
+/// What exists on the cluster.
 #[derive(Debug, Clone, Default)]
-pub struct Now {
-    /// The cluster.
+pub struct ClusterState {
     pub cluster: Option<drover_model::id::ClusterId>,
-    /// Drover's own guest.
-    pub own: Option<Own>,
-    /// VMIDs in use.
+    /// drover's own guest.
+    pub own: Option<OwnGuest>,
     pub taken: BTreeSet<u32>,
-    /// The node that is taken.
+    /// The node for the guest.
     pub node: String,
-    /// Its storages.
+    /// The storages of that node.
     pub storages: Vec<NodeStorage>,
-    /// Its bridges, and the VNets that are applied on it.
+    /// The bridges of that node, and the VNets that are applied on it.
     pub bridges: BTreeSet<String>,
     /// The zone of each VNet.
     pub vnets: BTreeMap<String, String>,
-    /// The appliance templates that lie on its storages, as volumes.
+    /// The appliance templates on that node's storages, as volume ids.
     pub templates: BTreeSet<String>,
     /// The appliance templates that Proxmox offers for download.
     pub offered: BTreeSet<String>,
-    /// What a virtual machine is cloned from.
-    pub original: Option<Original>,
+    /// The template that a virtual machine is cloned from.
+    pub original: Option<MachineTemplate>,
 }
 
-/// Looks.
+/// Reads the cluster.
 ///
 /// # Errors
-/// In words: what Proxmox refused, or what does not fit.
-pub async fn look(client: &Client, wanted: &Wanted) -> Result<Now, String> {
+/// What Proxmox refused, or what does not fit, for people.
+pub async fn read_cluster(client: &Client, wanted: &GuestSpec) -> Result<ClusterState, String> {
     let told = |error: PveError| client.fault(&error).text;
     let sight = identify(client).await.map_err(|error| client.fault(&error).text)?;
     if !sight.quorate {
-        return Err("the cluster has no quorum, so nothing can be made on it".to_owned());
+        return Err("the cluster has no quorum, so no guest can be made".to_owned());
     }
     let (_, rows) = client.resources(false).await.map_err(told)?;
     let vmid = |row: &Resource| row.vmid.and_then(|id| u32::try_from(id).ok());
-    let mut now = Now { taken: rows.iter().filter_map(vmid).collect(), ..Now::default() };
+    let mut now =
+        ClusterState { taken: rows.iter().filter_map(vmid).collect(), ..ClusterState::default() };
     for row in rows.iter().filter(|row| is_tagged(row)) {
         let Some(own) = own(client, wanted, &sight.cluster, row).await.map_err(told)? else {
             continue;
         };
         if let Some(other) = now.own.replace(own) {
             let name = &wanted.hostname;
-            let text = format!("two guests are drover's own `{name}`: {} and another", other.vmid);
+            let text = format!(
+                "two guests are marked as drover's own `{name}`: {} and another; remove one of them",
+                other.vmid
+            );
             return Err(text);
         }
     }
@@ -102,7 +99,7 @@ pub async fn look(client: &Client, wanted: &Wanted) -> Result<Now, String> {
         }
         now.node.clone_from(&own.node);
     } else {
-        if let Source::Machine(name) = &wanted.source {
+        if let InstallMethod::Machine(name) = &wanted.source {
             now.original = Some(original(client, &rows, name).await?);
         }
         now.node = node(wanted, &online, &rows, now.original.as_ref())?;
@@ -113,7 +110,7 @@ pub async fn look(client: &Client, wanted: &Wanted) -> Result<Now, String> {
     let bridges = client.bridges_of(node.as_str()).await.map_err(told)?;
     now.bridges = bridges.into_iter().map(|one| one.iface).collect();
     if now.own.is_none() && wanted.is_container() {
-        for storage in takers(&now.storages, "vztmpl") {
+        for storage in storages_for(&now.storages, "vztmpl") {
             now.templates.extend(templates(client, &now.node, &storage).await.map_err(told)?);
         }
         now.offered = offered(client, &now.node).await.map_err(told)?;
@@ -121,8 +118,8 @@ pub async fn look(client: &Client, wanted: &Wanted) -> Result<Now, String> {
     Ok(now)
 }
 
-/// The storages that are up and take a kind of content.
-pub(super) fn takers(storages: &[NodeStorage], content: &str) -> Vec<String> {
+/// The active storages that take a kind of content.
+pub(super) fn storages_for(storages: &[NodeStorage], content: &str) -> Vec<String> {
     let takes = |one: &&NodeStorage| {
         one.active != Some(false)
             && one.enabled != Some(false)
@@ -136,13 +133,13 @@ fn is_tagged(row: &Resource) -> bool {
     row.node.is_some() && tags.split([';', ',', ' ']).any(|tag| tag == TAG)
 }
 
-/// The guest of a row, if its marks say that it is the one that is wanted.
+/// The guest of a row, where its marks say that it is the wanted one.
 async fn own(
     client: &Client,
-    wanted: &Wanted,
+    wanted: &GuestSpec,
     cluster: &drover_model::id::ClusterId,
     row: &Resource,
-) -> Result<Option<Own>, PveError> {
+) -> Result<Option<OwnGuest>, PveError> {
     let (Some(vmid), Some(node)) = (row.vmid.and_then(|id| u32::try_from(id).ok()), &row.node)
     else {
         return Ok(None);
@@ -158,44 +155,48 @@ async fn own(
     let status: Value = client.get(&format!("{place}/status/current"), Params::new()).await?;
     let managed = proxmox_client::loose::as_flag(&status["ha"]["managed"]).unwrap_or(false);
     let running = status["status"] == "running";
-    Ok(Some(Own { vmid, node: node.clone(), container, running, managed }))
+    Ok(Some(OwnGuest { vmid, node: node.clone(), container, running, managed }))
 }
 
-async fn original(client: &Client, rows: &[Resource], name: &str) -> Result<Original, String> {
-    let fits = |row: &&Resource| {
+async fn original(
+    client: &Client,
+    rows: &[Resource],
+    name: &str,
+) -> Result<MachineTemplate, String> {
+    let check_place = |row: &&Resource| {
         row.kind == "qemu"
             && row.template
             && (row.name.as_deref() == Some(name)
                 || row.vmid.is_some_and(|id| id.to_string() == name))
     };
-    // Of several with one name the newest image has the highest VMID.
-    let row = rows.iter().filter(fits).max_by_key(|row| row.vmid);
+    // Of several templates with one name, the newest has the highest VMID.
+    let row = rows.iter().filter(check_place).max_by_key(|row| row.vmid);
     let found = row.and_then(|row| Some((u32::try_from(row.vmid?).ok()?, row.node.clone()?)));
     let Some((vmid, node)) = found else {
-        return Err(format!("no template of a virtual machine is called `{name}`"));
+        return Err(format!("the cluster has no virtual machine template called `{name}`"));
     };
     let config = client.config(&node, vmid).await;
     let config = config.map_err(|error| client.fault(&error).text)?;
     if !config.iter().any(|(_, value)| value.contains("cloudinit")) {
         let text = format!(
-            "template {vmid} has no cloud-init drive, so no key reaches its clones: \
+            "template {vmid} has no cloud-init drive, so its clones get no SSH key; add one: \
              qm set {vmid} --ide2 STORAGE:cloudinit"
         );
         return Err(text);
     }
-    Ok(Original { vmid, node, config })
+    Ok(MachineTemplate { vmid, node, config })
 }
 
-/// The node that was named, the template's, or the first on which the storage is.
+/// The node that was named, the template's node, or the first node that has the storage.
 fn node(
-    wanted: &Wanted,
+    wanted: &GuestSpec,
     online: &[String],
     rows: &[Resource],
-    original: Option<&Original>,
+    original: Option<&MachineTemplate>,
 ) -> Result<String, String> {
     if let Some(name) = &wanted.node {
         let known = online.join(", ");
-        let fault = || format!("no node `{name}` is online; there are {known}");
+        let fault = || format!("node `{name}` is not online; online are {known}");
         return online.contains(name).then(|| name.clone()).ok_or_else(fault);
     }
     if let Some(original) = original {

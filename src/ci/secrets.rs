@@ -1,4 +1,4 @@
-//! What a guest tells of its runner, without what drover handed over to it.
+//! What a guest reports of its runner, with the secrets that drover gave the runner masked.
 
 use std::collections::BTreeMap;
 
@@ -7,19 +7,19 @@ use drover_model::id::RunnerName;
 use parking_lot::Mutex;
 use secrecy::{ExposeSecret, SecretString};
 
-use crate::guest::LOG_BYTES;
+use crate::guest::LOG_TAIL_BYTES;
 
-/// The most lines of a log that are told.
-const LINES_MAX: usize = 12;
-/// The most bytes of them.
-const BYTES_MAX: usize = 2048;
-/// A shorter text is no secret, and would blank out words.
-const SECRET_LEAST: usize = 6;
-/// In the place of a log whose secrets nobody knows any more.
-const KEPT_BACK: &str =
-    "kept back, as drover was started anew since it gave the runner its secrets";
+/// The most lines of a log that are reported.
+const LOG_LINES_MAX: usize = 12;
+/// The most bytes of these lines.
+const LOG_LINES_MAX_BYTES: usize = 2048;
+/// A shorter text is no secret, and masking it would garble the log.
+const SECRET_MIN_BYTES: usize = 6;
+/// Replaces a log whose secrets this process does not know.
+const WITHHELD: &str =
+    "withheld: drover was restarted since it gave the runner its secrets and cannot mask them";
 
-/// The secrets of runners that were started by this process.
+/// The secrets of runners that this process started.
 #[derive(Default)]
 pub struct Secrets(Mutex<BTreeMap<RunnerName, Vec<SecretString>>>);
 
@@ -35,7 +35,7 @@ impl Secrets {
         self.0.lock().remove(runner);
     }
 
-    /// Reads what [`crate::guest::words`] gives; none where it is something else.
+    /// Reads the output of [`crate::guest::status`]; none where it has another form.
     pub fn read(&self, runner: &RunnerName, text: &str) -> Option<Words> {
         let (first, log) = text.split_once('\n')?;
         let mut fields = first.split_whitespace();
@@ -52,21 +52,21 @@ impl Secrets {
         let lines = match all.get(runner) {
             Some(secrets) => bounded(&masked(log, secrets)),
             None if log.trim().is_empty() => String::new(),
-            None => KEPT_BACK.to_owned(),
+            None => WITHHELD.to_owned(),
         };
-        // The guest's clock may have been set meanwhile.
+        // Absent or odd where the guest's clock was set meanwhile.
         let ago = fields.next().and_then(|ago| ago.parse().ok()).unwrap_or_default();
         Some(Words { life, seconds: seconds.parse().ok()?, ago, lines, too_old: None })
     }
 }
 
-/// A log, or its end, without these secrets: neither whole ones nor one that it begins in.
+/// Masks these secrets in a log or in the end of one, also a secret whose beginning is cut off.
 fn masked(log: &str, secrets: &[SecretString]) -> String {
     let mut secrets: Vec<&str> = secrets.iter().map(|one| one.expose_secret().trim()).collect();
-    secrets.retain(|one| one.len() >= SECRET_LEAST);
+    secrets.retain(|one| one.len() >= SECRET_MIN_BYTES);
     secrets.sort_unstable_by_key(|one| std::cmp::Reverse(one.len()));
     let mut log = log;
-    if log.len() >= LOG_BYTES {
+    if log.len() >= LOG_TAIL_BYTES {
         let cut = |secret: &&str| {
             let from = (1..secret.len()).filter(|from| secret.is_char_boundary(*from));
             let mut ends = from.map(|from| &secret[from..]);
@@ -77,13 +77,13 @@ fn masked(log: &str, secrets: &[SecretString]) -> String {
     secrets.iter().fold(log.to_owned(), |log, secret| log.replace(secret, "***"))
 }
 
-/// Its last lines.
+/// The last lines of a log.
 fn bounded(log: &str) -> String {
     let plain: String = log.chars().filter(|ch| !ch.is_control() || *ch == '\n').collect();
     let lines: Vec<&str> =
         plain.lines().map(str::trim_end).filter(|line| !line.is_empty()).collect();
-    let last = lines[lines.len().saturating_sub(LINES_MAX)..].join("\n");
-    let mut from = last.len().saturating_sub(BYTES_MAX);
+    let last = lines[lines.len().saturating_sub(LOG_LINES_MAX)..].join("\n");
+    let mut from = last.len().saturating_sub(LOG_LINES_MAX_BYTES);
     while !last.is_char_boundary(from) {
         from += 1;
     }
@@ -106,7 +106,7 @@ mod tests {
         kept
     }
 
-    // Invariant: nothing that was handed over to a runner is told of it.
+    // Invariant: nothing that drover gave to a runner appears in what is reported of it.
 
     #[test]
     fn secrets_are_blanked_out_the_longest_first_and_short_words_stay() {
@@ -120,7 +120,7 @@ mod tests {
     #[test]
     fn a_secret_that_the_part_of_a_log_begins_in_is_blanked_out_too() {
         let kept = secrets(&["s3cret-of-ci"]);
-        let log = format!("cret-of-ci {}", "x".repeat(LOG_BYTES - 11));
+        let log = format!("cret-of-ci {}", "x".repeat(LOG_TAIL_BYTES - 11));
         let words = masked(&log, &["s3cret-of-ci".to_owned().into()]);
         assert!(words.starts_with(" x"), "{}", &words[..20]);
         let short = kept.read(&name(), "runs 0 1\nci starts\n").unwrap();
@@ -131,11 +131,11 @@ mod tests {
     fn the_log_of_a_runner_whose_secrets_nobody_knows_is_kept_back() {
         let kept = secrets(&[]);
         kept.forget(&name());
-        assert_eq!(kept.read(&name(), "ended 1 2\ntoken is abc\n").unwrap().lines, KEPT_BACK);
+        assert_eq!(kept.read(&name(), "ended 1 2\ntoken is abc\n").unwrap().lines, WITHHELD);
         assert_eq!(kept.read(&name(), "ended 1 2\n").unwrap().lines, "");
     }
 
-    // Invariant: what a guest says is bounded, and read in one way or not at all.
+    // Invariant: what a guest reports is bounded, and read in one way or not at all.
 
     #[test]
     fn the_last_lines_are_told_and_no_more_of_them_than_fit() {
@@ -148,7 +148,7 @@ mod tests {
         );
         let wide = "ä".repeat(3000);
         let words = secrets(&[]).read(&name(), &format!("left 0 9\n{wide}")).unwrap();
-        assert_eq!((words.life, words.lines.len()), (Life::Left, BYTES_MAX));
+        assert_eq!((words.life, words.lines.len()), (Life::Left, LOG_LINES_MAX_BYTES));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What a row of drover's means, and whether the job of a runner is over whose row is gone.
+//! What one of drover's rows means, and whether the job of a runner is over whose row is gone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
@@ -10,29 +10,30 @@ use reqwest::Method;
 
 use super::{GitLab, Job, Runner};
 use crate::error::DemandError;
-use crate::rows::Found;
+use crate::rows::RowLookup;
 
-/// Jobs of one runner looked at: it has one, unless somebody lets it go on.
-const JOBS_OF_RUNNER: usize = 20;
+/// How many jobs of one runner are read: a runner has one, unless it was left to continue.
+const RUNNER_JOBS_READ: usize = 20;
 
 /// What one of drover's rows means.
-pub(super) enum Standing {
-    /// It may have its job.
+pub(super) enum RowState {
+    /// The runner waits for its job or has it.
     Row(RowSight),
-    /// It had its job.
+    /// The runner had its job.
     Done,
-    /// It was removed since its list was read.
+    /// The row was removed after its list was read.
     Gone,
 }
 
 impl Job {
-    /// Whether it is on its runner, by what it is not: newer servers know more ways of going on.
+    /// Whether the job is on its runner: every state does that is not final, because newer servers
+    /// have more of them.
     fn runs(&self) -> bool {
         self.ended().is_none()
     }
 
-    /// How it ended, in one word; none where it may be under way. Once it is over it is never run
-    /// again: a job that is retried is another.
+    /// How the job ended, in one word; none where it may still run. A job that is over never runs
+    /// again: a retry is another job.
     fn ended(&self) -> Option<&'static str> {
         match self.status.as_str() {
             "canceled" => Some("cancelled"),
@@ -41,7 +42,7 @@ impl Job {
         }
     }
 
-    /// Where it is asked for by itself.
+    /// The path of the job itself.
     fn path(&self) -> Option<String> {
         let project = self.project.as_ref()?.id;
         Some(format!("projects/{project}/jobs/{}", self.id))
@@ -50,32 +51,33 @@ impl Job {
 
 impl GitLab {
     /// What one of drover's rows means. A runner that had its job takes no other, but its row stays
-    /// until it is removed. One that nobody removed for so long that GitLab calls it offline is told
-    /// as a row again, since then it may be that nobody knows of it.
-    pub(super) async fn row(&self, row: &Runner) -> Result<Standing, DemandError> {
+    /// until it is removed. A row that GitLab calls offline after a long time is reported as a row
+    /// again, because drover may not know of it.
+    pub(super) async fn row(&self, row: &Runner) -> Result<RowState, DemandError> {
         let runner = RunnerName::new(row.name());
         let sight = |online, jobs, job, idle| {
             let (runner, node) = (runner.clone(), NodeSight::default());
-            Standing::Row(RowSight { runner, online, jobs, job, idle, node })
+            RowState::Row(RowSight { runner, online, jobs, job, idle, node })
         };
         if !row.is_known() {
             return Ok(sight(false, 0, None, Idle::Known));
         }
-        let list = format!("order_by=id&sort=desc&per_page={JOBS_OF_RUNNER}");
+        let list = format!("order_by=id&sort=desc&per_page={RUNNER_JOBS_READ}");
         let path = format!("runners/{}/jobs?{list}", row.id);
         let answer = self.call(Method::GET, &path, None).await?;
-        // GitLab says so for two hours after the last call; deadlines see to a guest that went silent.
-        // Older servers tell of a paused one as that, and each that has its job is paused.
+        // GitLab says so until two hours after the last call; timeouts handle a guest that went
+        // silent. Older servers report a paused runner as `paused`, and each with a job is paused.
         let online = matches!(row.status.as_str(), "online" | "paused");
         if answer.status == 404 {
-            // Removed since the list was read, or the login may not see its jobs.
+            // The row was removed since the list was read, or the login may not see its jobs.
             return match self.find(runner.clone()).await? {
-                Found::Gone => Ok(Standing::Gone),
-                Found::Rows(_) | Found::Unknown => {
-                    if !self.hidden.swap(true, Ordering::Relaxed) {
+                RowLookup::Gone => Ok(RowState::Gone),
+                RowLookup::Rows(_) | RowLookup::Unknown => {
+                    if !self.jobs_hidden_logged.swap(true, Ordering::Relaxed) {
                         tracing::warn!(
                             call = answer.call,
-                            "the login may not see the jobs of its runners: drover asks their guests"
+                            "the login may not see the jobs of its runners; drover asks their \
+                             guests instead"
                         );
                     }
                     Ok(sight(online, row.executes().into(), None, row.idle()))
@@ -85,7 +87,7 @@ impl GitLab {
         let jobs: Vec<Job> = answer.ok()?.json()?;
         let running: Vec<&Job> = jobs.iter().filter(|job| job.runs()).collect();
         if online && running.is_empty() && !jobs.is_empty() && !row.executes() {
-            return Ok(Standing::Done);
+            return Ok(RowState::Done);
         }
         if let Some(job) = running.first() {
             self.last_jobs.learn(row.name(), job.path());
@@ -95,14 +97,15 @@ impl GitLab {
         Ok(sight(online, count, job, row.idle()))
     }
 
-    /// How the jobs ended of those of the `gone` whose job is over. A job outlives its runner's row.
+    /// How the jobs of the `gone` runners ended, for those whose job is over. A job outlives the
+    /// row of its runner.
     pub(super) async fn over(
         &self,
         gone: &BTreeSet<RunnerName>,
     ) -> BTreeMap<RunnerName, &'static str> {
         for (name, path) in self.last_jobs.due(gone, Instant::now()) {
             let Some(path) = path else { continue };
-            // One that cannot be read says nothing.
+            // A job that cannot be read says nothing.
             let Ok(job) = self.get::<Job>(&path).await else { continue };
             if let Some(how) = job.ended() {
                 self.last_jobs.end(&name, how);
@@ -120,7 +123,7 @@ mod tests {
 
     use super::*;
 
-    // Invariant: a job is over by a word that says so, and by no other.
+    // Invariant: a job is over only where its status is a final one.
 
     #[test]
     fn a_job_is_over_by_its_last_word_and_is_asked_for_in_its_project() {

@@ -1,6 +1,6 @@
 //! The table of privileges as the book shows it, in `src/book/rights.md`.
 
-use super::table::{At, Feature, Lack, Release, Row, TABLE};
+use super::table::{At, Feature, Release, Row, TABLE, Without};
 
 impl At {
     /// Every kind of path, in the order of the table.
@@ -16,7 +16,7 @@ impl At {
         Self::Bridge,
     ];
 
-    /// The kind of path for people.
+    /// The kind of path, for people.
     pub fn label(self) -> &'static str {
         match self {
             Self::Root => "`/`",
@@ -32,9 +32,9 @@ impl At {
     }
 }
 
-/// One privilege with what it is for; a star where drover does with less.
+/// One privilege with its purpose; a star where drover works with less.
 fn item(row: &Row) -> String {
-    let star = if row.lack == Lack::Fails { "" } else { "\\*" };
+    let star = if row.without == Without::Fails { "" } else { "\\*" };
     let names = match (row.any_of(Release::V8), row.any_of(Release::V9)) {
         ([eight, ..], [nine, ..]) if eight != nine => format!("`{eight}` (8), `{nine}` (9){star}"),
         ([name, ..], _) => format!("`{name}`{star}"),
@@ -60,7 +60,7 @@ fn item(row: &Row) -> String {
     }
 }
 
-/// The table in Markdown, a line for each kind of path.
+/// The table in Markdown, one line for each kind of path.
 pub fn markdown() -> String {
     let mut text = "| on | privileges |\n|---|---|\n".to_owned();
     for at in At::ALL {
@@ -75,7 +75,7 @@ pub fn markdown() -> String {
 mod tests {
     use super::*;
 
-    // Invariant: the book says what the code asks for.
+    // Invariant: the book shows the table that the code uses.
 
     #[test]
     fn the_book_holds_the_table() {

@@ -1,5 +1,5 @@
-//! What a source must know again after it was cut off in the middle: a small file of its own in the
-//! state directory. What is lost with it costs time, and no more.
+//! A small state file for each source, for what the source must know after a restart. Without the
+//! file the source loses time and nothing else.
 
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -9,18 +9,18 @@ use drover_model::id::SourceId;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// More than any of them needs, in bytes.
-const LARGEST: u64 = 64 * 1024;
+/// A larger file is ignored: no source needs as much.
+const STATE_FILE_MAX_BYTES: u64 = 64 * 1024;
 
-/// The file of one source, or none where nothing is kept.
+/// The state file of one source; without a path nothing is stored.
 #[derive(Debug, Clone, Default)]
-pub struct Keepsake {
+pub struct StateFile {
     file: Option<PathBuf>,
     machine: Option<String>,
 }
 
-impl Keepsake {
-    /// The file of a source in a folder.
+impl StateFile {
+    /// The state file of a source in a folder.
     pub fn of(folder: &Path, source: &SourceId, machine: Option<String>) -> Self {
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
         let name = source.as_str().bytes().map(|byte| match plain(byte) {
@@ -30,41 +30,43 @@ impl Keepsake {
         Self { file: Some(folder.join(name.collect::<String>() + ".json")), machine }
     }
 
-    /// What tells this machine from others; none where nothing does.
+    /// An id that distinguishes this machine from others; none where no such id exists.
     pub fn machine(&self) -> Option<&str> {
         self.machine.as_deref()
     }
 
-    /// What was kept; none where nothing was, or it cannot be read.
+    /// The stored value; none where there is no file or it cannot be read.
     pub fn read<T: DeserializeOwned>(&self) -> Option<T> {
         let file = self.file.as_ref()?;
         let size = file.metadata().ok()?.len();
-        let text = (size <= LARGEST).then(|| std::fs::read(file).ok()).flatten()?;
+        let text = (size <= STATE_FILE_MAX_BYTES).then(|| std::fs::read(file).ok()).flatten()?;
         serde_json::from_slice(&text).ok()
     }
 
-    /// Keeps this in the place of what was kept.
+    /// Replaces the stored value. A failure is logged: the source works without its file.
     pub fn write(&self, kept: &impl Serialize) {
         let Some(file) = &self.file else { return };
         if let Err(error) = put(file, kept) {
-            tracing::warn!(file = %file.display(), %error, "a source keeps nothing for the next start");
+            tracing::warn!(file = %file.display(), %error, "cannot write the state file of a \
+                                                            source");
         }
     }
 
-    /// Keeps nothing any more.
+    /// Removes the file.
     pub fn clear(&self) {
         let Some(file) = &self.file else { return };
         match std::fs::remove_file(file) {
             Ok(()) => {}
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
             Err(error) => {
-                tracing::warn!(file = %file.display(), %error, "what a source kept stays there");
+                let file = file.display();
+                tracing::warn!(%file, %error, "cannot remove the state file of a source");
             }
         }
     }
 }
 
-/// Written aside and renamed: a cut leaves the old one or the new one.
+/// Writes a second file and renames it, so that a crash leaves the old value or the new one.
 fn put(file: &Path, kept: &impl Serialize) -> std::io::Result<()> {
     let text = serde_json::to_vec(kept)?;
     let folder = file.parent().unwrap_or(Path::new("."));
@@ -85,12 +87,12 @@ mod tests {
 
     use super::*;
 
-    // Invariant: what is kept is read again by its own source alone, and by nobody else on the machine.
+    // Invariant: a state file is read by its own source alone, and by no other user of the machine.
 
     #[test]
     fn what_is_kept_is_read_again_until_it_is_cleared() {
         let folder = tempfile::tempdir().unwrap();
-        let of = |id: &str| Keepsake::of(&folder.path().join("sources"), &SourceId::new(id), None);
+        let of = |id: &str| StateFile::of(&folder.path().join("sources"), &SourceId::new(id), None);
         let all = [of("a"), of("a/b"), of("a_2fb"), of("../a")];
         for (number, one) in all.iter().enumerate() {
             assert_eq!(one.read::<usize>(), None);
@@ -109,11 +111,11 @@ mod tests {
     #[test]
     fn what_cannot_be_read_is_as_nothing() {
         let folder = tempfile::tempdir().unwrap();
-        let one = Keepsake::of(folder.path(), &SourceId::new("a"), None);
+        let one = StateFile::of(folder.path(), &SourceId::new("a"), None);
         for text in ["", "{", "\"text\"", &"7".repeat(70_000)] {
             std::fs::write(one.file.as_ref().unwrap(), text).unwrap();
             assert_eq!(one.read::<u32>(), None, "{text:.9}");
         }
-        assert_eq!(Keepsake::default().read::<u32>(), None);
+        assert_eq!(StateFile::default().read::<u32>(), None);
     }
 }

@@ -1,7 +1,7 @@
-//! What is under way at a Gitea, and whether the job of a runner is over whose row is gone.
+//! Jobs that run at a Gitea, and whether the job of a runner is over whose row is gone.
 //!
-//! Gitea deletes the row of a runner for one job as soon as somebody cancels that job, and tells the
-//! runner nothing from then on. Of the job itself it says that it was cancelled (1.26.0:
+//! Gitea deletes the row of an ephemeral runner as soon as somebody cancels its job, and sends the
+//! runner nothing from then on. The job itself is listed as cancelled (1.26.0:
 //! `models/actions/task.go`, `services/convert/convert.go`).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,9 +12,10 @@ use drover_model::ports::{Idle, Known, RowSight, SourceSight};
 
 use super::{Gitea, Job, Runner, Scope, sight};
 use crate::error::DemandError;
-use crate::rows::Seen;
+use crate::rows::PolledRunners;
 
-/// Where a job is asked for that its server calls so: the address of that may be another than drover's.
+/// The path of a job, by the URL that the server gives it: the host of that URL may differ from the
+/// one that drover uses.
 fn path_of(url: &str) -> Option<String> {
     let (_, rest) = url.split_once("/api/v1/repos/")?;
     let parts: Vec<&str> = rest.split('/').collect();
@@ -23,14 +24,14 @@ fn path_of(url: &str) -> Option<String> {
     Some(format!("api/v1/repos/{owner}/{repository}/actions/jobs/{id}"))
 }
 
-/// The number of the job that is asked for there.
+/// The number of the job at such a path.
 fn id_of(path: &str) -> Option<u64> {
     path.rsplit_once('/')?.1.parse().ok()
 }
 
-/// How a job ended that was on a runner with these rows, in one word; none where it may be under way.
+/// How a job ended that ran on a runner with these rows, in one word; none where it may still run.
 ///
-/// Gitea leaves out the runner of a job that has none, and runs a job again only once it is over.
+/// Gitea leaves the runner out of a job that has none, and runs a job again only once it is over.
 fn ended(job: &Job, rows: &BTreeSet<u64>) -> Option<&'static str> {
     let runner = job.runner_id.filter(|id| *id > 0);
     let on_it = runner.map(|id| rows.contains(&id));
@@ -39,20 +40,20 @@ fn ended(job: &Job, rows: &BTreeSet<u64>) -> Option<&'static str> {
         // Another runner has the next attempt.
         (Some(true), "completed", _) | (Some(false), ..) => Some("done"),
         // The next attempt waits for a runner, or ended before it had one. Gitea after 1.26 calls a
-        // blocked job `pending`, and one that needs an approval `waiting`.
+        // blocked job `pending`, and a job that needs an approval `waiting`.
         (None, "queued" | "waiting" | "pending" | "requested" | "completed", _) => Some("done"),
         (Some(true) | None, ..) => None,
     }
 }
 
 impl Gitea {
-    /// Whether whoever lists its jobs reads each of them, too.
+    /// Whether a token that may list jobs may also read each of them.
     fn reads_what_it_lists(&self) -> bool {
         matches!(self.kept, Scope::Repository(..))
     }
 
-    /// Tries once whether the token reads each job under way by itself: only to a token that could
-    /// read a job before, 404 means that the job is deleted.
+    /// Tries once for each running job whether the token may read it by itself. A 404 means that a
+    /// job is deleted only to a token that could read that job before.
     async fn try_to_read(&self, known: &Known) {
         if self.reads_what_it_lists() {
             return;
@@ -67,8 +68,8 @@ impl Gitea {
         }
     }
 
-    /// Ends those jobs of the `gone` of which these lists say that they are over: they wait again, or
-    /// another runner has them.
+    /// Marks those jobs of the `gone` runners as over that wait again or have another runner, by
+    /// these lists.
     fn end_listed(&self, gone: &BTreeSet<RunnerName>, lists: [&[Job]; 2]) {
         for name in gone {
             let path = self.last_jobs.open(name);
@@ -80,7 +81,7 @@ impl Gitea {
         }
     }
 
-    /// How the jobs ended of those of the `gone` whose job is over.
+    /// How the jobs of the `gone` runners ended, for those whose job is over.
     async fn over(&self, gone: &BTreeSet<RunnerName>) -> BTreeMap<RunnerName, &'static str> {
         let mut cancelled: Option<Vec<Job>> = None;
         for (name, path) in self.last_jobs.due(gone, Instant::now()) {
@@ -95,9 +96,9 @@ impl Gitea {
                     self.last_jobs.tried(&name, true);
                     ended(&job, &rows)
                 }
-                // Gitea deletes only runs that are over; a repository takes its jobs with it.
+                // Gitea deletes only runs that are over; a deleted repository takes its jobs along.
                 Some(Err(DemandError::Status { status: 404, .. })) if was_read => Some("done"),
-                // A token for the whole server alone may not read it.
+                // A token with rights on the whole server may still not read a single job.
                 Some(Err(_)) | None => {
                     let listed = match cancelled.take() {
                         Some(listed) => listed,
@@ -116,9 +117,9 @@ impl Gitea {
         self.last_jobs.over(gone)
     }
 
-    /// Runners, what is under way on them, and what waits.
+    /// One poll: runners, their jobs, and the jobs that wait.
     pub(super) async fn look_at_gitea(&self, known: &Known) -> Result<SourceSight, DemandError> {
-        let Seen { rows: runners, mut gone, whole, numbers } = self.seen(known).await?;
+        let PolledRunners { rows: runners, mut gone, whole, numbers } = self.seen(known).await?;
         self.last_jobs.keep(known);
         // The row's own `busy` lags behind: the job says which runner has it.
         let mut running: BTreeMap<String, Vec<u64>> = BTreeMap::new();
@@ -136,16 +137,16 @@ impl Gitea {
             let none = Vec::new();
             let jobs = running.get(&row.name).unwrap_or(&none);
             let count = u32::try_from(jobs.len()).unwrap_or(u32::MAX).max(row.busy.into());
-            // What is not on a list that is not whole may be under way all the same.
+            // A job may run although an incomplete list does not show it.
             let sight = sight(row, count, jobs.first().map(u64::to_string), Idle::Known);
             sight.filter(|row| row.jobs > 0 || under_way.whole)
         });
         let mut rows: Vec<RowSight> = rows.collect();
-        // A job that runs on a runner which somebody removed can not end.
+        // A job cannot end on a runner whose row somebody removed.
         let is_there = |name: &String| runners.iter().any(|row| row.name == *name);
         let mut removed = BTreeSet::new();
         for (name, jobs) in running.iter().filter(|(name, _)| !is_there(name)) {
-            // Where its row is not gone for certain, it may be connected.
+            // While it is not certain that its row is gone, the runner may be connected.
             let is_gone = gone.take(&RunnerName::new(name));
             let status = if is_gone.is_some() { "offline" } else { "online" }.to_owned();
             removed.extend(is_gone);
@@ -154,7 +155,7 @@ impl Gitea {
             rows.extend(sight(&row, count, jobs.first().map(u64::to_string), Idle::Known));
         }
         if !under_way.whole {
-            // A job may be under way on a runner whose row somebody removed.
+            // A job may run on a runner whose row somebody removed.
             gone.clear();
         }
         let queued = self.jobs("queued").await?.rows;
@@ -175,7 +176,7 @@ mod tests {
         serde_json::from_str(text).unwrap()
     }
 
-    // Invariant: that a job is over is read from what the server says of that very job.
+    // Invariant: whether a job is over is read from what the server says of that very job.
 
     #[test]
     fn a_job_is_over_when_its_server_says_so_of_the_runner_that_had_it() {
