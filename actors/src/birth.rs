@@ -9,15 +9,13 @@ use std::time::Duration;
 
 use actix::{Actor, Addr, Context, Recipient, Supervised};
 use drover_model::fact::Fact;
-use drover_model::id::{AgentId, ClusterId, Generation, Installation, LeaseId, TemplateId};
+use drover_model::id::{AgentId, ClusterId, Generation, Installation, TemplateId};
 use drover_model::ledger::AgentEntry;
-use drover_model::overrides::Overrides;
-use drover_model::phase::AgentPhase;
 use drover_model::place::Place;
 use drover_model::ports::Ports;
-use drover_model::record::Owner;
 use drover_model::scope::Scope;
 use drover_model::spec::TemplateSpec;
+use drover_model::status::AgentStatus;
 use drover_model::time::WallTime;
 
 use crate::addresses::Addresses;
@@ -27,7 +25,7 @@ use crate::agent::lessons::Resets;
 use crate::board::Board;
 use crate::demand::runners::Runners;
 use crate::doubts::Doubts;
-use crate::message::{AgentCommand, AgentReport, IdBack, LaneAsk, LaneFree, Standing};
+use crate::message::{AgentCommand, AgentReport, IdBack, LaneAsk, LaneFree};
 use crate::placement::Sites;
 use crate::records::Records;
 use crate::restraint::Restraint;
@@ -224,16 +222,8 @@ pub struct Living {
     pub spec: Arc<TemplateSpec>,
     /// Its address.
     pub address: Recipient<AgentCommand>,
-    /// Its standing by its last report.
-    pub standing: Standing,
-    /// Its phase by its last report.
-    pub state: AgentPhase,
-    /// Leases on it.
-    pub leases: Vec<LeaseId>,
-    /// What holds for it instead of what its template says.
-    pub overrides: Overrides,
-    /// The only one it serves, when it is kept for one.
-    pub owner: Option<Owner>,
+    /// Its status by its last report; its overrides as the herd set them last.
+    pub status: AgentStatus,
     /// When it was begun.
     pub born: WallTime,
     /// Where its guest is, once a place was granted.

@@ -15,10 +15,10 @@ use drover_model::id::{
     AgentId, CloudId, ClusterId, LeaseId, NodeName, SourceId, TemplateId, VmId,
 };
 use drover_model::overrides::{OverrideChange, Overrides};
-use drover_model::phase::AgentPhase;
 use drover_model::placement::report::{NodeReport, WhyReport};
-use drover_model::record::{Hold, LeaseAsk, Owner, Reason};
+use drover_model::record::{Hold, LeaseAsk, Reason};
 use drover_model::spec::HerdSpec;
+use drover_model::status::AgentStatus;
 use drover_model::stop::StopPolicy;
 use drover_model::tenant::By;
 use drover_model::time::{Moment, WallTime};
@@ -405,50 +405,17 @@ impl Shown {
     }
 }
 
-/// From an agent to its template: its picture changed.
+/// From an agent to its template: its status changed.
 #[derive(Debug, Clone, PartialEq, Message)]
 #[rtype(result = "()")]
 pub struct AgentReport {
-    /// The agent.
     pub agent: AgentId,
-    /// Its template.
     pub template: TemplateId,
-    /// Its standing towards permits and hand-outs.
-    pub standing: Standing,
-    pub state: AgentPhase,
-    /// Leases on it.
-    pub leases: Vec<LeaseId>,
-    /// What holds for it instead of what its template says.
-    pub overrides: Overrides,
-    /// The only one it serves from here on, when it is kept for one.
-    pub owner: Option<Owner>,
+    pub status: AgentStatus,
     /// A fault to charge, when one ended or hindered it in this step.
     pub fault: Option<Fault>,
     /// Leases it was told to take and could not, or gives back before they were ready: they wait.
     pub refused: Vec<LeaseId>,
-}
-
-/// What an agent means to its template.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Standing {
-    /// On its way to Ready.
-    Coming,
-    /// Ready, or leased with executors free: this many more uses fit.
-    Free {
-        /// Free executors.
-        executors: u32,
-        /// Whether no lease is on it.
-        idle: bool,
-    },
-    /// Leased in full, draining or held.
-    Busy,
-    /// Going; still holds its permit.
-    Leaving,
-    /// On an offline node: reservations stay, the slot left the caps. Or its clone came to nothing,
-    /// and whether that left volumes will only be known later.
-    Parked,
-    /// Gone: the permit is free, the actor ends.
-    Gone,
 }
 
 /// To a cluster, from an agent: a place in the lanes and a VMID for its clone.

@@ -55,7 +55,7 @@ pub fn event_out(view: &View, fact: &Fact, by: &By) -> (&'static str, Value) {
         What::Breaker { scope, breaker, tripped, template } => {
             let picture = BreakerPicture {
                 id: scope.to_string(),
-                breaker: breaker.clone(),
+                breaker: *breaker,
                 tripped: tripped.clone(),
                 template: template.clone(),
             };

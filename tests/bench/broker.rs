@@ -5,11 +5,12 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use drover_actors::broker::state::Broker;
-use drover_actors::message::Standing;
 use drover_actors::template::{AgentLevel, TemplateNews};
 use drover_model::id::{AgentId, CloudId, LeaseId, TemplateId, VmId};
+use drover_model::phase::AgentPhase;
 use drover_model::record::{LeaseAsk, Want};
 use drover_model::spec::TemplateSpec;
+use drover_model::status::{AgentStatus, Standing};
 use drover_model::time::WallTime;
 
 use crate::figure::{Figure, Report};
@@ -53,12 +54,10 @@ fn broker(wants: usize) -> Broker {
     let agents = (0..AGENTS).map(|n| AgentLevel {
         agent: AgentId::new(format!("a{n}")),
         spec: Arc::clone(&spec),
-        standing: Standing::Busy,
+        status: AgentStatus::new(AgentPhase::Leased, Standing::Busy),
         queued: false,
-        leases: Vec::new(),
         refused: Vec::new(),
         over: Vec::new(),
-        owner: None,
         going: false,
     });
     let news = TemplateNews {

@@ -50,13 +50,14 @@ pub use state::State;
 use crate::birth::{AgentBirth, AgentSpawner, GiveUp, Start};
 use crate::demand::runners::End;
 use crate::doubts::{Path, Spot};
-use crate::message::{AgentCommand, AgentReport, IdBack, LaneAsk, LaneFree, Standing};
+use crate::message::{AgentCommand, AgentReport, IdBack, LaneAsk, LaneFree};
 use drover_model::fact::{Fact, What};
 use drover_model::fault::Fault;
 use drover_model::id::{Attempt, LeaseId};
 use drover_model::ledger::RunnerEntry;
 use drover_model::ports::AddressSight;
 use drover_model::record::Body;
+use drover_model::status::Standing;
 use drover_model::time::Moment;
 use drover_runtime::supervise::{AGENT, GivenUp, Intensity, Watch, heard, supervise, take_turns};
 
@@ -265,12 +266,16 @@ impl Agent {
         });
         let ends: Vec<LeaseId> = waiting.chain(&self.ending).cloned().collect();
         self.told = Some(AgentReport { fault: None, refused: Vec::new(), ..report.clone() });
-        let mut leases = report.leases.clone();
-        leases.extend(ends.into_iter().filter(|lease| !report.leases.contains(lease)));
+        let mut report = report;
+        let status = &mut report.status;
+        let more = ends.into_iter().filter(|lease| !status.leases.contains(lease));
+        let more: Vec<LeaseId> = more.collect();
+        status.leases.extend(more);
         // Whoever is gone is not heard any more: that must be its last word.
-        let unfinished = report.standing == Standing::Gone && !leases.is_empty();
-        let standing = if unfinished { Standing::Leaving } else { report.standing };
-        self.birth.report.do_send(AgentReport { leases, standing, ..report });
+        if status.standing == Standing::Gone && !status.leases.is_empty() {
+            status.standing = Standing::Leaving;
+        }
+        self.birth.report.do_send(report);
     }
 
     /// Carries out what waits, up to the next record.

@@ -2,11 +2,10 @@
 //! the read side.
 
 use drover_model::fact::{AgentPicture, LeasePicture, What};
-use drover_model::fault::Fault;
 use drover_model::id::LeaseId;
-use drover_model::overrides::Overrides;
-use drover_model::phase::{AgentPhase, LeasePhase};
+use drover_model::phase::LeasePhase;
 use drover_model::record::Reason;
+use drover_model::status::{AgentStatus, Standing};
 use drover_model::time::{Moment, Now, WallTime};
 
 use crate::agent::event::Effect;
@@ -14,7 +13,7 @@ use crate::agent::mind::{Mind, Out};
 use crate::agent::prepare;
 use crate::agent::state::{Lease, Stage, State};
 use crate::broker::describe;
-use crate::message::{AgentReport, Standing};
+use crate::message::AgentReport;
 
 /// Phases kept apart; beyond it time is added to an earlier phase of the same name.
 const PHASES_KEPT: usize = 64;
@@ -82,51 +81,43 @@ impl Waterfall {
 /// What was told last, so that only changes are told.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Told {
-    report: Option<(Standing, AgentPhase, Vec<LeaseId>, Overrides)>,
+    report: Option<AgentStatus>,
     picture: Option<AgentPicture>,
 }
 
 impl Mind {
     /// Reports and shows what changed in this step.
     pub(super) fn tell(&mut self, out: &mut Out) {
-        let leases = self.told_leases();
-        let state = self.state.phase();
-        let standing = self.standing();
-        let summary = (standing, state, leases.clone(), self.overrides);
-        let changed = self.told.report.as_ref() != Some(&summary);
+        let status = self.status();
+        let changed = self.told.report.as_ref() != Some(&status);
         if changed || out.fault.is_some() || !out.refused.is_empty() {
-            let report =
-                self.report(standing, leases, out.fault.take(), std::mem::take(&mut out.refused));
+            let report = AgentReport {
+                agent: self.agent.clone(),
+                template: self.spec.id.clone(),
+                status: status.clone(),
+                fault: out.fault.take(),
+                refused: std::mem::take(&mut out.refused),
+            };
             // At the front: a free executor must be known as taken before anything waits for a disk.
             out.effects.insert(0, Effect::Report(Box::new(report)));
-            self.told.report = Some(summary);
+            self.told.report = Some(status);
         }
         self.show(out);
+    }
+
+    fn status(&self) -> AgentStatus {
+        AgentStatus {
+            phase: self.state.phase(),
+            standing: self.standing(),
+            leases: self.told_leases(),
+            overrides: self.overrides,
+            owner: self.kept_for().cloned(),
+        }
     }
 
     fn told_leases(&self) -> Vec<LeaseId> {
         let there = self.leases.iter().filter(|(_, lease)| !lease.let_go);
         there.map(|(id, _)| id.clone()).collect()
-    }
-
-    fn report(
-        &self,
-        standing: Standing,
-        leases: Vec<LeaseId>,
-        fault: Option<Fault>,
-        refused: Vec<LeaseId>,
-    ) -> AgentReport {
-        AgentReport {
-            agent: self.agent.clone(),
-            template: self.spec.id.clone(),
-            standing,
-            state: self.state.phase(),
-            leases,
-            overrides: self.overrides,
-            owner: self.kept_for().cloned(),
-            fault,
-            refused,
-        }
     }
 
     /// What the waterfall calls the part of its life it is in.

@@ -9,12 +9,13 @@ use drover_model::fact::What;
 use drover_model::id::{ClusterId, LeaseId};
 use drover_model::phase::{AgentPhase, LeasePhase};
 use drover_model::record::{Body, Reason};
+use drover_model::status::Standing;
 use tokio::task::LocalSet;
 use tokio::time::sleep;
 
 use crate::agent::testing::{agent_id, ask, secs, spec};
 use crate::agent::{Agent, State};
-use crate::message::{AgentCommand, Standing};
+use crate::message::AgentCommand;
 use world::{CLUSTER, Twist, World};
 
 async fn on_world(run: impl AsyncFn(World)) {

@@ -7,6 +7,7 @@ use drover_model::demand::report::{Account, Estimate, Kind, Serving, Subject};
 use drover_model::id::{CloudId, SourceId, TemplateId};
 use drover_model::record::Want;
 use drover_model::spec::TemplateSpec;
+use drover_model::status::Standing;
 use drover_model::time::WallTime;
 
 use super::book::Stand;
@@ -15,7 +16,7 @@ use super::state::{Broker, TemplateView};
 use super::uses::{Asker, Use, Uses};
 use super::waiting::Ground;
 use super::{Source, describe};
-use crate::message::{Refusal, Standing};
+use crate::message::Refusal;
 
 /// A kind of demand with the moment of the use that is asked about.
 struct Asked<'a> {
@@ -208,7 +209,7 @@ impl Broker {
             of_uses: self.tempo.of_uses(id),
         };
         for agent in of_it {
-            match agent.standing {
+            match agent.status.standing {
                 Standing::Coming => serving.coming += 1,
                 Standing::Free { executors, .. } => serving.free += executors,
                 Standing::Busy => serving.busy += 1,

@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use drover_model::id::{AgentId, TemplateId};
 use drover_model::record::Owner;
+use drover_model::status::Standing;
 
 use super::AgentView;
 use super::specs::SpecId;
 use crate::effort;
-use crate::message::Standing;
 
 /// Living agents of a template that do not go: all that serve or will, and those without a use.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -100,7 +100,7 @@ impl Agents {
         let all = self.by.queued.get(&spec).into_iter().flatten().rev();
         let of_owner = |agent: &&AgentId| {
             effort::spend(1);
-            self.views.get(*agent).is_some_and(|view| view.owner.as_ref() == owner)
+            self.views.get(*agent).is_some_and(|view| view.status.owner.as_ref() == owner)
         };
         all.into_iter().find(of_owner)
     }
@@ -179,13 +179,13 @@ impl Agents {
 impl Indices {
     fn enter(&mut self, agent: &AgentId, view: &AgentView) {
         let kind = view.kind;
-        match view.standing {
+        match view.status.standing {
             Standing::Free { executors, .. } if !view.going => {
                 self.free_places += executors as usize;
                 self.free.entry(kind).or_default().insert(agent.clone());
             }
             Standing::Coming if !view.going => {
-                *self.coming.entry((kind, view.owner.clone())).or_default() += view.places();
+                *self.coming.entry((kind, view.status.owner.clone())).or_default() += view.places();
                 if view.queued {
                     self.queued.entry(kind).or_default().insert(agent.clone());
                 }
@@ -200,7 +200,7 @@ impl Indices {
         if view.leaves() {
             *self.leaving.entry(kind).or_default() += 1;
         }
-        if let Some(owner) = &view.owner {
+        if let Some(owner) = &view.status.owner {
             self.kept.insert(agent.clone());
             *self.owners.entry(owner.clone()).or_default() += 1;
         }
@@ -221,18 +221,18 @@ impl Indices {
                 }
             }
         }
-        if let Standing::Free { executors, .. } = view.standing
+        if let Standing::Free { executors, .. } = view.status.standing
             && !view.going
         {
             self.free_places -= executors as usize;
         }
-        if view.standing == Standing::Coming && !view.going {
-            less(&mut self.coming, &(kind, view.owner.clone()), view.places());
+        if view.status.standing == Standing::Coming && !view.going {
+            less(&mut self.coming, &(kind, view.status.owner.clone()), view.places());
         }
         if view.leaves() {
             less(&mut self.leaving, &kind, 1);
         }
-        if let Some(owner) = &view.owner {
+        if let Some(owner) = &view.status.owner {
             self.kept.remove(agent);
             less(&mut self.owners, owner, 1);
         }
@@ -262,12 +262,12 @@ impl AgentView {
     }
 
     fn leaves(&self) -> bool {
-        self.standing == Standing::Leaving || self.going
+        self.status.standing == Standing::Leaving || self.going
     }
 
     /// What it counts for of what its template keeps without demand.
     fn stock(&self) -> Option<Stock> {
-        let idle = match self.standing {
+        let idle = match self.status.standing {
             Standing::Coming | Standing::Free { idle: true, .. } => 1,
             Standing::Free { idle: false, .. } | Standing::Busy => 0,
             Standing::Leaving | Standing::Parked | Standing::Gone => return None,

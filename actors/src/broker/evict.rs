@@ -8,7 +8,6 @@ use drover_model::record::Owner;
 use super::specs::SpecId;
 use super::state::Broker;
 use super::{Demand, Order, takes};
-use crate::message::Standing;
 
 impl Broker {
     /// Idle agents that are kept for one owner, where others wait and their template or its cloud is
@@ -18,13 +17,14 @@ impl Broker {
             return Vec::new();
         }
         let idle = self.agents.kept().filter(|(agent, view)| {
-            let idle = matches!(view.standing, Standing::Free { idle: true, .. });
+            let idle = view.status.is_idle();
             let unused = idle && !view.going && self.book.at(agent).is_empty();
             // One that another drover may have handed out does not go either.
             unused && !self.restrained.contains(*agent) && self.is_full(&view.spec.id)
         });
-        let mut idle: Vec<(AgentId, SpecId, Option<Owner>)> =
-            idle.map(|(agent, view)| (agent.clone(), view.kind, view.owner.clone())).collect();
+        let mut idle: Vec<(AgentId, SpecId, Option<Owner>)> = idle
+            .map(|(agent, view)| (agent.clone(), view.kind, view.status.owner.clone()))
+            .collect();
         if idle.is_empty() {
             return Vec::new();
         }

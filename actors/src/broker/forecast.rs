@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use drover_model::demand::report::Serving;
 use drover_model::spec::TemplateSpec;
+use drover_model::status::Standing;
 use drover_model::time::WallTime;
 
 use super::state::Broker;
-use crate::message::Standing;
 
 /// Places that are looked at, and uses before it that take one each: more are not told apart.
 const MOST: usize = 10_000;
@@ -120,7 +120,7 @@ impl Broker {
             add(Duration::ZERO, one.free);
             add(ready, (view.pending + one.room).saturating_mul(executors));
             for agent in self.agents.values().filter(|agent| agent.spec.id == one.template) {
-                match agent.standing {
+                match agent.status.standing {
                     Standing::Coming if !agent.going => {
                         let elapsed = agent.begun.map_or(Duration::ZERO, |begun| now - begun);
                         add(left(ready, elapsed), executors);

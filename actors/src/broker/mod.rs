@@ -28,9 +28,8 @@ use std::sync::Arc;
 use drover_model::id::{AgentId, LeaseId, SourceId, TemplateId};
 use drover_model::record::{LeaseAsk, Owner, Want};
 use drover_model::spec::TemplateSpec;
+use drover_model::status::AgentStatus;
 use drover_model::time::WallTime;
-
-use crate::message::Standing;
 
 /// Where demand comes from.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -125,10 +124,7 @@ pub struct AgentView {
     pub spec: Arc<TemplateSpec>,
     /// Which of the specs in use that is.
     pub(self) kind: specs::SpecId,
-    /// Its standing.
-    pub standing: Standing,
-    /// The only one it serves, when it is kept for one.
-    pub owner: Option<Owner>,
+    pub status: AgentStatus,
     /// Whether nothing was sent to the cluster for it yet.
     pub queued: bool,
     /// Told to go.
@@ -142,7 +138,7 @@ pub struct AgentView {
 impl AgentView {
     /// Whether it takes the leases of these; none stands for those it is surely not kept for.
     pub fn takes(&self, whose: Option<&Owner>) -> bool {
-        takes(self.owner.as_ref(), whose)
+        takes(self.status.owner.as_ref(), whose)
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use drover_model::id::{AgentId, LeaseId};
 use drover_model::record::{LeaseAsk, Owner};
+use drover_model::status::Standing;
 use drover_model::time::WallTime;
 
 use super::classes::Classes;
@@ -12,7 +13,6 @@ use super::specs::{Size, SpecId};
 use super::state::Broker;
 use super::uses::{Asker, Use, Uses, owner_of};
 use super::{Order, Source, takes};
-use crate::message::Standing;
 
 /// A free agent with the places left on it.
 struct Slot {
@@ -51,7 +51,7 @@ impl Broker {
     fn free(&self, kinds: &BTreeSet<SpecId>) -> Vec<Slot> {
         let mut free: Vec<(bool, bool, Size, u64, Slot)> = Vec::new();
         for (agent, view) in kinds.iter().flat_map(|kind| self.agents.free(*kind)) {
-            if let Standing::Free { executors, idle } = view.standing
+            if let Standing::Free { executors, idle } = view.status.standing
                 && !self.barred.contains(agent)
                 && !self.restrained.contains(agent)
             {
@@ -59,10 +59,11 @@ impl Broker {
                 let left = executors.saturating_sub(sent);
                 if left > 0 {
                     let unused = idle && sent == 0;
-                    let (agent, kind, owner) = (agent.clone(), view.kind, view.owner.clone());
+                    let (agent, kind, owner) =
+                        (agent.clone(), view.kind, view.status.owner.clone());
                     let slot = Slot { agent, kind, owner, left, unused };
                     let size = self.specs.size(view.kind);
-                    free.push((view.owner.is_none(), unused, size, view.order, slot));
+                    free.push((view.status.owner.is_none(), unused, size, view.order, slot));
                 }
             }
         }

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use drover_model::demand::spec::ShareSpec;
 use drover_model::id::{AgentId, CloudId, LeaseId, SourceId, TemplateId};
 use drover_model::ledger::Ledger;
-use drover_model::phase::AgentPhase;
 use drover_model::record::{HoldOwner, LeaseAsk, RELEASED, Want};
 use drover_model::spec::{Minimums, TemplateSpec};
+use drover_model::status::{AgentStatus, Standing};
 use drover_model::tenant::{By, LeaseLimits};
 use drover_model::time::{Now, WallTime};
 
@@ -19,7 +19,7 @@ use super::specs::{Servers, SpecId, Specs};
 use super::tempo::Tempo;
 use super::uses::SourceView;
 use super::{AgentView, Order, describe};
-use crate::message::{Refusal, Standing};
+use crate::message::Refusal;
 use crate::template::{AgentLevel, TemplateNews};
 
 /// How often a lease may lose its agent before it is ready.
@@ -97,17 +97,11 @@ impl Broker {
     pub fn restore(ledger: &Ledger) -> Self {
         let mut broker = Self { book: Book::restore(ledger), ..Self::default() };
         for (agent, entry) in &ledger.agents {
-            let standing = match (&entry.retiring, entry.leases.is_empty()) {
-                (Some(_), _) => Standing::Leaving,
-                (None, true) if entry.phase() != AgentPhase::Held => Standing::Coming,
-                (None, _) => Standing::Busy,
-            };
-            let spec = Arc::new((*entry.spec).clone());
-            let owner = entry.owner.clone().filter(|_| spec.reset.is_some());
+            let (status, spec) = (AgentStatus::of(entry), Arc::new((*entry.spec).clone()));
             let kind = broker.specs.enter(&spec);
             let spec = broker.specs.get(kind).cloned().unwrap_or(spec);
             let (queued, going, order, begun) = (false, false, 0, None);
-            let view = AgentView { spec, kind, standing, owner, queued, going, order, begun };
+            let view = AgentView { spec, kind, status, queued, going, order, begun };
             broker.agents.insert(agent.clone(), view);
         }
         broker
@@ -367,12 +361,12 @@ impl Broker {
         let mut orders = Vec::new();
         for level in &news.agents {
             orders.extend(self.follow(level, now));
-            let free = matches!(level.standing, Standing::Free { .. });
+            let free = matches!(level.status.standing, Standing::Free { .. });
             let earlier = self.agents.get(&level.agent);
-            let was = earlier.filter(|view| matches!(view.standing, Standing::Free { .. }));
+            let was = earlier.filter(|view| matches!(view.status.standing, Standing::Free { .. }));
             let order = was.map_or(self.clock + 1, |view| view.order);
             self.clock += u64::from(free && was.is_none());
-            let coming = level.standing == Standing::Coming;
+            let coming = level.status.standing == Standing::Coming;
             let begun = earlier.map_or(coming.then_some(now), |view| view.begun);
             if let Some(begun) = begun.filter(|_| free) {
                 self.tempo.ready(&level.spec.id, now - begun);
@@ -381,8 +375,7 @@ impl Broker {
             let view = AgentView {
                 spec: self.specs.get(kind).unwrap_or(&level.spec).clone(),
                 kind,
-                standing: level.standing,
-                owner: level.owner.clone(),
+                status: level.status.clone(),
                 queued: level.queued,
                 going: level.going,
                 order,
@@ -412,9 +405,9 @@ impl Broker {
     fn follow(&mut self, level: &AgentLevel, now: WallTime) -> Vec<Order> {
         let agent = &level.agent;
         let mut orders = Vec::new();
-        let leaves = matches!(level.standing, Standing::Leaving | Standing::Gone);
+        let leaves = matches!(level.status.standing, Standing::Leaving | Standing::Gone);
         for (lease, stand) in self.book.at(agent) {
-            let there = level.leases.contains(&lease);
+            let there = level.status.leases.contains(&lease);
             let back = level.refused.contains(&lease);
             let refused = leaves || back;
             let releasing = self.book.get(&lease).is_some_and(|entry| entry.releasing);

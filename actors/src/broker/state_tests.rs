@@ -12,6 +12,7 @@ mod sources;
 use drover_model::labels::LabelExpression;
 use drover_model::record::Owner;
 use drover_model::spec::LabelMapping;
+use drover_model::status::AgentStatus;
 use proptest::prelude::*;
 
 use super::*;
@@ -62,17 +63,11 @@ fn news(spec: &Arc<TemplateSpec>, room: u32) -> TemplateNews {
 }
 
 fn level(spec: &Arc<TemplateSpec>, agent: &str, standing: Standing, on: &[&str]) -> AgentLevel {
-    AgentLevel {
-        agent: AgentId::new(agent),
-        spec: spec.clone(),
-        standing,
-        queued: standing == Standing::Coming,
-        leases: on.iter().map(LeaseId::new).collect(),
-        refused: Vec::new(),
-        over: Vec::new(),
-        owner: None,
-        going: false,
-    }
+    let mut status = AgentStatus::new(drover_model::phase::AgentPhase::Ready, standing);
+    status.leases = on.iter().map(LeaseId::new).collect();
+    let (agent, spec) = (AgentId::new(agent), spec.clone());
+    let (queued, refused, over) = (standing == Standing::Coming, Vec::new(), Vec::new());
+    AgentLevel { agent, spec, status, queued, refused, over, going: false }
 }
 
 const IDLE: Standing = Standing::Free { executors: 1, idle: true };
@@ -537,8 +532,9 @@ proptest! {
 // Invariant: an agent that is kept for one owner serves that owner first and nobody else.
 
 fn kept(spec: &Arc<TemplateSpec>, agent: &str, standing: Standing, owner: &str) -> AgentLevel {
-    let whose = Owner { principal: "alice".into(), owner: owner.into() };
-    AgentLevel { owner: Some(whose), ..level(spec, agent, standing, &[]) }
+    let mut kept = level(spec, agent, standing, &[]);
+    kept.status.owner = Some(Owner { principal: "alice".into(), owner: owner.into() });
+    kept
 }
 
 /// A broker over one template of one place, which an agent has that is kept for `first`.

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use drover_model::id::{CloudId, TemplateId};
 use drover_model::record::Want;
 use drover_model::spec::{CloudSpec, TemplateSpec};
+use drover_model::status::Standing;
 
 use super::describe;
 use super::state::Broker;
-use crate::message::Standing;
 
 /// What stands in the way on the side of the clouds.
 pub struct Ground<'a> {
@@ -130,7 +130,7 @@ impl Broker {
                 continue;
             }
             let own = self.agents.values().filter(|agent| agent.spec.id == *id && !agent.going);
-            let idle = own.filter(|agent| is_idle(agent.standing)).count();
+            let idle = own.filter(|agent| is_idle(agent.status.standing)).count();
             let idle = u32::try_from(idle).unwrap_or(u32::MAX).min(view.live);
             let least = view.kept.idle.max(view.kept.all.saturating_sub(view.live - idle));
             let kept = idle.min(least);

@@ -18,11 +18,12 @@ use drover_model::id::{CloudId, ClusterId, TemplateId};
 use drover_model::ledger::BreakerEntry;
 use drover_model::record::{Reason, Troubled};
 use drover_model::spec::{CloudSpec, TemplateSpec};
+use drover_model::status::Standing;
 use drover_model::time::Moment;
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::birth::{Adoption, Common, Lanes, Rank, spawn_child};
-use crate::message::{ProvisionReply, Refusal, Standing};
+use crate::message::{ProvisionReply, Refusal};
 use crate::template::breaker::Breaker;
 use crate::template::{Template, TemplateCommand, TemplateNews, ToCloud};
 use drover_runtime::supervise::{heard, take_turns};
@@ -460,7 +461,7 @@ impl Supervised for Cloud {
         self.mind = self.mind.anew();
         let id = self.id.clone();
         for living in self.common.roster.select(|living| living.template.cloud == id).values() {
-            self.mind.found(&living.template, living.standing);
+            self.mind.found(&living.template, living.status.standing);
         }
         self.room_told = None;
         self.shown = None;

@@ -9,10 +9,10 @@ use drover_model::id::{CloudId, ClusterId, TemplateId};
 use drover_model::phase::CloudHealth;
 use drover_model::ports::ClusterSight;
 use drover_model::spec::CloudSpec;
+use drover_model::status::Standing;
 use drover_model::time::WallTime;
 
 use super::counts::Counts;
-use crate::message::Standing;
 use crate::template::{TemplateNews, permits};
 
 const RETRY_FIRST: Duration = Duration::from_secs(1);

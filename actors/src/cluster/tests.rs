@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex};
 use actix::{Addr, Recipient};
 use drover_model::phase::AgentPhase;
 use drover_model::ports::Ambient as _;
+use drover_model::status::{AgentStatus, Standing};
 use drover_model::time::{Moment, WallTime};
 
 use super::*;
 use crate::birth::{Living, Roster};
 use crate::doubts::{Doubts, Spot};
-use crate::message::Standing;
 use crate::testbed::{self, CLUSTER, World, cloud, on_paused_system, pass, seconds, template};
 
 /// An agent that only listens.
@@ -89,11 +89,7 @@ impl Bed {
             template: spec.id.clone(),
             spec: spec.clone(),
             address: reply.clone(),
-            standing: Standing::Coming,
-            state: AgentPhase::Queued,
-            leases: Vec::new(),
-            overrides: drover_model::overrides::Overrides::default(),
-            owner: None,
+            status: AgentStatus::new(AgentPhase::Queued, Standing::Coming),
             born: WallTime::default(),
             place: None,
         };

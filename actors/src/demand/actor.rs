@@ -123,9 +123,10 @@ impl Source {
         let all = self.common.runners.of(&self.id).into_iter();
         all.map(|(name, kept)| {
             let living = self.common.roster.get(&kept.entry.agent);
-            let here = living.as_ref().filter(|living| living.leases.contains(&kept.entry.lease));
+            let here =
+                living.as_ref().filter(|living| living.status.leases.contains(&kept.entry.lease));
             let (most, idle) = match here.filter(|_| self.spec.whole) {
-                Some(living) => (builds(living), living.overrides.idle(&living.spec)),
+                Some(living) => (builds(living), living.status.overrides.idle(&living.spec)),
                 None => (1, None),
             };
             let template = living.as_ref().map(|living| living.template.clone());
@@ -320,7 +321,8 @@ impl Source {
 /// said how many, one on each executor. One that is made clean afterwards has a round for each lease.
 fn builds(living: &Living) -> u32 {
     let executors = living.spec.executors.max(1);
-    let most = living.overrides.max_uses(&living.spec).filter(|_| living.spec.reset.is_none());
+    let most =
+        living.status.overrides.max_uses(&living.spec).filter(|_| living.spec.reset.is_none());
     most.unwrap_or(executors)
 }
 

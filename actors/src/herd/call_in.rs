@@ -75,7 +75,8 @@ impl Herd {
         if let Some(why) = calls.or_else(|| self.common.addresses.objection(agent, address)) {
             return Err(Refusal::Conflict(why));
         }
-        if living.spec.address != AddressSource::Call || living.state != AgentPhase::Booting {
+        if living.spec.address != AddressSource::Call || living.status.phase != AgentPhase::Booting
+        {
             let text = format!("agent `{agent}` waits for no call at this moment");
             return Err(Refusal::Conflict(text));
         }

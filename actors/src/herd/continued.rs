@@ -119,7 +119,7 @@ impl Herd {
             }
         };
         let there = self.common.roster.select(|living| {
-            living.state.has_guest()
+            living.status.phase.has_guest()
                 && living.place.as_ref().is_some_and(|place| place.cluster == former)
         });
         let guests: Vec<(AgentId, VmRef)> = there

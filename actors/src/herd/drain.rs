@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use drover_model::id::AgentId;
 use drover_model::phase::AgentPhase;
 use drover_model::record::Reason;
+use drover_model::status::Standing;
 
 use super::Herd;
-use crate::birth::Living;
 use crate::cloud::CloudCommand;
-use crate::message::{AgentCommand, Standing};
+use crate::message::AgentCommand;
 use drover_model::stop::StopPolicy;
 use drover_runtime::reply::Reply;
 
@@ -56,7 +56,7 @@ impl Herd {
             drain.met.insert(agent.clone());
             let goes = match policy {
                 StopPolicy::Keep => false,
-                StopPolicy::RetireIdle => self.broker.unused(&agent) && is_idle(&living),
+                StopPolicy::RetireIdle => self.broker.unused(&agent) && living.status.is_idle(),
                 StopPolicy::RetireAll => true,
             };
             if !goes && self.broker.settling(&agent) {
@@ -72,7 +72,10 @@ impl Herd {
             };
             living.address.do_send(command);
             // A stranded guest waits for an administrator, not for us.
-            if goes && living.state != AgentPhase::Stranded && living.standing != Standing::Parked {
+            if goes
+                && living.status.phase != AgentPhase::Stranded
+                && living.status.standing != Standing::Parked
+            {
                 drain.leaving.insert(agent);
             }
         }
@@ -87,7 +90,7 @@ impl Herd {
         self.meet(&mut drain);
         let roster = &self.common.roster;
         drain.leaving.retain(|agent| {
-            roster.get(agent).is_some_and(|living| living.state != AgentPhase::Stranded)
+            roster.get(agent).is_some_and(|living| living.status.phase != AgentPhase::Stranded)
         });
         let broker = &self.broker;
         drain.settling.retain(|agent| {
@@ -104,8 +107,4 @@ impl Herd {
         }
         self.drain = Some(drain);
     }
-}
-
-fn is_idle(living: &Living) -> bool {
-    matches!(living.standing, Standing::Free { idle: true, .. })
 }

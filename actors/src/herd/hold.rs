@@ -146,8 +146,9 @@ impl Herd {
         if self.broker.stopping() {
             return Err(Refusal::Unavailable("the service is stopping".into()));
         }
-        if living.state.is_leaving() {
-            let text = format!("agent `{agent}` is in {} already: it is too late", living.state);
+        if living.status.phase.is_leaving() {
+            let text =
+                format!("agent `{agent}` is in {} already: it is too late", living.status.phase);
             return Err(Refusal::Conflict(text));
         }
         Ok(())

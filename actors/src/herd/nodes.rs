@@ -11,6 +11,7 @@ use drover_model::placement::{Fleet, NodeSight, Sizes};
 use drover_model::record::{Body, Reason, Want};
 use drover_model::scope::Scope;
 use drover_model::spec::TemplateSpec;
+use drover_model::status::Standing as Stands;
 use drover_model::template_image::Found;
 use drover_runtime::reply::Reply;
 use futures_util::future::join_all;
@@ -19,7 +20,7 @@ use super::Herd;
 use crate::birth::Living;
 use crate::board::Standing;
 use crate::cluster::ClusterCommand;
-use crate::message::{AgentCommand, NodeDrained, NodesSeen, Refusal, Standing as Stands};
+use crate::message::{AgentCommand, NodeDrained, NodesSeen, Refusal};
 use crate::placement::{Claim, Room, Scene};
 use crate::source::{choose, survey};
 
@@ -288,9 +289,9 @@ fn is_on(living: &Living, cluster: &ClusterId, node: &NodeName) -> bool {
 
 /// Whether an agent goes without being told, or can not hear it.
 fn stays(living: &Living) -> bool {
-    match living.standing {
+    match living.status.standing {
         Stands::Coming | Stands::Free { .. } => false,
-        Stands::Busy => living.state == AgentPhase::Held,
+        Stands::Busy => living.status.phase == AgentPhase::Held,
         Stands::Leaving | Stands::Parked | Stands::Gone => true,
     }
 }

@@ -76,7 +76,7 @@ fn of_several_wishes_at_one_moment_the_last_one_holds_as_in_the_journal() {
         });
         let sent: Vec<Change> = (1..6).map(Change::Set).collect();
         assert_eq!(told.collect::<Vec<_>>(), sent);
-        assert_eq!(bed.roster.get(&agent).unwrap().overrides.max_uses, Some(5));
+        assert_eq!(bed.roster.get(&agent).unwrap().status.overrides.max_uses, Some(5));
     });
 }
 
@@ -182,7 +182,7 @@ fn a_held_agent_is_neither_taken_over_nor_released_nor_retired_by_another_tenant
         let (ann, mate) = (by("ann", Some("build")), by("bob", Some("build")));
         assert!(!forbidden(&bed, &agent, Some("ann's"), &ann).await);
         pass(seconds(1)).await;
-        assert_eq!(bed.roster.get(&agent).unwrap().state, AgentPhase::Held);
+        assert_eq!(bed.roster.get(&agent).unwrap().status.phase, AgentPhase::Held);
         for foreign in [by("eve", None), by("eve", Some("test"))] {
             assert!(forbidden(&bed, &agent, Some("eve's"), &foreign).await, "{foreign:?}");
             assert!(forbidden(&bed, &agent, None, &foreign).await, "{foreign:?}");

@@ -109,7 +109,7 @@ fn a_cloud_started_anew_keeps_its_cap_and_serves_on() {
             bed.release(lease).await.unwrap();
         }
         pass(seconds(5)).await;
-        let served = bed.roster.select(|living| living.leases.contains(&LeaseId::new("l3")));
+        let served = bed.roster.select(|living| living.status.leases.contains(&LeaseId::new("l3")));
         assert_eq!((served.len(), bed.born()), (1, 2));
     });
 }

@@ -11,11 +11,11 @@ use drover_model::marks::Reading;
 use drover_model::phase::AgentPhase;
 use drover_model::ports::{IdSight, Listed, VmSight};
 use drover_model::record::{Body, LeaseAsk, Want};
+use drover_model::status::Standing;
 use drover_model::tenant::By;
 
 use super::*;
 use crate::birth::{GiveUp, Roster};
-use crate::message::Standing;
 use crate::testbed::{
     CLUSTER, World, ask, cloud, entry, herd, labels, marks, on_paused_system, pass, seconds, sight,
     template, unreachable,
@@ -81,8 +81,10 @@ impl Bed {
     /// Agents that live, by state.
     pub(super) fn states(&self) -> String {
         let all = self.roster.select(|_| true);
-        let mut states: Vec<String> =
-            all.values().map(|living| format!("{} {}", living.template, living.state)).collect();
+        let mut states: Vec<String> = all
+            .values()
+            .map(|living| format!("{} {}", living.template, living.status.phase))
+            .collect();
         states.sort();
         states.join(", ")
     }
@@ -137,7 +139,7 @@ fn fifty_leases_under_a_cap_of_five_never_see_a_sixth_agent() {
             pass(seconds(1)).await;
             assert!(bed.roster.len() <= 5, "{}", bed.states());
             for living in bed.roster.select(|_| true).into_values() {
-                for lease in living.leases {
+                for lease in living.status.leases {
                     assert!(done.insert(lease.clone()), "{lease} twice");
                     bed.release(lease.as_str()).await.unwrap();
                 }
@@ -344,7 +346,10 @@ fn what_the_journal_knows_is_taken_over_before_anything_is_begun() {
         assert_eq!(bed.roster.len(), 3, "{}", bed.states());
         pass(seconds(20)).await;
         assert_eq!(bed.states(), "c/t Leased, c/t Leased, c/t Ready");
-        assert_eq!(bed.roster.get(&AgentId::new("idle")).unwrap().leases, [LeaseId::new("l2")]);
+        assert_eq!(
+            bed.roster.get(&AgentId::new("idle")).unwrap().status.leases,
+            [LeaseId::new("l2")]
+        );
         bed.release("l1").await.unwrap();
         assert_eq!(bed.world.with(|s| s.ledger.ended[&LeaseId::new("l1")].why.clone()), "released");
     });
@@ -395,7 +400,7 @@ fn an_equal_configuration_is_told_to_nobody_and_a_removed_template_drains_its_bu
         let born = bed.roster.select(|living| &*living.template.name == "u");
         assert_eq!(born.values().next().unwrap().spec.generation.0, 1, "nobody heard of it");
         bed.release("l0").await.unwrap();
-        let busy = bed.roster.select(|living| !living.leases.is_empty());
+        let busy = bed.roster.select(|living| !living.status.leases.is_empty());
         let agent = busy.into_keys().next().unwrap();
         bed.herd.do_send(ApplySpec(spec(3, &["c/u"])));
         pass(seconds(60)).await;
@@ -550,7 +555,7 @@ fn retire_idle_waits_for_the_idle_ones_only() {
 fn retire_all_waits_until_nobody_is_left() {
     on_paused_system(|| async {
         let (bed, done) = stopped(StopPolicy::RetireAll).await;
-        assert!(bed.roster.select(|living| living.standing != Standing::Leaving).is_empty());
+        assert!(bed.roster.select(|living| living.status.standing != Standing::Leaving).is_empty());
         done.await.unwrap();
         assert!(bed.roster.is_empty());
         pass(seconds(60)).await;

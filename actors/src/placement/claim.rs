@@ -40,8 +40,11 @@ impl Claim {
     /// What an agent takes that has a place.
     fn placed(living: &Living, place: &Place) -> Self {
         let origin = place.origin.as_ref();
-        let storage =
-            if living.state.disk_is_shown() { None } else { copied_to(&living.spec, origin) };
+        let storage = if living.status.phase.disk_is_shown() {
+            None
+        } else {
+            copied_to(&living.spec, origin)
+        };
         Self {
             node: place.node.clone(),
             vmid: Some(place.vmid),

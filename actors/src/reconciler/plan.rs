@@ -319,7 +319,7 @@ fn living(
                 };
                 plan.observed.push((agent.clone(), observed));
             }
-            None if living.state.has_guest() => {
+            None if living.status.phase.has_guest() => {
                 plan.checks.push((agent.clone(), place.vmid));
             }
             None => {}
@@ -337,8 +337,8 @@ fn compare(plan: &mut Plan, agent: &AgentId, living: &Living, node: &NodeName, g
         plan.moved.push((agent.clone(), to.clone()));
         plan.tell.push((agent.clone(), AgentCommand::Moved(to.clone())));
     }
-    if living.state.should_run() && guest.tags.iter().any(|tag| tag == RETIRING) {
-        let (vmid, state) = (guest.vmid, &living.state);
+    if living.status.phase.should_run() && guest.tags.iter().any(|tag| tag == RETIRING) {
+        let (vmid, state) = (guest.vmid, &living.status.phase);
         let text = format!(
             "{vmid} of agent `{agent}` is tagged `{RETIRING}` in state {state}: another drover \
              retires it"
@@ -346,14 +346,15 @@ fn compare(plan: &mut Plan, agent: &AgentId, living: &Living, node: &NodeName, g
         plan.findings.push(Finding::of(Does::Report, vmid, text));
         plan.fenced.push(vmid);
     }
-    if guest.status == "stopped" && guest.lock.is_none() && living.state.should_run() {
-        let (vmid, state) = (guest.vmid, &living.state);
+    if guest.status == "stopped" && guest.lock.is_none() && living.status.phase.should_run() {
+        let (vmid, state) = (guest.vmid, &living.status.phase);
         let text = format!("{vmid} of agent `{agent}` is stopped in state {state}");
         plan.findings.push(Finding::of(Does::Retire, vmid, text));
         plan.tell.push((agent.clone(), AgentCommand::SeenStopped));
     }
-    if let Some(lock) = guest.lock.as_deref().filter(|lock| is_of_others(lock, living.state)) {
-        let (vmid, state) = (guest.vmid, &living.state);
+    if let Some(lock) = guest.lock.as_deref().filter(|lock| is_of_others(lock, living.status.phase))
+    {
+        let (vmid, state) = (guest.vmid, &living.status.phase);
         let text = format!(
             "{vmid} of agent `{agent}` is locked ({lock}) in state {state}: left alone until that \
              is over"
@@ -369,7 +370,7 @@ fn renamed(
     guest: &Listed,
     installation: &Installation,
 ) -> Option<Finding> {
-    let name = guest.name.as_deref().filter(|_| living.state.should_run())?;
+    let name = guest.name.as_deref().filter(|_| living.status.phase.should_run())?;
     let own =
         parse_name(name).is_some_and(|(whose, whom)| whose == *installation && whom == *agent);
     let text = || {

@@ -3,10 +3,10 @@ use std::sync::Arc;
 
 use actix::Actor as _;
 use drover_model::phase::AgentPhase;
+use drover_model::status::{AgentStatus, Standing};
 use drover_model::time::WallTime;
 
 use super::*;
-use crate::message::Standing;
 use crate::testbed::{CLUSTER, at, marks, seconds, survey, template};
 
 const CONFIG: Config = Config {
@@ -42,11 +42,7 @@ fn with_agents(test: impl FnOnce(&dyn Fn(&[(&str, u32, AgentPhase)]) -> Known)) 
                         template: spec.id.clone(),
                         spec,
                         address: address.clone(),
-                        standing: Standing::Busy,
-                        state: *state,
-                        leases: Vec::new(),
-                        overrides: drover_model::overrides::Overrides::default(),
-                        owner: None,
+                        status: AgentStatus::new(*state, Standing::Busy),
                         born: WallTime::default(),
                         place: Some(drover_model::place::Place {
                             cluster: ClusterId::new(CLUSTER),

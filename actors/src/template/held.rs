@@ -4,32 +4,25 @@ use std::sync::Arc;
 
 use drover_model::id::{AgentId, LeaseId};
 use drover_model::ledger::AgentEntry;
-use drover_model::overrides::Overrides;
 use drover_model::phase::AgentPhase;
-use drover_model::record::{Owner, Reason};
+use drover_model::record::Reason;
 use drover_model::spec::TemplateSpec;
+use drover_model::status::{AgentStatus, Standing};
 use drover_model::time::{Moment, Now, WallTime};
 
 use super::AgentLevel;
 use super::state::renew::Renewal;
 use crate::birth::Living;
-use crate::message::Standing;
 
 /// One agent as its template sees it.
 #[derive(Debug, Clone)]
 pub(super) struct Held {
     pub(super) spec: Arc<TemplateSpec>,
-    pub(super) standing: Standing,
-    pub(super) state: AgentPhase,
-    pub(super) leases: Vec<LeaseId>,
-    /// What holds for it instead of what its spec says.
-    pub(super) overrides: Overrides,
+    pub(super) status: AgentStatus,
     /// Leases it could not take, until they are told.
     pub(super) refused: Vec<LeaseId>,
     /// Leases that were on it and are not any more, until they are told.
     pub(super) over: Vec<LeaseId>,
-    /// The only one it serves, when it is kept for one.
-    pub(super) owner: Option<Owner>,
     /// When it was begun.
     pub(super) born: WallTime,
     /// When it is renewed; none if it may grow as old as it likes.
@@ -57,13 +50,9 @@ impl Held {
             renews: Renewal::of(agent, &spec, born, now),
             born,
             spec,
-            standing: Standing::Coming,
-            state: AgentPhase::Queued,
-            leases: Vec::new(),
-            overrides: Overrides::default(),
+            status: AgentStatus::new(AgentPhase::Queued, Standing::Coming),
             refused: Vec::new(),
             over: Vec::new(),
-            owner: None,
             idle_since: None,
             was_ready: false,
             going: false,
@@ -73,18 +62,9 @@ impl Held {
     }
 
     /// One that lived before this start of the service.
-    pub(super) fn adopted(
-        agent: &AgentId,
-        entry: &AgentEntry,
-        standing: Standing,
-        now: Now,
-    ) -> Self {
+    pub(super) fn adopted(agent: &AgentId, entry: &AgentEntry, now: Now) -> Self {
         Self {
-            standing,
-            state: entry.phase(),
-            leases: entry.leases.keys().cloned().collect(),
-            overrides: entry.wishes.overrides,
-            owner: entry.owner.clone().filter(|_| entry.spec.reset.is_some()),
+            status: AgentStatus::of(entry),
             was_ready: entry.phase() == AgentPhase::Ready || entry.uses > 0,
             going: entry.retiring.is_some(),
             ..Self::begun(agent, Arc::new((*entry.spec).clone()), entry.intended, now)
@@ -93,16 +73,12 @@ impl Held {
 
     /// One that lived before this incarnation of its template.
     pub(super) fn recalled(agent: &AgentId, living: &Living, now: Now) -> Self {
-        let idle = matches!(living.standing, Standing::Free { idle: true, .. });
+        let status = living.status.clone();
         Self {
-            standing: living.standing,
-            state: living.state,
-            leases: living.leases.clone(),
-            overrides: living.overrides,
-            owner: living.owner.clone(),
-            idle_since: idle.then_some(now.mono),
-            was_ready: matches!(living.standing, Standing::Free { .. } | Standing::Busy)
-                && !living.state.is_busy_unproven(),
+            idle_since: status.is_idle().then_some(now.mono),
+            was_ready: matches!(status.standing, Standing::Free { .. } | Standing::Busy)
+                && !status.phase.is_busy_unproven(),
+            status,
             ..Self::begun(agent, living.spec.clone(), living.born, now)
         }
     }
@@ -112,12 +88,10 @@ impl Held {
         AgentLevel {
             agent,
             spec: self.spec.clone(),
-            standing: self.standing,
-            queued: self.state == AgentPhase::Queued && !self.wanted && !self.spec.trial,
-            leases: self.leases.clone(),
+            status: self.status.clone(),
+            queued: self.status.phase == AgentPhase::Queued && !self.wanted && !self.spec.trial,
             refused: std::mem::take(&mut self.refused),
             over: std::mem::take(&mut self.over),
-            owner: self.owner.clone(),
             going: self.going,
         }
     }

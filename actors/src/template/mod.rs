@@ -20,17 +20,17 @@ use drover_model::ambient::mint_agent;
 use drover_model::fact::{Fact, What};
 use drover_model::fault::Fault;
 use drover_model::id::{AgentId, LeaseId, TemplateId};
-use drover_model::overrides::Overrides;
 use drover_model::phase::AgentPhase;
 use drover_model::place::Place;
-use drover_model::record::{Owner, Reason};
+use drover_model::record::Reason;
 use drover_model::spec::{Minimums, TemplateSpec};
+use drover_model::status::{AgentStatus, Standing};
 use drover_model::time::{Moment, WallTime};
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::agent::boots::Boots;
 use crate::birth::{Adoption, AgentBirth, Common, Lanes, Living, Start};
-use crate::message::{AgentReport, ProvisionReply, Provisioned, Standing};
+use crate::message::{AgentReport, ProvisionReply, Provisioned};
 use breaker::Breaker;
 use drover_runtime::supervise::{heard, take_turns};
 use state::{Effect, TemplateMind};
@@ -42,18 +42,13 @@ pub struct AgentLevel {
     pub agent: AgentId,
     /// The spec it was born with.
     pub spec: Arc<TemplateSpec>,
-    /// Its standing.
-    pub standing: Standing,
+    pub status: AgentStatus,
     /// Whether nothing was sent to the cluster for it yet.
     pub queued: bool,
-    /// Leases on it.
-    pub leases: Vec<LeaseId>,
     /// Leases it was sent and could not take, or gives back.
     pub refused: Vec<LeaseId>,
     /// Leases that were on it and are over, since it was last told of.
     pub over: Vec<LeaseId>,
-    /// The only one it serves, when it is kept for one.
-    pub owner: Option<Owner>,
     /// Told to go: nothing is handed out on it.
     pub going: bool,
 }
@@ -292,28 +287,22 @@ impl Template {
         lanes: Lanes,
         ctx: &Context<Self>,
     ) {
-        let (leases, place, overrides, owner) = match &start {
-            Start::Fresh => (Vec::new(), None, Overrides::default(), None),
-            Start::Adopted { entry, .. } => {
-                let place = Place::of(entry);
-                let owner = entry.owner.clone().filter(|_| spec.reset.is_some());
-                let leases = entry.leases.keys().cloned().collect();
-                (leases, Some(place), entry.wishes.overrides, owner)
+        let (status, place, born) = match &start {
+            Start::Fresh => {
+                let status = AgentStatus::new(AgentPhase::Queued, Standing::Coming);
+                (status, None, self.common.ports.ambient.now().wall)
             }
-        };
-        let state = match &start {
-            Start::Fresh => AgentPhase::Queued,
-            Start::Adopted { entry, .. } => entry.phase(),
-        };
-        let born = match &start {
-            Start::Fresh => self.common.ports.ambient.now().wall,
-            Start::Adopted { entry, .. } => entry.intended,
+            Start::Adopted { entry, .. } => {
+                // Until it reports, whatever the journal says of it.
+                let status = AgentStatus { standing: Standing::Coming, ..AgentStatus::of(entry) };
+                (status, Some(Place::of(entry)), entry.intended)
+            }
         };
         let addresses = self.common.addresses.clone();
         if matches!(start, Start::Fresh) {
             addresses.take(&agent, &spec.id, &spec.address, self.common.ports.ambient.now());
         }
-        tracing::info!(agent = %agent, template = %spec.id, state = state.name(), "agent begins");
+        tracing::info!(agent = %agent, template = %spec.id, state = status.phase.name(), "agent begins");
         let birth = AgentBirth {
             id: agent.clone(),
             spec: spec.clone(),
@@ -335,19 +324,7 @@ impl Template {
         };
         let address = (self.common.spawner)(birth);
         let template = spec.id.clone();
-        let standing = Standing::Coming;
-        let living = Living {
-            template,
-            spec,
-            address,
-            standing,
-            state,
-            leases,
-            overrides,
-            owner,
-            born,
-            place,
-        };
+        let living = Living { template, spec, address, status, born, place };
         self.common.roster.enter(agent, living);
     }
 
@@ -498,7 +475,7 @@ impl Handler<AgentReport> for Template {
         }
         let refused = report.refused.iter().map(|lease| (report.agent.clone(), lease.clone()));
         self.kept.refused.extend(refused);
-        if report.standing == Standing::Gone {
+        if report.status.standing == Standing::Gone {
             self.kept.gone.push(report.agent.clone());
             let place = self.common.roster.get(&report.agent).and_then(|living| living.place);
             self.left = place.map(|place| (report.agent.clone(), place));
@@ -507,16 +484,16 @@ impl Handler<AgentReport> for Template {
             self.common.addresses.give_back(&report.agent, self.common.ports.ambient.now());
         } else {
             self.common.roster.update(&report.agent, |living| {
-                living.standing = report.standing;
-                living.state = report.state;
-                living.leases.clone_from(&report.leases);
-                living.owner.clone_from(&report.owner);
+                // The herd may have set other overrides since.
+                let overrides = living.status.overrides;
+                living.status = AgentStatus { overrides, ..report.status.clone() };
             });
         }
         let effects = self.mind.report(&report, self.common.ports.ambient.now());
         self.carry_out(effects, ctx);
-        let leaves = report.standing == Standing::Leaving && !report.state.is_cloning();
-        if leaves || report.standing == Standing::Gone {
+        let leaves =
+            report.status.standing == Standing::Leaving && !report.status.phase.is_cloning();
+        if leaves || report.status.standing == Standing::Gone {
             let moved = self.common.board.left(&report.agent);
             moved.iter().for_each(|scope| self.common.show_breaker(scope));
         }

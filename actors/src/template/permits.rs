@@ -1,7 +1,7 @@
 //! A template's permits: derived from its live agents each time, never counted up and down
 //! (design rule 9).
 
-use crate::message::Standing;
+use drover_model::status::Standing;
 
 /// Whether an agent of this standing holds a slot of its template and its cloud.
 pub fn holds_slot(standing: Standing) -> bool {

@@ -49,7 +49,7 @@ fn play(mind: &mut TemplateMind, until: u64) -> (usize, usize, usize) {
         for (_, agent) in done {
             tell(mind, &agent, Standing::Gone, None, now);
         }
-        let ready = mind.agents.values().filter(|held| held.standing == IDLE && !held.going);
+        let ready = mind.agents.values().filter(|held| held.status.standing == IDLE && !held.going);
         least = least.min(ready.count());
         most = most.max(coming.len());
     }

@@ -17,6 +17,7 @@ use drover_model::phase::{AgentPhase, BreakerPhase};
 use drover_model::record::{Body, Reason};
 use drover_model::scope::Scope;
 use drover_model::spec::{Minimums, TemplateSpec};
+use drover_model::status::{AgentStatus, Standing};
 use drover_model::time::{Moment, Now};
 
 use super::breaker::Breaker;
@@ -26,7 +27,7 @@ use super::season::Season;
 use super::{AgentLevel, TemplateNews, permits};
 use crate::addresses::Supply;
 use crate::birth::Living;
-use crate::message::{AgentCommand, AgentReport, Standing};
+use crate::message::{AgentCommand, AgentReport};
 
 /// How long an agent that was reaped before it was ready is left to whoever waits for it.
 const OFFERED: Duration = Duration::from_secs(1);
@@ -144,18 +145,10 @@ impl TemplateMind {
 
     /// Takes an agent over that lived before.
     pub fn adopt(&mut self, agent: &AgentId, entry: &AgentEntry, now: Now) {
-        let held = entry.phase() == AgentPhase::Held;
         if entry.is_unproven() {
             self.breaker.begun(agent, now.mono);
         }
-        let leases: Vec<LeaseId> = entry.leases.keys().cloned().collect();
-        let standing = match (&entry.retiring, leases.is_empty()) {
-            (Some(_), _) => Standing::Leaving,
-            (None, true) if !held => Standing::Coming,
-            (None, _) => Standing::Busy,
-        };
-        let held = Held::adopted(agent, entry, standing, now);
-        self.agents.insert(agent.clone(), held);
+        self.agents.insert(agent.clone(), Held::adopted(agent, entry, now));
         self.changed.insert(agent.clone());
     }
 
@@ -181,12 +174,10 @@ impl TemplateMind {
         self.gone.extend(gone.iter().map(|agent| AgentLevel {
             agent: agent.clone(),
             spec: self.spec.clone(),
-            standing: Standing::Gone,
+            status: AgentStatus::new(AgentPhase::Gone, Standing::Gone),
             queued: false,
-            leases: Vec::new(),
             refused: given_back(agent),
             over: Vec::new(),
-            owner: None,
             going: true,
         }));
         for (agent, lease) in refused {
@@ -224,7 +215,7 @@ impl TemplateMind {
 
     /// Slots held.
     pub fn live(&self) -> u32 {
-        permits::slots(self.agents.values().map(|held| held.standing))
+        permits::slots(self.agents.values().map(|held| held.status.standing))
     }
 
     /// Whether agents are begun at this moment, where there is room for them.
@@ -319,27 +310,22 @@ impl TemplateMind {
     /// An agent's picture changed.
     pub fn report(&mut self, report: &AgentReport, now: Now) -> Vec<Effect> {
         let Some(held) = self.agents.get_mut(&report.agent) else { return Vec::new() };
-        let (before, was_ready) = (held.standing, held.was_ready);
-        let placed = held.state != AgentPhase::Queued;
-        held.standing = report.standing;
-        held.state = report.state;
+        let before = std::mem::replace(&mut held.status, report.status.clone());
+        let (was, was_ready, status) = (before.standing, held.was_ready, &report.status);
+        let placed = before.phase != AgentPhase::Queued;
         // Stranded, it heard nothing of what it was told; mended, it is one like any other.
-        held.going &= before != Standing::Leaving || !lives(report.standing);
-        let ended = held.leases.iter().filter(|lease| !report.leases.contains(lease));
-        held.over.extend(ended.filter(|lease| !report.refused.contains(lease)).cloned());
-        held.leases.clone_from(&report.leases);
-        held.overrides = report.overrides;
-        held.owner.clone_from(&report.owner);
-        held.reaped.take_if(|_| !report.leases.is_empty());
+        held.going &= was != Standing::Leaving || !lives(status.standing);
+        let ended = before.leases.into_iter().filter(|lease| !status.leases.contains(lease));
+        held.over.extend(ended.filter(|lease| !report.refused.contains(lease)));
+        held.reaped.take_if(|_| !status.leases.is_empty());
         held.refused.extend(report.refused.clone());
-        let idle = matches!(report.standing, Standing::Free { idle: true, .. });
-        held.idle_since = if idle { held.idle_since.or(Some(now.mono)) } else { None };
+        held.idle_since = if status.is_idle() { held.idle_since.or(Some(now.mono)) } else { None };
         self.changed.insert(report.agent.clone());
 
         let mut effects = Vec::new();
-        match report.standing {
+        match status.standing {
             Standing::Free { .. } | Standing::Busy
-                if !was_ready && !report.state.is_busy_unproven() =>
+                if !was_ready && !status.phase.is_busy_unproven() =>
             {
                 held.was_ready = true;
                 self.pace.succeeded();
@@ -352,8 +338,8 @@ impl TemplateMind {
             // Held instead of destroyed: what it was held for counts all the same.
             Standing::Busy | Standing::Leaving | Standing::Gone
                 if !was_ready
-                    && report.state != AgentPhase::InDoubt
-                    && matches!(before, Standing::Coming | Standing::Parked) =>
+                    && status.phase != AgentPhase::InDoubt
+                    && matches!(was, Standing::Coming | Standing::Parked) =>
             {
                 effects.extend(self.charge(&report.agent, report.fault.as_ref(), placed, now));
             }
@@ -365,11 +351,11 @@ impl TemplateMind {
             | Standing::Gone => effects.extend(suspect(report.fault.as_ref())),
         }
         // A trial that was called off is one until its clone is over.
-        if report.standing == Standing::Leaving && !report.state.is_cloning() {
+        if status.standing == Standing::Leaving && !status.phase.is_cloning() {
             self.breaker.left(&report.agent);
         }
-        let returned = before == Standing::Parked && permits::holds_slot(report.standing);
-        if report.standing == Standing::Gone {
+        let returned = was == Standing::Parked && permits::holds_slot(status.standing);
+        if status.standing == Standing::Gone {
             let held = self.agents.remove(&report.agent);
             self.changed.remove(&report.agent);
             self.breaker.left(&report.agent);
@@ -417,7 +403,7 @@ impl TemplateMind {
         let held = self.agents.get_mut(agent).filter(|held| !held.going)?;
         held.going = true;
         self.changed.insert(agent.clone());
-        let command = match held.standing {
+        let command = match held.status.standing {
             Standing::Busy | Standing::Free { idle: false, .. } => AgentCommand::Drain(reason),
             Standing::Coming
             | Standing::Free { idle: true, .. }
@@ -431,7 +417,7 @@ impl TemplateMind {
     /// How long an agent may be idle; none for as long as it likes.
     fn idle_limit(&self, agent: &AgentId) -> Option<Duration> {
         let held = self.agents.get(agent)?;
-        held.overrides.idle(&held.spec)
+        held.status.overrides.idle(&held.spec)
     }
 
     /// Lets everything idle go; with `all` the warm minimum too, and what is coming as soon as it
@@ -444,7 +430,7 @@ impl TemplateMind {
         let told = chosen.iter().filter_map(|agent| self.tell_to_go(agent, reason.clone()));
         let effects: Vec<Effect> = told.collect();
         let coming = self.agents.values_mut().filter(|held| {
-            let comes = held.standing == Standing::Coming && !held.spec.trial;
+            let comes = held.status.standing == Standing::Coming && !held.spec.trial;
             all && comes && !held.going && held.reaped.is_none()
         });
         let later = coming.map(|held| held.reaped = Some(reason.clone())).count();
@@ -469,7 +455,7 @@ impl TemplateMind {
             return Vec::new();
         }
         if !self.configured {
-            let parked = |held: &Held| held.standing == Standing::Parked;
+            let parked = |held: &Held| held.status.standing == Standing::Parked;
             let all: Vec<AgentId> = self
                 .agents
                 .iter()
@@ -560,7 +546,7 @@ impl TemplateMind {
     pub fn picture(&self, now: Moment) -> What {
         let mut states: BTreeMap<AgentPhase, u32> = BTreeMap::new();
         for held in self.agents.values() {
-            *states.entry(held.state).or_default() += 1;
+            *states.entry(held.status.phase).or_default() += 1;
         }
         What::Template {
             template: self.spec.id.clone(),

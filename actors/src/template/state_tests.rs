@@ -6,6 +6,7 @@ use drover_model::fault::FaultKind;
 use drover_model::overrides::Overrides;
 use drover_model::phase::{AgentPhase, BreakerPhase};
 use drover_model::record::Owner;
+use drover_model::status::AgentStatus;
 use proptest::prelude::*;
 
 use super::*;
@@ -58,11 +59,7 @@ fn a_report(mind: &TemplateMind, agent: &AgentId, standing: Standing) -> AgentRe
     AgentReport {
         agent: agent.clone(),
         template: mind.spec().id.clone(),
-        standing,
-        state: AgentPhase::Ready,
-        leases: Vec::new(),
-        overrides: Overrides::default(),
-        owner: None,
+        status: AgentStatus::new(AgentPhase::Ready, standing),
         fault: None,
         refused: Vec::new(),
     }
@@ -208,8 +205,8 @@ fn idle_agents_go_one_by_one_as_their_time_comes() {
 fn idle_for(mind: &mut TemplateMind, agent: &str, minutes: u32, now: u64) {
     let overrides = Overrides { idle_minutes: Some(minutes), ..Overrides::default() };
     let agent = AgentId::new(agent);
-    let report =
-        AgentReport { state: AgentPhase::Ready, overrides, ..a_report(mind, &agent, IDLE) };
+    let mut report = a_report(mind, &agent, IDLE);
+    report.status.overrides = overrides;
     mind.report(&report, at(now));
 }
 
@@ -280,11 +277,9 @@ fn what_was_leased_since_it_was_reaped_stays() {
     let mut mind = mind(|_| ());
     let begun = begin(&mut mind, 1, Some(1), 0);
     mind.reap(true, &Reason::Reaped);
-    let report = AgentReport {
-        state: AgentPhase::Leased,
-        leases: vec![LeaseId::new("l1")],
-        ..a_report(&mind, &begun[0], Standing::Busy)
-    };
+    let mut report = a_report(&mind, &begun[0], Standing::Busy);
+    report.status.phase = AgentPhase::Leased;
+    report.status.leases = vec![LeaseId::new("l1")];
     mind.report(&report, at(1));
     tell(&mut mind, &begun[0], IDLE, None, 2);
     assert!(mind.settle(at(5).mono).is_empty());
@@ -396,8 +391,9 @@ fn a_trial_called_off_while_it_clones_is_the_only_one_until_the_clone_is_over() 
     let mut mind = mind(|_| ());
     fail_three(&mut mind, &FaultKind::Broken);
     let trial = begin(&mut mind, 1, Some(1), 121).remove(0);
-    let mut room_in = |state, now| {
-        let report = AgentReport { state, ..a_report(&mind, &trial, Standing::Leaving) };
+    let mut room_in = |phase, now| {
+        let mut report = a_report(&mind, &trial, Standing::Leaving);
+        report.status.phase = phase;
         mind.report(&report, at(now));
         mind.room(at(now).mono)
     };
@@ -542,11 +538,8 @@ fn an_agent_of_one_owner_counts_for_no_minimum_and_goes_when_it_was_idle_for_lon
     tell(&mut mind, &agent, IDLE, None, 1);
     assert_eq!(mind.warm_need(at(1).mono), 0);
     let owner = Owner { principal: "alice".into(), owner: "build".into() };
-    let report = AgentReport {
-        state: AgentPhase::Ready,
-        owner: Some(owner),
-        ..a_report(&mind, &agent, IDLE)
-    };
+    let mut report = a_report(&mind, &agent, IDLE);
+    report.status.owner = Some(owner);
     mind.report(&report, at(2));
     assert_eq!(mind.warm_need(at(2).mono), 1);
     assert_eq!(mind.wake(at(2).mono), Some(at(601).mono));

@@ -5,6 +5,7 @@ use std::sync::Mutex;
 use actix::{Addr, Supervisor};
 use drover_model::id::ClusterId;
 use drover_model::phase::AgentPhase;
+use drover_model::status::AgentStatus;
 
 use super::*;
 use crate::birth::Roster;
@@ -124,11 +125,7 @@ fn a_template_started_anew_is_as_tripped_as_before() {
             bed.address.do_send(AgentReport {
                 agent,
                 template: testbed::template_id("c/t"),
-                standing: Standing::Leaving,
-                state: AgentPhase::Retiring,
-                leases: Vec::new(),
-                overrides: Overrides::default(),
-                owner: None,
+                status: AgentStatus::new(AgentPhase::Retiring, Standing::Leaving),
                 fault: Some(fault),
                 refused: Vec::new(),
             });

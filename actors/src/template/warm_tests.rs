@@ -7,9 +7,9 @@ use drover_model::phase::AgentPhase;
 /// Ready agents that stay, and those of them that are idle.
 fn there(mind: &TemplateMind) -> (usize, usize) {
     let stay = || mind.agents.values().filter(|held| !held.going);
-    let ready =
-        stay().filter(|held| matches!(held.standing, Standing::Free { .. } | Standing::Busy));
-    (ready.count(), stay().filter(|held| held.standing == IDLE).count())
+    let ready = stay()
+        .filter(|held| matches!(held.status.standing, Standing::Free { .. } | Standing::Busy));
+    (ready.count(), stay().filter(|held| held.status.standing == IDLE).count())
 }
 
 // Invariant: the pool is topped up to the minimums: one counts all agents, one the idle and coming.
@@ -34,7 +34,8 @@ fn an_agent_in_use_counts_for_the_minimum_and_not_for_the_idle_one() {
 
 /// An agent is in use and serves nobody after that.
 fn last_use(mind: &mut TemplateMind, agent: &AgentId, state: AgentPhase, now: u64) {
-    let report = AgentReport { state, ..a_report(mind, agent, Standing::Busy) };
+    let mut report = a_report(mind, agent, Standing::Busy);
+    report.status.phase = state;
     mind.report(&report, at(now));
 }
 

@@ -1,18 +1,20 @@
 //! An agent without a guest.
 
 use actix::{Actor, AsyncContext, Context, Handler};
+use drover_limits::lanes::LaneEnd;
 use drover_model::fault::Fault;
 use drover_model::id::{LeaseId, VmId};
 use drover_model::overrides::Overrides;
 use drover_model::phase::AgentPhase;
 use drover_model::ports::{IdSight, Journal as _};
 use drover_model::record::{Body, LOST, Reason};
+use drover_model::status::{AgentStatus, Standing};
 use drover_model::testing::{at, seconds};
 
 use super::world::World;
 use crate::birth::{AgentBirth, Start};
-use crate::message::{AgentCommand, AgentReport, IdBack, LaneAsk, LaneFree, Standing};
-use drover_limits::lanes::LaneEnd;
+
+use crate::message::{AgentCommand, AgentReport, IdBack, LaneAsk, LaneFree};
 
 /// An agent that walks its life by the clock: ready after 10 s, gone 5 s after it was told.
 pub struct FakeAgent {
@@ -52,16 +54,25 @@ impl FakeAgent {
             }
             AgentPhase::Retiring => Standing::Leaving,
             AgentPhase::Gone => Standing::Gone,
-            _ => Standing::Coming,
+            AgentPhase::Queued
+            | AgentPhase::Cloning
+            | AgentPhase::InDoubt
+            | AgentPhase::Configuring
+            | AgentPhase::Booting
+            | AgentPhase::Connecting
+            | AgentPhase::Preparing
+            | AgentPhase::Resetting
+            | AgentPhase::Stranded => Standing::Coming,
+        };
+        let status = AgentStatus {
+            leases: self.leases.clone(),
+            overrides: self.overrides,
+            ..AgentStatus::new(self.at, standing)
         };
         self.birth.report.do_send(AgentReport {
             agent: self.birth.id.clone(),
             template: self.birth.spec.id.clone(),
-            standing,
-            state: self.at,
-            leases: self.leases.clone(),
-            overrides: self.overrides,
-            owner: None,
+            status,
             fault,
             refused: refused.into_iter().collect(),
         });

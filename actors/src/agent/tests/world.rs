@@ -18,6 +18,7 @@ use drover_model::placement::Fleet;
 use drover_model::ports::*;
 use drover_model::record::{Body, Record};
 use drover_model::spec::UploadSpec;
+use drover_model::status::Standing;
 use drover_model::template_image::{Found, Sought};
 use drover_model::time::{Moment, Now, WallTime};
 use futures_util::FutureExt;
@@ -28,7 +29,7 @@ use crate::agent::boots::Boots;
 use crate::agent::testing::{ADDRESS, WALL, agent_id, installation, spec, upid};
 use crate::agent::{Agent, start};
 use crate::birth::{AgentBirth, Lanes, Start};
-use crate::message::{AgentCommand, AgentReport, IdBack, LaneAsk, LaneFree, Standing};
+use crate::message::{AgentCommand, AgentReport, IdBack, LaneAsk, LaneFree};
 use crate::testbed::Hours;
 use crate::ways::Ways;
 use drover_runtime::supervise::Census;
@@ -410,15 +411,15 @@ impl World {
     }
 
     pub fn state(&self) -> AgentPhase {
-        self.last(|report| report.state)
+        self.last(|report| report.status.phase)
     }
 
     pub fn standing(&self) -> Standing {
-        self.last(|report| report.standing)
+        self.last(|report| report.status.standing)
     }
 
     pub fn leases(&self) -> Vec<LeaseId> {
-        self.last(|report| report.leases.clone())
+        self.last(|report| report.status.leases.clone())
     }
 
     pub fn facts(&self) -> Vec<What> {

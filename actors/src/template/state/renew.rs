@@ -13,10 +13,10 @@ use drover_model::id::AgentId;
 use drover_model::phase::BreakerPhase;
 use drover_model::record::Reason;
 use drover_model::spec::{Minimums, TemplateSpec};
+use drover_model::status::Standing;
 use drover_model::time::{Moment, Now, WallTime};
 
 use super::{Effect, Held, TemplateMind};
-use crate::message::Standing;
 use crate::template::permits;
 
 /// When one agent is renewed.
@@ -104,7 +104,7 @@ impl TemplateMind {
 
     /// Whether nothing comes and nothing goes.
     fn at_rest(&self) -> bool {
-        self.agents.values().all(|held| match held.standing {
+        self.agents.values().all(|held| match held.status.standing {
             Standing::Free { .. } | Standing::Busy | Standing::Parked => !held.going,
             Standing::Coming | Standing::Leaving | Standing::Gone => false,
         })

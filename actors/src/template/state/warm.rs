@@ -8,11 +8,11 @@ use drover_model::phase::AgentPhase;
 use drover_model::ports::Calendar;
 use drover_model::record::Reason;
 use drover_model::spec::{Minimums, TemplateSpec};
+use drover_model::status::Standing;
 use drover_model::time::{Moment, Now};
 
 use super::super::season::Season;
 use super::{Effect, Held, OFFERED, TemplateMind, lives};
-use crate::message::Standing;
 
 /// The longest time between two looks at the calendar: wall clocks are set now and then.
 const LOOK: Duration = Duration::from_secs(60);
@@ -20,35 +20,35 @@ const LOOK: Duration = Duration::from_secs(60);
 impl Held {
     /// Whether it stands for one of the agents that are kept, ready or on its way.
     fn counts(&self) -> bool {
-        lives(self.standing) && self.serves_on()
+        lives(self.status.standing) && self.serves_on()
     }
 
     /// Whether it will serve others after this: not what is told to go, drains, is held, is on trial,
     /// or is kept for its owner.
     fn serves_on(&self) -> bool {
-        let over = self.state.takes_no_more() || self.spec.trial;
-        !self.going && !over && self.owner.is_none()
+        let over = self.status.phase.takes_no_more() || self.spec.trial;
+        !self.going && !over && self.status.owner.is_none()
     }
 
     /// Whether it stands for one of the idle agents that are kept.
     fn counts_as_idle(&self) -> bool {
-        let idle = match self.standing {
+        let idle = match self.status.standing {
             Standing::Coming | Standing::Free { idle: true, .. } => true,
             // A clone in doubt most often turns out well: the pool can wait for that.
-            Standing::Busy => self.state == AgentPhase::InDoubt,
+            Standing::Busy => self.status.phase == AgentPhase::InDoubt,
             Standing::Free { idle: false, .. }
             | Standing::Leaving
             | Standing::Parked
             | Standing::Gone => false,
         };
-        idle && !self.going && !self.spec.trial && self.owner.is_none()
+        idle && !self.going && !self.spec.trial && self.status.owner.is_none()
     }
 
     /// Whether it is or can be in use, and goes on to be after that.
     pub(super) fn is_ready(&self) -> bool {
-        let ready = match self.standing {
+        let ready = match self.status.standing {
             Standing::Free { .. } => true,
-            Standing::Busy => self.state != AgentPhase::InDoubt,
+            Standing::Busy => self.status.phase != AgentPhase::InDoubt,
             Standing::Coming | Standing::Leaving | Standing::Parked | Standing::Gone => false,
         };
         ready && self.serves_on()
@@ -84,7 +84,9 @@ impl TemplateMind {
         // One that an operator keeps for ever was not kept by the window.
         let of_then = |agent: &AgentId| {
             let held = self.agents.get(agent);
-            held.is_some_and(|held| held.born < closed && held.overrides.idle_minutes != Some(0))
+            held.is_some_and(|held| {
+                held.born < closed && held.status.overrides.idle_minutes != Some(0)
+            })
         };
         let idle = self.idle().into_iter().filter(|(_, agent)| of_then(agent));
         idle.take(self.spare()).map(|(since, agent)| (since + OFFERED, agent)).collect()
@@ -119,12 +121,12 @@ impl TemplateMind {
 
     /// Idle agents of the pool that were not told to go, longest idle first.
     pub(super) fn idle(&self) -> Vec<(Moment, AgentId)> {
-        self.idle_where(|held| held.owner.is_none())
+        self.idle_where(|held| held.status.owner.is_none())
     }
 
     /// Idle agents that are each kept for one owner: none of the pool, and free to go.
     pub(super) fn idle_of_owners(&self) -> Vec<(Moment, AgentId)> {
-        self.idle_where(|held| held.owner.is_some())
+        self.idle_where(|held| held.status.owner.is_some())
     }
 
     fn idle_where(&self, wanted: fn(&Held) -> bool) -> Vec<(Moment, AgentId)> {

@@ -5,11 +5,12 @@ use drover_model::id::NodeName;
 use drover_model::phase::AgentPhase;
 use drover_model::ports::VmSight;
 use drover_model::record::{Body, LOST, Reason};
+use drover_model::status::Standing;
 use drover_model::time::Moment;
 
 use crate::agent::event::{Answer, Call, Event};
 use crate::agent::testing::{Drive, ask, calls, secs, spec};
-use crate::message::{AgentCommand, Observed, Shown, Standing};
+use crate::message::{AgentCommand, Observed, Shown};
 
 fn seen(drive: &Drive, status: Shown) -> Observed {
     let (at, node) = (drive.now.mono, NodeName::new("n1"));
@@ -128,7 +129,7 @@ fn told(drive: &Drive) -> Vec<String> {
 }
 
 fn is_free(drive: &Drive) -> bool {
-    matches!(drive.reports().last().expect("a report").standing, Standing::Free { .. })
+    matches!(drive.reports().last().expect("a report").status.standing, Standing::Free { .. })
 }
 
 #[test]

@@ -9,11 +9,12 @@ use drover_model::phase::AgentPhase;
 use drover_model::ports::{TaskEnd, VmSight};
 use drover_model::record::{Body, Reason};
 use drover_model::spec::TemplateSpec;
+use drover_model::status::Standing;
 
 use super::provision::at;
 use crate::agent::event::{Answer, Call, Effect};
 use crate::agent::testing::*;
-use crate::message::{AgentCommand, Standing};
+use crate::message::AgentCommand;
 
 // Invariant: a failed clone is never tried again and never cleaned up.
 

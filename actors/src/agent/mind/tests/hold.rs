@@ -6,11 +6,12 @@ use drover_model::phase::AgentPhase;
 use drover_model::ports::VmSight;
 use drover_model::record::{Body, Reason};
 use drover_model::spec::TemplateSpec;
+use drover_model::status::Standing;
 
 use crate::agent::event::{Answer, Call, Effect, Event};
 use crate::agent::lessons::Taught;
 use crate::agent::testing::*;
-use crate::message::{AgentCommand, Standing};
+use crate::message::AgentCommand;
 
 fn held() -> Drive {
     let mut drive = Drive::new(spec());
@@ -72,7 +73,10 @@ fn an_agent_that_is_to_be_held_takes_no_further_lease() {
     drive.be_held();
     take(&mut drive, "l2");
     let report = drive.reports().last().copied().cloned().expect("a report");
-    assert_eq!((report.refused, report.standing), (vec![LeaseId::new("l2")], Standing::Busy));
+    assert_eq!(
+        (report.refused, report.status.standing),
+        (vec![LeaseId::new("l2")], Standing::Busy)
+    );
     drive.command(AgentCommand::Hold(None));
     take(&mut drive, "l3");
     assert_eq!(drive.mind.uses, 2);
@@ -88,7 +92,7 @@ fn an_agent_on_its_way_is_held_when_it_is_ready_or_when_it_fails() {
         if fails {
             drive.answer(Answer::Ran(Err(fault(FaultKind::Broken))));
             let report = drive.reports().last().copied().cloned().expect("a report");
-            assert_eq!((report.standing, report.fault.is_some()), (Standing::Busy, true));
+            assert_eq!((report.status.standing, report.fault.is_some()), (Standing::Busy, true));
         } else {
             drive.go_to(AgentPhase::Held);
         }

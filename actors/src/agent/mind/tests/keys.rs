@@ -172,7 +172,7 @@ fn a_key_that_can_not_be_removed_beside_a_lease_is_tried_for_until_the_guest_goe
     assert_eq!(drive.state(), AgentPhase::Draining);
     let charged = |e: &Effect| matches!(e, Effect::Report(report) if report.fault.is_some());
     assert!(!effects.iter().any(charged), "whoever was in it can have locked drover out");
-    let told = drive.reports().last().expect("a report").leases.clone();
+    let told = drive.reports().last().expect("a report").status.leases.clone();
     assert_eq!(told, [LeaseId::new("l2")], "whoever ended it need not wait");
     for _ in 0..10 {
         let before = drive.effects.len();

@@ -8,10 +8,11 @@ use drover_model::phase::{AgentPhase, LeasePhase};
 use drover_model::ports::{Holder, VmSight};
 use drover_model::record::{Body, LeaseAsk, Reason};
 use drover_model::spec::TemplateSpec;
+use drover_model::status::Standing;
 
 use crate::agent::event::{Answer, Call, Effect, Event};
 use crate::agent::testing::*;
-use crate::message::{AgentCommand, Standing};
+use crate::message::AgentCommand;
 use drover_model::ledger::Pass;
 
 const KEY: &str = "ssh-ed25519 USER";
@@ -46,7 +47,7 @@ fn a_lease_is_written_before_its_key_is_installed_and_the_standing_falls_first()
     let mut drive = ready(spec());
     let effects = take(&mut drive, "l1", Some(KEY));
     let Some(Effect::Report(report)) = effects.first() else { panic!("{effects:?}") };
-    assert_eq!(report.standing, Standing::Busy);
+    assert_eq!(report.status.standing, Standing::Busy);
     let place = |wanted: fn(&Effect) -> bool| effects.iter().position(wanted).expect("there");
     let written = place(|e| matches!(e, Effect::Record(Body::LeaseGranted { .. })));
     let installed = place(|e| matches!(e, Effect::Ask(_, Call::Admit(..))));
@@ -375,7 +376,7 @@ fn an_idle_agent_that_was_used_often_enough_goes_at_once_and_a_raised_limit_keep
         end(&mut drive, lease);
         assert_eq!(drive.state(), AgentPhase::Ready);
     }
-    let overrides = drive.reports().last().expect("a report").overrides;
+    let overrides = drive.reports().last().expect("a report").status.overrides;
     assert_eq!(overrides.max_uses, Some(0));
     uses(&mut drive, Change::TakeBack);
     assert_eq!(drive.state(), AgentPhase::Retiring);

@@ -7,10 +7,11 @@ use drover_model::phase::AgentPhase;
 use drover_model::ports::VmSight;
 use drover_model::record::{Body, Reason};
 use drover_model::spec::TemplateSpec;
+use drover_model::status::Standing;
 
 use crate::agent::event::{Answer, Call, Event};
 use crate::agent::testing::{Drive, ask, calls, fault, secs, spec};
-use crate::message::{AgentCommand, Observed, Shown, Standing};
+use crate::message::{AgentCommand, Observed, Shown};
 
 const SILENT: Option<FaultKind> = Some(FaultKind::Unreachable);
 
@@ -33,7 +34,7 @@ fn leased() -> Drive {
 }
 
 fn standing(drive: &Drive) -> Standing {
-    drive.reports().last().expect("a report").standing
+    drive.reports().last().expect("a report").status.standing
 }
 
 fn is_free(drive: &Drive) -> bool {

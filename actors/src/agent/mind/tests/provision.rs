@@ -8,11 +8,12 @@ use drover_model::id::Attempt;
 use drover_model::phase::AgentPhase;
 use drover_model::ports::{AddressSight, Configured, IdSight, Ran, TaskEnd, VmSight};
 use drover_model::record::{Body, Reason};
+use drover_model::status::Standing;
 
 use crate::agent::boots::Booted;
 use crate::agent::event::{Answer, Call, Effect, Event};
 use crate::agent::testing::*;
-use crate::message::{AgentCommand, Standing};
+use crate::message::AgentCommand;
 
 pub(super) fn at(state: AgentPhase) -> Drive {
     let mut drive = Drive::new(spec());

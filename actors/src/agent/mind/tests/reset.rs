@@ -6,11 +6,12 @@ use drover_model::phase::AgentPhase;
 use drover_model::ports::{AddressSight, Ran, Snapped};
 use drover_model::record::{Body, LeaseAsk, Reason};
 use drover_model::spec::{ResetKind, TemplateSpec};
+use drover_model::status::Standing;
 
 use crate::agent::event::{Answer, Call, Effect};
 use crate::agent::lessons::{Lesson, Taught};
 use crate::agent::testing::*;
-use crate::message::{AgentCommand, Standing};
+use crate::message::AgentCommand;
 
 /// An agent that is reset, after its first lease.
 fn used(spec: TemplateSpec) -> Drive {
@@ -50,7 +51,7 @@ fn a_used_agent_goes_back_to_its_snapshot_is_mended_and_free_again() {
     let (intended, asked) =
         (drive.effects.iter().position(intent), drive.effects.iter().position(call));
     assert!(intended.is_some() && intended < asked, "{intended:?} {asked:?}");
-    assert_eq!(drive.reports().last().expect("one").standing, Standing::Coming);
+    assert_eq!(drive.reports().last().expect("one").status.standing, Standing::Coming);
     let before = drive.calls().len();
     drive.go_to(AgentPhase::Ready);
     let names: Vec<String> =
@@ -148,7 +149,7 @@ fn other() -> LeaseAsk {
 fn a_lease_of_another_owner_is_refused_before_and_after_a_restart() {
     let mut drive = used(reset_spec());
     drive.go_to(AgentPhase::Ready);
-    let owner = drive.reports().last().expect("one").owner.clone();
+    let owner = drive.reports().last().expect("one").status.owner.clone();
     assert_eq!(owner, Some(ask("l1", None).whose()));
     let mut again = drive.adopt(secs(5));
     again.go_to(AgentPhase::Ready);
@@ -169,7 +170,7 @@ fn without_resets_an_agent_serves_anybody() {
     let mut drive = used(spec());
     drive.command(AgentCommand::Lease { ask: Box::new(other()) });
     assert_eq!(drive.state(), AgentPhase::Leased);
-    assert_eq!(drive.reports().last().expect("one").owner, None);
+    assert_eq!(drive.reports().last().expect("one").status.owner, None);
     assert!(lessons(&drive).is_empty());
 }
 

@@ -6,10 +6,11 @@ use drover_model::id::{LeaseId, RunnerName, SourceId};
 use drover_model::phase::AgentPhase;
 use drover_model::record::{Body, LeaseAsk, Reason};
 use drover_model::spec::{ResetKind, TemplateSpec};
+use drover_model::status::Standing;
 
 use crate::agent::event::{Answer, Call, Effect};
 use crate::agent::testing::*;
-use crate::message::{AgentCommand, Standing};
+use crate::message::AgentCommand;
 use drover_model::ledger::Pass;
 
 fn ready(spec: TemplateSpec) -> Drive {
