@@ -211,6 +211,7 @@ pub enum HerdCommand {
     },
     /// Lists the jobs of all sources, from their last polls.
     Jobs {
+        /// Receives the jobs of each source.
         reply: oneshot::Sender<Vec<SourceJobs>>,
     },
     /// Explains why a lease or job waits.
@@ -310,6 +311,7 @@ pub enum AgentCommand {
     NotGranted(Fault),
     /// Gives a lease to this agent.
     Lease {
+        /// The lease as the holder asked for it.
         ask: Box<LeaseAsk>,
     },
     /// Extends a lease (already durable).
@@ -326,6 +328,7 @@ pub enum AgentCommand {
     },
     /// The source does not list the lease's runner: ask the guest whether the runner has ended.
     AskRunner {
+        /// The lease whose runner is asked about.
         lease: LeaseId,
     },
     /// The lease's runner is not what it should be: end the lease and retire the agent.

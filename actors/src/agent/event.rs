@@ -117,6 +117,7 @@ pub enum Effect {
     /// Give the VMID back.
     IdBack {
         vmid: VmId,
+        /// Whether the VMID must not be used again.
         burned: bool,
     },
     /// Call a port. The answer comes back with this stamp.

@@ -9,7 +9,7 @@
 //!           fail ──▶ retire ◀── fault that stays, late() after the deadline ◀────┘
 //! ```
 //!
-//! - A state waits for one call (`asked`). Answers with another stamp are dropped.
+//! - A state waits for one call (`asked`). Calls for leases and probes run beside it.
 //! - Every step ends with one timer ([`Effect::WakeAt`]) for the earliest deadline or retry.
 //! - A parked agent's deadline does not count.
 //!
