@@ -20,7 +20,7 @@
 //! - Layers between actors and ports: `suspicion` reads answers, `patience` limits their time.
 //! - `source` chooses the template image, node and storage of a clone; `placement` counts what is
 //!   free.
-//! - `message` has the messages between actors; each actor's own commands stand in its module.
+//! - `message` has the messages between actors; each actor's own commands are in its module.
 //!
 //! A panic restarts one actor (`drover_runtime::supervise`). See `src/book/architecture.md` and
 //! `src/book/agents.md`.

@@ -22,7 +22,7 @@
 //! - [`LaneAsk`], [`LaneFree`], [`IdBack`]: an agent asks its cluster for a place in the
 //!   concurrency limits and a VMID, and gives them back.
 //!
-//! Other commands and reports stand with their receivers: `cloud/`, `template/`, `cluster/`,
+//! Other commands and reports are declared by their receivers: `cloud/`, `template/`, `cluster/`,
 //! `reconciler/`, `demand/`.
 
 use std::collections::BTreeMap;
@@ -70,7 +70,6 @@ pub enum HerdCommand {
         lease: LeaseId,
         /// The new time to live, counted from now.
         ttl: Duration,
-        /// The caller.
         by: By,
         /// Receives the new end or a refusal.
         reply: oneshot::Sender<Result<WallTime, Refusal>>,
@@ -78,7 +77,6 @@ pub enum HerdCommand {
     /// Ends a lease. Safe to repeat.
     Release {
         lease: LeaseId,
-        /// The caller.
         by: By,
         /// Receives a value when the end is durable.
         reply: oneshot::Sender<Result<(), Refusal>>,
@@ -93,7 +91,6 @@ pub enum HerdCommand {
     Retire {
         agent: AgentId,
         reason: Reason,
-        /// The caller.
         by: By,
         /// Receives a value when the command was passed on.
         reply: oneshot::Sender<Result<(), Refusal>>,
@@ -110,7 +107,6 @@ pub enum HerdCommand {
         agent: AgentId,
         /// `None` ends the hold.
         hold: Option<Box<Hold>>,
-        /// The caller.
         by: By,
         /// Receives a value when the hold is durable.
         reply: oneshot::Sender<Result<(), Refusal>>,
@@ -121,7 +117,6 @@ pub enum HerdCommand {
         template: String,
         /// `None` cancels the waiting hold.
         hold: Option<Box<Hold>>,
-        /// The caller.
         by: By,
         /// Receives the template when the hold is durable.
         reply: oneshot::Sender<Result<TemplateId, Refusal>>,
@@ -131,7 +126,7 @@ pub enum HerdCommand {
         /// The template, by `cloud/template` or bare name.
         template: String,
         count: u32,
-        /// Agents on trial are handed to nobody and retire soon after they are ready.
+        /// Agents on trial are never handed out and retire soon after they are ready.
         trial: bool,
         /// Receives the started agents, or why none can start.
         reply: ProvisionReply,

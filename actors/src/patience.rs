@@ -1,5 +1,5 @@
 //! Patience: the longest wait for an answer of a port, so that a call which never comes back blocks
-//! nobody for ever.
+//! no actor for ever.
 //!
 //! The ports have limits of their own, which are shorter. This layer is the net beneath them. A
 //! call that is given up may have had its effect, and may still have it.

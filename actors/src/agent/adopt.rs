@@ -254,7 +254,7 @@ impl Mind {
     }
 }
 
-/// The reason where drover cannot tell who is still in the guest.
+/// The reason where drover cannot know who is still in the guest.
 fn cut_short(state: AgentPhase, text: &str) -> Reason {
     Reason::Failed { state, kind: "broken".into(), text: text.into() }
 }
@@ -290,7 +290,7 @@ fn adopted_state(entry: &AgentEntry, now: Now) -> State {
         AgentPhase::Connecting => State::Connecting { reread: false, reading: false },
         AgentPhase::Booting => State::Booting(BootStep::Start),
         // The clone is settled and the journal has no later state. `Retiring`, `Stranded` and
-        // `Gone` stand in the journal with their reasons, which are handled above. Configuring the
+        // `Gone` are in the journal with their reasons, which are handled above. Configuring the
         // guest again does no harm.
         AgentPhase::Queued
         | AgentPhase::Cloning

@@ -226,7 +226,7 @@ impl Mind {
         self.retire_silent(out);
     }
 
-    /// Retires an idle agent whose SSH stays silent, which costs nobody anything. Where its cluster
+    /// Retires an idle agent whose SSH stays silent, which costs no holder anything. Where its cluster
     /// does not show the guest running, the network may be at fault, and the agent stays.
     fn retire_silent(&mut self, out: &mut Out) {
         let now = out.now.mono;

@@ -138,7 +138,7 @@ impl Mind {
                 }
                 // Nothing was sent.
                 FaultKind::Unreachable => self.clone_failed(fault, false, out),
-                // Only the marks tell whose the id is: Proxmox refuses a call that arrives twice
+                // Only the marks show whose the id is: Proxmox refuses a call that arrives twice
                 // because of the guest that it has just made.
                 FaultKind::IdTaken
                 | FaultKind::Contention

@@ -71,11 +71,11 @@ pub enum Event {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Answer {
     Cloned(Result<Upid, Fault>),
-    /// Answers [`Call::Await`].
+    /// The task's end, for [`Call::Await`].
     TaskEnded(Result<TaskEnd, Fault>),
     /// Answers [`Call::Look`] and [`Call::Confirm`].
     Looked(Result<VmSight, Fault>),
-    /// Answers [`Call::IdTaken`].
+    /// The id's status, for [`Call::IdTaken`].
     IdSeen(Result<IdSight, Fault>),
     Configured(Result<Configured, Fault>),
     /// Answers [`Call::Start`], [`Call::Shutdown`], [`Call::Stop`] and [`Call::Destroy`].

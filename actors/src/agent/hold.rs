@@ -95,12 +95,12 @@ impl Mind {
         }
     }
 
-    /// Nobody can log in. Only the guest's console is left.
+    /// No login is possible. Only the guest's console is left.
     fn closed(&mut self, why: &str, _: &mut Out) {
         self.login(Login::Closed, &format!("no login, {}: {why}", self.console()));
     }
 
-    /// The advice where nobody can log in.
+    /// The advice where no login is possible.
     fn console(&self) -> String {
         let place = self
             .guest

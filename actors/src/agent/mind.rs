@@ -588,7 +588,7 @@ impl Mind {
 }
 
 /// The fault of a step that was repeated until its deadline. Contention and a silent cluster are
-/// nobody's fault; a silent guest is the guest's (book: safety, rule 7).
+/// no one's fault; a silent guest is the guest's (book: safety, rule 7).
 pub(super) fn slow(fault: Fault) -> Fault {
     let nobodys = matches!(fault.kind, FaultKind::Contention | FaultKind::Locked { .. });
     let passes = can_pass(&fault.kind) && (nobodys || fault.culprit != Culprit::Guest);

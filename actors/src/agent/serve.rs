@@ -12,7 +12,7 @@
 //! lease_over: held, retired (draining, used up), reset, or `Ready` again
 //! ```
 //!
-//! - In: the lease commands of [`AgentCommand`], the answers of [`Call::Admit`], [`Call::Expel`]
+//! - In: the lease commands of `AgentCommand`, the answers of [`Call::Admit`], [`Call::Expel`]
 //!   and [`Call::Words`], the timer.
 //! - Out: records of each lease, lease status, the lists of refused leases and faults for the
 //!   template.

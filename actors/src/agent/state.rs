@@ -6,7 +6,7 @@
 //!               │              ▲                                                   ▲ │ lease
 //!               ▼              │ our marks                          last lease ends│ ▼
 //!            InDoubt ──────────┘                    Resetting ◀── last lease ── Leased
-//!               │ nobody can tell                     │ clean: Ready               │ drain
+//!               │ deadline, damaged marks             │ clean: Ready               │ drain
 //!               ▼                                     ▼ fails                      ▼
 //!           Stranded ◀── foreign, remains ──────── Retiring ◀── last lease ── Draining
 //!               │ repaired: Retiring                  │ confirmed gone
@@ -112,7 +112,7 @@ pub enum State {
 pub enum Login {
     /// Not installed yet.
     Owed,
-    /// Installed.
+    /// drover has installed it.
     Open,
     /// drover could not install it.
     Closed,
@@ -249,7 +249,7 @@ pub enum Stage {
 pub struct Lease {
     /// The ask, and the end as the holder and the journal know it.
     pub granted: GrantedLease,
-    /// The end in monotonic time, which nobody can set forward (book: safety, rule 13).
+    /// The end in monotonic time, which no change of the clock moves (book: safety, rule 13).
     pub ends: Moment,
     pub stage: Stage,
     /// The running call of this lease.
@@ -258,7 +258,7 @@ pub struct Lease {
     pub retry: Option<Moment>,
     /// Failures of that call.
     pub tries: u32,
-    /// Whether the holder was ever told `ready`.
+    /// Whether the lease was ever reported ready to its holder.
     pub told_ready: bool,
     /// Why the lease fails as soon as its guest has answered about its runner.
     pub failing: Option<String>,

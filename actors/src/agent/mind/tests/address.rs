@@ -80,7 +80,7 @@ fn an_agent_without_an_address_ends_and_no_breaker_hears_of_it() {
     assert!(!faults[0].kind.counts_against_breaker(), "{faults:?}");
 }
 
-// Invariant: nobody is asked for a known address. Nothing is sent before the guest agent, where
+// Invariant: drover asks nobody for a known address. Nothing is sent before the guest agent, where
 // there is one, was asked whose the host key is.
 
 #[test]

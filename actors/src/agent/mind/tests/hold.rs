@@ -253,8 +253,8 @@ fn a_release_written_just_before_a_crash_is_carried_out_after_it() {
     assert_eq!(adopted.state(), AgentPhase::Retiring);
 }
 
-// Invariant: where a template's next failure is to be held, an agent that fails once it has a
-// machine is held. An agent that is told to retire, or has no machine, is not held.
+// Invariant: where a template holds its next failure, an agent that fails once it has a
+// machine is held. An agent that gets a command to retire, or has no machine, is not held.
 
 /// A mind whose template holds its next failure.
 fn armed(state: AgentPhase) -> Drive {

@@ -89,7 +89,7 @@ fn foreign_marks_strand_it_with_the_command_to_run() {
 
 // Invariant: the gentlest way that the limits allow.
 
-/// An agent in this state whose template allows 30 s for a shutdown, told to retire.
+/// An agent in this state whose template allows 30 s for a shutdown, after a command to retire.
 fn leaving_gracefully(from: AgentPhase) -> Drive {
     let mut limits = spec().limits;
     limits.shutdown = secs(30);
@@ -289,7 +289,7 @@ fn vanished_ends_any_agent_with_a_guest_but_not_a_clone_under_way() {
     assert_eq!(drive.state(), AgentPhase::Gone);
 }
 
-// Invariant: where SSH is to be closed, the guest is closed off once its marks were read, within a
+// Invariant: where the template closes SSH, the guest is closed off once its marks were read, within a
 // short time. It is stopped hard whatever the result.
 
 #[test]
