@@ -8,7 +8,7 @@
 //! ```text
 //! herd ──▶ cloud ──▶ template ──▶ agent          commands go down, reports go up
 //!   │                               │
-//!   ├──▶ cluster, reconciler ◀──────┘            places, VMIDs, the list of a cluster
+//!   ├──▶ reconciler, cluster ◀──────┘            places, VMIDs, the list of a cluster
 //!   └──▶ source (`demand`)                       jobs and runners of a CI system
 //! ```
 //!

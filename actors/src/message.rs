@@ -209,7 +209,7 @@ pub enum HerdCommand {
         /// Receives the jobs of each source.
         reply: oneshot::Sender<Vec<SourceJobs>>,
     },
-    /// Explains why a lease or job waits.
+    /// Explains why a lease, a job or all work of a source waits.
     Account {
         subject: Subject,
         /// Receives the account or a refusal.

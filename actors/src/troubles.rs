@@ -1,6 +1,6 @@
 //! Since when nodes are offline, clouds are degraded and sources cannot be read. The actors of one
-//! thread share it, and it is recorded in the journal, so that neither a panic nor a start of the
-//! service makes a trouble look new.
+//! thread share it. It is recorded in the journal, so that a trouble does not look new after a panic
+//! or a start of the service.
 //!
 //! Each actor reports the state of its own subject. A repeated report is not written again. After a
 //! start a subject in trouble stays so until its actor has seen that it works.

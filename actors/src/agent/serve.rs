@@ -258,8 +258,9 @@ impl Mind {
         }
     }
 
-    /// A key could not be installed or removed: the agent takes nothing more and retires. The fault
-    /// counts against the template only where no lease was in the guest before.
+    /// A key could not be installed or removed, or a runner failed: the agent takes nothing more and
+    /// retires. A failed installation is charged only at the agent's first use, because an earlier
+    /// user may have changed the guest. A failed removal is not charged.
     fn lease_failed(&mut self, id: &LeaseId, fault: Fault, out: &mut Out) {
         let reason = self.failure(&fault);
         let Some(lease) = self.leases.remove(id) else { return };

@@ -85,7 +85,7 @@ pub enum State {
     Retiring {
         reason: Reason,
         step: RetireStep,
-        /// Whether a shutdown comes before the stop. It is tried once.
+        /// Whether a shutdown, or closing SSH, comes before the stop. It is tried once.
         graceful: bool,
         /// Whether the deadline's alarm was sent.
         alarmed: bool,

@@ -23,7 +23,7 @@ enum Turn {
     Works,
     /// The running call fails, and another try follows.
     Fails,
-    /// Time passes.
+    /// Twice this many milliseconds pass.
     Wait(u64),
 }
 
