@@ -1,5 +1,27 @@
-//! How actors come to life: what an agent needs at its birth, who lives, and the one seam
-//! through which every child is started, so that supervision can be put around all of them.
+//! The spawn of actors: what an agent gets at its start, which agents live, and the one function
+//! through which every child starts.
+//!
+//! ```text
+//! src/app ──▶ herd ──▶ spawn_child ──▶ cloud, template, cluster, reconciler, source
+//!                          │
+//!             template ──▶ AgentSpawner ──▶ agent (`agent::start`)
+//!                          │
+//!                          └──▶ supervise: restart ── too often ──▶ GiveUp: the service ends
+//! ```
+//!
+//! - [`Common`]: what every actor of the herd gets. It lists all knowledge that actors of the one
+//!   thread share beside their mailboxes. `src/` cannot see it.
+//! - [`AgentBirth`]: what one agent gets. The spec in it stays the agent's for life. [`Start`] says
+//!   whether the agent is new or adopted.
+//! - [`Roster`]: every agent that is not gone. Permits are derived from it (book: safety, rule 9),
+//!   a restarted actor is rebuilt from it, and reconciliation compares the cluster with it.
+//!   Templates write life and reports, clusters write places, the herd writes overrides.
+//! - [`spawn_child`]: the one place where supervision is put around an actor. A restarted actor
+//!   keeps its address and mailbox; its futures and timers are dropped.
+//! - [`Rank`]: how often an actor may restart: three times in 10 s for a leaf, five times in 60 s
+//!   for a branch. Beyond that the service ends with exit status 70.
+//!
+//! Beside it: `agent/mod.rs` starts agents, `drover_runtime::supervise` restarts them.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -33,131 +55,119 @@ use crate::troubles::Troubles;
 use crate::ways::Ways;
 use drover_runtime::supervise::{Census, GivenUp, Intensity, Watch, supervise};
 
-/// How an agent's actor begins.
 #[derive(Debug, Clone)]
 pub enum Start {
-    /// A new agent, to be cloned.
+    /// A new agent, which must be cloned.
     Fresh,
-    /// An agent that lived before this start of the service, or an orphan to be retired.
+    /// An agent from before this start of the service, or an orphan to retire.
     Adopted {
-        /// What the journal knows of it.
+        /// What the journal knows of the agent.
         entry: Box<AgentEntry>,
-        /// How long the service was down, credited to its leases.
+        /// How long the service was down. The time is credited to the agent's leases.
         down: Duration,
     },
 }
 
-/// The ways from an agent to its cluster.
+/// The addresses of an agent's cluster.
 #[derive(Debug, Clone)]
 pub struct Lanes {
-    /// Which cluster.
     pub cluster: ClusterId,
-    /// Asks for a place and a VMID.
+    /// Asks for a place in the concurrency limits and a VMID.
     pub ask: Recipient<LaneAsk>,
-    /// Gives the place back.
     pub free: Recipient<LaneFree>,
-    /// Gives the VMID back.
     pub id_back: Recipient<IdBack>,
 }
 
-/// An agent to be taken over.
+/// What an adopted agent starts from.
 #[derive(Debug, Clone)]
 pub struct Adoption {
-    /// What is known of it.
+    /// What the journal knows of the agent.
     pub entry: Box<AgentEntry>,
-    /// The ways to its cluster.
     pub lanes: Lanes,
-    /// How long the service was down, credited to its leases.
+    /// How long the service was down. The time is credited to the agent's leases.
     pub down: Duration,
 }
 
-/// Everything an agent is born with.
+/// Everything that an agent gets at its start.
 #[derive(Clone)]
 pub struct AgentBirth {
-    /// Its id.
     pub id: AgentId,
-    /// The spec it keeps for life.
+    /// The agent keeps this spec for life.
     pub spec: Arc<TemplateSpec>,
-    /// New or adopted.
     pub start: Start,
-    /// This installation, for its marks.
+    /// For the agent's marks.
     pub installation: Installation,
-    /// This start of the service, for the stamps of its effects.
+    /// The number of this start of the service, part of every stamp.
     pub epoch: u64,
-    /// Where its reports go.
+    /// Receives the agent's reports.
     pub report: Recipient<AgentReport>,
-    /// The ways to its cluster.
     pub lanes: Lanes,
-    /// The ways out.
     pub ports: Ports,
-    /// Where it is counted while it lives.
+    /// Counts the agent while it lives.
     pub census: Census,
-    /// Through which cloud its guest is reached.
+    /// Through which cloud the guest is reached.
     pub ways: Ways,
-    /// What keeps clones back.
+    /// What holds clones back.
     pub doubts: Doubts,
-    /// Which agents are not destroyed.
+    /// Agents that must not be destroyed.
     pub restraint: Restraint,
-    /// What the boots of its template teach.
+    /// What the boots of the agent's template have shown.
     pub boots: Boots,
-    /// What the resets of each template teach.
+    /// What the resets of each template have shown.
     pub resets: Resets,
-    /// Which templates' next failures are held.
+    /// The templates whose next failure is held.
     pub hold_next: HoldNext,
-    /// Whose each address is.
+    /// The owner of each address.
     pub addresses: Addresses,
-    /// Runners that may be at their sources.
+    /// Runners that may be registered at their sources.
     pub runners: Runners,
 }
 
-/// Starts an agent's actor and gives its address.
+/// Starts an agent's actor and returns its address.
 pub type AgentSpawner = Arc<dyn Fn(AgentBirth) -> Recipient<AgentCommand> + Send + Sync>;
 
-/// What every actor of the herd is given.
+/// What every actor of the herd gets.
 #[derive(Clone)]
 pub struct Common {
-    /// The ways out.
     pub ports: Ports,
-    /// What must be written although the journal fails.
+    /// Records that are written even if the journal fails for a while.
     pub records: Records,
-    /// Who lives.
+    /// The living agents.
     pub roster: Roster,
-    /// Which actors live.
+    /// The living actors.
     pub census: Census,
     /// Through which cloud a guest is reached.
     pub ways: Ways,
-    /// What keeps clones back.
+    /// What holds clones back.
     pub doubts: Doubts,
-    /// Which agents are not destroyed.
+    /// Agents that must not be destroyed.
     pub restraint: Restraint,
     /// Since when nodes, clouds and sources are in trouble.
     pub troubles: Troubles,
-    /// The breakers that belong to no template.
+    /// The breakers of nodes, storages and clouds.
     pub board: Board,
-    /// The nodes of each cluster, and those that are drained.
+    /// The nodes of each cluster, and which are drained.
     pub sites: Sites,
-    /// Whose each address is.
+    /// The owner of each address.
     pub addresses: Addresses,
-    /// Runners that may be at their sources.
+    /// Runners that may be registered at their sources.
     pub runners: Runners,
-    /// Starts agents.
     pub spawner: AgentSpawner,
-    /// What the resets of each template teach.
+    /// What the resets of each template have shown.
     pub resets: Resets,
-    /// Which templates' next failures are held.
+    /// The templates whose next failure is held.
     pub hold_next: HoldNext,
-    /// This installation.
     pub installation: Installation,
-    /// This start of the service.
+    /// The number of this start of the service.
     pub epoch: u64,
-    /// When the journal's last record before it was written.
+    /// When the last journal record before this start was written.
     pub since: WallTime,
-    /// Told when an actor is given up.
+    /// Called when the supervisor gives an actor up.
     pub give_up: GiveUp,
 }
 
 impl Common {
-    /// Tells the read side where the breaker of a node, storage or cloud stands.
+    /// Publishes the state of a node's, storage's or cloud's breaker.
     pub fn show_breaker(&self, scope: &Scope) {
         if let Some(what) = self.board.picture(scope) {
             let at = self.ports.ambient.now().wall;
@@ -166,22 +176,21 @@ impl Common {
     }
 }
 
-/// How far a child is from the root, for how often it may be started anew.
+/// How far a child is from the root. Decides how often it may restart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rank {
-    /// A template.
     Leaf,
-    /// A cloud, a cluster, a reconciler.
+    /// A cloud, a cluster or a reconciler.
     Branch,
 }
 
-/// Told of an actor that was started anew too often; the service can not go on then.
+/// Called for an actor that restarted too often. The service cannot go on then.
 pub type GiveUp = Arc<dyn Fn(GivenUp) + Send + Sync>;
 
-/// Starts an actor under its parent; `make` is given the context as [`Actor::create`] does.
+/// Starts an actor under its parent. `make` gets the context, as in [`Actor::create`].
 ///
-/// Every actor of the herd but the root and the agents comes to life here. Started anew it keeps
-/// its address and mailbox; its futures and timers are dropped.
+/// Every actor of the herd except the root and the agents starts here. A restarted actor keeps its
+/// address and mailbox. Its futures and timers are dropped.
 pub fn spawn_child<A>(
     common: &Common,
     rank: Rank,
@@ -207,49 +216,47 @@ where
     supervise(watch, make)
 }
 
-/// Whether two specs differ in nothing but the generation they came with.
+/// Whether two specs differ only in their generation.
 pub fn same_template(one: &TemplateSpec, other: &TemplateSpec) -> bool {
     let aligned = TemplateSpec { generation: Generation::default(), ..one.clone() };
     aligned == TemplateSpec { generation: Generation::default(), ..other.clone() }
 }
 
-/// A living agent as others see it.
+/// A living agent as other actors see it.
 #[derive(Debug, Clone)]
 pub struct Living {
-    /// Its template.
     pub template: TemplateId,
-    /// The spec it was born with.
+    /// The spec of the agent's birth.
     pub spec: Arc<TemplateSpec>,
-    /// Its address.
     pub address: Recipient<AgentCommand>,
-    /// Its status by its last report; its overrides as the herd set them last.
+    /// From the last report; the overrides as the herd set them last.
     pub status: AgentStatus,
-    /// When it was begun.
+    /// When the agent was started.
     pub born: WallTime,
-    /// Where its guest is, once a place was granted.
+    /// Where the guest is, once a place was granted.
     pub place: Option<Place>,
 }
 
-/// Every agent that is not gone: what permits are derived from, what a restarted actor rebuilds
-/// itself from, and what reconciliation compares the cluster with.
+/// Every agent that is not gone. Permits are derived from it, a restarted actor is rebuilt from it,
+/// and reconciliation compares the cluster with it.
 ///
-/// Shared by the actors of one thread; written by the templates (life and reports), the
-/// clusters (places) and the herd (overrides).
+/// Shared by the actors of one thread. Templates write life and reports, clusters write places, the
+/// herd writes overrides.
 #[derive(Debug, Clone, Default)]
 pub struct Roster(Rc<RefCell<BTreeMap<AgentId, Living>>>, Rc<RefCell<Begun>>);
 
-/// The agents that lived in this start of the service, the last [`BEGUN_MOST`] of them.
+/// The agents that lived in this start of the service, at most the last [`BEGUN_MOST`].
 #[derive(Debug, Default)]
 struct Begun {
     all: BTreeSet<AgentId>,
     order: VecDeque<AgentId>,
 }
 
-/// Agents remembered beyond their end.
+/// The number of agents that are remembered, ended ones included.
 const BEGUN_MOST: usize = 10_000;
 
 impl Roster {
-    /// Enters an agent.
+    /// Adds an agent.
     pub fn enter(&self, agent: AgentId, living: Living) {
         let mut begun = self.1.borrow_mut();
         if begun.all.insert(agent.clone()) {
@@ -269,31 +276,30 @@ impl Roster {
         self.1.borrow().all.contains(agent)
     }
 
-    /// Strikes an agent out.
+    /// Removes an agent.
     pub fn leave(&self, agent: &AgentId) {
         self.0.borrow_mut().remove(agent);
     }
 
-    /// The agents that are not among these.
+    /// The agents that are not in `known`.
     pub fn others(&self, known: &BTreeSet<AgentId>) -> Vec<(AgentId, Living)> {
         let roster = self.0.borrow();
         let others = roster.iter().filter(|(agent, _)| !known.contains(*agent));
         others.map(|(agent, living)| (agent.clone(), living.clone())).collect()
     }
 
-    /// Changes an agent's entry where there is one.
+    /// Changes an agent's entry, where it exists.
     pub fn update(&self, agent: &AgentId, change: impl FnOnce(&mut Living)) {
         if let Some(living) = self.0.borrow_mut().get_mut(agent) {
             change(living);
         }
     }
 
-    /// An agent's entry.
     pub fn get(&self, agent: &AgentId) -> Option<Living> {
         self.0.borrow().get(agent).cloned()
     }
 
-    /// Sends an agent a command; says whether it lives.
+    /// Sends an agent a command. Returns whether the agent lives.
     pub fn send(&self, agent: &AgentId, command: AgentCommand) -> bool {
         let address = self.0.borrow().get(agent).map(|living| living.address.clone());
         address.inspect(|address| address.do_send(command)).is_some()
@@ -308,22 +314,21 @@ impl Roster {
             .collect()
     }
 
-    /// Looks at every agent.
+    /// Calls `look` for every agent.
     pub fn each(&self, mut look: impl FnMut(&Living)) {
         self.0.borrow().values().for_each(&mut look);
     }
 
-    /// How many agents there are for which `wanted` holds.
+    /// The number of agents for which `wanted` holds.
     pub fn count(&self, wanted: impl Fn(&Living) -> bool) -> usize {
         self.0.borrow().values().filter(|living| wanted(living)).count()
     }
 
-    /// How many agents live.
+    /// The number of living agents.
     pub fn len(&self) -> usize {
         self.0.borrow().len()
     }
 
-    /// Whether no agent lives.
     pub fn is_empty(&self) -> bool {
         self.0.borrow().is_empty()
     }

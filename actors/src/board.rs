@@ -1,5 +1,5 @@
-//! The breakers of nodes, storages and clouds. They belong to no template: whatever is charged to
-//! such a place keeps every template from it, and from nothing else.
+//! The breakers of nodes, storages and clouds. They belong to no template: a fault that is charged
+//! to such a place keeps every template from that place only.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -22,24 +22,24 @@ use crate::template::breaker::Breaker;
 
 /// The breakers of one herd that belong to no template.
 ///
-/// Shared by the actors of one thread; written by the clusters (trials), the templates (what came
-/// of agents) and the herd (operators).
+/// Shared by the actors of one thread. Clusters write trials, templates write the results of
+/// agents, the herd writes operators' commands.
 #[derive(Debug, Clone, Default)]
 pub struct Board(Rc<RefCell<BTreeMap<Scope, Entry>>>);
 
 #[derive(Debug, Clone)]
 struct Entry {
     breaker: Breaker,
-    /// Whose agent moved it last.
+    /// The template of the agent that last moved the breaker.
     template: TemplateId,
 }
 
 impl Board {
-    /// Takes in the breakers that the journal knows.
+    /// Restores the breakers from the journal.
     ///
-    /// A trial under way is not written. Where one is due, an agent that lives there and has not
-    /// told yet whether it works is taken for it: what it comes to decides, and no second one is
-    /// begun beside it.
+    /// A running trial is not recorded. Where a trial is due, an agent that lives there and has not
+    /// reported a result yet becomes the trial. Its result decides, and no second trial starts
+    /// beside it.
     pub fn restore(&self, ledger: &Ledger, now: Now) {
         let all = ledger.places.iter().map(|(scope, (template, entry))| {
             let breaker = Breaker::restore(entry, now);
@@ -52,7 +52,7 @@ impl Board {
         }
     }
 
-    /// Why nothing may be begun there at this moment; none when it may.
+    /// Why nothing may start there now. `None` when something may.
     pub fn closed(&self, scope: &Scope, now: Moment) -> Option<String> {
         let all = self.0.borrow();
         let breaker = &all.get(scope)?.breaker;
@@ -67,7 +67,8 @@ impl Board {
         })
     }
 
-    /// An agent is begun there: it becomes the trial wherever one is due. Gives what moved.
+    /// An agent starts there and becomes the trial wherever one is due. Returns the scopes whose
+    /// breakers moved.
     pub fn begun(&self, scopes: &[Scope], agent: &AgentId, now: Moment) -> Vec<Scope> {
         let mut all = self.0.borrow_mut();
         let moved = scopes.iter().filter(|scope| {
@@ -80,7 +81,8 @@ impl Board {
         moved.cloned().collect()
     }
 
-    /// An agent got ready there: all of it works. Gives what moved.
+    /// An agent became ready there: all of these places work. Returns the scopes whose breakers
+    /// moved.
     pub fn succeeded(&self, scopes: &[Scope]) -> Vec<Scope> {
         let mut all = self.0.borrow_mut();
         let moved = scopes
@@ -89,7 +91,7 @@ impl Board {
         moved.cloned().collect()
     }
 
-    /// An agent failed, and this is charged for it. Says whether the breaker moved.
+    /// An agent failed and the fault is charged to this scope. Returns whether the breaker moved.
     pub fn failed(
         &self,
         scope: &Scope,
@@ -106,8 +108,8 @@ impl Board {
         entry.breaker.failed(agent, cause, spec, now)
     }
 
-    /// An agent ended without telling anything of these places; where it was the trial, that may be
-    /// repeated. Gives what moved.
+    /// An agent ended without a result for these places. Where it was the trial, another trial may
+    /// start. Returns the scopes whose breakers moved.
     pub fn left(&self, agent: &AgentId) -> Vec<Scope> {
         let mut moved = Vec::new();
         for (scope, entry) in self.0.borrow_mut().iter_mut() {
@@ -123,17 +125,17 @@ impl Board {
         self.0.borrow().values().all(|entry| entry.breaker.rests())
     }
 
-    /// Those with this name.
+    /// The scopes with this name.
     pub fn named(&self, name: &str) -> Vec<Scope> {
         self.0.borrow().keys().filter(|scope| scope.answers_to(name)).cloned().collect()
     }
 
-    /// All that were ever charged.
+    /// All scopes that were ever charged.
     pub fn all(&self) -> Vec<Scope> {
         self.0.borrow().keys().cloned().collect()
     }
 
-    /// The record that says where a breaker stands.
+    /// The record of a breaker's state.
     pub fn record(&self, scope: &Scope, now: Now) -> Option<Body> {
         let all = self.0.borrow();
         let entry = all.get(scope)?;
@@ -145,7 +147,7 @@ impl Board {
         Some(body)
     }
 
-    /// What the read side is told of a breaker.
+    /// The status of a breaker for the read side.
     pub fn picture(&self, scope: &Scope) -> Option<What> {
         let all = self.0.borrow();
         let entry = all.get(scope)?;
@@ -158,19 +160,17 @@ impl Board {
     }
 }
 
-/// The board as one cluster's choices see it, with what drover's own agents take there.
+/// The breakers as the choices of one cluster see them, with the resources of drover's own agents
+/// there.
 pub struct Standing<'a> {
-    /// The breakers.
     pub board: &'a Board,
-    /// What keeps clones back, where it counts.
+    /// What holds clones back, where that counts.
     pub doubts: Option<&'a Doubts>,
-    /// The nodes that are drained.
+    /// The nodes and which of them are drained.
     pub sites: &'a Sites,
-    /// The cluster.
     pub cluster: &'a ClusterId,
-    /// The moment.
     pub now: Moment,
-    /// What agents take that have a place, or are on their way to one.
+    /// The resources of agents that have a place or wait for one.
     pub claims: &'a [Claim],
 }
 
@@ -226,7 +226,8 @@ mod tests {
         board
     }
 
-    // Invariant: a fault is charged to the narrowest it names, contention only where a node is silent.
+    // Invariant: a fault is charged to the narrowest place that it names. Contention is charged
+    // only where a node is silent.
 
     #[test]
     fn each_fault_has_one_who_is_charged_or_none() {
@@ -249,7 +250,7 @@ mod tests {
         assert_eq!(of(FaultKind::Broken, Culprit::Template), None);
     }
 
-    // Invariant: one place's breaker closes that place alone, and lets a single trial through.
+    // Invariant: a place's breaker closes only that place and allows one trial.
 
     #[test]
     fn a_tripped_node_is_closed_and_its_neighbour_is_not() {
@@ -270,7 +271,8 @@ mod tests {
         assert_eq!(board.closed(&node("pve1"), due), None);
     }
 
-    // Invariant: it outlives the service, and records from before there were places mean templates.
+    // Invariant: a breaker survives the service. Records from before there were places mean
+    // templates.
 
     #[test]
     fn a_board_is_restored_from_what_it_recorded() {

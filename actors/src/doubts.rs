@@ -1,8 +1,8 @@
-//! What keeps new clones back: clouds that do not work, and clones whose outcome is unknown.
+//! What holds new clones back: clouds that do not work, and clones of unknown outcome.
 //!
-//! A clone whose outcome is unknown says that the next one may end the same way, and each of them
-//! holds a slot until a cluster with quorum says what became of it. So the first one holds back all
-//! others, on the narrowest spot that its fault names:
+//! A clone of unknown outcome says that the next clone may end the same way. Each such clone holds
+//! a slot until a cluster with quorum reports its result. So the first one holds back all others on
+//! the narrowest spot that its fault names:
 //!
 //! ```text
 //!            doubt                    pause is over,            accepted
@@ -11,8 +11,8 @@
 //!                          └──────── twice the pause ───────────────┘
 //! ```
 //!
-//! Agents write their doubts, the herd writes which clouds work, clusters ask before they let a
-//! clone begin. All live on one thread.
+//! Agents write their doubts. The herd writes which clouds work. Clusters ask before they let a
+//! clone start. All live on one thread.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,30 +28,27 @@ use drover_runtime::changes::Changes;
 
 /// The pause after the first doubt, before one clone is tried.
 const PAUSE_FIRST: Duration = Duration::from_secs(5);
-/// The longest such pause.
 const PAUSE_LONGEST: Duration = Duration::from_secs(60);
 
 /// What a doubt holds back.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Spot {
-    /// Clones on a cluster.
     Cluster(ClusterId),
-    /// Clones through a cloud.
     Cloud(CloudId),
-    /// Clones on a node.
     Node(ClusterId, NodeName),
 }
 
 impl Spot {
-    /// The narrowest spot that a clone's fault names; none where it says nothing of other clones.
+    /// The narrowest spot that a clone's fault names. `None` where the fault says nothing of other
+    /// clones.
     pub fn of(fault: &Fault, cluster: &ClusterId, cloud: &CloudId) -> Option<Self> {
         let contended = fault.kind == FaultKind::Contention;
         match &fault.culprit {
             Culprit::Node(node) => Some(Self::Node(cluster.clone(), node.clone())),
-            // A lost quorum and the cluster's own locks are met through every cloud.
+            // A lost quorum and the cluster's own locks affect every cloud of the cluster.
             Culprit::Cloud(_) if contended => Some(Self::Cluster(cluster.clone())),
             Culprit::Cloud(cloud) => Some(Self::Cloud(cloud.clone())),
-            // Its task ended, or its id was somebody else's.
+            // The task ended, or the id was somebody else's.
             Culprit::Guest => None,
             Culprit::Template | Culprit::Storage(_) | Culprit::Source(_) => {
                 Some(Self::Cloud(cloud.clone()))
@@ -63,11 +60,9 @@ impl Spot {
 /// Where a clone is made, and through which cloud.
 #[derive(Debug, Clone, Copy)]
 pub struct Path<'a> {
-    /// The cluster.
     pub cluster: &'a ClusterId,
-    /// The cloud.
     pub cloud: &'a CloudId,
-    /// The node of the template, and that of the clone.
+    /// The node of the template image and the node of the clone.
     pub nodes: [Option<&'a NodeName>; 2],
 }
 
@@ -83,18 +78,17 @@ impl Path<'_> {
     }
 }
 
-/// One spot in doubt.
 #[derive(Debug, Clone)]
 struct Doubt {
     since: WallTime,
     why: String,
     /// Agents whose clone's outcome is unknown.
     doubters: BTreeSet<AgentId>,
-    /// Probes that came to doubt in a row, and the first clone.
+    /// Failures in a row: the first clone, and probes that ended in doubt too.
     failures: u32,
     /// When one clone may be tried.
     until: (Moment, WallTime),
-    /// The clone that is tried.
+    /// The agent of the clone that is tried.
     probe: Option<AgentId>,
 }
 
@@ -129,7 +123,7 @@ impl Doubt {
 
 #[derive(Debug, Default)]
 struct All {
-    /// Clouds that do not work, with why.
+    /// Clouds that do not work, each with the reason.
     down: BTreeMap<CloudId, String>,
     spots: BTreeMap<Spot, Doubt>,
 }
@@ -142,7 +136,7 @@ pub struct Doubts {
 }
 
 impl Doubts {
-    /// A cloud does not work: nothing is started through it.
+    /// A cloud does not work: nothing starts through it.
     pub fn down(&self, cloud: &CloudId, why: &str) {
         let before = self.all.borrow_mut().down.insert(cloud.clone(), why.to_owned());
         if before.as_deref() != Some(why) {
@@ -150,8 +144,8 @@ impl Doubts {
         }
     }
 
-    /// A cloud said that it works and leads to a cluster. Where a single clone came to doubt there,
-    /// the next one may be tried at once.
+    /// A cloud works and leads to a cluster. Where only one clone ended in doubt there, the next
+    /// one may be tried at once.
     pub fn up(&self, cloud: &CloudId, cluster: Option<&ClusterId>, now: Now) {
         let mut changed = self.all.borrow_mut().down.remove(cloud).is_some();
         for (spot, doubt) in &mut self.all.borrow_mut().spots {
@@ -170,7 +164,7 @@ impl Doubts {
         }
     }
 
-    /// A cloud is not used any more.
+    /// Removes a cloud that is not used any more.
     pub fn forget(&self, cloud: &CloudId) {
         let mut all = self.all.borrow_mut();
         all.down.remove(cloud);
@@ -190,7 +184,7 @@ impl Doubts {
             until: (now.mono, now.wall),
             probe: None,
         });
-        // Clones that were under way together are one failure.
+        // Clones that ran together count as one failure.
         if doubt.failures == 0 || doubt.probe.as_ref() == Some(agent) {
             doubt.failures = doubt.failures.saturating_add(1);
             let pause = jittered(doubt.pause(), draw);
@@ -203,7 +197,7 @@ impl Doubts {
         self.changes.tell();
     }
 
-    /// Proxmox accepted a clone on this path: it takes clones again.
+    /// Proxmox accepted a clone on this path, so other clones may start there.
     pub fn accepted(&self, path: Path<'_>) {
         let mut all = self.all.borrow_mut();
         let before = all.spots.len();
@@ -234,19 +228,19 @@ impl Doubts {
         }
     }
 
-    /// Why no clone may begin on this path; none when one may. An agent's own probe may go on.
+    /// Why no clone may start on this path. `None` when one may. An agent's own probe may go on.
     pub fn closed(&self, path: Path<'_>, agent: Option<&AgentId>, now: Moment) -> Option<String> {
         self.cloud_down(path.cloud).or_else(|| self.in_doubt(path, agent, now))
     }
 
-    /// Why a doubt lets no clone begin on this path, whether its cloud works or not.
+    /// The doubt that lets no clone start on this path, whether its cloud works or not.
     fn in_doubt(&self, path: Path<'_>, agent: Option<&AgentId>, now: Moment) -> Option<String> {
         let all = self.all.borrow();
         let mut on_path = all.spots.iter().filter(|(spot, _)| path.leads_over(spot));
         on_path.find_map(|(_, doubt)| doubt.closed(now, agent))
     }
 
-    /// Lets an agent's clone begin where that may be: as the probe of every doubt on its path.
+    /// Lets an agent's clone start where that is allowed, as the probe of every doubt on its path.
     pub fn admit(&self, path: Path<'_>, agent: &AgentId, now: Moment) -> bool {
         if self.closed(path, Some(agent), now).is_some() {
             return false;
@@ -263,18 +257,18 @@ impl Doubts {
         true
     }
 
-    /// Why no clone may begin on a node; none when one may.
+    /// Why no clone may start on a node. `None` when one may.
     pub fn node_closed(&self, cluster: &ClusterId, node: &NodeName, now: Moment) -> Option<String> {
         let spot = Spot::Node(cluster.clone(), node.clone());
         self.all.borrow().spots.get(&spot)?.closed(now, None)
     }
 
-    /// Why a cloud does not work, if so.
+    /// Why a cloud does not work. `None` when it works.
     pub fn cloud_down(&self, cloud: &CloudId) -> Option<String> {
         self.all.borrow().down.get(cloud).cloned()
     }
 
-    /// Why none of the clouds that lead to a cluster works, in words for people.
+    /// Why no cloud that leads to a cluster works, for people.
     pub fn no_way<'a>(&self, clouds: impl Iterator<Item = &'a CloudId>) -> String {
         let ways = clouds.map(|cloud| match self.cloud_down(cloud) {
             Some(why) => format!("cloud {cloud}: {why}"),
@@ -290,7 +284,7 @@ impl Doubts {
         all.down.is_empty() && all.spots.is_empty()
     }
 
-    /// Why nothing is started through a cloud, whatever the node; none when something may be.
+    /// Why nothing starts through a cloud, whatever the node. `None` when something may start.
     pub fn trouble(
         &self,
         cloud: &CloudId,
@@ -300,7 +294,7 @@ impl Doubts {
         self.cloud_down(cloud).or_else(|| self.held_back(cloud, cluster, now))
     }
 
-    /// What keeps clones back through a cloud that works: the herd may not have heard yet that it
+    /// What holds clones back through a cloud that works. The herd may not know yet that the cloud
     /// works again.
     pub fn held_back(
         &self,
@@ -340,7 +334,7 @@ mod tests {
         ClusterId::new(CLUSTER)
     }
 
-    /// Asks on a node, through a cloud.
+    /// Asks about a node, through a cloud.
     fn ask<T>(cloud: &str, node: &str, then: impl FnOnce(Path<'_>) -> T) -> T {
         let (cluster, cloud, node) = (cluster(), CloudId::new(cloud), NodeName::new(node));
         then(Path { cluster: &cluster, cloud: &cloud, nodes: [Some(&node), None] })
@@ -358,7 +352,7 @@ mod tests {
         Spot::Cluster(cluster())
     }
 
-    // Invariant: after a doubt one clone at a time is tried, after a pause that grows.
+    // Invariant: after a doubt one clone at a time is tried, after a growing pause.
 
     #[test]
     fn one_clone_is_tried_after_the_pause_and_all_once_it_is_accepted() {
@@ -401,7 +395,7 @@ mod tests {
         assert!(admit(&doubts, 3, 1) && admit(&doubts, 4, 1));
     }
 
-    // Invariant: the narrowest spot that the fault names is held, and no other.
+    // Invariant: only the narrowest spot that the fault names is held.
 
     #[test]
     fn a_doubt_holds_the_narrowest_spot_that_its_fault_names() {
@@ -433,8 +427,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the order: between a doubt and its end no two clones are under way that began
-        /// after it.
+        /// Invariant, in any order of events: between a doubt and its end, no two clones that
+        /// started after the doubt run at once.
         #[test]
         fn two_probes_are_never_under_way(steps in prop::collection::vec((0u8..4, 0u32..6), 1..80)) {
             let doubts = Doubts::default();

@@ -1,12 +1,12 @@
-//! Counts the work of decisions, so that a test can say how it grows without a clock. Nothing is
-//! counted outside of tests.
+//! Counts the work of decisions. A test can then check how the work grows without a clock. Outside
+//! of tests nothing is counted.
 
 #[cfg(test)]
 thread_local! {
     static SPENT: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
-/// Notes that a decision looked at so many things.
+/// Adds the number of items that a decision inspected.
 #[inline]
 pub(crate) fn spend(looks: usize) {
     #[cfg(test)]
@@ -15,7 +15,7 @@ pub(crate) fn spend(looks: usize) {
     let _: usize = looks;
 }
 
-/// How many things were looked at while this ran.
+/// Returns how many items were inspected while `work` ran.
 #[cfg(test)]
 pub(crate) fn of(work: impl FnOnce()) -> u64 {
     let before = SPENT.get();

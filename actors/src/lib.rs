@@ -1,5 +1,29 @@
-//! Everything drover decides: pure minds inside thin actix bodies, with no way to the network,
-//! the disk or a clock but [`ports`].
+//! All decisions of drover.
+//!
+//! Every actor has two parts. The mind is a pure state machine: it takes an event, the time and
+//! random bits, and returns effects. The body is a thin actix actor that steps the mind and carries
+//! the effects out. This crate does no I/O: the network, the disk and the clock are behind the
+//! traits of `drover_model::ports`.
+//!
+//! ```text
+//! herd ──▶ cloud ──▶ template ──▶ agent          commands go down, reports go up
+//!   │                               │
+//!   ├──▶ reconciler, cluster ◀──────┘            places, VMIDs, the list of a cluster
+//!   └──▶ source (`demand`)                       jobs and runners of a CI system
+//! ```
+//!
+//! - Actors: `herd` (the root), `cloud`, `template`, `agent`, `cluster`, `reconciler`, `demand`.
+//! - The scheduler (`broker`) is a mind under the herd.
+//! - Knowledge that actors of one thread share: `birth` (living agents), `board` (breakers of
+//!   nodes, storages and clouds), `doubts` (what holds clones back), `restraint` (agents that must
+//!   not be destroyed), `troubles`, `records`, `ways` and `addresses`.
+//! - Layers between actors and ports: `suspicion` reads answers, `patience` limits their time.
+//! - `source` chooses the template image, node and storage of a clone; `placement` counts what is
+//!   free.
+//! - `message` has the messages between actors; each actor's own commands are in its module.
+//!
+//! A panic restarts one actor (`drover_runtime::supervise`). See `src/book/architecture.md` and
+//! `src/book/agents.md`.
 
 #![cfg_attr(not(test), warn(unused_crate_dependencies))]
 

@@ -1,7 +1,29 @@
-//! The messages that cross between actors, and the handle the outside talks to.
+//! Messages between actors.
 //!
-//! Messages are facts or wishes, never questions that block: an answer is another message, or a
-//! one-shot channel that the handler fills at once.
+//! Every message is an event or a command. No message blocks its sender: an answer is another
+//! message, or a one-shot channel. A command may be repeated and may arrive late; the receiver
+//! drops what no longer applies.
+//!
+//! ```text
+//! server, CLI ── HerdCommand ──▶ herd ── CloudCommand ──▶ cloud ── commands ──▶ template
+//! config ─────── ApplySpec ────▶                                                   │
+//!                                                      AgentCommand                ▼
+//!                reconciler, cluster, template, herd ────────────────────────▶  agent
+//!                                                                                │
+//!                template ◀── AgentReport ───────────────────────────────────────┤
+//!                cluster  ◀── LaneAsk, LaneFree, IdBack ─────────────────────────┘
+//! ```
+//!
+//! - [`HerdCommand`]: commands of operators, callers of the API and demand sources. Each carries a
+//!   `reply` channel where the caller needs an answer. [`Refusal`] says why a command was refused;
+//!   a dropped channel means "unknown".
+//! - [`AgentCommand`] and [`AgentReport`]: the way down to an agent and up from it. [`Standing`] is
+//!   what an agent means to its template.
+//! - [`LaneAsk`], [`LaneFree`], [`IdBack`]: an agent asks its cluster for a place in the
+//!   concurrency limits and a VMID, and gives them back.
+//!
+//! Other commands and reports are declared by their receivers: `cloud/`, `template/`, `cluster/`,
+//! `reconciler/`, `demand/`.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -27,374 +49,346 @@ use drover_runtime::reply::Reply;
 use crate::reconciler::finding::{Finding, Outcome};
 use drover_limits::lanes::LaneEnd;
 
-/// To the herd: a checked configuration comes into force.
+/// To the herd: puts a checked configuration into force.
 #[derive(Debug, Clone, Message)]
 #[rtype(result = "()")]
 pub struct ApplySpec(pub Arc<HerdSpec>);
 
-/// To the herd: what an operator or a demand source wants.
+/// To the herd: commands of operators, API callers and demand sources.
 #[derive(Debug, Message)]
 #[rtype(result = "()")]
 pub enum HerdCommand {
-    /// A lease is wanted; the ask is durable (or the same one is known) when the reply comes.
+    /// Asks for a lease. The reply comes when the ask is durable, also when the journal knew it
+    /// before.
     Lease {
-        /// What.
         ask: Box<LeaseAsk>,
-        /// Filled with the lease's id, or why not.
+        /// Receives the lease's id or a refusal.
         reply: Reply<Result<LeaseId, Refusal>>,
     },
-    /// A lease lasts longer.
+    /// Extends a lease.
     Renew {
-        /// Which.
         lease: LeaseId,
-        /// For how long from this moment.
+        /// The new time to live, counted from now.
         ttl: Duration,
-        /// Who wants it.
         by: By,
-        /// Filled with its new end, or why not.
+        /// Receives the new end or a refusal.
         reply: Reply<Result<WallTime, Refusal>>,
     },
-    /// A lease is over; safe to repeat.
+    /// Ends a lease. Safe to repeat.
     Release {
-        /// Which.
         lease: LeaseId,
-        /// Who wants it.
         by: By,
-        /// Filled when the end is durable.
+        /// Receives a value when the end is durable.
         reply: Reply<Result<(), Refusal>>,
     },
-    /// A source of demand says that there is news.
+    /// A demand source has reported a change.
     Wake {
-        /// Which.
         source: SourceId,
-        /// Filled when it was passed on.
+        /// Receives a value when the command was passed on.
         reply: Reply<Result<(), Refusal>>,
     },
-    /// One agent goes.
+    /// Retires one agent.
     Retire {
-        /// Which.
         agent: AgentId,
-        /// Why.
         reason: Reason,
-        /// Who wants it.
         by: By,
-        /// Filled when it was passed on.
+        /// Receives a value when the command was passed on.
         reply: Reply<Result<(), Refusal>>,
     },
-    /// An agent's limits change against its template's.
+    /// Changes an agent's own limits, which override those of its template.
     Override {
-        /// Which.
         agent: AgentId,
-        /// What changes.
         change: OverrideChange,
-        /// Filled with all its overrides once they are durable.
+        /// Receives all overrides of the agent once they are durable.
         reply: Reply<Result<Overrides, Refusal>>,
     },
-    /// An agent is held for debugging once it is free, or its hold is over.
+    /// Holds an agent for debugging once it is free, or ends its hold.
     Hold {
-        /// Which.
         agent: AgentId,
-        /// The hold; none when it is over.
+        /// `None` ends the hold.
         hold: Option<Box<Hold>>,
-        /// Who wants it.
         by: By,
-        /// Filled when it is durable.
+        /// Receives a value when the hold is durable.
         reply: Reply<Result<(), Refusal>>,
     },
-    /// The next agent of a template that fails on its way is held for debugging, or none.
+    /// Holds the next agent of a template that fails before it is ready, or cancels that.
     HoldNext {
         /// The template, by `cloud/template` or bare name.
         template: String,
-        /// The hold; none to take it back.
+        /// `None` cancels the waiting hold.
         hold: Option<Box<Hold>>,
-        /// Who wants it.
         by: By,
-        /// Filled with the template when it is durable.
+        /// Receives the template when the hold is durable.
         reply: Reply<Result<TemplateId, Refusal>>,
     },
-    /// Agents of one template are begun at once, without demand.
+    /// Starts agents of one template at once, without demand.
     Provision {
         /// The template, by `cloud/template` or bare name.
         template: String,
-        /// How many.
         count: u32,
-        /// Whether they are on trial: handed to nobody, and gone soon after they are ready.
+        /// Agents on trial are never handed out and retire soon after they are ready.
         trial: bool,
-        /// Filled with those that were begun, or why none can be.
+        /// Receives the started agents, or why none can start.
         reply: ProvisionReply,
     },
-    /// A guest that proved to be an agent's says where it is.
+    /// A guest that proved to be an agent's reports its address.
     CallIn {
-        /// The agent.
         agent: AgentId,
-        /// Where it called from.
+        /// The address that the call came from.
         peer: Option<IpAddr>,
-        /// Addresses it says.
+        /// Addresses that the guest reports.
         said: Vec<IpAddr>,
-        /// Filled with the address that counts once it is durable.
+        /// Receives the address that counts once it is durable.
         reply: Reply<Result<IpAddr, Refusal>>,
     },
-    /// A breaker flows again because an operator says so.
+    /// Closes a breaker on an operator's command.
     ResetBreaker {
-        /// Whose: a template, or `node:`, `storage:` or `cloud:` and a name.
+        /// A template, or `node:`, `storage:` or `cloud:` and a name.
         name: String,
-        /// Filled with its whole name, or why not.
+        /// Receives the breaker's full name or a refusal.
         reply: Reply<Result<String, Refusal>>,
     },
-    /// Retire everything idle that may go (the warm minimum too with `all`).
+    /// Retires every idle agent that may go; with `all` the warm minimum too.
     Reap {
-        /// Whether the warm minimum goes too, and what is coming once it is idle.
+        /// Also retires the warm minimum, and agents on their way once they are idle.
         all: bool,
-        /// Filled with the number of agents that go.
+        /// Receives the number of agents that go.
         reply: Reply<u32>,
     },
-    /// Reconcile every cluster fully and at once.
+    /// Reconciles every cluster fully and at once.
     Resync {
-        /// Filled when all are done: the findings of each cluster, or why it could not be read.
+        /// Receives, when all clusters are done, the findings of each cluster or why it was not
+        /// readable.
         reply: Reply<BTreeMap<ClusterId, Outcome<String>>>,
     },
-    /// Say what the next reconciliation of every cluster would do, and do nothing.
+    /// Plans the next reconciliation of every cluster and changes nothing.
     PlanResync {
-        /// Filled when all are judged: the findings of each cluster, the gravest first, or why it
-        /// could not be read.
+        /// Receives, when all clusters are judged, the findings of each cluster, the gravest first,
+        /// or why it was not readable.
         reply: Reply<BTreeMap<ClusterId, Outcome<Finding>>>,
     },
-    /// An operator knows that the journal is older than the world: orphans may go all the same.
+    /// An operator confirms that the journal is older than the world: orphans may be destroyed
+    /// nevertheless.
     ConfirmOlderJournal,
-    /// An operator says that this machine is the only one with this state directory: it was moved.
+    /// An operator confirms that the state directory was moved here and no other machine uses it.
     ConfirmMachine,
-    /// An operator says that a cloud leads to the same cluster as before, whose root authority was
-    /// made anew; the guests' marks must prove it.
+    /// An operator confirms that a cloud leads to the same cluster as before, although the
+    /// cluster's root authority is new. The guests' marks must prove it.
     ConfirmCluster {
-        /// The cloud.
         cloud: CloudId,
-        /// That drover has no guest there that could prove it.
+        /// The operator confirms that drover has no guest there that could prove it.
         no_guests: bool,
-        /// Filled when that is durable, or with why not.
+        /// Receives the result when it is durable, or a refusal.
         reply: Reply<Result<ClusterConfirmed, Refusal>>,
     },
-    /// A node is drained: nothing is begun there, idle agents go, busy ones finish; or it is used
-    /// again.
+    /// Drains a node or ends the drain. On a drained node nothing starts, idle agents retire and
+    /// busy ones finish.
     DrainNode {
-        /// The node.
         node: NodeName,
-        /// A cloud that leads to its cluster, where several clusters have such a node.
+        /// A cloud that leads to the node's cluster, needed where several clusters have a node of
+        /// this name.
         cloud: Option<CloudId>,
-        /// Whether it is drained.
         drained: bool,
-        /// Filled when that is durable.
+        /// Receives the result when it is durable, or a refusal.
         reply: Reply<Result<NodeDrained, Refusal>>,
     },
-    /// Look at all nodes, at what is free there, and at what is begun nowhere.
+    /// Reads all nodes: what is free there, and on which of them nothing starts.
     Nodes {
-        /// Filled with the nodes of each cluster that could be read, and why others could not.
+        /// Receives the nodes of each readable cluster, and why other clusters were not readable.
         reply: Reply<NodesSeen>,
     },
-    /// Look at what keeps a template from beginning agents, on each node.
+    /// Finds what keeps a template from starting agents, on each node.
     Why {
         /// The template, by `cloud/template` or bare name.
         template: String,
-        /// Filled with what was found, or why it could not be looked at.
+        /// Receives the report or a refusal.
         reply: Reply<Result<WhyReport, Refusal>>,
     },
-    /// The jobs of all sources, by their last looks.
+    /// Lists the jobs of all sources, from their last polls.
     Jobs {
-        /// Filled with them.
+        /// Receives the jobs of each source.
         reply: Reply<Vec<SourceJobs>>,
     },
-    /// Why what somebody wants waits.
+    /// Explains why a lease, a job or all work of a source waits.
     Account {
-        /// What is asked about.
         subject: Subject,
-        /// Filled with the account, or why there is none.
+        /// Receives the account or a refusal.
         reply: Reply<Result<Account, Refusal>>,
     },
-    /// Take no new work; `reply` when nothing is in flight that must not be cut.
+    /// Takes no new work. The reply comes when nothing is in flight that must not be interrupted.
     Drain {
-        /// What becomes of the agents.
         policy: StopPolicy,
-        /// Filled when the service may stop.
+        /// Receives a value when the service may stop.
         reply: Reply<()>,
     },
 }
 
-/// Where what came of a wish to provision goes.
+/// The reply channel of [`HerdCommand::Provision`].
 pub type ProvisionReply = Reply<Result<Provisioned, Refusal>>;
 
-/// What came of a wish to provision.
+/// The result of [`HerdCommand::Provision`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Provisioned {
-    /// The template.
     pub template: TemplateId,
-    /// The agents that were begun.
     pub agents: Vec<AgentId>,
-    /// Why they are fewer than wanted, when they are.
+    /// Why fewer agents started than asked for.
     pub short: Option<String>,
 }
 
 /// A cluster that goes on under another fingerprint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClusterConfirmed {
-    /// The cloud it was said of.
+    /// The cloud that the operator named.
     pub cloud: CloudId,
     /// The id by which drover knows the cluster, as before.
     pub cluster: ClusterId,
-    /// What its fingerprint says now.
+    /// The id of the cluster's present fingerprint.
     pub now: ClusterId,
-    /// Guests whose marks prove it.
+    /// Guests whose marks prove that the cluster is the same.
     pub guests: usize,
 }
 
-/// What came of draining a node.
+/// The result of [`HerdCommand::DrainNode`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeDrained {
-    /// Its cluster.
     pub cluster: ClusterId,
-    /// The node.
     pub node: NodeName,
-    /// Whether it is drained.
     pub drained: bool,
-    /// Agents on it at this moment.
+    /// Agents on the node at this moment.
     pub agents: usize,
 }
 
-/// What was seen of all nodes.
+/// The result of [`HerdCommand::Nodes`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NodesSeen {
-    /// Nodes, by cluster and name.
+    /// Sorted by cluster and name.
     pub nodes: Vec<NodeReport>,
-    /// Clusters that could not be read, each with why.
+    /// Clusters that were not readable, each with the reason.
     pub unread: Vec<(ClusterId, String)>,
 }
 
-/// Why a wish was not taken.
+/// Why a command was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// Nothing of that name.
+    /// Nothing has this name.
     #[error("{0}")]
     Unknown(String),
-    /// It contradicts something that stands (another body under the same idempotency key, …).
+    /// The command contradicts something known, such as another body under the same idempotency
+    /// key.
     #[error("{0}")]
     Conflict(String),
     /// The service is stopping or the journal cannot be written.
     #[error("{0}")]
     Unavailable(String),
-    /// As many as may be are there already; later there may be room.
+    /// A limit is reached; a later try may succeed.
     #[error("{0}")]
     TooMany(String),
-    /// It is not theirs, or beyond what they may have.
+    /// The object belongs to another tenant, or the command exceeds the caller's rights.
     #[error("{0}")]
     Forbidden(String),
 }
 
-/// To an agent, from its template, the cluster or the reconciler.
+/// To an agent, from its template, its cluster, the reconciler or the herd.
 #[derive(Debug, Clone, PartialEq, Message)]
 #[rtype(result = "()")]
 pub enum AgentCommand {
-    /// Its place in the lanes and its VMID (Queued only).
+    /// A place in the concurrency limits and a VMID (`Queued` only).
     Granted {
-        /// Its VMID.
         vmid: VmId,
-        /// The node its guest is to be on.
+        /// The node of the future guest.
         node: NodeName,
-        /// The cluster.
         cluster: ClusterId,
-        /// Its spec with what was chosen for it; none where nothing was.
+        /// The agent's spec with the chosen template image, node and storage; `None` where nothing
+        /// was chosen.
         spec: Option<Arc<drover_model::spec::TemplateSpec>>,
     },
-    /// No place could be had (no id free, template not found, …).
+    /// The cluster could give no place: no free VMID, template image not found, and so on.
     NotGranted(Fault),
-    /// A lease is given out on it.
+    /// Gives a lease to this agent.
     Lease {
-        /// As asked for.
+        /// The lease as the holder asked for it.
         ask: Box<LeaseAsk>,
     },
-    /// A lease lasts longer (already durable).
+    /// Extends a lease (already durable).
     LeaseRenewed {
-        /// Which.
         lease: LeaseId,
-        /// When it runs out.
+        /// The new end.
         expires: WallTime,
     },
-    /// A lease is over.
+    /// Ends a lease.
     EndLease {
-        /// Which.
         lease: LeaseId,
-        /// `released`, `expired`, `cancelled`.
+        /// `released`, `expired` or `cancelled`.
         why: String,
     },
-    /// A lease's runner is not seen at its source: whether it has ended is asked of its guest.
+    /// The source does not list the lease's runner: ask the guest whether the runner has ended.
     AskRunner {
-        /// Which.
+        /// The lease whose runner is asked about.
         lease: LeaseId,
     },
-    /// A lease's runner is not what it should be: it ends, and the agent with it.
+    /// The lease's runner is not what it should be: end the lease and retire the agent.
     FailLease {
-        /// Which.
         lease: LeaseId,
-        /// What is wrong, in words for people.
+        /// The problem, for people.
         text: String,
     },
-    /// Its limits change against its template's (already durable).
+    /// Changes the agent's limits against its template's (already durable).
     Override(OverrideChange),
-    /// Be held for debugging once no lease is on it, or be held no longer (already durable).
+    /// Holds the agent for debugging once it has no lease, or ends the hold (already durable).
     Hold(Option<Box<Hold>>),
-    /// Take no new use; go when the last one ends.
+    /// Take no new lease; retire when the last lease ends.
     Drain(Reason),
-    /// Go now unless it is busy with a lease (then it drains).
+    /// Retire now; with a lease, drain instead.
     Retire(Reason),
-    /// It is not wanted any more: go, if still Queued, where nothing was sent for it yet.
+    /// The agent is not needed any more. A `Queued` agent goes, since nothing was sent for it yet.
     Withdraw,
-    /// Go now, leases or not.
+    /// Retire now, with leases or without.
     ForceRetire(Reason),
-    /// The reconciler saw it on another node.
+    /// The reconciler found the guest on another node.
     Moved(NodeName),
-    /// A quorate endpoint said its id is free.
+    /// A quorate endpoint reported the agent's VMID as free.
     Vanished,
-    /// The reconciler saw it stopped.
+    /// The reconciler saw the guest stopped.
     SeenStopped,
-    /// What the last list of the cluster shows of its guest.
+    /// The cluster's last list shows this of the guest.
     Observed(Observed),
-    /// Its guest has called from this address (already durable).
+    /// The guest called from this address (already durable).
     CalledIn(IpAddr),
-    /// Its node is offline beyond the grace, or back.
+    /// The guest's node is offline beyond its grace (`true`) or back (`false`).
     NodeDown(bool),
     /// The service stops: forget timers, keep the guest.
     Rest,
 }
 
-/// What one list of a quorate cluster shows of an agent's guest. A list is an index: it leads to
-/// looks, and proves nothing but that a guest ran (design rules 4 and 5).
+/// An agent's guest in one list of a quorate cluster. A list is an index: it leads to reads of the
+/// guest itself, and proves only that a guest ran (book: safety, rule 4 and book: safety, rule 5).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Observed {
-    /// When the list was asked for. What it shows may be older by ten seconds, and by minutes where a
-    /// node's status daemon hangs; it is never newer.
+    /// When drover asked for the list. The content may be ten seconds older, and minutes older
+    /// where a node's status daemon hangs. It is never newer.
     pub at: Moment,
-    /// The node the guest is on.
     pub node: NodeName,
-    /// Whether the cluster sees that node offline.
+    /// Whether the cluster reports that node offline.
     pub offline: bool,
-    /// What the guest does.
     pub status: Shown,
-    /// Its `lock`.
+    /// The `lock` of the guest's configuration.
     pub lock: Option<String>,
 }
 
-/// What a list shows that a guest does.
+/// The state of a guest in a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Shown {
-    /// It runs.
     Running,
-    /// It is switched off.
     Stopped,
-    /// Its machine is there and does not run: `paused`, `prelaunch`, `io-error`, …
+    /// The machine exists and does not run: `paused`, `prelaunch`, `io-error` and so on.
     Still(String),
-    /// The list does not tell: the guest is new, or its node's status daemon was not heard for long.
+    /// The list does not say: the guest is new, or its node's status daemon has been silent for
+    /// long.
     Unknown,
 }
 
 impl Shown {
-    /// Reads the status of a row of the list.
+    /// Reads the status of one row of the list.
     pub fn of(status: &str) -> Self {
         match status {
             "running" => Self::Running,
@@ -405,49 +399,47 @@ impl Shown {
     }
 }
 
-/// From an agent to its template: its status changed.
+/// From an agent to its template: the agent's status changed.
 #[derive(Debug, Clone, PartialEq, Message)]
 #[rtype(result = "()")]
 pub struct AgentReport {
     pub agent: AgentId,
     pub template: TemplateId,
     pub status: AgentStatus,
-    /// A fault to charge, when one ended or hindered it in this step.
+    /// A fault to charge, where one ended or delayed the agent in this step.
     pub fault: Option<Fault>,
-    /// Leases it was told to take and could not, or gives back before they were ready: they wait.
+    /// Leases that the agent did not take, or gives back before they were ready. They wait again.
     pub refused: Vec<LeaseId>,
 }
 
-/// To a cluster, from an agent: a place in the lanes and a VMID for its clone.
+/// To a cluster, from an agent: asks for a place in the concurrency limits and a VMID for the
+/// clone.
 ///
-/// Answered with [`AgentCommand::Granted`] or [`AgentCommand::NotGranted`].
+/// The answer is [`AgentCommand::Granted`] or [`AgentCommand::NotGranted`].
 #[derive(Debug, Clone, Message)]
 #[rtype(result = "()")]
 pub struct LaneAsk {
-    /// The agent.
     pub agent: AgentId,
-    /// Its spec: the template's VMID, node and storage are in it.
+    /// Contains the VMID, node and storage of the template image.
     pub spec: Arc<drover_model::spec::TemplateSpec>,
-    /// Where the answer goes.
+    /// The recipient of the answer.
     pub reply: actix::Recipient<AgentCommand>,
 }
 
-/// To a cluster, from an agent: its clone has settled (or never began), the lane is free.
+/// To a cluster, from an agent: the clone has settled or never started, so the place is free.
 #[derive(Debug, Clone, Message)]
 #[rtype(result = "()")]
 pub struct LaneFree {
-    /// The agent.
     pub agent: AgentId,
-    /// What came of it.
     pub end: LaneEnd,
 }
 
-/// To a cluster, from an agent: a VMID is given back.
+/// To a cluster, from an agent: gives a VMID back.
 #[derive(Debug, Clone, Message)]
 #[rtype(result = "()")]
 pub struct IdBack {
-    /// The id.
     pub vmid: VmId,
-    /// Whether it must be burned (somebody else's, or remains may exist) rather than rest an hour.
+    /// Whether the VMID is burned, because it is somebody else's or remains may exist. Otherwise it
+    /// rests for an hour.
     pub burned: bool,
 }

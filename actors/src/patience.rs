@@ -1,8 +1,8 @@
-//! Patience: how long an answer of a port is waited for at most, so that a call which never comes
-//! back holds nobody up for ever.
+//! Patience: the longest wait for an answer of a port, so that a call which never comes back blocks
+//! no actor for ever.
 //!
-//! The ports keep limits of their own, which are shorter; this is the net beneath them. A call that
-//! is given up may have had its effect, and may still have it.
+//! The ports have limits of their own, which are shorter. This layer is the net beneath them. A
+//! call that is given up may have had its effect, and may still have it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,34 +22,36 @@ use drover_model::ports::{
 use drover_model::spec::UploadSpec;
 use drover_model::template_image::{Found, Sought};
 
-/// How long an answer of Proxmox's is waited for, by what is asked. A request waits 30 s for its turn
-/// at most (120 s for one to a guest agent) before it is sent, and the client gives it up after
-/// `callTimeoutSec` (60 s) at an endpoint.
+/// The longest wait for an answer of Proxmox, by the kind of question. A request waits at most 30 s
+/// for its turn (120 s for a request to a guest agent) before it is sent. The client gives the
+/// request up after `callTimeoutSec` (60 s) at an endpoint.
 mod limit {
     use std::time::Duration;
 
-    /// Who the cluster is, its lists, where a template is: somebody waits for it, and asks again.
+    /// The cluster's identity, its lists, the place of a template image. An actor waits for the
+    /// answer and asks again.
     pub(super) const LIST: Duration = Duration::from_secs(60);
     /// A guest or an id: a few reads.
     pub(super) const LOOK: Duration = Duration::from_secs(90);
-    /// A question to a guest agent: it waits for those before it on its node.
+    /// A question to a guest agent: it waits for earlier questions on its node.
     pub(super) const AGENT: Duration = Duration::from_secs(180);
     /// One change: it may wait for its turn and for locks.
     pub(super) const CHANGE: Duration = Duration::from_secs(180);
-    /// A start or a destroy: it waits in its node's or storage's lane as well.
+    /// A start or a destroy: it also waits for a place in the concurrency limits of its node or
+    /// storage.
     pub(super) const LANE: Duration = Duration::from_secs(10 * 60);
     /// Volumes and images: storages list slowly, and several are asked.
     pub(super) const VOLUMES: Duration = Duration::from_secs(5 * 60);
     /// A CI system: its lists come page by page.
     pub(super) const SOURCE: Duration = Duration::from_secs(5 * 60);
-    /// Beyond the limit of its own that a call brings.
+    /// The wait beyond a limit that the call itself has.
     pub(super) const BEYOND: Duration = Duration::from_secs(60);
 }
 
 use limit::BEYOND;
 
-/// The ports, none of whose answers is waited for without an end. The journal is not among them:
-/// what it was given cannot be taken back, and nothing may be done before it is durable.
+/// The ports with a limit on every wait. The journal has none: an append cannot be taken back, and
+/// nothing may be done before it is durable.
 pub fn patient(ports: Ports) -> Ports {
     let Ports { hypervisor, shell, demand, journal, observer, ambient, calendar } = ports;
     let hypervisor = Arc::new(Patient(hypervisor));
@@ -60,7 +62,7 @@ pub fn patient(ports: Ports) -> Ports {
 
 struct Patient<P: ?Sized>(Arc<P>);
 
-/// Counts from the first poll: a call may wait for its turn before.
+/// The limit counts from the first poll: a call may wait for its turn before.
 fn within<T: Send + 'static>(
     limit: Duration,
     call: &'static str,
@@ -255,8 +257,7 @@ impl Shell for Patient<dyn Shell> {
 mod tests {
     use super::*;
 
-    // Invariant: nobody who asks one thing after the other is held up for long by an answer that
-    // never comes.
+    // Invariant: an answer that never comes blocks a sequence of questions only for a limited time.
 
     #[tokio::test(start_paused = true)]
     async fn a_question_that_is_never_answered_is_given_up_at_the_limit_of_its_kind() {

@@ -1,10 +1,10 @@
-//! Records that must be written although the journal fails for a while: burned ids, breakers, what
-//! is known of marks. Whoever hands one over goes on; it is tried again, in order, until it is
-//! written. The queue belongs to no actor, so that a panic of one loses none.
+//! Records that must be written even if the journal fails for a while: burned ids, breakers, facts
+//! about marks. The actor that hands one over goes on. The record is tried again, in order, until
+//! it is written. The queue belongs to no actor, so a panic of one loses no record.
 //!
-//! Of two records that say one thing, such as where one breaker stands, the later one alone is kept:
-//! there are never more than there are such things. Agents keep their own records, which they wait
-//! for, in their shadows.
+//! Of two records about the same subject, such as one breaker, only the later one is kept. So there
+//! are never more records than subjects. Agents keep their own records, which they wait for, in
+//! their shadows.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -20,14 +20,13 @@ use drover_model::scope::Scope;
 use futures_util::FutureExt;
 use futures_util::future::LocalBoxFuture;
 
-/// The pause after a first failure.
+/// The pause after the first failure.
 const PAUSE_FIRST: Duration = Duration::from_secs(1);
-/// The longest one.
 const PAUSE_LONGEST: Duration = Duration::from_secs(30);
-/// Records that are written at once.
+/// The most records in one append.
 const AT_ONCE: usize = 100;
 
-/// What a record says something about.
+/// The subject of a record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Subject {
     Breaker(TemplateId),
@@ -51,7 +50,7 @@ struct Inner {
 }
 
 impl Records {
-    /// None yet.
+    /// An empty queue.
     pub fn new(journal: Arc<dyn Journal>) -> Self {
         Self(Rc::new(Inner {
             journal,
@@ -61,20 +60,20 @@ impl Records {
         }))
     }
 
-    /// Takes a record over, which is written as soon as it can be.
+    /// Takes a record, which is written as soon as possible.
     pub fn write(&self, body: Body) {
         if self.0.fenced.get() {
             return;
         }
         self.put(body);
         if !self.0.writing.replace(true) {
-            // The first try begins at once: the service may be about to stop.
+            // The first try starts at once: the service may be about to stop.
             let (batch, tried) = self.begin();
             actix::spawn(self.clone().go_on(batch, tried));
         }
     }
 
-    /// How many are not written.
+    /// The number of records that are not written.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.0.waiting.borrow().len()
@@ -92,7 +91,8 @@ impl Records {
         let mut waiting = self.0.waiting.borrow_mut();
         let count = waiting.len().min(AT_ONCE);
         let batch: Vec<Body> = waiting.drain(..count).collect();
-        // A span of its own, as agents' appends have: a panic in it is no panic of the actor at work.
+        // A span of its own, as appends of agents have one: a panic in it is no panic of the
+        // running actor.
         let span = tracing::error_span!("append");
         let tried = span.in_scope(|| try_append(&self.0.journal, batch.clone()));
         (batch, tried)
@@ -131,14 +131,15 @@ impl Records {
         }
     }
 
-    /// In front of all that came meanwhile, but for what a later one says again.
+    /// Puts records in front of all later ones. A later record about the same subject replaces the
+    /// earlier one.
     fn put_back(&self, batch: Vec<Body>) {
         let later = std::mem::take(&mut *self.0.waiting.borrow_mut());
         batch.into_iter().chain(later).for_each(|body| self.put(body));
     }
 }
 
-/// What a record says something about, where a later one about the same takes its place.
+/// The subject of a record that a later record about the same subject replaces.
 fn subject(body: &Body) -> Option<Subject> {
     if let Body::BreakerMoved { scope, template, .. } = body {
         return Some(match scope {
@@ -164,7 +165,8 @@ fn subject(body: &Body) -> Option<Subject> {
     None
 }
 
-/// One try to append. A port that panics is a journal that failed: what waits behind must not hang.
+/// One try to append. A port that panics counts as a failed journal: what waits behind must not
+/// hang.
 pub(crate) fn try_append(
     journal: &Arc<dyn Journal>,
     bodies: Vec<Body>,
@@ -189,7 +191,7 @@ mod tests {
     use super::*;
     use crate::testbed::{CLUSTER, on_paused_system, pass, seconds};
 
-    /// A journal that fails while it is told to, and keeps what it was given.
+    /// A journal that fails while the test says so, and keeps what it was given.
     #[derive(Default)]
     struct Disk {
         full: Mutex<bool>,
@@ -226,7 +228,8 @@ mod tests {
         Body::IdCleared { cluster: ClusterId::new(CLUSTER), vmid: VmId(vmid) }
     }
 
-    // Invariant: every record is written in the end, in order, or a later one that says the same thing.
+    // Invariant: every record is written in the end and in order, or a later one about the same
+    // subject is.
 
     #[test]
     fn records_wait_for_a_full_disk_and_are_written_in_their_order() {

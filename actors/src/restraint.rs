@@ -1,7 +1,9 @@
-//! Restraint: another drover may use this installation, since its state directory was copied or
-//! restored. Agents that live when this is noticed may be leased by that one, so that none of them
-//! is destroyed, put back or handed out before an operator says who goes on. Agents that are started later have
-//! marks that only this drover knows, and live as ever.
+//! Restraint: another drover may use this installation, because its state directory was copied or
+//! restored.
+//!
+//! Agents that live when drover notices this may be leased by the other drover. drover destroys,
+//! resets and hands out none of them before an operator decides which drover goes on. Agents that
+//! start later have marks that only this drover knows; restraint does not concern them.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,12 +11,12 @@ use std::rc::Rc;
 
 use drover_model::id::{AgentId, ClusterId};
 
-/// What speaks for another drover.
+/// Evidence of another drover.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Cause {
     /// The journal was written on another machine.
     Machine,
-    /// The guests of a cluster.
+    /// The marks of guests on a cluster.
     Guests(ClusterId),
 }
 
@@ -24,14 +26,15 @@ struct Held {
     agents: BTreeSet<AgentId>,
 }
 
-/// Which agents are not destroyed, and why.
+/// Agents that must not be destroyed, and why.
 ///
-/// Shared by the actors of one thread; written by the herd and the reconcilers.
+/// Shared by the actors of one thread. The herd and the reconcilers write it.
 #[derive(Debug, Clone, Default)]
 pub struct Restraint(Rc<RefCell<Held>>);
 
 impl Restraint {
-    /// Something speaks for another drover: these agents are not destroyed from here on.
+    /// Adds evidence of another drover. These agents are not destroyed from now on; a repeated
+    /// cause adds no agents.
     pub fn hold(&self, cause: Cause, why: &str, agents: impl IntoIterator<Item = AgentId>) {
         let mut held = self.0.borrow_mut();
         if held.why.insert(cause, why.to_owned()).is_none() {
@@ -39,7 +42,7 @@ impl Restraint {
         }
     }
 
-    /// An operator has decided it.
+    /// Removes a cause after an operator has decided.
     pub fn lift(&self, cause: &Cause) {
         let mut held = self.0.borrow_mut();
         held.why.remove(cause);
@@ -48,18 +51,18 @@ impl Restraint {
         }
     }
 
-    /// The agents that are not destroyed.
+    /// The agents that must not be destroyed.
     pub fn agents(&self) -> BTreeSet<AgentId> {
         self.0.borrow().agents.clone()
     }
 
-    /// Why an agent is not destroyed, if so.
+    /// Why this agent must not be destroyed.
     pub fn of(&self, agent: &AgentId) -> Option<String> {
         let held = self.0.borrow();
         held.agents.contains(agent).then(|| held.why.values().next().cloned())?
     }
 
-    /// Why no orphan is destroyed, if so.
+    /// Why no orphan may be destroyed.
     pub fn why(&self) -> Option<String> {
         self.0.borrow().why.values().next().cloned()
     }
@@ -69,7 +72,8 @@ impl Restraint {
 mod tests {
     use super::*;
 
-    // Invariant: what lives when a second drover is noticed stays until an operator has decided.
+    // Invariant: agents that live when a second drover is noticed stay until an operator has
+    // decided.
 
     #[test]
     fn agents_of_before_are_held_for_as_long_as_something_speaks_for_another_drover() {

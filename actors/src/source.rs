@@ -1,5 +1,5 @@
-//! What a template's agents are cloned from: which guests of the cluster it may be, and which of
-//! them, on which node and onto which storage, the next agent takes. Pure.
+//! The choice of a clone: which template images of the cluster fit, and which image, node and
+//! storage the next agent takes. Pure.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,31 +12,31 @@ use drover_model::template_image::{Candidate, Found, Origin, Sought};
 use crate::placement::rank::{self, Seat};
 use crate::placement::{Claim, Crowds, Scene};
 
-/// What stands in the way of nodes and storages, and what drover's own agents take of them.
+/// What closes nodes and storages, and what drover's own agents take of them.
 pub trait Ground {
-    /// Why nothing may be begun on a node; none when it may.
+    /// Why nothing may start on a node. `None` when something may.
     fn node_closed(&self, node: &NodeName) -> Option<String>;
-    /// Why nothing may be begun on a storage, which is one node's own or shared; none when it may.
+    /// Why nothing may start on a storage, which belongs to one node or is shared. `None` when
+    /// something may.
     fn storage_closed(&self, storage: &str, own: Option<&NodeName>) -> Option<String>;
-    /// What drover's own agents take of the cluster.
+    /// The resources that drover's own agents take on the cluster.
     fn claims(&self) -> &[Claim];
 }
 
 /// What the next agent is cloned from, and where to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Choice {
-    /// The template's VMID.
+    /// The VMID of the template image.
     pub vmid: VmId,
-    /// The node the clone is to run on.
+    /// The node of the clone.
     pub node: NodeName,
-    /// Storage of a full clone's disks; none for the template's own.
+    /// The storage of a full clone's disks. `None` for that of the template image.
     pub storage: Option<String>,
-    /// The rest of it.
     pub origin: Origin,
 }
 
 impl Choice {
-    /// The spec of an agent that is cloned so.
+    /// The spec of an agent that is cloned this way.
     pub fn apply(&self, spec: &TemplateSpec) -> TemplateSpec {
         TemplateSpec {
             node: Some(self.node.clone()),
@@ -48,14 +48,17 @@ impl Choice {
     }
 }
 
-/// Chooses; or says why nothing can be cloned at this moment.
+/// Chooses the template image, node and storage of the next clone, or says why nothing can be
+/// cloned now.
 ///
-/// Of several nodes that have room one is taken as [`rank`] says. Each takes the newest template it
-/// can reach, by name its own before any other, of which there must be one alone;
-/// the age is that of creation as Proxmox tells it, and of several that are equally old, or whose
-/// age is not told, the highest VMID wins. Where no node is named the newest of all is taken, on
-/// its own node, and an older one only where nothing can be begun there. Where nodes are preferred
-/// and none is named, every node that reaches a template may be taken.
+/// - Of several nodes with room, [`rank`] picks one.
+/// - Each node takes the newest image that it can reach. When images are sought by name, a node
+///   prefers its own, of which there must be exactly one.
+/// - The age is the creation time that Proxmox reports. Of several images with equal or unknown age
+///   the highest VMID wins.
+/// - Where no node is named, the newest image of all is taken on its own node, and an older one
+///   only where nothing can start there.
+/// - Where nodes are preferred and none is named, every node that reaches an image may be taken.
 pub fn choose(spec: &TemplateSpec, found: &Found, ground: &dyn Ground) -> Result<Choice, String> {
     if found.candidates.is_empty() {
         return Err(format!("no template {} on cloud `{}`", spec.sought(), spec.id.cloud));
@@ -92,7 +95,7 @@ pub fn choose(spec: &TemplateSpec, found: &Found, ground: &dyn Ground) -> Result
     Ok(choice)
 }
 
-/// What keeps a template's agents from each node they may be on; none where nothing does.
+/// What closes each node that a template's agents may be on. `None` where nothing does.
 pub fn survey(
     spec: &TemplateSpec,
     found: &Found,
@@ -108,12 +111,12 @@ pub fn survey(
         .collect()
 }
 
-/// What is said of a node in words that stand behind its name.
+/// The text without the node's name, for use behind that name.
 fn of_itself(node: &NodeName, why: &str) -> String {
     why.replace(&format!("node `{node}`: "), "")
 }
 
-/// How many more agents of a template there is room for at this moment; none where that is not told.
+/// How many more agents of a template there is room for now. `None` where that is unknown.
 pub fn room(spec: &TemplateSpec, found: &Found, ground: &dyn Ground) -> Option<u64> {
     let choosing = Choosing::new(spec, found, ground);
     let mut all = 0;
@@ -125,14 +128,13 @@ pub fn room(spec: &TemplateSpec, found: &Found, ground: &dyn Ground) -> Option<u
     Some(all)
 }
 
-/// What stands in the way once is told once.
+/// Adds a reason once.
 fn note(passed: &mut Vec<String>, why: String) {
     if !passed.contains(&why) {
         passed.push(why);
     }
 }
 
-/// One choice under way.
 struct Choosing<'a> {
     spec: &'a TemplateSpec,
     found: &'a Found,
@@ -140,11 +142,11 @@ struct Choosing<'a> {
     scene: Scene<'a>,
     crowds: Crowds<'a>,
     sought: Sought,
-    /// The candidates, the newest first.
+    /// The candidates, newest first.
     best: Vec<&'a Candidate>,
-    /// How many of them each node has.
+    /// The number of candidates on each node.
     homes: BTreeMap<&'a NodeName, usize>,
-    /// Those of them that other nodes reach over shared storage, the newest first.
+    /// The candidates that other nodes reach over shared storage, newest first.
     shared: Vec<&'a Candidate>,
 }
 
@@ -162,7 +164,8 @@ impl<'a> Choosing<'a> {
         Self { spec, found, ground, scene, crowds, sought: spec.sought(), best, homes, shared }
     }
 
-    /// The nodes an agent may be on, the preferred ones first; empty for those of its templates.
+    /// The nodes an agent may be on, preferred ones first. Empty where only the nodes of the images
+    /// count.
     fn nodes(&self) -> Vec<NodeName> {
         let placement = &self.spec.placement;
         let mut nodes: Vec<NodeName> = if placement.anywhere {
@@ -176,14 +179,14 @@ impl<'a> Choosing<'a> {
         nodes
     }
 
-    /// The nodes that have a template, or reach one over shared storage.
+    /// The nodes that have an image, or reach one over shared storage.
     fn reaching(&self) -> Vec<NodeName> {
         let others = self.found.fleet.nodes().keys().filter(|_| !self.shared.is_empty());
         let all: BTreeSet<&NodeName> = self.homes.keys().copied().chain(others).collect();
         all.into_iter().cloned().collect()
     }
 
-    /// The nodes an agent may be on; where no node is named those of its templates.
+    /// The nodes an agent may be on. Where no node is named, those of the images.
     fn places(&self) -> Vec<NodeName> {
         match self.nodes() {
             nodes if nodes.is_empty() => self.homes.keys().copied().cloned().collect(),
@@ -196,7 +199,7 @@ impl<'a> Choosing<'a> {
         self.scene.seat(&self.spec.placement, choice.origin.sizes, at, &choice.node)
     }
 
-    /// The first of the candidates that a node can take.
+    /// The choice of the first candidate that a node can take.
     fn reach(&self, node: &NodeName) -> Result<Choice, String> {
         if let Some(why) = self.shut(node) {
             return Err(why);
@@ -215,7 +218,8 @@ impl<'a> Choosing<'a> {
         Err(passed.join("; "))
     }
 
-    /// The candidates that a node reaches: by name its own first, else the newest first.
+    /// The candidates that a node reaches: its own first where images are sought by name, otherwise
+    /// newest first.
     fn order(&self, node: &NodeName) -> Vec<&'a Candidate> {
         let own: Vec<&Candidate> = match self.homes.get(node) {
             Some(_) => self.best.iter().copied().filter(|one| one.node == *node).collect(),
@@ -229,7 +233,7 @@ impl<'a> Choosing<'a> {
         order
     }
 
-    /// Why nothing can be done on a node.
+    /// Why nothing can start on a node.
     fn shut(&self, node: &NodeName) -> Option<String> {
         let told = |why: Refusal| Some(format!("node `{node}`: {why}"));
         let nodes = self.found.fleet.nodes();
@@ -242,7 +246,7 @@ impl<'a> Choosing<'a> {
         self.ground.node_closed(node).and_then(|why| told(Refusal::Closed(why)))
     }
 
-    /// Several templates of one name on one node: nobody can tell which is meant.
+    /// Several images of one name on one node: drover cannot know which one is meant.
     fn is_doubled(&self, candidate: &Candidate) -> Option<String> {
         let Sought::Name(name) = &self.sought else { return None };
         if self.homes.get(&candidate.node).is_none_or(|count| *count < 2) {
@@ -262,7 +266,8 @@ impl<'a> Choosing<'a> {
 
     /// A clone of one candidate for a node, where nothing forbids it.
     fn take(&self, candidate: &Candidate, node: &NodeName) -> Result<Choice, String> {
-        // The work is done on the template's own node, wherever the clone goes (behaviour section 9).
+        // The work is done on the image's own node, wherever the clone goes (book: proxmox, section
+        // 9).
         for at in [&candidate.node, node] {
             if let Some(why) = self.shut(at) {
                 return Err(why);
@@ -297,8 +302,8 @@ impl<'a> Choosing<'a> {
         Some(format!("storage `{storage}`: {why}"))
     }
 
-    /// The storage of a full clone's disk, where it is not to be the template's; the one with the
-    /// most free space, or the first where that is not told of all.
+    /// The storage of a full clone's disks, where it is not the image's: the one with the most free
+    /// space, or the first where the free space of any is unknown. `None` for the image's own.
     fn storage(
         &self,
         candidate: &Candidate,
@@ -310,7 +315,7 @@ impl<'a> Choosing<'a> {
         let kind = placement.thickness;
         let of_kind = || fleet.for_images(&candidate.node).map(|one| one.name.clone()).collect();
         let wanted: Vec<String> = match (&self.spec.storages[..], self.spec.clone) {
-            // It stays on the template's storage, whatever else is named.
+            // A linked clone stays on the image's storage, whatever else is named.
             (_, CloneStrategy::Linked) => Vec::new(),
             ([], CloneStrategy::Full) => match (&self.spec.target_storage, kind) {
                 (Some(one), _) => vec![one.clone()],
@@ -370,7 +375,7 @@ impl<'a> Choosing<'a> {
     }
 }
 
-/// Says what was chosen, from how many, and what was passed over.
+/// Describes the choice: from how many, and what was passed over.
 fn explain(
     choice: &Choice,
     preferred: &[NodeName],

@@ -1,8 +1,8 @@
-//! Suspicion: every answer of Proxmox is read for what it says of the cloud it came through.
+//! Suspicion: every answer of Proxmox is checked for what it says of its cloud.
 //!
-//! A refused login, a lost quorum, a changed certificate or an endpoint that is out of reach show
-//! in the first call that meets them. The cloud hears of it with that answer and asks again who it
-//! is, long before its next poll.
+//! A refused login, a lost quorum, a changed certificate or an unreachable endpoint shows in the
+//! first call that meets it. The cloud learns of it with that answer and checks its identity at
+//! once, long before its next poll.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,10 +19,10 @@ use drover_model::ports::{
 };
 use drover_model::template_image::{Found, Sought};
 
-/// Told of a cloud that an answer speaks against, with what it said.
+/// Called with a cloud that an answer speaks against, and the fault.
 pub type Suspect = Arc<dyn Fn(&CloudId, &Fault) + Send + Sync>;
 
-/// The ports, with every answer of Proxmox read for what it says of its cloud.
+/// The ports, with every answer of Proxmox checked for what it says of its cloud.
 pub fn suspicious(ports: Ports, suspect: Suspect) -> Ports {
     let hypervisor = Arc::new(Suspicious { inner: ports.hypervisor, suspect });
     Ports { hypervisor, ..ports }
@@ -33,8 +33,8 @@ struct Suspicious {
     suspect: Suspect,
 }
 
-/// Whether a fault may be the cloud's. A named privilege that is missing shows in no question of who
-/// the cloud is.
+/// Whether a fault may be the cloud's. A missing named privilege does not show when drover asks for
+/// the cloud's identity.
 fn blames_cloud(fault: &Fault) -> bool {
     match &fault.kind {
         FaultKind::Unreachable => true,
@@ -122,7 +122,7 @@ impl Hypervisor for Suspicious {
         self.inner.continues(now, former);
     }
 
-    /// The answer itself is the cloud's.
+    /// The cloud itself asked for this answer.
     fn identify(&self, cloud: &CloudId) -> Ask<ClusterSight> {
         self.inner.identify(cloud)
     }

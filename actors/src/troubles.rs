@@ -1,9 +1,9 @@
-//! Since when nodes are offline, clouds are degraded and sources cannot be read. Shared by the actors of
-//! one thread, and written to the journal, so that neither a panic nor a start of the service makes a
-//! trouble look new.
+//! Since when nodes are offline, clouds are degraded and sources cannot be read. The actors of one
+//! thread share it. It is recorded in the journal, so that a trouble does not look new after a panic
+//! or a start of the service.
 //!
-//! Each actor says how its own subject stands; what it says again is not written again. After a start a
-//! subject counts as in trouble since before, until its actor has seen that it is well.
+//! Each actor reports the state of its own subject. A repeated report is not written again. After a
+//! start a subject in trouble stays so until its actor has seen that it works.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -17,7 +17,6 @@ use drover_model::time::WallTime;
 
 use crate::records::Records;
 
-/// All troubles.
 #[derive(Clone)]
 pub struct Troubles(Rc<Inner>);
 
@@ -27,7 +26,7 @@ struct Inner {
 }
 
 impl Troubles {
-    /// As the journal knows them.
+    /// Restores the troubles from the journal.
     pub fn of_ledger(ledger: &Ledger, records: Records) -> Self {
         Self(Rc::new(Inner { since: RefCell::new(ledger.troubled.clone()), records }))
     }
@@ -37,7 +36,7 @@ impl Troubles {
         self.0.since.borrow().get(of).copied()
     }
 
-    /// Something is in trouble since then, or is well.
+    /// Sets since when something is in trouble. `None`: it works.
     pub fn set(&self, of: Troubled, since: Option<WallTime>) {
         let known = {
             let mut all = self.0.since.borrow_mut();
@@ -51,13 +50,13 @@ impl Troubles {
         }
     }
 
-    /// Forgets the troubles of what is not `wanted` any more.
+    /// Removes the troubles of subjects that are not `wanted` any more.
     pub fn retain(&self, wanted: impl Fn(&Troubled) -> bool) {
         let all: Vec<Troubled> = self.0.since.borrow().keys().cloned().collect();
         all.into_iter().filter(|of| !wanted(of)).for_each(|of| self.set(of, None));
     }
 
-    /// The nodes of a cluster that are offline, each for how long.
+    /// The offline nodes of a cluster, each with how long it is offline.
     pub fn offline(&self, cluster: &ClusterId, now: WallTime) -> BTreeMap<NodeName, Duration> {
         let all = self.0.since.borrow();
         let span = |(of, since): (&Troubled, &WallTime)| match of {
@@ -69,7 +68,8 @@ impl Troubles {
         all.iter().filter_map(span).collect()
     }
 
-    /// These nodes of a cluster are offline, each for so long, and no others.
+    /// Sets the offline nodes of a cluster, each with how long it is offline. All others are
+    /// online.
     pub fn set_offline(
         &self,
         cluster: &ClusterId,
@@ -93,7 +93,7 @@ mod tests {
     use crate::testbed::{World, at, on_paused_system, pass, seconds};
     use drover_model::id::CloudId;
 
-    // Invariant: what has changed is written, and what is said again is not.
+    // Invariant: a change is written, and a repeated report is not.
 
     #[test]
     fn a_trouble_is_written_when_it_starts_and_when_it_is_over() {

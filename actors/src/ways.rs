@@ -1,7 +1,7 @@
 //! The ways into clusters: through which cloud a guest is reached. A cloud is called about a guest
-//! only once it has said that it leads to that guest's cluster: behind another address the same
-//! VMID would be free, or somebody else's. Where an agent's own cloud has left the configuration,
-//! another one that leads to the same cluster stands in.
+//! only once it is proven to lead to that guest's cluster: behind another address the same VMID
+//! would be free, or somebody else's. Where an agent's own cloud has left the configuration,
+//! another cloud that leads to the same cluster replaces it.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -11,16 +11,16 @@ use drover_model::id::{CloudId, ClusterId};
 
 use drover_runtime::changes::Changes;
 
-/// Which clouds there are and where they lead.
+/// The known clouds and where they lead.
 ///
-/// Shared by the actors of one thread; written by the herd alone.
+/// Shared by the actors of one thread. Only the herd writes it.
 #[derive(Debug, Clone, Default)]
 pub struct Ways {
     known: Rc<RefCell<BTreeMap<CloudId, Way>>>,
     changes: Changes,
 }
 
-/// A cloud that can be called: configured, or left with agents since.
+/// A cloud that can be called: a configured one, or a former one that still has agents.
 #[derive(Debug)]
 struct Way {
     configured: bool,
@@ -30,18 +30,19 @@ struct Way {
 /// What is known of where a cloud leads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Lead {
-    /// It was not asked yet.
+    /// The cloud was not asked yet.
     Untried,
-    /// It said that it leads to this cluster.
+    /// The cloud said that it leads to this cluster.
     To(ClusterId),
-    /// It does not work, and said before that it leads to this cluster.
+    /// The cloud does not work. Before, it said that it leads to this cluster.
     Silent(ClusterId),
-    /// It does not work, and said nothing yet by this connection; by an earlier one it led there.
+    /// The cloud does not work and said nothing yet over this connection. Over an earlier one it
+    /// led there.
     Unheard(Option<ClusterId>),
 }
 
 impl Lead {
-    /// The cluster it was proven to lead to.
+    /// The cluster that the cloud is proven to lead to.
     fn cluster(&self) -> Option<&ClusterId> {
         match self {
             Self::To(cluster) | Self::Silent(cluster) => Some(cluster),
@@ -51,20 +52,20 @@ impl Lead {
 }
 
 impl Ways {
-    /// A cloud comes into force, new or by another connection.
+    /// A cloud comes into force, new or with another connection.
     pub fn configured(&self, cloud: &CloudId) {
         let way = Way { configured: true, lead: Lead::Untried };
         self.known.borrow_mut().insert(cloud.clone(), way);
     }
 
-    /// A cloud left the configuration; its own agents may still call it.
+    /// A cloud left the configuration. Its own agents may still call it.
     pub fn unconfigured(&self, cloud: &CloudId) {
         if let Some(way) = self.known.borrow_mut().get_mut(cloud) {
             way.configured = false;
         }
     }
 
-    /// A cloud is forgotten with its last agent.
+    /// Removes a cloud whose last agent is gone.
     pub fn forgotten(&self, cloud: &CloudId) {
         self.known.borrow_mut().remove(cloud);
     }
@@ -74,7 +75,7 @@ impl Ways {
         self.set(cloud, |lead| *lead = Lead::To(cluster.clone()));
     }
 
-    /// A cloud does not work; before, it led to this cluster, as far as is known.
+    /// A cloud does not work. Before, it led to this cluster, as far as is known.
     pub fn silent(&self, cloud: &CloudId, before: Option<&ClusterId>) {
         self.set(cloud, |lead| {
             *lead = match lead.cluster() {
@@ -97,7 +98,8 @@ impl Ways {
     }
 
     /// The cloud to call about a guest of `own` on this cluster: `own` where it is known to lead
-    /// there, else a configured one that works and does; none as long as there is none.
+    /// there, otherwise a configured cloud that works and leads there. `None` as long as there is
+    /// none.
     pub fn through(&self, own: &CloudId, cluster: &ClusterId) -> Option<CloudId> {
         let known = self.known.borrow();
         if known.get(own).is_some_and(|way| way.lead.cluster() == Some(cluster)) {
@@ -107,8 +109,8 @@ impl Ways {
         known.iter().find(|(_, way)| leads(way)).map(|(other, _)| other.clone())
     }
 
-    /// Whether nobody knows a way to a guest of `own` on this cluster, as far as can be told: no
-    /// cloud of the configuration leads there, nor may one turn out to.
+    /// Whether no way to a guest of `own` on this cluster is known: no configured cloud leads
+    /// there, and none may turn out to.
     pub fn cut_off(&self, own: &CloudId, cluster: &ClusterId) -> bool {
         let may_lead = |(cloud, way): (&CloudId, &Way)| match &way.lead {
             Lead::Untried => cloud == own || way.configured,

@@ -1,5 +1,5 @@
-//! Addresses that are the agent's own from the beginning: of a pool, or the one its template names.
-//! No guest agent is asked for them, so that templates without one work.
+//! Addresses that the agent has from the start: from a pool, or named by its template. No guest
+//! agent is asked for them, so templates without a guest agent work.
 
 use std::net::IpAddr;
 
@@ -12,31 +12,30 @@ use crate::agent::mind::{Mind, Out};
 use crate::agent::state::{BootStep, State};
 
 impl Mind {
-    /// Takes addresses that were kept back for it, unless the journal knows which it has.
+    /// Takes the addresses reserved for this agent, unless the journal knows its addresses.
     pub fn own(&mut self, addresses: Vec<AssignedAddress>) {
         if self.addresses.is_empty() {
             self.addresses = addresses;
         }
     }
 
-    /// The addresses that are its own.
     pub fn addresses(&self) -> &[AssignedAddress] {
         &self.addresses
     }
 
-    /// The address its guest is reached at while it may be logged in to; none of one that goes, or
-    /// that is out of reach.
+    /// The address of a guest that may be logged in to. `None` for an agent that retires or is
+    /// parked.
     pub fn reached_at(&self) -> Option<IpAddr> {
         self.address().filter(|_| self.state.is_alive() && !self.parked)
     }
 
-    /// The address it is reached by, where that is decided and not found out.
+    /// The assigned or reported address, which the guest agent need not be asked for.
     pub(super) fn own_address(&self) -> Option<IpAddr> {
         self.addresses.first().map(|one| one.address).or(self.called)
     }
 
-    /// The call that configures its guest, once its addresses are written down; none when there
-    /// are none for it.
+    /// The call that configures the guest, once its addresses are recorded. `None` where no address
+    /// is free.
     pub(super) fn configure_call(&mut self, out: &mut Out) -> Option<Call> {
         if self.spec.address.is_scarce() && self.addresses.is_empty() {
             let text = "no address is free for it; it was begun before its pool was changed";
@@ -52,7 +51,7 @@ impl Mind {
         Some(Call::Configure)
     }
 
-    /// Whether its guest is to say its address, and has not; that is shown.
+    /// Whether the agent waits for its guest to report an address. Sets `detail`.
     pub(super) fn awaits_call(&mut self) -> bool {
         let awaits = self.spec.address == AddressSource::Call && self.called.is_none();
         if awaits {
@@ -61,7 +60,7 @@ impl Mind {
         awaits
     }
 
-    /// Its guest has called; the first call counts.
+    /// The guest has called. The first call counts.
     pub(super) fn called_in(&mut self, address: IpAddr, out: &mut Out) {
         if self.spec.address != AddressSource::Call || self.called.is_some() {
             return;
@@ -72,7 +71,7 @@ impl Mind {
         }
     }
 
-    /// The guest runs: its address is its own, or is asked for.
+    /// The guest runs. Uses the assigned address, or asks for one.
     pub(super) fn find_address(&mut self, out: &mut Out) {
         match self.own_address() {
             Some(address) => self.reach_at(address, out),
@@ -83,7 +82,7 @@ impl Mind {
         }
     }
 
-    /// Connects to an address that needs no finding out.
+    /// Connects to an address that is known.
     pub(super) fn reach_at(&mut self, address: IpAddr, out: &mut Out) {
         if let Some(guest) = &mut self.guest {
             guest.address = Some(address);
@@ -92,8 +91,8 @@ impl Mind {
         self.act(out);
     }
 
-    /// Whoever answers at the address has greeted with this key: nothing is sent before the guest
-    /// agent, if there is one, was asked whether it is the guest's (design rule 12).
+    /// The machine at the address has greeted with this key. Before anything is sent, the guest
+    /// agent, if there is one, is asked whether the key is the guest's (book: safety, rule 12).
     pub(super) fn ask_for_keys_late(&mut self, offered: String, out: &mut Out) {
         self.calm();
         self.offered = Some(offered);
@@ -101,7 +100,7 @@ impl Mind {
         self.act(out);
     }
 
-    /// The guest agent has told its host keys after the greeting, or nothing.
+    /// The guest agent has reported its host keys after the greeting, or none.
     pub(super) fn keys_compared(&mut self, offered: String, keys: Vec<String>, out: &mut Out) {
         let same =
             |key: &String| key.split_whitespace().take(2).eq(offered.split_whitespace().take(2));
@@ -111,7 +110,8 @@ impl Mind {
         if known || !told {
             return self.prepare(out);
         }
-        // Another kind of key, or another guest: it is greeted again by the right one alone.
+        // The machine showed another kind of key, or it is another guest. drover greets again and
+        // accepts only the guest's keys.
         self.state = State::Connecting { reread: true, reading: false };
         self.act(out);
     }

@@ -1,6 +1,27 @@
-//! Taking up agents that the journal knows: after a start of the service, and after a panic.
+//! Adoption: how an agent that the journal knows goes on after a start of the service or a panic.
 //!
-//! Whatever the journal says, the guest is looked at before anything is done to it.
+//! Whatever the journal says, drover reads the guest before it does anything to it (book: agents,
+//! Restart and adoption).
+//!
+//! ```text
+//! journal entry ──▶ adopt ──▶ begin ──▶ first observation ──▶ resume
+//!                     │          │            │ free: vanished; foreign or damaged: Stranded
+//!                     │          │            └ unclear: again after a pause
+//!                     │          └ no entry: the agent ends and gives its id back
+//!                     └ stranded: Stranded; clone not settled: InDoubt; retiring: the fence
+//! ```
+//!
+//! - In: the `AgentEntry` of the journal, how long the service was down, the clock.
+//! - Out: a [`Mind`] whose `observing` is set while its guest must still be inspected.
+//! - Time: the deadline of the state starts again, once. The downtime is credited to leases. No
+//!   lease and no hold gets longer than it was granted for, however the clock was set.
+//! - A guest that does not run restarts at `Booting` if it was never ready, and is retired
+//!   otherwise.
+//! - A reset that was cut short, and a lease whose end was cut short, end in retirement.
+//! - An agent whose actor panicked before its clone was durable ends (`give_up_unborn`).
+//!
+//! Beside it: `shadow.rs` keeps the journal's view across a panic, `doubt.rs` makes the
+//! observation, `serve.rs` and `keys.rs` take up leases.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,28 +41,27 @@ use crate::agent::state::{
     BootStep, Lease, Login, PrepareStep, ResetStep, RetireStep, Stage, State,
 };
 
-/// Why a guest goes whose lease ended when the service did.
+/// The reason of a retirement whose lease end was cut short with the service.
 const LEASE_CUT: &str = "the end of a lease was cut short";
 
-/// How often a guest that is not running yet is looked at before it is started: its start may have
+/// How often drover reads a guest that does not run before it starts the guest: the start may have
 /// been accepted before the service ended.
 const START_LOOKS: u32 = 2;
 /// How long a start may take to show.
 const START_SHOWS: Duration = Duration::from_secs(2);
 
-/// What is left of an agent that the journal does not know.
+/// An agent that the journal does not know.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Unborn {
-    /// The id it was granted.
     granted: Option<VmId>,
-    /// Why it was gone, and whether its id was burned.
+    /// Why the agent was gone, and whether its id was burned.
     gone: Option<(Reason, bool)>,
 }
 
 impl Mind {
-    /// Takes up an agent where the journal left it; `down` is credited to its leases.
+    /// Makes the mind of an agent that the journal knows. `down` is credited to its leases.
     ///
-    /// The deadline of the state it is in starts anew, once (design rule 13).
+    /// The deadline of the present state starts again, once (book: safety, rule 13).
     pub fn adopt(
         entry: &AgentEntry,
         down: Duration,
@@ -85,7 +105,7 @@ impl Mind {
             (id.clone(), Lease::new(granted, now.mono, now.mono + left, stage))
         };
         let held = entry.leases.iter().map(|(id, granted)| {
-            // One without its runner's name was cut off before the runner could be made.
+            // A lease without its runner's name was cut off before the runner could be made.
             let pending = granted.pending || granted.pass().is_none();
             let admitting = granted.ask.enters() && pending;
             let stage = if admitting { Stage::Admitting } else { Stage::Ready };
@@ -116,16 +136,17 @@ impl Mind {
         mind
     }
 
-    /// Makes a mind that only ends: the journal does not know it. Either its actor panicked before
-    /// the intent to clone was durable, so nothing was cloned, and a second try would be a second
-    /// agent (design rule 3); or it was `gone` already, with that reason and perhaps a burned id,
-    /// and must only be told of.
+    /// Makes a mind that only ends, because the journal does not know the agent.
+    ///
+    /// Either the actor panicked before the intent to clone was durable. Then nothing was cloned,
+    /// and a second try would be a second agent (book: safety, rule 3). Or the agent was `Gone`
+    /// already, with that reason and perhaps a burned id, and only must be reported.
     pub fn give_up_unborn(&mut self, granted: Option<VmId>, gone: Option<(Reason, bool)>) {
         self.lane = true;
         self.unborn = Some(Unborn { granted, gone });
     }
 
-    /// Says what adoption changed: done once, before anything else.
+    /// Carries out what adoption changed. Runs once, before anything else.
     pub(super) fn begin(&mut self, out: &mut Out) {
         if let Some(Unborn { granted, gone }) = self.unborn.take() {
             if let Some(vmid) = granted {
@@ -163,7 +184,7 @@ impl Mind {
         self.act(out);
     }
 
-    /// The runner of a lease that was ready is in its guest already.
+    /// Reports the runner of a ready lease, which is in the guest already.
     fn hired_before(&self, id: &LeaseId, out: &mut Out) {
         let ready = self.leases.get(id).filter(|lease| lease.stage == Stage::Ready);
         if let Some(Pass::Runner(source, runner, _)) = ready.and_then(|l| l.granted.pass()) {
@@ -171,7 +192,7 @@ impl Mind {
         }
     }
 
-    /// The adopted guest is there and ours: goes on from what the journal said.
+    /// The adopted guest exists and is ours: goes on from the journal's state.
     pub(super) fn resume(&mut self, running: bool, out: &mut Out) {
         self.observing = false;
         self.start_deadline(out.now.mono);
@@ -180,7 +201,7 @@ impl Mind {
                 self.calm();
                 self.act(out);
             }
-            // The start may be under way: it is not made twice.
+            // The start may still run: drover does not start the guest twice.
             State::Booting(BootStep::Start) if !running && self.tries < START_LOOKS => {
                 self.observing = true;
                 self.tries += 1;
@@ -196,7 +217,7 @@ impl Mind {
             State::Ready | State::Leased | State::Draining(_) if !running => {
                 self.retire(Reason::PoweredOff, out);
             }
-            // How far it came nobody knows: whoever was in there may still be.
+            // How far the reset came is unknown: the last user may still be in the guest.
             State::Resetting(_) => {
                 self.retire(cut_short(AgentPhase::Resetting, "a reset was cut short"), out)
             }
@@ -233,7 +254,7 @@ impl Mind {
     }
 }
 
-/// Nobody can tell who is still in the guest.
+/// The reason where drover cannot know who is still in the guest.
 fn cut_short(state: AgentPhase, text: &str) -> Reason {
     Reason::Failed { state, kind: "broken".into(), text: text.into() }
 }
@@ -256,7 +277,7 @@ fn adopted_state(entry: &AgentEntry, now: Now) -> State {
             let span = entry.wishes.hold.as_ref().map_or(0, |hold| hold.span_ms);
             let anew = now.wall + Duration::from_millis(span);
             let until = entry.wishes.held_until.unwrap_or(anew);
-            // Never for longer than it was asked for, however the clock was set.
+            // A hold never lasts longer than it was asked for, however the clock was set.
             let left = (until - now.wall).min(Duration::from_millis(span));
             State::Held { until: now.wall + left, ends: now.mono + left, login: Login::Owed }
         }
@@ -268,8 +289,8 @@ fn adopted_state(entry: &AgentEntry, now: Now) -> State {
         AgentPhase::Preparing => State::Preparing(PrepareStep::first(&entry.spec)),
         AgentPhase::Connecting => State::Connecting { reread: false, reading: false },
         AgentPhase::Booting => State::Booting(BootStep::Start),
-        // Its clone is settled, and the journal says nothing that comes after: Retiring, Stranded
-        // and Gone stand there with their reasons, which were looked at above. Configuring the
+        // The clone is settled and the journal has no later state. `Retiring`, `Stranded` and
+        // `Gone` are in the journal with their reasons, which are handled above. Configuring the
         // guest again does no harm.
         AgentPhase::Queued
         | AgentPhase::Cloning

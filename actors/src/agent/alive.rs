@@ -1,11 +1,13 @@
-//! Whether the guest is alive: what lists of its cluster show of it, whether its SSH answers, and what
+//! Whether the guest is alive: what lists of its cluster show, whether its SSH answers, and what
 //! follows.
 //!
-//! A list is ten seconds old at best and may show what was before a start, so that nothing is decided
-//! by it: where it shows the guest stopped, the guest itself is looked at, and that answer decides.
-//! A machine that stands still, an SSH server that is silent and a node that is offline prove nothing
-//! either. They are shown, nothing more is handed out there, and whoever holds a lease on it keeps it
-//! (design rule 15). Two things end sooner: an idle agent whose SSH stays silent while its cluster
+//! A list is at least ten seconds old and may show a state from before a start. So a list decides
+//! nothing: where a list shows the guest stopped, drover reads the guest itself, and that answer
+//! decides.
+//!
+//! A machine that stands still, a silent SSH server and an offline node prove nothing either.
+//! drover shows them and hands out nothing more there. The holder of a lease keeps it (book:
+//! safety, rule 15). Two things end sooner: an idle agent whose SSH stays silent while its cluster
 //! shows it running, and leases on a node that is offline beyond its grace while SSH is silent too.
 
 use std::net::IpAddr;
@@ -23,63 +25,64 @@ use crate::agent::mind::{Mind, Out};
 use crate::agent::state::{Stage, State};
 use crate::message::{Observed, Shown};
 
-/// How far what a list shows may be behind its guest: the status daemon's cycle, and what the worker
-/// that answers keeps.
+/// How far a list may be behind its guest: the cycle of the status daemon, and what the answering
+/// worker caches.
 const BEHIND: Duration = Duration::from_secs(15);
-/// The longest pause between two looks at a guest that runs while lists show it stopped.
+/// The longest pause between two reads of a running guest that lists show stopped.
 const BELIEVED_LONGEST: Duration = Duration::from_secs(300);
 /// How long an agent may be handed out after its SSH answered.
 pub const FRESH: Duration = Duration::from_secs(15);
-/// The pause between two probes of SSH; up to half as much is added by chance, so that probes of
-/// many agents spread. With [`PROBE_LIMIT`] it stays within [`FRESH`].
+/// The pause between two probes of SSH. Chance adds up to half of it, so that probes of many agents
+/// spread. With [`PROBE_LIMIT`] it stays within [`FRESH`].
 const PROBE_PAUSE: Duration = Duration::from_secs(8);
 /// The pause after a probe without an answer.
 const PROBE_AGAIN: Duration = Duration::from_secs(2);
-/// How long SSH may take to say that it is there.
+/// How long SSH may take to answer a probe.
 const PROBE_LIMIT: Duration = Duration::from_secs(3);
-/// Probes without an answer in a row that make SSH silent: at most 25 s after its last answer.
+/// Unanswered probes in a row that make SSH silent: at most 25 s after its last answer.
 const SILENT_AFTER: u32 = 3;
-/// A guest whose SSH is silent is looked at once in so many probes.
+/// With silent SSH, one in this many probes also reads the guest.
 const LOOK_EVERY: u32 = 6;
-/// How long the SSH of an idle agent may be silent while its cluster shows that it runs: a network
-/// that was away for less costs no machine.
+/// How long the SSH of an idle agent may be silent while its cluster shows it running. A shorter
+/// network failure costs no machine.
 const SILENT_IDLE: Duration = Duration::from_secs(120);
-/// The age of a list that still says something of this moment.
+/// The longest age of a list that still describes the present.
 const LISTED: Duration = Duration::from_secs(30);
 
-/// What is known of the guest's being alive.
+/// What is known of the guest being alive.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Alive {
-    /// When the guest was last known to have started, or was seen running directly.
+    /// When the guest last started, or was last seen running by a read of the guest itself.
     proven: Moment,
-    /// Whether a list has shown it running since then: one that shows it stopped is news then.
+    /// Whether a list has shown the guest running since then. A later list that shows it stopped is
+    /// new evidence.
     shown: bool,
-    /// How long lists are not believed that contradict that.
+    /// How long lists that contradict `proven` are ignored.
     pause: Duration,
-    /// Whether its node is offline, by the last list.
+    /// Whether the guest's node is offline, by the last list.
     offline: bool,
-    /// What its machine does in place of running, by the last list, and under which lock.
+    /// The machine's state where it does not run, and its lock, by the last list.
     still: Option<(String, Option<String>)>,
-    /// The trouble that its holders were told.
+    /// The problem that was last reported to the holders.
     told: Option<String>,
-    /// When a list that showed it running was asked for last.
+    /// When drover asked for the last list that showed the guest running.
     listed: Option<Moment>,
-    /// When its SSH answered last.
+    /// When SSH last answered.
     answered: Option<Moment>,
-    /// The probe under way.
+    /// The running probe.
     probe: Option<Attempt>,
     /// When SSH is probed next.
     probe_at: Moment,
-    /// Probes without an answer in a row.
+    /// Unanswered probes in a row.
     unanswered: u32,
     /// When the first of them ended.
     unanswered_since: Moment,
-    /// Whether uses may be given out on it, by the end of the last step.
+    /// Whether leases may be given out, by the end of the last step.
     pub(super) usable: bool,
 }
 
 impl Alive {
-    /// A guest that runs from this moment on, as is known directly.
+    /// A guest that is known to run from this moment on.
     pub(super) fn since(now: Moment) -> Self {
         Self {
             proven: now,
@@ -105,12 +108,12 @@ impl Alive {
         self.pause = (self.pause * 2).min(BELIEVED_LONGEST);
     }
 
-    /// Whether a list that was asked for then can show something newer than what is known.
+    /// Whether a list asked for at this moment can show something newer than what is known.
     fn is_news(&self, at: Moment) -> bool {
         at >= self.proven && (self.shown || at - self.proven >= self.pause)
     }
 
-    /// Whether the probe under way is this one.
+    /// Whether this is the running probe.
     pub(super) fn awaits(&self, attempt: Attempt) -> bool {
         self.probe == Some(attempt)
     }
@@ -119,14 +122,14 @@ impl Alive {
         self.unanswered >= SILENT_AFTER
     }
 
-    /// Until when its last answer lets uses be given out.
+    /// Until when the last answer of SSH lets leases be given out.
     fn fresh_until(&self) -> Option<Moment> {
         self.answered.filter(|_| self.unanswered == 0).map(|at| at + FRESH)
     }
 }
 
 impl Mind {
-    /// A list shows something of the guest.
+    /// A list shows the guest.
     pub(super) fn observed_in_list(&mut self, seen: &Observed, out: &mut Out) {
         if !self.is_watched() || seen.at < self.alive.proven {
             return;
@@ -149,12 +152,12 @@ impl Mind {
         }
     }
 
-    /// Whether the guest should run, and nothing else finds that out at this moment.
+    /// Whether the guest should run and no other check of that is under way.
     pub(super) fn is_watched(&self) -> bool {
         self.should_run() && !self.observing
     }
 
-    /// What keeps uses from being given out on the guest, in words for people.
+    /// What keeps leases from being given out, for people.
     pub(super) fn trouble(&self) -> Option<String> {
         if !self.is_watched() {
             return None;
@@ -170,7 +173,7 @@ impl Mind {
         }
     }
 
-    /// Tells those who hold it what is wrong with the guest, whenever that changed.
+    /// Reports a changed problem of the guest to the holders of its leases.
     pub(super) fn tell_trouble(&mut self, out: &mut Out) {
         let trouble = self.trouble();
         if self.alive.told == trouble {
@@ -183,12 +186,12 @@ impl Mind {
         }
     }
 
-    /// A look found the guest running.
+    /// A read of the guest found it running.
     pub(super) fn seen_running(&mut self, out: &Out) {
         self.alive.contradicted(out.now.mono);
     }
 
-    /// Whatever SSH was asked, it answered.
+    /// SSH answered, to a probe or to any other call.
     pub(super) fn ssh_answered(&mut self, out: &Out) {
         let now = out.now.mono;
         self.alive.answered = Some(now);
@@ -196,13 +199,14 @@ impl Mind {
         self.alive.probe_at = now + jittered(PROBE_PAUSE, out.draw);
     }
 
-    /// A probe came back.
+    /// The result of a probe.
     pub(super) fn probed(&mut self, result: Result<(), Fault>, out: &mut Out) {
         self.alive.probe = None;
         let Err(fault) = result else { return self.ssh_answered(out) };
         let now = out.now.mono;
         self.alive.probe_at = now + PROBE_AGAIN;
-        // Where the probe itself could not be made, nothing is known of the guest.
+        // Only [`FaultKind::Unreachable`] means silence. Other faults mean that the probe itself
+        // could not be made.
         if fault.kind != FaultKind::Unreachable {
             return;
         }
@@ -214,7 +218,7 @@ impl Mind {
             return;
         }
         self.alive.probe_at = now + jittered(PROBE_PAUSE, out.draw);
-        // Lists may be behind, or not show this guest at all.
+        // Lists may be behind, or may not show this guest at all.
         if (self.alive.unanswered - SILENT_AFTER).is_multiple_of(LOOK_EVERY) {
             self.seen_stopped(out);
         }
@@ -222,8 +226,8 @@ impl Mind {
         self.retire_silent(out);
     }
 
-    /// An idle agent whose SSH stays silent goes: nobody loses anything by it. Where its cluster does
-    /// not show it running, the network may be at fault, and it stays.
+    /// Retires an idle agent whose SSH stays silent, which costs no holder anything. Where its cluster
+    /// does not show the guest running, the network may be at fault, and the agent stays.
     fn retire_silent(&mut self, out: &mut Out) {
         let now = out.now.mono;
         let idle = matches!(self.state, State::Ready) && !self.observing && !self.parked;
@@ -237,7 +241,7 @@ impl Mind {
     }
 
     /// Leases on a node that is offline beyond its grace are lost once SSH is silent too: their
-    /// machine goes as soon as its node is back, and nobody waits for that.
+    /// machine is retired as soon as its node is back, and their holders should not wait for that.
     pub(super) fn lose_where_parked(&mut self, out: &mut Out) {
         let in_use = matches!(self.state, State::Leased | State::Draining(_));
         let silent = self.alive.is_silent() || self.address().is_none();
@@ -254,22 +258,22 @@ impl Mind {
         self.detail = detail;
     }
 
-    /// Settles at the end of a step whether uses may be given out on it.
+    /// Records at the end of a step whether leases may be given out.
     pub(super) fn settle_use(&mut self, out: &Out) {
         self.alive.usable = self.is_usable(out.now.mono);
     }
 
-    /// Whether its SSH answered just now, and nothing is known against it.
+    /// Whether SSH answered recently and no problem is known.
     fn is_usable(&self, now: Moment) -> bool {
         self.trouble().is_none() && self.alive.fresh_until().is_some_and(|until| now <= until)
     }
 
-    /// Whether uses may be given out on it, by the end of the last step.
+    /// Whether leases may be given out, by the end of the last step.
     pub(super) fn was_usable(&self) -> bool {
         self.alive.usable
     }
 
-    /// Whether a use may be given out at this moment; if not, SSH is probed at once.
+    /// Whether a lease may be given out now. If not, SSH is probed at once.
     pub(super) fn may_be_used(&mut self, out: &Out) -> bool {
         let usable = self.is_usable(out.now.mono);
         if !usable && self.alive.unanswered == 0 {
@@ -278,7 +282,7 @@ impl Mind {
         usable
     }
 
-    /// Where SSH is probed, while it is.
+    /// The address to probe, in states that probe SSH.
     fn probe_address(&self) -> Option<IpAddr> {
         let waits = match self.state {
             State::Ready => !self.parked,
@@ -296,12 +300,12 @@ impl Mind {
             | State::Stranded { .. }
             | State::Gone { .. } => false,
         };
-        // After a start of the service its node may be offline: no look at the guest ends then.
+        // After a start of the service the node may be offline. Then no read of the guest ends.
         let begun = !self.observing || self.parked;
         self.address().filter(|_| waits && begun)
     }
 
-    /// When SSH is to be probed, or the last answer gets too old to hand the agent out.
+    /// When the next probe is due, or the last answer gets too old for a hand-out.
     pub(super) fn alive_due(&self) -> Option<Moment> {
         self.probe_address()?;
         let probe = Some(self.alive.probe_at).filter(|_| self.alive.probe.is_none());

@@ -1,5 +1,5 @@
-//! What the boots of a template teach: how soon the next guest may be asked for its address. Each
-//! question before its guest agent is up keeps a worker of Proxmox's busy for 3 s.
+//! What the boots of a template show: how soon the next guest may be asked for its address. A
+//! question before the guest agent is up occupies a worker of Proxmox for 3 s.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -8,30 +8,28 @@ use std::time::Duration;
 
 use drover_model::time::Moment;
 
-/// Boots that are remembered.
 const KEPT: usize = 64;
-/// Boots that must have been seen before they teach anything.
+/// The fewest boots that an estimate needs.
 const ENOUGH: usize = 4;
-/// One boot of so many is faster than what is taught: a question before its guest agent is up costs
-/// more than being late for the fastest.
+/// One boot in this many is faster than the estimate. A question before the guest agent is up costs
+/// more than a late question to the fastest guest.
 const EARLIEST: usize = 10;
-/// From the start to the first question while nothing is known: next to nothing boots faster.
+/// From the start to the first question while nothing is known. Hardly any guest boots faster.
 const UNKNOWN: Duration = Duration::from_secs(4);
-/// The earliest first question there is.
+/// The earliest first question.
 const FIRST: Duration = Duration::from_secs(1);
-/// The shortest and the longest time between two questions that were answered at once.
+/// The shortest and the longest pause between two questions that were answered at once.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(5));
-/// A guest that has had no address for this long since its agent answered may never get one.
+/// A guest without an address for this long since its agent answered may never get one.
 const SLOW: Duration = Duration::from_secs(5);
-/// An address is seen late by at most this part of the boot, within the bounds of the pauses.
+/// An address is seen late by at most this fraction of the boot time, within [`PAUSES`].
 const LATE_BY: u32 = 30;
 
-/// How long one boot took.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Booted {
     /// From the end of the start's task to the first answer of the guest agent.
     pub up: Duration,
-    /// From there to the address.
+    /// From the guest agent's first answer to the address.
     pub address: Duration,
 }
 
@@ -40,7 +38,6 @@ pub struct Booted {
 pub struct Boots(Rc<RefCell<VecDeque<Booted>>>);
 
 impl Boots {
-    /// Remembers a boot.
     pub fn note(&self, booted: Booted) {
         let mut boots = self.0.borrow_mut();
         boots.push_back(booted);
@@ -49,7 +46,8 @@ impl Boots {
         }
     }
 
-    /// What few boots undercut, once enough were seen: one in [`EARLIEST`].
+    /// The estimate: a time that one boot in [`EARLIEST`] undercuts. `None` before enough boots
+    /// were seen.
     pub fn early(&self) -> Option<Booted> {
         let boots = self.0.borrow();
         if boots.len() < ENOUGH {
@@ -68,31 +66,31 @@ impl Boots {
 /// What a mind knows of its own guest's boot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Boot {
-    /// What its template's boots have taught by now.
+    /// The estimate from the template's boots.
     pub(super) taught: Option<Booted>,
     /// When the start's task ended.
     since: Option<Moment>,
-    /// When the guest agent answered first.
+    /// When the guest agent first answered.
     up: Option<Moment>,
     asked: bool,
-    /// Its guest agent was up when it was asked first.
+    /// The guest agent was up at the first question.
     late: bool,
 }
 
 impl Boot {
-    /// The guest runs: how long to wait for the first question, never longer than half of `limit`.
+    /// The guest runs. Returns the wait before the first question, at most half of `limit`.
     pub(super) fn begin(&mut self, now: Moment, limit: Duration) -> Duration {
         *self = Self { taught: self.taught, since: Some(now), ..Self::default() };
         let half = (limit / 2).max(FIRST);
         self.taught.map_or(UNKNOWN, |taught| taught.up).clamp(FIRST, half)
     }
 
-    /// A question had to be waited out in vain: the guest agent is not up yet.
+    /// A question timed out: the guest agent is not up yet.
     pub(super) fn blocked(&mut self) {
         self.asked = true;
     }
 
-    /// The guest agent is up and knows no address: how long to wait for the next question.
+    /// The guest agent is up and knows no address. Returns the wait before the next question.
     pub(super) fn addressless(&mut self, now: Moment) -> Duration {
         let seen_coming = self.asked && self.up.is_none();
         self.late |= !self.asked;
@@ -105,10 +103,10 @@ impl Boot {
         taught.map_or(pause, |address| address.clamp(pause, PAUSES.1))
     }
 
-    /// The address is there: what is to be learned from that.
+    /// The address is there. Returns what this boot shows.
     pub(super) fn end(&mut self, now: Moment) -> Option<Booted> {
         let since = self.since.take()?;
-        // One that was up when it was asked first may have been up for long.
+        // A guest agent that was up at the first question may have been up for long.
         let unseen = !self.asked;
         let up = self.up.unwrap_or(now);
         let took = up - since;
@@ -126,7 +124,7 @@ mod tests {
         Booted { up: Duration::from_secs(up), address: Duration::from_secs(address) }
     }
 
-    // Invariant: what is taught never makes a guest wait that boots no faster than others did.
+    // Invariant: the estimate never delays a guest that boots as fast as the others did.
 
     #[test]
     fn few_boots_teach_nothing_and_many_teach_what_one_in_ten_undercuts() {
@@ -151,7 +149,7 @@ mod tests {
         for _ in 0..200 {
             let mut boot = Boot { taught: boots.early(), ..Boot::default() };
             let first = boot.begin(Moment(0), Duration::from_secs(300));
-            // They are up after 5 s.
+            // The guests are up after 5 s.
             let asked = Moment(0) + first.max(Duration::from_secs(5));
             boots.note(boot.end(asked).unwrap());
         }

@@ -1,4 +1,4 @@
-//! How a call of the mind becomes a call of a port.
+//! Turns a call of the mind into a call of a port.
 
 use std::time::Duration;
 
@@ -15,17 +15,16 @@ use crate::agent::event::{Answer, Call, Guest};
 use crate::agent::mind::Mind;
 use drover_model::ledger::Pass;
 
-/// How long installing or removing a key and user data may take.
+/// The limit of installing or removing a key and user data.
 const KEY_LIMIT: Duration = Duration::from_secs(30);
 
-/// How long starting or ending a runner may take; what it needs may be fetched from its source.
+/// The limit of starting or ending a runner. Its program may have to be downloaded from its source.
 const RUNNER_LIMIT: Duration = Duration::from_secs(120);
 
-/// How long asking a guest about its runner may take.
+/// The limit of asking a guest about its runner.
 const WORDS_LIMIT: Duration = Duration::from_secs(15);
 
-/// The future of a call's answer through this cloud; none for an agent that has no guest to call
-/// about.
+/// The future of a call's answer through this cloud. `None` for an agent without a guest.
 pub fn carry(
     call: Call,
     mind: &Mind,

@@ -1,4 +1,30 @@
-//! The clone, and every question of whether a guest is there and whose it is.
+//! The clone, and every question whether a guest exists and whose it is.
+//!
+//! ```text
+//! Cloning ── call ──▶ task ── OK ────────────────────────────▶ Configuring
+//!    │          │        │ failed
+//!    │          └────────┴──▶ check: read the id
+//!    │ lost answer, deadline,      │ free: nothing was made      ──▶ Gone
+//!    │ unknown end                 │ free, task was accepted     ──▶ Retiring (volumes?)
+//!    ▼                             │ a stranger's                ──▶ Gone, id burned
+//! InDoubt ◀────────────────────────┘ ours, copying, unclear
+//!    │ our marks                                               ──▶ Configuring
+//!    │ copying, task known                                     ──▶ wait for the task
+//!    │ free beyond the horizon, or the task failed             ──▶ Retiring (volumes?)
+//!    │ a stranger's                                            ──▶ Gone, id burned
+//!    └ damaged marks, dead task, `cloneTimeoutSec` over        ──▶ Stranded
+//! ```
+//!
+//! - In: answers of [`Call::Clone`], [`Call::Await`] and [`Call::Look`], in every state.
+//! - Out: the next state, [`Effect::Doubted`] and [`Effect::CloneAccepted`] for `crate::doubts`,
+//!   and the place in the concurrency limits.
+//! - An agent makes one clone call in its life (book: safety, rule 3). It looks before it decides
+//!   (book: safety, rule 6).
+//! - While a guest lives: free means gone, foreign or damaged marks mean `Stranded`, and an unclear
+//!   answer is asked for again. Lists only lead to a look (`seen_stopped`).
+//!
+//! See book: agents, A clone that times out. Beside it: `strand.rs` for `Stranded`, `adopt.rs` for
+//! the first look after a restart, `alive.rs` for what lists show.
 
 use std::time::Duration;
 
@@ -17,37 +43,36 @@ use crate::agent::mind::{Mind, Out, slow};
 use crate::agent::state::{BootStep, CloneStep, ResetStep, RetireStep, State};
 use drover_limits::lanes::LaneEnd;
 
-/// How long one node of Proxmox's waits for another that it passes a call on to (behaviour
+/// How long a Proxmox node waits for another node that it passes a call on to (book: proxmox,
 /// section 1).
 const INNER_HOP: Duration = Duration::from_secs(30);
-/// How long a call that has arrived may wait for locks (behaviour section 6).
+/// How long a call that has arrived may wait for locks (book: proxmox, section 6).
 const LOCK_WAITS: Duration = Duration::from_secs(60);
-/// How long one wait for the task of a clone in doubt lasts.
+/// The longest single wait for the task of a clone in doubt.
 const DOUBT_WAIT: Duration = Duration::from_secs(30);
 
-/// Time after a clone call of unknown outcome before a free id proves that it did nothing.
+/// Time after a clone call of unknown outcome before a free id proves that the call did nothing.
 pub(super) fn horizon(limits: &LimitSpec) -> Duration {
     limits.call + INNER_HOP + LOCK_WAITS
 }
 
-/// Whether a clone's task ended without a word, rather than failed.
+/// Whether the clone's task ended without a result, rather than failed.
 fn died(fault: &Fault) -> bool {
     fault.kind == FaultKind::UnknownOutcome
 }
 
-/// What a look says of a guest this agent believes to be its own.
+/// What an observation says of a guest that this agent believes to be its own.
 pub(super) enum Verdict {
-    /// The id is free, says a quorate endpoint.
+    /// A quorate endpoint says that the id is free.
     Free,
-    /// Ours by exact marks.
+    /// The marks are exactly ours.
     Ours,
-    /// Locked by a clone under way, without marks yet.
+    /// A running clone locks the guest, and no marks are there yet.
     Copying,
-    /// Surely somebody else's.
+    /// The guest is somebody else's.
     Foreign(String),
-    /// Drover's by the look of it, but not exactly ours.
+    /// The marks look like drover's and are not exactly ours.
     Damaged(String),
-    /// No evidence.
     Unclear,
 }
 
@@ -70,7 +95,8 @@ impl Mind {
                 }
             }
             Some(Reading::Unmarked) if copying => Verdict::Copying,
-            // The last step of a destroy leaves a config that says nothing else (behaviour section 7).
+            // The last step of a destroy leaves a configuration with nothing but this lock (book:
+            // proxmox, section 7).
             Some(Reading::Unmarked) if sight.lock.as_deref() == Some("destroyed") => {
                 Verdict::Unclear
             }
@@ -110,10 +136,10 @@ impl Mind {
                     self.doubt(None, Some(fault.clone()), cancelled, out);
                     self.hindrance = Some(fault);
                 }
-                // Nothing was sent at all.
+                // Nothing was sent.
                 FaultKind::Unreachable => self.clone_failed(fault, false, out),
-                // Whose the id is, only the marks tell: a call that arrived twice is refused for
-                // the guest it has just made.
+                // Only the marks show whose the id is: Proxmox refuses a call that arrives twice
+                // because of the guest that it has just made.
                 FaultKind::IdTaken
                 | FaultKind::Contention
                 | FaultKind::Locked { .. }
@@ -131,20 +157,21 @@ impl Mind {
         }
     }
 
-    /// The clone did nothing (or hit a stranger): this agent is over, and nothing is cleaned up.
+    /// The clone did nothing, or the id is a stranger's. The agent ends without cleaning up.
     fn clone_failed(&mut self, fault: Fault, burned: bool, out: &mut Out) {
         let reason = self.failure(&fault);
         out.fault = Some(fault);
         self.gone(reason, burned, out);
     }
 
-    /// Whether a clone was begun: a refused call has made nothing.
+    /// Whether Proxmox accepted the clone's task. A refused call has made nothing.
     fn may_leave_volumes(&self) -> bool {
         self.guest.as_ref().is_some_and(|guest| guest.upid.is_some())
     }
 
-    /// The clone took its guest back, or never made it. What it could not free again it only warns
-    /// of (behaviour section 9): the id is not given back before its volumes are listed empty.
+    /// The clone removed its guest again, or never made it. The task only warns of what it could
+    /// not free (book: proxmox, section 9), so the id is not given back before a list shows no
+    /// volumes.
     fn clone_undone(&mut self, reason: Reason, fault: Option<Fault>, out: &mut Out) {
         self.lane_back(lane_end(&self.state, fault.as_ref()), out);
         out.fault = fault;
@@ -174,14 +201,15 @@ impl Mind {
         }
     }
 
-    /// Proof is there: the journalled task's OK, or the marks (design rule 3).
+    /// The clone is proven: by the OK of the task in the journal, or by the marks (book: safety,
+    /// rule 3).
     pub(super) fn clone_is_ours(
         &mut self,
         cancelled: Option<Reason>,
         dead: Option<Fault>,
         out: &mut Out,
     ) {
-        // Until its clone was done its guest was on the node of the template.
+        // Until the clone was done its guest was on the node of the template image.
         if let (Some(guest), Some(_), Some(node)) =
             (&mut self.guest, &self.spec.origin, &self.spec.node)
             && dead.is_none()
@@ -203,8 +231,8 @@ impl Mind {
         }
     }
 
-    /// Nobody knows whether the clone was made: look. What caused that is said, and keeps clones back
-    /// that it speaks against.
+    /// The outcome of the clone is unknown: drover looks. The cause is reported and holds back the
+    /// clones that it speaks against.
     pub(super) fn doubt(
         &mut self,
         dead: Option<Fault>,
@@ -220,7 +248,7 @@ impl Mind {
         self.act(out);
     }
 
-    /// Says what is waited for in doubt, and for how long at most.
+    /// Shows what a clone in doubt waits for, and until when at most.
     pub(super) fn say_doubt(&mut self, now: Now) {
         if let State::InDoubt { horizon, .. } = self.state {
             let until = (now.wall + (horizon - now.mono)).rfc3339();
@@ -235,12 +263,12 @@ impl Mind {
         }
     }
 
-    /// A look came back, in whatever state asked for it.
+    /// The result of a look, in whatever state asked for it.
     pub(super) fn looked(&mut self, result: Result<VmSight, Fault>, out: &mut Out) {
         let sight = match result {
             Ok(sight) => sight,
             Err(fault) => {
-                // It looks again however long that takes; somebody else must hear why it has to.
+                // The agent looks again for as long as it takes. Its template must learn the cause.
                 if matches!(fault.culprit, Culprit::Cloud(_)) {
                     out.fault = Some(fault.clone());
                 }
@@ -297,7 +325,7 @@ impl Mind {
             Verdict::Free => self.clone_failed(fault, taken, out),
             Verdict::Foreign(_) => self.clone_failed(fault, true, out),
             Verdict::Ours | Verdict::Copying | Verdict::Damaged(_) => {
-                // A taken id says nothing against a guest that turns out to be ours.
+                // The fault "id taken" says nothing against a guest that turns out to be ours.
                 self.doubt(Some(fault).filter(|_| !taken), None, cancelled, out);
             }
             Verdict::Unclear => {
@@ -329,8 +357,8 @@ impl Mind {
                 out.fault = dead;
                 self.strand("its clone's task died and left a locked guest behind", out);
             }
-            // A task that fails takes its copy along: somebody else's task is copying, perhaps that
-            // of the same call arriving twice.
+            // A task that fails removes its copy. So another task is copying, perhaps that of the
+            // same call which arrived twice.
             (Verdict::Copying, Some(_) | None) => self.back_off(out),
             (Verdict::Free, _) if dead.is_some() || out.now.mono >= horizon => {
                 let text = "its clone was never made".to_owned();
@@ -374,7 +402,7 @@ impl Mind {
         }
     }
 
-    /// A guest that should be there was looked at.
+    /// The observation of a guest that should exist.
     fn alive_looked(&mut self, sight: &VmSight, out: &mut Out) {
         match self.judge(sight) {
             Verdict::Free => self.vanished(out),
@@ -387,8 +415,8 @@ impl Mind {
         }
     }
 
-    /// A clone whose task was accepted and runs past every limit is its template's fault; one that
-    /// nobody could tell about is not.
+    /// A clone whose task was accepted and ran past every limit is its template's fault. A clone of
+    /// unknown state is not.
     pub(super) fn clone_too_slow(&self) -> Option<Fault> {
         self.guest.as_ref()?.upid.as_ref()?;
         if let Some(fault) = &self.hindrance {
@@ -398,7 +426,7 @@ impl Mind {
         Some(Fault::new(FaultKind::Broken, Culprit::Template, text))
     }
 
-    /// The guest stopped by itself: before it was ready, that is its template's fault.
+    /// The guest stopped by itself. Before `Ready` that is its template's fault.
     fn powered_off(&mut self, out: &mut Out) {
         let was_ready = matches!(
             self.state,
@@ -416,7 +444,7 @@ impl Mind {
         if let State::Booting(step) = &self.state {
             return matches!(step, BootStep::Address | BootStep::HostKeys);
         }
-        // Whoever holds a guest may stop and start it, and so does the way back to a snapshot.
+        // The holder of a guest may stop and start it, and a rollback does so too.
         let may_stand = matches!(
             self.state,
             State::Configuring | State::Held { .. } | State::Resetting(ResetStep::Rollback)
@@ -424,8 +452,7 @@ impl Mind {
         self.state.is_alive() && !may_stand
     }
 
-    /// The reconciler saw it stopped in a list: look before believing it, beside whatever else is
-    /// under way.
+    /// A list shows the guest stopped. The agent reads the guest itself, beside any other call.
     pub(super) fn seen_stopped(&mut self, out: &mut Out) {
         if self.should_run() && !self.observing && self.peek.is_none() {
             let attempt = self.next();
@@ -439,7 +466,7 @@ impl Mind {
         match self.judge(&sight) {
             Verdict::Free => self.vanished(out),
             Verdict::Foreign(text) | Verdict::Damaged(text) => self.strand(&text, out),
-            // A backup stops a machine and starts it again: whoever locked it is at it.
+            // A backup stops a guest and starts it again: the owner of the lock is at work.
             Verdict::Ours if sight.running == Some(false) && sight.lock.is_some() => {}
             Verdict::Ours if sight.running == Some(false) && self.should_run() => {
                 self.powered_off(out);
@@ -449,7 +476,7 @@ impl Mind {
         }
     }
 
-    /// An adopted guest was looked at for the first time.
+    /// The first observation of an adopted guest.
     fn observed(&mut self, sight: &VmSight, out: &mut Out) {
         match self.judge(sight) {
             Verdict::Free => self.vanished(out),
@@ -464,14 +491,14 @@ impl Mind {
     pub(super) fn vanished(&mut self, out: &mut Out) {
         let settled = self.guest.as_ref().is_some_and(|guest| guest.settled);
         if settled && self.has_image() {
-            // Nobody but drover takes its disc image away.
+            // Only drover removes the guest's disc image.
             self.send_out(Reason::Vanished, out);
         } else if settled {
             self.gone(Reason::Vanished, false, out);
         }
     }
 
-    /// The clone call was given up without an answer.
+    /// The fault of a clone call without an answer.
     pub(super) fn unanswered(&self) -> Fault {
         let limit = self.spec.limits.operation.as_secs();
         let text = format!("Proxmox did not answer the clone call within {limit} s");
@@ -479,23 +506,24 @@ impl Mind {
         Fault::new(FaultKind::UnknownOutcome, culprit, text)
     }
 
-    /// Gives the place in the lanes back, once.
+    /// Gives the place in the concurrency limits back, once.
     pub(super) fn lane_back(&mut self, end: LaneEnd, out: &mut Out) {
         if std::mem::take(&mut self.lane) {
             out.effects.push(Effect::LaneFree(end));
         }
     }
 
-    /// Leaves the place in the lanes to others while it is in doubt, once: nothing is seen that would
-    /// keep a storage busy, and as many doubts as there are places would stop all clones until their
-    /// horizon. A call that begins after all runs beside them.
+    /// Lends the place in the concurrency limits to others while the clone is in doubt, once.
+    /// Nothing is seen that would keep a storage busy. Without this, as many doubts as there are
+    /// places would stop all clones until their horizon. A clone call that starts late runs beside
+    /// the others.
     fn lend_lane(&mut self, out: &mut Out) {
         if self.lane && !std::mem::replace(&mut self.lent, true) {
             out.effects.push(Effect::LaneFree(LaneEnd::InDoubt));
         }
     }
 
-    /// The end. The id goes back after the journal knows of it.
+    /// The end of the agent. The id goes back after the journal has the record.
     pub(super) fn gone(&mut self, reason: Reason, burned: bool, out: &mut Out) {
         let settled = self.guest.as_ref().is_some_and(|guest| guest.settled);
         if settled && matches!(self.state, State::Retiring { .. }) {
@@ -512,7 +540,7 @@ impl Mind {
             phases: self.waterfall.ended(),
         });
         let Some(guest) = &self.guest else {
-            // A grant may still be on its way and must find somebody who gives it back.
+            // A grant may still be on its way, and the agent must give it back.
             return self.retry_in(LINGER, out);
         };
         let vmid = guest.marks.vmid;
@@ -522,7 +550,7 @@ impl Mind {
     }
 }
 
-/// What a clone that was not made says of who had to serve it.
+/// What a failed clone says of the storage or node that had to serve it.
 fn lane_end(state: &State, fault: Option<&Fault>) -> LaneEnd {
     let cloning = matches!(state, State::Cloning { .. } | State::InDoubt { .. });
     match fault.filter(|fault| cloning && fault.kind == FaultKind::Contention) {
@@ -532,5 +560,5 @@ fn lane_end(state: &State, fault: Option<&Fault>) -> LaneEnd {
     }
 }
 
-/// How long a gone agent that never got a VMID waits for a grant that was under way.
+/// How long a gone agent without a VMID waits for a grant on its way.
 const LINGER: Duration = Duration::from_secs(5);

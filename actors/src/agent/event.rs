@@ -1,4 +1,21 @@
-//! What an agent's mind is told, and what it wants done. Plain values, nothing that acts.
+//! What goes into an agent's mind and what comes out: plain values without behaviour.
+//!
+//! ```text
+//! Event ──▶ mind::step ──▶ Effects
+//!   ▲                         │ Ask(stamp, Call)
+//!   └── Answer(stamp, Answer) ◀── port
+//! ```
+//!
+//! - [`Event`]: commands of other actors, answers of ports, the timer, the progress of the journal.
+//! - [`Call`]: a call to a port about the agent's own guest. `carry.rs` makes it.
+//! - [`Answer`]: the result of a call. Every answer is a value or a `Fault`; a fault has a kind and
+//!   a culprit (book: agents, What a failure means).
+//! - [`Effect`]: what the body must do. `mod.rs` carries effects out in order, and nothing behind a
+//!   record before the journal has it.
+//! - [`Guest`]: what the agent knows of its guest from the intent to clone on.
+//!
+//! A stamp ([`Attempt`]) has epoch, incarnation and number. The mind drops answers with a stamp
+//! that it does not wait for.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -23,160 +40,142 @@ use drover_model::record::Body;
 use drover_model::spec::UploadSpec;
 use drover_model::time::Moment;
 
-/// What an agent's mind is told.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
-    /// The body runs; said once in each incarnation, before anything else.
+    /// The actor runs. Comes once in each incarnation, before any other event.
     Begin,
-    /// Its template, cluster or the reconciler says something.
+    /// A command of the template, the cluster, the reconciler or the herd.
     Command(AgentCommand),
-    /// The `CloneIntended` is durable and got this sequence.
+    /// The `CloneIntended` record is durable.
     Intended {
-        /// The journal's sequence.
+        /// The record's sequence in the journal.
         seq: u64,
     },
-    /// A call came back.
+    /// The result of a call.
     Answer(Attempt, Answer),
-    /// A call was not made, for nobody waited for it any more.
+    /// The body did not make a call, because the mind no longer waited for it.
     Unmade(Attempt),
-    /// The wake asked for by [`Effect::WakeAt`].
+    /// The timer of [`Effect::WakeAt`].
     Wake(Attempt),
-    /// The journal did not take a record; the body keeps trying and holds everything behind it.
+    /// The journal did not take a record. The body tries again and holds everything behind it.
     JournalFailed(String),
-    /// No configured cloud leads to its guest any more, or one does again.
+    /// No configured cloud leads to the guest's cluster any more (`true`), or one does again.
     CutOff(bool),
-    /// No cloud has said yet that it leads to its guest: a call waits for that.
+    /// No cloud is proven to lead to the guest's cluster yet: a call waits for that.
     Unproven(String),
-    /// Another drover leads: nothing may be done any more.
+    /// Another drover leads: this one must do nothing more.
     Fenced,
 }
 
-/// What a call came back with.
+/// The result of a call.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Answer {
-    /// Of [`Call::Clone`].
     Cloned(Result<Upid, Fault>),
-    /// Of [`Call::Await`].
+    /// The task's end, for [`Call::Await`].
     TaskEnded(Result<TaskEnd, Fault>),
-    /// Of [`Call::Look`] and [`Call::Confirm`].
+    /// Answers [`Call::Look`] and [`Call::Confirm`].
     Looked(Result<VmSight, Fault>),
-    /// Of [`Call::IdTaken`].
+    /// The id's status, for [`Call::IdTaken`].
     IdSeen(Result<IdSight, Fault>),
-    /// Of [`Call::Configure`].
     Configured(Result<Configured, Fault>),
-    /// Of [`Call::Start`], [`Call::Shutdown`], [`Call::Stop`] and [`Call::Destroy`].
+    /// Answers [`Call::Start`], [`Call::Shutdown`], [`Call::Stop`] and [`Call::Destroy`].
     Accepted(Result<Upid, Fault>),
-    /// Of [`Call::Address`].
     Addressed(Result<AddressSight, Fault>),
-    /// Of [`Call::HostKeys`].
     HostKeys(Result<Vec<String>, Fault>),
-    /// Of [`Call::Snapshot`].
     Snapped(Result<Snapped, Fault>),
-    /// Of [`Call::Rollback`].
     RolledBack(Result<(), Fault>),
-    /// Of [`Call::Greet`].
     Greeted(Result<Greeting, Fault>),
-    /// Of [`Call::Probe`].
     Probed(Result<(), Fault>),
-    /// Of [`Call::Run`] and [`Call::Upload`].
+    /// Answers [`Call::Run`] and [`Call::Upload`].
     Ran(Result<Ran, Fault>),
-    /// Of [`Call::Admit`].
     Admitted(LeaseId, Result<(), Fault>),
-    /// Of [`Call::Expel`].
     Expelled(LeaseId, Result<(), Fault>),
-    /// Of [`Call::Words`].
     Words(LeaseId, Result<Words, Fault>),
-    /// Of [`Call::Unlock`].
     Unlocked(Result<(), Fault>),
-    /// Of [`Call::Fence`].
     Fenced(Result<VmSight, Fault>),
-    /// Of [`Call::Leftovers`].
     Leftovers(Result<Vec<String>, Fault>),
 }
 
-/// What an agent's mind wants done, in this order.
+/// What the body must do, in this order.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Effect {
-    /// Tell the template at once, whatever waits for the journal but the ends of leases.
+    /// Report to the template at once, before records that wait. Ends of leases are the exception:
+    /// the report lists a lease until its end is durable.
     Report(Box<AgentReport>),
-    /// Write this down; what follows waits until the journal has it.
+    /// Append this record. Later effects wait until the journal has it.
     Record(Body),
-    /// Tell the read side.
+    /// Publish this on the read side.
     Observe(Box<What>),
-    /// Ask the cluster for a place in the lanes and a VMID.
+    /// Ask the cluster for a place in the concurrency limits and a VMID.
     LaneAsk,
     /// Give the place back.
     LaneFree(LaneEnd),
-    /// Proxmox accepted the clone call: it takes clones there.
+    /// Proxmox accepted the clone call, so other clones may start on this path.
     CloneAccepted,
-    /// What became of the clone is unknown, for this reason: others are held back.
+    /// The outcome of the clone is unknown because of this fault. Other clones are held back.
     Doubted(Box<Fault>),
     /// Give the VMID back.
     IdBack {
-        /// Which.
         vmid: VmId,
-        /// Whether it must be burned.
+        /// Whether the VMID must not be used again.
         burned: bool,
     },
-    /// Ask a port; the answer comes back with the stamp.
+    /// Call a port. The answer comes back with this stamp.
     Ask(Attempt, Call),
     /// Remember how long the guest took to boot.
     Booted(Booted),
-    /// Remember what this agent tells of its template's resets.
+    /// Remember what this agent has shown of its template's resets.
     Learnt(Lesson),
-    /// It is held as its template's next failure: nobody else is.
+    /// The agent is held as its template's next failure; no other agent is.
     HeldAsNext,
     /// The runner of a source is in the guest and starts.
     Hired(SourceId, RunnerName),
-    /// The command of a source's runner has ended in the guest, so long ago.
+    /// The command of a source's runner ended in the guest, this long ago.
     Ended(SourceId, RunnerName, Ending, Duration),
-    /// The guest's log shows that the program of a source's runner is too old for it.
+    /// The guest's log shows that the runner program is too old for its source.
     TooOld(SourceId, RunnerName, Box<TooOld>),
-    /// The source did not let its runner be made, for this reason.
+    /// The source refused to register the runner, for this reason.
     NotHired(SourceId, RunnerName, String),
-    /// Wake the mind at this moment; takes the place of any earlier wish.
+    /// Wake the mind at this moment. Replaces any earlier timer.
     WakeAt(Attempt, Moment),
-    /// The actor ends.
+    /// End the actor.
     End,
 }
 
 /// A call to a port about this agent's own guest.
 ///
-/// The guest's place, its marks and its login are the mind's at the moment the call is made.
+/// The body adds the guest's place, marks and login from the mind at the moment of the call.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Call {
-    /// Clone the template.
+    /// Clone the template image.
     Clone {
-        /// The node of the template.
+        /// The node of the template image.
         node: NodeName,
     },
     /// Wait for a task, at most this long.
     Await(Upid, Duration),
-    /// Look at the id and the guest.
+    /// Read the id's status and the guest's configuration.
     Look,
-    /// Ask whether the guest, proven before, still runs: a list will do.
+    /// Check whether the guest, proven before, still runs. A list is enough.
     Confirm,
-    /// Ask only whether the id is taken.
+    /// Check only whether the id is taken.
     IdTaken,
     /// Set cloud-init, sizes and tags.
     Configure,
-    /// Start the guest.
     Start,
     /// Ask the guest agent for the address.
     Address,
     /// Ask the guest agent for the host keys.
     HostKeys,
-    /// Take the snapshot that resets go back to.
+    /// Take the snapshot for resets.
     Snapshot,
-    /// Go back to the snapshot.
+    /// Return to the snapshot.
     Rollback,
-    /// Log in once.
+    /// Log in once, within this limit.
     Greet(IpAddr, Duration),
-    /// Ask SSH whether it is there, without a login.
+    /// Check whether SSH answers, without a login.
     Probe(IpAddr, Duration),
-    /// Run a command.
     Run(IpAddr, String, Duration),
-    /// Put a file into the guest.
     Upload(IpAddr, UploadSpec, Duration),
     /// Install a lease's public key and user data, or start its runner.
     Admit(IpAddr, LeaseId, Pass),
@@ -184,24 +183,24 @@ pub enum Call {
     Expel(IpAddr, LeaseId, Pass),
     /// Ask the guest about a lease's runner.
     Words(IpAddr, LeaseId, Pass),
-    /// Install the public key of whoever holds the guest.
+    /// Install the public key of the operator who holds the guest.
     Unlock(IpAddr, String),
-    /// Verify the marks and tag the guest as going.
+    /// Verify the marks and tag the guest as retiring.
     Fence,
-    /// Shut down, and stop after the limit.
+    /// Shut the guest down; Proxmox stops it after this limit.
     Shutdown(Duration),
-    /// Stop hard.
+    /// Stop the guest hard.
     Stop,
     /// Destroy the stopped guest.
     Destroy,
-    /// List volumes that still carry the id: of a guest that was there on all storages, else on those
-    /// its clone was to be on.
+    /// List volumes that still have the VMID. For a guest that existed: on all storages. Otherwise:
+    /// on the storages that its clone was meant for.
     Leftovers,
 }
 
 impl Call {
-    /// What answers in its place while the guest must not be destroyed or put back; none of a call
-    /// that does neither.
+    /// The answer that replaces this call while the guest must not be destroyed or reset. `None`
+    /// for a call that does neither.
     pub fn withheld(&self, why: String) -> Option<Answer> {
         let fault = Fault::new(FaultKind::Contention, Culprit::Guest, why);
         match self {
@@ -230,7 +229,7 @@ impl Call {
         }
     }
 
-    /// Whether the guest itself is called over SSH, and its cluster is not.
+    /// Whether the call goes to the guest over SSH, and not to its cluster.
     pub fn goes_to_guest(&self) -> bool {
         match self {
             Self::Greet(..)
@@ -261,23 +260,21 @@ impl Call {
     }
 }
 
-/// What an agent knows of its guest, from the intent to clone it on.
+/// What an agent knows of its guest, from the intent to clone on.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Guest {
-    /// The marks it carries.
     pub marks: Marks,
-    /// The node it is on, as last known.
+    /// The last known node.
     pub node: NodeName,
     /// The clone's task, once accepted.
     pub upid: Option<Upid>,
-    /// Whether it is proven to be this agent's: by the task's end or by its marks.
+    /// Whether the guest is proven to be this agent's, by the task's end or by its marks.
     pub settled: bool,
-    /// The MAC address of net0.
+    /// The MAC address of `net0`.
     pub mac: Option<String>,
-    /// Its address.
     pub address: Option<IpAddr>,
-    /// Its host keys, public key lines.
+    /// Public key lines.
     pub host_keys: Vec<String>,
-    /// Its volumes, as its configuration named them once it was made, and its disc image.
+    /// The guest's volumes, as its configuration named them after the clone, and its disc image.
     pub volumes: Vec<String>,
 }

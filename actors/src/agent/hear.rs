@@ -1,4 +1,4 @@
-//! Which part of the mind an event goes to.
+//! Dispatch: which part of the mind handles an event.
 
 use drover_model::fault::Fault;
 use drover_model::id::Attempt;
@@ -77,20 +77,21 @@ impl Mind {
         self.gone(reason, false, out);
     }
 
-    /// Somebody wants it gone, but not at the cost of a lease.
+    /// Retires the agent, but not at the cost of a lease.
     fn wish(&mut self, reason: Reason, out: &mut Out) {
         if !matches!(self.state, State::Stranded { .. }) {
             self.drain(reason, out);
         }
     }
 
-    /// While the clone is being made its id may well be free: there, the state's own looks decide.
+    /// While the clone is being made its id may well be free. There only the state's own reads
+    /// decide.
     fn told_vanished(&mut self, out: &mut Out) {
         if let State::Retiring {
             step: RetireStep::DestroyTask(_) | RetireStep::Leftovers, ..
         } = self.state
         {
-            // Its own doing; whether volumes remain is still to be found out.
+            // This agent destroys the guest itself and must still find out whether volumes remain.
             return;
         }
         let settled = self.guest.as_ref().is_some_and(|guest| guest.settled);
@@ -100,7 +101,7 @@ impl Mind {
         } else if self.state.is_alive() {
             self.vanished(out);
         } else if matches!(self.state, State::Retiring { .. }) && settled {
-            // Nobody heard how its destroy ended: volumes may remain.
+            // The end of the destroy was not seen: volumes may remain.
             self.asked = None;
             self.retire_step(RetireStep::Leftovers, out);
         }
@@ -118,8 +119,8 @@ impl Mind {
         }
         if back {
             self.wish(Reason::ReturnedFromPark, out);
-            // A node that lost its power brings its guests back stopped: no holder should wait for
-            // the list to tell.
+            // A node that lost power brings its guests back stopped. The holder should not have to
+            // wait for a list that shows it.
             self.seen_stopped(out);
         }
     }

@@ -1,4 +1,4 @@
-//! Held for debugging: kept from everybody else, with a login for whoever wants to look, and
+//! Holds for debugging: the agent serves nobody else, the operator can log in, and the agent is
 //! destroyed afterwards.
 
 use std::time::Duration;
@@ -12,11 +12,11 @@ use crate::agent::mind::{Mind, Out};
 use crate::agent::provision::can_pass;
 use crate::agent::state::{Login, State};
 
-/// So many failures in a row mean that the login may never come.
+/// After this many failures in a row the login may never come.
 const PATIENCE: u32 = 3;
 
 impl Mind {
-    /// An operator wants it held, or held no longer; that is durable already.
+    /// An operator starts or ends a hold. The command is durable already.
     pub(super) fn hold(&mut self, hold: Option<Hold>, out: &mut Out) {
         let held = matches!(self.state, State::Held { .. });
         self.hold = hold;
@@ -31,12 +31,12 @@ impl Mind {
         }
     }
 
-    /// It is held from this moment on.
+    /// Starts the hold.
     pub(super) fn be_held(&mut self, why: &str, out: &mut Out) {
         self.be_held_as(why, None, out);
     }
 
-    /// Whether it is to be held for failing on its way, because its template was told so.
+    /// Whether the agent is held for a failure on its way, because its template waits for one.
     pub(super) fn is_next_to_hold(&self, reason: &Reason) -> bool {
         let on_its_way = matches!(
             self.state,
@@ -47,7 +47,7 @@ impl Mind {
         on_its_way && failed && self.hold.is_none() && self.taught.hold_next.is_some()
     }
 
-    /// It failed on its way, and its template was told to hold the next one that does.
+    /// Starts the hold that its template kept for the next failure.
     pub(super) fn hold_as_next(&mut self, reason: &Reason, out: &mut Out) {
         self.hold = self.taught.hold_next.take();
         out.effects.push(Effect::HeldAsNext);
@@ -55,14 +55,14 @@ impl Mind {
         self.be_held_as(&format!("held instead of retired: {reason}"), next, out);
     }
 
-    /// It is held from this moment on, perhaps as the next failure of its template.
+    /// Starts the hold, perhaps as the next failure of a template.
     pub(super) fn be_held_as(&mut self, why: &str, next: Option<TemplateId>, out: &mut Out) {
         let Some(hold) = &self.hold else { return };
         let span = Duration::from_millis(hold.span_ms);
         let (until, ends) = (out.now.wall + span, out.now.mono + span);
         let (agent, hold) = (self.agent.clone(), Some(Box::new(hold.clone())));
         let said = (!why.is_empty()).then(|| why.to_owned());
-        // A hold that is made longer keeps what was said when it began.
+        // A hold that is extended keeps the reason it started with.
         self.held_why = said.clone().or(self.held_why.take());
         self.observing = false;
         self.lose_leases("its agent is held for debugging", out);
@@ -81,7 +81,7 @@ impl Mind {
         Some(Call::Unlock(self.address()?, hold.public_key.clone()))
     }
 
-    /// The operator's key was installed, or could not be.
+    /// The result of installing the operator's key.
     pub(super) fn unlocked(&mut self, result: Result<(), Fault>, out: &mut Out) {
         match result {
             Ok(()) => self.login(Login::Open, "the login is open"),
@@ -95,12 +95,12 @@ impl Mind {
         }
     }
 
-    /// Nobody can log in: what is left is the console of the guest.
+    /// No login is possible. Only the guest's console is left.
     fn closed(&mut self, why: &str, _: &mut Out) {
         self.login(Login::Closed, &format!("no login, {}: {why}", self.console()));
     }
 
-    /// What is left where nobody can log in.
+    /// The advice where no login is possible.
     fn console(&self) -> String {
         let place = self
             .guest

@@ -1,5 +1,6 @@
-//! Which templates' next failures are held for debugging, and whose the holds on agents are. Shared by
-//! the herd and the agents of one thread, so that of two that fail in the same moment one alone is held.
+//! Which templates hold their next failure for debugging, and who owns the holds on agents. The
+//! herd and the agents of one thread share it, so that of two agents that fail at the same moment
+//! only one is held.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -9,7 +10,7 @@ use drover_model::id::{AgentId, TemplateId};
 use drover_model::ledger::Ledger;
 use drover_model::record::{Hold, HoldOwner};
 
-/// The holds that wait for a failure, by template, and those on agents.
+/// The holds that wait for a failure, by template, and the holds on agents.
 #[derive(Debug, Clone, Default)]
 pub struct HoldNext(Rc<RefCell<Holds>>);
 
@@ -20,7 +21,7 @@ struct Holds {
 }
 
 impl HoldNext {
-    /// As the journal knows them.
+    /// Restores the holds from the journal.
     pub fn of_ledger(known: &Ledger) -> Self {
         let agents = known.agents.iter().map(|(agent, entry)| (agent, &entry.wishes));
         let wishes = agents.chain(&known.early);
@@ -29,12 +30,12 @@ impl HoldNext {
         Self(Rc::new(RefCell::new(holds)))
     }
 
-    /// The hold that waits for a failure of a template.
+    /// The hold that waits for a failure of this template.
     pub fn of(&self, template: &TemplateId) -> Option<Hold> {
         self.0.borrow().next.get(template).cloned()
     }
 
-    /// Lets a hold wait for the next failure of a template, or none.
+    /// Sets or removes the hold that waits for a template's next failure.
     pub fn set(&self, template: &TemplateId, hold: Option<Hold>) {
         match hold {
             Some(hold) => self.0.borrow_mut().next.insert(template.clone(), hold),
@@ -42,7 +43,7 @@ impl HoldNext {
         };
     }
 
-    /// An agent failed, and the hold that waited for that is on it.
+    /// Moves the waiting hold of a template to the agent that failed.
     pub fn take(&self, template: &TemplateId, agent: &AgentId) {
         let mut holds = self.0.borrow_mut();
         if let Some(hold) = holds.next.remove(template) {
@@ -50,19 +51,18 @@ impl HoldNext {
         }
     }
 
-    /// Whose the holds on agents are, where that is known.
+    /// The owners of holds on agents, where known.
     pub fn owners(&self) -> BTreeMap<AgentId, HoldOwner> {
         let holds = self.0.borrow();
         let each = holds.on.iter();
         each.filter_map(|(agent, hold)| Some((agent.clone(), hold.owner.clone()?))).collect()
     }
 
-    /// The hold on an agent.
     pub fn on(&self, agent: &AgentId) -> Option<Hold> {
         self.0.borrow().on.get(agent).cloned()
     }
 
-    /// A hold is on an agent, or none.
+    /// Sets or removes the hold on an agent.
     pub fn set_on(&self, agent: &AgentId, hold: Option<Hold>) {
         match hold {
             Some(hold) => self.0.borrow_mut().on.insert(agent.clone(), hold),

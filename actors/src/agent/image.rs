@@ -1,6 +1,6 @@
-//! The disc image by which cloud-init hears what Proxmox has no keys for. It is written down before
-//! it is uploaded, stays in the guest's drive as long as the guest lives, since each boot looks for
-//! it, and is removed once the guest is gone.
+//! The disc image by which cloud-init gets what Proxmox has no keys for. The image is recorded
+//! before its upload. It stays in the guest's drive as long as the guest lives, because each boot
+//! reads it. It is removed once the guest is gone.
 
 use drover_model::record::Body;
 use drover_model::seed;
@@ -8,7 +8,7 @@ use drover_model::seed;
 use crate::agent::mind::{Mind, Out};
 
 impl Mind {
-    /// Writes down the image that configuring the guest will upload, once.
+    /// Records the image that configuring the guest will upload, once.
     pub(super) fn intend_image(&mut self, out: &mut Out) {
         let Some(seed) = &self.spec.cloud_init.seed else { return };
         let Some(guest) = &mut self.guest else { return };
@@ -21,7 +21,7 @@ impl Mind {
         out.record(Body::IsoIntended { agent: self.agent.clone(), volume });
     }
 
-    /// The image was refused: unless it may have been stored by an earlier try, it is nowhere.
+    /// The image was refused. It is nowhere, unless an earlier try may have stored it.
     pub(super) fn forget_image(&mut self, out: &mut Out) {
         if !std::mem::take(&mut self.image_unsent) {
             return;
@@ -32,7 +32,7 @@ impl Mind {
         out.record(Body::VolumesKnown { agent: self.agent.clone(), volumes, mac: None });
     }
 
-    /// Whether a disc image of its guest's may be on a storage.
+    /// Whether a disc image of the guest may be on a storage.
     pub(super) fn has_image(&self) -> bool {
         let volumes = self.guest.as_ref().map(|guest| &guest.volumes);
         volumes.is_some_and(|volumes| volumes.iter().any(|volume| seed::is_image(volume)))

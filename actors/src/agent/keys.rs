@@ -1,10 +1,9 @@
-//! The keys in the guest: one change of them at a time, and leases that go on while nobody can
-//! change any.
+//! The keys in the guest: one change at a time, and leases that go on while no login succeeds.
 //!
-//! Calls that change the guest's keys wait for each other in line, first come, first served: by when
-//! a lease was granted, when it ended, or when the pause before another try was over. The line moves
-//! when the call under way comes back, or was never made; what its lease became meanwhile does not
-//! matter. A runner has no key, so its calls do not wait.
+//! Calls that change the guest's keys wait in a queue, first come, first served. The place depends
+//! on when a lease was granted, when it ended, or when the pause before another try was over. The
+//! queue moves when the running call comes back, or was never made. What became of its lease
+//! meanwhile does not matter. A runner has no key, so its calls do not wait.
 
 use std::time::Duration;
 
@@ -18,15 +17,15 @@ use crate::agent::mind::{Mind, Out};
 use crate::agent::state::{Lease, Login, Stage, State};
 use drover_model::ledger::Pass;
 
-/// Time between two tries to change a key, and the first pause of those that grow.
+/// The pause between two tries to change a key, and the first of growing pauses.
 pub(super) const KEY_PAUSE: Duration = Duration::from_secs(2);
 /// The longest pause between two tries for a lease that goes on meanwhile.
 const KEY_PAUSE_LONGEST: Duration = Duration::from_secs(60);
 
-/// What is known of changes to the guest's keys.
+/// The state of changes to the guest's keys.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Keys {
-    /// The change under way.
+    /// The running change.
     under_way: Option<Attempt>,
     /// Since when no login succeeds although a lease goes on.
     shut_since: Option<WallTime>,
@@ -62,7 +61,7 @@ fn changes_keys(call: &Call) -> bool {
 }
 
 impl Mind {
-    /// Takes the guest's keys for a call; false while another call changes them.
+    /// Takes the guest's keys for a call. `false` while another call changes them.
     pub(super) fn take_keys(&mut self, call: &Call, attempt: Attempt) -> bool {
         if !changes_keys(call) {
             return true;
@@ -74,7 +73,7 @@ impl Mind {
         true
     }
 
-    /// A call came back, or was not made: whoever waits for the keys is next.
+    /// A call came back or was not made: the next in the queue takes the keys.
     pub(super) fn give_keys_back(&mut self, attempt: Attempt, out: &mut Out) {
         if self.keys.under_way != Some(attempt) {
             return;
@@ -94,14 +93,14 @@ impl Mind {
         }
     }
 
-    /// All leases, whose call is due first in front.
+    /// All leases, sorted by when their call is due.
     pub(super) fn leases_in_line(&self) -> Vec<LeaseId> {
         let mut line: Vec<&Lease> = self.leases.values().collect();
         line.sort_by_key(|lease| lease.place());
         line.into_iter().map(|lease| lease.granted.ask.lease.clone()).collect()
     }
 
-    /// A call that nobody waited for any more was not made.
+    /// A call was not made, because the mind no longer waited for it.
     pub(super) fn not_made(&mut self, attempt: Attempt, out: &mut Out) {
         let of = self.leases.values().find(|lease| lease.asked == Some(attempt));
         if let Some(id) = of.map(|lease| lease.granted.ask.lease.clone()) {
@@ -110,8 +109,8 @@ impl Mind {
         self.give_keys_back(attempt, out);
     }
 
-    /// Whether the call that a lease waited for came back for a stage that is over; then the call of
-    /// its present stage is made.
+    /// Whether the lease's call came back for a stage that is over. Then the call of its present
+    /// stage is made.
     pub(super) fn is_outdated(&mut self, id: &LeaseId, out: &mut Out) -> bool {
         let Some(lease) = self.leases.get_mut(id) else { return true };
         lease.asked = None;
@@ -122,7 +121,7 @@ impl Mind {
         outdated
     }
 
-    /// The lease goes on and is tried for again, ever more seldom: nobody is charged.
+    /// Repeats the lease's call after a growing pause. The lease goes on and no fault is charged.
     pub(super) fn key_later(&mut self, id: &LeaseId, out: &Out) {
         let Some(lease) = self.leases.get_mut(id) else { return };
         lease.tries = lease.tries.saturating_add(1);
@@ -131,7 +130,7 @@ impl Mind {
         lease.retry_at(out.now.mono + pause);
     }
 
-    /// No login succeeds while a lease goes on: its operators can read that.
+    /// Shows operators that no login succeeds while a lease goes on.
     pub(super) fn keys_shut(&mut self, fault: &Fault, out: &Out) {
         let since = *self.keys.shut_since.get_or_insert(out.now.wall);
         let what = match fault.kind {
@@ -151,14 +150,13 @@ impl Mind {
         self.detail = format!("{what} since {since}; the lease goes on: {why}");
     }
 
-    /// A login succeeded.
     pub(super) fn keys_open(&mut self) {
         if self.keys.shut_since.take().is_some() {
             self.detail.clear();
         }
     }
 
-    /// Whether keys of ended leases are all that is left of its leases.
+    /// Whether only keys of ended leases are left.
     pub(super) fn only_expels(&self) -> bool {
         self.leases.values().all(|lease| lease.stage == Stage::Expelling)
     }

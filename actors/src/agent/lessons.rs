@@ -1,5 +1,5 @@
-//! What agents teach about the resets of their template: whether they can be, and whether they are
-//! worth it. A reset that takes longer than to destroy an agent and make a new one is not.
+//! What agents show about resets of their template: whether a reset is possible and worth it. A
+//! reset is not worth it when it takes longer than to destroy an agent and make a new one.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -10,29 +10,29 @@ use drover_model::fact::ResetPicture;
 use drover_model::id::TemplateId;
 use drover_model::record::Hold;
 
-/// Of how many of the last each the mean is, roughly.
+/// The mean covers roughly this many of the last values.
 const WEIGHT: u32 = 8;
-/// Resets that must have been seen before they are judged: the first may have met a busy storage.
+/// The fewest resets for a judgement. The first one may have met a busy storage.
 const ENOUGH: u32 = 3;
-/// After so many agents that were destroyed instead one is reset again: storages change.
+/// After this many agents that were destroyed instead, one is reset again: storages change.
 const AGAIN: u32 = 10;
 
-/// What one agent tells.
+/// What one agent has shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Lesson {
-    /// From the intent to clone it to its being ready.
+    /// From the intent to clone to `Ready`.
     Made(Duration),
-    /// From the intent to retire it to its end.
+    /// From the intent to retire to the end.
     Retired(Duration),
-    /// From the intent to reset it to its being ready again.
+    /// From the intent to reset to `Ready` again.
     Reset(Duration),
-    /// It was destroyed because resets are not worth it.
+    /// The agent was destroyed because resets are not worth it.
     Passed,
-    /// It can not be reset: why, in words for people.
+    /// The agent cannot be reset. The text is for people.
     Refused(String),
 }
 
-/// What an agent is told of its template before each of its steps.
+/// What an agent learns of its template before each step.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Taught {
     /// Whether a reset is worth it.
@@ -47,7 +47,6 @@ impl Default for Taught {
     }
 }
 
-/// A moving mean.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Mean {
     count: u32,
@@ -66,7 +65,7 @@ impl Mean {
     }
 }
 
-/// What is known of one template.
+/// What is known of one template's resets.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Figures {
     made: Mean,
@@ -78,7 +77,7 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// Takes a lesson in.
+    /// Updates the figures with a lesson.
     pub fn note(&mut self, lesson: Lesson) {
         match lesson {
             Lesson::Made(span) => self.made.note(span),
@@ -104,12 +103,12 @@ impl Figures {
         matches!((known, self.anew()), (Some(reset), Some(anew)) if reset > anew)
     }
 
-    /// Whether the next used agent is to be reset rather than destroyed.
+    /// Whether the next used agent is reset rather than destroyed.
     pub fn worth(&self) -> bool {
         !self.slower() || self.passed >= AGAIN
     }
 
-    /// For people.
+    /// The status for people.
     pub fn picture(&self) -> ResetPicture {
         let ms = |span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
         let detail = match &self.refused {
@@ -133,7 +132,7 @@ impl Figures {
 pub struct Resets(Rc<RefCell<BTreeMap<TemplateId, Figures>>>);
 
 impl Resets {
-    /// Takes a lesson in; gives the refusal where it is news.
+    /// Updates a template's figures. Returns the refusal where it is a new one.
     pub fn note(&self, template: &TemplateId, lesson: Lesson) -> Option<String> {
         let mut all = self.0.borrow_mut();
         let figures = all.entry(template.clone()).or_default();
@@ -142,12 +141,12 @@ impl Resets {
         figures.refused.clone().filter(|_| figures.refused != before)
     }
 
-    /// Whether the next used agent of a template is to be reset.
+    /// Whether the next used agent of a template is reset.
     pub fn worth(&self, template: &TemplateId) -> bool {
         self.0.borrow().get(template).is_none_or(Figures::worth)
     }
 
-    /// What is known of a template, for people.
+    /// The status of a template, for people.
     pub fn picture(&self, template: &TemplateId) -> ResetPicture {
         self.0.borrow().get(template).map(Figures::picture).unwrap_or_default()
     }
@@ -158,7 +157,7 @@ mod tests {
     use super::*;
     use crate::testbed::{seconds, template_id};
 
-    // Invariant: agents are reset as long as that is sooner done than a new one, and tried again.
+    // Invariant: agents are reset as long as that is faster than a new one, and are tried again.
 
     fn figures(made: u64, retired: u64, resets: &[u64]) -> Figures {
         let mut figures = Figures::default();
@@ -196,7 +195,7 @@ mod tests {
         assert!(figures.worth(), "the storage is better now");
     }
 
-    // Invariant: a refusal is news once, until a reset went well.
+    // Invariant: a refusal is reported once, until a reset succeeded.
 
     #[test]
     fn a_refusal_is_news_once() {

@@ -1,7 +1,19 @@
-//! An agent's mind, and the one function that moves it (agent-machine, the table).
+//! An agent's mind and the one function that moves it: [`step`] (book: agents, The transitions).
 //!
-//! Pure: time and chance come in as arguments, everything wanted goes out as [`Effect`]s. What each state
-//! does with its answers is in the files beside this one.
+//! The mind is pure. Time and chance are arguments; everything that must be done is an [`Effect`].
+//!
+//! ```text
+//! event ──▶ command | answered | tick ──▶ the state's file ──▶ enter(state) ──▶ act ──▶ one call
+//!                                                                                │
+//!           back_off, retry_in (the same step again) ◀── fault that can pass ◀───┤
+//!           fail ──▶ retire ◀── fault that stays, late() after the deadline ◀────┘
+//! ```
+//!
+//! - A state waits for one call (`asked`). Calls for leases and probes run beside it.
+//! - Every step ends with one timer ([`Effect::WakeAt`]) for the earliest deadline or retry.
+//! - A parked agent's deadline does not count.
+//!
+//! `hear.rs` says which file handles a command or an answer; `state.rs` has the states.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -30,14 +42,11 @@ use crate::agent::provision::can_pass;
 use crate::agent::state::{BootStep, CloneStep, Lease, State};
 use drover_limits::lanes::LaneEnd;
 
-/// The first pause before something is tried again.
 const PAUSE_FIRST: Duration = Duration::from_secs(2);
-/// The longest pause before something is tried again.
 const PAUSE_LONGEST: Duration = Duration::from_secs(30);
-/// How long an agent on trial stays once it is ready: whoever follows it has seen that by then.
+/// How long an agent on trial stays once it is ready: enough for its starter to see it.
 const TRIAL_LIMIT: Duration = Duration::from_secs(60);
 
-/// An agent's mind.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Mind {
     pub(super) agent: AgentId,
@@ -48,19 +57,18 @@ pub struct Mind {
     pub(super) leases: BTreeMap<LeaseId, Lease>,
     pub(super) keys: Keys,
     pub(super) uses: u32,
-    /// What holds for it instead of what its template says.
+    /// Limits that override the template's.
     pub(super) overrides: Overrides,
-    /// That it is held for debugging as soon as no lease is on it, and on what terms.
+    /// The hold that starts as soon as no lease is on the agent.
     pub(super) hold: Option<Hold>,
-    /// Why it would have gone, when it is held instead.
+    /// Why the agent would have retired, where it is held instead.
     pub(super) held_why: Option<String>,
     /// The stamp of the latest effect.
     pub(super) stamp: Attempt,
     /// The call this state waits for.
     pub(super) asked: Option<Attempt>,
-    /// When it was made.
     pub(super) asked_at: Moment,
-    /// A look under way beside it, because somebody saw the guest stopped.
+    /// A [`Call::Look`] beside `asked`, sent because a list shows the guest stopped.
     pub(super) peek: Option<Attempt>,
     pub(super) wake: Option<(Attempt, Moment)>,
     pub(super) deadline: Option<Moment>,
@@ -68,78 +76,74 @@ pub struct Mind {
     pub(super) pause: Duration,
     /// Failures in a row of this state's step.
     pub(super) tries: u32,
-    /// The last thing in the way in this state.
+    /// The last fault in this state.
     pub(super) hindrance: Option<Fault>,
-    /// When the clone has taken too long in all.
+    /// The deadline of the whole clone.
     pub(super) clone_until: Moment,
     pub(super) old_at: Option<Moment>,
-    /// Whether a place in the lanes is held or asked for.
+    /// Whether the agent holds or asked for a place in the concurrency limits.
     pub(super) lane: bool,
-    /// Whether that place was left to others: nobody sees a clone running in it.
+    /// Whether others may use that place, because no clone is seen running in it.
     pub(super) lent: bool,
     pub(super) parked: bool,
-    /// Whether no configured cloud leads to its guest.
     pub(super) cut_off: bool,
-    /// Whether its detail tells of a call that waits for a way in.
+    /// Whether `detail` describes a call that waits for a way to the cluster.
     unproven: bool,
-    /// Whether somebody whose lease ended before this start may still be in the guest.
+    /// Whether the user of a lease that ended before this start may still be in the guest.
     pub(super) unswept: bool,
-    /// For whom its last lease was.
+    /// The owner of the last lease.
     pub(super) owner: Option<Owner>,
-    /// Whether jobs of a source may have run on it since it was clean.
+    /// Whether jobs of a source may have run since the guest was clean.
     pub(super) ran: bool,
-    /// Whether one that took it whole is over.
+    /// Whether a lease of the whole agent has ended.
     pub(super) spent: bool,
-    /// Whether there is a snapshot from before its first use.
+    /// Whether a snapshot from before the first use exists.
     pub(super) clean: bool,
-    /// What its template knows at this moment.
+    /// What the template knows at this moment.
     pub(super) taught: Taught,
-    /// When its clone was intended, while it has never been ready.
+    /// When the clone was intended, until the agent is first ready.
     pub(super) begun: Option<Moment>,
-    /// When its reset or its retirement began.
+    /// When the reset or the retirement started.
     pub(super) since: Moment,
-    /// Told to rest: nothing is done any more.
+    /// The agent rests: it does nothing any more.
     pub(super) resting: bool,
-    /// Its clone came to nothing and its id was free: all that is still to be done is to see that
-    /// no volumes are left, which may take as long as a storage is out of reach.
+    /// The clone was never made and the id was free. Only the check for volumes is left, which
+    /// lasts as long as a storage is unreachable.
     pub(super) freed: bool,
-    /// Whether its disc image was written down, and never sent as far as anybody knows.
+    /// Whether the disc image is recorded but, as far as known, was never sent.
     pub(super) image_unsent: bool,
-    /// Adopted, and not looked at yet.
+    /// Whether the guest is adopted and not inspected yet.
     pub(super) observing: bool,
-    /// To be given up, since the journal does not know it.
+    /// Set where the journal does not know the agent, which then ends.
     pub(super) unborn: Option<Unborn>,
-    /// Addresses that are its own; by the first it is reached.
+    /// The agent's assigned addresses; drover connects to the first.
     pub(super) addresses: Vec<AssignedAddress>,
-    /// Whether that is written down.
+    /// Whether the addresses are recorded.
     pub(super) spoken: bool,
-    /// Where its guest called from.
+    /// The address that the guest called from.
     pub(super) called: Option<IpAddr>,
-    /// The host key it was greeted with, while the guest agent is asked for it.
+    /// The host key of the greeting, while the guest agent is asked for its keys.
     pub(super) offered: Option<String>,
-    /// Leases that end at another time than the journal says, since the service was down or the clock
-    /// was set.
+    /// Leases whose end differs from the journal's: the service was down, or the clock was set.
     pub(super) moved: BTreeSet<LeaseId>,
     pub(super) boot: Boot,
-    /// What is known of its guest's being alive.
     pub(super) alive: Alive,
     pub(super) detail: String,
-    /// Why what became of its clone is unknown.
+    /// Why the outcome of the clone is unknown.
     pub(super) doubted: Option<String>,
-    /// What preparing found amiss, and went on.
+    /// Problems that preparing found and passed over.
     pub(super) warnings: Vec<String>,
     pub(super) waterfall: Waterfall,
     pub(super) told: Told,
 }
 
-/// What one step produces.
 pub(super) struct Out {
     pub(super) now: Now,
-    /// Chance for this step.
+    /// 64 random bits for this step.
     pub(super) draw: u64,
     pub(super) effects: Vec<Effect>,
     pub(super) fault: Option<Fault>,
-    /// Leases that are not taken, or given back before they were ready.
+    /// Leases that the agent refuses, or gives back before they were ready.
     pub(super) refused: Vec<LeaseId>,
 }
 
@@ -153,7 +157,7 @@ impl Out {
     }
 }
 
-/// Moves the mind by one event; `draw` is the chance in it, 64 random bits.
+/// Moves the mind by one event. `draw` is 64 random bits.
 pub fn step(mind: &mut Mind, event: Event, now: Now, draw: u64) -> Vec<Effect> {
     if mind.resting {
         return Vec::new();
@@ -183,7 +187,7 @@ pub fn step(mind: &mut Mind, event: Event, now: Now, draw: u64) -> Vec<Effect> {
         }
         Event::JournalFailed(text) => mind.detail = text,
         Event::Unproven(text) => {
-            // What an administrator must know goes before what will pass by itself.
+            // What an administrator must know goes before a problem that passes by itself.
             if !matches!(mind.state, State::Stranded { .. }) {
                 mind.detail = text;
                 mind.unproven = true;
@@ -205,7 +209,7 @@ pub fn step(mind: &mut Mind, event: Event, now: Now, draw: u64) -> Vec<Effect> {
 }
 
 impl Mind {
-    /// Makes the mind of an agent that was just decided on.
+    /// Makes the mind of a new agent.
     pub fn new(
         agent: AgentId,
         installation: Installation,
@@ -271,47 +275,43 @@ impl Mind {
         }
     }
 
-    /// Takes in what the boots of its template have taught so far.
+    /// Updates what boots of this template have shown so far.
     pub fn teach(&mut self, taught: Option<Booted>) {
         self.boot.taught = taught;
     }
 
-    /// Takes in what else its template knows by now.
+    /// Updates what else the template knows.
     pub fn know(&mut self, taught: Taught) {
         self.taught = taught;
     }
 
-    /// Where it is.
     pub fn state(&self) -> &State {
         &self.state
     }
 
-    /// What it knows of its guest.
     pub fn guest(&self) -> Option<&Guest> {
         self.guest.as_ref()
     }
 
-    /// The agent it is the mind of.
     pub fn agent(&self) -> &AgentId {
         &self.agent
     }
 
-    /// What stands in its way, or is to be known of it, in words for people.
+    /// What delays the agent, or what people must know of it.
     pub fn detail(&self) -> &str {
         &self.detail
     }
 
-    /// The spec it was born with.
+    /// The spec of the agent's birth.
     pub fn spec(&self) -> &Arc<TemplateSpec> {
         &self.spec
     }
 
-    /// Whether no configured cloud leads to its guest, as it was told last.
     pub fn is_cut_off(&self) -> bool {
         self.cut_off
     }
 
-    /// Whether an answer with this stamp is still waited for; a call nobody waits for is not made.
+    /// Whether the mind still waits for this answer. Other calls are not made.
     pub fn awaits(&self, attempt: Attempt) -> bool {
         self.asked == Some(attempt)
             || self.peek == Some(attempt)
@@ -323,7 +323,7 @@ impl Mind {
         self.deadline = self.deadline_of_state(now);
     }
 
-    /// Moves to another state; whatever the old one waited for is stale from here on.
+    /// Moves to another state. Calls of the old state are stale from now on.
     pub(super) fn enter(&mut self, state: State, out: &mut Out) {
         let changed = self.state.phase() != state.phase();
         if changed {
@@ -346,7 +346,8 @@ impl Mind {
             out.record(Body::Phase { agent: self.agent.clone(), state });
         }
         if self.observing {
-            // The first look is still owed, whatever a lease did to the state meanwhile.
+            // The adopted guest must still be inspected, whatever a lease did to the state
+            // meanwhile.
             self.ask(Call::Look, out);
         }
     }
@@ -358,7 +359,7 @@ impl Mind {
             State::Cloning { .. } => Some((now + limits.operation).min(self.clone_until)),
             State::InDoubt { .. } => Some(self.clone_until),
             State::Configuring => Some(now + limits.operation),
-            // Its turn to start may have to be waited for, before its startup begins.
+            // The start may have to wait for its turn before the startup time counts.
             State::Booting(BootStep::Start) => Some(now + limits.operation + limits.startup),
             State::Booting(_) | State::Connecting { .. } => Some(now + limits.startup),
             State::Preparing(_) => Some(now + limits.prepare),
@@ -377,13 +378,12 @@ impl Mind {
         self.tries = 0;
     }
 
-    /// The next stamp.
     pub(super) fn next(&mut self) -> Attempt {
         self.stamp.n += 1;
         self.stamp
     }
 
-    /// Makes this state's call.
+    /// Makes the call of this state.
     pub(super) fn ask(&mut self, call: Call, out: &mut Out) {
         let attempt = self.next();
         self.ask_as(attempt, call, out);
@@ -396,7 +396,7 @@ impl Mind {
         out.effects.push(Effect::Ask(attempt, call));
     }
 
-    /// Makes this state's call on the keys, now or as soon as another change of them is over.
+    /// Makes the call of this state on the keys, now or after another change of the keys.
     fn ask_for_keys(&mut self, call: Call, out: &mut Out) {
         let attempt = self.next();
         if self.take_keys(&call, attempt) {
@@ -404,34 +404,35 @@ impl Mind {
         }
     }
 
-    /// Does this state's step again after a pause that grows.
+    /// Repeats this state's step after a growing pause.
     pub(super) fn back_off(&mut self, out: &Out) {
         self.retry_about(self.pause, out);
         self.pause = (self.pause * 2).min(PAUSE_LONGEST);
         self.tries += 1;
     }
 
-    /// Does this state's step again after about this long: many may wait for the same cause.
+    /// Repeats this state's step after about this pause, jittered because many may wait for one
+    /// cause.
     pub(super) fn retry_about(&mut self, pause: Duration, out: &Out) {
         self.retry_in(jittered(pause, out.draw), out);
     }
 
-    /// Does this state's step again after this long.
+    /// Repeats this state's step after exactly this pause.
     pub(super) fn retry_in(&mut self, pause: Duration, out: &Out) {
         self.asked = None;
         self.retry = Some(out.now.mono + pause);
     }
 
-    /// Keeps a fault as what is in the way.
+    /// Keeps a fault as the last one in this state.
     pub(super) fn hinder(&mut self, fault: Fault) {
         self.detail.clone_from(&fault.text);
         self.hindrance = Some(fault);
     }
 
-    /// Makes the call that the state and its step stand for.
+    /// Makes the call of the state and its step.
     pub(super) fn act(&mut self, out: &mut Out) {
         if self.observing {
-            // One that was in use or at rest goes on as it was if it runs, which a list tells.
+            // Idle and used agents go on as they were if the guest runs, which a list shows.
             let at_rest = matches!(
                 self.state,
                 State::Ready | State::Leased | State::Draining(_) | State::Held { .. }
@@ -512,7 +513,6 @@ impl Mind {
         self.tick_alive(out);
     }
 
-    /// The state's deadline has passed.
     fn late(&mut self, out: &mut Out) {
         match &self.state {
             State::Queued => {
@@ -525,7 +525,7 @@ impl Mind {
                 let (dead, cause) = match step {
                     CloneStep::Check(fault) => (Some(fault.clone()), Some(fault.clone())),
                     CloneStep::Call => (None, Some(self.unanswered())),
-                    // Proxmox accepted it: it is only slow.
+                    // Proxmox accepted the task: the clone is only slow.
                     CloneStep::Task(_) => (None, None),
                 };
                 self.doubt(dead, cause, cancelled, out);
@@ -557,7 +557,7 @@ impl Mind {
         self.retire(Reason::TooSlow { state, text: cause }, out);
     }
 
-    /// Forgets timers and calls; the guest stays as it is.
+    /// Forgets timers and calls. The guest stays as it is.
     pub(super) fn rest(&mut self, out: &mut Out) {
         self.resting = true;
         self.asked = None;
@@ -566,7 +566,7 @@ impl Mind {
         out.effects.push(Effect::End);
     }
 
-    /// Keeps exactly one wake pending, for whatever is due first.
+    /// Keeps exactly one wake pending, for the earliest due time.
     fn arm(&mut self, out: &mut Out) {
         let deadline = if self.parked { None } else { self.deadline };
         let due = [deadline, self.retry, self.old_due(), self.alive_due()]
@@ -587,8 +587,8 @@ impl Mind {
     }
 }
 
-/// What a fault means that was tried over until there was no time left: contention and a cluster
-/// that is silent are nobody's fault, a guest that is silent is (design rule 7).
+/// The fault of a step that was repeated until its deadline. Contention and a silent cluster are
+/// no one's fault; a silent guest is the guest's (book: safety, rule 7).
 pub(super) fn slow(fault: Fault) -> Fault {
     let nobodys = matches!(fault.kind, FaultKind::Contention | FaultKind::Locked { .. });
     let passes = can_pass(&fault.kind) && (nobodys || fault.culprit != Culprit::Guest);

@@ -1,8 +1,35 @@
-//! One agent: the mind that decides ([`mind`]) and the thin actix body that carries it out.
+//! One agent: the mind that decides ([`mind`]) and the actix body in this file that carries its
+//! effects out.
 //!
-//! The body owns no decision. It steps the mind with what comes in, and runs the effects that come
-//! out: reports and pictures at once, everything else in order, and nothing past a record before the
-//! journal has taken it. Handlers never await.
+//! The body owns the mailbox, the queue of effects and the timer. It makes no decision.
+//!
+//! ```text
+//! AgentCommand, answers, timer ──▶ feed ──▶ mind::step(event, now, draw) ──▶ effects
+//!                                                                              │
+//!   at once: reports, status, timer, doubts ◀──────────────────────────────────┤
+//!   in order: queue ──▶ pump ──▶ record ──▶ journal (the queue waits) ◀────────┘
+//!                        └─────▶ call ───▶ port ──▶ Event::Answer
+//! ```
+//!
+//! In: [`AgentCommand`] from template, cluster, reconciler and herd; answers of ports; the
+//! journal's progress. Out: [`AgentReport`] to the template, [`LaneAsk`], [`LaneFree`] and
+//! [`IdBack`] to the cluster, records to the journal, calls to the ports, status to the read side.
+//!
+//! Nothing behind a record runs before the journal has taken the record (book: safety, rule 1).
+//! Handlers never await.
+//!
+//! Failure paths:
+//! - The journal fails: `shadow.rs` tries the append again, and the queue waits.
+//! - Another drover leads (`Fenced`): the mind forgets everything and the actor ends.
+//! - A panic: the supervisor restarts the actor with the next incarnation. `adopt.rs` makes its
+//!   mind again from what the journal knows. Answers to the old incarnation are dropped.
+//! - No cloud leads to the guest's cluster: a call waits (`Unproven`), or the agent is cut off.
+//!
+//! Files: `state.rs` (states), `event.rs` (events, calls, effects), `mind.rs` (`step`), `hear.rs`
+//! (dispatch), `doubt.rs` (clone), `provision.rs`, `prepare.rs`, `serve.rs` (leases), `keys.rs`,
+//! `reset.rs`, `hold.rs`, `retire.rs`, `strand.rs`, `adopt.rs`, `alive.rs`, `address.rs`,
+//! `image.rs`, `picture.rs` (status), `carry.rs` (port calls), `shadow.rs` (the journal's view of
+//! this agent), `boots.rs`, `lessons.rs` and `hold_next.rs` (shared by agents).
 
 mod address;
 mod adopt;
@@ -61,7 +88,7 @@ use drover_model::status::Standing;
 use drover_model::time::Moment;
 use drover_runtime::supervise::{AGENT, GivenUp, Intensity, Watch, heard, supervise, take_turns};
 
-/// What a herd starts its agents with: each under supervision of its own.
+/// Returns the function that starts a herd's agents, each under supervision of its own.
 pub fn spawner(give_up: GiveUp) -> AgentSpawner {
     Arc::new(move |birth| {
         let give_up = Arc::clone(&give_up);
@@ -69,7 +96,7 @@ pub fn spawner(give_up: GiveUp) -> AgentSpawner {
     })
 }
 
-/// Starts an agent under supervision; its address survives restarts.
+/// Starts an agent under supervision. The address survives restarts.
 pub fn start(birth: AgentBirth, on_give_up: impl FnOnce(GivenUp) + 'static) -> Addr<Agent> {
     let watch = Watch {
         name: format!("{AGENT}{}", birth.id),
@@ -82,18 +109,17 @@ pub fn start(birth: AgentBirth, on_give_up: impl FnOnce(GivenUp) + 'static) -> A
     supervise(watch, |_| Agent::new(birth))
 }
 
-/// The body of one agent.
 pub struct Agent {
     birth: Rc<AgentBirth>,
     shadow: Rc<Shadow>,
     incarnation: u32,
-    /// Absent until what the journal knows is settled.
+    /// `None` until the state of the journal is settled.
     mind: Option<Mind>,
     queue: VecDeque<Effect>,
     /// The record whose append holds the queue.
     writing: Option<u64>,
     writes: u64,
-    /// Its last report, and the lease whose end is being written.
+    /// The last report. `ending` is the lease whose end is being written.
     told: Option<AgentReport>,
     ending: Option<LeaseId>,
     alarm: Option<AbortHandle>,
@@ -129,7 +155,7 @@ impl Agent {
         }
     }
 
-    /// Makes the mind from what the journal knows, and lets it begin.
+    /// Makes the mind from what the journal knows and starts it.
     fn begin(&mut self, ctx: &mut Context<Self>) {
         if self.shadow.resting() {
             return ctx.stop();
@@ -168,7 +194,7 @@ impl Agent {
         }
     }
 
-    /// Steps the mind and takes its effects on.
+    /// Steps the mind and takes over its effects.
     fn feed(&mut self, event: Event, ctx: &mut Context<Self>) {
         let ambient = &self.birth.ports.ambient;
         let (now, draw) = (ambient.now(), ambient.draw());
@@ -200,7 +226,7 @@ impl Agent {
             );
         }
         if effects.as_slice() == [Effect::End] {
-            // A rest: what still waits for the journal must not be carried out.
+            // A rest: effects that still wait for the journal must not be carried out.
             self.queue.clear();
             self.shadow.close();
             return ctx.stop();
@@ -210,11 +236,11 @@ impl Agent {
             match effect {
                 Effect::Report(report) => reports.push(*report),
                 Effect::WakeAt(attempt, at) => self.wake_at(attempt, at, ctx),
-                // A picture tells what hinders it, a journal that can not be written too.
+                // The status shows what delays the agent, an unwritable journal included.
                 Effect::Observe(what) if matches!(*what, What::Agent(_)) => self.show(*what),
-                // At once: two may fail in the same moment, and one is held.
+                // At once: two agents may fail at the same moment, and only one is held.
                 Effect::HeldAsNext => self.held_as_next(),
-                // At once: whoever waits behind it must not begin meanwhile.
+                // At once: clones that wait behind this one must not start meanwhile.
                 Effect::Doubted(fault) => self.doubted(&fault),
                 Effect::CloneAccepted => self.clone_accepted(),
                 effect @ (Effect::Record(_)
@@ -236,8 +262,8 @@ impl Agent {
         self.pump(ctx);
     }
 
-    /// Tells the template where the agent stands. A lease whose end is not durable yet is still on
-    /// it: by this its release is answered.
+    /// Reports the agent's standing to the template. The report still lists a lease whose end is
+    /// not durable yet, because the report without the lease answers its release.
     fn report(&mut self, report: AgentReport) {
         if let Some(fault) = &report.fault {
             let template = &self.birth.spec.id;
@@ -271,14 +297,14 @@ impl Agent {
         let more = ends.into_iter().filter(|lease| !status.leases.contains(lease));
         let more: Vec<LeaseId> = more.collect();
         status.leases.extend(more);
-        // Whoever is gone is not heard any more: that must be its last word.
+        // The template ignores an agent that is gone. So `Gone` must be the last report.
         if status.standing == Standing::Gone && !status.leases.is_empty() {
             status.standing = Standing::Leaving;
         }
         self.birth.report.do_send(report);
     }
 
-    /// Carries out what waits, up to the next record.
+    /// Carries out the queue up to the next record.
     fn pump(&mut self, ctx: &mut Context<Self>) {
         while self.writing.is_none() {
             let Some(effect) = self.queue.pop_front() else { return };
@@ -354,7 +380,7 @@ impl Agent {
         self.show(What::Resets { template: id.clone(), resets });
     }
 
-    /// What became of its clone is unknown: clones that would end the same way are held back.
+    /// The outcome of this agent's clone is unknown: hold back clones that would end the same way.
     fn doubted(&self, fault: &Fault) {
         let Some(mind) = &self.mind else { return };
         let Some(guest) = mind.guest() else { return };
@@ -389,7 +415,7 @@ impl Agent {
         self.birth.ports.observer.observe(Fact { at, what });
     }
 
-    /// Makes a call, unless the mind has gone on while it waited behind a record.
+    /// Makes a call, unless the mind no longer waits for it.
     fn ask(&mut self, attempt: Attempt, call: Call, ctx: &mut Context<Self>) {
         self.find_way(ctx);
         let Some(mind) = self.mind.as_ref().filter(|mind| mind.awaits(attempt)) else {
@@ -420,7 +446,7 @@ impl Agent {
         }
     }
 
-    /// An address that a guest tells counts only where no other agent is reached there.
+    /// An address that a guest reports counts only where no other agent uses it.
     fn checked(&self, answer: Answer) -> Answer {
         let Answer::Addressed(Ok(AddressSight::At(address))) = answer else { return answer };
         match self.birth.addresses.objection(&self.birth.id, address) {
@@ -432,7 +458,7 @@ impl Agent {
         }
     }
 
-    /// Tells the mind when there is no way to its guest any more, or one again.
+    /// Informs the mind when the last way to its guest is lost, or one is there again.
     fn find_way(&mut self, ctx: &mut Context<Self>) {
         let Some(mind) = &self.mind else { return };
         let Some(guest) = mind.guest() else { return };
@@ -457,7 +483,7 @@ impl Agent {
     }
 }
 
-/// The lease whose end a record is.
+/// The lease that this record ends.
 fn ended_by(body: &Body) -> Option<&LeaseId> {
     if let Body::LeaseEnded { lease, .. } = body { Some(lease) } else { None }
 }
@@ -470,7 +496,7 @@ impl Actor for Agent {
         if self.incarnation == 0 {
             return self.begin(ctx);
         }
-        // Appends of the incarnation before may still be under way; the mailbox waits too.
+        // Appends of the previous incarnation may still run. The mailbox waits too.
         let shadow = Rc::clone(&self.shadow);
         let settled = async move { shadow.settled().await };
         ctx.wait(settled.into_actor(self).map(|(), agent, ctx| agent.begin(ctx)));
@@ -494,7 +520,7 @@ impl Handler<AgentCommand> for Agent {
     }
 }
 
-/// From the append's task: how it goes on.
+/// From the append's task: its progress.
 #[derive(Message)]
 #[rtype(result = "()")]
 struct Appended {

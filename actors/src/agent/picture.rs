@@ -1,5 +1,5 @@
-//! What an agent tells the others: its standing to the template, its picture and its waterfall to
-//! the read side.
+//! What an agent reports: its standing to the template, its status and its waterfall to the read
+//! side.
 
 use drover_model::fact::{AgentPicture, LeasePicture, What};
 use drover_model::id::LeaseId;
@@ -15,10 +15,11 @@ use crate::agent::state::{Lease, Stage, State};
 use crate::broker::describe;
 use crate::message::AgentReport;
 
-/// Phases kept apart; beyond it time is added to an earlier phase of the same name.
+/// The most phases that are kept apart. Beyond that, time is added to an earlier phase of the same
+/// name.
 const PHASES_KEPT: usize = 64;
 
-/// Time spent in each state; its parts always sum to the wall time since it began.
+/// Time spent in each state. The parts always sum to the wall time since the start.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Waterfall {
     past: Vec<(String, u64)>,
@@ -27,17 +28,17 @@ pub struct Waterfall {
 }
 
 impl Waterfall {
-    /// Begins with nothing past.
+    /// Starts with no phase past.
     pub fn new(now: Now) -> Self {
         Self { past: Vec::new(), since: now.mono, since_wall: now.wall }
     }
 
-    /// Begins with time that passed before this start of the service.
+    /// Starts with the time that passed before this start of the service.
     pub fn resumed(earlier_ms: u64, now: Now) -> Self {
         Self { past: vec![("Earlier".into(), earlier_ms)], ..Self::new(now) }
     }
 
-    /// The running phase is older than this start of the service.
+    /// Sets the start of the running phase, which is older than this start of the service.
     pub fn shown_since(&mut self, since: WallTime) {
         self.since_wall = since;
     }
@@ -60,25 +61,24 @@ impl Waterfall {
         self.since = now.mono;
     }
 
-    /// All phases with the running one last.
+    /// All phases; the running one is last.
     pub fn phases(&self, name: &str, now: Now) -> Vec<(String, u64)> {
         let mut phases = self.past.clone();
         phases.push((name.to_owned(), now.mono.0.saturating_sub(self.since.0)));
         phases
     }
 
-    /// The phases that ended.
     pub fn ended(&self) -> Vec<(String, u64)> {
         self.past.clone()
     }
 
-    /// When the running phase began.
+    /// When the running phase started.
     pub fn since(&self) -> WallTime {
         self.since_wall
     }
 }
 
-/// What was told last, so that only changes are told.
+/// What was reported last, so that only changes are reported.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Told {
     report: Option<AgentStatus>,
@@ -86,7 +86,7 @@ pub struct Told {
 }
 
 impl Mind {
-    /// Reports and shows what changed in this step.
+    /// Reports and publishes what changed in this step.
     pub(super) fn tell(&mut self, out: &mut Out) {
         let status = self.status();
         let changed = self.told.report.as_ref() != Some(&status);
@@ -98,7 +98,8 @@ impl Mind {
                 fault: out.fault.take(),
                 refused: std::mem::take(&mut out.refused),
             };
-            // At the front: a free executor must be known as taken before anything waits for a disk.
+            // At the front: the scheduler must know a taken executor before anything waits for a
+            // disk.
             out.effects.insert(0, Effect::Report(Box::new(report)));
             self.told.report = Some(status);
         }
@@ -120,7 +121,7 @@ impl Mind {
         there.map(|(id, _)| id.clone()).collect()
     }
 
-    /// What the waterfall calls the part of its life it is in.
+    /// The waterfall's name for the present part of the agent's life.
     pub(super) fn part(&self) -> String {
         match &self.state {
             State::Preparing(step) => prepare::phase(*step, &self.spec),
@@ -183,7 +184,7 @@ impl Mind {
         parts.into_iter().flatten().collect::<Vec<_>>().join("; ")
     }
 
-    /// Why leases that go on have an agent that takes no more, and until when.
+    /// Why an agent with leases takes no more, and until when.
     fn why_draining(&self) -> Option<String> {
         let State::Draining(Reason::LeaseExpired) = &self.state else { return None };
         let others = self.leases.values().filter(|lease| lease.stage != Stage::Expelling);
@@ -199,7 +200,7 @@ impl Mind {
         if let State::Held { until, .. } = &self.state { Some(*until) } else { None }
     }
 
-    /// What it means to its template.
+    /// What the agent means to its template.
     pub(super) fn standing(&self) -> Standing {
         if self.parked && !matches!(self.state, State::Gone { .. }) {
             return Standing::Parked;
@@ -219,7 +220,8 @@ impl Mind {
                     Standing::Coming
                 }
             }
-            // Nobody waits for a clone in doubt, which may take minutes: it only holds its permit.
+            // A clone in doubt may take minutes, so the template does not wait for it. It only
+            // holds its permit.
             State::InDoubt { cancelled, .. } => {
                 if cancelled.is_some() {
                     Standing::Leaving
@@ -236,9 +238,9 @@ impl Mind {
             }
             State::Ready | State::Leased => match self.free_executors() {
                 0 => Standing::Busy,
-                // Nobody is sent to a guest that is known not to run.
+                // The guest is known not to run: no lease goes there.
                 _ if self.trouble().is_some() => Standing::Busy,
-                // Nor to one whose SSH did not answer just now: it is probed, which takes seconds.
+                // SSH did not answer recently: drover probes it, which takes seconds.
                 _ if !self.was_usable() && self.leases.is_empty() => Standing::Coming,
                 _ if !self.was_usable() => Standing::Busy,
                 executors => Standing::Free { executors, idle: self.leases.is_empty() },
@@ -249,8 +251,8 @@ impl Mind {
         }
     }
 
-    /// Uses that still fit: none while a key is in the guest whose lease is over, none once an operator
-    /// waits to hold it, and none on trial.
+    /// Leases that still fit. None while the guest has the key of an ended lease, while an operator
+    /// waits to hold the agent, or while it is on trial.
     pub(super) fn free_executors(&self) -> u32 {
         if self.hold.is_some() || self.spec.trial {
             return 0;
@@ -269,7 +271,7 @@ impl Mind {
         }
     }
 
-    /// Shows a lease.
+    /// Publishes a lease's status.
     pub(super) fn show_lease(&self, lease: &Lease, detail: &str, out: &mut Out) {
         let state = match lease.stage {
             Stage::Admitting => LeasePhase::Granted,

@@ -1,6 +1,6 @@
-//! Preparing a guest over SSH: steps in their order, each with a name that is shown while it runs.
+//! Prepares a guest over SSH, step by step. Each step has a name that is shown while it runs.
 //!
-//! Every step may be run again: after a lost connection, and all of them after a restart.
+//! Every step may run again: one step after a lost connection, and all of them after a restart.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -20,22 +20,23 @@ use crate::agent::mind::{Mind, Out};
 use crate::agent::provision::{GREET_PAUSE, can_pass};
 use crate::agent::state::{PrepareStep, State};
 
-/// Characters of a failed command's output that are shown.
+/// The most characters of a failed command's output that are shown.
 const TAIL_SHOWN: usize = 600;
-/// Characters of warnings that are shown.
+/// The most characters of warnings that are shown.
 const WARNINGS_SHOWN: usize = 300;
-/// A step that takes all the time there is ends so much before the deadline, to say what it said.
+/// A step that uses all the time ends this much before the deadline, so that its last output
+/// arrives.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
 impl PrepareStep {
-    /// The step after this one; none when the guest is ready.
+    /// The next step. `None` when the guest is ready.
     fn next(self, spec: &TemplateSpec) -> Option<Self> {
         let all = Self::all(spec);
         let at = all.iter().position(|step| *step == self)?;
         all.get(at + 1).copied()
     }
 
-    /// The steps of a template in their order.
+    /// The steps of a template in order.
     pub(super) fn all(spec: &TemplateSpec) -> Vec<Self> {
         let java = match spec.java.distribution {
             JavaDistribution::None => None,
@@ -50,12 +51,10 @@ impl PrepareStep {
         first.chain(java).chain(own).chain(ready).chain(clean).collect()
     }
 
-    /// The first step of a template.
     pub(super) fn first(spec: &TemplateSpec) -> Self {
         Self::all(spec).first().copied().unwrap_or(Self::RemoteFs)
     }
 
-    /// What it is called.
     pub(super) fn name(self, spec: &TemplateSpec) -> &str {
         match self {
             Self::CloudInit => "cloud-init",
@@ -67,7 +66,7 @@ impl PrepareStep {
         }
     }
 
-    /// Whether what it says is said by drover's own script, warnings and all.
+    /// Whether the step runs drover's own script, whose output marks warnings.
     fn warns(self) -> bool {
         match self {
             Self::CloudInit | Self::RemoteFs | Self::Java => true,
@@ -77,7 +76,7 @@ impl PrepareStep {
 }
 
 impl Mind {
-    /// SSH answers: the first step.
+    /// SSH answers: starts the first step.
     pub(super) fn prepare(&mut self, out: &mut Out) {
         self.warnings.clear();
         let first = PrepareStep::first(&self.spec);
@@ -176,7 +175,7 @@ fn own_call(step: &StepSpec, address: IpAddr, limit: Duration) -> Call {
     }
 }
 
-/// The end of a text, at most so many characters.
+/// The end of a text, with at most `most` characters.
 fn last_chars(text: &str, most: usize) -> String {
     text.chars().skip(text.chars().count().saturating_sub(most)).collect()
 }

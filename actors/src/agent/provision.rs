@@ -1,4 +1,5 @@
-//! From a place in the lanes to a guest that can be logged in to: configuring, booting, connecting.
+//! From a place in the concurrency limits to a guest with a working login: configuring, booting,
+//! connecting.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -17,19 +18,20 @@ use crate::agent::mind::{Mind, Out};
 use crate::agent::state::{BootStep, CloneStep, State};
 use drover_limits::lanes::LaneEnd;
 
-/// How long one try to log in may take.
+/// The limit of one try to log in.
 const GREET_LIMIT: Duration = Duration::from_secs(10);
-/// The same of Windows, whose sshd may be silent while it starts, and whose PowerShell starts slowly.
+/// The limit for Windows: its sshd may be silent while it starts, and its PowerShell starts slowly.
 const GREET_LIMIT_WINDOWS: Duration = Duration::from_secs(30);
-/// Time between two tries to log in: a refused one costs nobody anything.
+/// The pause between two tries to log in. A refused try costs nothing.
 pub(super) const GREET_PAUSE: Duration = Duration::from_millis(500);
-/// A refusal that took this long has waited in the guest's stead: the next question may come soon.
+/// A refusal that took this long was a wait for the guest agent. The next question may follow soon.
 const ADDRESS_BLOCKED: Duration = Duration::from_secs(2);
-/// Time between such a refusal and the next question.
+/// The pause between such a refusal and the next question.
 const ADDRESS_SOON: Duration = Duration::from_millis(500);
-/// How often the guest agent is asked for host keys before they are taken on first sight.
+/// How often the guest agent is asked for host keys before drover trusts the key of the first
+/// connection.
 const HOST_KEY_TRIES: u32 = 3;
-/// How often more that is once the guest has greeted: its agent is up by then, or there is none.
+/// How many more tries once the guest has greeted: its guest agent is up by then, or there is none.
 const HOST_KEY_TRIES_LATE: u32 = 1;
 
 impl Mind {
@@ -76,13 +78,13 @@ impl Mind {
         self.act(out);
     }
 
-    /// The guest is known to be there and ours.
+    /// The guest is proven to exist and to be ours.
     pub(super) fn settle(&mut self, out: &mut Out) {
         let Some(guest) = &mut self.guest else { return };
         guest.settled = true;
         let node = guest.node.clone();
         out.record(Body::CloneSettled { agent: self.agent.clone(), node });
-        // How long it took to make sure of it is not the storage's doing.
+        // The time that the proof took says nothing about the storage.
         let cloned = matches!(self.state, State::Cloning { .. });
         self.lane_back(if cloned { LaneEnd::Done } else { LaneEnd::Void }, out);
     }
@@ -155,7 +157,7 @@ impl Mind {
                 let first = self.boot.begin(out.now.mono, self.spec.limits.startup);
                 self.retry_in(first, out);
             }
-            // It may say that the guest runs already: the status tells.
+            // The fault may mean that the guest runs already. Its status decides.
             Ok(TaskEnd::Failed(fault)) | Err(fault) => {
                 self.boot_step(BootStep::Check(fault), out);
             }
@@ -166,7 +168,7 @@ impl Mind {
         }
     }
 
-    /// The status is known after a start of unclear outcome.
+    /// The observation after a start of unclear outcome.
     pub(super) fn start_checked(&mut self, sight: &VmSight, fault: Fault, out: &mut Out) {
         match sight.running {
             Some(true) => self.start_ended(Ok(TaskEnd::Done { warnings: Vec::new() }), out),
@@ -198,8 +200,8 @@ impl Mind {
         }
     }
 
-    /// Each question without a guest agent that answers keeps a worker of Proxmox's busy for up
-    /// to 3 s, and is answered the sooner when the agent comes up meanwhile (behaviour section 17).
+    /// Each question to a guest without a running agent occupies a worker of Proxmox for up to 3 s.
+    /// The answer comes sooner when the agent starts meanwhile (book: proxmox, section 17).
     pub(super) fn ask_address_again(&mut self, out: &Out) {
         if out.now.mono - self.asked_at >= ADDRESS_BLOCKED {
             self.boot.blocked();
@@ -209,7 +211,7 @@ impl Mind {
         self.retry_in(pause, out);
     }
 
-    /// The host keys came, in `Booting` or after a mismatch in `Connecting`.
+    /// The result of reading host keys, in `Booting` or after a mismatch in `Connecting`.
     pub(super) fn keys_read(&mut self, result: Result<Vec<String>, Fault>, out: &mut Out) {
         let tries = if self.offered.is_some() { HOST_KEY_TRIES_LATE } else { HOST_KEY_TRIES };
         let keys = match result {
@@ -262,7 +264,7 @@ impl Mind {
                 }
                 self.prepare(out);
             }
-            // Cloud-init may just have made a new key (design rule 12).
+            // Cloud-init may have just made a new key (book: safety, rule 12).
             Err(fault)
                 if fault.kind == FaultKind::Impostor
                     && matches!(self.state, State::Connecting { reread: false, .. }) =>
@@ -279,11 +281,11 @@ impl Mind {
         }
     }
 
-    /// The host key of a machine that greeted, unless it is another than the guest.
+    /// The host key of the machine that greeted, unless that machine is not the guest.
     ///
-    /// A guest names its address and host keys itself, and may name those of another machine that
-    /// lets drover in. That one has no reason to lie about its network cards; which card is the
-    /// guest's Proxmox says.
+    /// A guest reports its address and host keys itself. It may report those of another machine
+    /// that lets drover in. The other machine has no reason to lie about its network cards, and
+    /// Proxmox says which card is the guest's.
     pub(super) fn proven(&self, greeting: Greeting) -> Result<String, Fault> {
         let Greeting { host_key, cards } = greeting;
         let Some(mac) = self.guest.as_ref().and_then(|guest| guest.mac.as_ref()) else {
@@ -300,12 +302,11 @@ impl Mind {
         Err(Fault::new(FaultKind::Foreign, Culprit::Guest, text))
     }
 
-    /// The address to connect to.
     pub(super) fn address(&self) -> Option<IpAddr> {
         self.guest.as_ref()?.address
     }
 
-    /// A call of an agent that is alive failed.
+    /// Handles the failed call of an agent that is alive.
     pub(super) fn failed(&mut self, fault: Fault, out: &mut Out) {
         match &fault.kind {
             FaultKind::Contention
@@ -315,7 +316,7 @@ impl Mind {
                 self.hinder(fault);
                 self.back_off(out);
             }
-            // Only the id itself proves it; the answer comes back as a look.
+            // Only the id itself proves it. The answer comes back as a look.
             FaultKind::Gone => {
                 self.hinder(fault);
                 self.ask(Call::Look, out);
@@ -330,7 +331,7 @@ impl Mind {
         }
     }
 
-    /// A fault that stays ends the agent.
+    /// Ends the agent for a fault that does not pass.
     pub(super) fn fail(&mut self, fault: Fault, out: &mut Out) {
         let reason = self.failure(&fault);
         out.fault = Some(fault);
@@ -346,7 +347,6 @@ impl Mind {
     }
 }
 
-/// How long one try to log in may take.
 pub(super) fn greet_limit(os: Os) -> Duration {
     match os {
         Os::Linux => GREET_LIMIT,

@@ -1,7 +1,7 @@
-//! Resetting: a used guest is put back to its snapshot from before its first use, mended, and free
-//! again for the same owner alone. Whatever goes wrong on the way ends it.
+//! Resets a used guest: it returns to the snapshot from before its first use, is repaired, and is
+//! free again for the same owner only. Any failure ends the agent.
 //!
-//! The marks are verified in the same call that puts it back; what it is not told is decided here.
+//! The call that rolls back also verifies the marks. This file decides the rest.
 
 use std::time::Duration;
 
@@ -20,23 +20,24 @@ use crate::agent::prepare::describe_failure;
 use crate::agent::provision::{GREET_PAUSE, can_pass, greet_limit};
 use crate::agent::state::{PrepareStep, ResetStep, State};
 
-/// How long mending may take.
+/// The limit of the repair after a rollback.
 const MEND_LIMIT: Duration = Duration::from_secs(60);
 
 impl Mind {
-    /// The only one whose leases it takes; none while it takes anybody's.
+    /// The only owner whose leases the agent takes. `None` while it takes anybody's.
     pub(super) fn kept_for(&self) -> Option<&Owner> {
         self.owner.as_ref().filter(|_| self.spec.reset.is_some())
     }
 
-    /// Tells its template's other agents what it has learnt.
+    /// Reports what this agent has shown to its template's other agents.
     pub(super) fn learn(&self, lesson: Lesson, out: &mut Out) {
         if self.spec.reset.is_some() {
             out.effects.push(Effect::Learnt(lesson));
         }
     }
 
-    /// The snapshot before its first use was taken, or there can be none: it is ready either way.
+    /// The result of the snapshot before the first use. The agent is ready also where none is
+    /// possible.
     pub(super) fn snapped(&mut self, result: Result<Snapped, Fault>, out: &mut Out) {
         match result {
             Ok(Snapped::Taken) => {
@@ -53,7 +54,7 @@ impl Mind {
         }
     }
 
-    /// Its last lease is over: it is made clean again where that can be and is worth it.
+    /// After the last lease: resets the agent where that is possible and worth it, or retires it.
     pub(super) fn reset_or_retire(&mut self, out: &mut Out) {
         if !self.clean {
             return self.retire(Reason::UsedUp, out);
@@ -98,7 +99,7 @@ impl Mind {
         self.act(out);
     }
 
-    /// A fault that stays ends it; somebody else's guest is left alone.
+    /// Ends the agent for a fault that does not pass. Somebody else's guest stays untouched.
     fn reset_failed(&mut self, fault: Fault, out: &mut Out) {
         match &fault.kind {
             FaultKind::Foreign => self.strand(&fault.text, out),
@@ -119,14 +120,16 @@ impl Mind {
         }
     }
 
-    /// It was put back, or nobody knows: then it is not offered again.
+    /// The result of the rollback. An agent whose rollback failed or is unclear is not offered
+    /// again.
     pub(super) fn rolled_back(&mut self, result: Result<(), Fault>, out: &mut Out) {
         if let Err(fault) = result {
             return self.reset_failed(fault, out);
         }
         self.calm();
         self.hindrance = None;
-        // One with an address of its own has that again, and perhaps no guest agent to tell it.
+        // A guest with an assigned address has it again, and perhaps no guest agent that reports
+        // one.
         let own = self.own_address().is_some();
         self.state = State::Resetting(if own { ResetStep::Greet } else { ResetStep::Address });
         self.detail = if own { "waits for its login" } else { "waits for its address" }.into();
@@ -163,7 +166,7 @@ impl Mind {
         }
     }
 
-    /// It shows the host key it always had, or it is not what was put back.
+    /// The guest must show its known host key. Otherwise it is not the guest that was reset.
     pub(super) fn reset_greeted(&mut self, result: Result<Greeting, Fault>, out: &mut Out) {
         match result.and_then(|greeting| self.proven(greeting)) {
             Ok(_) => self.reset_step(ResetStep::Mend, "is mended", out),

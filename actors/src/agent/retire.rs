@@ -1,8 +1,34 @@
-//! Retiring: verify and fence, shut down or stop, destroy, confirm (design rule 5).
+//! Retirement: verify and fence, shut down or stop, destroy, confirm (book: safety, rule 5; book:
+//! agents, Retiring).
 //!
-//! Every new attempt begins at the fence, so that nothing is stopped or destroyed unless its marks
-//! were read as exactly ours in the same operation. The usual path makes four calls: the fence's
-//! read and write, shutdown or stop, destroy; the tasks' ends come from the cluster's watcher.
+//! ```text
+//! Fence ─▶ Close ─▶ Stop ─▶ StopTask ──────┐
+//!   │ ├──▶ Shutdown ─▶ ShutdownTask ───────┤     a failed shutdown goes on with Stop
+//!   │ └─── already stopped ────────────────┴─▶ Destroy ─▶ DestroyTask ── OK ──▶ Gone
+//!   │ not there                                   unclear │      │ warnings, disc image
+//!   ▼                                                     ▼      │
+//! Find ── id is free ──▶ Leftovers ◀── id is free ── Confirm     │
+//!                          │  ▲                                  │
+//!                          │  └──────────────────────────────────┘
+//!                          └── none left: Gone; volumes remain: Stranded
+//!
+//! any other fault ── pause ──▶ Fence
+//! ```
+//!
+//! - [`Mind::retire`] decides what a reason to go means in each state: a hold keeps the guest, a
+//!   clone under way is only marked as cancelled, a queued agent is gone at once.
+//! - `send_out` starts a retirement. `retire_step` moves between steps.
+//! - Every new try starts at the fence. So nothing is stopped or destroyed unless its marks were
+//!   read as exactly ours in the same try.
+//! - The usual path makes four calls: read and write of the fence, shutdown or stop, destroy. The
+//!   cluster's watcher reports the ends of tasks.
+//! - Failures: marks that are not ours lead to `Stranded`. A lock of Proxmox waits 10 s, a fault
+//!   that passes backs off, any other waits 60 s. After `retireTimeoutSec` an alarm says so and the
+//!   retirement goes on.
+//! - Out: the `RetireIntended` record before the first call, `Gone` after the last, and the VMID
+//!   back.
+//!
+//! Beside it: `strand.rs` (what only an administrator can finish), `doubt.rs` (`gone`), `hold.rs`.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -19,23 +45,23 @@ use crate::agent::mind::{Mind, Out};
 use crate::agent::provision::can_pass;
 use crate::agent::state::{RetireStep, State};
 
-/// Time between two tries while Proxmox itself holds the guest (a backup, a migration).
+/// The pause between two tries while Proxmox itself locks the guest (a backup, a migration).
 const LOCK_PAUSE: Duration = Duration::from_secs(10);
-/// Time between two tries of what will most likely fail again.
+/// The pause between two tries of a call that will most likely fail again.
 const STUBBORN_PAUSE: Duration = Duration::from_secs(60);
-/// How long closing off SSH may take; a guest that does not answer by then is stopped all the same.
+/// The limit of closing SSH. A guest that does not answer by then is stopped nevertheless.
 const CLOSE_LIMIT: Duration = Duration::from_secs(10);
 /// What a shutdown's task may take beyond the guest's own limit.
 const SHUTDOWN_EXTRA: Duration = Duration::from_secs(60);
 
-/// Whether something is owed to a guest before it is stopped. One that never came up can not hear a
-/// shutdown, which would hold its lock in vain, and has no door to close.
+/// Whether something comes before the stop of a guest. A guest that never came up cannot react to a
+/// shutdown, which would hold its lock in vain, and it has no SSH to close.
 pub(super) fn is_courteous(spec: &TemplateSpec, addressed: bool) -> bool {
     addressed && (spec.close_ssh || !spec.limits.shutdown.is_zero())
 }
 
 impl Mind {
-    /// Sends the agent on its way out. A guest not proven to be ours is never destroyed.
+    /// Retires the agent. A guest that is not proven to be ours is never destroyed.
     pub(super) fn retire(&mut self, reason: Reason, out: &mut Out) {
         if self.is_next_to_hold(&reason) {
             return self.hold_as_next(&reason, out);
@@ -71,12 +97,12 @@ impl Mind {
         }
     }
 
-    /// Begins to retire a guest that is proven to be ours.
+    /// Starts to retire a guest that is proven to be ours.
     pub(super) fn send_out(&mut self, reason: Reason, out: &mut Out) {
         self.send_out_at(reason, RetireStep::Fence, out);
     }
 
-    /// Begins to retire at this step: one whose clone came to nothing may only have left volumes.
+    /// Starts to retire at this step. A clone that was never made may only have left volumes.
     pub(super) fn send_out_at(&mut self, reason: Reason, step: RetireStep, out: &mut Out) {
         self.observing = false;
         self.lose_leases(&reason.to_string(), out);
@@ -124,7 +150,7 @@ impl Mind {
         self.act(out);
     }
 
-    /// Tries again from the fence on, later.
+    /// Tries again later, from the fence on.
     fn retire_again(&mut self, fault: Fault, out: &mut Out) {
         if let State::Retiring { step, .. } = &mut self.state {
             *step = RetireStep::Fence;
@@ -144,7 +170,8 @@ impl Mind {
             Ok(sight) if sight.running == Some(false) => {
                 self.retire_step(RetireStep::Destroy, out);
             }
-            // Whether it runs costs one call more: both calls are fine with a stopped guest.
+            // To check whether the guest runs would cost one more call. Shutdown and stop also
+            // accept a stopped guest.
             Ok(_) => {
                 let State::Retiring { graceful, .. } = &mut self.state else { return };
                 let next = match std::mem::take(graceful) {
@@ -163,7 +190,7 @@ impl Mind {
         }
     }
 
-    /// The door was closed from inside, or could not be: it is stopped hard either way.
+    /// The result of closing SSH. The guest is stopped hard either way.
     pub(super) fn closed_off(&mut self, result: Result<Ran, Fault>, out: &mut Out) {
         if !matches!(self.state, State::Retiring { step: RetireStep::Close, .. }) {
             return;
@@ -176,12 +203,12 @@ impl Mind {
         self.retire_step(RetireStep::Stop, out);
     }
 
-    /// The guest was not where it was thought to be.
+    /// The observation of a guest that was not on its known node.
     pub(super) fn retire_found(&mut self, sight: &VmSight, out: &mut Out) {
         match sight.id {
-            // Nobody heard how its destroy ended: volumes may remain.
+            // The end of the destroy was not seen: volumes may remain.
             IdSight::Free => self.retire_step(RetireStep::Leftovers, out),
-            // The look has brought the node along.
+            // The look has updated the node.
             IdSight::Taken | IdSight::Unknown => {
                 let text = "the guest is not on the node it was on".to_owned();
                 self.retire_again(Fault::new(FaultKind::Contention, Culprit::Guest, text), out);
@@ -189,7 +216,7 @@ impl Mind {
         }
     }
 
-    /// A shutdown, stop or destroy call came back.
+    /// The result of a shutdown, stop or destroy call.
     pub(super) fn retire_accepted(&mut self, result: Result<Upid, Fault>, out: &mut Out) {
         let State::Retiring { step, .. } = &self.state else { return };
         let next = match (step, result) {
@@ -224,7 +251,7 @@ impl Mind {
         }
     }
 
-    /// The task of a shutdown, stop or destroy ended.
+    /// The end of a shutdown, stop or destroy task.
     pub(super) fn retire_task_ended(&mut self, result: Result<TaskEnd, Fault>, out: &mut Out) {
         let State::Retiring { step, .. } = &self.state else { return };
         match (step, result) {
@@ -278,7 +305,7 @@ impl Mind {
         }
     }
 
-    /// What a destroy with warnings left behind was listed, in `Retiring` or `Stranded`.
+    /// The list of what a destroy left behind, in `Retiring` or `Stranded`.
     pub(super) fn remains_listed(&mut self, result: Result<Vec<String>, Fault>, out: &mut Out) {
         if matches!(self.state, State::Stranded { .. }) {
             return self.stranded_listed(result, out);
@@ -303,13 +330,13 @@ impl Mind {
         }
     }
 
-    /// Whether its guest was never there, as far as anybody knows: its clone came to nothing.
+    /// Whether the guest never existed, as far as is known: its clone was never made.
     fn is_undone(&self) -> bool {
         self.guest.as_ref().is_some_and(|guest| !guest.settled)
     }
 
-    /// The storages on which the clone of a guest that was never there may have left volumes; none
-    /// where they may be on any.
+    /// The storages on which a clone that was never made may have left volumes. `None` where that
+    /// may be any storage.
     pub(super) fn clone_storages(&self) -> Option<&BTreeSet<String>> {
         let origin = self.spec.origin.as_ref().filter(|_| self.is_undone())?;
         Some(&origin.storages).filter(|storages| !storages.is_empty())
@@ -321,7 +348,7 @@ impl Mind {
         self.gone(reason, false, out);
     }
 
-    /// The deadline passed: somebody should know, and it goes on.
+    /// After the deadline: sends an alarm once. The retirement goes on.
     pub(super) fn retire_late(&mut self, out: &mut Out) {
         self.freed |= self.is_undone();
         let State::Retiring { alarmed, step, .. } = &mut self.state else { return };

@@ -1,5 +1,30 @@
-//! Ready, Leased, Draining: leases on this agent, and its age. Idle time is its template's
-//! matter, which knows the warm minimum.
+//! Leases on an agent (`Ready`, `Leased`, `Draining`), and the agent's age.
+//!
+//! ```text
+//! Lease ──▶ lease() ── closed, no executor, another owner, SSH not proven ──▶ refused
+//!             │ LeaseGranted durable
+//!             ▼
+//!         Admitting ── key or runner is in ──▶ Ready ── end ──▶ Expelling ── key is out
+//!             │ fails: the lease waits again     │ expired, guest lost           │
+//!             ▼                                  ▼                               ▼
+//!         drain the agent                    LeaseEnded                      lease_over
+//!
+//! lease_over: held, retired (draining, used up), reset, or `Ready` again
+//! ```
+//!
+//! - In: the lease commands of `AgentCommand`, the answers of [`Call::Admit`], [`Call::Expel`]
+//!   and [`Call::Words`], the timer.
+//! - Out: records of each lease, lease status, the lists of refused leases and faults for the
+//!   template.
+//! - A lease is durable before anything is done for it, and `ready` only with its key, user data or
+//!   runner in the guest.
+//! - A key that cannot be installed or removed is tried three times. Then the agent takes nothing
+//!   more and retires. A lease that was ready goes on also while its guest refuses drover's login.
+//! - An expired lease costs the guest, not only the key: its holder may still be at work.
+//! - Idle time is the template's matter, because the template knows the warm minimum.
+//!
+//! Beside it: `keys.rs` (the queue for key changes), `state.rs` ([`Lease`], [`Stage`]), `reset.rs`,
+//! `hold.rs`, `alive.rs` (whether a lease may be given out now).
 
 use std::time::Duration;
 
@@ -19,16 +44,16 @@ use crate::agent::state::{Lease, Stage, State};
 use crate::demand::runners::TooOld;
 use drover_model::ledger::Pass;
 
-/// Who is woken this much too late stood still, as a paused process or a suspended machine does:
-/// nobody could renew a lease meanwhile, so that time is credited (design rule 13).
+/// A timer that comes this much too late shows that the process stood still, as a paused process or
+/// a suspended machine does. Meanwhile no holder could renew a lease, so that time is credited
+/// (book: safety, rule 13).
 const PAUSE: Duration = Duration::from_secs(5);
-/// How often a key is tried.
 const KEY_TRIES: u32 = 3;
-/// What is kept of the cause of a lease's loss: a guest may have said any part of it.
+/// The most characters of a loss's cause that are kept. A guest may have written any part of it.
 const CAUSE_CHARS: usize = 1000;
 
 impl Mind {
-    /// A lease is given out on this agent.
+    /// Gives a lease to this agent.
     pub(super) fn lease(&mut self, ask: LeaseAsk, out: &mut Out) {
         if self.leases.contains_key(&ask.lease) {
             return;
@@ -67,18 +92,19 @@ impl Mind {
         self.lease_act(&id, out);
     }
 
-    /// Writes down the runner of a source's lease, by the number of this use.
+    /// Records the runner of a source's lease. The number of this use is part of its name.
     fn intend_runner(&self, ask: &LeaseAsk, out: &mut Out) -> Option<RunnerName> {
         let source = ask.source.clone()?;
         let runner = RunnerName::of(&self.installation, &self.agent, self.uses);
         let (agent, lease) = (self.agent.clone(), ask.lease.clone());
-        // Where its source is, its actor writes in.
+        // The agent's actor fills in the source's place.
         let place = None;
         out.record(Body::RunnerIntended { agent, lease, source, runner: runner.clone(), place });
         Some(runner)
     }
 
-    /// Writes down what was cut off between a grant and its runner: it can be the last grant's alone.
+    /// Records a runner that was cut off between its grant and its record. Only the last grant can
+    /// lack one.
     pub(super) fn intend_missing_runner(&mut self, out: &mut Out) {
         let lacks = |lease: &&Lease| {
             let granted = &lease.granted;
@@ -96,8 +122,8 @@ impl Mind {
         }
     }
 
-    /// Makes the call a lease's stage stands for: not before the guest was looked at, after the one
-    /// that is under way, and when the guest's keys are free for it.
+    /// Makes the call of a lease's stage. The call waits until the guest was inspected, until the
+    /// running call is back, and until the guest's keys are free.
     pub(super) fn lease_act(&mut self, id: &LeaseId, out: &mut Out) {
         let address = self.address();
         let attempt = self.next();
@@ -153,7 +179,7 @@ impl Mind {
                     out.effects.push(Effect::Hired(source, runner));
                 }
             }
-            // Another agent would have it no more than this one.
+            // Another agent could not install this user data either.
             Err(fault) if fault.kind == FaultKind::Gone && lease.granted.ask.user_data => {
                 self.end_lease(id, &fault.text, out);
             }
@@ -164,15 +190,15 @@ impl Mind {
                 {
                     out.effects.push(Effect::NotHired(source, runner, fault.text.clone()));
                 }
-                // It may have started: nobody heard.
+                // The runner may have started, although no answer came.
                 lease.unsure |= fault.kind == FaultKind::UnknownOutcome && lease.is_runners();
                 self.key_failed(id, fault, out);
             }
         }
     }
 
-    /// The guest of a lease that goes on from an earlier start was entered, or could not be: the lease
-    /// goes on either way, for its holder may be at work.
+    /// The result of entering the guest of a lease from an earlier start. The lease goes on either
+    /// way, because its holder may be at work.
     fn seen(&mut self, id: &LeaseId, result: Result<(), Fault>, out: &mut Out) {
         let Some(lease) = self.leases.get_mut(id) else { return };
         match result {
@@ -181,7 +207,7 @@ impl Mind {
                 lease.tries = 0;
                 self.keys_open();
             }
-            // Its user data was in the guest before, and is its holder's.
+            // The user data was in the guest before and belongs to the holder.
             Err(fault) if fault.kind == FaultKind::Gone => lease.unseen = false,
             Err(fault) => {
                 self.keys_shut(&fault, out);
@@ -212,7 +238,7 @@ impl Mind {
         let others = !self.only_expels();
         let Some(lease) = self.leases.get_mut(id) else { return };
         let shut = matches!(fault.kind, FaultKind::KeyRejected | FaultKind::Impostor);
-        // What its source says against a runner is its last word; a guest may be broken for a while.
+        // A source's refusal of a runner is final. A guest may be broken for a while.
         let broken =
             fault.kind == FaultKind::Broken && !matches!(fault.culprit, Culprit::Source(_));
         if lease.unsure && (can_pass(&fault.kind) || shut || broken) {
@@ -223,7 +249,7 @@ impl Mind {
             lease.tries += 1;
             lease.retry_at(out.now.mono + KEY_PAUSE);
         } else if lease.stage == Stage::Expelling && others {
-            // The agent goes with the last of them, and the key as soon as it can.
+            // The agent retires with its last lease. The key is removed as soon as possible.
             lease.let_go = true;
             self.key_later(id, out);
             self.drain(self.failure(&fault), out);
@@ -233,8 +259,9 @@ impl Mind {
         }
     }
 
-    /// A key could not be installed or removed: the agent takes nothing more and goes. Only one that
-    /// nobody was in before tells anything of what it is made of.
+    /// A key could not be installed or removed, or a runner failed: the agent takes nothing more and
+    /// retires. A failed installation is charged only at the agent's first use, because an earlier
+    /// user may have changed the guest. A failed removal is not charged.
     fn lease_failed(&mut self, id: &LeaseId, fault: Fault, out: &mut Out) {
         let reason = self.failure(&fault);
         let Some(lease) = self.leases.remove(id) else { return };
@@ -243,7 +270,8 @@ impl Mind {
             Stage::Ready => true,
             Stage::Expelling => false,
         };
-        // Its key may be in, or come in when nobody waits for it any more, where others go on.
+        // The key may be in the guest, or get there after drover stopped waiting, while other
+        // leases go on.
         let unclear = lease.stage == Stage::Admitting && can_pass(&fault.kind);
         let entered = unclear && !lease.is_runners();
         let stays = (entered && !self.leases.is_empty()).then(|| lease.clone());
@@ -273,7 +301,7 @@ impl Mind {
         self.show_lease(&lease, &detail, out);
     }
 
-    /// Somebody ends a lease; a lease that is not here, or ends already, is left alone.
+    /// Ends a lease. A lease that is unknown here, or is ending already, stays as it is.
     pub(super) fn end_lease(&mut self, id: &LeaseId, why: &str, out: &mut Out) {
         let Some(lease) = self.leases.get_mut(id) else { return };
         if lease.stage == Stage::Expelling {
@@ -284,7 +312,7 @@ impl Mind {
         }
         let ended = lease.clone();
         lease.stage = Stage::Expelling;
-        // Whatever it does in the guest is over before its end begins there.
+        // Calls for the lease's earlier stage come back before its end starts in the guest.
         lease.outdated = lease.asked.is_some();
         lease.unsure = false;
         lease.tries = 0;
@@ -294,8 +322,8 @@ impl Mind {
         self.lease_go_on(id, out);
     }
 
-    /// A source found a lease's runner not to be what it should. Its guest goes with it, and is asked
-    /// about it before.
+    /// A source found that a lease's runner is not what it should be. The guest is asked about the
+    /// runner, and then retires with it.
     pub(super) fn fail_lease(&mut self, id: &LeaseId, text: String, out: &mut Out) {
         if self.leases.get(id).is_none_or(|lease| lease.stage == Stage::Expelling) {
             return;
@@ -308,7 +336,7 @@ impl Mind {
         }
     }
 
-    /// Asks the guest about a lease's runner; gives whether an answer will come.
+    /// Asks the guest about a lease's runner. Returns whether an answer will come.
     pub(super) fn ask_words(&mut self, id: &LeaseId, out: &mut Out) -> bool {
         let (address, attempt) = (self.address(), self.next());
         let Some(lease) = self.leases.get_mut(id) else { return false };
@@ -326,7 +354,7 @@ impl Mind {
         true
     }
 
-    /// The guest answered what it knows of a runner.
+    /// The guest's answer about a runner.
     pub(super) fn worded(&mut self, id: &LeaseId, result: Result<Words, Fault>, out: &mut Out) {
         if self.is_outdated(id, out) {
             return;
@@ -361,7 +389,7 @@ impl Mind {
         self.lease_failed(id, Fault::new(FaultKind::Broken, Culprit::Template, text), out);
     }
 
-    /// Makes a lease's call, or passes over one whose key need not be removed.
+    /// Makes a lease's call, or skips it where the key need not be removed.
     pub(super) fn lease_go_on(&mut self, id: &LeaseId, out: &mut Out) {
         let Some(lease) = self.leases.get(id) else { return };
         if lease.stage == Stage::Expelling && (self.goes_after() || !self.has_key(id)) {
@@ -376,7 +404,8 @@ impl Mind {
         }
     }
 
-    /// Whether the agent goes as soon as the leases that end are over: then their keys go with the guest.
+    /// Whether the agent retires once the ending leases are over. Then their keys go with the
+    /// guest.
     fn goes_after(&self) -> bool {
         let goes =
             self.used_up() || self.spec.reset.is_some() || matches!(self.state, State::Draining(_));
@@ -387,8 +416,8 @@ impl Mind {
         self.leases.get(id).is_some_and(|lease| lease.granted.pass().is_some())
     }
 
-    /// Uses after which it goes; none for no limit. Where nobody said it, jobs of a source find no
-    /// guest that one was in before.
+    /// The number of leases after which the agent retires. `None` for no limit. Without a setting,
+    /// jobs of a source never get a guest that a job was in before.
     pub(super) fn max_uses(&self) -> Option<u32> {
         let once = self.ran && self.spec.reset.is_none();
         self.overrides.max_uses(&self.spec).or(once.then_some(self.spec.executors.max(1)))
@@ -399,8 +428,8 @@ impl Mind {
         spent || self.max_uses().is_some_and(|most| self.uses >= most)
     }
 
-    /// Other limits hold from now on; one that was used often enough goes at once, or at the end of
-    /// its last use.
+    /// Applies new limits. An agent that was used often enough retires at once, or at the end of
+    /// its last lease.
     pub(super) fn override_limits(&mut self, change: OverrideChange, out: &mut Out) {
         self.overrides.change(change);
         if matches!(self.state, State::Ready) && !self.observing {
@@ -408,7 +437,7 @@ impl Mind {
         }
     }
 
-    /// The last lease may be over: what becomes of the agent then.
+    /// Decides what follows the last lease, if no lease is left.
     pub(super) fn lease_over(&mut self, out: &mut Out) {
         if !self.leases.is_empty() {
             return;
@@ -427,14 +456,14 @@ impl Mind {
         }
     }
 
-    /// Ends every lease at once, without a word to the guest, for this cause.
+    /// Ends every lease at once for this cause, without a call to the guest.
     pub(super) fn lose_leases(&mut self, cause: &str, out: &mut Out) {
         for lease in std::mem::take(&mut self.leases).into_values() {
             self.lose(lease, cause, out);
         }
     }
 
-    /// The agent can not serve a lease any more: one that nobody was told is ready waits again.
+    /// The agent cannot serve a lease any more. A lease that was never reported ready waits again.
     fn lose(&self, mut lease: Lease, cause: &str, out: &mut Out) {
         let failing = lease.failing.take();
         let cause = failing.as_deref().unwrap_or(cause);
@@ -459,7 +488,7 @@ impl Mind {
         }
     }
 
-    /// When leases want attention: their end, or another try for their key.
+    /// When leases are due: their end, or another try for their key.
     pub(super) fn leases_due(&self) -> Vec<Moment> {
         let due = |lease: &Lease| match lease.stage {
             Stage::Expelling => lease.retry,
@@ -470,13 +499,13 @@ impl Mind {
         self.leases.values().filter_map(due).collect()
     }
 
-    /// Ends what ran out, and tries again what is due; `late` is by how much this comes too late.
-    /// A lease runs out in time even where its guest could not be looked at yet.
+    /// Ends expired leases and repeats due calls. `late` is how much too late the timer came. A
+    /// lease expires in time even where its guest could not be inspected yet.
     pub(super) fn tick_leases(&mut self, late: Duration, out: &mut Out) {
         for id in self.leases_in_line() {
             let Some(lease) = self.leases.get(&id) else { continue };
             let expired = lease.ends <= out.now.mono && lease.stage != Stage::Expelling;
-            // It may have been woken for something that was due before.
+            // The timer may have been for something that was due earlier.
             let late = late.min(out.now.mono - lease.ends);
             if expired && late >= PAUSE {
                 let expires = out.now.wall + late;
@@ -490,7 +519,7 @@ impl Mind {
         }
     }
 
-    /// Whoever overstayed may still be at it: the guest goes, not only the key.
+    /// The holder may still be at work, so the guest is retired, and not only the key is removed.
     fn lease_expired(&mut self, id: &LeaseId, out: &mut Out) {
         if let Some(lease) = self.leases.remove(id) {
             self.write_end(lease, EXPIRED, "", out);
@@ -498,11 +527,11 @@ impl Mind {
         }
     }
 
-    /// Takes no new use and goes when the last one ends.
+    /// Takes no new lease and retires when the last one ends.
     pub(super) fn drain(&mut self, reason: Reason, out: &mut Out) {
         match &self.state {
             State::Draining(_) if !self.leases.is_empty() => {}
-            // Nobody but an operator or its end takes it from whoever holds it.
+            // Only an operator or the end of the hold takes a held agent from its holder.
             State::Held { .. } => {}
             State::Ready | State::Leased if !self.leases.is_empty() => {
                 self.enter(State::Draining(reason), out);
@@ -524,7 +553,7 @@ impl Mind {
         }
     }
 
-    /// When it will be too old.
+    /// When the agent gets too old.
     pub(super) fn old_due(&self) -> Option<Moment> {
         let counts = matches!(self.state, State::Ready | State::Leased) && !self.observing;
         self.old_at.filter(|_| counts)

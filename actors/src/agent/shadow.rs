@@ -1,7 +1,7 @@
-//! What is durable of one agent, kept apart from its actor: a panic can not touch it.
+//! The durable facts of one agent, kept outside its actor so that a panic cannot damage them.
 //!
-//! Appends run as tasks of their own and are folded in here when the journal has taken them, so
-//! that a restarted actor is built from exactly what the journal knows.
+//! Appends run as tasks of their own. Each is folded in here when the journal has taken it. So a
+//! restarted actor is built from exactly what the journal knows.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -23,10 +23,10 @@ use tracing::Instrument as _;
 use crate::message::AgentCommand;
 use crate::records::try_append;
 
-/// The pause before a failed append is tried again.
+/// The pause before a failed append is repeated.
 const APPEND_PAUSE: Duration = Duration::from_secs(1);
 
-/// The durable shadow of one agent.
+/// The journal's view of one agent.
 pub struct Shadow {
     agent: AgentId,
     epoch: u64,
@@ -41,31 +41,31 @@ pub struct Shadow {
     closed: Cell<bool>,
 }
 
-/// Orders that hold until they are changed or carried out; no record tells of them.
+/// Commands that hold until they are changed or carried out. No record contains them.
 #[derive(Default)]
 struct Orders {
     down: bool,
     /// Leases handed out that are neither granted nor refused yet.
     handed: BTreeMap<LeaseId, Box<LeaseAsk>>,
-    /// Leases to be ended, and why.
+    /// Leases to end, each with the reason.
     ending: BTreeMap<LeaseId, String>,
     going: Option<AgentCommand>,
     rest: bool,
 }
 
-/// How an append goes on, told as often as it changes.
+/// The progress of an append, reported at each change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Progress {
-    /// The journal has it; the sequence, when it was the intent to clone.
+    /// The journal has the record. The sequence is set for the intent to clone.
     Taken(Option<u64>),
-    /// A try failed; there will be another.
+    /// A try failed. Another one follows.
     Failed(String),
-    /// There will be no other try: somebody else leads.
+    /// Another drover leads. No other try follows.
     Fenced,
 }
 
 impl Shadow {
-    /// Makes the shadow of an agent, with what the journal knows already.
+    /// Makes the shadow of an agent from what the journal knows.
     pub fn new(
         agent: AgentId,
         epoch: u64,
@@ -93,12 +93,12 @@ impl Shadow {
         }
     }
 
-    /// What the journal knows.
+    /// The agent's entry in the journal.
     pub fn entry(&self) -> Option<AgentEntry> {
         self.ledger.borrow().agents.get(&self.agent).cloned()
     }
 
-    /// Remembers what holds beyond the moment, before anything is done with it.
+    /// Remembers commands that hold longer than a moment, before the mind handles them.
     pub fn hear(&self, command: &AgentCommand) {
         let mut orders = self.orders.borrow_mut();
         match command {
@@ -109,7 +109,8 @@ impl Shadow {
             AgentCommand::Drain(_) | AgentCommand::Retire(_) | AgentCommand::ForceRetire(_) => {
                 orders.going = Some(command.clone());
             }
-            // Written by others: kept here, so that a rebuilt actor knows it too.
+            // Other actors write these records. They are kept here so that a rebuilt actor knows
+            // them too.
             AgentCommand::LeaseRenewed { lease, expires } => {
                 if let Some(entry) = self.ledger.borrow_mut().agents.get_mut(&self.agent)
                     && let Some(granted) = entry.leases.get_mut(lease)
@@ -137,7 +138,7 @@ impl Shadow {
             AgentCommand::EndLease { lease, why } => {
                 orders.ending.insert(lease.clone(), why.clone());
             }
-            // The lease is over either way, and so is the agent.
+            // Both the lease and the agent end either way.
             AgentCommand::FailLease { lease, text } => {
                 orders.ending.insert(lease.clone(), LOST.to_owned());
                 let (state, kind, text) = (AgentPhase::Leased, "broken".into(), text.clone());
@@ -147,7 +148,7 @@ impl Shadow {
             AgentCommand::Rest => orders.rest = true,
             AgentCommand::NotGranted(_)
             | AgentCommand::Withdraw
-            // Its source asks once more.
+            // Its source asks again.
             | AgentCommand::AskRunner { .. }
             | AgentCommand::Vanished
             | AgentCommand::SeenStopped
@@ -155,8 +156,8 @@ impl Shadow {
         }
     }
 
-    /// The orders that still hold, for an actor that was rebuilt. Leases that were handed out and
-    /// not granted are among them: it refuses them, since it has not looked at its guest yet.
+    /// The commands that still hold, for a rebuilt actor. They include leases that were handed out
+    /// and not granted: the rebuilt actor refuses them, because it has not inspected its guest yet.
     pub fn orders(&self) -> Vec<AgentCommand> {
         let orders = self.orders.borrow();
         let down = orders.down.then_some(AgentCommand::NodeDown(true));
@@ -167,22 +168,20 @@ impl Shadow {
         down.into_iter().chain(handed).chain(ending).chain(orders.going.clone()).collect()
     }
 
-    /// A lease that was handed out is refused.
+    /// Forgets a lease that the agent refused.
     pub fn refused(&self, lease: &LeaseId) {
         self.orders.borrow_mut().handed.remove(lease);
     }
 
-    /// Whether it was told to rest.
     pub fn resting(&self) -> bool {
         self.orders.borrow().rest
     }
 
-    /// Why it is gone, and whether its id is burned, once the journal knows that.
+    /// Why the agent is gone and whether its id is burned, once the journal knows that.
     pub fn gone(&self) -> Option<(Reason, bool)> {
         self.gone.borrow().clone()
     }
 
-    /// The id that was granted.
     pub fn granted(&self) -> Option<VmId> {
         self.granted.get()
     }
@@ -192,7 +191,7 @@ impl Shadow {
         self.closed.set(true);
     }
 
-    /// Waits until no append is under way.
+    /// Waits until no append runs.
     pub async fn settled(&self) {
         while self.writing.get() > 0 {
             self.quiet.notified().await;
@@ -227,13 +226,13 @@ impl Shadow {
         actix::spawn(task.instrument(tracing::error_span!("append")));
     }
 
-    /// One try: the sequence, and the time for the fold.
+    /// One try. Returns the sequence, and the time for the fold.
     async fn try_append(&self, body: Body) -> Result<(u64, WallTime), JournalFault> {
         let append = async {
             let wall_time = self.ambient.now().wall;
             Ok((try_append(&self.journal, vec![body]).await?, wall_time))
         };
-        // A look at the clock that panics is a try that failed, too: the queue behind must not hang.
+        // A clock that panics is a failed try, too: the queue behind must not hang.
         let caught = AssertUnwindSafe(append).catch_unwind().await;
         caught.unwrap_or_else(|_| Err(JournalFault::Failed("it panicked".into())))
     }
@@ -252,7 +251,7 @@ impl Shadow {
     }
 }
 
-/// Counts an append as under way until it is dropped, by a panic too.
+/// Counts an append as running until it is dropped, also by a panic.
 struct Writing(Rc<Shadow>);
 
 impl Writing {

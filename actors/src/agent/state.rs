@@ -1,4 +1,30 @@
-//! Where an agent is in its life: the states of agent-machine, with what only each part needs.
+//! The states of an agent, with the data that only one state needs (book: agents, The life of an
+//! agent).
+//!
+//! ```text
+//! Queued ──▶ Cloning ──▶ Configuring ──▶ Booting ──▶ Connecting ──▶ Preparing ──▶ Ready
+//!               │              ▲                                                   ▲ │ lease
+//!               ▼              │ our marks                          last lease ends│ ▼
+//!            InDoubt ──────────┘                    Resetting ◀── last lease ── Leased
+//!               │ deadline, damaged marks             │ clean: Ready               │ drain
+//!               ▼                                     ▼ fails                      ▼
+//!           Stranded ◀── foreign, remains ──────── Retiring ◀── last lease ── Draining
+//!               │ repaired: Retiring                  │ confirmed gone
+//!               └──────────── id free ──────────────▶ Gone
+//!
+//! Ready, Leased, Resetting or a failed start ── hold ──▶ Held ── hold over ──▶ Retiring
+//! ```
+//!
+//! - After a state's deadline `late` in `mind.rs` decides: `Queued` goes to `Gone`, `Cloning` to
+//!   `InDoubt`, `InDoubt` to `Stranded`, the others to `Retiring`. `Retiring` itself only alarms.
+//! - While a guest lives, a free id means `Gone` (`Retiring`, where a disc image remains), and
+//!   foreign or damaged marks mean `Stranded`.
+//! - [`State`] never leaves the actor. [`AgentPhase`] is the same without its data: journal,
+//!   reports and API use it.
+//! - [`Lease`] and [`Stage`] describe one lease on the agent.
+//!
+//! Beside it: `mind.rs` moves between states, `event.rs` has the calls, `transitions.txt` has every
+//! transition, drawn from the code by a test.
 
 use drover_model::fault::Fault;
 use drover_model::id::{Attempt, LeaseId, Upid};
@@ -7,186 +33,161 @@ use drover_model::phase::AgentPhase;
 use drover_model::record::Reason;
 use drover_model::time::{Moment, WallTime};
 
-/// Where an agent is in its life, with what only that part needs.
+/// The state of an agent, with the data that only this state needs.
 #[derive(Debug, Clone, PartialEq)]
 pub enum State {
-    /// Waits for a place in the lanes and a VMID.
+    /// Waits for a place in the concurrency limits and a VMID.
     Queued,
-    /// The clone was asked for.
+    /// Waits for the clone call, then for its task.
     Cloning {
-        /// What it waits for.
         step: CloneStep,
-        /// Why it is not wanted any more; a clone is never cut.
+        /// Why the agent is not needed any more. drover never interrupts a clone.
         cancelled: Option<Reason>,
     },
-    /// Nobody knows whether the clone was made.
+    /// The outcome of the clone is unknown.
     InDoubt {
-        /// Before this moment a free id proves nothing.
+        /// A free id proves nothing before this moment.
         horizon: Moment,
-        /// How the clone's task died, once that is known.
+        /// How the clone's task died, once known.
         dead: Option<Fault>,
-        /// Why it is not wanted any more.
+        /// Why the agent is not needed any more.
         cancelled: Option<Reason>,
     },
-    /// Cloud-init, sizes and tags are being set.
+    /// Sets cloud-init, sizes and tags.
     Configuring,
-    /// The guest starts and gets its address.
+    /// Starts the guest and finds its address.
     Booting(BootStep),
-    /// SSH is being reached.
+    /// Waits for SSH.
     Connecting {
         /// Whether the host keys were read a second time after a mismatch.
         reread: bool,
-        /// Whether that reading is what it waits for.
+        /// Whether the state waits for that reading.
         reading: bool,
     },
-    /// The guest is made ready over SSH.
+    /// Prepares the guest over SSH.
     Preparing(PrepareStep),
-    /// Free for use.
     Ready,
-    /// In use, perhaps with executors free.
+    /// In use; executors may be free.
     Leased,
-    /// In use for the last time.
+    /// In use; takes no new lease.
     Draining(Reason),
-    /// Being made clean again after its last lease.
+    /// Returns to the snapshot after the last lease.
     Resetting(ResetStep),
-    /// Kept for an operator to look into.
+    /// Reserved for an operator's debugging.
     Held {
-        /// Until when, for people.
+        /// The end in wall time, for people.
         until: WallTime,
-        /// Until when, by this clock.
+        /// The end in monotonic time.
         ends: Moment,
-        /// Whether the operator can log in.
         login: Login,
     },
-    /// On its way out.
+    /// Stops and destroys the guest.
     Retiring {
-        /// Why.
         reason: Reason,
-        /// How far.
         step: RetireStep,
-        /// Whether it is to be shut down before it is stopped: owed once.
+        /// Whether a shutdown, or closing SSH, comes before the stop. It is tried once.
         graceful: bool,
-        /// Whether the alarm of its deadline was given.
+        /// Whether the deadline's alarm was sent.
         alarmed: bool,
     },
-    /// Needs an administrator.
     Stranded {
-        /// Why.
         why: String,
-        /// What to run.
+        /// The command that helps the administrator.
         command: String,
-        /// Why it was being retired, when it was.
+        /// Why the agent was retiring, where it was.
         reason: Option<Reason>,
-        /// Whether the id is free and only remains are being looked for.
+        /// Whether the id is free and only remains are listed.
         listing: bool,
     },
-    /// Gone; the actor ends.
+    /// The actor ends.
     Gone {
-        /// Why.
         reason: Reason,
         /// Whether the id is burned.
         burned: bool,
     },
 }
 
-/// How far the operator's key is.
+/// The state of the operator's key in a held guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Login {
-    /// To be installed.
+    /// Not installed yet.
     Owed,
-    /// Installed.
+    /// drover has installed it.
     Open,
-    /// It could not be installed.
+    /// drover could not install it.
     Closed,
 }
 
-/// What `Cloning` waits for.
 #[derive(Debug, Clone, PartialEq)]
 pub enum CloneStep {
-    /// The call.
     Call,
-    /// The call failed: whether the id is still free.
+    /// The call failed; waits for whether the id is still free.
     Check(Fault),
-    /// The task.
     Task(Upid),
 }
 
-/// What `Booting` waits for.
 #[derive(Debug, Clone, PartialEq)]
 pub enum BootStep {
-    /// The start call.
     Start,
-    /// The start's task.
     Task(Upid),
-    /// The status, because the start's outcome is unclear.
+    /// Reads the guest's status, because the outcome of the start is unclear.
     Check(Fault),
-    /// The address.
     Address,
-    /// The host keys.
     HostKeys,
 }
 
-/// What `Preparing` waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PrepareStep {
-    /// Cloud-init's end.
+    /// Waits for the end of cloud-init.
     CloudInit,
-    /// The working directory.
+    /// Creates the working directory.
     RemoteFs,
-    /// Java, where it is to be installed.
+    /// Installs Java, where the template asks for it.
     Java,
-    /// The template's own step of this place in its list.
+    /// The template's own step with this index.
     Own(usize),
-    /// The template's own command.
+    /// The template's `readyCommand`.
     ReadyCommand,
-    /// The snapshot that resets go back to.
+    /// Takes the snapshot for resets.
     Snapshot,
 }
 
-/// What `Resetting` waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ResetStep {
-    /// The way back to the snapshot.
+    /// Returns to the snapshot.
     Rollback,
-    /// The address, which may be another now.
+    /// Reads the address, which may have changed.
     Address,
-    /// The login.
     Greet,
-    /// Clock, network, randomness and sessions.
+    /// Repairs clock, network, randomness and sessions.
     Mend,
-    /// The template's own command.
+    /// The template's `readyCommand`.
     ReadyCommand,
 }
 
-/// How far `Retiring` is. Every attempt starts again at the fence, which verifies the marks.
+/// The step of `Retiring`. Every new try starts at the fence, which verifies the marks.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RetireStep {
-    /// The marks are read and the guest is tagged.
+    /// Reads the marks and tags the guest.
     Fence,
-    /// The door of SSH is closed from inside.
+    /// Closes SSH from inside the guest.
     Close,
-    /// The guest could not be found where it was: where it is.
+    /// Looks for a guest that is not on its known node.
     Find,
-    /// The shutdown call.
     Shutdown,
-    /// The shutdown's task.
     ShutdownTask(Upid),
-    /// The stop call.
     Stop,
-    /// The stop's task.
     StopTask(Upid),
-    /// The destroy call.
     Destroy,
-    /// The destroy's task.
     DestroyTask(Upid),
-    /// The destroy's outcome is unclear: whether the id is free.
+    /// The outcome of the destroy is unclear: checks whether the id is free.
     Confirm,
-    /// The destroy left warnings: what remains.
+    /// The destroy ended with warnings: lists what remains.
     Leftovers,
 }
 
 impl State {
-    /// Its phase, without what only the phase needs.
+    /// The state without its data.
     pub fn phase(&self) -> AgentPhase {
         match self {
             Self::Queued => AgentPhase::Queued,
@@ -207,7 +208,7 @@ impl State {
         }
     }
 
-    /// Why it goes, or is to go as soon as its clone is there.
+    /// Why the agent retires, or will retire as soon as its clone is there.
     pub fn leaving(&self) -> Option<&Reason> {
         match self {
             Self::Cloning { cancelled: reason, .. }
@@ -228,77 +229,74 @@ impl State {
         }
     }
 
-    /// Whether the guest is known to be there, ours, and meant for use.
+    /// Whether the guest is known to exist, is ours and is meant for use.
     pub fn is_alive(&self) -> bool {
         self.phase().is_alive()
     }
 }
 
-/// Where a lease on this agent is.
+/// The stage of a lease on this agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
-    /// Its key is being installed.
+    /// drover installs the lease's key.
     Admitting,
-    /// In use.
     Ready,
-    /// Its end is written down, its key is being removed.
+    /// The end is recorded; drover removes the key.
     Expelling,
 }
 
-/// A lease on this agent.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Lease {
-    /// As asked for, and its end as its holder and the journal know it.
+    /// The ask, and the end as the holder and the journal know it.
     pub granted: GrantedLease,
-    /// When it ends: by this clock, which nobody sets forward (design rule 13).
+    /// The end in monotonic time, which no change of the clock moves (book: safety, rule 13).
     pub ends: Moment,
-    /// Where it is.
     pub stage: Stage,
-    /// The call under way for it.
+    /// The running call of this lease.
     pub asked: Option<Attempt>,
-    /// When that call is made again.
+    /// When that call is repeated.
     pub retry: Option<Moment>,
-    /// How often it failed.
+    /// Failures of that call.
     pub tries: u32,
-    /// Whether its holder was ever told that it is ready.
+    /// Whether the lease was ever reported ready to its holder.
     pub told_ready: bool,
-    /// Why it fails as soon as its guest was asked about its runner.
+    /// Why the lease fails as soon as its guest has answered about its runner.
     pub failing: Option<String>,
-    /// Whether its call waits until another change of the guest's keys is over.
+    /// Whether the lease's call waits for another change of the guest's keys.
     pub waits: bool,
-    /// Since when its call is due, which is its place among those that wait: its grant, its end, or
-    /// the end of a pause between two tries.
+    /// Since when the lease's call is due: its grant, its end, or the end of a pause between two
+    /// tries. This is its place in the queue.
     pub due: Moment,
-    /// Whether the call under way is one of a stage that is over.
+    /// Whether the running call belongs to a stage that is over.
     pub outdated: bool,
-    /// Whether it goes on from an earlier start of the service, and nobody has been in its guest
-    /// since.
+    /// Whether the lease comes from an earlier start of the service and drover has not entered its
+    /// guest since.
     pub unseen: bool,
-    /// Whether its runner can be at work although nobody was told that it started.
+    /// Whether the runner may be at work although its start was not confirmed.
     pub unsure: bool,
-    /// Whether it is over for everybody else although its key could not be removed yet.
+    /// Whether the lease is over for everybody else although its key is still in the guest.
     pub let_go: bool,
 }
 
 impl Lease {
-    /// Whether a runner of a source is what it puts into the guest.
+    /// Whether the lease puts a source's runner into the guest.
     pub fn is_runners(&self) -> bool {
         self.granted.ask.source.is_some()
     }
 
-    /// Its call is made again at this moment, behind those that wait by then.
+    /// Repeats the lease's call at this moment, behind the calls that wait by then.
     pub fn retry_at(&mut self, at: Moment) {
         self.retry = Some(at);
         self.due = at;
     }
 
-    /// What decides whose call is made first: since when it is due, then who asked first.
+    /// The sort key of the queue: due time first, then time of the ask.
     pub fn place(&self) -> (Moment, WallTime, &LeaseId) {
         let ask = &self.granted.ask;
         (self.due, ask.asked, &ask.lease)
     }
 
-    /// One that nothing was done for yet.
+    /// A lease before its first call.
     pub fn new(granted: GrantedLease, now: Moment, ends: Moment, stage: Stage) -> Self {
         Self {
             granted,
@@ -319,7 +317,7 @@ impl Lease {
     }
 }
 
-/// Why an agent goes from one phase to the next where nothing out of the ordinary did it.
+/// Why an agent goes from one phase to the next, where no fault and no command is the reason.
 pub fn usual(from: AgentPhase, to: AgentPhase) -> &'static str {
     use AgentPhase as Phase;
     match (from, to) {

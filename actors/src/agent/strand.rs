@@ -1,4 +1,4 @@
-//! Stranded: what only an administrator can finish, and how drover notices that it was.
+//! Stranded: what only an administrator can finish, and how drover notices that it is finished.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::agent::mind::{Mind, Out};
 use crate::agent::state::State;
 use drover_limits::lanes::LaneEnd;
 
-/// Time between two looks at a stranded guest.
+/// The pause between two reads of a stranded guest.
 const STRANDED_PAUSE: Duration = Duration::from_secs(60);
 impl Mind {
     pub(super) fn stranded_looked(
@@ -28,12 +28,12 @@ impl Mind {
                 self.list_remains(out);
             }
             Verdict::Ours if settled => self.retire(reason.unwrap_or(Reason::Cancelled), out),
-            // Its time in doubt may well be over: the marks are proof enough.
+            // The time for the doubt may be over. The marks are proof enough.
             Verdict::Ours => {
                 self.freed = false;
                 self.clone_is_ours(reason, None, out);
             }
-            // Volumes of that id are not to be told apart from those of its new owner any more.
+            // Volumes of this id cannot be told apart from those of its new owner any more.
             Verdict::Foreign(_) if self.freed => {
                 self.gone(reason.unwrap_or(Reason::Vanished), true, out);
             }
@@ -62,7 +62,7 @@ impl Mind {
         }
     }
 
-    /// Only an administrator can finish this one.
+    /// Strands the agent: only an administrator can finish it.
     pub(super) fn strand(&mut self, why: &str, out: &mut Out) {
         let command = self.mend_command(&[]);
         self.strand_with(why, command, out);
@@ -85,7 +85,8 @@ impl Mind {
         self.retry_about(STRANDED_PAUSE, out);
     }
 
-    /// Tells people what they must do; a guest that nobody can reach must be reached first.
+    /// Sends an alarm with the command that helps. Where no cloud leads to the guest, that comes
+    /// first.
     pub(super) fn alarm(&self, why: &str, command: &str, out: &mut Out) {
         let agent = self.agent.clone();
         let command = self.way_back().unwrap_or_else(|| command.to_owned());
@@ -101,7 +102,7 @@ impl Mind {
         ))
     }
 
-    /// The last way to its guest is lost, or there is one again. While it is in use it needs none.
+    /// The last way to the guest is lost, or there is one again. An agent in use needs none.
     pub(super) fn way(&mut self, cut_off: bool, out: &mut Out) {
         self.cut_off = cut_off;
         match &self.state {
@@ -129,7 +130,7 @@ impl Mind {
         }
     }
 
-    /// Its retirement can not even begin.
+    /// Alarms that the retirement cannot start.
     pub(super) fn alarm_cut_off(&mut self, out: &mut Out) {
         let State::Retiring { alarmed, .. } = &mut self.state else { return };
         if self.cut_off && !std::mem::replace(alarmed, true) {
@@ -137,7 +138,7 @@ impl Mind {
         }
     }
 
-    /// What an administrator must run where nobody could list what remains of a guest.
+    /// The administrator's command where drover could not list what remains of a guest.
     pub(super) fn list_command(&self) -> String {
         let Some(guest) = &self.guest else { return String::new() };
         let (vmid, node) = (guest.marks.vmid, &guest.node);
@@ -159,7 +160,7 @@ impl Mind {
         )
     }
 
-    /// What an administrator must run on the guest's node.
+    /// The administrator's command on the guest's node.
     pub(super) fn mend_command(&self, volumes: &[String]) -> String {
         let Some(guest) = &self.guest else { return String::new() };
         let vmid = guest.marks.vmid;

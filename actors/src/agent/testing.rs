@@ -1,4 +1,4 @@
-//! Fixtures of the agent's tests: a template, a guest's marks, and a mind that is driven by hand.
+//! Fixtures of the agent's tests: a template, a guest's marks, and a mind that the test drives.
 
 #![expect(
     clippy::wildcard_enum_match_arm,
@@ -55,12 +55,12 @@ pub fn spec() -> TemplateSpec {
     }
 }
 
-/// A template whose used guests go back to a snapshot of their disks.
+/// A template whose used guests return to a snapshot of their disks.
 pub fn reset_spec() -> TemplateSpec {
     TemplateSpec { reset: Some(ResetKind::Disk), ..spec() }
 }
 
-/// A step that puts a file into the guest.
+/// A step that uploads a file into the guest.
 pub fn upload() -> StepSpec {
     let upload = UploadSpec {
         from: "ci.conf".into(),
@@ -111,19 +111,18 @@ pub fn upid(kind: &str) -> Upid {
     Upid::new(format!("UPID:n1:0000:0000:0000:{kind}:1:u@pve:"))
 }
 
-/// A mind driven by hand, with everything it ever wanted.
+/// A mind that the test drives, with all effects so far.
 #[derive(Clone)]
 pub struct Drive {
     pub mind: Mind,
     pub now: Now,
     pub effects: Vec<Effect>,
-    /// The chance in every step.
+    /// The random bits of every step.
     pub draw: u64,
     seq: u64,
     pub ledger: Ledger,
-    /// How probes of SSH fail; they succeed where this says nothing.
+    /// How probes of SSH fail. `None`: they succeed.
     pub silent: Option<FaultKind>,
-    /// Probes of SSH so far.
     pub probes: usize,
 }
 
@@ -149,14 +148,14 @@ impl Drive {
         drive
     }
 
-    /// A new mind on what the journal knows, as after a restart of the service.
+    /// A new mind from what the journal knows, as after a restart of the service.
     pub fn adopt(&self, down: Duration) -> Self {
         let now = Now { mono: Moment(500), wall: self.now.wall + down };
         let entry = self.ledger.agents[&agent_id()].clone();
         Self::of(Mind::adopt(&entry, down, 2, 0, now), now, self.ledger.clone())
     }
 
-    /// Steps the mind; records get sequences and are folded, and intents are told back.
+    /// Steps the mind. Records get sequences and are folded; intents are reported back.
     pub fn event(&mut self, event: Event) -> Vec<Effect> {
         let mut effects = step(&mut self.mind, event, self.now, self.draw);
         let probe = |effect: &Effect| match effect {
@@ -179,7 +178,7 @@ impl Drive {
         effects
     }
 
-    /// Lets the journal have a record that the mind did not write in this run.
+    /// Appends a record that the mind did not write in this run.
     pub fn record(&mut self, body: Body) {
         self.fold(body);
     }
@@ -207,7 +206,7 @@ impl Drive {
         })
     }
 
-    /// An operator holds it: that is written down first.
+    /// An operator holds the agent: the record comes first.
     pub fn be_held(&mut self) {
         let hold = Some(Box::new(a_hold()));
         self.record(Body::HoldSet {
@@ -220,7 +219,6 @@ impl Drive {
         self.command(AgentCommand::Hold(hold));
     }
 
-    /// The call waited for.
     pub fn asked(&self) -> Option<(Attempt, Call)> {
         self.effects.iter().rev().find_map(|effect| match effect {
             Effect::Ask(attempt, call) if self.mind.awaits(*attempt) => {
@@ -230,13 +228,13 @@ impl Drive {
         })
     }
 
-    /// Answers the call waited for.
+    /// Answers the call that the mind waits for.
     pub fn answer(&mut self, answer: Answer) -> Vec<Effect> {
         let (attempt, _) = self.asked().expect("no call is waited for");
         self.event(Event::Answer(attempt, answer))
     }
 
-    /// Answers the calls waited for as a cluster without faults does, until `state` is reached.
+    /// Answers calls as a cluster without faults does, until `state` is reached.
     pub fn go_to(&mut self, state: AgentPhase) {
         for _ in 0..60 {
             if self.state() == state {
@@ -296,7 +294,7 @@ impl Drive {
         }
     }
 
-    /// The guest there, ours, running.
+    /// The guest exists, is ours and runs.
     pub fn sight(&self) -> VmSight {
         VmSight {
             id: IdSight::Taken,
@@ -323,7 +321,7 @@ impl Drive {
         VmSight { marks: Some(Reading::Damaged("no block".into())), ..self.sight() }
     }
 
-    /// Lets time pass and wakes the mind whenever it asked for it.
+    /// Lets time pass and wakes the mind whenever a timer is due.
     pub fn wait(&mut self, span: Duration) {
         let end = self.now.mono + span;
         while let Some((attempt, at)) = self.wake().filter(|(_, at)| *at <= end) {
@@ -333,7 +331,7 @@ impl Drive {
         self.pass(end - self.now.mono);
     }
 
-    /// Lets time pass in which nothing is heard; what was due by then is woken at its end.
+    /// Lets time pass without any event. A timer that was due by then fires at its end.
     pub fn pause(&mut self, span: Duration) {
         self.pass(span);
         if let Some((attempt, _)) = self.wake().filter(|(_, at)| *at <= self.now.mono) {
@@ -398,7 +396,7 @@ pub fn calls(effects: &[Effect]) -> Vec<Call> {
         .collect()
 }
 
-/// Each thing the call of a state may come back with, by the call.
+/// Every answer that this call may get, with its name.
 pub fn answers(drive: &Drive, call: &Call) -> Vec<(&'static str, Answer)> {
     let kinds = [
         ("Contention", FaultKind::Contention),
@@ -462,7 +460,7 @@ pub fn answers(drive: &Drive, call: &Call) -> Vec<(&'static str, Answer)> {
     all
 }
 
-/// A call that came back with a fault.
+/// The answer of a call that failed with this fault.
 pub fn refused(call: &Call, fault: Fault) -> Answer {
     match call {
         Call::Clone { .. } => Answer::Cloned(Err(fault)),

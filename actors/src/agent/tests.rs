@@ -41,7 +41,7 @@ fn end() -> AgentCommand {
     AgentCommand::EndLease { lease: LeaseId::new("l1"), why: "released".into() }
 }
 
-// Invariant: the body does what the mind wants, in its order.
+// Invariant: the body carries out the mind's effects in their order.
 
 #[tokio::test(start_paused = true)]
 async fn a_whole_life_makes_the_calls_of_the_table_and_no_others() {
@@ -106,7 +106,7 @@ async fn the_waterfall_of_a_life_sums_to_its_time() {
     .await;
 }
 
-// Invariant: nothing past a record before the journal has it.
+// Invariant: nothing runs behind a record before the journal has it.
 
 #[tokio::test(start_paused = true)]
 async fn no_clone_is_asked_for_while_the_intent_is_being_written() {
@@ -173,7 +173,7 @@ async fn a_resting_agent_keeps_its_guest() {
     .await;
 }
 
-// Invariant: a panic costs time and nothing else; what is durable is all that counts.
+// Invariant: a panic costs only time. What is durable is all that counts.
 
 #[tokio::test(start_paused = true)]
 async fn a_panic_at_any_call_is_survived_with_one_clone() {
@@ -256,7 +256,7 @@ async fn an_adopted_lease_goes_on_and_ends() {
     .await;
 }
 
-// Invariant: a picture says what people want to know.
+// Invariant: the status shows what people want to know.
 
 #[tokio::test(start_paused = true)]
 async fn the_picture_of_a_ready_agent_tells_how_to_reach_it() {
@@ -300,7 +300,7 @@ async fn whoever_hears_that_a_lease_is_ready_has_heard_how_to_reach_its_agent() 
     }
 }
 
-// Invariant: orders that no record tells of outlive a panic too.
+// Invariant: commands that no record contains survive a panic too.
 
 #[tokio::test(start_paused = true)]
 async fn a_cancelled_clone_stays_cancelled_over_a_panic() {
@@ -316,7 +316,7 @@ async fn a_cancelled_clone_stays_cancelled_over_a_panic() {
     .await;
 }
 
-// Invariant: no cluster is called about a guest before it is known to be the guest's.
+// Invariant: no cluster is called about a guest before it is proven to be the guest's cluster.
 
 #[tokio::test(start_paused = true)]
 async fn an_agent_whose_cloud_changed_waits_until_that_said_where_it_leads() {

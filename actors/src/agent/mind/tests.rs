@@ -1,5 +1,5 @@
-//! The mind, as sentences, grouped by what must hold. The whole table is in `table.rs`, chance in
-//! `chance.rs`.
+//! Tests of the mind, grouped by what must hold. The transition table is in `table.rs`, random
+//! lives are in `chance.rs`.
 
 mod address;
 mod alive;

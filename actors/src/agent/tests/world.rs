@@ -1,5 +1,5 @@
-//! A scripted world behind every port, on tokio's paused clock: a call takes 100 ms and works,
-//! unless a twist was asked for.
+//! A scripted world behind every port, on tokio's paused clock. A call takes 100 ms and succeeds,
+//! unless the test asked for a twist.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,7 +37,7 @@ use drover_runtime::supervise::Census;
 pub const CLUSTER: &str = "9f31c0aa52e7d410";
 const CALL: Duration = Duration::from_millis(100);
 
-/// What goes wrong at a call, once.
+/// A failure of one call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Twist {
     Panic,
@@ -58,7 +58,6 @@ struct Inner {
     free: bool,
 }
 
-/// All ports at once.
 struct Ground {
     start: tokio::time::Instant,
     inner: Mutex<Inner>,
@@ -197,7 +196,7 @@ impl Shell for Ground {
     }
 }
 
-/// The journal half of the ground: it needs itself behind an `Arc` to write later.
+/// The journal half of `Ground`. It needs itself behind an `Arc` to write later.
 struct Paper(Arc<Ground>);
 
 impl Journal for Paper {
@@ -251,7 +250,7 @@ impl Ambient for Ground {
     }
 }
 
-/// Template and cluster of the agent in one.
+/// What the agent's template and cluster received.
 #[derive(Default)]
 struct Said {
     words: Vec<String>,
@@ -304,7 +303,6 @@ impl Handler<IdBack> for Boss {
     }
 }
 
-/// A world with one agent in it.
 pub struct World {
     ground: Arc<Ground>,
     said: Rc<RefCell<Said>>,

@@ -1,4 +1,4 @@
-//! Addresses that are an agent's own, and guests that call.
+//! Assigned addresses, and guests that call.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::message::AgentCommand;
 
 const OWN: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 20, 0, 50));
 
-/// An agent before its grant, with an address kept back for it.
+/// An agent before its grant, with a reserved address.
 fn pooled() -> Drive {
     let pool = AddressPoolId::new("lab");
     let spec = TemplateSpec { address: AddressSource::Pools(vec![pool.clone()]), ..spec() };
@@ -26,7 +26,7 @@ fn pooled() -> Drive {
     drive
 }
 
-/// An agent whose guest is to call.
+/// An agent whose guest must call.
 fn calling() -> Drive {
     Drive::new(TemplateSpec { address: AddressSource::Call, ..spec() })
 }
@@ -45,7 +45,7 @@ fn assigned(effect: &Effect) -> bool {
     matches!(effect, Effect::Record(Body::AddressAssigned { .. }))
 }
 
-// Invariant: an address is written down before the guest can be told it, and once.
+// Invariant: an address is recorded once, before the guest can learn it.
 
 #[test]
 fn an_address_is_recorded_before_configure_and_never_twice() {
@@ -80,8 +80,8 @@ fn an_agent_without_an_address_ends_and_no_breaker_hears_of_it() {
     assert!(!faults[0].kind.counts_against_breaker(), "{faults:?}");
 }
 
-// Invariant: nobody is asked for an address that is known, and nothing is sent before the guest
-// agent, where there is one, was asked whose the host key is.
+// Invariant: drover asks nobody for a known address. Nothing is sent before the guest agent, where
+// there is one, was asked whose the host key is.
 
 #[test]
 fn a_known_address_is_connected_to_as_soon_as_the_guest_runs() {
@@ -122,7 +122,8 @@ fn a_guest_agent_that_stays_silent_is_asked_twice_and_the_first_sight_counts() {
     assert_eq!(known, Some(vec!["ssh-ed25519 AAAA".to_owned()]));
 }
 
-// Invariant: a guest's first call says where it is, while its agent waits for it; no other does.
+// Invariant: a guest's first call reports its address while its agent waits for it. No later call
+// does.
 
 #[test]
 fn a_call_while_booting_says_the_address_and_a_second_one_nothing() {
@@ -176,7 +177,8 @@ fn after_a_restart_the_call_is_waited_for_or_known() {
     }
 }
 
-// Invariant: a machine that a guest names is the guest, by a card that the guest cannot choose.
+// Invariant: a machine at a reported address is the guest only if it has a network card that the
+// guest cannot choose.
 
 #[test]
 fn a_machine_without_the_guests_network_card_is_sent_nothing() {
@@ -187,7 +189,7 @@ fn a_machine_without_the_guests_network_card_is_sent_nothing() {
     for (mac, cards, known) in [
         (Some("BC:24:11:00:00:01"), &["00:00:00:00:00:00", "bc:24:11:00:00:01"][..], true),
         (Some("BC:24:11:00:00:01"), &["bc:24:11:00:00:02"][..], false),
-        // It cannot be known.
+        // The card is not known.
         (Some("BC:24:11:00:00:01"), &[][..], true),
         (None, &["bc:24:11:00:00:02"][..], true),
     ] {

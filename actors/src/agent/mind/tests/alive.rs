@@ -1,4 +1,4 @@
-//! What an agent makes of lists that show its guest.
+//! How an agent reacts to lists that show its guest.
 
 use drover_model::fact::What;
 use drover_model::id::NodeName;
@@ -30,13 +30,13 @@ fn leased() -> Drive {
     drive
 }
 
-/// Shows a list; the looks that follow at once.
+/// Shows a list. Returns the number of looks that follow at once.
 fn show(drive: &mut Drive, seen: Observed) -> usize {
     let effects = drive.command(AgentCommand::Observed(seen));
     calls(&effects).iter().filter(|call| **call == Call::Look).count()
 }
 
-/// Answers the look under way.
+/// Answers the running look.
 fn look(drive: &mut Drive, running: bool) {
     let sight = VmSight { running: Some(running), ..drive.sight() };
     let (attempt, call) = drive.asked().expect("a look is under way");
@@ -52,7 +52,7 @@ fn ended(drive: &Drive) -> Vec<&str> {
     ends.collect()
 }
 
-// Invariant: a list leads to a look at that guest, and what the look finds decides.
+// Invariant: a list leads to a look at that guest, and the result of the look decides.
 
 #[test]
 fn a_guest_that_a_list_shows_stopped_is_looked_at_and_its_lease_is_lost() {
@@ -95,7 +95,7 @@ fn a_guest_that_lists_showed_running_again_is_looked_at_at_once() {
     }
 }
 
-// Invariant: what was so before the guest started is no news.
+// Invariant: a state from before the guest's start is no new evidence.
 
 #[test]
 fn a_list_from_before_the_start_leads_to_no_look() {
@@ -117,9 +117,10 @@ fn what_is_not_told_or_locked_is_not_acted_on() {
     }
 }
 
-// Invariant: nothing is handed out on a guest that is known not to run, and nobody loses it by that.
+// Invariant: nothing is handed out on a guest that is known not to run, and no holder loses it for
+// that.
 
-/// The states of its lease and what was told with them.
+/// The phases of the agent's lease, with their details.
 fn told(drive: &Drive) -> Vec<String> {
     let facts = drive.facts().into_iter().filter_map(|what| match what {
         What::Lease(seen) => Some(format!("{}: {}", seen.state, seen.detail)),

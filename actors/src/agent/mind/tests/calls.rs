@@ -1,8 +1,9 @@
-//! The table of calls, drawn from `step` itself and compared with `calls.txt`: every call the mind
-//! ever makes, in every state it makes it in, each with a shortest way there.
+//! The table of calls, drawn from `step` itself and compared with `calls.txt`: every call that the
+//! mind ever makes, in every state in which it makes the call, each with a shortest path there.
 //!
-//! A line is a state, a call, and what happens on the way beside fair answers, each with the state it
-//! happens in. After a wanted change: `cargo test -p drover-actors agent::mind` prints the new table.
+//! A line is a state, a call, and the events on the path other than expected answers, each with the
+//! state in which it happens. After a wanted change: `cargo test -p drover-actors agent::mind`
+//! prints the new table.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -19,15 +20,15 @@ use crate::message::AgentCommand;
 
 const GOLDEN: &str = include_str!("../../calls.txt");
 
-/// Something that happens: the state it happens in, and its name.
+/// An event: the state it happens in, and its name.
 type Step = (AgentPhase, String);
 
-/// A mind, and all that happened to it.
+/// A mind, and all its events so far.
 #[derive(Clone)]
 struct Place {
     drive: Drive,
     way: Vec<Step>,
-    /// The calls waited for, each with the state it was made in.
+    /// The pending calls, each with the state in which it was made.
     made: Vec<(Attempt, Call, AgentPhase)>,
 }
 
@@ -42,14 +43,13 @@ impl Place {
     }
 }
 
-/// A template whose agents make every call there is.
+/// A template whose agents make every possible call.
 fn wide() -> TemplateSpec {
     let plain = spec();
     let limits = LimitSpec { shutdown: secs(30), ..plain.limits.clone() };
     TemplateSpec { executors: 2, limits, ..plain }
 }
 
-/// The calls that are waited for.
 fn pending(drive: &Drive) -> Vec<(Attempt, Call)> {
     let asks = drive.effects.iter().filter_map(|effect| match effect {
         Effect::Ask(attempt, call) if drive.mind.awaits(*attempt) => Some((*attempt, call.clone())),
@@ -63,7 +63,7 @@ fn name(call: &Call) -> String {
     text.split(['(', ' ', '{']).next().unwrap_or_default().to_owned()
 }
 
-/// A call, with the task or the command it is about.
+/// A call, with its task or command.
 fn sketch(call: &Call) -> String {
     match call {
         Call::Await(upid, _) => format!("Await {upid}"),
@@ -72,7 +72,7 @@ fn sketch(call: &Call) -> String {
     }
 }
 
-/// What tells places apart that may go on differently.
+/// A key that separates places which may go on differently.
 fn kind(place: &Place) -> String {
     let drive = &place.drive;
     let (resets, closes) = (drive.mind.spec.reset.is_some(), drive.mind.spec.close_ssh);
@@ -106,7 +106,7 @@ fn commands() -> Vec<(&'static str, AgentCommand)> {
     ]
 }
 
-/// Everything that can happen next.
+/// Every event that can come next.
 fn next(place: &Place) -> Vec<Place> {
     let state = place.drive.state();
     let mut all = Vec::new();
@@ -120,7 +120,8 @@ fn next(place: &Place) -> Vec<Place> {
     };
     for (attempt, call, made) in place.made.clone() {
         for (what, answer) in answers(&place.drive, &call) {
-            // Who decides what becomes of a call when it is made knows that state alone.
+            // The outcome of a call is chosen when the call is made, so only the state of that
+            // moment is known.
             if made != state && what != "ok" {
                 continue;
             }
@@ -131,7 +132,7 @@ fn next(place: &Place) -> Vec<Place> {
         }
     }
     for (what, command) in commands() {
-        // Said where the agent waits for nothing, so that the moment is plain.
+        // Sent where the agent waits for nothing, so that the moment is clear.
         let admits = |(_, call, _): &(Attempt, Call, AgentPhase)| matches!(call, Call::Admit(..));
         if what == "Drain" && ![AgentPhase::Ready, AgentPhase::Leased].contains(&state)
             || what == "Lease" && place.made.iter().any(admits)
@@ -154,7 +155,7 @@ fn next(place: &Place) -> Vec<Place> {
     all
 }
 
-/// Whether a life without faults goes the same way by itself.
+/// Whether a life without faults takes this step by itself.
 fn is_fair((state, what): &Step) -> bool {
     let first = *state == AgentPhase::Ready && what == "Lease";
     what.ends_with(": ok") || what == "Granted" || what == "later" || first
@@ -163,14 +164,14 @@ fn is_fair((state, what): &Step) -> bool {
 fn draw() -> String {
     let mut known = BTreeSet::new();
     let mut calls: BTreeMap<(AgentPhase, String, bool, bool), Vec<Step>> = BTreeMap::new();
-    // Ways with the fewest surprises first, and the shortest of these.
+    // Paths with the fewest unexpected events first, then the shortest.
     let rank = |place: &Place| {
         let odd = place.way.iter().filter(|step| !is_fair(step));
-        // A deadline asks for a silence of its own.
+        // A deadline counts twice, since it needs a silence of its own.
         let odd: usize = odd.map(|(_, what)| if what == "deadline" { 2 } else { 1 }).sum();
         (odd, place.way.len())
     };
-    // Lives that are reset make calls of their own, and so do those that close their doors.
+    // Agents that reset make calls of their own, and so do agents that close SSH.
     let reset = TemplateSpec { reset: Some(ResetKind::Disk), executors: 1, ..wide() };
     let closing = TemplateSpec { close_ssh: true, ..wide() };
     let mut places = BTreeMap::new();
@@ -184,7 +185,7 @@ fn draw() -> String {
             continue;
         }
         for (_, call, made) in place.made.iter().filter(|(.., made)| *made == place.drive.state()) {
-            // What a clone left that came to nothing is not what a destroy left.
+            // Leftovers of a clone that was never made differ from leftovers of a destroy.
             let mind = &place.drive.mind;
             let undone = mind.guest().is_some_and(|guest| !guest.settled);
             let undone = undone && *call == Call::Leftovers && *made == AgentPhase::Retiring;
@@ -205,7 +206,7 @@ fn draw() -> String {
     table.lines().map(|line| format!("{}\n", line.trim_end())).collect()
 }
 
-// Invariant: every call is known, and with it the moments at which the power may go.
+// Invariant: every call is known, and so is every moment at which the power may fail.
 
 #[test]
 fn the_calls_drawn_from_the_code_are_the_ones_that_are_struck() {

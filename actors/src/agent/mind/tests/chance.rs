@@ -1,4 +1,4 @@
-//! Random lives: whatever happens in whatever order, what keeps it safe holds.
+//! Random lives: the safety rules hold for any events in any order.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ use crate::agent::event::{Answer, Call, Effect, Event};
 use crate::agent::testing::*;
 use crate::message::AgentCommand;
 
-/// One thing that happens to an agent.
+/// One event in an agent's life.
 #[derive(Debug, Clone)]
 enum Happening {
     Fair,
@@ -60,7 +60,7 @@ fn command(n: usize) -> AgentCommand {
     }
 }
 
-/// Watches every effect of a life, over restarts too.
+/// Watches every effect of a life, across restarts too.
 #[derive(Default)]
 struct Witness {
     clones: u32,
@@ -118,7 +118,7 @@ impl Witness {
         }
     }
 
-    /// Answers a call, knowing what the answer proves.
+    /// Answers a call and records what the answer proves.
     fn answer(&mut self, drive: &mut Drive, answer: Answer) {
         if matches!(answer, Answer::Fenced(Ok(_))) {
             self.fenced = true;
@@ -150,7 +150,7 @@ fn happen(drive: &mut Drive, witness: &mut Witness, happening: Happening) {
             if !drive.mind.awaits(stale) {
                 let mut before = drive.mind.clone();
                 drive.event(Event::Answer(stale, answer));
-                // What hangs on the clock alone is settled at any event.
+                // Any event updates what depends on the clock alone.
                 before.alive.usable = drive.mind.alive.usable;
                 assert_eq!(before, drive.mind);
             }
@@ -169,7 +169,7 @@ fn happen(drive: &mut Drive, witness: &mut Witness, happening: Happening) {
     }
 }
 
-/// Lets a cluster without faults finish whatever is under way.
+/// Lets a cluster without faults finish all calls.
 fn finish(drive: &mut Drive, witness: &mut Witness) {
     drive.command(AgentCommand::NodeDown(false));
     drive.command(AgentCommand::ForceRetire(Reason::Asked));
@@ -202,8 +202,8 @@ fn waterfall_sums(drive: &Drive, from: Moment) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
-    // Invariant: one clone, no destroy without proof and fence, always something to wait for, and
-    // with a cluster that works every life ends with its id given back once.
+    // Invariant: one clone, no destroy without proof and fence, always something to wait for. With
+    // a working cluster every life ends with its id given back once.
 
     #[test]
     fn whatever_happens_the_rules_hold_and_the_end_comes(all in happenings()) {

@@ -1,4 +1,5 @@
-//! Wall time that is set: what was granted for a span ends by then, whatever the clock says.
+//! Changes of the wall clock: what was granted for a span ends after that span, whatever the clock
+//! shows.
 
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use crate::agent::event::Answer;
 use crate::agent::testing::*;
 use crate::message::AgentCommand;
 
-/// The mind after a restart of the service, with the wall clock set forward so many hours.
+/// The mind after a restart of the service, with the wall clock set forward by `hours`.
 fn restarted(drive: &Drive, hours: i64, down: Duration) -> Drive {
     let mut set = drive.clone();
     set.now.wall = WallTime(set.now.wall.0 + hours * 3_600_000);
@@ -27,7 +28,7 @@ fn with_lease(ttl: Duration) -> Drive {
     drive
 }
 
-/// For how long its lease stays from now on.
+/// The remaining time of the agent's lease.
 fn left(drive: &Drive) -> Duration {
     let lease = drive.mind.leases.values().next().expect("one");
     assert_eq!(lease.granted.expires - drive.now.wall, lease.ends - drive.now.mono, "as is told");
@@ -98,7 +99,7 @@ proptest! {
         for (hours, down) in restarts {
             drive = restarted(&drive, hours, secs(down));
             prop_assert!(left(&drive) <= most, "{:?} of {most:?}", left(&drive));
-            // Nor does the journal say that it lasts longer.
+            // The journal does not extend the lease either.
             let known = drive.ledger.agents[&agent_id()].leases.values().next().expect("one");
             prop_assert!(known.expires - drive.now.wall <= most);
         }

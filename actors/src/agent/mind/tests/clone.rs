@@ -1,4 +1,4 @@
-//! A clone that failed, or of which nobody knows whether it was made.
+//! A clone that failed, or whose outcome is unknown.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::agent::event::{Answer, Call, Effect};
 use crate::agent::testing::*;
 use crate::message::AgentCommand;
 
-// Invariant: a failed clone is never tried again and never cleaned up.
+// Invariant: a failed clone is never repeated and never cleaned up.
 
 #[test]
 fn contention_with_the_id_still_free_ends_the_agent_and_lets_the_id_rest() {
@@ -181,7 +181,7 @@ fn a_clone_of_unknown_outcome_is_looked_up_and_taken_on_by_its_marks() {
     assert!(drive.records().iter().any(|body| matches!(body, Body::CloneSettled { .. })));
 }
 
-/// When a clone of unknown outcome whose id stays free is believed never to have been made.
+/// When drover concludes that a clone of unknown outcome, whose id stays free, was never made.
 fn believed_unmade(call: Duration) -> Duration {
     let mut limits = spec().limits;
     limits.call = call;

@@ -1,4 +1,4 @@
-//! Held for debugging: when, for how long, and what it is kept from.
+//! Holds for debugging: when, for how long, and what a held agent is kept from.
 
 use drover_model::fault::FaultKind;
 use drover_model::id::LeaseId;
@@ -36,7 +36,7 @@ fn why(drive: &Drive) -> Option<Reason> {
     })
 }
 
-// Invariant: a free agent is held at once, a used one after its last lease, none is handed out.
+// Invariant: a free agent is held at once, a used one after its last lease. None is handed out.
 
 #[test]
 fn a_free_agent_is_held_at_once_with_the_operators_key() {
@@ -112,7 +112,7 @@ fn a_draining_agent_is_held_instead_of_retired() {
     assert_eq!(why(&drive), None);
 }
 
-// Invariant: a hold ends in time, or when an operator says so, and the guest with it.
+// Invariant: a hold ends in time, or when an operator ends it, and the guest ends with it.
 
 #[test]
 fn a_hold_runs_out_and_the_guest_is_retired() {
@@ -162,7 +162,7 @@ fn an_operator_who_retires_an_agent_that_is_to_be_held_means_it() {
     assert_eq!(drive.state(), AgentPhase::Retiring);
 }
 
-// Invariant: a login that can not be had does not end a hold, and one that may still come is tried.
+// Invariant: a login that fails does not end a hold. A login that may still succeed is tried again.
 
 #[test]
 fn a_key_that_can_not_be_installed_leaves_the_console() {
@@ -176,7 +176,7 @@ fn a_key_that_can_not_be_installed_leaves_the_console() {
     assert!(drive.mind.detail.starts_with("no login, use its console"), "{}", drive.mind.detail);
 }
 
-// Invariant: a hold that is written down holds after a crash, for no longer than it would have.
+// Invariant: a recorded hold survives a crash and lasts no longer than without the crash.
 
 #[test]
 fn a_held_agent_is_held_after_a_crash_until_the_same_moment() {
@@ -257,10 +257,10 @@ fn a_release_written_just_before_a_crash_is_carried_out_after_it() {
     assert_eq!(adopted.state(), AgentPhase::Retiring);
 }
 
-// Invariant: of a template whose next failure is to be held, an agent that fails once it has a machine
-// is held; one that is told to go, or has none, is not.
+// Invariant: where a template holds its next failure, an agent that fails once it has a
+// machine is held. An agent that gets a command to retire, or has no machine, is not held.
 
-/// A mind whose template was told to hold its next failure.
+/// A mind whose template holds its next failure.
 fn armed(state: AgentPhase) -> Drive {
     let mut drive = Drive::new(spec());
     drive.go_to(state);

@@ -1,4 +1,4 @@
-//! Disc images: intended before they are uploaded, and removed with their guests.
+//! Disc images: recorded before their upload, and removed with their guests.
 
 use drover_model::fault::FaultKind;
 use drover_model::phase::AgentPhase;
@@ -26,7 +26,7 @@ fn intents(drive: &Drive) -> usize {
     drive.effects.iter().filter(is_intent).count()
 }
 
-// Invariant: an image is written down before anything may upload it, once.
+// Invariant: an image is recorded once, before anything may upload it.
 
 #[test]
 fn the_image_is_written_down_before_the_guest_is_configured() {

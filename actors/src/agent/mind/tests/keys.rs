@@ -1,4 +1,4 @@
-//! Keys in the guest: in what order they change, and leases that go on while nobody can log in.
+//! Keys in the guest: the order of their changes, and leases that go on while no login succeeds.
 
 use std::time::Duration;
 
@@ -66,7 +66,7 @@ pub(super) fn answer(drive: &mut Drive, call: &str, result: Result<(), FaultKind
     drive.event(Event::Answer(attempt, answer))
 }
 
-/// Agents with these leases, ready.
+/// An agent with these leases, all ready.
 fn leased(executors: u32, leases: &[&str]) -> Drive {
     let mut drive = ready(executors);
     for lease in leases {
@@ -76,7 +76,7 @@ fn leased(executors: u32, leases: &[&str]) -> Drive {
     drive
 }
 
-/// After a start of the service, with its guest looked at.
+/// The agent after a start of the service, with its guest inspected.
 fn again(drive: &Drive) -> Drive {
     let mut adopted = drive.adopt(secs(5));
     let sight = adopted.sight();
@@ -97,7 +97,7 @@ fn leases_that_end_at_once_are_expelled_one_after_the_other() {
     let calls: Vec<_> = ["l1", "l2", "l3"].map(|l| said(&end(&mut drive, l))).concat();
     assert_eq!(calls, ["expel l1"]);
     assert_eq!(said(&answer(&mut drive, "expel l1", Ok(()))), ["expel l2"]);
-    // A fault is tried again later, and holds up nobody.
+    // A fault is tried again later and delays no other lease.
     let effects = answer(&mut drive, "expel l2", Err(FaultKind::Unreachable));
     assert_eq!(said(&effects), ["expel l3"]);
     answer(&mut drive, "expel l3", Ok(()));
@@ -151,7 +151,7 @@ fn an_operators_key_waits_for_the_key_of_a_lease() {
     let mut drive = leased(8, &["l1"]);
     take(&mut drive, "l2");
     drive.be_held();
-    // Its lease ran out meanwhile: it is held in the place of going.
+    // The lease expired meanwhile: the agent is held instead of retired.
     drive.now.mono = drive.now.mono + secs(3600);
     let (wake, _) = drive.wake().expect("the end of a lease");
     drive.event(Event::Wake(wake));
@@ -161,8 +161,8 @@ fn an_operators_key_waits_for_the_key_of_a_lease() {
     assert_eq!(said(&answer(&mut drive, "admit l2", Ok(()))), ["unlock"]);
 }
 
-// Invariant: a key of an ended lease is tried for as long as its guest stays, and costs nobody else
-// the guest.
+// Invariant: the key of an ended lease is tried for as long as its guest stays. It costs no other
+// lease the guest.
 
 #[test]
 fn a_key_that_can_not_be_removed_beside_a_lease_is_tried_for_until_the_guest_goes() {
@@ -185,7 +185,8 @@ fn a_key_that_can_not_be_removed_beside_a_lease_is_tried_for_until_the_guest_goe
     assert_eq!(drive.state(), AgentPhase::Retiring, "both keys go with it");
 }
 
-// Invariant: a lease that was ready is ready, whatever its guest says after a start of the service.
+// Invariant: a lease that was ready stays ready, whatever its guest answers after a start of the
+// service.
 
 #[test]
 fn a_lease_that_was_ready_outlives_any_refusal_after_a_restart() {
@@ -322,7 +323,7 @@ fn the_key_of_a_lease_that_could_not_be_admitted_is_taken_out_where_others_go_on
     }
     assert_eq!((drive.state(), lease_state(&drive, "l1")), (AgentPhase::Draining, Some(false)));
     let mut adopted = again(&drive);
-    // The guest's keys change one at a time, and a lease that goes on is looked at first.
+    // The guest's keys change one at a time, and a lease that goes on comes first.
     answer(&mut adopted, "admit l1", Ok(()));
     for mut drive in [drive, adopted] {
         drive.wait(secs(90));

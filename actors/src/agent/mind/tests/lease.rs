@@ -181,7 +181,7 @@ fn an_agent_whose_key_can_not_be_removed_goes() {
     assert_eq!(drive.state(), AgentPhase::Retiring);
 }
 
-/// Two leases with keys; the first has ended, and its key is still there.
+/// Two leases with keys. The first has ended, and its key is still there.
 fn half_ended() -> Drive {
     let mut drive = ready(TemplateSpec { executors: 3, ..spec() });
     for lease in ["l1", "l2"] {
@@ -192,7 +192,7 @@ fn half_ended() -> Drive {
     drive
 }
 
-/// The adopted guest is looked at, and is there.
+/// The adopted guest is inspected and exists.
 fn found(drive: &Drive) -> Drive {
     let mut adopted = drive.adopt(secs(5));
     assert_eq!(
@@ -270,7 +270,7 @@ fn a_key_that_can_not_be_removed_after_a_crash_goes_with_its_guest() {
         let answer = Answer::Expelled(LeaseId::new("l1"), unreachable);
         adopted.event(Event::Answer(asked.expect("asked"), answer));
         if turn == 0 {
-            // The other's key is seen to meanwhile.
+            // The other lease's key is handled meanwhile.
             adopted.answer(Answer::Admitted(LeaseId::new("l2"), Ok(())));
         }
         adopted.wait(secs(2));
@@ -301,7 +301,7 @@ fn whoever_overstayed_before_a_crash_takes_the_guest_along_after_it() {
     drive.wait(secs(1800));
     take(&mut drive, "l2", None);
     let lease = LeaseId::new("l1");
-    // All that was durable when the power went.
+    // All that was durable when the power failed.
     drive.record(Body::LeaseEnded { lease, why: "expired".into(), cause: String::new() });
     let adopted = found(&drive);
     assert_eq!(adopted.state(), AgentPhase::Draining);
@@ -330,7 +330,7 @@ fn a_used_up_agent_goes_after_a_crash_without_touching_the_key() {
     assert!(!adopted.calls().contains(&expel("l1")));
 }
 
-// Invariant: uses are counted, and the last one takes the agent with it.
+// Invariant: uses are counted, and the last one ends the agent.
 
 #[test]
 fn a_used_up_agent_goes_at_its_last_end_without_touching_the_key() {
@@ -345,9 +345,9 @@ fn a_used_up_agent_goes_at_its_last_end_without_touching_the_key() {
     assert_eq!(drive.ledger.agents[&agent_id()].retiring, Some(Reason::UsedUp));
 }
 
-// Invariant: whoever overstays loses the machine; others on it may finish.
+// Invariant: an expired lease costs its holder the machine. Other leases on it may finish.
 
-// Invariant: an operator's limit for one agent holds as soon as it is told, and never cuts a use.
+// Invariant: an operator's limit for one agent holds at once and never ends a lease early.
 
 fn uses(drive: &mut Drive, max_uses: Change) {
     let change = OverrideChange { max_uses, ..OverrideChange::default() };
@@ -418,7 +418,8 @@ fn a_renewed_lease_lasts_longer() {
     assert_eq!(drive.state(), AgentPhase::Retiring);
 }
 
-// Invariant: neither a clock that is set nor a pause of the service takes a lease from its holder.
+// Invariant: neither a change of the clock nor a pause of the service takes a lease from its
+// holder.
 
 #[test]
 fn a_wall_clock_set_forward_ends_no_lease() {
@@ -475,7 +476,7 @@ fn an_expired_lease_beside_another_drains() {
     assert_eq!(drive.state(), AgentPhase::Retiring);
 }
 
-// Invariant: a wish never cuts a lease, a force does.
+// Invariant: a retire command never ends a lease early; a force does.
 
 #[test]
 fn a_retire_drains_a_leased_agent_and_a_force_cuts_it() {
@@ -511,7 +512,7 @@ fn an_agent_never_goes_for_being_idle_but_for_its_age() {
     assert_eq!(drive.ledger.agents[&agent_id()].retiring, Some(Reason::Old));
 }
 
-// Invariant: a list is no proof; the guest itself is looked at.
+// Invariant: a list is no proof; the guest itself is read.
 
 #[test]
 fn a_guest_seen_stopped_is_looked_at_before_its_lease_is_lost() {

@@ -1,4 +1,4 @@
-//! The line of those who wait for the guest's keys: nobody is passed by whoever came later.
+//! The queue for the guest's keys: no later lease passes an earlier one.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,15 +15,15 @@ use crate::agent::testing::*;
 
 #[derive(Debug, Clone)]
 enum Turn {
-    /// A lease whose id begins with this letter.
+    /// A lease whose id starts with this letter.
     Take(char),
     /// The end of one of the leases.
     End(prop::sample::Index),
-    /// The call under way succeeds.
+    /// The running call succeeds.
     Works,
-    /// The call under way fails, where another try follows.
+    /// The running call fails, and another try follows.
     Fails,
-    /// Time passes.
+    /// Twice this many milliseconds pass.
     Wait(u64),
 }
 
@@ -38,17 +38,16 @@ fn turns() -> impl Strategy<Value = Vec<Turn>> {
     prop::collection::vec(turn, 1..90)
 }
 
-/// What somebody who stands beside the guest's door sees.
+/// The queue as an observer outside the guest sees it.
 struct Line {
     drive: Drive,
     seen: usize,
-    /// The call under way.
+    /// The running call.
     inside: Option<(String, String)>,
-    /// By lease: how many more may go before it.
+    /// For each lease: how many others may still go before it.
     waiting: BTreeMap<String, usize>,
     /// When leases whose call failed come again.
     pausing: BTreeMap<String, Moment>,
-    /// All leases so far.
     count: usize,
 }
 
@@ -86,7 +85,8 @@ impl Line {
                 }
             }
             Turn::Works => self.comes_out(Ok(())),
-            // At an odd moment, where nothing else happens: no other joins when its pause is over.
+            // At an odd moment, when nothing else happens: no other lease joins when this pause is
+            // over.
             Turn::Fails => {
                 self.wait(1);
                 self.comes_out(Err(FaultKind::Unreachable));
@@ -103,7 +103,7 @@ impl Line {
         let tries =
             self.drive.mind.leases.get(&LeaseId::new(lease.as_str())).map_or(0, |l| l.tries);
         let fails = result.is_err() && tries == 0;
-        // One that ended meanwhile stands in line for its end.
+        // A lease that ended meanwhile waits in the queue for its end.
         if fails && !self.waiting.contains_key(&lease) {
             self.pausing.insert(lease, self.drive.now.mono + secs(2));
         }
@@ -127,7 +127,7 @@ impl Line {
         }
     }
 
-    /// Sees who goes in.
+    /// Checks which lease goes in.
     fn look(&mut self) {
         let effects: Vec<Effect> = self.drive.effects.split_off(self.seen);
         let goes_in = effects.iter().filter_map(|effect| match effect {
@@ -156,7 +156,7 @@ impl Line {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
 
-    // Invariant: no more changes of keys go before a lease's than stood in line before it.
+    // Invariant: no more key changes come before a lease's own than waited when it joined.
 
     #[test]
     fn nobody_is_passed_by_whoever_came_later(turns in turns()) {

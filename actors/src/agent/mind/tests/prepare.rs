@@ -1,4 +1,4 @@
-//! Preparing over SSH: the steps, their order, their names, what they say.
+//! Preparing over SSH: the steps, their order, their names, their output.
 
 use std::time::Duration;
 
@@ -49,7 +49,7 @@ fn limit(drive: &Drive) -> Duration {
     limit
 }
 
-// Invariant: steps go in their order, each shown by its name while it runs and in the waterfall.
+// Invariant: steps run in order. Each is shown by its name while it runs, and in the waterfall.
 
 #[test]
 fn every_step_is_shown_while_it_runs_and_has_its_part_in_the_waterfall() {
@@ -96,7 +96,8 @@ fn java_is_a_step_only_where_it_is_installed_and_looked_for_where_it_is_not() {
     assert!(looks.ends_with(" ''"), "{looks}");
 }
 
-// Invariant: a guest of Windows has no cloud-init to wait for, time to start, and scripts of its own.
+// Invariant: a Windows guest has no cloud-init to wait for, gets time to start, and has its own
+// scripts.
 
 #[test]
 fn a_guest_of_windows_is_prepared_without_cloud_init() {
@@ -157,7 +158,7 @@ fn a_lost_connection_runs_the_step_again_and_no_other() {
     assert_eq!(before, again);
 }
 
-// Invariant: a step ends before the deadline of all, so that it can say what it was at.
+// Invariant: a step ends before the common deadline, so that its last output arrives.
 
 #[test]
 fn a_step_that_takes_all_the_time_there_is_still_says_its_last_lines() {
@@ -171,7 +172,7 @@ fn a_step_that_takes_all_the_time_there_is_still_says_its_last_lines() {
     assert_eq!(failure(&drive), wanted);
 }
 
-// Invariant: steps of a template's own come in their order after drover's, each within its own time.
+// Invariant: a template's own steps run in order after drover's, each within its own time.
 
 fn own(name: &str, work: StepWork, seconds: u64) -> StepSpec {
     StepSpec { name: name.into(), work, timeout: secs(seconds) }

@@ -1,4 +1,4 @@
-//! What an agent makes of probes of its guest's SSH, and of lists beside them.
+//! How an agent reacts to probes of its guest's SSH, and to lists beside them.
 
 use drover_model::fact::What;
 use drover_model::fault::FaultKind;
@@ -47,8 +47,8 @@ fn list(drive: &mut Drive, offline: bool) {
     drive.command(AgentCommand::Observed(seen));
 }
 
-/// Lets this many seconds pass with a list each ten seconds; gives how often the guest was looked at,
-/// where it is found running.
+/// Lets `seconds` pass with a list every ten seconds. Returns how often the guest was read; each
+/// read finds it running.
 fn pass(drive: &mut Drive, seconds: u64) -> usize {
     let mut looks = 0;
     for second in 0..seconds {
@@ -73,7 +73,7 @@ fn look(drive: &mut Drive, running: bool) {
     drive.event(Event::Answer(attempt, Answer::Looked(Ok(sight))));
 }
 
-/// The states of its lease and what was shown with them.
+/// The phases of the agent's lease, with their details.
 fn shown(drive: &Drive) -> Vec<String> {
     let facts = drive.facts().into_iter().filter_map(|what| match what {
         What::Lease(seen) => Some(format!("{}: {}", seen.state, seen.detail)),
@@ -82,8 +82,8 @@ fn shown(drive: &Drive) -> Vec<String> {
     facts.collect()
 }
 
-// Invariant: SSH of an agent that is idle or leased is probed every ten seconds or so, and nobody
-// else's.
+// Invariant: SSH of an idle or leased agent is probed about every ten seconds. No other agent is
+// probed.
 
 #[test]
 fn ssh_is_probed_six_times_a_minute_while_an_agent_is_idle_or_leased() {
@@ -124,7 +124,7 @@ fn an_agent_is_handed_out_for_fifteen_seconds_after_its_ssh_answered() {
         while drive.probes == before {
             drive.wait(secs(1));
         }
-        // Nothing is heard of it from here on, nor is it woken.
+        // From here on no answer comes and no timer fires.
         drive.now.mono = drive.now.mono + secs(silence);
         assert_eq!(lease(&mut drive, "l1") == 0, handed_out, "{silence} s");
         drive.wait(secs(1));
@@ -169,7 +169,7 @@ fn a_probe_that_could_not_be_made_is_no_silence() {
     assert!(!is_free(&idle), "nobody knows whether it lives");
 }
 
-// Invariant: silence alone takes a machine from nobody.
+// Invariant: silence alone takes a machine from no holder.
 
 #[test]
 fn the_holder_of_a_silent_machine_is_shown_that_and_keeps_it() {
@@ -243,8 +243,7 @@ fn an_idle_agent_that_no_list_shows_running_stays_however_long_it_is_silent() {
     assert_eq!(drive.state(), AgentPhase::Ready);
 }
 
-// Invariant: a lease on a node that is offline lasts for the node's grace, and for as long as SSH
-// answers.
+// Invariant: a lease on an offline node lasts for the node's grace, and for as long as SSH answers.
 
 #[test]
 fn a_lease_on_an_offline_node_is_lost_after_the_grace_where_ssh_is_silent_too() {

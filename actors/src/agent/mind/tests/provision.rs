@@ -1,4 +1,4 @@
-//! From the lanes to Ready, and taking up again.
+//! From the concurrency limits to `Ready`, and adoption.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ fn position(effects: &[Effect], wanted: impl Fn(&Effect) -> bool) -> usize {
     effects.iter().position(wanted).expect("the effect is there")
 }
 
-// Invariant: the intent is written before the call, and there is one clone call in an agent's life.
+// Invariant: the intent is written before the call, and an agent makes one clone call in its life.
 
 #[test]
 fn a_grant_writes_the_intent_before_it_clones() {
@@ -97,7 +97,7 @@ fn an_answer_to_an_older_attempt_is_dropped() {
     assert_eq!(drive.mind, before);
 }
 
-// Invariant: what may pass is tried again, what stays ends the agent with its culprit.
+// Invariant: a fault that may pass is tried again; another ends the agent and names its culprit.
 
 #[test]
 fn contention_while_configuring_is_tried_again_later() {
@@ -154,7 +154,8 @@ fn started() -> Drive {
     drive
 }
 
-/// Refuses the address some times, each after `blocked`, and gives the pauses before each question.
+/// Refuses the address `times` times, each after `blocked`. Returns the pauses before each
+/// question.
 fn pauses(drive: &mut Drive, blocked: Duration, times: u32) -> Vec<u64> {
     let mut pauses = Vec::new();
     for _ in 0..times {
@@ -224,7 +225,8 @@ fn an_address_that_never_comes_is_too_slow_and_charged_to_the_template() {
     assert!(charged.kind.counts_against_breaker() && charged.text.contains("no answer"));
 }
 
-/// Lets a state run into its deadline, refusing every call with this fault, and gives the charge.
+/// Lets a state run into its deadline with this fault on every call. Returns the fault that is
+/// charged.
 fn charged_when_slow(state: AgentPhase, kind: FaultKind, culprit: Culprit) -> Fault {
     let mut drive = at(state);
     let refusal = Fault { culprit, ..fault(kind) };
@@ -380,7 +382,7 @@ fn the_phases_sum_to_the_wall_time() {
     assert_eq!(sum, drive.now.mono.0 - born.0);
 }
 
-// Invariant: whatever the journal says, an adopted guest is looked at before it is touched.
+// Invariant: whatever the journal says, an adopted guest is inspected before it is touched.
 
 #[test]
 fn every_adopted_agent_looks_or_fences_first() {

@@ -1,4 +1,4 @@
-//! Snapshots, resets, and whom a reset agent serves.
+//! Snapshots, resets, and the owner that a reset agent serves.
 
 use drover_model::fault::FaultKind;
 use drover_model::id::LeaseId;
@@ -13,7 +13,7 @@ use crate::agent::lessons::{Lesson, Taught};
 use crate::agent::testing::*;
 use crate::message::AgentCommand;
 
-/// An agent that is reset, after its first lease.
+/// An agent with resets, after its first lease.
 fn used(spec: TemplateSpec) -> Drive {
     let mut drive = Drive::new(spec);
     drive.go_to(AgentPhase::Ready);
@@ -40,8 +40,8 @@ fn why(drive: &Drive) -> Reason {
     drive.mind.state().leaving().cloned().expect("it goes")
 }
 
-// Invariant: nothing is put back before the intent to is durable, and nobody is let in before it was
-// put back and mended.
+// Invariant: nothing is rolled back before the intent is durable. No holder enters before the guest
+// was rolled back and repaired.
 
 #[test]
 fn a_used_agent_goes_back_to_its_snapshot_is_mended_and_free_again() {
@@ -86,7 +86,7 @@ fn another_address_after_a_reset_is_written_down_with_the_same_host_keys() {
     assert_eq!(entry.host_keys, ["ssh-ed25519 HOST"]);
 }
 
-// Invariant: whatever goes wrong with a reset ends the agent.
+// Invariant: any failure of a reset ends the agent.
 
 #[test]
 fn any_failure_of_a_reset_destroys_the_agent() {
@@ -174,7 +174,7 @@ fn without_resets_an_agent_serves_anybody() {
     assert!(lessons(&drive).is_empty());
 }
 
-// Invariant: without a snapshot, or where it is not worth it, a used agent is destroyed.
+// Invariant: without a snapshot, or where resets are not worth it, a used agent is destroyed.
 
 #[test]
 fn where_there_can_be_no_snapshot_the_agent_serves_once_and_says_why() {
@@ -216,8 +216,8 @@ fn the_last_use_is_followed_by_no_reset() {
     assert_eq!(why(&drive), Reason::UsedUp);
 }
 
-// Invariant: the key of a lease is not waited for where the guest is put back anyhow; a hold comes
-// before a reset.
+// Invariant: drover does not wait for a lease's key where the guest is rolled back anyhow. A hold
+// comes before a reset.
 
 #[test]
 fn no_key_is_removed_from_a_guest_that_is_put_back() {

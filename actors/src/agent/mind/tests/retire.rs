@@ -1,4 +1,4 @@
-//! Retiring and what strands.
+//! Retirement, and what strands.
 
 use drover_model::fact::What;
 use drover_model::fault::FaultKind;
@@ -27,7 +27,7 @@ fn next(drive: &Drive) -> Call {
     drive.asked().expect("a call").1
 }
 
-// Invariant: nothing is stopped or destroyed unless its marks were verified in the same attempt.
+// Invariant: nothing is stopped or destroyed unless its marks were verified in the same try.
 
 #[test]
 fn the_usual_way_out_is_fence_stop_destroy() {
@@ -89,7 +89,7 @@ fn foreign_marks_strand_it_with_the_command_to_run() {
 
 // Invariant: the gentlest way that the limits allow.
 
-/// An agent in this state whose template wants a graceful shutdown of 30 s, told to go.
+/// An agent in this state whose template allows 30 s for a shutdown, after a command to retire.
 fn leaving_gracefully(from: AgentPhase) -> Drive {
     let mut limits = spec().limits;
     limits.shutdown = secs(30);
@@ -225,7 +225,7 @@ fn remains_strand_it_until_they_are_listed_no_more() {
     assert_eq!(drive.state(), AgentPhase::Gone);
 }
 
-// Invariant: slow is told, and never given up.
+// Invariant: a slow retirement is reported and never given up.
 
 #[test]
 fn a_retirement_past_its_deadline_alarms_once_and_goes_on() {
@@ -242,7 +242,7 @@ fn a_retirement_past_its_deadline_alarms_once_and_goes_on() {
     drive.go_to(AgentPhase::Gone);
 }
 
-// Invariant: a stranded guest is looked at now and then, and mended means it goes on.
+// Invariant: a stranded guest is read now and then. After a repair its retirement goes on.
 
 #[test]
 fn mended_marks_send_a_stranded_agent_out_again() {
@@ -289,8 +289,8 @@ fn vanished_ends_any_agent_with_a_guest_but_not_a_clone_under_way() {
     assert_eq!(drive.state(), AgentPhase::Gone);
 }
 
-// Invariant: a guest whose door is to be closed is closed off once its marks were read, within a short
-// time, and stopped hard whatever came of it.
+// Invariant: where the template closes SSH, the guest is closed off once its marks were read, within a
+// short time. It is stopped hard whatever the result.
 
 #[test]
 fn a_guest_is_closed_off_before_it_is_stopped_hard() {

@@ -1,4 +1,4 @@
-//! Leases of sources of demand: a runner in the place of a key.
+//! Leases of demand sources: a runner instead of a key.
 
 use drover_model::demand::words::{Ending, Life, Words};
 use drover_model::fault::{Culprit, Fault, FaultKind};
@@ -41,7 +41,7 @@ fn name(n: u32) -> RunnerName {
     RunnerName::of(&installation(), &agent_id(), n)
 }
 
-// Invariant: a runner is written down, by its name, before it is made.
+// Invariant: a runner is recorded with its name before it is registered.
 
 #[test]
 fn a_runner_is_intended_before_it_is_hired_and_told_of_when_it_starts() {
@@ -90,7 +90,8 @@ fn a_lease_that_was_granted_and_whose_runner_was_not_written_down_has_one_at_the
     assert!(adopted.calls().iter().any(hires));
 }
 
-// Invariant: no job finds a guest that another was in, unless the template says so or it was reset.
+// Invariant: no job gets a guest that another job was in, unless the template allows it or the
+// guest was reset.
 
 #[test]
 fn an_agent_goes_after_the_job_of_a_source_and_its_runner_goes_with_it() {
@@ -143,7 +144,7 @@ fn each_executor_has_one_job_and_then_the_agent_goes() {
     assert_eq!(drive.state(), AgentPhase::Retiring);
 }
 
-// Invariant: who takes an agent whole shares it with nobody.
+// Invariant: a lease of the whole agent shares it with no other lease.
 
 #[test]
 fn a_whole_runner_takes_all_executors_and_refuses_a_shared_agent() {
@@ -163,7 +164,8 @@ fn a_whole_runner_takes_all_executors_and_refuses_a_shared_agent() {
     assert_eq!(report.refused, [LeaseId::new("l2")]);
 }
 
-// Invariant: a runner that is not what it should be costs its agent, and its source is told anew.
+// Invariant: a runner that is not what it should be costs its agent, and its source is informed
+// again.
 
 #[test]
 fn a_runner_that_its_source_gave_up_is_charged_to_the_template() {
@@ -196,7 +198,7 @@ fn why(drive: &Drive) -> String {
     }
 }
 
-// Invariant: what a guest knows of its runner is told before the guest goes, and waited for once.
+// Invariant: what a guest knows of its runner is reported before the guest goes. drover asks once.
 
 #[test]
 fn a_runner_that_fails_is_told_with_its_last_words() {
@@ -246,7 +248,7 @@ fn a_runner_that_is_taken_up_again_when_it_fails_is_not_waited_for() {
     assert_eq!(why(&adopted), "its runner did not connect");
 }
 
-// Invariant: a guest is asked about its runner, and its source decides what that means.
+// Invariant: a guest is asked about its runner, and the source decides what the answer means.
 
 #[test]
 fn an_end_that_the_guest_tells_of_is_passed_on_and_ends_nothing() {
@@ -312,7 +314,7 @@ fn only_a_lease_that_has_its_runner_is_asked_about() {
     }
 }
 
-// Invariant: what a source says against a runner is passed on, and nothing that passes is.
+// Invariant: a source's refusal of a runner is passed on; a fault that may pass is not.
 
 #[test]
 fn a_refusal_of_the_source_is_told_to_it_and_other_trouble_is_not() {

@@ -17,7 +17,7 @@ use crate::message::AgentCommand;
 
 const GOLDEN: &str = include_str!("../../transitions.txt");
 
-/// A mind in each state, as it is right after entering it.
+/// A mind in each state, right after entering it.
 fn at(state: AgentPhase) -> Drive {
     let mut drive = Drive::new(if state == AgentPhase::Resetting { reset_spec() } else { spec() });
     match state {
@@ -91,7 +91,7 @@ fn name(call: &Call) -> String {
     text.split(['(', ' ', '{']).next().unwrap_or_default().to_owned()
 }
 
-/// What follows: the next state, or what is done while staying.
+/// What follows: the next state, or the call made in the same state.
 fn outcome(drive: &Drive, before: AgentPhase, asked: Option<String>) -> String {
     if drive.state() != before {
         return drive.state().to_string();
@@ -104,7 +104,7 @@ fn outcome(drive: &Drive, before: AgentPhase, asked: Option<String>) -> String {
     }
 }
 
-/// Lines of a state, those with the same outcome together.
+/// The lines of a state. Events with the same outcome share one.
 fn rows(before: AgentPhase, outcomes: Vec<(String, String)>, table: &mut String) {
     let mut grouped: Vec<(String, Vec<String>)> = Vec::new();
     for (event, after) in outcomes {
@@ -139,7 +139,7 @@ fn draw() -> String {
         rows(state, outcomes, &mut table);
         calls_of(state, at(state), |_| true, &mut table);
         if state == AgentPhase::Preparing {
-            // What only agents do that are reset.
+            // Steps of agents that reset.
             let mut drive = Drive::new(reset_spec());
             drive.go_to(state);
             calls_of(state, drive, |call| *call == Call::Snapshot, &mut table);
@@ -149,7 +149,7 @@ fn draw() -> String {
     table
 }
 
-/// Follows the fair answers through a state and tries every other answer at each of its calls.
+/// Follows the expected answers through a state and tries every other answer at each of its calls.
 fn calls_of(
     state: AgentPhase,
     mut drive: Drive,
@@ -176,7 +176,7 @@ fn calls_of(
     }
 }
 
-/// Lets the pause before a call that is put off pass.
+/// Lets the pause before a delayed call pass.
 fn to_next_call(drive: &mut Drive) {
     if let Some(due) = drive.mind.retry.filter(|_| drive.asked().is_none()) {
         drive.wait(due - drive.now.mono);
@@ -187,7 +187,7 @@ fn prefix(call: &str, outcomes: Vec<(String, String)>) -> Vec<(String, String)> 
     outcomes.into_iter().map(|(what, after)| (format!("{call}: {what}"), after)).collect()
 }
 
-// Invariant: the table is what people agreed on.
+// Invariant: the table is the agreed one.
 
 #[test]
 fn the_table_drawn_from_the_code_is_the_one_agreed_on() {
@@ -195,7 +195,7 @@ fn the_table_drawn_from_the_code_is_the_one_agreed_on() {
     assert!(drawn == GOLDEN, "the table moved; it is:\n{drawn}");
 }
 
-// Invariant: tasks' ends beyond the fair one.
+// Invariant: ends of tasks other than success.
 
 #[test]
 fn a_task_of_unknown_end_is_never_taken_for_a_success() {
