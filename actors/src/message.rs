@@ -23,7 +23,7 @@ use drover_model::tenant::By;
 use drover_model::time::{Moment, WallTime};
 use tokio::sync::oneshot;
 
-use crate::cluster::LaneEnd;
+use crate::cluster::OperationEnd;
 use crate::reconciler::finding::{Finding, Outcome};
 
 /// To the herd: a checked configuration comes into force.
@@ -472,7 +472,7 @@ pub struct LaneFree {
     /// The agent.
     pub agent: AgentId,
     /// What came of it.
-    pub end: LaneEnd,
+    pub end: OperationEnd,
 }
 
 /// To a cluster, from an agent: a VMID is given back.

@@ -15,7 +15,7 @@ use crate::agent::event::{Call, Effect};
 use crate::agent::lessons::Lesson;
 use crate::agent::mind::{Mind, Out, slow};
 use crate::agent::state::{BootStep, CloneStep, ResetStep, RetireStep, State};
-use crate::cluster::LaneEnd;
+use crate::cluster::OperationEnd;
 
 /// How long one node of Proxmox's waits for another that it passes a call on to (behaviour
 /// section 1).
@@ -480,7 +480,7 @@ impl Mind {
     }
 
     /// Gives the place in the lanes back, once.
-    pub(super) fn lane_back(&mut self, end: LaneEnd, out: &mut Out) {
+    pub(super) fn lane_back(&mut self, end: OperationEnd, out: &mut Out) {
         if std::mem::take(&mut self.lane) {
             out.effects.push(Effect::LaneFree(end));
         }
@@ -491,7 +491,7 @@ impl Mind {
     /// horizon. A call that begins after all runs beside them.
     fn lend_lane(&mut self, out: &mut Out) {
         if self.lane && !std::mem::replace(&mut self.lent, true) {
-            out.effects.push(Effect::LaneFree(LaneEnd::InDoubt));
+            out.effects.push(Effect::LaneFree(OperationEnd::InDoubt));
         }
     }
 
@@ -523,12 +523,12 @@ impl Mind {
 }
 
 /// What a clone that was not made says of who had to serve it.
-fn lane_end(state: &State, fault: Option<&Fault>) -> LaneEnd {
+fn lane_end(state: &State, fault: Option<&Fault>) -> OperationEnd {
     let cloning = matches!(state, State::Cloning { .. } | State::InDoubt { .. });
     match fault.filter(|fault| cloning && fault.kind == FaultKind::Contention) {
-        Some(Fault { culprit: Culprit::Storage(_), .. }) => LaneEnd::StorageBusy,
-        Some(Fault { culprit: Culprit::Node(_), .. }) => LaneEnd::NodeBusy,
-        Some(_) | None => LaneEnd::Void,
+        Some(Fault { culprit: Culprit::Storage(_), .. }) => OperationEnd::StorageBusy,
+        Some(Fault { culprit: Culprit::Node(_), .. }) => OperationEnd::NodeBusy,
+        Some(_) | None => OperationEnd::Inconclusive,
     }
 }
 

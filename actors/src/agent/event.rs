@@ -10,7 +10,7 @@ use drover_model::id::{Attempt, LeaseId, NodeName, RunnerName, SourceId, Upid, V
 
 use crate::agent::boots::Booted;
 use crate::agent::lessons::Lesson;
-use crate::cluster::LaneEnd;
+use crate::cluster::OperationEnd;
 use crate::demand::runners::TooOld;
 use crate::message::{AgentCommand, AgentReport};
 
@@ -106,7 +106,7 @@ pub enum Effect {
     /// Ask the cluster for a place in the lanes and a VMID.
     LaneAsk,
     /// Give the place back.
-    LaneFree(LaneEnd),
+    LaneFree(OperationEnd),
     /// Proxmox accepted the clone call: it takes clones there.
     CloneAccepted,
     /// What became of the clone is unknown, for this reason: others are held back.

@@ -27,7 +27,7 @@ use crate::agent::lessons::Taught;
 use crate::agent::picture::{Told, Waterfall};
 use crate::agent::provision::can_pass;
 use crate::agent::state::{BootStep, CloneStep, Lease, State};
-use crate::cluster::LaneEnd;
+use crate::cluster::OperationEnd;
 
 /// The first pause before something is tried again.
 const PAUSE_FIRST: Duration = Duration::from_secs(2);
@@ -515,7 +515,7 @@ impl Mind {
     fn late(&mut self, out: &mut Out) {
         match &self.state {
             State::Queued => {
-                self.lane_back(LaneEnd::Void, out);
+                self.lane_back(OperationEnd::Inconclusive, out);
                 let (state, text) = ("Queued".into(), self.detail.clone());
                 self.gone(Reason::TooSlow { state, text }, false, out);
             }

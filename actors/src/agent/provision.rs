@@ -15,7 +15,7 @@ use drover_model::spec::TemplateSpec;
 use crate::agent::event::{Call, Effect, Guest};
 use crate::agent::mind::{Mind, Out};
 use crate::agent::state::{BootStep, CloneStep, State};
-use crate::cluster::LaneEnd;
+use crate::cluster::OperationEnd;
 
 /// How long one try to log in may take.
 const GREET_LIMIT: Duration = Duration::from_secs(10);
@@ -84,7 +84,7 @@ impl Mind {
         out.record(Body::CloneSettled { agent: self.agent.clone(), node });
         // How long it took to make sure of it is not the storage's doing.
         let cloned = matches!(self.state, State::Cloning { .. });
-        self.lane_back(if cloned { LaneEnd::Done } else { LaneEnd::Void }, out);
+        self.lane_back(if cloned { OperationEnd::Done } else { OperationEnd::Inconclusive }, out);
     }
 
     pub(super) fn configured(&mut self, result: Result<Configured, Fault>, out: &mut Out) {

@@ -10,7 +10,7 @@ use drover_model::record::{Body, Reason};
 use crate::agent::doubt::Verdict;
 use crate::agent::mind::{Mind, Out};
 use crate::agent::state::State;
-use crate::cluster::LaneEnd;
+use crate::cluster::OperationEnd;
 
 /// Time between two looks at a stranded guest.
 const STRANDED_PAUSE: Duration = Duration::from_secs(60);
@@ -71,7 +71,7 @@ impl Mind {
     pub(super) fn strand_with(&mut self, why: &str, command: String, out: &mut Out) {
         let reason = self.state.leaving().cloned();
         self.observing = false;
-        self.lane_back(LaneEnd::Void, out);
+        self.lane_back(OperationEnd::Inconclusive, out);
         self.lose_leases(why, out);
         out.record(Body::Stranded {
             agent: self.agent.clone(),

@@ -22,8 +22,8 @@ use crate::message::{AgentCommand, IdBack, LaneAsk, LaneFree};
 use allocator::Allocator;
 use drover_runtime::supervise::{heard, take_turns};
 
-use drover_limits::lanes::Width;
-pub use drover_limits::lanes::{LaneEnd, Lanes, Track};
+use drover_limits::concurrency::MaxConcurrent;
+pub use drover_limits::concurrency::{ConcurrencyLimits, Footprint, OperationEnd};
 use drover_model::ambient::jittered;
 use drover_model::fault::{Culprit, Fault, FaultKind};
 use drover_model::id::{AgentId, CloudId, ClusterId, NodeName, VmId};
@@ -98,7 +98,7 @@ pub struct Cluster {
     clouds: BTreeMap<CloudId, Arc<CloudSpec>>,
     /// Outlives the actor: a cluster that is come back to has the same ids resting and burned.
     ids: Rc<RefCell<Allocator>>,
-    lanes: Lanes,
+    lanes: ConcurrencyLimits,
     asks: BTreeMap<AgentId, Ask>,
     /// Whether the last list of all guests was read, and nothing has shown since that it misses
     /// some: then an id that is not in it is granted without another question.
@@ -119,7 +119,7 @@ impl Cluster {
         id: ClusterId,
         herd: Recipient<CloudReport>,
         ids: Rc<RefCell<Allocator>>,
-        lanes: Lanes,
+        lanes: ConcurrencyLimits,
     ) -> Self {
         Self {
             common,
@@ -145,9 +145,13 @@ impl Cluster {
     }
 
     /// The narrowest widths of the clouds that lead here.
-    fn width(&self) -> Width {
-        let all = self.clouds.values().map(|spec| Width::of(spec));
-        all.reduce(Width::narrower).unwrap_or(Width { per_storage: 1, per_node: 1, adapts: true })
+    fn width(&self) -> MaxConcurrent {
+        let all = self.clouds.values().map(|spec| MaxConcurrent::of(spec));
+        all.reduce(MaxConcurrent::narrower).unwrap_or(MaxConcurrent {
+            per_storage: 1,
+            per_node: 1,
+            adapts: true,
+        })
     }
 
     fn set_stage(&mut self, agent: &AgentId, stage: Stage) {
@@ -252,7 +256,7 @@ impl Cluster {
         let Some(ask) = self.asks.get_mut(agent) else { return };
         let Some(node) = ask.node.clone().filter(|_| ask.reply.connected()) else {
             self.ids.borrow_mut().withdraw(vmid);
-            self.forget(agent, LaneEnd::Void);
+            self.forget(agent, OperationEnd::Inconclusive);
             return self.advance(ctx);
         };
         ask.stage = Stage::Granted;
@@ -271,15 +275,15 @@ impl Cluster {
             tracing::warn!(agent = %agent, error = %fault, "place refused");
             ask.reply.do_send(AgentCommand::NotGranted(fault));
         }
-        self.forget(agent, LaneEnd::Void);
+        self.forget(agent, OperationEnd::Inconclusive);
     }
 
-    fn forget(&mut self, agent: &AgentId, end: LaneEnd) {
+    fn forget(&mut self, agent: &AgentId, end: OperationEnd) {
         self.asks.remove(agent);
-        if end != LaneEnd::InDoubt {
+        if end != OperationEnd::InDoubt {
             self.common.doubts.left(agent);
         }
-        self.lanes.free(agent, end, self.common.ports.ambient.now().mono);
+        self.lanes.release(agent, end, self.common.ports.ambient.now().mono);
     }
 
     /// Looks at one burned id: free and without volumes on any node it may be used again.
@@ -331,7 +335,7 @@ impl Cluster {
         let all: BTreeSet<&AgentId> = self.asks.keys().chain(self.lanes.running()).collect();
         let dead: Vec<AgentId> = all.into_iter().filter(|agent| !lives(agent)).cloned().collect();
         for agent in dead {
-            self.forget(&agent, LaneEnd::Void);
+            self.forget(&agent, OperationEnd::Inconclusive);
         }
     }
 }
@@ -368,7 +372,7 @@ impl Supervised for Cluster {
             if let Some(Ask { stage: Stage::Checking(vmid), .. }) = self.asks.get(&agent) {
                 self.ids.borrow_mut().withdraw(*vmid);
             }
-            self.lanes.free(&agent, LaneEnd::Void, now);
+            self.lanes.release(&agent, OperationEnd::Inconclusive, now);
             self.set_stage(&agent, Stage::Locating);
             self.locate(&agent, ctx);
         }

@@ -28,7 +28,7 @@ use crate::board::Board;
 use crate::broker::state::Broker;
 use crate::cloud::{Cloud, CloudCommand};
 use crate::cluster::allocator::Allocator;
-use crate::cluster::{self, Cluster, Track};
+use crate::cluster::{self, Cluster, Footprint};
 use crate::demand::runners::Runners;
 use crate::doubts::Doubts;
 use crate::patience::patient;
@@ -228,10 +228,14 @@ impl Herd {
         self.clusters.entry(id.clone()).or_insert_with(|| {
             let here = || ledger.agents.iter().filter(|(_, entry)| entry.marks.cluster == *id);
             let held = here().map(|(_, entry)| entry.marks.vmid);
-            let mut lanes = cluster::Lanes::default();
+            let mut lanes = cluster::ConcurrencyLimits::default();
             let now = common.ports.ambient.now();
             for (agent, entry) in here().filter(|(_, entry)| !entry.settled) {
-                lanes.hold(agent.clone(), Track::of(&entry.spec, entry.node.clone()), now.mono);
+                lanes.adopt(
+                    agent.clone(),
+                    Footprint::of(&entry.spec, entry.node.clone()),
+                    now.mono,
+                );
             }
             let resting = ledger.resting.get(id).cloned().unwrap_or_default();
             let burned = ledger.burned.get(id).into_iter().flatten().map(|(vmid, _)| *vmid);

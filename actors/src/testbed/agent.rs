@@ -10,7 +10,7 @@ use drover_model::testing::{at, seconds};
 
 use super::world::World;
 use crate::birth::{AgentBirth, Start};
-use crate::cluster::LaneEnd;
+use crate::cluster::OperationEnd;
 use crate::message::{AgentCommand, AgentReport, IdBack, LaneAsk, LaneFree, Standing};
 
 /// An agent that walks its life by the clock: ready after 10 s, gone 5 s after it was told.
@@ -85,7 +85,7 @@ impl FakeAgent {
         self.birth
             .lanes
             .free
-            .do_send(LaneFree { agent: self.birth.id.clone(), end: LaneEnd::Void });
+            .do_send(LaneFree { agent: self.birth.id.clone(), end: OperationEnd::Inconclusive });
         ctx.run_later(seconds(5), |agent, _| {
             let (gone, burned) = (Reason::Asked, false);
             let body = Body::Gone { agent: agent.birth.id.clone(), reason: gone, burned };
@@ -158,11 +158,10 @@ impl Handler<AgentCommand> for FakeAgent {
                     return;
                 }
                 ctx.run_later(seconds(10), |agent, ctx| {
-                    agent
-                        .birth
-                        .lanes
-                        .free
-                        .do_send(LaneFree { agent: agent.birth.id.clone(), end: LaneEnd::Void });
+                    agent.birth.lanes.free.do_send(LaneFree {
+                        agent: agent.birth.id.clone(),
+                        end: OperationEnd::Inconclusive,
+                    });
                     match fail {
                         Some(fault) => agent.retire(Some(fault), ctx),
                         None if agent.at == "Cloning" => agent.become_state("Ready", None),
