@@ -140,7 +140,7 @@ pub async fn serve(settings: Settings) -> Result<(), RunError> {
             Some(reply) = asked.recv() => service.waiting.push((trigger.pull(), reply)),
             _ = pulse.tick() => {
                 parts::pulse(&service.state);
-                service.journal.look(service.ambient.now());
+                service.journal.check(service.ambient.now());
             }
             wish = signals.next() => match wish {
                 Wish::Reload => drop(service.reload(&trigger)),
