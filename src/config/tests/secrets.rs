@@ -168,7 +168,7 @@ fn a_key_that_can_not_be_used_says_why() {
         ("privateKeyFile: ed25519_locked", "name a file with the passphrase in passphraseFile"),
         ("privateKeyFile: ed25519_locked, passphraseFile: wrong", "does not open the key"),
         ("privateKeyFile: ed25519_locked, passphraseFile: open", "can be read by others"),
-        ("privateKeyFile: rsa", "is of kind ssh-rsa, which drover does not use"),
+        ("privateKeyFile: rsa", "is of kind ssh-rsa, which drover does not support"),
         ("privateKeyFile: token", "`token` holds no private key"),
         ("secretFile: rsa", "make another with `ssh-keygen -t ed25519`"),
         ("passphraseFile: passphrase", "none of privateKeyFile"),
