@@ -14,7 +14,7 @@ use drover_hypervisor::Proxmox;
 use drover_model::id::{CloudId, SourceId};
 use drover_model::spec::HerdSpec;
 use drover_shell::SshShell;
-use drover_shell::former::FormerKeys;
+use drover_shell::kept_keys::KeptKeys;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::sync::oneshot;
 
@@ -146,7 +146,7 @@ pub fn raise_open_files() -> Option<u64> {
 
 /// Gives the shell the private keys, and keeps copies of them for agents that outlive their time in the
 /// configuration.
-pub fn keys(shell: &SshShell, former: &FormerKeys, keys: &BTreeMap<String, SshKeySpec>) {
+pub fn keys(shell: &SshShell, former: &KeptKeys, keys: &BTreeMap<String, SshKeySpec>) {
     former.configure(keys.values().map(|spec| &spec.key));
     shell.add_keys(keys.iter().map(|(id, spec)| (id.clone(), spec.key.clone())));
 }

@@ -22,7 +22,7 @@ use drover_model::spec::HerdSpec;
 use drover_server::view::View;
 use drover_server::{Doors, Limits, Listen, NotReloaded, Running};
 use drover_shell::SshShell;
-use drover_shell::former::{Births, FormerKeys};
+use drover_shell::kept_keys::{KeptKeys, KeyTrackingJournal};
 use drover_shell::user_data::UserDataStore;
 use futures_util::FutureExt;
 use proxmox_client::WireDialer;
@@ -59,7 +59,7 @@ struct Service {
     hooks: Arc<Hooks>,
     systems: Arc<CiSystems>,
     shell: Arc<SshShell>,
-    former: Arc<FormerKeys>,
+    former: Arc<KeptKeys>,
     view: Arc<View>,
     observer: Arc<dyn Observer>,
     ambient: Arc<dyn Ambient>,
@@ -200,11 +200,11 @@ impl Service {
         let user_data = UserDataStore::open(&state, &ledger)
             .map_err(|source| RunError::State { path: state.clone(), source })?;
         let user_data = Arc::new(user_data);
-        let (former, keys) = FormerKeys::open(&state, &ledger)
+        let (former, keys) = KeptKeys::open(&state, &ledger)
             .map_err(|source| RunError::State { path: state.clone(), source })?;
         let former = Arc::new(former);
         let shell = SshShell::new(runtime.clone()).with_user_data(Arc::clone(&user_data));
-        shell.add_former(keys);
+        shell.add_kept_keys(keys);
         let shell = Arc::new(shell);
         let systems = CiSystems::new(Arc::clone(&shell), runtime.clone());
         let systems = Arc::new(systems.keeping(state.join("sources"), crate::machine::read().id));
@@ -229,7 +229,10 @@ impl Service {
             hypervisor: Arc::clone(&proxmox) as _,
             shell: Arc::clone(&shell) as _,
             demand: Arc::clone(&systems) as _,
-            journal: Arc::new(Births::new(Arc::clone(&journal) as _, Arc::clone(&former))),
+            journal: Arc::new(KeyTrackingJournal::new(
+                Arc::clone(&journal) as _,
+                Arc::clone(&former),
+            )),
             observer: Arc::clone(&observer),
             ambient: Arc::clone(&ambient),
             calendar: Arc::new(Almanac),

@@ -1,7 +1,7 @@
 //! A runner in its guest: a folder of its own, started once, ended with all it began.
 
 use drover_model::id::RunnerName;
-use drover_shell::THERE;
+use drover_shell::EXIT_ALREADY_DONE;
 use drover_ssh::quote;
 
 use crate::connector::Kit;
@@ -21,10 +21,12 @@ fn folder(runner: &RunnerName) -> String {
     format!("\"$HOME\"/{FOLDER}/{}", quote(runner.as_str()))
 }
 
-/// Ends with [`THERE`] when the runner was started already, else with 0 and its folder made.
+/// Ends with [`EXIT_ALREADY_DONE`] when the runner was started already, else with 0 and its folder made.
 pub fn begun(runner: &RunnerName) -> String {
     let folder = folder(runner);
-    format!("test -d {folder}/begun && exit {THERE}; umask 077; mkdir -p {folder} || exit 2")
+    format!(
+        "test -d {folder}/begun && exit {EXIT_ALREADY_DONE}; umask 077; mkdir -p {folder} || exit 2"
+    )
 }
 
 /// Starts the runner, once: whoever makes the mark starts it. Ends with 127 when none of its programs is
@@ -111,7 +113,7 @@ mod tests {
         let kit = Kit { files, secrets, programs, command, leaves };
         assert_eq!(shell(home, &begun(&name())).0, Some(0));
         assert_eq!(shell(home, &start(&name(), &kit)).0, Some(0));
-        assert_eq!(shell(home, &begun(&name())).0, i32::try_from(THERE).ok());
+        assert_eq!(shell(home, &begun(&name())).0, i32::try_from(EXIT_ALREADY_DONE).ok());
         let words = loop {
             let (code, words) = shell(home, &words(&name()));
             assert_eq!(code, Some(0));

@@ -311,7 +311,7 @@ async fn take_on(
             windows::start(&runner, &kit)
         }
     };
-    let ran = shell.hand_over(target, files, start, limit).await;
+    let ran = shell.put_and_run(target, files, start, limit).await;
     let ran = ran.map_err(DemandError::Guest)?;
     let text = match ran.exit {
         Some(0) => return Ok(()),
@@ -350,10 +350,10 @@ impl Demand for CiSystems {
                 Os::Windows(_) => windows::begun(&call.runner),
             };
             // One that runs goes on whether its source is configured any more or not.
-            if shell.begun(call.target.clone(), begun, limit).await? {
+            if shell.already_started(call.target.clone(), begun, limit).await? {
                 return Ok(());
             }
-            let target = shell.settled(call.target.clone(), limit).await?;
+            let target = shell.with_login_shell(call.target.clone(), limit).await?;
             let (source, call) = (call.source.clone(), HireCall { target, ..call });
             let made = take_on(&*connector?, (&shell, &secrets), call, limit).await;
             made.map_err(|error| error.fault(&source))

@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use drover_model::id::RunnerName;
 use drover_scripts::windows::{Script, watch};
-use drover_shell::THERE;
+use drover_shell::EXIT_ALREADY_DONE;
 use secrecy::SecretString;
 use serde_json::{Map, Value};
 
@@ -13,9 +13,9 @@ use crate::guest::LOG_BYTES;
 /// What sets the console to UTF-8 before a command, and shows nothing of it.
 const BEFORE: &str = "@echo off\r\n@chcp 65001 >nul\r\n";
 
-/// Ends with [`THERE`] when the runner was started already, else with 0 and its folder made.
+/// Ends with [`EXIT_ALREADY_DONE`] when the runner was started already, else with 0 and its folder made.
 pub fn begun(runner: &RunnerName) -> String {
-    Script::RunnerBegun.command(&[runner.as_str(), &THERE.to_string()])
+    Script::RunnerBegun.command(&[runner.as_str(), &EXIT_ALREADY_DONE.to_string()])
 }
 
 /// Starts the runner, once. Ends with 127 when none of its programs is in the guest.

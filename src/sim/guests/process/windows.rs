@@ -110,12 +110,13 @@ mod tests {
 
     use drover_model::os;
     use drover_scripts::windows::{PROBE, admit, cards, line};
-    use drover_shell::known;
+    use drover_shell::own_commands;
 
     use super::*;
 
     fn run(shell: LoginShell, command: &str) -> Vec<String> {
-        let known = KnownCommands { script: Arc::new(known::script), ..KnownCommands::default() };
+        let known =
+            KnownCommands { script: Arc::new(own_commands::script), ..KnownCommands::default() };
         words(shell, command, &known).into_iter().skip(1).collect()
     }
 

@@ -1,5 +1,5 @@
-//! drover's own commands, for hosts of simulated guests: which of them harm nobody, and which script of
-//! Windows a code is.
+//! Recognizes drover's own commands, for the hosts of simulated guests: which commands are
+//! harmless, and which script for Windows a piece of code is.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use drover_scripts::guest::{cloud_init, read_working_directory, working_director
 use drover_scripts::windows::Script;
 use drover_ssh::upload_target;
 
-/// Commands of drover itself that only read, or touch nothing but the guest's own folder.
+/// drover's own commands that only read, or touch nothing but the guest's own folder.
 const HOUSEKEEPING: [&str; 6] = [
     "true",
     "cloud-init status --wait",
@@ -17,10 +17,10 @@ const HOUSEKEEPING: [&str; 6] = [
     "sudo reboot",
 ];
 
-/// What every script for Windows begins with.
+/// The beginning of every script for Windows.
 const ARGUMENTS: &str = "$arguments = @(";
 
-/// Whether drover needs the command whatever the jobs are.
+/// Whether the command is one that drover always needs, whatever the jobs are.
 pub fn is_housekeeping(command: &str) -> bool {
     HOUSEKEEPING.contains(&command)
         || command == cloud_init()
@@ -28,21 +28,23 @@ pub fn is_housekeeping(command: &str) -> bool {
         || upload_target(command).is_some_and(stays_home)
 }
 
-/// The command with which drover makes its working directory in a guest's home, as it makes it in
-/// the folder that stands for this home; none for any other command.
+/// Rewrites the command that makes a working directory below `home` so that it makes it below
+/// `folder` instead; none for any other command.
 pub fn in_folder(command: &str, home: &str, folder: &Path) -> Option<String> {
     let (dir, java) = read_working_directory(command)?;
     let below = dir.strip_prefix(home)?.strip_prefix('/').filter(|below| stays_home(below))?;
     Some(working_directory(&folder.join(below).display().to_string(), java))
 }
 
-/// A plain file below the home folder, where no earlier command can have put a link.
+/// Whether the path is a plain file below the home folder, where no earlier command can have put a
+/// link.
 fn stays_home(path: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-./".contains(c);
     !path.starts_with('/') && path.chars().all(plain) && path.split('/').all(|part| part != "..")
 }
 
-/// The name of the script for Windows PowerShell that a code is, and its arguments; none for any other code.
+/// The name of the script for Windows PowerShell in this code, followed by its arguments; none for
+/// any other code.
 pub fn script(code: &str) -> Option<Vec<String>> {
     let arguments = arguments(code)?;
     let given: Vec<&str> = arguments.iter().map(String::as_str).collect();
@@ -61,7 +63,7 @@ pub fn script(code: &str) -> Option<Vec<String>> {
     Some([name.to_owned()].into_iter().chain(arguments).collect())
 }
 
-/// The texts between single quotes that a script begins with.
+/// The single-quoted arguments at the beginning of a script.
 fn arguments(code: &str) -> Option<Vec<String>> {
     let mut rest = code.strip_prefix(ARGUMENTS)?;
     let mut all = Vec::new();
@@ -90,7 +92,7 @@ mod tests {
     use super::*;
     use drover_ssh::upload_command;
 
-    // Invariant: without a sandbox nothing passes that could leave the guest's folder.
+    // Invariant: without a sandbox, no command passes that could leave the guest's folder.
 
     #[test]
     fn a_working_directory_is_made_in_the_folder_of_its_guest_or_not_at_all() {
