@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use drover_model::id::RunnerName;
-use drover_scripts::windows::{Script, watch};
+use drover_scripts::windows::{Script, runner_watch};
 use drover_shell::EXIT_ALREADY_DONE;
 use secrecy::SecretString;
 use serde_json::{Map, Value};
@@ -15,7 +15,7 @@ const BEFORE: &str = "@echo off\r\n@chcp 65001 >nul\r\n";
 
 /// Ends with [`EXIT_ALREADY_DONE`] when the runner was started already, else with 0 and its folder made.
 pub fn begun(runner: &RunnerName) -> String {
-    Script::RunnerBegun.command(&[runner.as_str(), &EXIT_ALREADY_DONE.to_string()])
+    Script::RunnerStarted.command(&[runner.as_str(), &EXIT_ALREADY_DONE.to_string()])
 }
 
 /// Starts the runner, once. Ends with 127 when none of its programs is in the guest.
@@ -28,7 +28,7 @@ pub fn start(runner: &RunnerName, kit: &Kit) -> String {
 
 /// Tells how the runner stands, as [`crate::guest::words`] does.
 pub fn words(runner: &RunnerName) -> String {
-    Script::RunnerWords.command(&[runner.as_str(), &LOG_BYTES.to_string()])
+    Script::RunnerStatus.command(&[runner.as_str(), &LOG_BYTES.to_string()])
 }
 
 /// Ends the runner with everything it began, and removes its folder.
@@ -42,7 +42,7 @@ pub fn files(kit: &Kit) -> [KitFile; 2] {
     let command: String = std::iter::once(BEFORE).chain(lines).collect();
     [
         KitFile { name: "run.cmd", content: Bytes::from(command) },
-        KitFile { name: "watch.ps1", content: Bytes::from(watch()) },
+        KitFile { name: "watch.ps1", content: Bytes::from(runner_watch()) },
     ]
 }
 
@@ -98,9 +98,9 @@ mod tests {
         assert!(own.leaves && own.programs.is_empty() && own.files.is_empty());
         let [run, _] = files(&own);
         assert!(run.content.ends_with(b"nul\r\ncd x\r\nrunner %%i\r\n"), "{:?}", run.content);
-        let begun = Script::RunnerBegun.command(&[name().as_str(), "33"]);
+        let begun = Script::RunnerStarted.command(&[name().as_str(), "33"]);
         assert_eq!(super::begun(&name()), begun);
-        assert_eq!(words(&name()), Script::RunnerWords.command(&[name().as_str(), "8192"]));
+        assert_eq!(words(&name()), Script::RunnerStatus.command(&[name().as_str(), "8192"]));
         assert_eq!(end(&name()), Script::RunnerEnd.command(&[name().as_str()]));
     }
 }

@@ -10,7 +10,7 @@ use drover_ci::github::Registration;
 use drover_model::demand::spec::SourceSpec;
 use drover_model::os::{LoginShell, Os};
 use drover_model::spec::{JavaDistribution, LabelMapping, Mode, TemplateSpec};
-use drover_scripts::windows::{LONGEST, has_drive};
+use drover_scripts::windows::{COMMAND_CHARS_MAX, has_drive};
 use serde::Deserialize;
 use serde_yaml::Value as Yaml;
 
@@ -190,7 +190,7 @@ fn unsent(command: &str) -> Option<(&'static str, &'static str)> {
         return Some(("it has several lines, and cmd.exe runs the first alone", BATCH));
     }
     // Quotes may stand twice in it.
-    (command.len() > LONGEST / 2).then_some(("it is longer than cmd.exe takes", BATCH))
+    (command.len() > COMMAND_CHARS_MAX / 2).then_some(("it is longer than cmd.exe takes", BATCH))
 }
 
 /// Faults of sources that would start runners in guests of Windows which are not made for that.

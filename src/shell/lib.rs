@@ -507,19 +507,19 @@ fn key_line(lease: &str, public_key: &str) -> String {
 
 /// The command that adds a lease's key; to repeat it changes nothing.
 fn admit_command(lease: &str, public_key: &str) -> String {
-    scripts::admit(lease, &key_line(lease, public_key))
+    scripts::grant_access(lease, &key_line(lease, public_key))
 }
 
 /// The command that removes a lease's key and files; to repeat it changes nothing.
 fn expel_command(lease: &str) -> String {
-    format!("{} && {}", scripts::expel(lease), guest::remove(lease))
+    format!("{} && {}", scripts::revoke_access(lease), guest::remove(lease))
 }
 
 /// The outcome of a command that changes keys.
 fn changed(doing: &str, ran: &Ran) -> Result<(), Fault> {
     match ran.exit {
         Some(0) => Ok(()),
-        Some(scripts::AGAIN) => {
+        Some(scripts::EXIT_TRY_AGAIN) => {
             let text = format!("{doing} failed: {}", ran.tail);
             Err(Fault::new(FaultKind::Contention, Culprit::Guest, text))
         }

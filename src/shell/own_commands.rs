@@ -52,12 +52,12 @@ pub fn script(code: &str) -> Option<Vec<String>> {
     let name = match script {
         Script::RemoteFs => "remote-fs",
         Script::Cards => "cards",
-        Script::Admit => "admit",
-        Script::Expel => "expel",
-        Script::Mend => "mend",
-        Script::RunnerBegun => "runner-begun",
+        Script::GrantAccess => "admit",
+        Script::RevokeAccess => "expel",
+        Script::AfterRollback => "mend",
+        Script::RunnerStarted => "runner-begun",
         Script::RunnerStart => "runner-start",
-        Script::RunnerWords => "runner-words",
+        Script::RunnerStatus => "runner-words",
         Script::RunnerEnd => "runner-end",
     };
     Some([name.to_owned()].into_iter().chain(arguments).collect())

@@ -36,8 +36,8 @@ impl SshShell {
 /// Asks a guest for its login shell. When the question times out, the shell counts as `cmd.exe`, as
 /// in the Jenkins plugin.
 async fn login_shell(session: &Session, limit: Duration) -> Result<LoginShell, Fault> {
-    match session.exec(scripts::PROBE, None, probe_limits(limit), None).await {
-        Ok(ran) => Ok(scripts::probed(&String::from_utf8_lossy(&ran.stdout))),
+    match session.exec(scripts::LOGIN_SHELL_PROBE, None, probe_limits(limit), None).await {
+        Ok(ran) => Ok(scripts::probed_login_shell(&String::from_utf8_lossy(&ran.stdout))),
         Err(error) => ended_early(error).map(|_| LoginShell::Cmd),
     }
 }
@@ -54,7 +54,7 @@ pub(super) fn with_own_status(command: &str, mut ran: ExecResult) -> ExecResult 
         return ran;
     }
     let said = String::from_utf8_lossy(&ran.stdout).into_owned();
-    if let Some((status, before)) = scripts::status(&said) {
+    if let Some((status, before)) = scripts::printed_status(&said) {
         ran.exit = Some(status);
         ran.stdout = before.as_bytes().to_vec();
     }
@@ -86,7 +86,7 @@ pub(super) async fn run(
         known @ (LoginShell::Auto | LoginShell::Cmd | LoginShell::Powershell) => known,
     };
     let left = deadline.saturating_duration_since(Instant::now());
-    exec(session, &scripts::line(command, shell), left).await
+    exec(session, &scripts::command_line(command, shell), left).await
 }
 
 /// The command that lists a machine's network cards.
@@ -116,9 +116,9 @@ pub(super) fn listed_cards(os: Os, ran: &Ran) -> Result<Vec<String>, Fault> {
 pub(super) fn admit(os: Os, lease: &str, key: &str) -> Result<String, Fault> {
     let command = match os {
         Os::Linux => return Ok(admit_command(lease, key)),
-        Os::Windows(_) => scripts::admit(lease, &key_line(lease, key)),
+        Os::Windows(_) => scripts::grant_access(lease, &key_line(lease, key)),
     };
-    if command.len() > scripts::LONGEST {
+    if command.len() > scripts::COMMAND_CHARS_MAX {
         let text = "the public key is too long for a Windows guest: use an ed25519 key";
         return Err(Fault::new(FaultKind::Broken, Culprit::Guest, text));
     }
@@ -129,7 +129,7 @@ pub(super) fn admit(os: Os, lease: &str, key: &str) -> Result<String, Fault> {
 pub(super) fn expel(os: Os, lease: &str) -> String {
     match os {
         Os::Linux => expel_command(lease),
-        Os::Windows(_) => scripts::expel(lease),
+        Os::Windows(_) => scripts::revoke_access(lease),
     }
 }
 
@@ -137,7 +137,7 @@ pub(super) fn expel(os: Os, lease: &str) -> String {
 pub(super) fn nothing(os: Os) -> String {
     match os {
         Os::Linux => "true".to_owned(),
-        Os::Windows(_) => scripts::NOTHING.to_owned(),
+        Os::Windows(_) => scripts::NO_OP.to_owned(),
     }
 }
 
@@ -182,7 +182,7 @@ mod tests {
     fn keys_and_cards_are_asked_for_by_scripts_of_windows() {
         let key = "ssh-ed25519 AAAA it's me";
         let admitted = admit(WINDOWS, "l1", key).unwrap_or_default();
-        assert_eq!(admitted, scripts::admit("l1", "ssh-ed25519 AAAA drover-lease-l1"));
+        assert_eq!(admitted, scripts::grant_access("l1", "ssh-ed25519 AAAA drover-lease-l1"));
         for command in [admitted, expel(WINDOWS, "l1"), cards(WINDOWS)] {
             assert!(scripts::encoded(&command).is_some(), "{command}");
         }
@@ -210,7 +210,7 @@ mod tests {
             ..ExecResult::default()
         };
         let own = |exit, stdout: &str| {
-            let told = with_own_status(&scripts::mend(), ran(exit, stdout));
+            let told = with_own_status(&scripts::after_rollback(), ran(exit, stdout));
             (told.exit, String::from_utf8_lossy(&told.stdout).into_owned())
         };
         let said = "a\r\ndrover-status 33\r\n";

@@ -26,7 +26,7 @@ use drover_model::id::RunnerName;
 use drover_model::os::{LoginShell, Os};
 use drover_model::ports::{Known, RowSight, SourceSight};
 use drover_model::spec::Mode;
-use drover_scripts::windows::{POWERSHELL, batch_word};
+use drover_scripts::windows::{CMD_IN_POWERSHELL, batch_word};
 use drover_ssh::quote;
 use futures_util::future::BoxFuture;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
@@ -364,7 +364,7 @@ impl Jenkins {
             return Err(DemandError::Setup(text.into()));
         };
         let around = match wish.target.os {
-            Os::Windows(LoginShell::Powershell) => POWERSHELL,
+            Os::Windows(LoginShell::Powershell) => CMD_IN_POWERSHELL,
             Os::Linux | Os::Windows(LoginShell::Auto | LoginShell::Cmd) => ("", ""),
         };
         let port = wish.target.ssh.port;

@@ -109,7 +109,7 @@ mod tests {
     use std::sync::Arc;
 
     use drover_model::os;
-    use drover_scripts::windows::{PROBE, admit, cards, line};
+    use drover_scripts::windows::{LOGIN_SHELL_PROBE, cards, command_line, grant_access};
     use drover_shell::own_commands;
 
     use super::*;
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn a_script_of_drovers_is_known_with_its_arguments_in_every_login_shell() {
-        let command = admit("l1", "ssh-ed25519 AAAA it's");
+        let command = grant_access("l1", "ssh-ed25519 AAAA it's");
         let wanted = ["admit", "l1", "ssh-ed25519 AAAA it's"];
         assert_eq!(run(LoginShell::Cmd, &command), wanted);
         assert_eq!(run(LoginShell::Cmd, &cards()), ["cards"]);
@@ -138,10 +138,10 @@ mod tests {
 
     #[test]
     fn a_login_shell_takes_lines_in_its_own_way() {
-        assert_eq!(run(LoginShell::Cmd, PROBE), ["cmd", PROBE]);
-        let probed = run(LoginShell::Powershell, PROBE);
+        assert_eq!(run(LoginShell::Cmd, LOGIN_SHELL_PROBE), ["cmd", LOGIN_SHELL_PROBE]);
+        let probed = run(LoginShell::Powershell, LOGIN_SHELL_PROBE);
         assert!(probed[0] == "refuse" && probed[1].contains(NO_SEPARATOR), "{probed:?}");
-        let wrapped = line("echo it's && ver", os::LoginShell::Powershell);
+        let wrapped = command_line("echo it's && ver", os::LoginShell::Powershell);
         let nested = ["powershell", "cmd", "echo it's && ver"];
         assert_eq!(run(LoginShell::Powershell, &wrapped), nested);
         assert_eq!(run(LoginShell::Powershell, "exit 3"), ["cmd", "exit 3"]);

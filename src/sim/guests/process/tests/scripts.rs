@@ -1,7 +1,7 @@
 //! Drover's own scripts that end people's stay, in guests: mending and closing off.
 
 use drover_model::time::WallTime;
-use drover_scripts::guest::{close_ssh, mend};
+use drover_scripts::guest::{after_rollback, close_ssh};
 
 use super::*;
 
@@ -46,7 +46,7 @@ async fn a_guest_that_is_closed_off_lets_nobody_in_and_nobody_stay() {
 async fn a_guest_is_mended_and_nobody_else_is_in_it() {
     let Some(rig) = Rig::isolated() else { return };
     let (session, asleep) = occupied(&rig, 1031).await;
-    let mended = run(&session, &mend(now(), 7)).await;
+    let mended = run(&session, &after_rollback(now(), 7)).await;
     assert_eq!(mended.exit, Some(0), "{mended:?}");
     assert_eq!(asleep.await.unwrap(), None, "it was killed");
     assert_eq!(says(&session, "echo still here").await, "still here");
@@ -58,9 +58,12 @@ async fn the_key_of_a_lease_in_a_guest_tells_that_it_was_not_put_back() {
     rig.up(1032, 1).await;
     let session = rig.log_in(1032).await;
     says(&session, "echo 'ssh-ed25519 AAAA drover-lease-l1' >> ~/.ssh/authorized_keys").await;
-    let mended = run(&session, &mend(now(), 7)).await;
+    let mended = run(&session, &after_rollback(now(), 7)).await;
     assert_eq!(mended.exit, Some(1));
-    assert!(String::from_utf8_lossy(&mended.stderr).contains("was not put back"), "{mended:?}");
+    assert!(
+        String::from_utf8_lossy(&mended.stderr).contains("the rollback did not happen"),
+        "{mended:?}"
+    );
 }
 
 // Invariant: the clock of the host is nobody's to set.
@@ -71,7 +74,7 @@ async fn a_guest_may_be_told_another_time_and_the_host_keeps_its_own() {
     rig.up(1033, 1).await;
     let session = rig.log_in(1033).await;
     let before = now();
-    let told = run(&session, &mend(WallTime(before.0 - 7_200_000), 7)).await;
+    let told = run(&session, &after_rollback(WallTime(before.0 - 7_200_000), 7)).await;
     assert_eq!(told.exit, Some(0), "{told:?}");
     assert!(now().0 >= before.0);
 }
