@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use drover_hypervisor::texts::BUILT_IN;
 use drover_model::seed::SeedSpec;
-use drover_nocloud::placeholder::{self, Fault as Bad, is_secret};
+use drover_nocloud::placeholder::{self, PlaceholderError as Bad, is_secret};
 use serde_yaml::{Mapping, Value};
 
 use super::credential::Vault;

@@ -20,7 +20,7 @@ use crate::birth::Common;
 use crate::cloud::CloudReport;
 use crate::message::{AgentCommand, IdBack, LaneAsk, LaneFree};
 use allocator::Allocator;
-use drover_runtime::supervise::{heard, take_turns};
+use drover_runtime::supervise::{count_message, limit_turns};
 
 use drover_limits::concurrency::MaxConcurrent;
 pub use drover_limits::concurrency::{ConcurrencyLimits, Footprint, OperationEnd};
@@ -344,7 +344,7 @@ impl Actor for Cluster {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Context<Self>) {
-        take_turns(ctx);
+        limit_turns(ctx);
     }
 }
 
@@ -384,7 +384,7 @@ impl Handler<LaneAsk> for Cluster {
     type Result = ();
 
     fn handle(&mut self, message: LaneAsk, ctx: &mut Context<Self>) {
-        heard(ctx);
+        count_message(ctx);
         if self.asks.contains_key(&message.agent) {
             return;
         }
@@ -400,7 +400,7 @@ impl Handler<LaneFree> for Cluster {
     type Result = ();
 
     fn handle(&mut self, message: LaneFree, ctx: &mut Context<Self>) {
-        heard(ctx);
+        count_message(ctx);
         self.forget(&message.agent, message.end);
         self.advance(ctx);
     }
@@ -410,7 +410,7 @@ impl Handler<IdBack> for Cluster {
     type Result = ();
 
     fn handle(&mut self, message: IdBack, ctx: &mut Context<Self>) {
-        heard(ctx);
+        count_message(ctx);
         self.back.push_back(message);
         self.take_back();
     }
@@ -420,7 +420,7 @@ impl Handler<ClusterCommand> for Cluster {
     type Result = ();
 
     fn handle(&mut self, command: ClusterCommand, ctx: &mut Context<Self>) {
-        heard(ctx);
+        count_message(ctx);
         match command {
             ClusterCommand::Use(spec) => {
                 self.clouds.insert(spec.id.clone(), spec);

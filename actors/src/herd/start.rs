@@ -40,7 +40,7 @@ use crate::restraint::Restraint;
 use crate::suspicion::{Suspect, suspicious};
 use crate::troubles::Troubles;
 use crate::ways::Ways;
-use drover_runtime::supervise::{Census, Intensity, Watch, supervise};
+use drover_runtime::supervise::{Census, RestartLimit, SupervisionOptions, supervise};
 
 /// Everything the herd starts from.
 pub struct HerdStart {
@@ -78,11 +78,11 @@ pub struct Started {
 
 /// The root is not started anew within the process: its knowledge is the journal's, and a start of
 /// the service reads that.
-fn root_watch(common: &Common) -> Watch {
+fn root_watch(common: &Common) -> SupervisionOptions {
     let give_up = Arc::clone(&common.give_up);
-    Watch {
+    SupervisionOptions {
         name: "herd".to_owned(),
-        intensity: Intensity { restarts: 0, within: Duration::from_secs(1) },
+        restart_limit: RestartLimit { restarts: 0, within: Duration::from_secs(1) },
         observer: Arc::clone(&common.ports.observer),
         ambient: Arc::clone(&common.ports.ambient),
         census: common.census.clone(),
