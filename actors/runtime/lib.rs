@@ -18,5 +18,5 @@
 //!
 //! Only this package and `drover-actors` use actix.
 
-pub mod changes;
+pub mod notifier;
 pub mod supervise;

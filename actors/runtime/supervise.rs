@@ -152,7 +152,8 @@ impl<A: Actor<Context = Context<A>> + Supervised> Supervision<A> {
     fn try_count(&mut self, panic: &str) -> Option<Duration> {
         let options = self.options.as_ref()?;
         let now = options.ambient.now();
-        while self.restarts.front().is_some_and(|at| now.mono - *at > options.restart_limit.within) {
+        while self.restarts.front().is_some_and(|at| now.mono - *at > options.restart_limit.within)
+        {
             self.restarts.pop_front();
         }
         self.restarts.push_back(now.mono);

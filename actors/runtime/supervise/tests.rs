@@ -493,7 +493,10 @@ async fn a_flooded_actor_does_not_starve_another() {
                 let now = handled.borrow().done.len();
                 assert!(now - before <= 1000, "{} messages in one turn", now - before);
                 let count_message = neighbour.borrow().done.len();
-                assert!(count_message + 2 >= turns, "{count_message} of {turns}, {now} of the flood");
+                assert!(
+                    count_message + 2 >= turns,
+                    "{count_message} of {turns}, {now} of the flood"
+                );
             }
             // Its own timers and futures get their turns, too, and messages keep their order.
             flooded.do_send(Order::Work("last"));
