@@ -101,7 +101,7 @@ impl Ways {
             }
         }
         for spec in checked.herd.clouds.values() {
-            self.proxmox.set_width(spec);
+            self.proxmox.set_max_concurrent(spec);
         }
         for (id, connection) in &checked.connections {
             let now = checked.herd.clouds.get(id).map(|cloud| cloud.connection);
@@ -204,7 +204,7 @@ mod tests {
 
     use super::*;
     use drover_config::{Environment, Sources, check};
-    use drover_hypervisor::TICK;
+    use drover_hypervisor::TASK_POLL_INTERVAL;
     use proxmox_client::WireDialer;
 
     const YAML: &str = "cloudConfigurations:\n  a: {name: A, apiUrl: \"https://127.0.0.1:1\", \
@@ -221,7 +221,7 @@ mod tests {
         let proxmox = Arc::new(Proxmox::new(
             Some(tokio::runtime::Handle::current()),
             Arc::new(WireDialer),
-            TICK,
+            TASK_POLL_INTERVAL,
         ));
         let runtime = tokio::runtime::Handle::current();
         let shell = Arc::new(SshShell::new(runtime.clone()));

@@ -10,8 +10,8 @@ use drover_ci::{CiSystems, Hooks};
 use drover_config::calendar::Almanac;
 use drover_config::watch::{Change, Told, Trigger, Watch};
 use drover_config::{Checked, Environment};
-use drover_hypervisor::call_in::CallInKey;
-use drover_hypervisor::{Proxmox, TICK};
+use drover_hypervisor::CallInKey;
+use drover_hypervisor::{Proxmox, TASK_POLL_INTERVAL};
 use drover_journal::{Opened, RedbLog, Writer, WriterOptions};
 use drover_model::ambient::{mint_installation, mint_lease};
 use drover_model::fact::{Fact, What};
@@ -195,7 +195,7 @@ impl Service {
         let key = CallInKey::open(&state)
             .map_err(|source| RunError::State { path: state.clone(), source })?;
         let key = Arc::new(key);
-        let proxmox = Proxmox::new(Some(runtime.clone()), Arc::new(WireDialer), TICK);
+        let proxmox = Proxmox::new(Some(runtime.clone()), Arc::new(WireDialer), TASK_POLL_INTERVAL);
         let proxmox = Arc::new(proxmox.with_call_ins(Arc::clone(&key)));
         let user_data = UserDataStore::open(&state, &ledger)
             .map_err(|source| RunError::State { path: state.clone(), source })?;
@@ -214,7 +214,7 @@ impl Service {
         let view = View::new(epoch);
         view.mark_journal_folded();
         let metered = Arc::clone(&proxmox);
-        view.meter_calls(Box::new(move || metered.levels()));
+        view.meter_calls(Box::new(move || metered.call_loads()));
         let told = Arc::clone(&view);
         journal.watch(move |trouble| told.mark_journal(trouble.map(str::to_owned)));
         checked.follow(&HerdSpec::default(), Generation(1));

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use drover_hypervisor::texts::BUILT_IN;
+use drover_hypervisor::BUILT_IN_PLACEHOLDERS;
 use drover_model::seed::SeedSpec;
 use drover_nocloud::placeholder::{self, PlaceholderError as Bad, is_secret};
 use serde_yaml::{Mapping, Value};
@@ -110,7 +110,7 @@ fn value(name: &str, text: &str, layer: &Layer, vault: &mut Vault<'_>) {
     let mut add = |message: String, help: String| {
         vault.faults.push(layer.fault(KEY, message).help(help));
     };
-    if BUILT_IN.contains(&name) {
+    if BUILT_IN_PLACEHOLDERS.contains(&name) {
         add(format!("`{name}` is drover's own"), "give it another name".into());
     } else if placeholder::names(&format!("${{{name}}}")).is_err() {
         add(format!("`{name}` is no name"), "use letters, digits and `_`".into());
@@ -120,7 +120,7 @@ fn value(name: &str, text: &str, layer: &Layer, vault: &mut Vault<'_>) {
             "hand it over by SSH, in a lease or a step of prepare; blank it is taken here".into(),
         );
     }
-    let own: Vec<&str> = BUILT_IN.to_vec();
+    let own: Vec<&str> = BUILT_IN_PLACEHOLDERS.to_vec();
     unknown(KEY, text, &own, layer, vault);
 }
 
@@ -176,7 +176,8 @@ fn text(
         vault.faults.push(fault.help("put what is large into the image, or upload it in prepare"));
         return None;
     }
-    let known: Vec<&str> = BUILT_IN.into_iter().chain(values.keys().map(String::as_str)).collect();
+    let known: Vec<&str> =
+        BUILT_IN_PLACEHOLDERS.into_iter().chain(values.keys().map(String::as_str)).collect();
     if unknown(given, &text, &known, layer, vault) {
         return None;
     }

@@ -58,7 +58,7 @@ fn texts() -> CloudInitTexts {
         ("nameserver", "10.0.0.2"),
         ("searchdomain", "example.com"),
     ]);
-    drover_hypervisor::texts::texts(&spec, &marks, "pve1", &config).unwrap().unwrap()
+    drover_hypervisor::texts(&spec, &marks, "pve1", &config).unwrap().unwrap()
 }
 
 fn run(command: &mut Command) -> Output {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use proxmox_client::tls::{Seen, client_config};
+use proxmox_client::tls::{PresentedCertificate, client_config};
 use proxmox_client::{Connection, Endpoint};
 use rustls_pki_types::{CertificateDer, ServerName};
 use tokio::net::TcpStream;
@@ -62,7 +62,7 @@ async fn look(endpoint: &Endpoint, connection: &Connection) -> Option<Shown> {
 pub(super) fn shown(certificate: &CertificateDer<'_>) -> Shown {
     let parsed = x509_parser::parse_x509_certificate(certificate.as_ref());
     let until = parsed.ok().map(|(_, parsed)| parsed.validity().not_after.timestamp());
-    Shown { sha256: Seen::of(certificate).sha256, until }
+    Shown { sha256: PresentedCertificate::of(certificate).sha256, until }
 }
 
 /// Answers that were put down before, for clusters without a network.

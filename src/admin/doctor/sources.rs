@@ -106,7 +106,7 @@ fn unanswered(error: &DemandError, connection: &SourceConnection, report: &mut C
     };
     let refused: Option<CertificateRefused> = cause.and_then(refused_certificate);
     if let Some(refused) = refused {
-        let sha256 = &refused.seen().sha256;
+        let sha256 = &refused.certificate().sha256;
         let mends = [
             "in the YAML: caFile: a file with the authority that signed it".to_owned(),
             format!("in the YAML: pinSha256: [\"{sha256}\"], once compared with the server's own"),

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use drover_hypervisor::Client;
 use drover_hypervisor::Failure;
-use drover_hypervisor::configure::{has_agent, has_cloud_init, primary_disk};
 use drover_hypervisor::locate;
+use drover_hypervisor::{has_agent, has_cloud_init, primary_disk};
 use drover_model::addresses::AddressSource;
 use drover_model::fault::FaultKind;
 use drover_model::spec::TemplateSpec;

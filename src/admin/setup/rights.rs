@@ -6,7 +6,7 @@ use std::fmt;
 
 use drover_hypervisor::Client;
 use proxmox_client::PveError;
-use proxmox_client::admin::{Entry, User};
+use proxmox_client::admin::{AclEntry, User};
 use secrecy::SecretString;
 
 use crate::rights::{Grants, RoleKind};
@@ -46,7 +46,7 @@ pub struct Now {
     /// Whether the user is disabled.
     pub disabled: bool,
     /// Access entries.
-    pub entries: BTreeSet<Entry>,
+    pub entries: BTreeSet<AclEntry>,
     /// Whether that is all of them: others may have a role otherwise, and nobody sees it.
     pub sees_all: bool,
     /// Whether a token's secret can be made anew in place.
@@ -69,7 +69,7 @@ impl Now {
             pools: admin.pools().await?,
             tokens: own.map(names),
             disabled,
-            entries: admin.entries().await?,
+            entries: admin.acl_entries().await?,
             sees_all: admin.privileges("/access", None).await?.contains_key(SEES_ENTRIES),
             regenerates,
         })
@@ -104,7 +104,7 @@ enum Others {
 }
 
 impl Now {
-    fn others_with(&self, role: &str, planned: impl Fn(&Entry) -> bool) -> Others {
+    fn others_with(&self, role: &str, planned: impl Fn(&AclEntry) -> bool) -> Others {
         let of_role = self.entries.iter().filter(|entry| entry.roleid == role);
         let others = of_role.filter(|entry| !planned(entry));
         let others: Vec<String> =
@@ -319,7 +319,7 @@ pub fn plan(wanted: &Wanted, now: &Now) -> Plan {
         };
         let lacks: BTreeSet<String> = privileges.difference(there).cloned().collect();
         let more: BTreeSet<String> = there.difference(privileges).cloned().collect();
-        let planned = |entry: &Entry| {
+        let planned = |entry: &AclEntry| {
             subjects.contains(&entry.ugid) && grants.entries.contains(&(entry.path.clone(), *kind))
         };
         let others = now.others_with(&role, planned);
@@ -360,7 +360,7 @@ pub fn plan(wanted: &Wanted, now: &Now) -> Plan {
             *path == entry.path && kind.name(prefix) == entry.roleid
         });
         if !ours {
-            let Entry { path, ugid, roleid, .. } = entry;
+            let AclEntry { path, ugid, roleid, .. } = entry;
             let kind = if ugid.contains('!') { "tokens" } else { "users" };
             // What agents still have on a storage that left the YAML is removed by this right.
             let first = if path.starts_with("/storage/") {
@@ -419,7 +419,7 @@ mod tests {
                 Action::Grant(path, who, role) => {
                     let (path, ugid, roleid) = (path.clone(), who.clone(), role.clone());
                     let kind = if who.contains('!') { "token" } else { "user" }.to_owned();
-                    now.entries.insert(Entry { path, ugid, kind, roleid, propagate: true });
+                    now.entries.insert(AclEntry { path, ugid, kind, roleid, propagate: true });
                 }
             }
         }
@@ -448,7 +448,7 @@ mod tests {
                     Action::Grant(entry.path.clone(), entry.ugid.clone(), entry.roleid.clone());
                 assert_eq!(plan(&wanted, &now).actions, std::slice::from_ref(&again));
                 // One that does not count below its path is as good as none.
-                now.entries.insert(Entry { propagate: false, ..entry.clone() });
+                now.entries.insert(AclEntry { propagate: false, ..entry.clone() });
                 assert_eq!(plan(&wanted, &now).actions, [again]);
             }
             let mut now = done.clone();
@@ -503,7 +503,7 @@ mod tests {
         now.roles.entry("DroverTemplates".into()).or_default().insert("VM.Backup".into());
         let (path, ugid, kind) = ("/".to_owned(), "a@pve".to_owned(), "user".to_owned());
         let roleid = "Administrator".to_owned();
-        now.entries.insert(Entry { path, ugid, kind, roleid, propagate: true });
+        now.entries.insert(AclEntry { path, ugid, kind, roleid, propagate: true });
         let Plan { actions, beyond } = plan(&wanted, &now);
         assert_eq!(actions, []);
         insta::assert_snapshot!(beyond.join("\n"), @r"
@@ -531,7 +531,7 @@ mod tests {
             let (path, ugid, kind) = (path.to_owned(), ugid.to_owned(), kind.to_owned());
             let roleid = "DroverTemplates".to_owned();
             let whom = format!("the {kind} {ugid} on {path}");
-            now.entries.insert(Entry { path, ugid, kind, roleid, propagate: true });
+            now.entries.insert(AclEntry { path, ugid, kind, roleid, propagate: true });
             let said = told(&now);
             assert!(
                 said.contains(&format!("is shared with {whom}, and holds VM.Backup")),

@@ -8,7 +8,7 @@ use super::*;
 
 fn judged(method: Method, path: &str, status: u16, reason: &str, body: &str) -> Fault {
     let cloud = CloudId::new("primary");
-    let place = Place { cloud: &cloud, login: "ci@pve!limited" };
+    let place = CallOrigin { cloud: &cloud, login: "ci@pve!limited" };
     let reply = Reply {
         status,
         reason: reason.into(),
@@ -197,7 +197,7 @@ fn parameter_errors_are_told_apart() {
 #[test]
 fn exit_statuses_are_told_apart() {
     let cloud = CloudId::new("primary");
-    let place = Place { cloud: &cloud, login: "ci@pve!limited" };
+    let place = CallOrigin { cloud: &cloud, login: "ci@pve!limited" };
     let cases = [
         (
             "qmclone",
@@ -281,16 +281,16 @@ fn a_missing_privilege_says_what_to_grant() {
         "x",
         r#"{"data":null,"message":"Permission check failed (/vms/100, VM.Clone)\n"}"#,
     );
-    insta::assert_snapshot!(fault, @"`POST /nodes/pve1/qemu/100/clone` needs the privilege `VM.Clone` on `/vms/100`: give `ci@pve!limited` a role with it there (a token with separated privileges needs it beside its user)");
+    insta::assert_snapshot!(fault, @"`POST /nodes/pve1/qemu/100/clone` needs the privilege `VM.Clone` on `/vms/100`: give `ci@pve!limited` a role with it there (with privilege separation, both the token and its user need it)");
     let text = "Permission check failed (/storage/store, Datastore.Audit|Datastore.AllocateSpace)";
     let fault = judged(Method::Get, "/nodes/pve1/storage/store/status", 403, text, "");
-    insta::assert_snapshot!(fault, @"`GET /nodes/pve1/storage/store/status` needs one of the privileges `Datastore.Audit|Datastore.AllocateSpace` on `/storage/store`: give `ci@pve!limited` a role with it there (a token with separated privileges needs it beside its user)");
+    insta::assert_snapshot!(fault, @"`GET /nodes/pve1/storage/store/status` needs one of the privileges `Datastore.Audit|Datastore.AllocateSpace` on `/storage/store`: give `ci@pve!limited` a role with it there (with privilege separation, both the token and its user need it)");
 }
 
 #[test]
 fn a_clone_that_may_not_make_a_guest_says_where_that_is_granted() {
     let fault = judged(Method::Post, CLONE, 403, "Permission check failed", "");
-    insta::assert_snapshot!(fault, @"`POST /nodes/pve1/qemu/100/clone` needs the privilege `VM.Allocate` on the new guest or, with `targetPool`, on that pool: give `ci@pve!limited` a role with it there (a token with separated privileges needs it beside its user)");
+    insta::assert_snapshot!(fault, @"`POST /nodes/pve1/qemu/100/clone` needs the privilege `VM.Allocate` on the new guest or, with `targetPool`, on that pool: give `ci@pve!limited` a role with it there (with privilege separation, both the token and its user need it)");
 }
 
 #[test]

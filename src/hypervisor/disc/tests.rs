@@ -8,7 +8,7 @@ use drover_model::seed::SeedSpec;
 use serde_json::json;
 
 use super::*;
-use crate::proxmox::{Proxmox, TICK};
+use crate::proxmox::{Proxmox, TASK_POLL_INTERVAL};
 use crate::testing::{Script, Step, connection, marks, spec, token};
 
 const VOLUME: &str = "local:iso/drover-7k2m9qxw-4f8z1c3px9t2vkab.iso";
@@ -62,7 +62,7 @@ fn all() -> Value {
 }
 
 async fn configure(script: &Script) -> Result<Configured, Fault> {
-    let port = Proxmox::new(None, Arc::new(script.clone()), TICK);
+    let port = Proxmox::new(None, Arc::new(script.clone()), TASK_POLL_INTERVAL);
     port.set_cloud(CloudId::new("primary"), &connection(&["other", "pve1"], token())).unwrap();
     port.configure(call()).await
 }
@@ -104,9 +104,9 @@ fn const_drive() -> &'static str {
 #[test]
 fn without_a_cloud_init_drive_a_free_one_is_taken() {
     let config = VmConfig::new([("ide2", "local:iso/tools.iso,media=cdrom"), ("scsi0", "x")]);
-    assert_eq!(place(&config, VOLUME).as_deref(), Some("ide3"));
-    let full = VmConfig::new(DRIVES.map(|key| (key, "local:iso/tools.iso,media=cdrom")));
-    assert_eq!(place(&full, VOLUME), None);
+    assert_eq!(drive_for(&config, VOLUME).as_deref(), Some("ide3"));
+    let full = VmConfig::new(FREE_DRIVES.map(|key| (key, "local:iso/tools.iso,media=cdrom")));
+    assert_eq!(drive_for(&full, VOLUME), None);
 }
 
 // Invariant: what is missing is said by name, before anything is uploaded that could not be removed.
@@ -170,7 +170,7 @@ async fn a_shared_storage_is_listed_once_and_foreign_files_never() {
         "GET /nodes/pve1/storage/nfs/content content=iso" => Step::Data(json!([])),
         asked => panic!("{asked}"),
     });
-    let port = Proxmox::new(None, Arc::new(script.clone()), TICK);
+    let port = Proxmox::new(None, Arc::new(script.clone()), TASK_POLL_INTERVAL);
     let cloud = CloudId::new("primary");
     port.set_cloud(cloud.clone(), &connection(&["pve1"], token())).unwrap();
     let storages = BTreeSet::from(["local".to_owned(), "nfs".to_owned()]);

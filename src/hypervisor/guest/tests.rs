@@ -7,19 +7,19 @@ use crate::testing::{Clients as _, Script, Step, token};
 
 const MAC: &str = "BC:24:11:00:00:01";
 
-fn interface(name: &str, mac: &str, addresses: &[&str]) -> Interface {
+fn interface(name: &str, mac: &str, addresses: &[&str]) -> GuestInterface {
     let addresses: Vec<_> = addresses.iter().map(|one| json!({"ip-address": one})).collect();
     let row = json!({"name": name, "hardware-address": mac, "ip-addresses": addresses});
     serde_json::from_value(row).unwrap()
 }
 
-fn chosen(interfaces: &[Interface], networks: &[&str]) -> String {
+fn chosen(interfaces: &[GuestInterface], networks: &[&str]) -> String {
     let networks: Vec<_> = networks.iter().map(|text| (*text).to_owned()).collect();
     let address = choose(interfaces, Some(MAC), &networks);
     address.map(|address| address.to_string()).unwrap_or_default()
 }
 
-fn busy_guest() -> Vec<Interface> {
+fn busy_guest() -> Vec<GuestInterface> {
     vec![
         interface("lo", "00:00:00:00:00:00", &["127.0.0.1", "::1"]),
         interface("docker0", "02:42:00:00:00:01", &["172.17.0.1"]),
@@ -108,7 +108,7 @@ async fn an_agent_that_is_not_up_is_waited_for() {
     }
     let inside = json!({"result": {"error": {"class": "CommandNotFound", "desc": "disabled"}}});
     let sight = asked(move |_| Step::Data(inside.clone())).await.unwrap();
-    assert_eq!(sight, AddressSight::NotYet("the agent says: disabled".into()));
+    assert_eq!(sight, AddressSight::NotYet("the guest agent answered: disabled".into()));
     let bare = json!({"result": [{"name": "lo"}, {"nonsense": 1}, 5]});
     let sight = asked(move |_| Step::Data(bare.clone())).await.unwrap();
     assert_eq!(sight, AddressSight::NotYet("the guest has no address".into()));
@@ -121,12 +121,13 @@ fn addresses_that_do_not_count_are_named_with_what_decides() {
         interface("eth0", MAC, &["fe80::1", "not an address"]),
     ];
     assert_eq!(
-        none_fits(&interfaces, &[]),
-        "the guest has no address that counts, but 127.77.39.101, fe80::1; `guestNetworks` says \
-         which do"
+        no_usable_address(&interfaces, &[]),
+        "the guest has no address that drover may use, only 127.77.39.101, fe80::1: set \
+         `guestNetworks` to the networks that drover may use"
     );
-    let within = none_fits(&interfaces, &["10.0.0.0/8".to_owned()]);
-    assert!(within.starts_with("the guest has no address in `10.0.0.0/8` that counts, but "));
+    let within = no_usable_address(&interfaces, &["10.0.0.0/8".to_owned()]);
+    let start = "the guest has no address in `10.0.0.0/8` that drover may use, only ";
+    assert!(within.starts_with(start), "{within}");
 }
 
 #[tokio::test(start_paused = true)]

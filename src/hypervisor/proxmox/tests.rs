@@ -14,7 +14,7 @@ fn vm() -> VmRef {
 }
 
 fn port(script: &Script, clouds: &[&str]) -> Proxmox {
-    let port = Proxmox::new(None, Arc::new(script.clone()), TICK);
+    let port = Proxmox::new(None, Arc::new(script.clone()), TASK_POLL_INTERVAL);
     for cloud in clouds {
         port.set_cloud(CloudId::new(cloud), &connection(&["a", "b"], token())).unwrap();
     }
@@ -55,11 +55,11 @@ async fn a_cluster_is_identified_in_three_calls() {
             {"filename": "pve-root-ca.pem", "fingerprint": "9F:31:C0:AA:52:E7:D4:10:FF:00"},
         ])),
     });
-    let sight = port(&script, &["primary"]).identify(&primary()).await.unwrap();
-    assert_eq!(sight.cluster.as_str(), "9f31c0aa52e7d410");
-    assert_eq!(sight.version, "8.4.21");
-    assert!(sight.quorate);
-    assert_eq!(sight.nodes, [(NodeName::new("pve1"), true), (NodeName::new("pve2"), false)]);
+    let observed = port(&script, &["primary"]).identify(&primary()).await.unwrap();
+    assert_eq!(observed.cluster.as_str(), "9f31c0aa52e7d410");
+    assert_eq!(observed.version, "8.4.21");
+    assert!(observed.quorate);
+    assert_eq!(observed.nodes, [(NodeName::new("pve1"), true), (NodeName::new("pve2"), false)]);
     assert_eq!(script.seen().len(), 3);
 }
 
@@ -112,7 +112,7 @@ async fn an_id_is_not_free_behind_another_cluster() {
     const HERE: &str = "9F:31:C0:AA:52:E7:D4:10";
     for (root, then) in [(HERE, IdSight::Free), ("00:31:C0:AA:52:E7:D4:10", IdSight::Unknown)] {
         let cluster = Arc::new(Mutex::new(empty(HERE)));
-        let port = Proxmox::new(None, Arc::new(Switched(cluster.clone())), TICK);
+        let port = Proxmox::new(None, Arc::new(Switched(cluster.clone())), TASK_POLL_INTERVAL);
         let set = || port.set_cloud(primary(), &connection(&["a"], token())).unwrap();
         set();
         port.identify(&primary()).await.unwrap();
@@ -249,29 +249,29 @@ async fn asked_id(
     answer: impl FnMut(&str, &str) -> Step + Send + 'static,
 ) -> (Result<IdSight, FaultKind>, Vec<String>) {
     let script = Script::by_host(answer);
-    let sight = port(&script, &["primary"]).id_taken(&primary(), VmId(101)).await;
-    (sight.map_err(|fault| fault.kind), script.seen())
+    let observed = port(&script, &["primary"]).id_taken(&primary(), VmId(101)).await;
+    (observed.map_err(|fault| fault.kind), script.seen())
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_id_is_free_only_by_a_quorate_endpoint() {
-    let (sight, seen) = asked_id(|host, asked| match (host, asked) {
+    let (observed, seen) = asked_id(|host, asked| match (host, asked) {
         (_, "GET /cluster/nextid vmid=101") => Step::Data(json!("101")),
         ("a", _) => Step::Data(status(0)),
         _ => Step::Data(status(1)),
     })
     .await;
-    assert_eq!(sight, Ok(IdSight::Free));
+    assert_eq!(observed, Ok(IdSight::Free));
     assert_eq!(seen.len(), 4, "{seen:?}");
-    let (sight, _) = asked_id(|_, asked| match asked {
+    let (observed, _) = asked_id(|_, asked| match asked {
         "GET /cluster/status" => Step::Data(status(0)),
         _ => Step::Data(json!(101)),
     })
     .await;
-    assert_eq!(sight, Ok(IdSight::Unknown));
-    let (sight, seen) =
+    assert_eq!(observed, Ok(IdSight::Unknown));
+    let (observed, seen) =
         asked_id(|_, _| Step::Errors(json!({"vmid": "VM 101 already exists"}))).await;
-    assert_eq!((sight, seen.len()), (Ok(IdSight::Taken), 1));
+    assert_eq!((observed, seen.len()), (Ok(IdSight::Taken), 1));
     for silent in [
         |_: &str, _: &str| Step::Silence,
         |_: &str, _: &str| Step::NoRoute,
@@ -303,7 +303,7 @@ async fn a_template_is_found_or_its_absence_explained() {
         true => Step::Data(json!({"name": "x"})),
         false => Step::Data(plain.clone()),
     });
-    insta::assert_snapshot!(fault.await.unwrap_err(), @"guest `9000` on cloud `primary` is no template: make it one with `qm template 9000`");
+    insta::assert_snapshot!(fault.await.unwrap_err(), @"guest `9000` on cloud `primary` is not a template: convert it with `qm template 9000`");
     let container = row("lxc", 1);
     let fault = located(move |_| Step::Data(container.clone())).await.unwrap_err();
     insta::assert_snapshot!(fault, @"guest `9000` on cloud `primary` is a container, not a VM template");
@@ -336,10 +336,10 @@ async fn a_guest_that_moved_is_found() {
         "GET /nodes/pve2/qemu/101/config" => Step::Data(config()),
         _ => Step::Data(json!({"status": "running", "qmpstatus": "running"})),
     });
-    let sight = port(&script, &["primary"]).look(&vm()).await.unwrap();
-    assert_eq!(sight.node, Some(NodeName::new("pve2")));
-    assert_eq!(sight.running, Some(true));
-    assert!(drover_model::marks::is_ours(&sight.marks.unwrap(), &marks(), VmId(101)));
+    let observed = port(&script, &["primary"]).look(&vm()).await.unwrap();
+    assert_eq!(observed.node, Some(NodeName::new("pve2")));
+    assert_eq!(observed.running, Some(true));
+    assert!(drover_model::marks::is_ours(&observed.marks.unwrap(), &marks(), VmId(101)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -348,8 +348,8 @@ async fn a_guest_that_may_not_be_read_has_no_marks() {
         true => Step::Errors(json!({"vmid": "VM 101 already exists"})),
         false => Step::Refuse(403, "Permission check failed (/vms/101, VM.Audit)"),
     });
-    let sight = port(&script, &["primary"]).look(&vm()).await.unwrap();
-    assert_eq!((sight.id, sight.marks, sight.running), (IdSight::Taken, None, None));
+    let observed = port(&script, &["primary"]).look(&vm()).await.unwrap();
+    assert_eq!((observed.id, observed.marks, observed.running), (IdSight::Taken, None, None));
 }
 
 // Invariant: a clone carries its marks in the call itself.
@@ -386,8 +386,8 @@ async fn fencing_reads_and_tags_in_two_calls() {
         true => Step::Data(config()),
         false => Step::Data(json!(null)),
     });
-    let sight = port(&script, &["primary"]).fence(&vm(), &marks()).await.unwrap();
-    assert_eq!(sight.id, IdSight::Taken);
+    let observed = port(&script, &["primary"]).fence(&vm(), &marks()).await.unwrap();
+    assert_eq!(observed.id, IdSight::Taken);
     assert_eq!(
         script.seen()[1],
         "a PUT /nodes/pve1/qemu/101/config tags=drover;drover-7k2m9qxw;drover-retiring digest=abc"
@@ -536,7 +536,7 @@ async fn volumes_that_were_the_guests_are_removed_once_its_id_is_free() {
 #[tokio::test(start_paused = true)]
 async fn a_dropped_call_is_not_taken_back() {
     let script = Script::new(|_| Step::Data(json!("UPID:pve1:1:1:1:x:101:ci@pve!drover:")));
-    let port = Proxmox::new(Some(Handle::current()), Arc::new(script.clone()), TICK);
+    let port = Proxmox::new(Some(Handle::current()), Arc::new(script.clone()), TASK_POLL_INTERVAL);
     port.set_cloud(primary(), &connection(&["a"], token())).unwrap();
     drop(port.start(&vm()));
     tokio::time::sleep(Duration::from_millis(1)).await;

@@ -123,7 +123,7 @@ async fn a_task_awaited_through_a_replaced_way_in_is_read_through_the_new_one() 
     let start = Instant::now();
     let (end, ()) = tokio::join!(watcher.wait(client.clone(), &task, LONG), replaced);
     assert_eq!(end, done());
-    assert!(start.elapsed() < BACKOFF_MAX + 10 * TICK, "{:?}", start.elapsed());
+    assert!(start.elapsed() < FAILURE_PAUSE_MAX + 10 * TICK, "{:?}", start.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
@@ -273,12 +273,12 @@ async fn a_token_that_sees_no_cluster_tasks_is_served_node_by_node() {
     let ends = join_all(upids.iter().map(|upid| watcher.wait(client.clone(), upid, LONG))).await;
     assert!(ends.iter().all(|end| *end == done()));
     let count = |part: &str| script.seen().iter().filter(|asked| asked.contains(part)).count();
-    assert_eq!(count("/cluster/tasks"), BLIND_AFTER as usize);
+    assert_eq!(count("/cluster/tasks"), MISSES_UNTIL_NODE_BY_NODE as usize);
     assert_eq!(count("/status"), 0);
     for node in ["pve1", "pve2"] {
         assert_eq!(count(&format!("GET /nodes/{node}/tasks source=active")), 4);
         let ended = count(&format!("GET /nodes/{node}/tasks source=all"));
-        assert_eq!(ended, BLIND_AFTER as usize + 1);
+        assert_eq!(ended, MISSES_UNTIL_NODE_BY_NODE as usize + 1);
     }
 }
 
@@ -325,7 +325,7 @@ async fn a_silent_node_holds_up_nobody_elses_tasks() {
     let (lost, (end, took)) =
         tokio::join!(watcher.wait(client.clone(), &dead, Duration::from_secs(60)), live);
     assert_eq!(end, done());
-    assert_eq!(took, 5 * TICK + READ_LIMIT);
+    assert_eq!(took, 5 * TICK + NODE_READ_LIMIT);
     assert!(matches!(lost, TaskEnd::Unknown(_)));
 }
 

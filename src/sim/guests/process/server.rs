@@ -238,7 +238,7 @@ impl server::Handler for Front {
     ) -> Result<(), russh::Error> {
         let machine = Arc::clone(&self.machine);
         let serves = machine.inside.windows().is_some() && !machine.ground.sandbox.needs_leave();
-        if !serves || name != NAME {
+        if !serves || name != SUBSYSTEM {
             return session.channel_failure(id);
         }
         match self.waiting.remove(&id) {

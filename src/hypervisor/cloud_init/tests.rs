@@ -22,7 +22,7 @@ fn guest() -> VmConfig {
     ])
 }
 
-fn told(seed: SeedSpec) -> SeedTexts {
+fn told(seed: SeedSpec) -> CloudInitTexts {
     texts(&seeded(seed), &marks(), "pve1", &guest()).unwrap().unwrap()
 }
 
@@ -59,7 +59,8 @@ fn without_user_data_a_guest_hears_what_it_always_did() {
 
 #[test]
 fn all_names_are_filled_in() {
-    let all: Vec<String> = BUILT_IN.iter().map(|name| format!("{name}=${{{name}}}")).collect();
+    let all: Vec<String> =
+        BUILT_IN_PLACEHOLDERS.iter().map(|name| format!("{name}=${{{name}}}")).collect();
     let user_data = Some(format!("{}\n${{mine}}\n", all.join("\n")));
     let values = [("mine".to_owned(), "run-${vmid} $${x}".to_owned())].into();
     let seed = told(SeedSpec { user_data, values, ..SeedSpec::default() });
@@ -94,7 +95,7 @@ fn meta_data_keeps_what_it_says_and_has_an_id_of_its_own() {
     - ssh-ed25519 AAAA/b+c= drover key
     ");
     let wrong = texts(&seeded(own("- a")), &marks(), "pve1", &guest());
-    assert_eq!(wrong, Err(SeedError::MetaData));
+    assert_eq!(wrong, Err(TextsError::MetaData));
 }
 
 #[test]

@@ -1,22 +1,23 @@
-//! Clusters that are the same under another fingerprint, as an operator has confirmed.
+//! Clusters that an operator has confirmed to be the same under a new fingerprint, such as after a
+//! new root certificate.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use drover_model::id::ClusterId;
 
-/// Clusters that go on under another fingerprint: the fingerprint of now, and the former one.
+/// The former id of each cluster with a new one.
 #[derive(Clone, Default)]
-pub(super) struct Continued(Arc<Mutex<BTreeMap<ClusterId, ClusterId>>>);
+pub(super) struct ClusterAliases(Arc<Mutex<BTreeMap<ClusterId, ClusterId>>>);
 
-impl Continued {
-    /// The id by which a cluster is known.
-    pub(super) fn known(&self, cluster: ClusterId) -> ClusterId {
+impl ClusterAliases {
+    /// The id by which drover knows a cluster.
+    pub(super) fn resolve(&self, cluster: ClusterId) -> ClusterId {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.get(&cluster).cloned().unwrap_or(cluster)
     }
 
-    /// Who leads to `now` leads to `former` from here on.
+    /// Treats the cluster `now` as `former` from here on.
     pub(super) fn add(&self, now: &ClusterId, former: &ClusterId) {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         all.insert(now.clone(), former.clone());
