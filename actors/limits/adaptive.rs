@@ -57,7 +57,7 @@ pub enum Adapt {
 
 /// How an operation ended, as far as it says something about the limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WorkEnd {
+pub(crate) enum WorkEnd {
     /// It completed.
     Done,
     /// It timed out while it waited for its turn.
@@ -78,7 +78,7 @@ pub struct Work {
 
 /// An operation that runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RunningWork {
+pub(crate) struct RunningWork {
     work: Work,
     began: Moment,
     /// The batch: operations that started one after another without an end in between. Nobody knows
@@ -88,7 +88,7 @@ pub struct RunningWork {
 
 /// A width, with the observations it was learned from.
 #[derive(Debug, Clone, Default)]
-pub struct AdaptiveLimit {
+pub(crate) struct AdaptiveLimit {
     running: u32,
     /// Batches with operations that still run.
     batches: BTreeMap<u64, Batch>,
@@ -110,13 +110,13 @@ pub struct AdaptiveLimit {
 
 impl AdaptiveLimit {
     /// The number of operations that run.
-    pub fn running(&self) -> u32 {
+    pub(crate) fn running(&self) -> u32 {
         self.running
     }
 
     /// How many operations may run at once if the next one does this work: at least one, and at
     /// most `most`.
-    pub fn width(&self, work: &Work, rule: Adapt, most: u32, now: Moment) -> u32 {
+    pub(crate) fn width(&self, work: &Work, rule: Adapt, most: u32, now: Moment) -> u32 {
         let wall = self.wall.filter(|(_, until)| now < *until).map_or(u32::MAX, |(width, _)| width);
         let wanted = match rule {
             Adapt::Fixed => return most.max(1),
@@ -142,7 +142,7 @@ impl AdaptiveLimit {
     }
 
     /// Counts an operation that starts.
-    pub fn begin(&mut self, work: Work, now: Moment) -> RunningWork {
+    pub(crate) fn begin(&mut self, work: Work, now: Moment) -> RunningWork {
         self.running += 1;
         if self.batch.1 || !self.batches.contains_key(&self.batch.0) {
             self.batch = (self.batch.0 + 1, false);
@@ -154,7 +154,7 @@ impl AdaptiveLimit {
     }
 
     /// Counts an operation that has ended, and learns from it once its whole batch has ended.
-    pub fn end(&mut self, turn: RunningWork, end: WorkEnd, now: Moment) {
+    pub(crate) fn end(&mut self, turn: RunningWork, end: WorkEnd, now: Moment) {
         self.running = self.running.saturating_sub(1);
         self.batch.1 = true;
         if end == WorkEnd::Contended {

@@ -13,6 +13,8 @@
 //! The cluster actor uses [`concurrency`] for clones. `drover-hypervisor` uses it for destroys and
 //! starts, and passes every API call of every cloud through [`call_queue`].
 
+#![warn(unreachable_pub)]
+
 pub mod adaptive;
 pub mod call_queue;
 pub mod concurrency;

@@ -18,5 +18,7 @@
 //!
 //! Only this package and `drover-actors` use actix.
 
+#![warn(unreachable_pub)]
+
 pub mod notifier;
 pub mod supervise;

@@ -4,6 +4,8 @@
 //! looks for a certain cause walks [`causes`]. An error type itself names only its own failure and
 //! holds its cause as `source`.
 
+#![warn(unreachable_pub)]
+
 use std::error::Error;
 
 /// The error and its causes, the outermost first.

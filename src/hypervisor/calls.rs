@@ -33,12 +33,12 @@ tokio::task_local! {
 }
 
 /// Runs `work` with this purpose for its calls; questions to guest agents keep their own purpose.
-pub async fn as_purpose<F: Future>(purpose: CallPurpose, work: F) -> F::Output {
+pub(crate) async fn as_purpose<F: Future>(purpose: CallPurpose, work: F) -> F::Output {
     PURPOSE.scope(purpose, work).await
 }
 
 /// The calls of one cluster that run and wait.
-pub struct ClusterCalls {
+pub(crate) struct ClusterCalls {
     started: Instant,
     inner: Mutex<Inner>,
 }
@@ -80,7 +80,7 @@ impl ClusterCalls {
     }
 
     /// The load of every endpoint and node.
-    pub fn loads(&self) -> Vec<CallLoad> {
+    pub(crate) fn loads(&self) -> Vec<CallLoad> {
         let now = self.now();
         self.lock().queue.loads(now)
     }
@@ -107,7 +107,7 @@ impl ClusterCalls {
 
 /// Makes the clients of all clouds of a cluster share its queue.
 #[derive(Default)]
-pub struct ClusterCallLimiter(pub Arc<ClusterCalls>);
+pub(crate) struct ClusterCallLimiter(pub Arc<ClusterCalls>);
 
 impl CallLimiter for ClusterCallLimiter {
     fn admit<'a>(

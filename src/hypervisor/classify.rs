@@ -12,14 +12,14 @@ use proxmox_client::refusal::{Refusal, bounded};
 
 /// Through which cloud and login a call went.
 #[derive(Debug, Clone, Copy)]
-pub struct CallOrigin<'a> {
+pub(crate) struct CallOrigin<'a> {
     pub cloud: &'a CloudId,
     /// The login's name, without its secret.
     pub login: &'a str,
 }
 
 /// The fault of a call that a node refused.
-pub fn refusal(place: CallOrigin<'_>, call: &Call, refusal: &Refusal) -> Fault {
+pub(crate) fn refusal(place: CallOrigin<'_>, call: &Call, refusal: &Refusal) -> Fault {
     let cloud = Culprit::Cloud(place.cloud.clone());
     let whole = format!("`{call}` on cloud `{}` failed: {refusal}", place.cloud);
     if refusal.status == 401 {
@@ -57,7 +57,7 @@ pub fn refusal(place: CallOrigin<'_>, call: &Call, refusal: &Refusal) -> Fault {
 
 /// The fault of a task that failed with this exit status; `kind` is the task's type, such as
 /// `qmclone`.
-pub fn task(place: CallOrigin<'_>, node: &NodeName, kind: &str, exit: &str) -> Fault {
+pub(crate) fn task(place: CallOrigin<'_>, node: &NodeName, kind: &str, exit: &str) -> Fault {
     let exit = bounded(exit);
     let whole = format!("task `{kind}` on node `{node}` failed: {exit}");
     let what = format!("task `{kind}`");

@@ -51,7 +51,7 @@ impl Client {
     }
 
     /// Sets the client that replaces this one when the cloud's connection changes.
-    pub fn replace_by(&self, successor: Arc<Self>) {
+    pub(crate) fn replace_by(&self, successor: Arc<Self>) {
         // Only the first call counts: the successor knows its own successor.
         let _ = self.successor.set(successor);
     }
@@ -120,7 +120,7 @@ pub(crate) fn task(upid: proxmox_client::Upid) -> Upid {
 }
 
 /// The fault that a failed call means for the actors.
-pub fn fault(error: &PveError, cloud: &CloudId, login: &str) -> Fault {
+pub(crate) fn fault(error: &PveError, cloud: &CloudId, login: &str) -> Fault {
     let whole = Culprit::Cloud(cloud.clone());
     match error {
         PveError::Unreachable { distrusted: true, .. } => {

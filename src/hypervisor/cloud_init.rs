@@ -1,7 +1,7 @@
 //! The texts on an agent's own cloud-init disc: the operator's texts with their placeholders filled
 //! in, and for missing ones the same as on Proxmox's own cloud-init drive.
 
-pub mod network;
+pub(crate) mod network;
 
 use std::collections::BTreeMap;
 
@@ -49,7 +49,7 @@ pub enum TextsError {
 ///
 /// # Errors
 /// When the operator's value has a placeholder that is malformed or unknown.
-pub fn values(
+pub(crate) fn values(
     spec: &TemplateSpec,
     marks: &Marks,
     node: &str,

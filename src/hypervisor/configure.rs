@@ -27,11 +27,11 @@ use crate::disc::{self, DiscImage};
 use crate::nics;
 
 /// The tag of a guest that is being retired.
-pub use drover_model::marks::RETIRING;
+pub(crate) use drover_model::marks::RETIRING;
 
 /// What must be written.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Plan {
+pub(crate) struct Plan {
     /// The keys that differ, without tags and digest.
     pub changes: Params,
     /// The tags, if they differ.
@@ -42,14 +42,14 @@ pub struct Plan {
 
 /// The state of configuring after the write; the caller awaits the resize.
 #[derive(Debug)]
-pub struct Configuring {
+pub(crate) struct Configuring {
     pub configured: Configured,
     /// The task that grows the disk.
     pub resize: Option<Upid>,
 }
 
 /// The marks in a configuration: whose guest it is.
-pub fn reading(config: &VmConfig) -> Reading {
+pub(crate) fn reading(config: &VmConfig) -> Reading {
     marks::read(
         config.get("name").unwrap_or_default(),
         config.get("description").unwrap_or_default(),
@@ -67,7 +67,7 @@ fn locked(vmid: VmId, lock: &str) -> Fault {
 
 /// Refuses a guest that is not exactly the agent's. During a clone and a destroy the configuration
 /// has only a lock and no marks: that is a locked guest, not a stranger's.
-pub fn verify(config: &VmConfig, expected: &Marks, vmid: VmId) -> Result<(), Fault> {
+pub(crate) fn verify(config: &VmConfig, expected: &Marks, vmid: VmId) -> Result<(), Fault> {
     let reading = reading(config);
     if let (Some(lock @ ("clone" | "destroyed")), Reading::Unmarked) = (config.lock(), &reading) {
         return Err(locked(vmid, lock));
@@ -90,12 +90,12 @@ pub fn verify(config: &VmConfig, expected: &Marks, vmid: VmId) -> Result<(), Fau
 }
 
 /// Refuses a guest that Proxmox itself has locked.
-pub fn unlocked(config: &VmConfig, vmid: VmId) -> Result<(), Fault> {
+pub(crate) fn unlocked(config: &VmConfig, vmid: VmId) -> Result<(), Fault> {
     config.lock().map_or(Ok(()), |lock| Err(locked(vmid, lock)))
 }
 
 /// What differs from the template's specification. Pure.
-pub fn plan(config: &VmConfig, call: &ConfigureCall) -> Plan {
+pub(crate) fn plan(config: &VmConfig, call: &ConfigureCall) -> Plan {
     let spec = &call.spec;
     let mut changes = match spec.os {
         Os::Linux => cloud_init_changes(config, spec),
@@ -225,7 +225,7 @@ fn enable_agent(now: Option<&str>) -> Option<String> {
 }
 
 /// Splits Proxmox's lists of tags at `;`, `,` and blanks.
-pub fn split_tags(text: &str) -> BTreeSet<String> {
+pub(crate) fn split_tags(text: &str) -> BTreeSet<String> {
     let words = text.split([';', ',', ' ']).filter(|word| !word.is_empty());
     words.map(str::to_lowercase).collect()
 }
@@ -293,21 +293,21 @@ fn disk_to_grow(config: &VmConfig, wanted: Option<u32>) -> Option<(String, u32)>
 }
 
 /// The volumes whose names carry the guest's id.
-pub fn volumes(config: &VmConfig, vmid: VmId) -> Vec<String> {
+pub(crate) fn volumes(config: &VmConfig, vmid: VmId) -> Vec<String> {
     let drives = config.iter().filter(|(key, _)| is_drive(key));
     let volumes = drives.filter_map(|(_, value)| value.split(',').next());
     volumes.filter(|volume| carries(volume, vmid)).map(str::to_owned).collect()
 }
 
 /// Whether a volume belongs to the guest itself (`vm-101-disk-0`), not to its template.
-pub fn carries(volume: &str, vmid: VmId) -> bool {
+pub(crate) fn carries(volume: &str, vmid: VmId) -> bool {
     let path = volume.split_once(':').map_or(volume, |(_, path)| path);
     let name = path.rsplit('/').next().unwrap_or(path);
     name.starts_with(&format!("vm-{vmid}-")) || name.starts_with(&format!("base-{vmid}-"))
 }
 
 /// The MAC address of net0, in upper case.
-pub fn mac(config: &VmConfig) -> Option<String> {
+pub(crate) fn mac(config: &VmConfig) -> Option<String> {
     let values = config.get("net0")?.split(',').filter_map(|part| part.split_once('='));
     let is_mac = |text: &str| {
         let parts: Vec<_> = text.split(':').collect();
@@ -318,7 +318,7 @@ pub fn mac(config: &VmConfig) -> Option<String> {
 }
 
 /// Reads a guest's configuration, and checks that the guest is the agent's and not locked.
-pub async fn read(client: &Client, call: &ConfigureCall) -> Result<VmConfig, Failure> {
+pub(crate) async fn read(client: &Client, call: &ConfigureCall) -> Result<VmConfig, Failure> {
     let vmid = call.vm.vmid;
     let config = client.config(call.vm.node.as_str(), vmid.0).await?;
     verify(&config, &call.marks, vmid)?;
@@ -328,7 +328,7 @@ pub async fn read(client: &Client, call: &ConfigureCall) -> Result<VmConfig, Fai
 
 /// Writes what differs from `config`; the caller awaits the resize. `serial` is the guest's secret,
 /// `disc` the image for its drive.
-pub async fn start(
+pub(crate) async fn start(
     client: &Client,
     call: &ConfigureCall,
     config: &VmConfig,
@@ -406,7 +406,7 @@ async fn write(
 }
 
 /// The text of a refusal, if it is about tags.
-pub fn tag_refusal(client: &Client, error: &PveError) -> Option<String> {
+pub(crate) fn tag_refusal(client: &Client, error: &PveError) -> Option<String> {
     let PveError::Refused { refusal, .. } = error else { return None };
     let of_tags = refusal.status == 403 && refusal.text.contains("tag");
     of_tags.then(|| client.fault(error).text)

@@ -40,20 +40,20 @@ const IMAGE_PRIVILEGES: [&str; 2] = ["Datastore.AllocateTemplate", "Datastore.Al
 
 /// A disc image for a guest's drive.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct DiscImage {
+pub(crate) struct DiscImage {
     pub volume: String,
     key: String,
 }
 
 impl DiscImage {
     /// The setting that puts the image into its drive; none when it is there already.
-    pub fn change(&self, config: &VmConfig) -> Option<(String, String)> {
+    pub(crate) fn change(&self, config: &VmConfig) -> Option<(String, String)> {
         let there = config.get(&self.key).is_some_and(|value| file_of(value) == self.volume);
         (!there).then(|| (self.key.clone(), format!("{},media=cdrom", self.volume)))
     }
 
     /// The cloud-init image that it replaces in its drive.
-    pub fn replaced<'a>(&self, config: &'a VmConfig) -> Option<&'a str> {
+    pub(crate) fn replaced<'a>(&self, config: &'a VmConfig) -> Option<&'a str> {
         config.get(&self.key).map(file_of).filter(|file| file.contains("cloudinit"))
     }
 }
@@ -63,7 +63,7 @@ fn file_of(drive: &str) -> &str {
 }
 
 /// The drive with Proxmox's own cloud-init image.
-pub fn cloud_init_drive(config: &VmConfig) -> Option<&str> {
+pub(crate) fn cloud_init_drive(config: &VmConfig) -> Option<&str> {
     let mut drives = config.iter().filter(|(key, _)| is_drive(key) && !key.starts_with("unused"));
     drives.find(|(_, value)| file_of(value).contains("cloudinit")).map(|(key, _)| key)
 }
@@ -77,7 +77,7 @@ fn drive_for(config: &VmConfig, volume: &str) -> Option<String> {
 }
 
 /// The outcome of bringing a disc image to its storage.
-pub enum ImageUpload {
+pub(crate) enum ImageUpload {
     /// The image is on its storage; none if the template needs no image.
     Stored(Option<DiscImage>),
     /// Proxmox refused it: this attempt stored nothing.
@@ -261,7 +261,7 @@ impl Cloud {
 }
 
 /// All disc images of drover's on these storages, of any agent.
-pub async fn list_images(
+pub(crate) async fn list_images(
     client: &Client,
     storages: &BTreeSet<String>,
 ) -> Result<Vec<ImageSight>, Failure> {

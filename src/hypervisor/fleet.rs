@@ -19,7 +19,7 @@ pub async fn read_fleet(client: &Client) -> Result<Fleet, Failure> {
 }
 
 /// The fleet in the rows of a list.
-pub fn of_rows(rows: &[Resource]) -> Fleet {
+pub(crate) fn of_rows(rows: &[Resource]) -> Fleet {
     let (mut nodes, mut storages) = (BTreeMap::new(), Vec::new());
     let mut guests = BTreeMap::new();
     for row in rows {

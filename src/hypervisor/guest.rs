@@ -34,14 +34,14 @@ const KEY_LINE_BYTES_MAX: usize = 2048;
 
 /// A range of IP addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Cidr {
+pub(crate) struct Cidr {
     base: IpAddr,
     bits: u8,
 }
 
 impl Cidr {
     /// Reads `address/bits`, or a single address.
-    pub fn parse(text: &str) -> Option<Self> {
+    pub(crate) fn parse(text: &str) -> Option<Self> {
         let (base, bits) = match text.trim().split_once('/') {
             Some((base, bits)) => (base.parse::<IpAddr>().ok()?, Some(bits.parse::<u8>().ok()?)),
             None => (text.trim().parse::<IpAddr>().ok()?, None),
@@ -51,7 +51,7 @@ impl Cidr {
         (bits <= widest).then_some(Self { base, bits })
     }
 
-    pub fn contains(&self, address: IpAddr) -> bool {
+    pub(crate) fn contains(&self, address: IpAddr) -> bool {
         match (self.base, address) {
             (IpAddr::V4(base), IpAddr::V4(address)) => {
                 let mask = u32::MAX.checked_shl(32 - u32::from(self.bits)).unwrap_or(0);
@@ -72,7 +72,7 @@ impl Cidr {
 /// others. If networks are given, the address must be in one of them. Otherwise loopback and
 /// link-local addresses are excluded too, and once an interface has net0's MAC address only that
 /// interface counts. IPv4 is preferred to IPv6, and earlier addresses to later ones.
-pub fn choose(
+pub(crate) fn choose(
     interfaces: &[GuestInterface],
     mac: Option<&str>,
     networks: &[String],
@@ -120,7 +120,7 @@ fn is_plain(address: IpAddr) -> bool {
 }
 
 /// Asks the guest agent once for an address to connect to.
-pub async fn address(
+pub(crate) async fn address(
     client: &Client,
     node: &NodeName,
     vmid: VmId,
@@ -178,7 +178,7 @@ fn not_yet(error: PveError) -> Result<AddressSight, PveError> {
 
 /// Reads a host key through the guest agent: the first that exists, so that it usually costs one
 /// call. Empty when the login may not read files, or the guest has no key.
-pub async fn host_keys(
+pub(crate) async fn host_keys(
     client: &Client,
     node: &NodeName,
     vmid: VmId,
@@ -210,7 +210,7 @@ fn is_guest_agent_error(error: &PveError) -> bool {
 }
 
 /// Checks that a text is one public host key; returns its type and blob without the comment.
-pub fn host_key(content: &str) -> Option<String> {
+pub(crate) fn host_key(content: &str) -> Option<String> {
     let line = content.lines().next().filter(|line| line.len() <= KEY_LINE_BYTES_MAX)?;
     let mut words = line.split_ascii_whitespace();
     let (kind, blob) = (words.next()?, words.next()?);

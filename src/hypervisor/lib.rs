@@ -25,6 +25,8 @@
 //! (tokens of guests that call drover), `cluster_aliases.rs` (clusters with a new root
 //! certificate).
 
+#![warn(unreachable_pub)]
+
 mod call_in;
 mod calls;
 mod classify;

@@ -22,7 +22,7 @@ use crate::calls::as_purpose;
 use crate::client::Client;
 
 /// How long a list serves readers that do not need a newer one.
-pub const LIST_SHARED_FOR: Duration = Duration::from_secs(10);
+pub(crate) const LIST_SHARED_FOR: Duration = Duration::from_secs(10);
 /// How long a destroyed guest is remembered: longer than any list is used or being read.
 const DESTROYED_REMEMBERED_FOR: Duration = Duration::from_secs(120);
 
@@ -39,7 +39,7 @@ pub struct List {
 
 /// The last list that a login got from a cluster.
 #[derive(Default)]
-pub struct Lists {
+pub(crate) struct Lists {
     last: Mutex<LastAnswer>,
     failures: AtomicU64,
     /// Destroyed guests, and when drover learned of it.
@@ -49,7 +49,7 @@ pub struct Lists {
 impl Lists {
     /// Notes that a task destroyed a guest. Older lists no longer show it, so that its memory and
     /// space count as free before the next list.
-    pub fn destroyed(&self, vmid: VmId) {
+    pub(crate) fn destroyed(&self, vmid: VmId) {
         let now = Instant::now();
         let mut destroyed = self.destroyed.lock().unwrap_or_else(PoisonError::into_inner);
         destroyed.retain(|_, at| now - *at < DESTROYED_REMEMBERED_FOR);
@@ -95,19 +95,19 @@ struct LastAnswer {
 
 /// The lists that a client uses: its own until its cluster is known.
 #[derive(Default)]
-pub struct SharedLists {
+pub(crate) struct SharedLists {
     own: Arc<Lists>,
     shared: OnceLock<Arc<Lists>>,
 }
 
 impl SharedLists {
     /// The lists in use.
-    pub fn lists(&self) -> &Arc<Lists> {
+    pub(crate) fn lists(&self) -> &Arc<Lists> {
         self.shared.get().unwrap_or(&self.own)
     }
 
     /// From now on uses the lists of another client with the same login and cluster.
-    pub fn join(&self, lists: Arc<Lists>) {
+    pub(crate) fn join(&self, lists: Arc<Lists>) {
         // Only the first call counts: a cloud does not change its cluster with the same connection.
         let _ = self.shared.set(lists);
     }

@@ -16,7 +16,7 @@ const DEFAULT_MODEL: &str = "virtio";
 const PROXMOX_MAC_PREFIX: [u8; 3] = [0xbc, 0x24, 0x11];
 
 /// The settings that differ from the wanted cards. Further cards are removed, with their addresses.
-pub fn changes(config: &VmConfig, call: &ConfigureCall) -> Params {
+pub(crate) fn changes(config: &VmConfig, call: &ConfigureCall) -> Params {
     let nics = &call.spec.nics;
     if nics.is_empty() {
         return Params::new();
@@ -97,7 +97,7 @@ fn generated_mac(call: &ConfigureCall, n: usize) -> String {
 }
 
 /// The configuration after these changes.
-pub fn after(config: &VmConfig, changes: &Params) -> VmConfig {
+pub(crate) fn after(config: &VmConfig, changes: &Params) -> VmConfig {
     let gone: Vec<&str> = changes
         .iter()
         .filter(|(key, _)| key == "delete")

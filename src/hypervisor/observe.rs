@@ -31,7 +31,7 @@ pub async fn identify(client: &Client) -> Result<ClusterSight, Failure> {
 }
 
 /// The id of the cluster that answers.
-pub async fn cluster(client: &Client) -> Result<ClusterId, Failure> {
+pub(crate) async fn cluster(client: &Client) -> Result<ClusterId, Failure> {
     cluster_id(client, &client.certificates().await?)
 }
 
@@ -80,7 +80,7 @@ async fn status_with_quorum(client: &Client) -> Result<(usize, Vec<StatusItem>),
 ///
 /// A list from another endpoint than the one with quorum proves nothing, so it counts as one
 /// without quorum.
-pub async fn survey(client: &Client, within: Duration) -> Result<Survey, Failure> {
+pub(crate) async fn survey(client: &Client, within: Duration) -> Result<Survey, Failure> {
     let (endpoint, status) = status_with_quorum(client).await?;
     let (quorate, nodes) = quorum(&status);
     let list = client.list(within).await?;
@@ -90,7 +90,7 @@ pub async fn survey(client: &Client, within: Duration) -> Result<Survey, Failure
 }
 
 /// A guest's row in the list; none for a row of another kind.
-pub fn listed(row: &Resource) -> Option<Listed> {
+pub(crate) fn listed(row: &Resource) -> Option<Listed> {
     let container = match row.kind.as_str() {
         "qemu" => false,
         "lxc" => true,
@@ -116,7 +116,7 @@ async fn find(client: &Client, vmid: VmId) -> Result<Option<Listed>, Failure> {
 
 /// A running guest whose marks were read before, when its row in the list confirms name, node and
 /// status. None means that the guest itself must be inspected.
-pub async fn confirm(
+pub(crate) async fn confirm(
     client: &Client,
     vm: &VmRef,
     (marks, name): (&Marks, &str),
@@ -136,12 +136,12 @@ pub async fn confirm(
 }
 
 /// Whether a failed read says nothing about the guest.
-pub fn is_transient(kind: &FaultKind) -> bool {
+pub(crate) fn is_transient(kind: &FaultKind) -> bool {
     matches!(kind, FaultKind::Contention | FaultKind::Unreachable | FaultKind::UnknownOutcome)
 }
 
 /// Whether a VMID is taken. It counts as free only if an endpoint with quorum says so.
-pub async fn id_taken(client: &Client, vmid: VmId) -> Result<IdSight, Failure> {
+pub(crate) async fn id_taken(client: &Client, vmid: VmId) -> Result<IdSight, Failure> {
     for _ in 0..client.route().count() {
         let asked = match client.check_free_id(vmid.0).await {
             Ok(endpoint) => endpoint,
@@ -168,7 +168,7 @@ pub async fn id_taken(client: &Client, vmid: VmId) -> Result<IdSight, Failure> {
 }
 
 /// Inspects one VMID and its guest.
-pub async fn inspect(client: &Client, vm: &VmRef) -> Result<VmSight, Failure> {
+pub(crate) async fn inspect(client: &Client, vm: &VmRef) -> Result<VmSight, Failure> {
     let mut sight = VmSight {
         id: id_taken(client, vm.vmid).await?,
         node: None,
@@ -189,7 +189,7 @@ pub async fn inspect(client: &Client, vm: &VmRef) -> Result<VmSight, Failure> {
 }
 
 /// Adds what a configuration shows.
-pub fn describe(sight: &mut VmSight, node: &NodeName, config: &VmConfig) {
+pub(crate) fn describe(sight: &mut VmSight, node: &NodeName, config: &VmConfig) {
     sight.node = Some(node.clone());
     sight.marks = Some(reading(config));
     sight.lock = config.lock().map(str::to_owned);
@@ -225,7 +225,7 @@ async fn read_config(client: &Client, vm: &VmRef) -> Result<Option<(NodeName, Vm
 
 /// The volumes that still carry a guest's id, on every storage of its node that holds images, or
 /// only on these storages.
-pub async fn leftovers(
+pub(crate) async fn leftovers(
     client: &Client,
     vm: &VmRef,
     only: Option<&BTreeSet<String>>,

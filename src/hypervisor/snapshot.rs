@@ -27,7 +27,7 @@ fn has_snapshot(config: &VmConfig) -> bool {
 }
 
 /// Starts to take the snapshot; none when it exists.
-pub async fn start(client: &Client, call: &SnapshotCall) -> Result<Option<Upid>, Failure> {
+pub(crate) async fn start(client: &Client, call: &SnapshotCall) -> Result<Option<Upid>, Failure> {
     if has_snapshot(&own_config(client, call).await?) {
         return Ok(None);
     }
@@ -37,7 +37,7 @@ pub async fn start(client: &Client, call: &SnapshotCall) -> Result<Option<Upid>,
 }
 
 /// Starts to roll back to the snapshot.
-pub async fn roll_back(client: &Client, call: &SnapshotCall) -> Result<Upid, Failure> {
+pub(crate) async fn roll_back(client: &Client, call: &SnapshotCall) -> Result<Upid, Failure> {
     if !has_snapshot(&own_config(client, call).await?) {
         let text =
             format!("guest `{}` has no snapshot `{SNAPSHOT_NAME}` to roll back to", call.vm.vmid);
@@ -47,7 +47,7 @@ pub async fn roll_back(client: &Client, call: &SnapshotCall) -> Result<Upid, Fai
 }
 
 /// Turns a failure that would repeat itself into "impossible".
-pub fn or_impossible(fault: Fault) -> Result<Snapped, Fault> {
+pub(crate) fn or_impossible(fault: Fault) -> Result<Snapped, Fault> {
     match &fault.kind {
         FaultKind::Denied { .. } | FaultKind::Broken | FaultKind::Capacity => {
             Ok(Snapped::Impossible(fault.text))
@@ -65,7 +65,7 @@ pub fn or_impossible(fault: Fault) -> Result<Snapped, Fault> {
 }
 
 /// The end of a task as a result.
-pub fn into_result(end: TaskEnd) -> Result<(), Fault> {
+pub(crate) fn into_result(end: TaskEnd) -> Result<(), Fault> {
     match end {
         TaskEnd::Done { .. } => Ok(()),
         TaskEnd::Failed(fault) => Err(fault),

@@ -36,7 +36,7 @@ const SHARED_STORAGES_VALID: Duration = Duration::from_secs(600);
 
 /// The kind of task that waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum QueuedTask {
+pub(crate) enum QueuedTask {
     /// Waits for the storages of its guest.
     Destroy,
     /// Waits for the node of its guest.
@@ -45,7 +45,7 @@ pub enum QueuedTask {
 
 impl QueuedTask {
     /// The kind for Proxmox's name of a task.
-    pub fn of_task(kind: &str) -> Option<Self> {
+    pub(crate) fn of_task(kind: &str) -> Option<Self> {
         match kind {
             "qmdestroy" => Some(Self::Destroy),
             "qmstart" => Some(Self::Start),
@@ -55,7 +55,7 @@ impl QueuedTask {
 }
 
 /// The starts and destroys of one cluster that run and wait.
-pub struct TaskQueue {
+pub(crate) struct TaskQueue {
     started: Instant,
     state: Mutex<State>,
     /// A task left the queue, or was admitted.
@@ -120,14 +120,14 @@ impl State {
 
 impl TaskQueue {
     /// Notes the volumes of a guest, whose storages its destroy will lock.
-    pub fn note_volumes(&self, vmid: VmId, volumes: &[String]) {
+    pub(crate) fn note_volumes(&self, vmid: VmId, volumes: &[String]) {
         let storages = volumes.iter().filter_map(|volume| volume.split_once(':'));
         let storages = storages.map(|(storage, _)| storage.to_owned()).collect();
         self.state().storages.insert(vmid, storages);
     }
 
     /// Waits until a guest may be destroyed. It holds its places until [`TaskQueue::leave`].
-    pub async fn enter_destroy(
+    pub(crate) async fn enter_destroy(
         &self,
         client: &Client,
         node: &NodeName,
@@ -150,7 +150,7 @@ impl TaskQueue {
     }
 
     /// Waits until a guest may be started. It holds its place until [`TaskQueue::leave`].
-    pub async fn enter_start(&self, node: &NodeName, vmid: VmId, max: MaxConcurrent) {
+    pub(crate) async fn enter_start(&self, node: &NodeName, vmid: VmId, max: MaxConcurrent) {
         self.leave(QueuedTask::Start, vmid, OperationEnd::Inconclusive);
         let storages = BTreeSet::new();
         let footprint = Footprint { storages, node: node.clone(), work: work_named("start") };
@@ -186,14 +186,14 @@ impl TaskQueue {
     }
 
     /// Frees the places of a guest: its task has ended, or will not start.
-    pub fn leave(&self, task: QueuedTask, vmid: VmId, end: OperationEnd) {
+    pub(crate) fn leave(&self, task: QueuedTask, vmid: VmId, end: OperationEnd) {
         let now = self.now();
         self.state().leave(task, vmid, end, now);
         self.changed.notify_waiters();
     }
 
     /// Frees the places when the guard is dropped, with the end that was reported to it.
-    pub fn guard(&self, task: QueuedTask, vmid: VmId) -> QueueGuard<'_> {
+    pub(crate) fn guard(&self, task: QueuedTask, vmid: VmId) -> QueueGuard<'_> {
         QueueGuard { queue: self, task, vmid, end: Some(OperationEnd::Inconclusive) }
     }
 
@@ -229,7 +229,7 @@ impl TaskQueue {
 }
 
 /// Frees a guest's places when it is dropped.
-pub struct QueueGuard<'a> {
+pub(crate) struct QueueGuard<'a> {
     queue: &'a TaskQueue,
     task: QueuedTask,
     vmid: VmId,
@@ -239,7 +239,7 @@ pub struct QueueGuard<'a> {
 
 impl QueueGuard<'_> {
     /// Reports how the task ended.
-    pub fn ended(&mut self, end: &TaskEnd) {
+    pub(crate) fn ended(&mut self, end: &TaskEnd) {
         self.end = Some(match (self.task, end) {
             (QueuedTask::Destroy, TaskEnd::Done { warnings })
                 if warnings.iter().any(|w| is_lock_timeout(w)) =>

@@ -25,6 +25,8 @@
 //! `successor.rs` (the file that takes the log's place). What the records mean is in
 //! `drover_model::record` and `drover_model::ledger`.
 
+#![warn(unreachable_pub)]
+
 mod disk;
 mod fold;
 mod memory;

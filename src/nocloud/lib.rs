@@ -10,6 +10,8 @@
 //! ([`placeholder::PlaceholderError`]). A damaged image reads as none, or as one with fewer files,
 //! and never panics.
 
+#![warn(unreachable_pub)]
+
 pub mod iso;
 pub mod placeholder;
 

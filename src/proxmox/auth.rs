@@ -19,7 +19,7 @@ const TICKET_RENEW_AFTER: Duration = Duration::from_secs(90 * 60);
 const TICKET_DEAD_AFTER: Duration = Duration::from_secs(2 * 60 * 60 - 60);
 
 /// A login and its ticket, if it has one.
-pub struct Session {
+pub(crate) struct Session {
     login: Login,
     ticket: tokio::sync::Mutex<Option<HeldTicket>>,
 }
@@ -32,22 +32,22 @@ struct HeldTicket {
 
 impl Session {
     /// A session without a ticket.
-    pub fn new(login: Login) -> Self {
+    pub(crate) fn new(login: Login) -> Self {
         Self { login, ticket: tokio::sync::Mutex::new(None) }
     }
 
     /// The login's name, without its secret.
-    pub fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         self.login.name()
     }
 
     /// Whether a new ticket may help after a refused login.
-    pub fn renewable(&self) -> bool {
+    pub(crate) fn renewable(&self) -> bool {
         matches!(self.login, Login::Password { .. })
     }
 
     /// Drops the ticket that a node refused, unless a new one was fetched meanwhile.
-    pub async fn forget(&self, used: &Headers) {
+    pub(crate) async fn forget(&self, used: &Headers) {
         let mut held = self.ticket.lock().await;
         let stale = held.as_ref().is_some_and(|held| {
             let cookie = cookie(held);
@@ -59,7 +59,11 @@ impl Session {
     }
 
     /// The headers that authenticate a call; fetches or renews the ticket when it is time.
-    pub async fn headers(&self, client: &Client, method: Method) -> Result<Headers, PveError> {
+    pub(crate) async fn headers(
+        &self,
+        client: &Client,
+        method: Method,
+    ) -> Result<Headers, PveError> {
         let (username, secret) = match &self.login {
             Login::Token { id, secret } => {
                 let value = format!("PVEAPIToken={id}={}", secret.expose_secret());

@@ -120,11 +120,11 @@ fn by_failure(tried: &[String]) -> String {
             None => each.push((vec![endpoint], failure)),
         }
     }
-    let told = each.iter().map(|(endpoints, failure)| match endpoints[..] {
+    let lines = each.iter().map(|(endpoints, failure)| match endpoints[..] {
         [""] => (*failure).to_owned(),
         _ => format!("{}: {failure}", endpoints.join(", ")),
     });
-    told.collect::<Vec<_>>().join("; ")
+    lines.collect::<Vec<_>>().join("; ")
 }
 
 impl PveError {

@@ -26,6 +26,7 @@
 //! ```
 
 #![warn(missing_docs)]
+#![warn(unreachable_pub)]
 
 pub mod admin;
 pub mod api;

@@ -41,7 +41,7 @@ impl Route {
 
     /// As [`Self::order`], but endpoints named like `node` come first: a file is best sent to the
     /// node that will hold it.
-    pub fn order_for_node(&self, node: &str) -> Vec<usize> {
+    pub(crate) fn order_for_node(&self, node: &str) -> Vec<usize> {
         let mut order = self.order();
         let is_it = |index: &usize| {
             let host = self.endpoints.get(*index).map_or("", |(endpoint, _)| endpoint.host());
@@ -62,7 +62,7 @@ impl Route {
     }
 
     /// Notes that an endpoint accepted a call.
-    pub fn mark_used(&self, index: usize) {
+    pub(crate) fn mark_used(&self, index: usize) {
         let mut choice = self.choice.lock().unwrap_or_else(PoisonError::into_inner);
         if choice.index != index || index == 0 {
             if choice.index != index {

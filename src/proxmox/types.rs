@@ -18,7 +18,7 @@ pub struct Version {
 ///
 /// No `Debug`: it holds a secret, which is wrapped where it is kept.
 #[derive(Deserialize)]
-pub struct Ticket {
+pub(crate) struct Ticket {
     /// The ticket, sent as a cookie.
     pub ticket: String,
     /// The CSRF token that writes must carry; absent while a second factor is needed.

@@ -15,6 +15,8 @@
 //! - `windows.rs`: what is different in Windows guests.
 //! - `own_commands.rs`: recognizes drover's own commands, for simulated guests.
 
+#![warn(unreachable_pub)]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -390,8 +392,8 @@ async fn put_user_data(
     lease: String,
     limit: Duration,
 ) -> Result<(), Fault> {
-    let begun = exec_on(session, &guest::make_folder(&lease), limit).await?;
-    if was_already_done("making the folder for user data", &begun)? {
+    let made = exec_on(session, &guest::make_folder(&lease), limit).await?;
+    if was_already_done("making the folder for user data", &made)? {
         return Ok(());
     }
     let name = lease.clone();

@@ -16,6 +16,8 @@
 //! wrong host key), [`ExecError`] (timeout, refused, connection lost), [`UploadError`] and
 //! [`KeyError`].
 
+#![warn(unreachable_pub)]
+
 mod client;
 mod key;
 mod probe;

@@ -26,7 +26,7 @@ const CLASSES_MAX: usize = 32;
 
 /// The range of a limit.
 #[derive(Debug, Clone, Copy)]
-pub struct LimitRange {
+pub(super) struct LimitRange {
     /// The limit while nothing is known.
     pub first: u32,
     /// The highest limit.
@@ -35,7 +35,7 @@ pub struct LimitRange {
 
 /// How full the place was when a call started.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Load {
+pub(super) struct Load {
     /// No more calls ran than the first limit allows: the call's duration is the usual one of its
     /// class.
     below_first: bool,
@@ -46,7 +46,7 @@ pub struct Load {
 
 /// The calls at one endpoint or node.
 #[derive(Debug)]
-pub struct CallLimit {
+pub(super) struct CallLimit {
     range: LimitRange,
     running: u32,
     limit: u32,
@@ -62,7 +62,7 @@ pub struct CallLimit {
 
 impl CallLimit {
     /// A limit without running calls.
-    pub fn new(range: LimitRange) -> Self {
+    pub(super) fn new(range: LimitRange) -> Self {
         Self {
             range,
             running: 0,
@@ -75,18 +75,18 @@ impl CallLimit {
     }
 
     /// The number of calls that run.
-    pub fn running(&self) -> u32 {
+    pub(super) fn running(&self) -> u32 {
         self.running
     }
 
     /// How many calls may run at once; at least one.
-    pub fn allowed(&self, now: Moment) -> u32 {
+    pub(super) fn allowed(&self, now: Moment) -> u32 {
         let wall = self.wall.filter(|(_, until)| now < *until).map_or(u32::MAX, |(wall, _)| wall);
         self.limit.min(wall).max(1)
     }
 
     /// Counts a call that starts; `more` says whether others wait.
-    pub fn begin(&mut self, more: bool, now: Moment) -> Load {
+    pub(super) fn begin(&mut self, more: bool, now: Moment) -> Load {
         self.running += 1;
         let at_limit = more && self.running >= self.allowed(now);
         Load { below_first: self.running <= self.range.first, at_limit }
@@ -94,7 +94,7 @@ impl CallLimit {
 
     /// Counts a call that has ended. An answered read gives its class, its duration and the load
     /// when it started.
-    pub fn end(&mut self, read: Option<(&str, Duration, Load)>) {
+    pub(super) fn end(&mut self, read: Option<(&str, Duration, Load)>) {
         self.running = self.running.saturating_sub(1);
         let Some((class, took, load)) = read else { return };
         let took = took.max(SHORTEST_READ).as_secs_f64();
@@ -134,7 +134,7 @@ impl CallLimit {
     }
 
     /// Halves the limit: the place did not answer in time.
-    pub fn narrow(&mut self, now: Moment) {
+    pub(super) fn narrow(&mut self, now: Moment) {
         if self.narrowed.is_some_and(|before| now - before < SAME_FAILURE_WITHIN) {
             return;
         }

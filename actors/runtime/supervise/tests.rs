@@ -60,7 +60,7 @@ impl Ambient for World {
 
 impl Observer for World {
     fn observe(&self, fact: Fact) {
-        assert!(!self.broken, "nobody can be told");
+        assert!(!self.broken, "a planned panic");
         self.facts.lock().unwrap().push(fact);
     }
 }
@@ -537,7 +537,7 @@ async fn the_census_counts_an_actor_from_its_start_through_its_restarts_to_its_e
         assert_eq!(census.names(), ["one", "one", "two"]);
         one.do_send(Order::PanicInHandler);
         sleep(Duration::from_millis(50)).await;
-        assert_eq!(census.names(), ["one", "one", "two"], "it waits to be started anew");
+        assert_eq!(census.names(), ["one", "one", "two"], "it waits for its restart");
         one.do_send(Order::Stop);
         for _ in 0..4 {
             two.do_send(Order::PanicInHandler);
@@ -547,7 +547,7 @@ async fn the_census_counts_an_actor_from_its_start_through_its_restarts_to_its_e
         assert_eq!(census.names(), ["one"]);
         drop(twin);
         pause().await;
-        assert_eq!(census.names(), ["one"], "nobody holds its address, and it lives");
+        assert_eq!(census.names(), ["one"], "it lives although its address was dropped");
     };
     LocalSet::new().run_until(run).await;
 }

@@ -24,13 +24,13 @@ async fn put(client: &Client) -> Result<Value, PveError> {
     client.write(Method::Put, "/nodes/n/qemu/101/config", vec![("cores".into(), "2".into())]).await
 }
 
-/// Takes scripted steps one after the other.
+/// Answers with these steps, one after the other.
 fn in_order(steps: Vec<Step>) -> impl FnMut(&str) -> Step {
     let mut steps = steps.into_iter();
     move |asked| steps.next().unwrap_or_else(|| panic!("unexpected: {asked}"))
 }
 
-// Invariant: a read may be asked again once, a write never.
+// Invariant: a read may be repeated once, a write never.
 
 #[tokio::test(start_paused = true)]
 async fn a_read_is_repeated_once_when_its_connection_closed() {
@@ -66,7 +66,7 @@ async fn a_silent_node_costs_the_call_timeout_and_no_more() {
     assert_eq!(client.fault(&error).kind, FaultKind::Contention);
 }
 
-// Invariant: an endpoint that takes no connection costs nothing but the try; the first is
+// Invariant: an endpoint that accepts no connection costs only the attempt; the first endpoint is
 // preferred.
 
 #[tokio::test(start_paused = true)]
@@ -97,7 +97,7 @@ async fn no_endpoint_at_all_says_which_were_tried() {
     insta::assert_snapshot!(fault, @"no usable endpoint for `PUT /nodes/n/qemu/101/config`: `https://10.0.0.1:8006`, `https://10.0.0.2:8006`: no connection: No route to host: check the endpoint of cloud `primary`, and that this machine can reach it");
 }
 
-// Invariant: the login is shown as Proxmox wants it, and never as anything else.
+// Invariant: the login is sent in the form that Proxmox expects, and in no other.
 
 #[tokio::test(start_paused = true)]
 async fn a_token_goes_into_its_header() {
@@ -106,7 +106,7 @@ async fn a_token_goes_into_its_header() {
     assert_eq!(script.headers(), ["Authorization: PVEAPIToken=ci@pve!drover=s3cret"]);
 }
 
-/// Grants tickets `T1`, `T2`, … and takes only what `fine` allows.
+/// Grants tickets `T1`, `T2`, … and accepts only those that `fine` allows.
 fn tickets(mut fine: impl FnMut(&str) -> Step + Send + 'static) -> Script {
     let mut granted = 0;
     Script::new(move |asked| {
@@ -189,7 +189,7 @@ async fn a_second_factor_is_answered_with_what_to_use_instead() {
     insta::assert_snapshot!(fault, @"`ci@pve` needs a second factor, which drover cannot answer: use an API token, or a user without a second factor");
 }
 
-// Invariant: what is not Proxmox's is told, not guessed at.
+// Invariant: an answer that is not Proxmox's is reported, not guessed at.
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_of_another_shape_is_named() {
@@ -208,7 +208,7 @@ fn a_cloud_without_endpoints_is_refused() {
     assert_eq!(error.to_string(), "cloud `primary` has no endpoint: add one with `apiUrl`");
 }
 
-// Invariant: what waits for its turn was not sent, and is nobody's fault.
+// Invariant: a call that waits in the queue was not sent, and is charged to no cloud or guest.
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_has_no_turn_in_time_is_not_sent_and_is_no_time_out_of_proxmox() {

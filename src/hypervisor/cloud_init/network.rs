@@ -20,7 +20,7 @@ fn texts<'a>(values: impl IntoIterator<Item = &'a str>) -> Value {
 
 /// The network in a guest's configuration, `netN` with `ipconfigN`, and the DNS servers of single
 /// cards; none without a card.
-pub fn config(config: &VmConfig, nics: &[NicSpec]) -> Option<String> {
+pub(crate) fn config(config: &VmConfig, nics: &[NicSpec]) -> Option<String> {
     let mut cards = Mapping::new();
     for n in 0..CARDS_MAX {
         let Some(card) = config.get(&format!("net{n}")) else { continue };

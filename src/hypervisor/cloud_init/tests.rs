@@ -26,7 +26,7 @@ fn told(seed: SeedSpec) -> CloudInitTexts {
     texts(&seeded(seed), &marks(), "pve1", &guest()).unwrap().unwrap()
 }
 
-// Invariant: where the operator says nothing an image says what Proxmox's own drive would.
+// Invariant: without the operator's own texts, a disc says the same as Proxmox's own drive.
 
 #[test]
 fn without_user_data_a_guest_hears_what_it_always_did() {
@@ -55,7 +55,7 @@ fn without_user_data_a_guest_hears_what_it_always_did() {
     assert_eq!(texts(&spec(), &marks(), "pve1", &guest()).unwrap(), None);
 }
 
-// Invariant: every name that is drover's own has its value, and an operator's may be made of them.
+// Invariant: every placeholder of drover's own has a value, and an operator's value may use it.
 
 #[test]
 fn all_names_are_filled_in() {
@@ -81,7 +81,7 @@ fn all_names_are_filled_in() {
     ");
 }
 
-// Invariant: whatever the meta data says, it is one guest's own.
+// Invariant: whatever the meta data says, id and name belong to this guest alone.
 
 #[test]
 fn meta_data_keeps_what_it_says_and_has_an_id_of_its_own() {

@@ -14,7 +14,7 @@ fn call() -> ConfigureCall {
     ConfigureCall { vm, marks: marks(), spec: spec() }
 }
 
-/// Reads and writes, as the port does for a guest without a disc image.
+/// Reads and writes as the port does for a guest without a disc image.
 async fn go(
     client: &Client,
     call: &ConfigureCall,
@@ -24,7 +24,7 @@ async fn go(
     start(client, call, &config, None, serial).await
 }
 
-/// A fresh clone of a template with tags, a drover tag and protection of its own.
+/// A fresh clone of a template with tags, one of them drover's, and with protection.
 fn fresh() -> Vec<(&'static str, String)> {
     vec![
         ("name", marks().name("ci")),
@@ -94,7 +94,7 @@ fn a_guest_that_is_as_wanted_is_left_alone() {
     let mut pairs: Vec<(String, String)> =
         fresh().into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
     pairs.extend(first.changes);
-    // Proxmox sorts tags as it likes.
+    // Proxmox returns tags in an order of its own.
     pairs.push(("tags".into(), "team-a;drover-7k2m9qxw;base;drover".into()));
     pairs.push(("scsi0".into(), "store:101/vm-101-disk-0.qcow2,size=20480M".into()));
     assert_eq!(plan(&VmConfig::new(pairs), &call()), Plan::default());
@@ -120,7 +120,7 @@ fn a_balloon_never_exceeds_the_memory() {
     assert!(plan.changes.contains(&("balloon".into(), "4096".into())));
 }
 
-// Invariant: of the network card only what is wanted changes.
+// Invariant: only the wanted settings of a network card change.
 
 #[test]
 fn the_card_is_put_on_another_bridge_or_vlan_and_keeps_the_rest() {
@@ -252,7 +252,8 @@ fn a_guest_half_cloned_or_half_destroyed_is_locked_and_no_stranger() {
     }
 }
 
-// Invariant: the calls are one read, one write and one resize; refused tags cost one more.
+// Invariant: configuring takes one read, one write and one resize; refused tags cost one more
+// write.
 
 fn answer(config: Vec<(&'static str, String)>) -> Value {
     config.into_iter().collect::<std::collections::BTreeMap<_, _>>().into_iter().collect()
@@ -305,7 +306,7 @@ async fn a_stranger_is_only_read() {
     assert_eq!(script.seen().len(), 1);
 }
 
-// Invariant: a serial number is put beside what the clone has of its own, in the form that is there.
+// Invariant: a serial number is added to what the clone has, in the encoding that is there.
 
 #[test]
 fn a_serial_number_is_put_beside_everything_else() {

@@ -28,7 +28,8 @@ fn busy_guest() -> Vec<GuestInterface> {
     ]
 }
 
-// Invariant: the address is net0's, plain, IPv4 first; operators' networks go before all that.
+// Invariant: the address is net0's, usable, IPv4 first; the operator's networks come before all
+// that.
 
 #[test]
 fn net0_goes_before_the_rest_and_ipv4_before_ipv6() {
@@ -85,7 +86,7 @@ fn ranges_hold_at_their_edges() {
     assert!(Cidr::parse("10.0.0.0/33").is_none() && Cidr::parse("x/8").is_none());
 }
 
-// Invariant: an agent that is not up yet is waited for, other failures are told.
+// Invariant: drover waits for a guest agent that is not up yet, and reports other failures.
 
 async fn asked(
     answer: impl FnMut(&str) -> Step + Send + 'static,
@@ -149,7 +150,7 @@ async fn an_address_is_found() {
     assert_eq!(sight, AddressSight::At("10.0.0.5".parse().unwrap()));
 }
 
-// Invariant: a host key is believed only when it is one; a missing right means none.
+// Invariant: only a host key is accepted as one; without the privilege to read it there is none.
 
 fn key_line(kind: &str) -> String {
     let mut blob = (kind.len() as u32).to_be_bytes().to_vec();

@@ -43,7 +43,8 @@ fn config() -> Value {
     })
 }
 
-// Invariant: a cluster is known by its root authority, and quorum is the endpoint's own word.
+// Invariant: a cluster is identified by its root authority, and quorum is what the endpoint itself
+// says.
 
 #[tokio::test(start_paused = true)]
 async fn a_cluster_is_identified_in_three_calls() {
@@ -91,10 +92,10 @@ async fn a_cloud_that_is_not_there_is_unreachable() {
     assert!(script.seen().is_empty());
 }
 
-// Invariant: through a replaced connection no id is free before it is known to lead where the old
-// one did.
+// Invariant: through a replaced connection no VMID counts as free before the new one is known to
+// lead to the same cluster.
 
-/// Answers who the cluster is, and that every id is free.
+/// Identifies the cluster, and says that every VMID is free.
 fn empty(root: &'static str) -> Script {
     Script::new(move |asked| match asked {
         "GET /version" => Step::Data(json!({"version": "8.4.21"})),
@@ -149,7 +150,7 @@ async fn a_guest_is_not_gone_where_the_name_leads_to_another_cluster_by_now() {
     assert_eq!(port.look(&vm()).await.unwrap().id, IdSight::Unknown);
 }
 
-/// Dials whatever cluster is behind the name at that time.
+/// Connects to the cluster that has the host name at the time.
 struct Switched(Arc<Mutex<Script>>);
 
 impl Dialer for Switched {
@@ -162,7 +163,7 @@ impl Dialer for Switched {
     }
 }
 
-// Invariant: a survey costs two calls, and tells guests from the rest.
+// Invariant: a survey costs two calls, and tells guests from other rows.
 
 #[tokio::test(start_paused = true)]
 async fn a_survey_reads_loose_rows() {
@@ -187,7 +188,7 @@ async fn a_survey_reads_loose_rows() {
     assert_eq!(script.seen(), [asked[0], asked[1], "b GET /cluster/resources"]);
 }
 
-// Invariant: whoever needs the list of a cluster shares it with all who needed it shortly before.
+// Invariant: readers of a cluster's list share the one that was read shortly before.
 
 fn listing() -> Script {
     Script::new(|asked| match asked {
@@ -243,7 +244,7 @@ async fn a_list_that_could_not_be_read_is_refused_to_all_who_waited_for_it() {
     assert_eq!(lists(&script), 1);
 }
 
-// Invariant: only a quorate endpoint's word frees an id.
+// Invariant: a VMID is free only if an endpoint with quorum says so.
 
 async fn asked_id(
     answer: impl FnMut(&str, &str) -> Step + Send + 'static,
@@ -281,7 +282,7 @@ async fn an_id_is_free_only_by_a_quorate_endpoint() {
     }
 }
 
-// Invariant: a template that can not be cloned says why.
+// Invariant: a template that cannot be cloned is refused with the reason.
 
 async fn located(answer: impl FnMut(&str) -> Step + Send + 'static) -> Result<NodeName, Fault> {
     let port = port(&Script::new(answer), &["primary"]);
@@ -320,7 +321,8 @@ async fn a_template_is_found_or_its_absence_explained() {
     insta::assert_snapshot!(gone.await.unwrap_err(), @"cloud `primary` has no guest `9000`: check templateVmId");
 }
 
-// Invariant: looking follows a guest to another node, and says less when it may see less.
+// Invariant: an inspection finds a guest on another node, and reports less when the login may see
+// less.
 
 #[tokio::test(start_paused = true)]
 async fn a_guest_that_moved_is_found() {
@@ -422,7 +424,7 @@ async fn fencing_goes_on_when_only_the_tag_is_refused() {
     assert_eq!(fault.kind, FaultKind::Contention);
 }
 
-// Invariant: power calls and destroy say exactly what Proxmox needs to hear.
+// Invariant: power calls and destroys have exactly the parameters that Proxmox needs.
 
 #[tokio::test(start_paused = true)]
 async fn power_calls_are_spelled_as_proxmox_wants() {
@@ -469,7 +471,7 @@ async fn configuring_awaits_the_resize() {
     }
 }
 
-// Invariant: nothing is ruled out on a storage that did not answer.
+// Invariant: a storage that did not answer is not taken for an empty one.
 
 #[tokio::test(start_paused = true)]
 async fn leftovers_are_looked_for_on_every_storage() {
@@ -490,11 +492,11 @@ async fn leftovers_are_looked_for_on_every_storage() {
     );
 }
 
-// Invariant: of what stays behind only volumes are removed that were the guest's, while its id is
-// free; what can not be removed is told.
+// Invariant: only leftover volumes of the guest itself are removed, and only while its VMID is
+// free; those that cannot be removed are reported.
 
-/// What remains on a storage of one volume that was the guest's and one that was not, and how
-/// often one was to be removed.
+/// The volumes left after a destroy, one of the guest and one of another, and how many removals
+/// were tried.
 async fn remains(taken: bool) -> (Vec<String>, usize) {
     let script = Script::new(move |asked| match asked {
         "GET /nodes/pve1/storage content=images enabled=1" => {
@@ -531,7 +533,7 @@ async fn volumes_that_were_the_guests_are_removed_once_its_id_is_free() {
     assert_eq!((left, deletes), (both.map(str::to_owned).to_vec(), 1), "refused, and told");
 }
 
-// Invariant: with a runtime of its own, a call goes on when nobody waits for it any more.
+// Invariant: with a runtime of its own, a call goes on when its answer is dropped.
 
 #[tokio::test(start_paused = true)]
 async fn a_dropped_call_is_not_taken_back() {

@@ -1,4 +1,4 @@
-//! Snapshots through the port's own calls: marks first, refusals told apart.
+//! Snapshots through the port's own calls: marks first, and refusals told apart.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
@@ -17,7 +17,7 @@ fn call(memory: bool) -> SnapshotCall {
     SnapshotCall { vm, marks: marks(), memory, limit: Duration::from_secs(60) }
 }
 
-/// The agent's configuration with more keys.
+/// The agent's configuration with further keys.
 fn config(more: &[(&str, &str)]) -> Value {
     let mut config = json!({ "name": marks().name("ci"), "description": marks().describe("") });
     for (key, value) in more {
@@ -26,7 +26,7 @@ fn config(more: &[(&str, &str)]) -> Value {
     config
 }
 
-/// A cluster where the guest is configured so, and every write gets this answer.
+/// A cluster where the guest has this configuration and every write gets this answer.
 fn script(config: Value, write: fn() -> Step) -> Script {
     Script::new(
         move |asked| {
@@ -84,7 +84,7 @@ async fn nothing_is_put_back_that_is_not_the_agents_or_has_no_snapshot() {
     assert_eq!(script.seen()[1], format!("pve1 POST {path} start=1"));
 }
 
-// Invariant: a right that is missing, or a storage that can not, is no failure of the agent.
+// Invariant: a missing privilege, or a storage without snapshots, is not a failure of the agent.
 
 #[tokio::test]
 async fn a_missing_right_says_which_and_that_there_can_be_no_snapshot() {

@@ -9,7 +9,7 @@ use crate::testing::{Clients as _, Script, Step, token};
 const SECOND: Duration = Duration::from_secs(1);
 const MAX: MaxConcurrent = MaxConcurrent { per_storage: 4, per_node: 2, adapts: false };
 
-/// A cluster whose nodes have a storage `local` each and share `nfs`.
+/// A cluster whose nodes each have a storage `local` and share `nfs`.
 fn script() -> Script {
     Script::new(|asked| match asked {
         "GET /cluster/resources type=storage" => Step::Data(json!([
@@ -31,7 +31,7 @@ impl Place {
         Self { queue: TaskQueue::default(), client: script.client(&["a"], token()) }
     }
 
-    /// Whether a guest with a volume on this storage gets in within this time.
+    /// Whether a guest with a volume on this storage is admitted within this time.
     async fn enters(&self, vmid: u32, storage: &str, node: &str, within: Duration) -> bool {
         let (vmid, node) = (VmId(vmid), NodeName::new(node));
         let volumes = [format!("{storage}:vm-{vmid}-disk-0"), format!("{storage}:vm-{vmid}-ci")];
@@ -48,7 +48,8 @@ impl Place {
     }
 }
 
-// Invariant: no more guests are destroyed at once under one storage's lock than get it in time.
+// Invariant: no more guests are destroyed at once under one storage's lock than get the lock in
+// time.
 
 #[tokio::test(start_paused = true)]
 async fn a_nodes_own_storage_takes_four_and_another_nodes_is_another() {
@@ -78,7 +79,7 @@ async fn a_storage_that_is_not_told_of_counts_as_shared() {
     assert!(!place.enters(105, "local", "pve2", SECOND).await);
 }
 
-// Invariant: no more guests are started at once on a node than it may.
+// Invariant: no more guests are started at once on a node than its limit.
 
 #[tokio::test(start_paused = true)]
 async fn a_node_starts_two_at_once_and_another_node_is_another() {
@@ -107,7 +108,7 @@ async fn whoever_gives_up_waiting_leaves_the_line() {
     assert!(place.enters(106, "local", "pve1", SECOND).await);
 }
 
-// Invariant: a volume that was left behind for its lock narrows the line.
+// Invariant: a volume that was left behind because of its lock lowers the limit.
 
 #[tokio::test(start_paused = true)]
 async fn a_lock_that_was_waited_for_in_vain_is_heard_of_by_its_warning() {
@@ -128,7 +129,7 @@ async fn a_lock_that_was_waited_for_in_vain_is_heard_of_by_its_warning() {
     assert!(tokio::time::timeout(SECOND, enters).await.is_err(), "one at once after two failed");
 }
 
-// Invariant: nobody waits for ever.
+// Invariant: every task is admitted at some time.
 
 #[tokio::test(start_paused = true)]
 async fn a_guest_that_tries_again_gives_its_old_place_up() {

@@ -302,8 +302,8 @@ async fn a_write_that_hangs_is_told_until_it_is_over() {
     let log = Hung(MemoryLog::new(), Some(wait));
     let path = std::path::Path::new("journal.redb");
     let opened = Writer::open(log, path, Arc::new(Still), WriterOptions::default()).unwrap();
-    let told = Arc::new(Mutex::new(Vec::new()));
-    let heard = Arc::clone(&told);
+    let reported = Arc::new(Mutex::new(Vec::new()));
+    let heard = Arc::clone(&reported);
     opened.writer.watch(move |trouble| heard.lock().unwrap().push(trouble.map(str::to_owned)));
     let append = opened.writer.append(vec![takeover()]);
     // The write hangs from the moment it reaches the log.
@@ -316,9 +316,9 @@ async fn a_write_that_hangs_is_told_until_it_is_over() {
     go.send(()).unwrap();
     assert_eq!(append.await, Ok(1));
     let text = "a write has taken 12 s: the disk does not answer".to_owned();
-    assert_eq!(*told.lock().unwrap(), [Some(text), None]);
+    assert_eq!(*reported.lock().unwrap(), [Some(text), None]);
     opened.writer.check(at(started + Duration::from_secs(60)));
-    assert_eq!(told.lock().unwrap().len(), 2, "no write runs");
+    assert_eq!(reported.lock().unwrap().len(), 2, "no write runs");
 }
 
 #[tokio::test]

@@ -21,7 +21,7 @@ const RECORD_HEADER_BYTES: usize = 33;
 
 /// An image with these files. They must be in the order of their names, and few enough for a
 /// directory of one sector.
-pub fn image(label: &str, files: &[File<'_>]) -> Vec<u8> {
+pub(super) fn image(label: &str, files: &[File<'_>]) -> Vec<u8> {
     let mut next = FIRST_FILE_SECTOR;
     let places: Vec<u32> = files
         .iter()

@@ -1,4 +1,4 @@
-//! The wire over real TLS on loopback.
+//! The HTTPS transport over real TLS on loopback.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
@@ -26,7 +26,7 @@ async fn version(connection: &Connection) -> Result<String, PveError> {
     Client::new(connection, &WireDialer)?.version().await.map(|version| version.version)
 }
 
-/// Asks for the version under a kind of trust; the failure's text with what varies left out.
+/// Asks for the version with this kind of trust; returns the failure's text without what varies.
 async fn probed(node: &Node, tls: Tls) -> Result<String, String> {
     version(&connection(node, tls)).await.map_err(|error| {
         assert!(matches!(error, PveError::Unreachable { .. }), "{error}");
@@ -37,7 +37,8 @@ async fn probed(node: &Node, tls: Tls) -> Result<String, String> {
     })
 }
 
-// Invariant: a node is believed only as configured, and a refusal shows what was seen.
+// Invariant: a node is trusted only as configured, and a refusal shows the certificate that it
+// presented.
 
 #[tokio::test]
 async fn any_of_several_pins_will_do() {
@@ -121,7 +122,7 @@ async fn no_route_says_where_to_look() {
     insta::assert_snapshot!(text, @"no usable endpoint for `GET /version`: `https://node:8006`: no connection: Connection refused (os error 111)");
 }
 
-// Invariant: requests are built as Proxmox's HTTP daemon demands (behaviour section 1).
+// Invariant: requests are built as Proxmox's HTTP daemon expects them (book: proxmox, section 1).
 
 #[tokio::test]
 async fn requests_are_spelled_as_proxmox_wants() {
@@ -164,7 +165,7 @@ async fn requests_are_spelled_as_proxmox_wants() {
     assert!(node.seen().iter().all(|(connection, _)| *connection == 0), "one connection is kept");
 }
 
-// Invariant: nodes that say it only in the status line are understood.
+// Invariant: nodes that report a failure only in the status line are understood.
 
 #[tokio::test]
 async fn an_old_nodes_reason_is_read() {
@@ -193,7 +194,7 @@ async fn an_old_nodes_reason_is_read() {
     );
 }
 
-// Invariant: a connection that closes under a call is told from a call that was not sent.
+// Invariant: a connection that closes during a call is told apart from a call that was not sent.
 
 #[tokio::test]
 async fn a_kept_connection_that_closes_costs_a_read_nothing() {
