@@ -58,7 +58,6 @@ pub enum Adapt {
 /// How an operation ended, as far as it says something about the limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WorkEnd {
-    /// It completed.
     Done,
     /// It timed out while it waited for its turn.
     Contended,

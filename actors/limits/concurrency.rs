@@ -100,7 +100,6 @@ impl MaxConcurrent {
 /// How an operation ended, as far as it says something about its storage and its node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OperationEnd {
-    /// It completed.
     Done,
     /// It timed out while it waited for a storage's lock.
     StorageBusy,
@@ -133,9 +132,7 @@ impl OperationEnd {
 /// How the limits of one kind of operation adapt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AdaptRules {
-    /// For storages.
     pub storage: Adapt,
-    /// For nodes.
     pub node: Adapt,
 }
 

@@ -63,8 +63,8 @@ impl CallInKey {
         file.take(33).read_to_end(&mut bytes)?;
         let key: [u8; KEY_BYTES] = bytes.try_into().map_err(|_| {
             let text = format!(
-                "`{KEY_FILE}` in the state directory is not a key of 32 bytes: remove it, and the next \
-                 start makes a new one"
+                "`{KEY_FILE}` in the state directory is not a key of 32 bytes: remove it, and the \
+                 next start makes a new one"
             );
             io::Error::new(io::ErrorKind::InvalidData, text)
         })?;

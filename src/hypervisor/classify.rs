@@ -1,9 +1,16 @@
 //! What Proxmox's error texts mean. Pure.
 //!
 //! Nearly every failure is a 500 with prose (book: proxmox, section 2), in the answer to a call or
-//! as the exit status of a task, so the same rules read both. Each text becomes a `Fault`: a kind,
-//! a culprit that a breaker or alarm is charged to, and a text for people, which names the
-//! privilege or command that helps where Proxmox's text shows it.
+//! as the exit status of a task, so the same rules read both: [`refusal`] for calls, [`task`] for
+//! tasks.
+//!
+//! In comes the text with the call, cloud and login. Out comes a `Fault`: a kind, on which actors
+//! decide; a culprit, which a breaker or an alarm is charged to; and a text for people, which names
+//! the privilege or the command that helps if Proxmox's text shows it.
+//!
+//! The rules apply in this order: missing privilege, guests that exist or not, locks, memory,
+//! space, texts that name a node or storage. A text that no rule knows is "broken", charged to the
+//! cloud, node or template that the call was about.
 
 use drover_model::fault::{Culprit, Fault, FaultKind};
 use drover_model::id::{CloudId, NodeName};

@@ -1,5 +1,8 @@
 //! The client of one configured cloud: the Proxmox client with the cloud's name, the lists that all
 //! clouds of a cluster share, and the fault that a failure means for the actors.
+//!
+//! A new connection of a cloud makes a new client, which the old one knows as its successor: work
+//! that takes long, such as awaiting a task, goes on with [`Client::newest`].
 
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};

@@ -1,5 +1,13 @@
-//! The texts on an agent's own cloud-init disc: the operator's texts with their placeholders filled
-//! in, and for missing ones the same as on Proxmox's own cloud-init drive.
+//! The texts on an agent's own cloud-init disc: user data, meta data and network.
+//!
+//! [`texts`] fills in the placeholders of the operator's texts: drover's own values
+//! ([`BUILT_IN_PLACEHOLDERS`]) and the operator's. A text that the operator does not set says the
+//! same as Proxmox's own cloud-init drive would: users and keys here, the network in `network.rs`.
+//! The meta data always has an id and a name of the guest's own, or cloud-init would take a clone
+//! for its template.
+//!
+//! A malformed or unknown placeholder, and meta data that is not a mapping, are errors that name
+//! the setting ([`TextsError`]).
 
 pub(crate) mod network;
 

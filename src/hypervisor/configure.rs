@@ -1,9 +1,15 @@
 //! Configures a fresh clone: cloud-init values, sizes and tags in one write, then the size of the
-//! primary disk. Nothing is written to a guest whose marks are not exactly the agent's.
+//! primary disk.
 //!
-//! [`plan`] compares the guest's configuration with the template's specification and lists only
-//! what differs, so repeating it after a crash writes nothing twice. When Proxmox refuses only the
-//! tags, the rest is written without them and the refusal is reported.
+//! - [`plan`] compares the guest's configuration with the template's specification and lists only
+//!   what differs. It is pure, so repeating it after a crash writes nothing twice.
+//! - [`start`] writes the plan and starts the resize; the caller awaits its task.
+//! - [`verify`] and [`unlocked`] guard every write: the guest's marks must be exactly the agent's,
+//!   and Proxmox itself must not have locked the guest.
+//!
+//! A write carries the digest that was read, so Proxmox refuses it when somebody else changed the
+//! guest in between. When Proxmox refuses only the tags, the rest is written without them and the
+//! refusal is reported. Anything else that is refused is a `Fault` (`classify.rs`).
 
 use std::collections::BTreeSet;
 
@@ -397,7 +403,12 @@ async fn write(
     };
     let refused = tag_refusal(client, &error).filter(|_| plan.tags.is_some());
     let Some(refused) = refused else { return Err(error) };
-    tracing::warn!(cloud = %call.vm.cloud, vmid = %vmid, refusal = refused, "Proxmox refused the tags: guest is configured without them");
+    tracing::warn!(
+        cloud = %call.vm.cloud,
+        vmid = %vmid,
+        refusal = refused,
+        "Proxmox refused the tags: guest is configured without them"
+    );
     if !plan.changes.is_empty() {
         let changes = plan.changes.iter().cloned().chain(digest).collect();
         client.set_config(node.as_str(), vmid.0, changes).await?;

@@ -1,8 +1,17 @@
 //! An agent's cloud-init disc image: uploaded to a storage of the guest's node, put into the drive
 //! of Proxmox's own cloud-init image, and removed at the end.
 //!
-//! Before the first upload to a storage, drover checks that the login may also remove images there.
-//! An upload whose outcome is unknown is looked for before it counts as failed.
+//! ```text
+//! check privileges (once per storage) ──> upload ──> drive of the guest ──> ... ──> remove
+//!         │ missing                         │ refused         (in configure.rs)
+//!         v                                 v
+//!      Refused: nothing is stored, and the agent fails with the template's fault
+//! ```
+//!
+//! Before the first upload to a storage, drover checks that the login may also remove images there,
+//! because an image that cannot be removed would stay for ever. An upload with an unknown outcome
+//! is looked for before it counts as failed. Images carry the installation and the agent in their
+//! names, so leftovers of dead agents are found ([`list_images`]).
 
 use std::collections::BTreeSet;
 use std::sync::PoisonError;
@@ -235,7 +244,7 @@ impl Cloud {
             if is_transient(&fault.kind) {
                 return Err(error);
             }
-            tracing::warn!(vmid = vm.vmid.0, volume, error = %fault, "disc image could not be removed");
+            tracing::warn!(vmid = vm.vmid.0, volume, error = %fault, "disc image was not removed");
             left.push(volume.clone());
         }
         Ok(left)

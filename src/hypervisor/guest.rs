@@ -1,5 +1,10 @@
-//! What a guest reports through its agent: its address and its SSH host keys. Guests may be
-//! hostile: everything is bounded and checked before it is used.
+//! What a guest reports through its agent: its address and its SSH host keys.
+//!
+//! [`address`] asks once and chooses by [`choose`]: net0's address first, unless `guestNetworks`
+//! names other networks. An agent that is not up yet gives "not yet" with a text; the caller asks
+//! again. [`host_keys`] reads the public host key from the guest's files, if the login may.
+//!
+//! Guests may be hostile: everything is bounded and checked before it is used.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

@@ -26,7 +26,6 @@ pub(crate) const LIST_SHARED_FOR: Duration = Duration::from_secs(10);
 /// How long a destroyed guest is remembered: longer than any list is used or being read.
 const DESTROYED_REMEMBERED_FOR: Duration = Duration::from_secs(120);
 
-/// One answer.
 #[derive(Debug)]
 pub struct List {
     /// Guests, nodes, storages and pools that the login may see.

@@ -1,8 +1,14 @@
-//! Observations: which cluster answers, what is in it, whether a VMID is taken, and the state of
-//! one guest.
+//! Observations of a cluster: which cluster answers, what is in it, whether a VMID is taken, and
+//! the state of one guest.
+//!
+//! - [`identify`] and [`cluster`]: the cluster's id, from the fingerprint of its root authority.
+//! - [`survey`]: all guests, with quorum.
+//! - [`id_taken`], [`inspect`] and [`confirm`]: one VMID and its guest; [`confirm`] costs no call
+//!   when the list is recent.
+//! - [`leftovers`]: volumes that still carry a guest's id.
 //!
 //! A guest counts as absent only when an endpoint with quorum says that its VMID is free. When a
-//! read fails, or the endpoint lacks quorum, the answer is "unknown".
+//! read fails, or the endpoint lacks quorum, the answer is "unknown", and nothing is decided on it.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

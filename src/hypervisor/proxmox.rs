@@ -270,11 +270,11 @@ impl Cloud {
             match self.client.free_volume(vm.node.as_str(), volume).await {
                 Ok(upid) => {
                     let end = self.await_task(&task(upid), VOLUME_REMOVAL_LIMIT).await;
-                    tracing::info!(vmid = vm.vmid.0, volume, end = ?end, "leftover volume of a destroyed guest: its removal ended");
+                    tracing::info!(vmid = vm.vmid.0, volume, end = ?end, "tried to remove leftover volume");
                 }
                 Err(error) => {
                     let fault = self.client.fault(&error);
-                    tracing::warn!(vmid = vm.vmid.0, volume, error = %fault, "leftover volume of a destroyed guest could not be removed");
+                    tracing::warn!(vmid = vm.vmid.0, volume, error = %fault, "leftover volume stays");
                 }
             }
         }
@@ -382,7 +382,7 @@ impl Cloud {
         changes.extend(digest);
         if let Err(error) = client.set_config(vm.node.as_str(), vm.vmid.0, changes).await {
             let refused = configure::tag_refusal(client, &error).ok_or(error)?;
-            tracing::warn!(vmid = %vm.vmid, refusal = refused, "Proxmox refused the tag `drover-retiring`: guest is retired without it");
+            tracing::warn!(vmid = %vm.vmid, refusal = refused, "guest is retired without its tag");
         }
         Ok(seen)
     }

@@ -1,5 +1,13 @@
 //! Template images: the guests from which templates are cloned, found by VMID, name, pattern or
 //! tag, with what their configurations show.
+//!
+//! [`locate`] reads the cluster's list and the configurations of matching guests. It returns the
+//! candidates with their node, age, storages and size, and whether all of them could be read.
+//! Placement chooses among them.
+//!
+//! By VMID, a missing or unsuitable guest is a fault that says what to do (`qm template`, a
+//! privilege, the VMID). By name, pattern or tag, a guest that vanished or whose node is silent is
+//! left out, and the result is marked as incomplete.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -340,7 +340,7 @@ impl Watcher {
     fn note_blind_clouds(&self, poll: &mut PollState, running: &AwaitedTasks) {
         for (upid, client) in running {
             if self.note_missed(upid) >= MISSES_UNTIL_NODE_BY_NODE {
-                tracing::info!(cloud = %client.cloud(), "cluster's task list misses running tasks: reading tasks node by node");
+                tracing::info!(cloud = %client.cloud(), "login sees no tasks of the cluster: reading them node by node");
                 poll.blind.insert(client.cloud().clone(), Instant::now() + NODE_BY_NODE_FOR);
             }
         }

@@ -10,7 +10,8 @@
 //!
 //! After a failed write the file is opened again at the next one, because redb refuses a database
 //! whose last I/O failed. Records that were accepted without being durable may then be missing from
-//! the file, and records that were refused may be in it. The next write corrects both ([`restore_tail`]).
+//! the file, and records that were refused may be in it. The next write corrects both
+//! ([`restore_tail`]).
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -210,7 +211,7 @@ fn open<D: Disk>(disk: &D, path: &Path) -> Result<Database, LogError> {
     }
     // A successor that was never finished. No other process can be making one.
     if let Err(error) = disk.remove(&successor_path(path)) {
-        tracing::warn!(%error, "unfinished journal snapshot could not be removed");
+        tracing::warn!(%error, "unfinished journal snapshot stays");
     }
     Ok(database)
 }

@@ -75,7 +75,7 @@ impl<D: Disk> Drop for NewFile<D> {
         // After the rename there is no file of this name any more.
         drop(self.database.take());
         if let Err(error) = self.disk.remove(&self.path) {
-            tracing::warn!(%error, path = %self.path.display(), "unfinished journal snapshot could not be removed");
+            tracing::warn!(%error, path = %self.path.display(), "unfinished journal snapshot stays");
         }
     }
 }

@@ -250,8 +250,8 @@ impl Writer {
         }
     }
 
-    /// Reports a write that takes longer than [`SLOW_WRITE`]. Nothing else can start meanwhile, and the
-    /// write is not repeated: it may still take effect.
+    /// Reports a write that takes longer than [`SLOW_WRITE`]. Nothing else can start meanwhile, and
+    /// the write is not repeated: it may still take effect.
     ///
     /// When the wall clock was set, this writes it down: no other record may come for hours.
     pub fn check(&self, now: Now) {

@@ -1,5 +1,10 @@
-//! Typed calls for administration: nodes, networks and storages to check; users, roles, access
-//! entries and tokens to read and create.
+//! Typed calls for administration.
+//!
+//! - to check: clocks, versions, bridges, storages and snippets of nodes, VNets, privileges.
+//! - to read and create: users, roles, pools, access entries and API tokens.
+//!
+//! What the login may not see is missing from the answers, without an error. All calls fail with a
+//! [`PveError`].
 
 use std::collections::{BTreeMap, BTreeSet};
 

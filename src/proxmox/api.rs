@@ -1,5 +1,15 @@
-//! Typed calls for guests, one function for each, with their storages and tasks. What an answer
-//! means is up to the caller.
+//! Typed calls for guests, one function for each, with their storages and tasks.
+//!
+//! - cluster: [`Client::cluster_status`], [`Client::resources`], [`Client::cluster_tasks`],
+//!   [`Client::check_free_id`].
+//! - guests: [`Client::config`], [`Client::set_config`], [`Client::clone_guest`],
+//!   [`Client::start`], [`Client::shutdown`], [`Client::stop`], [`Client::destroy`], snapshots.
+//! - guest agent: [`Client::interfaces`], [`Client::read_file`].
+//! - storages: [`Client::volumes`], [`Client::upload_iso`], [`Client::free_volume`].
+//! - tasks: [`Client::task_status`], [`Client::task_log`], [`Client::running_tasks`].
+//!
+//! A call that starts a task returns the task's name ([`Upid`]) at once; its end must be read. What
+//! an answer means is up to the caller. All calls fail with a [`PveError`].
 
 use std::time::Duration;
 

@@ -1,6 +1,14 @@
-//! The client: makes calls as one login. It handles login, fail-over between endpoints, the total
-//! timeout, one repeat of a read whose connection closed, and reading answers. Writes are never
-//! repeated.
+//! The client: makes calls as one login.
+//!
+//! ```text
+//! call ──> headers (auth.rs) ──> endpoint by endpoint (route.rs): permit (limiter.rs) ──> transport
+//!            ^                                                                              │
+//!            └── new ticket, once, after a 401 <──────────── answer, or PveError <──────────┘
+//! ```
+//!
+//! It moves on to the next endpoint only when a connection was not made. A read is repeated once
+//! when its kept-alive connection closed; a write is never repeated, except after a 401, which a
+//! node answers before it does anything. Every call ends within the total timeout.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;

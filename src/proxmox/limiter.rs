@@ -1,7 +1,7 @@
 //! Limiting calls: a program may decide when each call is sent.
 //!
-//! A client asks its [`CallLimiter`] before each call. It gets a [`CallPermit`], which it tells the outcome of
-//! the call and then drops, or a [`NotAdmitted`]; then the call is not sent.
+//! A client asks its [`CallLimiter`] before each call. It gets a [`CallPermit`], which it tells the
+//! outcome of the call and then drops, or a [`NotAdmitted`]; then the call is not sent.
 
 use std::time::Duration;
 

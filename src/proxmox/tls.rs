@@ -1,5 +1,9 @@
 //! How a node's certificate is checked: against the system's authorities, given ones, or pins, or
-//! not at all. A refusal always shows the certificate that the node presented.
+//! not at all.
+//!
+//! [`client_config`] builds the TLS configuration for a [`Tls`] setting. A refusal
+//! ([`CertificateRefused`]) always shows the certificate that the node presented, with its
+//! fingerprint, so that a person can compare it on the node and pin it.
 
 use std::fmt;
 use std::sync::Arc;

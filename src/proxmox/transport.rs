@@ -1,7 +1,11 @@
 //! Requests to a Proxmox node and its answers: HTTP's shape without a socket.
 //!
-//! HTTPS ([`crate::wire`]) and the simulated cluster implement [`Transport`]. Fail-over, login,
-//! retries and the total timeout are up to the client.
+//! HTTPS ([`crate::wire`]) and the simulated cluster implement [`Transport`]; a [`Dialer`] makes
+//! one for each endpoint. Fail-over, login, retries and the total timeout are up to the client.
+//!
+//! A failure says whether the node may have seen the request ([`TransportError::sent`]), on which
+//! callers decide whether a write may have happened. [`encode_body`] writes form bodies and
+//! multipart uploads as Proxmox's HTTP daemon reads them.
 
 use std::fmt;
 use std::time::Duration;

@@ -1,4 +1,8 @@
 //! The shapes of Proxmox's answers, with the fields that callers need so far.
+//!
+//! Perl types loosely: numbers may come as text and flags as `0`, `"1"` or not at all. So fields
+//! are read by [`crate::loose`], and a field that a node may omit is an `Option`. A guest's
+//! configuration is a map of texts ([`VmConfig`]), because its keys are open-ended.
 
 use std::collections::BTreeMap;
 

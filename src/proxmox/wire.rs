@@ -1,6 +1,10 @@
 //! The transport over HTTPS. Requests are built as Proxmox's HTTP daemon expects them (book:
 //! proxmox, section 1): HTTP/1.1, form bodies with a Content-Length, and no body for GET and
 //! DELETE.
+//!
+//! Idle connections are closed before Proxmox closes them. Answers are cut off at [`BODY_MAX`].
+//! Failures are sorted into the cases of [`TransportError`]; a refused certificate is found below
+//! the layers of HTTP, I/O and TLS.
 
 use std::error::Error;
 use std::io;

@@ -142,7 +142,7 @@ impl KeptKeys {
             let Some(path) = used.files.remove(&public) else { continue };
             if let Err(error) = fs::remove_file(&path) {
                 let path = path.display();
-                tracing::warn!(%path, %error, "SSH key that nobody needs could not be removed, the next start tries again");
+                tracing::warn!(%path, %error, "unused SSH key stays until the next start");
             }
         }
     }

@@ -131,8 +131,8 @@ fn watch(keys: &Path, over: &AtomicBool) {
     }
 }
 
-// Invariant: whatever changes at the same time, no key is lost, no ended one is left, and the file is
-// never empty.
+// Invariant: whatever changes at the same time, no key is lost, no ended one is left, and the file
+// is never empty.
 
 #[test]
 fn keys_that_come_and_go_at_once_are_there_and_gone() {
@@ -163,8 +163,8 @@ fn keys_that_come_and_go_at_once_are_there_and_gone() {
 const TOOLS: [&str; 11] =
     ["ln", "readlink", "mkdir", "grep", "sed", "tail", "cp", "dd", "mv", "rm", "tr"];
 
-/// Kills the script at its call number `at` of any tool, or at the next one where two ran at the same
-/// time: before the tool works, or while it runs.
+/// Kills the script at its call number `at` of any tool, or at the next one where two ran at the
+/// same time: before the tool works, or while it runs.
 fn deadly(home: &Home, at: usize, late: bool) {
     let (count, machine) = (home.path("count"), std::env::var("PATH").unwrap());
     fs::write(&count, "").unwrap();
@@ -220,8 +220,8 @@ fn a_script_killed_while_a_step_goes_on_hurts_nobody() {
     killed_at_each_step(&homes().take(2).last().unwrap(), true);
 }
 
-// Invariant: on a full disk no line is lost, a missing key is not reported as added, and the key of an
-// ended lease lets nobody in.
+// Invariant: on a full disk no line is lost, a missing key is not reported as added, and the key of
+// an ended lease lets nobody in.
 
 #[test]
 fn a_full_disk_costs_no_line_and_keeps_no_ended_lease_in() {
@@ -353,8 +353,8 @@ fn keys_that_cannot_be_read_are_not_said_to_be_gone() {
     }
 }
 
-// Invariant: a late call does not let an ended lease in, and the holder of a guest shares it with no
-// lease.
+// Invariant: a late call does not let an ended lease in, and the holder of a guest shares it with
+// no lease.
 
 #[test]
 fn a_key_that_comes_after_the_end_of_its_lease_is_refused() {
@@ -375,8 +375,8 @@ fn the_key_of_a_hold_takes_the_place_of_all_leases_keys() {
     }
 }
 
-// Invariant: a caller that waits long for the lock is told to try again, and nobody waits for a lock
-// that no owner can have.
+// Invariant: a caller that waits long for the lock is told to try again, and nobody waits for a
+// lock that no owner can have.
 
 #[test]
 fn a_folder_in_place_of_the_lock_is_named_at_once_and_stays_empty() {

@@ -195,8 +195,8 @@ impl SshShell {
         .boxed()
     }
 
-    /// Runs a command that ends with [`EXIT_ALREADY_DONE`] when something was started already, and with 0
-    /// otherwise.
+    /// Runs a command that ends with [`EXIT_ALREADY_DONE`] when something was started already, and
+    /// with 0 otherwise.
     pub fn already_started(
         &self,
         target: ShellTarget,
@@ -529,28 +529,6 @@ fn changed(doing: &str, ran: &Ran) -> Result<(), Fault> {
     }
 }
 
-/// Whether a command is exactly the one that lists a guest's network cards, or one that adds or
-/// removes a lease's key and user data.
-///
-/// For hosts that run no other command without isolation.
-pub fn is_housekeeping(command: &str) -> bool {
-    if command == CARDS {
-        return true;
-    }
-    let id = |text: &str| {
-        let of_an_id = |c: &char| c.is_ascii_alphanumeric() || *c == '-';
-        text.chars().take_while(of_an_id).collect::<String>()
-    };
-    let Some((_, arguments)) = command.rsplit_once("' drover '") else {
-        let (_, after) = command.split_once(".drover-lease/").unwrap_or_default();
-        return command == guest::make_folder(&id(after));
-    };
-    let lease = id(arguments);
-    let line = arguments.split_once("' '").map_or("", |(_, line)| line);
-    let key = line.split_once(" drover-lease-").map_or("", |(key, _)| key);
-    command == expel_command(&lease) || command == admit_command(&lease, key)
-}
-
 #[cfg(test)]
 mod key_tests;
 
@@ -599,16 +577,5 @@ mod tests {
         let command = admit_command("l1", "ssh-ed25519 AAAA it's me");
         assert!(command.contains("'ssh-ed25519 AAAA drover-lease-l1'"), "{command}");
         assert!(!command.contains("it's me"), "{command}");
-    }
-
-    #[test]
-    fn only_the_very_commands_of_lease_keys_and_cards_are_housekeeping() {
-        let lease = "lease-7dmamjfpe7r26pbz";
-        let keys = [admit_command(lease, "ssh-ed25519 AAAA"), expel_command(lease)];
-        for command in keys.into_iter().chain([guest::make_folder(lease), CARDS.to_owned()]) {
-            assert!(is_housekeeping(&command), "{command}");
-            assert!(!is_housekeeping(&format!("{command}; reboot")));
-        }
-        assert!(!is_housekeeping("echo drover-lease-l1"));
     }
 }

@@ -7,6 +7,9 @@ use drover_scripts::guest::{cloud_init, read_working_directory, working_director
 use drover_scripts::windows::Script;
 use drover_ssh::upload_target;
 
+use crate::user_data::guest;
+use crate::{CARDS, admit_command, expel_command};
+
 /// drover's own commands that only read, or touch nothing but the guest's own folder.
 const HOUSEKEEPING: [&str; 6] = [
     "true",
@@ -24,7 +27,7 @@ const ARGUMENTS: &str = "$arguments = @(";
 pub fn is_housekeeping(command: &str) -> bool {
     HOUSEKEEPING.contains(&command)
         || command == cloud_init()
-        || crate::is_housekeeping(command)
+        || is_of_leases_or_cards(command)
         || upload_target(command).is_some_and(stays_home)
 }
 
@@ -34,6 +37,26 @@ pub fn in_folder(command: &str, home: &str, folder: &Path) -> Option<String> {
     let (dir, java) = read_working_directory(command)?;
     let below = dir.strip_prefix(home)?.strip_prefix('/').filter(|below| stays_home(below))?;
     Some(working_directory(&folder.join(below).display().to_string(), java))
+}
+
+/// Whether a command is exactly the one that lists a guest's network cards, or one that adds or
+/// removes a lease's key and user data.
+fn is_of_leases_or_cards(command: &str) -> bool {
+    if command == CARDS {
+        return true;
+    }
+    let id = |text: &str| {
+        let of_an_id = |c: &char| c.is_ascii_alphanumeric() || *c == '-';
+        text.chars().take_while(of_an_id).collect::<String>()
+    };
+    let Some((_, arguments)) = command.rsplit_once("' drover '") else {
+        let (_, after) = command.split_once(".drover-lease/").unwrap_or_default();
+        return command == guest::make_folder(&id(after));
+    };
+    let lease = id(arguments);
+    let line = arguments.split_once("' '").map_or("", |(_, line)| line);
+    let key = line.split_once(" drover-lease-").map_or("", |(key, _)| key);
+    command == expel_command(&lease) || command == admit_command(&lease, key)
 }
 
 /// Whether the path is a plain file below the home folder, where no earlier command can have put a
@@ -124,5 +147,16 @@ mod tests {
         for bad in bad {
             assert!(!is_housekeeping(&bad), "{bad}");
         }
+    }
+
+    #[test]
+    fn only_the_very_commands_of_lease_keys_and_cards_are_housekeeping() {
+        let lease = "lease-7dmamjfpe7r26pbz";
+        let keys = [admit_command(lease, "ssh-ed25519 AAAA"), expel_command(lease)];
+        for command in keys.into_iter().chain([guest::make_folder(lease), CARDS.to_owned()]) {
+            assert!(is_of_leases_or_cards(&command), "{command}");
+            assert!(!is_of_leases_or_cards(&format!("{command}; reboot")));
+        }
+        assert!(!is_of_leases_or_cards("echo drover-lease-l1"));
     }
 }

@@ -1,4 +1,9 @@
 //! What is different in Windows guests: commands depend on the login shell, and files go over SFTP.
+//!
+//! drover's own commands are encoded PowerShell, the same line for every login shell, and print
+//! their exit status because PowerShell as a login shell loses it. Commands from the configuration
+//! are for `cmd.exe`; if the login shell is left to be found out, a probe tells it apart, as in the
+//! Jenkins plugin. User data of leases is refused.
 
 use std::time::Duration;
 

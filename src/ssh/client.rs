@@ -1,5 +1,12 @@
 //! Logging in: one attempt, with the host key checked and every way to fail told apart. Trying
 //! again is in `retry.rs`.
+//!
+//! [`connect`] makes the TCP connection, the key exchange and the login within one time limit. With
+//! pinned host keys only their kinds are negotiated, so that a guest with several host keys
+//! presents the pinned one; without pins, any key is accepted and returned. RSA host keys are never
+//! accepted.
+//!
+//! [`ConnectError::is_passing`] says whether a guest that is still booting can cause the failure.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -50,11 +57,7 @@ pub enum ConnectError {
     },
     /// The login took longer than the limit.
     #[error("`{target}` did not complete the login within {after:?}")]
-    TimedOut {
-        target: String,
-        /// The limit.
-        after: Duration,
-    },
+    TimedOut { target: String, after: Duration },
     /// The guest refused the key.
     #[error(
         "`{target}` does not accept the key {fingerprint} (login methods: {offers}): check the user \

@@ -1,6 +1,8 @@
 //! Keys: private keys are read from files, public keys from the line that people know.
 //!
-//! RSA is not compiled in and is refused by name. No secret is ever printed.
+//! OpenSSH, PKCS#8 and SEC1 files with ed25519 and ECDSA keys are read, with or without a
+//! passphrase. RSA is not compiled in and is refused by name. Each [`KeyError`] names the file, and
+//! [`KeyError::remedy`] says what to do. No secret is ever printed.
 
 use std::fmt;
 use std::io::Read;

@@ -1,4 +1,9 @@
 //! A session: runs commands on a guest and bounds what they print.
+//!
+//! [`Session::exec`] writes the input and reads the output at the same time, passes pieces on as
+//! they come, and keeps the beginning or the end of each stream up to a limit. A command that runs
+//! too long gets `KILL` and ends as [`ExecError::TimedOut`] with its output so far; a lost
+//! connection ends as [`ExecError::Lost`].
 
 use std::time::Duration;
 
@@ -70,7 +75,6 @@ pub enum ExecError {
     /// The command ran too long. drover sent `KILL`, which the guest may ignore.
     #[error("the command did not end within {after:?}")]
     TimedOut {
-        /// The limit.
         after: Duration,
         /// The output until then.
         partial: Box<ExecResult>,

@@ -36,9 +36,9 @@ pub fn with_env(lease: &str, command: &str) -> String {
     format!(". {}; {command}", word(lease, ENV))
 }
 
-/// The command that makes a lease's folder. It ends with [`EXIT_ALREADY_DONE`] when the lease's files were
-/// written already, and with 0 otherwise. The files belong to the lease's holder, who may have
-/// changed or removed them since.
+/// The command that makes a lease's folder. It ends with [`EXIT_ALREADY_DONE`] when the lease's
+/// files were written already, and with 0 otherwise. The files belong to the lease's holder, who
+/// may have changed or removed them since.
 pub fn make_folder(lease: &str) -> String {
     let env = word(lease, ENV);
     let folder = format!("\"$HOME\"/{}", quote(&format!("{FOLDER}/{lease}")));

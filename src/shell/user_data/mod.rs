@@ -1,8 +1,11 @@
 //! User data of leases: a text that the caller wants to find on its machine.
 //!
 //! It may hold secrets, so the journal records only that there is some. The text is in a file of
-//! the state directory from the request until the lease ends; the file is written before the lease
-//! is.
+//! the state directory ([`UserDataStore`]) from the request until the lease ends; the file is
+//! written before the lease is, and removed again if the lease is not made ([`UserDataGuard`]). At
+//! a start, files without a lease are removed.
+//!
+//! `guest.rs` has the commands that put it into the guest and remove it there.
 
 pub mod guest;
 
@@ -101,7 +104,7 @@ impl UserDataStore {
         for path in [path.with_extension("new"), path] {
             match fs::remove_file(&path) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    tracing::warn!(%lease, %error, "user data could not be removed, the next start tries again");
+                    tracing::warn!(%lease, %error, "user data stays until the next start");
                 }
                 Ok(()) | Err(_) => {}
             }
