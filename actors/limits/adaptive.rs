@@ -10,7 +10,7 @@
 //! From time to time it admits one more, because a line needs at least two different widths.
 //!
 //! A fault that names the lock halves the width at once and clears what was learned. The width that
-//! failed is not tried again for [`WALL_LASTS`].
+//! failed is not tried again for `WALL_LASTS`.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;

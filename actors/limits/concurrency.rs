@@ -12,7 +12,7 @@
 //!                └── release: left the queue             widths learn from its end <┘
 //! ```
 //!
-//! Each storage and each node has an [`AdaptiveLimit`]. The configuration ([`MaxConcurrent`]) sets
+//! Each storage and each node has an `AdaptiveLimit`. The configuration ([`MaxConcurrent`]) sets
 //! the most; [`AdaptRules`] says whether the limit learns from durations, from faults, or not at
 //! all.
 

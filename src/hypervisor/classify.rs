@@ -142,7 +142,7 @@ fn denied(place: CallOrigin<'_>, what: &str, text: &str, cloning: bool) -> Optio
             return Some(Fault::new(kind, Culprit::Cloud(place.cloud.clone()), text));
         }
         (None, _) => {
-            let text = format!("`{login}` is not allowed to make {what}: {text}");
+            let text = format!("{what} is not allowed for `{login}`: {text}");
             let kind = FaultKind::Denied { privilege: None, path: None };
             return Some(Fault::new(kind, Culprit::Cloud(place.cloud.clone()), text));
         }

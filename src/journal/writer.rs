@@ -9,7 +9,7 @@
 //! cannot be written ([`Writer::watch`]), and [`Opened::ended`] when it never will be again.
 //!
 //! Records that need not be durable before acting are accepted at once and made durable within
-//! [`DURABLE_WITHIN`]. After a failed write the writer tries again once in that time, until one
+//! `DURABLE_WITHIN`. After a failed write the writer tries again once in that time, until one
 //! succeeds.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -250,7 +250,7 @@ impl Writer {
         }
     }
 
-    /// Reports a write that takes longer than [`SLOW_WRITE`]. Nothing else can start meanwhile, and
+    /// Reports a write that takes longer than `SLOW_WRITE`. Nothing else can start meanwhile, and
     /// the write is not repeated: it may still take effect.
     ///
     /// When the wall clock was set, this writes it down: no other record may come for hours.

@@ -2,7 +2,7 @@
 //! proxmox, section 1): HTTP/1.1, form bodies with a Content-Length, and no body for GET and
 //! DELETE.
 //!
-//! Idle connections are closed before Proxmox closes them. Answers are cut off at [`BODY_MAX`].
+//! Idle connections are closed before Proxmox closes them. Answers are cut off at `BODY_MAX`.
 //! Failures are sorted into the cases of [`TransportError`]; a refused certificate is found below
 //! the layers of HTTP, I/O and TLS.
 

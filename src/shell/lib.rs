@@ -7,7 +7,7 @@
 //!
 //! A call ends with what the command returned, or with a `Fault`: unreachable (the login failed or
 //! timed out), refused key, wrong host key, broken (a command of drover's failed), or unknown
-//! outcome (the connection was lost while a command ran). Output is cut to [`TAIL_BYTES`].
+//! outcome (the connection was lost while a command ran). Output is cut to `TAIL_BYTES`.
 //!
 //! Beside it:
 //! - `kept_keys.rs`: private keys, kept in the state directory while agents need them.
@@ -144,7 +144,7 @@ impl SshShell {
     }
 
     /// Sets the files of a configuration. Files that left it are kept for agents created with them,
-    /// the latest first, up to [`FORMER_FILES_BYTES`].
+    /// the latest first, up to `FORMER_FILES_BYTES`.
     pub fn set_files<'a>(&self, files: impl IntoIterator<Item = (&'a str, &'a Bytes)>) {
         let files = files.into_iter().map(|(sha256, content)| (sha256.to_owned(), content.clone()));
         self.files.write().unwrap_or_else(PoisonError::into_inner).replace(files.collect());

@@ -5,7 +5,7 @@
 //!   (`retry.rs`).
 //! - [`Session`] runs commands and uploads files: over a plain command ([`Session::upload`]), or by
 //!   SFTP for guests without a POSIX shell ([`Session::send`]).
-//! - [`probe`] only checks whether an SSH server answers, without a login.
+//! - [`probe()`] only checks whether an SSH server answers, without a login.
 //! - [`PrivateKey`] and [`PublicKey`] read, make and print keys; [`quote`] and [`join`] build
 //!   commands for a POSIX shell.
 //!
