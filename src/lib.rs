@@ -1,5 +1,7 @@
 //! drover: everything that touches the world. Decisions live in `drover-actors`.
 
+#![cfg_attr(not(test), warn(unused_crate_dependencies))]
+
 pub(crate) mod app;
 pub mod cli;
 pub mod clock;

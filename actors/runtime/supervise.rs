@@ -1,11 +1,11 @@
-//! Supervision: an actor that panics is started again, alone, and given up when that happens too
+//! Supervision: an actor that panics is started again, alone, and given up when it panics too
 //! often.
 //!
 //! actix's own `Supervisor` restarts actors that stop, not actors that panic. Here the context's
-//! future is polled under `catch_unwind`: after a panic the context is restarted in place, so the
-//! actor's address and its mailbox survive (only the message being handled is lost), and
-//! [`actix::Supervised::restarting`] puts a struct rebuilt from durable knowledge in the place of
-//! the half changed one. An actor that stops by itself is left stopped.
+//! future is polled under `catch_unwind`. After a panic the context is restarted in place, so the
+//! actor's address and its mailbox survive; only the message that was being handled is lost.
+//! [`actix::Supervised::restarting`] replaces the half-changed struct with one rebuilt from durable
+//! state. An actor that stops by itself stays stopped.
 //!
 //! Supervised actors must not use `AsyncContext::cancel_future`: a cancellation that is pending
 //! when the panic comes would hit a future of the next incarnation. Use an abort handle.
@@ -28,94 +28,92 @@ use tokio::time::Sleep;
 use tracing::Span;
 
 pub use census::Census;
-use census::Present;
-pub use turns::{heard, take_turns};
+use census::CensusGuard;
+pub use turns::{count_message, limit_turns};
 
 use drover_model::fact::{Fact, What};
 use drover_model::ports::{Ambient, Observer};
 use drover_model::time::Moment;
 
-/// How many restarts within how long are borne.
+/// How many restarts are allowed within which time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Intensity {
-    /// This many restarts are borne; the next one is too many.
+pub struct RestartLimit {
+    /// The allowed number of restarts; the next one is too many.
     pub restarts: u32,
-    /// Within this span.
+    /// The time in which they are counted.
     pub within: Duration,
 }
 
-impl Intensity {
+impl RestartLimit {
     /// For agents and templates: 3 in 10 s.
     pub const LEAF: Self = Self { restarts: 3, within: Duration::from_secs(10) };
-    /// For clouds and what they hold: 5 in 60 s.
+    /// For clouds and their children: 5 in 60 s.
     pub const BRANCH: Self = Self { restarts: 5, within: Duration::from_secs(60) };
 }
 
-/// The pause before the first restart; it doubles with each further one within the span.
-const BACK_OFF: Duration = Duration::from_millis(100);
+/// The pause before the first restart; it doubles with each further restart within the time.
+const FIRST_RESTART_PAUSE: Duration = Duration::from_millis(100);
 
-/// What the names of agents' actors start with.
-pub const AGENT: &str = "agent ";
+/// The prefix of the names of agents' actors.
+pub const AGENT_NAME_PREFIX: &str = "agent ";
 
-/// Why an actor was given up.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GivenUp {
-    /// Its name.
+    /// The actor's name.
     pub name: String,
-    /// Restarts within the span.
+    /// The number of restarts within the time.
     pub restarts: u32,
-    /// What the last panic said.
+    /// The text of the last panic.
     pub panic: String,
 }
 
-/// How an actor is watched over.
-pub struct Watch {
-    /// Its name, for facts and logs.
+/// How an actor is supervised.
+pub struct SupervisionOptions {
+    /// The actor's name, in facts and logs.
     pub name: String,
-    /// How many restarts are borne.
-    pub intensity: Intensity,
-    /// Where restarts are told.
+    pub restart_limit: RestartLimit,
+    /// Receives a fact for each restart.
     pub observer: Arc<dyn Observer>,
-    /// The clock of the span.
+    /// The clock for the restart limit.
     pub ambient: Arc<dyn Ambient>,
-    /// Where it is counted while it lives.
+    /// Counts the actor while it lives.
     pub census: Census,
-    /// Told once when it is given up; the parent decides what that means.
+    /// Called once when the actor is given up; the parent decides what that means.
     pub on_give_up: Box<dyn FnOnce(GivenUp)>,
 }
 
-/// Starts an actor under supervision and gives its address, which survives restarts.
+/// Starts an actor under supervision and returns its address, which survives restarts.
 ///
-/// Its `restarting` must rebuild `self` from what is durable; `started` runs again after it.
+/// The actor's `restarting` must rebuild `self` from durable state; `started` runs again after it.
 /// The actor lives until it stops itself or is given up, also when nobody holds its address.
-pub fn supervise<A>(watch: Watch, make: impl FnOnce(&mut Context<A>) -> A) -> Addr<A>
+pub fn supervise<A>(options: SupervisionOptions, make: impl FnOnce(&mut Context<A>) -> A) -> Addr<A>
 where
     A: Actor<Context = Context<A>> + Supervised,
 {
     let mut ctx = Context::new();
-    let span = span_of(&watch.name);
+    let span = span_of(&options.name);
     let actor = span.in_scope(|| make(&mut ctx));
     let fut = ctx.into_future(actor);
     let address = fut.address();
     let task = Supervision {
-        _present: watch.census.enter(&watch.name),
+        _census_guard: options.census.add(&options.name),
         span,
         fut: Some(fut),
         _address: address.clone(),
-        watch: Some(watch),
+        options: Some(options),
         restarts: VecDeque::new(),
         pause: None,
-        at_work: false,
+        is_polled: false,
     };
     actix::spawn(task);
     address
 }
 
-/// What each line says of the actor whose it is. An agent is named by the field that lines of others
-/// name it by, so that lines which do so already need not name it once more. Parents say nothing that is
-/// not said by the name and the fields of a line.
+/// The span of an actor's log lines. An agent's span uses the field that other actors' lines name
+/// the agent by, so that such lines need not name it twice. There is no parent span: an actor's
+/// name and the fields of a line say everything.
 fn span_of(name: &str) -> Span {
-    match name.strip_prefix(AGENT) {
+    match name.strip_prefix(AGENT_NAME_PREFIX) {
         Some(agent) => tracing::error_span!(parent: None, "actor", %agent),
         None => tracing::error_span!(parent: None, "actor", %name),
     }
@@ -123,26 +121,26 @@ fn span_of(name: &str) -> Span {
 
 struct Supervision<A: Actor<Context = Context<A>> + Supervised> {
     fut: Option<ContextFut<A, Context<A>>>,
-    /// Keeps the mailbox connected, without which a context can not be restarted.
+    /// Keeps the mailbox connected: without it a context cannot be restarted.
     _address: Addr<A>,
-    _present: Present,
-    /// Around everything it does, so that a log line tells whose it is.
+    _census_guard: CensusGuard,
+    /// Entered for everything the actor does, so that each log line shows its actor.
     span: Span,
-    watch: Option<Watch>,
+    options: Option<SupervisionOptions>,
     restarts: VecDeque<Moment>,
     pause: Option<Pin<Box<Sleep>>>,
     /// Whether it is being polled at this moment.
-    at_work: bool,
+    is_polled: bool,
 }
 
-// Nothing in it is pinned in place: the context's future asks for no more itself.
+// Nothing in it is pinned: the context's future asks for no more than `Unpin` itself.
 impl<A: Actor<Context = Context<A>> + Supervised> Unpin for Supervision<A> {}
 
 impl<A: Actor<Context = Context<A>> + Supervised> Supervision<A> {
-    /// Counts a panic; gives the pause before the restart, or none when it was one too many.
+    /// Counts a panic; returns the pause before the restart, or none when there were too many.
     ///
-    /// A port that panics here too would take the whole supervision with it: an actor whose panics
-    /// can not be counted is given up.
+    /// A port that panics here too would end the whole supervision, so an actor whose panics cannot
+    /// be counted is given up.
     fn count(&mut self, panic: &str) -> Option<Duration> {
         let counted = catch_unwind(AssertUnwindSafe(|| self.try_count(panic)));
         counted.unwrap_or_else(|payload| {
@@ -152,31 +150,32 @@ impl<A: Actor<Context = Context<A>> + Supervised> Supervision<A> {
     }
 
     fn try_count(&mut self, panic: &str) -> Option<Duration> {
-        let watch = self.watch.as_ref()?;
-        let now = watch.ambient.now();
-        while self.restarts.front().is_some_and(|at| now.mono - *at > watch.intensity.within) {
+        let options = self.options.as_ref()?;
+        let now = options.ambient.now();
+        while self.restarts.front().is_some_and(|at| now.mono - *at > options.restart_limit.within)
+        {
             self.restarts.pop_front();
         }
         self.restarts.push_back(now.mono);
         let count = u32::try_from(self.restarts.len()).unwrap_or(u32::MAX);
-        let gave_up = count > watch.intensity.restarts;
-        tracing::error!(actor = %watch.name, panic, count, gave_up, "actor panicked");
-        let actor = watch.name.clone();
+        let gave_up = count > options.restart_limit.restarts;
+        tracing::error!(actor = %options.name, panic, count, gave_up, "actor panicked");
+        let actor = options.name.clone();
         let what = What::Restarted { actor, count, gave_up };
-        watch.observer.observe(Fact { at: now.wall, what });
+        options.observer.observe(Fact { at: now.wall, what });
         let exponent = count.saturating_sub(1).min(8);
-        (!gave_up).then(|| BACK_OFF * 2_u32.pow(exponent))
+        (!gave_up).then(|| FIRST_RESTART_PAUSE * 2_u32.pow(exponent))
     }
 
     fn give_up(&mut self, panic: String) {
         self.drop_actor();
-        if let Some(watch) = self.watch.take() {
+        if let Some(options) = self.options.take() {
             let restarts = u32::try_from(self.restarts.len()).unwrap_or(u32::MAX);
-            (watch.on_give_up)(GivenUp { name: watch.name, restarts, panic });
+            (options.on_give_up)(GivenUp { name: options.name, restarts, panic });
         }
     }
 
-    /// Dropping a context runs `stopping` and `stopped` of an actor that may be half changed.
+    /// Drops the context, which runs `stopping` and `stopped` of an actor that may be half-changed.
     fn drop_actor(&mut self) {
         let fut = self.fut.take();
         if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(fut))) {
@@ -184,7 +183,7 @@ impl<A: Actor<Context = Context<A>> + Supervised> Supervision<A> {
         }
     }
 
-    /// Restarts the context in place; a panic while rebuilding counts like any other.
+    /// Restarts the context in place; a panic in `restarting` counts like any other.
     fn restart(&mut self) -> Result<bool, String> {
         let Some(fut) = &mut self.fut else { return Ok(false) };
         catch_unwind(AssertUnwindSafe(|| fut.restart())).map_err(|payload| describe(&*payload))
@@ -197,18 +196,18 @@ impl<A: Actor<Context = Context<A>> + Supervised> Future for Supervision<A> {
     fn poll(self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<()> {
         let this = self.get_mut();
         turns::begin_turn();
-        this.at_work = true;
+        this.is_polled = true;
         let done = this.turn(cx);
-        this.at_work = false;
+        this.is_polled = false;
         done
     }
 }
 
-/// Dropped in the middle of its own turn it has panicked itself, beside every guard: nobody would
-/// start the actor again, and nobody would hear of that.
+/// When it is dropped during its own poll, the supervision itself panicked. Without this, nothing
+/// would start the actor again or report that.
 impl<A: Actor<Context = Context<A>> + Supervised> Drop for Supervision<A> {
     fn drop(&mut self) {
-        if self.at_work {
+        if self.is_polled {
             self.give_up("its supervision panicked".to_owned());
         }
     }
@@ -254,7 +253,7 @@ impl<A: Actor<Context = Context<A>> + Supervised> Supervision<A> {
     }
 }
 
-/// What a panic said.
+/// The text of a panic.
 fn describe(payload: &(dyn Any + Send)) -> String {
     if let Some(text) = payload.downcast_ref::<&str>() {
         (*text).to_owned()

@@ -1,6 +1,9 @@
-//! The commands that prepare a guest: pure texts of drover's own scripts and their arguments.
+//! The commands that drover runs in Linux guests: its own scripts and their arguments, as text.
+//! Pure.
 //!
-//! Each is one line for whatever shell the login user has, and runs in the guest's POSIX `sh`.
+//! Each command is one line for any login shell, and runs in the guest's POSIX `sh`. A script fails
+//! with a text on standard error; the scripts about keys end with [`EXIT_TRY_AGAIN`] when another
+//! try can help.
 
 use drover_model::spec::{JavaDistribution, JavaSpec, TemplateSpec};
 use drover_model::time::WallTime;
@@ -11,27 +14,27 @@ const COMMON: &str = include_str!("guest/common.sh");
 const PACKAGES: &str = include_str!("guest/packages.sh");
 const JAVA: &str = include_str!("guest/java.sh");
 const KEYS: &str = include_str!("guest/keys.sh");
-const ADMIT: &str = include_str!("guest/admit.sh");
-const EXPEL: &str = include_str!("guest/expel.sh");
+const GRANT_ACCESS: &str = include_str!("guest/grant-access.sh");
+const REVOKE_ACCESS: &str = include_str!("guest/revoke-access.sh");
 const SESSIONS: &str = include_str!("guest/sessions.sh");
-const MEND: &str = include_str!("guest/mend.sh");
+const AFTER_ROLLBACK: &str = include_str!("guest/after-rollback.sh");
 const CLOSE_SSH: &str = include_str!("guest/close-ssh.sh");
 
-/// What the scripts that change keys end with when another try can help.
-pub const AGAIN: u32 = 75;
+/// The exit status of the scripts about keys when another try can help.
+pub const EXIT_TRY_AGAIN: u32 = 75;
 
-/// What the key of whoever holds a guest has in the place of a lease; no lease is called so.
+/// The name that the key of a hold has in place of a lease's id; no lease has this id.
 pub const HOLD: &str = "hold";
 
-/// Put before each line of output that is a warning and no failure.
-const WARNING: &str = "warning: ";
+/// The prefix of output lines that are warnings, not failures.
+const WARNING_PREFIX: &str = "warning: ";
 
 /// Waits for cloud-init.
 pub fn cloud_init() -> String {
     script(&[CLOUD_INIT], &[])
 }
 
-/// Makes the working directory; looks for Java where none is installed.
+/// Makes the working directory; looks for Java if drover installs none.
 pub fn remote_fs(spec: &TemplateSpec) -> String {
     let java = match spec.java.distribution {
         JavaDistribution::None => spec.java.path.as_str(),
@@ -40,20 +43,20 @@ pub fn remote_fs(spec: &TemplateSpec) -> String {
     working_directory(&spec.remote_fs, java)
 }
 
-/// Makes a working directory; looks for this Java, where it is not blank.
+/// Makes a working directory; looks for `java` unless it is empty.
 pub fn working_directory(dir: &str, java: &str) -> String {
     script(&[REMOTE_FS], &[dir, java])
 }
 
-/// The directory and the Java of a command of [`working_directory`] whose names are plain; none of
-/// any other.
+/// The directory and the Java of a [`working_directory`] command with plain names; none for any
+/// other command.
 pub fn read_working_directory(command: &str) -> Option<(&str, &str)> {
     let (_, arguments) = command.rsplit_once(" drover '")?;
     let (dir, java) = arguments.strip_suffix('\'')?.split_once("' '")?;
     (command == working_directory(dir, java)).then_some((dir, java))
 }
 
-/// Sees to it that there is Java; none where nothing is to be installed.
+/// Makes sure that Java is installed; none if the template wants no installation.
 pub fn java(java: &JavaSpec) -> Option<String> {
     let distribution = match java.distribution {
         JavaDistribution::None => return None,
@@ -66,19 +69,18 @@ pub fn java(java: &JavaSpec) -> Option<String> {
     Some(script(&[COMMON, JAVA], &[distribution, &java.major.to_string(), repository, &key]))
 }
 
-/// Installs packages.
 pub fn packages(names: &[String]) -> String {
     script(&[COMMON, PACKAGES], &names.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
-/// Makes a guest that was put back to its snapshot know the time, its network, and that it is not
-/// what it was.
-pub fn mend(now: WallTime, draw: u64) -> String {
+/// Gives a guest the present time, a fresh lease of its address and fresh randomness after a
+/// rollback to its snapshot; ends all other sessions.
+pub fn after_rollback(now: WallTime, draw: u64) -> String {
     let seconds = now.0.div_euclid(1000).to_string();
-    script(&[SESSIONS, MEND], &[&seconds, &format!("{draw:016x}")])
+    script(&[SESSIONS, AFTER_ROLLBACK], &[&seconds, &format!("{draw:016x}")])
 }
 
-/// Shuts everybody out of a guest that goes, drover too.
+/// Shuts everybody out of a guest that is about to be destroyed, drover included.
 pub fn close_ssh(public_key: &str) -> String {
     script(
         &[SESSIONS, KEYS, CLOSE_SSH],
@@ -86,20 +88,19 @@ pub fn close_ssh(public_key: &str) -> String {
     )
 }
 
-/// Adds the key of a lease, or of [`HOLD`] in the place of all leases' keys; `line` ends with what
-/// marks it as that lease's.
-pub fn admit(lease: &str, line: &str) -> String {
-    script(&[KEYS, ADMIT], &[lease, line])
+/// Adds the key of a lease, or of [`HOLD`], which replaces the keys of all leases; `line` ends with
+/// the mark of that lease.
+pub fn grant_access(lease: &str, line: &str) -> String {
+    script(&[KEYS, GRANT_ACCESS], &[lease, line])
 }
 
-/// Removes the key of a lease.
-pub fn expel(lease: &str) -> String {
-    script(&[KEYS, EXPEL], &[lease])
+pub fn revoke_access(lease: &str) -> String {
+    script(&[KEYS, REVOKE_ACCESS], &[lease])
 }
 
-/// The warnings in what one of these scripts said.
+/// The warnings in a script's output.
 pub fn warnings(said: &str) -> Vec<String> {
-    said.lines().filter_map(|line| line.strip_prefix(WARNING)).map(str::to_owned).collect()
+    said.lines().filter_map(|line| line.strip_prefix(WARNING_PREFIX)).map(str::to_owned).collect()
 }
 
 /// A script and its arguments as one command.
@@ -117,7 +118,7 @@ mod tests {
     use super::*;
     use drover_model::id::{CloudId, TemplateId, VmId};
 
-    // Invariant: a script arrives word by word whatever stands in the YAML.
+    // Invariant: arguments reach a script word by word, whatever the YAML contains.
 
     #[test]
     fn arguments_are_quoted_and_follow_the_script() {

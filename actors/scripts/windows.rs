@@ -1,12 +1,14 @@
-//! What is sent to guests of Windows over OpenSSH: pure texts, as [`super::guest`] has them for a POSIX
-//! shell.
+//! The commands that drover runs in Windows guests over OpenSSH, as text; [`super::guest`] has
+//! those for Linux. Pure.
 //!
-//! The login shell of such a guest is `cmd.exe`, Windows PowerShell or PowerShell 7. drover's own scripts
-//! run in Windows PowerShell, which every Windows has, as an encoded command: one line without a
-//! character that one of these shells reads otherwise. Nothing goes to their standard input, which
-//! PowerShell as a login shell reads before the program that it starts. PowerShell as a login shell
-//! makes 1 of every exit status but 0 (`ConsoleHost.cs`: `$?` alone counts), so that a script says its
-//! status on standard output, too. People's commands are for `cmd.exe`, whatever the login shell is.
+//! The login shell of such a guest is `cmd.exe`, Windows PowerShell or PowerShell 7. drover's own
+//! scripts run in Windows PowerShell, which every Windows has, as an encoded command: one line
+//! without a character that one of these shells treats specially. They get nothing on standard
+//! input, because PowerShell as a login shell reads it before the program that it starts.
+//!
+//! PowerShell as a login shell turns every exit status but 0 into 1 (`ConsoleHost.cs`: only `$?`
+//! counts), so a script also prints its status on standard output. Commands from the configuration
+//! are for `cmd.exe`, whatever the login shell is.
 //!
 //! Written from the documentation of Windows and OpenSSH; not tried with a real Windows.
 
@@ -17,69 +19,69 @@ const COMMON: &str = include_str!("guest/common.ps1");
 const REMOTE_FS: &str = include_str!("guest/remote-fs.ps1");
 const CARDS: &str = include_str!("guest/cards.ps1");
 const KEYS: &str = include_str!("guest/keys.ps1");
-const ADMIT: &str = include_str!("guest/admit.ps1");
-const EXPEL: &str = include_str!("guest/expel.ps1");
-const MEND: &str = include_str!("guest/mend.ps1");
+const GRANT_ACCESS: &str = include_str!("guest/grant-access.ps1");
+const REVOKE_ACCESS: &str = include_str!("guest/revoke-access.ps1");
+const AFTER_ROLLBACK: &str = include_str!("guest/after-rollback.ps1");
 const RUNNER: &str = include_str!("guest/runner.ps1");
-const RUNNER_BEGUN: &str = include_str!("guest/runner-begun.ps1");
+const RUNNER_STARTED: &str = include_str!("guest/runner-started.ps1");
 const RUNNER_START: &str = include_str!("guest/runner-start.ps1");
 const RUNNER_WATCH: &str = include_str!("guest/runner-watch.ps1");
-const RUNNER_WORDS: &str = include_str!("guest/runner-words.ps1");
+const RUNNER_STATUS: &str = include_str!("guest/runner-status.ps1");
 const RUNNER_END: &str = include_str!("guest/runner-end.ps1");
 
-/// Before the code of each of drover's own commands.
-const OWN: &str = "powershell -NoProfile -NonInteractive -OutputFormat Text -EncodedCommand ";
-/// The longest command that a guest is sent: `cmd.exe` takes lines of 8191 characters, its own name
-/// included.
-pub const LONGEST: usize = 8100;
-/// Tells login shells apart as the Jenkins plugin does: `cmd.exe` and PowerShell 7 run both, Windows
-/// PowerShell repeats the line on standard error alone.
-pub const PROBE: &str = "echo probe && echo PROXMOX_SHELL_PROBE_OK_9F3A2C";
-/// What the probe shows on a line of standard output where its second part runs.
-const PROBED: &str = "PROXMOX_SHELL_PROBE_OK_9F3A2C";
-/// What every login shell ends with 0 at.
-pub const NOTHING: &str = "exit 0";
-/// What Windows PowerShell takes a command for `cmd.exe` between.
-pub const POWERSHELL: (&str, &str) = ("cmd /c '", "'");
-/// What a script says its exit status behind, where that is not 0, on its last line.
-const STATUS: &str = "drover-status ";
-/// Characters that end a text between single quotes in PowerShell, and stand for themselves twice.
-const QUOTES: [char; 5] = ['\'', '\u{2018}', '\u{2019}', '\u{201a}', '\u{201b}'];
+/// The beginning of each of drover's own commands, before the code.
+const OWN_COMMAND_PREFIX: &str =
+    "powershell -NoProfile -NonInteractive -OutputFormat Text -EncodedCommand ";
+/// The longest command that drover sends to a guest: `cmd.exe` accepts lines of 8191 characters,
+/// its own name included.
+pub const COMMAND_CHARS_MAX: usize = 8100;
+/// Tells login shells apart, as the Jenkins plugin does: `cmd.exe` and PowerShell 7 run both parts,
+/// Windows PowerShell only repeats the line on standard error.
+pub const LOGIN_SHELL_PROBE: &str = "echo probe && echo PROXMOX_SHELL_PROBE_OK_9F3A2C";
+/// The line on standard output that shows that the probe's second part ran.
+const PROBE_LINE: &str = "PROXMOX_SHELL_PROBE_OK_9F3A2C";
+/// A command that ends with 0 in every login shell.
+pub const NO_OP: &str = "exit 0";
+/// What Windows PowerShell needs before and after a command for `cmd.exe`.
+pub const CMD_IN_POWERSHELL: (&str, &str) = ("cmd /c '", "'");
+/// The prefix of a script's last line of output, which holds its exit status when that is not 0.
+const STATUS_PREFIX: &str = "drover-status ";
+/// Characters that end a single-quoted text in PowerShell; doubled, they stand for themselves.
+const POWERSHELL_QUOTES: [char; 5] = ['\'', '\u{2018}', '\u{2019}', '\u{201a}', '\u{201b}'];
 
 /// One of drover's own scripts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Script {
     /// Makes the working directory, looks for Java.
     RemoteFs,
-    /// Shows the network cards.
+    /// Prints the MAC addresses of the network cards.
     Cards,
-    /// Adds a key.
-    Admit,
-    /// Removes a key.
-    Expel,
-    /// Looks at a guest that was put back.
-    Mend,
-    /// Asks whether a runner was started.
-    RunnerBegun,
+    /// Adds the key of a lease.
+    GrantAccess,
+    /// Removes the key of a lease.
+    RevokeAccess,
+    /// Checks a guest after a rollback to its snapshot.
+    AfterRollback,
+    /// Checks whether a runner was started.
+    RunnerStarted,
     /// Starts a runner.
     RunnerStart,
-    /// Asks how a runner stands.
-    RunnerWords,
+    /// Prints the state and the log of a runner.
+    RunnerStatus,
     /// Ends a runner.
     RunnerEnd,
 }
 
 impl Script {
-    /// All of them.
     pub const ALL: [Self; 9] = [
         Self::RemoteFs,
         Self::Cards,
-        Self::Admit,
-        Self::Expel,
-        Self::Mend,
-        Self::RunnerBegun,
+        Self::GrantAccess,
+        Self::RevokeAccess,
+        Self::AfterRollback,
+        Self::RunnerStarted,
         Self::RunnerStart,
-        Self::RunnerWords,
+        Self::RunnerStatus,
         Self::RunnerEnd,
     ];
 
@@ -87,12 +89,12 @@ impl Script {
         match self {
             Self::RemoteFs => [COMMON, "", REMOTE_FS],
             Self::Cards => [COMMON, "", CARDS],
-            Self::Admit => [COMMON, KEYS, ADMIT],
-            Self::Expel => [COMMON, KEYS, EXPEL],
-            Self::Mend => [COMMON, KEYS, MEND],
-            Self::RunnerBegun => [COMMON, RUNNER, RUNNER_BEGUN],
+            Self::GrantAccess => [COMMON, KEYS, GRANT_ACCESS],
+            Self::RevokeAccess => [COMMON, KEYS, REVOKE_ACCESS],
+            Self::AfterRollback => [COMMON, KEYS, AFTER_ROLLBACK],
+            Self::RunnerStarted => [COMMON, RUNNER, RUNNER_STARTED],
             Self::RunnerStart => [COMMON, RUNNER, RUNNER_START],
-            Self::RunnerWords => [COMMON, RUNNER, RUNNER_WORDS],
+            Self::RunnerStatus => [COMMON, RUNNER, RUNNER_STATUS],
             Self::RunnerEnd => [COMMON, RUNNER, RUNNER_END],
         }
     }
@@ -100,18 +102,18 @@ impl Script {
     /// The script and its arguments, as Windows PowerShell reads them.
     pub fn code(self, arguments: &[&str]) -> String {
         let arguments: Vec<String> = arguments.iter().map(|word| quote(word)).collect();
-        format!("$arguments = @({})\n{}", arguments.join(","), bare(&self.parts()))
+        format!("$arguments = @({})\n{}", arguments.join(","), without_comments(&self.parts()))
     }
 
-    /// The command that runs it.
+    /// The command that runs the script.
     pub fn command(self, arguments: &[&str]) -> String {
-        format!("{OWN}{}", encode(&self.code(arguments)))
+        format!("{OWN_COMMAND_PREFIX}{}", encode(&self.code(arguments)))
     }
 }
 
-/// The encoded code of one of drover's own commands; none of any other command.
+/// The encoded code in one of drover's own commands; none for any other command.
 pub fn encoded(command: &str) -> Option<&str> {
-    let code = command.strip_prefix(OWN)?;
+    let code = command.strip_prefix(OWN_COMMAND_PREFIX)?;
     let plain = |c: char| c.is_ascii_alphanumeric() || "+/=".contains(c);
     (!code.is_empty() && code.chars().all(plain)).then_some(code)
 }
@@ -121,56 +123,56 @@ pub fn remote_fs(spec: &TemplateSpec) -> String {
     Script::RemoteFs.command(&[&spec.remote_fs, &spec.java.path])
 }
 
-/// Shows the MAC addresses of the machine's network cards.
+/// Prints the MAC addresses of the machine's network cards.
 pub fn cards() -> String {
     Script::Cards.command(&[])
 }
 
-/// Looks whether a guest was put back to its snapshot.
-pub fn mend() -> String {
-    Script::Mend.command(&[])
+/// Checks a guest after a rollback to its snapshot.
+pub fn after_rollback() -> String {
+    Script::AfterRollback.command(&[])
 }
 
-/// Adds the key of a lease, or of [`super::guest::HOLD`] in the place of all leases' keys; `line` ends
-/// with what marks it as that lease's.
-pub fn admit(lease: &str, line: &str) -> String {
-    Script::Admit.command(&[lease, line])
+/// Adds the key of a lease, or of [`super::guest::HOLD`], which replaces the keys of all leases;
+/// `line` ends with the mark of that lease.
+pub fn grant_access(lease: &str, line: &str) -> String {
+    Script::GrantAccess.command(&[lease, line])
 }
 
-/// Removes the key of a lease.
-pub fn expel(lease: &str) -> String {
-    Script::Expel.command(&[lease])
+pub fn revoke_access(lease: &str) -> String {
+    Script::RevokeAccess.command(&[lease])
 }
 
-/// What watches a runner in its guest: a file of its folder.
-pub fn watch() -> String {
-    bare(&[RUNNER_WATCH])
+/// The script that watches a runner in its guest; it is a file in the runner's folder.
+pub fn runner_watch() -> String {
+    without_comments(&[RUNNER_WATCH])
 }
 
-/// What the probe's standard output tells of the login shell.
-pub fn probed(stdout: &str) -> LoginShell {
-    let runs = stdout.lines().any(|line| line.trim() == PROBED);
+/// The login shell that the probe's standard output shows.
+pub fn probed_login_shell(stdout: &str) -> LoginShell {
+    let runs = stdout.lines().any(|line| line.trim() == PROBE_LINE);
     if runs { LoginShell::Cmd } else { LoginShell::Powershell }
 }
 
-/// The status that one of drover's own scripts said before it failed, and what stands before that on
-/// its standard output; none where it said none.
-pub fn status(stdout: &str) -> Option<(u32, &str)> {
+/// The exit status that a failed script printed, with the output before it; none when it printed
+/// none.
+pub fn printed_status(stdout: &str) -> Option<(u32, &str)> {
     let said = stdout.trim_end();
     let (before, last) = said.rsplit_once('\n').unwrap_or(("", said));
-    let status: u32 = last.strip_prefix(STATUS)?.parse().ok()?;
+    let status: u32 = last.strip_prefix(STATUS_PREFIX)?.parse().ok()?;
     (status != 0).then_some((status, before))
 }
 
-/// A command of people's, which is for `cmd.exe`, as this login shell takes it; drover's own are taken
-/// by all of them.
-pub fn line(command: &str, shell: LoginShell) -> String {
+/// A command as this login shell takes it. A command from the configuration is for `cmd.exe`;
+/// drover's own commands work in every login shell.
+pub fn command_line(command: &str, shell: LoginShell) -> String {
     let command = command.trim_end();
     match shell {
         LoginShell::Powershell if encoded(command).is_none() => {
-            let (before, behind) = POWERSHELL;
-            // For the blank PowerShell puts quotes around it all, and `cmd.exe` takes them off again.
-            // Without them `cmd.exe` would take the first and the last of the command's own.
+            let (before, behind) = CMD_IN_POWERSHELL;
+            // Because of the blank, PowerShell puts quotes around the whole, and `cmd.exe` removes
+            // them again. Otherwise `cmd.exe` would remove the first and the last quote of the
+            // command.
             format!("{before} {}{behind}", doubled(command))
         }
         LoginShell::Auto | LoginShell::Cmd | LoginShell::Powershell => command.to_owned(),
@@ -184,7 +186,7 @@ pub fn batch_word(word: &str) -> String {
         return word.to_owned();
     }
     let word = word.replace('%', "%%");
-    // A backslash before the last quote would have it read as one of the word.
+    // A backslash before the closing quote would make the quote part of the word.
     let last = if word.ends_with('\\') { "\\" } else { "" };
     format!("\"{word}{last}\"")
 }
@@ -197,14 +199,14 @@ pub fn has_drive(path: &str) -> bool {
         && matches!(chars.next(), Some('\\' | '/'))
 }
 
-/// A path as SFTP has it: the drive of an absolute one stands behind a slash.
+/// A path for SFTP: an absolute path has a slash before its drive.
 pub fn sftp_path(path: &str) -> String {
     let before = if has_drive(path) { "/" } else { "" };
     format!("{before}{}", path.replace('\\', "/"))
 }
 
-/// Scripts without what only people read.
-fn bare(parts: &[&str]) -> String {
+/// The script's lines without comments, indentation and empty lines.
+fn without_comments(parts: &[&str]) -> String {
     let lines = parts.iter().flat_map(|part| part.lines()).map(str::trim);
     let lines = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
     lines.flat_map(|line| [line, "\n"]).collect()
@@ -212,7 +214,7 @@ fn bare(parts: &[&str]) -> String {
 
 fn doubled(text: &str) -> String {
     text.chars()
-        .flat_map(|c| std::iter::repeat_n(c, if QUOTES.contains(&c) { 2 } else { 1 }))
+        .flat_map(|c| std::iter::repeat_n(c, if POWERSHELL_QUOTES.contains(&c) { 2 } else { 1 }))
         .collect()
 }
 
@@ -220,7 +222,7 @@ fn quote(text: &str) -> String {
     format!("'{}'", doubled(text))
 }
 
-/// Code in the way of `-EncodedCommand`: UTF-16, the lower byte first, in base64.
+/// Code as `-EncodedCommand` takes it: UTF-16, little-endian, in base64.
 fn encode(code: &str) -> String {
     let bytes: Vec<u8> = code.encode_utf16().flat_map(u16::to_le_bytes).collect();
     base64(&bytes)
@@ -248,7 +250,7 @@ mod tests {
     use super::*;
     use drover_model::id::{CloudId, TemplateId, VmId};
 
-    /// The code that a command carries, read back.
+    /// The code in a command, decoded.
     fn code(command: &str) -> String {
         let digits = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
         let text = encoded(command).expect("one of drover's own").trim_end_matches('=');
@@ -262,7 +264,8 @@ mod tests {
         String::from_utf16(&units.collect::<Vec<_>>()).unwrap()
     }
 
-    // Invariant: drover's own commands are the same line for every login shell, and fit into it.
+    // Invariant: drover's own commands are the same line for every login shell, and short enough
+    // for it.
 
     #[test]
     fn a_script_and_its_arguments_arrive_word_by_word() {
@@ -293,32 +296,33 @@ mod tests {
         let rsa = format!("ssh-rsa {} drover-lease-lease-7dmamjfpe7r26pbz", "A".repeat(716));
         for script in Script::ALL {
             let arguments: &[&str] = match script {
-                Script::Admit => &["lease-7dmamjfpe7r26pbz", rsa.as_str()],
-                Script::Expel => &["lease-7dmamjfpe7r26pbz"],
+                Script::GrantAccess => &["lease-7dmamjfpe7r26pbz", rsa.as_str()],
+                Script::RevokeAccess => &["lease-7dmamjfpe7r26pbz"],
                 Script::RemoteFs => {
                     &[r"C:\Users\jenkins.WIN-0123456789\agent", r"C:\Java\bin\java.exe"]
                 }
-                Script::Cards | Script::Mend => &[],
-                Script::RunnerBegun
+                Script::Cards | Script::AfterRollback => &[],
+                Script::RunnerStarted
                 | Script::RunnerStart
-                | Script::RunnerWords
+                | Script::RunnerStatus
                 | Script::RunnerEnd => {
                     &["drover-7k2m9qxw-4f8z1c3px9t2vkab", "ended", r"C:\a\java.exe"]
                 }
             };
             let length = script.command(arguments).len();
-            assert!(length <= LONGEST, "{script:?}: {length}");
+            assert!(length <= COMMAND_CHARS_MAX, "{script:?}: {length}");
         }
     }
 
-    // Invariant: how a script ended is known whatever the login shell makes of its exit status.
+    // Invariant: drover learns how a script ended, whatever the login shell does to the exit
+    // status.
 
     #[test]
     fn a_script_says_its_status_on_the_last_line_wherever_it_leaves_with_one() {
-        assert_eq!(status("drover-status 33\r\n"), Some((33, "")));
-        assert_eq!(status("a\r\nb\r\ndrover-status 75\r\n"), Some((75, "a\r\nb\r")));
+        assert_eq!(printed_status("drover-status 33\r\n"), Some((33, "")));
+        assert_eq!(printed_status("a\r\nb\r\ndrover-status 75\r\n"), Some((75, "a\r\nb\r")));
         for none in ["", "drover-status 33\nmore", "drover-status x", "drover-status 0", "33"] {
-            assert_eq!(status(none), None, "{none}");
+            assert_eq!(printed_status(none), None, "{none}");
         }
         for script in Script::ALL {
             let code = script.code(&[]);
@@ -331,12 +335,12 @@ mod tests {
 
     #[test]
     fn whatever_fails_in_a_script_about_keys_is_tried_again_unless_it_says_otherwise() {
-        for script in [Script::Admit, Script::Expel, Script::Mend] {
+        for script in [Script::GrantAccess, Script::RevokeAccess, Script::AfterRollback] {
             let code = script.code(&[]);
             assert!(code.contains("\ntrap { Fail $_ $unforeseen }\n"), "{script:?}");
             assert!(code.contains("\n$unforeseen = 75\n"), "{script:?}");
         }
-        assert_eq!(crate::guest::AGAIN, 75);
+        assert_eq!(crate::guest::EXIT_TRY_AGAIN, 75);
     }
 
     #[test]
@@ -346,36 +350,40 @@ mod tests {
         assert!(!end.contains("Directory]::Delete"), "it takes no file that is read-only: {end}");
     }
 
-    // Invariant: people's commands reach `cmd.exe` as they are written.
+    // Invariant: commands from the configuration reach `cmd.exe` as they were written.
 
     #[test]
     fn a_command_of_peoples_is_wrapped_for_windows_powershell_alone() {
         let said = "cd \"C:\\it's\" && java -version\n";
         let plain = "cd \"C:\\it's\" && java -version";
-        assert_eq!(line(said, LoginShell::Cmd), plain);
+        assert_eq!(command_line(said, LoginShell::Cmd), plain);
         let wrapped = "cmd /c ' cd \"C:\\it''s\" && java -version'";
-        assert_eq!(line(said, LoginShell::Powershell), wrapped);
+        assert_eq!(command_line(said, LoginShell::Powershell), wrapped);
         assert_eq!(
-            line("echo \u{2019}", LoginShell::Powershell),
+            command_line("echo \u{2019}", LoginShell::Powershell),
             "cmd /c ' echo \u{2019}\u{2019}'"
         );
-        // PowerShell puts quotes around what has a blank outside of quotes, and around nothing else.
-        let quoted = line("\"C:\\a b\\x.cmd\"<nul", LoginShell::Powershell);
+        // PowerShell puts quotes around an argument with a blank outside of quotes, and around no
+        // other.
+        let quoted = command_line("\"C:\\a b\\x.cmd\"<nul", LoginShell::Powershell);
         assert_eq!(quoted, "cmd /c ' \"C:\\a b\\x.cmd\"<nul'");
-        let own = mend();
-        assert_eq!(line(&own, LoginShell::Powershell), own, "every shell takes it");
+        let own = after_rollback();
+        assert_eq!(command_line(&own, LoginShell::Powershell), own, "every shell takes it");
     }
 
     #[test]
     fn the_login_shell_is_told_by_the_plugins_probe() {
-        assert_eq!(PROBE, format!("echo probe && echo {PROBED}"));
-        assert_eq!(probed("probe \r\nPROXMOX_SHELL_PROBE_OK_9F3A2C\r\n"), LoginShell::Cmd);
-        assert_eq!(probed(""), LoginShell::Powershell);
-        assert_eq!(probed("probe\n"), LoginShell::Powershell);
+        assert_eq!(LOGIN_SHELL_PROBE, format!("echo probe && echo {PROBE_LINE}"));
+        assert_eq!(
+            probed_login_shell("probe \r\nPROXMOX_SHELL_PROBE_OK_9F3A2C\r\n"),
+            LoginShell::Cmd
+        );
+        assert_eq!(probed_login_shell(""), LoginShell::Powershell);
+        assert_eq!(probed_login_shell("probe\n"), LoginShell::Powershell);
         let repeated =
             "At line:1 char:12\r\n+ echo probe && echo PROXMOX_SHELL_PROBE_OK_9F3A2C\r\n+ ~~\r\n";
         assert_eq!(
-            probed(repeated),
+            probed_login_shell(repeated),
             LoginShell::Powershell,
             "it repeats the line, and runs nothing"
         );

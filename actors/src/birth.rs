@@ -53,7 +53,7 @@ use crate::records::Records;
 use crate::restraint::Restraint;
 use crate::troubles::Troubles;
 use crate::ways::Ways;
-use drover_runtime::supervise::{Census, GivenUp, Intensity, Watch, supervise};
+use drover_runtime::supervise::{Census, GivenUp, RestartLimit, SupervisionOptions, supervise};
 
 #[derive(Debug, Clone)]
 pub enum Start {
@@ -202,18 +202,18 @@ where
 {
     tracing::debug!(actor = name, ?rank, epoch = common.epoch, "actor starts");
     let give_up = Arc::clone(&common.give_up);
-    let watch = Watch {
+    let options = SupervisionOptions {
         name: name.to_owned(),
-        intensity: match rank {
-            Rank::Leaf => Intensity::LEAF,
-            Rank::Branch => Intensity::BRANCH,
+        restart_limit: match rank {
+            Rank::Leaf => RestartLimit::LEAF,
+            Rank::Branch => RestartLimit::BRANCH,
         },
         observer: Arc::clone(&common.ports.observer),
         ambient: Arc::clone(&common.ports.ambient),
         census: common.census.clone(),
         on_give_up: Box::new(move |what| give_up(what)),
     };
-    supervise(watch, make)
+    supervise(options, make)
 }
 
 /// Whether two specs differ only in their generation.

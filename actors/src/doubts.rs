@@ -24,7 +24,7 @@ use drover_model::fault::{Culprit, Fault, FaultKind};
 use drover_model::id::{AgentId, CloudId, ClusterId, NodeName};
 use drover_model::time::{Moment, Now, WallTime};
 
-use drover_runtime::changes::Changes;
+use drover_runtime::notifier::ChangeNotifier;
 
 /// The pause after the first doubt, before one clone is tried.
 const PAUSE_FIRST: Duration = Duration::from_secs(5);
@@ -132,7 +132,7 @@ struct All {
 #[derive(Debug, Clone, Default)]
 pub struct Doubts {
     all: Rc<RefCell<All>>,
-    changes: Changes,
+    changes: ChangeNotifier,
 }
 
 impl Doubts {
@@ -140,7 +140,7 @@ impl Doubts {
     pub fn down(&self, cloud: &CloudId, why: &str) {
         let before = self.all.borrow_mut().down.insert(cloud.clone(), why.to_owned());
         if before.as_deref() != Some(why) {
-            self.changes.tell();
+            self.changes.notify();
         }
     }
 
@@ -160,7 +160,7 @@ impl Doubts {
             }
         }
         if changed {
-            self.changes.tell();
+            self.changes.notify();
         }
     }
 
@@ -170,7 +170,7 @@ impl Doubts {
         all.down.remove(cloud);
         all.spots.remove(&Spot::Cloud(cloud.clone()));
         drop(all);
-        self.changes.tell();
+        self.changes.notify();
     }
 
     /// The outcome of an agent's clone is unknown.
@@ -194,7 +194,7 @@ impl Doubts {
         why.clone_into(&mut doubt.why);
         doubt.doubters.insert(agent.clone());
         drop(all);
-        self.changes.tell();
+        self.changes.notify();
     }
 
     /// Proxmox accepted a clone on this path, so other clones may start there.
@@ -205,7 +205,7 @@ impl Doubts {
         let changed = all.spots.len() != before;
         drop(all);
         if changed {
-            self.changes.tell();
+            self.changes.notify();
         }
     }
 
@@ -224,7 +224,7 @@ impl Doubts {
         });
         drop(all);
         if changed {
-            self.changes.tell();
+            self.changes.notify();
         }
     }
 
@@ -252,7 +252,7 @@ impl Doubts {
         }
         drop(all);
         if probes {
-            self.changes.tell();
+            self.changes.notify();
         }
         true
     }
@@ -315,7 +315,7 @@ impl Doubts {
 
     /// Resolves when something has changed since this call.
     pub fn change(&self) -> impl Future<Output = ()> + use<> {
-        self.changes.next()
+        self.changes.changed()
     }
 }
 

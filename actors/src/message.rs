@@ -47,7 +47,7 @@ use drover_model::time::{Moment, WallTime};
 use drover_runtime::reply::Reply;
 
 use crate::reconciler::finding::{Finding, Outcome};
-use drover_limits::lanes::LaneEnd;
+use drover_limits::concurrency::OperationEnd;
 
 /// To the herd: puts a checked configuration into force.
 #[derive(Debug, Clone, Message)]
@@ -431,7 +431,7 @@ pub struct LaneAsk {
 #[rtype(result = "()")]
 pub struct LaneFree {
     pub agent: AgentId,
-    pub end: LaneEnd,
+    pub end: OperationEnd,
 }
 
 /// To a cluster, from an agent: gives a VMID back.

@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use drover_model::id::{CloudId, ClusterId};
 
-use drover_runtime::changes::Changes;
+use drover_runtime::notifier::ChangeNotifier;
 
 /// The known clouds and where they lead.
 ///
@@ -17,7 +17,7 @@ use drover_runtime::changes::Changes;
 #[derive(Debug, Clone, Default)]
 pub struct Ways {
     known: Rc<RefCell<BTreeMap<CloudId, Way>>>,
-    changes: Changes,
+    changes: ChangeNotifier,
 }
 
 /// A cloud that can be called: a configured one, or a former one that still has agents.
@@ -89,12 +89,12 @@ impl Ways {
         if let Some(way) = self.known.borrow_mut().get_mut(cloud).filter(|way| way.configured) {
             change(&mut way.lead);
         }
-        self.changes.tell();
+        self.changes.notify();
     }
 
     /// Resolves when something has changed since this call.
     pub fn change(&self) -> impl Future<Output = ()> + use<> {
-        self.changes.next()
+        self.changes.changed()
     }
 
     /// The cloud to call about a guest of `own` on this cluster: `own` where it is known to lead

@@ -52,7 +52,7 @@ impl Connections {
             }
         }
         for spec in checked.herd.clouds.values() {
-            self.proxmox.set_width(spec);
+            self.proxmox.set_max_concurrent(spec);
         }
         for (id, connection) in &checked.connections {
             let now = checked.herd.clouds.get(id).map(|cloud| cloud.connection);
@@ -96,7 +96,7 @@ mod tests {
 
     use super::*;
     use drover_config::{Environment, Sources, check};
-    use drover_hypervisor::TICK;
+    use drover_hypervisor::TASK_POLL_INTERVAL;
     use drover_shell::SshShell;
     use proxmox_client::WireDialer;
 
@@ -114,7 +114,7 @@ mod tests {
         let proxmox = Arc::new(Proxmox::new(
             Some(tokio::runtime::Handle::current()),
             Arc::new(WireDialer),
-            TICK,
+            TASK_POLL_INTERVAL,
         ));
         let runtime = tokio::runtime::Handle::current();
         let shell = Arc::new(SshShell::new(runtime.clone()));

@@ -10,8 +10,8 @@ use drover_ci::{CiSystems, Hooks};
 use drover_config::calendar::Almanac;
 use drover_config::watch::{Change, Outcome, Trigger, Watch};
 use drover_config::{Checked, Environment};
-use drover_hypervisor::call_in::CallInKey;
-use drover_hypervisor::{Proxmox, TICK};
+use drover_hypervisor::CallInKey;
+use drover_hypervisor::{Proxmox, TASK_POLL_INTERVAL};
 use drover_journal::{Opened, RedbLog, Writer, WriterOptions};
 use drover_model::ambient::{mint_installation, mint_lease};
 use drover_model::fact::{Fact, What};
@@ -23,7 +23,7 @@ use drover_runtime::reply::Reply;
 use drover_server::view::View;
 use drover_server::{Doors, Limits, Listen, NotReloaded, Running};
 use drover_shell::SshShell;
-use drover_shell::former::{Births, FormerKeys};
+use drover_shell::kept_keys::{KeptKeys, KeyTrackingJournal};
 use drover_shell::user_data::UserDataStore;
 use futures_util::FutureExt;
 use proxmox_client::WireDialer;
@@ -59,7 +59,7 @@ struct Service {
     hooks: Arc<Hooks>,
     systems: Arc<CiSystems>,
     shell: Arc<SshShell>,
-    former: Arc<FormerKeys>,
+    former: Arc<KeptKeys>,
     view: Arc<View>,
     observer: Arc<dyn Observer>,
     ambient: Arc<dyn Ambient>,
@@ -142,7 +142,7 @@ pub async fn serve(settings: Settings) -> Result<(), RunError> {
             }
             _ = heartbeat.tick() => {
                 state_dir::write_heartbeat(&service.state);
-                service.journal.look(service.ambient.now());
+                service.journal.check(service.ambient.now());
             }
             action = signals.next() => match action {
                 SignalAction::Reload => drop(service.reload(&trigger)),
@@ -199,16 +199,16 @@ impl Service {
         let key = CallInKey::open(&state)
             .map_err(|source| RunError::State { path: state.clone(), source })?;
         let key = Arc::new(key);
-        let proxmox = Proxmox::new(Some(runtime.clone()), Arc::new(WireDialer), TICK);
+        let proxmox = Proxmox::new(Some(runtime.clone()), Arc::new(WireDialer), TASK_POLL_INTERVAL);
         let proxmox = Arc::new(proxmox.with_call_ins(Arc::clone(&key)));
         let user_data = UserDataStore::open(&state, &ledger)
             .map_err(|source| RunError::State { path: state.clone(), source })?;
         let user_data = Arc::new(user_data);
-        let (former, keys) = FormerKeys::open(&state, &ledger)
+        let (former, keys) = KeptKeys::open(&state, &ledger)
             .map_err(|source| RunError::State { path: state.clone(), source })?;
         let former = Arc::new(former);
         let shell = SshShell::new(runtime.clone()).with_user_data(Arc::clone(&user_data));
-        shell.add_former(keys);
+        shell.add_kept_keys(keys);
         let shell = Arc::new(shell);
         let systems = CiSystems::new(Arc::clone(&shell), runtime.clone());
         let systems =
@@ -219,7 +219,7 @@ impl Service {
         let view = View::new(epoch);
         view.mark_journal_folded();
         let calls = Arc::clone(&proxmox);
-        view.meter_calls(Box::new(move || calls.levels()));
+        view.meter_calls(Box::new(move || calls.call_loads()));
         let journal_view = Arc::clone(&view);
         journal.watch(move |trouble| journal_view.mark_journal(trouble.map(str::to_owned)));
         checked.follow(&HerdSpec::default(), Generation(1));
@@ -238,7 +238,10 @@ impl Service {
             hypervisor: Arc::clone(&proxmox) as _,
             shell: Arc::clone(&shell) as _,
             demand: Arc::clone(&systems) as _,
-            journal: Arc::new(Births::new(Arc::clone(&journal) as _, Arc::clone(&former))),
+            journal: Arc::new(KeyTrackingJournal::new(
+                Arc::clone(&journal) as _,
+                Arc::clone(&former),
+            )),
             observer: Arc::clone(&observer),
             ambient: Arc::clone(&ambient),
             calendar: Arc::new(Almanac),

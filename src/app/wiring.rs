@@ -9,7 +9,7 @@ use drover_ci::{CiSystems, HookSecret};
 use drover_model::id::SourceId;
 use drover_runtime::reply::Reply;
 use drover_shell::SshShell;
-use drover_shell::former::FormerKeys;
+use drover_shell::kept_keys::KeptKeys;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use drover_api::{Peer, Role};
@@ -29,7 +29,7 @@ pub fn raise_open_files() -> Option<u64> {
 
 /// Gives the shell the private keys, and keeps copies for agents that outlive the keys'
 /// configuration.
-pub fn set_keys(shell: &SshShell, former: &FormerKeys, keys: &BTreeMap<String, SshKeySpec>) {
+pub fn set_keys(shell: &SshShell, former: &KeptKeys, keys: &BTreeMap<String, SshKeySpec>) {
     former.configure(keys.values().map(|spec| &spec.key));
     shell.add_keys(keys.iter().map(|(id, spec)| (id.clone(), spec.key.clone())));
 }

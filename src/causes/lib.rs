@@ -1,17 +1,22 @@
-//! An error with its causes as one text, for the places where it is handled.
+//! An error and its causes, as an iterator or as one line of text.
+//!
+//! For the places where an error is handled: a log line or an answer shows [`chain`], and code that
+//! looks for a certain cause walks [`causes`]. An error type itself names only its own failure and
+//! holds its cause as `source`.
 
+#![warn(unreachable_pub)]
 #![cfg_attr(not(test), warn(unused_crate_dependencies))]
 
 use std::error::Error;
 
-/// The error and everything beneath it, the outermost first.
+/// The error and its causes, the outermost first.
 pub fn causes<'a>(
     error: &'a (dyn Error + 'static),
 ) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
     std::iter::successors(Some(error), |error: &&'a (dyn Error + 'static)| (*error).source())
 }
 
-/// The error and everything beneath it, joined by colons; what an outer text says already is not
+/// The error and its causes, joined by colons. A text that an outer one contains already is not
 /// repeated.
 pub fn chain(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
@@ -33,7 +38,7 @@ mod tests {
     #[error("{0}")]
     struct Layer(&'static str, #[source] Option<Box<Layer>>);
 
-    // Invariant: every cause is told, and only once.
+    // Invariant: every cause appears, and only once.
 
     #[test]
     fn causes_follow_their_error_and_are_not_repeated() {

@@ -12,7 +12,7 @@
 //! The `windows` module does the same with PowerShell.
 
 use drover_model::id::RunnerName;
-use drover_shell::THERE;
+use drover_shell::EXIT_ALREADY_DONE;
 use drover_ssh::quote;
 
 use crate::connector::RunnerBundle;
@@ -32,10 +32,12 @@ fn folder(runner: &RunnerName) -> String {
     format!("\"$HOME\"/{RUNNERS_FOLDER}/{}", quote(runner.as_str()))
 }
 
-/// Exits with [`THERE`] where the runner was started before, else with 0 and with its folder made.
+/// Exits with [`EXIT_ALREADY_DONE`] where the runner was started before, else with 0 and with its folder made.
 pub fn prepare(runner: &RunnerName) -> String {
     let folder = folder(runner);
-    format!("test -d {folder}/begun && exit {THERE}; umask 077; mkdir -p {folder} || exit 2")
+    format!(
+        "test -d {folder}/begun && exit {EXIT_ALREADY_DONE}; umask 077; mkdir -p {folder} || exit 2"
+    )
 }
 
 /// Starts the runner once: of several callers the one that makes the mark `begun` starts it. Exits
@@ -122,7 +124,7 @@ mod tests {
         let bundle = RunnerBundle { files, secrets, programs, command, may_detach };
         assert_eq!(shell(home, &prepare(&name())).0, Some(0));
         assert_eq!(shell(home, &start(&name(), &bundle)).0, Some(0));
-        assert_eq!(shell(home, &prepare(&name())).0, i32::try_from(THERE).ok());
+        assert_eq!(shell(home, &prepare(&name())).0, i32::try_from(EXIT_ALREADY_DONE).ok());
         let words = loop {
             let (code, words) = shell(home, &status(&name()));
             assert_eq!(code, Some(0));

@@ -341,7 +341,7 @@ async fn start_runner(
             windows::start(&runner, &bundle)
         }
     };
-    let ran = shell.hand_over(target, files, start, limit).await;
+    let ran = shell.put_and_run(target, files, start, limit).await;
     let ran = ran.map_err(DemandError::Guest)?;
     let text = match ran.exit {
         Some(0) => return Ok(()),
@@ -380,10 +380,10 @@ impl Demand for CiSystems {
                 Os::Windows(_) => windows::prepare(&call.runner),
             };
             // A runner that is already started continues even where its source is not configured.
-            if shell.begun(call.target.clone(), begun, limit).await? {
+            if shell.already_started(call.target.clone(), begun, limit).await? {
                 return Ok(());
             }
-            let target = shell.settled(call.target.clone(), limit).await?;
+            let target = shell.with_login_shell(call.target.clone(), limit).await?;
             let (source, call) = (call.source.clone(), HireCall { target, ..call });
             let made = start_runner(&*connector?, (&shell, &secrets), call, limit).await;
             made.map_err(|error| error.fault(&source))

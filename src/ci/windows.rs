@@ -3,8 +3,8 @@
 
 use bytes::Bytes;
 use drover_model::id::RunnerName;
-use drover_scripts::windows::{Script, watch};
-use drover_shell::THERE;
+use drover_scripts::windows::{Script, runner_watch};
+use drover_shell::EXIT_ALREADY_DONE;
 use secrecy::SecretString;
 use serde_json::{Map, Value};
 
@@ -14,9 +14,9 @@ use crate::guest::LOG_TAIL_BYTES;
 /// The lines before a command: they set the console to UTF-8 and print nothing.
 const BATCH_PROLOGUE: &str = "@echo off\r\n@chcp 65001 >nul\r\n";
 
-/// Exits with [`THERE`] where the runner was started before, else with 0 and with its folder made.
+/// Exits with [`EXIT_ALREADY_DONE`] where the runner was started before, else with 0 and with its folder made.
 pub fn prepare(runner: &RunnerName) -> String {
-    Script::RunnerBegun.command(&[runner.as_str(), &THERE.to_string()])
+    Script::RunnerStarted.command(&[runner.as_str(), &EXIT_ALREADY_DONE.to_string()])
 }
 
 /// Starts the runner once. Exits with 127 where none of its programs is in the guest.
@@ -29,7 +29,7 @@ pub fn start(runner: &RunnerName, bundle: &RunnerBundle) -> String {
 
 /// Prints the status of the runner, in the form of [`crate::guest::status`].
 pub fn status(runner: &RunnerName) -> String {
-    Script::RunnerWords.command(&[runner.as_str(), &LOG_TAIL_BYTES.to_string()])
+    Script::RunnerStatus.command(&[runner.as_str(), &LOG_TAIL_BYTES.to_string()])
 }
 
 /// Stops the runner with everything it started, and removes its folder.
@@ -43,7 +43,7 @@ pub fn files(bundle: &RunnerBundle) -> [RunnerFile; 2] {
     let command: String = std::iter::once(BATCH_PROLOGUE).chain(lines).collect();
     [
         RunnerFile { name: "run.cmd", content: Bytes::from(command) },
-        RunnerFile { name: "watch.ps1", content: Bytes::from(watch()) },
+        RunnerFile { name: "watch.ps1", content: Bytes::from(runner_watch()) },
     ]
 }
 
@@ -108,9 +108,9 @@ mod tests {
         assert!(own.may_detach && own.programs.is_empty() && own.files.is_empty());
         let [run, _] = files(&own);
         assert!(run.content.ends_with(b"nul\r\ncd x\r\nrunner %%i\r\n"), "{:?}", run.content);
-        let begun = Script::RunnerBegun.command(&[name().as_str(), "33"]);
+        let begun = Script::RunnerStarted.command(&[name().as_str(), "33"]);
         assert_eq!(super::prepare(&name()), begun);
-        assert_eq!(status(&name()), Script::RunnerWords.command(&[name().as_str(), "8192"]));
+        assert_eq!(status(&name()), Script::RunnerStatus.command(&[name().as_str(), "8192"]));
         assert_eq!(stop(&name()), Script::RunnerEnd.command(&[name().as_str()]));
     }
 }

@@ -423,7 +423,7 @@ fn show(
     writeln!(term.out, "lease {} lasts until {until}", lease.id)?;
     writeln!(term.out, "log in:  {command}")?;
     if options.user_data.is_some() {
-        let (data, env) = (guest::shown(&lease.id), guest::shown_env(&lease.id));
+        let (data, env) = (guest::data_path(&lease.id), guest::env_path(&lease.id));
         writeln!(term.out, "there:   {data}; as variables: . {env}")?;
     }
     writeln!(term.out, "release: drover release {}", lease.id)?;

@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 
 use drover_api::nearest;
-use drover_hypervisor::texts::BUILT_IN;
+use drover_hypervisor::BUILT_IN_PLACEHOLDERS;
 use drover_model::seed::SeedSpec;
-use drover_nocloud::placeholder::{self, Fault as Bad, is_secret};
+use drover_nocloud::placeholder::{self, PlaceholderError as Bad, is_secret};
 use serde_yaml::{Mapping, Value};
 
 use super::context::Context;
@@ -100,7 +100,7 @@ fn value(name: &str, text: &str, layer: &Layer, cx: &mut Context<'_>) {
     let mut add = |message: String, help: String| {
         cx.faults.push(layer.fault(KEY, message).help(help));
     };
-    if BUILT_IN.contains(&name) {
+    if BUILT_IN_PLACEHOLDERS.contains(&name) {
         add(format!("`{name}` is a built-in value"), "give it another name".into());
     } else if placeholder::names(&format!("${{{name}}}")).is_err() {
         add(format!("`{name}` is not a name"), "use letters, digits and `_`".into());
@@ -110,7 +110,7 @@ fn value(name: &str, text: &str, layer: &Layer, cx: &mut Context<'_>) {
             "send it over SSH, in a lease or a step of prepare, and leave the value blank".into(),
         );
     }
-    let own: Vec<&str> = BUILT_IN.to_vec();
+    let own: Vec<&str> = BUILT_IN_PLACEHOLDERS.to_vec();
     unknown(KEY, text, &own, layer, cx);
 }
 
@@ -161,7 +161,8 @@ fn text(
         cx.faults.push(fault.help("put large files into the image, or upload them in prepare"));
         return None;
     }
-    let known: Vec<&str> = BUILT_IN.into_iter().chain(values.keys().map(String::as_str)).collect();
+    let known: Vec<&str> =
+        BUILT_IN_PLACEHOLDERS.into_iter().chain(values.keys().map(String::as_str)).collect();
     if unknown(given, &text, &known, layer, cx) {
         return None;
     }

@@ -3,7 +3,7 @@
 
 use drover_model::os::Os;
 use drover_model::spec::JavaDistribution;
-use drover_scripts::windows::{LONGEST, has_drive};
+use drover_scripts::windows::{COMMAND_CHARS_MAX, has_drive};
 use serde_yaml::Value as Yaml;
 
 use super::context::Context;
@@ -160,5 +160,5 @@ fn unsent(command: &str) -> Option<(&'static str, &'static str)> {
         return Some(("it has several lines, and cmd.exe runs only the first", BATCH));
     }
     // drover may double each quote.
-    (command.len() > LONGEST / 2).then_some(("it is too long for cmd.exe", BATCH))
+    (command.len() > COMMAND_CHARS_MAX / 2).then_some(("it is too long for cmd.exe", BATCH))
 }

@@ -4,8 +4,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use drover_hypervisor::is_mac;
 use drover_hypervisor::name_pattern;
-use drover_hypervisor::texts::network::is_mac;
 use drover_model::addresses::AddressRange;
 use drover_model::addresses::range::width;
 use drover_model::marks::SLUG_MAX;

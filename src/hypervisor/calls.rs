@@ -1,98 +1,104 @@
-//! Calls of one cluster wait here for their turn (see [`drover_limits::traffic`], which
-//! decides whose it is). Every call of every client passes here, so that nothing that drover does
-//! floods a node.
+//! The queue of API calls of one cluster. Every call of every client passes through it, so that
+//! nothing drover does floods a node; [`drover_limits::call_queue`] decides which call goes next.
+//!
+//! A [`ClusterCallLimiter`] connects the queue with the Proxmox client: it waits for a place before
+//! each call, and reports how the call ended. A call that gets no place in time is not sent
+//! ([`NotAdmitted`]).
 
 use std::collections::HashMap;
 use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use drover_limits::traffic::{CallEnd, Kind, Level, Ticket, Traffic, Want};
+use drover_limits::call_queue::{
+    CallEnd, CallLoad, CallPurpose, CallQueue, CallRequest, CallTicket,
+};
 use drover_model::id::NodeName;
 use drover_model::time::Moment;
 use futures_util::future::BoxFuture;
 use parking_lot::{Mutex, MutexGuard};
 use proxmox_client::error::Call;
+use proxmox_client::limiter::{CallLimiter, CallPermit, NotAdmitted};
 use proxmox_client::transport::{Reply, TransportError};
-use proxmox_client::turn::{self, NoTurn, Turns};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-/// How long a call waits for its turn before it is given up; it was not sent then.
-const SEND_WITHIN: Duration = Duration::from_secs(30);
-/// The same for a question to a guest agent: each before it may take 3 s.
-const ASK_WITHIN: Duration = Duration::from_secs(120);
+/// How long a call waits to be sent before it is given up.
+const SEND_TIMEOUT: Duration = Duration::from_secs(30);
+/// The same for questions to guest agents: each one ahead may take 3 s.
+const AGENT_CALL_TIMEOUT: Duration = Duration::from_secs(120);
 
 tokio::task_local! {
-    /// What the calls of this task are for, where path and method do not say it.
-    static KIND: Kind;
+    /// The purpose of the calls in this task, where method and path do not show it.
+    static PURPOSE: CallPurpose;
 }
 
-/// Makes the calls of some work calls of a kind; questions to guest agents stay what they are.
-pub async fn as_kind<F: Future>(kind: Kind, work: F) -> F::Output {
-    KIND.scope(kind, work).await
+/// Runs `work` with this purpose for its calls; questions to guest agents keep their own purpose.
+pub(crate) async fn as_purpose<F: Future>(purpose: CallPurpose, work: F) -> F::Output {
+    PURPOSE.scope(purpose, work).await
 }
 
 /// The calls of one cluster that run and wait.
-pub struct Calls {
-    began: Instant,
+pub(crate) struct ClusterCalls {
+    started: Instant,
     inner: Mutex<Inner>,
 }
 
 #[derive(Default)]
 struct Inner {
-    traffic: Traffic,
-    waiting: HashMap<Ticket, oneshot::Sender<()>>,
+    queue: CallQueue,
+    waiting: HashMap<CallTicket, oneshot::Sender<()>>,
 }
 
-impl Default for Calls {
+impl Default for ClusterCalls {
     fn default() -> Self {
-        Self { began: Instant::now(), inner: Mutex::default() }
+        Self { started: Instant::now(), inner: Mutex::default() }
     }
 }
 
-impl Calls {
-    async fn wait(self: Arc<Self>, want: Want) -> Result<Turn, NoTurn> {
-        let limit = if want.kind == Kind::Agent { ASK_WITHIN } else { SEND_WITHIN };
-        let (ready, mut turned) = oneshot::channel();
-        let turn = {
+impl ClusterCalls {
+    async fn wait(self: Arc<Self>, request: CallRequest) -> Result<Permit, NotAdmitted> {
+        let limit =
+            if request.purpose == CallPurpose::Agent { AGENT_CALL_TIMEOUT } else { SEND_TIMEOUT };
+        let (ready, mut admitted) = oneshot::channel();
+        let permit = {
             let mut inner = self.lock();
-            let ticket = inner.traffic.ask(want).ok_or(NoTurn::Full)?;
+            let ticket = inner.queue.enqueue(request).ok_or(NotAdmitted::QueueFull)?;
             inner.waiting.insert(ticket, ready);
-            Turn { calls: Arc::clone(&self), ticket, end: CallEnd::Void }
+            Permit { calls: Arc::clone(&self), ticket, end: CallEnd::Inconclusive }
         };
         self.admit();
-        if turned.try_recv().is_ok() {
-            return Ok(turn);
+        if admitted.try_recv().is_ok() {
+            return Ok(permit);
         }
-        match tokio::time::timeout(limit, turned).await {
-            Ok(_) => Ok(turn),
+        match tokio::time::timeout(limit, admitted).await {
+            Ok(_) => Ok(permit),
             Err(_) => {
-                let ahead = self.lock().traffic.waiting_with(turn.ticket).saturating_sub(1);
-                Err(NoTurn::Late { waited: limit, ahead })
+                let ahead = self.lock().queue.waiting_with(permit.ticket).saturating_sub(1);
+                Err(NotAdmitted::TimedOut { waited: limit, ahead })
             }
         }
     }
 
-    /// How its endpoints and nodes stand.
-    pub fn levels(&self) -> Vec<Level> {
+    /// The load of every endpoint and node.
+    pub(crate) fn loads(&self) -> Vec<CallLoad> {
         let now = self.now();
-        self.lock().traffic.levels(now)
+        self.lock().queue.loads(now)
     }
 
     fn admit(&self) {
         let now = self.now();
         let mut inner = self.lock();
-        for ticket in inner.traffic.admit(now) {
+        for ticket in inner.queue.admit(now) {
             if let Some(ready) = inner.waiting.remove(&ticket) {
-                // Who has given up leaves by itself.
+                // A caller that has given up removes its call itself.
                 let _ = ready.send(());
             }
         }
     }
 
     fn now(&self) -> Moment {
-        Moment(0) + self.began.elapsed()
+        Moment(0) + self.started.elapsed()
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -100,37 +106,37 @@ impl Calls {
     }
 }
 
-/// The calls of one cluster as the clients of its clouds take their turns in them.
+/// Makes the clients of all clouds of a cluster share its queue.
 #[derive(Default)]
-pub struct Queue(pub Arc<Calls>);
+pub(crate) struct ClusterCallLimiter(pub Arc<ClusterCalls>);
 
-impl Turns for Queue {
-    fn turn<'a>(
+impl CallLimiter for ClusterCallLimiter {
+    fn admit<'a>(
         &'a self,
         call: &'a Call,
         endpoint: &'a str,
-    ) -> BoxFuture<'a, Result<Box<dyn turn::Turn>, NoTurn>> {
-        let work = Arc::clone(&self.0).wait(want(call, endpoint.to_owned()));
-        Box::pin(async move { Ok(Box::new(work.await?) as Box<dyn turn::Turn>) })
+    ) -> BoxFuture<'a, Result<Box<dyn CallPermit>, NotAdmitted>> {
+        let work = Arc::clone(&self.0).wait(request(call, endpoint.to_owned()));
+        Box::pin(async move { Ok(Box::new(work.await?) as Box<dyn CallPermit>) })
     }
 }
 
-/// A call's place, waiting or running.
-struct Turn {
-    calls: Arc<Calls>,
-    ticket: Ticket,
+/// The place of one call, waiting or running; dropping it frees the place.
+struct Permit {
+    calls: Arc<ClusterCalls>,
+    ticket: CallTicket,
     end: CallEnd,
 }
 
-impl turn::Turn for Turn {
+impl CallPermit for Permit {
     fn ended(&mut self, outcome: &Result<Reply, TransportError>) {
         self.end = match outcome {
             Ok(reply) => match reply.status {
                 596..=599 => CallEnd::NodeBusy,
-                // Of a proxy before Proxmox.
+                // From a proxy in front of Proxmox.
                 502..=504 => CallEnd::Silent,
-                // The node is gone, which is no work.
-                595 => CallEnd::Void,
+                // The node is gone, which says nothing about load.
+                595 => CallEnd::Inconclusive,
                 _ => CallEnd::Answered,
             },
             Err(TransportError::TimedOut(_)) => CallEnd::Silent,
@@ -140,35 +146,35 @@ impl turn::Turn for Turn {
                 | TransportError::Closed(_)
                 | TransportError::TooLarge(_)
                 | TransportError::Broken(_),
-            ) => CallEnd::Void,
+            ) => CallEnd::Inconclusive,
         };
     }
 }
 
-impl Drop for Turn {
+impl Drop for Permit {
     fn drop(&mut self) {
         let now = self.calls.now();
         {
             let mut inner = self.calls.lock();
             inner.waiting.remove(&self.ticket);
-            inner.traffic.end(self.ticket, self.end, now);
+            inner.queue.end(self.ticket, self.end, now);
         }
         self.calls.admit();
     }
 }
 
-fn want(call: &Call, endpoint: String) -> Want {
+fn request(call: &Call, endpoint: String) -> CallRequest {
     let mut parts = call.path.split('/').filter(|part| !part.is_empty());
     let node = match (parts.next(), parts.next()) {
         (Some("nodes"), Some(node)) if node != "localhost" => Some(NodeName::new(node)),
         _ => None,
     };
-    let kind = if call.path.contains("/agent/") {
-        Kind::Agent
+    let purpose = if call.path.contains("/agent/") {
+        CallPurpose::Agent
     } else {
-        let usual = if call.method.writes() { Kind::Change } else { Kind::Read };
-        KIND.try_with(|kind| *kind).unwrap_or(usual)
+        let usual = if call.method.writes() { CallPurpose::Change } else { CallPurpose::Read };
+        PURPOSE.try_with(|purpose| *purpose).unwrap_or(usual)
     };
     let class = call.path.rsplit('/').next().unwrap_or_default().to_owned();
-    Want { endpoint, node, kind, class }
+    CallRequest { endpoint, node, purpose, class }
 }

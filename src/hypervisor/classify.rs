@@ -1,5 +1,16 @@
-//! What Proxmox's texts mean. Nearly every failure is a 500 with prose (behaviour section 2), in
-//! the request or in the task, so the same rules read both. Pure.
+//! What Proxmox's error texts mean. Pure.
+//!
+//! Nearly every failure is a 500 with prose (book: proxmox, section 2), in the answer to a call or
+//! as the exit status of a task, so the same rules read both: [`refusal`] for calls, [`task`] for
+//! tasks.
+//!
+//! In comes the text with the call, cloud and login. Out comes a `Fault`: a kind, on which actors
+//! decide; a culprit, which a breaker or an alarm is charged to; and a text for people, which names
+//! the privilege or the command that helps if Proxmox's text shows it.
+//!
+//! The rules apply in this order: missing privilege, guests that exist or not, locks, memory,
+//! space, texts that name a node or storage. A text that no rule knows is "broken", charged to the
+//! cloud, node or template that the call was about.
 
 use drover_model::fault::{Culprit, Fault, FaultKind};
 use drover_model::id::{CloudId, NodeName};
@@ -8,15 +19,14 @@ use proxmox_client::refusal::{Refusal, bounded};
 
 /// Through which cloud and login a call went.
 #[derive(Debug, Clone, Copy)]
-pub struct Place<'a> {
-    /// The cloud.
+pub(crate) struct CallOrigin<'a> {
     pub cloud: &'a CloudId,
-    /// The login's name.
+    /// The login's name, without its secret.
     pub login: &'a str,
 }
 
-/// What a refused call means.
-pub fn refusal(place: Place<'_>, call: &Call, refusal: &Refusal) -> Fault {
+/// The fault of a call that a node refused.
+pub(crate) fn refusal(place: CallOrigin<'_>, call: &Call, refusal: &Refusal) -> Fault {
     let cloud = Culprit::Cloud(place.cloud.clone());
     let whole = format!("`{call}` on cloud `{}` failed: {refusal}", place.cloud);
     if refusal.status == 401 {
@@ -42,19 +52,27 @@ pub fn refusal(place: Place<'_>, call: &Call, refusal: &Refusal) -> Fault {
     };
     let what = format!("`{call}`");
     let node = node_in_path(&call.path);
-    judge(place, &what, &refusal.text, &whole, (fallback, node), call.path.ends_with("/clone"))
+    fault_of_text(
+        place,
+        &what,
+        &refusal.text,
+        &whole,
+        (fallback, node),
+        call.path.ends_with("/clone"),
+    )
 }
 
-/// What a failed task's exit status means; `kind` is the task's type, such as `qmclone`.
-pub fn task(place: Place<'_>, node: &NodeName, kind: &str, exit: &str) -> Fault {
+/// The fault of a task that failed with this exit status; `kind` is the task's type, such as
+/// `qmclone`.
+pub(crate) fn task(place: CallOrigin<'_>, node: &NodeName, kind: &str, exit: &str) -> Fault {
     let exit = bounded(exit);
     let whole = format!("task `{kind}` on node `{node}` failed: {exit}");
     let what = format!("task `{kind}`");
     let culprits = (Culprit::Template, Some(Culprit::Node(node.clone())));
-    judge(place, &what, &exit, &whole, culprits, kind == "qmclone")
+    fault_of_text(place, &what, &exit, &whole, culprits, kind == "qmclone")
 }
 
-/// Codes of Proxmox's inner hop, or of a proxy before it (behaviour section 1).
+/// Status codes of Proxmox's inner proxy, or of a proxy in front of it (book: proxmox, section 1).
 fn gateway(status: u16, writes: bool) -> Option<FaultKind> {
     match status {
         595 => Some(FaultKind::Contention),
@@ -64,7 +82,7 @@ fn gateway(status: u16, writes: bool) -> Option<FaultKind> {
     }
 }
 
-/// A 400 with `errors`.
+/// A 400 with `errors` by parameter.
 fn parameter(refusal: &Refusal, whole: &str) -> Option<Fault> {
     let (key, text) = refusal.errors.iter().next()?;
     let (kind, culprit) = match key.as_str() {
@@ -75,8 +93,8 @@ fn parameter(refusal: &Refusal, whole: &str) -> Option<Fault> {
     Some(Fault::new(kind, culprit, whole))
 }
 
-fn judge(
-    place: Place<'_>,
+fn fault_of_text(
+    place: CallOrigin<'_>,
     what: &str,
     text: &str,
     whole: &str,
@@ -89,17 +107,17 @@ fn judge(
     let guest = if cloning { Culprit::Template } else { Culprit::Guest };
     let (kind, culprit) = existence(text, &guest)
         .or_else(|| locks(place, text, &guest))
-        .or_else(|| memory(text, node))
-        .or_else(|| room(text, &fallback))
+        .or_else(|| no_memory(text, node))
+        .or_else(|| no_space(text, &fallback))
         .or_else(|| other(text))
         .unwrap_or((FaultKind::Broken, fallback));
     Fault::new(kind, culprit, whole)
 }
 
-/// A missing right, with the path and privilege when the text names them.
-fn denied(place: Place<'_>, what: &str, text: &str, cloning: bool) -> Option<Fault> {
+/// A missing privilege, with privilege and path when the text names them.
+fn denied(place: CallOrigin<'_>, what: &str, text: &str, cloning: bool) -> Option<Fault> {
     if let Some(rest) = text.strip_prefix("only root can ") {
-        let text = format!("{what} is kept for root@pam: only root can {rest}");
+        let text = format!("Proxmox allows {what} to root@pam only: only root can {rest}");
         let kind = FaultKind::Denied { privilege: Some("root@pam".into()), path: None };
         return Some(Fault::new(kind, Culprit::Template, text));
     }
@@ -114,17 +132,17 @@ fn denied(place: Place<'_>, what: &str, text: &str, cloning: bool) -> Option<Fau
             return Some(Fault::new(FaultKind::Broken, Culprit::Template, text));
         }
         (None, _) if cloning => {
-            // Proxmox names neither where one of two rights would do.
+            // When either of two privileges would be enough, Proxmox names neither of them.
             let text = format!(
                 "{what} needs the privilege `VM.Allocate` on the new guest or, with `targetPool`, on \
-                 that pool: give `{login}` a role with it there (a token with separated privileges \
-                 needs it beside its user)"
+                 that pool: give `{login}` a role with it there (with privilege separation, both \
+                 the token and its user need it)"
             );
             let kind = FaultKind::Denied { privilege: Some("VM.Allocate".into()), path: None };
             return Some(Fault::new(kind, Culprit::Cloud(place.cloud.clone()), text));
         }
         (None, _) => {
-            let text = format!("{what} is not allowed to `{login}`: {text}");
+            let text = format!("{what} is not allowed for `{login}`: {text}");
             let kind = FaultKind::Denied { privilege: None, path: None };
             return Some(Fault::new(kind, Culprit::Cloud(place.cloud.clone()), text));
         }
@@ -134,15 +152,15 @@ fn denied(place: Place<'_>, what: &str, text: &str, cloning: bool) -> Option<Fau
     let why = if why.is_empty() { String::new() } else { format!(" {why}") };
     let text = format!(
         "{what} needs {one_of} `{privilege}` on `{path}`{why}: give `{login}` a role with it there \
-         (a token with separated privileges needs it beside its user)"
+         (with privilege separation, both the token and its user need it)"
     );
     let kind =
         FaultKind::Denied { privilege: Some(privilege.to_owned()), path: Some(path.to_owned()) };
-    Some(Fault::new(kind, charged(place, path), text))
+    Some(Fault::new(kind, culprit_of_path(place, path), text))
 }
 
-/// Who a missing right on a path is charged to.
-fn charged(place: Place<'_>, path: &str) -> Culprit {
+/// The culprit for a missing privilege on a path.
+fn culprit_of_path(place: CallOrigin<'_>, path: &str) -> Culprit {
     let mut parts = path.trim_start_matches('/').split('/');
     match (parts.next(), parts.next()) {
         (Some("storage"), Some(name)) => Culprit::Storage(name.to_owned()),
@@ -152,13 +170,13 @@ fn charged(place: Place<'_>, path: &str) -> Culprit {
     }
 }
 
-type Verdict = Option<(FaultKind, Culprit)>;
+type KindAndCulprit = Option<(FaultKind, Culprit)>;
 
-/// Guests and ids that are there or not.
-fn existence(text: &str, guest: &Culprit) -> Verdict {
+/// Guests and VMIDs that exist or do not.
+fn existence(text: &str, guest: &Culprit) -> KindAndCulprit {
     let config_gone = text.contains("Configuration file '") && text.contains("does not exist");
     if config_gone || text.contains("unable to find configuration file for") {
-        // A clone whose template is missing is the configuration's fault, and no guest is gone.
+        // A clone without its template is the configuration's fault, and no guest is gone.
         let kind = if *guest == Culprit::Template { FaultKind::Broken } else { FaultKind::Gone };
         return Some((kind, guest.clone()));
     }
@@ -169,8 +187,9 @@ fn existence(text: &str, guest: &Culprit) -> Verdict {
     (renamed || exists).then_some((FaultKind::IdTaken, Culprit::Guest))
 }
 
-/// The three layers of locks (behaviour section 6), and what else passes by itself.
-fn locks(place: Place<'_>, text: &str, guest: &Culprit) -> Verdict {
+/// The three layers of locks (book: proxmox, section 6), and other failures that pass by
+/// themselves.
+fn locks(place: CallOrigin<'_>, text: &str, guest: &Culprit) -> KindAndCulprit {
     for marker in ["VM is locked (", "CT is locked ("] {
         if let Some(lock) = between(text, marker, ")") {
             return Some((FaultKind::Locked { lock: lock.to_owned() }, guest.clone()));
@@ -201,15 +220,15 @@ fn locks(place: Place<'_>, text: &str, guest: &Culprit) -> Verdict {
     hit.then_some((FaultKind::Contention, Culprit::Guest))
 }
 
-/// No room in the memory of a node.
-fn memory(text: &str, node: Option<Culprit>) -> Verdict {
+/// A node without free memory.
+fn no_memory(text: &str, node: Option<Culprit>) -> KindAndCulprit {
     let lower = text.to_lowercase();
     let hit = ["cannot allocate memory", "not enough memory"].iter().any(|one| lower.contains(one));
     hit.then_some((FaultKind::Capacity, node?))
 }
 
-/// No room on a storage, in memory, among ids.
-fn room(text: &str, fallback: &Culprit) -> Verdict {
+/// No space on a storage, in memory, or among VMIDs.
+fn no_space(text: &str, fallback: &Culprit) -> KindAndCulprit {
     let lower = text.to_lowercase();
     let full = [
         "no space left",
@@ -226,8 +245,8 @@ fn room(text: &str, fallback: &Culprit) -> Verdict {
     hit.then(|| (FaultKind::Capacity, named_storage(text).unwrap_or_else(|| fallback.clone())))
 }
 
-/// Other texts that name somebody.
-fn other(text: &str) -> Verdict {
+/// Other texts that name a node or storage.
+fn other(text: &str) -> KindAndCulprit {
     let node = between(text, "hostname lookup '", "'")
         .or_else(|| between(text, "no such cluster node '", "'"));
     if let Some(node) = node {

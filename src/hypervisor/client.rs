@@ -1,5 +1,8 @@
-//! A configured cloud's client: the Proxmox client with the name of its cloud, the lists that all
-//! clouds of a cluster share, and what a failure means for the actors.
+//! The client of one configured cloud: the Proxmox client with the cloud's name, the lists that all
+//! clouds of a cluster share, and the fault that a failure means for the actors.
+//!
+//! A new connection of a cloud makes a new client, which the old one knows as its successor: work
+//! that takes long, such as awaiting a task, goes on with [`Client::newest`].
 
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
@@ -10,17 +13,16 @@ use proxmox_client::connection::Connection;
 use proxmox_client::transport::{Dialer, Sent};
 use proxmox_client::{PveError, client};
 
-use crate::calls::Queue;
-use crate::classify::{self, Place};
-use crate::list::Share;
+use crate::calls::ClusterCallLimiter;
+use crate::classify::{self, CallOrigin};
+use crate::list::SharedLists;
 
-/// The client of one configured cloud.
 pub struct Client {
     cloud: CloudId,
     proxmox: client::Client,
     successor: OnceLock<Arc<Client>>,
-    /// The lists of its cluster.
-    pub(crate) share: Share,
+    /// The lists of guests of the cloud's cluster.
+    pub(crate) share: SharedLists,
 }
 
 impl Deref for Client {
@@ -32,27 +34,32 @@ impl Deref for Client {
 }
 
 impl Client {
-    /// Prepares the ways to all endpoints; connects at the first call.
+    /// Prepares the transports to all endpoints; connects at the first call.
     ///
     /// # Errors
-    /// Without an endpoint, and where trust cannot be set up.
+    /// Without an endpoint, and when TLS cannot be set up.
     pub fn new(
         cloud: CloudId,
         connection: &Connection,
         dialer: &dyn Dialer,
     ) -> Result<Self, PveError> {
+        if connection.endpoints.is_empty() {
+            return Err(PveError::setup(format!(
+                "cloud `{cloud}` has no endpoint: add one with `apiUrl`"
+            )));
+        }
         let proxmox = client::Client::new(connection, dialer)?;
-        proxmox.take_turns(Arc::new(Queue::default()));
-        Ok(Self { cloud, proxmox, successor: OnceLock::new(), share: Share::default() })
+        proxmox.set_limiter(Arc::new(ClusterCallLimiter::default()));
+        Ok(Self { cloud, proxmox, successor: OnceLock::new(), share: SharedLists::default() })
     }
 
-    /// Says which client leads into the same cloud from now on.
-    pub fn replace_by(&self, successor: Arc<Self>) {
-        // Only the first is told; it knows its own successor.
+    /// Sets the client that replaces this one when the cloud's connection changes.
+    pub(crate) fn replace_by(&self, successor: Arc<Self>) {
+        // Only the first call counts: the successor knows its own successor.
         let _ = self.successor.set(successor);
     }
 
-    /// The client that leads into this cloud now, for those who ask over a long time.
+    /// The newest client for this cloud, for work that takes long.
     pub fn newest(self: &Arc<Self>) -> Arc<Self> {
         let mut newest = self;
         while let Some(next) = newest.successor.get() {
@@ -61,20 +68,19 @@ impl Client {
         newest.clone()
     }
 
-    /// The cloud it leads to.
     pub fn cloud(&self) -> &CloudId {
         &self.cloud
     }
 
-    /// What a failure means for the actors; the whole of it goes to the log.
+    /// The fault that a failure means for the actors. The whole failure goes to the log.
     pub fn fault(&self, error: &impl AsFault) -> Fault {
         error.as_fault(self)
     }
 }
 
-/// A failure that can be said in the terms of the actors.
+/// A failure that can be turned into a fault.
 pub trait AsFault {
-    /// What it means for the actors.
+    /// The fault, in the actors' terms.
     fn as_fault(&self, client: &Client) -> Fault;
 }
 
@@ -85,19 +91,19 @@ impl AsFault for PveError {
             cloud = %client.cloud,
             kind = fault.kind.label(),
             error = self.chain(),
-            "a call failed"
+            "Proxmox call failed"
         );
         fault
     }
 }
 
-/// Why some work on a cloud failed: a call, or what was found by calls that went well.
+/// Why work on a cloud failed: a call failed, or its answer showed a problem.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
     /// A call failed.
     #[error(transparent)]
     Call(#[from] PveError),
-    /// The work was given up, in the terms of the actors.
+    /// The work was given up for this reason.
     #[error(transparent)]
     Fault(#[from] Fault),
 }
@@ -111,13 +117,13 @@ impl AsFault for Failure {
     }
 }
 
-/// A task in the terms of the actors.
+/// Converts a task's name into the actors' type.
 pub(crate) fn task(upid: proxmox_client::Upid) -> Upid {
     Upid::new(upid.as_str())
 }
 
-/// What the failure of a call means for the actors.
-pub fn fault(error: &PveError, cloud: &CloudId, login: &str) -> Fault {
+/// The fault that a failed call means for the actors.
+pub(crate) fn fault(error: &PveError, cloud: &CloudId, login: &str) -> Fault {
     let whole = Culprit::Cloud(cloud.clone());
     match error {
         PveError::Unreachable { distrusted: true, .. } => {
@@ -127,7 +133,7 @@ pub fn fault(error: &PveError, cloud: &CloudId, login: &str) -> Fault {
             FaultKind::Unreachable,
             whole,
             format!(
-                "{}: check the cloud `{cloud}`'s endpoint, and that this machine reaches it",
+                "{}: check the endpoint of cloud `{cloud}`, and that this machine can reach it",
                 error.chain()
             ),
         ),
@@ -139,17 +145,21 @@ pub fn fault(error: &PveError, cloud: &CloudId, login: &str) -> Fault {
             };
             Fault::new(kind, whole, error.chain())
         }
-        // Nothing happened, and Proxmox is not to blame.
+        // Nothing happened, and Proxmox is not the cause.
         PveError::Unsent { .. } => Fault::new(FaultKind::Contention, whole, error.chain()),
         PveError::Refused { call, refusal, .. } => {
-            classify::refusal(Place { cloud, login }, call, refusal)
+            classify::refusal(CallOrigin { cloud, login }, call, refusal)
         }
         PveError::Shape { call, .. } => {
             let kind = match call.method.writes() {
                 true => FaultKind::UnknownOutcome,
                 false => FaultKind::Broken,
             };
-            Fault::new(kind, whole, format!("{}: is it a Proxmox VE node?", error.chain()))
+            Fault::new(
+                kind,
+                whole,
+                format!("{}: check that the endpoint is a Proxmox VE node", error.chain()),
+            )
         }
         PveError::SecondFactor(_) => {
             Fault::new(FaultKind::Denied { privilege: None, path: None }, whole, error.chain())

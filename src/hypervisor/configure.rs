@@ -1,5 +1,15 @@
-//! What a fresh clone is made into: cloud-init values, sizes and tags in one write, and the
-//! primary disk's size. Nothing is written to a guest whose marks are not exactly the agent's.
+//! Configures a fresh clone: cloud-init values, sizes and tags in one write, then the size of the
+//! primary disk.
+//!
+//! - [`plan`] compares the guest's configuration with the template's specification and lists only
+//!   what differs. It is pure, so repeating it after a crash writes nothing twice.
+//! - [`start`] writes the plan and starts the resize; the caller awaits its task.
+//! - [`verify`] and [`unlocked`] guard every write: the guest's marks must be exactly the agent's,
+//!   and Proxmox itself must not have locked the guest.
+//!
+//! A write carries the digest that was read, so Proxmox refuses it when somebody else changed the
+//! guest in between. When Proxmox refuses only the tags, the rest is written without them and the
+//! refusal is reported. Anything else that is refused is a `Fault` (`classify.rs`).
 
 use std::collections::BTreeSet;
 
@@ -19,52 +29,51 @@ use proxmox_client::types::VmConfig;
 use secrecy::{ExposeSecret as _, SecretString};
 
 use crate::client::{Client, Failure, task};
-use crate::disc::{self, Disc};
+use crate::disc::{self, DiscImage};
 use crate::nics;
 
-/// The tag of a guest that is on its way out.
-pub use drover_model::marks::RETIRING;
+/// The tag of a guest that is being retired.
+pub(crate) use drover_model::marks::RETIRING;
 
-/// What is to be written.
+/// What must be written.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Plan {
-    /// Keys that differ, without tags and digest.
+pub(crate) struct Plan {
+    /// The keys that differ, without tags and digest.
     pub changes: Params,
-    /// The tags, when they differ.
+    /// The tags, if they differ.
     pub tags: Option<String>,
-    /// The disk to grow and its size in GiB.
+    /// The disk to grow, and its size in GiB.
     pub resize: Option<(String, u32)>,
 }
 
-/// What configuring did so far; the caller awaits the resize.
+/// The state of configuring after the write; the caller awaits the resize.
 #[derive(Debug)]
-pub struct Begun {
-    /// What was found.
+pub(crate) struct Configuring {
     pub configured: Configured,
     /// The task that grows the disk.
     pub resize: Option<Upid>,
 }
 
-/// What a configuration says of whose guest it is.
-pub fn reading(config: &VmConfig) -> Reading {
+/// The marks in a configuration: whose guest it is.
+pub(crate) fn reading(config: &VmConfig) -> Reading {
     marks::read(
         config.get("name").unwrap_or_default(),
         config.get("description").unwrap_or_default(),
     )
 }
 
-/// What a guest under one of Proxmox's own locks means.
+/// The fault of a guest that Proxmox itself has locked.
 fn locked(vmid: VmId, lock: &str) -> Fault {
     let text = format!(
-        "guest `{vmid}` is locked by Proxmox (`{lock}`); where nothing holds that lock any more, `qm \
-         unlock {vmid}` on its node ends it"
+        "guest `{vmid}` is locked by Proxmox (`{lock}`); when no task needs this lock any more, run \
+         `qm unlock {vmid}` on its node"
     );
     Fault::new(FaultKind::Locked { lock: lock.to_owned() }, Culprit::Guest, text)
 }
 
-/// Refuses a guest that is not exactly the agent's. While a clone is copied, and while a guest is
-/// destroyed, the configuration is a bare lock without marks: that is a lock, not a stranger.
-pub fn verify(config: &VmConfig, expected: &Marks, vmid: VmId) -> Result<(), Fault> {
+/// Refuses a guest that is not exactly the agent's. During a clone and a destroy the configuration
+/// has only a lock and no marks: that is a locked guest, not a stranger's.
+pub(crate) fn verify(config: &VmConfig, expected: &Marks, vmid: VmId) -> Result<(), Fault> {
     let reading = reading(config);
     if let (Some(lock @ ("clone" | "destroyed")), Reading::Unmarked) = (config.lock(), &reading) {
         return Err(locked(vmid, lock));
@@ -80,21 +89,23 @@ pub fn verify(config: &VmConfig, expected: &Marks, vmid: VmId) -> Result<(), Fau
             format!("its marks name agent `{}` and VMID `{}`", found.agent, found.vmid)
         }
     };
-    let text = format!("guest `{vmid}` is not agent `{}`'s: {why}: left alone", expected.agent);
+    let agent = &expected.agent;
+    let text =
+        format!("guest `{vmid}` does not belong to agent `{agent}`: {why}; drover leaves it alone");
     Err(Fault::new(FaultKind::Foreign, Culprit::Guest, text))
 }
 
-/// Refuses a guest under one of Proxmox's own locks.
-pub fn unlocked(config: &VmConfig, vmid: VmId) -> Result<(), Fault> {
+/// Refuses a guest that Proxmox itself has locked.
+pub(crate) fn unlocked(config: &VmConfig, vmid: VmId) -> Result<(), Fault> {
     config.lock().map_or(Ok(()), |lock| Err(locked(vmid, lock)))
 }
 
-/// Works out what differs from what the template's specification wants. Pure.
-pub fn plan(config: &VmConfig, call: &ConfigureCall) -> Plan {
+/// What differs from the template's specification. Pure.
+pub(crate) fn plan(config: &VmConfig, call: &ConfigureCall) -> Plan {
     let spec = &call.spec;
     let mut changes = match spec.os {
-        Os::Linux => tell(config, spec),
-        // It has no cloud-init that reads any of it.
+        Os::Linux => cloud_init_changes(config, spec),
+        // Windows guests have no cloud-init that reads these values.
         Os::Windows(_) => Params::new(),
     };
     let mut set = |key: &str, wanted: Option<String>, now: Option<&str>| {
@@ -103,7 +114,7 @@ pub fn plan(config: &VmConfig, call: &ConfigureCall) -> Plan {
         }
     };
     if spec.nics.is_empty() {
-        set("net0", rewire(config.get("net0"), &spec.network), None);
+        set("net0", on_network(config.get("net0"), &spec.network), None);
     }
     set("cicustom", spec.cloud_init.custom.clone(), config.get("cicustom"));
     set("onboot", Some(flag(spec.on_boot)), Some(config.get("onboot").unwrap_or("0")));
@@ -123,13 +134,13 @@ pub fn plan(config: &VmConfig, call: &ConfigureCall) -> Plan {
     changes.extend(nics::changes(config, call));
     Plan {
         changes,
-        tags: retag(config, &call.marks.installation, &spec.tags),
-        resize: resize(config, spec.disk_gb),
+        tags: tags_to_write(config, &call.marks.installation, &spec.tags),
+        resize: disk_to_grow(config, spec.disk_gb),
     }
 }
 
-/// What differs of what the guest is told by cloud-init.
-fn tell(config: &VmConfig, spec: &TemplateSpec) -> Params {
+/// The cloud-init values that differ.
+fn cloud_init_changes(config: &VmConfig, spec: &TemplateSpec) -> Params {
     let init = &spec.cloud_init;
     let mut changes = Params::new();
     let mut set = |key: &str, wanted: Option<String>, now: Option<&str>| {
@@ -158,9 +169,9 @@ fn flag(on: bool) -> String {
     if on { "1" } else { "0" }.to_owned()
 }
 
-/// `net0` on the wanted bridge and VLAN, all else of it kept; none when it is so already, and when
-/// there is no card and no bridge to put one on.
-pub(super) fn rewire(now: Option<&str>, wanted: &NetworkSpec) -> Option<String> {
+/// `net0` on this bridge and VLAN, with everything else kept; none when it is so already, and when
+/// there is neither a card nor a bridge for one.
+pub(super) fn on_network(now: Option<&str>, wanted: &NetworkSpec) -> Option<String> {
     let card = match (now, &wanted.bridge) {
         (Some(card), _) => card,
         (None, Some(_)) => "virtio",
@@ -181,8 +192,8 @@ pub(super) fn rewire(now: Option<&str>, wanted: &NetworkSpec) -> Option<String> 
     (now != Some(card.as_str())).then_some(card)
 }
 
-/// `smbios1` with this serial number, all else of it kept; none when it has it.
-fn number(now: Option<&str>, serial: &str) -> Option<String> {
+/// `smbios1` with this serial number, with everything else kept; none when it has it already.
+fn with_serial(now: Option<&str>, serial: &str) -> Option<String> {
     let now = now.unwrap_or_default();
     let parts: Vec<&str> = now.split(',').filter(|part| !part.is_empty()).collect();
     let encoded = parts.contains(&"base64=1");
@@ -197,17 +208,16 @@ fn decode_keys(encoded: &str) -> String {
     percent_decode_str(encoded).decode_utf8_lossy().trim().to_owned()
 }
 
-/// Whether a guest has a cloud-init drive.
 pub fn has_cloud_init(config: &VmConfig) -> bool {
     config.iter().any(|(key, value)| is_drive(key) && value.contains("cloudinit"))
 }
 
-/// Whether a guest's agent is switched on.
+/// Whether the guest agent is enabled in a guest's configuration.
 pub fn has_agent(config: &VmConfig) -> bool {
     enable_agent(config.get("agent")).is_none()
 }
 
-/// The `agent` value with the agent on; none when it is on already.
+/// The `agent` value with the agent enabled; none when it is enabled already.
 fn enable_agent(now: Option<&str>) -> Option<String> {
     let now = now.unwrap_or_default();
     let is_switch = |part: &&str| !part.contains('=') || part.starts_with("enabled=");
@@ -220,14 +230,15 @@ fn enable_agent(now: Option<&str>) -> Option<String> {
     Some(std::iter::once("enabled=1").chain(rest).collect::<Vec<_>>().join(","))
 }
 
-/// Splits Proxmox's tag lists: `;`, `,` and blanks separate.
-pub fn split_tags(text: &str) -> BTreeSet<String> {
+/// Splits Proxmox's lists of tags at `;`, `,` and blanks.
+pub(crate) fn split_tags(text: &str) -> BTreeSet<String> {
     let words = text.split([';', ',', ' ']).filter(|word| !word.is_empty());
     words.map(str::to_lowercase).collect()
 }
 
-/// The guest's tags as they must be; none when they are. Template tags of drover's own go.
-fn retag(
+/// The tags that the guest must have; none when it has them. Tags of drover's own that came from
+/// the template are removed.
+fn tags_to_write(
     config: &VmConfig,
     installation: &Installation,
     wanted: &BTreeSet<String>,
@@ -241,7 +252,7 @@ fn retag(
     (tags != now).then(|| tags.into_iter().collect::<Vec<_>>().join(";"))
 }
 
-/// Whether a key holds a drive.
+/// Whether a key of the configuration holds a drive.
 pub(super) fn is_drive(key: &str) -> bool {
     let digits = key.trim_start_matches(|ch: char| ch.is_ascii_alphabetic());
     let bus = &key[..key.len() - digits.len()];
@@ -258,7 +269,7 @@ fn is_disk(key: &str, config: &VmConfig) -> bool {
         && !value.split(',').any(|part| part == "media=cdrom")
 }
 
-/// The disk the guest boots from: first in the boot order, else the usual places.
+/// The disk that the guest boots from: the first in the boot order, else one in the usual places.
 pub fn primary_disk(config: &VmConfig) -> Option<&str> {
     let boot = config.get("boot").unwrap_or_default();
     let order = boot.split(',').find_map(|part| part.strip_prefix("order=")).unwrap_or_default();
@@ -266,7 +277,7 @@ pub fn primary_disk(config: &VmConfig) -> Option<&str> {
     named.chain(["scsi0", "virtio0", "sata0", "ide0"]).find(|key| is_disk(key, config))
 }
 
-/// A drive's size in bytes, when its value tells.
+/// A drive's size in bytes, if its value shows it.
 fn size_of(drive: &str) -> Option<u64> {
     let text = drive.split(',').find_map(|part| part.strip_prefix("size="))?;
     let unit = match text.chars().last()? {
@@ -279,30 +290,30 @@ fn size_of(drive: &str) -> Option<u64> {
     text[..text.len() - 1].parse::<u64>().ok()?.checked_mul(unit)
 }
 
-/// The disk to grow; a smaller size than it has is left alone.
-fn resize(config: &VmConfig, wanted: Option<u32>) -> Option<(String, u32)> {
+/// The disk to grow, and its size in GiB. Disks never shrink.
+fn disk_to_grow(config: &VmConfig, wanted: Option<u32>) -> Option<(String, u32)> {
     let (wanted, disk) = (wanted?, primary_disk(config)?);
     let size = size_of(config.get(disk)?);
     let grows = size.is_none_or(|size| size < u64::from(wanted) << 30);
     grows.then(|| (disk.to_owned(), wanted))
 }
 
-/// Volumes that carry the guest's id.
-pub fn volumes(config: &VmConfig, vmid: VmId) -> Vec<String> {
+/// The volumes whose names carry the guest's id.
+pub(crate) fn volumes(config: &VmConfig, vmid: VmId) -> Vec<String> {
     let drives = config.iter().filter(|(key, _)| is_drive(key));
     let volumes = drives.filter_map(|(_, value)| value.split(',').next());
     volumes.filter(|volume| carries(volume, vmid)).map(str::to_owned).collect()
 }
 
-/// Whether a volume's name is the guest's own (`vm-101-disk-0`), not its template's.
-pub fn carries(volume: &str, vmid: VmId) -> bool {
+/// Whether a volume belongs to the guest itself (`vm-101-disk-0`), not to its template.
+pub(crate) fn carries(volume: &str, vmid: VmId) -> bool {
     let path = volume.split_once(':').map_or(volume, |(_, path)| path);
     let name = path.rsplit('/').next().unwrap_or(path);
     name.starts_with(&format!("vm-{vmid}-")) || name.starts_with(&format!("base-{vmid}-"))
 }
 
-/// The MAC address of net0, upper case.
-pub fn mac(config: &VmConfig) -> Option<String> {
+/// The MAC address of net0, in upper case.
+pub(crate) fn mac(config: &VmConfig) -> Option<String> {
     let values = config.get("net0")?.split(',').filter_map(|part| part.split_once('='));
     let is_mac = |text: &str| {
         let parts: Vec<_> = text.split(':').collect();
@@ -312,8 +323,8 @@ pub fn mac(config: &VmConfig) -> Option<String> {
     values.map(|(_, value)| value).find(|value| is_mac(value)).map(str::to_uppercase)
 }
 
-/// Reads a guest's configuration and verifies that it is the agent's, and nobody else's for now.
-pub async fn read(client: &Client, call: &ConfigureCall) -> Result<VmConfig, Failure> {
+/// Reads a guest's configuration, and checks that the guest is the agent's and not locked.
+pub(crate) async fn read(client: &Client, call: &ConfigureCall) -> Result<VmConfig, Failure> {
     let vmid = call.vm.vmid;
     let config = client.config(call.vm.node.as_str(), vmid.0).await?;
     verify(&config, &call.marks, vmid)?;
@@ -321,34 +332,37 @@ pub async fn read(client: &Client, call: &ConfigureCall) -> Result<VmConfig, Fai
     Ok(config)
 }
 
-/// Writes what differs from what was read; gives the resize's task to be awaited. A serial number is
-/// the guest's secret, a disc the image in its drive.
-pub async fn begin(
+/// Writes what differs from `config`; the caller awaits the resize. `serial` is the guest's secret,
+/// `disc` the image for its drive.
+pub(crate) async fn start(
     client: &Client,
     call: &ConfigureCall,
     config: &VmConfig,
-    disc: Option<&Disc>,
+    disc: Option<&DiscImage>,
     serial: Option<&SecretString>,
-) -> Result<Begun, Failure> {
+) -> Result<Configuring, Failure> {
     let (node, vmid) = (&call.vm.node, call.vm.vmid);
     let mut plan = plan(config, call);
     plan.changes.extend(disc.and_then(|disc| disc.change(config)));
-    let serial = serial.and_then(|serial| number(config.get("smbios1"), serial.expose_secret()));
+    let serial =
+        serial.and_then(|serial| with_serial(config.get("smbios1"), serial.expose_secret()));
     plan.changes.extend(serial.map(|smbios| ("smbios1".to_owned(), smbios)));
-    if disc.is_none() && disc::drive(config).is_none() && !call.spec.os.is_windows() {
+    if disc.is_none() && disc::cloud_init_drive(config).is_none() && !call.spec.os.is_windows() {
         tracing::warn!(
             cloud = %call.vm.cloud,
             template = %call.spec.id,
-            "the template has no cloud-init drive, so the guest gets no user, key or address from drover"
+            "template has no cloud-init drive: drover cannot give its guests a user, a key or an \
+             address; `qm set {} --ide2 STORAGE:cloudinit` adds one",
+            call.spec.source
         );
     }
-    // Only root may set it, and Proxmox makes a new one at each rollback where there is one.
+    // Only root may set it. If a guest has one, Proxmox makes a new one at each rollback.
     if call.spec.reset.is_some() && config.get("vmgenid").is_none_or(|value| value == "0") {
         tracing::warn!(
             cloud = %call.vm.cloud,
             template = %call.spec.id,
-            "the template has no vmgenid, so a guest that is reset is not told so by its hypervisor: \
-             `qm set {} --vmgenid 1` as root gives it one",
+            "template has no vmgenid: its guests do not notice that they were rolled back; \
+             `qm set {} --vmgenid 1` as root adds one",
             call.spec.source
         );
     }
@@ -358,16 +372,16 @@ pub async fn begin(
         None => None,
     };
     let written = nics::after(config, &plan.changes);
-    // Proxmox frees a cloud-init image itself when another disc takes its drive.
+    // Proxmox itself frees a cloud-init image whose drive gets another disc.
     let replaced = disc.and_then(|disc| disc.replaced(config));
     let mut volumes = volumes(config, vmid);
     volumes.retain(|volume| Some(volume.as_str()) != replaced);
     volumes.extend(disc.map(|disc| disc.volume.clone()));
     let configured = Configured { volumes, mac: mac(&written), tags_refused, image_refused: None };
-    Ok(Begun { configured, resize: resize.map(task) })
+    Ok(Configuring { configured, resize: resize.map(task) })
 }
 
-/// Writes what differs, in one call; without the tags when those alone are refused.
+/// Writes what differs in one call; without the tags when only those are refused.
 async fn write(
     client: &Client,
     call: &ConfigureCall,
@@ -389,7 +403,12 @@ async fn write(
     };
     let refused = tag_refusal(client, &error).filter(|_| plan.tags.is_some());
     let Some(refused) = refused else { return Err(error) };
-    tracing::warn!(cloud = %call.vm.cloud, vmid = %vmid, refusal = refused, "tags are left out");
+    tracing::warn!(
+        cloud = %call.vm.cloud,
+        vmid = %vmid,
+        refusal = refused,
+        "Proxmox refused the tags: guest is configured without them"
+    );
     if !plan.changes.is_empty() {
         let changes = plan.changes.iter().cloned().chain(digest).collect();
         client.set_config(node.as_str(), vmid.0, changes).await?;
@@ -397,8 +416,8 @@ async fn write(
     Ok(Some(refused))
 }
 
-/// The refusal's text, when it is about tags.
-pub fn tag_refusal(client: &Client, error: &PveError) -> Option<String> {
+/// The text of a refusal, if it is about tags.
+pub(crate) fn tag_refusal(client: &Client, error: &PveError) -> Option<String> {
     let PveError::Refused { refusal, .. } = error else { return None };
     let of_tags = refusal.status == 403 && refusal.text.contains("tag");
     of_tags.then(|| client.fault(error).text)

@@ -1,4 +1,4 @@
-//! What the list of a cluster tells of its nodes, storages and guests, for placing agents.
+//! Nodes, storages and guests in the cluster's list, as placement needs them.
 
 use std::collections::BTreeMap;
 
@@ -9,17 +9,17 @@ use proxmox_client::types::{Resource, VmConfig};
 use crate::client::Client;
 use crate::client::Failure;
 use crate::configure::split_tags;
-use crate::list::SHARED;
+use crate::list::LIST_SHARED_FOR;
 
 const GIB: u64 = 1 << 30;
 
-/// Reads it: at most one call.
-pub async fn fleet(client: &Client) -> Result<Fleet, Failure> {
-    Ok(of_rows(&client.list(SHARED).await?.rows))
+/// Reads the list: one call, or none when a recent list is at hand.
+pub async fn read_fleet(client: &Client) -> Result<Fleet, Failure> {
+    Ok(of_rows(&client.list(LIST_SHARED_FOR).await?.rows))
 }
 
-/// What the rows of a list tell.
-pub fn of_rows(rows: &[Resource]) -> Fleet {
+/// The fleet in the rows of a list.
+pub(crate) fn of_rows(rows: &[Resource]) -> Fleet {
     let (mut nodes, mut storages) = (BTreeMap::new(), Vec::new());
     let mut guests = BTreeMap::new();
     for row in rows {
@@ -38,14 +38,15 @@ pub fn of_rows(rows: &[Resource]) -> Fleet {
 
 fn node_of(row: &Resource) -> NodeSight {
     let figures = row.max_mem.zip(row.max_cpu).map(|(memory, cpus)| NodeFigures {
-        cpus: whole(cpus).try_into().unwrap_or(u32::MAX),
-        busy: whole(row.cpu.unwrap_or_default() * cpus * 1000.0),
-        memory: whole(memory),
-        used: whole(row.mem.unwrap_or_default()),
+        cpus: to_u64(cpus).try_into().unwrap_or(u32::MAX),
+        busy: to_u64(row.cpu.unwrap_or_default() * cpus * 1000.0),
+        memory: to_u64(memory),
+        used: to_u64(row.mem.unwrap_or_default()),
     });
     NodeSight {
         offline: row.status.as_deref() == Some("offline"),
-        // Proxmox's manager status of the node; not in any recording (to be checked on a real one).
+        // The node's status by Proxmox's HA manager; not in any recording (to be checked on a real
+        // one).
         maintenance: row.ha_state.as_deref() == Some("maintenance"),
         figures: figures.filter(|figures| figures.memory > 0),
     }
@@ -53,7 +54,7 @@ fn node_of(row: &Resource) -> NodeSight {
 
 fn storage_of(row: &Resource, node: NodeName) -> Option<StorageSight> {
     let reached = row.status.as_deref() == Some("available");
-    let space = row.disk.zip(row.max_disk).map(|(used, size)| (whole(used), whole(size)));
+    let space = row.disk.zip(row.max_disk).map(|(used, size)| (to_u64(used), to_u64(size)));
     let content = row.content.as_deref().unwrap_or_default();
     Some(StorageSight {
         node,
@@ -71,21 +72,21 @@ fn guest_of(row: &Resource, node: NodeName) -> Option<(VmId, GuestSight)> {
     let cpus = row.max_cpu.unwrap_or_default();
     let guest = GuestSight {
         node,
-        // What it is the list does not know yet may run.
+        // A guest whose status is not known yet may run.
         running: !matches!(row.status.as_deref(), Some("stopped" | "unknown") | None),
         template: row.template,
-        memory: whole(row.max_mem.unwrap_or_default()),
-        used: whole(used),
-        cpus: whole(cpus).try_into().unwrap_or(u32::MAX),
-        busy: whole(row.cpu.unwrap_or_default() * cpus * 1000.0),
-        disk: whole(row.max_disk.unwrap_or_default()),
+        memory: to_u64(row.max_mem.unwrap_or_default()),
+        used: to_u64(used),
+        cpus: to_u64(cpus).try_into().unwrap_or(u32::MAX),
+        busy: to_u64(row.cpu.unwrap_or_default() * cpus * 1000.0),
+        disk: to_u64(row.max_disk.unwrap_or_default()),
         tags: split_tags(row.tags.as_deref().unwrap_or_default()).into_iter().collect(),
     };
     Some((vmid, guest))
 }
 
-/// How big a template is: by its configuration where that was read, else by the list.
-pub fn sizes(guest: Option<&GuestSight>, config: Option<&VmConfig>) -> Sizes {
+/// The size of a template: from its configuration if that was read, else from the list.
+pub fn template_sizes(guest: Option<&GuestSight>, config: Option<&VmConfig>) -> Sizes {
     let listed = guest.map(|guest| Sizes {
         cores: guest.cpus,
         memory_mb: guest.memory >> 20,
@@ -107,8 +108,8 @@ pub fn sizes(guest: Option<&GuestSight>, config: Option<&VmConfig>) -> Sizes {
     }
 }
 
-fn whole(value: f64) -> u64 {
-    // A cast from below zero or from what is no number gives zero.
+fn to_u64(value: f64) -> u64 {
+    // A cast turns negative numbers and NaN into zero.
     value.round() as u64
 }
 
@@ -123,7 +124,7 @@ mod tests {
         serde_json::from_value(rows).unwrap()
     }
 
-    // Invariant: what the list tells is read in every spelling, and what it does not tell is not made up.
+    // Invariant: every spelling in the list is read, and what it lacks is not invented.
 
     #[test]
     fn a_list_tells_of_nodes_storages_and_guests() {
@@ -158,9 +159,9 @@ mod tests {
     #[test]
     fn a_template_is_as_big_as_its_configuration_says() {
         let config = VmConfig::new([("memory", "current=4096"), ("cores", "2"), ("sockets", "2")]);
-        let size = sizes(None, Some(&config));
+        let size = template_sizes(None, Some(&config));
         assert_eq!((size.cores, size.memory_mb, size.disk_gb), (4, 4096, 0));
-        let bare = sizes(None, Some(&VmConfig::new([("name", "x")])));
+        let bare = template_sizes(None, Some(&VmConfig::new([("name", "x")])));
         assert_eq!((bare.cores, bare.memory_mb), (1, 512));
     }
 }

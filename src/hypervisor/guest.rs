@@ -1,5 +1,10 @@
-//! What a guest says of itself through its agent: its address and its SSH host keys. Guests are
-//! hostile: everything is bounded and checked before it is believed.
+//! What a guest reports through its agent: its address and its SSH host keys.
+//!
+//! [`address`] asks once and chooses by [`choose`]: net0's address first, unless `guestNetworks`
+//! names other networks. An agent that is not up yet gives "not yet" with a text; the caller asks
+//! again. [`host_keys`] reads the public host key from the guest's files, if the login may.
+//!
+//! Guests may be hostile: everything is bounded and checked before it is used.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -10,38 +15,38 @@ use drover_model::os::Os;
 use drover_model::ports::AddressSight;
 use proxmox_client::PveError;
 use proxmox_client::refusal::bounded;
-use proxmox_client::types::Interface;
+use proxmox_client::types::GuestInterface;
 
 use crate::client::Client;
 
-/// Names of interfaces that containers and virtual machines inside the guest bring along.
-const INNER: [&str; 9] =
+/// Prefixes of the interfaces of containers and virtual machines inside the guest.
+const INNER_INTERFACES: [&str; 9] =
     ["lo", "docker", "br-", "veth", "virbr", "cni", "flannel", "cali", "podman"];
 
-/// Public host keys, the preferred one first.
+/// Files of public host keys on Linux, the preferred one first.
 const KEY_FILES: [&str; 2] =
     ["/etc/ssh/ssh_host_ed25519_key.pub", "/etc/ssh/ssh_host_ecdsa_key.pub"];
 
-/// The same of Windows' own OpenSSH.
+/// The same for Windows' own OpenSSH.
 const KEY_FILES_WINDOWS: [&str; 2] =
     [r"C:\ProgramData\ssh\ssh_host_ed25519_key.pub", r"C:\ProgramData\ssh\ssh_host_ecdsa_key.pub"];
 
-/// Addresses that are named when none of them fits.
-const SHOWN: usize = 4;
+/// How many addresses a message shows when none may be used.
+const ADDRESSES_SHOWN_MAX: usize = 4;
 
-/// Longer lines are no host key.
-const KEY_MAX: usize = 2048;
+/// A longer line is not a host key.
+const KEY_LINE_BYTES_MAX: usize = 2048;
 
-/// A range of addresses.
+/// A range of IP addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Cidr {
+pub(crate) struct Cidr {
     base: IpAddr,
     bits: u8,
 }
 
 impl Cidr {
-    /// Reads `address/bits`, or one address alone.
-    pub fn parse(text: &str) -> Option<Self> {
+    /// Reads `address/bits`, or a single address.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
         let (base, bits) = match text.trim().split_once('/') {
             Some((base, bits)) => (base.parse::<IpAddr>().ok()?, Some(bits.parse::<u8>().ok()?)),
             None => (text.trim().parse::<IpAddr>().ok()?, None),
@@ -51,8 +56,7 @@ impl Cidr {
         (bits <= widest).then_some(Self { base, bits })
     }
 
-    /// Whether an address lies in it.
-    pub fn contains(&self, address: IpAddr) -> bool {
+    pub(crate) fn contains(&self, address: IpAddr) -> bool {
         match (self.base, address) {
             (IpAddr::V4(base), IpAddr::V4(address)) => {
                 let mask = u32::MAX.checked_shl(32 - u32::from(self.bits)).unwrap_or(0);
@@ -67,14 +71,19 @@ impl Cidr {
     }
 }
 
-/// Chooses the address to connect to, if any fits.
+/// Chooses the address to connect to, if there is one.
 ///
-/// Inner interfaces are ruled out, unless one has net0's MAC: they are up before the others. With
-/// networks given, an address must lie in one of them. Without, loopback and link-local ones are
-/// ruled out too, and once an interface has net0's MAC only that one counts. IPv4 goes before IPv6, earlier before later.
-pub fn choose(interfaces: &[Interface], mac: Option<&str>, networks: &[String]) -> Option<IpAddr> {
+/// Inner interfaces are excluded, unless one has net0's MAC address: they come up before the
+/// others. If networks are given, the address must be in one of them. Otherwise loopback and
+/// link-local addresses are excluded too, and once an interface has net0's MAC address only that
+/// interface counts. IPv4 is preferred to IPv6, and earlier addresses to later ones.
+pub(crate) fn choose(
+    interfaces: &[GuestInterface],
+    mac: Option<&str>,
+    networks: &[String],
+) -> Option<IpAddr> {
     let ranges: Vec<_> = networks.iter().filter_map(|text| Cidr::parse(text)).collect();
-    let has_mac = |interface: &Interface| match (mac, &interface.hardware_address) {
+    let has_mac = |interface: &GuestInterface| match (mac, &interface.hardware_address) {
         (Some(mac), Some(address)) => address.eq_ignore_ascii_case(mac),
         (None, _) | (_, None) => false,
     };
@@ -82,7 +91,7 @@ pub fn choose(interfaces: &[Interface], mac: Option<&str>, networks: &[String]) 
     let mut fitting = Vec::new();
     for interface in interfaces.iter().take(256) {
         let by_mac = has_mac(interface);
-        let inner = INNER.iter().any(|inner| interface.name.starts_with(inner));
+        let inner = INNER_INTERFACES.iter().any(|inner| interface.name.starts_with(inner));
         let other = mac_shows && networks.is_empty();
         let ruled_out = !by_mac && (inner || other);
         if ruled_out {
@@ -102,7 +111,7 @@ pub fn choose(interfaces: &[Interface], mac: Option<&str>, networks: &[String]) 
     fitting.into_iter().min_by_key(|(other, v6, _)| (*other, *v6)).map(|(_, _, address)| address)
 }
 
-/// Whether an address is neither loopback, link-local, unspecified nor multicast.
+/// Whether an address is not a loopback, link-local, unspecified or multicast one.
 fn is_plain(address: IpAddr) -> bool {
     let special = match address {
         IpAddr::V4(v4) => v4.is_link_local() || v4 == Ipv4Addr::BROADCAST,
@@ -115,8 +124,8 @@ fn is_plain(address: IpAddr) -> bool {
     !special && !address.is_loopback() && !address.is_unspecified() && !address.is_multicast()
 }
 
-/// Asks the agent once for an address that fits.
-pub async fn address(
+/// Asks the guest agent once for an address to connect to.
+pub(crate) async fn address(
     client: &Client,
     node: &NodeName,
     vmid: VmId,
@@ -125,17 +134,19 @@ pub async fn address(
 ) -> Result<AddressSight, PveError> {
     let interfaces = match client.interfaces(node.as_str(), vmid.0).await {
         Ok(Ok(interfaces)) => interfaces,
-        Ok(Err(text)) => return Ok(AddressSight::NotYet(format!("the agent says: {text}"))),
+        Ok(Err(text)) => {
+            return Ok(AddressSight::NotYet(format!("the guest agent answered: {text}")));
+        }
         Err(error) => return not_yet(error),
     };
     Ok(match choose(&interfaces, mac, networks) {
         Some(address) => AddressSight::At(address),
-        None => AddressSight::NotYet(none_fits(&interfaces, networks)),
+        None => AddressSight::NotYet(no_usable_address(&interfaces, networks)),
     })
 }
 
-/// Says what the guest has instead of an address that fits.
-fn none_fits(interfaces: &[Interface], networks: &[String]) -> String {
+/// What the guest has instead of an address that drover may use.
+fn no_usable_address(interfaces: &[GuestInterface], networks: &[String]) -> String {
     let within = match networks {
         [] => String::new(),
         networks => format!(" in `{}`", networks.join("`, `")),
@@ -144,22 +155,23 @@ fn none_fits(interfaces: &[Interface], networks: &[String]) -> String {
     let others: Vec<String> = all
         .filter_map(|address| address.ip_address.parse::<IpAddr>().ok())
         .filter(|address| *address != Ipv4Addr::LOCALHOST && *address != Ipv6Addr::LOCALHOST)
-        .take(SHOWN)
+        .take(ADDRESSES_SHOWN_MAX)
         .map(|address| address.to_string())
         .collect();
     if others.is_empty() {
         return format!("the guest has no address{within}");
     }
     format!(
-        "the guest has no address{within} that counts, but {}; `guestNetworks` says which do",
+        "the guest has no address{within} that drover may use, only {}: set `guestNetworks` to the \
+         networks that drover may use",
         others.join(", ")
     )
 }
 
-/// Sorts out an agent that is not up from real failures.
+/// Tells a guest agent that is not up yet from a real failure.
 fn not_yet(error: PveError) -> Result<AddressSight, PveError> {
     if let PveError::Unsent { source, .. } = &error {
-        return Ok(AddressSight::NotYet(format!("its guest agent was not asked: {source}")));
+        return Ok(AddressSight::NotYet(format!("drover did not ask the guest agent: {source}")));
     }
     let PveError::Refused { refusal, .. } = &error else { return Err(error) };
     let text = &refusal.text;
@@ -169,9 +181,9 @@ fn not_yet(error: PveError) -> Result<AddressSight, PveError> {
     if waiting { Ok(AddressSight::NotYet(text.clone())) } else { Err(error) }
 }
 
-/// Reads a host key through the agent: the first there is, so that it costs one call; empty when
-/// the login may not read files or the guest has none.
-pub async fn host_keys(
+/// Reads a host key through the guest agent: the first that exists, so that it usually costs one
+/// call. Empty when the login may not read files, or the guest has no key.
+pub(crate) async fn host_keys(
     client: &Client,
     node: &NodeName,
     vmid: VmId,
@@ -188,7 +200,7 @@ pub async fn host_keys(
                     return Ok(vec![key]);
                 }
             }
-            Err(error) if is_agents_own(&error) => {}
+            Err(error) if is_guest_agent_error(&error) => {}
             Err(error) => {
                 let denied = matches!(client.fault(&error).kind, FaultKind::Denied { .. });
                 return if denied { Ok(Vec::new()) } else { Err(error) };
@@ -198,13 +210,13 @@ pub async fn host_keys(
     Ok(Vec::new())
 }
 
-fn is_agents_own(error: &PveError) -> bool {
+fn is_guest_agent_error(error: &PveError) -> bool {
     matches!(error, PveError::Refused { refusal, .. } if refusal.text.starts_with("Agent error:"))
 }
 
-/// Checks that text is one public host key; gives its type and blob without the comment.
-pub fn host_key(content: &str) -> Option<String> {
-    let line = content.lines().next().filter(|line| line.len() <= KEY_MAX)?;
+/// Checks that a text is one public host key; returns its type and blob without the comment.
+pub(crate) fn host_key(content: &str) -> Option<String> {
+    let line = content.lines().next().filter(|line| line.len() <= KEY_LINE_BYTES_MAX)?;
     let mut words = line.split_ascii_whitespace();
     let (kind, blob) = (words.next()?, words.next()?);
     let known = kind == "ssh-ed25519" || kind.starts_with("ecdsa-sha2-nistp");

@@ -1,39 +1,61 @@
-//! The actors' port to Proxmox VE.
+//! The actors' port to Proxmox VE: implements `Hypervisor` over `proxmox-client`.
 //!
-//! [`Proxmox`] is the `Hypervisor` port: clouds by id, each with its [`client::Client`], and one watcher
-//! of tasks ([`watcher`]), one gate for clones, starts and destroys ([`gate`]), one queue of calls
-//! ([`calls`]) and one list of guests ([`list`]) for all clouds that lead to one cluster.
+//! [`Proxmox`] knows the clouds by id, each with its [`Client`]. Clouds that lead to one cluster
+//! share a watcher of tasks, a queue for starts and destroys, a queue of calls, and the list of
+//! guests.
 //!
-//! What comes in is what actors ask for, in their own types. What goes out are calls of the crate
-//! `proxmox-client`, over any transport: real nodes over HTTPS, or a simulated cluster in the same
-//! process, so that texts, retries and the watcher are the same beneath both.
+//! ```text
+//! actors ──Hypervisor──> Proxmox ──> Cloud: Client, Cluster (shared)
+//!                                      │        │
+//!    configure, snapshot, disc,        │        ├── calls.rs       when is a call sent
+//!    guest, observe, fleet,            │        ├── task_queue.rs  when does a start or destroy begin
+//!    template_image                    │        ├── watcher.rs     when has a task ended
+//!                                      │        └── list.rs        one list of guests for all readers
+//!                                      └──> proxmox-client ──> HTTPS, or the simulated cluster
+//! ```
 //!
-//! Failures leave as a `Fault` ([`classify`] reads Proxmox's prose). A write whose answer was lost is a
-//! fault of its own kind (unknown outcome), which actors settle by looking.
+//! In come requests in the actors' own types. Out go calls over any transport, so texts, retries
+//! and the watcher are the same above real nodes and above a simulated cluster.
+//!
+//! Failures leave as a `Fault`; `classify.rs` reads Proxmox's prose. A write whose answer was lost
+//! has a kind of its own (unknown outcome), and actors settle it by looking at the guest. Nothing
+//! is written to a guest whose marks are not exactly the agent's.
+//!
+//! Beside it: `cloud_init.rs` and `nics.rs` (what goes into a guest's configuration), `call_in.rs`
+//! (tokens of guests that call drover), `cluster_aliases.rs` (clusters with a new root
+//! certificate).
 
+#![warn(unreachable_pub)]
 #![cfg_attr(not(test), warn(unused_crate_dependencies))]
 
-pub mod call_in;
-pub mod calls;
-pub mod classify;
-pub mod client;
-pub mod configure;
-mod continued;
+mod call_in;
+mod calls;
+mod classify;
+mod client;
+mod cloud_init;
+mod cluster_aliases;
+mod configure;
 mod disc;
-pub mod fleet;
-pub mod gate;
-pub mod guest;
-pub mod list;
+mod fleet;
+mod guest;
+mod list;
 mod nics;
-pub mod proxmox;
-pub mod sight;
+mod observe;
+mod proxmox;
 mod snapshot;
-mod source;
+mod task_queue;
+mod template_image;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
-pub mod texts;
-pub mod watcher;
+mod watcher;
 
+pub use call_in::CallInKey;
 pub use client::{AsFault, Client, Failure};
-pub use proxmox::{Proxmox, TICK, probe};
-pub use source::{locate, name_pattern};
+pub use cloud_init::network::is_mac;
+pub use cloud_init::{BUILT_IN_PLACEHOLDERS, TextsError, texts};
+pub use configure::{has_agent, has_cloud_init, primary_disk};
+pub use fleet::{read_fleet, template_sizes};
+pub use observe::identify;
+pub use proxmox::{Proxmox, TASK_POLL_INTERVAL, probe};
+pub use template_image::{locate, name_pattern};
+pub use watcher::Watcher;

@@ -1,61 +1,62 @@
-//! The list of a whole cluster (`/cluster/resources`): read once for everybody who needs it at about
-//! the same time.
+//! The list of a whole cluster (`/cluster/resources`), read once for all readers that need it at
+//! about the same time.
 //!
 //! The list grows with the cluster, and one worker of the node that answers builds it. Every reader
-//! goes through here: the watch over running agents, reconciliation, placement, the search for a
-//! guest that moved. So a cluster answers it at most once in [`SHARED`], however many ask.
+//! goes through here: the watch over running agents, reconciliation, placement, and the search for
+//! a guest that moved. So a cluster answers it at most once in [`LIST_SHARED_FOR`], however many
+//! ask.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use drover_limits::traffic::Kind;
+use drover_limits::call_queue::CallPurpose;
 use drover_model::fault::Fault;
 use drover_model::id::VmId;
 use proxmox_client::types::Resource;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-use crate::calls::as_kind;
+use crate::calls::as_purpose;
 use crate::client::Client;
 
-/// How long a list serves readers that do not insist on a newer one.
-pub const SHARED: Duration = Duration::from_secs(10);
-/// How long a destroyed guest is remembered: longer than any list is used or on its way.
-const REMEMBERED: Duration = Duration::from_secs(120);
+/// How long a list serves readers that do not need a newer one.
+pub(crate) const LIST_SHARED_FOR: Duration = Duration::from_secs(10);
+/// How long a destroyed guest is remembered: longer than any list is used or being read.
+const DESTROYED_REMEMBERED_FOR: Duration = Duration::from_secs(120);
 
-/// One answer.
 #[derive(Debug)]
 pub struct List {
-    /// Its rows: guests, nodes, storages and pools that the login may see.
+    /// Guests, nodes, storages and pools that the login may see.
     pub rows: Vec<Resource>,
     /// The endpoint that answered.
     pub endpoint: String,
-    /// When it was asked for: the answer shows nothing that happened later.
+    /// When the list was requested: it shows nothing that happened later.
     pub asked: Instant,
 }
 
-/// The last answer that a login got from a cluster.
+/// The last list that a login got from a cluster.
 #[derive(Default)]
-pub struct Lists {
-    last: Mutex<Last>,
+pub(crate) struct Lists {
+    last: Mutex<LastAnswer>,
     failures: AtomicU64,
-    /// Guests that were destroyed, and when that was known.
+    /// Destroyed guests, and when drover learned of it.
     destroyed: parking_lot::Mutex<BTreeMap<VmId, Instant>>,
 }
 
 impl Lists {
-    /// A guest was destroyed, by the word of its task: lists from before that show it no more, so that
-    /// its room is not taken for somebody else's until the next one.
-    pub fn destroyed(&self, vmid: VmId) {
+    /// Notes that a task destroyed a guest. Older lists no longer show it, so that its memory and
+    /// space count as free before the next list.
+    pub(crate) fn destroyed(&self, vmid: VmId) {
         let now = Instant::now();
         let mut destroyed = self.destroyed.lock();
-        destroyed.retain(|_, at| now - *at < REMEMBERED);
+        destroyed.retain(|_, at| now - *at < DESTROYED_REMEMBERED_FOR);
         destroyed.insert(vmid, now);
     }
 
-    /// The same list without the guests that were destroyed since it was asked for, where it has some.
+    /// The list without the guests that were destroyed after it was requested; none if it has no
+    /// such guest.
     fn without_destroyed(&self, list: &List) -> Option<List> {
         let destroyed = self.destroyed.lock();
         let went = |row: &Resource| {
@@ -67,14 +68,14 @@ impl Lists {
         }
         let (gone, mut rows): (Vec<Resource>, Vec<Resource>) =
             list.rows.iter().cloned().partition(&went);
-        // What they used their nodes have again.
+        // The nodes get back what these guests used.
         for guest in gone {
             let node = rows.iter_mut().find(|row| row.kind == "node" && row.node == guest.node);
             if let Some(node) = node {
                 let less = |all: Option<f64>, part: Option<f64>| {
                     all.map(|all| (all - part.unwrap_or_default()).max(0.0))
                 };
-                // A share of the guest's processors, and of the node's.
+                // From a share of the guest's processors to a share of the node's.
                 let cores = guest.cpu.zip(guest.max_cpu).map(|(share, cores)| share * cores);
                 let busy = cores.zip(node.max_cpu).map(|(cores, all)| cores / all.max(1.0));
                 node.mem = less(node.mem, guest.mem);
@@ -86,34 +87,34 @@ impl Lists {
 }
 
 #[derive(Default)]
-struct Last {
+struct LastAnswer {
     list: Option<Arc<List>>,
     fault: Option<Fault>,
 }
 
-/// Where a client finds its lists: its own ones until its cluster is known.
+/// The lists that a client uses: its own until its cluster is known.
 #[derive(Default)]
-pub struct Share {
+pub(crate) struct SharedLists {
     own: Arc<Lists>,
     shared: OnceLock<Arc<Lists>>,
 }
 
-impl Share {
+impl SharedLists {
     /// The lists in use.
-    pub fn lists(&self) -> &Arc<Lists> {
+    pub(crate) fn lists(&self) -> &Arc<Lists> {
         self.shared.get().unwrap_or(&self.own)
     }
 
-    /// Uses the lists of another client with the same login and the same cluster from now on.
-    pub fn join(&self, lists: Arc<Lists>) {
-        // Only the first is told: a cloud does not change its cluster with the same connection.
+    /// From now on uses the lists of another client with the same login and cluster.
+    pub(crate) fn join(&self, lists: Arc<Lists>) {
+        // Only the first call counts: a cloud does not change its cluster with the same connection.
         let _ = self.shared.set(lists);
     }
 }
 
 impl Client {
-    /// A list that was asked for at most `within` ago. Callers that come while one is being read
-    /// get that one, or the fault it ended with.
+    /// A list that was requested at most `within` ago. Callers that come while one is being read
+    /// get that one, or the fault that it ends with.
     pub async fn list(&self, within: Duration) -> Result<Arc<List>, Fault> {
         let lists = Arc::clone(self.share.lists());
         let came = Instant::now();
@@ -132,7 +133,7 @@ impl Client {
             return Err(fault.clone());
         }
         let asked = Instant::now();
-        match as_kind(Kind::Vital, self.resources(false)).await {
+        match as_purpose(CallPurpose::Vital, self.resources(false)).await {
             Ok((endpoint, rows)) => {
                 let endpoint = self.endpoint(endpoint);
                 let list = List { rows, endpoint, asked };

@@ -1,4 +1,4 @@
-//! A guest's network cards as its template wants them (`networks`).
+//! A guest's network cards, as its template wants them (`networks`).
 
 use drover_model::ports::ConfigureCall;
 use drover_model::seed::NicSpec;
@@ -7,16 +7,16 @@ use proxmox_client::Params;
 use proxmox_client::types::VmConfig;
 use sha2::{Digest as _, Sha256};
 
-use crate::configure::rewire;
-use crate::texts::network::is_mac;
+use crate::cloud_init::network::is_mac;
+use crate::configure::on_network;
 
-/// What a card is that neither template nor configuration says anything of.
-const MODEL: &str = "virtio";
-/// How Proxmox's own MAC addresses begin.
-const VENDOR: [u8; 3] = [0xbc, 0x24, 0x11];
+/// The model of a card for which neither the template nor the configuration sets one.
+const DEFAULT_MODEL: &str = "virtio";
+/// The prefix of Proxmox's own MAC addresses.
+const PROXMOX_MAC_PREFIX: [u8; 3] = [0xbc, 0x24, 0x11];
 
-/// What differs from the cards that are wanted; those beyond them go, with their addresses.
-pub fn changes(config: &VmConfig, call: &ConfigureCall) -> Params {
+/// The settings that differ from the wanted cards. Further cards are removed, with their addresses.
+pub(crate) fn changes(config: &VmConfig, call: &ConfigureCall) -> Params {
     let nics = &call.spec.nics;
     if nics.is_empty() {
         return Params::new();
@@ -25,14 +25,14 @@ pub fn changes(config: &VmConfig, call: &ConfigureCall) -> Params {
     for (n, nic) in nics.iter().enumerate() {
         let key = format!("net{n}");
         let now = config.get(&key);
-        let wanted = card(now, nic, || own_mac(call, n));
+        let wanted = card(now, nic, || generated_mac(call, n));
         if now != Some(wanted.as_str()) {
             changes.push((key, wanted));
         }
         if call.spec.os.is_windows() {
             continue;
         }
-        // The first one's is set beside an address pool's.
+        // The first card's address is set elsewhere, together with that of an address pool.
         let key = format!("ipconfig{n}");
         let now = config.get(&key);
         match nic.ip_config.as_deref().filter(|_| n > 0) {
@@ -53,10 +53,10 @@ pub fn changes(config: &VmConfig, call: &ConfigureCall) -> Params {
     changes
 }
 
-/// One card: of the one that is there all stays that is not wanted otherwise.
+/// The setting of one card. What the template says nothing about stays as it is.
 fn card(now: Option<&str>, nic: &NicSpec, own_mac: impl FnOnce() -> String) -> String {
     let network = NetworkSpec { bridge: Some(nic.bridge.clone()), vlan: nic.vlan };
-    let rewired = rewire(now, &network).or_else(|| now.map(str::to_owned)).unwrap_or_default();
+    let rewired = on_network(now, &network).or_else(|| now.map(str::to_owned)).unwrap_or_default();
     let mut parts: Vec<String> = rewired.split(',').map(str::to_owned).collect();
     if nic.vlan.is_none() {
         parts.retain(|part| !part.starts_with("tag="));
@@ -74,7 +74,7 @@ fn card(now: Option<&str>, nic: &NicSpec, own_mac: impl FnOnce() -> String) -> S
         Some(_) | None => (parts.first().cloned().unwrap_or_default(), None),
     };
     let model = nic.model.clone().unwrap_or(model);
-    let model = if model.is_empty() { MODEL.to_owned() } else { model };
+    let model = if model.is_empty() { DEFAULT_MODEL.to_owned() } else { model };
     let mac = match (&nic.mac, mac) {
         (Some(wanted), Some(had)) if wanted.eq_ignore_ascii_case(&had) => had,
         (Some(wanted), _) => wanted.clone(),
@@ -87,17 +87,17 @@ fn card(now: Option<&str>, nic: &NicSpec, own_mac: impl FnOnce() -> String) -> S
     parts.join(",")
 }
 
-/// A MAC address for a new card, the same whenever it is asked for.
-fn own_mac(call: &ConfigureCall, n: usize) -> String {
+/// A MAC address for a new card; the same call always gives the same address.
+fn generated_mac(call: &ConfigureCall, n: usize) -> String {
     let marks = &call.marks;
     let whose = format!("{} {} {n}", marks.installation, marks.agent);
     let chance = Sha256::digest(whose);
-    let bytes = VENDOR.iter().chain(chance.iter().take(3));
+    let bytes = PROXMOX_MAC_PREFIX.iter().chain(chance.iter().take(3));
     bytes.map(|byte| format!("{byte:02X}")).collect::<Vec<_>>().join(":")
 }
 
-/// The configuration as it is once changes are written.
-pub fn after(config: &VmConfig, changes: &Params) -> VmConfig {
+/// The configuration after these changes.
+pub(crate) fn after(config: &VmConfig, changes: &Params) -> VmConfig {
     let gone: Vec<&str> = changes
         .iter()
         .filter(|(key, _)| key == "delete")
@@ -126,7 +126,8 @@ mod tests {
         }
     }
 
-    // Invariant: of a card only what is wanted otherwise changes, and every card has an address.
+    // Invariant: only what the template wants otherwise changes on a card, and every card has a MAC
+    // address.
 
     #[test]
     fn cards_keep_what_nothing_is_said_of() {

@@ -1,5 +1,10 @@
-//! The port itself: clouds by id, each with its client and its cluster's watcher, and the calls
-//! of `Hypervisor` on them.
+//! [`Proxmox`]: the clouds by id, each with its client and its cluster, and the calls of
+//! `Hypervisor` on them.
+//!
+//! A call runs on the port's runtime, so dropping its answer does not cancel it. Each cloud starts
+//! with a [`Cluster`] of its own; once it is known which cluster it leads to, it joins the clouds
+//! that lead to the same one (`identity.rs`). Replacing a connection keeps the queue of calls and
+//! what it learned.
 
 mod identity;
 
@@ -8,8 +13,8 @@ use std::future::Future;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use drover_limits::lanes::{LaneEnd, Width};
-use drover_limits::traffic::{Kind, Level};
+use drover_limits::call_queue::{CallLoad, CallPurpose};
+use drover_limits::concurrency::{MaxConcurrent, OperationEnd};
 use drover_model::addresses::AddressSource;
 use drover_model::fault::{Culprit, Fault, FaultKind};
 use drover_model::id::{CloudId, ClusterId, NodeName, Upid, VmId};
@@ -33,107 +38,107 @@ use secrecy::SecretString;
 use tokio::runtime::Handle;
 
 use crate::call_in::CallInKey;
-use crate::calls::{Calls, Queue, as_kind};
+use crate::calls::{ClusterCallLimiter, ClusterCalls, as_purpose};
 use crate::client::Failure;
 use crate::client::{Client, fault, task};
+use crate::cluster_aliases::ClusterAliases;
 use crate::configure::{self, RETIRING, split_tags};
-use crate::continued::Continued;
-use crate::disc::Sent;
-use crate::gate::{Gate, Line};
+use crate::disc::ImageUpload;
 use crate::list::Lists;
+use crate::task_queue::{QueuedTask, TaskQueue};
 use crate::watcher::Watcher;
-use crate::{disc, fleet, guest, sight, snapshot, source};
+use crate::{disc, fleet, guest, observe, snapshot, template_image};
 
-/// The shortest time between two looks at the tasks of a cluster.
-pub const TICK: Duration = Duration::from_millis(250);
+/// The shortest time between two reads of a cluster's tasks.
+pub const TASK_POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-/// What holds for a cloud of which nothing was said.
-const UNSAID: Width = Width { per_storage: WIDTH, per_node: WIDTH, adapts: true };
+/// The limits of a cloud before its own are set.
+const DEFAULT_MAX_CONCURRENT: MaxConcurrent =
+    MaxConcurrent { per_storage: WIDTH, per_node: WIDTH, adapts: true };
 
-/// How long the removal of one volume is waited for.
-const FREE_LIMIT: Duration = Duration::from_secs(60);
+/// How long drover waits for the removal of one volume.
+const VOLUME_REMOVAL_LIMIT: Duration = Duration::from_secs(60);
 
-/// Every cloud's Proxmox.
 pub struct Proxmox {
     runtime: Option<Handle>,
     dialer: Arc<dyn Dialer>,
     tick: Duration,
     clouds: Mutex<BTreeMap<CloudId, Arc<Cloud>>>,
-    widths: Mutex<BTreeMap<CloudId, Width>>,
+    limits: Mutex<BTreeMap<CloudId, MaxConcurrent>>,
     clusters: Arc<Mutex<BTreeMap<ClusterId, Arc<Cluster>>>>,
-    continued: Continued,
-    /// What guests that call are given a secret by.
-    call_ins: Option<Arc<CallInKey>>,
+    aliases: ClusterAliases,
+    /// The key of the tokens for guests that call in.
+    call_in_key: Option<Arc<CallInKey>>,
 }
 
 /// What all clouds share that lead to one cluster.
 struct Cluster {
     watcher: Watcher,
-    gate: Gate,
-    /// By login: what a list shows is what its login may see.
+    tasks: TaskQueue,
+    /// By login, because a list shows what its login may see.
     lists: Mutex<BTreeMap<String, Arc<Lists>>>,
-    calls: Arc<Calls>,
+    calls: Arc<ClusterCalls>,
 }
 
 pub(super) struct Cloud {
     pub(super) client: Arc<Client>,
     /// Used until the cluster is known.
     own: Arc<Cluster>,
-    /// The cluster's, shared with other clouds that lead there; known once the cloud said so.
+    /// The cluster that is shared with other clouds, once this cloud has identified it.
     shared: OnceLock<(ClusterId, Arc<Cluster>)>,
-    /// Where the connection led that this one replaces.
-    before: Option<ClusterId>,
+    /// The cluster of the connection that this one replaced.
+    previous: Option<ClusterId>,
     clusters: Arc<Mutex<BTreeMap<ClusterId, Arc<Cluster>>>>,
-    continued: Continued,
-    /// Storages that were found to take disc images from this login.
-    pub(super) discs: Mutex<BTreeSet<String>>,
+    aliases: ClusterAliases,
+    /// Storages on which the login may upload and remove disc images, as far as checked.
+    pub(super) image_storages: Mutex<BTreeSet<String>>,
 }
 
 impl Proxmox {
-    /// Builds the port with no clouds. Calls run on `runtime`, or where they are polled when
-    /// there is none; `tick` is the time between two looks at running tasks.
+    /// A port without clouds. Calls run on `runtime`, or, without one, where their answer is
+    /// polled. `tick` is the time between two reads of running tasks.
     pub fn new(runtime: Option<Handle>, dialer: Arc<dyn Dialer>, tick: Duration) -> Self {
-        let (clouds, widths, clusters) = (Mutex::default(), Mutex::default(), Arc::default());
-        let continued = Continued::default();
-        Self { runtime, dialer, tick, clouds, widths, clusters, continued, call_ins: None }
+        let (clouds, limits, clusters) = (Mutex::default(), Mutex::default(), Arc::default());
+        let aliases = ClusterAliases::default();
+        Self { runtime, dialer, tick, clouds, limits, clusters, aliases, call_in_key: None }
     }
 
-    /// Gives guests that are to call the tokens of this key.
+    /// Makes guests that call in get tokens of this key.
     pub fn with_call_ins(mut self, key: Arc<CallInKey>) -> Self {
-        self.call_ins = Some(key);
+        self.call_in_key = Some(key);
         self
     }
 
-    /// The serial number of a guest that is to call; none for others.
-    fn serial(&self, call: &ConfigureCall) -> Result<Option<SecretString>, Fault> {
+    /// The serial number with the token of a guest that calls in; none for other guests.
+    fn serial_number(&self, call: &ConfigureCall) -> Result<Option<SecretString>, Fault> {
         if call.spec.address != AddressSource::Call {
             return Ok(None);
         }
-        let key = self.call_ins.as_ref().ok_or_else(|| {
-            let text = "guests can not call: this service has no key for that";
+        let key = self.call_in_key.as_ref().ok_or_else(|| {
+            let text = "this service takes no calls from guests: it has no call-in key";
             Fault::new(FaultKind::Broken, Culprit::Template, text)
         })?;
         Ok(Some(key.token(&call.marks.agent)))
     }
 
-    /// Sets or replaces the way into a cloud; calls under way keep the old one, but for those that
-    /// await a task's end.
+    /// Sets or replaces a cloud's connection. Running calls keep the old one, except those that
+    /// await the end of a task.
     pub fn set_cloud(&self, id: CloudId, connection: &Connection) -> Result<(), Failure> {
         let client = Arc::new(Client::new(id.clone(), connection, self.dialer.as_ref())?);
         let mut clouds = self.clouds.lock();
-        // What was learned of the way before holds for this one too, and calls under way count.
+        // The calls on the old connection still run, and what was learned on it stays valid.
         let calls = clouds.get(&id).map(|old| Arc::clone(&old.cluster().calls)).unwrap_or_default();
-        client.take_turns(Arc::new(Queue(Arc::clone(&calls))));
-        let (watcher, gate) = (Watcher::new(self.tick), Gate::default());
-        let own = Cluster { watcher, gate, calls, lists: Mutex::default() };
+        client.set_limiter(Arc::new(ClusterCallLimiter(Arc::clone(&calls))));
+        let (watcher, tasks) = (Watcher::new(self.tick), TaskQueue::default());
+        let own = Cluster { watcher, tasks, calls, lists: Mutex::default() };
         let cloud = Cloud {
             client: client.clone(),
             own: Arc::new(own),
             shared: OnceLock::new(),
-            before: clouds.get(&id).and_then(|old| old.led_to()),
+            previous: clouds.get(&id).and_then(|old| old.last_cluster()),
             clusters: self.clusters.clone(),
-            continued: self.continued.clone(),
-            discs: Mutex::default(),
+            aliases: self.aliases.clone(),
+            image_storages: Mutex::default(),
         };
         if let Some(old) = clouds.insert(id, Arc::new(cloud)) {
             old.client.replace_by(client);
@@ -141,45 +146,46 @@ impl Proxmox {
         Ok(())
     }
 
-    /// How many guests may be started and destroyed at once through a cloud.
-    pub fn set_width(&self, spec: &CloudSpec) {
-        let width = Width::of(spec);
-        self.widths().insert(spec.id.clone(), width);
+    /// Sets how many guests may be started and destroyed at once through a cloud.
+    pub fn set_max_concurrent(&self, spec: &CloudSpec) {
+        let max = MaxConcurrent::of(spec);
+        self.limits().insert(spec.id.clone(), max);
     }
 
-    fn width(&self, id: &CloudId) -> Width {
-        self.widths().get(id).copied().unwrap_or(UNSAID)
+    fn max_concurrent(&self, id: &CloudId) -> MaxConcurrent {
+        self.limits().get(id).copied().unwrap_or(DEFAULT_MAX_CONCURRENT)
     }
 
-    fn widths(&self) -> MutexGuard<'_, BTreeMap<CloudId, Width>> {
-        self.widths.lock()
+    fn limits(&self) -> MutexGuard<'_, BTreeMap<CloudId, MaxConcurrent>> {
+        self.limits.lock()
     }
 
-    /// How many calls run and wait, by a cloud of each cluster.
-    pub fn levels(&self) -> Vec<(CloudId, Vec<Level>)> {
+    /// How many calls run and wait, for each cluster, with one of its clouds.
+    pub fn call_loads(&self) -> Vec<(CloudId, Vec<CallLoad>)> {
         let clouds = self.clouds.lock();
         let mut seen = BTreeSet::new();
         let first = clouds
             .iter()
             .filter(|(_, cloud)| seen.insert(Arc::as_ptr(&cloud.cluster().calls) as usize));
-        first.map(|(id, cloud)| (id.clone(), cloud.cluster().calls.levels())).collect()
+        first.map(|(id, cloud)| (id.clone(), cloud.cluster().calls.loads())).collect()
     }
 
-    /// Forgets a cloud; calls under way go on.
+    /// Forgets a cloud; running calls go on.
     pub fn drop_cloud(&self, id: &CloudId) {
         self.clouds.lock().remove(id);
-        self.widths().remove(id);
+        self.limits().remove(id);
     }
 
     fn cloud(&self, id: &CloudId) -> Result<Arc<Cloud>, Fault> {
         let clouds = self.clouds.lock();
         clouds.get(id).cloned().ok_or_else(|| {
-            let text = format!("cloud `{id}` is not configured, or its connection is at fault");
+            let text =
+                format!("cloud `{id}` is not configured, or its connection could not be set up");
             Fault::new(FaultKind::Unreachable, Culprit::Cloud(id.clone()), text)
         })
     }
 
-    /// Runs a call on the port's runtime, so that dropping the answer does not take it back.
+    /// Runs a call on the port's runtime, so that dropping the answer does not cancel it.
     fn ask<T, W, F>(&self, id: &CloudId, work: W) -> Ask<T>
     where
         T: Send + 'static,
@@ -199,7 +205,7 @@ impl Proxmox {
         let running = runtime.spawn(call);
         Box::pin(async move {
             running.await.unwrap_or_else(|error| {
-                let text = format!("a call to cloud `{id}` was cut off: {error}");
+                let text = format!("a call to cloud `{id}` ended early: {error}");
                 Err(Fault::new(FaultKind::UnknownOutcome, Culprit::Cloud(id), text))
             })
         })
@@ -211,19 +217,21 @@ impl Cloud {
         self.shared.get().map_or(&self.own, |(_, cluster)| cluster)
     }
 
-    /// Where it leads, or led before its connection was replaced; none when that was never known.
-    fn led_to(&self) -> Option<ClusterId> {
-        self.shared.get().map(|(id, _)| id.clone()).or_else(|| self.before.clone())
+    /// The cluster that this cloud leads to, or led to before its connection was replaced; none
+    /// when that was never known.
+    fn last_cluster(&self) -> Option<ClusterId> {
+        self.shared.get().map(|(id, _)| id.clone()).or_else(|| self.previous.clone())
     }
 
     pub(super) async fn await_task(&self, upid: &Upid, limit: Duration) -> TaskEnd {
         let cluster = self.cluster();
-        let line = Line::of_task(task_kind(upid.as_str())).zip(task_guest(upid.as_str()).map(VmId));
-        let leaving = line.map(|(line, vmid)| cluster.gate.leaving(line, vmid));
+        let task =
+            QueuedTask::of_task(task_kind(upid.as_str())).zip(task_guest(upid.as_str()).map(VmId));
+        let guard = task.map(|(task, vmid)| cluster.tasks.guard(task, vmid));
         let wait = cluster.watcher.wait(self.client.clone(), upid, limit);
-        let end = as_kind(Kind::Vital, wait).await;
-        if let Some(mut leaving) = leaving {
-            leaving.tell(&end);
+        let end = as_purpose(CallPurpose::Vital, wait).await;
+        if let Some(mut guard) = guard {
+            guard.ended(&end);
         }
         if let (TaskEnd::Done { .. }, "qmdestroy" | "vzdestroy", Some(vmid)) =
             (&end, task_kind(upid.as_str()), task_guest(upid.as_str()))
@@ -233,7 +241,8 @@ impl Cloud {
         end
     }
 
-    /// Volumes that still carry an id, once those that are ours were removed, and disc images of ours.
+    /// Removes drover's disc images and leftover volumes of a guest; returns the volumes that still
+    /// carry its id.
     async fn leftovers(
         &self,
         vm: &VmRef,
@@ -251,48 +260,58 @@ impl Cloud {
         ours: &[String],
         only: Option<&BTreeSet<String>>,
     ) -> Result<Vec<String>, Failure> {
-        let found = sight::leftovers(&self.client, vm, only).await?;
+        let found = observe::leftovers(&self.client, vm, only).await?;
         let is_ours = |volume: &&String| ours.iter().any(|one| is_same_volume(one, volume));
         let mine: Vec<&String> = found.iter().filter(is_ours).collect();
-        // Whoever takes the id up makes volumes of these very names.
-        if mine.is_empty() || sight::id_taken(&self.client, vm.vmid).await? != IdSight::Free {
+        // A new guest with the same id would have volumes of these very names.
+        if mine.is_empty() || observe::id_taken(&self.client, vm.vmid).await? != IdSight::Free {
             return Ok(found);
         }
         for volume in mine {
             match self.client.free_volume(vm.node.as_str(), volume).await {
                 Ok(upid) => {
-                    let end = self.await_task(&task(upid), FREE_LIMIT).await;
-                    tracing::info!(vmid = vm.vmid.0, volume, end = ?end, "volume left behind");
+                    let end = self.await_task(&task(upid), VOLUME_REMOVAL_LIMIT).await;
+                    tracing::info!(vmid = vm.vmid.0, volume, end = ?end, "tried to remove leftover volume");
                 }
                 Err(error) => {
                     let fault = self.client.fault(&error);
-                    tracing::warn!(vmid = vm.vmid.0, volume, error = %fault, "volume stays behind");
+                    tracing::warn!(vmid = vm.vmid.0, volume, error = %fault, "leftover volume stays");
                 }
             }
         }
-        sight::leftovers(&self.client, vm, only).await
+        observe::leftovers(&self.client, vm, only).await
     }
 
     /// Destroys a guest as soon as its storages have room for that.
-    async fn destroy(&self, node: &NodeName, vmid: VmId, width: Width) -> Result<Upid, Failure> {
-        let gate = &self.cluster().gate;
-        gate.enter_destroy(&self.client, node, vmid, width).await;
-        let begun = self.client.destroy(node.as_str(), vmid.0).await;
-        if begun.is_err() {
-            gate.leave(Line::Destroy, vmid, LaneEnd::Void);
+    async fn destroy(
+        &self,
+        node: &NodeName,
+        vmid: VmId,
+        max: MaxConcurrent,
+    ) -> Result<Upid, Failure> {
+        let tasks = &self.cluster().tasks;
+        tasks.enter_destroy(&self.client, node, vmid, max).await;
+        let started = self.client.destroy(node.as_str(), vmid.0).await;
+        if started.is_err() {
+            tasks.leave(QueuedTask::Destroy, vmid, OperationEnd::Inconclusive);
         }
-        Ok(task(begun?))
+        Ok(task(started?))
     }
 
     /// Starts a guest as soon as its node has room for that.
-    async fn start(&self, node: &NodeName, vmid: VmId, width: Width) -> Result<Upid, Failure> {
-        let gate = &self.cluster().gate;
-        gate.enter_start(node, vmid, width).await;
-        let begun = self.client.start(node.as_str(), vmid.0).await;
-        if begun.is_err() {
-            gate.leave(Line::Start, vmid, LaneEnd::Void);
+    async fn start(
+        &self,
+        node: &NodeName,
+        vmid: VmId,
+        max: MaxConcurrent,
+    ) -> Result<Upid, Failure> {
+        let tasks = &self.cluster().tasks;
+        tasks.enter_start(node, vmid, max).await;
+        let started = self.client.start(node.as_str(), vmid.0).await;
+        if started.is_err() {
+            tasks.leave(QueuedTask::Start, vmid, OperationEnd::Inconclusive);
         }
-        Ok(task(begun?))
+        Ok(task(started?))
     }
 
     async fn configure(
@@ -302,17 +321,17 @@ impl Cloud {
     ) -> Result<Configured, Failure> {
         let config = configure::read(&self.client, &call).await?;
         let disc = match self.disc(&call, &config).await? {
-            Sent::Stored(disc) => disc,
-            Sent::Refused(fault) => {
+            ImageUpload::Stored(disc) => disc,
+            ImageUpload::Refused(fault) => {
                 let (volumes, mac, tags_refused) = (Vec::new(), None, None);
                 let image_refused = Some(fault);
                 return Ok(Configured { volumes, mac, tags_refused, image_refused });
             }
         };
         let client = &self.client;
-        let begun =
-            configure::begin(client, &call, &config, disc.as_ref(), serial.as_ref()).await?;
-        if let Some(upid) = &begun.resize {
+        let started =
+            configure::start(client, &call, &config, disc.as_ref(), serial.as_ref()).await?;
+        if let Some(upid) = &started.resize {
             match self.await_task(upid, call.spec.limits.operation).await {
                 TaskEnd::Done { .. } => {}
                 TaskEnd::Failed(fault) => return Err(fault.into()),
@@ -322,38 +341,38 @@ impl Cloud {
                 }
             }
         }
-        Ok(begun.configured)
+        Ok(started.configured)
     }
 
-    /// Takes the snapshot from before the first use, unless it is there already.
+    /// Takes the snapshot before the first use, unless it exists.
     async fn snapshot(&self, call: SnapshotCall) -> Result<Snapped, Failure> {
-        let faulty = |error: Failure| snapshot::taken(self.client.fault(&error));
-        match snapshot::take(&self.client, &call).await {
+        let faulty = |error: Failure| snapshot::or_impossible(self.client.fault(&error));
+        match snapshot::start(&self.client, &call).await {
             Ok(None) => Ok(Snapped::Taken),
             Ok(Some(upid)) => {
-                let end = snapshot::ended(self.await_task(&upid, call.limit).await);
-                Ok(end.map(|()| Snapped::Taken).or_else(snapshot::taken)?)
+                let end = snapshot::into_result(self.await_task(&upid, call.limit).await);
+                Ok(end.map(|()| Snapped::Taken).or_else(snapshot::or_impossible)?)
             }
             Err(error) => Ok(faulty(error)?),
         }
     }
 
     async fn rollback(&self, call: SnapshotCall) -> Result<(), Failure> {
-        let upid = snapshot::go_back(&self.client, &call).await?;
-        Ok(snapshot::ended(self.await_task(&upid, call.limit).await)?)
+        let upid = snapshot::roll_back(&self.client, &call).await?;
+        Ok(snapshot::into_result(self.await_task(&upid, call.limit).await)?)
     }
 
-    /// Verifies the marks and tags the guest as retiring; under a lock of Proxmox's own nothing
-    /// is written. Whether it runs is not asked: shutdown and stop take a stopped guest too.
+    /// Checks the marks and tags the guest as retiring. A guest that Proxmox has locked is not
+    /// written to. Whether it runs does not matter: shutdown and stop accept a stopped guest.
     async fn fence(&self, vm: &VmRef, marks: &Marks) -> Result<VmSight, Failure> {
         let client = &self.client;
         let config = client.config(vm.node.as_str(), vm.vmid.0).await?;
         configure::verify(&config, marks, vm.vmid)?;
         configure::unlocked(&config, vm.vmid)?;
-        self.cluster().gate.note(vm.vmid, &configure::volumes(&config, vm.vmid));
+        self.cluster().tasks.note_volumes(vm.vmid, &configure::volumes(&config, vm.vmid));
         let mut seen =
             VmSight { id: IdSight::Taken, node: None, marks: None, lock: None, running: None };
-        sight::describe(&mut seen, &vm.node, &config);
+        observe::describe(&mut seen, &vm.node, &config);
         let mut tags = split_tags(config.get("tags").unwrap_or_default());
         if !tags.insert(RETIRING.to_owned()) {
             return Ok(seen);
@@ -364,13 +383,13 @@ impl Cloud {
         changes.extend(digest);
         if let Err(error) = client.set_config(vm.node.as_str(), vm.vmid.0, changes).await {
             let refused = configure::tag_refusal(client, &error).ok_or(error)?;
-            tracing::warn!(vmid = %vm.vmid, refusal = refused, "the guest goes without its tag");
+            tracing::warn!(vmid = %vm.vmid, refusal = refused, "guest is retired without its tag");
         }
         Ok(seen)
     }
 }
 
-/// Spells a clone's parameters: its marks are in the call itself (design rule 2).
+/// A clone's parameters. Its marks are part of the call itself (book: safety, rule 2).
 fn clone_params(call: &CloneCall) -> Params {
     let spec = &call.spec;
     let full = spec.clone == CloneStrategy::Full;
@@ -394,58 +413,57 @@ fn clone_params(call: &CloneCall) -> Params {
 
 impl Hypervisor for Proxmox {
     fn continues(&self, now: &ClusterId, former: &ClusterId) {
-        self.continued.add(now, former);
+        self.aliases.add(now, former);
     }
 
     fn identify(&self, cloud: &CloudId) -> Ask<ClusterSight> {
         self.ask(cloud, |cloud| async move {
-            let sight = as_kind(Kind::Vital, sight::identify(&cloud.client)).await?;
-            let cluster = cloud.continued.known(sight.cluster);
+            let observed = as_purpose(CallPurpose::Vital, observe::identify(&cloud.client)).await?;
+            let cluster = cloud.aliases.resolve(observed.cluster);
             cloud.join(&cluster);
-            Ok(ClusterSight { cluster, ..sight })
+            Ok(ClusterSight { cluster, ..observed })
         })
     }
 
     fn survey(&self, cloud: &CloudId, within: Duration) -> Ask<Survey> {
         self.ask(cloud, move |cloud| async move {
-            as_kind(Kind::Vital, sight::survey(&cloud.client, within)).await
+            as_purpose(CallPurpose::Vital, observe::survey(&cloud.client, within)).await
         })
     }
 
     fn locate(&self, cloud: &CloudId, sought: &Sought, near: Option<&[NodeName]>) -> Ask<Found> {
         let (sought, near) = (sought.clone(), near.map(<[NodeName]>::to_vec));
         self.ask(cloud, move |cloud| async move {
-            source::locate(&cloud.client, &sought, near.as_deref()).await
+            template_image::locate(&cloud.client, &sought, near.as_deref()).await
         })
     }
 
     fn fleet(&self, cloud: &CloudId) -> Ask<Fleet> {
-        self.ask(
-            cloud,
-            |cloud| async move { as_kind(Kind::Vital, fleet::fleet(&cloud.client)).await },
-        )
+        self.ask(cloud, |cloud| async move {
+            as_purpose(CallPurpose::Vital, fleet::read_fleet(&cloud.client)).await
+        })
     }
 
     fn look(&self, vm: &VmRef) -> Ask<VmSight> {
         let vm = vm.clone();
         self.ask(&vm.cloud.clone(), |cloud| async move {
-            Ok(cloud.proven(sight::look(&cloud.client, &vm).await?).await)
+            Ok(cloud.checked_cluster(observe::inspect(&cloud.client, &vm).await?).await)
         })
     }
 
     fn confirm(&self, vm: &VmRef, marks: &Marks, name: &str) -> Ask<VmSight> {
         let (vm, marks, name) = (vm.clone(), marks.clone(), name.to_owned());
         self.ask(&vm.cloud.clone(), |cloud| async move {
-            if let Some(sight) = sight::confirm(&cloud.client, &vm, (&marks, &name)).await {
-                return Ok(sight);
+            if let Some(observed) = observe::confirm(&cloud.client, &vm, (&marks, &name)).await {
+                return Ok(observed);
             }
-            Ok(cloud.proven(sight::look(&cloud.client, &vm).await?).await)
+            Ok(cloud.checked_cluster(observe::inspect(&cloud.client, &vm).await?).await)
         })
     }
 
     fn id_taken(&self, cloud: &CloudId, vmid: VmId) -> Ask<IdSight> {
         self.ask(cloud, move |cloud| async move {
-            Ok(cloud.believed(sight::id_taken(&cloud.client, vmid).await?))
+            Ok(cloud.trusted_id_status(observe::id_taken(&cloud.client, vmid).await?))
         })
     }
 
@@ -463,12 +481,12 @@ impl Hypervisor for Proxmox {
     }
 
     fn configure(&self, call: ConfigureCall) -> Ask<Configured> {
-        let serial = match self.serial(&call) {
+        let serial = match self.serial_number(&call) {
             Ok(serial) => serial,
             Err(fault) => return Box::pin(async move { Err(fault) }),
         };
         self.ask(&call.vm.cloud.clone(), |cloud| async move {
-            as_kind(Kind::Change, cloud.configure(call, serial)).await
+            as_purpose(CallPurpose::Change, cloud.configure(call, serial)).await
         })
     }
 
@@ -482,8 +500,8 @@ impl Hypervisor for Proxmox {
 
     fn start(&self, vm: &VmRef) -> Ask<Upid> {
         let VmRef { cloud, node, vmid } = vm.clone();
-        let width = self.width(&cloud);
-        self.ask(&cloud, move |cloud| async move { cloud.start(&node, vmid, width).await })
+        let max = self.max_concurrent(&cloud);
+        self.ask(&cloud, move |cloud| async move { cloud.start(&node, vmid, max).await })
     }
 
     fn address(&self, vm: &VmRef, mac: Option<&str>, networks: &[String]) -> Ask<AddressSight> {
@@ -504,7 +522,7 @@ impl Hypervisor for Proxmox {
     fn fence(&self, vm: &VmRef, marks: &Marks) -> Ask<VmSight> {
         let (vm, marks) = (vm.clone(), marks.clone());
         self.ask(&vm.cloud.clone(), |cloud| async move {
-            as_kind(Kind::Change, cloud.fence(&vm, &marks)).await
+            as_purpose(CallPurpose::Change, cloud.fence(&vm, &marks)).await
         })
     }
 
@@ -524,13 +542,16 @@ impl Hypervisor for Proxmox {
 
     fn destroy(&self, vm: &VmRef) -> Ask<Upid> {
         let VmRef { cloud, node, vmid } = vm.clone();
-        let width = self.width(&cloud);
-        self.ask(&cloud, move |cloud| async move { cloud.destroy(&node, vmid, width).await })
+        let max = self.max_concurrent(&cloud);
+        self.ask(&cloud, move |cloud| async move { cloud.destroy(&node, vmid, max).await })
     }
 
     fn images(&self, cloud: &CloudId, storages: &BTreeSet<String>) -> Ask<Vec<ImageSight>> {
         let storages = storages.clone();
-        self.ask(cloud, move |cloud| async move { disc::list(&cloud.client, &storages).await })
+        self.ask(
+            cloud,
+            move |cloud| async move { disc::list_images(&cloud.client, &storages).await },
+        )
     }
 
     fn remove_image(&self, cloud: &CloudId, image: &ImageSight) -> Ask<()> {
@@ -551,7 +572,7 @@ impl Hypervisor for Proxmox {
     }
 }
 
-/// Whether two names mean one volume: that of a linked clone may go before its own with its base's.
+/// Whether two names mean the same volume: the name of a linked clone may start with its base's.
 fn is_same_volume(one: &str, other: &str) -> bool {
     let parts = |volume: &str| {
         let (storage, path) = volume.split_once(':')?;
@@ -560,7 +581,7 @@ fn is_same_volume(one: &str, other: &str) -> bool {
     parts(one).is_some_and(|one| parts(other) == Some(one))
 }
 
-/// Tries a connection over the wire and gives Proxmox's version, for checks before anything runs.
+/// Tries a connection over HTTPS and returns Proxmox's version; for checks before anything runs.
 pub async fn probe(cloud: &CloudId, connection: &Connection) -> Result<String, Fault> {
     let to_fault = |error: PveError| fault(&error, cloud, connection.login.name());
     let client = Client::new(cloud.clone(), connection, &WireDialer).map_err(to_fault)?;

@@ -1,5 +1,5 @@
-//! The snapshot of a guest from before its first use: taken once, gone back to after each use. Nothing
-//! is written to a guest whose marks are not exactly the agent's.
+//! The snapshot of a guest before its first use: taken once, and rolled back to after each use.
+//! Nothing is written to a guest whose marks are not exactly the agent's.
 
 use drover_model::fault::{Culprit, Fault, FaultKind};
 use drover_model::id::Upid;
@@ -9,10 +9,10 @@ use proxmox_client::types::VmConfig;
 use crate::client::{Client, Failure, task};
 use crate::configure::{unlocked, verify};
 
-/// Its name; no other is ever taken or gone back to.
-const CLEAN: &str = "drover-clean";
+/// drover takes and rolls back to no other snapshot.
+const SNAPSHOT_NAME: &str = "drover-clean";
 
-/// A guest's configuration, when it is the agent's and Proxmox does nothing with it.
+/// The configuration of a guest, if it is the agent's and not locked.
 async fn own_config(client: &Client, call: &SnapshotCall) -> Result<VmConfig, Failure> {
     let config = client.config(call.vm.node.as_str(), call.vm.vmid.0).await?;
     verify(&config, &call.marks, call.vm.vmid)?;
@@ -20,32 +20,34 @@ async fn own_config(client: &Client, call: &SnapshotCall) -> Result<VmConfig, Fa
     Ok(config)
 }
 
-/// Whether the guest stands on the snapshot: a clone brings none along, so it is this guest's.
-fn is_there(config: &VmConfig) -> bool {
-    config.get("parent") == Some(CLEAN)
+/// Whether the guest's state is based on the snapshot. A clone has no snapshots of its template, so
+/// it is this guest's own.
+fn has_snapshot(config: &VmConfig) -> bool {
+    config.get("parent") == Some(SNAPSHOT_NAME)
 }
 
-/// Begins to take the snapshot; none where it is there already.
-pub async fn take(client: &Client, call: &SnapshotCall) -> Result<Option<Upid>, Failure> {
-    if is_there(&own_config(client, call).await?) {
+/// Starts to take the snapshot; none when it exists.
+pub(crate) async fn start(client: &Client, call: &SnapshotCall) -> Result<Option<Upid>, Failure> {
+    if has_snapshot(&own_config(client, call).await?) {
         return Ok(None);
     }
     let VmRef { node, vmid, .. } = &call.vm;
-    let upid = client.take_snapshot(node.as_str(), vmid.0, CLEAN, call.memory).await?;
+    let upid = client.take_snapshot(node.as_str(), vmid.0, SNAPSHOT_NAME, call.memory).await?;
     Ok(Some(task(upid)))
 }
 
-/// Begins to go back to the snapshot.
-pub async fn go_back(client: &Client, call: &SnapshotCall) -> Result<Upid, Failure> {
-    if !is_there(&own_config(client, call).await?) {
-        let text = format!("guest `{}` has no snapshot `{CLEAN}` to go back to", call.vm.vmid);
+/// Starts to roll back to the snapshot.
+pub(crate) async fn roll_back(client: &Client, call: &SnapshotCall) -> Result<Upid, Failure> {
+    if !has_snapshot(&own_config(client, call).await?) {
+        let text =
+            format!("guest `{}` has no snapshot `{SNAPSHOT_NAME}` to roll back to", call.vm.vmid);
         return Err(Fault::new(FaultKind::Broken, Culprit::Guest, text).into());
     }
-    Ok(task(client.go_back(call.vm.node.as_str(), call.vm.vmid.0, CLEAN).await?))
+    Ok(task(client.rollback(call.vm.node.as_str(), call.vm.vmid.0, SNAPSHOT_NAME).await?))
 }
 
-/// What a failure to take it means: one that stays says that there can be none.
-pub fn taken(fault: Fault) -> Result<Snapped, Fault> {
+/// Turns a failure that would repeat itself into "impossible".
+pub(crate) fn or_impossible(fault: Fault) -> Result<Snapped, Fault> {
     match &fault.kind {
         FaultKind::Denied { .. } | FaultKind::Broken | FaultKind::Capacity => {
             Ok(Snapped::Impossible(fault.text))
@@ -62,8 +64,8 @@ pub fn taken(fault: Fault) -> Result<Snapped, Fault> {
     }
 }
 
-/// How a task ended, as an outcome.
-pub fn ended(end: TaskEnd) -> Result<(), Fault> {
+/// The end of a task as a result.
+pub(crate) fn into_result(end: TaskEnd) -> Result<(), Fault> {
     match end {
         TaskEnd::Done { .. } => Ok(()),
         TaskEnd::Failed(fault) => Err(fault),

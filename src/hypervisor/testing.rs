@@ -1,4 +1,4 @@
-//! Clients of a scripted cluster, and an agent to ask it about, for tests.
+//! For tests: clients of a scripted cluster, and an agent with its template.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -14,9 +14,9 @@ pub use proxmox_client::testing::{Script, Step, connection, token};
 
 use crate::client::Client;
 
-/// Clients of a script.
+/// Makes clients that a script answers.
 pub trait Clients {
-    /// A client of cloud `primary` on these hosts.
+    /// A client of cloud `primary` with these hosts.
     fn client(&self, hosts: &[&str], login: Login) -> Arc<Client>;
     /// A client of another cloud, with a token.
     fn client_of(&self, cloud: &str) -> Arc<Client>;
@@ -34,7 +34,7 @@ impl Clients for Script {
     }
 }
 
-/// Marks of agent `4f8z1c3px9t2vkab` at VMID 101.
+/// The marks of agent `4f8z1c3px9t2vkab` at VMID 101.
 pub fn marks() -> Marks {
     Marks {
         installation: Installation::new("7k2m9qxw"),
@@ -49,7 +49,7 @@ pub fn marks() -> Marks {
     }
 }
 
-/// A template that sets everything.
+/// A template with every setting.
 pub fn spec() -> TemplateSpec {
     TemplateSpec {
         clone: CloneStrategy::Linked,

@@ -1,8 +1,21 @@
-//! One watcher per cluster: while any task is awaited, one list call per tick serves them all, and
-//! one more on each node whose tasks have left the cluster's short list.
+//! The watcher of one cluster's tasks. While a task is awaited, one call per tick reads the
+//! cluster's task list for all of them, and one more call reads each node whose tasks have left
+//! that short list.
 //!
-//! It has no task of its own: the waiters take turns at driving the tick, so nothing runs when
+//! It has no background task: the callers that wait take turns in polling. So nothing runs when
 //! nothing is awaited, and it works alike on a runtime's threads and under simulated time.
+//!
+//! ```text
+//! cluster's task list ──running──> next tick          tasks missing from it twice: the login sees no
+//!         │ ended ──> answer the caller               cluster-wide tasks, so the cloud's tasks are
+//!         │ missing                                   read node by node for NODE_BY_NODE_FOR
+//!         v
+//! node's own list ──missing──> the task by its name ──> answer the caller
+//! ```
+//!
+//! Failures: a list that cannot be read is tried again after a growing pause. A node that does not
+//! answer is skipped for [`SILENT_NODE_PAUSE`]. A task that does not end in time, or cannot be
+//! read, has an unknown end.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
@@ -21,40 +34,41 @@ use proxmox_client::upid::{task_kind, task_node, task_start};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use crate::classify::{self, Place};
+use crate::classify::{self, CallOrigin};
 use crate::client::Client;
 
-/// A task is seen to have ended at most this part of its length late, once that is above a tick.
-const LATE_BY: u32 = 20;
+/// The end of a task is noticed at most this fraction of the task's duration late (1/N), once that
+/// is longer than a tick.
+const LATENESS_FRACTION: u32 = 20;
 
-/// The most ticks between two looks while Proxmox answers.
-const TICKS_MAX: u32 = 8;
+/// The most ticks between two reads while Proxmox answers.
+const POLL_PAUSE_TICKS_MAX: u32 = 8;
 
-/// The longest wait between two looks while Proxmox does not answer.
-const BACKOFF_MAX: Duration = Duration::from_secs(30);
+/// The longest pause between two reads while Proxmox does not answer.
+const FAILURE_PAUSE_MAX: Duration = Duration::from_secs(30);
 
-/// How long a cloud whose token sees no cluster-wide tasks is read node by node before the
-/// cluster's list is tried again.
-const BLIND_FOR: Duration = Duration::from_secs(300);
+/// How long the tasks of a cloud whose login sees no cluster-wide tasks are read node by node,
+/// before the cluster's list is tried again.
+const NODE_BY_NODE_FOR: Duration = Duration::from_secs(300);
 
-/// Looks in a row that miss a task which runs, before its cloud counts as blind: a list may lag
-/// behind a start by a moment.
-const BLIND_AFTER: u32 = 2;
+/// How many times in a row the cluster's list must lack a running task before that counts as such a
+/// login: the list may lag behind a start.
+const MISSES_UNTIL_NODE_BY_NODE: u32 = 2;
 
-/// How long one node may take to tell of a task.
-const READ_LIMIT: Duration = Duration::from_secs(5);
+/// How long one node may take to answer.
+const NODE_READ_LIMIT: Duration = Duration::from_secs(5);
 
-/// How long a node that did not answer is left alone.
-const SILENT_FOR: Duration = Duration::from_secs(10);
+/// How long a node that did not answer is skipped.
+const SILENT_NODE_PAUSE: Duration = Duration::from_secs(10);
 
-/// Warnings that are kept of one task.
+/// How many warnings of one task are kept.
 const WARNINGS_MAX: usize = 50;
 
-/// Waits for tasks of one cluster.
+/// Waits for the ends of one cluster's tasks.
 pub struct Watcher {
     tick: Duration,
     waiting: Mutex<BTreeMap<Upid, Awaited>>,
-    pump: tokio::sync::Mutex<Pump>,
+    poll: tokio::sync::Mutex<PollState>,
 }
 
 struct Awaited {
@@ -64,85 +78,85 @@ struct Awaited {
     missed: u32,
 }
 
-struct Pump {
+struct PollState {
     next: Instant,
     misses: u32,
     blind: BTreeMap<CloudId, Instant>,
     silent: BTreeMap<NodeName, Instant>,
 }
 
-impl Pump {
-    /// Leaves a node alone that did not answer, so that it holds nobody else up.
-    fn hush(&mut self, node: NodeName) {
-        self.silent.insert(node, Instant::now() + SILENT_FOR);
+impl PollState {
+    /// Skips a node that did not answer, so that it delays no other.
+    fn pause_node(&mut self, node: NodeName) {
+        self.silent.insert(node, Instant::now() + SILENT_NODE_PAUSE);
     }
 }
 
-/// Tasks that are awaited, each with the way to read it.
-type Wanted = BTreeMap<Upid, Arc<Client>>;
+/// Awaited tasks, each with the client that reads it.
+type AwaitedTasks = BTreeMap<Upid, Arc<Client>>;
 
-/// What a list did not settle.
+/// The tasks that a list did not settle.
 #[derive(Default)]
 struct Unsettled {
-    running: Wanted,
-    missing: Wanted,
+    running: AwaitedTasks,
+    missing: AwaitedTasks,
 }
 
-/// What a look said of one task.
-enum Look {
+/// What a list shows about one task.
+enum ListedTask {
     Running,
     Ended(String),
     Missing,
 }
 
 impl Watcher {
-    /// Builds a watcher that looks every `tick` while there is something to look for.
+    /// A watcher that reads every `tick` while tasks are awaited.
     pub fn new(tick: Duration) -> Self {
-        let pump = Pump {
+        let poll = PollState {
             next: Instant::now(),
             misses: 0,
             blind: BTreeMap::new(),
             silent: BTreeMap::new(),
         };
-        Self { tick, waiting: Mutex::default(), pump: tokio::sync::Mutex::new(pump) }
+        Self { tick, waiting: Mutex::default(), poll: tokio::sync::Mutex::new(poll) }
     }
 
-    /// Waits for a task's end, at most `limit`; reads go through `client`.
+    /// Waits at most `limit` for the end of a task; reads go through `client`.
     pub async fn wait(&self, client: Arc<Client>, upid: &Upid, limit: Duration) -> TaskEnd {
         let deadline = Instant::now() + limit;
         let (answer, mut end) = oneshot::channel();
-        self.enter(client, upid, answer);
+        self.await_end(client, upid, answer);
         let outcome = tokio::time::timeout_at(deadline, async {
             loop {
                 tokio::select! {
                     biased;
                     end = &mut end => break end.ok(),
-                    mut pump = self.pump.lock() => self.turn(&mut pump).await,
+                    mut poll = self.poll.lock() => self.poll_once(&mut poll).await,
                 }
             }
         });
         let outcome = outcome.await;
         drop(end);
-        self.sweep();
+        self.drop_unawaited();
         match outcome {
             Ok(Some(end)) => end,
-            Ok(None) => TaskEnd::Unknown("the watcher let the task go".into()),
+            Ok(None) => TaskEnd::Unknown(format!("drover lost track of task `{upid}`")),
             Err(_) => {
-                let text = format!("`{upid}` did not end within {} s", limit.as_secs());
+                let text = format!("task `{upid}` did not end within {} s", limit.as_secs());
                 TaskEnd::Unknown(text)
             }
         }
     }
 
-    fn enter(&self, client: Arc<Client>, upid: &Upid, answer: oneshot::Sender<TaskEnd>) {
+    fn await_end(&self, client: Arc<Client>, upid: &Upid, answer: oneshot::Sender<TaskEnd>) {
         let mut waiting = self.waiting.lock();
         let since = Instant::now();
         let fresh = || Awaited { client, since, answers: Vec::new(), missed: 0 };
         waiting.entry(upid.clone()).or_insert_with(fresh).answers.push(answer);
     }
 
-    /// Forgets tasks nobody waits for any more.
-    fn sweep(&self) {
+    /// Drops tasks that no caller awaits any more.
+    fn drop_unawaited(&self) {
         let mut waiting = self.waiting.lock();
         waiting.retain(|_, awaited| {
             awaited.answers.retain(|answer| !answer.is_closed());
@@ -150,99 +164,103 @@ impl Watcher {
         });
     }
 
-    /// One turn at the tick: sleep until it is due, look, hand out what has ended.
-    async fn turn(&self, pump: &mut Pump) {
+    /// One poll: waits until it is due, reads the tasks, and answers for those that have ended.
+    async fn poll_once(&self, poll: &mut PollState) {
         let now = Instant::now();
-        if pump.next <= now {
-            pump.next = now + self.tick;
+        if poll.next <= now {
+            poll.next = now + self.tick;
         }
-        tokio::time::sleep_until(pump.next).await;
-        self.sweep();
-        let wanted = self.wanted();
-        let fine = self.look(pump, &wanted).await;
-        pump.misses = if fine { 0 } else { pump.misses.saturating_add(1) };
-        let factor = 1_u32 << pump.misses.min(8);
-        let pause = if fine { self.pause() } else { self.tick * factor };
-        pump.next = Instant::now() + pause.min(BACKOFF_MAX.max(self.tick));
+        tokio::time::sleep_until(poll.next).await;
+        self.drop_unawaited();
+        let wanted = self.awaited();
+        let readable = self.read_tasks(poll, &wanted).await;
+        poll.misses = if readable { 0 } else { poll.misses.saturating_add(1) };
+        let factor = 1_u32 << poll.misses.min(8);
+        let pause = if readable { self.pause() } else { self.tick * factor };
+        poll.next = Instant::now() + pause.min(FAILURE_PAUSE_MAX.max(self.tick));
     }
 
-    /// Tasks that were only just begun may end any moment; long ones are looked at more rarely.
+    /// The pause until the next read: a new task may end at any moment, long ones are read less
+    /// often.
     fn pause(&self) -> Duration {
         let waiting = self.waiting.lock();
         let youngest = waiting.values().map(|awaited| awaited.since.elapsed()).min();
-        (youngest.unwrap_or_default() / LATE_BY).clamp(self.tick, self.tick * TICKS_MAX)
+        (youngest.unwrap_or_default() / LATENESS_FRACTION)
+            .clamp(self.tick, self.tick * POLL_PAUSE_TICKS_MAX)
     }
 
-    fn wanted(&self) -> Wanted {
+    fn awaited(&self) -> AwaitedTasks {
         let waiting = self.waiting.lock();
         waiting.iter().map(|(upid, awaited)| (upid.clone(), awaited.client.newest())).collect()
     }
 
-    /// Looks for all tasks; whether the cluster's list could be read.
-    async fn look(&self, pump: &mut Pump, wanted: &Wanted) -> bool {
+    /// Reads all awaited tasks; returns whether the cluster's list could be read.
+    async fn read_tasks(&self, poll: &mut PollState, wanted: &AwaitedTasks) -> bool {
         let now = Instant::now();
-        pump.blind.retain(|_, until| *until > now);
-        pump.silent.retain(|_, until| *until > now);
-        let sees = |client: &Client| !pump.blind.contains_key(client.cloud());
-        let (open, blind): (Wanted, Wanted) =
+        poll.blind.retain(|_, until| *until > now);
+        poll.silent.retain(|_, until| *until > now);
+        let sees = |client: &Client| !poll.blind.contains_key(client.cloud());
+        let (open, blind): (AwaitedTasks, AwaitedTasks) =
             wanted.clone().into_iter().partition(|(_, client)| sees(client));
-        let mut fine = true;
-        let mut missing = Wanted::new();
-        // Any cloud that leads there can tell of all; one that can not must not silence the others.
-        let ways: BTreeMap<&CloudId, &Arc<Client>> =
+        let mut readable = true;
+        let mut missing = AwaitedTasks::new();
+        // The list of any cloud's login may show all tasks. One that cannot be read must not stop
+        // the others.
+        let clients: BTreeMap<&CloudId, &Arc<Client>> =
             open.values().map(|client| (client.cloud(), client)).collect();
-        for client in ways.into_values() {
+        for client in clients.into_values() {
             match client.cluster_tasks().await {
                 Ok(rows) => {
-                    let told = self.settle(&rows, &open).await;
-                    told.running.keys().for_each(|upid| self.seen(upid));
-                    missing = told.missing;
-                    fine = true;
+                    let listed_tasks = self.settle(&rows, &open).await;
+                    listed_tasks.running.keys().for_each(|upid| self.note_listed(upid));
+                    missing = listed_tasks.missing;
+                    readable = true;
                     break;
                 }
                 Err(error) => {
                     client.fault(&error);
-                    fine = false;
+                    readable = false;
                 }
             }
         }
-        let running = self.read_missing(pump, &missing).await;
-        self.judge_blind(pump, &running);
-        self.look_by_node(pump, &blind).await;
-        fine
+        let running = self.read_missing(poll, &missing).await;
+        self.note_blind_clouds(poll, &running);
+        self.read_node_by_node(poll, &blind).await;
+        readable
     }
 
-    /// Reads the running tasks of the nodes concerned, where a token always sees its own, and what
-    /// has become of the others.
-    async fn look_by_node(&self, pump: &mut Pump, blind: &Wanted) {
-        let mut places: BTreeMap<(CloudId, NodeName), Wanted> = BTreeMap::new();
+    /// Reads the running tasks of each node, where a login always sees its own, and then the ends
+    /// of the others.
+    async fn read_node_by_node(&self, poll: &mut PollState, blind: &AwaitedTasks) {
+        let mut places: BTreeMap<(CloudId, NodeName), AwaitedTasks> = BTreeMap::new();
         for (upid, client) in blind {
             let place = (client.cloud().clone(), NodeName::new(task_node(upid.as_str())));
             places.entry(place).or_default().insert(upid.clone(), client.clone());
         }
-        places.retain(|(_, node), _| !pump.silent.contains_key(node));
+        places.retain(|(_, node), _| !poll.silent.contains_key(node));
         let reads = places.iter().filter_map(|((_, node), here)| {
             let client = here.values().next()?;
             Some(async move {
-                match patient(client, client.running_tasks(node.as_str())).await {
+                match within_node_limit(client, client.running_tasks(node.as_str())).await {
                     Some(Ok(rows)) => Ok(self.settle(&rows, here).await.missing),
                     _ => Err(node.clone()),
                 }
             })
         });
-        let mut missing = Wanted::new();
+        let mut missing = AwaitedTasks::new();
         for read in join_all(reads).await {
             match read {
                 Ok(more) => missing.extend(more),
-                Err(node) => pump.hush(node),
+                Err(node) => poll.pause_node(node),
             }
         }
-        self.read_missing(pump, &missing).await;
+        self.read_missing(poll, &missing).await;
     }
 
-    /// Hands out the ends a list tells of; gives the tasks that run, and those it does not tell of.
-    async fn settle(&self, rows: &[TaskRow], wanted: &Wanted) -> Unsettled {
-        // Most rows are of tasks that ended long ago.
+    /// Answers for the tasks that ended in this list; returns those that run and those that it
+    /// lacks.
+    async fn settle(&self, rows: &[TaskRow], wanted: &AwaitedTasks) -> Unsettled {
+        // Most rows are tasks that ended long ago.
         let known: BTreeSet<&str> = wanted.keys().map(Upid::as_str).collect();
         let asked = rows.iter().filter(|row| known.contains(row.upid.as_str()));
         let listed: BTreeMap<&str, &TaskRow> = asked.map(|row| (row.upid.as_str(), row)).collect();
@@ -250,10 +268,10 @@ impl Watcher {
         let mut ends = Vec::new();
         for (upid, client) in wanted {
             match read_row(listed.get(upid.as_str()).copied()) {
-                Look::Running => drop(left.running.insert(upid.clone(), client.clone())),
-                Look::Missing => drop(left.missing.insert(upid.clone(), client.clone())),
-                Look::Ended(exit) => ends.push(async move {
-                    self.deliver(upid, ended(client, upid, &exit).await);
+                ListedTask::Running => drop(left.running.insert(upid.clone(), client.clone())),
+                ListedTask::Missing => drop(left.missing.insert(upid.clone(), client.clone())),
+                ListedTask::Ended(exit) => ends.push(async move {
+                    self.deliver(upid, task_end(client, upid, &exit).await);
                 }),
             }
         }
@@ -261,36 +279,38 @@ impl Watcher {
         left
     }
 
-    /// Asks the nodes themselves about tasks, all nodes at once; gives those that run.
-    async fn read_missing(&self, pump: &mut Pump, missing: &Wanted) -> Wanted {
-        let mut nodes: BTreeMap<NodeName, Wanted> = BTreeMap::new();
+    /// Reads these tasks from their nodes, all nodes at the same time; returns those that run.
+    async fn read_missing(&self, poll: &mut PollState, missing: &AwaitedTasks) -> AwaitedTasks {
+        let mut nodes: BTreeMap<NodeName, AwaitedTasks> = BTreeMap::new();
         for (upid, client) in missing {
             nodes
                 .entry(NodeName::new(task_node(upid.as_str())))
                 .or_default()
                 .insert(upid.clone(), client.clone());
         }
-        nodes.retain(|node, _| !pump.silent.contains_key(node));
+        nodes.retain(|node, _| !poll.silent.contains_key(node));
         let reads = nodes.iter().map(|(node, here)| self.read_node(node, here));
-        let mut running = Wanted::new();
+        let mut running = AwaitedTasks::new();
         for (node, read) in nodes.keys().zip(join_all(reads).await) {
             match read {
                 Some(more) => running.extend(more),
-                None => pump.hush(node.clone()),
+                None => poll.pause_node(node.clone()),
             }
         }
         running
     }
 
-    /// Reads a node's own list from the first of these tasks on, which tells of ended ones too;
-    /// gives those that run, none as soon as the node does not answer.
-    async fn read_node(&self, node: &NodeName, here: &Wanted) -> Option<Wanted> {
+    /// Reads a node's own list from the start of the first of these tasks, which includes ended
+    /// tasks. Returns those that run, or none as soon as the node does not answer.
+    async fn read_node(&self, node: &NodeName, here: &AwaitedTasks) -> Option<AwaitedTasks> {
         let mut left = Unsettled { missing: here.clone(), ..Unsettled::default() };
         let since = here.keys().map(|upid| task_start(upid.as_str())).min().unwrap_or(0);
         if let Some(client) = here.values().next() {
-            match patient(client, client.tasks_since(node.as_str(), since)).await? {
+            match within_node_limit(client, client.tasks_since(node.as_str(), since)).await? {
                 Ok(rows) => left = self.settle(&rows, here).await,
-                Err(fault) => tracing::debug!(node = %node, error = %fault, "no list of tasks"),
+                Err(fault) => {
+                    tracing::debug!(node = %node, error = %fault, "node did not list its tasks")
+                }
             }
         }
         let named = self.read_named(&left.missing).await?;
@@ -298,17 +318,18 @@ impl Watcher {
         Some(left.running)
     }
 
-    /// Reads tasks by their names; gives those that run, none as soon as the node does not answer.
-    async fn read_named(&self, here: &Wanted) -> Option<Wanted> {
-        let mut running = Wanted::new();
+    /// Reads tasks by their names. Returns those that run, or none as soon as the node does not
+    /// answer.
+    async fn read_named(&self, here: &AwaitedTasks) -> Option<AwaitedTasks> {
+        let mut running = AwaitedTasks::new();
         for (upid, client) in here {
-            match patient(client, client.task_status(upid.as_str())).await? {
+            match within_node_limit(client, client.task_status(upid.as_str())).await? {
                 Ok(status) if status.status == "running" => {
                     running.insert(upid.clone(), client.clone());
                 }
                 Ok(status) => {
                     let exit = status.exitstatus.unwrap_or_else(|| "unexpected status".into());
-                    self.deliver(upid, ended(client, upid, &exit).await);
+                    self.deliver(upid, task_end(client, upid, &exit).await);
                 }
                 Err(fault) => self.deliver(upid, TaskEnd::Unknown(fault.text)),
             }
@@ -316,24 +337,24 @@ impl Watcher {
         Some(running)
     }
 
-    /// Notes the clouds whose running tasks are missing from the cluster's list again and again.
-    fn judge_blind(&self, pump: &mut Pump, running: &Wanted) {
+    /// Notes the clouds whose running tasks are missing from the cluster's list repeatedly.
+    fn note_blind_clouds(&self, poll: &mut PollState, running: &AwaitedTasks) {
         for (upid, client) in running {
-            if self.missed(upid) >= BLIND_AFTER {
-                tracing::info!(cloud = %client.cloud(), "tasks are read node by node");
-                pump.blind.insert(client.cloud().clone(), Instant::now() + BLIND_FOR);
+            if self.note_missed(upid) >= MISSES_UNTIL_NODE_BY_NODE {
+                tracing::info!(cloud = %client.cloud(), "login sees no tasks of the cluster: reading them node by node");
+                poll.blind.insert(client.cloud().clone(), Instant::now() + NODE_BY_NODE_FOR);
             }
         }
     }
 
-    fn seen(&self, upid: &Upid) {
+    fn note_listed(&self, upid: &Upid) {
         let mut waiting = self.waiting.lock();
         if let Some(awaited) = waiting.get_mut(upid) {
             awaited.missed = 0;
         }
     }
 
-    fn missed(&self, upid: &Upid) -> u32 {
+    fn note_missed(&self, upid: &Upid) -> u32 {
         let mut waiting = self.waiting.lock();
         let Some(awaited) = waiting.get_mut(upid) else { return 0 };
         awaited.missed += 1;
@@ -348,12 +369,12 @@ impl Watcher {
     }
 }
 
-/// Reads from a node that may be silent: none when asking again later may help.
-async fn patient<T>(
+/// Reads from a node that may be silent; none when a later try may help.
+async fn within_node_limit<T>(
     client: &Client,
     read: impl Future<Output = Result<T, PveError>>,
 ) -> Option<Result<T, Fault>> {
-    let fault = match tokio::time::timeout(READ_LIMIT, read).await.ok()? {
+    let fault = match tokio::time::timeout(NODE_READ_LIMIT, read).await.ok()? {
         Ok(value) => return Some(Ok(value)),
         Err(error) => client.fault(&error),
     };
@@ -364,18 +385,18 @@ async fn patient<T>(
     (!passing).then_some(Err(fault))
 }
 
-fn read_row(row: Option<&TaskRow>) -> Look {
-    let Some(row) = row else { return Look::Missing };
+fn read_row(row: Option<&TaskRow>) -> ListedTask {
+    let Some(row) = row else { return ListedTask::Missing };
     match (&row.status, row.endtime) {
-        (Some(status), _) if status.eq_ignore_ascii_case("running") => Look::Running,
-        (Some(status), Some(_)) if !status.is_empty() => Look::Ended(status.clone()),
-        (_, Some(_)) => Look::Missing,
-        (_, None) => Look::Running,
+        (Some(status), _) if status.eq_ignore_ascii_case("running") => ListedTask::Running,
+        (Some(status), Some(_)) if !status.is_empty() => ListedTask::Ended(status.clone()),
+        (_, Some(_)) => ListedTask::Missing,
+        (_, None) => ListedTask::Running,
     }
 }
 
-/// What an exit status means (behaviour section 5).
-async fn ended(client: &Client, upid: &Upid, exit: &str) -> TaskEnd {
+/// The end that an exit status means (book: proxmox, section 5).
+async fn task_end(client: &Client, upid: &Upid, exit: &str) -> TaskEnd {
     let exit = exit.trim();
     if exit == "OK" {
         return TaskEnd::Done { warnings: Vec::new() };
@@ -385,12 +406,12 @@ async fn ended(client: &Client, upid: &Upid, exit: &str) -> TaskEnd {
     }
     let (kind, node) = (task_kind(upid.as_str()), NodeName::new(task_node(upid.as_str())));
     if exit == "unexpected status" {
-        return TaskEnd::Unknown(format!("task `{kind}` on node `{node}` left no result"));
+        return TaskEnd::Unknown(format!("task `{kind}` on node `{node}` ended without a result"));
     }
     if kind == "qmstart" && exit.starts_with("VM ") && exit.ends_with("already running") {
         return TaskEnd::Done { warnings: vec![bounded(exit)] };
     }
-    let place = Place { cloud: client.cloud(), login: client.login() };
+    let place = CallOrigin { cloud: client.cloud(), login: client.login() };
     TaskEnd::Failed(classify::task(place, &node, kind, exit))
 }
 
@@ -401,7 +422,7 @@ async fn warnings(client: &Client, upid: &Upid, count: &str) -> Vec<String> {
         .map(|line| line.t.trim())
         .filter(|text| text.starts_with("WARN") || text.contains("check manually"));
     let found: Vec<_> = telling.take(WARNINGS_MAX).map(bounded).collect();
-    if found.is_empty() { vec![format!("{count} warnings, see the task's log")] } else { found }
+    if found.is_empty() { vec![format!("{count} warnings: see the task's log")] } else { found }
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! The files that a log lies in, as far as it needs them: a port, so that tests cut the power at
-//! each step.
+//! The file system, as far as a log needs it. A port: [`Files`] is the machine's own, and tests put
+//! a disk in its place that fails at a chosen step (`faulty_disk.rs`).
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind};
@@ -9,42 +9,43 @@ use std::path::Path;
 use redb::StorageBackend;
 use redb::backends::FileBackend;
 
-/// What a name leads to.
+/// What a path leads to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stat {
-    /// Its bytes.
+    /// The file's length in bytes.
     pub length: u64,
-    /// What tells it from each other file of the folder.
+    /// Tells this file from every other one in its folder (the inode number).
     pub identity: u64,
 }
 
 /// A folder with files.
 pub trait Disk: Clone + Send + Sync + 'static {
-    /// An open file.
     type File: StorageBackend;
 
-    /// What the name leads to; none where there is no file.
+    /// The file at `path`; none when there is no file.
     fn stat(&self, path: &Path) -> io::Result<Option<Stat>>;
 
-    /// Opens a file that is only read; [`ErrorKind::WouldBlock`] while another process has it.
+    /// Opens a file for reading. Fails with [`ErrorKind::WouldBlock`] while another process holds
+    /// it.
     fn read(&self, path: &Path) -> io::Result<Self::File>;
 
-    /// Opens a file.
+    /// Opens a file for reading and writing.
     fn open(&self, path: &Path) -> io::Result<Self::File>;
 
-    /// Creates an empty file that its owner alone may read. It takes the name from another one.
+    /// Creates an empty file that only its owner may read, in place of a file that has the path
+    /// already.
     fn create(&self, path: &Path) -> io::Result<Self::File>;
 
-    /// Gives a file another name at once, taken from the file that has it.
+    /// Renames a file in one step, replacing the file at `to`.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
 
-    /// Removes a file, where there is one.
+    /// Removes a file; succeeds when there is none.
     fn remove(&self, path: &Path) -> io::Result<()>;
 
-    /// Makes the names of the file's folder durable.
+    /// Makes the file names in the folder of `path` durable.
     fn sync_names(&self, path: &Path) -> io::Result<()>;
 
-    /// Bytes that are free in the file's folder.
+    /// The free bytes in the folder of `path`.
     fn room(&self, path: &Path) -> io::Result<u64>;
 }
 

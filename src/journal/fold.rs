@@ -1,5 +1,11 @@
-//! The fold of the journal: at a start, and beside the writer, on a thread that hears each record
-//! and writes the log's successor, so that no append waits for a snapshot.
+//! Folding: turns the journal's records into a `Ledger`, the state that they add up to.
+//!
+//! At a start, [`fold`] reads the whole log. While the service runs, [`Fold`] applies every record
+//! that was written to a ledger of its own, on a thread beside the writer, and writes the log's
+//! successor from that ledger when a snapshot is due. So no append waits for a snapshot.
+//!
+//! A failure to make a successor goes back to the writer as text; the log goes on as it is. When
+//! the thread panics, the next message to it fails with [`FoldEnded`], and the writer stops.
 
 use std::io;
 use std::path::Path;
@@ -11,31 +17,34 @@ use drover_model::record::{RECORD_VERSION, Record};
 
 use super::{Log, LogError, Predecessor, Successor};
 
-/// Bytes of a snapshot that are written at once. The embedded log keeps a value in a page of a power
-/// of two: with its key and the page's header this fills one of 256 KiB.
-const PIECE: usize = 255 * 1024;
+/// The size of the pieces in which a snapshot is written. The embedded log keeps each value in a
+/// page whose size is a power of two: with its key and the page's header, a piece fills a page of
+/// 256 KiB.
+const PIECE_BYTES: usize = 255 * 1024;
 
-/// Records that are carried over at once.
-const CARRIED_AT_ONCE: usize = 4096;
-/// So few records are left to the switch, which no append can be written beside.
-const FEW_RECORDS: usize = 256;
-/// How often records are carried over, at most: appends may be faster than their copy.
-const ROUNDS: usize = 64;
+/// The number of records that are copied into the successor at once.
+const RECORDS_COPIED_AT_ONCE: usize = 4096;
+/// When fewer records than this are missing, they are left to the switch, during which no append
+/// can be written.
+const RECORDS_LEFT_TO_SWITCH: usize = 256;
+/// How many times records are copied at most: appends may be faster than the copy.
+const COPY_ROUNDS_MAX: usize = 64;
 
-/// What a log says.
+/// The contents of a log.
 pub(super) struct Folded {
     pub(super) ledger: Ledger,
-    /// Where its snapshot ends; zero without one.
+    /// The last record that the snapshot includes; zero without a snapshot.
     pub(super) snapshot_at: u64,
     pub(super) snapshot_bytes: u64,
-    /// Bytes of the records behind the snapshot.
+    /// The size of the records after the snapshot.
     pub(super) record_bytes: u64,
 }
 
-/// What the log says, folded.
+/// Reads a log and folds it.
 ///
 /// # Errors
-/// When it cannot be read, or holds what is not understood.
+/// When the log cannot be read, or has a record that does not parse, is out of sequence, or comes
+/// from a newer drover.
 pub(super) fn fold(log: &impl Log, path: &Path) -> Result<Folded, LogError> {
     // What is JSON and not understood is another drover's; what is no JSON is damaged.
     let not_read = |place: String, source: serde_json::Error| {
@@ -59,10 +68,10 @@ pub(super) fn fold(log: &impl Log, path: &Path) -> Result<Folded, LogError> {
     for (seq, bytes) in log.read_from(ledger.seq + 1)? {
         let not_read = |error| not_read(format!("record {seq}"), error);
         let read = serde_json::from_slice::<Record>(&bytes);
-        // A newer record may or may not look like one of ours.
+        // A newer record may fail to parse as one of ours, so the version is read alone.
         let version = match &read {
             Ok(record) => record.version,
-            Err(_) => serde_json::from_slice::<Version>(&bytes).map_err(not_read)?.version,
+            Err(_) => serde_json::from_slice::<RecordVersion>(&bytes).map_err(not_read)?.version,
         };
         if version > RECORD_VERSION {
             return Err(LogError::Newer {
@@ -73,8 +82,10 @@ pub(super) fn fold(log: &impl Log, path: &Path) -> Result<Folded, LogError> {
         }
         let record = read.map_err(not_read)?;
         if record.seq != seq || seq != ledger.seq + 1 {
-            let text =
-                format!("record {seq} follows {} and calls itself {}", ledger.seq, record.seq);
+            let text = format!(
+                "record {seq} follows record {} and has sequence {}",
+                ledger.seq, record.seq
+            );
             return Err(LogError::Corrupt { path: path.to_owned(), source: text.into() });
         }
         ledger.apply(&record);
@@ -84,7 +95,7 @@ pub(super) fn fold(log: &impl Log, path: &Path) -> Result<Folded, LogError> {
 }
 
 #[derive(serde::Deserialize)]
-struct Version {
+struct RecordVersion {
     version: u32,
 }
 
@@ -93,129 +104,133 @@ struct Version {
 pub(super) struct Ready {
     /// Its last record.
     pub(super) seq: u64,
-    /// Bytes of its snapshot.
+    /// The size of its snapshot.
     pub(super) bytes: u64,
 }
 
-/// A successor, or why there is none.
-pub(super) type Made = Result<Ready, String>;
+/// A ready successor, or why there is none.
+pub(super) type SuccessorResult = Result<Ready, String>;
 
-/// Hears what became of a successor.
-pub(super) type Done = Box<dyn FnOnce(Made) + Send>;
+/// Receives the outcome of making a successor.
+pub(super) type OnSuccessor = Box<dyn FnOnce(SuccessorResult) + Send>;
 
-/// To the thread that folds.
-pub(super) enum Told {
+/// What the fold thread receives.
+pub(super) enum FoldMessage {
     /// These records were written.
     Wrote(Vec<Record>),
-    /// A successor is due.
-    Snapshot(Box<dyn Successor>, Done),
-    /// The log before the last switch; closing it takes time.
+    /// A snapshot is due: fill this successor.
+    Snapshot(Box<dyn Successor>, OnSuccessor),
+    /// Close the log from before the last switch, which takes time.
     Close(Predecessor),
 }
 
-/// The thread that folds has ended, as after a panic.
+/// The fold thread has ended, which happens only after a panic.
 #[derive(Debug)]
-pub(super) struct Ended;
+pub(super) struct FoldEnded;
 
-/// The fold that snapshots are made of.
+/// The ledger that snapshots are made of.
 pub(super) enum Fold {
-    /// On a thread of its own.
-    Beside(mpsc::Sender<Told>),
-    /// Within the call, which is what virtual time needs.
-    Within(Box<Ledger>),
+    /// On a thread of its own, for real time.
+    Threaded(mpsc::Sender<FoldMessage>),
+    /// Within the call, for virtual time.
+    Inline(Box<Ledger>),
 }
 
 impl Fold {
-    /// Folds on a thread of its own.
+    /// Starts the fold thread.
     ///
     /// # Errors
-    /// Where there can be no thread.
-    pub(super) fn beside(ledger: Ledger) -> io::Result<Self> {
-        let (told, messages) = mpsc::channel();
+    /// When the system refuses a thread.
+    pub(super) fn threaded(ledger: Ledger) -> io::Result<Self> {
+        let (sender, messages) = mpsc::channel();
         let serve = move || serve(ledger, &messages);
         std::thread::Builder::new().name("journal-fold".into()).spawn(serve)?;
-        Ok(Self::Beside(told))
+        Ok(Self::Threaded(sender))
     }
 
-    /// Hands over what was written.
-    pub(super) fn wrote(&mut self, records: Vec<Record>) -> Result<(), Ended> {
+    /// Applies records that were written.
+    pub(super) fn record(&mut self, records: Vec<Record>) -> Result<(), FoldEnded> {
         match self {
-            Self::Beside(told) => told.send(Told::Wrote(records)).map_err(|_| Ended),
-            Self::Within(ledger) => {
+            Self::Threaded(messages) => {
+                messages.send(FoldMessage::Wrote(records)).map_err(|_| FoldEnded)
+            }
+            Self::Inline(ledger) => {
                 records.iter().for_each(|record| ledger.apply(record));
                 Ok(())
             }
         }
     }
 
-    /// Fills a successor with what was handed over so far. Within the call `done` is not called:
-    /// the answer is here.
+    /// Fills a successor with everything applied so far. The threaded fold answers through `done`;
+    /// the inline one returns the outcome and does not call `done`.
     pub(super) fn snapshot(
         &mut self,
         successor: Box<dyn Successor>,
-        done: Done,
-    ) -> Result<Option<Made>, Ended> {
+        done: OnSuccessor,
+    ) -> Result<Option<SuccessorResult>, FoldEnded> {
         match self {
-            Self::Beside(told) => {
-                told.send(Told::Snapshot(successor, done)).map_err(|_| Ended)?;
+            Self::Threaded(messages) => {
+                messages.send(FoldMessage::Snapshot(successor, done)).map_err(|_| FoldEnded)?;
                 Ok(None)
             }
-            Self::Within(ledger) => Ok(Some(make(ledger, successor, &mut Vec::new))),
+            Self::Inline(ledger) => Ok(Some(fill_successor(ledger, successor, &mut Vec::new))),
         }
     }
 
-    /// Closes the log before the last switch.
+    /// Closes the log from before the last switch.
     pub(super) fn close(&mut self, predecessor: Predecessor) {
-        if let Self::Beside(told) = self {
-            // Where the thread has ended it is closed here.
-            let _ = told.send(Told::Close(predecessor));
+        if let Self::Threaded(messages) = self {
+            // Without the thread, the log is closed here.
+            let _ = messages.send(FoldMessage::Close(predecessor));
         }
     }
 }
 
-fn serve(mut ledger: Ledger, messages: &mpsc::Receiver<Told>) {
-    for told in messages {
-        match told {
-            Told::Wrote(records) => records.iter().for_each(|record| ledger.apply(record)),
-            Told::Close(predecessor) => drop(predecessor),
-            Told::Snapshot(successor, done) => {
-                let mut more = || wrote_meanwhile(messages);
-                done(make(&mut ledger, successor, &mut more));
+fn serve(mut ledger: Ledger, messages: &mpsc::Receiver<FoldMessage>) {
+    for message in messages {
+        match message {
+            FoldMessage::Wrote(records) => records.iter().for_each(|record| ledger.apply(record)),
+            FoldMessage::Close(predecessor) => drop(predecessor),
+            FoldMessage::Snapshot(successor, done) => {
+                let mut written = || written_meanwhile(messages);
+                done(fill_successor(&mut ledger, successor, &mut written));
             }
         }
     }
 }
 
-/// What was handed over since, in order.
-fn wrote_meanwhile(messages: &mpsc::Receiver<Told>) -> Vec<Record> {
+/// The records written since, in order, at most [`RECORDS_COPIED_AT_ONCE`].
+fn written_meanwhile(messages: &mpsc::Receiver<FoldMessage>) -> Vec<Record> {
     let mut records = Vec::new();
-    while records.len() < CARRIED_AT_ONCE {
+    while records.len() < RECORDS_COPIED_AT_ONCE {
         match messages.try_recv() {
-            Ok(Told::Wrote(more)) => records.extend(more),
-            Ok(Told::Close(predecessor)) => drop(predecessor),
-            Ok(Told::Snapshot(_, done)) => done(Err("another one is under way".into())),
+            Ok(FoldMessage::Wrote(more)) => records.extend(more),
+            Ok(FoldMessage::Close(predecessor)) => drop(predecessor),
+            Ok(FoldMessage::Snapshot(_, done)) => {
+                done(Err("another snapshot is being written".into()))
+            }
             Err(_) => break,
         }
     }
     records
 }
 
-/// Fills a successor with the ledger, and with the records that are written meanwhile.
-fn make(
+/// Fills a successor with the ledger and with the records that are written meanwhile.
+fn fill_successor(
     ledger: &mut Ledger,
     mut successor: Box<dyn Successor>,
-    more: &mut dyn FnMut() -> Vec<Record>,
-) -> Made {
-    let bytes = spell(ledger, &mut *successor)?;
-    for _ in 0..ROUNDS {
-        let records = more();
+    written: &mut dyn FnMut() -> Vec<Record>,
+) -> SuccessorResult {
+    let bytes = write_snapshot(ledger, &mut *successor)?;
+    for _ in 0..COPY_ROUNDS_MAX {
+        let records = written();
         records.iter().for_each(|record| ledger.apply(record));
         if !records.is_empty() {
             let encoded = records.iter().map(serde_json::to_vec).collect::<Result<Vec<_>, _>>();
             let encoded = encoded.map_err(|error| error.to_string())?;
             successor.append(&encoded).map_err(|error| chain(&error))?;
         }
-        if records.len() < FEW_RECORDS {
+        if records.len() < RECORDS_LEFT_TO_SWITCH {
             break;
         }
     }
@@ -223,17 +238,18 @@ fn make(
     Ok(Ready { seq: ledger.seq, bytes })
 }
 
-/// Writes a ledger piece by piece; gives its bytes.
-fn spell(ledger: &Ledger, successor: &mut dyn Successor) -> Result<u64, String> {
-    let mut cut = Cut { piece: Vec::with_capacity(PIECE), bytes: 0, successor, failed: None };
-    let written = serde_json::to_writer(&mut cut, ledger).map_err(|error| error.to_string());
-    let handed = written.and_then(|()| cut.hand_over().map_err(|error| error.to_string()));
-    let (bytes, failed) = (cut.bytes, cut.failed.take());
-    handed.map(|()| bytes).map_err(|text| failed.unwrap_or(text))
+/// Writes a ledger into a successor, piece by piece; returns its size in bytes.
+fn write_snapshot(ledger: &Ledger, successor: &mut dyn Successor) -> Result<u64, String> {
+    let mut writer =
+        ChunkWriter { piece: Vec::with_capacity(PIECE_BYTES), bytes: 0, successor, failed: None };
+    let written = serde_json::to_writer(&mut writer, ledger).map_err(|error| error.to_string());
+    let flushed = written.and_then(|()| writer.write_piece().map_err(|error| error.to_string()));
+    let (bytes, failed) = (writer.bytes, writer.failed.take());
+    flushed.map(|()| bytes).map_err(|text| failed.unwrap_or(text))
 }
 
-/// Cuts what is written into pieces.
-struct Cut<'a> {
+/// Cuts what is written to it into pieces for the successor.
+struct ChunkWriter<'a> {
     piece: Vec<u8>,
     bytes: u64,
     successor: &'a mut dyn Successor,
@@ -241,8 +257,8 @@ struct Cut<'a> {
     failed: Option<String>,
 }
 
-impl Cut<'_> {
-    fn hand_over(&mut self) -> io::Result<()> {
+impl ChunkWriter<'_> {
+    fn write_piece(&mut self) -> io::Result<()> {
         if self.piece.is_empty() {
             return Ok(());
         }
@@ -256,12 +272,12 @@ impl Cut<'_> {
     }
 }
 
-impl io::Write for Cut<'_> {
+impl io::Write for ChunkWriter<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let fits = bytes.len().min(PIECE - self.piece.len());
+        let fits = bytes.len().min(PIECE_BYTES - self.piece.len());
         self.piece.extend_from_slice(&bytes[..fits]);
-        if self.piece.len() == PIECE {
-            self.hand_over()?;
+        if self.piece.len() == PIECE_BYTES {
+            self.write_piece()?;
         }
         Ok(fits)
     }

@@ -1,12 +1,31 @@
-//! The journal: a compare-and-set log that is durable before anything acts on it.
+//! The journal: a compare-and-set log in which every decision is durable before drover acts on it.
 //!
-//! [`Log`] is the contract of a back end, [`RedbLog`] the embedded one, [`MemoryLog`] the one of
-//! virtual time. [`Writer`] implements the actors' journal port over any of them: it stamps
-//! records and commits them in groups. Beside it, `fold.rs` folds them into the ledger; when a
-//! snapshot is due it writes the log's [`Successor`] from there, while appends go on in the log. The
-//! writer adds the last few records and switches.
-//! Not here: what the records mean (`drover_model::record`, `drover_model::ledger`).
+//! - [`Log`] is what a back end must do. [`RedbLog`] is the embedded one, a file in the state
+//!   directory; [`MemoryLog`] serves virtual time.
+//! - [`Writer`] implements the actors' journal port over any of them. It stamps records with
+//!   sequence, epoch and time, and commits them in groups.
+//! - `fold.rs` turns records into the ledger, at a start and beside the writer.
+//!
+//! ```text
+//! actors ──append──> Writer ──group──> Log (redb file)        reply: durable, or accepted
+//!                      │ records that were written
+//!                      v
+//!                    Fold ──when a snapshot is due──> Successor (file beside the log)
+//!                      │ ready
+//!                      v
+//!                    Writer adds the last records and switches to the successor
+//! ```
+//!
+//! Failures: a log that another process took over fences the writer for good
+//! ([`LogError::Fenced`]). A write that fails is reported to the caller and to the watcher, and the
+//! next one tries again. A file that is damaged or comes from a newer drover is never written to. A
+//! snapshot that fails leaves the log as it is.
+//!
+//! Beside it: `disk.rs` (files, as a port), `overlay.rs` (a first look without writing),
+//! `successor.rs` (the file that takes the log's place). What the records mean is in
+//! `drover_model::record` and `drover_model::ledger`.
 
+#![warn(unreachable_pub)]
 #![cfg_attr(not(test), warn(unused_crate_dependencies))]
 
 mod disk;
@@ -18,7 +37,7 @@ mod successor;
 mod writer;
 
 #[cfg(test)]
-mod power;
+mod faulty_disk;
 
 use std::path::PathBuf;
 
@@ -29,45 +48,44 @@ pub use writer::{Opened, Writer, WriterOptions};
 /// Why a log could not be opened, read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
-    /// The log does not end where the writer believes: somebody else appended.
+    /// The log does not end where the writer expects: somebody else appended.
     #[error(
-        "the journal ends at record {actual}, not at {expected}: another drover has taken it over"
+        "the journal ends at record {actual}, not at {expected}: another drover process writes to \
+         it; stop one of the two"
     )]
     Fenced {
-        /// Where the writer believed it to end.
+        /// The last record as the writer knows it.
         expected: u64,
-        /// Where it ends.
+        /// The last record in the log.
         actual: u64,
     },
     /// Another process holds the file.
-    #[error("the journal `{}` is in use by another process: stop that one first", .path.display())]
-    Busy {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The file is damaged; it was left as it is.
+    #[error("the journal `{}` is in use by another process: stop that process first", .path.display())]
+    Busy { path: PathBuf },
+    /// The file is damaged; it was not changed.
     #[error(
-        "the journal `{}` is damaged and was left untouched: restore it from a backup, or move it away to start \
-         with an empty one (guests of the old one are then reported, never touched)", .path.display()
+        "the journal `{}` is damaged, and drover has not changed it: restore it from a backup, or \
+         move it away to start with an empty one (drover then reports the old guests and never \
+         touches them)",
+        .path.display()
     )]
     Corrupt {
-        /// The file.
         path: PathBuf,
         /// What was found.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// The file was written by a newer drover; it was left as it is.
+    /// A newer drover wrote the file; it was not changed.
     #[error(
-        "the journal `{}` has format {found}, this drover knows up to {known}: run the newer drover, or restore \
-         the journal from before the upgrade", .path.display()
+        "the journal `{}` has format {found}, and this drover reads up to {known}: run the newer \
+         drover, or restore the journal from before the upgrade",
+        .path.display()
     )]
     Newer {
-        /// The file.
         path: PathBuf,
-        /// Its format.
+        /// The file's format.
         found: u64,
-        /// The newest format known here.
+        /// The newest format that this drover knows.
         known: u64,
     },
     /// A record or the snapshot of this drover's own format says what it does not know, such as a
@@ -90,11 +108,9 @@ pub enum LogError {
     /// Reading or writing failed.
     #[error("the journal `{}` could not be {doing}", .path.display())]
     Io {
-        /// The file.
         path: PathBuf,
         /// `opened`, `read` or `written`.
         doing: &'static str,
-        /// What failed.
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
@@ -102,10 +118,10 @@ pub enum LogError {
 
 /// A compare-and-set log of opaque records, numbered from 1.
 pub trait Log: Send + 'static {
-    /// Appends records after `expected`, all or none, and gives the last sequence.
+    /// Appends all records after `expected`, or none, and returns the last sequence.
     ///
-    /// With `durable` they survive a crash once this returns; without, they may be lost together
-    /// with everything after them.
+    /// A `durable` append survives a crash once this returns. One that is not may be lost, together
+    /// with everything after it.
     ///
     /// # Errors
     /// [`LogError::Fenced`] when the log does not end at `expected`.
@@ -117,38 +133,38 @@ pub trait Log: Send + 'static {
     /// When the log cannot be read.
     fn read_from(&self, seq: u64) -> Result<Vec<(u64, Vec<u8>)>, LogError>;
 
-    /// The newest snapshot and the sequence it stands for.
+    /// The newest snapshot and the last record that it includes.
     ///
     /// # Errors
     /// When the log cannot be read.
     fn snapshot(&self) -> Result<Option<(u64, Vec<u8>)>, LogError>;
 
-    /// Bytes that the log takes on its disk, as far as they are known.
+    /// The log's size on its disk in bytes; 0 when it is not known.
     fn size(&self) -> u64 {
         0
     }
 
-    /// Starts a log that is to take the place of this one, with a snapshot that stands for all
-    /// records up to `seq`. One that was started before comes to nothing.
+    /// Starts a log that is to take the place of this one. Its snapshot includes all records up to
+    /// `seq`. An earlier successor that is not finished is given up.
     ///
     /// # Errors
     /// When there is no room for it.
     fn successor(&mut self, seq: u64) -> Result<Box<dyn Successor>, LogError>;
 
-    /// Switches to the successor, once it is ready, after adding the records `behind` it that end at
-    /// `expected`. Everything is durable then. Gives the log before, whose closing may take time.
+    /// Adds the records `behind` its last one, which end at `expected`, to the ready successor and
+    /// switches to it. Everything is durable then. Returns the old log, which takes time to close.
     ///
     /// # Errors
     /// When there is no successor, or when it cannot be written; the log goes on as it is.
     fn succeed(&mut self, expected: u64, behind: &[Vec<u8>]) -> Result<Predecessor, LogError>;
 }
 
-/// A log that a successor took the place of.
+/// The log whose place a successor took.
 pub type Predecessor = Box<dyn Send>;
 
 /// A log that is filled on another thread while appends go on in the one whose place it takes.
 ///
-/// Dropped before it is ready, it leaves nothing.
+/// Dropped before it is ready, it leaves nothing behind.
 pub trait Successor: Send {
     /// Writes the next part of the snapshot.
     ///
@@ -156,13 +172,13 @@ pub trait Successor: Send {
     /// When it cannot be written, or when a write to the log itself failed meanwhile.
     fn put(&mut self, bytes: &[u8]) -> Result<(), LogError>;
 
-    /// Appends records behind the snapshot, in order.
+    /// Appends records after the snapshot, in order.
     ///
     /// # Errors
     /// As [`Successor::put`].
     fn append(&mut self, records: &[Vec<u8>]) -> Result<(), LogError>;
 
-    /// Completes it and hands it to its log.
+    /// Completes the successor and hands it to its log.
     ///
     /// # Errors
     /// As [`Successor::put`].

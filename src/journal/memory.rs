@@ -1,4 +1,5 @@
-//! The log of virtual time: in memory, shared by handles so that it survives a simulated crash.
+//! A log in memory, for virtual time. Its handles share it, so it survives a simulated crash of the
+//! service.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,7 +8,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::{Log, LogError, Predecessor, Successor};
 
-/// A log in memory; clones share it.
+/// A log in memory; clones share their records.
 #[derive(Debug, Clone, Default)]
 pub struct MemoryLog {
     inner: Arc<Mutex<Inner>>,
@@ -19,36 +20,35 @@ struct Inner {
     snapshot: Option<(u64, Vec<u8>)>,
     last: u64,
     durable: u64,
-    /// The successor that is ready.
-    next: Option<Next>,
+    /// The successor that is ready to take this log's place.
+    ready: Option<ReadySuccessor>,
 }
 
 #[derive(Debug, Clone)]
-struct Next {
+struct ReadySuccessor {
     snapshot: (u64, Vec<u8>),
-    /// The records behind it.
+    /// The records after the snapshot.
     records: BTreeMap<u64, Vec<u8>>,
 }
 
 impl MemoryLog {
-    /// A copy that goes its own way from here on, as a backup does.
+    /// An independent copy, such as a backup.
     pub fn copy(&self) -> Self {
         let inner = self.inner.lock().clone();
         Self { inner: Arc::new(Mutex::new(inner)) }
     }
 
-    /// An empty log.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Forgets what was not durable, as a crash of the machine does.
+    /// Drops what was not durable, as a crash of the machine does.
     pub fn crash(&self) {
         let mut inner = self.lock();
         let durable = inner.durable;
         inner.records.split_off(&(durable + 1));
         inner.last = durable;
-        inner.next = None;
+        inner.ready = None;
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -82,7 +82,7 @@ impl Log for MemoryLog {
     }
 
     fn successor(&mut self, seq: u64) -> Result<Box<dyn Successor>, LogError> {
-        self.lock().next = None;
+        self.lock().ready = None;
         let (snapshot, records) = (Vec::new(), Vec::new());
         Ok(Box::new(MemorySuccessor { log: self.clone(), seq, snapshot, records }))
     }
@@ -92,7 +92,7 @@ impl Log for MemoryLog {
         if inner.last != expected {
             return Err(LogError::Fenced { expected, actual: inner.last });
         }
-        let Some(Next { snapshot, mut records }) = inner.next.take() else {
+        let Some(ReadySuccessor { snapshot, mut records }) = inner.ready.take() else {
             return Err(LogError::Io {
                 path: "memory".into(),
                 doing: "written",
@@ -128,7 +128,8 @@ impl Successor for MemorySuccessor {
 
     fn ready(self: Box<Self>) -> Result<(), LogError> {
         let records = (self.seq + 1..).zip(self.records).collect();
-        self.log.lock().next = Some(Next { snapshot: (self.seq, self.snapshot), records });
+        self.log.lock().ready =
+            Some(ReadySuccessor { snapshot: (self.seq, self.snapshot), records });
         Ok(())
     }
 }

@@ -1,5 +1,8 @@
-//! A file that is only read, with all that is written to it kept in memory: a journal is opened on
-//! it first, which changes nothing and takes memory for the mended blocks alone.
+//! A file that is only read, with everything that is written to it kept in memory.
+//!
+//! The journal is opened on an overlay first: redb repairs a file while it opens it, and a file
+//! that turns out to be damaged must stay as it was. The overlay takes memory only for the blocks
+//! that redb repairs.
 
 use std::collections::BTreeMap;
 use std::io::{Error, ErrorKind};
@@ -7,10 +10,10 @@ use std::io::{Error, ErrorKind};
 use parking_lot::Mutex;
 use redb::StorageBackend;
 
-/// Bytes that are kept together.
+/// The size of the blocks that are kept in memory.
 const BLOCK: u64 = 4096;
 
-/// The file and what was written since.
+/// The file and what was written over it.
 #[derive(Debug)]
 pub(super) struct Overlay<F> {
     file: F,
@@ -20,7 +23,7 @@ pub(super) struct Overlay<F> {
 #[derive(Debug)]
 struct Inner {
     length: u64,
-    /// How much of the file counts: what lies behind was cut off once.
+    /// The part of the file that still counts: what lies beyond it was cut off once.
     counts: u64,
     written: BTreeMap<u64, Vec<u8>>,
 }
@@ -32,7 +35,7 @@ impl<F: StorageBackend> Overlay<F> {
         Ok(Self { file, inner })
     }
 
-    /// The bytes of one block as they are at this moment.
+    /// The present bytes of one block.
     fn block(&self, inner: &Inner, number: u64) -> Result<Vec<u8>, Error> {
         if let Some(block) = inner.written.get(&number) {
             return Ok(block.clone());
@@ -50,7 +53,8 @@ impl<F: StorageBackend> Overlay<F> {
     }
 }
 
-/// The blocks that bytes lie in: the number, where in the block, where in the bytes, how many.
+/// The parts of a byte range, block by block: block number, offset in the block, offset in the
+/// range, length.
 fn parts(offset: u64, length: usize) -> impl Iterator<Item = (u64, usize, usize, usize)> {
     let block = usize::try_from(BLOCK).unwrap_or_default();
     let mut done = 0;
@@ -126,7 +130,8 @@ mod tests {
     use super::*;
 
     proptest! {
-        // Invariant: it reads as the file would that everything is written to, and that file stays.
+        // Invariant: the overlay reads as a file would that received the same writes, and the file
+        // itself does not change.
         #[test]
         fn it_reads_as_a_file_of_its_own_would(
             first in prop::collection::vec(any::<u8>(), 0..20_000),

@@ -1,14 +1,17 @@
 //! The embedded log: one redb file in the state directory.
 //!
 //! ```text
-//! journal.redb        the log: a snapshot in parts, and the records behind it
+//! journal.redb        the log: a snapshot in parts, and the records after it
 //! journal.redb.next   its successor, while one is made: see `successor.rs`
 //! ```
-//! The file never gives room back to the file system; its successor does, which has what counts
-//! alone. A file that cannot be understood is never written to. After a failed write the file is
-//! opened again at the next one, since redb refuses a database whose last I/O failed. What was
-//! accepted without being durable may then be missing from it, and what was refused may be in it:
-//! the next write mends both.
+//!
+//! redb never returns space to the file system; a successor does, because it holds only what
+//! counts. A file that cannot be understood is never written to.
+//!
+//! After a failed write the file is opened again at the next one, because redb refuses a database
+//! whose last I/O failed. Records that were accepted without being durable may then be missing from
+//! the file, and records that were refused may be in it. The next write corrects both
+//! ([`restore_tail`]).
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -21,51 +24,51 @@ use redb::{
 
 use super::disk::{Disk, Files};
 use super::overlay::Overlay;
-use super::successor::{Next, RedbSuccessor, Slot, beside};
+use super::successor::{NewFile, RedbSuccessor, Slot, successor_path};
 use super::{Log, LogError, Predecessor, Successor};
 
 /// The format of a file with a snapshot in parts.
 pub(super) const FORMAT: u64 = 2;
-/// The format of a file without a snapshot, or with one in one piece.
+/// The format of a file without a snapshot, or with one in a single piece.
 const FIRST_FORMAT: u64 = 1;
 pub(super) const META: TableDefinition<'static, &str, u64> = TableDefinition::new("meta");
 pub(super) const RECORDS: TableDefinition<'static, u64, &[u8]> = TableDefinition::new("records");
-/// The snapshot of the first format, in one piece.
+/// The snapshot of the first format, in a single piece.
 const SNAPSHOT: TableDefinition<'static, u64, &[u8]> = TableDefinition::new("snapshot");
 /// The parts of the snapshot.
 pub(super) const PARTS: TableDefinition<'static, u32, &[u8]> = TableDefinition::new("parts");
-/// The key in [`META`] of the sequence that the snapshot stands for.
-pub(super) const NEWEST: &str = "snapshot";
-/// The key in [`META`] of its number of parts.
-pub(super) const COUNT: &str = "parts";
+/// The key in [`META`] of the last record that the snapshot includes.
+pub(super) const SNAPSHOT_SEQ_KEY: &str = "snapshot";
+/// The key in [`META`] of the number of the snapshot's parts.
+pub(super) const PARTS_COUNT_KEY: &str = "parts";
 
-/// Memory for what was read from the file.
+/// redb's cache of what it read from the file.
 pub(super) const CACHE_BYTES: usize = 16 << 20;
-/// The same for the first look at it.
-const LOOK_CACHE_BYTES: usize = 4 << 20;
+/// redb's cache for the first look at a file.
+const CHECK_CACHE_BYTES: usize = 4 << 20;
 
 /// A log in a redb file.
 pub struct RedbLog<D: Disk = Files> {
     disk: D,
     path: PathBuf,
     database: Option<Database>,
-    /// Accepted and not durable yet, the last ones of the log.
+    /// Records at the log's end that are accepted and not durable yet.
     accepted: Vec<Vec<u8>>,
-    /// The write that failed last: it may have reached the file all the same.
+    /// The records of the last failed write, which may have reached the file all the same.
     refused: Vec<Vec<u8>>,
-    /// Where the successor under way is put; none after a write that failed, since the file was
-    /// anybody's then.
+    /// Where a successor in the making is left when it is ready. None after a failed write, because
+    /// the file may not hold what the writer knows.
     slot: Option<Arc<Slot<D>>>,
-    /// Whether the file's name may be lost with the power.
-    unnamed: bool,
+    /// Whether a power cut may still lose the file's name.
+    name_unsynced: bool,
 }
 
 impl RedbLog {
-    /// Opens the log, or makes an empty one where there is no file.
+    /// Opens the log, or creates an empty one when there is no file.
     ///
     /// # Errors
     /// [`LogError::Busy`], [`LogError::Corrupt`], [`LogError::Newer`] or [`LogError::Io`]; the file
-    /// is then unchanged.
+    /// does not change then.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self, LogError> {
         Self::open_on(Files, path)
     }
@@ -76,8 +79,8 @@ impl<D: Disk> RedbLog<D> {
         let path = path.into();
         let database = Some(open(&disk, &path)?);
         let (accepted, refused) = (Vec::new(), Vec::new());
-        // A crash may have come between a name and its durability.
-        Ok(Self { disk, path, database, accepted, refused, slot: None, unnamed: true })
+        // A crash may have come between a rename and its durability.
+        Ok(Self { disk, path, database, accepted, refused, slot: None, name_unsynced: true })
     }
 
     fn database(&mut self) -> Result<&Database, LogError> {
@@ -110,17 +113,17 @@ impl<D: Disk> RedbLog<D> {
         })
     }
 
-    /// Makes the name of the file durable: what is written to it counts only then.
-    fn name(&mut self) -> Result<(), LogError> {
-        if self.unnamed {
+    /// Makes the file's name durable: without it, what is written to the file may be lost.
+    fn sync_name(&mut self) -> Result<(), LogError> {
+        if self.name_unsynced {
             self.disk.sync_names(&self.path).map_err(|error| self.written(error))?;
-            self.unnamed = false;
+            self.name_unsynced = false;
         }
         Ok(())
     }
 }
 
-/// One transaction; refused inside, it changes nothing.
+/// Runs one transaction. When `change` refuses, nothing changes.
 pub(super) fn commit(
     database: &Database,
     durability: Durability,
@@ -146,9 +149,9 @@ pub(super) fn failure(path: &Path, doing: &'static str, source: redb::Error) -> 
     LogError::Io { path, doing, source: Box::new(source) }
 }
 
-/// Opens it first without a change: a file that is mended while it is opened must not be changed
-/// when that turns out to be in vain.
-fn look<D: Disk>(disk: &D, path: &Path) -> Result<(), LogError> {
+/// Opens the file without changing it: redb repairs a file while it opens it, and a damaged file
+/// must stay as it is.
+fn check_unchanged<D: Disk>(disk: &D, path: &Path) -> Result<(), LogError> {
     let io = |doing, source: std::io::Error| LogError::Io {
         path: path.to_owned(),
         doing,
@@ -162,7 +165,7 @@ fn look<D: Disk>(disk: &D, path: &Path) -> Result<(), LogError> {
     })?;
     let copy = Overlay::new(file).map_err(|error| io("read", error))?;
     let mut builder = Database::builder();
-    let opened = builder.set_cache_size(LOOK_CACHE_BYTES).create_with_backend(copy);
+    let opened = builder.set_cache_size(CHECK_CACHE_BYTES).create_with_backend(copy);
     // What cannot be read here is not in the file, or the disk fails.
     opened.map(drop).map_err(|error| match opening(path, error) {
         LogError::Io { path, source, .. } => LogError::Corrupt { path, source },
@@ -174,11 +177,12 @@ fn look<D: Disk>(disk: &D, path: &Path) -> Result<(), LogError> {
     })
 }
 
-/// Opens the file, or makes one.
+/// Opens the file, or creates one.
 fn open<D: Disk>(disk: &D, path: &Path) -> Result<Database, LogError> {
     let stat = || disk.stat(path).map_err(|error| failure(path, "opened", redb::Error::Io(error)));
     let found = match stat()? {
-        // An empty file would be taken for a new one, and a lost journal for a first start.
+        // redb would take an empty file for a new one, and a lost journal would pass for a first
+        // start.
         Some(found) if found.length == 0 => {
             return Err(LogError::Corrupt {
                 path: path.to_owned(),
@@ -186,16 +190,16 @@ fn open<D: Disk>(disk: &D, path: &Path) -> Result<Database, LogError> {
             });
         }
         Some(found) => found,
-        // It gets its name when it is complete.
-        None => return Next::create(disk, path)?.place(path),
+        // The file gets its name when it is complete.
+        None => return NewFile::create(disk, path)?.rename_to(path),
     };
-    look(disk, path)?;
+    check_unchanged(disk, path)?;
     let file = disk.open(path);
     let file = file.map_err(|error| failure(path, "opened", redb::Error::Io(error)))?;
     let mut builder = Database::builder();
     let database = builder.set_cache_size(CACHE_BYTES).create_with_backend(file);
     let database = database.map_err(|error| opening(path, error))?;
-    // Another process may have put a successor in its place before it let this one go.
+    // Another process may have put a successor in the file's place before it let this one go.
     if stat()?.is_none_or(|now| now.identity != found.identity) {
         return Err(LogError::Busy { path: path.to_owned() });
     }
@@ -206,9 +210,9 @@ fn open<D: Disk>(disk: &D, path: &Path) -> Result<Database, LogError> {
         }
         Err(error) => return Err(failure(path, "opened", error)),
     }
-    // A successor that never was: nobody else is here.
-    if let Err(error) = disk.remove(&beside(path)) {
-        tracing::warn!(%error, "leftover of the journal stays");
+    // A successor that was never finished. No other process can be making one.
+    if let Err(error) = disk.remove(&successor_path(path)) {
+        tracing::warn!(%error, "unfinished journal snapshot stays");
     }
     Ok(database)
 }
@@ -217,7 +221,7 @@ fn known(format: u64) -> bool {
     (FIRST_FORMAT..=FORMAT).contains(&format)
 }
 
-/// Makes the tables of a format that is known, and gives the format.
+/// Creates the tables if the format is known; returns the format.
 pub(super) fn set_up(database: &Database) -> Result<u64, redb::Error> {
     let transaction = database.begin_write()?;
     let found = {
@@ -261,9 +265,9 @@ fn opening(path: &Path, error: DatabaseError) -> LogError {
     }
 }
 
-/// Makes the log end at `expected` again after a write that failed; false when somebody else's
-/// records stand there.
-fn mend(
+/// Makes the log end at `expected` again after a failed write. Returns false when somebody else's
+/// records are there.
+fn restore_tail(
     records: &mut redb::Table<'_, u64, &'static [u8]>,
     (expected, actual): (u64, u64),
     accepted: &[Vec<u8>],
@@ -291,37 +295,38 @@ fn mend(
     Ok(true)
 }
 
-/// The sequence that the snapshot stands for.
-fn newest(transaction: &redb::WriteTransaction) -> Result<Option<u64>, redb::Error> {
+/// The last record that the snapshot includes.
+fn snapshot_seq(transaction: &redb::WriteTransaction) -> Result<Option<u64>, redb::Error> {
     let meta = transaction.open_table(META)?;
-    if let Some(seq) = meta.get(NEWEST)? {
+    if let Some(seq) = meta.get(SNAPSHOT_SEQ_KEY)? {
         return Ok(Some(seq.value()));
     }
     let snapshots = transaction.open_table(SNAPSHOT)?;
     Ok(snapshots.last()?.map(|(seq, _)| seq.value()))
 }
 
-/// The last record that the log holds or its snapshot stands for.
-fn last(
+/// The last record that the log holds or its snapshot includes.
+fn last_seq(
     records: &redb::Table<'_, u64, &'static [u8]>,
     transaction: &redb::WriteTransaction,
 ) -> Result<u64, redb::Error> {
     match records.last()? {
         Some((seq, _)) => Ok(seq.value()),
-        None => Ok(newest(transaction)?.unwrap_or(0)),
+        None => Ok(snapshot_seq(transaction)?.unwrap_or(0)),
     }
 }
 
-/// A snapshot with the sequence that it stands for.
-type Whole = Option<(u64, Vec<u8>)>;
+/// A snapshot with the last record that it includes.
+type NumberedSnapshot = Option<(u64, Vec<u8>)>;
 
-/// The snapshot, or what is missing of it.
-fn whole_snapshot(
+/// Reads the snapshot; an inner error says which part is missing.
+fn read_snapshot(
     transaction: &redb::ReadTransaction,
-) -> Result<Result<Whole, String>, redb::Error> {
+) -> Result<Result<NumberedSnapshot, String>, redb::Error> {
     let meta = transaction.open_table(META)?;
-    let named = meta.get(NEWEST)?.map(|seq| seq.value());
-    let (Some(seq), Some(count)) = (named, meta.get(COUNT)?.map(|count| count.value())) else {
+    let named = meta.get(SNAPSHOT_SEQ_KEY)?.map(|seq| seq.value());
+    let (Some(seq), Some(count)) = (named, meta.get(PARTS_COUNT_KEY)?.map(|count| count.value()))
+    else {
         let snapshots = transaction.open_table(SNAPSHOT)?;
         let last = snapshots.last()?;
         return Ok(Ok(last.map(|(seq, snapshot)| (seq.value(), snapshot.value().to_vec()))));
@@ -343,14 +348,14 @@ fn whole_snapshot(
 
 impl<D: Disk> Log for RedbLog<D> {
     fn append(&mut self, expected: u64, batch: &[Vec<u8>], durable: bool) -> Result<u64, LogError> {
-        self.name()?;
+        self.sync_name()?;
         let accepted = std::mem::take(&mut self.accepted);
         let refused = std::mem::take(&mut self.refused);
         let durability = if durable { Durability::Immediate } else { Durability::None };
         let done = self.write(durability, |transaction| {
             let mut records = transaction.open_table(RECORDS)?;
-            let actual = last(&records, transaction)?;
-            if !mend(&mut records, (expected, actual), &accepted, &refused)? {
+            let actual = last_seq(&records, transaction)?;
+            if !restore_tail(&mut records, (expected, actual), &accepted, &refused)? {
                 return Ok(Err(LogError::Fenced { expected, actual }));
             }
             for (seq, record) in (expected + 1..).zip(batch) {
@@ -382,7 +387,7 @@ impl<D: Disk> Log for RedbLog<D> {
     fn snapshot(&self) -> Result<Option<(u64, Vec<u8>)>, LogError> {
         let Some(database) = &self.database else { return Ok(None) };
         let transaction = database.begin_read().map_err(|error| self.reading(error))?;
-        let found = whole_snapshot(&transaction).map_err(|error| self.reading(error))?;
+        let found = read_snapshot(&transaction).map_err(|error| self.reading(error))?;
         found.map_err(|text| LogError::Corrupt { path: self.path.clone(), source: text.into() })
     }
 
@@ -393,10 +398,11 @@ impl<D: Disk> Log for RedbLog<D> {
     fn successor(&mut self, seq: u64) -> Result<Box<dyn Successor>, LogError> {
         self.slot = None;
         self.database()?;
-        // It is hardly larger than this one, and must not take the room of the next append.
+        // The successor is hardly larger than this file, and must not take the room that the next
+        // append needs.
         let needed = self.size();
         if self.disk.room(&self.path).is_ok_and(|room| room < needed) {
-            let text = format!("a snapshot needs {} MB that are free", needed.div_ceil(1 << 20));
+            let text = format!("a snapshot needs {} MB of free space", needed.div_ceil(1 << 20));
             return Err(self.written(std::io::Error::new(ErrorKind::StorageFull, text)));
         }
         let slot = Arc::new(Slot::default());
@@ -416,12 +422,14 @@ impl<D: Disk> Log for RedbLog<D> {
     fn succeed(&mut self, expected: u64, behind: &[Vec<u8>]) -> Result<Predecessor, LogError> {
         let next = self.slot.take().and_then(|slot| slot.lock().take());
         let Some(next) = next else {
-            return Err(self.written(std::io::Error::other("a write failed meanwhile")));
+            return Err(self.written(std::io::Error::other(
+                "a write to the journal failed while its snapshot was written",
+            )));
         };
         let from = expected - behind.len() as u64;
         next.write(|transaction| {
             let mut records = transaction.open_table(RECORDS)?;
-            let actual = last(&records, transaction)?;
+            let actual = last_seq(&records, transaction)?;
             if actual != from {
                 return Ok(Err(LogError::Fenced { expected: from, actual }));
             }
@@ -430,12 +438,12 @@ impl<D: Disk> Log for RedbLog<D> {
             }
             Ok(Ok(()))
         })?;
-        let before = self.database.replace(next.place(&self.path)?);
+        let before = self.database.replace(next.rename_to(&self.path)?);
         self.accepted.clear();
         self.refused.clear();
-        self.unnamed = true;
-        // An append tries it again.
-        self.name()?;
+        self.name_unsynced = true;
+        // When this fails, the next append tries it again.
+        self.sync_name()?;
         Ok(Box::new(before))
     }
 }

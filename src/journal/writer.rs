@@ -1,8 +1,16 @@
-//! The one writer of a journal: stamps, commits in groups, switches to successors.
+//! The only writer of a journal: it stamps records, commits them in groups, and switches to
+//! successors.
 //!
-//! Threaded, it owns a thread that commits whatever has queued up meanwhile as one group, so that
-//! a thousand agents share a few fsyncs. Inline, it commits within the call, which is what virtual
-//! time needs.
+//! Threaded, it has a thread that commits everything that has queued up as one group, so that a
+//! thousand agents share a few fsyncs. Inline, it commits within the call, for virtual time.
+//!
+//! In come bodies of records (`append`), and once a second the service's question whether a write
+//! hangs ([`Writer::check`]). Out go the first sequence of each batch, the reason why the journal
+//! cannot be written ([`Writer::watch`]), and [`Opened::ended`] when it never will be again.
+//!
+//! Records that need not be durable before acting are accepted at once and made durable within
+//! `DURABLE_WITHIN`. After a failed write the writer tries again once in that time, until one
+//! succeeds.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak, mpsc};
@@ -18,15 +26,15 @@ use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-use super::fold::{Ended, Fold, Folded, Made, fold};
+use super::fold::{Fold, FoldEnded, Folded, SuccessorResult};
 use super::{Log, LogError};
 
 /// How a writer works.
 #[derive(Debug, Clone, Copy)]
 pub struct WriterOptions {
-    /// Commit on a thread of its own (real time), or within the call (virtual time).
+    /// Commits on a thread of its own (real time), or within the call (virtual time).
     pub threaded: bool,
-    /// Records after which a snapshot is taken.
+    /// The number of records after which a snapshot is taken.
     pub snapshot_every: u64,
 }
 
@@ -40,10 +48,10 @@ impl Default for WriterOptions {
 pub struct Opened {
     /// The port for the actors.
     pub writer: Arc<Writer>,
-    /// What the journal says, before this start's own records.
+    /// The state that the journal adds up to, before this start's own records.
     pub ledger: Ledger,
-    /// Filled when the writer will never write again because somebody else leads, and closed when
-    /// its thread panicked.
+    /// Resolves when the writer will never write again because another process took the journal
+    /// over. Closed when the writer's thread panicked.
     pub ended: oneshot::Receiver<JournalFault>,
 }
 
@@ -51,65 +59,67 @@ pub struct Opened {
 pub struct Writer {
     last: Arc<AtomicU64>,
     watcher: Arc<Watcher>,
-    under: Arc<Under>,
+    in_flight: Arc<WriteInFlight>,
     clock: Arc<Clock>,
-    way: Way,
+    mode: Mode,
 }
 
-/// The write under way.
+/// The write that runs now.
 #[derive(Default)]
-struct Under {
-    /// When it began, in milliseconds above zero; zero while there is none.
-    begun: AtomicU64,
-    /// Whether it was told that it takes too long.
-    told: AtomicBool,
+struct WriteInFlight {
+    /// When it started, in milliseconds and at least 1; zero when no write runs.
+    started_ms: AtomicU64,
+    /// Whether its length was reported.
+    reported: AtomicBool,
 }
 
-/// Who hears why the journal cannot be written, and that it can again.
+/// Receives why the journal cannot be written, and none when it can again.
 type Watcher = OnceLock<Box<dyn Fn(Option<&str>) + Send + Sync>>;
 
-enum Way {
+enum Mode {
     Threaded(Arc<Mutex<mpsc::Sender<Message>>>),
     Inline(Box<Mutex<Committer>>),
 }
 
-/// To the writer's thread.
+/// What the writer's thread receives.
 enum Message {
-    /// Somebody appends.
+    /// Records to append.
     Append(Request),
-    /// A successor of the log is ready, or came to nothing.
-    Made(Made),
+    /// A successor of the log is ready, or could not be made.
+    SuccessorDone(SuccessorResult),
 }
 
-/// Records to commit; none asks for what was accepted so far to be made durable.
+/// Records to commit. An empty list asks to make durable what was accepted so far.
 struct Request {
     bodies: Vec<Body>,
     reply: oneshot::Sender<Result<u64, JournalFault>>,
 }
 
-/// How long accepted records may wait before they are made durable all the same.
+/// How long accepted records may wait before they are made durable.
 const DURABLE_WITHIN: Duration = Duration::from_secs(1);
 
 /// How long no write may fail before the journal counts as writable again.
-const QUIET: Duration = Duration::from_secs(5);
+const WRITABLE_AFTER: Duration = Duration::from_secs(5);
 
-/// A write that takes longer is told: a disk may hang for ever.
-const SLOW: Duration = Duration::from_secs(10);
+/// A write that takes longer is reported: a disk may hang for ever.
+const SLOW_WRITE: Duration = Duration::from_secs(10);
 
-/// A snapshot of more bytes than this is taken only when the records behind it are worth it.
+/// A larger snapshot is repeated only when enough records came after it.
 const LARGE_SNAPSHOT_BYTES: u64 = 4 << 20;
-/// Of a large snapshot, the share that the records behind it reach before the next one.
-const WORTH: u64 = 4;
-/// A snapshot is taken behind so many bytes of records, however few these are.
-const MOST_RECORD_BYTES: u64 = 16 << 20;
-/// A file of fewer bytes is small enough.
+/// The next large snapshot is due when the records after the last one reach this fraction of its
+/// size (1/N).
+const LARGE_SNAPSHOT_FRACTION: u64 = 4;
+/// A snapshot is due after this many bytes of records, however few these are.
+const RECORD_BYTES_MAX: u64 = 16 << 20;
+/// A smaller file is never replaced for its size.
 const SMALL_FILE_BYTES: u64 = 8 << 20;
-/// A file of more than so many times what counts in it is replaced soon after the start.
-const WASTE: u64 = 4;
+/// A file that is more than this many times larger than what it must hold is replaced soon after
+/// the start.
+const WASTEFUL_FACTOR: u64 = 4;
 
-/// How the wall clock goes beside the monotonic one.
+/// The wall clock in relation to the monotonic one.
 struct Clock {
-    /// The wall time at which the monotonic clock was at zero, in milliseconds.
+    /// The wall time at which the monotonic clock was zero, in milliseconds.
     zero: AtomicI64,
 }
 
@@ -124,14 +134,14 @@ impl Clock {
         self.zero.store(now.zero().0, Ordering::Release);
     }
 
-    /// By how much it was set, in milliseconds, since that was written down last.
+    /// How far the wall clock was set since the last record about that, in milliseconds.
     fn set_by(&self, now: Now) -> Option<i64> {
         now.set_by(WallTime(self.zero.load(Ordering::Acquire)))
     }
 }
 
 struct Committer {
-    under: Arc<Under>,
+    in_flight: Arc<WriteInFlight>,
     log: Box<dyn Log>,
     fold: Fold,
     /// The last record that was written.
@@ -139,47 +149,48 @@ struct Committer {
     epoch: u64,
     ambient: Arc<dyn Ambient>,
     snapshot_every: u64,
-    /// Where the last snapshot ends, or was tried in vain.
+    /// The last record that the last snapshot includes, or that was tried in vain.
     snapshot_at: u64,
     snapshot_bytes: u64,
-    /// Bytes of the records behind it.
+    /// The size of the records after it.
     record_bytes: u64,
-    /// Whether the file is mostly room that nothing needs.
+    /// Whether most of the file is unused space.
     wasteful: bool,
-    /// Whether a successor is being made.
+    /// Whether a successor is in the making.
     making: bool,
-    /// Whether the fold has not ended.
-    folds: bool,
-    /// To the writer's own thread, where it has one and the writer lives.
-    own: Weak<Mutex<mpsc::Sender<Message>>>,
+    /// Whether the fold thread still runs.
+    fold_runs: bool,
+    /// The way to the writer's own thread; empty when it has none or the writer is gone.
+    thread: Weak<Mutex<mpsc::Sender<Message>>>,
     last: Arc<AtomicU64>,
     fenced: bool,
     /// Since when the oldest accepted record waits to be made durable.
     dirty: Option<Moment>,
     ended: Option<oneshot::Sender<JournalFault>>,
-    /// When a write failed last, until that is told to be over.
+    /// When a write failed last; none once the journal was reported as writable again.
     failed_at: Option<Moment>,
     clock: Arc<Clock>,
     watcher: Arc<Watcher>,
 }
 
 impl Writer {
-    /// Folds the log and readies the writer; the epoch is one above the last start's.
+    /// Folds the log and starts the writer; its epoch is one above that of the last start.
     ///
     /// # Errors
-    /// When the log cannot be read, holds a record that does not parse ([`LogError::Corrupt`]), one
-    /// with a word that is not known ([`LogError::Unknown`]), or one of a newer format
-    /// ([`LogError::Newer`]). Nothing is written then.
+    /// When the log cannot be read, has a record that does not parse ([`LogError::Corrupt`]), one
+    /// with an unknown word ([`LogError::Unknown`]), or
+    /// has one of a newer format ([`LogError::Newer`]). Nothing is written then.
     pub fn open(
         log: impl Log,
         path: &std::path::Path,
         ambient: Arc<dyn Ambient>,
         options: WriterOptions,
     ) -> Result<Opened, LogError> {
-        let Folded { ledger, snapshot_at, snapshot_bytes, record_bytes } = fold(&log, path)?;
+        let Folded { ledger, snapshot_at, snapshot_bytes, record_bytes } =
+            super::fold::fold(&log, path)?;
         let size = log.size();
-        let wasteful =
-            size > SMALL_FILE_BYTES && size / WASTE > snapshot_bytes.saturating_add(record_bytes);
+        let wasteful = size > SMALL_FILE_BYTES
+            && size / WASTEFUL_FACTOR > snapshot_bytes.saturating_add(record_bytes);
         let no_thread = |source| LogError::Io {
             path: path.to_owned(),
             doing: "opened",
@@ -187,79 +198,78 @@ impl Writer {
         };
         let (sender, receiver) = mpsc::channel();
         let sender = Arc::new(Mutex::new(sender));
-        let side = if options.threaded {
-            Fold::beside(ledger.clone()).map_err(no_thread)?
+        let fold = if options.threaded {
+            Fold::threaded(ledger.clone()).map_err(no_thread)?
         } else {
-            Fold::Within(Box::new(ledger.clone()))
+            Fold::Inline(Box::new(ledger.clone()))
         };
         let last = Arc::new(AtomicU64::new(ledger.seq));
-        let (told, ended) = oneshot::channel();
+        let (ended_sender, ended) = oneshot::channel();
         let watcher = Arc::new(Watcher::new());
-        let under = Arc::new(Under::default());
+        let in_flight = Arc::new(WriteInFlight::default());
         let clock = Arc::new(Clock::new(ambient.now()));
         let committer = Committer {
-            under: Arc::clone(&under),
+            in_flight: Arc::clone(&in_flight),
             log: Box::new(log),
             epoch: ledger.epoch + 1,
-            fold: side,
+            fold,
             seq: ledger.seq,
             snapshot_at,
             snapshot_bytes,
             record_bytes,
             wasteful,
             making: false,
-            folds: true,
-            own: Arc::downgrade(&sender),
+            fold_runs: true,
+            thread: Arc::downgrade(&sender),
             ambient,
             snapshot_every: options.snapshot_every.max(1),
             last: Arc::clone(&last),
             fenced: false,
             dirty: None,
-            ended: Some(told),
+            ended: Some(ended_sender),
             failed_at: None,
             clock: Arc::clone(&clock),
             watcher: Arc::clone(&watcher),
         };
-        let way = if options.threaded {
+        let mode = if options.threaded {
             std::thread::Builder::new()
                 .name("journal".into())
                 .spawn(move || committer.serve(&receiver))
                 .map_err(no_thread)?;
-            Way::Threaded(sender)
+            Mode::Threaded(sender)
         } else {
-            Way::Inline(Box::new(Mutex::new(committer)))
+            Mode::Inline(Box::new(Mutex::new(committer)))
         };
-        let writer = Arc::new(Self { last, watcher, under, clock, way });
+        let writer = Arc::new(Self { last, watcher, in_flight, clock, mode });
         Ok(Opened { writer, ledger, ended })
     }
 
-    /// Tells why the journal cannot be written whenever a write fails, and once that it can again.
-    /// The first watcher stays.
+    /// Calls `watcher` with the reason whenever a write fails, and with none once when it succeeds
+    /// again. The first watcher stays.
     pub fn watch(&self, watcher: impl Fn(Option<&str>) + Send + Sync + 'static) {
         if self.watcher.set(Box::new(watcher)).is_err() {
-            tracing::warn!("the journal is watched already");
+            tracing::warn!("the journal has a watcher already");
         }
     }
 
-    /// Looks whether the write under way takes too long, and tells so. Nothing can be begun
-    /// meanwhile, and it is not repeated: it may still have its effect.
+    /// Reports a write that takes longer than `SLOW_WRITE`. Nothing else can start meanwhile, and
+    /// the write is not repeated: it may still take effect.
     ///
-    /// Where the wall clock was set, that is written down: nothing else may be for hours.
-    pub fn look(&self, now: Now) {
+    /// When the wall clock was set, this writes it down: no other record may come for hours.
+    pub fn check(&self, now: Now) {
         if self.clock.set_by(now).is_some() {
-            // Whoever appends next hears why it fails.
+            // When this fails, the next append reports why.
             drop(self.append(Vec::new()));
         }
         let now = now.mono;
-        let begun = self.under.begun.load(Ordering::Acquire);
-        let spent = now - Moment(begun);
-        if begun == 0 || spent < SLOW {
+        let started = self.in_flight.started_ms.load(Ordering::Acquire);
+        let spent = now - Moment(started);
+        if started == 0 || spent < SLOW_WRITE {
             return;
         }
-        let text =
-            format!("a write is under way for {} s: the disk does not answer", spent.as_secs());
-        if !self.under.told.swap(true, Ordering::AcqRel) {
-            tracing::error!(spent_s = spent.as_secs(), "journal's disk does not answer");
+        let text = format!("a write has taken {} s: the disk does not answer", spent.as_secs());
+        if !self.in_flight.reported.swap(true, Ordering::AcqRel) {
+            tracing::error!(spent_s = spent.as_secs(), "disk of the journal does not answer");
         }
         if let Some(watcher) = self.watcher.get() {
             watcher(Some(&text));
@@ -269,7 +279,7 @@ impl Writer {
     /// Makes everything accepted so far durable, before an orderly stop.
     ///
     /// # Errors
-    /// [`JournalFault`] when it could not be written.
+    /// [`JournalFault`] when it cannot be written.
     pub async fn flush(&self) -> Result<(), JournalFault> {
         self.append(Vec::new()).await.map(|_| ())
     }
@@ -278,15 +288,15 @@ impl Writer {
 impl Committer {
     fn serve(mut self, messages: &mpsc::Receiver<Message>) {
         loop {
-            let first = match self.patience() {
-                Some(patience) => messages.recv_timeout(patience),
+            let first = match self.idle_time() {
+                Some(idle) => messages.recv_timeout(idle),
                 None => messages.recv().map_err(|_| mpsc::RecvTimeoutError::Disconnected),
             };
             let first = match first {
                 Ok(first) => first,
                 Err(mpsc::RecvTimeoutError::Timeout) => {
-                    // A failure shows again at the next append, which has somebody to tell; that it
-                    // is over shows here.
+                    // A failure shows again at the next append, which has a caller to tell. That
+                    // the failure is over shows here.
                     let _ = self.commit(vec![&[]]);
                     continue;
                 }
@@ -296,11 +306,11 @@ impl Committer {
             for message in std::iter::once(first).chain(messages.try_iter().take(1023)) {
                 match message {
                     Message::Append(request) => group.push(request),
-                    Message::Made(outcome) => made = Some(outcome),
+                    Message::SuccessorDone(outcome) => made = Some(outcome),
                 }
             }
             if group.is_empty() {
-                self.made(made);
+                self.switch(made);
                 continue;
             }
             let bodies = group.iter().map(|request| request.bodies.as_slice());
@@ -310,21 +320,21 @@ impl Committer {
                     Ok(firsts) => Ok(firsts[index]),
                     Err(fault) => Err(fault.clone()),
                 };
-                // The asker may have gone; the record stands all the same.
+                // The caller may be gone; the record counts all the same.
                 let _ = request.reply.send(answer);
             }
-            // After the answers: nobody waits for a switch that comes with them.
-            self.made(made);
-            if !self.folds || self.snapshot_when_due().is_err() {
-                tracing::error!("journal is not folded any more, and is not written any more");
+            // After the answers, so that no caller waits for a switch that comes with them.
+            self.switch(made);
+            if !self.fold_runs || self.snapshot_when_due().is_err() {
+                tracing::error!("journal stops: its fold thread ended");
                 return;
             }
         }
     }
 
-    /// How long nothing need be written unless somebody asks for it.
-    fn patience(&self) -> Option<Duration> {
-        // After a failure a whole pause: a disk that is full would be tried without rest.
+    /// How long nothing needs to be written unless somebody asks for it.
+    fn idle_time(&self) -> Option<Duration> {
+        // After a failure a whole pause, or a full disk would be tried without rest.
         match (self.failed_at, self.dirty) {
             (Some(_), _) => Some(DURABLE_WITHIN),
             (None, Some(since)) => {
@@ -334,7 +344,7 @@ impl Committer {
         }
     }
 
-    /// Commits groups of bodies as one write and gives the first sequence of each.
+    /// Commits groups of bodies as one write; returns the first sequence of each.
     fn commit(&mut self, groups: Vec<&[Body]>) -> Result<Vec<u64>, JournalFault> {
         if self.fenced {
             return Err(JournalFault::Fenced);
@@ -368,30 +378,30 @@ impl Committer {
                 add(seq, body.clone())?;
             }
         }
-        self.under.begun.store(now.mono.0.max(1), Ordering::Release);
+        self.in_flight.started_ms.store(now.mono.0.max(1), Ordering::Release);
         let written = self.log.append(expected, &bytes, durable);
-        self.under.begun.store(0, Ordering::Release);
-        let hung = self.under.told.swap(false, Ordering::AcqRel);
+        self.in_flight.started_ms.store(0, Ordering::Release);
+        let hung = self.in_flight.reported.swap(false, Ordering::AcqRel);
         if let Err(error) = written {
             return Err(self.failed(&error));
         }
         if hung {
-            self.tell(None);
+            self.notify(None);
         }
-        self.calm();
+        self.report_recovery();
         if let Some(by_ms) = set_by {
-            tracing::warn!(by_ms, "the wall clock was set; leases keep what is left of them");
+            tracing::warn!(by_ms, "wall clock was set: leases keep their remaining time");
             self.clock.follow(now);
         }
         self.dirty = (!durable).then_some(self.dirty.unwrap_or(now.mono));
         self.seq = seq;
         self.record_bytes += bytes.iter().map(|record| record.len() as u64).sum::<u64>();
         self.last.store(seq, Ordering::Release);
-        // Where the fold has ended the writer ends with its turn.
-        let folded = self.fold.wrote(records);
-        self.folds = folded.is_ok();
-        if self.folds && self.is_inline() {
-            self.folds = self.snapshot_when_due().is_ok();
+        // When the fold thread has ended, the writer ends with this turn.
+        let folded = self.fold.record(records);
+        self.fold_runs = folded.is_ok();
+        if self.fold_runs && self.is_inline() {
+            self.fold_runs = self.snapshot_when_due().is_ok();
         }
         Ok(firsts)
     }
@@ -400,57 +410,57 @@ impl Committer {
         if matches!(error, LogError::Fenced { .. }) {
             self.fenced = true;
             if let Some(ended) = self.ended.take() {
-                // Nobody may be there to hear it.
+                // Nobody may wait for it.
                 let _ = ended.send(JournalFault::Fenced);
             }
             return JournalFault::Fenced;
         }
         let text = chain(error);
         if self.failed_at.replace(self.ambient.now().mono).is_none() {
-            tracing::error!(error = text, "journal cannot be written, nothing new is begun");
+            tracing::error!(error = text, "journal cannot be written: nothing new starts");
         }
-        self.tell(Some(&text));
+        self.notify(Some(&text));
         JournalFault::Failed(text)
     }
 
-    /// On a disk that is full a small record may still find room: only quiet is an end.
-    fn calm(&mut self) {
+    /// Reports recovery after a while without failures: on a full disk a small record may still
+    /// find room.
+    fn report_recovery(&mut self) {
         let now = self.ambient.now().mono;
-        if self.failed_at.is_some_and(|failed| now - failed >= QUIET) {
+        if self.failed_at.is_some_and(|failed| now - failed >= WRITABLE_AFTER) {
             self.failed_at = None;
-            self.tell(None);
+            self.notify(None);
             tracing::info!("journal can be written again");
         }
     }
 
-    fn tell(&self, trouble: Option<&str>) {
+    fn notify(&self, trouble: Option<&str>) {
         if let Some(watcher) = self.watcher.get() {
             watcher(trouble);
         }
     }
 
     fn is_inline(&self) -> bool {
-        matches!(self.fold, Fold::Within(_))
+        matches!(self.fold, Fold::Inline(_))
     }
 
-    /// Whether the records behind the last snapshot are worth the next one.
+    /// Whether enough records came after the last snapshot for the next one.
     fn is_due(&self) -> bool {
         let many = self.seq - self.snapshot_at >= self.snapshot_every
             && (self.snapshot_bytes <= LARGE_SNAPSHOT_BYTES
-                || self.record_bytes >= self.snapshot_bytes / WORTH);
-        many || self.wasteful || self.record_bytes >= self.snapshot_bytes.max(MOST_RECORD_BYTES)
+                || self.record_bytes >= self.snapshot_bytes / LARGE_SNAPSHOT_FRACTION);
+        many || self.wasteful || self.record_bytes >= self.snapshot_bytes.max(RECORD_BYTES_MAX)
     }
 
-    /// Has the fold make a successor of the log, when it is time for one. Fails when the fold has
-    /// ended.
-    fn snapshot_when_due(&mut self) -> Result<(), Ended> {
-        // While writes fail there is no room for it either.
+    /// Starts a snapshot when one is due. Fails when the fold thread has ended.
+    fn snapshot_when_due(&mut self) -> Result<(), FoldEnded> {
+        // While writes fail there is no room for a snapshot either.
         if self.making || self.fenced || self.failed_at.is_some() || !self.is_due() {
             return Ok(());
         }
         (self.snapshot_at, self.record_bytes, self.wasteful) = (self.seq, 0, false);
-        let own = match self.own.upgrade() {
-            Some(own) => Some(own.lock().clone()),
+        let sender = match self.thread.upgrade() {
+            Some(sender) => Some(sender.lock().clone()),
             None if self.is_inline() => None,
             // The service stops.
             None => return Ok(()),
@@ -458,39 +468,39 @@ impl Committer {
         let successor = match self.log.successor(self.seq) {
             Ok(successor) => successor,
             Err(error) => {
-                self.made(Some(Err(chain(&error))));
+                self.switch(Some(Err(chain(&error))));
                 return Ok(());
             }
         };
         self.making = true;
         let done = Box::new(move |made| {
-            if let Some(own) = own {
+            if let Some(sender) = sender {
                 // The writer may have stopped meanwhile.
-                let _ = own.send(Message::Made(made));
+                let _ = sender.send(Message::SuccessorDone(made));
             }
         });
         let made = self.fold.snapshot(successor, done)?;
-        self.made(made);
+        self.switch(made);
         Ok(())
     }
 
-    /// Switches to a successor that was made. One that fails is tried again later: the records are
-    /// all still there.
-    fn made(&mut self, made: Option<Made>) {
+    /// Switches to a finished successor. A failure is tried again with the next snapshot: all
+    /// records are still in the log.
+    fn switch(&mut self, made: Option<SuccessorResult>) {
         let Some(made) = made else { return };
         self.making = false;
         if self.fenced {
             return;
         }
-        let begun = self.ambient.now().mono;
-        self.under.begun.store(begun.0.max(1), Ordering::Release);
+        let started = self.ambient.now().mono;
+        self.in_flight.started_ms.store(started.0.max(1), Ordering::Release);
         let done = made.and_then(|ready| {
             let behind = self.log.read_from(ready.seq + 1).map_err(|error| chain(&error))?;
             let behind: Vec<Vec<u8>> = behind.into_iter().map(|(_, record)| record).collect();
             let before = self.log.succeed(self.seq, &behind).map_err(|error| chain(&error))?;
             Ok((ready, before))
         });
-        self.under.begun.store(0, Ordering::Release);
+        self.in_flight.started_ms.store(0, Ordering::Release);
         match done {
             Ok((ready, before)) => {
                 self.fold.close(before);
@@ -506,16 +516,19 @@ impl Committer {
 
 impl Journal for Writer {
     fn append(&self, bodies: Vec<Body>) -> BoxFuture<'static, Result<u64, JournalFault>> {
-        match &self.way {
-            Way::Inline(committer) => {
+        match &self.mode {
+            Mode::Inline(committer) => {
                 let mut committer = committer.lock();
                 let outcome = committer.commit(vec![bodies.as_slice()]);
                 let first = outcome.and_then(|firsts| {
-                    firsts.first().copied().ok_or_else(|| JournalFault::Failed("empty".into()))
+                    firsts
+                        .first()
+                        .copied()
+                        .ok_or_else(|| JournalFault::Failed("the batch was empty".into()))
                 });
                 futures_util::future::ready(first).boxed()
             }
-            Way::Threaded(sender) => {
+            Mode::Threaded(sender) => {
                 let (reply, answer) = oneshot::channel();
                 let sender = sender.lock();
                 let sent = sender.send(Message::Append(Request { bodies, reply }));

@@ -1,34 +1,33 @@
-//! The small disc images that tell cloud-init what a guest is (its data source `NoCloud`): a volume
-//! called `cidata` with `user-data`, `meta-data` and perhaps `network-config`.
+//! The small disc images from which cloud-init learns what a guest is (its data source `NoCloud`):
+//! a volume named `cidata` with the files `user-data`, `meta-data` and, if needed,
+//! `network-config`.
 //!
-//! Written here, since it takes so little: ISO 9660 with the names of Rock Ridge, which Linux
-//! reads, and of Joliet, which Windows does. An image says nothing of when it was made, so that the
-//! same texts make the same bytes.
+//! The format is simple enough to be written here: ISO 9660 with Rock Ridge names, which Linux
+//! reads, and Joliet names, which Windows reads. An image holds no time, so the same texts always
+//! give the same bytes.
 
 mod read;
 mod write;
 
 pub use read::{Disc, read};
 
-/// The label by which cloud-init knows the volume.
+/// The volume label by which cloud-init finds the disc.
 pub const LABEL: &str = "cidata";
 
-/// What cloud-init is to be told.
+/// The texts for cloud-init.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct SeedTexts {
-    /// `user-data`.
+pub struct CloudInitTexts {
     pub user_data: String,
-    /// `meta-data`.
     pub meta_data: String,
-    /// `network-config`; none for what the image makes of its network cards by itself.
+    /// None leaves the network to the image's own defaults.
     pub network_config: Option<String>,
 }
 
-impl SeedTexts {
+impl CloudInitTexts {
     /// The disc image; its length is a multiple of 2,048.
     pub fn image(&self) -> Vec<u8> {
         let network = self.network_config.as_ref();
-        // In the order of their names, in which a directory holds them.
+        // In the order of their ISO 9660 names, as a directory requires.
         let files = [
             Some(("METADATA.;1", "meta-data", self.meta_data.as_bytes())),
             network.map(|text| ("NETCONF.;1", "network-config", text.as_bytes())),

@@ -1,36 +1,35 @@
-//! Placeholders `${name}` in the texts of an operator, as Packer's and Terraform's `templatefile` and
-//! Python's `string.Template` have them: `$${` stands for `${`, and every other `$` for itself, so
-//! that `$HOME`, `$(date)` and `$$` of a shell stay what they are.
+//! Placeholders `${name}` in an operator's texts, as in Packer's and Terraform's `templatefile` and
+//! Python's `string.Template`: `$${` stands for `${`, and every other `$` for itself. So `$HOME`,
+//! `$(date)` and `$$` of a shell stay as they are.
 
 use std::collections::BTreeMap;
 
 /// What is wrong with a placeholder.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Fault {
-    /// Nobody gave it a value.
+pub enum PlaceholderError {
+    /// The name has no value.
     #[error("`${{{0}}}` has no value")]
     Unknown(String),
-    /// What stands between the braces is no name.
-    #[error("`${{{0}` is no placeholder")]
+    /// The text between the braces is not a name.
+    #[error("`${{{0}` is not a placeholder")]
     NoName(String),
 }
 
-/// A piece of a text.
 #[derive(Debug, PartialEq, Eq)]
 enum Piece<'a> {
     Plain(&'a str),
     Name(&'a str),
 }
 
-/// How much of a text that is no placeholder is shown.
-const SHOWN: usize = 24;
+/// How many characters of a malformed placeholder an error shows.
+const SHOWN_CHARS_MAX: usize = 24;
 
 fn is_name(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
         && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
-fn pieces(text: &str) -> Result<Vec<Piece<'_>>, Fault> {
+fn pieces(text: &str) -> Result<Vec<Piece<'_>>, PlaceholderError> {
     let mut pieces = Vec::new();
     let mut rest = text;
     while let Some(at) = rest.find("${") {
@@ -45,7 +44,7 @@ fn pieces(text: &str) -> Result<Vec<Piece<'_>>, Fault> {
         let Some(name) = end.map(|end| &after[..end]).filter(|name| is_name(name)) else {
             let shown = after.lines().next().unwrap_or_default();
             let shown = end.map_or(shown, |end| shown.get(..=end).unwrap_or(shown));
-            return Err(Fault::NoName(shown.chars().take(SHOWN).collect()));
+            return Err(PlaceholderError::NoName(shown.chars().take(SHOWN_CHARS_MAX).collect()));
         };
         pieces.push(Piece::Name(name));
         rest = &after[name.len() + 1..];
@@ -54,11 +53,11 @@ fn pieces(text: &str) -> Result<Vec<Piece<'_>>, Fault> {
     Ok(pieces)
 }
 
-/// The names in a text, each once, in their order.
+/// The names in a text, each once, in order of appearance.
 ///
 /// # Errors
-/// [`Fault::NoName`].
-pub fn names(text: &str) -> Result<Vec<&str>, Fault> {
+/// [`PlaceholderError::NoName`].
+pub fn names(text: &str) -> Result<Vec<&str>, PlaceholderError> {
     let mut names = Vec::new();
     for piece in pieces(text)? {
         match piece {
@@ -72,19 +71,21 @@ pub fn names(text: &str) -> Result<Vec<&str>, Fault> {
 /// The text with its placeholders filled in.
 ///
 /// # Errors
-/// [`Fault`].
-pub fn fill(text: &str, values: &BTreeMap<String, String>) -> Result<String, Fault> {
+/// When a placeholder is malformed or has no value.
+pub fn fill(text: &str, values: &BTreeMap<String, String>) -> Result<String, PlaceholderError> {
     let mut filled = String::with_capacity(text.len());
     for piece in pieces(text)? {
         filled.push_str(match piece {
             Piece::Plain(plain) => plain,
-            Piece::Name(name) => values.get(name).ok_or_else(|| Fault::Unknown(name.to_owned()))?,
+            Piece::Name(name) => {
+                values.get(name).ok_or_else(|| PlaceholderError::Unknown(name.to_owned()))?
+            }
         });
     }
     Ok(filled)
 }
 
-/// Whether a name is one of a secret, which must not lie on a disc that others can read.
+/// Whether a name looks like that of a secret, which must not be on a disc that others can read.
 pub fn is_secret(name: &str) -> bool {
     const WORDS: [&str; 8] = [
         "token",
@@ -117,7 +118,8 @@ mod tests {
         pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).into()
     }
 
-    // Invariant: a template written for `templatefile` or `string.Template` comes out as there.
+    // Invariant: a template written for `templatefile` or `string.Template` gives the same text
+    // here.
 
     #[test]
     fn a_runner_template_is_filled_in_and_its_shell_is_left_alone() {
@@ -169,16 +171,16 @@ runcmd:
         assert_eq!(fill("", &values).unwrap(), "");
     }
 
-    // Invariant: what would come out wrong is a fault that shows it.
+    // Invariant: a placeholder that cannot be filled in is an error that shows it.
 
     #[test]
     fn unknown_names_and_what_is_none_are_faults() {
         let fault = |text: &str| fill(text, &values()).unwrap_err().to_string();
         assert_eq!(fault("x ${nobody} y"), "`${nobody}` has no value");
-        assert_eq!(fault("${VAR:-x} y"), "`${VAR:-x}` is no placeholder");
-        assert_eq!(fault("${}"), "`${}` is no placeholder");
-        assert_eq!(fault("${open\nnext}"), "`${open` is no placeholder");
-        assert_eq!(fault("a ${"), "`${` is no placeholder");
+        assert_eq!(fault("${VAR:-x} y"), "`${VAR:-x}` is not a placeholder");
+        assert_eq!(fault("${}"), "`${}` is not a placeholder");
+        assert_eq!(fault("${open\nnext}"), "`${open` is not a placeholder");
+        assert_eq!(fault("a ${"), "`${` is not a placeholder");
     }
 
     #[test]

@@ -1,5 +1,10 @@
-//! Calls that administrators need: nodes, networks and storages to check, and users, roles, entries
-//! and tokens to read and make.
+//! Typed calls for administration.
+//!
+//! - to check: clocks, versions, bridges, storages and snippets of nodes, VNets, privileges.
+//! - to read and create: users, roles, pools, access entries and API tokens.
+//!
+//! What the login may not see is missing from the answers, without an error. All calls fail with a
+//! [`PveError`].
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,13 +27,13 @@ struct NodeTime {
 
 /// One interface of `GET /nodes/{node}/network`.
 #[derive(Debug, Clone, Deserialize)]
-pub struct Interface {
-    /// Its name.
+pub struct NodeInterface {
+    /// The name, such as `vmbr0`.
     pub iface: String,
-    /// Such as `bridge`, `OVSBridge`, `vnet`.
+    /// The type, such as `bridge`, `OVSBridge` or `vnet`.
     #[serde(rename = "type", default)]
     pub kind: String,
-    /// Whether it is up.
+    /// Whether the interface is up.
     #[serde(default, deserialize_with = "loose::flag")]
     pub active: bool,
 }
@@ -36,27 +41,27 @@ pub struct Interface {
 /// One storage of `GET /nodes/{node}/storage`.
 #[derive(Debug, Clone, Deserialize)]
 pub struct NodeStorage {
-    /// Its id.
+    /// The storage's name in the cluster's configuration.
     pub storage: String,
-    /// Its plug-in, such as `lvmthin`.
+    /// The plug-in, such as `lvmthin`.
     #[serde(rename = "type", default)]
     pub kind: String,
-    /// Its content types, separated by commas.
+    /// The content types that the storage accepts, separated by commas.
     #[serde(default)]
     pub content: String,
-    /// Whether the node reaches it.
+    /// Whether the node can reach the storage.
     #[serde(default, deserialize_with = "loose::maybe_flag")]
     pub active: Option<bool>,
-    /// Whether it may be used.
+    /// Whether the storage may be used.
     #[serde(default, deserialize_with = "loose::maybe_flag")]
     pub enabled: Option<bool>,
-    /// Whether all nodes see the same.
+    /// Whether all nodes see the same contents.
     #[serde(default, deserialize_with = "loose::flag")]
     pub shared: bool,
-    /// Free bytes.
+    /// Free space in bytes.
     #[serde(default, deserialize_with = "loose::maybe_number")]
     pub avail: Option<u64>,
-    /// Bytes in all.
+    /// Total space in bytes.
     #[serde(default, deserialize_with = "loose::maybe_number")]
     pub total: Option<u64>,
 }
@@ -69,34 +74,34 @@ struct Vnet {
     zone: String,
 }
 
-/// A user, as much as `GET /access/users?full=1` tells.
+/// One user of `GET /access/users?full=1`.
 #[derive(Debug, Clone, Deserialize)]
 pub struct User {
-    /// `user@realm`.
+    /// The full name, `user@realm`.
     pub userid: String,
-    /// Whether it may log in; absent for yes.
+    /// Whether the user may log in; absent means yes.
     #[serde(default, deserialize_with = "loose::maybe_flag")]
     pub enable: Option<bool>,
-    /// When it expires, Unix seconds; 0 for never.
+    /// When the account expires, in Unix seconds; 0 means never.
     #[serde(default, deserialize_with = "loose::maybe_number")]
     pub expire: Option<u64>,
-    /// Its tokens.
+    /// The user's API tokens.
     #[serde(default)]
     pub tokens: Vec<Token>,
 }
 
-/// A token of a user.
+/// One API token of a user.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Token {
-    /// Its name, without the user.
+    /// The token's name, without the user.
     pub tokenid: String,
-    /// When it expires, Unix seconds; 0 for never.
+    /// When the token expires, in Unix seconds; 0 means never.
     #[serde(default, deserialize_with = "loose::maybe_number")]
     pub expire: Option<u64>,
-    /// Whether it has privileges of its own.
+    /// Whether the token has privileges of its own, apart from its user's (privilege separation).
     #[serde(default, deserialize_with = "loose::flag")]
     pub privsep: bool,
-    /// What was written beside it.
+    /// The comment that was entered with the token.
     #[serde(default, deserialize_with = "loose::maybe_text")]
     pub comment: Option<String>,
 }
@@ -109,33 +114,33 @@ struct RoleRow {
     privs: Option<String>,
 }
 
-/// One entry of `GET /access/acl`.
+/// One access entry of `GET /access/acl`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
-pub struct Entry {
-    /// Where it counts.
+pub struct AclEntry {
+    /// The path to which the entry applies.
     pub path: String,
-    /// For whom: a user, a token's full id, or a group.
+    /// Who gets the role: a user, a token's full id, or a group.
     pub ugid: String,
     /// `user`, `token` or `group`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// The role.
+    /// The role that is granted.
     pub roleid: String,
-    /// Whether it counts below the path.
+    /// Whether the entry also applies below the path.
     #[serde(default, deserialize_with = "loose::flag")]
     pub propagate: bool,
 }
 
-/// What of a guest's row tells its pool.
+/// The pool of a guest, from its row in the cluster's list.
 #[derive(Debug, Clone, Deserialize)]
-struct Pooled {
+struct GuestPool {
     #[serde(default, deserialize_with = "loose::maybe_number")]
     vmid: Option<u64>,
     #[serde(default, deserialize_with = "loose::maybe_text")]
     pool: Option<String>,
 }
 
-/// Privileges, and whether each counts below the path too.
+/// Privileges, each with whether it also applies below the path.
 pub type Privileges = BTreeMap<String, bool>;
 
 fn params<const N: usize>(pairs: [(&str, &str); N]) -> Params {
@@ -147,25 +152,25 @@ fn flag(on: bool) -> &'static str {
 }
 
 impl Client {
-    /// A node's clock, Unix seconds; none when it does not tell.
+    /// The node's clock in Unix seconds; none when the node does not report it.
     pub async fn node_time(&self, node: &str) -> Result<Option<u64>, PveError> {
         let path = format!("/nodes/{}/time", encode(node));
         Ok(self.get::<NodeTime>(&path, Params::new()).await?.time)
     }
 
-    /// A node's own version.
+    /// The Proxmox version of one node.
     pub async fn node_version(&self, node: &str) -> Result<String, PveError> {
         let path = format!("/nodes/{}/version", encode(node));
         Ok(self.get::<Version>(&path, Params::new()).await?.version)
     }
 
-    /// A node's bridges that the login may see, and the VNets that are in force there.
-    pub async fn bridges_of(&self, node: &str) -> Result<Vec<Interface>, PveError> {
+    /// The bridges of a node that the login may see, and the VNets that are active there.
+    pub async fn bridges_of(&self, node: &str) -> Result<Vec<NodeInterface>, PveError> {
         let path = format!("/nodes/{}/network", encode(node));
         self.get(&path, params([("type", "any_bridge")])).await
     }
 
-    /// The snippets on a storage of a node; Proxmox shows them only to who holds
+    /// The snippets on a node's storage. Proxmox lists them only to logins with
     /// `Datastore.Allocate` there.
     pub async fn snippets(&self, node: &str, storage: &str) -> Result<BTreeSet<String>, PveError> {
         let (node, storage) = (encode(node), encode(storage));
@@ -174,13 +179,13 @@ impl Client {
         Ok(found.into_iter().map(|one| one.volid).collect())
     }
 
-    /// A node's storages that the login may see, disabled ones too.
+    /// The storages of a node that the login may see, disabled ones included.
     pub async fn storages_of(&self, node: &str) -> Result<Vec<NodeStorage>, PveError> {
         let path = format!("/nodes/{}/storage", encode(node));
         self.get(&path, Params::new()).await
     }
 
-    /// The zone of each VNet that the login may see; none where there is no SDN.
+    /// The zone of each VNet that the login may see; empty without SDN.
     pub async fn vnet_zones(&self) -> Result<BTreeMap<String, String>, PveError> {
         match self.get::<Vec<Vnet>>("/cluster/sdn/vnets", Params::new()).await {
             Ok(vnets) => Ok(vnets.into_iter().map(|one| (one.vnet, one.zone)).collect()),
@@ -194,7 +199,7 @@ impl Client {
         self.get("/access/users", params([("full", "1")])).await
     }
 
-    /// Every role with its privileges.
+    /// The privileges of every role.
     pub async fn roles(&self) -> Result<BTreeMap<String, BTreeSet<String>>, PveError> {
         let rows: Vec<RoleRow> = self.get("/access/roles", Params::new()).await?;
         let split = |privs: String| {
@@ -205,25 +210,25 @@ impl Client {
         Ok(rows.into_iter().map(role).collect())
     }
 
-    /// Access entries that the login may see.
-    pub async fn entries(&self) -> Result<BTreeSet<Entry>, PveError> {
-        let rows: Vec<Entry> = self.get("/access/acl", Params::new()).await?;
+    /// The access entries that the login may see.
+    pub async fn acl_entries(&self) -> Result<BTreeSet<AclEntry>, PveError> {
+        let rows: Vec<AclEntry> = self.get("/access/acl", Params::new()).await?;
         Ok(rows.into_iter().collect())
     }
 
-    /// Pools that the login may see.
+    /// The names of the pools that the login may see.
     pub async fn pools(&self) -> Result<BTreeSet<String>, PveError> {
         let rows: Vec<Value> = self.get("/pools", Params::new()).await?;
         Ok(rows.iter().filter_map(|row| loose::as_text(row.get("poolid")?)).collect())
     }
 
-    /// The pool of each guest that is in one.
+    /// The pool of each guest that is in one, by VMID.
     pub async fn pool_of_guests(&self) -> Result<BTreeMap<u64, String>, PveError> {
-        let rows: Vec<Pooled> = self.get("/cluster/resources", params([("type", "vm")])).await?;
+        let rows: Vec<GuestPool> = self.get("/cluster/resources", params([("type", "vm")])).await?;
         Ok(rows.into_iter().filter_map(|row| Some((row.vmid?, row.pool?))).collect())
     }
 
-    /// What the login, or somebody else, may do on a path.
+    /// The privileges of the login, or of `who`, on a path.
     pub async fn privileges(&self, path: &str, who: Option<&str>) -> Result<Privileges, PveError> {
         let mut filter = params([("path", path)]);
         filter.extend(who.map(|who| ("userid".to_owned(), who.to_owned())));
@@ -233,39 +238,39 @@ impl Client {
         Ok(held.map(|(name, below)| (name, loose::as_flag(&below).unwrap_or(false))).collect())
     }
 
-    /// Makes a role.
+    /// Creates a role; `privileges` is a list separated by commas.
     pub async fn create_role(&self, role: &str, privileges: &str) -> Result<(), PveError> {
         let how = params([("roleid", role), ("privs", privileges)]);
         self.write::<Value>(Method::Post, "/access/roles", how).await.map(drop)
     }
 
-    /// Adds privileges to a role.
+    /// Adds privileges to a role and keeps those that it has.
     pub async fn extend_role(&self, role: &str, privileges: &str) -> Result<(), PveError> {
         let path = format!("/access/roles/{}", encode(role));
         let how = params([("privs", privileges), ("append", "1")]);
         self.write::<Value>(Method::Put, &path, how).await.map(drop)
     }
 
-    /// Makes a user without a password.
+    /// Creates a user without a password.
     pub async fn create_user(&self, user: &str, comment: &str) -> Result<(), PveError> {
         let how = params([("userid", user), ("comment", comment)]);
         self.write::<Value>(Method::Post, "/access/users", how).await.map(drop)
     }
 
-    /// Makes a pool.
+    /// Creates an empty pool.
     pub async fn create_pool(&self, pool: &str, comment: &str) -> Result<(), PveError> {
         let how = params([("poolid", pool), ("comment", comment)]);
         self.write::<Value>(Method::Post, "/pools", how).await.map(drop)
     }
 
-    /// Gives a user or a token a role on a path and below it.
+    /// Grants a user or a token a role on a path and below it.
     pub async fn grant(&self, path: &str, who: &str, role: &str) -> Result<(), PveError> {
         let kind = if who.contains('!') { "tokens" } else { "users" };
         let how = params([("path", path), (kind, who), ("roles", role)]);
         self.write::<Value>(Method::Put, "/access/acl", how).await.map(drop)
     }
 
-    /// Makes a token; gives its secret, which is told this once.
+    /// Creates a token and returns its secret, which Proxmox shows only this once.
     pub async fn create_token(
         &self,
         user: &str,
@@ -277,7 +282,8 @@ impl Client {
         self.secret_of(Method::Post, user, name, how).await
     }
 
-    /// Gives a token another secret; its entries stay, the old secret ends. Since 9.
+    /// Replaces a token's secret; its access entries stay, and the old secret stops working. Since
+    /// Proxmox VE 9.
     pub async fn regenerate_token(&self, user: &str, name: &str) -> Result<SecretString, PveError> {
         self.secret_of(Method::Put, user, name, params([("regenerate", "1")])).await
     }
@@ -289,7 +295,7 @@ impl Client {
         name: &str,
         how: Params,
     ) -> Result<SecretString, PveError> {
-        /// Not shown by `Debug`.
+        /// No `Debug`: it holds a secret.
         #[derive(Deserialize)]
         struct Made {
             value: String,
@@ -297,7 +303,7 @@ impl Client {
         Ok(self.write::<Made>(method, &token_path(user, name), how).await?.value.into())
     }
 
-    /// Removes a token and its entries.
+    /// Removes a token and its access entries.
     pub async fn remove_token(&self, user: &str, name: &str) -> Result<(), PveError> {
         let path = token_path(user, name);
         self.write::<Value>(Method::Delete, &path, Params::new()).await.map(drop)

@@ -1,5 +1,15 @@
-//! The calls that guests need, one function each, typed. What to make of their answers is decided by
-//! their callers.
+//! Typed calls for guests, one function for each, with their storages and tasks.
+//!
+//! - cluster: [`Client::cluster_status`], [`Client::resources`], [`Client::cluster_tasks`],
+//!   [`Client::check_free_id`].
+//! - guests: [`Client::config`], [`Client::set_config`], [`Client::clone_guest`],
+//!   [`Client::start`], [`Client::shutdown`], [`Client::stop`], [`Client::destroy`], snapshots.
+//! - guest agent: [`Client::interfaces`], [`Client::read_file`].
+//! - storages: [`Client::volumes`], [`Client::upload_iso`], [`Client::free_volume`].
+//! - tasks: [`Client::task_status`], [`Client::task_log`], [`Client::running_tasks`].
+//!
+//! A call that starts a task returns the task's name ([`Upid`]) at once; its end must be read. What
+//! an answer means is up to the caller. All calls fail with a [`PveError`].
 
 use std::time::Duration;
 
@@ -8,18 +18,18 @@ use serde_json::Value;
 
 use crate::client::{Client, Params};
 use crate::error::{Call, PveError};
-use crate::transport::{File, Method, encode};
+use crate::transport::{Method, UploadFile, encode};
 use crate::types::{
-    Certificate, Current, FileRead, Interface, LogLine, Resource, StatusItem, Storage, TaskRow,
-    TaskStatus, Version, VmConfig, Volume,
+    Certificate, Current, FileRead, GuestInterface, LogLine, Resource, StatusItem, Storage,
+    TaskRow, TaskStatus, Version, VmConfig, Volume,
 };
 use crate::upid::{Upid, task_node};
 
-/// Lines of a task's log that are read at most.
-const LOG_LINES: u32 = 1000;
+/// The most lines that are read of a task's log.
+const LOG_LINES_MAX: u32 = 1000;
 
-/// Tasks of a node that are listed at most: its index keeps about half as many.
-const TASKS_MAX: &str = "4000";
+/// The most tasks that are listed of a node: its index keeps about half as many.
+const TASKS_LISTED_MAX: &str = "4000";
 
 fn params<const N: usize>(pairs: [(&str, &str); N]) -> Params {
     pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).into()
@@ -34,19 +44,20 @@ fn task(upid: &str, rest: &str) -> String {
 }
 
 impl Client {
-    /// Proxmox's version.
+    /// The version of the node that answers.
     pub async fn version(&self) -> Result<Version, PveError> {
         self.get("/version", Params::new()).await
     }
 
-    /// Quorum and nodes as the endpoint sees them, and which endpoint that was.
+    /// Quorum and nodes as the endpoint sees them, with the index of that endpoint.
     pub async fn cluster_status(&self) -> Result<(usize, Vec<StatusItem>), PveError> {
         let call = Call::new(Method::Get, "/cluster/status");
         let answer = self.call(&call, Params::new()).await?;
         Ok((answer.endpoint, answer.read(&call)?))
     }
 
-    /// Everything in the cluster, and which endpoint answered; only guests when `guests_only`.
+    /// The rows of the cluster's list, with the index of the endpoint that answered; only guests if
+    /// `guests_only`.
     pub async fn resources(&self, guests_only: bool) -> Result<(usize, Vec<Resource>), PveError> {
         let filter = if guests_only { params([("type", "vm")]) } else { Params::new() };
         let call = Call::new(Method::Get, "/cluster/resources");
@@ -54,57 +65,58 @@ impl Client {
         Ok((answer.endpoint, answer.read(&call)?))
     }
 
-    /// The storages of every node.
-    pub async fn storages_everywhere(&self) -> Result<Vec<Resource>, PveError> {
+    /// The storages of all nodes.
+    pub async fn all_storages(&self) -> Result<Vec<Resource>, PveError> {
         self.get("/cluster/resources", params([("type", "storage")])).await
     }
 
-    /// Running and recent tasks the login may see cluster-wide.
+    /// Running and recent tasks of the whole cluster that the login may see.
     pub async fn cluster_tasks(&self) -> Result<Vec<TaskRow>, PveError> {
         self.get("/cluster/tasks", Params::new()).await
     }
 
-    /// Asks for an id (`nextid?vmid=N`): an error that classifies as taken, or the id; with the
-    /// endpoint that answered.
-    pub async fn next_id(&self, vmid: u32) -> Result<usize, PveError> {
+    /// Asks whether a VMID is free (`nextid?vmid=N`) and returns the index of the endpoint that
+    /// answered. A VMID that is taken is an error.
+    pub async fn check_free_id(&self, vmid: u32) -> Result<usize, PveError> {
         let call = Call::new(Method::Get, "/cluster/nextid");
         let answer = self.call(&call, params([("vmid", &vmid.to_string())])).await?;
         answer.read::<Value>(&call).map(|_| answer.endpoint)
     }
 
-    /// Certificates of the node that answers.
+    /// The certificates of the node that answers, and of the authority that signed them.
     pub async fn certificates(&self) -> Result<Vec<Certificate>, PveError> {
         self.get("/nodes/localhost/certificates/info", Params::new()).await
     }
 
-    /// Rights of the login on a path, or on all.
+    /// The login's privileges on a path, or on all paths.
     pub async fn permissions(&self, path: Option<&str>) -> Result<Value, PveError> {
         let filter = path.map(|path| ("path".to_owned(), path.to_owned()));
         self.get("/access/permissions", filter.into_iter().collect()).await
     }
 
-    /// A guest's configuration, pending values merged in.
+    /// A guest's configuration, with pending changes merged in.
     pub async fn config(&self, node: &str, vmid: u32) -> Result<VmConfig, PveError> {
         self.get(&guest(node, vmid, "/config"), Params::new()).await
     }
 
-    /// Changes a guest's configuration; done when it returns.
+    /// Changes a guest's configuration; the change is complete when this returns.
     pub async fn set_config(&self, node: &str, vmid: u32, changes: Params) -> Result<(), PveError> {
         let path = guest(node, vmid, "/config");
         self.write::<Value>(Method::Put, &path, changes).await.map(drop)
     }
 
-    /// Clones a guest.
+    /// Starts a clone of `source` with these parameters.
     pub async fn clone_guest(
         &self,
         node: &str,
         source: u32,
         how: Params,
     ) -> Result<Upid, PveError> {
-        self.job(Method::Post, &guest(node, source, "/clone"), how).await
+        self.start_task(Method::Post, &guest(node, source, "/clone"), how).await
     }
 
-    /// Grows a disk to a size in GiB; nodes before qemu-server 8.0.2 give no task.
+    /// Starts to grow a disk to a size in GiB. Nodes before qemu-server 8.0.2 do it at once and
+    /// return no task.
     pub async fn resize(
         &self,
         node: &str,
@@ -118,24 +130,24 @@ impl Client {
         Ok(upid.map(Upid::new))
     }
 
-    /// Starts a guest.
+    /// Starts a guest; the task ends when its QEMU runs.
     pub async fn start(&self, node: &str, vmid: u32) -> Result<Upid, PveError> {
-        self.job(Method::Post, &guest(node, vmid, "/status/start"), Params::new()).await
+        self.start_task(Method::Post, &guest(node, vmid, "/status/start"), Params::new()).await
     }
 
-    /// Shuts a guest down, and stops it hard after `limit`.
+    /// Asks a guest to shut down, and stops it hard after `limit`.
     pub async fn shutdown(&self, node: &str, vmid: u32, limit: Duration) -> Result<Upid, PveError> {
         let how = params([("forceStop", "1"), ("timeout", &limit.as_secs().max(1).to_string())]);
-        self.job(Method::Post, &guest(node, vmid, "/status/shutdown"), how).await
+        self.start_task(Method::Post, &guest(node, vmid, "/status/shutdown"), how).await
     }
 
-    /// Stops a guest hard, past a shutdown that holds its lock.
+    /// Stops a guest hard, even while a shutdown holds its lock.
     pub async fn stop(&self, node: &str, vmid: u32) -> Result<Upid, PveError> {
         let how = params([("overrule-shutdown", "1")]);
-        self.job(Method::Post, &guest(node, vmid, "/status/stop"), how).await
+        self.start_task(Method::Post, &guest(node, vmid, "/status/stop"), how).await
     }
 
-    /// Takes a snapshot, with the memory of a running guest if wanted.
+    /// Takes a snapshot, with the memory of a running guest if `memory`.
     pub async fn take_snapshot(
         &self,
         node: &str,
@@ -145,32 +157,32 @@ impl Client {
     ) -> Result<Upid, PveError> {
         let memory = if memory { "1" } else { "0" };
         let how = params([("snapname", name), ("vmstate", memory)]);
-        self.job(Method::Post, &guest(node, vmid, "/snapshot"), how).await
+        self.start_task(Method::Post, &guest(node, vmid, "/snapshot"), how).await
     }
 
-    /// Stops a guest hard, puts it back to a snapshot, and starts it.
-    pub async fn go_back(&self, node: &str, vmid: u32, name: &str) -> Result<Upid, PveError> {
+    /// Rolls a guest back to a snapshot: stops it hard, restores it, and starts it.
+    pub async fn rollback(&self, node: &str, vmid: u32, name: &str) -> Result<Upid, PveError> {
         let path = guest(node, vmid, &format!("/snapshot/{}/rollback", encode(name)));
-        self.job(Method::Post, &path, params([("start", "1")])).await
+        self.start_task(Method::Post, &path, params([("start", "1")])).await
     }
 
-    /// Destroys a stopped guest with the disks in its configuration and nothing else.
+    /// Destroys a stopped guest and the disks in its configuration, and nothing else.
     pub async fn destroy(&self, node: &str, vmid: u32) -> Result<Upid, PveError> {
         let how = params([("purge", "1"), ("destroy-unreferenced-disks", "0")]);
-        self.job(Method::Delete, &guest(node, vmid, ""), how).await
+        self.start_task(Method::Delete, &guest(node, vmid, ""), how).await
     }
 
     /// A guest's live status.
-    pub async fn current(&self, node: &str, vmid: u32) -> Result<Current, PveError> {
+    pub async fn guest_status(&self, node: &str, vmid: u32) -> Result<Current, PveError> {
         self.get(&guest(node, vmid, "/status/current"), Params::new()).await
     }
 
-    /// The guest's interfaces, or the agent's own error: it comes inside an answer of 200.
+    /// The guest's interfaces, or the guest agent's error, which comes inside an answer of 200.
     pub async fn interfaces(
         &self,
         node: &str,
         vmid: u32,
-    ) -> Result<Result<Vec<Interface>, String>, PveError> {
+    ) -> Result<Result<Vec<GuestInterface>, String>, PveError> {
         #[derive(Deserialize)]
         struct Wrapped {
             result: Value,
@@ -186,14 +198,14 @@ impl Client {
         Ok(Ok(rows.filter_map(|row| serde_json::from_value(row).ok()).collect()))
     }
 
-    /// Reads a file in the guest.
+    /// Reads a file in the guest through its agent.
     pub async fn read_file(&self, node: &str, vmid: u32, file: &str) -> Result<String, PveError> {
         let path = guest(node, vmid, "/agent/file-read");
         let read: FileRead = self.get(&path, params([("file", file)])).await?;
         Ok(read.content)
     }
 
-    /// Storages of a node that hold disk images.
+    /// The storages of a node that hold disk images.
     pub async fn image_storages(&self, node: &str) -> Result<Vec<Storage>, PveError> {
         let path = format!("/nodes/{}/storage", encode(node));
         self.get(&path, params([("content", "images"), ("enabled", "1")])).await
@@ -211,17 +223,17 @@ impl Client {
         self.get(&path, params([("content", "images"), ("vmid", &vmid.to_string())])).await
     }
 
-    /// Uploads an ISO image over what is there by that name; its SHA-256 in hexadecimal digits is
-    /// checked there.
+    /// Uploads an ISO image and replaces one of the same name. The node checks `sha256`, in
+    /// hexadecimal digits.
     pub async fn upload_iso(
         &self,
         node: &str,
         storage: &str,
-        file: File,
+        file: UploadFile,
         sha256: &str,
     ) -> Result<Upid, PveError> {
         let path = format!("/nodes/{}/storage/{}/upload", encode(node), encode(storage));
-        // In this order alone.
+        // Proxmox accepts the fields only in this order.
         let how =
             params([("content", "iso"), ("checksum-algorithm", "sha256"), ("checksum", sha256)]);
         let upid: String = self.send_file(&path, how, file).await?;
@@ -235,7 +247,7 @@ impl Client {
         self.get(&path, params([("content", "iso")])).await
     }
 
-    /// One storage of a node.
+    /// One storage of a node; none when the node has no storage of this name.
     pub async fn storage(&self, node: &str, storage: &str) -> Result<Option<Storage>, PveError> {
         let path = format!("/nodes/{}/storage", encode(node));
         let found: Vec<Storage> = self.get(&path, params([("storage", storage)])).await?;
@@ -247,36 +259,37 @@ impl Client {
         let storage = volume.split(':').next().unwrap_or_default();
         let (node, storage) = (encode(node), encode(storage));
         let path = format!("/nodes/{node}/storage/{storage}/content/{}", encode(volume));
-        self.job(Method::Delete, &path, Params::new()).await
+        self.start_task(Method::Delete, &path, Params::new()).await
     }
 
-    /// How a task stands.
+    /// The state of a task.
     pub async fn task_status(&self, upid: &str) -> Result<TaskStatus, PveError> {
         self.get(&task(upid, "status"), Params::new()).await
     }
 
-    /// A task's log, bounded; empty when the node has none.
+    /// A task's log, at most 1000 lines; empty when the node has none.
     pub async fn task_log(&self, upid: &str) -> Result<Vec<LogLine>, PveError> {
-        let filter = params([("limit", &LOG_LINES.to_string())]);
+        let filter = params([("limit", &LOG_LINES_MAX.to_string())]);
         let data: Value = self.get(&task(upid, "log"), filter).await?;
         Ok(serde_json::from_value(data).unwrap_or_default())
     }
 
-    /// A node's tasks that run.
+    /// The running tasks of a node.
     pub async fn running_tasks(&self, node: &str) -> Result<Vec<TaskRow>, PveError> {
         let path = format!("/nodes/{}/tasks", encode(node));
-        self.get(&path, params([("source", "active"), ("limit", TASKS_MAX)])).await
+        self.get(&path, params([("source", "active"), ("limit", TASKS_LISTED_MAX)])).await
     }
 
-    /// A node's tasks, running and ended, that began at this second of the node's clock or later.
+    /// The tasks of a node, running and ended, that started at `since` (seconds of the node's
+    /// clock) or later.
     pub async fn tasks_since(&self, node: &str, since: u64) -> Result<Vec<TaskRow>, PveError> {
         let path = format!("/nodes/{}/tasks", encode(node));
         let since = since.to_string();
-        let how = params([("source", "all"), ("since", &since), ("limit", TASKS_MAX)]);
+        let how = params([("source", "all"), ("since", &since), ("limit", TASKS_LISTED_MAX)]);
         self.get(&path, how).await
     }
 
-    async fn job(&self, method: Method, path: &str, how: Params) -> Result<Upid, PveError> {
+    async fn start_task(&self, method: Method, path: &str, how: Params) -> Result<Upid, PveError> {
         let upid: String = self.write(method, path, how).await?;
         Ok(Upid::new(upid))
     }

@@ -1,5 +1,5 @@
-//! Logging in: API tokens as they are, and tickets that are kept, renewed before their two hours
-//! end and fetched anew once when the node does not take them any more (behaviour section 3).
+//! Logging in: API tokens are used as they are. Tickets are kept, renewed before their two hours
+//! end, and fetched again once when a node refuses them (book: proxmox, section 3).
 
 use std::time::Duration;
 
@@ -12,42 +12,42 @@ use crate::error::{Call, PveError};
 use crate::transport::{Method, encode};
 use crate::types::Ticket;
 
-/// A ticket lives two hours; it is renewed well before.
-const RENEW_AFTER: Duration = Duration::from_secs(90 * 60);
+/// A ticket is valid for two hours; it is renewed well before that.
+const TICKET_RENEW_AFTER: Duration = Duration::from_secs(90 * 60);
 
-/// Past this a ticket is not worth showing.
-const DEAD_AFTER: Duration = Duration::from_secs(2 * 60 * 60 - 60);
+/// A ticket of this age is not worth sending.
+const TICKET_DEAD_AFTER: Duration = Duration::from_secs(2 * 60 * 60 - 60);
 
 /// A login and its ticket, if it has one.
-pub struct Session {
+pub(crate) struct Session {
     login: Login,
-    ticket: tokio::sync::Mutex<Option<Held>>,
+    ticket: tokio::sync::Mutex<Option<HeldTicket>>,
 }
 
-struct Held {
+struct HeldTicket {
     ticket: SecretString,
     csrf: SecretString,
     since: Instant,
 }
 
 impl Session {
-    /// Starts without a ticket.
-    pub fn new(login: Login) -> Self {
+    /// A session without a ticket.
+    pub(crate) fn new(login: Login) -> Self {
         Self { login, ticket: tokio::sync::Mutex::new(None) }
     }
 
-    /// The login's name.
-    pub fn name(&self) -> &str {
+    /// The login's name, without its secret.
+    pub(crate) fn name(&self) -> &str {
         self.login.name()
     }
 
-    /// Whether a refused login may be cured by a new ticket.
-    pub fn renewable(&self) -> bool {
+    /// Whether a new ticket may help after a refused login.
+    pub(crate) fn renewable(&self) -> bool {
         matches!(self.login, Login::Password { .. })
     }
 
-    /// Drops the ticket that a node refused, unless somebody has fetched a new one meanwhile.
-    pub async fn forget(&self, used: &Headers) {
+    /// Drops the ticket that a node refused, unless a new one was fetched meanwhile.
+    pub(crate) async fn forget(&self, used: &Headers) {
         let mut held = self.ticket.lock().await;
         let stale = held.as_ref().is_some_and(|held| {
             let cookie = cookie(held);
@@ -58,8 +58,12 @@ impl Session {
         }
     }
 
-    /// The headers that show who is asking; fetches or renews the ticket when it is time.
-    pub async fn headers(&self, client: &Client, method: Method) -> Result<Headers, PveError> {
+    /// The headers that authenticate a call; fetches or renews the ticket when it is time.
+    pub(crate) async fn headers(
+        &self,
+        client: &Client,
+        method: Method,
+    ) -> Result<Headers, PveError> {
         let (username, secret) = match &self.login {
             Login::Token { id, secret } => {
                 let value = format!("PVEAPIToken={id}={}", secret.expose_secret());
@@ -69,11 +73,12 @@ impl Session {
         };
         let mut slot = self.ticket.lock().await;
         let age = slot.as_ref().map(|held| held.since.elapsed());
-        if age.is_none_or(|age| age >= RENEW_AFTER) {
-            let renewed = match slot.as_ref().filter(|held| held.since.elapsed() < DEAD_AFTER) {
-                Some(held) => fetch(client, username, &held.ticket).await.ok(),
-                None => None,
-            };
+        if age.is_none_or(|age| age >= TICKET_RENEW_AFTER) {
+            let renewed =
+                match slot.as_ref().filter(|held| held.since.elapsed() < TICKET_DEAD_AFTER) {
+                    Some(held) => fetch(client, username, &held.ticket).await.ok(),
+                    None => None,
+                };
             *slot = Some(match renewed {
                 Some(held) => held,
                 None => fetch(client, username, secret).await?,
@@ -88,11 +93,15 @@ impl Session {
     }
 }
 
-fn cookie(held: &Held) -> SecretString {
+fn cookie(held: &HeldTicket) -> SecretString {
     format!("PVEAuthCookie={}", encode(held.ticket.expose_secret())).into()
 }
 
-async fn fetch(client: &Client, username: &str, secret: &SecretString) -> Result<Held, PveError> {
+async fn fetch(
+    client: &Client,
+    username: &str,
+    secret: &SecretString,
+) -> Result<HeldTicket, PveError> {
     let call = Call::new(Method::Post, "/access/ticket");
     let params = vec![
         ("username".to_owned(), username.to_owned()),
@@ -103,7 +112,7 @@ async fn fetch(client: &Client, username: &str, secret: &SecretString) -> Result
     if ticket.need_tfa {
         return Err(PveError::SecondFactor(username.to_owned()));
     }
-    tracing::debug!(login = username, "a ticket was fetched");
+    tracing::debug!(login = username, "logged in with a new ticket");
     let (ticket, csrf) = (ticket.ticket.into(), ticket.csrf.into());
-    Ok(Held { ticket, csrf, since: Instant::now() })
+    Ok(HeldTicket { ticket, csrf, since: Instant::now() })
 }

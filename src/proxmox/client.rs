@@ -1,5 +1,14 @@
-//! The calls of one login: log in, fail-over, the total timeout, one repeat of a read whose connection
-//! closed, and the reading of answers. Writes are never repeated.
+//! The client: makes calls as one login.
+//!
+//! ```text
+//! call ──> headers (auth.rs) ──> endpoint by endpoint (route.rs): permit (limiter.rs) ──> transport
+//!            ^                                                                              │
+//!            └── new ticket, once, after a 401 <──────────── answer, or PveError <──────────┘
+//! ```
+//!
+//! It moves on to the next endpoint only when a connection was not made. A read is repeated once
+//! when its kept-alive connection closed; a write is never repeated, except after a 401, which a
+//! node answers before it does anything. Every call ends within the total timeout.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,34 +22,36 @@ use serde::de::DeserializeOwned;
 use crate::auth::Session;
 use crate::connection::Connection;
 use crate::error::{Call, PveError};
+use crate::limiter::{CallLimiter, CallPermit, NotAdmitted};
 use crate::refusal::Refusal;
 use crate::route::Route;
-use crate::transport::{Dialer, File, Method, Reply, Request, Sent, Transport, TransportError};
-use crate::turn::{NoTurn, Turn, Turns};
+use crate::transport::{
+    Dialer, Method, Reply, Request, Sent, Transport, TransportError, UploadFile,
+};
 
-/// A login's headers.
+/// Headers that authenticate a call.
 pub type Headers = Vec<(&'static str, SecretString)>;
 
-/// Parameters of a call.
+/// The parameters of a call, in order and not encoded.
 pub type Params = Vec<(String, String)>;
 
-/// An answer below 300, and who gave it.
+/// A successful answer (status below 300), with the endpoint that gave it.
 #[derive(Debug)]
 pub struct Answer {
-    /// The endpoint's place in the cloud's list.
+    /// The index of the endpoint in the connection's list.
     pub endpoint: usize,
     name: String,
     reply: Reply,
 }
 
 impl Answer {
-    /// Reads `data`.
+    /// Reads the answer's `data`.
     pub fn read<T: DeserializeOwned>(&self, call: &Call) -> Result<T, PveError> {
         #[derive(Deserialize)]
         struct Envelope<T> {
             data: T,
         }
-        // Text is known to be text once, rather than at each string in it.
+        // Checks the whole body for UTF-8 once, rather than each string in it.
         let envelope: Result<Envelope<T>, _> = match std::str::from_utf8(&self.reply.body) {
             Ok(body) => serde_json::from_str(body),
             Err(_) => serde_json::from_slice(&self.reply.body),
@@ -53,60 +64,60 @@ impl Answer {
     }
 }
 
-/// A login at one cluster, and the way to each of its endpoints.
+/// A login at one cluster, with a transport to each of its endpoints.
 pub struct Client {
     route: Route,
     session: Session,
     call_timeout: Duration,
-    turns: Mutex<Option<Arc<dyn Turns>>>,
+    limiter: Mutex<Option<Arc<dyn CallLimiter>>>,
 }
 
 impl Client {
-    /// Prepares the ways to all endpoints; connects at the first call.
+    /// Prepares the transports to all endpoints; connects at the first call.
     ///
     /// # Errors
-    /// [`PveError::Setup`] without an endpoint, and where trust cannot be set up.
+    /// [`PveError::Setup`] without an endpoint, and when TLS cannot be set up.
     pub fn new(connection: &Connection, dialer: &dyn Dialer) -> Result<Self, PveError> {
         if connection.endpoints.is_empty() {
             return Err(PveError::setup("no endpoint is given: name one node of the cluster"));
         }
-        let mut ways: Vec<(_, Arc<dyn Transport>)> = Vec::new();
+        let mut transports: Vec<(_, Arc<dyn Transport>)> = Vec::new();
         for endpoint in &connection.endpoints {
-            ways.push((endpoint.clone(), dialer.dial(endpoint, connection)?));
+            transports.push((endpoint.clone(), dialer.dial(endpoint, connection)?));
         }
         Ok(Self {
-            route: Route::new(ways),
+            route: Route::new(transports),
             session: Session::new(connection.login.clone()),
             call_timeout: connection.call_timeout,
-            turns: Mutex::default(),
+            limiter: Mutex::default(),
         })
     }
 
-    /// From now on its calls wait for their turn.
-    pub fn take_turns(&self, turns: Arc<dyn Turns>) {
-        *self.turns.lock() = Some(turns);
+    /// Lets `limiter` decide from now on when each call is sent.
+    pub fn set_limiter(&self, limiter: Arc<dyn CallLimiter>) {
+        *self.limiter.lock() = Some(limiter);
     }
 
-    fn turns(&self) -> Option<Arc<dyn Turns>> {
-        self.turns.lock().clone()
+    fn limiter(&self) -> Option<Arc<dyn CallLimiter>> {
+        self.limiter.lock().clone()
     }
 
-    /// Its endpoints, and which of them takes the next call.
+    /// The endpoints, and which of them takes the next call.
     pub fn route(&self) -> &Route {
         &self.route
     }
 
-    /// The name of an endpoint.
+    /// The name of an endpoint; empty when there is none at this index.
     pub fn endpoint(&self, index: usize) -> String {
-        self.route.way(index).map(|(endpoint, _)| endpoint.to_string()).unwrap_or_default()
+        self.route.get(index).map(|(endpoint, _)| endpoint.to_string()).unwrap_or_default()
     }
 
-    /// The login's name.
+    /// The login's name, without its secret.
     pub fn login(&self) -> &str {
         self.session.name()
     }
 
-    /// Reads.
+    /// Makes a GET call and reads its answer.
     pub async fn get<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -116,7 +127,7 @@ impl Client {
         self.call(&call, params).await?.read(&call)
     }
 
-    /// Writes, and reads what came back.
+    /// Makes a writing call and reads its answer.
     pub async fn write<T: DeserializeOwned>(
         &self,
         method: Method,
@@ -127,19 +138,19 @@ impl Client {
         self.call(&call, params).await?.read(&call)
     }
 
-    /// Sends a file with parameters before it, and reads what came back.
+    /// Sends a file after the parameters, and reads the answer.
     pub async fn send_file<T: DeserializeOwned>(
         &self,
         path: &str,
         params: Params,
-        file: File,
+        file: UploadFile,
     ) -> Result<T, PveError> {
         let call = Call::new(Method::Post, path);
         self.call_with(&call, (params, Some(file))).await?.read(&call)
     }
 
-    /// Makes a call as the login; a ticket that was refused is fetched anew, once: a 401 comes
-    /// before anything was done, so writes may be asked again.
+    /// Makes a call. When a node refuses the ticket, the call is repeated once with a new one; that
+    /// is safe for writes, because a node answers 401 before it does anything.
     pub async fn call(&self, call: &Call, params: Params) -> Result<Answer, PveError> {
         self.call_with(call, (params, None)).await
     }
@@ -147,7 +158,7 @@ impl Client {
     async fn call_with(
         &self,
         call: &Call,
-        body: (Params, Option<File>),
+        body: (Params, Option<UploadFile>),
     ) -> Result<Answer, PveError> {
         let headers = self.session.headers(self, call.method).await?;
         let first = self.exchange(call, body.clone(), headers.clone()).await;
@@ -163,16 +174,16 @@ impl Client {
         }
     }
 
-    /// Sends to the first endpoint that takes the connection.
+    /// Sends a request to the first endpoint that accepts a connection.
     pub(super) async fn exchange(
         &self,
         call: &Call,
-        (params, file): (Params, Option<File>),
+        (params, file): (Params, Option<UploadFile>),
         headers: Headers,
     ) -> Result<Answer, PveError> {
         let order = match &file {
-            // `/nodes/NODE/…`.
-            Some(_) => self.route.order_near(call.path.split('/').nth(2).unwrap_or_default()),
+            // The node in `/nodes/NODE/…`.
+            Some(_) => self.route.order_for_node(call.path.split('/').nth(2).unwrap_or_default()),
             None => self.route.order(),
         };
         let request = Request {
@@ -187,10 +198,10 @@ impl Client {
         let (mut distrusted, mut seen) = (true, None);
         let mut unsent = None;
         for index in order {
-            let Some((endpoint, transport)) = self.route.way(index) else { continue };
+            let Some((endpoint, transport)) = self.route.get(index) else { continue };
             let name = endpoint.to_string();
-            let mut turn = match self.turn(call, &name).await {
-                Ok(turn) => turn,
+            let mut permit = match self.permit(call, &name).await {
+                Ok(permit) => permit,
                 Err(source) => {
                     let endpoint = name;
                     unsent = Some(PveError::Unsent { call: call.clone(), endpoint, source });
@@ -198,17 +209,17 @@ impl Client {
                 }
             };
             let outcome = self.send(transport, &request).await;
-            if let Some(mut turn) = turn.take() {
-                turn.ended(&outcome);
+            if let Some(mut permit) = permit.take() {
+                permit.ended(&outcome);
             }
             match outcome {
                 Ok(reply) => {
-                    self.route.took(index);
-                    return settle(call, index, endpoint.to_string(), reply);
+                    self.route.mark_used(index);
+                    return into_answer(call, index, endpoint.to_string(), reply);
                 }
                 Err(error) if error.sent() == Sent::No => {
                     let refused = match &error {
-                        TransportError::Certificate(refused) => Some(refused.seen()),
+                        TransportError::Certificate(refused) => Some(refused.certificate()),
                         TransportError::Connect(_)
                         | TransportError::Closed(_)
                         | TransportError::TimedOut(_)
@@ -221,27 +232,31 @@ impl Client {
                 }
                 Err(source) => {
                     if matches!(source, TransportError::TimedOut(_)) {
-                        // It takes connections and answers nothing: the next call goes elsewhere.
-                        self.route.leave(index);
+                        // It accepts connections and does not answer: the next call goes elsewhere.
+                        self.route.skip(index);
                     }
                     let endpoint = endpoint.to_string();
                     return Err(PveError::Lost { call: call.clone(), endpoint, source });
                 }
             }
         }
-        // An endpoint that has no turn is there.
+        // A call that was not admitted does not make its endpoint unreachable.
         let unreachable = PveError::Unreachable { call: call.clone(), tried, distrusted, seen };
         Err(unsent.unwrap_or(unreachable))
     }
 
-    async fn turn(&self, call: &Call, endpoint: &str) -> Result<Option<Box<dyn Turn>>, NoTurn> {
-        match self.turns() {
-            Some(turns) => turns.turn(call, endpoint).await.map(Some),
+    async fn permit(
+        &self,
+        call: &Call,
+        endpoint: &str,
+    ) -> Result<Option<Box<dyn CallPermit>>, NotAdmitted> {
+        match self.limiter() {
+            Some(limiter) => limiter.admit(call, endpoint).await.map(Some),
             None => Ok(None),
         }
     }
 
-    /// Sends once, and a read once more when its kept-alive connection was closed meanwhile.
+    /// Sends a request, and a read once more when its kept-alive connection was closed meanwhile.
     async fn send(
         &self,
         transport: &Arc<dyn Transport>,
@@ -268,7 +283,12 @@ impl Client {
     }
 }
 
-fn settle(call: &Call, endpoint: usize, name: String, reply: Reply) -> Result<Answer, PveError> {
+fn into_answer(
+    call: &Call,
+    endpoint: usize,
+    name: String,
+    reply: Reply,
+) -> Result<Answer, PveError> {
     if (200..300).contains(&reply.status) {
         return Ok(Answer { endpoint, name, reply });
     }

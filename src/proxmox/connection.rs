@@ -1,5 +1,4 @@
-//! How one configured cloud is reached: endpoints, login, trust, limits. Made by the
-//! configuration, held by the client; its secrets never print.
+//! How a cluster is reached: endpoints, login, trust and time limits. Its secrets never print.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,26 +7,26 @@ use secrecy::SecretString;
 
 use crate::endpoint::Endpoint;
 
-/// A way into a cluster.
+/// The settings of a connection to a cluster.
 #[derive(Debug, Clone)]
 pub struct Connection {
     /// Nodes of one cluster, the preferred one first.
     pub endpoints: Vec<Endpoint>,
-    /// Who logs in.
+    /// The account that makes the calls.
     pub login: Login,
-    /// How the nodes prove themselves.
+    /// How the nodes' certificates are checked.
     pub tls: Tls,
-    /// The most a connection may take to come about.
+    /// The time limit for making a connection.
     pub connect_timeout: Duration,
-    /// The most a call may take in all.
+    /// The time limit for a whole call.
     pub call_timeout: Duration,
     /// How requests name the program that sends them (`User-Agent`).
     pub user_agent: String,
 }
 
 impl Connection {
-    /// Builds a connection with the usual limits: 5 s to connect, 60 s for a call (above the
-    /// 30 s that Proxmox's own proxy waits plus its lock waits). Requests name this crate.
+    /// A connection with default limits: 5 s to connect, and 60 s for a call, which is longer than
+    /// the 30 s that Proxmox's own proxy waits plus its waits for locks.
     pub fn new(endpoints: Vec<Endpoint>, login: Login, tls: Tls) -> Self {
         Self {
             endpoints,
@@ -40,21 +39,21 @@ impl Connection {
     }
 }
 
-/// Who logs in.
+/// The account that makes the calls.
 #[derive(Debug, Clone)]
 pub enum Login {
-    /// An API token: no session, no CSRF.
+    /// An API token: no session and no CSRF token.
     Token {
-        /// Its full id, `user@realm!name`.
+        /// The full id, `user@realm!name`.
         id: String,
-        /// Its value.
+        /// The token's secret.
         secret: SecretString,
     },
-    /// A user with a password, for tickets.
+    /// A user with a password, which is exchanged for tickets.
     Password {
-        /// The user, `user@realm`.
+        /// The full name, `user@realm`.
         username: String,
-        /// The password.
+        /// The user's password.
         secret: SecretString,
     },
 }
@@ -69,21 +68,22 @@ impl Login {
     }
 }
 
-/// How the nodes prove themselves.
+/// How the nodes' certificates are checked.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Tls {
-    /// By the system's certificate authorities.
+    /// Against the system's certificate authorities.
     System,
-    /// By these authorities alone: texts of PEM, each with one certificate or more.
+    /// Against these authorities only: texts in PEM, each with one or more certificates.
     Bundle(Vec<String>),
-    /// By the SHA-256 of their own certificate, any of these; names and dates do not matter.
+    /// By the SHA-256 of the node's own certificate, which must be one of these; names and dates do
+    /// not count.
     Pins(Vec<[u8; 32]>),
     /// Not at all (`ignoreSslErrors`).
     Ignore,
 }
 
 impl fmt::Debug for Tls {
-    /// Counts certificates and pins rather than spelling them.
+    /// Shows how many certificates or pins there are, not their text.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::System => f.write_str("System"),
@@ -102,7 +102,8 @@ impl fmt::Debug for Tls {
 )]
 pub struct PinError(String);
 
-/// Reads a pin: 64 hexadecimal digits, colons and case as one likes, `sha256:` in front or not.
+/// Reads a pin: 64 hexadecimal digits in either case, with or without colons and a prefix
+/// `sha256:`.
 pub fn parse_pin(text: &str) -> Result<[u8; 32], PinError> {
     let refuse = || PinError(text.to_owned());
     let trimmed = text.trim();
@@ -118,7 +119,7 @@ pub fn parse_pin(text: &str) -> Result<[u8; 32], PinError> {
     Ok(pin)
 }
 
-/// Spells a fingerprint the way Proxmox and openssl do: upper case with colons.
+/// A fingerprint as Proxmox and openssl print it: upper case with colons.
 pub fn fingerprint(digest: &[u8]) -> String {
     digest.iter().map(|byte| format!("{byte:02X}")).collect::<Vec<_>>().join(":")
 }

@@ -1,40 +1,40 @@
-//! Addresses of Proxmox nodes as people write them. Which of several is used is `route`'s.
+//! Addresses of Proxmox nodes, as people write them. `route.rs` chooses which of several is used.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// The port of Proxmox's API.
+/// The port of the Proxmox API.
 pub const DEFAULT_PORT: u16 = 8006;
 
-/// One node's address.
+/// The address of one node.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Endpoint {
     host: String,
     port: u16,
 }
 
-/// An endpoint that can not be used.
+/// An endpoint that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EndpointError {
-    /// Plain HTTP.
+    /// The address asks for plain HTTP.
     #[error(
         "`{0}` asks for plain HTTP, which would show the login to the network, and Proxmox serves \
          its API over TLS only: write `https://`"
     )]
     Plain(String),
-    /// A user or password in the address.
+    /// The address contains a user or password.
     #[error("an endpoint holds a user or password before `@{0}`: name a credential for the login")]
     UserInfo(String),
-    /// A path that is not Proxmox's.
+    /// The address has a path that is not Proxmox's.
     #[error("`{0}` has a path other than `/api2` or `/api2/json`: leave the path away")]
     Path(String),
-    /// Not an address at all.
+    /// The text is not an address at all.
     #[error("`{0}` is not an endpoint: write it like `https://pve1.example.com:8006`")]
     Malformed(String),
 }
 
 impl Endpoint {
-    /// Names a node by host and port.
+    /// The endpoint at a host and port.
     pub fn new(host: impl Into<String>, port: u16) -> Self {
         Self { host: host.into(), port }
     }
@@ -44,12 +44,12 @@ impl Endpoint {
         &self.host
     }
 
-    /// The port.
+    /// The TCP port.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Where calls go: `https://host:port/api2/json`.
+    /// The URL below which calls go: `https://host:port/api2/json`.
     pub fn base(&self) -> String {
         format!("{self}/api2/json")
     }
@@ -75,7 +75,7 @@ impl fmt::Display for Endpoint {
 impl FromStr for Endpoint {
     type Err = EndpointError;
 
-    /// Reads `[https://]host[:port][/api2[/json]]`; the port is 8006 when none is written.
+    /// Reads `[https://]host[:port][/api2[/json]]`; the default port is 8006.
     fn from_str(text: &str) -> Result<Self, EndpointError> {
         let text = text.trim();
         let malformed = || EndpointError::Malformed(text.to_owned());
@@ -131,7 +131,8 @@ mod tests {
         }
     }
 
-    // Invariant: every spelling people use leads to the same place, anything else says why not.
+    // Invariant: every spelling that people use gives the same endpoint, and any other text is
+    // refused with a reason.
 
     #[test]
     fn bare_and_with_paths_mean_the_same() {

@@ -1,24 +1,29 @@
-//! What can go wrong between a client and Proxmox, in full.
+//! Every failure between a client and Proxmox, with its call and endpoint.
+//!
+//! [`PveError`] tells apart what callers must treat differently: a call that was not sent
+//! ([`PveError::Unreachable`], [`PveError::Unsent`]), one whose outcome is unknown
+//! ([`PveError::Lost`], and [`PveError::Shape`] for a write), and one that the node refused
+//! ([`PveError::Refused`]).
 
 use std::fmt;
 
 use causes::chain;
 
+use crate::limiter::NotAdmitted;
 use crate::refusal::Refusal;
 use crate::transport::{Method, TransportError};
-use crate::turn::NoTurn;
 
-/// Which call failed.
+/// The call that failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Call {
-    /// Its method.
+    /// The HTTP method.
     pub method: Method,
-    /// Its path below `/api2/json`.
+    /// The path below `/api2/json`.
     pub path: String,
 }
 
 impl Call {
-    /// Names a call.
+    /// A call by its method and path.
     pub fn new(method: Method, path: impl Into<String>) -> Self {
         Self { method, path: path.into() }
     }
@@ -33,79 +38,79 @@ impl fmt::Display for Call {
 /// A failure of the Proxmox client.
 #[derive(Debug, thiserror::Error)]
 pub enum PveError {
-    /// No endpoint took the connection; one line for each that was tried.
-    #[error("no endpoint took `{call}`: {}", by_failure(tried))]
+    /// No endpoint accepted a connection.
+    #[error("no usable endpoint for `{call}`: {}", by_failure(tried))]
     Unreachable {
-        /// The call.
+        /// The call that failed.
         call: Call,
         /// Each endpoint with its failure.
         tried: Vec<String>,
-        /// Whether every one of them answered and was not trusted.
+        /// Whether every endpoint answered and its certificate was refused.
         distrusted: bool,
-        /// SHA-256 of the certificate that was refused last.
+        /// The SHA-256 of the last refused certificate.
         seen: Option<String>,
     },
     /// The connection failed after something may have been sent.
     #[error("`{call}` got no answer from `{endpoint}`")]
     Lost {
-        /// The call.
+        /// The call that failed.
         call: Call,
-        /// The node it was sent to.
+        /// The endpoint to which it was sent.
         endpoint: String,
-        /// What happened.
+        /// How the connection failed.
         #[source]
         source: TransportError,
     },
-    /// The call had no turn in time, and was not sent.
+    /// The call was not admitted in time and was not sent.
     #[error("`{call}` was not sent to `{endpoint}`")]
     Unsent {
-        /// The call.
+        /// The call that was not sent.
         call: Call,
-        /// The node it was for.
+        /// The endpoint to which it would have gone.
         endpoint: String,
-        /// Why not.
+        /// Why it was not admitted.
         #[source]
-        source: NoTurn,
+        source: NotAdmitted,
     },
-    /// Proxmox said no.
+    /// Proxmox refused the call.
     #[error("`{call}` was refused by `{endpoint}`: {refusal}")]
     Refused {
-        /// The call.
+        /// The call that was refused.
         call: Call,
-        /// The node that was asked.
+        /// The endpoint that answered.
         endpoint: String,
-        /// What it said.
+        /// What the node said.
         refusal: Refusal,
     },
-    /// The answer is not what Proxmox documents.
-    #[error("`{call}` was answered by `{endpoint}` in a shape that is not Proxmox's")]
+    /// The answer does not match what Proxmox documents.
+    #[error("`{endpoint}` answered `{call}` with data that does not match the Proxmox API")]
     Shape {
-        /// The call.
+        /// The call that was answered.
         call: Call,
-        /// The node that answered.
+        /// The endpoint that answered.
         endpoint: String,
-        /// What did not fit.
+        /// What did not match.
         #[source]
         source: serde_json::Error,
     },
-    /// The login wants a second factor.
+    /// The login needs a second factor.
     #[error(
-        "`{0}` has a second factor, which a program cannot answer: use an API token, or a user \
-         without one"
+        "`{0}` needs a second factor, which a program cannot answer: use an API token, or a user \
+         without a second factor"
     )]
     SecondFactor(String),
-    /// The connection can not be set up as configured.
+    /// The connection cannot be set up as configured.
     #[error("{what}")]
     Setup {
         /// What is wrong and what to do.
         what: String,
-        /// The cause beneath.
+        /// The underlying error.
         #[source]
         source: Option<crate::transport::BoxError>,
     },
 }
 
-/// Each failure once, behind the endpoints that it is of.
+/// Each failure once, after the endpoints that it applies to.
 fn by_failure(tried: &[String]) -> String {
     let mut each: Vec<(Vec<&str>, &str)> = Vec::new();
     for one in tried {
@@ -115,15 +120,15 @@ fn by_failure(tried: &[String]) -> String {
             None => each.push((vec![endpoint], failure)),
         }
     }
-    let told = each.iter().map(|(endpoints, failure)| match endpoints[..] {
+    let lines = each.iter().map(|(endpoints, failure)| match endpoints[..] {
         [""] => (*failure).to_owned(),
         _ => format!("{}: {failure}", endpoints.join(", ")),
     });
-    told.collect::<Vec<_>>().join("; ")
+    lines.collect::<Vec<_>>().join("; ")
 }
 
 impl PveError {
-    /// A failed set-up without a cause beneath.
+    /// A failed set-up without an underlying error.
     pub fn setup(what: impl Into<String>) -> Self {
         Self::Setup { what: what.into(), source: None }
     }

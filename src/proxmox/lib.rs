@@ -1,16 +1,17 @@
 //! A client of the Proxmox VE API, for any program.
 //!
-//! [`Client`] makes calls as one login over one or more [`Endpoint`]s of a cluster: it moves on to the
-//! next endpoint where one takes no connection, keeps tickets fresh, bounds every wait, repeats a read
-//! once whose kept-alive connection was closed, and never repeats a write.
+//! [`Client`] makes calls as one login over one or more [`Endpoint`]s of a cluster. It moves on to
+//! the next endpoint when one accepts no connection, keeps tickets fresh, and bounds every wait. It
+//! repeats a read once when its kept-alive connection was closed, and never repeats a write.
 //!
-//! - [`connection`]: endpoints, login ([`Login`]) and trust ([`Tls`]: authorities, pins, none).
-//! - [`api`] and [`admin`]: typed calls; [`types`] are the shapes of their answers. Any other call is
-//!   made by [`Client::get`] and [`Client::write`].
+//! - [`connection`]: endpoints, login ([`Login`]) and trust ([`Tls`]: authorities, pins or none).
+//! - [`api`] and [`admin`]: typed calls; [`types`] has the shapes of their answers. [`Client::get`]
+//!   and [`Client::write`] make any other call.
 //! - [`transport`]: what carries requests. [`WireDialer`] is HTTPS; tests bring their own.
-//! - [`error`]: what can go wrong. [`PveError`] tells a call that was not sent from one whose answer was
-//!   lost and one that was refused; [`refusal`] holds what the node said.
-//! - [`turn`]: whoever wants to bound calls decides here when each is sent.
+//! - [`error`]: what can go wrong. [`PveError`] tells a call that was not sent from one whose
+//!   answer was lost and one that was refused; [`refusal`] holds what the node said.
+//! - [`limiter`]: lets a program decide when each call is sent.
+//! - [`loose`] and [`upid`]: reading Perl's loosely typed JSON, and the names of tasks.
 //!
 //! ```no_run
 //! # async fn run() -> Result<(), proxmox_client::PveError> {
@@ -26,6 +27,7 @@
 
 #![cfg_attr(not(test), warn(unused_crate_dependencies))]
 #![warn(missing_docs)]
+#![warn(unreachable_pub)]
 
 pub mod admin;
 pub mod api;
@@ -34,6 +36,7 @@ pub mod client;
 pub mod connection;
 pub mod endpoint;
 pub mod error;
+pub mod limiter;
 pub mod loose;
 pub mod refusal;
 pub mod route;
@@ -41,7 +44,6 @@ pub mod route;
 pub mod testing;
 pub mod tls;
 pub mod transport;
-pub mod turn;
 pub mod types;
 pub mod upid;
 pub mod wire;

@@ -1,22 +1,22 @@
-//! Reading Perl's loosely typed answers: a number may come as text, a flag as `0`, `"1"`,
-//! `true` or not at all (behaviour section 1).
+//! Reads Perl's loosely typed JSON: a number may come as text, a flag as `0`, `"1"`, `true` or not
+//! at all (book: proxmox, section 1).
 
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-/// Reads a flag; absent, null and empty mean no.
+/// Reads a flag; absent, null and empty mean false.
 pub fn flag<'de, D: Deserializer<'de>>(from: D) -> Result<bool, D::Error> {
     let value = Value::deserialize(from)?;
-    as_flag(&value).ok_or_else(|| complain("a flag", &value))
+    as_flag(&value).ok_or_else(|| wrong_type("a flag", &value))
 }
 
-/// Reads a flag that may be absent or null, which is not the same as no.
+/// Reads a flag that may be absent or null, which is not the same as false.
 pub fn maybe_flag<'de, D: Deserializer<'de>>(from: D) -> Result<Option<bool>, D::Error> {
     let value = Value::deserialize(from)?;
     if value.is_null() {
         return Ok(None);
     }
-    as_flag(&value).map(Some).ok_or_else(|| complain("a flag", &value))
+    as_flag(&value).map(Some).ok_or_else(|| wrong_type("a flag", &value))
 }
 
 /// Reads a whole number that may be absent, null or empty.
@@ -30,12 +30,12 @@ pub fn maybe_number<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D
         | Value::String(_)
         | Value::Array(_)
         | Value::Object(_) => {
-            as_number(&value).map(Some).ok_or_else(|| complain("a whole number", &value))
+            as_number(&value).map(Some).ok_or_else(|| wrong_type("a whole number", &value))
         }
     }
 }
 
-/// Reads a figure that nothing but a judgement hangs on: what is none is as if it were not there.
+/// Reads a figure that only guides a choice: a value that is not a number counts as absent.
 pub fn figure<'de, D: Deserializer<'de>>(from: D) -> Result<Option<f64>, D::Error> {
     let figure = match Value::deserialize(from)? {
         Value::Number(number) => number.as_f64(),
@@ -45,24 +45,24 @@ pub fn figure<'de, D: Deserializer<'de>>(from: D) -> Result<Option<f64>, D::Erro
     Ok(figure.filter(|figure: &f64| figure.is_finite() && *figure >= 0.0))
 }
 
-/// Reads text that may have come as a number, be absent or null.
+/// Reads text that may come as a number, be absent or be null.
 pub fn maybe_text<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
     match Value::deserialize(from)? {
         Value::Null => Ok(None),
         Value::String(text) => Ok(Some(text)),
         value @ (Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => {
-            as_text(&value).map(Some).ok_or_else(|| complain("text", &value))
+            as_text(&value).map(Some).ok_or_else(|| wrong_type("text", &value))
         }
     }
 }
 
-fn complain<E: serde::de::Error>(wanted: &str, got: &Value) -> E {
+fn wrong_type<E: serde::de::Error>(wanted: &str, got: &Value) -> E {
     let mut shown = got.to_string();
     shown.truncate(shown.char_indices().nth(60).map_or(shown.len(), |(at, _)| at));
-    E::custom(format!("wanted {wanted}, got `{shown}`"))
+    E::custom(format!("expected {wanted}, got `{shown}`"))
 }
 
-/// A flag in any of Perl's spellings.
+/// A flag in any of Perl's spellings; none for another value.
 pub fn as_flag(value: &Value) -> Option<bool> {
     match value {
         Value::Null => Some(false),
@@ -77,7 +77,7 @@ pub fn as_flag(value: &Value) -> Option<bool> {
     }
 }
 
-/// A whole number, as a number or in text.
+/// A whole number, as a number or as text; none for another value.
 pub fn as_number(value: &Value) -> Option<u64> {
     match value {
         Value::Number(number) => number.as_u64().or_else(|| {
@@ -89,7 +89,7 @@ pub fn as_number(value: &Value) -> Option<u64> {
     }
 }
 
-/// Text of a scalar.
+/// A scalar as text; none for another value.
 pub fn as_text(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    // Invariant: every spelling Perl gives a value is read as the same.
+    // Invariant: every spelling that Perl gives a value reads the same.
 
     #[test]
     fn flags_and_numbers_read_in_all_their_spellings() {
@@ -132,6 +132,6 @@ mod tests {
         }
         let error = serde_json::from_value::<Row>(json!({"vmid": {"a": 1}})).map(|_| ());
         let text = error.map_err(|error| error.to_string());
-        assert_eq!(text, Err("wanted a whole number, got `{\"a\":1}`".to_owned()));
+        assert_eq!(text, Err("expected a whole number, got `{\"a\":1}`".to_owned()));
     }
 }

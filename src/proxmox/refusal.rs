@@ -1,5 +1,5 @@
-//! What a node says when it refuses a call. Nearly every failure is a 500 with prose (behaviour
-//! section 2); what the prose means is decided by the callers.
+//! What a node says when it refuses a call. Nearly every failure is a 500 with prose (book:
+//! proxmox, section 2); callers decide what the prose means.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,22 +9,22 @@ use serde_json::Value;
 use crate::loose::as_text;
 use crate::transport::Reply;
 
-/// The most of a text that is kept for people.
+/// How many characters of a text are kept.
 const TEXT_MAX: usize = 600;
 
 /// What a node said when it refused a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
-    /// The status code.
+    /// The HTTP status code.
     pub status: u16,
-    /// The body's `message`, else the status line's reason; trimmed.
+    /// The body's `message`, or the status line's reason; trimmed and bounded.
     pub text: String,
-    /// The body's `errors`: what is wrong with which parameter.
+    /// The body's `errors`: what is wrong, by parameter.
     pub errors: BTreeMap<String, String>,
 }
 
 impl Refusal {
-    /// Reads an answer of 300 or above.
+    /// Reads an answer with a status of 300 or above.
     pub fn of(reply: &Reply) -> Self {
         let body: Value = serde_json::from_slice(&reply.body).unwrap_or(Value::Null);
         let message = body.get("message").and_then(as_text).filter(|text| !text.trim().is_empty());
@@ -47,7 +47,7 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// One line of bounded length.
+/// A text as one line of bounded length, without control characters.
 pub fn bounded(text: &str) -> String {
     let line = text.trim().replace(['\n', '\r'], " ");
     line.chars().filter(|ch| !ch.is_control()).take(TEXT_MAX).collect()

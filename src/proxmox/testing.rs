@@ -1,4 +1,4 @@
-//! A transport for tests that answers from a script and writes down what it was asked.
+//! A transport for tests: answers from a script and records the requests.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -14,19 +14,19 @@ use crate::endpoint::Endpoint;
 use crate::error::PveError;
 use crate::transport::{Dialer, Reply, Request, Transport, TransportError};
 
-/// What happens to one request.
+/// The answer to one request.
 pub enum Step {
-    /// 200 with this as `data`.
+    /// Status 200 with this `data`.
     Data(Value),
-    /// A refusal with `message`.
+    /// A refusal with this status and `message`.
     Refuse(u16, &'static str),
-    /// A refusal with `errors`.
+    /// A refusal with status 400 and `errors`.
     Errors(Value),
-    /// No connection.
+    /// No connection is made.
     NoRoute,
     /// The connection closes before the answer.
     Closed,
-    /// Nothing ever comes.
+    /// No answer ever comes.
     Silence,
 }
 
@@ -41,12 +41,12 @@ pub struct Script {
 }
 
 impl Script {
-    /// Answers by a function of the shown request, without its host.
+    /// Answers by a function of the request as shown, without its host.
     pub fn new(mut answers: impl FnMut(&str) -> Step + Send + 'static) -> Self {
         Self::by_host(move |_, asked| answers(asked))
     }
 
-    /// Answers by host and shown request.
+    /// Answers by a function of the host and the request as shown.
     pub fn by_host(mut answers: impl FnMut(&str, &str) -> Step + Send + 'static) -> Self {
         let by_request = move |host: &str, request: &Request| answers(host, &show(request));
         Self {
@@ -56,12 +56,12 @@ impl Script {
         }
     }
 
-    /// What was asked so far, oldest first.
+    /// The requests so far, oldest first.
     pub fn seen(&self) -> Vec<String> {
         self.seen.lock().unwrap().clone()
     }
 
-    /// Headers of each request so far.
+    /// The headers of each request so far, oldest first.
     pub fn headers(&self) -> Vec<String> {
         self.headers.lock().unwrap().clone()
     }
@@ -77,16 +77,16 @@ fn show(request: &Request) -> String {
 
 impl Dialer for Script {
     fn dial(&self, endpoint: &Endpoint, _: &Connection) -> Result<Arc<dyn Transport>, PveError> {
-        Ok(Arc::new(Line { script: self.clone(), host: endpoint.host().to_owned() }))
+        Ok(Arc::new(ScriptedTransport { script: self.clone(), host: endpoint.host().to_owned() }))
     }
 }
 
-struct Line {
+struct ScriptedTransport {
     script: Script,
     host: String,
 }
 
-impl Transport for Line {
+impl Transport for ScriptedTransport {
     fn send(&self, request: Request) -> BoxFuture<'static, Result<Reply, TransportError>> {
         let (script, host) = (self.script.clone(), self.host.clone());
         Box::pin(async move {
@@ -109,12 +109,12 @@ impl Transport for Line {
     }
 }
 
-/// A token's login.
+/// A login with an API token.
 pub fn token() -> Login {
     Login::Token { id: "ci@pve!drover".into(), secret: "s3cret".into() }
 }
 
-/// A connection to these hosts.
+/// A connection to these hosts, on the default port.
 pub fn connection(hosts: &[&str], login: Login) -> Connection {
     let endpoints = hosts.iter().map(|host| Endpoint::new(*host, 8006)).collect();
     Connection::new(endpoints, login, Tls::System)

@@ -1,5 +1,9 @@
-//! How a node's certificate is judged: by the system's authorities, by given ones, by pins, or
-//! not at all. A refusal always shows the certificate that was seen.
+//! How a node's certificate is checked: against the system's authorities, given ones, or pins, or
+//! not at all.
+//!
+//! [`client_config`] builds the TLS configuration for a [`Tls`] setting. A refusal
+//! ([`CertificateRefused`]) always shows the certificate that the node presented, with its
+//! fingerprint, so that a person can compare it on the node and pin it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,17 +21,17 @@ use crate::connection::{Tls, fingerprint};
 use crate::error::PveError;
 use crate::refusal::bounded;
 
-/// A certificate as shown to people.
+/// A certificate as messages show it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Seen {
-    /// Its SHA-256 fingerprint, upper case with colons.
+pub struct PresentedCertificate {
+    /// The SHA-256 fingerprint, upper case with colons.
     pub sha256: String,
-    /// Subject, issuer and end of life; empty when it can not be parsed.
+    /// Subject, issuer and end of validity; empty when the certificate cannot be parsed.
     pub about: String,
 }
 
-impl Seen {
-    /// Looks at a certificate.
+impl PresentedCertificate {
+    /// Describes a certificate.
     pub fn of(certificate: &CertificateDer<'_>) -> Self {
         let sha256 = fingerprint(&Sha256::digest(certificate.as_ref()));
         let about = parse_x509_certificate(certificate.as_ref()).map(|(_, parsed)| {
@@ -42,26 +46,26 @@ impl Seen {
     }
 }
 
-/// Why a certificate was refused.
+/// RefusalReason a certificate was refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Why {
-    /// It is none of these.
+enum RefusalReason {
+    /// It has none of these fingerprints.
     Pins(Vec<String>),
-    /// No trusted authority vouches for it.
+    /// No trusted authority signed it.
     Authority(String),
 }
 
 /// A node's certificate that was refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CertificateRefused {
-    seen: Seen,
-    why: Why,
+    certificate: PresentedCertificate,
+    reason: RefusalReason,
 }
 
 impl CertificateRefused {
-    /// The certificate that was seen.
-    pub fn seen(&self) -> &Seen {
-        &self.seen
+    /// The certificate that the node presented.
+    pub fn certificate(&self) -> &PresentedCertificate {
+        &self.certificate
     }
 }
 
@@ -69,16 +73,16 @@ impl std::error::Error for CertificateRefused {}
 
 impl fmt::Display for CertificateRefused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Seen { sha256, about } = &self.seen;
-        match &self.why {
-            Why::Pins(pins) => write!(
+        let PresentedCertificate { sha256, about } = &self.certificate;
+        match &self.reason {
+            RefusalReason::Pins(pins) => write!(
                 f,
                 "the certificate is not a pinned one: saw SHA-256 `{sha256}`{about}, expected `{}`: \
                  compare it on the node with `pvenode cert info`, and pin the new one only if it \
                  is the node's",
                 pins.join("` or `")
             ),
-            Why::Authority(text) => write!(
+            RefusalReason::Authority(text) => write!(
                 f,
                 "the certificate is not trusted ({text}): saw SHA-256 `{sha256}`{about}: give the \
                  cluster's authority (`/etc/pve/pve-root-ca.pem`) as CA bundle, or pin this \
@@ -88,19 +92,19 @@ impl fmt::Display for CertificateRefused {
     }
 }
 
-/// Builds the TLS side of a connection.
+/// Builds the TLS configuration of a connection.
 pub fn client_config(tls: &Tls) -> Result<ClientConfig, PveError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let judge = match tls {
-        Tls::System => Judge::Authority(authority(system_roots()?, &provider)?),
-        Tls::Bundle(texts) => Judge::Authority(authority(bundle_roots(texts)?, &provider)?),
+    let trust = match tls {
+        Tls::System => Trust::Authority(authority(system_roots()?, &provider)?),
+        Tls::Bundle(texts) => Trust::Authority(authority(bundle_roots(texts)?, &provider)?),
         Tls::Pins(pins) if pins.is_empty() => {
             return Err(PveError::setup("no fingerprint is pinned: give at least one"));
         }
-        Tls::Pins(pins) => Judge::Pins(pins.clone()),
-        Tls::Ignore => Judge::Nothing,
+        Tls::Pins(pins) => Trust::Pins(pins.clone()),
+        Tls::Ignore => Trust::Nothing,
     };
-    let verifier = Arc::new(Verifier { judge, provider: provider.clone() });
+    let verifier = Arc::new(Verifier { trust, provider: provider.clone() });
     let versions =
         ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
     let builder = versions.map_err(|error| setup("no TLS version is usable", error))?;
@@ -117,7 +121,7 @@ fn authority(
 ) -> Result<Arc<WebPkiServerVerifier>, PveError> {
     WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider.clone())
         .build()
-        .map_err(|error| setup("the certificate authorities can not be used", error))
+        .map_err(|error| setup("the certificate authorities cannot be used", error))
 }
 
 fn system_roots() -> Result<RootCertStore, PveError> {
@@ -153,7 +157,7 @@ fn bundle_roots(texts: &[String]) -> Result<RootCertStore, PveError> {
 }
 
 #[derive(Debug)]
-enum Judge {
+enum Trust {
     Authority(Arc<WebPkiServerVerifier>),
     Pins(Vec<[u8; 32]>),
     Nothing,
@@ -161,12 +165,12 @@ enum Judge {
 
 #[derive(Debug)]
 struct Verifier {
-    judge: Judge,
+    trust: Trust,
     provider: Arc<CryptoProvider>,
 }
 
-fn refuse(end_entity: &CertificateDer<'_>, why: Why) -> rustls::Error {
-    let refused = CertificateRefused { seen: Seen::of(end_entity), why };
+fn refuse(end_entity: &CertificateDer<'_>, reason: RefusalReason) -> rustls::Error {
+    let refused = CertificateRefused { certificate: PresentedCertificate::of(end_entity), reason };
     rustls::Error::Other(OtherError(Arc::new(refused)))
 }
 
@@ -179,19 +183,21 @@ impl ServerCertVerifier for Verifier {
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        match &self.judge {
-            Judge::Nothing => Ok(ServerCertVerified::assertion()),
-            Judge::Pins(pins) => {
+        match &self.trust {
+            Trust::Nothing => Ok(ServerCertVerified::assertion()),
+            Trust::Pins(pins) => {
                 let digest = Sha256::digest(end_entity.as_ref());
                 if pins.iter().any(|pin| pin.as_slice() == digest.as_slice()) {
                     return Ok(ServerCertVerified::assertion());
                 }
                 let pins = pins.iter().map(|pin| fingerprint(pin)).collect();
-                Err(refuse(end_entity, Why::Pins(pins)))
+                Err(refuse(end_entity, RefusalReason::Pins(pins)))
             }
-            Judge::Authority(inner) => inner
+            Trust::Authority(inner) => inner
                 .verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
-                .map_err(|error| refuse(end_entity, Why::Authority(bounded(&error.to_string())))),
+                .map_err(|error| {
+                    refuse(end_entity, RefusalReason::Authority(bounded(&error.to_string())))
+                }),
         }
     }
 

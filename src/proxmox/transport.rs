@@ -1,7 +1,11 @@
-//! What goes to a Proxmox node and what comes back, in HTTP's shape but without a socket.
+//! Requests to a Proxmox node and its answers: HTTP's shape without a socket.
 //!
-//! The wire and the simulated cluster implement [`Transport`]; fail-over, login, retries and the
-//! total timeout are the client's and not found here.
+//! HTTPS ([`crate::wire`]) and the simulated cluster implement [`Transport`]; a [`Dialer`] makes
+//! one for each endpoint. Fail-over, login, retries and the total timeout are up to the client.
+//!
+//! A failure says whether the node may have seen the request ([`TransportError::sent`]), on which
+//! callers decide whether a write may have happened. [`encode_body`] writes form bodies and
+//! multipart uploads as Proxmox's HTTP daemon reads them.
 
 use std::fmt;
 use std::time::Duration;
@@ -18,22 +22,22 @@ use crate::endpoint::Endpoint;
 use crate::error::PveError;
 use crate::tls::CertificateRefused;
 
-/// Any error beneath one of ours.
+/// Any error below one of this crate's own.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Everything but RFC 3986's unreserved characters.
 const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
-/// The methods Proxmox answers.
+/// The methods that Proxmox accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Method {
-    /// Reads.
+    /// Reads something.
     Get,
-    /// Creates, or asks for work.
+    /// Creates something, or starts a task.
     Post,
-    /// Changes.
+    /// Changes something.
     Put,
-    /// Removes.
+    /// Removes something.
     Delete,
 }
 
@@ -48,41 +52,41 @@ impl Method {
         }
     }
 
-    /// Whether the call may change something and so must not be repeated blindly.
+    /// Whether the call may change something, so that it must not be repeated blindly.
     pub fn writes(self) -> bool {
         self != Self::Get
     }
 
-    /// Whether parameters travel in a form body; GET and DELETE carry them in the query string
-    /// (behaviour section 1).
+    /// Whether parameters go into a form body; GET and DELETE carry them in the query string (book:
+    /// proxmox, section 1).
     pub fn has_body(self) -> bool {
         matches!(self, Self::Post | Self::Put)
     }
 }
 
-/// A file that goes with a request, in its form called `filename`.
+/// A file that is sent with a request, as the form field `filename`.
 #[derive(Clone)]
-pub struct File {
-    /// Its name: letters, digits, `.`, `_` and `-`.
+pub struct UploadFile {
+    /// The file's name: letters, digits, `.`, `_` and `-`.
     pub name: String,
-    /// What is in it.
+    /// The file's bytes.
     pub content: Bytes,
 }
 
 /// One request to one node.
 #[derive(Clone)]
 pub struct Request {
-    /// How it is asked.
+    /// The HTTP method.
     pub method: Method,
-    /// The path below `/api2/json`, its segments percent-encoded.
+    /// The path below `/api2/json`; its segments are percent-encoded.
     pub path: String,
-    /// Parameters in order, not encoded yet; a key given twice is an array.
+    /// The parameters in order, not encoded; a repeated key is an array.
     pub params: Vec<(String, String)>,
-    /// A file, which makes it a multipart form of the parameters and then the file.
-    pub file: Option<File>,
-    /// The login's headers.
+    /// A file. With one, the body is a multipart form: the parameters, then the file.
+    pub file: Option<UploadFile>,
+    /// The headers that authenticate the call.
     pub headers: Vec<(&'static str, SecretString)>,
-    /// The most it may take; the client keeps to it, a transport need not.
+    /// The time limit. The client enforces it; a transport need not.
     pub timeout: Duration,
 }
 
@@ -96,29 +100,29 @@ impl fmt::Debug for Request {
 /// One answer, whatever its status.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reply {
-    /// The status code; 595 to 599 are Proxmox's own.
+    /// The HTTP status code; 595 to 599 are Proxmox's own.
     pub status: u16,
-    /// The status line's text: older nodes say there alone what went wrong.
+    /// The text of the status line: older nodes report only there what went wrong.
     pub reason: String,
-    /// The body's content type.
+    /// The content type of the body.
     pub content_type: Option<String>,
-    /// The body.
+    /// The whole body.
     pub body: Bytes,
 }
 
-/// Whether the node can have seen a request that failed.
+/// Whether the node may have seen a request that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sent {
     /// Nothing was sent.
     No,
-    /// It may have been received and acted on.
+    /// The node may have received it and acted on it.
     Maybe,
 }
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum TransportError {
-    /// No connection came about.
+    /// No connection was made.
     #[error("no connection")]
     Connect(#[source] BoxError),
     /// The node's certificate was refused.
@@ -130,16 +134,16 @@ pub enum TransportError {
     /// The answer did not come in time.
     #[error("no answer within {} s", .0.as_secs_f32())]
     TimedOut(Duration),
-    /// The answer is larger than what is taken in.
+    /// The answer exceeds this many bytes.
     #[error("the answer is larger than {0} bytes")]
     TooLarge(usize),
-    /// Anything else between sending and reading.
-    #[error("the exchange broke")]
+    /// Another failure between sending and reading.
+    #[error("the connection failed during the call")]
     Broken(#[source] BoxError),
 }
 
 impl TransportError {
-    /// Whether the node can have seen the request.
+    /// Whether the node may have seen the request.
     pub fn sent(&self) -> Sent {
         match self {
             Self::Connect(_) | Self::Certificate(_) => Sent::No,
@@ -150,15 +154,15 @@ impl TransportError {
     }
 }
 
-/// A way to one node.
+/// Carries requests to one node.
 pub trait Transport: Send + Sync {
-    /// Sends a request and gives the answer, whatever its status.
+    /// Sends a request and returns the answer, whatever its status.
     fn send(&self, request: Request) -> BoxFuture<'static, Result<Reply, TransportError>>;
 }
 
-/// Makes the way to each endpoint of a connection.
+/// Makes a transport for each endpoint of a connection.
 pub trait Dialer: Send + Sync {
-    /// Prepares the way to one endpoint; nothing is connected yet.
+    /// Prepares the transport to one endpoint, without connecting.
     fn dial(
         &self,
         endpoint: &Endpoint,
@@ -166,19 +170,19 @@ pub trait Dialer: Send + Sync {
     ) -> Result<std::sync::Arc<dyn Transport>, PveError>;
 }
 
-/// Percent-encodes a path segment or a parameter, a blank as `%20` and never `+`.
+/// Percent-encodes a path segment or parameter; a blank becomes `%20`, never `+`.
 pub fn encode(text: &str) -> String {
     utf8_percent_encode(text, RESERVED).to_string()
 }
 
-/// Spells parameters as a form body or query string.
+/// Encodes parameters as a form body or query string.
 pub fn encode_params(params: &[(String, String)]) -> String {
     let pairs = params.iter().map(|(key, value)| format!("{}={}", encode(key), encode(value)));
     pairs.collect::<Vec<_>>().join("&")
 }
 
-/// Draws what the parts of a form are divided by until it is in none of them. What a part holds may
-/// be chosen by somebody who wants to end it early.
+/// Draws a form's boundary until it occurs in none of the parts. The text of a part may come from
+/// somebody who wants to end it early.
 fn boundary(mut draw: impl FnMut() -> [u8; 16], parts: &[&[u8]]) -> String {
     loop {
         let text = format!("form-{:032x}", u128::from_be_bytes(draw()));
@@ -189,8 +193,9 @@ fn boundary(mut draw: impl FnMut() -> [u8; 16], parts: &[&[u8]]) -> String {
     }
 }
 
-/// Random bytes; a count where the system has none, which `boundary` looks for all the same.
-fn drawn() -> impl FnMut() -> [u8; 16] {
+/// Draws random bytes. Without the system's randomness it counts, which is enough because
+/// `boundary` checks every draw.
+fn random_bytes() -> impl FnMut() -> [u8; 16] {
     let mut count: u128 = 0;
     move || {
         count += 1;
@@ -202,8 +207,8 @@ fn drawn() -> impl FnMut() -> [u8; 16] {
     }
 }
 
-/// A body with its content type: a form, or a multipart form of the parameters in their order and
-/// then the file, as Proxmox wants uploads.
+/// A request's body and its content type: a form, or a multipart form with the parameters in order
+/// and then the file, as Proxmox expects uploads.
 pub fn encode_body(request: &Request) -> (String, Bytes) {
     let Some(file) = &request.file else {
         let kind = "application/x-www-form-urlencoded";
@@ -211,7 +216,7 @@ pub fn encode_body(request: &Request) -> (String, Bytes) {
     };
     let values = request.params.iter().map(|(_, value)| value.as_bytes());
     let parts: Vec<&[u8]> = values.chain([&*file.content]).collect();
-    let boundary = boundary(drawn(), &parts);
+    let boundary = boundary(random_bytes(), &parts);
     let mut body = Vec::with_capacity(file.content.len() + 1024);
     let head = format!("--{boundary}\r\nContent-Disposition: form-data; name=");
     for (key, value) in &request.params {
@@ -230,7 +235,7 @@ pub fn encode_body(request: &Request) -> (String, Bytes) {
 mod tests {
     use super::*;
 
-    // Invariant: what is sent decodes to what was meant, on Proxmox's form decoder.
+    // Invariant: Proxmox's form decoder reads back exactly what was encoded.
 
     #[test]
     fn a_form_never_holds_a_plus_or_a_semicolon() {
@@ -238,7 +243,7 @@ mod tests {
         assert_eq!(encode_params(&params), "a%20b=x%2By%3Bz%26%C3%BC%20~");
     }
 
-    // Invariant: no part of a form ends but where it ends, whatever is in it.
+    // Invariant: no part of a form ends early, whatever it contains.
 
     #[test]
     fn a_boundary_that_is_in_a_part_is_drawn_again() {
@@ -258,7 +263,7 @@ mod tests {
             method: Method::Post,
             path: "/nodes/a/storage/b/upload".into(),
             params: vec![("content".into(), "iso".into())],
-            file: Some(File { name: "a.iso".into(), content: content.clone() }),
+            file: Some(UploadFile { name: "a.iso".into(), content: content.clone() }),
             headers: Vec::new(),
             timeout: Duration::from_secs(1),
         };

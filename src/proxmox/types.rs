@@ -1,4 +1,8 @@
-//! Shapes of Proxmox's answers, as much of them as the typed calls read.
+//! The shapes of Proxmox's answers, with the fields that callers need so far.
+//!
+//! Perl types loosely: numbers may come as text and flags as `0`, `"1"` or not at all. So fields
+//! are read by [`crate::loose`], and a field that a node may omit is an `Option`. A guest's
+//! configuration is a map of texts ([`VmConfig`]), because its keys are open-ended.
 
 use std::collections::BTreeMap;
 
@@ -10,21 +14,21 @@ use crate::loose;
 /// `GET /version`.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Version {
-    /// Such as `8.4.21`.
+    /// The version, such as `8.4.21`.
     pub version: String,
 }
 
 /// `POST /access/ticket`.
 ///
-/// Not shown by `Debug`: it is a secret, wrapped as one where it is kept.
+/// No `Debug`: it holds a secret, which is wrapped where it is kept.
 #[derive(Deserialize)]
-pub struct Ticket {
-    /// The ticket itself.
+pub(crate) struct Ticket {
+    /// The ticket, sent as a cookie.
     pub ticket: String,
-    /// What writes must carry beside it; absent while a second factor is wanted.
+    /// The CSRF token that writes must carry; absent while a second factor is needed.
     #[serde(rename = "CSRFPreventionToken", default)]
     pub csrf: String,
-    /// Whether a second factor is wanted.
+    /// Whether a second factor is needed.
     #[serde(rename = "NeedTFA", default, deserialize_with = "loose::flag")]
     pub need_tfa: bool,
 }
@@ -35,80 +39,80 @@ pub struct StatusItem {
     /// `cluster` or `node`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// The cluster's or the node's name.
+    /// The name of the cluster or node.
     pub name: String,
-    /// Whether the cluster is quorate.
+    /// Whether the cluster has quorum.
     #[serde(default, deserialize_with = "loose::flag")]
     pub quorate: bool,
     /// Whether the node is online.
     #[serde(default, deserialize_with = "loose::flag")]
     pub online: bool,
-    /// Whether it is the node that answers.
+    /// Whether this is the node that answers.
     #[serde(default, deserialize_with = "loose::flag")]
     pub local: bool,
 }
 
-/// One item of `GET /cluster/resources`; fields beyond ids and node may be 10 s old.
+/// One row of `GET /cluster/resources`; all fields but ids and node may be 10 s old.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Resource {
     /// `qemu`, `lxc`, `node`, `storage`, `pool`, …
     #[serde(rename = "type")]
     pub kind: String,
-    /// The guest's VMID.
+    /// The VMID of a guest.
     #[serde(default, deserialize_with = "loose::maybe_number")]
     pub vmid: Option<u64>,
-    /// The node.
+    /// The node that a guest or storage is on, or the node itself.
     #[serde(default, deserialize_with = "loose::maybe_text")]
     pub node: Option<String>,
-    /// The guest's name.
+    /// The name of a guest.
     #[serde(default, deserialize_with = "loose::maybe_text")]
     pub name: Option<String>,
-    /// The guest's tags, joined.
+    /// The tags of a guest, in one text.
     #[serde(default, deserialize_with = "loose::maybe_text")]
     pub tags: Option<String>,
-    /// The guest's lock.
+    /// The lock of a guest, such as `backup`.
     #[serde(default, deserialize_with = "loose::maybe_text")]
     pub lock: Option<String>,
-    /// The guest's or node's status.
+    /// The status of a guest, node or storage.
     #[serde(default, deserialize_with = "loose::maybe_text")]
     pub status: Option<String>,
     /// Whether the guest is a template.
     #[serde(default, deserialize_with = "loose::flag")]
     pub template: bool,
-    /// The storage's name.
+    /// The name of a storage.
     #[serde(default, deserialize_with = "loose::maybe_text")]
     pub storage: Option<String>,
     /// Whether all nodes see the same storage.
     #[serde(default, deserialize_with = "loose::flag")]
     pub shared: bool,
-    /// The part of its processors that is busy, from 0 to 1.
+    /// The busy part of the processors, from 0 to 1.
     #[serde(default, deserialize_with = "loose::figure")]
     pub cpu: Option<f64>,
-    /// Processors.
+    /// The number of processors.
     #[serde(rename = "maxcpu", default, deserialize_with = "loose::figure")]
     pub max_cpu: Option<f64>,
-    /// Bytes of memory in use.
+    /// Memory in use, in bytes.
     #[serde(default, deserialize_with = "loose::figure")]
     pub mem: Option<f64>,
-    /// The same of a guest as its node counts it (since 9).
+    /// The memory in use of a guest as its node counts it, in bytes (since 9).
     #[serde(rename = "memhost", default, deserialize_with = "loose::figure")]
     pub mem_host: Option<f64>,
-    /// Bytes of memory.
+    /// Total memory in bytes.
     #[serde(rename = "maxmem", default, deserialize_with = "loose::figure")]
     pub max_mem: Option<f64>,
-    /// Bytes of a storage in use.
+    /// Used space of a storage in bytes.
     #[serde(default, deserialize_with = "loose::figure")]
     pub disk: Option<f64>,
-    /// Bytes of a storage, or of the disk a guest boots from.
+    /// Total space of a storage, or of the disk that a guest boots from, in bytes.
     #[serde(rename = "maxdisk", default, deserialize_with = "loose::figure")]
     pub max_disk: Option<f64>,
-    /// A storage's type, such as `lvmthin`.
+    /// The type of a storage, such as `lvmthin`.
     #[serde(rename = "plugintype", default, deserialize_with = "loose::maybe_text")]
     pub plugin_type: Option<String>,
-    /// What a storage takes, joined.
+    /// The content types that a storage accepts, in one text.
     #[serde(default, deserialize_with = "loose::maybe_text")]
     pub content: Option<String>,
-    /// What high availability says of a node or guest.
+    /// The high-availability state of a node or guest.
     #[serde(rename = "hastate", default, deserialize_with = "loose::maybe_text")]
     pub ha_state: Option<String>,
 }
@@ -116,10 +120,10 @@ pub struct Resource {
 /// One item of `GET /nodes/{node}/certificates/info`.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Certificate {
-    /// Its file, such as `pve-root-ca.pem`.
+    /// The certificate's file, such as `pve-root-ca.pem`.
     #[serde(default, deserialize_with = "loose::maybe_text")]
     pub filename: Option<String>,
-    /// Its SHA-256, upper case with colons.
+    /// The SHA-256 fingerprint, upper case with colons.
     #[serde(default, deserialize_with = "loose::maybe_text")]
     pub fingerprint: Option<String>,
 }
@@ -127,9 +131,9 @@ pub struct Certificate {
 /// One item of a task list.
 #[derive(Debug, Clone, Deserialize)]
 pub struct TaskRow {
-    /// The task.
+    /// The task's UPID.
     pub upid: String,
-    /// When it ended, Unix seconds.
+    /// When the task ended, in Unix seconds.
     #[serde(default, deserialize_with = "loose::maybe_number")]
     pub endtime: Option<u64>,
     /// `RUNNING`, or the exit status.
@@ -142,7 +146,7 @@ pub struct TaskRow {
 pub struct TaskStatus {
     /// `running` or `stopped`.
     pub status: String,
-    /// How it ended.
+    /// The exit status of a task that has ended.
     #[serde(default, deserialize_with = "loose::maybe_text")]
     pub exitstatus: Option<String>,
 }
@@ -150,7 +154,7 @@ pub struct TaskStatus {
 /// One line of a task's log.
 #[derive(Debug, Clone, Deserialize)]
 pub struct LogLine {
-    /// Its text.
+    /// The text of the line.
     #[serde(default)]
     pub t: String,
 }
@@ -168,15 +172,15 @@ pub struct Current {
 /// One storage of `GET /nodes/{node}/storage`.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Storage {
-    /// Its id.
+    /// The storage's name in the cluster's configuration.
     pub storage: String,
-    /// Whether the node reaches it.
+    /// Whether the node can reach the storage.
     #[serde(default, deserialize_with = "loose::maybe_flag")]
     pub active: Option<bool>,
-    /// What it takes, separated by commas.
+    /// The content types that the storage accepts, separated by commas.
     #[serde(default, deserialize_with = "loose::maybe_text")]
     pub content: Option<String>,
-    /// Whether every node sees the same one.
+    /// Whether all nodes see the same storage.
     #[serde(default, deserialize_with = "loose::maybe_flag")]
     pub shared: Option<bool>,
 }
@@ -184,33 +188,34 @@ pub struct Storage {
 /// One volume of a storage's content.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Volume {
-    /// Its id, `storage:path`.
+    /// The volume's id, `storage:path`.
     pub volid: String,
-    /// The guest it belongs to.
+    /// The VMID of the guest that owns the volume.
     #[serde(default, deserialize_with = "loose::maybe_number")]
     pub vmid: Option<u64>,
-    /// Its size in bytes.
+    /// The volume's size in bytes.
     #[serde(default, deserialize_with = "loose::maybe_number")]
     pub size: Option<u64>,
 }
 
-/// What the guest agent says of one interface; from a hostile guest, so every field may lack.
+/// One network interface as the guest agent reports it. Guests may be hostile, so every field may
+/// be missing.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
-pub struct Interface {
-    /// Its name.
+pub struct GuestInterface {
+    /// The interface's name in the guest.
     pub name: String,
-    /// Its MAC address.
+    /// The MAC address.
     pub hardware_address: Option<String>,
-    /// Its addresses.
-    pub ip_addresses: Vec<InterfaceAddress>,
+    /// The IP addresses of the interface.
+    pub ip_addresses: Vec<GuestAddress>,
 }
 
-/// One address of an interface.
+/// One IP address of a guest's interface.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
-pub struct InterfaceAddress {
-    /// The address.
+pub struct GuestAddress {
+    /// The address as text, not validated.
     pub ip_address: String,
 }
 
@@ -222,12 +227,12 @@ pub struct FileRead {
     pub content: String,
 }
 
-/// A guest's configuration: every key as text.
+/// A guest's configuration: every value as text.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct VmConfig(BTreeMap<String, String>);
 
 impl VmConfig {
-    /// Takes keys and values as they are.
+    /// A configuration with these keys and values.
     pub fn new<K: Into<String>, V: Into<String>>(pairs: impl IntoIterator<Item = (K, V)>) -> Self {
         Self(pairs.into_iter().map(|(key, value)| (key.into(), value.into())).collect())
     }
@@ -242,12 +247,12 @@ impl VmConfig {
         self.0.iter().map(|(key, value)| (key.as_str(), value.as_str()))
     }
 
-    /// Its lock.
+    /// The guest's lock, if it has one.
     pub fn lock(&self) -> Option<&str> {
         self.get("lock").filter(|lock| !lock.is_empty())
     }
 
-    /// Whether it is a template.
+    /// Whether the guest is a template.
     pub fn is_template(&self) -> bool {
         self.get("template").is_some_and(|value| value == "1")
     }

@@ -1,19 +1,19 @@
-//! Names of tasks: `UPID:node:pid:pstart:starttime:type:id:user:`, the numbers in hexadecimal
-//! (behaviour section 5).
+//! The names of tasks: `UPID:node:pid:pstart:starttime:type:id:user:`, with the numbers in
+//! hexadecimal (book: proxmox, section 5).
 
 use std::fmt;
 
-/// The name of a task, as a node gave it.
+/// The name of a task, as a node returned it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Upid(String);
 
 impl Upid {
-    /// Takes a name as it is.
+    /// Takes a name without checking it.
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
 
-    /// The name.
+    /// The name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -31,23 +31,23 @@ impl From<Upid> for String {
     }
 }
 
-/// The node a task runs on; empty when its name does not say.
+/// The node that runs a task; empty when the name does not say.
 pub fn task_node(upid: &str) -> &str {
     upid.split(':').nth(1).unwrap_or_default()
 }
 
-/// When a task started, Unix seconds of its node's clock; 0 when its name does not say.
+/// When a task started, in Unix seconds of its node's clock; 0 when the name does not say.
 pub fn task_start(upid: &str) -> u64 {
     let start = upid.split(':').nth(4);
     start.and_then(|hex| u64::from_str_radix(hex, 16).ok()).unwrap_or(0)
 }
 
-/// The VMID of the guest a task is about, when it is about one.
+/// The VMID of the task's guest, if it has one.
 pub fn task_guest(upid: &str) -> Option<u32> {
     upid.split(':').nth(6)?.parse().ok()
 }
 
-/// A task's type, such as `qmclone`.
+/// The type of a task, such as `qmclone`.
 pub fn task_kind(upid: &str) -> &str {
     upid.split(':').nth(5).unwrap_or_default()
 }

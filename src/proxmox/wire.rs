@@ -1,5 +1,10 @@
-//! Requests over HTTPS, built as Proxmox's own HTTP daemon wants them (behaviour section 1):
-//! HTTP/1.1, form bodies with a Content-Length, nothing in the body of GET and DELETE.
+//! The transport over HTTPS. Requests are built as Proxmox's HTTP daemon expects them (book:
+//! proxmox, section 1): HTTP/1.1, form bodies with a Content-Length, and no body for GET and
+//! DELETE.
+//!
+//! Idle connections are closed before Proxmox closes them. Answers are cut off at `BODY_MAX`.
+//! Failures are sorted into the cases of [`TransportError`]; a refused certificate is found below
+//! the layers of HTTP, I/O and TLS.
 
 use std::error::Error;
 use std::io;
@@ -21,13 +26,13 @@ use crate::tls::{self, CertificateRefused};
 use crate::transport::{Dialer, Method, Reply, Request, Transport, TransportError};
 use crate::transport::{encode_body, encode_params};
 
-/// Proxmox closes an idle connection after 5 s; ours go earlier.
+/// Proxmox closes an idle connection after 5 s; the client closes it earlier.
 const POOL_IDLE: Duration = Duration::from_secs(4);
 
-/// The largest answer taken in: some hundred bytes for each of 50,000 guests.
+/// The largest answer that is read: some hundred bytes for each of 50,000 guests.
 const BODY_MAX: usize = 32 << 20;
 
-/// Dials nodes over TLS.
+/// Makes HTTPS transports.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct WireDialer;
 
@@ -47,7 +52,7 @@ impl Dialer for WireDialer {
     }
 }
 
-/// One node over HTTPS.
+/// The transport to one node.
 #[derive(Clone)]
 pub struct Wire {
     client: reqwest::Client,
@@ -55,7 +60,7 @@ pub struct Wire {
 }
 
 impl Wire {
-    /// Prepares the client; connects at the first call.
+    /// Prepares the HTTP client; connects at the first call.
     pub fn new(endpoint: &Endpoint, connection: &Connection) -> Result<Self, PveError> {
         let client = reqwest::Client::builder()
             .tls_backend_preconfigured(tls::client_config(&connection.tls)?)
@@ -69,7 +74,7 @@ impl Wire {
             .user_agent(&connection.user_agent)
             .build()
             .map_err(|error| PveError::Setup {
-                what: "the HTTP client can not be built".into(),
+                what: "the HTTP client cannot be built".into(),
                 source: Some(Box::new(error)),
             })?;
         Ok(Self { client, base: endpoint.base() })
@@ -106,7 +111,7 @@ impl Wire {
         let mut builder = self.client.request(method, url);
         if request.method.has_body() {
             let (kind, body) = encode_body(request);
-            // An empty body would go without the length that Proxmox wants to see.
+            // reqwest sends no length for an empty body, and Proxmox expects one.
             if body.is_empty() {
                 builder = builder.header(CONTENT_LENGTH, 0);
             }
@@ -162,12 +167,12 @@ fn translate(error: reqwest::Error) -> TransportError {
     TransportError::Broken(Box::new(error))
 }
 
-/// The text that says why no connection came about, without the layers above it.
+/// The text that says why no connection was made, without the layers above it.
 fn innermost(error: &(dyn Error + 'static)) -> String {
     causes(error).last().map(ToString::to_string).unwrap_or_default()
 }
 
-/// Finds our own verdict beneath the layers of HTTP, I/O and TLS.
+/// Finds a refused certificate below the layers of HTTP, I/O and TLS errors.
 pub fn refused_certificate(error: &(dyn Error + 'static)) -> Option<CertificateRefused> {
     causes(error).find_map(|cause| {
         if let Some(refused) = cause.downcast_ref::<CertificateRefused>() {

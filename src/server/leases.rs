@@ -16,7 +16,7 @@ use drover_model::labels::LabelExpression;
 use drover_model::phase::LeasePhase;
 use drover_model::record::{LeaseAsk, Want};
 use drover_model::time::WallTime;
-use drover_shell::user_data::{Kept, USER_DATA_MAX};
+use drover_shell::user_data::{USER_DATA_MAX, UserDataGuard};
 use russh::keys::PublicKey;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -225,7 +225,7 @@ pub(super) async fn create(
         None => None,
     };
     let wish = |reply| {
-        kept.into_iter().for_each(Kept::stay);
+        kept.into_iter().for_each(UserDataGuard::keep);
         HerdCommand::Lease { ask: Box::new(ask), reply }
     };
     let answer = state.ask(state.limits.reply, wish).await?;
@@ -252,9 +252,9 @@ pub(super) async fn create(
 }
 
 /// Writes down what a lease brings.
-async fn keep(state: &State, lease: &LeaseId, content: Vec<u8>) -> Result<Kept, Problem> {
+async fn keep(state: &State, lease: &LeaseId, content: Vec<u8>) -> Result<UserDataGuard, Problem> {
     let (store, lease) = (Arc::clone(&state.doors.user_data), lease.clone());
-    let kept = web::block(move || store.keep(&lease, &content)).await;
+    let kept = web::block(move || store.write(&lease, &content)).await;
     let unavailable = |error: &(dyn std::error::Error + 'static)| {
         let text = format!("nothing was done: the user data can not be kept: {}", chain(error));
         Problem::refused(Refusal::Unavailable(text))

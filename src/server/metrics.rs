@@ -8,7 +8,7 @@
 use std::fmt::Write;
 
 use actix_web::{HttpResponse, web};
-use drover_limits::traffic::Level;
+use drover_limits::call_queue::CallLoad;
 
 use super::State;
 use crate::view::View;
@@ -156,7 +156,7 @@ fn clouds(page: &mut Page, view: &View) {
 
 fn calls(page: &mut Page, view: &View) {
     let levels = view.call_levels();
-    type Read = fn(&Level) -> u32;
+    type Read = fn(&CallLoad) -> u32;
     let gauges: [(&str, &str, Read); 3] = [
         ("drover_api_calls", "Calls to Proxmox under way.", |level| level.running),
         ("drover_api_calls_waiting", "Calls to Proxmox that wait for their turn.", |level| {
@@ -292,8 +292,13 @@ mod tests {
             command: "qm unlock 10420".into(),
         };
         told(&view, alarm);
-        let level =
-            Level { place: "pve1".into(), is_endpoint: false, running: 3, waiting: 17, limit: 3 };
+        let level = CallLoad {
+            place: "pve1".into(),
+            is_endpoint: false,
+            running: 3,
+            waiting: 17,
+            limit: 3,
+        };
         view.meter_calls(Box::new(move || vec![(CloudId::new("lab"), vec![level.clone()])]));
         insta::assert_snapshot!(render(&view));
     }

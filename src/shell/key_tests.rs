@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::{CARDS, admit_command, expel_command};
 
-/// What drover's own key and other people's look like.
+/// The lines of drover's own key and of other people's keys.
 const OWN: &str = "ssh-ed25519 DROVER drover\nssh-rsa CCCC somebody@else\n";
 
 /// A login user's home, whose `sh` is the shell under test.
@@ -52,7 +52,7 @@ impl Home {
         fs::read_to_string(self.keys()).unwrap()
     }
 
-    /// Puts a program before those of the machine.
+    /// Puts a program in front of the machine's own on PATH.
     fn tool(&self, name: &str, script: &str) {
         let path = self.path("bin").join(name);
         fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
@@ -62,7 +62,7 @@ impl Home {
     fn command(&self, text: &str) -> Command {
         let mut command = Command::new("/bin/sh");
         let path = format!("{}:{}", self.path("bin").display(), std::env::var("PATH").unwrap());
-        // The pid stays the one of the script, whose killing it is to survive.
+        // It keeps the pid of the script, because it must outlive the kill of the script.
         command.args(["-c", &format!("export SCRIPT=$$; exec {text}")]);
         command.env("HOME", self.dir.path()).env("PATH", path);
         command.stdin(Stdio::null());
@@ -73,13 +73,13 @@ impl Home {
         self.command(text).spawn().unwrap()
     }
 
-    /// Runs a command to the end of all that it started: what outlives a script that was killed has
-    /// its output open.
+    /// Runs a command until everything that it started has ended: a process that outlives a killed
+    /// script still holds its output open.
     fn run(&self, text: &str) -> ExitStatus {
         self.command(text).stderr(Stdio::null()).output().unwrap().status
     }
 
-    /// Runs commands at once that must all end well.
+    /// Runs commands at the same time, all of which must succeed.
     fn all(&self, commands: impl IntoIterator<Item = String>) {
         let all: Vec<Child> = commands.into_iter().map(|text| self.start(&text)).collect();
         for mut child in all {
@@ -87,7 +87,7 @@ impl Home {
         }
     }
 
-    /// The leases whose keys are there, sorted.
+    /// The leases whose keys are in the file, sorted.
     fn leases(&self) -> Vec<String> {
         let text = self.read();
         let of = |line: &str| line.split_once(" drover-lease-").map(|(_, lease)| lease.to_owned());
@@ -109,11 +109,11 @@ fn admit(lease: &str) -> String {
 }
 
 fn expel(lease: &str) -> String {
-    // What ends the user data follows the key, in a shell of its own.
+    // The part that removes the user data comes after the key, in a shell of its own.
     format!("sh -c {}", drover_ssh::quote(&expel_command(lease)))
 }
 
-/// Ends a watch, also where its test fails.
+/// Ends a watch, also when its test fails.
 struct Over<'a>(&'a AtomicBool);
 
 impl Drop for Over<'_> {
@@ -122,7 +122,7 @@ impl Drop for Over<'_> {
     }
 }
 
-/// Reads a file of keys over and over: at no moment does it lack what is not a lease's.
+/// Reads a file of keys over and over: it never lacks the lines that belong to no lease.
 fn watch(keys: &Path, over: &AtomicBool) {
     while !over.load(Ordering::Relaxed) {
         let text = fs::read_to_string(keys).unwrap();
@@ -131,7 +131,8 @@ fn watch(keys: &Path, over: &AtomicBool) {
     }
 }
 
-// Invariant: whatever changes at once, no key is lost, none is left, and the file is never empty.
+// Invariant: whatever changes at the same time, no key is lost, no ended one is left, and the file
+// is never empty.
 
 #[test]
 fn keys_that_come_and_go_at_once_are_there_and_gone() {
@@ -158,12 +159,12 @@ fn keys_that_come_and_go_at_once_are_there_and_gone() {
     }
 }
 
-/// What the scripts call from outside their shell.
+/// The programs that the scripts run.
 const TOOLS: [&str; 11] =
     ["ln", "readlink", "mkdir", "grep", "sed", "tail", "cp", "dd", "mv", "rm", "tr"];
 
-/// Lets the script die at its call `at` of any tool, or with the first after it where two ran at once:
-/// before the tool works, or with it under way.
+/// Kills the script at its call number `at` of any tool, or at the next one where two ran at the
+/// same time: before the tool works, or while it runs.
 fn deadly(home: &Home, at: usize, late: bool) {
     let (count, machine) = (home.path("count"), std::env::var("PATH").unwrap());
     fs::write(&count, "").unwrap();
@@ -185,7 +186,7 @@ fn harmless(home: &Home) {
     }
 }
 
-// Invariant: wherever a change of keys is killed, the file is whole, and the next change works.
+// Invariant: wherever a change of keys is killed, the file is complete and the next change works.
 
 fn killed_at_each_step(home: &Home, late: bool) {
     assert!(home.run(&admit("kept")).success());
@@ -219,8 +220,8 @@ fn a_script_killed_while_a_step_goes_on_hurts_nobody() {
     killed_at_each_step(&homes().take(2).last().unwrap(), true);
 }
 
-// Invariant: on a full disk no line is lost, a key is not said to be there, and one of an ended lease
-// lets nobody in.
+// Invariant: on a full disk no line is lost, a missing key is not reported as added, and the key of
+// an ended lease lets nobody in.
 
 #[test]
 fn a_full_disk_costs_no_line_and_keeps_no_ended_lease_in() {
@@ -257,7 +258,7 @@ fn a_full_disk_costs_no_line_and_keeps_no_ended_lease_in() {
     }
 }
 
-// Invariant: other people's lines, the file's mode and its place stay.
+// Invariant: other people's lines, the file's mode and its place do not change.
 
 #[test]
 fn the_mode_and_a_last_line_without_its_end_stay() {
@@ -286,7 +287,7 @@ fn keys_behind_a_symbolic_link_are_changed_where_they_are() {
         assert_eq!(there, format!("{OWN}ssh-ed25519 KEYl1 drover-lease-l1\n"));
         assert!(home.run(&expel("l1")).success());
         assert_eq!(home.read(), OWN);
-        // A link that leads to itself, and one that leads nowhere.
+        // A link to itself, and a link to nothing.
         fs::remove_file(home.keys()).unwrap();
         symlink("authorized_keys", home.keys()).unwrap();
         assert_eq!(home.run(&admit("l2")).code(), Some(1));
@@ -309,7 +310,7 @@ fn a_home_without_keys_gets_them_and_needs_none_removed() {
     }
 }
 
-// Invariant: a key is said to be gone only where it is, however its line was left.
+// Invariant: a key is reported as removed only when it is, whatever was done to its line.
 
 #[test]
 fn lines_that_end_in_blanks_zeros_or_carriage_returns_are_removed_too() {
@@ -326,7 +327,7 @@ fn lines_that_end_in_blanks_zeros_or_carriage_returns_are_removed_too() {
     }
 }
 
-/// A command of a user who has no right that is not its own, root's neither.
+/// A command that runs as a user without any further rights, not even root's.
 fn unprivileged(home: &Home, text: &str) -> Option<i32> {
     let mut command = Command::new("bwrap");
     command.args(["--dev-bind", "/", "/", "--unshare-user", "--uid", "1000", "--cap-drop", "ALL"]);
@@ -352,8 +353,8 @@ fn keys_that_cannot_be_read_are_not_said_to_be_gone() {
     }
 }
 
-// Invariant: a lease that ended is not let in by a call that comes late, and whoever holds a guest
-// shares it with no lease.
+// Invariant: a late call does not let an ended lease in, and the holder of a guest shares it with
+// no lease.
 
 #[test]
 fn a_key_that_comes_after_the_end_of_its_lease_is_refused() {
@@ -374,8 +375,8 @@ fn the_key_of_a_hold_takes_the_place_of_all_leases_keys() {
     }
 }
 
-// Invariant: whoever is locked out for long is told to try again, and nobody waits for a lock that no
-// owner can have.
+// Invariant: a caller that waits long for the lock is told to try again, and nobody waits for a
+// lock that no owner can have.
 
 #[test]
 fn a_folder_in_place_of_the_lock_is_named_at_once_and_stays_empty() {
@@ -417,14 +418,14 @@ fn a_lock_that_is_held_is_waited_for_and_one_whose_owner_died_is_not() {
         assert_eq!(home.run(&admit("l1")).code(), Some(75));
         assert_eq!(home.read(), OWN);
         fs::remove_file(&lock).unwrap();
-        // The same pid, in another process.
+        // Another process with the same pid.
         symlink(format!("{me}.{start}0"), &lock).unwrap();
         assert!(home.run(&admit("l1")).success());
         assert_eq!(home.left_over(), Vec::<String>::new());
     }
 }
 
-// Invariant: a machine shows its network cards in one line, whatever tool it has for that.
+// Invariant: a machine lists its network cards in one line, whichever tool it has for that.
 
 #[test]
 fn each_shell_shows_the_cards_that_ip_or_ifconfig_names() {

@@ -1,4 +1,9 @@
-//! The way into guests of Windows: commands as their login shell takes them, files by SFTP.
+//! What is different in Windows guests: commands depend on the login shell, and files go over SFTP.
+//!
+//! drover's own commands are encoded PowerShell, the same line for every login shell, and print
+//! their exit status because PowerShell as a login shell loses it. Commands from the configuration
+//! are for `cmd.exe`; if the login shell is left to be found out, a probe tells it apart, as in the
+//! Jenkins plugin. User data of leases is refused.
 
 use std::time::Duration;
 
@@ -12,14 +17,15 @@ use tokio::time::Instant;
 
 use crate::{CARDS, Ran, SshShell, admit_command, ended_early, exec, expel_command, key_line};
 
-/// What a guest's login shell may say to the probe.
-const PROBED_BYTES: usize = 4096;
-/// How long the probe may take, as the Jenkins plugin has it: the command itself needs time, too.
+/// The most output that is read from the login shell probe.
+const PROBE_OUTPUT_BYTES: usize = 4096;
+/// How long the login shell probe may take, as in the Jenkins plugin; the command itself needs
+/// time, too.
 const PROBE_LIMIT: Duration = Duration::from_secs(30);
 
 impl SshShell {
-    /// The same target with its login shell found out, where that is to be.
-    pub fn settled(&self, target: ShellTarget, limit: Duration) -> Ask<ShellTarget> {
+    /// The target with its login shell determined, if it was left to be found out.
+    pub fn with_login_shell(&self, target: ShellTarget, limit: Duration) -> Ask<ShellTarget> {
         if target.os != Os::Windows(LoginShell::Auto) {
             return Box::pin(std::future::ready(Ok(target)));
         }
@@ -32,35 +38,35 @@ impl SshShell {
     }
 }
 
-/// Asks a guest for its login shell; where the question does not end in time it is `cmd.exe`, as for
-/// the Jenkins plugin.
+/// Asks a guest for its login shell. When the question times out, the shell counts as `cmd.exe`, as
+/// in the Jenkins plugin.
 async fn login_shell(session: &Session, limit: Duration) -> Result<LoginShell, Fault> {
-    match session.exec(scripts::PROBE, None, probing(limit), None).await {
-        Ok(ran) => Ok(scripts::probed(&String::from_utf8_lossy(&ran.stdout))),
+    match session.exec(scripts::LOGIN_SHELL_PROBE, None, probe_limits(limit), None).await {
+        Ok(ran) => Ok(scripts::probed_login_shell(&String::from_utf8_lossy(&ran.stdout))),
         Err(error) => ended_early(error).map(|_| LoginShell::Cmd),
     }
 }
 
-/// What the probe may take of a time.
-fn probing(limit: Duration) -> Limits {
-    Limits { time: limit.min(PROBE_LIMIT), output_bytes_max: PROBED_BYTES, keep: Keep::First }
+/// The limits of the login shell probe.
+fn probe_limits(limit: Duration) -> Limits {
+    Limits { time: limit.min(PROBE_LIMIT), output_bytes_max: PROBE_OUTPUT_BYTES, keep: Keep::First }
 }
 
-/// What a command came to, with the status that a script of drover's said: PowerShell as a login shell
-/// makes 1 of every status but 0.
-pub(super) fn told(command: &str, mut ran: ExecResult) -> ExecResult {
+/// A command's result with the exit status that drover's own script printed: PowerShell as a login
+/// shell turns every status but 0 into 1.
+pub(super) fn with_own_status(command: &str, mut ran: ExecResult) -> ExecResult {
     if ran.exit.is_none_or(|exit| exit == 0) || scripts::encoded(command).is_none() {
         return ran;
     }
     let said = String::from_utf8_lossy(&ran.stdout).into_owned();
-    if let Some((status, before)) = scripts::status(&said) {
+    if let Some((status, before)) = scripts::printed_status(&said) {
         ran.exit = Some(status);
         ran.stdout = before.as_bytes().to_vec();
     }
     ran
 }
 
-/// Runs a command, which is drover's own or for `cmd.exe` where the guest is of Windows.
+/// Runs a command: drover's own, or on Windows one for `cmd.exe`.
 pub(super) async fn run(
     session: Session,
     os: Os,
@@ -85,10 +91,10 @@ pub(super) async fn run(
         known @ (LoginShell::Auto | LoginShell::Cmd | LoginShell::Powershell) => known,
     };
     let left = deadline.saturating_duration_since(Instant::now());
-    exec(session, &scripts::line(command, shell), left).await
+    exec(session, &scripts::command_line(command, shell), left).await
 }
 
-/// The command that shows a machine's network cards.
+/// The command that lists a machine's network cards.
 pub(super) fn cards(os: Os) -> String {
     match os {
         Os::Linux => CARDS.to_owned(),
@@ -96,11 +102,11 @@ pub(super) fn cards(os: Os) -> String {
     }
 }
 
-/// The network cards that a command showed. A machine whose PowerShell has not started in time is asked
-/// again: what it says of that are no cards.
-pub(super) fn shown(os: Os, ran: &Ran) -> Result<Vec<String>, Fault> {
+/// The network cards in a command's output. When PowerShell did not start in time, the output lists
+/// no cards and the caller tries again.
+pub(super) fn listed_cards(os: Os, ran: &Ran) -> Result<Vec<String>, Fault> {
     if os.is_windows() && ran.exit.is_none() {
-        let text = format!("it does not show its network cards yet: {}", ran.tail);
+        let text = format!("the guest does not list its network cards yet: {}", ran.tail);
         return Err(Fault::new(FaultKind::Unreachable, Culprit::Guest, text));
     }
     let is_mac = |word: &&str| word.len() == 17 && word.matches(':').count() == 5;
@@ -108,45 +114,45 @@ pub(super) fn shown(os: Os, ran: &Ran) -> Result<Vec<String>, Fault> {
     Ok(words.map(str::to_owned).collect())
 }
 
-/// Adds the key of a lease.
+/// The command that adds the key of a lease.
 ///
 /// # Errors
-/// A key that does not fit into a command of `cmd.exe`.
+/// When the key does not fit into a command of `cmd.exe`.
 pub(super) fn admit(os: Os, lease: &str, key: &str) -> Result<String, Fault> {
     let command = match os {
         Os::Linux => return Ok(admit_command(lease, key)),
-        Os::Windows(_) => scripts::admit(lease, &key_line(lease, key)),
+        Os::Windows(_) => scripts::grant_access(lease, &key_line(lease, key)),
     };
-    if command.len() > scripts::LONGEST {
-        let text = "the public key is too long for a guest of Windows: use one of ed25519";
+    if command.len() > scripts::COMMAND_CHARS_MAX {
+        let text = "the public key is too long for a Windows guest: use an ed25519 key";
         return Err(Fault::new(FaultKind::Broken, Culprit::Guest, text));
     }
     Ok(command)
 }
 
-/// Removes the key of a lease.
+/// The command that removes the key of a lease.
 pub(super) fn expel(os: Os, lease: &str) -> String {
     match os {
         Os::Linux => expel_command(lease),
-        Os::Windows(_) => scripts::expel(lease),
+        Os::Windows(_) => scripts::revoke_access(lease),
     }
 }
 
-/// What is run where a login alone is wanted.
+/// A command without effect, for a login alone.
 pub(super) fn nothing(os: Os) -> String {
     match os {
         Os::Linux => "true".to_owned(),
-        Os::Windows(_) => scripts::NOTHING.to_owned(),
+        Os::Windows(_) => scripts::NO_OP.to_owned(),
     }
 }
 
-/// Why a guest does not get a lease's user data.
 pub(super) fn no_user_data() -> Fault {
-    let text = "guests of Windows take no user data: ask for a template of Linux, or leave it out";
+    let text =
+        "Windows guests take no user data: request a Linux template, or leave the user data out";
     Fault::new(FaultKind::Gone, Culprit::Guest, text)
 }
 
-/// Puts a file into a guest, in the way of its system.
+/// Writes a file into a guest, by the method of its operating system.
 pub(super) async fn put(
     session: &Session,
     os: Os,
@@ -159,7 +165,7 @@ pub(super) async fn put(
     }
 }
 
-/// A fault of a login, which speaks of cloud-init where the key is not taken.
+/// The text of a failed login, without cloud-init where the guest runs Windows.
 pub(super) fn login_text(os: Os, text: String) -> String {
     match os {
         Os::Linux => text,
@@ -175,13 +181,13 @@ mod tests {
 
     const WINDOWS: Os = Os::Windows(LoginShell::Auto);
 
-    // Invariant: what a guest of Windows is sent is a command of drover's own, and never one of `sh`.
+    // Invariant: a Windows guest receives drover's own commands for Windows, never one for `sh`.
 
     #[test]
     fn keys_and_cards_are_asked_for_by_scripts_of_windows() {
         let key = "ssh-ed25519 AAAA it's me";
         let admitted = admit(WINDOWS, "l1", key).unwrap_or_default();
-        assert_eq!(admitted, scripts::admit("l1", "ssh-ed25519 AAAA drover-lease-l1"));
+        assert_eq!(admitted, scripts::grant_access("l1", "ssh-ed25519 AAAA drover-lease-l1"));
         for command in [admitted, expel(WINDOWS, "l1"), cards(WINDOWS)] {
             assert!(scripts::encoded(&command).is_some(), "{command}");
         }
@@ -194,11 +200,12 @@ mod tests {
     fn a_key_that_no_line_of_cmd_takes_is_refused() {
         let key = format!("ssh-rsa {}", "A".repeat(2700));
         let fault = admit(WINDOWS, "l1", &key).err().map(|fault| fault.text).unwrap_or_default();
-        assert!(fault.contains("too long for a guest of Windows"), "{fault}");
+        assert!(fault.contains("too long for a Windows guest"), "{fault}");
         assert!(admit(Os::Linux, "l1", &key).is_ok());
     }
 
-    // Invariant: how a script of drover's ended is known whatever the login shell makes of its status.
+    // Invariant: drover learns how its own script ended, whatever the login shell does to the exit
+    // status.
 
     #[test]
     fn a_scripts_own_status_counts_and_no_other_commands() {
@@ -208,7 +215,7 @@ mod tests {
             ..ExecResult::default()
         };
         let own = |exit, stdout: &str| {
-            let told = told(&scripts::mend(), ran(exit, stdout));
+            let told = with_own_status(&scripts::after_rollback(), ran(exit, stdout));
             (told.exit, String::from_utf8_lossy(&told.stdout).into_owned())
         };
         let said = "a\r\ndrover-status 33\r\n";
@@ -219,26 +226,32 @@ mod tests {
             assert_eq!(own(exit, said), (exit, said.to_owned()), "it did not fail by itself");
         }
         assert_eq!(own(Some(1), "a"), (Some(1), "a".to_owned()));
-        assert_eq!(told("ver", ran(Some(1), said)).exit, Some(1), "it is somebody else's");
+        assert_eq!(
+            with_own_status("ver", ran(Some(1), said)).exit,
+            Some(1),
+            "not a command of drover's"
+        );
     }
 
     #[test]
     fn a_probe_that_does_not_end_leaves_time_for_the_command() {
-        assert_eq!(probing(Duration::from_secs(600)).time, Duration::from_secs(30));
-        assert_eq!(probing(Duration::from_secs(5)).time, Duration::from_secs(5));
+        assert_eq!(probe_limits(Duration::from_secs(600)).time, Duration::from_secs(30));
+        assert_eq!(probe_limits(Duration::from_secs(5)).time, Duration::from_secs(5));
     }
 
-    // Invariant: only network cards are taken for some, and none are not taken for another machine's.
+    // Invariant: only network cards count as such, and missing ones are not taken for those of
+    // another machine.
 
     #[test]
     fn a_guest_that_shows_no_cards_in_time_is_asked_again() {
         let ran = |exit, tail: &str| Ran { exit, tail: tail.into() };
         let said = ran(Some(0), "BC:24:11:00:00:01 0A:00:27:00:00:02\nsomething else");
         assert_eq!(
-            shown(WINDOWS, &said),
+            listed_cards(WINDOWS, &said),
             Ok(vec!["BC:24:11:00:00:01".into(), "0A:00:27:00:00:02".into()])
         );
-        let late = shown(WINDOWS, &ran(None, "(ended after 30 s)")).map_err(|fault| fault.kind);
+        let late =
+            listed_cards(WINDOWS, &ran(None, "(ended after 30 s)")).map_err(|fault| fault.kind);
         assert_eq!(late, Err(FaultKind::Unreachable));
     }
 

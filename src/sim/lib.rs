@@ -35,6 +35,8 @@
 //! each other), `guest` (what a host of guests offers), `recorder`, `memory`, `clock`,
 //! `section_keys`.
 
+#![cfg_attr(not(test), warn(unused_crate_dependencies))]
+
 pub mod api;
 pub(crate) mod call;
 pub mod clock;

@@ -1,6 +1,12 @@
-//! Logging in: one attempt, with the host key checked and every way to fail told apart.
+//! Logging in: one attempt, with the host key checked and every way to fail told apart. Trying
+//! again is in `retry.rs`.
 //!
-//! Trying again is in `retry`.
+//! [`connect`] makes the TCP connection, the key exchange and the login within one time limit. With
+//! pinned host keys only their kinds are negotiated, so that a guest with several host keys
+//! presents the pinned one; without pins, any key is accepted and returned. RSA host keys are never
+//! accepted.
+//!
+//! [`ConnectError::is_passing`] says whether a guest that is still booting can cause the failure.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -15,14 +21,12 @@ use tokio::net::TcpStream;
 use super::key::{KeyError, PrivateKey, PublicKey};
 use super::session::Session;
 
-/// Whom to log in to.
+/// The server and user to log in to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
-    /// Its address.
     pub host: IpAddr,
-    /// Its SSH port.
     pub port: u16,
-    /// The user to become.
+    /// The user to log in as.
     pub user: String,
 }
 
@@ -32,80 +36,67 @@ impl fmt::Display for Target {
     }
 }
 
-/// Which host keys are believed.
+/// Which host keys are accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum HostKeyPolicy {
-    /// Exactly these, as public key lines.
+    /// Only these, given as public key lines.
     Pinned(Vec<String>),
-    /// Any; the one seen is told by [`Session::host_key`] so that it can be pinned from then on.
+    /// Any key. [`Session::host_key`] returns it, so that the caller can pin it from then on.
     TrustOnFirst,
 }
 
-/// Why a login failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// Nobody listens there yet, the way is closed, or the other end hung up before the login.
+    /// Nothing listens there yet, no route leads there, or the other end closed the connection
+    /// before the login.
     #[error("`{target}` is not reachable")]
     Unreachable {
-        /// Whom.
         target: String,
-        /// Why.
         #[source]
         source: std::io::Error,
     },
-    /// No login within the limit.
+    /// The login took longer than the limit.
     #[error("`{target}` did not complete the login within {after:?}")]
-    TimedOut {
-        /// Whom.
-        target: String,
-        /// The limit.
-        after: Duration,
-    },
-    /// The guest does not take the key.
+    TimedOut { target: String, after: Duration },
+    /// The guest refused the key.
     #[error(
-        "`{target}` does not accept the key {fingerprint} (it offers: {offers}): check the user \
+        "`{target}` does not accept the key {fingerprint} (login methods: {offers}): check the user \
          and that cloud-init installed this key"
     )]
     KeyRejected {
-        /// Whom.
         target: String,
-        /// The key offered.
+        /// The fingerprint of the refused key.
         fingerprint: String,
-        /// The login methods the guest would take.
+        /// The login methods that the guest accepts.
         offers: String,
     },
-    /// The guest shows another host key than the one known.
-    #[error("`{target}` shows the host key {seen}, expected {}", .expected.join(" or "))]
+    /// The guest presented another host key than the pinned ones.
+    #[error("`{target}` presents the host key {seen}, expected {}", .expected.join(" or "))]
     Impostor {
-        /// Whom.
         target: String,
-        /// The fingerprint it showed, or which kinds it lacks.
+        /// The fingerprint that it presented, or the kinds of keys that it has.
         seen: String,
-        /// The fingerprints expected.
+        /// The fingerprints of the pinned keys.
         expected: Vec<String>,
     },
-    /// A pinned host key is no public key line.
-    #[error("the pinned host key of `{target}` can not be used")]
+    /// A pinned host key is not a public key line.
+    #[error("the pinned host key of `{target}` cannot be read")]
     BadPin {
-        /// Whom.
         target: String,
-        /// Why.
         #[source]
         source: Box<KeyError>,
     },
-    /// The other end does not speak SSH as it should.
-    #[error("`{target}` broke the SSH protocol")]
+    /// The other end violated the SSH protocol.
+    #[error("`{target}` violated the SSH protocol")]
     Protocol {
-        /// Whom.
         target: String,
-        /// Why.
         #[source]
         source: Box<russh::Error>,
     },
 }
 
 impl ConnectError {
-    /// Whether a guest that is still booting may cause this.
+    /// Whether a guest that is still booting can cause this.
     #[must_use]
     pub fn is_passing(&self) -> bool {
         match self {
@@ -161,8 +152,8 @@ async fn log_in(
 
     let seen = Arc::new(OnceLock::new());
     let config = Arc::new(client_config(pins.as_deref()));
-    let gate = Gate { pins: pins.clone(), seen: Arc::clone(&seen) };
-    let mut handle = client::connect_stream(config, stream, gate)
+    let check = HostKeyCheck { pins: pins.clone(), seen: Arc::clone(&seen) };
+    let mut handle = client::connect_stream(config, stream, check)
         .await
         .map_err(|error| classify(target, error, pins.as_deref(), seen.get()))?;
 
@@ -181,7 +172,7 @@ async fn log_in(
         });
     }
     let Some(host_key) = seen.get().cloned() else {
-        // A login without a host key can not happen; it must not pass as a good one.
+        // russh never logs in without a host key; if it did, the login must not count as good.
         return Err(ConnectError::Protocol {
             target: target.to_string(),
             source: Box::new(russh::Error::UnknownKey),
@@ -190,8 +181,8 @@ async fn log_in(
     Ok(Session::new(handle, host_key))
 }
 
-/// With pins, only their kinds of key are asked for: a guest that has several host keys must show
-/// the one that is known.
+/// With pins, only their kinds of keys are negotiated: a guest with several host keys must present
+/// the pinned one.
 fn client_config(pins: Option<&[PublicKey]>) -> client::Config {
     let mut preferred = russh::Preferred::DEFAULT;
     let wanted: Vec<Algorithm> = preferred
@@ -239,19 +230,22 @@ fn classify(
         }
         russh::Error::IO(source) => ConnectError::Unreachable { target, source },
         russh::Error::HUP | russh::Error::Disconnect | russh::Error::SendError => {
-            ConnectError::Unreachable { target, source: hung_up("hung up before the login") }
+            ConnectError::Unreachable {
+                target,
+                source: hung_up("the connection closed before the login"),
+            }
         }
         source => ConnectError::Protocol { target, source: Box::new(source) },
     }
 }
 
-/// Looks at the host key while russh shakes hands.
-pub(super) struct Gate {
+/// Checks the host key during russh's handshake.
+pub(super) struct HostKeyCheck {
     pins: Option<Vec<PublicKey>>,
     seen: Arc<OnceLock<PublicKey>>,
 }
 
-impl client::Handler for Gate {
+impl client::Handler for HostKeyCheck {
     type Error = russh::Error;
 
     async fn check_server_key(
@@ -263,9 +257,9 @@ impl client::Handler for Gate {
         };
         let key = PublicKey::from(key.clone());
         let good = self.pins.as_ref().is_none_or(|pins| pins.contains(&key))
-            // A rekey must not bring in another key than the login's.
+            // A new key exchange must present the same key as the login.
             && self.seen.get().is_none_or(|first| *first == key);
-        // The first one seen is kept; a later one was compared above.
+        // The first key is kept; a later one was compared with it above.
         let _first = self.seen.set(key);
         Ok(good)
     }

@@ -1,6 +1,8 @@
-//! Keys: private ones read from files, public ones as the line people know.
+//! Keys: private keys are read from files, public keys from the line that people know.
 //!
-//! RSA is not compiled in and is refused by name. No secret is ever printed.
+//! OpenSSH, PKCS#8 and SEC1 files with ed25519 and ECDSA keys are read, with or without a
+//! passphrase. RSA is not compiled in and is refused by name. Each [`KeyError`] names the file, and
+//! [`KeyError::remedy`] says what to do. No secret is ever printed.
 
 use std::fmt;
 use std::io::Read;
@@ -12,58 +14,44 @@ use russh::keys::ssh_key::{self, LineEnding};
 use russh::keys::{Algorithm, HashAlg, decode_secret_key};
 use secrecy::{ExposeSecret, SecretString};
 
-/// No key file is longer.
+/// A longer file is not a key file.
 const KEY_FILE_BYTES_MAX: u64 = 64 * 1024;
 
-/// Why a key is of no use; names the file (or whatever the caller calls it).
+/// Why a key cannot be used. Each error names the file, or whatever the caller calls the key.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
-    /// The file can not be read.
+    /// The file cannot be read.
     #[error("failed to read the key file `{name}`")]
     Unreadable {
-        /// The file.
         name: String,
-        /// Why.
         #[source]
         source: std::io::Error,
     },
     /// The text holds no private key.
     #[error("`{name}` holds no private key")]
-    NotAKey {
-        /// The file.
-        name: String,
-    },
-    /// The key needs a passphrase and none was given.
+    NotAKey { name: String },
+    /// The key needs a passphrase, and none was given.
     #[error("the key `{name}` needs a passphrase")]
-    Encrypted {
-        /// The file.
-        name: String,
-    },
+    Encrypted { name: String },
     /// The passphrase does not open the key.
     #[error("the passphrase does not open the key `{name}`")]
-    WrongPassphrase {
-        /// The file.
-        name: String,
-    },
-    /// The key is of a kind drover does not speak.
-    #[error("the key `{name}` is of kind {kind}, which drover does not use")]
+    WrongPassphrase { name: String },
+    /// drover does not support this kind of key.
+    #[error("the key `{name}` is of kind {kind}, which drover does not support")]
     Unsupported {
-        /// The file.
         name: String,
-        /// Its kind, such as `ssh-rsa`.
+        /// The kind, such as `ssh-rsa`.
         kind: String,
     },
-    /// The key is cut short or altered.
+    /// The key is incomplete or was altered.
     #[error("the key `{name}` is damaged")]
     Damaged {
-        /// The file.
         name: String,
-        /// Why.
         #[source]
         source: russh::keys::Error,
     },
-    /// A line that should be a public key is not.
-    #[error("`{line}` is no public key line such as `ssh-ed25519 AAAA… comment`")]
+    /// A line that should be a public key is not one.
+    #[error("`{line}` is not a public key line such as `ssh-ed25519 AAAA… comment`")]
     NotPublic {
         /// The line, cut to 80 characters.
         line: String,
@@ -71,7 +59,7 @@ pub enum KeyError {
 }
 
 impl KeyError {
-    /// What to do about it; `passphrase_in` is where a file with the passphrase is named.
+    /// How to fix it; `passphrase_in` names the setting for the file with the passphrase.
     #[must_use]
     pub fn remedy(&self, passphrase_in: &str) -> String {
         match self {
@@ -82,18 +70,20 @@ impl KeyError {
                     .into()
             }
             Self::Encrypted { .. } => format!(
-                "name a file with the passphrase in {passphrase_in}, or take it off a copy of the \
-                 key with `ssh-keygen -p`"
+                "name a file with the passphrase in {passphrase_in}, or remove the passphrase from \
+                 a copy of the key with `ssh-keygen -p`"
             ),
-            Self::WrongPassphrase { .. } => format!("check the file named in {passphrase_in}"),
+            Self::WrongPassphrase { .. } => {
+                format!("check the passphrase in the file named in {passphrase_in}")
+            }
             Self::Unsupported { .. } => "make another with `ssh-keygen -t ed25519`".into(),
-            Self::Damaged { .. } => "take it from its original again".into(),
+            Self::Damaged { .. } => "copy it again from where it was made".into(),
             Self::NotPublic { .. } => "give the one line of a `.pub` file".into(),
         }
     }
 }
 
-/// A private key, open and ready to sign.
+/// A private key, decrypted.
 #[derive(Clone)]
 pub struct PrivateKey(Arc<ssh_key::PrivateKey>);
 
@@ -114,14 +104,14 @@ impl PrivateKey {
         let file = std::fs::File::open(path).map_err(unreadable)?;
         let mut bytes = Vec::new();
         file.take(KEY_FILE_BYTES_MAX).read_to_end(&mut bytes).map_err(unreadable)?;
-        // The key's bytes go on in a secret, which is wiped when dropped.
+        // The key's bytes move into a secret, which is wiped when it is dropped.
         let text = String::from_utf8(bytes)
             .map(SecretString::from)
             .map_err(|_| KeyError::NotAKey { name: name.clone() })?;
         Self::parse(&name, &text, passphrase)
     }
 
-    /// Reads a private key from the text of its file; `name` is what messages call it.
+    /// Reads a private key from the text of its file; `name` is what errors call it.
     ///
     /// # Errors
     /// See [`KeyError`].
@@ -151,7 +141,8 @@ impl PrivateKey {
     /// The text of the key's file, not encrypted.
     ///
     /// # Errors
-    /// [`KeyError::Damaged`] when the key can not be written, which no key read here causes.
+    /// [`KeyError::Damaged`] when the key cannot be encoded, which does not happen with keys read
+    /// here.
     pub fn to_openssh(&self) -> Result<SecretString, KeyError> {
         let text = self.0.to_openssh(LineEnding::LF).map_err(|error| KeyError::Damaged {
             name: self.fingerprint(),
@@ -160,13 +151,12 @@ impl PrivateKey {
         Ok(SecretString::from(text.as_str()))
     }
 
-    /// Its public half.
     #[must_use]
     pub fn public(&self) -> PublicKey {
         PublicKey(self.0.public_key().clone())
     }
 
-    /// The line cloud-init takes: `ssh-ed25519 AAAA… comment`.
+    /// The line for cloud-init: `ssh-ed25519 AAAA… comment`.
     #[must_use]
     pub fn public_line(&self, comment: &str) -> String {
         let line = self.public().line();
@@ -179,13 +169,13 @@ impl PrivateKey {
         self.0.fingerprint(HashAlg::Sha256).to_string()
     }
 
-    /// The key for a server of russh.
+    /// The key in russh's own type, for servers.
     pub fn inner(&self) -> Arc<ssh_key::PrivateKey> {
         Arc::clone(&self.0)
     }
 }
 
-/// A public key; equal when the key is, whatever its comment.
+/// A public key. Comments do not count when two keys are compared.
 #[derive(Debug, Clone)]
 pub struct PublicKey(ssh_key::PublicKey);
 
@@ -213,7 +203,7 @@ impl PublicKey {
     pub fn line(&self) -> String {
         let mut bare = self.0.clone();
         bare.set_comment("");
-        // Writing fails only for lengths that no parsed key has.
+        // Encoding fails only for lengths that no parsed key has.
         bare.to_openssh().unwrap_or_default().trim().to_owned()
     }
 
@@ -254,7 +244,7 @@ fn parse_openssh(
     Ok(open)
 }
 
-/// PKCS#8 and SEC1 files, which `openssl` and older tools write.
+/// Reads PKCS#8 and SEC1 files, which `openssl` and older tools write.
 fn parse_other(
     name: &str,
     text: &str,

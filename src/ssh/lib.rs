@@ -1,9 +1,22 @@
-//! The SSH client drover greets agents with: keys, logins with a checked host key, commands with
-//! bounded output, uploads.
+//! The SSH client with which drover enters its agents: keys, logins with a checked host key,
+//! commands with bounded output, and uploads.
 //!
-//! Guests are hostile: whatever they send is cut to a limit and every wait has an end. Deciding
-//! what to run, and when to try again after an impostor, is the agents' affair.
+//! - [`connect`] logs in once; [`connect_until`] tries until a deadline while a guest boots
+//!   (`retry.rs`).
+//! - [`Session`] runs commands and uploads files: over a plain command ([`Session::upload`]), or by
+//!   SFTP for guests without a POSIX shell ([`Session::send`]).
+//! - [`probe()`] only checks whether an SSH server answers, without a login.
+//! - [`PrivateKey`] and [`PublicKey`] read, make and print keys; [`quote`] and [`join`] build
+//!   commands for a POSIX shell.
+//!
+//! Guests are hostile: everything they send is cut to a limit, and every wait has an end. What to
+//! run, and whether to try again after a refused key or host key, is up to the caller.
+//!
+//! Each failure has a type that tells the cases apart: [`ConnectError`] (unreachable, refused key,
+//! wrong host key), [`ExecError`] (timeout, refused, connection lost), [`UploadError`] and
+//! [`KeyError`].
 
+#![warn(unreachable_pub)]
 #![cfg_attr(not(test), warn(unused_crate_dependencies))]
 
 mod client;

@@ -1,8 +1,8 @@
-//! Whether an SSH server is there: a connection and its first line, without a login.
+//! Checks whether an SSH server answers: a connection and its first line, without a login.
 //!
-//! Cheap enough for each agent each ten seconds: no key exchange, one socket for a moment. One
-//! connection in ten seconds stays below what OpenSSH holds against an address that does not log in
-//! (`PerSourcePenalties`).
+//! This is cheap enough for every agent every ten seconds: no key exchange, one socket for a
+//! moment. One connection in ten seconds stays below what OpenSSH counts against an address that
+//! does not log in (`PerSourcePenalties`).
 
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
@@ -11,33 +11,30 @@ use std::time::Duration;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 
-/// Bytes that are read for the line of the SSH server: others may stand before it (RFC 4253, 4.2).
+/// How many bytes are read while waiting for the server's version line: other lines may come before
+/// it (RFC 4253, 4.2).
 const GREETING_MAX: usize = 8 * 1024;
 
-/// Why no SSH server is known to be there.
+/// Why no SSH server is known to answer.
 #[derive(Debug, thiserror::Error)]
 pub enum ProbeError {
-    /// None answers there.
+    /// No SSH server answers.
     #[error("SSH at `{at}` does not answer")]
     Silent {
-        /// Where.
         at: SocketAddr,
-        /// Why.
         #[source]
         source: io::Error,
     },
-    /// This machine could not ask.
-    #[error("SSH at `{at}` could not be asked")]
+    /// This machine could not connect, which says nothing about the other end.
+    #[error("this machine could not connect to SSH at `{at}`")]
     NotMade {
-        /// Where.
         at: SocketAddr,
-        /// Why.
         #[source]
         source: io::Error,
     },
 }
 
-/// Waits for the first line of the SSH server there, for at most `limit`.
+/// Waits at most `limit` for the version line of the SSH server at `at`.
 ///
 /// # Errors
 /// See [`ProbeError`].
@@ -63,12 +60,15 @@ async fn greeting(at: SocketAddr) -> io::Result<()> {
         let left = GREETING_MAX.saturating_sub(said.len());
         let limit = u64::try_from(left).unwrap_or(0);
         if (&mut stream).take(limit).read_buf(&mut said).await? == 0 {
-            return Err(io::Error::new(ErrorKind::InvalidData, "it is no SSH server"));
+            return Err(io::Error::new(
+                ErrorKind::InvalidData,
+                "the server that answers does not speak SSH",
+            ));
         }
     }
 }
 
-/// Whether a fault is this machine's: it says nothing of the other end.
+/// Whether the error comes from this machine and so says nothing about the other end.
 fn is_own(error: &io::Error) -> bool {
     let kinds = [
         ErrorKind::NetworkDown,
@@ -77,7 +77,7 @@ fn is_own(error: &io::Error) -> bool {
         ErrorKind::PermissionDenied,
         ErrorKind::OutOfMemory,
     ];
-    // ENFILE, EMFILE and ENOBUFS have no kind of their own.
+    // ENFILE, EMFILE and ENOBUFS have no `ErrorKind` of their own.
     kinds.contains(&error.kind()) || matches!(error.raw_os_error(), Some(23 | 24 | 105))
 }
 
@@ -91,7 +91,7 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_millis(300);
 
-    /// What a probe finds where this is said to whoever connects, who is kept on the line.
+    /// Probes a server that sends `said` to each connection and keeps it open.
     async fn found(said: &'static [u8]) -> Result<(), ProbeError> {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let at = listener.local_addr().unwrap();
@@ -106,7 +106,8 @@ mod tests {
         }
     }
 
-    // Invariant: only the line of an SSH server is an answer, and every other end says which it was.
+    // Invariant: only the version line of an SSH server counts as an answer, and every other end
+    // says which it was.
 
     #[tokio::test]
     async fn an_ssh_server_is_there_whatever_it_says_before_its_own_line() {

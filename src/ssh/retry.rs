@@ -1,4 +1,4 @@
-//! Logging in to a guest that is still booting: again and again until a deadline.
+//! Logging in to a guest that is still booting: attempts repeat until a deadline.
 
 use std::time::Duration;
 
@@ -8,14 +8,14 @@ use super::client::{ConnectError, HostKeyPolicy, Target, connect};
 use super::key::PrivateKey;
 use super::session::Session;
 
-/// How attempts are spaced: the wait doubles from `first` to `max`.
+/// How attempts are spaced: the pause doubles from `first` to `max`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Backoff {
-    /// The wait after the first failure.
+    /// The pause after the first failure.
     pub first: Duration,
-    /// The longest wait.
+    /// The longest pause.
     pub max: Duration,
-    /// The limit of one attempt.
+    /// The time limit of one attempt.
     pub attempt: Duration,
 }
 
@@ -29,13 +29,13 @@ impl Default for Backoff {
     }
 }
 
-/// Logs in, trying again while the guest is not reachable or does not answer, until `deadline`.
+/// Logs in, and tries again until `deadline` while the guest is unreachable or silent.
 ///
-/// `failed` hears of each attempt that is to be repeated.
+/// `failed` receives the error of each attempt that will be repeated.
 ///
 /// # Errors
-/// The last attempt's error at the deadline; a rejected key, an impostor or a broken protocol at
-/// once.
+/// The last attempt's error at the deadline; at once for a refused key, a wrong host key or a
+/// broken protocol.
 pub async fn connect_until(
     deadline: Instant,
     target: &Target,

@@ -1,4 +1,9 @@
-//! A session: commands on a guest, with what they print bounded.
+//! A session: runs commands on a guest and bounds what they print.
+//!
+//! [`Session::exec`] writes the input and reads the output at the same time, passes pieces on as
+//! they come, and keeps the beginning or the end of each stream up to a limit. A command that runs
+//! too long gets `KILL` and ends as [`ExecError::TimedOut`] with its output so far; a lost
+//! connection ends as [`ExecError::Lost`].
 
 use std::time::Duration;
 
@@ -8,58 +13,56 @@ use russh::{Channel, ChannelMsg, ChannelReadHalf, ChannelWriteHalf, Disconnect, 
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::client::Gate;
+use super::client::HostKeyCheck;
 use super::key::PublicKey;
 
-/// The longest piece of input sent at once.
+/// The largest piece of input that is sent at once.
 const PIECE_BYTES: usize = 32 * 1024;
 
-/// What one command may take.
+/// The limits of one command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Its longest run.
+    /// How long it may run.
     pub time: Duration,
-    /// How many bytes of each stream are kept.
+    /// How many bytes of each output stream are kept.
     pub output_bytes_max: usize,
     /// Which end of a longer stream is kept.
     pub keep: Keep,
 }
 
-/// Which end of a stream longer than the limit is kept.
+/// Which end of a stream is kept when it exceeds the limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Keep {
-    /// Its beginning: for answers that are parsed.
+    /// The beginning: for answers that are parsed.
     First,
-    /// Its end: for logs, where the failure stands.
+    /// The end: for logs, where the failure is.
     Last,
 }
 
-/// A piece of output, in the order it came.
+/// A piece of output, in the order of arrival.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Output {
-    /// From standard output.
     Stdout(Bytes),
-    /// From standard error.
     Stderr(Bytes),
 }
 
-/// How a command ended, and what is kept of its output.
+/// How a command ended, with the kept part of its output.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ExecResult {
-    /// Its exit status; none when a signal ended it or the guest did not tell.
+    /// The exit status; none when a signal ended the command or the guest did not say.
     pub exit: Option<u32>,
-    /// The signal that ended it, such as `KILL`.
+    /// The signal that ended the command, such as `KILL`.
     pub signal: Option<String>,
-    /// What is kept of its standard output.
+    /// The kept part of standard output.
     pub stdout: Vec<u8>,
-    /// What is kept of its standard error.
+    /// The kept part of standard error.
     pub stderr: Vec<u8>,
-    /// Whether either stream was longer than the limit.
+    /// Whether a stream exceeded the limit.
     pub truncated: bool,
 }
 
 impl ExecResult {
-    /// Whether it ended with status 0.
+    /// Whether the command ended with status 0.
     #[must_use]
     pub fn succeeded(&self) -> bool {
         self.exit == Some(0)
@@ -69,35 +72,33 @@ impl ExecResult {
 /// Why a command has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum ExecError {
-    /// It ran longer than allowed, and was killed as far as the guest obeys.
+    /// The command ran too long. drover sent `KILL`, which the guest may ignore.
     #[error("the command did not end within {after:?}")]
     TimedOut {
-        /// The limit.
         after: Duration,
-        /// What it had printed by then.
+        /// The output until then.
         partial: Box<ExecResult>,
     },
-    /// The guest refused to run it.
+    /// The guest refused to run the command.
     #[error("the guest refused to run the command")]
     Refused,
     /// The connection ended before the command did.
     #[error("the connection was lost while the command ran")]
     Lost {
-        /// What it had printed by then.
+        /// The output until then.
         partial: Box<ExecResult>,
     },
-    /// No channel could be opened or written.
+    /// No channel could be opened or written to.
     #[error("the command could not be started")]
     NotStarted {
-        /// Why.
         #[source]
         source: russh::Error,
     },
 }
 
-/// A login that stands.
+/// A connection that is logged in.
 pub struct Session {
-    handle: Handle<Gate>,
+    handle: Handle<HostKeyCheck>,
     host_key: PublicKey,
 }
 
@@ -108,29 +109,29 @@ impl std::fmt::Debug for Session {
 }
 
 impl Session {
-    pub(super) fn new(handle: Handle<Gate>, host_key: PublicKey) -> Self {
+    pub(super) fn new(handle: Handle<HostKeyCheck>, host_key: PublicKey) -> Self {
         Self { handle, host_key }
     }
 
-    /// The host key the guest showed and proved.
+    /// The host key that the guest presented and proved to own.
     #[must_use]
     pub fn host_key(&self) -> &PublicKey {
         &self.host_key
     }
 
-    /// Whether the connection has ended.
     #[must_use]
     pub fn is_closed(&self) -> bool {
         self.handle.is_closed()
     }
 
-    /// Says good-bye; dropping the session without it only cuts the connection.
+    /// Disconnects properly; dropping the session only cuts the connection.
     pub async fn close(self) {
-        // The other end may be gone already, which is what was wanted.
+        // The other end may be gone already, which is fine.
         let _gone = self.handle.disconnect(Disconnect::ByApplication, "", "").await;
     }
 
-    /// Opens a channel to a subsystem; whether the guest has it is told on the channel.
+    /// Opens a channel to a subsystem. The guest reports on the channel whether it has the
+    /// subsystem.
     pub(super) async fn subsystem(&self, name: &str) -> Result<Channel<Msg>, russh::Error> {
         let channel = self.handle.channel_open_session().await?;
         channel.request_subsystem(true, name).await?;
@@ -139,11 +140,11 @@ impl Session {
 
     /// Runs a command in the user's shell, with `input` on its standard input.
     ///
-    /// `output` gets every piece as it comes, past the limit of what is kept too; a slow receiver
-    /// slows the guest, a dropped one is forgotten.
+    /// `output` receives every piece of output as it comes, also beyond the limit of what is kept.
+    /// A slow receiver slows the guest down; a dropped receiver is ignored.
     ///
     /// # Errors
-    /// See [`ExecError`]; a status other than 0 is no error.
+    /// See [`ExecError`]; a status other than 0 is not an error.
     pub async fn exec(
         &self,
         command: &str,
@@ -165,19 +166,19 @@ impl Session {
             .map_err(not_started)?;
         let (mut read, write) = channel.split();
 
-        let mut run = Run::new(limits, output);
+        let mut run = RunningCommand::new(limits, output);
         let ended = tokio::time::timeout_at(deadline, run.follow(&mut read, &write, input)).await;
         match ended {
-            Ok(End::Closed) => Ok(run.finish()),
-            Ok(End::Refused) => Err(ExecError::Refused),
-            Ok(End::Lost) => Err(ExecError::Lost { partial: Box::new(run.finish()) }),
+            Ok(CommandEnd::Closed) => Ok(run.finish()),
+            Ok(CommandEnd::Refused) => Err(ExecError::Refused),
+            Ok(CommandEnd::Lost) => Err(ExecError::Lost { partial: Box::new(run.finish()) }),
             Err(_) => {
-                // Best effort: a hostile guest need not obey, and the session may be gone.
+                // Best effort: a hostile guest may ignore it, and the session may be gone.
                 let kill = async {
                     let _sent = write.signal(Sig::KILL).await;
                     let _closed = write.close().await;
                 };
-                let _told = tokio::time::timeout(Duration::from_secs(1), kill).await;
+                let _sent = tokio::time::timeout(Duration::from_secs(1), kill).await;
                 let partial = Box::new(run.finish());
                 Err(ExecError::TimedOut { after: limits.time, partial })
             }
@@ -185,31 +186,32 @@ impl Session {
     }
 }
 
-enum End {
+enum CommandEnd {
     Closed,
     Refused,
     Lost,
 }
 
-/// One command under way.
-struct Run {
+/// A command that runs.
+struct RunningCommand {
     limits: Limits,
     output: Option<mpsc::Sender<Output>>,
     result: ExecResult,
 }
 
-impl Run {
+impl RunningCommand {
     fn new(limits: Limits, output: Option<mpsc::Sender<Output>>) -> Self {
         Self { limits, output, result: ExecResult::default() }
     }
 
-    /// Reads to the end while the input is written beside it: either side may wait for the other.
+    /// Reads to the end while the input is written at the same time: either side may wait for the
+    /// other.
     async fn follow(
         &mut self,
         read: &mut ChannelReadHalf,
         write: &ChannelWriteHalf<Msg>,
         input: Option<Bytes>,
-    ) -> End {
+    ) -> CommandEnd {
         let feed = feed(write, input.unwrap_or_default());
         tokio::pin!(feed);
         let mut fed = false;
@@ -221,15 +223,15 @@ impl Run {
                         return end;
                     },
                     None if self.result.exit.is_some() || self.result.signal.is_some() => {
-                        return End::Closed;
+                        return CommandEnd::Closed;
                     }
-                    None => return End::Lost,
+                    None => return CommandEnd::Lost,
                 }
             }
         }
     }
 
-    async fn take(&mut self, message: ChannelMsg) -> Option<End> {
+    async fn take(&mut self, message: ChannelMsg) -> Option<CommandEnd> {
         #[expect(clippy::wildcard_enum_match_arm, reason = "a guest may send any message")]
         match message {
             ChannelMsg::Data { data } => {
@@ -244,8 +246,8 @@ impl Run {
             ChannelMsg::ExitSignal { signal_name, .. } => {
                 self.result.signal = Some(signal_word(&signal_name));
             }
-            ChannelMsg::Failure => return Some(End::Refused),
-            ChannelMsg::Close => return Some(End::Closed),
+            ChannelMsg::Failure => return Some(CommandEnd::Refused),
+            ChannelMsg::Close => return Some(CommandEnd::Closed),
             _ => {}
         }
         None
@@ -262,7 +264,7 @@ impl Run {
             }
             Keep::Last => {
                 kept.extend_from_slice(data);
-                // Cut seldom, so that a long log is not moved for each of its lines.
+                // Cut rarely, so that a long log is not moved for each of its lines.
                 if kept.len() > max.saturating_mul(2).max(max + PIECE_BYTES) {
                     kept.drain(..kept.len() - max);
                 }
@@ -289,7 +291,7 @@ impl Run {
     }
 }
 
-/// Writes the input and its end; a command that ends without reading it is none of its business.
+/// Writes the input and its end. That a command ends without reading its input is not an error.
 async fn feed(write: &ChannelWriteHalf<Msg>, mut input: Bytes) {
     while !input.is_empty() {
         let piece = input.split_to(input.len().min(PIECE_BYTES));

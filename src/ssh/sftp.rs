@@ -1,7 +1,8 @@
-//! SFTP, as much of it as puts one file into a guest: version 3 (draft-ietf-secsh-filexfer-02), which every
-//! OpenSSH speaks.
+//! The part of SFTP that writes one file into a guest: version 3 (draft-ietf-secsh-filexfer-02),
+//! which every OpenSSH speaks.
 //!
-//! For guests without a POSIX shell: a login shell there may read the input of what it starts.
+//! It serves guests without a POSIX shell: a login shell there may read the input meant for the
+//! program it starts.
 
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use russh::{Channel, ChannelMsg, ChannelReadHalf, ChannelWriteHalf};
 use super::session::{ExecError, Session};
 use super::upload::UploadError;
 
-/// Kinds of packets.
+/// Packet types.
 pub mod kind {
     pub const INIT: u8 = 1;
     pub const VERSION: u8 = 2;
@@ -26,7 +27,7 @@ pub mod kind {
     pub const EXTENDED: u8 = 200;
 }
 
-/// Codes of a status.
+/// Status codes.
 pub mod code {
     pub const OK: u32 = 0;
     pub const NO_SUCH_FILE: u32 = 2;
@@ -34,49 +35,50 @@ pub mod code {
     pub const UNSUPPORTED: u32 = 8;
 }
 
-/// The subsystem, and the version that is spoken.
-pub const NAME: &str = "sftp";
+/// The name of the subsystem, and the protocol version.
+pub const SUBSYSTEM: &str = "sftp";
 pub const VERSION: u32 = 3;
-/// A rename that replaces what stands there, which [`kind::RENAME`] does not.
-pub const REPLACE: &str = "posix-rename@openssh.com";
+/// An extension that renames and replaces an existing file, which [`kind::RENAME`] does not.
+pub const POSIX_RENAME: &str = "posix-rename@openssh.com";
 
-/// For writing, made where it is not there, emptied where it is.
-const FRESH: u32 = 0x02 | 0x08 | 0x10;
-/// The longest piece of a file sent at once, which every server takes.
+/// Open for writing, create the file if it is missing, and truncate it.
+const WRITE_CREATE_TRUNCATE: u32 = 0x02 | 0x08 | 0x10;
+/// The largest piece of a file that is sent at once; every server accepts it.
 const PIECE_BYTES: usize = 32 * 1024;
-/// No answer here is longer.
+/// The largest answer that is accepted.
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
 
-/// Why a file was not put.
-enum Trouble {
-    /// The guest says so.
+/// Why a file was not written.
+enum SftpError {
+    /// The guest refused.
     Refused { code: u32, text: String },
-    /// It does not speak SFTP as it should, or not at all.
-    Mute(&'static str),
-    /// The way there.
-    Way(ExecError),
+    /// The server violates the protocol, or there is none.
+    Protocol(&'static str),
+    /// The connection failed.
+    Connection(ExecError),
 }
 
-const NO_SFTP: &str = "its SSH server has no SFTP: switch on `Subsystem sftp` in its sshd_config";
-const BROKEN: &str = "its SFTP server broke the protocol";
+const NO_SFTP: &str =
+    "the guest's SSH server has no SFTP: enable `Subsystem sftp` in the guest's sshd_config";
+const PROTOCOL_VIOLATED: &str = "the guest's SFTP server violated the protocol";
 
-fn lost() -> Trouble {
-    Trouble::Way(ExecError::Lost { partial: Box::default() })
+fn lost() -> SftpError {
+    SftpError::Connection(ExecError::Lost { partial: Box::default() })
 }
 
-/// Adds a string as the protocol has it.
+/// Appends a string in the protocol's format: length, then bytes.
 pub fn put_text(to: &mut BytesMut, text: &[u8]) {
     to.put_u32(u32::try_from(text.len()).unwrap_or(u32::MAX));
     to.put_slice(text);
 }
 
-/// Takes a string off the beginning.
+/// Takes a string off the beginning; none when it is incomplete.
 pub fn take_text(from: &mut Bytes) -> Option<Bytes> {
     let length = usize::try_from(from.try_get_u32().ok()?).ok()?;
     (length <= from.len()).then(|| from.split_to(length))
 }
 
-/// A packet of this kind with this content.
+/// Builds a packet.
 pub fn packet(kind: u8, content: &[u8]) -> Bytes {
     let mut packet = BytesMut::with_capacity(content.len() + 5);
     packet.put_u32(u32::try_from(content.len() + 1).unwrap_or(u32::MAX));
@@ -85,7 +87,7 @@ pub fn packet(kind: u8, content: &[u8]) -> Bytes {
     packet.freeze()
 }
 
-/// Takes a whole packet off the beginning: its kind and its content.
+/// Takes a complete packet off the beginning: its type and its content.
 pub fn take_packet(from: &mut BytesMut) -> Option<(u8, Bytes)> {
     let length = usize::try_from(u32::from_be_bytes(*from.first_chunk()?)).ok()?;
     if length == 0 || from.len() < length + 4 {
@@ -97,76 +99,80 @@ pub fn take_packet(from: &mut BytesMut) -> Option<(u8, Bytes)> {
     Some((kind, whole))
 }
 
-/// A conversation with a guest's SFTP server.
-struct Talk {
+/// A connection to a guest's SFTP server.
+struct SftpClient {
     read: ChannelReadHalf,
     write: ChannelWriteHalf<Msg>,
-    heard: BytesMut,
+    received: BytesMut,
     id: u32,
 }
 
-impl Talk {
-    async fn begin(channel: Channel<Msg>) -> Result<Self, Trouble> {
+impl SftpClient {
+    async fn start(channel: Channel<Msg>) -> Result<Self, SftpError> {
         let (read, write) = channel.split();
-        let mut talk = Self { read, write, heard: BytesMut::new(), id: 0 };
-        talk.say(packet(kind::INIT, &VERSION.to_be_bytes())).await?;
-        match talk.hear().await? {
-            (kind::VERSION, _) => Ok(talk),
-            _ => Err(Trouble::Mute(BROKEN)),
+        let mut client = Self { read, write, received: BytesMut::new(), id: 0 };
+        client.send(packet(kind::INIT, &VERSION.to_be_bytes())).await?;
+        match client.receive().await? {
+            (kind::VERSION, _) => Ok(client),
+            _ => Err(SftpError::Protocol(PROTOCOL_VIOLATED)),
         }
     }
 
-    async fn say(&self, packet: Bytes) -> Result<(), Trouble> {
+    async fn send(&self, packet: Bytes) -> Result<(), SftpError> {
         self.write.data_bytes(packet).await.map_err(|_| lost())
     }
 
-    async fn hear(&mut self) -> Result<(u8, Bytes), Trouble> {
+    async fn receive(&mut self) -> Result<(u8, Bytes), SftpError> {
         loop {
-            if let Some(packet) = take_packet(&mut self.heard) {
+            if let Some(packet) = take_packet(&mut self.received) {
                 return Ok(packet);
             }
-            if self.heard.len() > ANSWER_BYTES_MAX {
-                return Err(Trouble::Mute(BROKEN));
+            if self.received.len() > ANSWER_BYTES_MAX {
+                return Err(SftpError::Protocol(PROTOCOL_VIOLATED));
             }
             match self.read.wait().await {
-                Some(ChannelMsg::Data { data }) => self.heard.extend_from_slice(&data),
-                Some(ChannelMsg::Failure) => return Err(Trouble::Mute(NO_SFTP)),
+                Some(ChannelMsg::Data { data }) => self.received.extend_from_slice(&data),
+                Some(ChannelMsg::Failure) => return Err(SftpError::Protocol(NO_SFTP)),
                 None | Some(ChannelMsg::Eof | ChannelMsg::Close) => return Err(lost()),
                 Some(_) => {}
             }
         }
     }
 
-    /// Asks, and gives the answer.
-    async fn ask(&mut self, kind: u8, content: &[u8]) -> Result<(u8, Bytes), Trouble> {
+    /// Sends a request and returns the answer.
+    async fn request(&mut self, kind: u8, content: &[u8]) -> Result<(u8, Bytes), SftpError> {
         self.id = self.id.wrapping_add(1);
         let content = [&self.id.to_be_bytes()[..], content].concat();
-        self.say(packet(kind, &content)).await?;
-        let (kind, mut answer) = self.hear().await?;
+        self.send(packet(kind, &content)).await?;
+        let (kind, mut answer) = self.receive().await?;
         if answer.try_get_u32().ok() == Some(self.id) {
             Ok((kind, answer))
         } else {
-            Err(Trouble::Mute(BROKEN))
+            Err(SftpError::Protocol(PROTOCOL_VIOLATED))
         }
     }
 
-    /// Asks for something that a status answers.
-    async fn order(&mut self, kind: u8, content: &[u8]) -> Result<(), Trouble> {
-        match self.ask(kind, content).await? {
+    /// Sends a request that is answered with a status.
+    async fn request_status(&mut self, kind: u8, content: &[u8]) -> Result<(), SftpError> {
+        match self.request(kind, content).await? {
             (kind::STATUS, answer) => status(answer),
-            _ => Err(Trouble::Mute(BROKEN)),
+            _ => Err(SftpError::Protocol(PROTOCOL_VIOLATED)),
         }
     }
 
-    async fn write(&mut self, path: &str, content: &[u8]) -> Result<(), Trouble> {
+    async fn write(&mut self, path: &str, content: &[u8]) -> Result<(), SftpError> {
         let mut open = BytesMut::new();
         put_text(&mut open, path.as_bytes());
-        open.put_u32(FRESH);
+        open.put_u32(WRITE_CREATE_TRUNCATE);
         open.put_u32(0);
-        let handle = match self.ask(kind::OPEN, &open).await? {
-            (kind::HANDLE, mut answer) => take_text(&mut answer).ok_or(Trouble::Mute(BROKEN))?,
-            (kind::STATUS, answer) => return status(answer).and(Err(Trouble::Mute(BROKEN))),
-            _ => return Err(Trouble::Mute(BROKEN)),
+        let handle = match self.request(kind::OPEN, &open).await? {
+            (kind::HANDLE, mut answer) => {
+                take_text(&mut answer).ok_or(SftpError::Protocol(PROTOCOL_VIOLATED))?
+            }
+            (kind::STATUS, answer) => {
+                return status(answer).and(Err(SftpError::Protocol(PROTOCOL_VIOLATED)));
+            }
+            _ => return Err(SftpError::Protocol(PROTOCOL_VIOLATED)),
         };
         let mut offset = 0_u64;
         for piece in content.chunks(PIECE_BYTES) {
@@ -174,41 +180,41 @@ impl Talk {
             put_text(&mut write, &handle);
             write.put_u64(offset);
             put_text(&mut write, piece);
-            self.order(kind::WRITE, &write).await?;
+            self.request_status(kind::WRITE, &write).await?;
             offset += piece.len() as u64;
         }
         let mut close = BytesMut::new();
         put_text(&mut close, &handle);
-        self.order(kind::CLOSE, &close).await
+        self.request_status(kind::CLOSE, &close).await
     }
 
-    async fn replace(&mut self, from: &str, to: &str) -> Result<(), Trouble> {
+    async fn replace(&mut self, from: &str, to: &str) -> Result<(), SftpError> {
         let mut names = BytesMut::new();
         put_text(&mut names, from.as_bytes());
         put_text(&mut names, to.as_bytes());
         let mut replace = BytesMut::new();
-        put_text(&mut replace, REPLACE.as_bytes());
+        put_text(&mut replace, POSIX_RENAME.as_bytes());
         replace.put_slice(&names);
-        match self.order(kind::EXTENDED, &replace).await {
-            Err(Trouble::Refused { code: code::UNSUPPORTED, .. }) => {
+        match self.request_status(kind::EXTENDED, &replace).await {
+            Err(SftpError::Refused { code: code::UNSUPPORTED, .. }) => {
                 self.remove(to).await;
-                self.order(kind::RENAME, &names).await
+                self.request_status(kind::RENAME, &names).await
             }
             done => done,
         }
     }
 
-    /// Removes a file that may not be there.
+    /// Removes a file, if it exists.
     async fn remove(&mut self, path: &str) {
         let mut name = BytesMut::new();
         put_text(&mut name, path.as_bytes());
-        let _gone = self.order(kind::REMOVE, &name).await;
+        let _gone = self.request_status(kind::REMOVE, &name).await;
     }
 }
 
-/// What a status says.
-fn status(mut answer: Bytes) -> Result<(), Trouble> {
-    let Ok(code) = answer.try_get_u32() else { return Err(Trouble::Mute(BROKEN)) };
+/// Turns a status answer into a result.
+fn status(mut answer: Bytes) -> Result<(), SftpError> {
+    let Ok(code) = answer.try_get_u32() else { return Err(SftpError::Protocol(PROTOCOL_VIOLATED)) };
     if code == code::OK {
         return Ok(());
     }
@@ -221,14 +227,15 @@ fn status(mut answer: Bytes) -> Result<(), Trouble> {
         (code::DENIED, true) => "Permission denied".to_owned(),
         (_, true) => format!("SFTP status {code}"),
     };
-    Err(Trouble::Refused { code, text })
+    Err(SftpError::Refused { code, text })
 }
 
 impl Session {
-    /// Puts a file at `path` by SFTP (relative: in the user's home), replacing what stood there at once.
+    /// Writes a file to `path` by SFTP (relative paths start at the user's home) and replaces an
+    /// existing file in one step.
     ///
     /// # Errors
-    /// See [`UploadError`]; the old file then stands as before.
+    /// See [`UploadError`]; an existing file then stays as it was.
     pub async fn send(
         &self,
         path: &str,
@@ -240,26 +247,27 @@ impl Session {
         let put = tokio::time::timeout(time, self.put_file(path, &content)).await;
         match put {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(Trouble::Refused { text, .. })) => Err(failed(text)),
-            Ok(Err(Trouble::Mute(why))) => Err(failed(why.to_owned())),
-            Ok(Err(Trouble::Way(source))) => Err(stopped(source)),
+            Ok(Err(SftpError::Refused { text, .. })) => Err(failed(text)),
+            Ok(Err(SftpError::Protocol(why))) => Err(failed(why.to_owned())),
+            Ok(Err(SftpError::Connection(source))) => Err(stopped(source)),
             Err(_) => Err(stopped(ExecError::TimedOut { after: time, partial: Box::default() })),
         }
     }
 
-    async fn put_file(&self, path: &str, content: &[u8]) -> Result<(), Trouble> {
-        let not_started = |source| Trouble::Way(ExecError::NotStarted { source });
-        let mut talk = Talk::begin(self.subsystem(NAME).await.map_err(not_started)?).await?;
+    async fn put_file(&self, path: &str, content: &[u8]) -> Result<(), SftpError> {
+        let not_started = |source| SftpError::Connection(ExecError::NotStarted { source });
+        let mut client =
+            SftpClient::start(self.subsystem(SUBSYSTEM).await.map_err(not_started)?).await?;
         let beside = format!("{path}.drover-part");
-        let put = match talk.write(&beside, content).await {
-            Ok(()) => talk.replace(&beside, path).await,
+        let put = match client.write(&beside, content).await {
+            Ok(()) => client.replace(&beside, path).await,
             failed => failed,
         };
-        if let Err(Trouble::Refused { .. }) = put {
-            talk.remove(&beside).await;
+        if let Err(SftpError::Refused { .. }) = put {
+            client.remove(&beside).await;
         }
         // The other end may be gone already.
-        let _closed = talk.write.close().await;
+        let _closed = client.write.close().await;
         put
     }
 }
@@ -268,19 +276,19 @@ impl Session {
 mod tests {
     use super::*;
 
-    // Invariant: packets are read as they were made, whole or not at all.
+    // Invariant: packets are read as they were written, complete or not at all.
 
     #[test]
     fn a_packet_that_came_in_part_waits_for_its_rest() {
         let whole = packet(kind::STATUS, &[0, 0, 0, 7, 0, 0, 0, 0]);
         assert_eq!(&whole[..], [0, 0, 0, 9, 101, 0, 0, 0, 7, 0, 0, 0, 0]);
-        let mut heard = BytesMut::from(&whole[..6]);
-        assert_eq!(take_packet(&mut heard), None);
-        heard.extend_from_slice(&whole[6..]);
-        heard.extend_from_slice(&whole);
+        let mut received = BytesMut::from(&whole[..6]);
+        assert_eq!(take_packet(&mut received), None);
+        received.extend_from_slice(&whole[6..]);
+        received.extend_from_slice(&whole);
         let content = Bytes::from_static(&[0, 0, 0, 7, 0, 0, 0, 0]);
-        assert_eq!(take_packet(&mut heard), Some((kind::STATUS, content)));
-        assert_eq!(heard.len(), whole.len());
+        assert_eq!(take_packet(&mut received), Some((kind::STATUS, content)));
+        assert_eq!(received.len(), whole.len());
     }
 
     #[test]
@@ -293,7 +301,7 @@ mod tests {
         assert_eq!(take_text(&mut cut), None);
     }
 
-    // Invariant: why a guest does not take a file is told in its words, bounded, or in drover's.
+    // Invariant: a refusal is reported in the guest's own words, bounded, or in drover's.
 
     #[test]
     fn a_status_says_what_is_in_the_way() {
@@ -303,9 +311,9 @@ mod tests {
             put_text(&mut answer, text.as_bytes());
             match status(answer.freeze()) {
                 Ok(()) => String::new(),
-                Err(Trouble::Refused { text, .. }) => text,
-                Err(Trouble::Mute(why)) => why.to_owned(),
-                Err(Trouble::Way(_)) => "the way".to_owned(),
+                Err(SftpError::Refused { text, .. }) => text,
+                Err(SftpError::Protocol(why)) => why.to_owned(),
+                Err(SftpError::Connection(_)) => "the connection".to_owned(),
             }
         };
         assert_eq!(said(code::OK, "Success"), "");

@@ -1,5 +1,5 @@
-//! An SSH server for this folder's tests: real sockets, commands run by `/bin/sh` in a folder of
-//! their own.
+//! An SSH server for tests: real sockets, and commands that `/bin/sh` runs in a folder of their
+//! own.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -41,12 +41,12 @@ pub fn target(port: u16) -> Target {
 }
 
 impl TestServer {
-    /// Serves on `port` (0: any), taking only `accepted`.
+    /// Serves on `port` (0 for any), and accepts only the key `accepted`.
     pub async fn start(port: u16, accepted: &PrivateKey, host_key: PrivateKey) -> Self {
         Self::start_with(port, accepted, host_key, None).await
     }
 
-    /// The same with a second host key.
+    /// As [`Self::start`], with a second host key.
     pub async fn start_with(
         port: u16,
         accepted: &PrivateKey,
@@ -67,7 +67,7 @@ impl TestServer {
             nodelay: true,
             ..server::Config::default()
         });
-        let front = Front {
+        let handler = TestHandler {
             accepted: accepted.public(),
             dir: dir.path().to_owned(),
             logins: Arc::clone(&logins),
@@ -77,9 +77,9 @@ impl TestServer {
             let mut sessions = tokio::task::JoinSet::new();
             loop {
                 let (stream, _) = listener.accept().await.unwrap();
-                let (config, front) = (Arc::clone(&config), front.fresh());
+                let (config, handler) = (Arc::clone(&config), handler.fresh());
                 sessions.spawn(async move {
-                    if let Ok(session) = server::run_stream(config, stream, front).await {
+                    if let Ok(session) = server::run_stream(config, stream, handler).await {
                         let _ended = session.await;
                     }
                 });
@@ -89,14 +89,14 @@ impl TestServer {
     }
 }
 
-struct Front {
+struct TestHandler {
     accepted: PublicKey,
     dir: PathBuf,
     logins: Arc<Mutex<u32>>,
     channels: BTreeMap<ChannelId, Channel<Msg>>,
 }
 
-impl Front {
+impl TestHandler {
     fn fresh(&self) -> Self {
         Self {
             accepted: self.accepted.clone(),
@@ -107,7 +107,7 @@ impl Front {
     }
 }
 
-impl server::Handler for Front {
+impl server::Handler for TestHandler {
     type Error = russh::Error;
 
     async fn auth_publickey(

@@ -30,7 +30,7 @@ async fn serve() -> TestServer {
     TestServer::start(0, &key(1), key(9)).await
 }
 
-// Invariant: only the known host key is believed, and each failure has its own name.
+// Invariant: only the pinned host key is accepted, and each way to fail is told apart.
 
 #[tokio::test]
 async fn a_pinned_host_key_lets_in_and_is_told() {
@@ -136,7 +136,7 @@ async fn a_bad_pin_is_the_operators_fault_not_the_guests() {
     assert!(matches!(error, ConnectError::BadPin { .. }), "{error:?}");
 }
 
-// Invariant: a guest that is booting is tried until it answers or the deadline passes.
+// Invariant: a login to a booting guest is tried until it succeeds or the deadline passes.
 
 #[tokio::test]
 async fn attempts_go_on_until_the_server_appears() {
@@ -172,7 +172,7 @@ async fn the_last_error_is_told_at_the_deadline() {
     assert!(matches!(error, ConnectError::Unreachable { .. }), "{error:?}");
 }
 
-// Invariant: a command's end and output are told exactly, and bounded.
+// Invariant: the end and output of a command are reported exactly, and bounded.
 
 #[tokio::test]
 async fn exit_status_and_both_streams_come_back() {
@@ -255,7 +255,7 @@ async fn a_command_that_never_reads_its_input_still_ends() {
     assert_eq!(result.exit, Some(3));
 }
 
-// Invariant: an uploaded file is whole, with its mode, and replaces the old one at once.
+// Invariant: an uploaded file is complete, has its mode, and replaces the old one in one step.
 
 #[tokio::test]
 async fn a_big_upload_arrives_whole() {
@@ -304,7 +304,7 @@ fn an_upload_command_is_known_again_and_nothing_beside_it() {
     assert_eq!(upload_target("p=x; reboot n=1 m=0600;"), None);
 }
 
-// Invariant: key files are read, or refused with the reason and the remedy.
+// Invariant: a key file is read, or refused with the reason and what to do.
 
 const ECDSA: &str = include_str!("testdata/ecdsa.pem");
 const LOCKED: &str = include_str!("testdata/locked.pem");

@@ -1,6 +1,6 @@
-//! Uploads: a file arrives whole or not at all.
+//! Uploads: a file arrives complete or not at all.
 //!
-//! They go over a plain command, since sftp is not in every guest.
+//! They use a plain command, because not every guest has SFTP.
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use bytes::Bytes;
 use super::session::{ExecError, Keep, Limits, Session};
 use super::words::quote;
 
-/// Writes beside the target, and renames only what arrived whole: a cut connection looks like the
-/// end of the input to `cat`.
+/// Writes beside the target and renames only a complete file: `cat` cannot tell a cut connection
+/// from the end of the input.
 const SCRIPT: &str = "; t=\"$p.part.$$\"; umask 077; [ ! -d \"$p\" ] \
     && cat > \"$t\" && [ \"$(wc -c < \"$t\")\" -eq \"$n\" ] && chmod \"$m\" \"$t\" \
     && mv -f \"$t\" \"$p\" || { rm -f \"$t\"; exit 73; }";
@@ -18,26 +18,25 @@ const SCRIPT: &str = "; t=\"$p.part.$$\"; umask 077; [ ! -d \"$p\" ] \
 /// Why a file did not arrive.
 #[derive(Debug, thiserror::Error)]
 pub enum UploadError {
-    /// The command that receives it has no result.
+    /// The command that receives the file has no result.
     #[error("failed to upload `{path}`")]
     Exec {
-        /// Where it should stand.
+        /// The target path.
         path: String,
-        /// Why.
         #[source]
         source: ExecError,
     },
-    /// The guest could not write it.
+    /// The guest could not write the file.
     #[error("the guest could not write `{path}`: {reason}")]
     Failed {
-        /// Where it should stand.
+        /// The target path.
         path: String,
         /// What the guest said.
         reason: String,
     },
 }
 
-/// The command that receives `bytes` bytes on its standard input and puts them at `path`.
+/// The command that receives `bytes` bytes on its standard input and writes them to `path`.
 #[must_use]
 pub fn upload_command(path: &str, bytes: usize, mode: u32) -> String {
     // A leading dash would be read as an option.
@@ -45,8 +44,8 @@ pub fn upload_command(path: &str, bytes: usize, mode: u32) -> String {
     format!("p={} n={bytes} m={mode:04o}{SCRIPT}", quote(&path))
 }
 
-/// The path, when `command` is exactly one that [`upload_command`] makes and the path needs no
-/// quotes.
+/// The path of a command that [`upload_command`] makes, if the path needs no quotes; none for any
+/// other command.
 #[must_use]
 pub fn upload_target(command: &str) -> Option<&str> {
     let (path, rest) = command.strip_prefix("p=")?.split_once(" n=")?;
@@ -58,10 +57,11 @@ pub fn upload_target(command: &str) -> Option<&str> {
 }
 
 impl Session {
-    /// Puts a file at `path` (relative: in the user's home), replacing what stood there at once.
+    /// Writes a file to `path` (relative paths start at the user's home) and replaces an existing
+    /// file in one step.
     ///
     /// # Errors
-    /// See [`UploadError`]; the old file then stands as before.
+    /// See [`UploadError`]; an existing file then stays as it was.
     pub async fn upload(
         &self,
         path: &str,
@@ -79,7 +79,7 @@ impl Session {
             return Ok(());
         }
         let said = String::from_utf8_lossy(&result.stderr).trim().to_owned();
-        let reason = if said.is_empty() { "it did not arrive whole".to_owned() } else { said };
+        let reason = if said.is_empty() { "the file arrived incomplete".to_owned() } else { said };
         Err(UploadError::Failed { path: path.to_owned(), reason })
     }
 }

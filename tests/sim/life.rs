@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use drover_hypervisor::testing::{marks as agent, spec};
-use drover_hypervisor::{Proxmox, TICK};
+use drover_hypervisor::{Proxmox, TASK_POLL_INTERVAL};
 use drover_model::fault::FaultKind;
 use drover_model::id::{CloudId, NodeName, VmId};
 use drover_model::marks;
@@ -45,7 +45,7 @@ fn cluster_of(
     let options = SimulationOptions { version, ..SimulationOptions::default() };
     let guests = Arc::new(StubGuests::new(StubOptions::default()));
     let simulation = Simulation::new(spec, options, Certificates::fake(1, &names), guests);
-    let port = Proxmox::new(None, Arc::new(simulation.dialer()), TICK);
+    let port = Proxmox::new(None, Arc::new(simulation.dialer()), TASK_POLL_INTERVAL);
     let endpoints = names.iter().map(|name| Endpoint::new(name, 8006)).collect();
     let connection = Connection::new(endpoints, login.unwrap_or(token), Tls::System);
     port.set_cloud(primary(), &connection).unwrap();

@@ -4,13 +4,13 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
-use drover_nocloud::iso::SeedTexts;
+use drover_nocloud::iso::CloudInitTexts;
 use serde_json::Value;
 
 use crate::harness::{Events, Service, world};
 
 /// Texts as drover makes them, with everything in them that it says.
-fn texts() -> SeedTexts {
+fn texts() -> CloudInitTexts {
     use drover_model::id::{AgentId, CloudId, ClusterId, Installation, TemplateId, VmId};
     use drover_model::marks::{Kind, Marks};
     use drover_model::seed::{NicSpec, SeedSpec};
@@ -58,7 +58,7 @@ fn texts() -> SeedTexts {
         ("nameserver", "10.0.0.2"),
         ("searchdomain", "example.com"),
     ]);
-    drover_hypervisor::texts::texts(&spec, &marks, "pve1", &config).unwrap().unwrap()
+    drover_hypervisor::texts(&spec, &marks, "pve1", &config).unwrap().unwrap()
 }
 
 fn run(command: &mut Command) -> Output {
@@ -73,7 +73,7 @@ fn taken(image: &Path, way: &[&str], name: &str) -> Vec<u8> {
     run(Command::new("isoinfo").args(way).args(["-x", name]).arg("-i").arg(image)).stdout
 }
 
-fn written(dir: &Path, seed: &SeedTexts) -> std::path::PathBuf {
+fn written(dir: &Path, seed: &CloudInitTexts) -> std::path::PathBuf {
     let image = dir.join("seed.iso");
     std::fs::write(&image, seed.image()).unwrap();
     image

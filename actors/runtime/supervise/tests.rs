@@ -15,11 +15,11 @@ use tokio::time::sleep;
 
 use super::*;
 
-/// A clock that follows tokio's paused one, and a place for facts.
+/// A clock that follows tokio's paused one, and an observer that keeps facts.
 struct World {
     start: tokio::time::Instant,
     facts: Mutex<Vec<Fact>>,
-    /// Telling a fact panics.
+    /// Makes the observer panic.
     broken: bool,
 }
 
@@ -60,12 +60,12 @@ impl Ambient for World {
 
 impl Observer for World {
     fn observe(&self, fact: Fact) {
-        assert!(!self.broken, "nobody can be told");
+        assert!(!self.broken, "a planned panic");
         self.facts.lock().unwrap().push(fact);
     }
 }
 
-/// What is durable of a worker.
+/// The durable state of a worker.
 #[derive(Default)]
 struct Durable {
     lives: u32,
@@ -74,7 +74,7 @@ struct Durable {
     gone: Option<GivenUp>,
 }
 
-/// An actor that does as it is told, and keeps a half changed count.
+/// An actor that does what its messages say, and has a count that a panic leaves half-changed.
 struct Worker {
     durable: Rc<RefCell<Durable>>,
     half_changed: u32,
@@ -89,11 +89,11 @@ enum Order {
     PanicInEffect,
     PanicInTimer,
     PanicWhenDropped,
-    /// Sends itself this order again, for ever.
+    /// Sends itself this message again, for ever.
     Spin,
     /// Spawns a future that counts one spin.
     SpinOnce,
-    /// Spawns a future that is ready, which spawns another, for ever.
+    /// Spawns a future that is ready at once and spawns another one, for ever.
     SpinInEffect,
     Stop,
 }
@@ -102,7 +102,7 @@ impl Actor for Worker {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Context<Self>) {
-        take_turns(ctx);
+        limit_turns(ctx);
         self.durable.borrow_mut().lives += 1;
         if let Some(order) = self.on_start {
             self.obey(order, ctx);
@@ -169,7 +169,7 @@ impl Handler<Order> for Worker {
     type Result = ();
 
     fn handle(&mut self, order: Order, ctx: &mut Context<Self>) {
-        heard(ctx);
+        count_message(ctx);
         self.obey(order, ctx);
     }
 }
@@ -190,16 +190,16 @@ fn start_counted(
 ) -> (Addr<Worker>, Rc<RefCell<Durable>>) {
     let durable = Rc::new(RefCell::new(Durable::default()));
     let told = Rc::clone(&durable);
-    let watch = Watch {
+    let options = SupervisionOptions {
         name: name.into(),
-        intensity: Intensity::LEAF,
+        restart_limit: RestartLimit::LEAF,
         observer: Arc::clone(world) as Arc<dyn Observer>,
         ambient: Arc::clone(world) as Arc<dyn Ambient>,
         census: census.clone(),
         on_give_up: Box::new(move |given_up| told.borrow_mut().gone = Some(given_up)),
     };
     let worker = Worker { durable: Rc::clone(&durable), half_changed: 0, on_start };
-    (supervise(watch, move |_| worker), durable)
+    (supervise(options, move |_| worker), durable)
 }
 
 async fn pause() {
@@ -270,7 +270,7 @@ async fn an_actor_lives_without_anybody_holding_its_address() {
     LocalSet::new().run_until(run).await;
 }
 
-// Invariant: what panics too often is given up once, and told to its parent.
+// Invariant: an actor that panics too often is given up once, and its parent learns of it.
 
 #[tokio::test(start_paused = true)]
 async fn more_restarts_than_are_borne_escalate() {
@@ -346,7 +346,7 @@ async fn a_stop_in_started_does_not_spin() {
     LocalSet::new().run_until(run).await;
 }
 
-// Invariant: nobody who can not be told of a panic keeps an actor from its fate.
+// Invariant: an observer that fails keeps no panicking actor alive.
 
 #[tokio::test(start_paused = true)]
 async fn an_actor_whose_panics_can_not_be_told_is_given_up() {
@@ -361,7 +361,7 @@ async fn an_actor_whose_panics_can_not_be_told_is_given_up() {
     LocalSet::new().run_until(run).await;
 }
 
-// Invariant: the span of the intensity slides, its end is in it, and the pause follows it.
+// Invariant: the time of the restart limit slides and includes its end, and the pause follows it.
 
 #[tokio::test(start_paused = true)]
 async fn the_fourth_panic_counts_until_the_first_is_more_than_ten_seconds_old() {
@@ -420,7 +420,7 @@ async fn messages_that_come_during_the_pause_are_kept() {
     LocalSet::new().run_until(run).await;
 }
 
-// Invariant: two that panic at once are two restarts, each alone.
+// Invariant: two actors that panic at the same time are restarted separately.
 
 #[tokio::test(start_paused = true)]
 async fn two_actors_that_panic_at_once_both_come_back() {
@@ -438,7 +438,7 @@ async fn two_actors_that_panic_at_once_both_come_back() {
     LocalSet::new().run_until(run).await;
 }
 
-// Invariant: an actor that is never done leaves the others their turns.
+// Invariant: an actor with endless work leaves the others their turns.
 
 #[tokio::test(start_paused = true)]
 async fn an_actor_that_spins_does_not_starve_another() {
@@ -482,7 +482,7 @@ async fn a_flooded_actor_does_not_starve_another() {
                 flooded.do_send(Order::Work("one of many"));
             }
             if panics > 0 {
-                sleep(BACK_OFF).await;
+                sleep(FIRST_RESTART_PAUSE).await;
             }
             let mut turns = 0;
             while handled.borrow().done.len() < FLOOD {
@@ -492,10 +492,13 @@ async fn a_flooded_actor_does_not_starve_another() {
                 tokio::task::yield_now().await;
                 let now = handled.borrow().done.len();
                 assert!(now - before <= 1000, "{} messages in one turn", now - before);
-                let heard = neighbour.borrow().done.len();
-                assert!(heard + 2 >= turns, "{heard} of {turns}, {now} of the flood");
+                let count_message = neighbour.borrow().done.len();
+                assert!(
+                    count_message + 2 >= turns,
+                    "{count_message} of {turns}, {now} of the flood"
+                );
             }
-            // Its own timers and futures have their turns too, and the order is kept.
+            // Its own timers and futures get their turns, too, and messages keep their order.
             flooded.do_send(Order::Work("last"));
             pause().await;
             assert_eq!(handled.borrow().done.last(), Some(&"last"));
@@ -522,7 +525,7 @@ async fn a_flooded_actor_goes_on_with_its_own_futures() {
     LocalSet::new().run_until(run).await;
 }
 
-// Invariant: the census counts exactly those who live.
+// Invariant: the census counts exactly the living actors.
 
 #[tokio::test(start_paused = true)]
 async fn the_census_counts_an_actor_from_its_start_through_its_restarts_to_its_end() {
@@ -534,7 +537,7 @@ async fn the_census_counts_an_actor_from_its_start_through_its_restarts_to_its_e
         assert_eq!(census.names(), ["one", "one", "two"]);
         one.do_send(Order::PanicInHandler);
         sleep(Duration::from_millis(50)).await;
-        assert_eq!(census.names(), ["one", "one", "two"], "it waits to be started anew");
+        assert_eq!(census.names(), ["one", "one", "two"], "it waits for its restart");
         one.do_send(Order::Stop);
         for _ in 0..4 {
             two.do_send(Order::PanicInHandler);
@@ -544,7 +547,7 @@ async fn the_census_counts_an_actor_from_its_start_through_its_restarts_to_its_e
         assert_eq!(census.names(), ["one"]);
         drop(twin);
         pause().await;
-        assert_eq!(census.names(), ["one"], "nobody holds its address, and it lives");
+        assert_eq!(census.names(), ["one"], "it lives although its address was dropped");
     };
     LocalSet::new().run_until(run).await;
 }

@@ -1,6 +1,6 @@
-//! Turns: an actor with endless work gives the thread back now and then, which a context does not
-//! by itself. There are two kinds of it: notes to itself and futures that are ready at once, pass
-//! after pass ([`take_turns`]), and a mailbox that is full ([`heard`]).
+//! Turns: an actor with endless work gives the thread back from time to time, which an actix
+//! context does not do by itself. Endless work comes in two kinds: messages to itself and futures
+//! that are ready at once ([`limit_turns`]), and a mailbox that is always full ([`count_message`]).
 
 use std::cell::Cell;
 use std::pin::Pin;
@@ -9,43 +9,43 @@ use std::task::{Context as TaskContext, Poll};
 use actix::fut::wrap_future;
 use actix::{Actor, ActorFuture, AsyncContext, Context, WrapFuture};
 
-/// How many passes over its futures an actor may make in one turn.
-const PASSES: u32 = 1000;
-/// How many messages an actor may handle in one turn.
-const MESSAGES: u32 = 100;
+/// How many passes over its futures an actor makes in one turn.
+const PASSES_PER_TURN: u32 = 1000;
+/// How many messages an actor handles in one turn.
+const MESSAGES_PER_TURN: u32 = 100;
 
 thread_local! {
-    /// Messages that the actor at work has handled in its turn.
-    static HANDLED: Cell<u32> = const { Cell::new(0) };
+    /// The messages that the running actor has handled in its turn.
+    static MESSAGES_HANDLED: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Keeps an actor's turns short; to be called in its `started`, which runs after a restart too.
-pub fn take_turns<A: Actor<Context = Context<A>>>(ctx: &mut Context<A>) {
-    ctx.spawn(Turns { passes: 0 });
+/// Keeps an actor's turns short. Call it in `started`, which also runs after a restart.
+pub fn limit_turns<A: Actor<Context = Context<A>>>(ctx: &mut Context<A>) {
+    ctx.spawn(TurnLimiter { passes: 0 });
 }
 
-/// Counts a message, and ends the turn when there were enough of them; to be called first in every
-/// handler. What waits is handled in the next turns, in its order.
-pub fn heard<A: Actor<Context = Context<A>>>(ctx: &mut Context<A>) {
-    let handled = HANDLED.get() + 1;
-    HANDLED.set(handled);
-    // A wait that was asked for already ends the turn as well.
-    if handled == MESSAGES {
+/// Counts a message, and ends the turn after enough of them. Call it first in every handler.
+/// Waiting messages are handled in the next turns, in their order.
+pub fn count_message<A: Actor<Context = Context<A>>>(ctx: &mut Context<A>) {
+    let handled = MESSAGES_HANDLED.get() + 1;
+    MESSAGES_HANDLED.set(handled);
+    // A wait that was requested before ends the turn, too.
+    if handled == MESSAGES_PER_TURN {
         ctx.wait(wrap_future(tokio::task::yield_now()));
     }
 }
 
-/// A turn begins.
+/// Starts a turn.
 pub(super) fn begin_turn() {
-    HANDLED.set(0);
+    MESSAGES_HANDLED.set(0);
 }
 
-/// A future that never ends and is polled at each pass.
-struct Turns {
+/// A future that never ends and is polled in each pass.
+struct TurnLimiter {
     passes: u32,
 }
 
-impl<A: Actor<Context = Context<A>>> ActorFuture<A> for Turns {
+impl<A: Actor<Context = Context<A>>> ActorFuture<A> for TurnLimiter {
     type Output = ();
 
     fn poll(
@@ -55,7 +55,7 @@ impl<A: Actor<Context = Context<A>>> ActorFuture<A> for Turns {
         _: &mut TaskContext<'_>,
     ) -> Poll<()> {
         self.passes += 1;
-        if self.passes >= PASSES {
+        if self.passes >= PASSES_PER_TURN {
             self.passes = 0;
             ctx.wait(tokio::task::yield_now().into_actor(actor));
         }

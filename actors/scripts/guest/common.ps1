@@ -1,6 +1,7 @@
-# What drover's scripts for Windows have in common. What they are told stands in `$arguments`.
+# Shared by drover's scripts for Windows. Their arguments are in `$arguments`.
 #
-# PowerShell as a login shell makes 1 of every exit status but 0: a script says its status, too.
+# PowerShell as a login shell turns every exit status but 0 into 1, so a script prints its status,
+# too.
 $ErrorActionPreference = 'Stop'
 $ProgressPreference = 'SilentlyContinue'
 $unforeseen = 1

@@ -1,5 +1,5 @@
 #!/bin/sh
-# What the scripts that install have in common: root's rights, and the guest's own package manager.
+# Shared by the scripts that install software: root's rights, and the guest's package manager.
 set -u
 export LC_ALL=C
 
@@ -10,34 +10,34 @@ die() {
     exit 1
 }
 
-# Says at the start who lacks rights, rather than in the middle.
+# Reports missing rights at the start, rather than in the middle.
 need_root() {
     [ "$(id -u)" = 0 ] && return
     command -v sudo >/dev/null 2>&1 \
-        || die "user \`$(id -un)\` is not root and the guest has no sudo: packages can not be installed"
+        || die "user \`$(id -un)\` is not root and the guest has no sudo: packages cannot be installed"
     sudo -n true 2>/dev/null \
-        || die "user \`$(id -un)\` has no passwordless sudo: packages can not be installed"
+        || die "user \`$(id -un)\` has no passwordless sudo: packages cannot be installed"
 }
 
 as_root() {
     if [ "$(id -u)" = 0 ]; then env "$@"; else sudo -n env "$@"; fi
 }
 
-# The package manager: apt, dnf, zypper or apk; yum is taken for dnf.
+# The package manager: apt, dnf, zypper or apk; yum counts as dnf.
 find_manager() {
     manager=
     for manager in apt-get dnf yum zypper apk; do
         if command -v "$manager" >/dev/null 2>&1; then return; fi
     done
-    die "the guest has none of apt-get, dnf, yum, zypper and apk"
+    die "no package manager found: the guest has none of apt-get, dnf, yum, zypper and apk"
 }
 
-# Somebody else's apt may still be at work after cloud-init, such as unattended upgrades.
+# Another apt may still run after cloud-init, such as unattended upgrades.
 apt() {
     as_root LC_ALL=C DEBIAN_FRONTEND=noninteractive apt-get -q -y -o DPkg::Lock::Timeout=300 "$@"
 }
 
-# The lock of the lists, unlike dpkg's, is not waited for by apt-get itself.
+# apt-get waits for dpkg's lock, but not for the lock of the package lists.
 update_lists() {
     for pause in 1 5 10 20 40 80 0; do
         said=$(apt update 2>&1) && return
@@ -68,7 +68,7 @@ install() {
     esac
 }
 
-# Frees what downloads take on the disk.
+# Frees the disk space of downloads.
 clean() {
     case "$manager" in
     apt-get) apt clean ;;

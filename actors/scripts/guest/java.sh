@@ -1,10 +1,10 @@
 
-# Sees to it that `java` on PATH is new enough, and installs it where it is not.
+# Makes sure that `java` on PATH is new enough, and installs it otherwise.
 # Arguments: OPENJDK or CORRETTO; the major version; Corretto's repository and the key of its
-# signatures, each blank for Amazon's own.
+# signatures, each empty for Amazon's own.
 distribution=$1 major=$2 repository=$3 key=$4
 
-# The major version of a binary; nothing when it is none. 1.8.0_392 is 8, 21.0.2 is 21.
+# The major version of a binary; nothing when it is not Java. 1.8.0_392 is 8, 21.0.2 is 21.
 major_of() {
     "$1" -version 2>&1 | sed -n 's/^[a-z]* version "\(1\.\)\{0,1\}\([0-9][0-9]*\).*/\2/p' | head -n 1
 }
@@ -14,7 +14,7 @@ new_enough() {
     [ -n "$found" ] && [ "$found" -ge "$major" ]
 }
 
-# The Java on PATH, or one where packages and people put them, that is new enough.
+# The Java on PATH, or one in the usual places, if it is new enough.
 find_java() {
     java=$(command -v java) && new_enough "$java" && return
     for java in /usr/lib/jvm/*/bin/java /usr/lib/jvm/*/jre/bin/java /usr/java/*/bin/java \
@@ -24,7 +24,7 @@ find_java() {
     return 1
 }
 
-# Puts a Java on PATH, before any other there.
+# Puts a Java on PATH, before any other one there.
 link() {
     now=$(command -v java) || now=
     [ "$now" != "$java" ] || return 0
@@ -37,7 +37,7 @@ link() {
         esac
     done
     IFS=$old_ifs
-    [ -n "$target" ] || die "neither /usr/local/bin nor /usr/bin is on PATH: \`$java\` is out of reach"
+    [ -n "$target" ] || die "neither /usr/local/bin nor /usr/bin is on PATH: \`$java\` cannot be linked there"
     need_root
     if ! as_root mkdir -p "$target" || ! as_root ln -sf "$java" "$target/java"; then
         die "\`$java\` could not be linked into $target"
@@ -45,7 +45,7 @@ link() {
     say "linked $java into $target"
 }
 
-# Tells which Java commands get from now on, and that it is the one wanted.
+# Prints which Java commands get from now on, and fails when it is not the wanted one.
 verify() {
     hash -r
     java=$(command -v java) || die "there is no \`java\` on PATH"
@@ -76,7 +76,7 @@ name_package() {
     esac
 }
 
-# Puts a file of root's in its place; its text comes on standard input.
+# Writes a file that belongs to root; its text comes on standard input.
 write_file() {
     # shellcheck disable=SC2016 # the inner shell fills it in
     if ! as_root mkdir -p "${1%/*}" || ! as_root sh -c 'umask 022; cat >"$1"' sh "$1"; then
@@ -133,9 +133,9 @@ clean || die "$manager could not be cleaned"
 refresh || die "$manager could not refresh its list of packages"
 name_package
 install "$package" || die "$manager could not install $package"
-[ "$manager" != apt-get ] || apt autoremove || die "apt-get could not remove what is not needed"
+[ "$manager" != apt-get ] || apt autoremove || die "apt-get could not remove packages that are not needed"
 clean || die "$manager could not be cleaned"
 hash -r
-find_java || die "$package was installed, and there is no Java $major or newer"
+find_java || die "$package was installed, but there is no Java $major or newer"
 link
 verify

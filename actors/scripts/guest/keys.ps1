@@ -1,9 +1,10 @@
-# What the scripts about the login user's keys have in common: one change at a time, and a file that is
-# whole at every moment.
+# Shared by the scripts about the login user's keys: one change at a time, and a file that is
+# complete at every moment.
 #
-# sshd reads the keys of administrators from a file of all of them, unless its configuration does not name
-# that. The lock is a file that is open to one process alone: it is free as soon as that has ended.
-# Whatever is thrown ends with 75: another try can help. Any other failure ends with 1: none helps.
+# sshd reads the keys of all administrators from one file, unless its configuration does not name
+# that file. The lock is a file that one process holds open: it is free as soon as that process has
+# ended.
+# An exception exits with 75: another try can help. Any other failure exits with 1: none can.
 $unforeseen = 75
 $folder = "$env:USERPROFILE\.ssh"
 $keys = "$folder\authorized_keys"
@@ -30,7 +31,7 @@ function Lock {
 function Lines($file) { if ([IO.File]::Exists($file)) { [IO.File]::ReadAllLines($file) } }
 function Write-Lines($file, $lines) { [IO.File]::WriteAllText($file, (@($lines | % { "$_`n" }) -join '')) }
 
-# The new file takes the place of the old one, whose rights it takes over.
+# The new file replaces the old one and takes over its rights.
 function Change($lines) {
     $beside = "$keys.drover"
     try {

@@ -1,5 +1,5 @@
 
-# Installs packages by the guest's own package manager. Arguments: the packages.
+# Installs packages with the guest's package manager. Arguments: the packages.
 need_root
 find_manager
 refresh || die "$manager could not refresh its list of packages"

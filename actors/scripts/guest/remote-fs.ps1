@@ -1,5 +1,5 @@
-# Makes the working directory and tries whether the login user can write into it. Looks for a Java, and
-# only tells when there is none.
+# Makes the working directory and checks that the login user can write into it. Looks for a Java,
+# and only warns when there is none.
 # Arguments: the directory; the Java binary.
 $folder, $java = $arguments
 $user = [Environment]::UserName

@@ -1,11 +1,11 @@
 #!/bin/sh
-# Makes the working directory and tries whether the login user can write into it. Where drover
-# installs no Java it looks for one, and only tells when there is none.
-# Arguments: the directory; the Java binary, or nothing when it is no concern here.
+# Makes the working directory and checks that the login user can write into it. Where drover
+# installs no Java it looks for one, and only warns when there is none.
+# Arguments: the directory; the Java binary, or nothing to skip that check.
 set -u
 dir=$1 java=$2
 
-# Takes a directory that is not there, from root where the user may not make it.
+# Makes a missing directory, with root's help where the user may not.
 make() {
     mkdir -p -- "$dir" 2>/dev/null && return
     [ ! -e "$dir" ] || return 1
@@ -13,12 +13,12 @@ make() {
 }
 
 if ! make; then
-    echo "user \`$(id -un)\` can not make the directory \`$dir\`" >&2
+    echo "user \`$(id -un)\` cannot make the directory \`$dir\`" >&2
     exit 1
 fi
 probe=$dir/.drover-probe.$$
 if ! (: >"$probe") 2>/dev/null; then
-    echo "user \`$(id -un)\` can not write into \`$dir\`" >&2
+    echo "user \`$(id -un)\` cannot write into \`$dir\`" >&2
     exit 1
 fi
 rm -f -- "$probe"

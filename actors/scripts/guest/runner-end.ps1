@@ -1,5 +1,5 @@
-# Ends the runner with everything it began, and removes its folder: by `rd`, which takes files that are
-# read-only, as Git's are, and with this prefix paths of any length. .NET takes neither.
+# Ends the runner with every process that it started, and removes its folder. `rd` removes read-only
+# files, which Git makes, and with this prefix paths of any length; .NET does neither.
 # Argument: the runner.
 if (-not [IO.Directory]::Exists($folder)) { exit 0 }
 if ((Has 'pid') -and -not (Has 'end') -and (Find-Runner)) { End-Tree (Text 'pid') }

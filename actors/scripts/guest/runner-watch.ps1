@@ -1,4 +1,4 @@
-# Runs a runner to its end, in its folder, and writes down how that was. `$well` stands before it.
+# Runs a runner to its end, in its folder, and records how it ended. `$well` is set before it.
 $ErrorActionPreference = 'Stop'
 [IO.File]::WriteAllText('pid.new', $PID)
 [IO.File]::Move('pid.new', 'pid')

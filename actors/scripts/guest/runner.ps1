@@ -1,4 +1,4 @@
-# What the scripts about a runner have in common: it has a folder of its own.
+# Shared by the scripts about a runner, which has a folder of its own.
 $folder = Join-Path $env:USERPROFILE ('.drover-runners\' + $arguments[0])
 $mark = Join-Path $folder 'begun'
 

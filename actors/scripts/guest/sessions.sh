@@ -1,6 +1,6 @@
 #!/bin/sh
-# What the scripts that end other people's stay have in common. Whatever an SSH session of this guest
-# began knows by its environment where it came in; this script and what leads to it are spared.
+# Shared by the scripts that end other people's sessions. The environment of every process that an
+# SSH session of this guest started shows its connection. This script and its parents are spared.
 set -u
 export LC_ALL=C
 

@@ -18,7 +18,7 @@ use claims::Claims;
 use drover_model::fact::AddressPoolPicture;
 use drover_model::id::{AddressPoolId, AgentId, TemplateId};
 use drover_model::time::{Moment, Now};
-use drover_runtime::changes::Changes;
+use drover_runtime::notifier::ChangeNotifier;
 
 /// The one book of addresses of a herd.
 ///
@@ -28,7 +28,7 @@ use drover_runtime::changes::Changes;
 pub struct Addresses {
     book: Rc<RefCell<Book>>,
     claims: Rc<RefCell<Claims>>,
-    changes: Changes,
+    changes: ChangeNotifier,
 }
 
 impl Addresses {
@@ -39,13 +39,13 @@ impl Addresses {
 
     /// Resolves when whose an address is, or what there are, has changed since this call.
     pub fn change(&self) -> impl Future<Output = ()> + use<> {
-        self.changes.next()
+        self.changes.changed()
     }
 
     /// Other pools come into force.
     pub fn configure(&self, pools: &BTreeMap<AddressPoolId, Arc<AddressPoolSpec>>) {
         self.book.borrow_mut().configure(pools);
-        self.changes.tell();
+        self.changes.notify();
     }
 
     /// How many agents more of this source can have addresses.
@@ -66,7 +66,7 @@ impl Addresses {
             }
             None => tracing::warn!(agent = %agent, "no address is free for the agent"),
         }
-        self.changes.tell();
+        self.changes.notify();
     }
 
     /// What an agent has.
@@ -105,14 +105,14 @@ impl Addresses {
     pub fn give_back(&self, agent: &AgentId, now: Now) {
         self.claims.borrow_mut().settle(agent, None);
         if self.book.borrow_mut().give_back(agent, now) {
-            self.changes.tell();
+            self.changes.notify();
         }
     }
 
     /// Gives back what was kept for agents of a template that never came to be.
     pub fn sweep(&self, template: &TemplateId, lives: impl Fn(&AgentId) -> bool, now: Now) {
         if self.book.borrow_mut().sweep(template, lives, now) {
-            self.changes.tell();
+            self.changes.notify();
         }
     }
 

@@ -41,7 +41,7 @@ use crate::agent::event::{Call, Effect};
 use crate::agent::lessons::Lesson;
 use crate::agent::mind::{Mind, Out, slow};
 use crate::agent::state::{BootStep, CloneStep, ResetStep, RetireStep, State};
-use drover_limits::lanes::LaneEnd;
+use drover_limits::concurrency::OperationEnd;
 
 /// How long a Proxmox node waits for another node that it passes a call on to (book: proxmox,
 /// section 1).
@@ -507,7 +507,7 @@ impl Mind {
     }
 
     /// Gives the place in the concurrency limits back, once.
-    pub(super) fn lane_back(&mut self, end: LaneEnd, out: &mut Out) {
+    pub(super) fn lane_back(&mut self, end: OperationEnd, out: &mut Out) {
         if std::mem::take(&mut self.lane) {
             out.effects.push(Effect::LaneFree(end));
         }
@@ -519,7 +519,7 @@ impl Mind {
     /// the others.
     fn lend_lane(&mut self, out: &mut Out) {
         if self.lane && !std::mem::replace(&mut self.lent, true) {
-            out.effects.push(Effect::LaneFree(LaneEnd::InDoubt));
+            out.effects.push(Effect::LaneFree(OperationEnd::InDoubt));
         }
     }
 
@@ -551,12 +551,12 @@ impl Mind {
 }
 
 /// What a failed clone says of the storage or node that had to serve it.
-fn lane_end(state: &State, fault: Option<&Fault>) -> LaneEnd {
+fn lane_end(state: &State, fault: Option<&Fault>) -> OperationEnd {
     let cloning = matches!(state, State::Cloning { .. } | State::InDoubt { .. });
     match fault.filter(|fault| cloning && fault.kind == FaultKind::Contention) {
-        Some(Fault { culprit: Culprit::Storage(_), .. }) => LaneEnd::StorageBusy,
-        Some(Fault { culprit: Culprit::Node(_), .. }) => LaneEnd::NodeBusy,
-        Some(_) | None => LaneEnd::Void,
+        Some(Fault { culprit: Culprit::Storage(_), .. }) => OperationEnd::StorageBusy,
+        Some(Fault { culprit: Culprit::Node(_), .. }) => OperationEnd::NodeBusy,
+        Some(_) | None => OperationEnd::Inconclusive,
     }
 }
 

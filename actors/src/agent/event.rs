@@ -29,7 +29,7 @@ use crate::agent::boots::Booted;
 use crate::agent::lessons::Lesson;
 use crate::demand::runners::TooOld;
 use crate::message::{AgentCommand, AgentReport};
-use drover_limits::lanes::LaneEnd;
+use drover_limits::concurrency::OperationEnd;
 
 use drover_model::ledger::Pass;
 use drover_model::marks::Marks;
@@ -109,7 +109,7 @@ pub enum Effect {
     /// Ask the cluster for a place in the concurrency limits and a VMID.
     LaneAsk,
     /// Give the place back.
-    LaneFree(LaneEnd),
+    LaneFree(OperationEnd),
     /// Proxmox accepted the clone call, so other clones may start on this path.
     CloneAccepted,
     /// The outcome of the clone is unknown because of this fault. Other clones are held back.

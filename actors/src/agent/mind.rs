@@ -40,7 +40,7 @@ use crate::agent::lessons::Taught;
 use crate::agent::picture::{Told, Waterfall};
 use crate::agent::provision::can_pass;
 use crate::agent::state::{BootStep, CloneStep, Lease, State};
-use drover_limits::lanes::LaneEnd;
+use drover_limits::concurrency::OperationEnd;
 
 const PAUSE_FIRST: Duration = Duration::from_secs(2);
 const PAUSE_LONGEST: Duration = Duration::from_secs(30);
@@ -516,7 +516,7 @@ impl Mind {
     fn late(&mut self, out: &mut Out) {
         match &self.state {
             State::Queued => {
-                self.lane_back(LaneEnd::Void, out);
+                self.lane_back(OperationEnd::Inconclusive, out);
                 let (state, text) = (AgentPhase::Queued, self.detail.clone());
                 self.gone(Reason::TooSlow { state, text }, false, out);
             }

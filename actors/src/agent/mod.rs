@@ -86,7 +86,10 @@ use drover_model::ports::AddressSight;
 use drover_model::record::Body;
 use drover_model::status::Standing;
 use drover_model::time::Moment;
-use drover_runtime::supervise::{AGENT, GivenUp, Intensity, Watch, heard, supervise, take_turns};
+use drover_runtime::supervise::{
+    AGENT_NAME_PREFIX, GivenUp, RestartLimit, SupervisionOptions, count_message, limit_turns,
+    supervise,
+};
 
 /// Returns the function that starts a herd's agents, each under supervision of its own.
 pub fn spawner(give_up: GiveUp) -> AgentSpawner {
@@ -98,15 +101,15 @@ pub fn spawner(give_up: GiveUp) -> AgentSpawner {
 
 /// Starts an agent under supervision. The address survives restarts.
 pub fn start(birth: AgentBirth, on_give_up: impl FnOnce(GivenUp) + 'static) -> Addr<Agent> {
-    let watch = Watch {
-        name: format!("{AGENT}{}", birth.id),
-        intensity: Intensity::LEAF,
+    let options = SupervisionOptions {
+        name: format!("{AGENT_NAME_PREFIX}{}", birth.id),
+        restart_limit: RestartLimit::LEAF,
         observer: Arc::clone(&birth.ports.observer),
         ambient: Arc::clone(&birth.ports.ambient),
         census: birth.census.clone(),
         on_give_up: Box::new(on_give_up),
     };
-    supervise(watch, |_| Agent::new(birth))
+    supervise(options, |_| Agent::new(birth))
 }
 
 pub struct Agent {
@@ -492,7 +495,7 @@ impl Actor for Agent {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Context<Self>) {
-        take_turns(ctx);
+        limit_turns(ctx);
         if self.incarnation == 0 {
             return self.begin(ctx);
         }
@@ -514,7 +517,7 @@ impl Handler<AgentCommand> for Agent {
     type Result = ();
 
     fn handle(&mut self, command: AgentCommand, ctx: &mut Context<Self>) {
-        heard(ctx);
+        count_message(ctx);
         self.shadow.hear(&command);
         self.feed(Event::Command(command), ctx);
     }
@@ -533,7 +536,7 @@ impl Handler<Appended> for Agent {
     type Result = ();
 
     fn handle(&mut self, appended: Appended, ctx: &mut Context<Self>) {
-        heard(ctx);
+        count_message(ctx);
         if appended.incarnation != self.incarnation || self.writing != Some(appended.n) {
             return;
         }

@@ -16,7 +16,7 @@ use drover_model::spec::TemplateSpec;
 use crate::agent::event::{Call, Effect, Guest};
 use crate::agent::mind::{Mind, Out};
 use crate::agent::state::{BootStep, CloneStep, State};
-use drover_limits::lanes::LaneEnd;
+use drover_limits::concurrency::OperationEnd;
 
 /// The limit of one try to log in.
 const GREET_LIMIT: Duration = Duration::from_secs(10);
@@ -86,7 +86,7 @@ impl Mind {
         out.record(Body::CloneSettled { agent: self.agent.clone(), node });
         // The time that the proof took says nothing about the storage.
         let cloned = matches!(self.state, State::Cloning { .. });
-        self.lane_back(if cloned { LaneEnd::Done } else { LaneEnd::Void }, out);
+        self.lane_back(if cloned { OperationEnd::Done } else { OperationEnd::Inconclusive }, out);
     }
 
     pub(super) fn configured(&mut self, result: Result<Configured, Fault>, out: &mut Out) {

@@ -80,8 +80,8 @@ impl Mind {
             ResetStep::Greet => Call::Greet(self.address()?, greet_limit(self.spec.os)),
             ResetStep::Mend => {
                 let command = match self.spec.os {
-                    Os::Linux => guest::mend(out.now.wall, out.draw),
-                    Os::Windows(_) => windows::mend(),
+                    Os::Linux => guest::after_rollback(out.now.wall, out.draw),
+                    Os::Windows(_) => windows::after_rollback(),
                 };
                 Call::Run(self.address()?, command, MEND_LIMIT.min(left))
             }

@@ -10,7 +10,7 @@ use drover_model::record::{Body, Reason};
 use crate::agent::doubt::Verdict;
 use crate::agent::mind::{Mind, Out};
 use crate::agent::state::State;
-use drover_limits::lanes::LaneEnd;
+use drover_limits::concurrency::OperationEnd;
 
 /// The pause between two reads of a stranded guest.
 const STRANDED_PAUSE: Duration = Duration::from_secs(60);
@@ -71,7 +71,7 @@ impl Mind {
     pub(super) fn strand_with(&mut self, why: &str, command: String, out: &mut Out) {
         let reason = self.state.leaving().cloned();
         self.observing = false;
-        self.lane_back(LaneEnd::Void, out);
+        self.lane_back(OperationEnd::Inconclusive, out);
         self.lose_leases(why, out);
         out.record(Body::Stranded {
             agent: self.agent.clone(),

@@ -26,7 +26,7 @@ use crate::birth::{Adoption, Common, Lanes, Rank, spawn_child};
 use crate::message::{ProvisionReply, Refusal};
 use crate::template::breaker::Breaker;
 use crate::template::{Template, TemplateCommand, TemplateNews, ToCloud};
-use drover_runtime::supervise::{heard, take_turns};
+use drover_runtime::supervise::{count_message, limit_turns};
 use state::{CloudMind, Effect};
 
 /// To a cloud, from the herd.
@@ -449,7 +449,7 @@ impl Actor for Cloud {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Context<Self>) {
-        take_turns(ctx);
+        limit_turns(ctx);
         self.follow(ctx);
     }
 }
@@ -482,7 +482,7 @@ impl Handler<CloudCommand> for Cloud {
     type Result = ();
 
     fn handle(&mut self, command: CloudCommand, ctx: &mut Context<Self>) {
-        heard(ctx);
+        count_message(ctx);
         match command {
             CloudCommand::Apply { spec, templates, adopt } => {
                 self.kept.adopt.extend(adopt);
@@ -530,7 +530,7 @@ impl Handler<ToCloud> for Cloud {
     type Result = ();
 
     fn handle(&mut self, message: ToCloud, ctx: &mut Context<Self>) {
-        heard(ctx);
+        count_message(ctx);
         match message {
             ToCloud::News(news) => self.news(news),
             ToCloud::WarmNeed { template, count } => self.mind.warm_need(&template, count),
@@ -547,7 +547,7 @@ impl Handler<Settle> for Cloud {
     type Result = ();
 
     fn handle(&mut self, _: Settle, ctx: &mut Context<Self>) {
-        heard(ctx);
+        count_message(ctx);
         self.settling = false;
         self.settle();
     }

@@ -3,7 +3,7 @@
 use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
 use drover_model::id::{AgentId, ClusterId, NodeName};
 
-use super::{Ask, Cluster, LaneEnd, Stage, Track};
+use super::{Ask, Cluster, Footprint, OperationEnd, Stage};
 use crate::doubts::Path;
 
 impl Ask {
@@ -33,12 +33,12 @@ impl Cluster {
     pub(super) fn back_in_line(&mut self, agent: &AgentId) {
         let now = self.common.ports.ambient.now().mono;
         self.common.doubts.left(agent);
-        self.lanes.free(agent, LaneEnd::Void, now);
+        self.lanes.release(agent, OperationEnd::Inconclusive, now);
         let Some(ask) = self.asks.get_mut(agent) else { return };
         let Some(home) = ask.home() else { return };
         ask.stage = Stage::Waiting;
         let spec = ask.chosen.as_ref().unwrap_or(&ask.spec);
-        self.lanes.ask(agent.clone(), Track::of(spec, home));
+        self.lanes.enqueue(agent.clone(), Footprint::of(spec, home));
     }
 
     /// Sees to it that it hears when what keeps clones back changes, or a pause is over.

@@ -20,9 +20,9 @@ use crate::birth::Common;
 use crate::cloud::CloudReport;
 use crate::message::{AgentCommand, IdBack, LaneAsk, LaneFree};
 use allocator::Allocator;
-use drover_runtime::supervise::{heard, take_turns};
+use drover_runtime::supervise::{count_message, limit_turns};
 
-use drover_limits::lanes::{LaneEnd, Lanes, Track, Width};
+use drover_limits::concurrency::{ConcurrencyLimits, Footprint, MaxConcurrent, OperationEnd};
 use drover_model::ambient::jittered;
 use drover_model::fault::{Culprit, Fault, FaultKind};
 use drover_model::id::{AgentId, CloudId, ClusterId, NodeName, VmId};
@@ -97,7 +97,7 @@ pub struct Cluster {
     clouds: BTreeMap<CloudId, Arc<CloudSpec>>,
     /// Outlives the actor: a cluster that is come back to has the same ids resting and burned.
     ids: Rc<RefCell<Allocator>>,
-    lanes: Lanes,
+    lanes: ConcurrencyLimits,
     asks: BTreeMap<AgentId, Ask>,
     /// Whether the last list of all guests was read, and nothing has shown since that it misses
     /// some: then an id that is not in it is granted without another question.
@@ -118,7 +118,7 @@ impl Cluster {
         id: ClusterId,
         herd: Recipient<CloudReport>,
         ids: Rc<RefCell<Allocator>>,
-        lanes: Lanes,
+        lanes: ConcurrencyLimits,
     ) -> Self {
         Self {
             common,
@@ -144,9 +144,13 @@ impl Cluster {
     }
 
     /// The narrowest widths of the clouds that lead here.
-    fn width(&self) -> Width {
-        let all = self.clouds.values().map(|spec| Width::of(spec));
-        all.reduce(Width::narrower).unwrap_or(Width { per_storage: 1, per_node: 1, adapts: true })
+    fn width(&self) -> MaxConcurrent {
+        let all = self.clouds.values().map(|spec| MaxConcurrent::of(spec));
+        all.reduce(MaxConcurrent::narrower).unwrap_or(MaxConcurrent {
+            per_storage: 1,
+            per_node: 1,
+            adapts: true,
+        })
     }
 
     fn set_stage(&mut self, agent: &AgentId, stage: Stage) {
@@ -251,7 +255,7 @@ impl Cluster {
         let Some(ask) = self.asks.get_mut(agent) else { return };
         let Some(node) = ask.node.clone().filter(|_| ask.reply.connected()) else {
             self.ids.borrow_mut().withdraw(vmid);
-            self.forget(agent, LaneEnd::Void);
+            self.forget(agent, OperationEnd::Inconclusive);
             return self.advance(ctx);
         };
         ask.stage = Stage::Granted;
@@ -270,15 +274,15 @@ impl Cluster {
             tracing::warn!(agent = %agent, error = %fault, "place refused");
             ask.reply.do_send(AgentCommand::NotGranted(fault));
         }
-        self.forget(agent, LaneEnd::Void);
+        self.forget(agent, OperationEnd::Inconclusive);
     }
 
-    fn forget(&mut self, agent: &AgentId, end: LaneEnd) {
+    fn forget(&mut self, agent: &AgentId, end: OperationEnd) {
         self.asks.remove(agent);
-        if end != LaneEnd::InDoubt {
+        if end != OperationEnd::InDoubt {
             self.common.doubts.left(agent);
         }
-        self.lanes.free(agent, end, self.common.ports.ambient.now().mono);
+        self.lanes.release(agent, end, self.common.ports.ambient.now().mono);
     }
 
     /// Looks at one burned id: free and without volumes on any node it may be used again.
@@ -330,7 +334,7 @@ impl Cluster {
         let all: BTreeSet<&AgentId> = self.asks.keys().chain(self.lanes.running()).collect();
         let dead: Vec<AgentId> = all.into_iter().filter(|agent| !lives(agent)).cloned().collect();
         for agent in dead {
-            self.forget(&agent, LaneEnd::Void);
+            self.forget(&agent, OperationEnd::Inconclusive);
         }
     }
 }
@@ -339,7 +343,7 @@ impl Actor for Cluster {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Context<Self>) {
-        take_turns(ctx);
+        limit_turns(ctx);
     }
 }
 
@@ -367,7 +371,7 @@ impl Supervised for Cluster {
             if let Some(Ask { stage: Stage::Checking(vmid), .. }) = self.asks.get(&agent) {
                 self.ids.borrow_mut().withdraw(*vmid);
             }
-            self.lanes.free(&agent, LaneEnd::Void, now);
+            self.lanes.release(&agent, OperationEnd::Inconclusive, now);
             self.set_stage(&agent, Stage::Locating);
             self.locate(&agent, ctx);
         }
@@ -379,7 +383,7 @@ impl Handler<LaneAsk> for Cluster {
     type Result = ();
 
     fn handle(&mut self, message: LaneAsk, ctx: &mut Context<Self>) {
-        heard(ctx);
+        count_message(ctx);
         if self.asks.contains_key(&message.agent) {
             return;
         }
@@ -395,7 +399,7 @@ impl Handler<LaneFree> for Cluster {
     type Result = ();
 
     fn handle(&mut self, message: LaneFree, ctx: &mut Context<Self>) {
-        heard(ctx);
+        count_message(ctx);
         self.forget(&message.agent, message.end);
         self.advance(ctx);
     }
@@ -405,7 +409,7 @@ impl Handler<IdBack> for Cluster {
     type Result = ();
 
     fn handle(&mut self, message: IdBack, ctx: &mut Context<Self>) {
-        heard(ctx);
+        count_message(ctx);
         self.back.push_back(message);
         self.take_back();
     }
@@ -415,7 +419,7 @@ impl Handler<ClusterCommand> for Cluster {
     type Result = ();
 
     fn handle(&mut self, command: ClusterCommand, ctx: &mut Context<Self>) {
-        heard(ctx);
+        count_message(ctx);
         match command {
             ClusterCommand::Use(spec) => {
                 self.clouds.insert(spec.id.clone(), spec);

@@ -12,7 +12,7 @@ use drover_model::spec::TemplateSpec;
 use drover_model::template_image::{Found, Sought};
 use drover_model::time::Moment;
 
-use super::{Ask, Cluster, LaneEnd, Stage, Track};
+use super::{Ask, Cluster, Footprint, OperationEnd, Stage};
 use crate::board::Standing;
 use crate::placement::Claim;
 use crate::source::{Choice, choose, room};
@@ -205,7 +205,7 @@ impl Cluster {
             if let Some(Ask { stage: Stage::Checking(vmid), .. }) = self.asks.get(agent) {
                 self.ids.borrow_mut().withdraw(*vmid);
             }
-            self.lanes.free(agent, LaneEnd::Void, now);
+            self.lanes.release(agent, OperationEnd::Inconclusive, now);
             if let Some(ask) = self.asks.get_mut(agent) {
                 (ask.stage, ask.node, ask.chosen) = (Stage::Locating, None, None);
             }
@@ -222,7 +222,7 @@ impl Cluster {
         ask.stage = Stage::Waiting;
         ask.node = Some(node);
         let spec = ask.chosen.as_ref().unwrap_or(&ask.spec);
-        self.lanes.ask(agent.clone(), Track::of(spec, home));
+        self.lanes.enqueue(agent.clone(), Footprint::of(spec, home));
     }
 }
 

@@ -62,10 +62,10 @@ struct Bed {
 
 impl Bed {
     fn new(change: impl FnOnce(&mut CloudSpec)) -> Self {
-        Self::with_lanes(change, Lanes::default())
+        Self::with_lanes(change, ConcurrencyLimits::default())
     }
 
-    fn with_lanes(change: impl FnOnce(&mut CloudSpec), lanes: Lanes) -> Self {
+    fn with_lanes(change: impl FnOnce(&mut CloudSpec), lanes: ConcurrencyLimits) -> Self {
         let world = World::new(&["c"]);
         let roster = Roster::default();
         let common = world.common(&roster);
@@ -219,7 +219,7 @@ fn the_lane_of_one_clone_is_the_next_ones_turn() {
         bed.ask("a", |_| ());
         bed.ask("b", |_| ());
         assert_eq!(bed.heard().await, ["a 10000 on pve1"]);
-        bed.cluster.do_send(LaneFree { agent: AgentId::new("a"), end: LaneEnd::Void });
+        bed.cluster.do_send(LaneFree { agent: AgentId::new("a"), end: OperationEnd::Inconclusive });
         assert_eq!(bed.heard().await, ["b 10001 on pve1"]);
     });
 }
@@ -229,7 +229,7 @@ fn an_agent_that_gives_up_while_its_id_is_asked_about_is_granted_nothing() {
     on_paused_system(|| async {
         let bed = Bed::new(|_| ());
         bed.ask("a", |_| ());
-        bed.cluster.do_send(LaneFree { agent: AgentId::new("a"), end: LaneEnd::Void });
+        bed.cluster.do_send(LaneFree { agent: AgentId::new("a"), end: OperationEnd::Inconclusive });
         assert!(bed.heard().await.is_empty());
         bed.ask("b", |_| ());
         assert_eq!(bed.heard().await, ["b 10000 on pve1"]);
@@ -266,13 +266,14 @@ impl Handler<testbed::End> for Listener {
 #[test]
 fn a_clone_of_an_earlier_start_keeps_its_lane_until_it_is_given_back() {
     on_paused_system(|| async {
-        let mut lanes = Lanes::default();
+        let mut lanes = ConcurrencyLimits::default();
         let spec = template("c/t", &[]);
-        lanes.hold(AgentId::new("old"), Track::of(&spec, NodeName::new("pve1")), Moment(0));
+        lanes.adopt(AgentId::new("old"), Footprint::of(&spec, NodeName::new("pve1")), Moment(0));
         let bed = Bed::with_lanes(|spec| spec.operations_per_node = 1, lanes);
         bed.ask("a", |_| ());
         assert!(bed.heard().await.is_empty());
-        bed.cluster.do_send(LaneFree { agent: AgentId::new("old"), end: LaneEnd::Void });
+        bed.cluster
+            .do_send(LaneFree { agent: AgentId::new("old"), end: OperationEnd::Inconclusive });
         assert_eq!(bed.heard().await, ["a 10000 on pve1"]);
     });
 }
@@ -280,21 +281,21 @@ fn a_clone_of_an_earlier_start_keeps_its_lane_until_it_is_given_back() {
 #[test]
 fn a_clone_in_doubt_leaves_its_place_keeps_others_back_and_gives_nobody_elses_place_back() {
     on_paused_system(|| async {
-        let (old, mut lanes) = (AgentId::new("old"), Lanes::default());
-        let track = Track::of(&template("c/t", &[]), NodeName::new("pve1"));
-        lanes.hold(old.clone(), track, Moment(0));
+        let (old, mut lanes) = (AgentId::new("old"), ConcurrencyLimits::default());
+        let track = Footprint::of(&template("c/t", &[]), NodeName::new("pve1"));
+        lanes.adopt(old.clone(), track, Moment(0));
         let bed = Bed::with_lanes(|spec| spec.operations_per_node = 1, lanes);
         let now = bed.world.common(&bed.roster).ports.ambient.now();
         bed.doubts.doubt(&old, Spot::Cluster(ClusterId::new(CLUSTER)), "no answer", now, 0);
-        bed.cluster.do_send(LaneFree { agent: old.clone(), end: LaneEnd::InDoubt });
+        bed.cluster.do_send(LaneFree { agent: old.clone(), end: OperationEnd::InDoubt });
         bed.ask("a", |_| ());
         bed.ask("b", |_| ());
         assert!(bed.heard().await.is_empty(), "its doubt stands, though its place is free");
         pass(seconds(10)).await;
         assert_eq!(bed.heard().await, ["a 10000 on pve1"], "one is tried in its place");
-        bed.cluster.do_send(LaneFree { agent: old, end: LaneEnd::Void });
+        bed.cluster.do_send(LaneFree { agent: old, end: OperationEnd::Inconclusive });
         assert!(bed.heard().await.is_empty(), "the place is `a`'s");
-        bed.cluster.do_send(LaneFree { agent: AgentId::new("a"), end: LaneEnd::Done });
+        bed.cluster.do_send(LaneFree { agent: AgentId::new("a"), end: OperationEnd::Done });
         assert_eq!(bed.heard().await, ["b 10001 on pve1"]);
     });
 }

@@ -24,7 +24,7 @@ use crate::demand::Level;
 use crate::demand::mind::{Effect, Runner, SourceMind};
 use crate::message::AgentCommand;
 use drover_runtime::reply::Reply;
-use drover_runtime::supervise::{heard, take_turns};
+use drover_runtime::supervise::{count_message, limit_turns};
 
 /// To a source, from the herd.
 #[derive(Debug, Message)]
@@ -330,7 +330,7 @@ impl Actor for Source {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Context<Self>) {
-        take_turns(ctx);
+        limit_turns(ctx);
         self.step(ctx, |_, _, _, _| {});
     }
 }
@@ -348,7 +348,7 @@ impl Handler<SourceCommand> for Source {
     type Result = ();
 
     fn handle(&mut self, command: SourceCommand, ctx: &mut Context<Self>) {
-        heard(ctx);
+        count_message(ctx);
         match command {
             SourceCommand::Apply(spec) => {
                 self.configured = spec.is_some();

@@ -47,7 +47,7 @@ use crate::message::{AgentCommand, ApplySpec, HerdCommand, Refusal};
 use crate::reconciler::finding::Outcome;
 use crate::reconciler::{OrphanFound, Reconciler, ReconcilerCommand};
 use drover_runtime::reply::Reply;
-use drover_runtime::supervise::{heard, take_turns};
+use drover_runtime::supervise::{count_message, limit_turns};
 
 pub use start::{HerdStart, Started};
 
@@ -115,7 +115,7 @@ impl Actor for Herd {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Context<Self>) {
-        take_turns(ctx);
+        limit_turns(ctx);
     }
 }
 
@@ -409,7 +409,7 @@ impl Handler<Settle> for Herd {
     type Result = ();
 
     fn handle(&mut self, _: Settle, ctx: &mut Context<Self>) {
-        heard(ctx);
+        count_message(ctx);
         self.settling = false;
         let ambient = Arc::clone(&self.common.ports.ambient);
         let now = ambient.now();
@@ -432,7 +432,7 @@ impl Handler<ApplySpec> for Herd {
     type Result = ();
 
     fn handle(&mut self, message: ApplySpec, ctx: &mut Context<Self>) {
-        heard(ctx);
+        count_message(ctx);
         self.apply(&message.0, BTreeMap::new(), ctx);
     }
 }
@@ -441,7 +441,7 @@ impl Handler<CloudReport> for Herd {
     type Result = ();
 
     fn handle(&mut self, report: CloudReport, ctx: &mut Context<Self>) {
-        heard(ctx);
+        count_message(ctx);
         let now = self.common.ports.ambient.now();
         self.broker.at(now);
         let now = now.wall;
@@ -475,7 +475,7 @@ impl Handler<Suspected> for Herd {
     type Result = ();
 
     fn handle(&mut self, Suspected(cloud, fault): Suspected, ctx: &mut Context<Self>) {
-        heard(ctx);
+        count_message(ctx);
         if let Some(address) = self.clouds.get(&cloud) {
             address.do_send(CloudCommand::Suspect(fault));
         }
@@ -486,7 +486,7 @@ impl Handler<OrphanFound> for Herd {
     type Result = ();
 
     fn handle(&mut self, found: OrphanFound, ctx: &mut Context<Self>) {
-        heard(ctx);
+        count_message(ctx);
         self.take_orphan(found, ctx);
     }
 }
@@ -495,7 +495,7 @@ impl Handler<HerdCommand> for Herd {
     type Result = ();
 
     fn handle(&mut self, command: HerdCommand, ctx: &mut Context<Self>) {
-        heard(ctx);
+        count_message(ctx);
         match command {
             HerdCommand::Lease { ask, reply } => self.lease(ask, reply, ctx),
             HerdCommand::Renew { lease, ttl, by, reply } => {

@@ -17,7 +17,7 @@ use crate::broker::uses::owner_of;
 use crate::demand::actor::{Source, SourceCommand, SourceReport};
 use crate::message::{AgentCommand, Refusal};
 use drover_runtime::reply::Reply;
-use drover_runtime::supervise::heard;
+use drover_runtime::supervise::count_message;
 
 impl Herd {
     /// Sources of a new configuration; those that left it go when their last runner is gone.
@@ -146,7 +146,7 @@ impl Handler<SourceReport> for Herd {
     type Result = ();
 
     fn handle(&mut self, report: SourceReport, ctx: &mut Context<Self>) {
-        heard(ctx);
+        count_message(ctx);
         match report {
             SourceReport::Wanted { source, levels, jobs } => {
                 let (levels, outside) = self.broker.admit(levels, &self.spec.templates);

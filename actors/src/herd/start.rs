@@ -40,9 +40,9 @@ use crate::restraint::Restraint;
 use crate::suspicion::{Suspect, suspicious};
 use crate::troubles::Troubles;
 use crate::ways::Ways;
-use drover_limits::lanes::{self, Track};
+use drover_limits::concurrency::{ConcurrencyLimits, Footprint};
 use drover_runtime::reply::Reply;
-use drover_runtime::supervise::{Census, Intensity, Watch, supervise};
+use drover_runtime::supervise::{Census, RestartLimit, SupervisionOptions, supervise};
 
 /// Everything the herd starts from.
 pub struct HerdStart {
@@ -80,11 +80,11 @@ pub struct Started {
 
 /// The root is not started anew within the process: its knowledge is the journal's, and a start of
 /// the service reads that.
-fn root_watch(common: &Common) -> Watch {
+fn root_watch(common: &Common) -> SupervisionOptions {
     let give_up = Arc::clone(&common.give_up);
-    Watch {
+    SupervisionOptions {
         name: "herd".to_owned(),
-        intensity: Intensity { restarts: 0, within: Duration::from_secs(1) },
+        restart_limit: RestartLimit { restarts: 0, within: Duration::from_secs(1) },
         observer: Arc::clone(&common.ports.observer),
         ambient: Arc::clone(&common.ports.ambient),
         census: common.census.clone(),
@@ -230,10 +230,14 @@ impl Herd {
         self.clusters.entry(id.clone()).or_insert_with(|| {
             let here = || ledger.agents.iter().filter(|(_, entry)| entry.marks.cluster == *id);
             let held = here().map(|(_, entry)| entry.marks.vmid);
-            let mut lanes = lanes::Lanes::default();
+            let mut lanes = ConcurrencyLimits::default();
             let now = common.ports.ambient.now();
             for (agent, entry) in here().filter(|(_, entry)| !entry.settled) {
-                lanes.hold(agent.clone(), Track::of(&entry.spec, entry.node.clone()), now.mono);
+                lanes.adopt(
+                    agent.clone(),
+                    Footprint::of(&entry.spec, entry.node.clone()),
+                    now.mono,
+                );
             }
             let resting = ledger.resting.get(id).cloned().unwrap_or_default();
             let burned = ledger.burned.get(id).into_iter().flatten().map(|(vmid, _)| *vmid);

@@ -32,7 +32,7 @@ use crate::birth::Common;
 use crate::cluster::{Cluster, ClusterCommand};
 use crate::message::AgentCommand;
 use crate::restraint::Cause;
-use drover_runtime::supervise::{heard, take_turns};
+use drover_runtime::supervise::{count_message, limit_turns};
 use finding::{Does, Finding, Outcome};
 use plan::{Config, Known, Memory, Plan};
 
@@ -402,7 +402,7 @@ impl Actor for Reconciler {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Context<Self>) {
-        take_turns(ctx);
+        limit_turns(ctx);
         self.watch_in(watch::PERIOD, ctx);
     }
 }
@@ -424,7 +424,7 @@ impl Handler<ReconcilerCommand> for Reconciler {
     type Result = ();
 
     fn handle(&mut self, command: ReconcilerCommand, ctx: &mut Context<Self>) {
-        heard(ctx);
+        count_message(ctx);
         match command {
             ReconcilerCommand::Use(spec) => {
                 let storages = spec.image_storages.iter().cloned();

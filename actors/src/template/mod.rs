@@ -32,7 +32,7 @@ use crate::agent::boots::Boots;
 use crate::birth::{Adoption, AgentBirth, Common, Lanes, Living, Start};
 use crate::message::{AgentReport, ProvisionReply, Provisioned};
 use breaker::Breaker;
-use drover_runtime::supervise::{heard, take_turns};
+use drover_runtime::supervise::{count_message, limit_turns};
 use state::{Effect, TemplateMind};
 
 /// One agent as the levels above see it.
@@ -391,7 +391,7 @@ impl Actor for Template {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Context<Self>) {
-        take_turns(ctx);
+        limit_turns(ctx);
     }
 }
 
@@ -433,7 +433,7 @@ impl Handler<Flush> for Template {
     type Result = ();
 
     fn handle(&mut self, _: Flush, ctx: &mut Context<Self>) {
-        heard(ctx);
+        count_message(ctx);
         self.follow(ctx);
         self.look();
         let now = self.common.ports.ambient.now();
@@ -469,7 +469,7 @@ impl Handler<AgentReport> for Template {
     type Result = ();
 
     fn handle(&mut self, report: AgentReport, ctx: &mut Context<Self>) {
-        heard(ctx);
+        count_message(ctx);
         if let Some(place) = self.common.roster.get(&report.agent).and_then(|one| one.place) {
             self.mind.cloned_from(&place);
         }
@@ -504,7 +504,7 @@ impl Handler<TemplateCommand> for Template {
     type Result = ();
 
     fn handle(&mut self, command: TemplateCommand, ctx: &mut Context<Self>) {
-        heard(ctx);
+        count_message(ctx);
         let effects = match command {
             TemplateCommand::Apply(spec) => {
                 self.configured.clone_from(&spec);

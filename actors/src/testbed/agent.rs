@@ -1,7 +1,7 @@
 //! An agent without a guest.
 
 use actix::{Actor, AsyncContext, Context, Handler};
-use drover_limits::lanes::LaneEnd;
+use drover_limits::concurrency::OperationEnd;
 use drover_model::fault::Fault;
 use drover_model::id::{LeaseId, VmId};
 use drover_model::overrides::Overrides;
@@ -99,7 +99,7 @@ impl FakeAgent {
         self.birth
             .lanes
             .free
-            .do_send(LaneFree { agent: self.birth.id.clone(), end: LaneEnd::Void });
+            .do_send(LaneFree { agent: self.birth.id.clone(), end: OperationEnd::Inconclusive });
         ctx.run_later(seconds(5), |agent, _| {
             let (gone, burned) = (Reason::Asked, false);
             let body = Body::Gone { agent: agent.birth.id.clone(), reason: gone, burned };
@@ -172,11 +172,10 @@ impl Handler<AgentCommand> for FakeAgent {
                     return;
                 }
                 ctx.run_later(seconds(10), |agent, ctx| {
-                    agent
-                        .birth
-                        .lanes
-                        .free
-                        .do_send(LaneFree { agent: agent.birth.id.clone(), end: LaneEnd::Void });
+                    agent.birth.lanes.free.do_send(LaneFree {
+                        agent: agent.birth.id.clone(),
+                        end: OperationEnd::Inconclusive,
+                    });
                     match fail {
                         Some(fault) => agent.retire(Some(fault), ctx),
                         None if agent.at == AgentPhase::Cloning => {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
-use proxmox_client::tls::{Seen, client_config};
+use proxmox_client::tls::{PresentedCertificate, client_config};
 use proxmox_client::{Connection, Endpoint};
 use rustls_pki_types::{CertificateDer, ServerName};
 use tokio::net::TcpStream;
@@ -63,7 +63,7 @@ async fn look(endpoint: &Endpoint, connection: &Connection) -> Option<Certificat
 pub(super) fn certificate_of(certificate: &CertificateDer<'_>) -> Certificate {
     let parsed = x509_parser::parse_x509_certificate(certificate.as_ref());
     let until = parsed.ok().map(|(_, parsed)| parsed.validity().not_after.timestamp());
-    Certificate { sha256: Seen::of(certificate).sha256, until }
+    Certificate { sha256: PresentedCertificate::of(certificate).sha256, until }
 }
 
 /// Returns a fixed certificate, for clusters without a network.

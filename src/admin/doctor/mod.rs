@@ -31,7 +31,7 @@ mod unreachable;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use drover_hypervisor::fleet::fleet;
+use drover_hypervisor::read_fleet;
 use drover_hypervisor::{AsFault, Client, Failure};
 use drover_model::id::{CloudId, NodeName, TemplateId};
 use drover_model::placement::{Fleet, Thickness};
@@ -137,7 +137,7 @@ pub async fn facts(
         let sources = seen.sources.into_iter().map(|(one, _)| one);
         facts.sources.insert(spec.id.clone(), sources.collect());
     }
-    facts.storages = thicknesses(&fleet(client).await?);
+    facts.storages = thicknesses(&read_fleet(client).await?);
     Ok((version, facts))
 }
 
@@ -166,7 +166,7 @@ impl CloudCheck<'_> {
             sources.insert(id.clone(), seen.sources.iter().map(|(one, _)| one.clone()).collect());
         }
         let zones = self.client.vnet_zones().await.unwrap_or_default();
-        let fleet = fleet(&self.client).await.unwrap_or_default();
+        let fleet = read_fleet(&self.client).await.unwrap_or_default();
         let facts = Facts { sources, zones, storages: thicknesses(&fleet) };
         let cluster = Cluster { release, online, facts, fleet };
         self.privileges(&cluster, token.as_ref()).await;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use drover_model::id::NodeName;
 use drover_ssh::quote;
-use proxmox_client::admin::Interface;
+use proxmox_client::admin::NodeInterface;
 
 use super::{CloudCheck, Cluster};
 
@@ -40,7 +40,7 @@ impl CloudCheck<'_> {
         }
     }
 
-    fn bridge(&mut self, name: &str, node: &NodeName, all: &[Interface], cluster: &Cluster) {
+    fn bridge(&mut self, name: &str, node: &NodeName, all: &[NodeInterface], cluster: &Cluster) {
         let about = format!("bridge {name} on {node}");
         let seen = all.iter().find(|one| one.iface == name);
         match (seen, cluster.facts.zones.get(name)) {

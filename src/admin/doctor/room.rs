@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use drover_actors::placement::{Claim, Crowds, Scene};
 use drover_actors::source::{Ground, survey};
 use drover_ci::Severity;
-use drover_hypervisor::fleet::sizes;
+use drover_hypervisor::template_sizes;
 use drover_model::id::NodeName;
 use drover_model::placement::{
     Fleet, NodeFigures, NodeSight, PlacementSpec, Refusal, StorageSight,
@@ -85,7 +85,7 @@ impl CloudCheck<'_> {
             let read = read.find_map(|(source, config)| Some((source, config.as_ref()?)));
             let Some((source, config)) = read else { continue };
             let guest = cluster.fleet.guests().get(&source.vmid);
-            let wanted = sizes(guest, Some(config)).cloned(spec);
+            let wanted = template_sizes(guest, Some(config)).cloned(spec);
             let nodes = self.nodes_of(spec, cluster);
             let refused = nodes.iter().filter_map(|node| {
                 let refusal = scene.refusal(spec, &Crowds::default(), wanted, node)?;

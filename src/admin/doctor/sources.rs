@@ -111,7 +111,7 @@ fn report_unanswered(error: &DemandError, connection: &SourceConnection, report:
     };
     let refused: Option<CertificateRefused> = cause.and_then(refused_certificate);
     if let Some(refused) = refused {
-        let sha256 = &refused.seen().sha256;
+        let sha256 = &refused.certificate().sha256;
         let remedies = [
             "in the YAML: caFile: a file with the authority that signed it".to_owned(),
             format!(

@@ -128,7 +128,7 @@ fn booting(said: &str, whole: String, config: Option<&VmConfig>, template: &str)
                     reach `service.listen`";
         return found(Part::CallIn, text, "drover hold-next TEMPLATE");
     }
-    if said.contains("that counts, but") {
+    if said.contains("that drover may use, only") {
         return found(Part::GuestNetworks, whole, "in the YAML: guestNetworks, a network of these");
     }
     if said.contains("no address") {
@@ -225,16 +225,10 @@ mod tests {
             Part::Dhcp
         );
         let other =
-            "the guest has no address that counts, but 10.0.0.5; `guestNetworks` says which";
-        assert_eq!(part(AgentPhase::Booting.name(), other, slow, "1"), Part::GuestNetworks);
-        assert_eq!(
-            part(AgentPhase::Booting.name(), "VM 101 is not running", slow, "1"),
-            Part::Power
-        );
-        assert_eq!(
-            part(AgentPhase::Booting.name(), "waits for the guest's call", slow, "1"),
-            Part::CallIn
-        );
+            "the guest has no address that drover may use, only 10.0.0.5: set `guestNetworks` to";
+        assert_eq!(part("Booting", other, slow, "1"), Part::GuestNetworks);
+        assert_eq!(part("Booting", "VM 101 is not running", slow, "1"), Part::Power);
+        assert_eq!(part("Booting", "waits for the guest's call", slow, "1"), Part::CallIn);
         let refused = "`10.0.0.5:22` is not reachable: Connection refused";
         assert_eq!(
             part(AgentPhase::Connecting.name(), refused, "Connecting took too long", "1"),

@@ -6,7 +6,7 @@ use std::fmt;
 
 use drover_hypervisor::Client;
 use proxmox_client::PveError;
-use proxmox_client::admin::{Entry, User};
+use proxmox_client::admin::{AclEntry, User};
 use secrecy::SecretString;
 
 use crate::rights::{Grants, RoleKind};
@@ -41,7 +41,7 @@ pub struct ExistingRights {
     /// exist.
     pub tokens: Option<BTreeMap<String, bool>>,
     pub disabled: bool,
-    pub entries: BTreeSet<Entry>,
+    pub entries: BTreeSet<AclEntry>,
     /// Whether `entries` is complete: others may have a role on entries that drover cannot see.
     pub sees_all: bool,
     /// Whether this Proxmox can give an existing token a new secret.
@@ -64,7 +64,7 @@ impl ExistingRights {
             pools: admin.pools().await?,
             tokens: own.map(names),
             disabled,
-            entries: admin.entries().await?,
+            entries: admin.acl_entries().await?,
             sees_all: admin.privileges("/access", None).await?.contains_key(ENTRIES_PRIVILEGE),
             regenerates,
         })
@@ -99,7 +99,7 @@ enum OtherHolders {
 }
 
 impl ExistingRights {
-    fn others_with(&self, role: &str, planned: impl Fn(&Entry) -> bool) -> OtherHolders {
+    fn others_with(&self, role: &str, planned: impl Fn(&AclEntry) -> bool) -> OtherHolders {
         let of_role = self.entries.iter().filter(|entry| entry.roleid == role);
         let others = of_role.filter(|entry| !planned(entry));
         let others: Vec<String> =
@@ -313,7 +313,7 @@ pub fn plan(wanted: &WantedRights, now: &ExistingRights) -> RightsPlan {
         };
         let lacks: BTreeSet<String> = privileges.difference(there).cloned().collect();
         let more: BTreeSet<String> = there.difference(privileges).cloned().collect();
-        let planned = |entry: &Entry| {
+        let planned = |entry: &AclEntry| {
             subjects.contains(&entry.ugid) && grants.entries.contains(&(entry.path.clone(), *kind))
         };
         let others = now.others_with(&role, planned);
@@ -354,7 +354,7 @@ pub fn plan(wanted: &WantedRights, now: &ExistingRights) -> RightsPlan {
             *path == entry.path && kind.name(prefix) == entry.roleid
         });
         if !ours {
-            let Entry { path, ugid, roleid, .. } = entry;
+            let AclEntry { path, ugid, roleid, .. } = entry;
             let kind = if ugid.contains('!') { "tokens" } else { "users" };
             // This right removes what agents still have on a storage that left the YAML.
             let first = if path.starts_with("/storage/") {
@@ -414,7 +414,7 @@ mod tests {
                 Action::Grant(path, who, role) => {
                     let (path, ugid, roleid) = (path.clone(), who.clone(), role.clone());
                     let kind = if who.contains('!') { "token" } else { "user" }.to_owned();
-                    now.entries.insert(Entry { path, ugid, kind, roleid, propagate: true });
+                    now.entries.insert(AclEntry { path, ugid, kind, roleid, propagate: true });
                 }
             }
         }
@@ -443,7 +443,7 @@ mod tests {
                     Action::Grant(entry.path.clone(), entry.ugid.clone(), entry.roleid.clone());
                 assert_eq!(plan(&wanted, &now).actions, std::slice::from_ref(&again));
                 // An entry that does not apply below its path counts as missing.
-                now.entries.insert(Entry { propagate: false, ..entry.clone() });
+                now.entries.insert(AclEntry { propagate: false, ..entry.clone() });
                 assert_eq!(plan(&wanted, &now).actions, [again]);
             }
             let mut now = done.clone();
@@ -499,7 +499,7 @@ mod tests {
         now.roles.entry("DroverTemplates".into()).or_default().insert("VM.Backup".into());
         let (path, ugid, kind) = ("/".to_owned(), "a@pve".to_owned(), "user".to_owned());
         let roleid = "Administrator".to_owned();
-        now.entries.insert(Entry { path, ugid, kind, roleid, propagate: true });
+        now.entries.insert(AclEntry { path, ugid, kind, roleid, propagate: true });
         let RightsPlan { actions, beyond } = plan(&wanted, &now);
         assert_eq!(actions, []);
         insta::assert_snapshot!(beyond.join("\n"), @r"
@@ -527,7 +527,7 @@ mod tests {
             let (path, ugid, kind) = (path.to_owned(), ugid.to_owned(), kind.to_owned());
             let roleid = "DroverTemplates".to_owned();
             let whom = format!("the {kind} {ugid} on {path}");
-            now.entries.insert(Entry { path, ugid, kind, roleid, propagate: true });
+            now.entries.insert(AclEntry { path, ugid, kind, roleid, propagate: true });
             let said = told(&now);
             assert!(
                 said.contains(&format!("is shared with {whom}, and holds VM.Backup")),

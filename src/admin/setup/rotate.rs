@@ -83,7 +83,7 @@ where
     let own = own.ok_or_else(|| early(format!("there is no user `{user}`")))?;
     let found = own.tokens.iter().find(|token| token.tokenid == name);
     let privsep = found.ok_or_else(|| early(format!("there is no token `{old}`")))?.privsep;
-    let entries = admin.entries().await.map_err(|error| early(explain(&error)))?;
+    let entries = admin.acl_entries().await.map_err(|error| early(explain(&error)))?;
     let next = next_name(name, own);
     let new = format!("{user}!{next}");
     let secret = admin.create_token(user, &next, privsep, comment).await;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use drover_hypervisor::Client;
-use drover_hypervisor::TICK;
-use drover_hypervisor::watcher::Watcher;
+use drover_hypervisor::TASK_POLL_INTERVAL;
+use drover_hypervisor::Watcher;
 use drover_model::id::Upid;
 use drover_model::ports::TaskEnd;
 use drover_ssh::quote;
@@ -69,7 +69,7 @@ impl Step {
         let Some(upid) = answer.as_str().filter(|text| text.starts_with("UPID:")) else {
             return Ok(());
         };
-        let watcher = Watcher::new(TICK);
+        let watcher = Watcher::new(TASK_POLL_INTERVAL);
         match watcher.wait(Arc::clone(client), &Upid::new(upid), TASK_TIMEOUT).await {
             TaskEnd::Done { .. } => Ok(()),
             TaskEnd::Failed(fault) => Err(fault.text),

@@ -37,7 +37,7 @@ use drover_model::id::RunnerName;
 use drover_model::os::{LoginShell, Os};
 use drover_model::ports::{Known, RowSight, SourceSight};
 use drover_model::spec::Mode;
-use drover_scripts::windows::{POWERSHELL, batch_word};
+use drover_scripts::windows::{CMD_IN_POWERSHELL, batch_word};
 use drover_ssh::quote;
 use parking_lot::Mutex;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
@@ -391,7 +391,7 @@ impl Jenkins {
             return Err(DemandError::Setup(text.into()));
         };
         let around = match request.target.os {
-            Os::Windows(LoginShell::Powershell) => POWERSHELL,
+            Os::Windows(LoginShell::Powershell) => CMD_IN_POWERSHELL,
             Os::Linux | Os::Windows(LoginShell::Auto | LoginShell::Cmd) => ("", ""),
         };
         let port = request.target.ssh.port;

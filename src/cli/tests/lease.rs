@@ -387,9 +387,9 @@ fn a_key_that_cannot_be_used_says_what_to_do() {
     insta::assert_snapshot!(said.join("\n"), @r"
     failed to read the key file `KEY`: No such file or directory (os error 2); check that the file exists and that you may read it, or leave out -i to have a key made for this lease
     `KEY` holds no private key; give the file that begins with `-----BEGIN OPENSSH PRIVATE KEY-----`, not the `.pub` beside it, or leave out -i to have a key made for this lease
-    the key `KEY` needs a passphrase; name a file with the passphrase in DROVER_KEY_PASSPHRASE_FILE, or take it off a copy of the key with `ssh-keygen -p`, or leave out -i to have a key made for this lease
-    the passphrase does not open the key `KEY`; check the file named in DROVER_KEY_PASSPHRASE_FILE, or leave out -i to have a key made for this lease
-    the key `KEY` is of kind ssh-rsa, which drover does not use; make another with `ssh-keygen -t ed25519`, or leave out -i to have a key made for this lease
+    the key `KEY` needs a passphrase; name a file with the passphrase in DROVER_KEY_PASSPHRASE_FILE, or remove the passphrase from a copy of the key with `ssh-keygen -p`, or leave out -i to have a key made for this lease
+    the passphrase does not open the key `KEY`; check the passphrase in the file named in DROVER_KEY_PASSPHRASE_FILE, or leave out -i to have a key made for this lease
+    the key `KEY` is of kind ssh-rsa, which drover does not support; make another with `ssh-keygen -t ed25519`, or leave out -i to have a key made for this lease
     ");
     std::fs::write(&passphrase, "open sesame\n").unwrap();
     assert!(identity::Identity::of(&with_key(&path, Some(&passphrase))).is_err());

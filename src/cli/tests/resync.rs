@@ -16,7 +16,7 @@ use drover_server::view::View;
 
 const CLUSTER: &str = "9f31c0aa52e7d410";
 const OTHER: &str = "0c5d1a7e42b8f390";
-const WHY: &str = "cloud lab: no endpoint took `GET /version`";
+const WHY: &str = "cloud lab: no usable endpoint for `GET /version`";
 
 /// Runs a command; gives its exit code, why it failed, and what it printed.
 async fn run(served: &Served, json: bool, command: Command) -> (u8, String, String) {
@@ -78,7 +78,7 @@ async fn a_resync_names_clusters_that_it_could_not_read_and_fails() {
     assert_eq!(code, 1);
     insta::assert_snapshot!(text, @r"
     cluster unknown was not read: cloud office: login refused
-    cluster 0c5d1a7e42b8f390 was not read: cloud lab: no endpoint took `GET /version`
+    cluster 0c5d1a7e42b8f390 was not read: cloud lab: no usable endpoint for `GET /version`
     9f31c0aa52e7d410: 1 finding
       destroy orphan 10417 on pve1
     ");
@@ -101,7 +101,7 @@ async fn a_dry_run_on_a_cluster_that_cannot_be_read_fails_too() {
     let served = Served::scripted(View::new(3), Arc::default(), script, Limits::default());
     let (code, fault, text) = run(&served, false, resync(true)).await;
     insta::assert_snapshot!(text, @r"
-    cluster 9f31c0aa52e7d410 was not read: cloud lab: no endpoint took `GET /version`
+    cluster 9f31c0aa52e7d410 was not read: cloud lab: no usable endpoint for `GET /version`
     nothing was changed
     ");
     assert!(code == 1 && fault.starts_with("1 cluster could not be read"), "{code}: {fault}");

@@ -1,4 +1,4 @@
-//! Real texts of Proxmox VE 8.4 and 9.2, and what each must mean.
+//! Real texts of Proxmox VE 8.4 and 9.2, with the fault that each must become.
 
 use bytes::Bytes;
 use proxmox_client::transport::Method;
@@ -8,7 +8,7 @@ use super::*;
 
 fn judged(method: Method, path: &str, status: u16, reason: &str, body: &str) -> Fault {
     let cloud = CloudId::new("primary");
-    let place = Place { cloud: &cloud, login: "ci@pve!limited" };
+    let place = CallOrigin { cloud: &cloud, login: "ci@pve!limited" };
     let reply = Reply {
         status,
         reason: reason.into(),
@@ -18,7 +18,7 @@ fn judged(method: Method, path: &str, status: u16, reason: &str, body: &str) -> 
     refusal(place, &Call::new(method, path), &Refusal::of(&reply))
 }
 
-/// A verdict in one word or two: the kind and whom it is charged to.
+/// A fault in a few words: its kind and its culprit.
 fn verdict(fault: &Fault) -> String {
     let detail = if let FaultKind::Locked { lock } = &fault.kind {
         format!("({lock})")
@@ -33,7 +33,7 @@ fn verdict(fault: &Fault) -> String {
 const VM: &str = "/nodes/pve1/qemu/101/config";
 const CLONE: &str = "/nodes/pve1/qemu/100/clone";
 
-// Invariant: a refused request means what its text says, on nodes with and without `message`.
+// Invariant: a refused call is judged by its text, on nodes with and without `message`.
 
 #[test]
 fn texts_of_requests_are_told_apart() {
@@ -146,7 +146,7 @@ fn texts_of_requests_are_told_apart() {
             "Permission check failed (pool 'nope' does not exist)",
             "broken Template",
         ),
-        // The one right of a clone that Proxmox does not name.
+        // The one privilege of a clone that Proxmox does not name.
         (Post, CLONE, 403, "Permission check failed", "denied(VM.Allocate -) Cloud(primary)"),
         (Post, "/nodes/pve1/qemu", 403, "Permission check failed", "denied(- -) Cloud(primary)"),
         (Get, "/nodes", 401, "No ticket", "denied(- -) Cloud(primary)"),
@@ -192,12 +192,12 @@ fn parameter_errors_are_told_apart() {
     insta::assert_snapshot!(other, @"`GET /nodes/pve1/qemu/101/config` on cloud `primary` failed: 400 Parameter verification failed. `cores`: type check ('integer') failed - got 'x';");
 }
 
-// Invariant: a task's exit status is read by the same rules.
+// Invariant: the exit status of a task is judged by the same rules.
 
 #[test]
 fn exit_statuses_are_told_apart() {
     let cloud = CloudId::new("primary");
-    let place = Place { cloud: &cloud, login: "ci@pve!limited" };
+    let place = CallOrigin { cloud: &cloud, login: "ci@pve!limited" };
     let cases = [
         (
             "qmclone",
@@ -270,7 +270,7 @@ fn exit_statuses_are_told_apart() {
     }
 }
 
-// Invariant: messages say what, where and what to do.
+// Invariant: messages say what happened, where, and what to do.
 
 #[test]
 fn a_missing_privilege_says_what_to_grant() {
@@ -281,16 +281,16 @@ fn a_missing_privilege_says_what_to_grant() {
         "x",
         r#"{"data":null,"message":"Permission check failed (/vms/100, VM.Clone)\n"}"#,
     );
-    insta::assert_snapshot!(fault, @"`POST /nodes/pve1/qemu/100/clone` needs the privilege `VM.Clone` on `/vms/100`: give `ci@pve!limited` a role with it there (a token with separated privileges needs it beside its user)");
+    insta::assert_snapshot!(fault, @"`POST /nodes/pve1/qemu/100/clone` needs the privilege `VM.Clone` on `/vms/100`: give `ci@pve!limited` a role with it there (with privilege separation, both the token and its user need it)");
     let text = "Permission check failed (/storage/store, Datastore.Audit|Datastore.AllocateSpace)";
     let fault = judged(Method::Get, "/nodes/pve1/storage/store/status", 403, text, "");
-    insta::assert_snapshot!(fault, @"`GET /nodes/pve1/storage/store/status` needs one of the privileges `Datastore.Audit|Datastore.AllocateSpace` on `/storage/store`: give `ci@pve!limited` a role with it there (a token with separated privileges needs it beside its user)");
+    insta::assert_snapshot!(fault, @"`GET /nodes/pve1/storage/store/status` needs one of the privileges `Datastore.Audit|Datastore.AllocateSpace` on `/storage/store`: give `ci@pve!limited` a role with it there (with privilege separation, both the token and its user need it)");
 }
 
 #[test]
 fn a_clone_that_may_not_make_a_guest_says_where_that_is_granted() {
     let fault = judged(Method::Post, CLONE, 403, "Permission check failed", "");
-    insta::assert_snapshot!(fault, @"`POST /nodes/pve1/qemu/100/clone` needs the privilege `VM.Allocate` on the new guest or, with `targetPool`, on that pool: give `ci@pve!limited` a role with it there (a token with separated privileges needs it beside its user)");
+    insta::assert_snapshot!(fault, @"`POST /nodes/pve1/qemu/100/clone` needs the privilege `VM.Allocate` on the new guest or, with `targetPool`, on that pool: give `ci@pve!limited` a role with it there (with privilege separation, both the token and its user need it)");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::sync::Mutex;
 
-use drover_limits::traffic::Kind;
+use drover_limits::call_queue::CallPurpose;
 use drover_model::fault::FaultKind;
 use proxmox_client::connection::Login;
 use proxmox_client::transport::Method;
@@ -24,13 +24,13 @@ async fn put(client: &Client) -> Result<Value, PveError> {
     client.write(Method::Put, "/nodes/n/qemu/101/config", vec![("cores".into(), "2".into())]).await
 }
 
-/// Takes scripted steps one after the other.
+/// Answers with these steps, one after the other.
 fn in_order(steps: Vec<Step>) -> impl FnMut(&str) -> Step {
     let mut steps = steps.into_iter();
     move |asked| steps.next().unwrap_or_else(|| panic!("unexpected: {asked}"))
 }
 
-// Invariant: a read may be asked again once, a write never.
+// Invariant: a read may be repeated once, a write never.
 
 #[tokio::test(start_paused = true)]
 async fn a_read_is_repeated_once_when_its_connection_closed() {
@@ -66,7 +66,7 @@ async fn a_silent_node_costs_the_call_timeout_and_no_more() {
     assert_eq!(client.fault(&error).kind, FaultKind::Contention);
 }
 
-// Invariant: an endpoint that takes no connection costs nothing but the try; the first is
+// Invariant: an endpoint that accepts no connection costs only the attempt; the first endpoint is
 // preferred.
 
 #[tokio::test(start_paused = true)]
@@ -94,10 +94,10 @@ async fn no_endpoint_at_all_says_which_were_tried() {
     let client = script.client(&["10.0.0.1", "10.0.0.2"], token());
     let fault = client.fault(&put(&client).await.unwrap_err());
     assert_eq!(fault.kind, FaultKind::Unreachable);
-    insta::assert_snapshot!(fault, @"no endpoint took `PUT /nodes/n/qemu/101/config`: `https://10.0.0.1:8006`, `https://10.0.0.2:8006`: no connection: No route to host: check the cloud `primary`'s endpoint, and that this machine reaches it");
+    insta::assert_snapshot!(fault, @"no usable endpoint for `PUT /nodes/n/qemu/101/config`: `https://10.0.0.1:8006`, `https://10.0.0.2:8006`: no connection: No route to host: check the endpoint of cloud `primary`, and that this machine can reach it");
 }
 
-// Invariant: the login is shown as Proxmox wants it, and never as anything else.
+// Invariant: the login is sent in the form that Proxmox expects, and in no other.
 
 #[tokio::test(start_paused = true)]
 async fn a_token_goes_into_its_header() {
@@ -106,7 +106,7 @@ async fn a_token_goes_into_its_header() {
     assert_eq!(script.headers(), ["Authorization: PVEAPIToken=ci@pve!drover=s3cret"]);
 }
 
-/// Grants tickets `T1`, `T2`, … and takes only what `fine` allows.
+/// Grants tickets `T1`, `T2`, … and accepts only those that `fine` allows.
 fn tickets(mut fine: impl FnMut(&str) -> Step + Send + 'static) -> Script {
     let mut granted = 0;
     Script::new(move |asked| {
@@ -186,10 +186,10 @@ async fn a_second_factor_is_answered_with_what_to_use_instead() {
     let client = script.client(&["a"], password());
     let fault = client.fault(&read(&client).await.unwrap_err());
     assert_eq!(fault.kind, FaultKind::Denied { privilege: None, path: None });
-    insta::assert_snapshot!(fault, @"`ci@pve` has a second factor, which a program cannot answer: use an API token, or a user without one");
+    insta::assert_snapshot!(fault, @"`ci@pve` needs a second factor, which a program cannot answer: use an API token, or a user without a second factor");
 }
 
-// Invariant: what is not Proxmox's is told, not guessed at.
+// Invariant: an answer that is not Proxmox's is reported, not guessed at.
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_of_another_shape_is_named() {
@@ -197,7 +197,7 @@ async fn an_answer_of_another_shape_is_named() {
     let client = script.client(&["a"], token());
     let fault = client.fault(&client.version().await.unwrap_err());
     assert_eq!(fault.kind, FaultKind::Broken);
-    insta::assert_snapshot!(fault, @"`GET /version` was answered by `https://a:8006` in a shape that is not Proxmox's: missing field `version` at line 1 column 25: is it a Proxmox VE node?");
+    insta::assert_snapshot!(fault, @"`https://a:8006` answered `GET /version` with data that does not match the Proxmox API: missing field `version` at line 1 column 25: check that the endpoint is a Proxmox VE node");
 }
 
 #[test]
@@ -205,10 +205,10 @@ fn a_cloud_without_endpoints_is_refused() {
     let script = Script::new(|_| Step::Silence);
     let connection = connection(&[], token());
     let error = Client::new(CloudId::new("primary"), &connection, &script).map(|_| ()).unwrap_err();
-    assert_eq!(error.to_string(), "no endpoint is given: name one node of the cluster");
+    assert_eq!(error.to_string(), "cloud `primary` has no endpoint: add one with `apiUrl`");
 }
 
-// Invariant: what waits for its turn was not sent, and is nobody's fault.
+// Invariant: a call that waits in the queue was not sent, and is charged to no cloud or guest.
 
 #[tokio::test(start_paused = true)]
 async fn a_call_that_has_no_turn_in_time_is_not_sent_and_is_no_time_out_of_proxmox() {
@@ -226,7 +226,7 @@ async fn a_call_that_has_no_turn_in_time_is_not_sent_and_is_no_time_out_of_proxm
         (fault.kind.clone(), waited, sent),
         (FaultKind::Contention, Duration::from_secs(30), 3)
     );
-    insta::assert_snapshot!(fault, @"`PUT /nodes/n/qemu/101/config` was not sent to `https://a:8006`: the call waited 30 s for its turn, and 0 others wait");
+    insta::assert_snapshot!(fault, @"`PUT /nodes/n/qemu/101/config` was not sent to `https://a:8006`: the call waited 30 s to be sent, and 0 other calls wait");
 }
 
 #[tokio::test(start_paused = true)]
@@ -259,7 +259,7 @@ async fn health_is_asked_for_while_everything_else_waits() {
     let health = async {
         tokio::task::yield_now().await;
         let start = tokio::time::Instant::now();
-        let asked = crate::calls::as_kind(Kind::Vital, read(&client)).await;
+        let asked = crate::calls::as_purpose(CallPurpose::Vital, read(&client)).await;
         (asked.unwrap(), start.elapsed(), script.seen().len())
     };
     let (_, health) = tokio::join!(flood, health);

@@ -14,17 +14,17 @@ fn call() -> ConfigureCall {
     ConfigureCall { vm, marks: marks(), spec: spec() }
 }
 
-/// Reads and writes, as the port does for a guest without a disc image.
+/// Reads and writes as the port does for a guest without a disc image.
 async fn go(
     client: &Client,
     call: &ConfigureCall,
     serial: Option<&SecretString>,
-) -> Result<Begun, Failure> {
+) -> Result<Configuring, Failure> {
     let config = read(client, call).await?;
-    begin(client, call, &config, None, serial).await
+    start(client, call, &config, None, serial).await
 }
 
-/// A fresh clone of a template with tags, a drover tag and protection of its own.
+/// A fresh clone of a template with tags, one of them drover's, and with protection.
 fn fresh() -> Vec<(&'static str, String)> {
     vec![
         ("name", marks().name("ci")),
@@ -94,7 +94,7 @@ fn a_guest_that_is_as_wanted_is_left_alone() {
     let mut pairs: Vec<(String, String)> =
         fresh().into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
     pairs.extend(first.changes);
-    // Proxmox sorts tags as it likes.
+    // Proxmox returns tags in an order of its own.
     pairs.push(("tags".into(), "team-a;drover-7k2m9qxw;base;drover".into()));
     pairs.push(("scsi0".into(), "store:101/vm-101-disk-0.qcow2,size=20480M".into()));
     assert_eq!(plan(&VmConfig::new(pairs), &call()), Plan::default());
@@ -120,7 +120,7 @@ fn a_balloon_never_exceeds_the_memory() {
     assert!(plan.changes.contains(&("balloon".into(), "4096".into())));
 }
 
-// Invariant: of the network card only what is wanted changes.
+// Invariant: only the wanted settings of a network card change.
 
 #[test]
 fn the_card_is_put_on_another_bridge_or_vlan_and_keeps_the_rest() {
@@ -140,7 +140,7 @@ fn the_card_is_put_on_another_bridge_or_vlan_and_keeps_the_rest() {
         (None, vlan, None),
     ];
     for (now, wanted, then) in cases {
-        assert_eq!(rewire(now, &wanted), then, "{now:?} {wanted:?}");
+        assert_eq!(on_network(now, &wanted), then, "{now:?} {wanted:?}");
     }
 }
 
@@ -195,7 +195,7 @@ fn the_primary_disk_is_found_in_the_boot_order_or_the_usual_places() {
 #[test]
 fn a_disk_that_is_large_enough_is_left_alone() {
     let grow = |size: &str, wanted: u32| {
-        resize(&VmConfig::new([("scsi0", format!("s:vm-101-disk-0{size}"))]), Some(wanted))
+        disk_to_grow(&VmConfig::new([("scsi0", format!("s:vm-101-disk-0{size}"))]), Some(wanted))
             .is_some()
     };
     assert!(grow(",size=10G", 11) && !grow(",size=10G", 10) && !grow(",size=10G", 9));
@@ -236,9 +236,9 @@ fn strangers_and_templates_are_left_alone() {
         twin.vmid = VmId(102);
         pairs.push(("description", twin.describe("")));
     });
-    insta::assert_snapshot!(other, @"guest `101` is not agent `4f8z1c3px9t2vkab`'s: its marks name agent `4f8z1c3px9t2vkab` and VMID `102`: left alone");
+    insta::assert_snapshot!(other, @"guest `101` does not belong to agent `4f8z1c3px9t2vkab`: its marks name agent `4f8z1c3px9t2vkab` and VMID `102`; drover leaves it alone");
     let bare = refused(|pairs| pairs.retain(|(key, _)| !matches!(*key, "name" | "description")));
-    insta::assert_snapshot!(bare, @"guest `101` is not agent `4f8z1c3px9t2vkab`'s: it has no marks: left alone");
+    insta::assert_snapshot!(bare, @"guest `101` does not belong to agent `4f8z1c3px9t2vkab`: it has no marks; drover leaves it alone");
     assert_eq!(refused(|pairs| pairs.push(("template", "1".into()))).kind, FaultKind::Foreign);
     let damaged = refused(|pairs| pairs.push(("description", "mine".into())));
     assert_eq!(damaged.kind, FaultKind::Foreign);
@@ -252,7 +252,8 @@ fn a_guest_half_cloned_or_half_destroyed_is_locked_and_no_stranger() {
     }
 }
 
-// Invariant: the calls are one read, one write and one resize; refused tags cost one more.
+// Invariant: configuring takes one read, one write and one resize; refused tags cost one more
+// write.
 
 fn answer(config: Vec<(&'static str, String)>) -> Value {
     config.into_iter().collect::<std::collections::BTreeMap<_, _>>().into_iter().collect()
@@ -292,7 +293,7 @@ async fn refused_tags_are_left_out_and_reported() {
     });
     let begun = go(&script.client(&["a"], token()), &call(), None).await.unwrap();
     assert_eq!(begun.resize, None, "an old node resizes at once");
-    insta::assert_snapshot!(begun.configured.tags_refused.unwrap(), @"`PUT /nodes/pve1/qemu/101/config` needs the privilege `Sys.Modify` on `/` for modifying tag 'drover': give `ci@pve!drover` a role with it there (a token with separated privileges needs it beside its user)");
+    insta::assert_snapshot!(begun.configured.tags_refused.unwrap(), @"`PUT /nodes/pve1/qemu/101/config` needs the privilege `Sys.Modify` on `/` for modifying tag 'drover': give `ci@pve!drover` a role with it there (with privilege separation, both the token and its user need it)");
     assert_eq!(script.seen().len(), 4);
 }
 
@@ -305,7 +306,7 @@ async fn a_stranger_is_only_read() {
     assert_eq!(script.seen().len(), 1);
 }
 
-// Invariant: a serial number is put beside what the clone has of its own, in the form that is there.
+// Invariant: a serial number is added to what the clone has, in the encoding that is there.
 
 #[test]
 fn a_serial_number_is_put_beside_everything_else() {
@@ -320,7 +321,7 @@ fn a_serial_number_is_put_beside_everything_else() {
         (Some("uuid=1-2,serial=abc1"), None),
         (Some("base64=1,serial=YWJjMQ=="), None),
     ] {
-        assert_eq!(number(now, "abc1").as_deref(), wanted, "{now:?}");
+        assert_eq!(with_serial(now, "abc1").as_deref(), wanted, "{now:?}");
     }
 }
 

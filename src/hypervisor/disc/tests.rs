@@ -8,7 +8,7 @@ use drover_model::seed::SeedSpec;
 use serde_json::json;
 
 use super::*;
-use crate::proxmox::{Proxmox, TICK};
+use crate::proxmox::{Proxmox, TASK_POLL_INTERVAL};
 use crate::testing::{Script, Step, connection, marks, spec, token};
 
 const VOLUME: &str = "local:iso/drover-7k2m9qxw-4f8z1c3px9t2vkab.iso";
@@ -33,7 +33,8 @@ fn guest(drive: &str) -> Value {
 
 const OWN: &str = "store:101/vm-101-cloudinit.qcow2,media=cdrom";
 
-/// A cluster on which this login holds some rights, an upload ends so, and a guest has such a drive.
+/// A cluster where the login has these privileges, an upload ends like this, and the guest has this
+/// drive.
 fn cluster(rights: Value, upload: fn() -> Step, drive: &'static str) -> Script {
     Script::new(move |asked| match asked.split([' ', '?']).take(2).collect::<Vec<_>>()[..] {
         ["GET", "/nodes/pve1/qemu/101/config"] => Step::Data(guest(drive)),
@@ -62,12 +63,13 @@ fn all() -> Value {
 }
 
 async fn configure(script: &Script) -> Result<Configured, Fault> {
-    let port = Proxmox::new(None, Arc::new(script.clone()), TICK);
+    let port = Proxmox::new(None, Arc::new(script.clone()), TASK_POLL_INTERVAL);
     port.set_cloud(CloudId::new("primary"), &connection(&["other", "pve1"], token())).unwrap();
     port.configure(call()).await
 }
 
-// Invariant: the image goes to the node of its guest, into the drive of cloud-init, in the one write.
+// Invariant: the image goes to the guest's node and into cloud-init's drive, in the same write as
+// everything else.
 
 #[tokio::test(start_paused = true)]
 async fn an_image_takes_the_drive_of_cloud_init_in_the_same_write() {
@@ -104,12 +106,12 @@ fn const_drive() -> &'static str {
 #[test]
 fn without_a_cloud_init_drive_a_free_one_is_taken() {
     let config = VmConfig::new([("ide2", "local:iso/tools.iso,media=cdrom"), ("scsi0", "x")]);
-    assert_eq!(place(&config, VOLUME).as_deref(), Some("ide3"));
-    let full = VmConfig::new(DRIVES.map(|key| (key, "local:iso/tools.iso,media=cdrom")));
-    assert_eq!(place(&full, VOLUME), None);
+    assert_eq!(drive_for(&config, VOLUME).as_deref(), Some("ide3"));
+    let full = VmConfig::new(FREE_DRIVES.map(|key| (key, "local:iso/tools.iso,media=cdrom")));
+    assert_eq!(drive_for(&full, VOLUME), None);
 }
 
-// Invariant: what is missing is said by name, before anything is uploaded that could not be removed.
+// Invariant: a missing privilege is named before anything is uploaded that could not be removed.
 
 #[tokio::test(start_paused = true)]
 async fn rights_that_are_missing_are_named() {
@@ -152,7 +154,7 @@ async fn an_upload_without_an_answer_that_is_not_found_is_of_unknown_outcome() {
     assert_eq!((count("/upload"), count("/content content=iso")), (1, 3));
 }
 
-// Invariant: only images of drover's are listed and removed.
+// Invariant: only drover's own images are listed and removed.
 
 #[tokio::test(start_paused = true)]
 async fn a_shared_storage_is_listed_once_and_foreign_files_never() {
@@ -170,7 +172,7 @@ async fn a_shared_storage_is_listed_once_and_foreign_files_never() {
         "GET /nodes/pve1/storage/nfs/content content=iso" => Step::Data(json!([])),
         asked => panic!("{asked}"),
     });
-    let port = Proxmox::new(None, Arc::new(script.clone()), TICK);
+    let port = Proxmox::new(None, Arc::new(script.clone()), TASK_POLL_INTERVAL);
     let cloud = CloudId::new("primary");
     port.set_cloud(cloud.clone(), &connection(&["pve1"], token())).unwrap();
     let storages = BTreeSet::from(["local".to_owned(), "nfs".to_owned()]);

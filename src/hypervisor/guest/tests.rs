@@ -7,19 +7,19 @@ use crate::testing::{Clients as _, Script, Step, token};
 
 const MAC: &str = "BC:24:11:00:00:01";
 
-fn interface(name: &str, mac: &str, addresses: &[&str]) -> Interface {
+fn interface(name: &str, mac: &str, addresses: &[&str]) -> GuestInterface {
     let addresses: Vec<_> = addresses.iter().map(|one| json!({"ip-address": one})).collect();
     let row = json!({"name": name, "hardware-address": mac, "ip-addresses": addresses});
     serde_json::from_value(row).unwrap()
 }
 
-fn chosen(interfaces: &[Interface], networks: &[&str]) -> String {
+fn chosen(interfaces: &[GuestInterface], networks: &[&str]) -> String {
     let networks: Vec<_> = networks.iter().map(|text| (*text).to_owned()).collect();
     let address = choose(interfaces, Some(MAC), &networks);
     address.map(|address| address.to_string()).unwrap_or_default()
 }
 
-fn busy_guest() -> Vec<Interface> {
+fn busy_guest() -> Vec<GuestInterface> {
     vec![
         interface("lo", "00:00:00:00:00:00", &["127.0.0.1", "::1"]),
         interface("docker0", "02:42:00:00:00:01", &["172.17.0.1"]),
@@ -28,7 +28,8 @@ fn busy_guest() -> Vec<Interface> {
     ]
 }
 
-// Invariant: the address is net0's, plain, IPv4 first; operators' networks go before all that.
+// Invariant: the address is net0's, usable, IPv4 first; the operator's networks come before all
+// that.
 
 #[test]
 fn net0_goes_before_the_rest_and_ipv4_before_ipv6() {
@@ -85,7 +86,7 @@ fn ranges_hold_at_their_edges() {
     assert!(Cidr::parse("10.0.0.0/33").is_none() && Cidr::parse("x/8").is_none());
 }
 
-// Invariant: an agent that is not up yet is waited for, other failures are told.
+// Invariant: drover waits for a guest agent that is not up yet, and reports other failures.
 
 async fn asked(
     answer: impl FnMut(&str) -> Step + Send + 'static,
@@ -108,7 +109,7 @@ async fn an_agent_that_is_not_up_is_waited_for() {
     }
     let inside = json!({"result": {"error": {"class": "CommandNotFound", "desc": "disabled"}}});
     let sight = asked(move |_| Step::Data(inside.clone())).await.unwrap();
-    assert_eq!(sight, AddressSight::NotYet("the agent says: disabled".into()));
+    assert_eq!(sight, AddressSight::NotYet("the guest agent answered: disabled".into()));
     let bare = json!({"result": [{"name": "lo"}, {"nonsense": 1}, 5]});
     let sight = asked(move |_| Step::Data(bare.clone())).await.unwrap();
     assert_eq!(sight, AddressSight::NotYet("the guest has no address".into()));
@@ -121,12 +122,13 @@ fn addresses_that_do_not_count_are_named_with_what_decides() {
         interface("eth0", MAC, &["fe80::1", "not an address"]),
     ];
     assert_eq!(
-        none_fits(&interfaces, &[]),
-        "the guest has no address that counts, but 127.77.39.101, fe80::1; `guestNetworks` says \
-         which do"
+        no_usable_address(&interfaces, &[]),
+        "the guest has no address that drover may use, only 127.77.39.101, fe80::1: set \
+         `guestNetworks` to the networks that drover may use"
     );
-    let within = none_fits(&interfaces, &["10.0.0.0/8".to_owned()]);
-    assert!(within.starts_with("the guest has no address in `10.0.0.0/8` that counts, but "));
+    let within = no_usable_address(&interfaces, &["10.0.0.0/8".to_owned()]);
+    let start = "the guest has no address in `10.0.0.0/8` that drover may use, only ";
+    assert!(within.starts_with(start), "{within}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -148,7 +150,7 @@ async fn an_address_is_found() {
     assert_eq!(sight, AddressSight::At("10.0.0.5".parse().unwrap()));
 }
 
-// Invariant: a host key is believed only when it is one; a missing right means none.
+// Invariant: only a host key is accepted as one; without the privilege to read it there is none.
 
 fn key_line(kind: &str) -> String {
     let mut blob = (kind.len() as u32).to_be_bytes().to_vec();

@@ -1,4 +1,4 @@
-//! Which cluster a cloud's connection leads to, and what may be believed by that.
+//! Which cluster a cloud's connection leads to, and which observations that makes trustworthy.
 
 use std::sync::Arc;
 
@@ -6,43 +6,43 @@ use drover_model::id::ClusterId;
 use drover_model::ports::{IdSight, VmSight};
 
 use super::Cloud;
-use crate::calls::Queue;
-use crate::sight;
+use crate::calls::ClusterCallLimiter;
+use crate::observe;
 
 impl Cloud {
-    /// Whether an id was found free may be believed: through a connection that may lead to another
-    /// cluster than the one before, nothing is ever free.
-    pub(super) fn believed(&self, sight: IdSight) -> IdSight {
-        let proven = match (&self.before, self.shared.get()) {
+    /// A free VMID is trusted only from the cluster that the cloud led to before; otherwise it
+    /// becomes "unknown".
+    pub(super) fn trusted_id_status(&self, observed: IdSight) -> IdSight {
+        let proven = match (&self.previous, self.shared.get()) {
             (None, _) => true,
             (Some(before), Some((now, _))) => {
-                self.continued.known(before.clone()) == self.continued.known(now.clone())
+                self.aliases.resolve(before.clone()) == self.aliases.resolve(now.clone())
             }
             (Some(_), None) => false,
         };
-        if proven || sight != IdSight::Free { sight } else { IdSight::Unknown }
+        if proven || observed != IdSight::Free { observed } else { IdSight::Unknown }
     }
 
-    /// Whether a guest was found gone may be believed: a host name may lead to another cluster by now,
-    /// where its id is free, so that the endpoint says once more which one it is of.
-    pub(super) async fn proven(&self, mut sight: VmSight) -> VmSight {
-        sight.id = self.believed(sight.id);
-        if let (IdSight::Free, Some((known, _))) = (&sight.id, self.shared.get()) {
-            let now = match sight::cluster(&self.client).await {
-                Ok(now) => Some(self.continued.known(now)),
+    /// Checks an absent guest once more: a host name may lead to another cluster by now, where the
+    /// VMID is free. So the endpoint must identify its cluster again.
+    pub(super) async fn checked_cluster(&self, mut observed: VmSight) -> VmSight {
+        observed.id = self.trusted_id_status(observed.id);
+        if let (IdSight::Free, Some((known, _))) = (&observed.id, self.shared.get()) {
+            let now = match observe::cluster(&self.client).await {
+                Ok(now) => Some(self.aliases.resolve(now)),
                 Err(error) => {
                     drop(self.client.fault(&error));
                     None
                 }
             };
-            if now.as_ref() != Some(&self.continued.known(known.clone())) {
-                sight.id = IdSight::Unknown;
+            if now.as_ref() != Some(&self.aliases.resolve(known.clone())) {
+                observed.id = IdSight::Unknown;
             }
         }
-        sight
+        observed
     }
 
-    /// Joins the other clouds that were found to lead to the same cluster.
+    /// Joins the other clouds that lead to the same cluster.
     pub(super) fn join(&self, id: &ClusterId) {
         let mut clusters = self.clusters.lock();
         let cluster = clusters.entry(id.clone()).or_insert_with(|| self.own.clone());
@@ -50,7 +50,7 @@ impl Cloud {
         let mut lists = cluster.lists.lock();
         let lists = lists.entry(self.client.login().to_owned());
         share.join(lists.or_insert_with(|| share.lists().clone()).clone());
-        self.client.take_turns(Arc::new(Queue(Arc::clone(&cluster.calls))));
+        self.client.set_limiter(Arc::new(ClusterCallLimiter(Arc::clone(&cluster.calls))));
         let _ = self.shared.set((id.clone(), cluster.clone()));
     }
 }

@@ -14,7 +14,7 @@ fn vm() -> VmRef {
 }
 
 fn port(script: &Script, clouds: &[&str]) -> Proxmox {
-    let port = Proxmox::new(None, Arc::new(script.clone()), TICK);
+    let port = Proxmox::new(None, Arc::new(script.clone()), TASK_POLL_INTERVAL);
     for cloud in clouds {
         port.set_cloud(CloudId::new(cloud), &connection(&["a", "b"], token())).unwrap();
     }
@@ -43,7 +43,8 @@ fn config() -> Value {
     })
 }
 
-// Invariant: a cluster is known by its root authority, and quorum is the endpoint's own word.
+// Invariant: a cluster is identified by its root authority, and quorum is what the endpoint itself
+// says.
 
 #[tokio::test(start_paused = true)]
 async fn a_cluster_is_identified_in_three_calls() {
@@ -55,11 +56,11 @@ async fn a_cluster_is_identified_in_three_calls() {
             {"filename": "pve-root-ca.pem", "fingerprint": "9F:31:C0:AA:52:E7:D4:10:FF:00"},
         ])),
     });
-    let sight = port(&script, &["primary"]).identify(&primary()).await.unwrap();
-    assert_eq!(sight.cluster.as_str(), "9f31c0aa52e7d410");
-    assert_eq!(sight.version, "8.4.21");
-    assert!(sight.quorate);
-    assert_eq!(sight.nodes, [(NodeName::new("pve1"), true), (NodeName::new("pve2"), false)]);
+    let observed = port(&script, &["primary"]).identify(&primary()).await.unwrap();
+    assert_eq!(observed.cluster.as_str(), "9f31c0aa52e7d410");
+    assert_eq!(observed.version, "8.4.21");
+    assert!(observed.quorate);
+    assert_eq!(observed.nodes, [(NodeName::new("pve1"), true), (NodeName::new("pve2"), false)]);
     assert_eq!(script.seen().len(), 3);
 }
 
@@ -91,10 +92,10 @@ async fn a_cloud_that_is_not_there_is_unreachable() {
     assert!(script.seen().is_empty());
 }
 
-// Invariant: through a replaced connection no id is free before it is known to lead where the old
-// one did.
+// Invariant: through a replaced connection no VMID counts as free before the new one is known to
+// lead to the same cluster.
 
-/// Answers who the cluster is, and that every id is free.
+/// Identifies the cluster, and says that every VMID is free.
 fn empty(root: &'static str) -> Script {
     Script::new(move |asked| match asked {
         "GET /version" => Step::Data(json!({"version": "8.4.21"})),
@@ -112,7 +113,7 @@ async fn an_id_is_not_free_behind_another_cluster() {
     const HERE: &str = "9F:31:C0:AA:52:E7:D4:10";
     for (root, then) in [(HERE, IdSight::Free), ("00:31:C0:AA:52:E7:D4:10", IdSight::Unknown)] {
         let cluster = Arc::new(Mutex::new(empty(HERE)));
-        let port = Proxmox::new(None, Arc::new(Switched(cluster.clone())), TICK);
+        let port = Proxmox::new(None, Arc::new(Switched(cluster.clone())), TASK_POLL_INTERVAL);
         let set = || port.set_cloud(primary(), &connection(&["a"], token())).unwrap();
         set();
         port.identify(&primary()).await.unwrap();
@@ -149,7 +150,7 @@ async fn a_guest_is_not_gone_where_the_name_leads_to_another_cluster_by_now() {
     assert_eq!(port.look(&vm()).await.unwrap().id, IdSight::Unknown);
 }
 
-/// Dials whatever cluster is behind the name at that time.
+/// Connects to the cluster that has the host name at the time.
 struct Switched(Arc<Mutex<Script>>);
 
 impl Dialer for Switched {
@@ -162,7 +163,7 @@ impl Dialer for Switched {
     }
 }
 
-// Invariant: a survey costs two calls, and tells guests from the rest.
+// Invariant: a survey costs two calls, and tells guests from other rows.
 
 #[tokio::test(start_paused = true)]
 async fn a_survey_reads_loose_rows() {
@@ -187,7 +188,7 @@ async fn a_survey_reads_loose_rows() {
     assert_eq!(script.seen(), [asked[0], asked[1], "b GET /cluster/resources"]);
 }
 
-// Invariant: whoever needs the list of a cluster shares it with all who needed it shortly before.
+// Invariant: readers of a cluster's list share the one that was read shortly before.
 
 fn listing() -> Script {
     Script::new(|asked| match asked {
@@ -243,35 +244,35 @@ async fn a_list_that_could_not_be_read_is_refused_to_all_who_waited_for_it() {
     assert_eq!(lists(&script), 1);
 }
 
-// Invariant: only a quorate endpoint's word frees an id.
+// Invariant: a VMID is free only if an endpoint with quorum says so.
 
 async fn asked_id(
     answer: impl FnMut(&str, &str) -> Step + Send + 'static,
 ) -> (Result<IdSight, FaultKind>, Vec<String>) {
     let script = Script::by_host(answer);
-    let sight = port(&script, &["primary"]).id_taken(&primary(), VmId(101)).await;
-    (sight.map_err(|fault| fault.kind), script.seen())
+    let observed = port(&script, &["primary"]).id_taken(&primary(), VmId(101)).await;
+    (observed.map_err(|fault| fault.kind), script.seen())
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_id_is_free_only_by_a_quorate_endpoint() {
-    let (sight, seen) = asked_id(|host, asked| match (host, asked) {
+    let (observed, seen) = asked_id(|host, asked| match (host, asked) {
         (_, "GET /cluster/nextid vmid=101") => Step::Data(json!("101")),
         ("a", _) => Step::Data(status(0)),
         _ => Step::Data(status(1)),
     })
     .await;
-    assert_eq!(sight, Ok(IdSight::Free));
+    assert_eq!(observed, Ok(IdSight::Free));
     assert_eq!(seen.len(), 4, "{seen:?}");
-    let (sight, _) = asked_id(|_, asked| match asked {
+    let (observed, _) = asked_id(|_, asked| match asked {
         "GET /cluster/status" => Step::Data(status(0)),
         _ => Step::Data(json!(101)),
     })
     .await;
-    assert_eq!(sight, Ok(IdSight::Unknown));
-    let (sight, seen) =
+    assert_eq!(observed, Ok(IdSight::Unknown));
+    let (observed, seen) =
         asked_id(|_, _| Step::Errors(json!({"vmid": "VM 101 already exists"}))).await;
-    assert_eq!((sight, seen.len()), (Ok(IdSight::Taken), 1));
+    assert_eq!((observed, seen.len()), (Ok(IdSight::Taken), 1));
     for silent in [
         |_: &str, _: &str| Step::Silence,
         |_: &str, _: &str| Step::NoRoute,
@@ -281,7 +282,7 @@ async fn an_id_is_free_only_by_a_quorate_endpoint() {
     }
 }
 
-// Invariant: a template that can not be cloned says why.
+// Invariant: a template that cannot be cloned is refused with the reason.
 
 async fn located(answer: impl FnMut(&str) -> Step + Send + 'static) -> Result<NodeName, Fault> {
     let port = port(&Script::new(answer), &["primary"]);
@@ -303,7 +304,7 @@ async fn a_template_is_found_or_its_absence_explained() {
         true => Step::Data(json!({"name": "x"})),
         false => Step::Data(plain.clone()),
     });
-    insta::assert_snapshot!(fault.await.unwrap_err(), @"guest `9000` on cloud `primary` is no template: make it one with `qm template 9000`");
+    insta::assert_snapshot!(fault.await.unwrap_err(), @"guest `9000` on cloud `primary` is not a template: convert it with `qm template 9000`");
     let container = row("lxc", 1);
     let fault = located(move |_| Step::Data(container.clone())).await.unwrap_err();
     insta::assert_snapshot!(fault, @"guest `9000` on cloud `primary` is a container, not a VM template");
@@ -320,7 +321,8 @@ async fn a_template_is_found_or_its_absence_explained() {
     insta::assert_snapshot!(gone.await.unwrap_err(), @"cloud `primary` has no guest `9000`: check templateVmId");
 }
 
-// Invariant: looking follows a guest to another node, and says less when it may see less.
+// Invariant: an inspection finds a guest on another node, and reports less when the login may see
+// less.
 
 #[tokio::test(start_paused = true)]
 async fn a_guest_that_moved_is_found() {
@@ -336,10 +338,10 @@ async fn a_guest_that_moved_is_found() {
         "GET /nodes/pve2/qemu/101/config" => Step::Data(config()),
         _ => Step::Data(json!({"status": "running", "qmpstatus": "running"})),
     });
-    let sight = port(&script, &["primary"]).look(&vm()).await.unwrap();
-    assert_eq!(sight.node, Some(NodeName::new("pve2")));
-    assert_eq!(sight.running, Some(true));
-    assert!(drover_model::marks::is_ours(&sight.marks.unwrap(), &marks(), VmId(101)));
+    let observed = port(&script, &["primary"]).look(&vm()).await.unwrap();
+    assert_eq!(observed.node, Some(NodeName::new("pve2")));
+    assert_eq!(observed.running, Some(true));
+    assert!(drover_model::marks::is_ours(&observed.marks.unwrap(), &marks(), VmId(101)));
 }
 
 #[tokio::test(start_paused = true)]
@@ -348,8 +350,8 @@ async fn a_guest_that_may_not_be_read_has_no_marks() {
         true => Step::Errors(json!({"vmid": "VM 101 already exists"})),
         false => Step::Refuse(403, "Permission check failed (/vms/101, VM.Audit)"),
     });
-    let sight = port(&script, &["primary"]).look(&vm()).await.unwrap();
-    assert_eq!((sight.id, sight.marks, sight.running), (IdSight::Taken, None, None));
+    let observed = port(&script, &["primary"]).look(&vm()).await.unwrap();
+    assert_eq!((observed.id, observed.marks, observed.running), (IdSight::Taken, None, None));
 }
 
 // Invariant: a clone carries its marks in the call itself.
@@ -386,8 +388,8 @@ async fn fencing_reads_and_tags_in_two_calls() {
         true => Step::Data(config()),
         false => Step::Data(json!(null)),
     });
-    let sight = port(&script, &["primary"]).fence(&vm(), &marks()).await.unwrap();
-    assert_eq!(sight.id, IdSight::Taken);
+    let observed = port(&script, &["primary"]).fence(&vm(), &marks()).await.unwrap();
+    assert_eq!(observed.id, IdSight::Taken);
     assert_eq!(
         script.seen()[1],
         "a PUT /nodes/pve1/qemu/101/config tags=drover;drover-7k2m9qxw;drover-retiring digest=abc"
@@ -422,7 +424,7 @@ async fn fencing_goes_on_when_only_the_tag_is_refused() {
     assert_eq!(fault.kind, FaultKind::Contention);
 }
 
-// Invariant: power calls and destroy say exactly what Proxmox needs to hear.
+// Invariant: power calls and destroys have exactly the parameters that Proxmox needs.
 
 #[tokio::test(start_paused = true)]
 async fn power_calls_are_spelled_as_proxmox_wants() {
@@ -469,7 +471,7 @@ async fn configuring_awaits_the_resize() {
     }
 }
 
-// Invariant: nothing is ruled out on a storage that did not answer.
+// Invariant: a storage that did not answer is not taken for an empty one.
 
 #[tokio::test(start_paused = true)]
 async fn leftovers_are_looked_for_on_every_storage() {
@@ -490,11 +492,11 @@ async fn leftovers_are_looked_for_on_every_storage() {
     );
 }
 
-// Invariant: of what stays behind only volumes are removed that were the guest's, while its id is
-// free; what can not be removed is told.
+// Invariant: only leftover volumes of the guest itself are removed, and only while its VMID is
+// free; those that cannot be removed are reported.
 
-/// What remains on a storage of one volume that was the guest's and one that was not, and how
-/// often one was to be removed.
+/// The volumes left after a destroy, one of the guest and one of another, and how many removals
+/// were tried.
 async fn remains(taken: bool) -> (Vec<String>, usize) {
     let script = Script::new(move |asked| match asked {
         "GET /nodes/pve1/storage content=images enabled=1" => {
@@ -531,12 +533,12 @@ async fn volumes_that_were_the_guests_are_removed_once_its_id_is_free() {
     assert_eq!((left, deletes), (both.map(str::to_owned).to_vec(), 1), "refused, and told");
 }
 
-// Invariant: with a runtime of its own, a call goes on when nobody waits for it any more.
+// Invariant: with a runtime of its own, a call goes on when its answer is dropped.
 
 #[tokio::test(start_paused = true)]
 async fn a_dropped_call_is_not_taken_back() {
     let script = Script::new(|_| Step::Data(json!("UPID:pve1:1:1:1:x:101:ci@pve!drover:")));
-    let port = Proxmox::new(Some(Handle::current()), Arc::new(script.clone()), TICK);
+    let port = Proxmox::new(Some(Handle::current()), Arc::new(script.clone()), TASK_POLL_INTERVAL);
     port.set_cloud(primary(), &connection(&["a"], token())).unwrap();
     drop(port.start(&vm()));
     tokio::time::sleep(Duration::from_millis(1)).await;

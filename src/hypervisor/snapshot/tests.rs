@@ -1,4 +1,4 @@
-//! Snapshots through the port's own calls: marks first, refusals told apart.
+//! Snapshots through the port's own calls: marks first, and refusals told apart.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
@@ -17,7 +17,7 @@ fn call(memory: bool) -> SnapshotCall {
     SnapshotCall { vm, marks: marks(), memory, limit: Duration::from_secs(60) }
 }
 
-/// The agent's configuration with more keys.
+/// The agent's configuration with further keys.
 fn config(more: &[(&str, &str)]) -> Value {
     let mut config = json!({ "name": marks().name("ci"), "description": marks().describe("") });
     for (key, value) in more {
@@ -26,7 +26,7 @@ fn config(more: &[(&str, &str)]) -> Value {
     config
 }
 
-/// A cluster where the guest is configured so, and every write gets this answer.
+/// A cluster where the guest has this configuration and every write gets this answer.
 fn script(config: Value, write: fn() -> Step) -> Script {
     Script::new(
         move |asked| {
@@ -48,14 +48,14 @@ async fn a_snapshot_is_taken_once_with_memory_only_where_it_is_wanted() {
     for (memory, asked) in [(false, "vmstate=0"), (true, "vmstate=1")] {
         let script = script(config(&[]), accepted);
         let client = script.client(&["pve1"], token());
-        assert!(take(&client, &call(memory)).await.unwrap().is_some());
+        assert!(start(&client, &call(memory)).await.unwrap().is_some());
         let path = "pve1 POST /nodes/pve1/qemu/101/snapshot snapname=drover-clean";
         let wanted = ["pve1 GET /nodes/pve1/qemu/101/config".into(), format!("{path} {asked}")];
         assert_eq!(script.seen(), wanted);
     }
     let script = script(config(&[("parent", "drover-clean")]), accepted);
     let client = script.client(&["pve1"], token());
-    assert!(take(&client, &call(false)).await.unwrap().is_none());
+    assert!(start(&client, &call(false)).await.unwrap().is_none());
     assert_eq!(script.seen().len(), 1, "it is there already");
 }
 
@@ -73,26 +73,28 @@ async fn nothing_is_put_back_that_is_not_the_agents_or_has_no_snapshot() {
     for (config, kind) in rows {
         let script = script(config, accepted);
         let client = script.client(&["pve1"], token());
-        let error = go_back(&client, &call(false)).await.unwrap_err();
+        let error = roll_back(&client, &call(false)).await.unwrap_err();
         assert_eq!(client.fault(&error).kind.label(), kind);
         assert_eq!(script.seen().len(), 1, "nothing was written");
     }
     let script = script(config(&mine), accepted);
     let client = script.client(&["pve1"], token());
-    go_back(&client, &call(false)).await.unwrap();
+    roll_back(&client, &call(false)).await.unwrap();
     let path = "/nodes/pve1/qemu/101/snapshot/drover-clean/rollback";
     assert_eq!(script.seen()[1], format!("pve1 POST {path} start=1"));
 }
 
-// Invariant: a right that is missing, or a storage that can not, is no failure of the agent.
+// Invariant: a missing privilege, or a storage without snapshots, is not a failure of the agent.
 
 #[tokio::test]
 async fn a_missing_right_says_which_and_that_there_can_be_no_snapshot() {
     let refuse = || Step::Refuse(403, "Permission check failed (/vms/101, VM.Snapshot)");
     let script = script(config(&[]), refuse);
     let client = script.client(&["pve1"], token());
-    let error = take(&client, &call(false)).await.unwrap_err();
-    let Ok(Snapped::Impossible(text)) = taken(client.fault(&error)) else { panic!("a fault") };
+    let error = start(&client, &call(false)).await.unwrap_err();
+    let Ok(Snapped::Impossible(text)) = or_impossible(client.fault(&error)) else {
+        panic!("a fault")
+    };
     assert!(text.contains("VM.Snapshot"), "{text}");
 }
 
@@ -100,9 +102,9 @@ async fn a_missing_right_says_which_and_that_there_can_be_no_snapshot() {
 fn what_stays_means_that_there_can_be_none_and_what_passes_is_tried_again() {
     let fault = |kind| Fault::new(kind, Culprit::Guest, "snapshot feature is not available");
     for kind in [FaultKind::Broken, FaultKind::Capacity] {
-        assert!(matches!(taken(fault(kind)), Ok(Snapped::Impossible(_))));
+        assert!(matches!(or_impossible(fault(kind)), Ok(Snapped::Impossible(_))));
     }
     for kind in [FaultKind::Contention, FaultKind::UnknownOutcome, FaultKind::Foreign] {
-        assert_eq!(taken(fault(kind.clone())).unwrap_err().kind, kind);
+        assert_eq!(or_impossible(fault(kind.clone())).unwrap_err().kind, kind);
     }
 }

@@ -23,12 +23,12 @@ fn done() -> TaskEnd {
     TaskEnd::Done { warnings: Vec::new() }
 }
 
-/// Waits for one task on a script.
+/// Waits for one task, with a script that answers.
 async fn wait(script: &Script, upid: &Upid, limit: Duration) -> TaskEnd {
     Watcher::new(TICK).wait(script.client(&["a"], token()), upid, limit).await
 }
 
-// Invariant: one list call a tick, however many tasks are awaited; none when none is.
+// Invariant: one list call per tick, however many tasks are awaited; none when no task is.
 
 #[tokio::test(start_paused = true)]
 async fn a_hundred_tasks_cost_one_call_a_tick() {
@@ -103,9 +103,9 @@ async fn two_waiters_for_one_task_both_hear() {
     assert_eq!((one, two), (done(), done()));
 }
 
-// Invariant: a way in that is shut holds nobody up who has another one.
+// Invariant: a connection that no longer works does not delay callers that have another one.
 
-/// A cluster that is not there any more for a client of a cloud.
+/// A cluster that no longer answers one cloud's client.
 fn gone() -> Script {
     Script::new(|_| Step::NoRoute)
 }
@@ -123,7 +123,7 @@ async fn a_task_awaited_through_a_replaced_way_in_is_read_through_the_new_one() 
     let start = Instant::now();
     let (end, ()) = tokio::join!(watcher.wait(client.clone(), &task, LONG), replaced);
     assert_eq!(end, done());
-    assert!(start.elapsed() < BACKOFF_MAX + 10 * TICK, "{:?}", start.elapsed());
+    assert!(start.elapsed() < FAILURE_PAUSE_MAX + 10 * TICK, "{:?}", start.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
@@ -138,7 +138,7 @@ async fn of_two_clouds_of_a_cluster_the_one_that_answers_tells_of_both() {
     assert_eq!(ends, (done(), done()));
 }
 
-// Invariant: every form of exit status means what behaviour section 5 says.
+// Invariant: every form of exit status has the meaning in book: proxmox, section 5.
 
 #[tokio::test(start_paused = true)]
 async fn warnings_are_success_with_their_lines() {
@@ -188,8 +188,8 @@ async fn exit_statuses_are_told_apart() {
     }
 }
 
-// Invariant: tasks that are not in the cluster's list cost one call a node and tick, however many
-// they are; by its name a task is asked for when its node does not list it either.
+// Invariant: tasks missing from the cluster's list cost one call per node and tick, however many
+// they are; a task is read by its name when its node does not list it either.
 
 #[tokio::test(start_paused = true)]
 async fn a_hundred_tasks_that_fell_off_the_list_cost_one_call() {
@@ -273,16 +273,16 @@ async fn a_token_that_sees_no_cluster_tasks_is_served_node_by_node() {
     let ends = join_all(upids.iter().map(|upid| watcher.wait(client.clone(), upid, LONG))).await;
     assert!(ends.iter().all(|end| *end == done()));
     let count = |part: &str| script.seen().iter().filter(|asked| asked.contains(part)).count();
-    assert_eq!(count("/cluster/tasks"), BLIND_AFTER as usize);
+    assert_eq!(count("/cluster/tasks"), MISSES_UNTIL_NODE_BY_NODE as usize);
     assert_eq!(count("/status"), 0);
     for node in ["pve1", "pve2"] {
         assert_eq!(count(&format!("GET /nodes/{node}/tasks source=active")), 4);
         let ended = count(&format!("GET /nodes/{node}/tasks source=all"));
-        assert_eq!(ended, BLIND_AFTER as usize + 1);
+        assert_eq!(ended, MISSES_UNTIL_NODE_BY_NODE as usize + 1);
     }
 }
 
-// Invariant: a cluster that does not answer is asked less often, and the limit holds.
+// Invariant: a cluster that does not answer is asked less often, and the time limit holds.
 
 #[tokio::test(start_paused = true)]
 async fn looks_back_off_while_nothing_answers_and_come_back() {
@@ -325,7 +325,7 @@ async fn a_silent_node_holds_up_nobody_elses_tasks() {
     let (lost, (end, took)) =
         tokio::join!(watcher.wait(client.clone(), &dead, Duration::from_secs(60)), live);
     assert_eq!(end, done());
-    assert_eq!(took, 5 * TICK + READ_LIMIT);
+    assert_eq!(took, 5 * TICK + NODE_READ_LIMIT);
     assert!(matches!(lost, TaskEnd::Unknown(_)));
 }
 

@@ -20,14 +20,14 @@ fn texts(log: &RedbLog) -> Vec<String> {
     all.map(|(seq, bytes)| format!("{seq} {}", String::from_utf8(bytes).unwrap())).collect()
 }
 
-/// A log whose file is set back to an earlier state and opened afresh at the next write, as
-/// after a disk that was full.
+/// A log whose file is set back to an earlier state and opened again at the next write, as after a
+/// full disk.
 fn set_back(log: &mut RedbLog, file: &[u8]) {
     log.database = None;
     std::fs::write(&log.path, file).unwrap();
 }
 
-// Invariant: what the journal holds is for its owner alone.
+// Invariant: only the owner may read the journal.
 
 #[test]
 fn a_new_file_can_be_read_by_nobody_else() {
@@ -36,7 +36,8 @@ fn a_new_file_can_be_read_by_nobody_else() {
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
 }
 
-// Invariant: after a failed write the log holds what was accepted, and nothing that was refused.
+// Invariant: after a failed write the log holds everything that was accepted, and nothing that was
+// refused.
 
 #[test]
 fn what_was_accepted_before_a_failed_write_is_written_with_the_next_one() {
@@ -69,8 +70,8 @@ fn somebody_elses_records_fence_it_after_a_failed_write_too() {
     assert!(matches!(fenced, Err(LogError::Fenced { expected: 1, actual: 2 })), "{fenced:?}");
 }
 
-// Invariant: a file of the first format is read, and is one of the second with its next
-// snapshot.
+// Invariant: a file of the first format is read, and its next snapshot makes it a file of the
+// second format.
 
 #[test]
 fn a_snapshot_in_one_piece_is_read_until_a_successor_takes_its_place() {
@@ -78,7 +79,7 @@ fn a_snapshot_in_one_piece_is_read_until_a_successor_takes_its_place() {
     let path = dir.path().join("journal.redb");
     let database = Database::create(&path).unwrap();
     commit(&database, Durability::Immediate, |transaction| {
-        // As it was written before there were parts.
+        // As files were written before snapshots had parts.
         transaction.open_table(META)?.insert("format", 1)?;
         transaction.open_table(SNAPSHOT)?.insert(7, b"old".as_slice())?;
         transaction.open_table(RECORDS)?.insert(8, b"eight".as_slice())?;
@@ -113,7 +114,7 @@ fn a_successor_from_before_a_failed_write_takes_no_place() {
         log.write(Durability::None, |_| Err(redb::Error::Io(ErrorKind::StorageFull.into())));
     assert!(failed.is_err());
     assert!(next.put(b"b").is_err());
-    assert!(!beside(&path).exists(), "its room is given back at once");
+    assert!(!successor_path(&path).exists(), "its room is given back at once");
     assert!(next.ready().is_err());
     assert!(log.succeed(1, &[]).is_err());
     assert_eq!(log.append(1, &record("two"), true).unwrap(), 2);

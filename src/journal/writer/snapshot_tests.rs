@@ -1,5 +1,5 @@
-//! Snapshots beside the appends: nothing waits for one, nothing is lost by one, and the file is as
-//! large as what lives.
+//! Snapshots beside appends: no append waits for a snapshot, a snapshot loses nothing, and the file
+//! is as large as what it must hold.
 #![expect(clippy::unwrap_used, reason = "a test may end at the first surprise")]
 
 use std::path::Path;
@@ -9,7 +9,7 @@ use drover_model::record::Hold;
 use drover_model::time::{Moment, Now, WallTime};
 
 use super::*;
-use crate::power::{Fate, Power};
+use crate::faulty_disk::{DiskFailure, FaultyDisk};
 use crate::{MemoryLog, Predecessor, RedbLog, Successor};
 
 const PATH: &str = "state/journal.redb";
@@ -34,8 +34,8 @@ fn hold(template: u64, bytes: usize) -> Body {
     }
 }
 
-/// What the record of this sequence says: large ones, so that snapshots have several parts; ones
-/// that are durable at once, and ones that are accepted only.
+/// The body of the record with this sequence: large ones, so that a snapshot has several parts;
+/// some durable at once, some only accepted.
 fn body(seq: u64) -> Body {
     match seq % 4 {
         0 => hold(seq % 3, 100_000),
@@ -61,13 +61,13 @@ fn expected(seq: u64, epoch: u64) -> Ledger {
 const EVERY: u64 = 6;
 const RECORDS: u64 = 14;
 
-fn open(power: &Power) -> Result<Opened, LogError> {
+fn open(disk: &FaultyDisk) -> Result<Opened, LogError> {
     let options = WriterOptions { threaded: false, snapshot_every: EVERY };
-    let log = RedbLog::open_on(power.clone(), PATH)?;
+    let log = RedbLog::open_on(disk.clone(), PATH)?;
     Writer::open(log, Path::new(PATH), Arc::new(Still), options)
 }
 
-/// Appends up to `RECORDS`, and gives the last sequence that was answered as durable.
+/// Appends up to `RECORDS`; returns the last sequence that was confirmed as durable.
 async fn fill(opened: &Opened) -> (u64, Result<(), JournalFault>) {
     let mut durable = 0;
     while opened.writer.last_seq() < RECORDS {
@@ -83,46 +83,46 @@ async fn fill(opened: &Opened) -> (u64, Result<(), JournalFault>) {
 }
 
 // Invariant: a crash at any step of an append, of a snapshot or of the switch to it loses nothing
-// that was answered as durable.
+// that was confirmed as durable.
 
 #[tokio::test]
 async fn power_cut_at_any_step_leaves_a_journal_with_all_that_was_answered() {
     for step in 1.. {
-        let power = Power::default();
-        power.plan(step, Fate::Cut);
-        let durable = match open(&power) {
+        let disk = FaultyDisk::default();
+        disk.plan(step, DiskFailure::PowerCut);
+        let durable = match open(&disk) {
             Ok(opened) => fill(&opened).await.0,
             Err(_) => 0,
         };
-        if !power.is_over() {
+        if !disk.was_reached() {
             assert!(step > 150, "{step} steps: what is cut?");
 
             return;
         }
-        power.restart(step);
-        let again = open(&power).unwrap_or_else(|error| panic!("cut at step {step}: {error:?}"));
+        disk.restart(step);
+        let again = open(&disk).unwrap_or_else(|error| panic!("cut at step {step}: {error:?}"));
         let (seq, epoch) = (again.ledger.seq, again.ledger.epoch);
         assert!((durable..=RECORDS).contains(&seq), "cut at step {step}: {seq} of {durable}");
         assert_eq!(again.ledger, expected(seq, epoch), "cut at step {step}");
-        // It goes on from there, with snapshots, and leaves no file beside it.
+        // The log goes on from there, with snapshots, and leaves no file beside it.
         fill(&again).await.1.unwrap();
         drop(again);
-        power.restart(step);
-        let last = open(&power).unwrap();
+        disk.restart(step);
+        let last = open(&disk).unwrap();
         assert!(last.ledger.seq >= RECORDS - 2, "cut at step {step}: {}", last.ledger.seq);
-        assert_eq!(power.names(), [Path::new(PATH)], "cut at step {step}");
+        assert_eq!(disk.names(), [Path::new(PATH)], "cut at step {step}");
     }
 }
 
 #[tokio::test]
 async fn a_write_that_fails_or_is_cut_short_at_any_step_leaves_the_old_journal_in_force() {
     for step in 1.. {
-        let power = Power::default();
-        power.plan(step, Fate::Full);
-        let opened = match open(&power) {
+        let disk = FaultyDisk::default();
+        disk.plan(step, DiskFailure::Full);
+        let opened = match open(&disk) {
             Ok(opened) => opened,
             // A start that fails is tried again.
-            Err(_) => open(&power).unwrap_or_else(|error| panic!("step {step}: {error:?}")),
+            Err(_) => open(&disk).unwrap_or_else(|error| panic!("step {step}: {error:?}")),
         };
         let (_, first) = fill(&opened).await;
         if first.is_err() {
@@ -131,32 +131,32 @@ async fn a_write_that_fails_or_is_cut_short_at_any_step_leaves_the_old_journal_i
         if opened.writer.flush().await.is_err() {
             opened.writer.flush().await.unwrap_or_else(|fault| panic!("step {step}: {fault:?}"));
         }
-        if !power.is_over() {
+        if !disk.was_reached() {
             assert!(step > 150, "{step} steps: what fails?");
             return;
         }
         drop(opened);
-        power.restart(step);
-        let again = open(&power).unwrap();
+        disk.restart(step);
+        let again = open(&disk).unwrap();
         assert_eq!(again.ledger, expected(RECORDS, again.ledger.epoch), "failed at step {step}");
     }
 }
 
 #[tokio::test]
 async fn no_snapshot_is_begun_without_room_for_it() {
-    let power = Power::default();
-    power.leave(Some(1_000));
-    let opened = open(&power).unwrap();
+    let disk = FaultyDisk::default();
+    disk.set_room(Some(1_000));
+    let opened = open(&disk).unwrap();
     fill(&opened).await.1.unwrap();
     drop(opened);
-    let log = RedbLog::open_on(power.clone(), PATH).unwrap();
+    let log = RedbLog::open_on(disk.clone(), PATH).unwrap();
     assert_eq!(log.snapshot().unwrap(), None);
     drop(log);
-    power.leave(None);
-    let opened = open(&power).unwrap();
+    disk.set_room(None);
+    let opened = open(&disk).unwrap();
     opened.writer.append(vec![body(RECORDS + 1)]).await.unwrap();
     drop(opened);
-    let log = RedbLog::open_on(power, PATH).unwrap();
+    let log = RedbLog::open_on(disk, PATH).unwrap();
     assert_eq!(log.snapshot().unwrap().map(|(seq, _)| seq), Some(RECORDS + 1));
 }
 
@@ -201,7 +201,7 @@ struct Waiting {
 impl Successor for Waiting {
     fn put(&mut self, bytes: &[u8]) -> Result<(), LogError> {
         self.entered.send(()).unwrap();
-        // At the end nobody opens it any more.
+        // At the end nobody opens the gate any more.
         let _ = self.gate.lock().recv();
         self.inner.put(bytes)
     }
@@ -228,13 +228,13 @@ async fn appends_are_answered_while_a_snapshot_is_made() {
         seq = opened.writer.append(vec![body(4 * seq + 1)]).await.unwrap();
     }
     at_gate.recv().unwrap();
-    // It is under way for as long as the gate is closed, and no second one is started.
+    // The snapshot lasts as long as the gate is closed, and no second one starts.
     for _ in 0..400 {
         seq = opened.writer.append(vec![body(4 * seq + 2)]).await.unwrap();
     }
     assert_eq!(log.snapshot().unwrap(), None);
     go.send(()).unwrap();
-    // The next one is due at once, since so much was written: it waits at the gate.
+    // So much was written that the next snapshot is due at once: it waits at the gate.
     while log.snapshot().unwrap().is_none() {
         seq = opened.writer.append(vec![body(4 * seq + 2)]).await.unwrap();
     }
@@ -254,7 +254,7 @@ fn burned(ledger: &Ledger) -> usize {
     ledger.burned.values().map(std::collections::BTreeMap::len).sum()
 }
 
-// Invariant: the file is as large as what lives, however long it is written.
+// Invariant: the file stays as large as what it must hold, however long it is written.
 
 #[tokio::test]
 async fn the_file_does_not_grow_with_the_number_of_snapshots_and_shrinks_with_what_lives() {
@@ -286,12 +286,12 @@ async fn the_file_does_not_grow_with_the_number_of_snapshots_and_shrinks_with_wh
 
 #[tokio::test]
 async fn a_service_that_restarts_often_takes_its_snapshots_too() {
-    let power = Power::default();
+    let disk = FaultyDisk::default();
     for seq in 1..=EVERY {
-        let opened = open(&power).unwrap();
+        let opened = open(&disk).unwrap();
         assert_eq!(opened.writer.append(vec![body(seq)]).await, Ok(seq));
         opened.writer.flush().await.unwrap();
     }
-    let log = RedbLog::open_on(power, PATH).unwrap();
+    let log = RedbLog::open_on(disk, PATH).unwrap();
     assert_eq!(log.snapshot().unwrap().map(|(seq, _)| seq), Some(EVERY));
 }

@@ -1,4 +1,5 @@
-//! The journal: durable before acting, compare-and-set, never overwritten when not understood.
+//! The writer: durable before acting, compare-and-set, and no overwriting of a journal that is not
+//! understood.
 #![expect(clippy::unwrap_used, reason = "a test may end at the first surprise")]
 
 use drover_model::id::{AgentId, CloudId, ClusterId, Installation, VmId};
@@ -9,11 +10,11 @@ use drover_model::time::{Moment, Now, WallTime};
 use super::*;
 use crate::{MemoryLog, Predecessor, RedbLog, Successor};
 
-/// A clock that is moved by hand.
+/// A clock that the test moves.
 #[derive(Default)]
 struct Hands {
     mono: AtomicU64,
-    /// How far the wall clock was set ahead.
+    /// How far the wall clock is set ahead of the monotonic one.
     ahead: AtomicI64,
 }
 
@@ -39,7 +40,7 @@ impl Ambient for Hands {
     }
 }
 
-/// That moment by a wall clock that nobody set.
+/// The wall time of a moment, on a clock that nobody set.
 fn at(mono: Moment) -> Now {
     Now { mono, wall: WallTime(1_000) + (mono - Moment(0)) }
 }
@@ -69,7 +70,7 @@ fn burn(vmid: u32) -> Body {
     Body::IdBurned { cluster: ClusterId::new("9f31c0aa52e7d410"), vmid: VmId(vmid) }
 }
 
-// Invariant: what was acknowledged before acting is there after a crash.
+// Invariant: what was acknowledged before acting survives a crash.
 
 #[tokio::test]
 async fn a_durable_record_survives_a_crash_and_a_later_accepted_one_may_not() {
@@ -141,7 +142,7 @@ async fn a_flush_makes_what_was_accepted_durable() {
     assert_eq!((again.ledger.seq, again.ledger.burned.len()), (1, 1));
 }
 
-// Invariant: folding a snapshot and the rest gives what folding everything gives.
+// Invariant: folding a snapshot and the records after it gives the same as folding all records.
 
 #[tokio::test]
 async fn snapshots_do_not_change_the_ledger() {
@@ -178,7 +179,7 @@ fn a_file_in_use_is_refused_with_what_to_do() {
     assert!(matches!(refused, LogError::Busy { .. }), "{refused}");
 }
 
-// Invariant: a journal that is not understood is left as it is.
+// Invariant: a journal that is not understood stays unchanged.
 
 #[test]
 fn a_damaged_file_is_refused_and_not_touched() {
@@ -279,9 +280,9 @@ async fn facts_about_unknown_agents_fold_to_nothing() {
     assert!(inline(log, 100).unwrap().ledger.agents.is_empty());
 }
 
-// Invariant: whoever runs the service hears of a journal that will never be written again.
+// Invariant: the service learns that its journal will never be written again.
 
-/// A log that can not be appended to.
+/// A log whose appends fail as the test chooses.
 struct Broken(MemoryLog, fn() -> LogError);
 
 impl Log for Broken {
@@ -322,7 +323,7 @@ async fn a_writer_that_panics_is_told_and_answers_no_append() {
     assert!(lost(opened.writer.append(vec![takeover()]).await));
 }
 
-/// A log whose first write takes until it is let go.
+/// A log whose first write lasts until the test releases it.
 struct Hung(MemoryLog, Option<mpsc::Receiver<()>>);
 
 impl Log for Hung {
@@ -356,23 +357,23 @@ async fn a_write_that_hangs_is_told_until_it_is_over() {
     let log = Hung(MemoryLog::new(), Some(wait));
     let path = std::path::Path::new("journal.redb");
     let opened = Writer::open(log, path, Arc::new(Still), WriterOptions::default()).unwrap();
-    let told = Arc::new(Mutex::new(Vec::new()));
-    let heard = Arc::clone(&told);
+    let reported = Arc::new(Mutex::new(Vec::new()));
+    let heard = Arc::clone(&reported);
     opened.writer.watch(move |trouble| heard.lock().push(trouble.map(str::to_owned)));
     let append = opened.writer.append(vec![takeover()]);
-    // It hangs from the moment its log was reached.
-    while opened.writer.under.begun.load(Ordering::Acquire) == 0 {
+    // The write hangs from the moment it reaches the log.
+    while opened.writer.in_flight.started_ms.load(Ordering::Acquire) == 0 {
         tokio::task::yield_now().await;
     }
-    let begun = Moment(opened.writer.under.begun.load(Ordering::Acquire));
-    opened.writer.look(at(begun + Duration::from_secs(9)));
-    opened.writer.look(at(begun + Duration::from_secs(12)));
+    let started = Moment(opened.writer.in_flight.started_ms.load(Ordering::Acquire));
+    opened.writer.check(at(started + Duration::from_secs(9)));
+    opened.writer.check(at(started + Duration::from_secs(12)));
     go.send(()).unwrap();
     assert_eq!(append.await, Ok(1));
-    let text = "a write is under way for 12 s: the disk does not answer".to_owned();
-    assert_eq!(*told.lock(), [Some(text), None]);
-    opened.writer.look(at(begun + Duration::from_secs(60)));
-    assert_eq!(told.lock().len(), 2, "nothing is under way");
+    let text = "a write has taken 12 s: the disk does not answer".to_owned();
+    assert_eq!(*reported.lock(), [Some(text), None]);
+    opened.writer.check(at(started + Duration::from_secs(60)));
+    assert_eq!(reported.lock().len(), 2, "no write runs");
 }
 
 #[tokio::test]
@@ -392,7 +393,7 @@ async fn a_write_that_fails_may_succeed_again_and_ends_nothing() {
     );
 }
 
-// Invariant: times that are written down go by the clock as it is, also when it was set meanwhile.
+// Invariant: recorded times follow the wall clock as it is, also when it was set meanwhile.
 
 #[tokio::test]
 async fn a_clock_that_is_set_while_the_service_runs_is_written_down_before_what_follows() {
@@ -403,14 +404,14 @@ async fn a_clock_that_is_set_while_the_service_runs_is_written_down_before_what_
     assert_eq!(opened.writer.append(vec![burn(101), burn(102)]).await, Ok(1));
     let day = 24 * 3_600_000;
     clock.forward(5_000);
-    // A few seconds are no step.
+    // A few seconds are not a step.
     clock.set(9_000);
     assert_eq!(opened.writer.append(vec![burn(103)]).await, Ok(3));
     clock.set(day);
     assert_eq!(opened.writer.append(vec![burn(104), burn(105)]).await, Ok(5), "after the clock's");
     clock.set(-day);
-    opened.writer.look(clock.now());
-    opened.writer.look(clock.now());
+    opened.writer.check(clock.now());
+    opened.writer.check(clock.now());
     assert_eq!(opened.writer.last_seq(), 7, "once");
     let ledger = inline(log, 100).unwrap().ledger;
     let burned = ledger.burned.values().next().unwrap();

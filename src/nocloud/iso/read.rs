@@ -1,31 +1,31 @@
-//! Reading the root directory of an image, as the simulated guests do. Images come from anybody:
-//! nothing in them is trusted, and what can not be read is as if it was not there.
+//! Reads the root directory of an image, for simulated guests. An image may come from anybody, so
+//! nothing in it is trusted: what cannot be read counts as missing.
 
 use std::collections::BTreeMap;
 
 const SECTOR: usize = 2048;
-/// Descriptors of volumes that are looked at.
+/// The most volume descriptors that are read.
 const DESCRIPTORS_MAX: usize = 16;
-/// Entries of the directory that are read.
+/// The most directory entries that are read.
 const ENTRIES_MAX: usize = 64;
 
-/// What is on a disc, as far as its root directory goes.
+/// The contents of a disc's root directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Disc {
-    /// Its label.
     pub label: String,
-    /// The files by their true names: Joliet's, else Rock Ridge's, else those of ISO 9660.
+    /// The files by their full names: from Joliet if present, else from Rock Ridge, else from ISO
+    /// 9660.
     pub files: BTreeMap<String, Vec<u8>>,
 }
 
 impl Disc {
-    /// A file as text; what is no UTF-8 in it is replaced.
+    /// A file as text; bytes that are not UTF-8 are replaced.
     pub fn text(&self, name: &str) -> Option<String> {
         self.files.get(name).map(|bytes| String::from_utf8_lossy(bytes).into_owned())
     }
 }
 
-/// Reads an image; none when it is none of ISO 9660.
+/// Reads an image; none when it is not ISO 9660.
 pub fn read(image: &[u8]) -> Option<Disc> {
     let mut plain = None;
     let mut joliet = None;
@@ -93,7 +93,7 @@ fn name(record: &[u8], joliet: bool) -> Option<String> {
     Some(true_name(beside).unwrap_or_else(plain))
 }
 
-/// Rock Ridge's name, when there is one.
+/// The Rock Ridge name, if there is one.
 fn true_name(mut beside: &[u8]) -> Option<String> {
     let mut name = Vec::new();
     while let Some((head, length)) = beside.get(..2).zip(beside.get(2)) {

@@ -2,15 +2,15 @@
 
 use super::*;
 
-fn texts() -> SeedTexts {
-    SeedTexts {
+fn texts() -> CloudInitTexts {
+    CloudInitTexts {
         user_data: "#cloud-config\nhostname: one\n".into(),
         meta_data: "instance-id: one\n".into(),
         network_config: Some("version: 2\n".into()),
     }
 }
 
-// Invariant: what was written is what is read, whatever its length.
+// Invariant: what was written is read back, whatever its length.
 
 #[test]
 fn an_image_holds_the_texts_under_their_names() {
@@ -27,7 +27,8 @@ fn an_image_holds_the_texts_under_their_names() {
 fn texts_of_no_length_and_across_sectors_are_whole() {
     for length in [0, 1, 2047, 2048, 2049, 70_000] {
         let user_data: String = ('a'..='z').cycle().take(length).collect();
-        let seed = SeedTexts { user_data, meta_data: "m".repeat(length), network_config: None };
+        let seed =
+            CloudInitTexts { user_data, meta_data: "m".repeat(length), network_config: None };
         let image = seed.image();
         assert_eq!(image.len() % 2048, 0);
         let disc = read(&image).unwrap();
@@ -45,14 +46,14 @@ fn the_same_texts_make_the_same_bytes() {
 #[test]
 fn names_are_found_without_joliet_too() {
     let mut image = texts().image();
-    // The second descriptor is of a kind that nobody knows.
+    // The second descriptor has an unknown type.
     image[17 * 2048] = 7;
     let disc = read(&image).unwrap();
     assert_eq!(disc.text("network-config").unwrap(), "version: 2\n");
     assert_eq!(disc.text("user-data").unwrap(), texts().user_data);
 }
 
-// Invariant: a broken image is no image, or one with less in it, and never a panic.
+// Invariant: a damaged image reads as none or with fewer files, and never panics.
 
 #[test]
 fn broken_images_are_read_without_harm() {

@@ -1,4 +1,5 @@
-//! Lists the guests of a cluster:
+//! Lists the guests of a cluster. The third argument is the SHA-256 of the node's certificate, if
+//! no known authority signed it.
 //!
 //! ```text
 //! PVE_TOKEN=SECRET cargo run -p proxmox-client --example list_guests -- pve1.example.com ci@pve!list SHA256
@@ -15,7 +16,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let mut words = std::env::args().skip(1);
     let (Some(host), Some(id)) = (words.next(), words.next()) else {
         return Err(
-            "give a node and the id of a token, and perhaps its certificate's SHA-256".into()
+            "give a node, the id of a token and, if needed, the SHA-256 of the certificate".into(),
         );
     };
     let tls = match words.next() {

@@ -1,4 +1,4 @@
-//! A loopback node for tests: real TLS, scripted bytes, and every request it read.
+//! A node on loopback for tests: real TLS, scripted bytes, and every request that it read.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
@@ -15,20 +15,20 @@ use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use crate::endpoint::Endpoint;
 
 /// What the node does with one request.
-pub enum Act {
-    /// Writes these bytes and keeps the connection.
+pub(super) enum Act {
+    /// Writes these bytes and keeps the connection open.
     Answer(String),
-    /// Reads the request and closes.
+    /// Reads the request and closes the connection.
     Hang,
 }
 
-/// An answer of 200 with a body.
-pub fn fine(body: &str) -> Act {
+/// An answer of 200 with this body.
+pub(super) fn fine(body: &str) -> Act {
     answer("200 OK", body)
 }
 
-/// An answer with a status line of one's own.
-pub fn answer(status: &str, body: &str) -> Act {
+/// An answer with this status line and body.
+pub(super) fn answer(status: &str, body: &str) -> Act {
     let length = body.len();
     Act::Answer(format!(
         "HTTP/1.1 {status}\r\nContent-Type: application/json;charset=UTF-8\r\nContent-Length: {length}\r\n\r\n{body}"
@@ -36,10 +36,10 @@ pub fn answer(status: &str, body: &str) -> Act {
 }
 
 /// A node that listens until it is dropped.
-pub struct Node {
-    /// Where it listens, by address.
+pub(super) struct Node {
+    /// The address on which it listens.
     pub endpoint: Endpoint,
-    /// Its authority, PEM.
+    /// Its certificate authority in PEM.
     pub authority: String,
     /// The SHA-256 of its certificate.
     pub pin: [u8; 32],
@@ -54,8 +54,8 @@ impl Drop for Node {
 }
 
 impl Node {
-    /// Listens on loopback and does the acts in order, over all connections.
-    pub async fn start(acts: Vec<Act>) -> Self {
+    /// Listens on loopback and does these acts in order, over all connections.
+    pub(super) async fn start(acts: Vec<Act>) -> Self {
         let (config, authority, pin) = certificate();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -81,14 +81,14 @@ impl Node {
         Self { endpoint: Endpoint::new("127.0.0.1", port), authority, pin, seen, task }
     }
 
-    /// Each request so far with the number of its connection.
-    pub fn seen(&self) -> Vec<(usize, String)> {
+    /// Each request so far, with the number of its connection.
+    pub(super) fn seen(&self) -> Vec<(usize, String)> {
         self.seen.lock().unwrap().clone()
     }
 }
 
-/// Makes a certificate authority.
-pub fn authority(name: &str) -> CertifiedIssuer<'static, KeyPair> {
+/// Creates a certificate authority.
+pub(super) fn authority(name: &str) -> CertifiedIssuer<'static, KeyPair> {
     let mut params = CertificateParams::new(Vec::new()).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     params.distinguished_name.push(DnType::CommonName, name);
@@ -116,7 +116,7 @@ fn certificate() -> (ServerConfig, String, [u8; 32]) {
     (config, authority.pem(), pin)
 }
 
-/// Reads one request: its head and as much body as it announces.
+/// Reads one request: its head, and as much body as the head announces.
 async fn read_request(stream: &mut TlsStream<TcpStream>) -> Option<String> {
     let mut bytes = Vec::new();
     loop {

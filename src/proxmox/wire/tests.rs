@@ -1,4 +1,4 @@
-//! The wire over real TLS on loopback.
+//! The HTTPS transport over real TLS on loopback.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 
@@ -26,7 +26,7 @@ async fn version(connection: &Connection) -> Result<String, PveError> {
     Client::new(connection, &WireDialer)?.version().await.map(|version| version.version)
 }
 
-/// Asks for the version under a kind of trust; the failure's text with what varies left out.
+/// Asks for the version with this kind of trust; returns the failure's text without what varies.
 async fn probed(node: &Node, tls: Tls) -> Result<String, String> {
     version(&connection(node, tls)).await.map_err(|error| {
         assert!(matches!(error, PveError::Unreachable { .. }), "{error}");
@@ -37,7 +37,8 @@ async fn probed(node: &Node, tls: Tls) -> Result<String, String> {
     })
 }
 
-// Invariant: a node is believed only as configured, and a refusal shows what was seen.
+// Invariant: a node is trusted only as configured, and a refusal shows the certificate that it
+// presented.
 
 #[tokio::test]
 async fn any_of_several_pins_will_do() {
@@ -49,7 +50,7 @@ async fn any_of_several_pins_will_do() {
 async fn a_wrong_pin_shows_what_was_seen_and_what_was_expected() {
     let node = Node::start(vec![fine(VERSION)]).await;
     let text = probed(&node, Tls::Pins(vec![[0xAB; 32], [0xCD; 32]])).await.unwrap_err();
-    insta::assert_snapshot!(text, @"no endpoint took `GET /version`: `https://node:8006`: the certificate is not a pinned one: saw SHA-256 `SEEN` (subject `CN=pve1.example.com`, issuer `CN=Lab CA`, valid until Jan  2 00:00:00 2040 +00:00), expected `AB:AB:AB:AB:AB:AB:AB:AB:AB:AB:AB:AB:AB:AB:AB:AB:AB:AB:AB:AB:AB:AB:AB:AB:AB:AB:AB:AB:AB:AB:AB:AB` or `CD:CD:CD:CD:CD:CD:CD:CD:CD:CD:CD:CD:CD:CD:CD:CD:CD:CD:CD:CD:CD:CD:CD:CD:CD:CD:CD:CD:CD:CD:CD:CD`: compare it on the node with `pvenode cert info`, and pin the new one only if it is the node's");
+    insta::assert_snapshot!(text, @"no usable endpoint for `GET /version`: `https://node:8006`: the certificate is not a pinned one: saw SHA-256 `SEEN` (subject `CN=pve1.example.com`, issuer `CN=Lab CA`, valid until Jan  2 00:00:00 2040 +00:00), expected `AB:AB:AB:AB:AB:AB:AB:AB:AB:AB:AB:AB:AB:AB:AB:AB:AB:AB:AB:AB:AB:AB:AB:AB:AB:AB:AB:AB:AB:AB:AB:AB` or `CD:CD:CD:CD:CD:CD:CD:CD:CD:CD:CD:CD:CD:CD:CD:CD:CD:CD:CD:CD:CD:CD:CD:CD:CD:CD:CD:CD:CD:CD:CD:CD`: compare it on the node with `pvenode cert info`, and pin the new one only if it is the node's");
     assert!(node.seen().is_empty(), "nothing was sent, the login least of all");
 }
 
@@ -65,7 +66,7 @@ async fn another_authority_is_refused_with_what_to_do() {
     let node = Node::start(vec![fine(VERSION)]).await;
     let other = Tls::Bundle(vec![authority("Other CA").pem()]);
     let text = probed(&node, other).await.unwrap_err();
-    insta::assert_snapshot!(text, @"no endpoint took `GET /version`: `https://node:8006`: the certificate is not trusted (invalid peer certificate: UnknownIssuer): saw SHA-256 `SEEN` (subject `CN=pve1.example.com`, issuer `CN=Lab CA`, valid until Jan  2 00:00:00 2040 +00:00): give the cluster's authority (`/etc/pve/pve-root-ca.pem`) as CA bundle, or pin this fingerprint after comparing it on the node with `pvenode cert info`");
+    insta::assert_snapshot!(text, @"no usable endpoint for `GET /version`: `https://node:8006`: the certificate is not trusted (invalid peer certificate: UnknownIssuer): saw SHA-256 `SEEN` (subject `CN=pve1.example.com`, issuer `CN=Lab CA`, valid until Jan  2 00:00:00 2040 +00:00): give the cluster's authority (`/etc/pve/pve-root-ca.pem`) as CA bundle, or pin this fingerprint after comparing it on the node with `pvenode cert info`");
 }
 
 #[tokio::test]
@@ -118,10 +119,10 @@ async fn no_route_says_where_to_look() {
     let error = version(&connection).await.unwrap_err();
     assert_ne!(gone, endpoint);
     let text = error.chain().replace(&gone.to_string(), "https://node:8006");
-    insta::assert_snapshot!(text, @"no endpoint took `GET /version`: `https://node:8006`: no connection: Connection refused (os error 111)");
+    insta::assert_snapshot!(text, @"no usable endpoint for `GET /version`: `https://node:8006`: no connection: Connection refused (os error 111)");
 }
 
-// Invariant: requests are built as Proxmox's HTTP daemon demands (behaviour section 1).
+// Invariant: requests are built as Proxmox's HTTP daemon expects them (book: proxmox, section 1).
 
 #[tokio::test]
 async fn requests_name_the_program_that_sends_them() {
@@ -174,7 +175,7 @@ async fn requests_are_spelled_as_proxmox_wants() {
     assert!(node.seen().iter().all(|(connection, _)| *connection == 0), "one connection is kept");
 }
 
-// Invariant: nodes that say it only in the status line are understood.
+// Invariant: nodes that report a failure only in the status line are understood.
 
 #[tokio::test]
 async fn an_old_nodes_reason_is_read() {
@@ -203,7 +204,7 @@ async fn an_old_nodes_reason_is_read() {
     );
 }
 
-// Invariant: a connection that closes under a call is told from a call that was not sent.
+// Invariant: a connection that closes during a call is told apart from a call that was not sent.
 
 #[tokio::test]
 async fn a_kept_connection_that_closes_costs_a_read_nothing() {
@@ -241,5 +242,5 @@ async fn broken_json_is_named() {
     let node = Node::start(vec![fine("<html>")]).await;
     let client = client(&node);
     let error = client.version().await.unwrap_err();
-    assert!(error.to_string().contains("in a shape that is not Proxmox's"), "{error}");
+    assert!(error.to_string().contains("with data that does not match the Proxmox API"), "{error}");
 }

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, OnceLock};
 
 use dashmap::DashMap;
-use drover_limits::traffic::Level;
+use drover_limits::call_queue::CallLoad;
 use drover_model::fact::{
     AddressPoolPicture, AgentPicture, Fact, LeasePicture, SourcePicture, What,
 };
@@ -59,7 +59,7 @@ pub struct View {
 }
 
 /// Reads how many calls to clusters run and wait, by a cloud of each cluster.
-pub type Meter = Box<dyn Fn() -> Vec<(CloudId, Vec<Level>)> + Send + Sync>;
+pub type Meter = Box<dyn Fn() -> Vec<(CloudId, Vec<CallLoad>)> + Send + Sync>;
 
 /// What is over, and counts of it.
 #[derive(Default)]
@@ -126,7 +126,7 @@ impl View {
     }
 
     /// How many calls to clusters run and wait, by a cloud of each cluster.
-    pub fn call_levels(&self) -> Vec<(CloudId, Vec<Level>)> {
+    pub fn call_levels(&self) -> Vec<(CloudId, Vec<CallLoad>)> {
         self.calls.get().map(|meter| meter()).unwrap_or_default()
     }
 

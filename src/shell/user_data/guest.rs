@@ -1,64 +1,64 @@
-//! User data in its guest: a folder of the lease's own in the login user's home.
+//! A lease's user data in its guest: a folder for the lease in the login user's home.
 
 use bytes::Bytes;
 use drover_ssh::quote;
 
-use crate::THERE;
+use crate::EXIT_ALREADY_DONE;
 
-/// Where leases have their folders, beneath the login user's home.
+/// The folder of all leases, in the login user's home.
 const FOLDER: &str = ".drover-lease";
 /// The user data as it was given.
 const DATA: &str = "user-data";
-/// Variables for a shell; written last, so that all is there once it is.
+/// Variables for a shell. Written last: when this file exists, everything does.
 const ENV: &str = "env";
 
 fn path(lease: &str, name: &str) -> String {
     format!("{FOLDER}/{lease}/{name}")
 }
 
-/// The path of a file as a word for the guest's shell.
+/// A file's path as a word for the guest's shell.
 fn word(lease: &str, name: &str) -> String {
     format!("\"$HOME\"/{}", quote(&path(lease, name)))
 }
 
-/// The user data's path for people.
-pub fn shown(lease: &str) -> String {
+/// The path of the user data, for people.
+pub fn data_path(lease: &str) -> String {
     format!("~/{}", path(lease, DATA))
 }
 
-/// The file of variables for people.
-pub fn shown_env(lease: &str) -> String {
+/// The path of the file of variables, for people.
+pub fn env_path(lease: &str) -> String {
     format!("~/{}", path(lease, ENV))
 }
 
-/// A shell command with the variables of a lease.
+/// A shell command that runs with the variables of a lease.
 pub fn with_env(lease: &str, command: &str) -> String {
     format!(". {}; {command}", word(lease, ENV))
 }
 
-/// Ends with [`THERE`] when the lease's files were put there already, else with 0 and their folder
-/// made.
-/// What was put there is its holder's, who may have changed or removed it since.
-pub fn begin(lease: &str) -> String {
+/// The command that makes a lease's folder. It ends with [`EXIT_ALREADY_DONE`] when the lease's
+/// files were written already, and with 0 otherwise. The files belong to the lease's holder, who
+/// may have changed or removed them since.
+pub fn make_folder(lease: &str) -> String {
     let env = word(lease, ENV);
     let folder = format!("\"$HOME\"/{}", quote(&format!("{FOLDER}/{lease}")));
-    format!("test -e {env} && exit {THERE}; umask 077; mkdir -p {folder} || exit 2")
+    format!("test -e {env} && exit {EXIT_ALREADY_DONE}; umask 077; mkdir -p {folder} || exit 2")
 }
 
-/// Removes them; repeatable.
-pub fn end(lease: &str) -> String {
+/// The command that removes a lease's files; it may be repeated.
+pub fn remove(lease: &str) -> String {
     let folder = quote(&format!("{FOLDER}/{lease}"));
     format!("rm -rf \"$HOME\"/{folder} && {{ rmdir \"$HOME\"/{FOLDER} 2>/dev/null || true; }}")
 }
 
-/// The files with their paths relative to the home, in their order.
+/// The files with their paths relative to the home, in the order in which they are written.
 pub fn files(lease: &str, content: Bytes) -> [(String, Bytes); 2] {
     let env = env(lease, &content);
     [(path(lease, DATA), content), (path(lease, ENV), Bytes::from(env))]
 }
 
-/// Where the lease and its user data are, and each line of user data that is nothing but lines
-/// `NAME=value`; values are taken as they stand.
+/// The file of variables: the lease's id, the path of the user data, and each line of user data
+/// that consists of nothing but lines `NAME=value`. Values are taken literally.
 fn env(lease: &str, content: &[u8]) -> String {
     const OWN: [&str; 2] = ["DROVER_LEASE_ID", "DROVER_USER_DATA"];
     let mut text = format!("export DROVER_LEASE_ID={}\n", quote(lease));
@@ -70,7 +70,8 @@ fn env(lease: &str, content: &[u8]) -> String {
     text
 }
 
-/// The variables of user data that holds nothing else but empty lines and those that begin with `#`.
+/// The variables in user data, if it holds nothing else but empty lines and lines that start with
+/// `#`.
 fn variables(content: &[u8]) -> Vec<(&str, &str)> {
     let Ok(text) = std::str::from_utf8(content) else { return Vec::new() };
     let said = text.lines().filter(|line| !line.trim().is_empty() && !line.starts_with('#'));
@@ -104,12 +105,13 @@ mod tests {
         }
     }
 
-    // Invariant: user data is found by its variable, and lines of variables are variables.
+    // Invariant: a variable gives the path of the user data, and lines of variables become
+    // variables.
 
     #[test]
     fn lines_of_variables_are_in_the_environment_as_they_stand() {
         let home = tempfile::tempdir().unwrap();
-        assert_eq!(sh(home.path(), &begin("l1")).0, Some(0));
+        assert_eq!(sh(home.path(), &make_folder("l1")).0, Some(0));
         put(
             home.path(),
             "l1",
@@ -139,21 +141,21 @@ mod tests {
         assert_eq!(variables(b"#!/bin/sh\nA=1"), [("A", "1")]);
     }
 
-    // Invariant: what a lease's holder did to its files stays, until the lease ends.
+    // Invariant: what a lease's holder did to its files stays until the lease ends.
 
     #[test]
     fn files_are_put_once_and_removed_any_number_of_times() {
         let home = tempfile::tempdir().unwrap();
-        sh(home.path(), &begin("l1"));
+        sh(home.path(), &make_folder("l1"));
         put(home.path(), "l1", b"secret");
         fs::remove_file(home.path().join(".drover-lease/l1/user-data")).unwrap();
-        assert_eq!(sh(home.path(), &begin("l1")).0, Some(THERE));
-        assert_eq!(sh(home.path(), &begin("l2")).0, Some(0));
+        assert_eq!(sh(home.path(), &make_folder("l1")).0, Some(EXIT_ALREADY_DONE));
+        assert_eq!(sh(home.path(), &make_folder("l2")).0, Some(0));
         for _ in 0..2 {
-            assert_eq!(sh(home.path(), &end("l1")).0, Some(0));
+            assert_eq!(sh(home.path(), &remove("l1")).0, Some(0));
         }
         assert!(home.path().join(".drover-lease/l2").exists(), "another's stay");
-        assert_eq!(sh(home.path(), &end("l2")).0, Some(0));
+        assert_eq!(sh(home.path(), &remove("l2")).0, Some(0));
         assert!(!home.path().join(".drover-lease").exists());
     }
 }

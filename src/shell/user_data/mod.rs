@@ -1,7 +1,11 @@
-//! User data of leases: what whoever asks for a machine wants to find on it.
+//! User data of leases: a text that the caller wants to find on its machine.
 //!
-//! It may hold secrets, so the journal says only that there is some. What it says is kept in a file
-//! of the state directory, written before the lease is, from the ask to the lease's end.
+//! It may hold secrets, so the journal records only that there is some. The text is in a file of
+//! the state directory ([`UserDataStore`]) from the request until the lease ends; the file is
+//! written before the lease is, and removed again if the lease is not made ([`UserDataGuard`]). At
+//! a start, files without a lease are removed.
+//!
+//! `guest.rs` has the commands that put it into the guest and remove it there.
 
 pub mod guest;
 
@@ -17,7 +21,7 @@ use drover_model::id::LeaseId;
 use drover_model::ledger::Ledger;
 use parking_lot::{Mutex, MutexGuard};
 
-/// The most bytes that the user data of a lease may have.
+/// The most bytes of user data that a lease may have.
 pub const USER_DATA_MAX: usize = 64 * 1024;
 
 /// The name of the folder in the state directory.
@@ -31,11 +35,12 @@ pub struct UserDataStore {
 }
 
 impl UserDataStore {
-    /// Opens the folder in the state directory, and removes what no lease of the ledger needs: the
-    /// service ended between the file and the journal, or between the end of a lease and this.
+    /// Opens the folder in the state directory, and removes files that no lease of the ledger
+    /// needs. Such files stay when the service ends between writing the file and the journal, or
+    /// between the end of a lease and the removal.
     ///
     /// # Errors
-    /// When the folder can not be made, read or swept.
+    /// When the folder cannot be created, read or cleaned.
     pub fn open(state: &Path, ledger: &Ledger) -> io::Result<Self> {
         let folder = state.join(FOLDER);
         DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
@@ -58,18 +63,18 @@ impl UserDataStore {
         Ok(Self { folder, held: Mutex::new(held) })
     }
 
-    /// Writes what a lease brings, whole or not at all and for good; blocks. It is taken away again
-    /// when the guard is dropped before it was told to stay.
+    /// Writes the user data of a lease, whole or not at all, and durably. Blocks. Dropping the
+    /// guard removes the file again, unless [`UserDataGuard::keep`] was called.
     ///
     /// # Errors
-    /// When the file can not be written.
-    pub fn keep(self: &Arc<Self>, lease: &LeaseId, content: &[u8]) -> io::Result<Kept> {
+    /// When the file cannot be written.
+    pub fn write(self: &Arc<Self>, lease: &LeaseId, content: &[u8]) -> io::Result<UserDataGuard> {
         let path = self.folder.join(lease.as_str());
         let beside = path.with_extension("new");
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(true).mode(0o600);
         self.held().insert(lease.as_str().to_owned());
-        let kept = Kept { store: Arc::clone(self), lease: lease.clone(), stays: false };
+        let kept = UserDataGuard { store: Arc::clone(self), lease: lease.clone(), keeps: false };
         let mut file = options.open(&beside)?;
         file.write_all(content)?;
         file.sync_all()?;
@@ -78,20 +83,20 @@ impl UserDataStore {
         Ok(kept)
     }
 
-    /// Reads what a lease brought; blocks.
+    /// Reads the user data of a lease. Blocks.
     ///
     /// # Errors
-    /// When it is not there, or can not be read.
+    /// When there is none, or it cannot be read.
     pub fn read(&self, lease: &str) -> io::Result<Bytes> {
         fs::read(self.folder.join(lease)).map(Bytes::from)
     }
 
-    /// Whether there is something of a lease; does not block.
+    /// Whether a lease has user data. Does not block.
     pub fn holds(&self, lease: &LeaseId) -> bool {
         self.held().contains(lease.as_str())
     }
 
-    /// Removes what a lease brought, if it did; blocks.
+    /// Removes the user data of a lease, if it has some. Blocks.
     pub fn forget(&self, lease: &LeaseId) {
         if !self.held().remove(lease.as_str()) {
             return;
@@ -112,24 +117,24 @@ impl UserDataStore {
     }
 }
 
-/// User data that was written for a lease nobody was asked for yet.
+/// User data of a lease that was not requested yet.
 #[derive(Debug)]
-pub struct Kept {
+pub struct UserDataGuard {
     store: Arc<UserDataStore>,
     lease: LeaseId,
-    stays: bool,
+    keeps: bool,
 }
 
-impl Kept {
-    /// From here on the lease's end takes it away.
-    pub fn stay(mut self) {
-        self.stays = true;
+impl UserDataGuard {
+    /// Keeps the file: from here on the end of the lease removes it.
+    pub fn keep(mut self) {
+        self.keeps = true;
     }
 }
 
-impl Drop for Kept {
+impl Drop for UserDataGuard {
     fn drop(&mut self) {
-        if !self.stays {
+        if !self.keeps {
             self.store.forget(&self.lease);
         }
     }
@@ -151,19 +156,20 @@ mod tests {
         names
     }
 
-    // Invariant: user data is there from the ask to the end of its lease, for the service alone.
+    // Invariant: user data exists from the request to the end of its lease, readable by the service
+    // alone.
 
     #[test]
     fn user_data_is_for_its_owner_alone_and_survives_a_start_while_its_lease_waits() {
         let state = tempfile::tempdir().unwrap();
         let store = Arc::new(UserDataStore::open(state.path(), &Ledger::default()).unwrap());
         for lease in ["l1", "l2"] {
-            store.keep(&LeaseId::new(lease), lease.as_bytes()).unwrap().stay();
+            store.write(&LeaseId::new(lease), lease.as_bytes()).unwrap().keep();
         }
         let folder = state.path().join(FOLDER);
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!((mode(&folder), mode(&folder.join("l1"))), (0o700, 0o600));
-        // As it stood in journals before there was user data.
+        // As journals were written before there was user data.
         let ask = r#"{"lease": "l2", "want": {"labels": []}, "principal": "p", "owner": "o",
             "ttlMs": 1, "publicKey": null, "keyHash": null, "bodyHash": "", "asked": 0}"#;
         let waiting = vec![serde_json::from_str(ask).unwrap()];
@@ -180,7 +186,7 @@ mod tests {
     fn user_data_of_a_lease_that_was_never_asked_for_goes_at_once() {
         let state = tempfile::tempdir().unwrap();
         let store = Arc::new(UserDataStore::open(state.path(), &Ledger::default()).unwrap());
-        drop(store.keep(&LeaseId::new("l1"), b"secret").unwrap());
+        drop(store.write(&LeaseId::new("l1"), b"secret").unwrap());
         assert_eq!(files(state.path()), Vec::<String>::new());
     }
 }

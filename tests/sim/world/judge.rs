@@ -1,7 +1,7 @@
 //! What must hold of a world: at any quiet moment, and at its end, when it is looked at what is left.
 
 use actix::{Actor, Context, Supervised};
-use drover_runtime::supervise::{Intensity, Watch, supervise};
+use drover_runtime::supervise::{RestartLimit, SupervisionOptions, supervise};
 
 use super::*;
 
@@ -58,16 +58,16 @@ impl World {
     pub fn plant_actor(&self, name: &str) {
         let life = self.life();
         let observer = Listener { notes: self.notes.clone(), view: Arc::clone(&life.view) };
-        let watch = Watch {
+        let options = SupervisionOptions {
             name: name.to_owned(),
-            intensity: Intensity::LEAF,
+            restart_limit: RestartLimit::LEAF,
             observer: Arc::new(observer),
             ambient: Arc::clone(&life.ambient),
             census: life.census.clone(),
             on_give_up: Box::new(|what| panic!("{} was given up", what.name)),
         };
         let _entered = life.local.enter();
-        supervise(watch, |_| Idler);
+        supervise(options, |_| Idler);
     }
 
     /// Retires everything, and finds the cluster as it was at the start.

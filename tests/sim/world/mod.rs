@@ -31,8 +31,8 @@ use drover_actors::herd::{Herd, HerdStart, Started};
 use drover_actors::message::{AgentCommand, ApplySpec, HerdCommand, Refusal};
 use drover_config::Checked;
 use drover_config::calendar::Almanac;
-use drover_hypervisor::call_in::CallInKey;
-use drover_hypervisor::{Proxmox, TICK};
+use drover_hypervisor::CallInKey;
+use drover_hypervisor::{Proxmox, TASK_POLL_INTERVAL};
 use drover_journal::{Log as _, MemoryLog, Writer, WriterOptions};
 use drover_model::ambient::{mint_installation, mint_lease};
 use drover_model::fact::AgentPicture;
@@ -234,7 +234,7 @@ impl World {
         journal.append(vec![takeover]).now_or_never().unwrap().unwrap();
 
         let dialer = Tallied { dialer: self.ways.clone(), tally: self.wire.clone() };
-        let proxmox = Proxmox::new(None, Arc::new(dialer), TICK);
+        let proxmox = Proxmox::new(None, Arc::new(dialer), TASK_POLL_INTERVAL);
         let proxmox = Arc::new(proxmox.with_call_ins(Arc::new(call_in_key())));
         let view = View::new(ledger.epoch + 1);
         let mut checked = self.setup.checked();
@@ -558,12 +558,12 @@ impl World {
 
 /// The key of the tokens of guests that call.
 pub fn call_in_key() -> CallInKey {
-    CallInKey::of([7; 32])
+    CallInKey::from_bytes([7; 32])
 }
 
 fn connect(proxmox: &Proxmox, checked: &Checked, before: &HerdSpec) {
     for spec in checked.herd.clouds.values() {
-        proxmox.set_width(spec);
+        proxmox.set_max_concurrent(spec);
     }
     for (id, connection) in &checked.connections {
         let connection_of = |spec: &HerdSpec| spec.clouds.get(id).map(|cloud| cloud.connection);

@@ -63,7 +63,7 @@ fn one_endpoint_is_down_of_one() {
     stage.ends(
         "one_endpoint_down_of_one",
         &text,
-        &[&["cloud=lab", "degraded", "no endpoint took"]],
+        &[&["cloud=lab", "degraded", "no usable endpoint"]],
     );
 }
 
@@ -150,7 +150,7 @@ fn the_cloud_is_gone_at_a_resync() {
     stage.sim.order("node-down pve1");
     let text = stage.until(&["resync"], "nothing is started since");
     let journal: [&[&str]; 2] =
-        [&["cloud=lab", "degraded", "no endpoint took"], &["cluster=", "could not be read"]];
+        [&["cloud=lab", "degraded", "no usable endpoint"], &["cluster=", "could not be read"]];
     stage.ends("cloud_gone_at_resync", &text, &journal);
     assert_eq!(stage.site.cli(&["resync"]).status.code(), Some(1));
 }

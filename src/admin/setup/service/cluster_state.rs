@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use drover_hypervisor::Client;
-use drover_hypervisor::sight::identify;
+use drover_hypervisor::identify;
 use drover_model::id::NodeName;
 use proxmox_client::Params;
 use proxmox_client::PveError;

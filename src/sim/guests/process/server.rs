@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use drover_ssh::sftp::NAME;
+use drover_ssh::sftp::SUBSYSTEM;
 use drover_ssh::{PrivateKey, PublicKey};
 use russh::server::{self, Auth, ChannelOpenHandle, Msg, PublicKeyOffer, VerifiedPublicKey};
 use russh::{Channel, ChannelId, ChannelOpenFailure, MethodKind, MethodSet, Pty, SshId};
@@ -241,7 +241,7 @@ impl server::Handler for SshConnection {
         let machine = Arc::clone(&self.machine);
         let serves =
             machine.identity.windows().is_some() && !machine.host.sandbox.restricts_commands();
-        if !serves || name != NAME {
+        if !serves || name != SUBSYSTEM {
             return session.channel_failure(id);
         }
         match self.idle_channels.remove(&id) {

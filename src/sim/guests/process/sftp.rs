@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
-use drover_ssh::sftp::{REPLACE, VERSION, code, kind, packet, put_text, take_packet, take_text};
+use drover_ssh::sftp::{
+    POSIX_RENAME, VERSION, code, kind, packet, put_text, take_packet, take_text,
+};
 use russh::server::Msg;
 use russh::{Channel, ChannelMsg};
 
@@ -129,7 +131,7 @@ impl SftpSession {
                 Ok(None)
             }
             kind::EXTENDED => {
-                if text()? != REPLACE.as_bytes() {
+                if text()? != POSIX_RENAME.as_bytes() {
                     return Err((code::UNSUPPORTED, "Operation unsupported"));
                 }
                 let (from, to) = (name(text()?)?, name(text()?)?);
@@ -214,7 +216,7 @@ mod tests {
         }
         assert_eq!(ask(&mut session, &folder, kind::CLOSE, &[&handle]).1, code::OK);
         assert!(folder.0.lock().is_ok_and(|all| all.is_empty()));
-        let names = [text(REPLACE), text("/C:/ci/f.part"), text("/C:/ci/f")].concat();
+        let names = [text(POSIX_RENAME), text("/C:/ci/f.part"), text("/C:/ci/f")].concat();
         assert_eq!(ask(&mut session, &folder, kind::EXTENDED, &[&names]).1, code::OK);
         let put = folder.0.lock().map(|all| all.clone()).unwrap_or_default();
         assert_eq!(put, [("/C:/ci/f".to_owned(), b"abc".to_vec())]);

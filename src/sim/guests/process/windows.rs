@@ -114,13 +114,14 @@ mod tests {
     use std::sync::Arc;
 
     use drover_model::os;
-    use drover_scripts::windows::{PROBE, admit, cards, line};
-    use drover_shell::known;
+    use drover_scripts::windows::{LOGIN_SHELL_PROBE, cards, command_line, grant_access};
+    use drover_shell::own_commands;
 
     use super::*;
 
     fn run(shell: LoginShell, command: &str) -> Vec<String> {
-        let known = KnownCommands { script: Arc::new(known::script), ..KnownCommands::default() };
+        let known =
+            KnownCommands { script: Arc::new(own_commands::script), ..KnownCommands::default() };
         words(shell, command, &known).into_iter().skip(1).collect()
     }
 
@@ -128,7 +129,7 @@ mod tests {
 
     #[test]
     fn a_script_of_drover_is_recognized_with_its_arguments_in_every_login_shell() {
-        let command = admit("l1", "ssh-ed25519 AAAA it's");
+        let command = grant_access("l1", "ssh-ed25519 AAAA it's");
         let wanted = ["admit", "l1", "ssh-ed25519 AAAA it's"];
         assert_eq!(run(LoginShell::Cmd, &command), wanted);
         assert_eq!(run(LoginShell::Cmd, &cards()), ["cards"]);
@@ -142,10 +143,10 @@ mod tests {
 
     #[test]
     fn each_login_shell_runs_lines_in_its_own_way() {
-        assert_eq!(run(LoginShell::Cmd, PROBE), ["cmd", PROBE]);
-        let probed = run(LoginShell::Powershell, PROBE);
+        assert_eq!(run(LoginShell::Cmd, LOGIN_SHELL_PROBE), ["cmd", LOGIN_SHELL_PROBE]);
+        let probed = run(LoginShell::Powershell, LOGIN_SHELL_PROBE);
         assert!(probed[0] == "refuse" && probed[1].contains(SEPARATOR_ERROR), "{probed:?}");
-        let wrapped = line("echo it's && ver", os::LoginShell::Powershell);
+        let wrapped = command_line("echo it's && ver", os::LoginShell::Powershell);
         let nested = ["powershell", "cmd", "echo it's && ver"];
         assert_eq!(run(LoginShell::Powershell, &wrapped), nested);
         assert_eq!(run(LoginShell::Powershell, "exit 3"), ["cmd", "exit 3"]);

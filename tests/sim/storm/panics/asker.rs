@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::fmt::Debug;
 
-use drover_runtime::supervise::AGENT;
+use drover_runtime::supervise::AGENT_NAME_PREFIX;
 use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
 use tracing::span::{Attributes, Id};
@@ -35,7 +35,7 @@ impl Visit for Name {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
         match field.name() {
             "name" => self.0 = format!("{value:?}"),
-            "agent" => self.0 = format!("{AGENT}{value:?}"),
+            "agent" => self.0 = format!("{AGENT_NAME_PREFIX}{value:?}"),
             _ => {}
         }
     }

@@ -18,7 +18,7 @@ use drover_ssh::{
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use tokio::time::Instant;
 
-use drover_shell::known;
+use drover_shell::own_commands;
 
 use super::*;
 
@@ -35,9 +35,9 @@ pub(super) fn limits() -> Limits {
 
 pub(super) fn known() -> KnownCommands {
     KnownCommands {
-        may_run: Arc::new(known::is_housekeeping),
-        in_folder: Arc::new(known::in_folder),
-        script: Arc::new(known::script),
+        may_run: Arc::new(own_commands::is_housekeeping),
+        in_folder: Arc::new(own_commands::in_folder),
+        script: Arc::new(own_commands::script),
     }
 }
 
@@ -69,7 +69,7 @@ impl Rig {
             isolation,
             boot: Duration::ZERO..Duration::ZERO,
             known_commands: KnownCommands {
-                may_run: Arc::new(move |line| known::is_housekeeping(line) || allowed(line)),
+                may_run: Arc::new(move |line| own_commands::is_housekeeping(line) || allowed(line)),
                 ..known()
             },
             ..ProcessOptions::new(dir.path().join("guests"))

@@ -1,7 +1,7 @@
 //! drover's scripts that end the use of a guest: repairing it, and closing it off.
 
 use drover_model::time::WallTime;
-use drover_scripts::guest::{close_ssh, mend};
+use drover_scripts::guest::{after_rollback, close_ssh};
 
 use super::*;
 
@@ -47,7 +47,7 @@ async fn closing_off_a_guest_ends_its_users_and_refuses_new_ones() {
 async fn repairing_a_guest_ends_all_other_sessions() {
     let Some(rig) = Rig::isolated() else { return };
     let (session, asleep) = occupied(&rig, 1031).await;
-    let repaired = run(&session, &mend(now(), 7)).await;
+    let repaired = run(&session, &after_rollback(now(), 7)).await;
     assert_eq!(repaired.exit, Some(0), "{repaired:?}");
     assert_eq!(asleep.await.unwrap(), None, "it was killed");
     assert_eq!(says(&session, "echo still here").await, "still here");
@@ -59,7 +59,7 @@ async fn the_key_of_a_lease_shows_that_a_guest_was_not_rolled_back() {
     rig.up(1032, 1).await;
     let session = rig.log_in(1032).await;
     says(&session, "echo 'ssh-ed25519 AAAA drover-lease-l1' >> ~/.ssh/authorized_keys").await;
-    let repaired = run(&session, &mend(now(), 7)).await;
+    let repaired = run(&session, &after_rollback(now(), 7)).await;
     assert_eq!(repaired.exit, Some(1));
     assert!(String::from_utf8_lossy(&repaired.stderr).contains("was not put back"), "{repaired:?}");
 }
@@ -72,7 +72,7 @@ async fn setting_the_time_of_a_guest_does_not_change_the_host() {
     rig.up(1033, 1).await;
     let session = rig.log_in(1033).await;
     let before = now();
-    let repaired = run(&session, &mend(WallTime(before.0 - 7_200_000), 7)).await;
+    let repaired = run(&session, &after_rollback(WallTime(before.0 - 7_200_000), 7)).await;
     assert_eq!(repaired.exit, Some(0), "{repaired:?}");
     assert!(now().0 >= before.0);
 }

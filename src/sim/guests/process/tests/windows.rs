@@ -2,7 +2,9 @@
 
 use bytes::Bytes;
 use drover_model::os::LoginShell;
-use drover_scripts::windows::{LONGEST, PROBE, Script, line, probed, status};
+use drover_scripts::windows::{
+    COMMAND_CHARS_MAX, LOGIN_SHELL_PROBE, Script, command_line, printed_status, probed_login_shell,
+};
 
 use super::*;
 
@@ -51,12 +53,15 @@ async fn the_probe_tells_the_login_shells_of_guests_apart() {
         [(1052, "windows", LoginShell::Cmd), (1053, "windows-powershell", LoginShell::Powershell)]
     {
         let session = log_in(&rig, vmid, traits).await;
-        let said = run(&session, PROBE).await;
-        assert_eq!(probed(&String::from_utf8_lossy(&said.stdout)), shell, "{traits}");
-        assert_eq!(says(&session, &line("echo it's && ver", shell)).await.lines().count(), 2);
+        let said = run(&session, LOGIN_SHELL_PROBE).await;
+        assert_eq!(probed_login_shell(&String::from_utf8_lossy(&said.stdout)), shell, "{traits}");
+        assert_eq!(
+            says(&session, &command_line("echo it's && ver", shell)).await.lines().count(),
+            2
+        );
         assert_eq!(run(&session, "sh -c 'id'").await.exit, Some(1), "{traits}");
         let cards = Script::Cards.command(&[]);
-        assert!(cards.len() < LONGEST);
+        assert!(cards.len() < COMMAND_CHARS_MAX);
         assert_eq!(says(&session, &cards).await.to_uppercase(), "BC:24:11:AA:BB:CC");
     }
 }
@@ -68,12 +73,12 @@ async fn the_status_of_a_script_is_printed_where_the_login_shell_returns_1() {
     let Some(rig) = Rig::isolated() else { return };
     for (vmid, traits, exit) in [(1055, "windows", 33), (1056, "windows-powershell", 1)] {
         let session = log_in(&rig, vmid, traits).await;
-        let register = Script::RunnerBegun.command(&["drover-a-b", "33"]);
+        let register = Script::RunnerStarted.command(&["drover-a-b", "33"]);
         says(&session, &register).await;
         let start = Script::RunnerStart.command(&["drover-a-b", "ended", "nosuch.exe"]);
         let missing = run(&session, &start).await;
         let said = String::from_utf8(missing.stdout).unwrap();
-        assert_eq!(status(&said), Some((127, "")), "{traits}");
+        assert_eq!(printed_status(&said), Some((127, "")), "{traits}");
         for file in ["watch.ps1", "run.cmd"] {
             let path = format!(".drover-runners/drover-a-b/{file}");
             let content = Bytes::from("@echo off\r\n@chcp 65001 >nul\r\nver\r\n");
@@ -83,7 +88,7 @@ async fn the_status_of_a_script_is_printed_where_the_login_shell_returns_1() {
         let again = run(&session, &register).await;
         assert_eq!(again.exit, Some(exit), "{traits}");
         let said = String::from_utf8(again.stdout).unwrap();
-        assert_eq!(status(&said), Some((33, "")), "{traits}");
+        assert_eq!(printed_status(&said), Some((33, "")), "{traits}");
         says(&session, &Script::RunnerEnd.command(&["drover-a-b"])).await;
     }
 }
@@ -97,7 +102,7 @@ async fn keys_of_leases_are_added_and_removed_in_a_windows_guest() {
     let session = log_in(&rig, 1054, "windows").await;
     let admit = |lease: &str| {
         let line = format!("{} drover-lease-{lease}", key(2).public_line(""));
-        Script::Admit.command(&[lease, &line])
+        Script::GrantAccess.command(&[lease, &line])
     };
     let keys = || async {
         let all = says(&session, r"type .ssh\authorized_keys").await;
@@ -107,9 +112,9 @@ async fn keys_of_leases_are_added_and_removed_in_a_windows_guest() {
         says(&session, &admit("l1")).await;
         assert_eq!(keys().await, 1);
     }
-    assert_eq!(run(&session, &Script::Mend.command(&[])).await.exit, Some(1));
-    says(&session, &Script::Expel.command(&["l1"])).await;
+    assert_eq!(run(&session, &Script::AfterRollback.command(&[])).await.exit, Some(1));
+    says(&session, &Script::RevokeAccess.command(&["l1"])).await;
     assert_eq!(keys().await, 0);
     assert_eq!(run(&session, &admit("l1")).await.exit, Some(1), "it has ended");
-    says(&session, &Script::Mend.command(&[])).await;
+    says(&session, &Script::AfterRollback.command(&[])).await;
 }

@@ -1,5 +1,13 @@
-//! What templates are cloned from: guests that are templates, by VMID, name, pattern or tag, with
-//! what their configurations say of them.
+//! Template images: the guests from which templates are cloned, found by VMID, name, pattern or
+//! tag, with what their configurations show.
+//!
+//! [`locate`] reads the cluster's list and the configurations of matching guests. It returns the
+//! candidates with their node, age, storages and size, and whether all of them could be read.
+//! Placement chooses among them.
+//!
+//! By VMID, a missing or unsuitable guest is a fault that says what to do (`qm template`, a
+//! privilege, the VMID). By name, pattern or tag, a guest that vanished or whose node is silent is
+//! left out, and the result is marked as incomplete.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,24 +26,24 @@ use crate::client::Client;
 use crate::client::Failure;
 use crate::configure::reading;
 use crate::fleet;
-use crate::list::SHARED;
-use crate::sight::{id_taken, listed, passes};
+use crate::list::LIST_SHARED_FOR;
+use crate::observe::{id_taken, is_transient, listed};
 
-/// The pattern as it is matched: against a whole name, with or without anchors of its own.
+/// The pattern as it is matched: against the whole name, with or without anchors of its own.
 pub fn name_pattern(pattern: &str) -> Result<Regex, regex_lite::Error> {
     Regex::new(&format!("^(?:{pattern})$"))
 }
 
-/// Finds the templates that may be cloned; by VMID it is a fault when there is none.
+/// Finds the template images that may be cloned. By VMID, it is a fault when there is none.
 ///
-/// With `near` a template by VMID is not read that is on the only one of these nodes, or on any where
-/// none is named.
+/// With `near`, a template image by VMID is not read when it is on the only one of these nodes, or
+/// on any node if `near` is empty.
 pub async fn locate(
     client: &Client,
     sought: &Sought,
     near: Option<&[NodeName]>,
 ) -> Result<Found, Failure> {
-    let list = client.list(SHARED).await?;
+    let list = client.list(LIST_SHARED_FOR).await?;
     let fleet = Arc::new(fleet::of_rows(&list.rows));
     let guests: Vec<Listed> = list.rows.iter().filter_map(listed).collect();
     let by_id = matches!(sought, Sought::Id(_));
@@ -43,13 +51,13 @@ pub async fn locate(
     for guest in fitting(client, &guests, sought).await? {
         let here = |near: &[NodeName]| near.is_empty() || near == [guest.node.clone()];
         if by_id && guest.template && near.is_some_and(here) {
-            candidates.push(unread(&guest, &fleet));
+            candidates.push(unread_candidate(&guest, &fleet));
             whole = false;
             continue;
         }
         if fleet.is_offline(&guest.node) {
-            // Nobody can read it; that its node is offline is what stands in the way.
-            candidates.extend(guest.template.then(|| unread(&guest, &fleet)));
+            // Its configuration cannot be read, and the reason is that its node is offline.
+            candidates.extend(guest.template.then(|| unread_candidate(&guest, &fleet)));
             whole = false;
             continue;
         }
@@ -57,12 +65,12 @@ pub async fn locate(
             Ok(config) if config.is_template() => {
                 candidates.extend(candidate(&guest, &config, &fleet));
             }
-            Ok(_) if by_id => return Err(no_template(client, guest.vmid).into()),
+            Ok(_) if by_id => return Err(not_a_template(client, guest.vmid).into()),
             Ok(_) => {}
-            // It went meanwhile, or its node does not answer: the others do.
+            // It was removed meanwhile, or its node does not answer; the others count.
             Err(error) if !by_id => {
                 let kind = client.fault(&error).kind;
-                if !passes(&kind) && kind != FaultKind::Gone {
+                if !is_transient(&kind) && kind != FaultKind::Gone {
                     return Err(error.into());
                 }
                 whole &= kind == FaultKind::Gone;
@@ -73,20 +81,20 @@ pub async fn locate(
     Ok(Found { candidates, fleet, whole })
 }
 
-fn blame(kind: FaultKind, text: String) -> Fault {
+fn template_fault(kind: FaultKind, text: String) -> Fault {
     Fault::new(kind, Culprit::Template, text)
 }
 
-fn no_template(client: &Client, vmid: VmId) -> Fault {
+fn not_a_template(client: &Client, vmid: VmId) -> Fault {
     let cloud = client.cloud();
     let text = format!(
-        "guest `{vmid}` on cloud `{cloud}` is no template: make it one with `qm template {vmid}`"
+        "guest `{vmid}` on cloud `{cloud}` is not a template: convert it with `qm template {vmid}`"
     );
-    blame(FaultKind::Broken, text)
+    template_fault(FaultKind::Broken, text)
 }
 
-/// Guests that may be what is sought; whether they are templates their configurations tell, since
-/// the list may be ten seconds behind (behaviour section 8).
+/// Guests that may match. Their configurations show whether they are templates, because the list
+/// may be ten seconds old (book: proxmox, section 8).
 async fn fitting(
     client: &Client,
     guests: &[Listed],
@@ -101,24 +109,26 @@ async fn fitting(
                 let cloud = client.cloud();
                 let text =
                     format!("guest `{vmid}` on cloud `{cloud}` is a container, not a VM template");
-                Err(blame(FaultKind::Broken, text).into())
+                Err(template_fault(FaultKind::Broken, text).into())
             }
             Some(guest) => Ok(vec![guest.clone()]),
-            None => Err(missing(client, *vmid).await?.into()),
+            None => Err(missing_template(client, *vmid).await?.into()),
         },
         Sought::Name(name) => {
             Ok(by(&|guest| guest.template && guest.name.as_deref() == Some(name.as_str())))
         }
         Sought::Pattern(pattern) => {
             let pattern = name_pattern(pattern).map_err(|error| {
-                let text = format!("templateNamePattern `{pattern}` can not be read: {error}");
-                blame(FaultKind::Broken, text)
+                let text = format!(
+                    "templateNamePattern `{pattern}` is not a valid regular expression: {error}"
+                );
+                template_fault(FaultKind::Broken, text)
             })?;
             let fits = |name: &String| pattern.is_match(name);
             Ok(by(&|guest| guest.template && guest.name.as_ref().is_some_and(fits)))
         }
-        // Agents inherit a template's tags, and are told from it by their flag; what was just made
-        // has none in the list yet.
+        // Agents inherit a template's tags and differ from it by the template flag. A guest that
+        // was just created has no flag in the list yet.
         Sought::Tag(tag) => Ok(by(&|guest| {
             let new = guest.name.is_none() && guest.lock.is_none();
             (guest.template || new) && carries(&guest.tags, tag)
@@ -126,18 +136,19 @@ async fn fitting(
     }
 }
 
-/// Whether a tag is among these; a cluster may keep the case in which tags are written.
+/// Whether a tag is in the list, in either case: a cluster may keep the case in which tags are
+/// written.
 fn carries(tags: &[String], tag: &str) -> bool {
     tags.iter().any(|own| own.eq_ignore_ascii_case(tag))
 }
 
 /// Why a VMID is not in the list.
-async fn missing(client: &Client, source: VmId) -> Result<Fault, Failure> {
+async fn missing_template(client: &Client, source: VmId) -> Result<Fault, Failure> {
     let cloud = client.cloud();
     Ok(match id_taken(client, source).await? {
         IdSight::Free => {
             let text = format!("cloud `{cloud}` has no guest `{source}`: check templateVmId");
-            blame(FaultKind::Broken, text)
+            template_fault(FaultKind::Broken, text)
         }
         IdSight::Taken => {
             let path = format!("/vms/{source}");
@@ -147,18 +158,19 @@ async fn missing(client: &Client, source: VmId) -> Result<Fault, Failure> {
                 client.login()
             );
             let privilege = Some("VM.Audit".to_owned());
-            blame(FaultKind::Denied { privilege, path: Some(path) }, text)
+            template_fault(FaultKind::Denied { privilege, path: Some(path) }, text)
         }
         IdSight::Unknown => {
             let text = format!(
-                "guest `{source}` is not in the list of cloud `{cloud}`, which has no quorum"
+                "cloud `{cloud}` does not list guest `{source}`, and has no quorum to confirm that \
+                 the guest does not exist"
             );
-            blame(FaultKind::Contention, text)
+            template_fault(FaultKind::Contention, text)
         }
     })
 }
 
-fn unread(guest: &Listed, fleet: &Fleet) -> Candidate {
+fn unread_candidate(guest: &Listed, fleet: &Fleet) -> Candidate {
     Candidate {
         vmid: guest.vmid,
         node: guest.node.clone(),
@@ -166,11 +178,11 @@ fn unread(guest: &Listed, fleet: &Fleet) -> Candidate {
         created: None,
         storages: BTreeSet::new(),
         digest: String::new(),
-        sizes: fleet::sizes(fleet.guests().get(&guest.vmid), None),
+        sizes: fleet::template_sizes(fleet.guests().get(&guest.vmid), None),
     }
 }
 
-/// A template by its configuration; none for what carries an agent's marks.
+/// A template image from its configuration; none for a guest with an agent's marks.
 fn candidate(guest: &Listed, config: &VmConfig, fleet: &Fleet) -> Option<Candidate> {
     if let Reading::Marked(marks) = reading(config)
         && marks.kind == Kind::Agent
@@ -185,17 +197,17 @@ fn candidate(guest: &Listed, config: &VmConfig, fleet: &Fleet) -> Option<Candida
         created: created(config),
         storages: storages(config),
         digest: digest(config),
-        sizes: fleet::sizes(fleet.guests().get(&guest.vmid), Some(config)),
+        sizes: fleet::template_sizes(fleet.guests().get(&guest.vmid), Some(config)),
     })
 }
 
-/// When a guest was created, as `meta: creation-qemu=…,ctime=…` tells.
+/// When a guest was created, from `meta: creation-qemu=…,ctime=…`.
 fn created(config: &VmConfig) -> Option<u64> {
     let meta = config.get("meta")?;
     meta.split(',').find_map(|part| part.trim().strip_prefix("ctime="))?.parse().ok()
 }
 
-/// Storages of its volumes, cloud-init drives and images in its drives included.
+/// The storages of its volumes, including cloud-init drives and images in its drives.
 fn storages(config: &VmConfig) -> BTreeSet<String> {
     let is_drive = |key: &str| {
         let kind = key.trim_end_matches(|c: char| c.is_ascii_digit());
@@ -207,10 +219,10 @@ fn storages(config: &VmConfig) -> BTreeSet<String> {
     volumes.map(|(storage, _)| storage.to_owned()).collect()
 }
 
-/// A digest of everything a configuration says.
+/// A digest of the whole configuration.
 fn digest(config: &VmConfig) -> String {
     let mut hash = Sha256::new();
-    // What people write, and Proxmox's own digest of the whole file, make no other template.
+    // The description and Proxmox's own digest of the file do not make another template.
     for (key, value) in config.iter().filter(|(key, _)| !matches!(*key, "digest" | "description")) {
         hash.update(format!("{key}={value}\n"));
     }
@@ -221,7 +233,8 @@ fn digest(config: &VmConfig) -> String {
 mod tests {
     use super::*;
 
-    // Invariant: age and storages are read from the configuration, and text of people's is no change.
+    // Invariant: age and storages come from the configuration, and people's text does not count as
+    // a change.
 
     #[test]
     fn a_configuration_tells_age_storages_and_what_was_changed() {
@@ -244,7 +257,7 @@ mod tests {
         assert_eq!(created(&VmConfig::new([("meta", "creation-qemu=9.0.2")])), None);
     }
 
-    // Invariant: a tag is the same in whichever case the cluster has it.
+    // Invariant: a tag matches in whichever case the cluster has it.
 
     #[test]
     fn a_tag_is_found_in_whichever_case_it_is_written() {
@@ -253,7 +266,7 @@ mod tests {
         assert!(!carries(&tags, "gold"));
     }
 
-    // Invariant: a pattern means whole names.
+    // Invariant: a pattern matches whole names.
 
     #[test]
     fn a_pattern_matches_whole_names_with_or_without_anchors() {

@@ -1,5 +1,14 @@
-//! Looking: who the cluster is, what is in it, whether an id is taken, what one guest is.
-//! Absence is believed only from a quorate endpoint that was asked for that very id.
+//! Observations of a cluster: which cluster answers, what is in it, whether a VMID is taken, and
+//! the state of one guest.
+//!
+//! - [`identify`] and [`cluster`]: the cluster's id, from the fingerprint of its root authority.
+//! - [`survey`]: all guests, with quorum.
+//! - [`id_taken`], [`inspect`] and [`confirm`]: one VMID and its guest; [`confirm`] costs no call
+//!   when the list is recent.
+//! - [`leftovers`]: volumes that still carry a guest's id.
+//!
+//! A guest counts as absent only when an endpoint with quorum says that its VMID is free. When a
+//! read fails, or the endpoint lacks quorum, the answer is "unknown", and nothing is decided on it.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -13,22 +22,22 @@ use proxmox_client::types::{Certificate, Resource, StatusItem, VmConfig};
 use crate::client::Client;
 use crate::client::Failure;
 use crate::configure::{reading, split_tags};
-use crate::list::SHARED;
+use crate::list::LIST_SHARED_FOR;
 
-/// The file of the authority that every node of a cluster shares.
+/// The certificate of the authority that all nodes of a cluster share.
 const ROOT_CA: &str = "pve-root-ca.pem";
 
-/// Asks who the cluster is.
+/// Identifies the cluster: id, version, quorum and nodes.
 pub async fn identify(client: &Client) -> Result<ClusterSight, Failure> {
     let version = client.version().await?.version;
-    let (_, status) = best_status(client).await?;
+    let (_, status) = status_with_quorum(client).await?;
     let cluster = cluster(client).await?;
     let (quorate, nodes) = quorum(&status);
     Ok(ClusterSight { cluster, version, quorate, nodes })
 }
 
-/// Asks which cluster answers.
-pub async fn cluster(client: &Client) -> Result<ClusterId, Failure> {
+/// The id of the cluster that answers.
+pub(crate) async fn cluster(client: &Client) -> Result<ClusterId, Failure> {
     cluster_id(client, &client.certificates().await?)
 }
 
@@ -42,8 +51,8 @@ fn cluster_id(client: &Client, certificates: &[Certificate]) -> Result<ClusterId
         Some(digits) => Ok(ClusterId::new(digits.to_lowercase())),
         None => {
             let text = format!(
-                "cloud `{}` lists no `{ROOT_CA}` with a fingerprint, so its cluster can not be \
-                 told from others",
+                "cloud `{}` lists no certificate `{ROOT_CA}` with a fingerprint, by which drover \
+                 identifies a cluster: check `pvenode cert info` on its nodes",
                 client.cloud()
             );
             let culprit = Culprit::Cloud(client.cloud().clone());
@@ -52,32 +61,33 @@ fn cluster_id(client: &Client, certificates: &[Certificate]) -> Result<ClusterId
     }
 }
 
-/// Quorum and nodes; a node on its own has no cluster item and is quorate.
+/// Quorum and nodes. A single node without a cluster has no cluster item, and counts as quorate.
 fn quorum(status: &[StatusItem]) -> (bool, Vec<(NodeName, bool)>) {
     let quorate = status.iter().find(|item| item.kind == "cluster").is_none_or(|item| item.quorate);
     let nodes = status.iter().filter(|item| item.kind == "node");
     (quorate, nodes.map(|item| (NodeName::new(&item.name), item.online)).collect())
 }
 
-/// The status as an endpoint with quorum tells it, when there is one; it stays in use.
-async fn best_status(client: &Client) -> Result<(usize, Vec<StatusItem>), Failure> {
-    let mut told = client.cluster_status().await?;
+/// The status from an endpoint with quorum, if there is one; that endpoint stays in use.
+async fn status_with_quorum(client: &Client) -> Result<(usize, Vec<StatusItem>), Failure> {
+    let mut status = client.cluster_status().await?;
     for _ in 1..client.route().count() {
-        if quorum(&told.1).0 {
+        if quorum(&status.1).0 {
             break;
         }
-        client.route().leave(told.0);
-        told = client.cluster_status().await?;
+        client.route().skip(status.0);
+        status = client.cluster_status().await?;
     }
-    Ok(told)
+    Ok(status)
 }
 
-/// Lists every guest and the endpoint's quorum: two calls, however many guests there are; one where
-/// a list that was asked for at most `within` ago will do.
+/// All guests, and whether the endpoint has quorum: two calls, however many guests there are, or
+/// one if a list that was requested at most `within` ago will do.
 ///
-/// A list that another endpoint answered than the one with quorum proves nothing.
-pub async fn survey(client: &Client, within: Duration) -> Result<Survey, Failure> {
-    let (endpoint, status) = best_status(client).await?;
+/// A list from another endpoint than the one with quorum proves nothing, so it counts as one
+/// without quorum.
+pub(crate) async fn survey(client: &Client, within: Duration) -> Result<Survey, Failure> {
+    let (endpoint, status) = status_with_quorum(client).await?;
     let (quorate, nodes) = quorum(&status);
     let list = client.list(within).await?;
     let quorate = quorate && list.endpoint == client.endpoint(endpoint);
@@ -85,8 +95,8 @@ pub async fn survey(client: &Client, within: Duration) -> Result<Survey, Failure
     Ok(Survey { guests, nodes, quorate, age: list.asked.elapsed() })
 }
 
-/// What a row of the list says of a guest.
-pub fn listed(row: &Resource) -> Option<Listed> {
+/// A guest's row in the list; none for a row of another kind.
+pub(crate) fn listed(row: &Resource) -> Option<Listed> {
     let container = match row.kind.as_str() {
         "qemu" => false,
         "lxc" => true,
@@ -106,18 +116,18 @@ pub fn listed(row: &Resource) -> Option<Listed> {
 
 /// Finds a guest in the list.
 async fn find(client: &Client, vmid: VmId) -> Result<Option<Listed>, Failure> {
-    let list = client.list(SHARED).await?;
+    let list = client.list(LIST_SHARED_FOR).await?;
     Ok(list.rows.iter().filter_map(listed).find(|guest| guest.vmid == vmid))
 }
 
-/// What the list says of a guest whose marks were read before, where its row names it exactly and
-/// says that it runs; none calls for a look at the guest itself.
-pub async fn confirm(
+/// A running guest whose marks were read before, when its row in the list confirms name, node and
+/// status. None means that the guest itself must be inspected.
+pub(crate) async fn confirm(
     client: &Client,
     vm: &VmRef,
     (marks, name): (&Marks, &str),
 ) -> Option<VmSight> {
-    let list = client.list(SHARED).await.ok()?;
+    let list = client.list(LIST_SHARED_FOR).await.ok()?;
     let mut rows = list.rows.iter().filter(|row| row.vmid == Some(u64::from(vm.vmid.0)));
     let row = rows.find_map(listed)?;
     let same = row.name.as_deref() == Some(name) && row.node == vm.node;
@@ -131,22 +141,22 @@ pub async fn confirm(
     })
 }
 
-/// Whether a failed read says nothing about the world.
-pub fn passes(kind: &FaultKind) -> bool {
+/// Whether a failed read says nothing about the guest.
+pub(crate) fn is_transient(kind: &FaultKind) -> bool {
     matches!(kind, FaultKind::Contention | FaultKind::Unreachable | FaultKind::UnknownOutcome)
 }
 
-/// Whether an id is taken; free only by a quorate endpoint's word.
-pub async fn id_taken(client: &Client, vmid: VmId) -> Result<IdSight, Failure> {
+/// Whether a VMID is taken. It counts as free only if an endpoint with quorum says so.
+pub(crate) async fn id_taken(client: &Client, vmid: VmId) -> Result<IdSight, Failure> {
     for _ in 0..client.route().count() {
-        let asked = match client.next_id(vmid.0).await {
+        let asked = match client.check_free_id(vmid.0).await {
             Ok(endpoint) => endpoint,
             Err(error) => {
                 let kind = client.fault(&error).kind;
                 if kind == FaultKind::IdTaken {
                     return Ok(IdSight::Taken);
                 }
-                return if passes(&kind) { Ok(IdSight::Unknown) } else { Err(error.into()) };
+                return if is_transient(&kind) { Ok(IdSight::Unknown) } else { Err(error.into()) };
             }
         };
         match client.cluster_status().await {
@@ -155,16 +165,16 @@ pub async fn id_taken(client: &Client, vmid: VmId) -> Result<IdSight, Failure> {
                     return Ok(IdSight::Free);
                 }
             }
-            Ok((answered, _)) => client.route().leave(answered),
-            Err(error) if passes(&client.fault(&error).kind) => return Ok(IdSight::Unknown),
+            Ok((answered, _)) => client.route().skip(answered),
+            Err(error) if is_transient(&client.fault(&error).kind) => return Ok(IdSight::Unknown),
             Err(error) => return Err(error.into()),
         }
     }
     Ok(IdSight::Unknown)
 }
 
-/// Looks at one id and its guest.
-pub async fn look(client: &Client, vm: &VmRef) -> Result<VmSight, Failure> {
+/// Inspects one VMID and its guest.
+pub(crate) async fn inspect(client: &Client, vm: &VmRef) -> Result<VmSight, Failure> {
     let mut sight = VmSight {
         id: id_taken(client, vm.vmid).await?,
         node: None,
@@ -177,28 +187,28 @@ pub async fn look(client: &Client, vm: &VmRef) -> Result<VmSight, Failure> {
     }
     let Some((node, config)) = read_config(client, vm).await? else { return Ok(sight) };
     describe(&mut sight, &node, &config);
-    match client.current(node.as_str(), vm.vmid.0).await {
+    match client.guest_status(node.as_str(), vm.vmid.0).await {
         Ok(current) => sight.running = Some(current.status == "running"),
         Err(error) => drop(client.fault(&error)),
     }
     Ok(sight)
 }
 
-/// Puts down what a configuration says.
-pub fn describe(sight: &mut VmSight, node: &NodeName, config: &VmConfig) {
+/// Adds what a configuration shows.
+pub(crate) fn describe(sight: &mut VmSight, node: &NodeName, config: &VmConfig) {
     sight.node = Some(node.clone());
     sight.marks = Some(reading(config));
     sight.lock = config.lock().map(str::to_owned);
 }
 
-/// Reads a guest's configuration where it is said to be, else where the list has it; none when
-/// it can not be read.
+/// Reads a guest's configuration on its expected node, else on the node in the list; none when it
+/// cannot be read.
 async fn read_config(client: &Client, vm: &VmRef) -> Result<Option<(NodeName, VmConfig)>, Failure> {
     match client.config(vm.node.as_str(), vm.vmid.0).await {
         Ok(config) => return Ok(Some((vm.node.clone(), config))),
         Err(error) => {
             let kind = client.fault(&error).kind;
-            if passes(&kind) || matches!(kind, FaultKind::Denied { .. }) {
+            if is_transient(&kind) || matches!(kind, FaultKind::Denied { .. }) {
                 return Ok(None);
             }
             if kind != FaultKind::Gone {
@@ -219,8 +229,9 @@ async fn read_config(client: &Client, vm: &VmRef) -> Result<Option<(NodeName, Vm
     }
 }
 
-/// Volumes that still carry an id, on every storage of its node that holds images, or on these.
-pub async fn leftovers(
+/// The volumes that still carry a guest's id, on every storage of its node that holds images, or
+/// only on these storages.
+pub(crate) async fn leftovers(
     client: &Client,
     vm: &VmRef,
     only: Option<&BTreeSet<String>>,
@@ -233,8 +244,8 @@ pub async fn leftovers(
         }
         if storage.active == Some(false) {
             let text = format!(
-                "storage `{name}` of node `{}` is not active, so volumes of guest `{}` on it \
-                 can not be ruled out",
+                "storage `{name}` of node `{}` is not active: drover cannot check it for volumes \
+                 of guest `{}`",
                 vm.node, vm.vmid
             );
             let fault = Fault::new(FaultKind::Contention, Culprit::Storage(name), text);

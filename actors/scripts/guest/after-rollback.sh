@@ -1,17 +1,17 @@
-# Mends a guest that was put back to its snapshot: it must not believe in the time of then, go on
-# with an old lease of its address, draw the random numbers of then again, or have anybody in it.
-# Every part may lack its tools but the last: the key of a lease must not be there.
+# Repairs a guest after a rollback to its snapshot: it must not keep the time of the snapshot, an
+# old lease of its address, the random numbers of that time, or anybody's session.
+# Every part but the last may lack its tools. The last checks that no lease's key is there.
 # Arguments: the seconds since 1970; a word that was never used before.
 now=$1 word=$2
 
-# The clock: ours at first, so that nothing waits for a time server.
+# The clock: drover's time first, so that nothing waits for a time server.
 off=$(($(date +%s) - now))
 if [ "${off#-}" -gt 1 ]; then
     as_root date -u -s "@$now" >/dev/null 2>&1 || echo "warning: the clock is off by $off s"
 fi
 has chronyc && as_root chronyc -a makestep >/dev/null 2>&1
 
-# Randomness: what is mixed in is new, whatever was restored.
+# Randomness: what is mixed in is new, whatever the rollback restored.
 printf '%s %s %s\n' "$word" "$now" "$(date +%s%N)" >/dev/urandom 2>/dev/null
 
 # The lease of the address.
@@ -28,7 +28,7 @@ fi
 
 end_other_sessions
 if grep -q ' drover-lease-' "$HOME/.ssh/authorized_keys" 2>/dev/null; then
-    echo "the key of a lease is still there: the guest was not put back" >&2
+    echo "the key of a lease is still there: the rollback did not happen" >&2
     exit 1
 fi
 exit 0

@@ -1,20 +1,28 @@
-//! What cloud-init hears from a disc image of an agent's own: the operator's texts with their
-//! placeholders filled in, and where there are none the same as Proxmox's own drive would say.
+//! The texts on an agent's own cloud-init disc: user data, meta data and network.
+//!
+//! [`texts`] fills in the placeholders of the operator's texts: drover's own values
+//! ([`BUILT_IN_PLACEHOLDERS`]) and the operator's. A text that the operator does not set says the
+//! same as Proxmox's own cloud-init drive would: users and keys here, the network in `network.rs`.
+//! The meta data always has an id and a name of the guest's own, or cloud-init would take a clone
+//! for its template.
+//!
+//! A malformed or unknown placeholder, and meta data that is not a mapping, are errors that name
+//! the setting ([`TextsError`]).
 
-pub mod network;
+pub(crate) mod network;
 
 use std::collections::BTreeMap;
 
 use drover_model::marks::Marks;
 use drover_model::spec::TemplateSpec;
-use drover_nocloud::iso::SeedTexts;
-use drover_nocloud::placeholder::{self, Fault};
+use drover_nocloud::iso::CloudInitTexts;
+use drover_nocloud::placeholder::{self, PlaceholderError};
 use percent_encoding::percent_decode_str;
 use proxmox_client::types::VmConfig;
 use serde_yaml::{Mapping, Value};
 
-/// Names that always have a value.
-pub const BUILT_IN: [&str; 12] = [
+/// Placeholders that always have a value.
+pub const BUILT_IN_PLACEHOLDERS: [&str; 12] = [
     "agent",
     "cloud",
     "hostname",
@@ -29,33 +37,32 @@ pub const BUILT_IN: [&str; 12] = [
     "vmid",
 ];
 
-/// Why there are no texts.
+/// Why the texts could not be made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum SeedError {
-    /// A placeholder has no value, or is none.
+pub enum TextsError {
+    /// A placeholder is malformed or has no value.
     #[error("{what}: {fault}")]
     Placeholder {
-        /// Which text.
+        /// The setting that contains it.
         what: &'static str,
-        /// What is wrong.
-        fault: Fault,
+        fault: PlaceholderError,
     },
     /// The meta data is not what cloud-init reads.
-    #[error("metaData is no YAML mapping")]
+    #[error("metaData is not a YAML mapping of keys and values")]
     MetaData,
 }
 
 /// The values of all placeholders of an agent: drover's own, then the operator's, in which drover's
-/// own may stand.
+/// own may appear.
 ///
 /// # Errors
-/// [`SeedError`] for a value with a placeholder that is not known.
-pub fn values(
+/// When the operator's value has a placeholder that is malformed or unknown.
+pub(crate) fn values(
     spec: &TemplateSpec,
     marks: &Marks,
     node: &str,
     search: Option<&str>,
-) -> Result<BTreeMap<String, String>, SeedError> {
+) -> Result<BTreeMap<String, String>, TextsError> {
     let user = spec.cloud_init.user.clone().unwrap_or_else(|| spec.ssh.user.clone());
     let labels: Vec<&str> = spec.labels.iter().map(String::as_str).collect();
     let own = [
@@ -78,39 +85,39 @@ pub fn values(
     for (name, text) in spec.cloud_init.seed.iter().flat_map(|seed| &seed.values) {
         let value = placeholder::fill(text, &own);
         let what = "userDataValues";
-        let value = value.map_err(|fault| SeedError::Placeholder { what, fault })?;
+        let value = value.map_err(|fault| TextsError::Placeholder { what, fault })?;
         all.insert(name.clone(), value);
     }
     Ok(all)
 }
 
-/// By what cloud-init knows that it runs in a guest for the first time.
+/// The id by which cloud-init recognizes its first run in a guest.
 fn instance_id(marks: &Marks) -> String {
     format!("drover-{}", marks.agent)
 }
 
-/// The texts of an agent's disc image; none where it needs none. `config` is its guest's as it is
-/// going to be.
+/// The texts of an agent's disc; none if its template uses no such disc. `config` is the guest's
+/// configuration as it will be.
 ///
 /// # Errors
-/// [`SeedError`].
+/// When a placeholder cannot be filled in, or the meta data is not a mapping.
 pub fn texts(
     spec: &TemplateSpec,
     marks: &Marks,
     node: &str,
     config: &VmConfig,
-) -> Result<Option<SeedTexts>, SeedError> {
+) -> Result<Option<CloudInitTexts>, TextsError> {
     let Some(seed) = &spec.cloud_init.seed else { return Ok(None) };
     let values = values(spec, marks, node, config.get("searchdomain"))?;
     let filled = |what: &'static str, text: &Option<String>| {
         let Some(text) = text else { return Ok(None) };
         let filled = placeholder::fill(text, &values);
-        filled.map(Some).map_err(|fault| SeedError::Placeholder { what, fault })
+        filled.map(Some).map_err(|fault| TextsError::Placeholder { what, fault })
     };
     let user_data = filled("userData", &seed.user_data)?;
     let network_config = filled("networkConfig", &seed.network_config)?;
     let meta_data = filled("metaData", &seed.meta_data)?;
-    Ok(Some(SeedTexts {
+    Ok(Some(CloudInitTexts {
         user_data: user_data.unwrap_or_else(|| native_user_data(marks, spec, config)),
         meta_data: meta(meta_data.as_deref(), marks, spec)?,
         network_config: network_config.or_else(|| network::config(config, &spec.nics)),
@@ -122,17 +129,17 @@ fn text(value: impl Into<String>) -> Value {
 }
 
 fn yaml(mapping: Mapping) -> String {
-    // Writing a mapping of plain texts and lists can not fail.
+    // A mapping of plain texts and lists can always be written.
     serde_yaml::to_string(&Value::Mapping(mapping)).unwrap_or_default()
 }
 
-/// Meta data with an id and a name of the guest's own, whatever else it says: without them
-/// cloud-init would take a clone for its template. The key lets drover in as the image's user.
-fn meta(own: Option<&str>, marks: &Marks, spec: &TemplateSpec) -> Result<String, SeedError> {
+/// The meta data, always with an id and a name of the guest's own: without them cloud-init would
+/// take a clone for its template. The key lets drover in as the image's user.
+fn meta(own: Option<&str>, marks: &Marks, spec: &TemplateSpec) -> Result<String, TextsError> {
     let mut mapping = match own.map(serde_yaml::from_str::<Value>) {
         None | Some(Ok(Value::Null)) => Mapping::new(),
         Some(Ok(Value::Mapping(mapping))) => mapping,
-        Some(_) => return Err(SeedError::MetaData),
+        Some(_) => return Err(TextsError::MetaData),
     };
     let mut add = |key: &str, value: Value| {
         if !mapping.contains_key(key) {
@@ -148,7 +155,8 @@ fn meta(own: Option<&str>, marks: &Marks, spec: &TemplateSpec) -> Result<String,
     Ok(yaml(mapping))
 }
 
-/// What Proxmox's own drive says of users, but for a password, which it tells nobody.
+/// The same user data as on Proxmox's own drive, except for a password, which Proxmox does not
+/// show.
 fn native_user_data(marks: &Marks, spec: &TemplateSpec, config: &VmConfig) -> String {
     let name = config.get("name").map_or_else(|| marks.name(&spec.name_prefix), str::to_owned);
     let mut mapping = Mapping::new();

@@ -1,10 +1,13 @@
-//! Copies of the private keys for guests, in the state directory.
+//! Private keys of guests, kept in the state directory.
 //!
-//! An agent is logged in to with the key it was born with, for as long as it lives: also after its id in
-//! the YAML stands for another key, and after a start of the service since. Secrets are not in the
-//! journal, which knows the public key of each agent; the private one is kept in a file here, named by its
-//! fingerprint, from the moment it is configured until it is configured no more and the last agent born
-//! with it is gone. A key is kept without its passphrase, readable by the service alone.
+//! drover enters an agent with the key that the agent was created with, for as long as it exists:
+//! also when its credentials id in the YAML names another key by now, and after a restart of the
+//! service. Secrets are not in the journal, which knows only each agent's public key. So a file
+//! here, named by the key's fingerprint, keeps the private key from the moment it is configured
+//! until it is no longer configured and the last agent created with it is gone.
+//!
+//! A key is kept without its passphrase, readable by the service alone. A key that cannot be
+//! written is logged, and the configuration takes effect all the same.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, DirBuilder, File, OpenOptions};
@@ -27,43 +30,43 @@ use secrecy::ExposeSecret;
 /// The name of the folder in the state directory.
 const FOLDER: &str = "ssh-keys";
 
-/// The kept keys.
+/// The keys in the folder, and who needs them.
 #[derive(Debug)]
-pub struct FormerKeys {
+pub struct KeptKeys {
     folder: PathBuf,
-    used: Mutex<Used>,
+    used: Mutex<KeyUse>,
 }
 
-/// Who needs which key.
 #[derive(Debug, Default)]
-struct Used {
-    /// Public keys of the configuration.
+struct KeyUse {
+    /// The public keys of the configuration.
     configured: BTreeSet<String>,
-    /// The public key each living agent was born with.
+    /// The public key that each agent was created with.
     agents: BTreeMap<AgentId, String>,
-    /// The file of each key that is kept, by public key.
+    /// The file of each kept key, by public key.
     files: BTreeMap<String, PathBuf>,
 }
 
-impl Used {
+impl KeyUse {
     fn is_needed(&self, public: &str) -> bool {
         self.configured.contains(public) || self.agents.values().any(|other| other == public)
     }
 }
 
-impl FormerKeys {
-    /// Opens the folder in the state directory and reads the keys that agents of the ledger were born
-    /// with. A file that holds no key is left alone and told of.
+impl KeptKeys {
+    /// Opens the folder in the state directory, and returns the keys in it. A file that is not a
+    /// key is logged and left alone.
     ///
     /// # Errors
-    /// When the folder cannot be made or read.
+    /// When the folder cannot be created or read.
     pub fn open(state: &Path, ledger: &Ledger) -> io::Result<(Self, Vec<PrivateKey>)> {
         let folder = state.join(FOLDER);
         DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
         let of = |(id, entry): (&AgentId, &drover_model::ledger::AgentEntry)| {
             (id.clone(), entry.spec.ssh.public_key.clone())
         };
-        let mut used = Used { agents: ledger.agents.iter().map(of).collect(), ..Used::default() };
+        let mut used =
+            KeyUse { agents: ledger.agents.iter().map(of).collect(), ..KeyUse::default() };
         let mut keys = Vec::new();
         for entry in fs::read_dir(&folder)? {
             let path = entry?.path();
@@ -76,14 +79,14 @@ impl FormerKeys {
                     used.files.insert(key.public_line(""), path);
                     keys.push(key);
                 }
-                Err(error) => tracing::error!(error = chain(&error), "a kept key is of no use"),
+                Err(error) => tracing::error!(error = chain(&error), "kept SSH key cannot be read"),
             }
         }
         Ok((Self { folder, used: Mutex::new(used) }, keys))
     }
 
-    /// Keeps the keys of a configuration, and removes those that nobody needs any more; blocks. One that
-    /// cannot be written is told of: the configuration holds all the same.
+    /// Keeps the keys of a configuration, and removes those that nobody needs any more. Blocks. A
+    /// key that cannot be written is logged.
     pub fn configure<'a>(&self, keys: impl IntoIterator<Item = &'a PrivateKey>) {
         let mut used = self.used();
         used.configured.clear();
@@ -97,9 +100,9 @@ impl FormerKeys {
                 Ok(path) => drop(used.files.insert(public, path)),
                 Err(error) => {
                     let key = key.fingerprint();
-                    let text = "agents born with this SSH key cannot be entered once it leaves the \
-                                configuration and drover starts again";
-                    tracing::warn!(key, %error, text, "an SSH key is not kept");
+                    let text = "once this SSH key leaves the configuration and drover starts \
+                                again, drover cannot enter the agents created with it";
+                    tracing::warn!(key, %error, text, "SSH key could not be kept");
                 }
             }
         }
@@ -121,55 +124,54 @@ impl FormerKeys {
         Ok(path)
     }
 
-    /// An agent is born with a key.
-    fn born(&self, agent: &AgentId, public: &str) {
+    /// Notes that an agent was created with a key.
+    fn created(&self, agent: &AgentId, public: &str) {
         self.used().agents.insert(agent.clone(), public.to_owned());
     }
 
-    /// An agent is gone, and perhaps the last that needed its key.
+    /// Notes that an agent is gone, and removes its key if no other agent needs it.
     fn gone(&self, agent: &AgentId) {
         let mut used = self.used();
         used.agents.remove(agent);
         Self::sweep(&mut used);
     }
 
-    fn sweep(used: &mut Used) {
+    fn sweep(used: &mut KeyUse) {
         let unneeded: Vec<String> =
             used.files.keys().filter(|public| !used.is_needed(public)).cloned().collect();
         for public in unneeded {
             let Some(path) = used.files.remove(&public) else { continue };
             if let Err(error) = fs::remove_file(&path) {
                 let path = path.display();
-                tracing::warn!(%path, %error, "a former SSH key stays until the next start");
+                tracing::warn!(%path, %error, "unused SSH key stays until the next start");
             }
         }
     }
 
-    fn used(&self) -> MutexGuard<'_, Used> {
+    fn used(&self) -> MutexGuard<'_, KeyUse> {
         self.used.lock()
     }
 }
 
-/// A journal that tells the kept keys which agents live.
-pub struct Births {
+/// A journal that tells [`KeptKeys`] which agents exist.
+pub struct KeyTrackingJournal {
     journal: Arc<dyn Journal>,
-    keys: Arc<FormerKeys>,
+    keys: Arc<KeptKeys>,
 }
 
-impl Births {
-    /// Writes to this journal.
-    pub fn new(journal: Arc<dyn Journal>, keys: Arc<FormerKeys>) -> Self {
+impl KeyTrackingJournal {
+    pub fn new(journal: Arc<dyn Journal>, keys: Arc<KeptKeys>) -> Self {
         Self { journal, keys }
     }
 }
 
-impl Journal for Births {
+impl Journal for KeyTrackingJournal {
     fn append(&self, bodies: Vec<Body>) -> BoxFuture<'static, Result<u64, JournalFault>> {
         let mut gone = Vec::new();
         for body in &bodies {
             if let Body::CloneIntended { marks, spec, .. } = body {
-                // Before it is durable: a key that is kept too long does no harm.
-                self.keys.born(&marks.agent, &spec.ssh.public_key);
+                // Before the record is durable: to keep a key too long does no harm.
+                self.keys.created(&marks.agent, &spec.ssh.public_key);
             } else if let Body::Gone { agent, .. } = body {
                 gone.push(agent.clone());
             }
@@ -213,37 +215,37 @@ mod tests {
         AgentId::new("4f8z1c3px9t2vkab")
     }
 
-    fn reopened(state: &Path, agents: &[&PrivateKey]) -> (FormerKeys, Vec<String>) {
-        let (former, keys) = FormerKeys::open(state, &Ledger::default()).unwrap();
+    fn reopened(state: &Path, agents: &[&PrivateKey]) -> (KeptKeys, Vec<String>) {
+        let (kept_keys, keys) = KeptKeys::open(state, &Ledger::default()).unwrap();
         for key in agents {
-            former.born(&agent(), &key.public_line(""));
+            kept_keys.created(&agent(), &key.public_line(""));
         }
-        (former, keys.iter().map(|key| key.public_line("")).collect())
+        (kept_keys, keys.iter().map(|key| key.public_line("")).collect())
     }
 
-    // Invariant: a key is kept while it is configured or an agent born with it lives, for the service
-    // alone, and no longer.
+    // Invariant: a key is kept while it is configured or an agent created with it exists, readable
+    // by the service alone, and no longer.
 
     #[test]
     fn a_key_that_left_the_configuration_is_kept_as_long_as_an_agent_born_with_it() {
         let state = tempfile::tempdir().unwrap();
         let state = state.path();
-        let (former, keys) = reopened(state, &[]);
+        let (kept_keys, keys) = reopened(state, &[]);
         assert_eq!(keys, Vec::<String>::new());
-        former.configure([&key(1)]);
-        former.born(&agent(), &key(1).public_line(""));
-        former.configure([&key(2)]);
+        kept_keys.configure([&key(1)]);
+        kept_keys.created(&agent(), &key(1).public_line(""));
+        kept_keys.configure([&key(2)]);
         assert_eq!(kept(state), 2);
-        let (former, mut keys) = reopened(state, &[&key(1)]);
+        let (kept_keys, mut keys) = reopened(state, &[&key(1)]);
         keys.sort();
         let mut both = [key(1).public_line(""), key(2).public_line("")];
         both.sort();
         assert_eq!(keys, both);
-        former.configure([&key(2)]);
+        kept_keys.configure([&key(2)]);
         assert_eq!(kept(state), 2, "its agent lives");
-        former.gone(&agent());
+        kept_keys.gone(&agent());
         assert_eq!(reopened(state, &[]).1, [key(2).public_line("")]);
-        former.configure([]);
+        kept_keys.configure([]);
         assert_eq!(kept(state), 0);
     }
 
@@ -251,8 +253,8 @@ mod tests {
     fn a_kept_key_is_for_its_owner_alone_and_a_half_written_one_goes() {
         let state = tempfile::tempdir().unwrap();
         let state = state.path();
-        let (former, _) = reopened(state, &[]);
-        former.configure([&key(1)]);
+        let (kept_keys, _) = reopened(state, &[]);
+        kept_keys.configure([&key(1)]);
         let folder = state.join(FOLDER);
         let file = fs::read_dir(&folder).unwrap().next().unwrap().unwrap().path();
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;

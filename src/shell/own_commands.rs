@@ -1,5 +1,5 @@
-//! drover's own commands, for hosts of simulated guests: which of them harm nobody, and which script of
-//! Windows a code is.
+//! Recognizes drover's own commands, for the hosts of simulated guests: which commands are
+//! harmless, and which script for Windows a piece of code is.
 
 use std::path::Path;
 
@@ -7,7 +7,10 @@ use drover_scripts::guest::{cloud_init, read_working_directory, working_director
 use drover_scripts::windows::Script;
 use drover_ssh::upload_target;
 
-/// Commands of drover itself that only read, or touch nothing but the guest's own folder.
+use crate::user_data::guest;
+use crate::{CARDS, admit_command, expel_command};
+
+/// drover's own commands that only read, or touch nothing but the guest's own folder.
 const HOUSEKEEPING: [&str; 6] = [
     "true",
     "cloud-init status --wait",
@@ -17,32 +20,54 @@ const HOUSEKEEPING: [&str; 6] = [
     "sudo reboot",
 ];
 
-/// What every script for Windows begins with.
+/// The beginning of every script for Windows.
 const ARGUMENTS: &str = "$arguments = @(";
 
-/// Whether drover needs the command whatever the jobs are.
+/// Whether the command is one that drover always needs, whatever the jobs are.
 pub fn is_housekeeping(command: &str) -> bool {
     HOUSEKEEPING.contains(&command)
         || command == cloud_init()
-        || crate::is_housekeeping(command)
+        || is_of_leases_or_cards(command)
         || upload_target(command).is_some_and(stays_home)
 }
 
-/// The command with which drover makes its working directory in a guest's home, as it makes it in
-/// the folder that stands for this home; none for any other command.
+/// Rewrites the command that makes a working directory below `home` so that it makes it below
+/// `folder` instead; none for any other command.
 pub fn in_folder(command: &str, home: &str, folder: &Path) -> Option<String> {
     let (dir, java) = read_working_directory(command)?;
     let below = dir.strip_prefix(home)?.strip_prefix('/').filter(|below| stays_home(below))?;
     Some(working_directory(&folder.join(below).display().to_string(), java))
 }
 
-/// A plain file below the home folder, where no earlier command can have put a link.
+/// Whether a command is exactly the one that lists a guest's network cards, or one that adds or
+/// removes a lease's key and user data.
+fn is_of_leases_or_cards(command: &str) -> bool {
+    if command == CARDS {
+        return true;
+    }
+    let id = |text: &str| {
+        let of_an_id = |c: &char| c.is_ascii_alphanumeric() || *c == '-';
+        text.chars().take_while(of_an_id).collect::<String>()
+    };
+    let Some((_, arguments)) = command.rsplit_once("' drover '") else {
+        let (_, after) = command.split_once(".drover-lease/").unwrap_or_default();
+        return command == guest::make_folder(&id(after));
+    };
+    let lease = id(arguments);
+    let line = arguments.split_once("' '").map_or("", |(_, line)| line);
+    let key = line.split_once(" drover-lease-").map_or("", |(key, _)| key);
+    command == expel_command(&lease) || command == admit_command(&lease, key)
+}
+
+/// Whether the path is a plain file below the home folder, where no earlier command can have put a
+/// link.
 fn stays_home(path: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-./".contains(c);
     !path.starts_with('/') && path.chars().all(plain) && path.split('/').all(|part| part != "..")
 }
 
-/// The name of the script for Windows PowerShell that a code is, and its arguments; none for any other code.
+/// The name of the script for Windows PowerShell in this code, followed by its arguments; none for
+/// any other code.
 pub fn script(code: &str) -> Option<Vec<String>> {
     let arguments = arguments(code)?;
     let given: Vec<&str> = arguments.iter().map(String::as_str).collect();
@@ -50,18 +75,18 @@ pub fn script(code: &str) -> Option<Vec<String>> {
     let name = match script {
         Script::RemoteFs => "remote-fs",
         Script::Cards => "cards",
-        Script::Admit => "admit",
-        Script::Expel => "expel",
-        Script::Mend => "mend",
-        Script::RunnerBegun => "runner-begun",
+        Script::GrantAccess => "admit",
+        Script::RevokeAccess => "expel",
+        Script::AfterRollback => "mend",
+        Script::RunnerStarted => "runner-begun",
         Script::RunnerStart => "runner-start",
-        Script::RunnerWords => "runner-words",
+        Script::RunnerStatus => "runner-words",
         Script::RunnerEnd => "runner-end",
     };
     Some([name.to_owned()].into_iter().chain(arguments).collect())
 }
 
-/// The texts between single quotes that a script begins with.
+/// The single-quoted arguments at the beginning of a script.
 fn arguments(code: &str) -> Option<Vec<String>> {
     let mut rest = code.strip_prefix(ARGUMENTS)?;
     let mut all = Vec::new();
@@ -90,7 +115,7 @@ mod tests {
     use super::*;
     use drover_ssh::upload_command;
 
-    // Invariant: without a sandbox nothing passes that could leave the guest's folder.
+    // Invariant: without a sandbox, no command passes that could leave the guest's folder.
 
     #[test]
     fn a_working_directory_is_made_in_the_folder_of_its_guest_or_not_at_all() {
@@ -122,5 +147,16 @@ mod tests {
         for bad in bad {
             assert!(!is_housekeeping(&bad), "{bad}");
         }
+    }
+
+    #[test]
+    fn only_the_very_commands_of_lease_keys_and_cards_are_housekeeping() {
+        let lease = "lease-7dmamjfpe7r26pbz";
+        let keys = [admit_command(lease, "ssh-ed25519 AAAA"), expel_command(lease)];
+        for command in keys.into_iter().chain([guest::make_folder(lease), CARDS.to_owned()]) {
+            assert!(is_of_leases_or_cards(&command), "{command}");
+            assert!(!is_of_leases_or_cards(&format!("{command}; reboot")));
+        }
+        assert!(!is_of_leases_or_cards("echo drover-lease-l1"));
     }
 }

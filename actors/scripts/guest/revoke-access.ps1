@@ -1,5 +1,5 @@
-# Removes the key of a lease; a repeated call changes nothing. Where a full disk takes no note of the lease's end,
-# the key goes all the same.
+# Removes the key of a lease; to repeat it changes nothing. When a full disk cannot record the
+# lease's end, the key is removed all the same.
 # Argument: the lease.
 $lease = $arguments[0]
 

@@ -22,11 +22,11 @@ fn guest() -> VmConfig {
     ])
 }
 
-fn told(seed: SeedSpec) -> SeedTexts {
+fn told(seed: SeedSpec) -> CloudInitTexts {
     texts(&seeded(seed), &marks(), "pve1", &guest()).unwrap().unwrap()
 }
 
-// Invariant: where the operator says nothing an image says what Proxmox's own drive would.
+// Invariant: without the operator's own texts, a disc says the same as Proxmox's own drive.
 
 #[test]
 fn without_user_data_a_guest_hears_what_it_always_did() {
@@ -55,11 +55,12 @@ fn without_user_data_a_guest_hears_what_it_always_did() {
     assert_eq!(texts(&spec(), &marks(), "pve1", &guest()).unwrap(), None);
 }
 
-// Invariant: every name that is drover's own has its value, and an operator's may be made of them.
+// Invariant: every placeholder of drover's own has a value, and an operator's value may use it.
 
 #[test]
 fn all_names_are_filled_in() {
-    let all: Vec<String> = BUILT_IN.iter().map(|name| format!("{name}=${{{name}}}")).collect();
+    let all: Vec<String> =
+        BUILT_IN_PLACEHOLDERS.iter().map(|name| format!("{name}=${{{name}}}")).collect();
     let user_data = Some(format!("{}\n${{mine}}\n", all.join("\n")));
     let values = [("mine".to_owned(), "run-${vmid} $${x}".to_owned())].into();
     let seed = told(SeedSpec { user_data, values, ..SeedSpec::default() });
@@ -80,7 +81,7 @@ fn all_names_are_filled_in() {
     ");
 }
 
-// Invariant: whatever the meta data says, it is one guest's own.
+// Invariant: whatever the meta data says, id and name belong to this guest alone.
 
 #[test]
 fn meta_data_keeps_what_it_says_and_has_an_id_of_its_own() {
@@ -94,7 +95,7 @@ fn meta_data_keeps_what_it_says_and_has_an_id_of_its_own() {
     - ssh-ed25519 AAAA/b+c= drover key
     ");
     let wrong = texts(&seeded(own("- a")), &marks(), "pve1", &guest());
-    assert_eq!(wrong, Err(SeedError::MetaData));
+    assert_eq!(wrong, Err(TextsError::MetaData));
 }
 
 #[test]

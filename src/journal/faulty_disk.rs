@@ -1,7 +1,7 @@
-//! A disk in memory that fails, or whose power is cut, at a chosen step: for tests.
+//! For tests: a disk in memory that fails, or loses its power, at a chosen step.
 //!
-//! What was not synced when the power went may be there or not, write by write and by halves; of
-//! names that were not synced the first few are there.
+//! After a power cut, a write that was not synced may be there whole, by half or not at all. Of the
+//! renames that were not synced, the first few are there.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
@@ -15,26 +15,26 @@ use super::disk::{Disk, Stat};
 
 /// What happens at the chosen step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fate {
-    /// The power goes.
-    Cut,
-    /// There is no room, once; half of what was to be written is.
+pub(super) enum DiskFailure {
+    /// The power is cut.
+    PowerCut,
+    /// The disk is full once: half of the data is written.
     Full,
 }
 
 #[derive(Debug, Clone, Default)]
-pub(super) struct Power(Arc<Mutex<World>>);
+pub(super) struct FaultyDisk(Arc<Mutex<DiskState>>);
 
 #[derive(Debug, Default)]
-struct World {
+struct DiskState {
     files: BTreeMap<u64, Content>,
     names: BTreeMap<PathBuf, u64>,
     synced_names: BTreeMap<PathBuf, u64>,
-    renamings: Vec<(PathBuf, Option<u64>)>,
+    unsynced_names: Vec<(PathBuf, Option<u64>)>,
     made: u64,
     steps: u64,
-    fate: Option<(u64, Fate)>,
-    off: bool,
+    failure: Option<(u64, DiskFailure)>,
+    powered_off: bool,
     room: Option<u64>,
 }
 
@@ -42,7 +42,7 @@ struct World {
 struct Content {
     bytes: Vec<u8>,
     synced: Vec<u8>,
-    since: Vec<Change>,
+    unsynced: Vec<Change>,
 }
 
 #[derive(Debug)]
@@ -62,7 +62,7 @@ impl Change {
         }
     }
 
-    /// What the power left of it.
+    /// What a power cut leaves of the change.
     fn left(&self, dice: u64) -> Option<Self> {
         match (self, dice % 4) {
             (_, 0) => None,
@@ -73,24 +73,24 @@ impl Change {
     }
 }
 
-impl World {
-    /// Counts a step; whether only half of it is done.
+impl DiskState {
+    /// Counts a step; returns whether it is done only by half.
     fn step(&mut self) -> io::Result<bool> {
-        if self.off {
+        if self.powered_off {
             return Err(io::Error::other("the power is off"));
         }
         self.steps += 1;
-        match self.fate {
-            Some((at, Fate::Cut)) if at == self.steps => {
-                self.off = true;
+        match self.failure {
+            Some((at, DiskFailure::PowerCut)) if at == self.steps => {
+                self.powered_off = true;
                 Err(io::Error::other("the power is cut"))
             }
-            Some((at, Fate::Full)) => Ok(at == self.steps),
+            Some((at, DiskFailure::Full)) => Ok(at == self.steps),
             Some(_) | None => Ok(false),
         }
     }
 
-    /// Counts a step that is done or not.
+    /// Counts a step that happens whole or not at all.
     fn whole(&mut self) -> io::Result<()> {
         if self.step()? { Err(ErrorKind::StorageFull.into()) } else { Ok(()) }
     }
@@ -100,7 +100,7 @@ impl World {
             Some(file) => drop(self.names.insert(path.to_owned(), file)),
             None => drop(self.names.remove(path)),
         }
-        self.renamings.push((path.to_owned(), file));
+        self.unsynced_names.push((path.to_owned(), file));
     }
 
     fn content(&mut self, file: u64) -> io::Result<&mut Content> {
@@ -108,70 +108,70 @@ impl World {
     }
 }
 
-impl Power {
-    fn world(&self) -> MutexGuard<'_, World> {
+impl FaultyDisk {
+    fn state(&self) -> MutexGuard<'_, DiskState> {
         self.0.lock()
     }
 
-    /// Plans what happens at a step, the first being 1.
-    pub(super) fn plan(&self, step: u64, fate: Fate) {
-        self.world().fate = Some((step, fate));
+    /// Sets what happens at a step; the first step is 1.
+    pub(super) fn plan(&self, step: u64, failure: DiskFailure) {
+        self.state().failure = Some((step, failure));
     }
 
-    /// Leaves so many bytes for new files.
-    pub(super) fn leave(&self, room: Option<u64>) {
-        self.world().room = room;
+    /// Leaves this many bytes for new files.
+    pub(super) fn set_room(&self, room: Option<u64>) {
+        self.state().room = room;
     }
 
     /// Whether the planned step was reached.
-    pub(super) fn is_over(&self) -> bool {
-        let world = self.world();
-        world.fate.is_some_and(|(at, _)| world.steps >= at)
+    pub(super) fn was_reached(&self) -> bool {
+        let state = self.state();
+        state.failure.is_some_and(|(at, _)| state.steps >= at)
     }
 
     pub(super) fn names(&self) -> Vec<PathBuf> {
-        self.world().names.keys().cloned().collect()
+        self.state().names.keys().cloned().collect()
     }
 
-    /// Cuts the power where it is on, and turns it on again.
+    /// Cuts the power if it is on, and turns it on again.
     pub(super) fn restart(&self, seed: u64) {
-        let mut world = self.world();
+        let mut state = self.state();
         let mut dice = seed;
         let mut draw = move || {
             dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963);
             dice >> 33
         };
-        for content in world.files.values_mut() {
+        for content in state.files.values_mut() {
             let mut bytes = std::mem::take(&mut content.synced);
-            for change in content.since.drain(..).filter_map(|change| change.left(draw())) {
+            for change in content.unsynced.drain(..).filter_map(|change| change.left(draw())) {
                 change.apply(&mut bytes);
             }
             (content.bytes, content.synced) = (bytes.clone(), bytes);
         }
-        let renamings = std::mem::take(&mut world.renamings);
-        let kept = usize::try_from(draw()).unwrap_or(0) % (renamings.len() + 1);
-        for (path, file) in renamings.into_iter().take(kept) {
+        let unsynced_names = std::mem::take(&mut state.unsynced_names);
+        let kept = usize::try_from(draw()).unwrap_or(0) % (unsynced_names.len() + 1);
+        for (path, file) in unsynced_names.into_iter().take(kept) {
             match file {
-                Some(file) => drop(world.synced_names.insert(path, file)),
-                None => drop(world.synced_names.remove(&path)),
+                Some(file) => drop(state.synced_names.insert(path, file)),
+                None => drop(state.synced_names.remove(&path)),
             }
         }
-        world.names = world.synced_names.clone();
-        (world.off, world.fate) = (false, None);
+        state.names = state.synced_names.clone();
+        (state.powered_off, state.failure) = (false, None);
     }
 
     fn handle(&self, file: u64) -> Handle {
-        Handle { power: self.clone(), file }
+        Handle { disk: self.clone(), file }
     }
 }
 
-impl Disk for Power {
+impl Disk for FaultyDisk {
     type File = Handle;
 
     fn stat(&self, path: &Path) -> io::Result<Option<Stat>> {
-        let world = self.world();
-        Ok(world.names.get(path).and_then(|file| {
-            let length = world.files.get(file)?.bytes.len() as u64;
+        let state = self.state();
+        Ok(state.names.get(path).and_then(|file| {
+            let length = state.files.get(file)?.bytes.len() as u64;
             Some(Stat { length, identity: *file })
         }))
     }
@@ -181,58 +181,57 @@ impl Disk for Power {
     }
 
     fn open(&self, path: &Path) -> io::Result<Handle> {
-        let found = self.world().names.get(path).copied();
+        let found = self.state().names.get(path).copied();
         found.map(|file| self.handle(file)).ok_or_else(|| ErrorKind::NotFound.into())
     }
 
     fn create(&self, path: &Path) -> io::Result<Handle> {
-        let mut world = self.world();
-        world.whole()?;
-        world.made += 1;
-        let file = world.made;
-        world.files.insert(file, Content::default());
-        world.name(path, Some(file));
-        drop(world);
+        let mut state = self.state();
+        state.whole()?;
+        state.made += 1;
+        let file = state.made;
+        state.files.insert(file, Content::default());
+        state.name(path, Some(file));
+        drop(state);
         Ok(self.handle(file))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        let mut world = self.world();
-        world.whole()?;
-        let found = world.names.get(from).copied();
+        let mut state = self.state();
+        state.whole()?;
+        let found = state.names.get(from).copied();
         let file = found.ok_or(ErrorKind::NotFound)?;
-        world.names.remove(from);
-        // Both at once, so that a cut leaves both or none.
-        world.name(to, Some(file));
+        state.names.remove(from);
+        // One entry for both names, so that a power cut keeps or loses both.
+        state.name(to, Some(file));
         Ok(())
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
-        let mut world = self.world();
-        world.whole()?;
-        if world.names.contains_key(path) {
-            world.name(path, None);
+        let mut state = self.state();
+        state.whole()?;
+        if state.names.contains_key(path) {
+            state.name(path, None);
         }
         Ok(())
     }
 
     fn sync_names(&self, _path: &Path) -> io::Result<()> {
-        let mut world = self.world();
-        world.whole()?;
-        world.renamings.clear();
-        world.synced_names = world.names.clone();
+        let mut state = self.state();
+        state.whole()?;
+        state.unsynced_names.clear();
+        state.synced_names = state.names.clone();
         Ok(())
     }
 
     fn room(&self, _path: &Path) -> io::Result<u64> {
-        Ok(self.world().room.unwrap_or(u64::MAX))
+        Ok(self.state().room.unwrap_or(u64::MAX))
     }
 }
 
-/// An open file.
 #[derive(Debug)]
 pub(super) struct Handle {
-    power: Power,
+    disk: FaultyDisk,
     file: u64,
 }
 
@@ -242,12 +241,12 @@ fn index(at: u64) -> usize {
 
 impl StorageBackend for Handle {
     fn len(&self) -> io::Result<u64> {
-        Ok(self.power.world().content(self.file)?.bytes.len() as u64)
+        Ok(self.disk.state().content(self.file)?.bytes.len() as u64)
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        let mut world = self.power.world();
-        let content = world.content(self.file)?;
+        let mut state = self.disk.state();
+        let content = state.content(self.file)?;
         let from = index(offset);
         let found = content.bytes.get(from..from + out.len());
         out.copy_from_slice(found.ok_or(ErrorKind::UnexpectedEof)?);
@@ -255,33 +254,33 @@ impl StorageBackend for Handle {
     }
 
     fn set_len(&self, length: u64) -> io::Result<()> {
-        let mut world = self.power.world();
-        world.whole()?;
-        let content = world.content(self.file)?;
+        let mut state = self.disk.state();
+        state.whole()?;
+        let content = state.content(self.file)?;
         let change = Change::Length(index(length));
         change.apply(&mut content.bytes);
-        content.since.push(change);
+        content.unsynced.push(change);
         Ok(())
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        let mut world = self.power.world();
-        world.whole()?;
-        let content = world.content(self.file)?;
-        for change in content.since.drain(..) {
+        let mut state = self.disk.state();
+        state.whole()?;
+        let content = state.content(self.file)?;
+        for change in content.unsynced.drain(..) {
             change.apply(&mut content.synced);
         }
         Ok(())
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        let mut world = self.power.world();
-        let half = world.step()?;
-        let content = world.content(self.file)?;
+        let mut state = self.disk.state();
+        let half = state.step()?;
+        let content = state.content(self.file)?;
         let written = if half { &data[..data.len() / 2] } else { data };
         let change = Change::Write(index(offset), written.to_vec());
         change.apply(&mut content.bytes);
-        content.since.push(change);
+        content.unsynced.push(change);
         if half { Err(ErrorKind::StorageFull.into()) } else { Ok(()) }
     }
 }

@@ -1,5 +1,5 @@
-//! The network of a guest for cloud-init: version 2 of its `network-config`, each card known by its
-//! MAC address. Cards are called `eth0` and so on, as by Proxmox's own drive.
+//! A guest's network for cloud-init: version 2 of `network-config`, with each card matched by its
+//! MAC address. Cards are named `eth0` and so on, as on Proxmox's own drive.
 
 use std::collections::BTreeSet;
 
@@ -7,8 +7,8 @@ use drover_model::seed::NicSpec;
 use proxmox_client::types::VmConfig;
 use serde_yaml::{Mapping, Value};
 
-/// More cards than any guest has.
-const CARDS: usize = 32;
+/// More cards than a guest can have.
+const CARDS_MAX: usize = 32;
 
 fn text(value: impl Into<String>) -> Value {
     Value::String(value.into())
@@ -18,11 +18,11 @@ fn texts<'a>(values: impl IntoIterator<Item = &'a str>) -> Value {
     Value::Sequence(values.into_iter().map(text).collect())
 }
 
-/// The network as a guest's configuration says it, `netN` with `ipconfigN`, and the DNS servers of
-/// single cards; none where there is no card.
-pub fn config(config: &VmConfig, nics: &[NicSpec]) -> Option<String> {
+/// The network in a guest's configuration, `netN` with `ipconfigN`, and the DNS servers of single
+/// cards; none without a card.
+pub(crate) fn config(config: &VmConfig, nics: &[NicSpec]) -> Option<String> {
     let mut cards = Mapping::new();
-    for n in 0..CARDS {
+    for n in 0..CARDS_MAX {
         let Some(card) = config.get(&format!("net{n}")) else { continue };
         let Some(mac) = mac(card) else { continue };
         let said = config.get(&format!("ipconfig{n}")).unwrap_or_default();
@@ -34,7 +34,7 @@ pub fn config(config: &VmConfig, nics: &[NicSpec]) -> Option<String> {
     let mut all = Mapping::new();
     all.insert(text("version"), Value::Number(2.into()));
     all.insert(text("ethernets"), Value::Mapping(cards));
-    // Writing plain texts, numbers and lists can not fail.
+    // Plain texts, numbers and lists can always be written.
     serde_yaml::to_string(&Value::Mapping(all)).ok()
 }
 
@@ -63,7 +63,7 @@ fn one(n: usize, mac: &str, said: &str, config: &VmConfig, nic: Option<&NicSpec>
     if !addresses.is_empty() {
         card.insert(text("addresses"), texts(addresses));
     }
-    // Older names than routes, but those that every renderer of cloud-init's gets right.
+    // Older keys than `routes`, but ones that every renderer of cloud-init gets right.
     for (key, way) in [("gateway4", setting("gw")), ("gateway6", setting("gw6"))] {
         if let Some(way) = way {
             card.insert(text(key), text(way));
@@ -89,14 +89,14 @@ fn one(n: usize, mac: &str, said: &str, config: &VmConfig, nic: Option<&NicSpec>
     Value::Mapping(card)
 }
 
-/// Each word once.
+/// The words of a list, without repetitions.
 fn words(list: Option<&str>) -> Vec<&str> {
     let words = list.unwrap_or_default().split([' ', ',', ';']).filter(|word| !word.is_empty());
     let mut seen = BTreeSet::new();
     words.filter(|word| seen.insert(*word)).collect()
 }
 
-/// The MAC address of a card, lower case.
+/// The MAC address of a card, in lower case.
 fn mac(card: &str) -> Option<String> {
     let values = card.split(',').filter_map(|part| part.split_once('='));
     values.map(|(_, value)| value).find(|value| is_mac(value)).map(str::to_lowercase)
@@ -113,7 +113,7 @@ pub fn is_mac(text: &str) -> bool {
 mod tests {
     use super::*;
 
-    // Invariant: the network is said card by card, by MAC address, as its keys say it.
+    // Invariant: each card has its network settings, matched by MAC address.
 
     #[test]
     fn cards_have_their_addresses_ways_and_servers() {

@@ -1,5 +1,5 @@
-# Adds the key of a lease; a repeated call changes nothing. A key that opens a guest to whoever holds it
-# takes the place of all leases' keys. A lease that ended is not let in again by a call that came late.
+# Adds the key of a lease; to repeat it changes nothing. The key of a hold replaces the keys of all
+# leases. A late call does not let an ended lease in again.
 # Arguments: the lease, or `hold`; the line of its key.
 $lease, $line = $arguments
 

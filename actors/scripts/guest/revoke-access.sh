@@ -1,5 +1,5 @@
-# Removes the key of a lease; a repeated call changes nothing. On a full disk the key is taken out of use in
-# its place: the line becomes a comment, which needs no room.
+# Removes the key of a lease; to repeat it changes nothing. On a full disk the key is disabled in
+# place: its line becomes a comment, which needs no room.
 # Argument: the lease.
 lease=$1
 

@@ -1,7 +1,7 @@
-# Tells how the runner stands, as `runs`, `ended`, `left` or `died` with its exit status and its seconds,
-# and on further lines the end of its log. Whether it lives is looked at first: its end is there before it is
-# gone.
-# Arguments: the runner; how many bytes of its log are told.
+# Prints the runner's state, `runs`, `ended`, `left` or `died`, with its exit status and its
+# seconds, and after that the end of its log. Whether the process runs is checked first, because its
+# end is written before it exits.
+# Arguments: the runner; how many bytes of its log to print.
 if (-not [IO.Directory]::Exists($folder)) { Fail 'the folder of the runner is gone' 2 }
 $lives = $true
 if (Has 'pid') { $lives = [bool](Find-Runner) }

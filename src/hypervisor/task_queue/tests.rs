@@ -7,9 +7,9 @@ use super::*;
 use crate::testing::{Clients as _, Script, Step, token};
 
 const SECOND: Duration = Duration::from_secs(1);
-const WIDTH: Width = Width { per_storage: 4, per_node: 2, adapts: false };
+const MAX: MaxConcurrent = MaxConcurrent { per_storage: 4, per_node: 2, adapts: false };
 
-/// A cluster whose nodes have a storage `local` each and share `nfs`.
+/// A cluster whose nodes each have a storage `local` and share `nfs`.
 fn script() -> Script {
     Script::new(|asked| match asked {
         "GET /cluster/resources type=storage" => Step::Data(json!([
@@ -22,21 +22,21 @@ fn script() -> Script {
 }
 
 struct Place {
-    gate: Gate,
+    queue: TaskQueue,
     client: Arc<Client>,
 }
 
 impl Place {
     fn new(script: &Script) -> Self {
-        Self { gate: Gate::default(), client: script.client(&["a"], token()) }
+        Self { queue: TaskQueue::default(), client: script.client(&["a"], token()) }
     }
 
-    /// Whether a guest with a volume on this storage gets in within this time.
+    /// Whether a guest with a volume on this storage is admitted within this time.
     async fn enters(&self, vmid: u32, storage: &str, node: &str, within: Duration) -> bool {
         let (vmid, node) = (VmId(vmid), NodeName::new(node));
         let volumes = [format!("{storage}:vm-{vmid}-disk-0"), format!("{storage}:vm-{vmid}-ci")];
-        self.gate.note(vmid, &volumes);
-        tokio::time::timeout(within, self.gate.enter_destroy(&self.client, &node, vmid, WIDTH))
+        self.queue.note_volumes(vmid, &volumes);
+        tokio::time::timeout(within, self.queue.enter_destroy(&self.client, &node, vmid, MAX))
             .await
             .is_ok()
     }
@@ -48,7 +48,8 @@ impl Place {
     }
 }
 
-// Invariant: no more guests are destroyed at once under one storage's lock than get it in time.
+// Invariant: no more guests are destroyed at once under one storage's lock than get the lock in
+// time.
 
 #[tokio::test(start_paused = true)]
 async fn a_nodes_own_storage_takes_four_and_another_nodes_is_another() {
@@ -57,7 +58,7 @@ async fn a_nodes_own_storage_takes_four_and_another_nodes_is_another() {
     place.fill("local", "pve1").await;
     assert!(!place.enters(105, "local", "pve1", SECOND).await);
     assert!(place.enters(106, "local", "pve2", SECOND).await);
-    place.gate.leave(Line::Destroy, VmId(102), LaneEnd::Done);
+    place.queue.leave(QueuedTask::Destroy, VmId(102), OperationEnd::Done);
     assert!(place.enters(105, "local", "pve1", SECOND).await);
     assert_eq!(script.seen().len(), 1, "storages are listed once");
 }
@@ -67,7 +68,7 @@ async fn a_shared_storage_takes_four_on_all_nodes_together() {
     let place = Place::new(&script());
     place.fill("nfs", "pve1").await;
     assert!(!place.enters(105, "nfs", "pve2", SECOND).await);
-    drop(place.gate.leaving(Line::Destroy, VmId(103)));
+    drop(place.queue.guard(QueuedTask::Destroy, VmId(103)));
     assert!(place.enters(105, "nfs", "pve2", SECOND).await);
 }
 
@@ -78,22 +79,22 @@ async fn a_storage_that_is_not_told_of_counts_as_shared() {
     assert!(!place.enters(105, "local", "pve2", SECOND).await);
 }
 
-// Invariant: no more guests are started at once on a node than it may.
+// Invariant: no more guests are started at once on a node than its limit.
 
 #[tokio::test(start_paused = true)]
 async fn a_node_starts_two_at_once_and_another_node_is_another() {
-    let gate = Gate::default();
+    let queue = TaskQueue::default();
     let enters = |vmid: u32, node: &'static str| {
-        let (gate, node) = (&gate, NodeName::new(node));
+        let (queue, node) = (&queue, NodeName::new(node));
         async move {
-            let entered = gate.enter_start(&node, VmId(vmid), WIDTH);
+            let entered = queue.enter_start(&node, VmId(vmid), MAX);
             tokio::time::timeout(SECOND, entered).await.is_ok()
         }
     };
     assert!(enters(101, "pve1").await && enters(102, "pve1").await);
     assert!(!enters(103, "pve1").await && enters(104, "pve2").await);
-    let mut leaving = gate.leaving(Line::Start, VmId(101));
-    leaving.tell(&TaskEnd::Done { warnings: Vec::new() });
+    let mut leaving = queue.guard(QueuedTask::Start, VmId(101));
+    leaving.ended(&TaskEnd::Done { warnings: Vec::new() });
     drop(leaving);
     assert!(enters(103, "pve1").await);
 }
@@ -103,32 +104,32 @@ async fn whoever_gives_up_waiting_leaves_the_line() {
     let place = Place::new(&script());
     place.fill("local", "pve1").await;
     assert!(!place.enters(105, "local", "pve1", SECOND).await);
-    place.gate.leave(Line::Destroy, VmId(101), LaneEnd::Done);
+    place.queue.leave(QueuedTask::Destroy, VmId(101), OperationEnd::Done);
     assert!(place.enters(106, "local", "pve1", SECOND).await);
 }
 
-// Invariant: a volume that was left behind for its lock narrows the line.
+// Invariant: a volume that was left behind because of its lock lowers the limit.
 
 #[tokio::test(start_paused = true)]
 async fn a_lock_that_was_waited_for_in_vain_is_heard_of_by_its_warning() {
     let place = Place::new(&script());
-    let wide = Width { per_storage: 16, per_node: 16, adapts: true };
+    let wide = MaxConcurrent { per_storage: 16, per_node: 16, adapts: true };
     let (node, volumes) = (NodeName::new("pve1"), |vmid| [format!("nfs:vm-{vmid}-disk-0")]);
     for vmid in [101, 102] {
-        place.gate.note(VmId(vmid), &volumes(vmid));
-        place.gate.enter_destroy(&place.client, &node, VmId(vmid), wide).await;
+        place.queue.note_volumes(VmId(vmid), &volumes(vmid));
+        place.queue.enter_destroy(&place.client, &node, VmId(vmid), wide).await;
     }
     let text = "Could not remove disk 'nfs:vm-101-disk-0', check manually: cfs-lock 'storage-nfs' \
                 error: got lock request timeout";
-    let mut leaving = place.gate.leaving(Line::Destroy, VmId(101));
-    leaving.tell(&TaskEnd::Done { warnings: vec![text.to_owned()] });
+    let mut leaving = place.queue.guard(QueuedTask::Destroy, VmId(101));
+    leaving.ended(&TaskEnd::Done { warnings: vec![text.to_owned()] });
     drop(leaving);
-    place.gate.note(VmId(103), &volumes(103));
-    let enters = place.gate.enter_destroy(&place.client, &node, VmId(103), wide);
+    place.queue.note_volumes(VmId(103), &volumes(103));
+    let enters = place.queue.enter_destroy(&place.client, &node, VmId(103), wide);
     assert!(tokio::time::timeout(SECOND, enters).await.is_err(), "one at once after two failed");
 }
 
-// Invariant: nobody waits for ever.
+// Invariant: every task is admitted at some time.
 
 #[tokio::test(start_paused = true)]
 async fn a_guest_that_tries_again_gives_its_old_place_up() {
@@ -141,7 +142,7 @@ async fn a_guest_that_tries_again_gives_its_old_place_up() {
 async fn places_that_are_never_left_hold_nobody_up_for_long() {
     let place = Place::new(&script());
     place.fill("local", "pve1").await;
-    assert!(place.enters(105, "local", "pve1", LOST + SECOND).await);
+    assert!(place.enters(105, "local", "pve1", FORGOTTEN_AFTER + SECOND).await);
     assert!(place.enters(106, "local", "pve1", SECOND).await, "the lost places are free");
 }
 
@@ -149,11 +150,13 @@ async fn places_that_are_never_left_hold_nobody_up_for_long() {
 async fn a_long_line_stays_in_line() {
     let place = Place::new(&script());
     place.fill("local", "pve1").await;
-    let ahead = (109..=112).map(|vmid| place.enters(vmid, "local", "pve1", LOST));
-    let last = place.enters(105, "local", "pve1", LOST + SECOND);
+    let ahead = (109..=112).map(|vmid| place.enters(vmid, "local", "pve1", FORGOTTEN_AFTER));
+    let last = place.enters(105, "local", "pve1", FORGOTTEN_AFTER + SECOND);
     let leave = async {
-        tokio::time::sleep(LOST / 2).await;
-        (101..=104).for_each(|vmid| place.gate.leave(Line::Destroy, VmId(vmid), LaneEnd::Done));
+        tokio::time::sleep(FORGOTTEN_AFTER / 2).await;
+        (101..=104).for_each(|vmid| {
+            place.queue.leave(QueuedTask::Destroy, VmId(vmid), OperationEnd::Done)
+        });
     };
     let (ahead, last, ()) = tokio::join!(join_all(ahead), last, leave);
     assert_eq!((ahead, last), (vec![true; 4], false));
@@ -164,6 +167,6 @@ async fn a_guest_without_known_volumes_waits_for_nobody() {
     let place = Place::new(&script());
     place.fill("local", "pve1").await;
     let node = NodeName::new("pve1");
-    let entered = place.gate.enter_destroy(&place.client, &node, VmId(105), WIDTH);
+    let entered = place.queue.enter_destroy(&place.client, &node, VmId(105), MAX);
     assert!(tokio::time::timeout(SECOND, entered).await.is_ok());
 }
