@@ -157,13 +157,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_source_out_of_reach_where_a_proxy_is_set_is_told_how_to_go_past_it() {
+    fn a_source_out_of_reach_where_a_proxy_is_set_is_reported_how_to_go_past_it() {
         assert!(proxy_advice(true, true).contains("`proxy: none`"));
         assert_eq!((proxy_advice(true, false), proxy_advice(false, true)), ("", ""));
     }
 
     #[test]
-    fn a_proxy_that_wants_a_login_is_told_as_the_one_that_refuses() {
+    fn a_proxy_that_wants_a_login_is_reported_as_the_one_that_refuses() {
         let call = "GET /api/agents".to_owned();
         let error = DemandError::Status { call, status: 407, text: String::new() };
         let text = error.fault(&SourceId::new("ci")).text;

@@ -10,13 +10,13 @@ use sha2::{Digest as _, Sha256};
 use drover_config::{Checked, Environment};
 
 /// The folder of the configuration in the guest.
-pub const GUEST_CONFIG: &str = "/etc/drover";
+pub(super) const GUEST_CONFIG: &str = "/etc/drover";
 /// The path of the program in the guest.
-pub const GUEST_PROGRAM: &str = "/usr/local/bin/drover";
+pub(super) const GUEST_PROGRAM: &str = "/usr/local/bin/drover";
 /// The path of the systemd unit in the guest.
-pub const GUEST_UNIT: &str = "/etc/systemd/system/drover.service";
+pub(super) const GUEST_UNIT: &str = "/etc/systemd/system/drover.service";
 /// The path of the unit's environment variables in the guest.
-pub const GUEST_VARIABLES: &str = "/etc/default/drover";
+pub(super) const GUEST_VARIABLES: &str = "/etc/default/drover";
 
 const UNIT_TEXT: &str = include_str!("../../../../configs/drover.service");
 
