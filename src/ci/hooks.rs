@@ -101,7 +101,7 @@ pub struct Arrival {
 }
 
 impl Arrival {
-    /// Now.
+    /// The current time.
     pub fn now() -> Self {
         Self { at: Instant::now(), wall: Timestamp::now() }
     }

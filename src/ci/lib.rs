@@ -221,7 +221,6 @@ impl CiSystems {
         }
     }
 
-    /// Removes a source.
     pub fn forget(&self, id: &SourceId) {
         let mut all = self.connectors.write();
         if let Some(before) = all.remove(id) {

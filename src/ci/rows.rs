@@ -51,7 +51,6 @@ pub(crate) struct Reading<T> {
 }
 
 impl<T> Reading<T> {
-    /// Nothing was read.
     pub(crate) fn new() -> Self {
         Self { rows: Vec::new(), places: BTreeMap::new(), total: None, steady: true }
     }
@@ -91,7 +90,6 @@ impl<T> Reading<T> {
 pub(crate) trait Row {
     /// The number of the row; none where the system knows rows by their names alone.
     fn number(&self) -> Option<u64>;
-    /// Its name.
     fn name(&self) -> &str;
     /// Gives the row the name that drover knows.
     fn rename(&mut self, name: &RunnerName);

@@ -24,13 +24,12 @@ const WITHHELD: &str =
 pub(crate) struct Secrets(Mutex<BTreeMap<RunnerName, Vec<SecretString>>>);
 
 impl Secrets {
-    /// Remembers what a runner is given.
+    /// Remembers the secrets that a runner was given.
     pub(crate) fn keep(&self, runner: &RunnerName, secrets: Vec<SecretString>) {
         let mut all = self.0.lock();
         all.insert(runner.clone(), secrets);
     }
 
-    /// Forgets them.
     pub(crate) fn forget(&self, runner: &RunnerName) {
         self.0.lock().remove(runner);
     }

@@ -25,7 +25,6 @@ pub struct Line {
 pub struct CloudReport {
     /// The id of the cloud.
     pub cloud: String,
-    /// The configured name.
     pub name: String,
     /// The findings in the order of the checks.
     pub lines: Vec<Line>,

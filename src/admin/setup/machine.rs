@@ -14,7 +14,6 @@ use drover_ssh::{HostKeyPolicy, Keep, Limits, PrivateKey, Session, Target, conne
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(600);
 const LOGIN_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A machine.
 #[derive(Debug)]
 pub enum Machine {
     Local,

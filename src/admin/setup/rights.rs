@@ -1,5 +1,15 @@
-//! The least rights for a configuration: what exists, what is wanted, and the steps between. Each
-//! step is both a call and the `pveum` line that does the same.
+//! `drover setup rights`: the least rights for a configuration, and the steps towards them.
+//!
+//! In: [`WantedRights`], worked out from the table of rights, and [`ExistingRights`], read with an
+//! administrator's login. Out: a [`RightsPlan`]: steps that are missing, in an order in which they
+//! can run, and notes about what drover leaves to people.
+//!
+//! Each step is both a call to Proxmox and the `pveum` line that does the same. A plan adds rights
+//! and takes none away: a role, a user or an entry may serve others, too, and a user that somebody
+//! disabled stays disabled. The notes name the commands for that.
+//!
+//! Before the first step [`Action::needs`] and [`READ_PRIVILEGES`] say what the login must hold, so
+//! that no set-up ends half-way for a missing privilege.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -145,7 +155,7 @@ fn role_note(
     }
 }
 
-/// One step.
+/// One change of rights; it prints as the `pveum` line that does the same.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
     MakePool(String),

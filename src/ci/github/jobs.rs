@@ -1,5 +1,12 @@
 //! Jobs that wait or run in repositories: runs first, then the jobs of each run, because GitHub has
 //! no list of jobs beyond one run. Each list is requested with the ETag of its last answer.
+//!
+//! Not every poll reads every repository. A repository is read at once where a webhook named it or
+//! where a job waits in it. The others are read in the full polls, the longest unread first, as far
+//! as the rate limit allows; what is left is read in the next full poll.
+//!
+//! A repository that the login may not read is logged and skipped. Where no repository can be read,
+//! the poll fails with the last refusal.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};

@@ -41,7 +41,7 @@ pub(super) struct RateLimit {
 }
 
 impl RateLimit {
-    /// Nothing is known.
+    /// Starts without any report of the limit.
     pub(super) const fn new() -> Self {
         Self { report: None, blocked: None, refusals: 0, credit: None, counted: None }
     }

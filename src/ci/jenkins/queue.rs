@@ -36,7 +36,7 @@ pub(super) struct Nodes {
     pub computer: Vec<Computer>,
 }
 
-/// A node.
+/// A node with its state and its executors, as Jenkins reports it.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Computer {

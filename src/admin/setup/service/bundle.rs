@@ -1,5 +1,9 @@
 //! The files for the guest: the program, the configuration with all files that it names, the
 //! systemd unit, and the environment variables that stand for keys of the configuration.
+//!
+//! A file beside the YAML goes to the same place below [`GUEST_CONFIG`]; a file that the YAML names
+//! by its full path goes to that path. A path that the service could not read in the guest is
+//! refused. Files of the configuration belong to the service's user, all others to root.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
