@@ -246,7 +246,7 @@ impl CloudCheck<'_> {
         if !off && reported > 0 {
             self.report.ok(
                 "clocks",
-                format!("of {reported} nodes within {CLOCK_WARN_SECS} s of this machine's"),
+                format!("{reported} nodes are within {CLOCK_WARN_SECS} s of this machine's"),
             );
         }
     }

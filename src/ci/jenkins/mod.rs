@@ -7,7 +7,7 @@
 //! does that as soon as it sees the node's last build.
 //!
 //! While Jenkins has no node at all, it does not say which labels builds wait for. drover then
-//! makes one node that never connects ([`LABELS_NODE`]), and removes it with the last source of
+//! makes one node that never connects (`LABELS_NODE`), and removes it with the last source of
 //! that Jenkins.
 //!
 //! Failure paths: an HTML page in place of data means that Jenkins is not ready; a lost answer is
