@@ -18,6 +18,7 @@
 //! the missing privilege and what was done so far.
 
 #![cfg_attr(not(test), warn(unused_crate_dependencies))]
+#![warn(unreachable_pub)]
 
 pub mod doctor;
 pub mod rights;

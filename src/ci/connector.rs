@@ -45,7 +45,7 @@ pub struct RunnerBundle {
 
 /// The program that a shell command starts, without the assignments before it; empty where the
 /// command sets a `PATH` of its own.
-pub fn program_of(command: &str) -> Vec<String> {
+pub(crate) fn program_of(command: &str) -> Vec<String> {
     let mut words = command.split_whitespace();
     loop {
         match words.next() {
@@ -91,7 +91,7 @@ pub type Wake = Arc<dyn Fn() + Send + Sync>;
 pub type StopSignal = oneshot::Receiver<()>;
 
 /// The future that a call to a CI system returns.
-pub type ConnectorFuture<'a, T> = BoxFuture<'a, Result<T, DemandError>>;
+pub(crate) type ConnectorFuture<'a, T> = BoxFuture<'a, Result<T, DemandError>>;
 
 /// One CI system, as configured.
 pub trait Connector: Send + Sync {
@@ -160,7 +160,9 @@ pub trait Connector: Send + Sync {
 
 /// The reason why a call that needs the right to register runners was refused; none where it
 /// succeeded, and the error where it failed for another reason.
-pub fn refusal_text<T>(asked: Result<T, DemandError>) -> Result<Option<String>, DemandError> {
+pub(crate) fn refusal_text<T>(
+    asked: Result<T, DemandError>,
+) -> Result<Option<String>, DemandError> {
     match asked {
         Ok(_) => Ok(None),
         Err(error @ DemandError::Status { status: 401 | 403 | 404 | 410, .. }) => {

@@ -16,7 +16,7 @@ pub enum DemandError {
     /// No answer came.
     #[error("{call}: no answer")]
     Unreachable {
-        /// Method and path.
+        /// Method and path, such as `GET /api/user`.
         call: String,
         /// Why the connection or the request failed.
         #[source]
@@ -25,7 +25,6 @@ pub enum DemandError {
     /// The answer has a status that means failure.
     #[error("{call}: {status}{text}")]
     Status {
-        /// Method and path.
         call: String,
         status: u16,
         /// What the server said, bounded, with a colon before it; empty where it said nothing.
@@ -36,16 +35,11 @@ pub enum DemandError {
         "{call}: {status} with an HTML page instead of data: the server is still starting, or it \
          refuses the login"
     )]
-    NotReady {
-        /// Method and path.
-        call: String,
-        status: u16,
-    },
+    NotReady { call: String, status: u16 },
     /// The answer redirects elsewhere. drover does not follow: its login is meant for no other
     /// host.
     #[error("{call}: {status}, a redirect to `{to}`: {remedy}")]
     Moved {
-        /// Method and path.
         call: String,
         status: u16,
         /// The address of the redirect, without its query.
@@ -56,7 +50,6 @@ pub enum DemandError {
     /// The answer is not of the documented form.
     #[error("{call}: the answer cannot be read: {what}")]
     Shape {
-        /// Method and path.
         call: String,
         /// What is wrong with it.
         what: String,
@@ -157,13 +150,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_source_out_of_reach_where_a_proxy_is_set_is_told_how_to_go_past_it() {
+    fn a_source_out_of_reach_where_a_proxy_is_set_is_reported_how_to_go_past_it() {
         assert!(proxy_advice(true, true).contains("`proxy: none`"));
         assert_eq!((proxy_advice(true, false), proxy_advice(false, true)), ("", ""));
     }
 
     #[test]
-    fn a_proxy_that_wants_a_login_is_told_as_the_one_that_refuses() {
+    fn a_proxy_that_wants_a_login_is_reported_as_the_one_that_refuses() {
         let call = "GET /api/agents".to_owned();
         let error = DemandError::Status { call, status: 407, text: String::new() };
         let text = error.fault(&SourceId::new("ci")).text;

@@ -14,7 +14,7 @@ const STORED_JOBS_MAX: usize = 1000;
 
 /// When each waiting job was seen first.
 #[derive(Debug, Default)]
-pub struct FirstSeen(Mutex<Dates>);
+pub(crate) struct FirstSeen(Mutex<Dates>);
 
 #[derive(Debug, Default)]
 struct Dates {
@@ -32,7 +32,7 @@ struct StoredDates {
 
 impl FirstSeen {
     /// Loads the stored dates of this server's jobs, and stores dates from now on.
-    pub fn keep(&self, state_file: StateFile, server: &str) {
+    pub(crate) fn keep(&self, state_file: StateFile, server: &str) {
         let kept = state_file.read::<StoredDates>().filter(|kept| kept.server == server);
         let mut seen = self.0.lock();
         if let Some(kept) = kept {
@@ -43,7 +43,7 @@ impl FirstSeen {
 
     /// Takes the ids of all jobs that wait now and returns when each was seen first. Jobs that wait
     /// no longer are forgotten.
-    pub fn update(
+    pub(crate) fn update(
         &self,
         ids: impl IntoIterator<Item = String>,
         now: WallTime,

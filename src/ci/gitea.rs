@@ -127,14 +127,14 @@ pub struct Settings {
 
 impl Settings {
     /// All settings, secrets included, for the fingerprint of the source.
-    pub fn parts(&self) -> Vec<String> {
+    pub(crate) fn parts(&self) -> Vec<String> {
         let shown = format!("{:?} {:?}", self.dialect, self.scope);
         vec![shown, self.token.expose_secret().to_owned()]
     }
 }
 
 /// The connector for a Gitea or Forgejo server, or for a part of it.
-pub struct Gitea {
+pub(crate) struct Gitea {
     http: Http,
     dialect: Dialect,
     kept: Scope,
@@ -248,7 +248,7 @@ struct RegistrationToken {
 
 impl Gitea {
     /// Makes a connector; calls nothing yet.
-    pub fn new(http: Http, settings: &Settings, command: Option<String>) -> Self {
+    pub(crate) fn new(http: Http, settings: &Settings, command: Option<String>) -> Self {
         let Settings { dialect, scope, token } = settings;
         let login = format!("token {}", token.expose_secret());
         let http = http.with_authorization(login.into());
@@ -283,9 +283,9 @@ impl Gitea {
         let seen = self.seen.update(undated.map(|job| job.id.to_string()), now);
         let sights = jobs.into_iter().map(|job| {
             let id = job.id.to_string();
-            let told = job.created_at.and_then(|text| text.parse::<jiff::Timestamp>().ok());
-            let told = told.map(|at| WallTime(at.as_millisecond()));
-            let since = told.or_else(|| seen.get(&id).copied()).unwrap_or(now);
+            let reported = job.created_at.and_then(|text| text.parse::<jiff::Timestamp>().ok());
+            let reported = reported.map(|at| WallTime(at.as_millisecond()));
+            let since = reported.or_else(|| seen.get(&id).copied()).unwrap_or(now);
             let want = Want::Labels(job.labels.unwrap_or_default().into_iter().collect());
             JobSight { id, name: job.name, want, since }
         });

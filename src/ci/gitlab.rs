@@ -87,7 +87,7 @@ pub struct Settings {
 
 impl Settings {
     /// All settings, secrets included, for the fingerprint of the source.
-    pub fn parts(&self) -> Vec<String> {
+    pub(crate) fn parts(&self) -> Vec<String> {
         let Self { scope, token, run_untagged, job, idle } = self;
         let shown = format!("{scope:?} {run_untagged} {job:?} {idle:?}");
         vec![shown, token.expose_secret().to_owned()]
@@ -95,7 +95,7 @@ impl Settings {
 }
 
 /// The connector for a GitLab server, or for a part of it.
-pub struct GitLab {
+pub(crate) struct GitLab {
     http: Http,
     settings: Settings,
     /// The operator's command that runs a runner in its folder; none for `gitlab-runner`.
@@ -216,7 +216,7 @@ fn plain(text: &str) -> String {
 
 impl GitLab {
     /// Makes a connector; calls nothing yet.
-    pub fn new(http: Http, settings: &Settings, command: Option<String>) -> Self {
+    pub(crate) fn new(http: Http, settings: &Settings, command: Option<String>) -> Self {
         let login = HeaderName::from_static("private-token");
         let http = http.with_login(login, settings.token.clone());
         let (settings, ids, last_jobs) = (settings.clone(), RowIds::default(), LastJobs::default());

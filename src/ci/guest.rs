@@ -18,13 +18,13 @@ use drover_ssh::quote;
 use crate::connector::RunnerBundle;
 
 /// How many bytes of the end of a runner's log are read.
-pub const LOG_TAIL_BYTES: usize = 8192;
+pub(crate) const LOG_TAIL_BYTES: usize = 8192;
 
 /// The folder of all runners, relative to the login user's home.
 const RUNNERS_FOLDER: &str = ".drover-runners";
 
 /// The path of a file in a runner's folder, relative to the home.
-pub fn path(runner: &RunnerName, name: &str) -> String {
+pub(crate) fn path(runner: &RunnerName, name: &str) -> String {
     format!("{RUNNERS_FOLDER}/{runner}/{name}")
 }
 
@@ -33,7 +33,7 @@ fn folder(runner: &RunnerName) -> String {
 }
 
 /// Exits with [`EXIT_ALREADY_DONE`] where the runner was started before, else with 0 and with its folder made.
-pub fn prepare(runner: &RunnerName) -> String {
+pub(crate) fn prepare(runner: &RunnerName) -> String {
     let folder = folder(runner);
     format!(
         "test -d {folder}/begun && exit {EXIT_ALREADY_DONE}; umask 077; mkdir -p {folder} || exit 2"
@@ -42,7 +42,7 @@ pub fn prepare(runner: &RunnerName) -> String {
 
 /// Starts the runner once: of several callers the one that makes the mark `begun` starts it. Exits
 /// with 127 where none of its programs is in the guest, and with 3 where the disk takes no file.
-pub fn start(runner: &RunnerName, bundle: &RunnerBundle) -> String {
+pub(crate) fn start(runner: &RunnerName, bundle: &RunnerBundle) -> String {
     let folder = folder(runner);
     let found = bundle.programs.iter().map(|program| format!("command -v {}", quote(program)));
     let found = found.collect::<Vec<_>>().join(" || ");
@@ -69,7 +69,7 @@ pub fn start(runner: &RunnerName, bundle: &RunnerBundle) -> String {
 
 /// Prints the status of the runner on one line: `runs`, `ended`, `left` or `died`, its exit status,
 /// its seconds, and for an ended one the seconds since. The end of its log follows.
-pub fn status(runner: &RunnerName) -> String {
+pub(crate) fn status(runner: &RunnerName) -> String {
     let folder = folder(runner);
     // The process is checked first: it writes `end` before it goes. A runner without a pid for more
     // than a minute was cut off between the mark and its start.
@@ -87,7 +87,7 @@ pub fn status(runner: &RunnerName) -> String {
 }
 
 /// Stops the runner with everything it started, and removes its folder.
-pub fn stop(runner: &RunnerName) -> String {
+pub(crate) fn stop(runner: &RunnerName) -> String {
     let folder = folder(runner);
     format!(
         "cd {folder} 2>/dev/null || exit 0; \
@@ -116,7 +116,7 @@ mod tests {
     }
 
     /// Starts a runner and returns its status once that begins with `life`.
-    fn told(command: &str, may_detach: bool, life: &str) -> String {
+    fn reported(command: &str, may_detach: bool, life: &str) -> String {
         let home = tempfile::tempdir().unwrap();
         let home = home.path();
         let (programs, command) = (vec!["sh".to_owned()], command.to_owned());
@@ -140,19 +140,19 @@ mod tests {
     // Invariant: how a runner ended is known for as long as its folder exists.
 
     #[test]
-    fn a_runner_that_ended_is_told_with_its_status_and_its_log() {
+    fn a_runner_that_ended_is_reported_with_its_status_and_its_log() {
         let words =
-            told("set -- a; echo \"$@\" it\\'s; exec sh -c 'echo old >&2; exit 7'", false, "e");
+            reported("set -- a; echo \"$@\" it\\'s; exec sh -c 'echo old >&2; exit 7'", false, "e");
         let (first, log) = words.split_once('\n').unwrap();
         assert!(first.starts_with("ended 7 "), "{first}");
         assert_eq!(log, "a it's\nold\n");
     }
 
     #[test]
-    fn one_that_runs_and_one_whose_shell_was_killed_are_told_apart() {
-        let words = told("echo here; exec sleep 1000", false, "runs");
+    fn one_that_runs_and_one_whose_shell_was_killed_are_reported_apart() {
+        let words = reported("echo here; exec sleep 1000", false, "runs");
         assert!(words.starts_with("runs 0 "), "{words}");
-        let words = told("kill -KILL $(cat pid)", false, "died");
+        let words = reported("kill -KILL $(cat pid)", false, "died");
         assert!(words.starts_with("died 0 "), "{words}");
     }
 
@@ -192,15 +192,15 @@ mod tests {
 
     #[test]
     fn a_command_that_takes_its_own_mark_away_is_started() {
-        let words = told("rm -f pid", true, "left 0 ");
+        let words = reported("rm -f pid", true, "left 0 ");
         let fields: Vec<&str> = words.lines().next().unwrap().split(' ').collect();
         assert_eq!((fields.len(), fields[3].len()), (4, 1), "{words}");
     }
 
     #[test]
     fn a_command_that_may_leave_its_runner_running_has_not_ended_when_it_ends_well() {
-        assert!(told("true", true, "l").starts_with("left 0 "));
-        assert!(told("exit 3", true, "e").starts_with("ended 3 "));
-        assert!(told("true", false, "e").starts_with("ended 0 "));
+        assert!(reported("true", true, "l").starts_with("left 0 "));
+        assert!(reported("exit 3", true, "e").starts_with("ended 3 "));
+        assert!(reported("true", false, "e").starts_with("ended 0 "));
     }
 }

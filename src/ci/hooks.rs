@@ -32,10 +32,10 @@ const HOOKS_PER_WINDOW: u32 = 1_000;
 const HOOK_WINDOW: Duration = Duration::from_secs(10);
 
 /// Headers that carry the signature, each with the prefix of its hexadecimal digits.
-pub const SIGNATURE_HEADERS: [(&str, &str); 3] =
+pub(crate) const SIGNATURE_HEADERS: [(&str, &str); 3] =
     [("x-hub-signature-256", "sha256="), ("x-gitea-signature", ""), ("x-forgejo-signature", "")];
 /// Headers that name the delivery; a repeated delivery has the same name.
-pub const DELIVERY_HEADERS: [&str; 3] =
+pub(crate) const DELIVERY_HEADERS: [&str; 3] =
     ["x-github-delivery", "x-gitea-delivery", "x-forgejo-delivery"];
 
 /// Headers that name the event.
@@ -101,7 +101,7 @@ pub struct Arrival {
 }
 
 impl Arrival {
-    /// Now.
+    /// The current time.
     pub fn now() -> Self {
         Self { at: Instant::now(), wall: Timestamp::now() }
     }

@@ -1,4 +1,9 @@
-//! HTTP calls to a CI system: JSON, bounded answers, no redirects, and a login that never prints.
+//! HTTP calls to a CI system: JSON, bounded answers, and a login that never prints.
+//!
+//! [`Http`] makes one call and returns an [`Answer`] whatever its status; [`Answer::ok`] turns a
+//! failure into an error with the server's text. Redirects are not followed, because the login is
+//! meant for one host alone: the error names the address, and the `url` to configure where it can.
+//! Secrets of a call are masked in every text that an error quotes.
 
 use std::time::Duration;
 

@@ -33,7 +33,7 @@ struct LastJob {
 
 /// The last job of each runner.
 #[derive(Debug, Default)]
-pub struct LastJobs(Mutex<BTreeMap<RunnerName, LastJob>>);
+pub(crate) struct LastJobs(Mutex<BTreeMap<RunnerName, LastJob>>);
 
 impl LastJobs {
     fn jobs_by_runner(&self) -> MutexGuard<'_, BTreeMap<RunnerName, LastJob>> {
@@ -41,12 +41,12 @@ impl LastJobs {
     }
 
     /// Forgets all runners but the `known` ones.
-    pub fn keep(&self, known: &Known) {
+    pub(crate) fn keep(&self, known: &Known) {
         self.jobs_by_runner().retain(|name, _| known.contains_key(name));
     }
 
     /// Notes that a job runs on a runner, and where the job is asked for.
-    pub fn learn(&self, name: &str, path: Option<String>) {
+    pub(crate) fn learn(&self, name: &str, path: Option<String>) {
         if RunnerName::parse(name).is_some() {
             let (name, mut jobs_by_runner) = (RunnerName::new(name), self.jobs_by_runner());
             let same = jobs_by_runner.get(&name).filter(|job| job.path == path);
@@ -56,7 +56,7 @@ impl LastJobs {
     }
 
     /// Jobs of the `known` runners that were never read by themselves, with their paths.
-    pub fn untried(&self, known: &Known) -> Vec<(RunnerName, String)> {
+    pub(crate) fn untried(&self, known: &Known) -> Vec<(RunnerName, String)> {
         let jobs_by_runner = self.jobs_by_runner();
         let untried = jobs_by_runner
             .iter()
@@ -66,24 +66,24 @@ impl LastJobs {
     }
 
     /// Notes whether the login could read the job of a runner.
-    pub fn tried(&self, name: &RunnerName, read: bool) {
+    pub(crate) fn tried(&self, name: &RunnerName, read: bool) {
         if let Some(job) = self.jobs_by_runner().get_mut(name) {
             job.read = Some(read);
         }
     }
 
-    pub fn was_read(&self, name: &RunnerName) -> bool {
+    pub(crate) fn was_read(&self, name: &RunnerName) -> bool {
         self.jobs_by_runner().get(name).is_some_and(|job| job.read == Some(true))
     }
 
     /// Where the job of a runner is asked for, while it is not known to be over.
-    pub fn open(&self, name: &RunnerName) -> Option<String> {
+    pub(crate) fn open(&self, name: &RunnerName) -> Option<String> {
         self.jobs_by_runner().get(name).filter(|job| job.over.is_none())?.path.clone()
     }
 
     /// Those of the `gone` whose job is asked for now. A row that went just now is asked for in the
     /// next poll: until then its guest may report the end of the job.
-    pub fn due(
+    pub(crate) fn due(
         &self,
         gone: &BTreeSet<RunnerName>,
         now: Instant,
@@ -107,19 +107,19 @@ impl LastJobs {
     }
 
     /// Notes that the job of a runner whose row is gone is over.
-    pub fn end(&self, name: &RunnerName, how: &'static str) {
+    pub(crate) fn end(&self, name: &RunnerName, how: &'static str) {
         tracing::info!(runner = %name, how, "row of a runner is gone, and its job is over");
         self.note_end(name, how);
     }
 
     /// Notes that the job of a runner is over, as its source reports unasked; the row may still
     /// exist.
-    pub fn note_end(&self, name: &RunnerName, how: &'static str) {
+    pub(crate) fn note_end(&self, name: &RunnerName, how: &'static str) {
         self.jobs_by_runner().entry(name.clone()).or_default().over = Some(how);
     }
 
     /// How the jobs of the `gone` runners ended, for those whose job is over.
-    pub fn over(&self, gone: &BTreeSet<RunnerName>) -> BTreeMap<RunnerName, &'static str> {
+    pub(crate) fn over(&self, gone: &BTreeSet<RunnerName>) -> BTreeMap<RunnerName, &'static str> {
         let jobs_by_runner = self.jobs_by_runner();
         let over = |name: &RunnerName| Some((name.clone(), jobs_by_runner.get(name)?.over?));
         gone.iter().filter_map(over).collect()

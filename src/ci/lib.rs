@@ -33,6 +33,7 @@
 //! `windows` (scripts), `hooks`, and one module for each system.
 
 #![cfg_attr(not(test), warn(unused_crate_dependencies))]
+#![warn(unreachable_pub)]
 
 mod connection;
 mod connector;
@@ -111,7 +112,7 @@ impl System {
     }
 
     /// The part of the system that drover serves, as text without a secret.
-    pub fn scope(&self) -> String {
+    pub(crate) fn scope(&self) -> String {
         match self {
             Self::Gitea(settings) => format!("{:?} {:?}", settings.dialect, settings.scope),
             Self::GitHub(settings) => format!("{:?}", settings.scope),
@@ -121,7 +122,7 @@ impl System {
     }
 
     /// All settings, secrets included, for the fingerprint of the source.
-    pub fn parts(&self) -> Vec<String> {
+    pub(crate) fn parts(&self) -> Vec<String> {
         match self {
             Self::Gitea(settings) => settings.parts(),
             Self::GitHub(settings) => settings.parts(),
@@ -220,7 +221,6 @@ impl CiSystems {
         }
     }
 
-    /// Removes a source.
     pub fn forget(&self, id: &SourceId) {
         let mut all = self.connectors.write();
         if let Some(before) = all.remove(id) {
@@ -254,11 +254,11 @@ impl CiSystems {
         });
     }
 
-    /// Calls `told` with each source that has news between two polls. Only the first call of this
-    /// function has an effect.
-    pub fn on_news(&self, told: impl Fn(SourceId) + Send + Sync + 'static) {
+    /// Calls `callback` with each source that has news between two polls. Only the first call of
+    /// this function has an effect.
+    pub fn on_news(&self, callback: impl Fn(SourceId) + Send + Sync + 'static) {
         // Fails where a callback is set already, which is documented above.
-        let _ = self.on_news_callback.set(Box::new(told));
+        let _ = self.on_news_callback.set(Box::new(callback));
     }
 
     /// Tells a source's connector what a verified webhook is about.

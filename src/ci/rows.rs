@@ -21,9 +21,9 @@ use parking_lot::{Mutex, MutexGuard};
 use crate::error::DemandError;
 
 /// The most rows that are asked for one by one in one poll; the others follow in the next polls.
-pub const ROWS_ASKED_PER_POLL: usize = 60;
+pub(crate) const ROWS_ASKED_PER_POLL: usize = 60;
 /// The most such calls at once.
-pub const CALLS_AT_ONCE: usize = 8;
+pub(crate) const CALLS_AT_ONCE: usize = 8;
 /// The most names whose numbers are remembered before those that nobody asks for are dropped.
 const NAMES_KEPT_MAX: usize = 5_000;
 /// The pause before a row is asked for again that did not exist. It doubles each time, up to
@@ -33,7 +33,7 @@ const GONE_PAUSE_LONGEST: Duration = Duration::from_secs(600);
 
 /// A list as it was read.
 #[derive(Debug)]
-pub struct Listing<T> {
+pub(crate) struct Listing<T> {
     /// The rows, each once.
     pub rows: Vec<T>,
     /// Whether these are all rows, as far as that can be known.
@@ -43,7 +43,7 @@ pub struct Listing<T> {
 /// A list that is being read. A change meanwhile shows in a row that comes twice or in a different
 /// total.
 #[derive(Debug)]
-pub struct Reading<T> {
+pub(crate) struct Reading<T> {
     rows: Vec<T>,
     places: BTreeMap<u64, usize>,
     total: Option<usize>,
@@ -51,13 +51,12 @@ pub struct Reading<T> {
 }
 
 impl<T> Reading<T> {
-    /// Nothing was read.
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { rows: Vec::new(), places: BTreeMap::new(), total: None, steady: true }
     }
 
     /// Adds a page: its rows by their numbers, and the total where the server reports one.
-    pub fn page(&mut self, rows: impl IntoIterator<Item = (u64, T)>, total: Option<usize>) {
+    pub(crate) fn page(&mut self, rows: impl IntoIterator<Item = (u64, T)>, total: Option<usize>) {
         for (id, row) in rows {
             match self.places.get(&id).and_then(|place| self.rows.get_mut(*place)) {
                 // The later copy is newer.
@@ -76,22 +75,21 @@ impl<T> Reading<T> {
     }
 
     /// How many rows were read.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.rows.len()
     }
 
     /// Ends the reading; `to_end` says that no page is left.
-    pub fn end(self, to_end: bool) -> Listing<T> {
+    pub(crate) fn end(self, to_end: bool) -> Listing<T> {
         let counted = self.total.is_none_or(|total| total == self.rows.len());
         Listing { rows: self.rows, whole: to_end && self.steady && counted }
     }
 }
 
 /// A row of a list, of drover's or of others' runners.
-pub trait Row {
+pub(crate) trait Row {
     /// The number of the row; none where the system knows rows by their names alone.
     fn number(&self) -> Option<u64>;
-    /// Its name.
     fn name(&self) -> &str;
     /// Gives the row the name that drover knows.
     fn rename(&mut self, name: &RunnerName);
@@ -99,7 +97,7 @@ pub trait Row {
 
 /// The runners that a poll saw.
 #[derive(Debug)]
-pub struct PolledRunners<T> {
+pub(crate) struct PolledRunners<T> {
     /// The rows, each under the name that drover gave its runner.
     pub rows: Vec<T>,
     /// Runners that were asked for and have no row.
@@ -113,7 +111,7 @@ pub struct PolledRunners<T> {
 /// The numbers of rows by the names of their runners, to ask for exactly these rows. Names are not
 /// unique: one name may have several rows.
 #[derive(Debug, Default)]
-pub struct RowIds(Mutex<IdState>);
+pub(crate) struct RowIds(Mutex<IdState>);
 
 #[derive(Debug, Default)]
 struct IdState {
@@ -145,7 +143,7 @@ impl RowIds {
     }
 
     /// Notes a row that was seen or made.
-    pub fn learn(&self, name: &str, id: u64) {
+    pub(crate) fn learn(&self, name: &str, id: u64) {
         // Rows of others are never asked for.
         if RunnerName::parse(name).is_some() {
             let mut state = self.state();
@@ -155,23 +153,23 @@ impl RowIds {
     }
 
     /// The rows of a runner, whether they still exist or not.
-    pub fn of(&self, name: &RunnerName) -> BTreeSet<u64> {
+    pub(crate) fn of(&self, name: &RunnerName) -> BTreeSet<u64> {
         self.state().ids.get(name.as_str()).cloned().unwrap_or_default()
     }
 
     /// The runner that a row belongs to, where that is known.
-    pub fn owner(&self, id: u64) -> Option<RunnerName> {
+    pub(crate) fn owner(&self, id: u64) -> Option<RunnerName> {
         self.state().owners.get(&id).map(RunnerName::new)
     }
 
     /// Forgets the rows of a runner that is removed.
-    pub fn forget(&self, name: &RunnerName) {
+    pub(crate) fn forget(&self, name: &RunnerName) {
         self.state().forget(name.as_str());
     }
 
     /// Gives a row the name that drover gave its runner, whatever it is called now. A row with the
     /// name of another of drover's runners belongs to that one.
-    pub fn take_up<T: Row>(&self, row: &mut T) {
+    pub(crate) fn take_up<T: Row>(&self, row: &mut T) {
         let Some(id) = row.number() else { return };
         match self.owner(id) {
             Some(owner) if RunnerName::parse(row.name()).is_none() => row.rename(&owner),
@@ -181,7 +179,7 @@ impl RowIds {
 
     /// The runners of a poll: the rows of a list, and for each of the `known` runners that the list
     /// lacks what `find` returns.
-    pub async fn seen<T: Row, F>(
+    pub(crate) async fn seen<T: Row, F>(
         &self,
         list: Listing<T>,
         known: &Known,
@@ -245,7 +243,7 @@ impl RowIds {
 
     /// Logs a failure that concerns one row, once, and lets the poll continue; returns a failure
     /// that concerns the whole source as an error.
-    pub fn tolerate<T>(
+    pub(crate) fn tolerate<T>(
         &self,
         name: &RunnerName,
         answer: Result<T, DemandError>,
@@ -276,7 +274,7 @@ impl RowIds {
     }
 
     /// Asks for the rows of a runner by their numbers; `read` fails with 404 for one that is gone.
-    pub async fn by_number<T: Row, F>(
+    pub(crate) async fn by_number<T: Row, F>(
         &self,
         name: &RunnerName,
         read: impl Fn(u64) -> F,
@@ -310,7 +308,7 @@ impl RowIds {
     ///
     /// # Errors
     /// [`DemandError::Paused`] where no number is known and the list may lack one.
-    pub fn numbers<T: Row>(
+    pub(crate) fn numbers<T: Row>(
         &self,
         list: Listing<T>,
         runner: &RunnerName,
@@ -374,7 +372,7 @@ fn concerns_login(status: u16) -> bool {
 
 /// The result of asking for the rows of one runner.
 #[derive(Debug)]
-pub enum RowLookup<T> {
+pub(crate) enum RowLookup<T> {
     Rows(Vec<T>),
     /// The runner has no row.
     Gone,

@@ -21,22 +21,21 @@ const WITHHELD: &str =
 
 /// The secrets of runners that this process started.
 #[derive(Default)]
-pub struct Secrets(Mutex<BTreeMap<RunnerName, Vec<SecretString>>>);
+pub(crate) struct Secrets(Mutex<BTreeMap<RunnerName, Vec<SecretString>>>);
 
 impl Secrets {
-    /// Remembers what a runner is given.
-    pub fn keep(&self, runner: &RunnerName, secrets: Vec<SecretString>) {
+    /// Remembers the secrets that a runner was given.
+    pub(crate) fn keep(&self, runner: &RunnerName, secrets: Vec<SecretString>) {
         let mut all = self.0.lock();
         all.insert(runner.clone(), secrets);
     }
 
-    /// Forgets them.
-    pub fn forget(&self, runner: &RunnerName) {
+    pub(crate) fn forget(&self, runner: &RunnerName) {
         self.0.lock().remove(runner);
     }
 
     /// Reads the output of [`crate::guest::status`]; none where it has another form.
-    pub fn read(&self, runner: &RunnerName, text: &str) -> Option<Words> {
+    pub(crate) fn read(&self, runner: &RunnerName, text: &str) -> Option<Words> {
         let (first, log) = text.split_once('\n')?;
         let mut fields = first.split_whitespace();
         let (life, code, seconds) = (fields.next()?, fields.next()?, fields.next()?);
@@ -138,7 +137,7 @@ mod tests {
     // Invariant: what a guest reports is bounded, and read in one way or not at all.
 
     #[test]
-    fn the_last_lines_are_told_and_no_more_of_them_than_fit() {
+    fn the_last_lines_are_reported_and_no_more_of_them_than_fit() {
         let long: String = (0..40).map(|n| format!("line {n}\n")).collect();
         let words = secrets(&[]).read(&name(), &format!("died 0 9\n{long}")).unwrap();
         assert_eq!(words.life, Life::Ended(None));

@@ -52,7 +52,6 @@ impl StateFile {
         }
     }
 
-    /// Removes the file.
     pub fn clear(&self) {
         let Some(file) = &self.file else { return };
         match std::fs::remove_file(file) {

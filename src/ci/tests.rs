@@ -84,7 +84,7 @@ const VERSION: &str = "/api/v1/version";
 // without meaning are distinguished, each with what to do.
 
 #[tokio::test]
-async fn a_source_that_does_not_answer_is_told_as_that() {
+async fn a_source_that_does_not_answer_is_reported_as_that() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     drop(listener);
@@ -96,7 +96,7 @@ async fn a_source_that_does_not_answer_is_told_as_that() {
 }
 
 #[tokio::test]
-async fn a_login_that_is_refused_and_one_that_lacks_a_right_are_told_apart() {
+async fn a_login_that_is_refused_and_one_that_lacks_a_right_are_reported_apart() {
     const LACKS: &str = r#"{"message":"token does not have at least one of required scope(s)"}"#;
     let all = [
         error_text(Dialect::Gitea, &[(RUNNERS, 401, "", r#"{"message":"invalid token"}"#)]).await,
@@ -106,7 +106,7 @@ async fn a_login_that_is_refused_and_one_that_lacks_a_right_are_told_apart() {
 }
 
 #[tokio::test]
-async fn a_source_that_moved_is_told_with_where_it_is() {
+async fn a_source_that_moved_is_reported_with_where_it_is() {
     const MOVED: &str = "Location: HERE/git/api/v1/admin/actions/runners?limit=50&page=1\r\n";
     const LOGIN: &str = "Location: https://who:secret@sso.lan/login?from=git\r\n";
     let all = [
@@ -118,7 +118,7 @@ async fn a_source_that_moved_is_told_with_where_it_is() {
 }
 
 #[tokio::test]
-async fn answers_that_mean_nothing_are_told_as_that() {
+async fn answers_that_mean_nothing_are_reported_as_that() {
     let all = [
         error_text(Dialect::Gitea, &[(RUNNERS, 200, "", "<html>")]).await,
         error_text(Dialect::Gitea, &[(RUNNERS, 502, "", "<html>")]).await,
@@ -129,7 +129,7 @@ async fn answers_that_mean_nothing_are_told_as_that() {
 }
 
 #[tokio::test]
-async fn a_gitea_that_is_called_a_forgejo_is_told_as_what_it_is_and_the_reverse() {
+async fn a_gitea_that_is_called_a_forgejo_is_reported_as_what_it_is_and_the_reverse() {
     const FORGEJO: Book =
         &[(RUNNERS, 200, "", "[]"), (VERSION, 200, "", r#"{"version":"15.0.1+gitea-1.22.0"}"#)];
     const GITEA: Book = &[
@@ -146,7 +146,7 @@ async fn a_gitea_that_is_called_a_forgejo_is_told_as_what_it_is_and_the_reverse(
 // `runner_name` and with `runner_id` (`ToActionWorkflowJob` in services/convert/convert.go).
 
 #[tokio::test]
-async fn a_row_that_was_removed_under_its_job_is_told_apart_from_one_that_cannot_be_read() {
+async fn a_row_that_was_removed_under_its_job_is_reported_apart_from_one_that_cannot_be_read() {
     const ROW: &str = "/api/v1/admin/actions/runners/7";
     const JOB: &str = r#"{"jobs":[{"id":9,"status":"in_progress","runner_id":7}],"total_count":1}"#;
     const REMOVED: Book =

@@ -15,12 +15,12 @@ use crate::guest::LOG_TAIL_BYTES;
 const BATCH_PROLOGUE: &str = "@echo off\r\n@chcp 65001 >nul\r\n";
 
 /// Exits with [`EXIT_ALREADY_DONE`] where the runner was started before, else with 0 and with its folder made.
-pub fn prepare(runner: &RunnerName) -> String {
+pub(crate) fn prepare(runner: &RunnerName) -> String {
     Script::RunnerStarted.command(&[runner.as_str(), &EXIT_ALREADY_DONE.to_string()])
 }
 
 /// Starts the runner once. Exits with 127 where none of its programs is in the guest.
-pub fn start(runner: &RunnerName, bundle: &RunnerBundle) -> String {
+pub(crate) fn start(runner: &RunnerName, bundle: &RunnerBundle) -> String {
     let success = if bundle.may_detach { "left" } else { "ended" };
     let programs = bundle.programs.iter().map(String::as_str);
     let arguments: Vec<&str> = [runner.as_str(), success].into_iter().chain(programs).collect();
@@ -28,17 +28,17 @@ pub fn start(runner: &RunnerName, bundle: &RunnerBundle) -> String {
 }
 
 /// Prints the status of the runner, in the form of [`crate::guest::status`].
-pub fn status(runner: &RunnerName) -> String {
+pub(crate) fn status(runner: &RunnerName) -> String {
     Script::RunnerStatus.command(&[runner.as_str(), &LOG_TAIL_BYTES.to_string()])
 }
 
 /// Stops the runner with everything it started, and removes its folder.
-pub fn stop(runner: &RunnerName) -> String {
+pub(crate) fn stop(runner: &RunnerName) -> String {
     Script::RunnerEnd.command(&[runner.as_str()])
 }
 
 /// The files that start a runner, beside those of its bundle.
-pub fn files(bundle: &RunnerBundle) -> [RunnerFile; 2] {
+pub(crate) fn files(bundle: &RunnerBundle) -> [RunnerFile; 2] {
     let lines = bundle.command.lines().flat_map(|line| [line, "\r\n"]);
     let command: String = std::iter::once(BATCH_PROLOGUE).chain(lines).collect();
     [
@@ -48,7 +48,7 @@ pub fn files(bundle: &RunnerBundle) -> [RunnerFile; 2] {
 }
 
 /// A bundle of variables and files for the operator's own command, or else for `own`.
-pub fn bundle(
+pub(crate) fn bundle(
     (command, own): (Option<&str>, &str),
     variables: &[(&str, &str)],
     mut files: Vec<RunnerFile>,

@@ -76,14 +76,14 @@ pub struct Settings {
 
 impl Settings {
     /// All settings, secrets included, for the fingerprint of the source.
-    pub fn parts(&self) -> Vec<String> {
+    pub(crate) fn parts(&self) -> Vec<String> {
         let shown = format!("{} {}", self.grpc, self.secure);
         vec![shown, self.token.expose_secret().to_owned()]
     }
 }
 
 /// The connector for a Woodpecker server.
-pub struct Woodpecker {
+pub(crate) struct Woodpecker {
     http: Http,
     settings: Settings,
     /// The operator's command that runs a runner in its folder; none for `woodpecker-agent`.
@@ -139,7 +139,7 @@ struct User {
 
 impl Woodpecker {
     /// Makes a connector; calls nothing yet.
-    pub fn new(http: Http, settings: &Settings, command: Option<String>) -> Self {
+    pub(crate) fn new(http: Http, settings: &Settings, command: Option<String>) -> Self {
         let login = format!("Bearer {}", settings.token.expose_secret());
         Self {
             http: http.with_authorization(login.into()),
@@ -256,14 +256,14 @@ impl Woodpecker {
             Finding::ok("making and removing agents", "its user is an administrator")
         } else {
             let text = "its user is not an administrator and cannot see the queue or the agents";
-            let mend =
+            let remedy =
                 "name the user in the server's WOODPECKER_ADMIN, or use an administrator's token";
-            Finding::fail("making and removing agents", text, mend)
+            Finding::fail("making and removing agents", text, remedy)
         });
         let row_of = self.poll_all(&Known::new()).await?;
         if self.paused.load(Ordering::Relaxed) {
-            let mend = "resume it in the server's administration, under Queue";
-            found.push(Finding::warn("queue", "is paused: no workflow starts", mend));
+            let remedy = "resume it in the server's administration, under Queue";
+            found.push(Finding::warn("queue", "is paused: no workflow starts", remedy));
         }
         found.push(Finding::listed(&row_of));
         Ok(())
@@ -301,12 +301,12 @@ fn row_of(
 /// The labels that a workflow demands of its machine.
 fn want(labels: Option<&BTreeMap<String, String>>) -> Want {
     let all = labels.into_iter().flatten();
-    let told = all.filter(|(key, value)| {
+    let reported = all.filter(|(key, value)| {
         !value.is_empty()
             && !key.starts_with(INTERNAL_LABEL_PREFIX)
             && !COMMON_LABELS.contains(&key.as_str())
     });
-    Want::Labels(told.map(|(key, value)| format!("{key}={value}")).collect())
+    Want::Labels(reported.map(|(key, value)| format!("{key}={value}")).collect())
 }
 
 /// The labels of an agent: those of its template and of its demand that have the form `key=value`.
@@ -443,11 +443,11 @@ mod tests {
         assert_eq!(seen(&agent(999_900, 0), &[]), (false, 0, None, Idle::Known));
         assert_eq!(seen(&agent(999_990, 999_990), &[]), (true, 0, None, Idle::Spent));
         assert_eq!(seen(&agent(990_000, 990_000), &[]), (false, 0, None, Idle::Over));
-        let told = |busy: &[i64]| {
+        let reported = |busy: &[i64]| {
             let busy: BTreeSet<i64> = busy.iter().copied().collect();
             row_of(&agent(999_990, 999_990), &[], clock, Some(&busy)).idle
         };
-        assert_eq!((told(&[5, 6]), told(&[6])), (Idle::Spent, Idle::Over));
+        assert_eq!((reported(&[5, 6]), reported(&[6])), (Idle::Spent, Idle::Over));
         let (_, jobs, job, _) = seen(&agent(999_990, 999_990), &[task]);
         assert_eq!((jobs, job), (1, Some("9".to_owned())));
     }

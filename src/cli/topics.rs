@@ -36,6 +36,7 @@ pub static PAGES: &[Page] = pages![
     "install",
     "concepts",
     "configuration",
+    "reference/configuration",
     "ci/index",
     "ci/gitea",
     "ci/forgejo",

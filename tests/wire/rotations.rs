@@ -92,11 +92,12 @@ fn a_token_whose_answer_never_came_is_named_and_then_removed() {
     let _service = Service::start(&site);
     let (code, done) = setup(&site, &["--rotate", "--grace", "0"]);
     assert_eq!(code, 0, "{done}");
-    assert!(
-        done.contains("done: removed drover@pve!ci-2, left by a rotation that was cut short\n")
-    );
+    assert!(done.contains("done: removed drover@pve!ci-2, left by an interrupted rotation\n"));
     assert!(done.ends_with("ok: drover@pve!ci-2 is in use\n"), "{done}");
-    assert!(done.contains("note: token drover@pve!ci-7 (the other machine's) is beside"), "{done}");
+    assert!(
+        done.contains("note: token drover@pve!ci-7 (the other machine's) exists beside"),
+        "{done}"
+    );
     assert_eq!(tokens(&sim), ["ci-2", "ci-7"]);
     works(&site);
 }
@@ -129,9 +130,7 @@ fn a_secret_that_was_written_before_the_yaml_is_named_and_then_removed() {
     let _service = Service::start(&site);
     let (code, done) = setup(&site, &["--rotate", "--grace", "0"]);
     assert_eq!(code, 0, "{done}");
-    assert!(
-        done.contains("done: removed SITE/token.ci-2, left by a rotation that was cut short\n")
-    );
+    assert!(done.contains("done: removed SITE/token.ci-2, left by an interrupted rotation\n"));
     assert_eq!(tokens(&sim), ["ci-2"]);
     assert!(!there(&site, "token") && there(&site, "token.ci-2"));
     works(&site);
@@ -165,7 +164,7 @@ fn an_old_token_that_stayed_after_the_yaml_changed_is_named() {
     assert_eq!(tokens(&sim), ["ci", "ci-4"]);
     assert!(!there(&site, "token.ci-2") && !there(&site, "token.ci-3"));
     assert!(
-        done.contains("note: token drover@pve!ci (made by drover setup rights) is beside"),
+        done.contains("note: token drover@pve!ci (made by drover setup rights) exists beside"),
         "{done}"
     );
     drop(service);

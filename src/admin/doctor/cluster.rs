@@ -28,7 +28,7 @@ fn major(version: &str) -> Option<u32> {
 fn judge_versions(
     version: &str,
     mut all: Vec<String>,
-    told: &[String],
+    reported: &[String],
 ) -> (Severity, String, Option<&'static str>) {
     all.sort();
     all.dedup();
@@ -45,7 +45,7 @@ fn judge_versions(
             (Severity::Warn, text, upgrade)
         }
         Some(_) | None if all.len() > 1 => {
-            let text = format!("nodes run different versions: {}", told.join(", "));
+            let text = format!("nodes run different versions: {}", reported.join(", "));
             (Severity::Warn, text, Some("apt update && apt full-upgrade"))
         }
         Some(_) | None => (Severity::Ok, format!("every node runs {version}"), None),
@@ -207,27 +207,27 @@ impl CloudCheck<'_> {
 
     async fn versions(&mut self, version: &str, online: &[NodeName]) {
         let mut all = vec![version.to_owned()];
-        let mut told = Vec::new();
+        let mut reported = Vec::new();
         for node in online {
             if let Ok(own) = self.client.node_version(node.as_str()).await {
-                told.push(format!("{node} {own}"));
+                reported.push(format!("{node} {own}"));
                 all.push(own);
             }
         }
-        let (mark, text, remedy) = judge_versions(version, all, &told);
+        let (mark, text, remedy) = judge_versions(version, all, &reported);
         let remedy = remedy.into_iter().map(str::to_owned).collect();
         self.report.add(mark, "version".into(), text, remedy);
     }
 
     /// Compares each node's clock with this machine's.
     pub(super) async fn clocks(&mut self, online: &[NodeName]) {
-        let (mut told, mut off) = (0, false);
+        let (mut reported, mut off) = (0, false);
         for node in online {
             let before = (self.clients.clock)();
             let time = self.client.node_time(node.as_str()).await;
             let after = (self.clients.clock)();
             let Ok(Some(time)) = time else { continue };
-            told += 1;
+            reported += 1;
             let apart = if time < before { before - time } else { time.saturating_sub(after) };
             if apart <= CLOCK_WARN_SECS {
                 continue;
@@ -243,10 +243,10 @@ impl CloudCheck<'_> {
                 self.report.warn(about, text, [remedy]);
             }
         }
-        if !off && told > 0 {
+        if !off && reported > 0 {
             self.report.ok(
                 "clocks",
-                format!("of {told} nodes within {CLOCK_WARN_SECS} s of this machine's"),
+                format!("{reported} nodes are within {CLOCK_WARN_SECS} s of this machine's"),
             );
         }
     }
@@ -257,9 +257,9 @@ mod tests {
     use super::*;
 
     fn said(all: &[&str]) -> (Severity, String) {
-        let told: Vec<String> = all.iter().map(|one| format!("pve {one}")).collect();
+        let reported: Vec<String> = all.iter().map(|one| format!("pve {one}")).collect();
         let all: Vec<String> = all.iter().map(|one| (*one).to_owned()).collect();
-        let (mark, text, remedy) = judge_versions(&all[0].clone(), all, &told);
+        let (mark, text, remedy) = judge_versions(&all[0].clone(), all, &reported);
         assert_eq!(remedy.is_some(), mark != Severity::Ok);
         (mark, text)
     }

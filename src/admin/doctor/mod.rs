@@ -93,7 +93,6 @@ struct TemplateGuests {
 /// The guests that each template is cloned from.
 type Templates = BTreeMap<TemplateId, TemplateGuests>;
 
-/// Checks one cloud.
 pub async fn check_cloud(
     clients: Clients<'_>,
     herd: &HerdSpec,

@@ -25,7 +25,6 @@ pub struct Line {
 pub struct CloudReport {
     /// The id of the cloud.
     pub cloud: String,
-    /// The configured name.
     pub name: String,
     /// The findings in the order of the checks.
     pub lines: Vec<Line>,
@@ -125,12 +124,12 @@ impl Report {
             for (at, line) in lines.iter().enumerate() {
                 let (about, text) = (clean(&line.about), clean(&line.text));
                 let _ = writeln!(out, "  {:<4}  {about}: {text}", line.severity.word());
-                let mut told = None;
+                let mut reported = None;
                 for remedy in &line.remedies {
                     let before = *first.entry(remedy).or_insert(at);
                     if before == at {
                         let _ = writeln!(out, "        > {}", clean(remedy));
-                    } else if told.replace(before) != Some(before) {
+                    } else if reported.replace(before) != Some(before) {
                         let about = clean(&lines[before].about);
                         let _ = writeln!(out, "        > # as above, for {about}");
                     }

@@ -109,7 +109,7 @@ impl CloudCheck<'_> {
     /// all nodes, the findings from `before` on may have reported it already.
     pub(super) fn usable(&mut self, cluster: &Cluster, templates: &Templates, before: usize) {
         let failed = |line: &Line| line.severity == Severity::Fail;
-        let told = self.report.lines.iter().skip(before).any(failed);
+        let reported = self.report.lines.iter().skip(before).any(failed);
         let mut found = Vec::new();
         for spec in self.specs() {
             let Some(seen) = templates.get(&spec.id) else { continue };
@@ -126,7 +126,7 @@ impl CloudCheck<'_> {
             let shut = nodes.iter().filter(|(_, why)| why.is_some());
             let shut: Vec<&str> = shut.map(|(node, _)| node.as_str()).collect();
             let none = shut.len() == nodes.len();
-            if none && told {
+            if none && reported {
                 continue;
             }
             let (mark, better) = match none {

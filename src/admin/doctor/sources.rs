@@ -15,7 +15,6 @@ use super::cluster::{CLOCK_FAIL_SECS, CLOCK_WARN_SECS};
 use super::{Clients, CloudReport, SourceReport};
 use drover_ci::SourceConnection;
 
-/// Checks one source.
 pub async fn check_source(
     clients: Clients<'_>,
     spec: &SourceSpec,

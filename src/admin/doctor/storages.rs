@@ -1,4 +1,7 @@
 //! Storages: for disks, for cloud-init images, and for snippets.
+//!
+//! Each storage is checked on each node that an agent may run on. A storage that some template
+//! cannot do without fails; one of several that a template may use only warns.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -69,15 +69,15 @@ mod tests {
 
     #[test]
     fn a_certificate_that_is_refused_is_mended_by_why_it_was() {
-        let told = |why: &str, tls: &Tls| for_certificate("pve1", "AA:BB", why, tls);
+        let reported = |why: &str, tls: &Tls| for_certificate("pve1", "AA:BB", why, tls);
         let pin = "in the YAML: pinSha256: [\"AA:BB\"], after comparing it with `ssh pve1 pvenode cert info`";
-        let unknown = told("invalid peer certificate: unknownissuer", &Tls::System);
+        let unknown = reported("invalid peer certificate: unknownissuer", &Tls::System);
         assert!(unknown[0].contains("caFile") && unknown[0].contains("pve-root-ca.pem"));
         assert_eq!(unknown[1], pin);
-        let name = told("certificate not valid for name \"10.0.0.1\"", &Tls::System);
+        let name = reported("certificate not valid for name \"10.0.0.1\"", &Tls::System);
         assert!(name[0].contains("apiUrl") && name[1] == pin, "{name:?}");
-        let expired = told("certificate expired", &Tls::Bundle(Vec::new()));
+        let expired = reported("certificate expired", &Tls::Bundle(Vec::new()));
         assert!(expired[0].contains("pvecm updatecerts") && expired[1] == pin, "{expired:?}");
-        assert_eq!(told("the certificate is not a pinned one", &Tls::Pins(Vec::new())), [pin]);
+        assert_eq!(reported("the certificate is not a pinned one", &Tls::Pins(Vec::new())), [pin]);
     }
 }

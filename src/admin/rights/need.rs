@@ -69,7 +69,7 @@ impl Facts {
 }
 
 /// Whether a path is a placeholder for one that is not known.
-pub fn is_placeholder(path: &str) -> bool {
+pub(super) fn is_placeholder(path: &str) -> bool {
     path.contains('<')
 }
 

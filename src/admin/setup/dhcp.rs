@@ -1,4 +1,11 @@
-//! A DHCP server for a bridge: dnsmasq on one node, or Proxmox's own in an SDN zone.
+//! `drover setup dhcp`: a DHCP server for a bridge, in one of two forms.
+//!
+//! [`DhcpSpec`] describes dnsmasq on one node, bound to the bridge: two files (its configuration
+//! and a systemd unit) that are written over SSH. Before that, [`DhcpSpec::check`] and a probe on
+//! the bridge make sure that no other server answers there.
+//!
+//! [`Zone`] describes a simple zone of Proxmox's SDN with Proxmox's own DHCP: a few API calls, of
+//! which only the missing ones are made. Objects that exist and differ are refused, not changed.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;

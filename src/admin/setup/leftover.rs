@@ -179,7 +179,7 @@ mod tests {
     // that this configuration's rotation gave it.
 
     #[test]
-    fn tokens_are_told_apart_by_name_number_and_comment() {
+    fn tokens_are_reported_apart_by_name_number_and_comment() {
         let own = rotation_comment("ci1", Path::new("/etc/drover/drover.yaml"));
         let other = rotation_comment("ci2", Path::new("/etc/drover/drover.yaml"));
         let tokens = user(&[
@@ -196,7 +196,7 @@ mod tests {
         let file = |name: &str| (name.to_owned(), PathBuf::from(format!("/s/token.{name}")));
         let secrets = vec![file("ci-4"), file("ci-9")];
         let left = Leftovers::find(&tokens, "ci-3", &own, secrets);
-        let told: Vec<_> = left
+        let reported: Vec<_> = left
             .tokens
             .iter()
             .map(|one| (one.name.as_str(), one.proven, one.was_never_used()))
@@ -207,7 +207,7 @@ mod tests {
             ("ci-4", true, true),
             ("ci-5", false, false),
         ];
-        assert_eq!(told, wanted);
+        assert_eq!(reported, wanted);
         insta::assert_snapshot!(left.lines().join("\n"), @r"
         token a@pve!ci (without a comment) exists beside the one in the YAML; once nothing uses it: pveum user token remove a@pve ci
         token a@pve!ci-2 (made by drover setup rights --rotate on ci1 for /etc/drover/drover.yaml) exists beside the one in the YAML; once nothing uses it: pveum user token remove a@pve ci-2

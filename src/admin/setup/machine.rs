@@ -14,7 +14,6 @@ use drover_ssh::{HostKeyPolicy, Keep, Limits, PrivateKey, Session, Target, conne
 const COMMAND_TIMEOUT: Duration = Duration::from_secs(600);
 const LOGIN_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A machine.
 #[derive(Debug)]
 pub enum Machine {
     Local,
@@ -152,7 +151,7 @@ mod tests {
     // Invariant: the output of each script is kept apart, whatever becomes of the others.
 
     #[tokio::test]
-    async fn what_scripts_say_is_told_apart() {
+    async fn what_scripts_say_is_reported_apart() {
         let parts = [("a", "echo 1; echo 2".to_owned()), ("b", "echo no >&2; exit 3".to_owned())];
         let parts = [&parts[..], &[("c", "printf x".to_owned())]].concat();
         // `exit` in one script would end them all, which is why this test replaces it.

@@ -1,5 +1,15 @@
-//! The least rights for a configuration: what exists, what is wanted, and the steps between. Each
-//! step is both a call and the `pveum` line that does the same.
+//! `drover setup rights`: the least rights for a configuration, and the steps towards them.
+//!
+//! In: [`WantedRights`], worked out from the table of rights, and [`ExistingRights`], read with an
+//! administrator's login. Out: a [`RightsPlan`]: steps that are missing, in an order in which they
+//! can run, and notes about what drover leaves to people.
+//!
+//! Each step is both a call to Proxmox and the `pveum` line that does the same. A plan adds rights
+//! and takes none away: a role, a user or an entry may serve others, too, and a user that somebody
+//! disabled stays disabled. The notes name the commands for that.
+//!
+//! Before the first step [`Action::needs`] and [`READ_PRIVILEGES`] say what the login must hold, so
+//! that no set-up ends half-way for a missing privilege.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -12,7 +22,7 @@ use secrecy::SecretString;
 use crate::rights::{Grants, RoleKind};
 
 /// The comment of users, pools and tokens that `drover setup rights` makes.
-pub const COMMENT: &str = "made by drover setup rights";
+pub(super) const COMMENT: &str = "made by drover setup rights";
 
 /// The privilege on `/access` that shows the access entries of everybody.
 const ENTRIES_PRIVILEGE: &str = "Sys.Audit";
@@ -145,7 +155,7 @@ fn role_note(
     }
 }
 
-/// One step.
+/// One change of rights; it prints as the `pveum` line that does the same.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Action {
     MakePool(String),
@@ -469,14 +479,14 @@ mod tests {
     }
 
     #[test]
-    fn a_disabled_user_is_told_and_left_disabled() {
+    fn a_disabled_user_is_reported_and_left_disabled() {
         let wanted = wanted(true);
         let done = after(&wanted, &plan(&wanted, &ExistingRights::default()));
         let RightsPlan { actions, beyond } =
             plan(&wanted, &ExistingRights { disabled: true, ..done });
         assert_eq!(actions, []);
-        let [told] = &beyond[..] else { panic!("{beyond:?}") };
-        assert!(told.ends_with("pveum user modify a@pve --enable 1"), "{told}");
+        let [reported] = &beyond[..] else { panic!("{beyond:?}") };
+        assert!(reported.ends_with("pveum user modify a@pve --enable 1"), "{reported}");
     }
 
     #[test]
@@ -484,8 +494,8 @@ mod tests {
         let (there, renewed) = (wanted(true), WantedRights { renew: true, ..wanted(true) });
         let done = after(&there, &plan(&there, &ExistingRights::default()));
         let disabled = ExistingRights { disabled: true, ..done.clone() };
-        let told = why_not_renewed(&renewed, &disabled).unwrap_or_default();
-        assert!(told.ends_with("nothing was done; first: pveum user modify a@pve --enable 1"));
+        let reported = why_not_renewed(&renewed, &disabled).unwrap_or_default();
+        assert!(reported.ends_with("nothing was done; first: pveum user modify a@pve --enable 1"));
         assert_eq!(why_not_renewed(&there, &disabled), None);
         assert_eq!(why_not_renewed(&renewed, &done), None);
     }
@@ -493,7 +503,7 @@ mod tests {
     // Invariant: rights beyond need are reported with how to take them back, and left in place.
 
     #[test]
-    fn rights_beyond_need_are_told_and_left() {
+    fn rights_beyond_need_are_reported_and_left() {
         let wanted = wanted(false);
         let mut now = after(&wanted, &plan(&wanted, &ExistingRights::default()));
         now.roles.entry("DroverTemplates".into()).or_default().insert("VM.Backup".into());
@@ -511,13 +521,13 @@ mod tests {
     // Invariant: drover takes no right from a role that somebody else may need.
 
     #[test]
-    fn a_role_that_others_have_is_not_told_to_be_narrowed() {
+    fn a_role_that_others_have_is_not_reported_to_be_narrowed() {
         let wanted = wanted(false);
         let mut now = after(&wanted, &plan(&wanted, &ExistingRights::default()));
         now.roles.entry("DroverTemplates".into()).or_default().insert("VM.Backup".into());
-        let told = |now: &ExistingRights| plan(&wanted, now).beyond.join("\n");
+        let reported = |now: &ExistingRights| plan(&wanted, now).beyond.join("\n");
         let blind = ExistingRights { sees_all: false, ..now.clone() };
-        insta::assert_snapshot!(told(&blind), @"role DroverTemplates holds VM.Backup beyond what is needed; drover cannot see who else has it without Sys.Audit on /access, so it takes nothing from the role");
+        insta::assert_snapshot!(reported(&blind), @"role DroverTemplates holds VM.Backup beyond what is needed; drover cannot see who else has it without Sys.Audit on /access, so it takes nothing from the role");
         for (kind, ugid, path) in [
             ("user", "b@pve", "/vms/9001"),
             ("token", "a@pve!other", "/vms/9000"),
@@ -528,7 +538,7 @@ mod tests {
             let roleid = "DroverTemplates".to_owned();
             let whom = format!("the {kind} {ugid} on {path}");
             now.entries.insert(AclEntry { path, ugid, kind, roleid, propagate: true });
-            let said = told(&now);
+            let said = reported(&now);
             assert!(
                 said.contains(&format!("is shared with {whom}, and holds VM.Backup")),
                 "{said}"
@@ -536,7 +546,7 @@ mod tests {
             assert!(!said.contains("pveum role modify"), "{said}");
             // Where something is added to the role, they get that, too.
             now.roles.insert("DroverTemplates".into(), BTreeSet::new());
-            let said = told(&now);
+            let said = reported(&now);
             assert!(said.contains(&format!("is shared with {whom}: they also get")), "{said}");
         }
     }

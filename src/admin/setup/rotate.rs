@@ -65,7 +65,7 @@ fn next_name(name: &str, own: &User) -> String {
 pub async fn rotate<S, F>(
     rotation: Rotation<'_>,
     swap: S,
-    mut told: impl FnMut(&str) -> io::Result<()>,
+    mut reported: impl FnMut(&str) -> io::Result<()>,
 ) -> Result<RotationResult, RotationError>
 where
     S: FnOnce(String, SecretString) -> F,
@@ -101,7 +101,7 @@ where
             return Err(RotationError { what: fault.text, state });
         }
     };
-    let mut say = |text: String| told(&text).map_err(|error| error.to_string());
+    let mut say = |text: String| reported(&text).map_err(|error| error.to_string());
     let tried = async {
         say(format!("made {new}"))?;
         for entry in entries.iter().filter(|entry| privsep && entry.ugid == old) {

@@ -63,9 +63,9 @@ impl Step {
     /// # Errors
     /// What failed, for people, with the privilege where one is missing.
     pub async fn run(&self, client: &Arc<Client>) -> Result<(), String> {
-        let told = |error: PveError| client.fault(&error).text;
+        let reported = |error: PveError| client.fault(&error).text;
         let answer: Value =
-            client.write(self.method, &self.path, self.params.clone()).await.map_err(told)?;
+            client.write(self.method, &self.path, self.params.clone()).await.map_err(reported)?;
         let Some(upid) = answer.as_str().filter(|text| text.starts_with("UPID:")) else {
             return Ok(());
         };
@@ -106,8 +106,8 @@ pub async fn check_privileges(client: &Client, needed: &Needed) -> Result<(), St
     }
     let mut missing = Vec::new();
     for (path, privileges) in paths {
-        let told = |error: PveError| client.fault(&error).text;
-        let held = client.privileges(path, None).await.map_err(told)?;
+        let reported = |error: PveError| client.fault(&error).text;
+        let held = client.privileges(path, None).await.map_err(reported)?;
         let lacks = privileges.into_iter().filter(|one| !held.contains_key(*one));
         missing.extend(lacks.map(|one| format!("{one} on {path}")));
     }
@@ -125,7 +125,7 @@ mod tests {
     // Invariant: a step prints as the line that does the same, quoted for a shell.
 
     #[test]
-    fn a_step_is_told_as_a_line_for_a_shell() {
+    fn a_step_is_reported_as_a_line_for_a_shell() {
         let step = Step::create("/nodes/pve1/lxc", [("vmid", "300"), ("description", "it's\nso")])
             .with("pool", Some("ci"))
             .with("start", None);

@@ -100,7 +100,7 @@ fn labels_that_its_program_would_read_as_something_else_are_not_offered() {
 }
 
 #[test]
-fn a_runner_of_windows_is_told_the_same_by_the_same_files() {
+fn a_runner_of_windows_is_reported_the_same_by_the_same_files() {
     let bundle = kit_on(Os::Windows(LoginShell::Auto), Dialect::Gitea, REGISTERED);
     let names: Vec<&str> = bundle.files.iter().map(|file| file.name).collect();
     assert_eq!(names, [".runner", "config.yaml"]);

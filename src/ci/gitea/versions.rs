@@ -12,7 +12,7 @@ const UNKNOWN_ARGUMENT: [&str; 3] =
 
 /// Says that a runner started by drover's own command is too old, by how it ended and what it
 /// logged.
-pub fn too_old(words: &Words) -> Option<String> {
+pub(super) fn too_old(words: &Words) -> Option<String> {
     let line =
         words.lines.lines().find(|line| UNKNOWN_ARGUMENT.iter().any(|text| line.contains(text)))?;
     let line = line.trim_start_matches("Error: ").trim();

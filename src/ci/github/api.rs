@@ -24,7 +24,7 @@ use super::settings::{Login, Scope};
 use super::token::Token;
 
 /// Rows on a page; GitHub's maximum.
-pub const PAGE_ROWS: usize = 100;
+pub(super) const PAGE_ROWS: usize = 100;
 /// The most pages that are read of one list.
 const PAGES_MAX: usize = 20;
 /// The most answers that are stored for reuse; the least recently used go first.
@@ -33,7 +33,7 @@ const API_VERSION_HEADER: (HeaderName, HeaderValue) =
     (HeaderName::from_static("x-github-api-version"), HeaderValue::from_static("2022-11-28"));
 
 /// A GitHub API with drover's login.
-pub struct Api {
+pub(super) struct Api {
     http: Http,
     scope: Scope,
     login: Login,
@@ -59,7 +59,7 @@ struct StoredAnswer {
 }
 
 /// A page of a list.
-pub trait Page: DeserializeOwned + Serialize {
+pub(super) trait Page: DeserializeOwned + Serialize {
     type Row;
     /// The total of all pages where GitHub reports it, and the rows of this page.
     fn rows(self) -> (Option<usize>, Vec<Self::Row>);
@@ -74,19 +74,19 @@ struct Installation {
 
 impl Api {
     /// Makes a client; calls nothing yet.
-    pub fn new(http: Http, scope: Scope, login: Login) -> Self {
+    pub(super) fn new(http: Http, scope: Scope, login: Login) -> Self {
         let (rate_limit, kept, cut) = (RateLimit::new(), BTreeMap::new(), BTreeSet::new());
         let state = State { rate_limit, kept, cut, uses: 0 };
         Self { http, scope, login, token: Token::default(), state: Mutex::new(state) }
     }
 
     /// The client without a login, for services beside the REST API.
-    pub fn plain(&self) -> &Http {
+    pub(super) fn plain(&self) -> &Http {
         &self.http
     }
 
     /// Whether drover logs in as a GitHub App.
-    pub fn is_app(&self) -> bool {
+    pub(super) fn is_app(&self) -> bool {
         matches!(self.login, Login::App(_))
     }
 
@@ -95,17 +95,17 @@ impl Api {
     }
 
     /// Notes that a poll begins, which grants new credit for calls that can wait.
-    pub fn begin(&self) {
+    pub(super) fn begin(&self) {
         self.state().rate_limit.begin(Instant::now());
     }
 
     /// Whether the rate limit leaves room for calls that can wait.
-    pub fn affords(&self) -> bool {
+    pub(super) fn affords(&self) -> bool {
         self.state().rate_limit.affords()
     }
 
     /// One call; `path` is relative to the API.
-    pub async fn send(
+    pub(super) async fn send(
         &self,
         purpose: Purpose,
         method: Method,
@@ -131,7 +131,7 @@ impl Api {
     }
 
     /// Reads JSON, from a stored answer where GitHub says that nothing changed.
-    pub async fn read<T: DeserializeOwned + Serialize>(
+    pub(super) async fn read<T: DeserializeOwned + Serialize>(
         &self,
         purpose: Purpose,
         path: &str,
@@ -164,7 +164,7 @@ impl Api {
     }
 
     /// Reads the pages of a list, at most [`PAGES_MAX`]; `path` may carry a query.
-    pub async fn pages<T: Page>(
+    pub(super) async fn pages<T: Page>(
         &self,
         purpose: Purpose,
         path: &str,
@@ -262,7 +262,7 @@ impl Api {
 ///
 /// # Errors
 /// [`DemandError::Setup`] where a header cannot carry the token.
-pub fn bearer(token: &SecretString) -> Result<(HeaderName, HeaderValue), DemandError> {
+pub(super) fn bearer(token: &SecretString) -> Result<(HeaderName, HeaderValue), DemandError> {
     let mut value =
         HeaderValue::from_str(&format!("Bearer {}", token.expose_secret())).map_err(|_| {
             DemandError::Setup("the login has characters that an HTTP header cannot carry".into())

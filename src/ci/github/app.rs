@@ -47,7 +47,7 @@ pub fn parse(pem: &SecretString) -> Result<Arc<dyn SigningKey>, String> {
 }
 
 /// The statement that identifies the App (a JSON Web Token, RS256; RFC 7519).
-pub fn statement(spec: &AppSpec, now: Timestamp) -> Result<SecretString, DemandError> {
+pub(super) fn statement(spec: &AppSpec, now: Timestamp) -> Result<SecretString, DemandError> {
     let broken = |what: String| DemandError::Setup(format!("the App's key: {what}"));
     let key = parse(&spec.key).map_err(broken)?;
     let part = |value: serde_json::Value| URL_SAFE_NO_PAD.encode(value.to_string());
@@ -64,14 +64,14 @@ pub fn statement(spec: &AppSpec, now: Timestamp) -> Result<SecretString, DemandE
 
 /// A token of an installation.
 #[derive(Deserialize)]
-pub struct InstallationToken {
+pub(super) struct InstallationToken {
     pub token: SecretString,
     expires_at: String,
 }
 
 impl InstallationToken {
     /// Whether the token is still valid for a call at this time.
-    pub fn is_fresh(&self, now: Timestamp) -> bool {
+    pub(super) fn is_fresh(&self, now: Timestamp) -> bool {
         self.expires_at.parse::<Timestamp>().is_ok_and(|end| now + TOKEN_MARGIN < end)
     }
 }
@@ -97,7 +97,7 @@ mod tests {
     // Invariant: only an RSA key can sign for an App.
 
     #[test]
-    fn a_key_that_is_none_is_told_without_being_shown() {
+    fn a_key_that_is_none_is_reported_without_being_shown() {
         let broken = "-----BEGIN PRIVATE KEY-----\nc2VjcmV0\n-----END PRIVATE KEY-----\n";
         for (pem, said) in [("hush-hush", "not a private key in PEM"), (broken, "cannot be read")] {
             let why = parse(&pem.to_owned().into()).unwrap_err();

@@ -36,7 +36,7 @@ const JIT_VARIABLE: &str = "ACTIONS_RUNNER_INPUT_JITCONFIG";
 const ROOT_VARIABLE: &str = "RUNNER_ALLOW_RUNASROOT";
 
 /// The labels of a runner; GitHub adds none to a runner that is made by a configuration.
-pub fn labels(request: RegisterRequest<'_>) -> BTreeSet<String> {
+pub(super) fn labels(request: RegisterRequest<'_>) -> BTreeSet<String> {
     let mut labels = request.labels();
     labels.insert(SELF_HOSTED.to_owned());
     labels
@@ -44,7 +44,7 @@ pub fn labels(request: RegisterRequest<'_>) -> BTreeSet<String> {
 
 /// The bundle of a runner that drover registered: its own login and nothing else. Where several
 /// runners may share the guest, each has a copy of the program.
-pub fn jit_bundle(
+pub(super) fn jit_bundle(
     configuration: &SecretString,
     command: Option<&str>,
     executors: u32,
@@ -69,7 +69,10 @@ pub fn jit_bundle(
 }
 
 /// The same for a Windows guest.
-pub fn jit_bundle_windows(configuration: &SecretString, command: Option<&str>) -> RunnerBundle {
+pub(super) fn jit_bundle_windows(
+    configuration: &SecretString,
+    command: Option<&str>,
+) -> RunnerBundle {
     let variables =
         [(JIT_VARIABLE, configuration.expose_secret()), (DEPRECATED_EXIT_VARIABLE, "1")];
     windows::bundle(
@@ -86,7 +89,7 @@ fn variables() -> String {
 }
 
 /// The bundle for servers without just-in-time configurations: a token that registers the runner.
-pub fn token_bundle(
+pub(super) fn token_bundle(
     page: &str,
     token: &SecretString,
     request: RegisterRequest<'_>,
@@ -205,7 +208,7 @@ mod tests {
     // whose login user is root runs.
 
     #[test]
-    fn the_runner_is_told_to_say_that_it_is_too_old_and_that_it_may_be_roots() {
+    fn the_runner_is_reported_to_say_that_it_is_too_old_and_that_it_may_be_roots() {
         let bundle = jit_bundle(&"c2VjcmV0".to_owned().into(), None, 1);
         let script = format!("echo \"${DEPRECATED_EXIT_VARIABLE} ${ROOT_VARIABLE}\"");
         assert_eq!(ran(&bundle, RUN_SCRIPT, &script).0, "1 1\n");

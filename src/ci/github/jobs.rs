@@ -1,5 +1,12 @@
 //! Jobs that wait or run in repositories: runs first, then the jobs of each run, because GitHub has
 //! no list of jobs beyond one run. Each list is requested with the ETag of its last answer.
+//!
+//! Not every poll reads every repository. A repository is read at once where a webhook named it or
+//! where a job waits in it. The others are read in the full polls, the longest unread first, as far
+//! as the rate limit allows; what is left is read in the next full poll.
+//!
+//! A repository that the login may not read is logged and skipped. Where no repository can be read,
+//! the poll fails with the last refusal.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -18,7 +25,7 @@ use super::rate_limit::Purpose;
 use super::settings::repository;
 
 /// The label that marks a job for runners other than GitHub's own.
-pub const SELF_HOSTED: &str = "self-hosted";
+pub(super) const SELF_HOSTED: &str = "self-hosted";
 /// How long the list of an organisation's repositories stays valid.
 const LIST_VALIDITY: Duration = Duration::from_secs(600);
 /// The most repositories that webhooks may name between two polls; more mean all repositories.
@@ -45,7 +52,7 @@ struct Jobs {
 
 /// A job of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Job {
+pub(super) struct Job {
     id: u64,
     #[serde(default)]
     name: String,
@@ -176,7 +183,7 @@ struct Plan {
 }
 
 /// Reads the jobs of all repositories.
-pub struct Reader {
+pub(super) struct Reader {
     /// The configured repositories; none to list those of the organisation.
     configured: Option<Vec<String>>,
     /// The path of the list of repositories.
@@ -186,14 +193,14 @@ pub struct Reader {
 }
 
 /// A job that runs.
-pub struct Running {
+pub(super) struct Running {
     pub id: u64,
     /// The path of the job itself.
     pub path: String,
 }
 
 /// The jobs that a poll found.
-pub struct FoundJobs {
+pub(super) struct FoundJobs {
     /// Jobs that wait, before those for other runners are dropped.
     pub waiting: Vec<Job>,
     /// The running job of each runner, in repositories that were read in this poll.
@@ -202,7 +209,7 @@ pub struct FoundJobs {
 
 impl Reader {
     /// Makes a reader; calls nothing yet.
-    pub fn new(configured: Option<Vec<String>>, list: String, poll: Duration) -> Self {
+    pub(super) fn new(configured: Option<Vec<String>>, list: String, poll: Duration) -> Self {
         Self { configured, list, poll, state: Mutex::default() }
     }
 
@@ -211,7 +218,7 @@ impl Reader {
     }
 
     /// Notes that a webhook named this repository, or none: the next poll reads it again.
-    pub fn hint(&self, name: Option<&str>) {
+    pub(super) fn hint(&self, name: Option<&str>) {
         let mut state = self.state();
         let is = |state: &String| name.is_some_and(|name| name.eq_ignore_ascii_case(state));
         if self.configured.is_none() && !state.repositories.keys().any(is) {
@@ -228,7 +235,7 @@ impl Reader {
     }
 
     /// Reads the repositories that may have changed.
-    pub async fn read(&self, api: &Api) -> Result<FoundJobs, DemandError> {
+    pub(super) async fn read(&self, api: &Api) -> Result<FoundJobs, DemandError> {
         self.list(api).await?;
         let hints = std::mem::take(&mut self.state().hints);
         let (plan, full) = {
@@ -385,7 +392,10 @@ async fn jobs(api: &Api, name: &str) -> Result<Vec<Job>, DemandError> {
 ///
 /// `self-hosted` says that it is, and is no label of a template. GitHub ignores the case of labels:
 /// they are spelled as the source's settings spell them.
-pub fn want(labels: &[String], allowed: Option<&BTreeSet<String>>) -> Option<BTreeSet<String>> {
+pub(super) fn want(
+    labels: &[String],
+    allowed: Option<&BTreeSet<String>>,
+) -> Option<BTreeSet<String>> {
     let said = labels.iter().any(|label| label.eq_ignore_ascii_case(SELF_HOSTED));
     let spelled = |label: &String| {
         let own = allowed.into_iter().flatten().find(|own| own.eq_ignore_ascii_case(label));
@@ -402,7 +412,7 @@ pub fn want(labels: &[String], allowed: Option<&BTreeSet<String>>) -> Option<BTr
 
 impl Job {
     /// How the job ended, in one word, where it ran on this runner; none where it may still run.
-    pub fn ended(&self, runner: &RunnerName) -> Option<&'static str> {
+    pub(super) fn ended(&self, runner: &RunnerName) -> Option<&'static str> {
         let other = self.runner_name.as_ref().filter(|name| *name != runner.as_str());
         let is_over = self.status == "completed" && other.is_none();
         let is_cancelled = self.conclusion.as_deref() == Some("cancelled");
@@ -410,7 +420,7 @@ impl Job {
     }
 
     /// The job as the actors see it; none where it is not for self-hosted runners.
-    pub fn sight(self, allowed: Option<&BTreeSet<String>>) -> Option<JobSight> {
+    pub(super) fn sight(self, allowed: Option<&BTreeSet<String>>) -> Option<JobSight> {
         let want = want(&self.labels, allowed)?;
         let since = self.created_at.and_then(|text| text.parse::<jiff::Timestamp>().ok());
         Some(JobSight {
@@ -522,7 +532,7 @@ mod tests {
     }
 
     #[test]
-    fn more_repositories_than_a_look_can_be_told_of_mean_all() {
+    fn more_repositories_than_a_look_can_be_reported_of_mean_all() {
         let reader = Reader::new(None, String::new(), Duration::from_secs(60));
         (0..HINTS_MAX).for_each(|n| reader.hint(Some(&format!("o/{n}"))));
         assert!(!reader.state().hints.all);

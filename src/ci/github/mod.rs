@@ -70,7 +70,7 @@ pub use settings::{Login, Registration, ScaleSetSpec, Scope, Settings};
 const REPOSITORY_GROUP: u64 = 1;
 
 /// The connector for a GitHub repository, organisation or enterprise.
-pub struct GitHub {
+pub(crate) struct GitHub {
     api: Api,
     settings: Settings,
     reader: Reader,
@@ -141,7 +141,7 @@ enum Part {
 
 impl GitHub {
     /// Makes a connector; calls nothing yet.
-    pub fn new(http: Http, settings: Settings, command: Option<String>) -> Self {
+    pub(crate) fn new(http: Http, settings: Settings, command: Option<String>) -> Self {
         let api = Api::new(http, settings.scope.clone(), settings.login.clone());
         let (configured, list) = match &settings.scope {
             Scope::Repository(owner, name) => {

@@ -10,7 +10,7 @@ const BLIND_PAUSE_LONGEST: Duration = Duration::from_secs(15 * 60);
 
 /// What a call is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Purpose {
+pub(super) enum Purpose {
     /// Reading demand and rows.
     Poll,
     /// Making and removing runners: a part of the limit is reserved for these calls.
@@ -19,7 +19,7 @@ pub enum Purpose {
 
 /// The rate limit as an answer reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LimitReport {
+pub(super) struct LimitReport {
     /// Requests allowed in each period.
     pub limit: u64,
     /// Requests left in this period.
@@ -30,7 +30,7 @@ pub struct LimitReport {
 
 /// The state of a rate limit.
 #[derive(Debug, Clone)]
-pub struct RateLimit {
+pub(super) struct RateLimit {
     report: Option<(LimitReport, Instant)>,
     /// Until when no call is sent.
     blocked: Option<Instant>,
@@ -41,13 +41,13 @@ pub struct RateLimit {
 }
 
 impl RateLimit {
-    /// Nothing is known.
-    pub const fn new() -> Self {
+    /// Starts without any report of the limit.
+    pub(super) const fn new() -> Self {
         Self { report: None, blocked: None, refusals: 0, credit: None, counted: None }
     }
 
     /// How long no call for this purpose may be sent; none where one may.
-    pub fn blocked(&self, purpose: Purpose, now: Instant) -> Option<Duration> {
+    pub(super) fn blocked(&self, purpose: Purpose, now: Instant) -> Option<Duration> {
         let blocked = self.blocked.filter(|until| *until > now).map(|until| until - now);
         blocked.or_else(|| {
             let (report, at) = self.report?;
@@ -58,7 +58,7 @@ impl RateLimit {
     }
 
     /// Notes that a poll begins: it may spend the share of the limit since the last one.
-    pub fn begin(&mut self, now: Instant) {
+    pub(super) fn begin(&mut self, now: Instant) {
         let since = self.counted.replace(now);
         let (Some((report, at)), Some(since)) = (self.report, since) else { return };
         let left = spare(report);
@@ -68,12 +68,12 @@ impl RateLimit {
     }
 
     /// Whether a call that can wait may be sent now.
-    pub fn affords(&self) -> bool {
+    pub(super) fn affords(&self) -> bool {
         self.credit.is_none_or(|credit| credit > 0.0)
     }
 
     /// Notes an answer; `free` is one that says that nothing changed, which costs nothing.
-    pub fn answered(&mut self, report: Option<LimitReport>, free: bool, now: Instant) {
+    pub(super) fn answered(&mut self, report: Option<LimitReport>, free: bool, now: Instant) {
         self.refusals = 0;
         if let Some(report) = report {
             self.report = Some((report, now));
@@ -84,7 +84,7 @@ impl RateLimit {
     }
 
     /// Notes that the limit refused a call; returns how long no call is sent.
-    pub fn refused(
+    pub(super) fn refused(
         &mut self,
         report: Option<LimitReport>,
         after: Option<Duration>,

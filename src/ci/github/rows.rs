@@ -90,12 +90,12 @@ impl Page for Runners {
 
 impl GitHubRunners {
     /// Whether it has a row of this name.
-    pub fn shows(&self, name: &str) -> bool {
+    pub(super) fn shows(&self, name: &str) -> bool {
         self.rows.iter().any(|row| row.name == name)
     }
 
     /// Whether the poll knows if this runner has a row.
-    pub fn knows_of(&self, name: &str) -> bool {
+    pub(super) fn knows_of(&self, name: &str) -> bool {
         self.shows(name) || self.gone.contains(&RunnerName::new(name))
     }
 }

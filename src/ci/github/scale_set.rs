@@ -63,7 +63,7 @@ enum SessionState {
 }
 
 /// A scale set and what drover knows of it.
-pub struct ScaleSet {
+pub(super) struct ScaleSet {
     spec: ScaleSetSpec,
     http: Http,
     session_state: watch::Sender<SessionState>,
@@ -139,7 +139,7 @@ struct JitAnswer {
 
 impl ScaleSet {
     /// Makes a set; calls nothing yet.
-    pub fn new(spec: ScaleSetSpec, http: &Http) -> Self {
+    pub(super) fn new(spec: ScaleSetSpec, http: &Http) -> Self {
         let http = http.clone().with_limit(POLL_LIMIT);
         let (session_state, _) = watch::channel(SessionState::Starting);
         Self { spec, http, session_state, state: Mutex::default() }
@@ -164,25 +164,25 @@ impl ScaleSet {
     }
 
     /// Runners whose job was not reported as started; their rows are read after this call.
-    pub fn made(&self) -> BTreeSet<String> {
+    pub(super) fn made(&self) -> BTreeSet<String> {
         self.state().tally.made().cloned().collect()
     }
 
     /// How the jobs of drover's runners ended that were reported as completed since the last poll.
-    pub fn ended(&self) -> Vec<(RunnerName, &'static str)> {
+    pub(super) fn ended(&self) -> Vec<(RunnerName, &'static str)> {
         let ended = self.state().tally.ended().into_iter();
         let own = ended.filter(|(name, _)| RunnerName::parse(name).is_some());
         own.map(|(name, how)| (RunnerName::new(name), how)).collect()
     }
 
     /// Notes that a runner was removed, so that its missing row means nothing.
-    pub fn forget(&self, runner: &str) {
+    pub(super) fn forget(&self, runner: &str) {
         self.state().tally.remove_runner(runner);
     }
 
     /// Jobs that wait for a runner. `rows` says of each runner whether it has a job; it is newer
     /// than the messages, as far as it concerns runners `made` before the rows were read.
-    pub async fn jobs(
+    pub(super) async fn jobs(
         &self,
         labels: &[String],
         made: &BTreeSet<String>,

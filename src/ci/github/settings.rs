@@ -68,7 +68,7 @@ impl std::fmt::Display for Scope {
 }
 
 /// The path of a repository, `OWNER/NAME`, in the REST API.
-pub fn repository(full_name: &str) -> String {
+pub(super) fn repository(full_name: &str) -> String {
     let parts: Vec<String> = full_name.split('/').map(plain).collect();
     format!("repos/{}", parts.join("/"))
 }
@@ -121,7 +121,7 @@ pub struct Settings {
 
 impl Settings {
     /// All settings, secrets included, for the fingerprint of the source.
-    pub fn parts(&self) -> Vec<String> {
+    pub(crate) fn parts(&self) -> Vec<String> {
         let (login, secret) = match &self.login {
             Login::Token(token) => ("token".to_owned(), token),
             Login::App(app) => (format!("app {} {:?}", app.id, app.installation), &app.key),

@@ -20,7 +20,7 @@ const ENDED_JOBS_MAX: usize = 1000;
 /// The jobs of a set, as its service counts them.
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Counts {
+pub(super) struct Counts {
     total_assigned_jobs: u32,
     total_running_jobs: u32,
 }
@@ -28,7 +28,7 @@ pub struct Counts {
 /// A message of the service.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Message {
+pub(super) struct Message {
     message_id: i64,
     #[serde(default)]
     body: String,
@@ -61,7 +61,7 @@ struct Assigned {
 
 /// What is known of a set's jobs.
 #[derive(Default)]
-pub struct Tally {
+pub(super) struct Tally {
     counts: Counts,
     /// Assigned jobs without a runner, by their numbers.
     waiting: BTreeMap<i64, Assigned>,
@@ -75,47 +75,47 @@ pub struct Tally {
 
 impl Message {
     /// The number that acknowledges the message.
-    pub fn id(&self) -> i64 {
+    pub(super) fn id(&self) -> i64 {
         self.message_id
     }
 }
 
 impl Tally {
     /// Starts from the counts of a new session.
-    pub fn of(counts: Counts) -> Self {
+    pub(super) fn of(counts: Counts) -> Self {
         Self { counts, ..Self::default() }
     }
 
     /// Notes newer counts.
-    pub fn count(&mut self, counts: Counts) {
+    pub(super) fn count(&mut self, counts: Counts) {
         self.counts = counts;
     }
 
     /// Runners whose job was not reported as started.
-    pub fn made(&self) -> impl Iterator<Item = &String> {
+    pub(super) fn made(&self) -> impl Iterator<Item = &String> {
         self.made.keys()
     }
 
     /// Takes the ends of jobs that were reported since the last call.
-    pub fn ended(&mut self) -> BTreeMap<String, &'static str> {
+    pub(super) fn ended(&mut self) -> BTreeMap<String, &'static str> {
         std::mem::take(&mut self.ended)
     }
 
     /// Notes that a runner was made.
-    pub fn add_runner(&mut self, runner: &str) {
+    pub(super) fn add_runner(&mut self, runner: &str) {
         self.made.insert(runner.to_owned(), None);
     }
 
     /// Notes that a runner was removed, so that its missing row means nothing. A runner whose row
     /// showed a job before still counts until that job is reported.
-    pub fn remove_runner(&mut self, runner: &str) {
+    pub(super) fn remove_runner(&mut self, runner: &str) {
         if self.made.get(runner).is_some_and(Option::is_none) {
             self.made.remove(runner);
         }
     }
 
     /// The number of jobs that rows show or showed, and that were not reported as started.
-    pub fn taken(
+    pub(super) fn taken(
         &mut self,
         made: &BTreeSet<String>,
         rows: &BTreeMap<String, bool>,
@@ -141,7 +141,7 @@ impl Tally {
     }
 
     /// The jobs that wait, without the number of jobs that are `taken`.
-    pub fn jobs(&mut self, labels: &[String], taken: u32) -> Vec<JobSight> {
+    pub(super) fn jobs(&mut self, labels: &[String], taken: u32) -> Vec<JobSight> {
         let Counts { total_assigned_jobs, total_running_jobs } = self.counts;
         let begun = total_running_jobs.saturating_add(taken);
         let count = total_assigned_jobs.saturating_sub(begun) as usize;
@@ -178,7 +178,7 @@ impl Tally {
     }
 
     /// Applies a message; returns the jobs to acquire.
-    pub fn apply(&mut self, message: &Message) -> Vec<i64> {
+    pub(super) fn apply(&mut self, message: &Message) -> Vec<i64> {
         if let Some(counts) = message.statistics {
             self.counts = counts;
         }
@@ -226,7 +226,7 @@ mod tests {
     // Invariant: a job counts for its runner from when a row shows it until a message reports it.
 
     #[test]
-    fn a_runner_that_is_removed_after_its_job_still_counts_for_it_until_that_is_told() {
+    fn a_runner_that_is_removed_after_its_job_still_counts_for_it_until_that_is_reported() {
         let (start, made) = (Instant::now(), BTreeSet::from(["r".to_owned()]));
         let rows = |busy: &[bool]| busy.iter().map(|busy| ("r".to_owned(), *busy)).collect();
         let mut known = Tally::default();
@@ -246,7 +246,7 @@ mod tests {
     // Invariant: the end of a runner's job is returned once, with how the job ended.
 
     #[test]
-    fn a_job_that_is_told_to_be_over_is_over_for_its_runner_once() {
+    fn a_job_that_is_reported_to_be_over_is_over_for_its_runner_once() {
         let mut known = Tally::default();
         let body = r#"[{"messageType":"JobStarted","runnerName":"a"},
             {"messageType":"JobCompleted","runnerName":"a","result":"canceled"},
@@ -260,7 +260,7 @@ mod tests {
     // Invariant: as many jobs wait as are assigned and do not run, whatever describes each.
 
     #[test]
-    fn jobs_are_counted_by_the_statistics_and_described_by_what_was_told_of_them() {
+    fn jobs_are_counted_by_the_statistics_and_described_by_what_was_reported_of_them() {
         let mut known = Tally::default();
         assert_eq!(known.apply(&message(2, 0, "")), Vec::<i64>::new());
         assert_eq!(wants(&mut known, 0), ["set", "set"]);

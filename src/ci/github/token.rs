@@ -11,12 +11,12 @@ use super::app::InstallationToken;
 
 /// The current token, once there is one.
 #[derive(Default)]
-pub struct Token(tokio::sync::Mutex<Option<InstallationToken>>);
+pub(super) struct Token(tokio::sync::Mutex<Option<InstallationToken>>);
 
 impl Token {
     /// The token, from `mint` where no valid one is stored. One call requests a token at a time;
     /// others wait and get the same token.
-    pub async fn get(
+    pub(super) async fn get(
         &self,
         now: Timestamp,
         mint: impl Future<Output = Result<InstallationToken, DemandError>>,
@@ -33,7 +33,7 @@ impl Token {
 
     /// Drops a token that GitHub refused. Of several calls that used it, the first drops it, and
     /// the later ones leave its successor in place.
-    pub async fn refuse(&self, refused: &SecretString) {
+    pub(super) async fn refuse(&self, refused: &SecretString) {
         let mut kept = self.0.lock().await;
         let is_it =
             |kept: &mut InstallationToken| kept.token.expose_secret() == refused.expose_secret();

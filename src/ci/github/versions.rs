@@ -19,7 +19,8 @@ use super::rate_limit::Purpose;
 
 /// Makes `run.sh` exit with [`DEPRECATED_EXIT`] where GitHub refuses its version; must be `1`
 /// (actions/runner 2.336.0 at 258d6c857db3, `src/Misc/layoutroot/run-helper.sh.template`).
-pub const DEPRECATED_EXIT_VARIABLE: &str = "ACTIONS_RUNNER_RETURN_VERSION_DEPRECATED_EXIT_CODE";
+pub(super) const DEPRECATED_EXIT_VARIABLE: &str =
+    "ACTIONS_RUNNER_RETURN_VERSION_DEPRECATED_EXIT_CODE";
 /// The exit status for that (`Constants.cs`).
 const DEPRECATED_EXIT: u32 = 7;
 /// The text that `run.sh` and `run.cmd` log with it (`run-helper.sh.template`,
@@ -149,13 +150,13 @@ fn outdated_text(version: Option<Version>, releases: &[Release]) -> String {
     }
     let day = version.and_then(|version| last_day(version, releases));
     let day = day.map(|day| format!(", to this one until {day}")).unwrap_or_default();
-    let mend = match newest {
+    let remedy = match newest {
         Some(newest) => format!("install {newest}, the newest, in the template image"),
         None => "install the newest in the template image".to_owned(),
     };
     format!(
         "its {name} is too old: GitHub gives jobs to a version for 30 days after a newer one is \
-         released{day}; {mend}"
+         released{day}; {remedy}"
     )
 }
 
@@ -188,8 +189,8 @@ impl GitHub {
             let day = last_day(version, &releases).map(|day| format!(" until {day}"));
             let day = day.unwrap_or_else(|| " for 30 days after a newer one".to_owned());
             let text = format!("a runner has {version}; GitHub gives it jobs{day}");
-            let mend = format!("install actions/runner {newest} in the template images");
-            found.push(Finding::warn("actions/runner", text, mend));
+            let remedy = format!("install actions/runner {newest} in the template images");
+            found.push(Finding::warn("actions/runner", text, remedy));
         }
     }
 
@@ -273,7 +274,7 @@ mod tests {
     // where the list reaches back to that version.
 
     #[test]
-    fn a_version_is_told_with_its_last_day_and_what_takes_its_place() {
+    fn a_version_is_reported_with_its_last_day_and_what_takes_its_place() {
         let all = [
             release("2.337.0", "2026-09-10"),
             release("2.336.0", "2026-08-01"),

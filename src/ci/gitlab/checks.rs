@@ -62,8 +62,9 @@ impl GitLab {
                 return Ok(Finding::ok(about, "its user is an administrator"));
             }
             Scope::Server => {
-                let mend = "use a token of an administrator, or name a group or project in `scope`";
-                return Ok(Finding::fail(about, "its user is not an administrator", mend));
+                let remedy =
+                    "use a token of an administrator, or name a group or project in `scope`";
+                return Ok(Finding::fail(about, "its user is not an administrator", remedy));
             }
             Scope::Group(group) => ("groups", group, OWNER_LEVEL, "Owner"),
             Scope::Project(project) => ("projects", project, MAINTAINER_LEVEL, "Maintainer"),
@@ -103,6 +104,6 @@ fn scopes(token: &Token) -> Finding {
     if missing.is_empty() {
         return Finding::ok(about, format!("{}{until}", token.scopes.join(", ")));
     }
-    let mend = format!("make a token with `api`, or with {}", NEEDED_SCOPES.join(", "));
-    Finding::fail(about, format!("it lacks {}", missing.join(", ")), mend)
+    let remedy = format!("make a token with `api`, or with {}", NEEDED_SCOPES.join(", "));
+    Finding::fail(about, format!("it lacks {}", missing.join(", ")), remedy)
 }

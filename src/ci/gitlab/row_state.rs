@@ -128,8 +128,8 @@ mod tests {
     #[test]
     fn a_job_is_over_by_its_last_word_and_is_asked_for_in_its_project() {
         let job = |status: &str| -> Job {
-            let told = json!({ "id": 8, "status": status, "project": { "id": 11 } });
-            serde_json::from_value(told).unwrap()
+            let reported = json!({ "id": 8, "status": status, "project": { "id": 11 } });
+            serde_json::from_value(reported).unwrap()
         };
         for (status, how) in [
             ("canceled", Some("cancelled")),

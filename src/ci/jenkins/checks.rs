@@ -50,28 +50,28 @@ impl Jenkins {
 }
 
 /// Reports what this version of Jenkins can do.
-pub(super) fn version(told: Option<&str>, launch: &Launch) -> Finding {
+pub(super) fn version(reported: Option<&str>, launch: &Launch) -> Finding {
     let about = "version";
     let connects = match launch {
         Launch::WebSocket | Launch::InboundTcp => true,
         Launch::Ssh(_) => false,
     };
-    match told {
-        Some(told) if connects && is_before(told, FIRST_WITH_URL_OPTION) => Finding::fail(
+    match reported {
+        Some(reported) if connects && is_before(reported, FIRST_WITH_URL_OPTION) => Finding::fail(
             about,
             format!(
-                "the agent of Jenkins {told} does not know the option `-url`, which drover uses"
+                "the agent of Jenkins {reported} does not know the option `-url`, which drover uses"
             ),
             format!(
                 "update Jenkins to {FIRST_WITH_URL_OPTION_TEXT} or later, or set `launch: ssh`"
             ),
         ),
-        Some(told) if is_older(told) => Finding::warn(
+        Some(reported) if is_older(reported) => Finding::warn(
             about,
-            format!("Jenkins {told} cannot make nodes from XML; drover sends a form instead"),
+            format!("Jenkins {reported} cannot make nodes from XML; drover sends a form instead"),
             format!("update it to {FIRST_WITH_XML_TEXT} or later"),
         ),
-        Some(told) => Finding::ok(about, format!("Jenkins {told}")),
+        Some(reported) => Finding::ok(about, format!("Jenkins {reported}")),
         None => Finding::warn(
             about,
             "the answer has no version (X-Jenkins)",

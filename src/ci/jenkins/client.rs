@@ -29,7 +29,7 @@ struct Issued {
 }
 
 /// The client of one Jenkins controller.
-pub struct Client {
+pub(super) struct Client {
     http: Http,
     crumb: Mutex<Option<Crumb>>,
     version: Mutex<Option<String>>,
@@ -37,17 +37,17 @@ pub struct Client {
 
 impl Client {
     /// Makes a client; calls nothing yet.
-    pub fn new(http: Http) -> Self {
+    pub(super) fn new(http: Http) -> Self {
         Self { http, crumb: Mutex::default(), version: Mutex::default() }
     }
 
     /// The controller's URL, which ends in a slash.
-    pub fn base(&self) -> &str {
+    pub(super) fn base(&self) -> &str {
         self.http.base().as_str()
     }
 
     /// The version in the last answer.
-    pub fn version(&self) -> Option<String> {
+    pub(super) fn version(&self) -> Option<String> {
         self.version.lock().clone()
     }
 
@@ -61,14 +61,17 @@ impl Client {
     }
 
     /// Gets a path. Jenkins writes its texts in the language of the request.
-    pub async fn get(&self, path: &str) -> Result<Answer, DemandError> {
+    pub(super) async fn get(&self, path: &str) -> Result<Answer, DemandError> {
         let english = (ACCEPT_LANGUAGE, HeaderValue::from_static("en"));
         let answer = self.http.send(Method::GET, path, None, &[english]).await?;
         self.noted(answer)
     }
 
     /// Reads JSON; none where the path does not exist. An HTML page is an error.
-    pub async fn find<T: DeserializeOwned>(&self, path: &str) -> Result<Option<T>, DemandError> {
+    pub(super) async fn find<T: DeserializeOwned>(
+        &self,
+        path: &str,
+    ) -> Result<Option<T>, DemandError> {
         let answer = self.get(path).await?;
         match answer.status {
             404 | 410 => Ok(None),
@@ -79,7 +82,7 @@ impl Client {
     }
 
     /// Reads JSON that must exist.
-    pub async fn read<T: DeserializeOwned>(&self, path: &str) -> Result<T, DemandError> {
+    pub(super) async fn read<T: DeserializeOwned>(&self, path: &str) -> Result<T, DemandError> {
         let gone = || {
             let call = format!("GET {}", path.split('?').next().unwrap_or(path));
             DemandError::Status {
@@ -93,7 +96,7 @@ impl Client {
 
     /// Posts. A crumb is sent once Jenkins wanted one, which it does where drover logs in with a
     /// password.
-    pub async fn post(
+    pub(super) async fn post(
         &self,
         path: &str,
         body: Option<(&'static str, String)>,
@@ -155,13 +158,13 @@ fn cookies(headers: &HeaderMap) -> Option<HeaderValue> {
 }
 
 /// Whether an answer is an HTML page.
-pub fn is_page(answer: &Answer) -> bool {
+pub(super) fn is_page(answer: &Answer) -> bool {
     let kind = answer.headers.get("content-type").and_then(|value| value.to_str().ok());
     let start = answer.body.iter().find(|byte| !byte.is_ascii_whitespace());
     kind.is_some_and(|kind| kind.starts_with("text/html")) || start == Some(&b'<')
 }
 
 /// The error for an answer that is an HTML page.
-pub fn not_ready(answer: Answer) -> DemandError {
+pub(super) fn not_ready(answer: Answer) -> DemandError {
     DemandError::NotReady { call: answer.call, status: answer.status }
 }

@@ -7,7 +7,7 @@
 //! does that as soon as it sees the node's last build.
 //!
 //! While Jenkins has no node at all, it does not say which labels builds wait for. drover then
-//! makes one node that never connects ([`LABELS_NODE`]), and removes it with the last source of
+//! makes one node that never connects (`LABELS_NODE`), and removes it with the last source of
 //! that Jenkins.
 //!
 //! Failure paths: an HTML page in place of data means that Jenkins is not ready; a lost answer is
@@ -94,14 +94,14 @@ pub struct Settings {
 
 impl Settings {
     /// All settings, secrets included, for the fingerprint of the source.
-    pub fn parts(&self) -> Vec<String> {
+    pub(crate) fn parts(&self) -> Vec<String> {
         let shown = format!("{} {:?}", self.username, self.launch);
         vec![shown, self.secret.expose_secret().to_owned()]
     }
 }
 
 /// The connector for a Jenkins controller.
-pub struct Jenkins {
+pub(crate) struct Jenkins {
     client: Client,
     launch: Launch,
     memory: Mutex<QueueMemory>,
@@ -122,7 +122,7 @@ struct NodeState {
 
 impl Jenkins {
     /// Makes a connector; calls nothing yet.
-    pub fn new(http: Http, settings: &Settings) -> Self {
+    pub(crate) fn new(http: Http, settings: &Settings) -> Self {
         let Settings { username, secret, launch } = settings;
         let login = format!("{username}:{}", secret.expose_secret());
         let login = base64::engine::general_purpose::STANDARD.encode(login);

@@ -16,7 +16,7 @@ const ANY_DEMAND: &str = "anything";
 
 /// How the agent of a node and Jenkins connect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AgentLink<'a> {
+pub(super) enum AgentLink<'a> {
     /// The agent connects to Jenkins.
     Inbound {
         /// By WebSocket through Jenkins' own port, or else by its TCP port for agents.
@@ -37,7 +37,7 @@ pub enum AgentLink<'a> {
 
 /// A node to be made.
 #[derive(Debug, Clone)]
-pub struct Node<'a> {
+pub(super) struct Node<'a> {
     pub name: &'a str,
     /// Text for people; it also stores the demand that the node was made for.
     pub description: String,
@@ -55,7 +55,7 @@ pub struct Node<'a> {
 }
 
 /// The java binary that agents of a template use.
-pub fn java(spec: &TemplateSpec) -> &str {
+pub(super) fn java(spec: &TemplateSpec) -> &str {
     match spec.java.distribution {
         JavaDistribution::None => &spec.java.path,
         // The installed Java is on PATH.
@@ -64,7 +64,7 @@ pub fn java(spec: &TemplateSpec) -> &str {
 }
 
 /// The description of a node made for this demand.
-pub fn description(want: &Want) -> String {
+pub(super) fn description(want: &Want) -> String {
     let label = |label: &String| word(label);
     match want {
         Want::Labels(labels) if labels.is_empty() => format!("{DESCRIPTION_PREFIX}{ANY_DEMAND}"),
@@ -78,7 +78,7 @@ pub fn description(want: &Want) -> String {
 }
 
 /// The demand that a node was made for, by its description.
-pub fn made_for(description: &str) -> Option<Want> {
+pub(super) fn made_for(description: &str) -> Option<Want> {
     let text = description.strip_prefix(DESCRIPTION_PREFIX)?;
     if text == ANY_DEMAND {
         return Some(Want::Labels(BTreeSet::new()));
@@ -136,7 +136,7 @@ impl Node<'_> {
 
     /// The body of `POST /computer/createItem`. The part of the SSH launcher follows the source of
     /// its plugin, and is unverified against a server.
-    pub fn xml(&self) -> String {
+    pub(super) fn xml(&self) -> String {
         let launcher = match self.link {
             AgentLink::Inbound { websocket } => format!(
                 "<launcher class=\"hudson.slaves.JNLPLauncher\"><webSocket>{websocket}</webSocket>\
@@ -178,7 +178,7 @@ impl Node<'_> {
     }
 
     /// The body of `POST /computer/doCreateItem`, for controllers that do not take XML.
-    pub fn form(&self) -> String {
+    pub(super) fn form(&self) -> String {
         const DUMB: &str = "hudson.slaves.DumbSlave$DescriptorImpl";
         let mut launcher = match self.link {
             AgentLink::Inbound { websocket } => {

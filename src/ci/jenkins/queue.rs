@@ -14,32 +14,32 @@ use super::node;
 use super::why::{self, Waits};
 
 /// The fields that are read of one node.
-pub const NODE_FIELDS: &str = "displayName,description,offline,temporarilyOffline,offlineCauseReason,\
+pub(super) const NODE_FIELDS: &str = "displayName,description,offline,temporarilyOffline,offlineCauseReason,\
     offlineCause[description],assignedLabels[name],executors[idle,currentExecutable[number,url]]";
 /// The path that reads all nodes.
-pub const NODES_PATH: &str = "computer/api/json?tree=computer[displayName,description,offline,\
+pub(super) const NODES_PATH: &str = "computer/api/json?tree=computer[displayName,description,offline,\
     temporarilyOffline,offlineCauseReason,offlineCause[description],assignedLabels[name],\
     executors[idle,currentExecutable[number,url]]]";
 /// The path that reads the queue.
-pub const QUEUE_PATH: &str = "queue/api/json?tree=items[id,why,buildable,pending,stuck,inQueueSince,\
+pub(super) const QUEUE_PATH: &str = "queue/api/json?tree=items[id,why,buildable,pending,stuck,inQueueSince,\
     buildableStartMilliseconds,task[name,fullDisplayName,url,labelExpression]]";
 /// The reason that drover gives when it cordons a node; drover recognises its own cordon by it.
-pub const CORDON_REASON: &str = "drover: takes no further build";
+pub(super) const CORDON_REASON: &str = "drover: takes no further build";
 
 /// How many characters of a reason are kept.
 const REASON_MAX_CHARS: usize = 200;
 
 /// The answer with all nodes.
 #[derive(Debug, Deserialize)]
-pub struct Nodes {
+pub(super) struct Nodes {
     /// All nodes, the controller's own among them.
     pub computer: Vec<Computer>,
 }
 
-/// A node.
+/// A node with its state and its executors, as Jenkins reports it.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Computer {
+pub(super) struct Computer {
     #[serde(rename = "_class", default)]
     class: String,
     #[serde(default)]
@@ -93,7 +93,7 @@ struct Executable {
 
 /// The answer with the queue.
 #[derive(Debug, Deserialize)]
-pub struct Queue {
+pub(super) struct Queue {
     items: Vec<Item>,
 }
 
@@ -156,7 +156,7 @@ impl Computer {
     }
 
     /// The row as the actors see it; none for nodes that are not drover's.
-    pub fn row(&self) -> Option<RowSight> {
+    pub(super) fn row(&self) -> Option<RowSight> {
         RunnerName::parse(&self.display_name)?;
         let executables =
             self.executors.iter().filter_map(|executor| executor.current_executable.as_ref());
@@ -219,11 +219,11 @@ fn plain(text: &str) -> String {
 /// build waits for, Jenkins names that node instead of the label; but the demand must not change
 /// meanwhile.
 #[derive(Debug, Default)]
-pub struct QueueMemory(BTreeMap<u64, Want>);
+pub(super) struct QueueMemory(BTreeMap<u64, Want>);
 
 /// What was read from the queue.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Waiting {
+pub(super) struct Waiting {
     /// Builds that wait for a node and nothing else.
     pub jobs: Vec<JobSight>,
     /// Waiting builds whose demand Jenkins does not report.
@@ -234,7 +234,7 @@ pub struct Waiting {
 
 impl QueueMemory {
     /// Reads the queue with the help of the nodes, which were read just before it.
-    pub fn read(&mut self, queue: Queue, nodes: &Nodes) -> Waiting {
+    pub(super) fn read(&mut self, queue: Queue, nodes: &Nodes) -> Waiting {
         let known: BTreeMap<&str, &Computer> =
             nodes.computer.iter().map(|it| (it.display_name.as_str(), it)).collect();
         let no_nodes = nodes.computer.iter().all(Computer::is_controllers);
@@ -270,13 +270,13 @@ impl Item {
         known: &BTreeMap<&str, &Computer>,
         no_nodes: bool,
     ) -> Option<Want> {
-        let told = || {
+        let reported = || {
             let label = self.task.label_expression.as_deref()?;
             Some(label).filter(|label| !label.trim().is_empty()).and_then(why::want)
         };
         let waits_for = |node: &Computer| {
             let own = RunnerName::parse(&node.display_name).is_some();
-            told().or_else(|| if own { node.demand_of_waiting() } else { None })
+            reported().or_else(|| if own { node.demand_of_waiting() } else { None })
         };
         match said {
             Waits::Label(label) => why::want(label),
@@ -286,11 +286,11 @@ impl Item {
             },
             Waits::Node(name) => match known.get(name) {
                 Some(node) => waits_for(node),
-                None => told(),
+                None => reported(),
             },
-            Waits::Anywhere if no_nodes => told(),
-            Waits::Anywhere => told().or(Some(Want::Labels(BTreeSet::new()))),
-            Waits::Unknown => told(),
+            Waits::Anywhere if no_nodes => reported(),
+            Waits::Anywhere => reported().or(Some(Want::Labels(BTreeSet::new()))),
+            Waits::Unknown => reported(),
         }
     }
 

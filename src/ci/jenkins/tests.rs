@@ -215,10 +215,10 @@ fn nodes_of_others_are_no_labels_and_jobs_that_tell_their_label_are_believed() {
     let mut memory = QueueMemory::default();
     let all = read(&mut memory, &others, &[waits.clone(), label, gone]);
     assert_eq!(all, (vec![set("mac")], 2, false));
-    let mut told = waits;
-    told["task"]["labelExpression"] = json!("linux||mac");
+    let mut reported = waits;
+    reported["task"]["labelExpression"] = json!("linux||mac");
     let either = Want::Expression(LabelExpression::parse("linux||mac").unwrap());
-    assert_eq!(read(&mut memory, &others, &[told]).0, [either]);
+    assert_eq!(read(&mut memory, &others, &[reported]).0, [either]);
 }
 
 #[test]
@@ -270,14 +270,14 @@ fn rows_are_drovers_nodes_and_say_who_took_them_off() {
 // Invariant: an old version is named as the reason only where it is the reason.
 
 #[test]
-fn a_version_that_makes_nodes_by_its_form_alone_is_told_from_all_others() {
+fn a_version_that_makes_nodes_by_its_form_alone_is_reported_from_all_others() {
     let versions = ["2.538", "2.528.3", "1.651", "2.539", "2.541.1", "2.579", "3.0", "2", "dev"];
     let older = versions.map(is_older);
     assert_eq!(older, [true, true, true, false, false, false, false, false, false]);
 }
 
 #[test]
-fn an_agent_that_does_not_know_drovers_options_is_told_where_agents_connect() {
+fn an_agent_that_does_not_know_drovers_options_is_reported_where_agents_connect() {
     let mark = |version, launch: &Launch| checks::version(Some(version), launch).severity;
     for version in ["2.426.3", "2.428"] {
         assert_eq!(mark(version, &Launch::WebSocket), Severity::Fail);
@@ -291,12 +291,12 @@ fn an_agent_that_does_not_know_drovers_options_is_told_where_agents_connect() {
 }
 
 #[test]
-fn a_login_that_lacks_the_right_is_told_which_and_no_version_is_named_that_was_not_told() {
+fn a_login_that_lacks_the_right_is_reported_which_and_no_version_is_named_that_was_not_reported() {
     let jenkins = jenkins(Launch::WebSocket);
     let status =
         |status| DemandError::Status { call: "POST /x".into(), status, text: String::new() };
-    let told = |error, by_form| jenkins.explained(error, by_form).to_string();
-    assert_eq!(told(status(403), true), "POST /x: 403: the login needs `Agent/Create`");
-    assert_eq!(told(status(400), true), "POST /x: 400");
-    assert_eq!(told(DemandError::Paused("later".into()), false), "later");
+    let reported = |error, by_form| jenkins.explained(error, by_form).to_string();
+    assert_eq!(reported(status(403), true), "POST /x: 403: the login needs `Agent/Create`");
+    assert_eq!(reported(status(400), true), "POST /x: 400");
+    assert_eq!(reported(DemandError::Paused("later".into()), false), "later");
 }

@@ -6,7 +6,7 @@ use drover_model::record::Want;
 
 /// What a build waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Waits<'a> {
+pub(super) enum Waits<'a> {
     /// A node with this label, or for which this expression holds.
     Label(&'a str),
     /// The node of this name, or a node with this label.
@@ -23,7 +23,7 @@ pub enum Waits<'a> {
 ///
 /// The texts are those of Jenkins' source (`Queue`, `Node`), with curly or straight quotes; texts
 /// about several nodes are joined by `; `. Unverified against a server.
-pub fn read(why: &str) -> Waits<'_> {
+pub(super) fn read(why: &str) -> Waits<'_> {
     let why = why.trim().trim_end_matches('.');
     if let Some(label) = quoted(why, "There are no nodes with the label ", "") {
         return Waits::Label(label);
@@ -64,7 +64,7 @@ fn quoted<'a>(text: &'a str, before: &str, after: &str) -> Option<&'a str> {
 }
 
 /// The demand of a label or an expression; none where the text is neither.
-pub fn want(text: &str) -> Option<Want> {
+pub(super) fn want(text: &str) -> Option<Want> {
     let expression = LabelExpression::parse(text).ok()?;
     let labels = expression.conjunction();
     Some(labels.map_or_else(|| Want::Expression(expression), Want::Labels))

@@ -152,14 +152,16 @@ async fn a_row_that_somebody_renamed_is_known_by_its_number_listed_or_not() {
 async fn a_row_is_asked_for_by_the_numbers_that_an_earlier_start_wrote_down() {
     let mut source = Source::default();
     source.put(7, "the fast one");
-    let told: Known = [(name(1), [7].into()), (name(2), [8].into()), (name(3), [].into())].into();
-    let seen = source.poll(&[], &told).await;
+    let reported: Known =
+        [(name(1), [7].into()), (name(2), [8].into()), (name(3), [].into())].into();
+    let seen = source.poll(&[], &reported).await;
     assert_eq!((names(&seen), seen.gone.clone()), (vec![name(1).as_str()], [name(2)].into()));
     assert_eq!(seen.numbers, [(name(1), [7].into()), (name(2), [8].into())].into());
 }
 
 #[tokio::test]
-async fn the_numbers_of_a_runner_are_told_as_soon_as_a_list_shows_it_though_nobody_asks_for_it() {
+async fn the_numbers_of_a_runner_are_reported_as_soon_as_a_list_shows_it_though_nobody_asks_for_it()
+{
     let mut source = Source::default();
     source.put(7, name(1).as_str());
     source.put(8, "theirs");

@@ -6,7 +6,7 @@ use serde::Deserialize;
 
 /// A workflow (`server/model/task.go` of 3.17; before 3.16 without its limits and its date).
 #[derive(Debug, Clone, Default, Deserialize)]
-pub struct Task {
+pub(super) struct Task {
     /// The number, as text.
     pub id: String,
     #[serde(default)]
@@ -30,7 +30,7 @@ pub struct Task {
 
 /// The answer of `queue/info`. Empty lists may be null.
 #[derive(Debug, Default, Deserialize)]
-pub struct Queue {
+pub(super) struct Queue {
     #[serde(default)]
     pending: Option<Vec<Task>>,
     #[serde(default)]
@@ -58,14 +58,14 @@ impl Task {
 
 impl Queue {
     /// Workflows that run.
-    pub fn running(&self) -> &[Task] {
+    pub(super) fn running(&self) -> &[Task] {
         self.running.as_deref().unwrap_or_default()
     }
 
     /// Workflows that start as soon as there are agents for all of them. A workflow that the limit
     /// of its group (`concurrency`) holds back stays in the queue (`canRunConcurrent` of
     /// `server/queue/fifo.go`, 3.17), and a machine would wait for it in vain.
-    pub fn wanted(&self) -> Vec<&Task> {
+    pub(super) fn wanted(&self) -> Vec<&Task> {
         let pending = self.pending.as_deref().unwrap_or_default();
         if self.paused {
             return Vec::new();

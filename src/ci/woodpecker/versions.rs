@@ -8,7 +8,7 @@ const MISMATCH_LOG: &str = "GRPC version mismatch";
 const VERSION_MAX_BYTES: usize = 40;
 
 /// Says that an agent does not fit its server, by what it logged.
-pub fn too_old(words: &Words) -> Option<String> {
+pub(super) fn too_old(words: &Words) -> Option<String> {
     if !words.lines.contains(MISMATCH_LOG) {
         return None;
     }
@@ -45,13 +45,13 @@ mod tests {
     // Invariant: an agent that does not fit its server is reported with the server's version.
 
     #[test]
-    fn an_agent_of_another_protocol_is_told_with_the_version_of_its_server() {
-        let told = |lines: &str| {
+    fn an_agent_of_another_protocol_is_reported_with_the_version_of_its_server() {
+        let reported = |lines: &str| {
             let (life, lines) = (Life::Ended(Some(1)), lines.to_owned());
             too_old(&Words { life, seconds: 1, ago: 0, lines, too_old: None })
         };
         let log = |own: u32| {
-            told(&format!(
+            reported(&format!(
                 "{{\"level\":\"error\",\"error\":\"GRPC version mismatch\",\"message\":\"server version \
                  3.17.0 does report grpc version 16 but we only understand {own}\"}}"
             ))
@@ -65,8 +65,9 @@ mod tests {
         );
         assert!(log(17).is_some_and(|text| text.starts_with("its woodpecker-agent is too new")));
         assert!(
-            told(MISMATCH_LOG).is_some_and(|text| text.contains("install the server's version"))
+            reported(MISMATCH_LOG)
+                .is_some_and(|text| text.contains("install the server's version"))
         );
-        assert_eq!(told("could not get grpc server version"), None);
+        assert_eq!(reported("could not get grpc server version"), None);
     }
 }

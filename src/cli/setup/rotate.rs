@@ -149,7 +149,7 @@ impl Work<'_> {
             out.note(format!("{left}: {}", admin.fault(&error).text))?;
             return Ok(());
         }
-        out.did(format!("removed {}, left by a rotation that was cut short", left.id()))?;
+        out.did(format!("removed {}, left by an interrupted rotation", left.id()))?;
         match &left.file {
             Some(file) => take_file_away(file, out),
             None => Ok(()),
@@ -229,7 +229,7 @@ fn take_file_away(file: &Path, out: &mut Telling<'_>) -> Result<(), CliError> {
     let shown = file.display();
     match std::fs::remove_file(file) {
         Ok(()) => {
-            out.did(format!("removed {shown}, left by a rotation that was cut short"))?;
+            out.did(format!("removed {shown}, left by an interrupted rotation"))?;
         }
         Err(error) => out.note(format!("{shown} can not be removed: {error}"))?,
     }

@@ -1,5 +1,9 @@
 //! The files for the guest: the program, the configuration with all files that it names, the
 //! systemd unit, and the environment variables that stand for keys of the configuration.
+//!
+//! A file beside the YAML goes to the same place below [`GUEST_CONFIG`]; a file that the YAML names
+//! by its full path goes to that path. A path that the service could not read in the guest is
+//! refused. Files of the configuration belong to the service's user, all others to root.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
@@ -10,13 +14,13 @@ use sha2::{Digest as _, Sha256};
 use drover_config::{Checked, Environment};
 
 /// The folder of the configuration in the guest.
-pub const GUEST_CONFIG: &str = "/etc/drover";
+pub(super) const GUEST_CONFIG: &str = "/etc/drover";
 /// The path of the program in the guest.
-pub const GUEST_PROGRAM: &str = "/usr/local/bin/drover";
+pub(super) const GUEST_PROGRAM: &str = "/usr/local/bin/drover";
 /// The path of the systemd unit in the guest.
-pub const GUEST_UNIT: &str = "/etc/systemd/system/drover.service";
+pub(super) const GUEST_UNIT: &str = "/etc/systemd/system/drover.service";
 /// The path of the unit's environment variables in the guest.
-pub const GUEST_VARIABLES: &str = "/etc/default/drover";
+pub(super) const GUEST_VARIABLES: &str = "/etc/default/drover";
 
 const UNIT_TEXT: &str = include_str!("../../../../configs/drover.service");
 

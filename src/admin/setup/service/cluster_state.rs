@@ -64,17 +64,17 @@ pub struct ClusterState {
 /// # Errors
 /// What Proxmox refused, or what does not fit, for people.
 pub async fn read_cluster(client: &Client, wanted: &GuestSpec) -> Result<ClusterState, String> {
-    let told = |error: PveError| client.fault(&error).text;
+    let reported = |error: PveError| client.fault(&error).text;
     let sight = identify(client).await.map_err(|error| client.fault(&error).text)?;
     if !sight.quorate {
         return Err("the cluster has no quorum, so no guest can be made".to_owned());
     }
-    let (_, rows) = client.resources(false).await.map_err(told)?;
+    let (_, rows) = client.resources(false).await.map_err(reported)?;
     let vmid = |row: &Resource| row.vmid.and_then(|id| u32::try_from(id).ok());
     let mut now =
         ClusterState { taken: rows.iter().filter_map(vmid).collect(), ..ClusterState::default() };
     for row in rows.iter().filter(|row| is_tagged(row)) {
-        let Some(own) = own(client, wanted, &sight.cluster, row).await.map_err(told)? else {
+        let Some(own) = own(client, wanted, &sight.cluster, row).await.map_err(reported)? else {
             continue;
         };
         if let Some(other) = now.own.replace(own) {
@@ -105,15 +105,15 @@ pub async fn read_cluster(client: &Client, wanted: &GuestSpec) -> Result<Cluster
         now.node = node(wanted, &online, &rows, now.original.as_ref())?;
     }
     let node = NodeName::new(&now.node);
-    now.storages = client.storages_of(node.as_str()).await.map_err(told)?;
-    now.vnets = client.vnet_zones().await.map_err(told)?;
-    let bridges = client.bridges_of(node.as_str()).await.map_err(told)?;
+    now.storages = client.storages_of(node.as_str()).await.map_err(reported)?;
+    now.vnets = client.vnet_zones().await.map_err(reported)?;
+    let bridges = client.bridges_of(node.as_str()).await.map_err(reported)?;
     now.bridges = bridges.into_iter().map(|one| one.iface).collect();
     if now.own.is_none() && wanted.is_container() {
         for storage in storages_for(&now.storages, "vztmpl") {
-            now.templates.extend(templates(client, &now.node, &storage).await.map_err(told)?);
+            now.templates.extend(templates(client, &now.node, &storage).await.map_err(reported)?);
         }
-        now.offered = offered(client, &now.node).await.map_err(told)?;
+        now.offered = offered(client, &now.node).await.map_err(reported)?;
     }
     Ok(now)
 }

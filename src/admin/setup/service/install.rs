@@ -1,5 +1,9 @@
 //! Installs drover in the guest: over SSH, because nothing in Proxmox's API runs a command in a
 //! container.
+//!
+//! [`reach`] waits for the guest's address and logs in. [`Installed::compare`] finds the files that
+//! differ, and [`install`] uploads them into one folder and runs one script that puts them in place
+//! and restarts the service. A program that does not run in the guest takes no other's place.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;

@@ -1,4 +1,12 @@
 //! Works out the calls from what exists to what is wanted, and the privileges that they need.
+//!
+//! In: [`GuestSpec`] and the [`ClusterState`] that was read for it. Out: a [`ServicePlan`]. For a
+//! new guest the plan downloads the template where that is needed, makes the container or clones
+//! the virtual machine, configures it, and starts it. For an existing guest only the start may be
+//! left: a plan never changes a guest that runs.
+//!
+//! A text for people refuses what does not fit, and names what would: another storage or bridge, a
+//! free VMID, the templates that Proxmox offers.
 
 use proxmox_client::transport::encode;
 
