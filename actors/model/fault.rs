@@ -79,7 +79,8 @@ impl FaultKind {
         }
     }
 
-    /// Whether a breaker counts it (rule 7: contention and silence of the cluster are never charged).
+    /// Whether a breaker counts it (book: safety, rule 7: contention and silence of the cluster are
+    /// never charged).
     pub fn counts_against_breaker(&self) -> bool {
         match self {
             Self::Contention

@@ -76,7 +76,7 @@ text_id!(
     RunnerName
 );
 text_id!(
-    /// A Proxmox task (behaviour section 5).
+    /// A Proxmox task (book: proxmox, section 5).
     Upid
 );
 

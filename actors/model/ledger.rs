@@ -74,7 +74,7 @@ pub struct Ledger {
     /// Ids that must not be used until their volumes were listed empty.
     pub burned: BTreeMap<ClusterId, BTreeMap<VmId, WallTime>>,
     /// Guests whose marks named a sequence that was not reached, until an operator has confirmed it
-    /// (design rule 14).
+    /// (book: safety, rule 14).
     pub ahead: BTreeMap<ClusterId, (VmId, u64)>,
     /// What operators want of agents whose clone is not intended yet; such agents end with their
     /// service.

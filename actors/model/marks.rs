@@ -1,5 +1,5 @@
 //! Ownership marks: the name and the description block that say whose a guest is
-//! (design rule 2, agent-machine "Marks"). Matching is exact, never by prefix.
+//! (book: safety, rule 2; book: agents, marks). Matching is exact, never by prefix.
 
 use serde::{Deserialize, Serialize};
 

@@ -50,7 +50,7 @@ pub struct ClusterSight {
     pub nodes: Vec<(NodeName, bool)>,
 }
 
-/// A guest in a list: an index, never proof (design rules 4 and 5).
+/// A guest in a list: an index, never proof (book: safety, rules 4 and 5).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listed {
     /// Its VMID.
@@ -545,7 +545,7 @@ pub trait Journal: Send + Sync + 'static {
     /// Appends records in order; done when all of them are durable if any is *before acting*,
     /// else when they are accepted. Gives the sequence of the first one.
     fn append(&self, bodies: Vec<Body>) -> BoxFuture<'static, Result<u64, JournalFault>>;
-    /// The sequence of the last record appended, for judging marks (design rule 14).
+    /// The sequence of the last record appended, for judging marks (book: safety, rule 14).
     fn last_seq(&self) -> u64;
 }
 

@@ -1,9 +1,9 @@
 //! What the journal holds: facts that must survive, in the order they became true.
 //!
 //! Bodies marked *before acting* are durable before the call they announce is made; the others may
-//! be lost with the last moments before a crash and are found again by looking (agent-machine,
-//! "Journal records"). A record never holds a secret. Old journals must still fold: fields are
-//! only added, with defaults.
+//! be lost with the last moments before a crash and are found again by looking (book: agents,
+//! journal records). A record never holds a secret. Old journals must still fold: fields are only
+//! added, with defaults.
 
 mod asks;
 mod hold;

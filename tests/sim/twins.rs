@@ -283,8 +283,8 @@ async fn reused_in(state: AgentPhase) {
 
 #[tokio::test(start_paused = true)]
 async fn a_reused_id_is_left_alone_in_every_state() {
-    // Not while a clone runs: its task holds the id's lock to the end of the copy (behaviour
-    // section 6), so that nobody else can take the id on that node.
+    // Not while a clone runs: its task holds the id's lock to the end of the copy
+    // (book: proxmox, section 6), so that nobody else can take the id on that node.
     let cloned = |state: &AgentPhase| {
         !matches!(state, AgentPhase::Queued | AgentPhase::Cloning | AgentPhase::Gone)
     };

@@ -180,8 +180,9 @@ impl CloudMind {
         self.health == Health::Well
     }
 
-    /// An answer speaks against the cloud while it is well: a refused login needs no second question
-    /// before it is told, which Proxmox would answer 3 s late as well (behaviour section 2).
+    /// An answer speaks against the cloud while it is well: a refused login needs no second
+    /// question before it is told, which Proxmox would answer 3 s late as well
+    /// (book: proxmox, section 2).
     pub fn suspected(&mut self, fault: &Fault, now: WallTime) -> Vec<Effect> {
         let own = matches!(&fault.culprit, Culprit::Cloud(cloud) if *cloud == self.id);
         if !self.is_well() || !own || !refuses_login(fault) {

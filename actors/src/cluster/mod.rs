@@ -201,7 +201,8 @@ impl Cluster {
             return self.advance(ctx);
         };
         // A clone to an id that somebody took meanwhile is refused without an effect, or fails
-        // before it allocates anything (behaviour section 7), so a question would only save a try.
+        // before it allocates anything (book: proxmox, section 7), so a question would only save a
+        // try.
         if self.listed {
             return self.grant(agent, vmid, ctx);
         }

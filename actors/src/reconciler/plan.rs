@@ -1,6 +1,6 @@
 //! The plan of one reconciliation: what one list of guests, set against what is known, calls
 //! for. Pure, and readable as text. A list is an index: it proposes looks and checks, and proves
-//! nothing (design rules 4 and 5).
+//! nothing (book: safety, rules 4 and 5).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -1,10 +1,10 @@
-//! The watch over living agents: every [`PERIOD`] one list of the cluster, and what it shows of each
-//! agent's guest is sent to that agent.
+//! The watch over living agents: every [`PERIOD`] one list of the cluster, and what it shows of
+//! each agent's guest is sent to that agent.
 //!
-//! Reconciliation, placement and this watch share the answers, so a cluster with agents is listed at
-//! most once in a period, and a cluster without agents only where something else needs its list. A
-//! list is an index (design rule 4): an agent looks at its guest itself before it believes that the
-//! guest stopped, and an id that is not listed is asked about.
+//! Reconciliation, placement and this watch share the answers, so a cluster with agents is listed
+//! at most once in a period, and a cluster without agents only where something else needs its list.
+//! A list is an index (book: safety, rule 4): an agent looks at its guest itself before it believes
+//! that the guest stopped, and an id that is not listed is asked about.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,5 +1,5 @@
 //! A template's permits: derived from its live agents each time, never counted up and down
-//! (design rule 9).
+//! (book: safety, rule 9).
 
 use drover_model::status::Standing;
 

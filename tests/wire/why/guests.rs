@@ -45,7 +45,7 @@ fn the_ready_command_fails() {
     stage.ends("ready_command", &text, &[&["reason=", "no docker"]]);
 }
 
-// The text of Proxmox VE 8.4 where a storage stays locked: behaviour.md, section on locks.
+// The text of Proxmox VE 8.4 where a storage stays locked: book: proxmox, section 6.
 #[test]
 fn the_storage_is_locked() {
     let lock = "can't lock file '/var/lock/pve-manager/pve-storage-local-lvm' - got timeout";
