@@ -75,7 +75,7 @@ fn every_handler_counts_its_message() {
             let text = std::fs::read_to_string(&path).unwrap_or_default();
             for after in text.split("    fn handle(&mut self, ").skip(1) {
                 handlers += 1;
-                if after.lines().nth(1).is_none_or(|line| line.trim() != "heard(ctx);") {
+                if after.lines().nth(1).is_none_or(|line| line.trim() != "count_message(ctx);") {
                     silent.push(format!(
                         "{}: {}",
                         path.display(),
@@ -89,5 +89,5 @@ fn every_handler_counts_its_message() {
     let of_tests = ["test", "herd/panics.rs", "herd/lives.rs"];
     silent.retain(|handler| !of_tests.iter().any(|part| handler.contains(part)));
     assert!(handlers > 15, "the handlers were not found");
-    assert_eq!(silent, Vec::<String>::new(), "these do not call `heard` first");
+    assert_eq!(silent, Vec::<String>::new(), "these do not call `count_message` first");
 }

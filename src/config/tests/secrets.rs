@@ -169,7 +169,7 @@ fn a_key_that_cannot_be_used_says_why() {
         ("privateKeyFile: ed25519_locked", "name a file with the passphrase in passphraseFile"),
         ("privateKeyFile: ed25519_locked, passphraseFile: wrong", "does not open the key"),
         ("privateKeyFile: ed25519_locked, passphraseFile: open", "others can read"),
-        ("privateKeyFile: rsa", "is of kind ssh-rsa, which drover does not use"),
+        ("privateKeyFile: rsa", "is of kind ssh-rsa, which drover does not support"),
         ("privateKeyFile: token", "`token` holds no private key"),
         ("secretFile: rsa", "make another with `ssh-keygen -t ed25519`"),
         ("passphraseFile: passphrase", "none of privateKeyFile"),

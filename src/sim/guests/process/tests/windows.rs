@@ -41,7 +41,7 @@ async fn a_guest_without_sftp_says_what_to_enable() {
     rig.up(1051, 1).await;
     let session = rig.log_in(1051).await;
     let error = session.send("f", Bytes::from("x"), SOON).await.unwrap_err();
-    assert!(error.to_string().contains("switch on `Subsystem sftp`"), "{error}");
+    assert!(error.to_string().contains("enable `Subsystem sftp`"), "{error}");
 }
 
 // Invariant: a login shell accepts what that of Windows accepts, and no POSIX shell lines.
