@@ -86,7 +86,7 @@ fn a_source_that_does_not_answer_or_is_not_trusted_is_told() {
     let port = free_port();
     told.site.write_yaml(&yaml.replace(&server.url(), &format!("http://127.0.0.1:{port}")));
     let (text, well) = doctored(&told.site);
-    assert!(!well && text.contains("does not: ") && text.contains("refused"), "{text}");
+    assert!(!well && text.contains("does not answer: ") && text.contains("refused"), "{text}");
     assert!(text.contains("> curl -v http://HOST/"), "{text}");
     // A certificate of an authority that nobody knows.
     told.site.write_yaml(&yaml.replace(&server.url(), told._sim.fact("url")));

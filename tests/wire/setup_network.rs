@@ -147,7 +147,10 @@ fn dnsmasq_is_set_up_once_on_a_node() {
     node.ssh("echo '# mine' >/etc/drover-dhcp/eth0.conf");
     let (code, told) = node.setup(&args);
     assert_eq!(code, 1);
-    assert!(told.contains("/etc/drover-dhcp/eth0.conf is there and not drover's own"), "{told}");
+    assert!(
+        told.contains("/etc/drover-dhcp/eth0.conf exists and drover did not make it"),
+        "{told}"
+    );
     assert_eq!(written("/etc/drover-dhcp/eth0.conf"), "# mine\n");
     let mut other = args;
     other[2] = "vmbr7";

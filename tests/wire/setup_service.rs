@@ -216,7 +216,7 @@ fn a_virtual_machine_is_made_of_a_template_with_cloud_init() {
         );
         let (code, told) = setup(&site, &[]);
         assert_eq!(code, 1);
-        assert!(told.contains("is the virtual machine 300 already"), "{told}");
+        assert!(told.contains("is already the virtual machine 300"), "{told}");
     });
 }
 
