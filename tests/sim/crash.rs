@@ -444,7 +444,7 @@ async fn an_alarm_stands_after_a_restart() {
     world.restart(AWAY).await;
     world.release(&other).await;
     let again = world.until_state(AgentPhase::Stranded).await;
-    assert!(again.detail.contains("left alone"), "{again:?}");
+    assert!(again.detail.contains("leaves it alone"), "{again:?}");
     assert_eq!(world.view().alarms()[0].command, told);
     world.administer(vmid);
     world.until("the agent is gone", |view| view.agents().is_empty()).await;
