@@ -215,7 +215,12 @@ pub(super) fn copy(global: &Global, options: &CopyOptions) -> ExitCode {
                 EditError::Request(_) => Vec::new(),
             };
             let text = chain(&error);
-            tell::fail_with(global.json, USAGE, (&text, &faults), &error.render())
+            tell::fail_with(
+                global.json,
+                USAGE,
+                (&text, &faults),
+                &format!("drover: {}\n", error.render().trim_end()),
+            )
         }
     }
 }

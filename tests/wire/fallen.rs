@@ -103,7 +103,7 @@ fn actors_that_hang_feed_no_watchdog_and_hold_up_no_stop() {
     frail.service.child.signal("TERM");
     frail.service.hear("STOPPING=1");
     frail.service.child.signal("TERM");
-    frail.said.until(|line| line.contains("their thread is left behind"));
+    frail.said.until(|line| line.contains("drover does not wait for their thread"));
     assert_eq!(frail.service.child.wait(), Some(0));
 }
 

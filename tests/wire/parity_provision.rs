@@ -311,7 +311,7 @@ fn a_self_signed_cluster_is_used_where_errors_of_tls_are_ignored() {
     let text = site.yaml(&sim, "").replace(&ca, "    ignoreSslErrors: true\n");
     let (code, said) = checked(&site, &text);
     assert_eq!(code, Some(0), "{said}");
-    assert!(said.contains("certificates are not verified"), "{said}");
+    assert!(said.contains("drover does not verify certificates"), "{said}");
     let _service = Service::start(&site);
     let mut board = Board::open(&site);
     assert!(site.cli(&["lease", "--labels", "linux", "--", "true"]).status.success());

@@ -95,7 +95,7 @@ fn a_copied_template_is_checked_written_and_served() {
     let mut left = after.lines();
     assert!(before.lines().all(|line| left.any(|other| other == line)), "{after}");
     let (code, said) = copy("big", &["--into", &config]);
-    assert_eq!((code, said.contains("is called `big` already")), (Some(2), true), "{said}");
+    assert_eq!((code, said.contains("`big` already exists")), (Some(2), true), "{said}");
     assert_eq!(std::fs::read_to_string(site.config()).unwrap(), after);
     site.json(&["reload"]);
     let out = site.cli(&["provision", "big"]);
