@@ -17,7 +17,7 @@
 //! - [`HerdCommand`]: commands of operators, callers of the API and demand sources. Each carries a
 //!   `reply` channel where the caller needs an answer. [`Refusal`] says why a command was refused;
 //!   a dropped channel means "unknown".
-//! - [`AgentCommand`] and [`AgentReport`]: the way down to an agent and up from it. [`Standing`] is
+//! - [`AgentCommand`] and [`AgentReport`]: the way down to an agent and up from it. `Standing` is
 //!   what an agent means to its template.
 //! - [`LaneAsk`], [`LaneFree`], [`IdBack`]: an agent asks its cluster for a place in the
 //!   concurrency limits and a VMID, and gives them back.

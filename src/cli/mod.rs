@@ -3,7 +3,7 @@
 //! Exit codes: 0 done, 1 failed, 2 usage or invalid configuration, 69 no service answers, 75 waited too long, or the
 //! lease was lost or expired (69 and 75 as in `sysexits.h`);
 //! `lease -- CMD` exits as CMD, `run` also with 70 and 74 (`app::RunError::exit_code`).
-//! Commands that start a service hand over to [`service`]; all others talk to a running one.
+//! Commands that start a service hand over to `service`; all others talk to a running one.
 
 mod check;
 mod client;

@@ -38,7 +38,7 @@ pub struct Global {
     /// Unix socket of the service [default: that of --config, else /run/drover/drover.sock]
     #[arg(long, global = true, help_heading = COMMON, value_name = "PATH", env = "DROVER_SOCKET")]
     pub socket: Option<PathBuf>,
-    /// Address of a service elsewhere, such as https://drover.example.com
+    /// Address of a service elsewhere, such as `https://drover.example.com`
     #[arg(long, global = true, help_heading = COMMON, value_name = "URL", env = "DROVER_URL", requires = "token_file")]
     pub url: Option<String>,
     /// File with the bearer token for --url

@@ -46,7 +46,7 @@ impl Boots {
         }
     }
 
-    /// The estimate: a time that one boot in [`EARLIEST`] undercuts. `None` before enough boots
+    /// The estimate: a time that one boot in `EARLIEST` undercuts. `None` before enough boots
     /// were seen.
     pub fn early(&self) -> Option<Booted> {
         let boots = self.0.borrow();
