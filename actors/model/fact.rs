@@ -30,7 +30,7 @@ pub struct Fact {
 /// A fresh picture of one agent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct AgentPicture {
+pub struct AgentDetail {
     /// The agent.
     pub agent: AgentId,
     /// Its template.
@@ -74,13 +74,14 @@ pub struct AgentPicture {
 /// What is known of the resets of a template.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct ResetPicture {
+pub struct ResetStatus {
     /// Resets that went well in this start of the service.
     pub count: u64,
     /// Milliseconds one takes by now.
     pub reset_ms: Option<u64>,
     /// Milliseconds it takes to destroy an agent and make a new one.
-    pub anew_ms: Option<u64>,
+    #[serde(rename = "anewMs")]
+    pub clone_ms: Option<u64>,
     /// Why agents are destroyed all the same; empty when they are not.
     pub detail: String,
 }
@@ -88,7 +89,7 @@ pub struct ResetPicture {
 /// A fresh picture of one source of demand.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct SourcePicture {
+pub struct SourceStatus {
     /// The source.
     pub source: SourceId,
     /// The kind of system.
@@ -122,7 +123,7 @@ pub struct SourcePicture {
     pub outage: Option<(WallTime, String)>,
 }
 
-impl SourcePicture {
+impl SourceStatus {
     /// A configured source of that kind with no jobs and no runners, which answers.
     pub fn idle(source: SourceId, kind: &str) -> Self {
         Self {
@@ -151,7 +152,7 @@ fn configured() -> bool {
 /// A fresh picture of one lease.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct LeasePicture {
+pub struct LeaseStatus {
     /// The lease.
     pub lease: LeaseId,
     pub state: LeasePhase,
@@ -176,7 +177,7 @@ pub struct LeasePicture {
 /// A pool of addresses at a moment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct AddressPoolPicture {
+pub struct AddressPoolStatus {
     /// The pool.
     pub pool: AddressPoolId,
     /// What it gives.
@@ -213,7 +214,7 @@ pub enum What {
         after: Generation,
     },
     /// An agent changed.
-    Agent(Box<AgentPicture>),
+    Agent(Box<AgentDetail>),
     /// A step of preparing an agent ended.
     Step {
         /// The agent.
@@ -250,9 +251,9 @@ pub enum What {
         command: String,
     },
     /// A lease changed.
-    Lease(Box<LeasePicture>),
+    Lease(Box<LeaseStatus>),
     /// A source of demand changed.
-    Source(Box<SourcePicture>),
+    Source(Box<SourceStatus>),
     /// A source of demand left the configuration, and its last runner is gone.
     SourceGone {
         /// The source.
@@ -311,7 +312,7 @@ pub enum What {
         /// The template.
         template: TemplateId,
         /// What is known.
-        resets: ResetPicture,
+        resets: ResetStatus,
     },
     /// The next agent of a template that fails on its way is held, or none.
     HoldNext {
@@ -349,7 +350,7 @@ pub enum What {
     /// What the pools of addresses have changed.
     AddressPools {
         /// All of them.
-        pools: Vec<AddressPoolPicture>,
+        pools: Vec<AddressPoolStatus>,
     },
     /// A reconciliation ended.
     Reconciled {

@@ -1,7 +1,7 @@
 //! Where agents are.
 
 use crate::id::{ClusterId, NodeName, VmId};
-use crate::ledger::AgentEntry;
+use crate::journal_state::AgentEntry;
 use crate::template_image::Origin;
 
 /// Where a living agent's guest is.

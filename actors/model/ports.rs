@@ -39,7 +39,7 @@ pub struct VmRef {
 
 /// What a cloud's endpoint says of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ClusterSight {
+pub struct ClusterObservation {
     /// Which cluster it is.
     pub cluster: ClusterId,
     /// Proxmox's version, such as `8.4.21`.
@@ -86,7 +86,7 @@ pub struct Survey {
 
 /// Whether an id is taken, from `nextid?vmid=N` of a quorate endpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum IdSight {
+pub enum IdStatus {
     /// Nobody has it.
     Free,
     /// Somebody has it.
@@ -97,9 +97,9 @@ pub enum IdSight {
 
 /// One guest, read directly.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct VmSight {
+pub struct VmObservation {
     /// Whether the id is taken.
-    pub id: IdSight,
+    pub id: IdStatus,
     /// The node it was found on, when it was.
     pub node: Option<NodeName>,
     /// Its marks; none when its config could not be read.
@@ -173,7 +173,7 @@ pub struct Configured {
 
 /// A disc image of drover's on a storage, whoever's it is.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct ImageSight {
+pub struct ImageObservation {
     /// The node that sees it.
     pub node: NodeName,
     /// Its volume id.
@@ -196,7 +196,7 @@ pub enum TaskEnd {
 
 /// What the guest says of its addresses.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum AddressSight {
+pub enum AddressObservation {
     /// The agent does not answer, or there is no fitting address yet.
     NotYet(String),
     /// The address to connect to.
@@ -233,7 +233,7 @@ pub trait Hypervisor: Send + Sync + 'static {
     /// `now` is told to lead to `former`.
     fn continues(&self, now: &ClusterId, former: &ClusterId);
     /// Asks who the cloud's cluster is.
-    fn identify(&self, cloud: &CloudId) -> Ask<ClusterSight>;
+    fn identify(&self, cloud: &CloudId) -> Ask<ClusterObservation>;
     /// Lists every guest of the cloud's cluster: one list call, none where a list that somebody asked
     /// for at most `within` ago is there.
     fn survey(&self, cloud: &CloudId, within: Duration) -> Ask<Survey>;
@@ -247,15 +247,15 @@ pub trait Hypervisor: Send + Sync + 'static {
     /// call: a list of the last ten seconds does).
     fn fleet(&self, cloud: &CloudId) -> Ask<Fleet>;
     /// Looks at one id and its guest: `nextid?vmid`, then its config and status where it has one.
-    fn look(&self, vm: &VmRef) -> Ask<VmSight>;
+    fn look(&self, vm: &VmRef) -> Ask<VmObservation>;
     /// Whether a guest that these marks were read from before still runs, by the cluster's list
     /// (one call for all who ask together) where that has it under this very name and VMID on this
     /// node and running. A list proves nothing else: any other guest is looked at.
-    fn confirm(&self, vm: &VmRef, _marks: &Marks, _name: &str) -> Ask<VmSight> {
+    fn confirm(&self, vm: &VmRef, _marks: &Marks, _name: &str) -> Ask<VmObservation> {
         self.look(vm)
     }
     /// Whether the id is taken (one call).
-    fn id_taken(&self, cloud: &CloudId, vmid: VmId) -> Ask<IdSight>;
+    fn id_taken(&self, cloud: &CloudId, vmid: VmId) -> Ask<IdStatus>;
     /// Asks for a clone that carries its marks in name and description.
     fn clone_vm(&self, call: CloneCall) -> Ask<Upid>;
     /// Waits for a task's end by the cluster's shared watcher, at most `limit`.
@@ -270,12 +270,17 @@ pub trait Hypervisor: Send + Sync + 'static {
     /// Starts the guest.
     fn start(&self, vm: &VmRef) -> Ask<Upid>;
     /// Asks the guest agent once for an address that fits.
-    fn address(&self, vm: &VmRef, mac: Option<&str>, networks: &[String]) -> Ask<AddressSight>;
+    fn address(
+        &self,
+        vm: &VmRef,
+        mac: Option<&str>,
+        networks: &[String],
+    ) -> Ask<AddressObservation>;
     /// Reads the SSH host keys through the guest agent; empty when it cannot tell.
     fn host_keys(&self, vm: &VmRef, os: Os) -> Ask<Vec<String>>;
     /// Reads the guest's marks and, when they are exactly these, tags it as being retired (with
     /// digest). The sight says what was read; `Foreign` when the marks are not these.
-    fn fence(&self, vm: &VmRef, marks: &Marks) -> Ask<VmSight>;
+    fn fence(&self, vm: &VmRef, marks: &Marks) -> Ask<VmObservation>;
     /// Asks for a graceful shutdown that turns into a stop after `limit`.
     fn shutdown(&self, vm: &VmRef, limit: Duration) -> Ask<Upid>;
     /// Stops the guest hard, past a running shutdown.
@@ -293,9 +298,9 @@ pub trait Hypervisor: Send + Sync + 'static {
     ) -> Ask<Vec<String>>;
     /// Lists the files on these storages that are called as disc images of drover's, on each node
     /// that is online; where one can not be read, none of it.
-    fn images(&self, cloud: &CloudId, storages: &BTreeSet<String>) -> Ask<Vec<ImageSight>>;
+    fn images(&self, cloud: &CloudId, storages: &BTreeSet<String>) -> Ask<Vec<ImageObservation>>;
     /// Removes a disc image and awaits that; one that is gone already is fine.
-    fn remove_image(&self, cloud: &CloudId, image: &ImageSight) -> Ask<()>;
+    fn remove_image(&self, cloud: &CloudId, image: &ImageObservation) -> Ask<()>;
 }
 
 /// What is put into a guest for whoever holds it.
@@ -353,7 +358,7 @@ pub trait Shell: Send + Sync + 'static {
 
 /// A runner to be put on an agent, or taken from it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct HireCall {
+pub struct StartRunnerCall {
     /// Its source.
     pub source: SourceId,
     /// Its name there.
@@ -368,7 +373,7 @@ pub struct HireCall {
 
 /// A job that waits at a source.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct JobSight {
+pub struct JobObservation {
     /// Its id there.
     pub id: String,
     /// What people call it.
@@ -381,7 +386,7 @@ pub struct JobSight {
 
 /// A runner at a source whose name is one of drover's, of whichever installation.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RowSight {
+pub struct RowObservation {
     /// Its name.
     pub runner: RunnerName,
     /// Whether it is connected.
@@ -393,7 +398,7 @@ pub struct RowSight {
     /// What it is worth that no job is on it.
     pub idle: Idle,
     /// What sources tell whose runners are nodes that take job after job.
-    pub node: NodeSight,
+    pub node: NodeObservation,
 }
 
 /// What it is worth that a source shows no job on a runner.
@@ -416,7 +421,7 @@ pub type Known = BTreeMap<RunnerName, BTreeSet<u64>>;
 
 /// What only sources tell whose runners are nodes that take job after job.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct NodeSight {
+pub struct NodeObservation {
     /// The jobs on it by their ids, as far as those are told.
     pub running: BTreeSet<String>,
     /// Whether it takes jobs.
@@ -442,10 +447,10 @@ pub enum Shut {
 /// What a source says at one moment. Runners were read before jobs, so that a job taken meanwhile
 /// is in neither rather than in both.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct SourceSight {
+pub struct SourceObservation {
     /// Runners that were seen. One that is missing here may be there all the same: lists come in
     /// pages, which shift while they are read.
-    pub rows: Vec<RowSight>,
+    pub rows: Vec<RowObservation>,
     /// Runners that were asked for and are not there: the source was asked for each by itself.
     pub gone: BTreeSet<RunnerName>,
     /// Runners that `rows` has for their jobs alone: the source was asked for each and has no row of it.
@@ -459,7 +464,7 @@ pub struct SourceSight {
     /// The numbers that rows of runners have or had, as far as the source told them.
     pub numbers: Known,
     /// Jobs that wait for a runner and nothing else.
-    pub jobs: Vec<JobSight>,
+    pub jobs: Vec<JobObservation>,
     /// Jobs that wait and of which it is not told what they want.
     pub unread: Vec<UnreadJob>,
     /// What keeps runners from being made or jobs from being read, in words for people.
@@ -470,14 +475,14 @@ pub struct SourceSight {
 pub trait Demand: Send + Sync + 'static {
     /// Reads runners and waiting jobs. Each of the `known` runners that the lists do not show is asked
     /// for by itself, as far as the source can be asked so; of the others nothing is said then.
-    fn look(&self, source: &SourceId, known: &Known) -> Ask<SourceSight>;
+    fn look(&self, source: &SourceId, known: &Known) -> Ask<SourceObservation>;
     /// Makes the runner at its source and starts it in the guest, which is given what serves this
     /// one runner and nothing else; repeatable: one that was started is left alone.
-    fn hire(&self, call: HireCall, limit: Duration) -> Ask<()>;
+    fn start_runner(&self, call: StartRunnerCall, limit: Duration) -> Ask<()>;
     /// Ends the runner in the guest and removes what it was given; repeatable.
-    fn dismiss(&self, call: HireCall, limit: Duration) -> Ask<()>;
+    fn stop_runner(&self, call: StartRunnerCall, limit: Duration) -> Ask<()>;
     /// What the guest says of a runner that was started there; changes nothing.
-    fn words(&self, call: HireCall, limit: Duration) -> Ask<Words>;
+    fn words(&self, call: StartRunnerCall, limit: Duration) -> Ask<Words>;
     /// What keeps drover from making runners at its source, as far as that can be told without
     /// making one; none where nothing is known against it.
     fn obstacle(&self, source: &SourceId) -> Ask<Option<String>>;
@@ -485,7 +490,7 @@ pub trait Demand: Send + Sync + 'static {
     fn quiet(&self, source: &SourceId, runner: &RunnerName) -> Ask<()>;
     /// Removes the runner from its source; one that is not there is fine. `Locked` while a job of it
     /// runs, where the source says so.
-    fn strike(&self, source: &SourceId, runner: &RunnerName) -> Ask<()>;
+    fn deregister(&self, source: &SourceId, runner: &RunnerName) -> Ask<()>;
 }
 
 /// No source of demand.
@@ -500,19 +505,19 @@ impl NoDemand {
 }
 
 impl Demand for NoDemand {
-    fn look(&self, source: &SourceId, _: &Known) -> Ask<SourceSight> {
+    fn look(&self, source: &SourceId, _: &Known) -> Ask<SourceObservation> {
         Self::none(source)
     }
 
-    fn hire(&self, call: HireCall, _: Duration) -> Ask<()> {
+    fn start_runner(&self, call: StartRunnerCall, _: Duration) -> Ask<()> {
         Self::none(&call.source)
     }
 
-    fn dismiss(&self, call: HireCall, _: Duration) -> Ask<()> {
+    fn stop_runner(&self, call: StartRunnerCall, _: Duration) -> Ask<()> {
         Self::none(&call.source)
     }
 
-    fn words(&self, call: HireCall, _: Duration) -> Ask<Words> {
+    fn words(&self, call: StartRunnerCall, _: Duration) -> Ask<Words> {
         Self::none(&call.source)
     }
 
@@ -524,7 +529,7 @@ impl Demand for NoDemand {
         Self::none(source)
     }
 
-    fn strike(&self, source: &SourceId, _: &RunnerName) -> Ask<()> {
+    fn deregister(&self, source: &SourceId, _: &RunnerName) -> Ask<()> {
         Self::none(source)
     }
 }
@@ -565,7 +570,7 @@ pub trait Ambient: Send + Sync + 'static {
 
 /// What a window of a schedule is at a wall time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct WindowSight {
+pub struct WindowStatus {
     /// Whether it is open.
     pub open: bool,
     /// When it closed last, while it is closed.
@@ -577,7 +582,7 @@ pub struct WindowSight {
 /// Cron patterns and time zones. Must not block.
 pub trait Calendar: Send + Sync + 'static {
     /// What a window is at a wall time; one that can not be read is never open.
-    fn sight(&self, window: &WindowSpec, at: WallTime) -> WindowSight;
+    fn observation(&self, window: &WindowSpec, at: WallTime) -> WindowStatus;
 }
 
 /// All ways out, as handed to every actor.

@@ -5,7 +5,7 @@
 //! needs more than that keeps it beside the status, not in a copy of its fields.
 
 use crate::id::LeaseId;
-use crate::ledger::AgentEntry;
+use crate::journal_state::AgentEntry;
 use crate::overrides::Overrides;
 use crate::phase::AgentPhase;
 use crate::record::Owner;
@@ -66,7 +66,7 @@ impl AgentStatus {
             phase,
             standing,
             leases: entry.leases.keys().cloned().collect(),
-            overrides: entry.wishes.overrides,
+            overrides: entry.commands.overrides,
             owner: entry.owner.clone().filter(|_| entry.spec.reset.is_some()),
         }
     }

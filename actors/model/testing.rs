@@ -9,10 +9,10 @@ use std::time::Duration;
 use crate::id::{
     AgentId, CloudId, ClusterId, Generation, Installation, LeaseId, NodeName, TemplateId, VmId,
 };
-use crate::ledger::{AgentEntry, Wishes};
+use crate::journal_state::{AgentEntry, Commands};
 use crate::marks::{Kind, Marks};
 use crate::phase::AgentPhase;
-use crate::ports::{Calendar, WindowSight};
+use crate::ports::{Calendar, WindowStatus};
 use crate::record::{LeaseAsk, Want};
 use crate::spec::{
     CloneStrategy, CloudSpec, HerdSpec, LimitSpec, Mode, SshSpec, TemplateSpec, WindowSpec,
@@ -150,7 +150,7 @@ pub fn entry(agent: &str, vmid: u32, spec: TemplateSpec, state: AgentPhase) -> A
         ran: false,
         clean: false,
         unswept: false,
-        wishes: Wishes::default(),
+        commands: Commands::default(),
         stranded: None,
     }
 }
@@ -171,7 +171,7 @@ pub fn window(from: u64, to: u64, (minimum, idle_minimum): (u32, u32)) -> Window
 pub struct Hours;
 
 impl Calendar for Hours {
-    fn sight(&self, window: &WindowSpec, at: WallTime) -> WindowSight {
+    fn observation(&self, window: &WindowSpec, at: WallTime) -> WindowStatus {
         const HOUR: i64 = 3_600_000;
         let day = 24 * HOUR;
         let now = at.0 - crate::testing::at(0).wall.0;
@@ -180,7 +180,7 @@ impl Calendar for Hours {
         let opened = (now - from).div_euclid(day) * day + from;
         let wall = |of: i64| WallTime(crate::testing::at(0).wall.0 + of);
         let open = now < opened + open_for;
-        WindowSight {
+        WindowStatus {
             open,
             closed: (!open && opened >= 0).then_some(wall(opened + open_for)),
             until: Some(wall(if open { opened + open_for } else { opened + day })),

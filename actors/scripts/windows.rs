@@ -273,11 +273,14 @@ mod tests {
         let mut spec = TemplateSpec::bare(id, VmId(9000));
         spec.remote_fs = r"C:\it's $(x) `n".into();
         let command = remote_fs(&spec);
-        let told = code(&command);
-        assert!(told.starts_with("$arguments = @('C:\\it''s $(x) `n','java')\n"), "{told}");
-        assert!(told.contains("\n$folder, $java = $arguments\n"), "{told}");
-        assert!(!told.contains("\n#") && !told.contains("\n\n") && !told.contains("\n "), "{told}");
-        assert_eq!(told, Script::RemoteFs.code(&[&spec.remote_fs, "java"]));
+        let reported = code(&command);
+        assert!(reported.starts_with("$arguments = @('C:\\it''s $(x) `n','java')\n"), "{reported}");
+        assert!(reported.contains("\n$folder, $java = $arguments\n"), "{reported}");
+        assert!(
+            !reported.contains("\n#") && !reported.contains("\n\n") && !reported.contains("\n "),
+            "{reported}"
+        );
+        assert_eq!(reported, Script::RemoteFs.code(&[&spec.remote_fs, "java"]));
     }
 
     #[test]
@@ -372,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn the_login_shell_is_told_by_the_plugins_probe() {
+    fn the_login_shell_is_reported_by_the_plugins_probe() {
         assert_eq!(LOGIN_SHELL_PROBE, format!("echo probe && echo {PROBE_LINE}"));
         assert_eq!(
             probed_login_shell("probe \r\nPROXMOX_SHELL_PROBE_OK_9F3A2C\r\n"),

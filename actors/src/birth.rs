@@ -32,7 +32,7 @@ use std::time::Duration;
 use actix::{Actor, Addr, Context, Recipient, Supervised};
 use drover_model::fact::Fact;
 use drover_model::id::{AgentId, ClusterId, Generation, Installation, TemplateId};
-use drover_model::ledger::AgentEntry;
+use drover_model::journal_state::AgentEntry;
 use drover_model::place::Place;
 use drover_model::ports::Ports;
 use drover_model::scope::Scope;
@@ -43,7 +43,7 @@ use drover_model::time::WallTime;
 use crate::addresses::Addresses;
 use crate::agent::boots::Boots;
 use crate::agent::hold_next::HoldNext;
-use crate::agent::lessons::Resets;
+use crate::agent::reset_stats::Resets;
 use crate::board::Board;
 use crate::demand::runners::Runners;
 use crate::doubts::Doubts;
@@ -169,7 +169,7 @@ pub struct Common {
 impl Common {
     /// Publishes the state of a node's, storage's or cloud's breaker.
     pub fn show_breaker(&self, scope: &Scope) {
-        if let Some(what) = self.board.picture(scope) {
+        if let Some(what) = self.board.status(scope) {
             let at = self.ports.ambient.now().wall;
             self.ports.observer.observe(Fact { at, what });
         }
@@ -243,11 +243,11 @@ pub struct Living {
 /// Shared by the actors of one thread. Templates write life and reports, clusters write places, the
 /// herd writes overrides.
 #[derive(Debug, Clone, Default)]
-pub struct Roster(Rc<RefCell<BTreeMap<AgentId, Living>>>, Rc<RefCell<Begun>>);
+pub struct Roster(Rc<RefCell<BTreeMap<AgentId, Living>>>, Rc<RefCell<Started>>);
 
 /// The agents that lived in this start of the service, at most the last [`BEGUN_MOST`].
 #[derive(Debug, Default)]
-struct Begun {
+struct Started {
     all: BTreeSet<AgentId>,
     order: VecDeque<AgentId>,
 }
@@ -258,16 +258,16 @@ const BEGUN_MOST: usize = 10_000;
 impl Roster {
     /// Adds an agent.
     pub fn enter(&self, agent: AgentId, living: Living) {
-        let mut begun = self.1.borrow_mut();
-        if begun.all.insert(agent.clone()) {
-            begun.order.push_back(agent.clone());
+        let mut started = self.1.borrow_mut();
+        if started.all.insert(agent.clone()) {
+            started.order.push_back(agent.clone());
         }
-        if begun.order.len() > BEGUN_MOST
-            && let Some(oldest) = begun.order.pop_front()
+        if started.order.len() > BEGUN_MOST
+            && let Some(oldest) = started.order.pop_front()
         {
-            begun.all.remove(&oldest);
+            started.all.remove(&oldest);
         }
-        drop(begun);
+        drop(started);
         self.0.borrow_mut().insert(agent, living);
     }
 

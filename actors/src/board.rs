@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use drover_model::fact::What;
 use drover_model::id::{AgentId, ClusterId, NodeName, TemplateId};
-use drover_model::ledger::Ledger;
+use drover_model::journal_state::JournalState;
 use drover_model::place::Place;
 use drover_model::record::Body;
 use drover_model::scope::Scope;
@@ -40,15 +40,15 @@ impl Board {
     /// A running trial is not recorded. Where a trial is due, an agent that lives there and has not
     /// reported a result yet becomes the trial. Its result decides, and no second trial starts
     /// beside it.
-    pub fn restore(&self, ledger: &Ledger, now: Now) {
-        let all = ledger.places.iter().map(|(scope, (template, entry))| {
+    pub fn restore(&self, journal_state: &JournalState, now: Now) {
+        let all = journal_state.places.iter().map(|(scope, (template, entry))| {
             let breaker = Breaker::restore(entry, now);
             (scope.clone(), Entry { breaker, template: template.clone() })
         });
         self.0.borrow_mut().extend(all);
-        for (agent, entry) in ledger.agents.iter().filter(|(_, entry)| entry.is_unproven()) {
+        for (agent, entry) in journal_state.agents.iter().filter(|(_, entry)| entry.is_unproven()) {
             let scopes = Scope::used(&Place::of(entry), &entry.spec.id.cloud);
-            self.begun(&scopes, agent, now.mono);
+            self.started(&scopes, agent, now.mono);
         }
     }
 
@@ -69,12 +69,12 @@ impl Board {
 
     /// An agent starts there and becomes the trial wherever one is due. Returns the scopes whose
     /// breakers moved.
-    pub fn begun(&self, scopes: &[Scope], agent: &AgentId, now: Moment) -> Vec<Scope> {
+    pub fn started(&self, scopes: &[Scope], agent: &AgentId, now: Moment) -> Vec<Scope> {
         let mut all = self.0.borrow_mut();
         let moved = scopes.iter().filter(|scope| {
             all.get_mut(scope).is_some_and(|entry| {
                 let before = entry.breaker.phase();
-                entry.breaker.begun(agent, now);
+                entry.breaker.started(agent, now);
                 entry.breaker.phase() != before
             })
         });
@@ -148,7 +148,7 @@ impl Board {
     }
 
     /// The status of a breaker for the read side.
-    pub fn picture(&self, scope: &Scope) -> Option<What> {
+    pub fn status(&self, scope: &Scope) -> Option<What> {
         let all = self.0.borrow();
         let entry = all.get(scope)?;
         Some(What::Breaker {
@@ -263,10 +263,10 @@ mod tests {
         assert_eq!(board.closed(&node("pve2"), at(0).mono), None);
         let (trial, due) = (AgentId::new("trial"), at(120).mono);
         assert_eq!(board.closed(&node("pve1"), due), None);
-        assert_eq!(board.begun(&[node("pve1"), node("pve2")], &trial, due), [node("pve1")]);
+        assert_eq!(board.started(&[node("pve1"), node("pve2")], &trial, due), [node("pve1")]);
         assert!(board.closed(&node("pve1"), due).unwrap().contains("single agent"));
         assert_eq!(board.left(&trial), [node("pve1")]);
-        board.begun(&[node("pve1")], &trial, due);
+        board.started(&[node("pve1")], &trial, due);
         assert_eq!(board.succeeded(&[node("pve1")]), [node("pve1")]);
         assert_eq!(board.closed(&node("pve1"), due), None);
     }
@@ -276,22 +276,23 @@ mod tests {
 
     #[test]
     fn a_board_is_restored_from_what_it_recorded() {
-        let (board, mut ledger) = (tripped(), Ledger::default());
+        let (board, mut journal_state) = (tripped(), JournalState::default());
         let body = board.record(&node("pve1"), at(0)).unwrap();
         let written = serde_json::to_string(&body).unwrap();
         let body: Body = serde_json::from_str(&written).unwrap();
         let wall_time = at(0).wall;
-        ledger.apply(&Record { version: RECORD_VERSION, seq: 1, epoch: 1, wall_time, body });
-        assert!(ledger.breakers.is_empty());
-        let kept: Ledger = serde_json::from_str(&serde_json::to_string(&ledger).unwrap()).unwrap();
+        journal_state.apply(&Record { version: RECORD_VERSION, seq: 1, epoch: 1, wall_time, body });
+        assert!(journal_state.breakers.is_empty());
+        let kept: JournalState =
+            serde_json::from_str(&serde_json::to_string(&journal_state).unwrap()).unwrap();
         let again = Board::default();
         again.restore(&kept, at(60));
         assert!(again.closed(&node("pve1"), at(119).mono).is_some());
         assert_eq!(again.closed(&node("pve1"), at(120).mono), None);
         board.succeeded(&[node("pve1")]);
         let body = board.record(&node("pve1"), at(130)).unwrap();
-        ledger.apply(&Record { version: RECORD_VERSION, seq: 2, epoch: 1, wall_time, body });
-        assert!(ledger.places.is_empty());
+        journal_state.apply(&Record { version: RECORD_VERSION, seq: 2, epoch: 1, wall_time, body });
+        assert!(journal_state.places.is_empty());
     }
 
     #[test]

@@ -13,11 +13,11 @@
 //! ```
 //!
 //! - Actors: `herd` (the root), `cloud`, `template`, `agent`, `cluster`, `reconciler`, `demand`.
-//! - The scheduler (`broker`) is a mind under the herd.
+//! - The scheduler (`scheduler`) is a mind under the herd.
 //! - Knowledge that actors of one thread share: `birth` (living agents), `board` (breakers of
 //!   nodes, storages and clouds), `doubts` (what holds clones back), `restraint` (agents that must
 //!   not be destroyed), `troubles`, `records`, `ways` and `addresses`.
-//! - Layers between actors and ports: `suspicion` reads answers, `patience` limits their time.
+//! - Layers between actors and ports: `suspicion` reads answers, `time_limits` limits their time.
 //! - `source` chooses the template image, node and storage of a clone; `placement` counts what is
 //!   free.
 //! - `message` has the messages between actors; each actor's own commands are in its module.
@@ -31,7 +31,6 @@ pub mod addresses;
 pub mod agent;
 pub mod birth;
 pub mod board;
-pub mod broker;
 pub mod cloud;
 pub mod cluster;
 pub mod demand;
@@ -39,15 +38,16 @@ pub mod doubts;
 mod effort;
 pub mod herd;
 pub mod message;
-pub mod patience;
 pub mod placement;
 pub mod reconciler;
 pub mod records;
 pub mod restraint;
+pub mod scheduler;
 pub mod source;
 pub mod suspicion;
 pub mod template;
 #[cfg(test)]
 mod testbed;
+pub mod time_limits;
 pub mod troubles;
 pub mod ways;

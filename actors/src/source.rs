@@ -235,15 +235,15 @@ impl<'a> Choosing<'a> {
 
     /// Why nothing can start on a node.
     fn shut(&self, node: &NodeName) -> Option<String> {
-        let told = |why: Refusal| Some(format!("node `{node}`: {why}"));
+        let reported = |why: Refusal| Some(format!("node `{node}`: {why}"));
         let nodes = self.found.fleet.nodes();
         match nodes.get(node) {
-            Some(sight) if sight.offline => return told(Refusal::Offline),
-            Some(sight) if sight.maintenance => return told(Refusal::Maintenance),
-            None if !nodes.is_empty() => return told(Refusal::Unknown),
+            Some(observation) if observation.offline => return reported(Refusal::Offline),
+            Some(observation) if observation.maintenance => return reported(Refusal::Maintenance),
+            None if !nodes.is_empty() => return reported(Refusal::Unknown),
             Some(_) | None => {}
         }
-        self.ground.node_closed(node).and_then(|why| told(Refusal::Closed(why)))
+        self.ground.node_closed(node).and_then(|why| reported(Refusal::Closed(why)))
     }
 
     /// Several images of one name on one node: drover cannot know which one is meant.
@@ -340,8 +340,8 @@ impl<'a> Choosing<'a> {
                     candidate.node
                 )
             });
-            let sight = fleet.storage(&one, &candidate.node);
-            let other = kind.filter(|kind| sight.is_none_or(|one| one.thickness() != *kind));
+            let observation = fleet.storage(&one, &candidate.node);
+            let other = kind.filter(|kind| observation.is_none_or(|one| one.thickness() != *kind));
             let other = other.map(|kind| format!("storage `{one}` is not {}", kind.word()));
             let why = away
                 .or(other)
@@ -349,11 +349,14 @@ impl<'a> Choosing<'a> {
                 .or_else(|| self.lacks(candidate, &one, sizes.disk_gb));
             match why {
                 Some(why) => passed.push(why),
-                None => fit.push((one, sight.and_then(|sight| self.scene.free_space(sight)))),
+                None => fit.push((
+                    one,
+                    observation.and_then(|observation| self.scene.free_space(observation)),
+                )),
             }
         }
-        let told = fit.iter().all(|(_, free)| free.is_some());
-        if told && placement.strategy != Strategy::Fixed {
+        let reported = fit.iter().all(|(_, free)| free.is_some());
+        if reported && placement.strategy != Strategy::Fixed {
             fit.sort_by_key(|(_, free)| Reverse(*free));
         }
         match fit.into_iter().next() {
@@ -368,9 +371,9 @@ impl<'a> Choosing<'a> {
 
     /// Why a storage has no room for a disk.
     fn lacks(&self, candidate: &Candidate, storage: &str, disk_gb: u64) -> Option<String> {
-        let sight = self.found.fleet.storage(storage, &candidate.node)?;
+        let observation = self.found.fleet.storage(storage, &candidate.node)?;
         let headroom = &self.spec.placement.headroom;
-        let why = self.scene.lacks_space(sight, disk_gb, headroom)?;
+        let why = self.scene.lacks_space(observation, disk_gb, headroom)?;
         Some(format!("storage `{storage}`: {why}"))
     }
 }

@@ -14,8 +14,9 @@ use drover_model::marks::Marks;
 use drover_model::os::Os;
 use drover_model::placement::Fleet;
 use drover_model::ports::{
-    AddressSight, Ask, CloneCall, ClusterSight, ConfigureCall, Configured, Hypervisor, IdSight,
-    ImageSight, Ports, Snapped, SnapshotCall, Survey, TaskEnd, VmRef, VmSight,
+    AddressObservation, Ask, CloneCall, ClusterObservation, ConfigureCall, Configured, Hypervisor,
+    IdStatus, ImageObservation, Ports, Snapped, SnapshotCall, Survey, TaskEnd, VmObservation,
+    VmRef,
 };
 use drover_model::template_image::{Found, Sought};
 
@@ -55,23 +56,23 @@ fn blames_cloud(fault: &Fault) -> bool {
 }
 
 /// What an answer says against its cloud.
-trait Telling {
-    fn told(&self) -> Option<Fault> {
+trait SetupOutput {
+    fn reported(&self) -> Option<Fault> {
         None
     }
 }
 
-impl Telling for Found {}
-impl Telling for Fleet {}
-impl Telling for Upid {}
-impl Telling for Configured {}
-impl Telling for Snapped {}
-impl Telling for () {}
-impl Telling for AddressSight {}
-impl<T> Telling for Vec<T> {}
+impl SetupOutput for Found {}
+impl SetupOutput for Fleet {}
+impl SetupOutput for Upid {}
+impl SetupOutput for Configured {}
+impl SetupOutput for Snapped {}
+impl SetupOutput for () {}
+impl SetupOutput for AddressObservation {}
+impl<T> SetupOutput for Vec<T> {}
 
-impl Telling for TaskEnd {
-    fn told(&self) -> Option<Fault> {
+impl SetupOutput for TaskEnd {
+    fn reported(&self) -> Option<Fault> {
         match self {
             Self::Failed(fault) => Some(fault.clone()).filter(blames_cloud),
             Self::Done { .. } | Self::Unknown(_) => None,
@@ -79,34 +80,34 @@ impl Telling for TaskEnd {
     }
 }
 
-impl Telling for IdSight {
-    fn told(&self) -> Option<Fault> {
+impl SetupOutput for IdStatus {
+    fn reported(&self) -> Option<Fault> {
         let text = "no endpoint with quorum said whether a VMID is free";
         let culprit = Culprit::Cloud(CloudId::new(""));
         (*self == Self::Unknown).then(|| Fault::new(FaultKind::Contention, culprit, text))
     }
 }
 
-impl Telling for VmSight {
-    fn told(&self) -> Option<Fault> {
-        self.id.told()
+impl SetupOutput for VmObservation {
+    fn reported(&self) -> Option<Fault> {
+        self.id.reported()
     }
 }
 
-impl Telling for Survey {
-    fn told(&self) -> Option<Fault> {
-        let id = if self.quorate { IdSight::Free } else { IdSight::Unknown };
-        id.told()
+impl SetupOutput for Survey {
+    fn reported(&self) -> Option<Fault> {
+        let id = if self.quorate { IdStatus::Free } else { IdStatus::Unknown };
+        id.reported()
     }
 }
 
 impl Suspicious {
-    fn heard<T: Telling + Send + 'static>(&self, cloud: &CloudId, answer: Ask<T>) -> Ask<T> {
+    fn heard<T: SetupOutput + Send + 'static>(&self, cloud: &CloudId, answer: Ask<T>) -> Ask<T> {
         let (cloud, suspect) = (cloud.clone(), Arc::clone(&self.suspect));
         Box::pin(async move {
             let answer = answer.await;
             let fault = match &answer {
-                Ok(answer) => answer.told(),
+                Ok(answer) => answer.reported(),
                 Err(fault) => Some(fault.clone()).filter(blames_cloud),
             };
             if let Some(fault) = fault {
@@ -123,7 +124,7 @@ impl Hypervisor for Suspicious {
     }
 
     /// The cloud itself asked for this answer.
-    fn identify(&self, cloud: &CloudId) -> Ask<ClusterSight> {
+    fn identify(&self, cloud: &CloudId) -> Ask<ClusterObservation> {
         self.inner.identify(cloud)
     }
 
@@ -139,15 +140,15 @@ impl Hypervisor for Suspicious {
         self.heard(cloud, self.inner.fleet(cloud))
     }
 
-    fn look(&self, vm: &VmRef) -> Ask<VmSight> {
+    fn look(&self, vm: &VmRef) -> Ask<VmObservation> {
         self.heard(&vm.cloud, self.inner.look(vm))
     }
 
-    fn confirm(&self, vm: &VmRef, marks: &Marks, name: &str) -> Ask<VmSight> {
+    fn confirm(&self, vm: &VmRef, marks: &Marks, name: &str) -> Ask<VmObservation> {
         self.heard(&vm.cloud, self.inner.confirm(vm, marks, name))
     }
 
-    fn id_taken(&self, cloud: &CloudId, vmid: VmId) -> Ask<IdSight> {
+    fn id_taken(&self, cloud: &CloudId, vmid: VmId) -> Ask<IdStatus> {
         self.heard(cloud, self.inner.id_taken(cloud, vmid))
     }
 
@@ -175,7 +176,12 @@ impl Hypervisor for Suspicious {
         self.heard(&vm.cloud, self.inner.start(vm))
     }
 
-    fn address(&self, vm: &VmRef, mac: Option<&str>, networks: &[String]) -> Ask<AddressSight> {
+    fn address(
+        &self,
+        vm: &VmRef,
+        mac: Option<&str>,
+        networks: &[String],
+    ) -> Ask<AddressObservation> {
         self.heard(&vm.cloud, self.inner.address(vm, mac, networks))
     }
 
@@ -183,7 +189,7 @@ impl Hypervisor for Suspicious {
         self.heard(&vm.cloud, self.inner.host_keys(vm, os))
     }
 
-    fn fence(&self, vm: &VmRef, marks: &Marks) -> Ask<VmSight> {
+    fn fence(&self, vm: &VmRef, marks: &Marks) -> Ask<VmObservation> {
         self.heard(&vm.cloud, self.inner.fence(vm, marks))
     }
 
@@ -208,11 +214,11 @@ impl Hypervisor for Suspicious {
         self.heard(&vm.cloud, self.inner.leftovers(vm, ours, only))
     }
 
-    fn images(&self, cloud: &CloudId, storages: &BTreeSet<String>) -> Ask<Vec<ImageSight>> {
+    fn images(&self, cloud: &CloudId, storages: &BTreeSet<String>) -> Ask<Vec<ImageObservation>> {
         self.heard(cloud, self.inner.images(cloud, storages))
     }
 
-    fn remove_image(&self, cloud: &CloudId, image: &ImageSight) -> Ask<()> {
+    fn remove_image(&self, cloud: &CloudId, image: &ImageObservation) -> Ask<()> {
         self.heard(cloud, self.inner.remove_image(cloud, image))
     }
 }
@@ -222,7 +228,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_cloud_can_be_blamed_for_is_told_apart_from_what_it_can_not() {
+    fn what_a_cloud_can_be_blamed_for_is_kept_apart_from_what_it_cannot() {
         let cloud = || Culprit::Cloud(CloudId::new("c"));
         let of = |kind, culprit| blames_cloud(&Fault::new(kind, culprit, "x"));
         let denied = |privilege: Option<&str>| {

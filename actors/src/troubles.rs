@@ -11,7 +11,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use drover_model::id::{ClusterId, NodeName};
-use drover_model::ledger::Ledger;
+use drover_model::journal_state::JournalState;
 use drover_model::record::{Body, Troubled};
 use drover_model::time::WallTime;
 
@@ -27,8 +27,8 @@ struct Inner {
 
 impl Troubles {
     /// Restores the troubles from the journal.
-    pub fn of_ledger(ledger: &Ledger, records: Records) -> Self {
-        Self(Rc::new(Inner { since: RefCell::new(ledger.troubled.clone()), records }))
+    pub fn of_journal_state(journal_state: &JournalState, records: Records) -> Self {
+        Self(Rc::new(Inner { since: RefCell::new(journal_state.troubled.clone()), records }))
     }
 
     /// Since when something is in trouble, as far as is known.
@@ -100,7 +100,7 @@ mod tests {
         on_paused_system(|| async {
             let world = World::new(&[]);
             let records = Records::new(world.ports().journal);
-            let troubles = Troubles::of_ledger(&Ledger::default(), records);
+            let troubles = Troubles::of_journal_state(&JournalState::default(), records);
             let cluster = ClusterId::new("c0");
             let cloud = Troubled::Cloud { cloud: CloudId::new("c") };
             let node = Troubled::Node { cluster: cluster.clone(), node: NodeName::new("pve1") };

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use drover_model::fact::{AgentPicture, Fact, LeasePicture, What};
+use drover_model::fact::{AgentDetail, Fact, LeaseStatus, What};
 use drover_model::id::TemplateId;
 use drover_model::phase::{AgentPhase, BreakerPhase, CloudHealth, LeasePhase};
 use drover_model::ports::Observer;
@@ -34,7 +34,7 @@ impl ServiceObserver {
     }
 
     /// Removes the user data of a lease that has ended.
-    fn forget_user_data(&self, lease: &LeasePicture) {
+    fn forget_user_data(&self, lease: &LeaseStatus) {
         if lease.state == LeasePhase::Ended && self.user_data.holds(&lease.lease) {
             let (store, lease) = (Arc::clone(&self.user_data), lease.lease.clone());
             self.runtime.spawn_blocking(move || store.forget(&lease));
@@ -69,7 +69,7 @@ fn log(view: &View, what: &What) {
         What::Alarm { agent, text, command } => {
             tracing::error!(%agent, text, command, "agent needs an administrator");
         }
-        What::Lease(picture) => log_lease(view, picture),
+        What::Lease(status) => log_lease(view, status),
         What::Template { template, breaker, tripped, .. } => {
             let cause = tripped.as_ref().map(|(_, cause)| cause.as_str()).unwrap_or_default();
             log_breaker(view, template, *breaker, cause);
@@ -114,7 +114,7 @@ fn log(view: &View, what: &What) {
             tracing::info!(%agent, %template, step, ms, exit, "step ended");
             tracing::debug!(%agent, step, log, "output of the step");
         }
-        What::Agent(picture) => log_agent(view, picture),
+        What::Agent(status) => log_agent(view, status),
         // The configuration's watch has logged the faults with their places.
         What::ConfigRefused { .. }
         | What::Source(_)
@@ -127,26 +127,25 @@ fn log(view: &View, what: &What) {
 
 /// Logs what an agent waits for. The agents log their own changes of state, and their steps at
 /// their end.
-fn log_agent(view: &View, picture: &AgentPicture) {
-    let (agent, state, reason) = (&picture.agent, picture.state, &picture.detail);
+fn log_agent(view: &View, status: &AgentDetail) {
+    let (agent, state, reason) = (&status.agent, status.state, &status.detail);
     if reason.is_empty() || state == AgentPhase::Preparing {
         return;
     }
     let known = view.agent(agent);
     if known.is_some_and(|old| old.state == state && old.detail != *reason) {
-        let (template, state) = (&picture.template, state.name());
+        let (template, state) = (&status.template, state.name());
         tracing::info!(%agent, %template, state, reason, "agent waits");
     }
 }
 
 /// Logs a change of a lease. The reason of a waiting lease changes with each agent, which is not
 /// logged.
-fn log_lease(view: &View, picture: &LeasePicture) {
-    let (lease, state) = (&picture.lease, picture.state.name());
-    let reason = reason_of(picture);
-    let agent = picture.agent.as_ref().map(tracing::field::display);
-    if view.lease(lease).is_some_and(|old| old.state == picture.state && old.agent == picture.agent)
-    {
+fn log_lease(view: &View, status: &LeaseStatus) {
+    let (lease, state) = (&status.lease, status.state.name());
+    let reason = reason_of(status);
+    let agent = status.agent.as_ref().map(tracing::field::display);
+    if view.lease(lease).is_some_and(|old| old.state == status.state && old.agent == status.agent) {
         tracing::debug!(%lease, state, agent, reason, "lease unchanged");
     } else {
         tracing::info!(%lease, state, agent, reason, "lease changed");
@@ -154,10 +153,10 @@ fn log_lease(view: &View, picture: &LeasePicture) {
 }
 
 /// The reason of a lease's state, for each line of the log.
-fn reason_of(picture: &LeasePicture) -> &str {
-    match (&*picture.detail, picture.state) {
+fn reason_of(status: &LeaseStatus) -> &str {
+    match (&*status.detail, status.state) {
         ("", LeasePhase::Granted) => "an agent is free",
-        ("", LeasePhase::Ready) if picture.principal.starts_with("source:") => {
+        ("", LeasePhase::Ready) if status.principal.starts_with("source:") => {
             "its runner was started"
         }
         ("", LeasePhase::Ready) => "its agent is ready",
@@ -199,7 +198,7 @@ mod tests {
             assert_eq!(reason_of(&testing::lease("l1", state, None, detail)), reason);
         }
         let lease = testing::lease("l2", LeasePhase::Ready, None, "");
-        let lease = LeasePicture { principal: "source:git".into(), ..lease };
+        let lease = LeaseStatus { principal: "source:git".into(), ..lease };
         assert_eq!(reason_of(&lease), "its runner was started");
     }
 }

@@ -182,14 +182,16 @@ impl Service {
             RunError::System { doing: "the operating system gives no random numbers", source }
         })?);
         let down = state_dir::down_time(&state);
-        let Opened { writer: journal, ledger, ended: journal_ended } =
+        let Opened { writer: journal, journal_state, ended: journal_ended } =
             open_journal(&state, &ambient)?;
         // A service whose API cannot be served must not start anything on a cluster.
         let auth = wiring::auth(&checked.service);
         let bound = drover_server::bind(listen(&settings, &checked), &auth)?;
-        let epoch = ledger.epoch + 1;
-        let installation =
-            ledger.installation.clone().unwrap_or_else(|| mint_installation(|| ambient.draw()));
+        let epoch = journal_state.epoch + 1;
+        let installation = journal_state
+            .installation
+            .clone()
+            .unwrap_or_else(|| mint_installation(|| ambient.draw()));
         let takeover = Body::Takeover { installation: installation.clone() };
         let started = journal.append(vec![takeover]).await;
         started.map_err(|fault| RunError::Takeover(fault.to_string()))?;
@@ -201,10 +203,10 @@ impl Service {
         let key = Arc::new(key);
         let proxmox = Proxmox::new(Some(runtime.clone()), Arc::new(WireDialer), TASK_POLL_INTERVAL);
         let proxmox = Arc::new(proxmox.with_call_ins(Arc::clone(&key)));
-        let user_data = UserDataStore::open(&state, &ledger)
+        let user_data = UserDataStore::open(&state, &journal_state)
             .map_err(|source| RunError::State { path: state.clone(), source })?;
         let user_data = Arc::new(user_data);
-        let (former, keys) = KeptKeys::open(&state, &ledger)
+        let (former, keys) = KeptKeys::open(&state, &journal_state)
             .map_err(|source| RunError::State { path: state.clone(), source })?;
         let former = Arc::new(former);
         let shell = SshShell::new(runtime.clone()).with_user_data(Arc::clone(&user_data));
@@ -250,7 +252,7 @@ impl Service {
         let actors = ActorsThread::start(
             move |escalate| HerdStart {
                 ports,
-                ledger,
+                journal_state,
                 spec,
                 installation,
                 epoch,

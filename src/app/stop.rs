@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use drover_model::fact::AgentPicture;
+use drover_model::fact::AgentDetail;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, interval_at, sleep};
 
@@ -40,7 +40,7 @@ pub async fn is_drained(
 }
 
 /// Agents with their states: `2: a1 (Retiring, VMID 10000), a2 (Queued)`.
-pub fn describe_agents(agents: &[AgentPicture]) -> String {
+pub fn describe_agents(agents: &[AgentDetail]) -> String {
     let each = agents.iter().take(NAMED_AGENTS_MAX).map(|one| {
         let vmid = one.vmid.map_or_else(String::new, |vmid| format!(", VMID {vmid}"));
         format!("{} ({}{vmid})", one.agent, one.state)
@@ -59,7 +59,7 @@ pub fn status(limit: Duration) -> String {
 }
 
 /// The log line about the agents that remain after the time limit.
-pub fn timeout_text(limit: Duration, agents: &[AgentPicture]) -> String {
+pub fn timeout_text(limit: Duration, agents: &[AgentDetail]) -> String {
     format!(
         "drover stops after {} s (service.stopTimeoutSec) and waits no longer; the next start \
          resumes these agents: {}",

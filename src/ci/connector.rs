@@ -7,7 +7,7 @@ use bytes::Bytes;
 use causes::chain;
 use drover_model::demand::words::Words;
 use drover_model::id::RunnerName;
-use drover_model::ports::{Known, ShellTarget, SourceSight};
+use drover_model::ports::{Known, ShellTarget, SourceObservation};
 use drover_model::record::Want;
 use drover_model::spec::TemplateSpec;
 use futures_util::future::BoxFuture;
@@ -98,7 +98,7 @@ pub trait Connector: Send + Sync {
     /// Reads drover's runners, then the jobs that wait. Each of the `known` runners that no list
     /// shows is asked for by itself, so that a runner is reported as gone only where that is
     /// certain.
-    fn poll<'a>(&'a self, known: &'a Known) -> ConnectorFuture<'a, SourceSight>;
+    fn poll<'a>(&'a self, known: &'a Known) -> ConnectorFuture<'a, SourceObservation>;
     /// Makes the runner's row; replaces any other row of that name.
     fn register<'a>(&'a self, request: RegisterRequest<'a>) -> ConnectorFuture<'a, RunnerBundle>;
     /// Lets a runner take no further job.

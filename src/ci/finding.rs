@@ -1,7 +1,7 @@
 //! Findings: what `drover doctor` reports of a source, found without changing anything there.
 
 use causes::chain;
-use drover_model::ports::SourceSight;
+use drover_model::ports::SourceObservation;
 use serde::Serialize;
 
 use crate::error::DemandError;
@@ -111,8 +111,8 @@ impl Finding {
     }
 
     /// The finding that a whole poll succeeded.
-    pub fn listed(sight: &SourceSight) -> Self {
-        let (jobs, rows) = (sight.jobs.len(), sight.rows.len());
+    pub fn listed(observation: &SourceObservation) -> Self {
+        let (jobs, rows) = (observation.jobs.len(), observation.rows.len());
         Self::ok(
             "jobs and runners",
             format!("can be listed: {jobs} jobs wait, {rows} runners are drover's"),

@@ -24,7 +24,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use drover_model::demand::words::Words;
 use drover_model::id::RunnerName;
-use drover_model::ports::{Idle, JobSight, Known, NodeSight, RowSight, SourceSight};
+use drover_model::ports::{
+    Idle, JobObservation, Known, NodeObservation, RowObservation, SourceObservation,
+};
 use drover_model::record::Want;
 use drover_model::time::WallTime;
 use drover_ssh::quote;
@@ -265,31 +267,31 @@ impl Gitea {
         }
     }
 
-    async fn look_at_forgejo(&self, known: &Known) -> Result<SourceSight, DemandError> {
+    async fn look_at_forgejo(&self, known: &Known) -> Result<SourceObservation, DemandError> {
         let PolledRunners { rows, gone, whole, numbers } = self.seen(known).await?;
         // Forgejo calls a runner idle that reported nothing of its job for ten seconds.
-        let sight = |row| sight(row, row.is_active().into(), None, Idle::Guessed);
-        let rows = rows.iter().filter_map(sight).collect();
+        let observation = |row| observation(row, row.is_active().into(), None, Idle::Guessed);
+        let rows = rows.iter().filter_map(observation).collect();
         let path = format!("{}/actions/runners/jobs", self.scope);
         let jobs: Option<Vec<Job>> = self.http.get(&path).await?;
         let jobs = jobs.unwrap_or_default().into_iter().filter(|job| job.status == "waiting");
         let jobs = self.waiting(jobs.collect());
-        Ok(SourceSight { rows, gone, whole, numbers, jobs, ..SourceSight::default() })
+        Ok(SourceObservation { rows, gone, whole, numbers, jobs, ..SourceObservation::default() })
     }
 
-    fn waiting(&self, jobs: Vec<Job>) -> Vec<JobSight> {
+    fn waiting(&self, jobs: Vec<Job>) -> Vec<JobObservation> {
         let now = WallTime(jiff::Timestamp::now().as_millisecond());
         let undated = jobs.iter().filter(|job| job.created_at.is_none());
         let seen = self.seen.update(undated.map(|job| job.id.to_string()), now);
-        let sights = jobs.into_iter().map(|job| {
+        let observations = jobs.into_iter().map(|job| {
             let id = job.id.to_string();
             let reported = job.created_at.and_then(|text| text.parse::<jiff::Timestamp>().ok());
             let reported = reported.map(|at| WallTime(at.as_millisecond()));
             let since = reported.or_else(|| seen.get(&id).copied()).unwrap_or(now);
             let want = Want::Labels(job.labels.unwrap_or_default().into_iter().collect());
-            JobSight { id, name: job.name, want, since }
+            JobObservation { id, name: job.name, want, since }
         });
-        sights.collect()
+        observations.collect()
     }
 
     /// The token that registers runners; the server returns the same one each time.
@@ -467,8 +469,8 @@ impl Gitea {
         };
         found.push(Finding::ok("token", "is accepted"));
         found.push(Finding::ok("runners", format!("{} can be listed", rows.rows.len())));
-        let sight = self.poll(&Known::new()).await?;
-        found.push(Finding::ok("jobs", format!("{} wait", sight.jobs.len())));
+        let observation = self.poll(&Known::new()).await?;
+        found.push(Finding::ok("jobs", format!("{} wait", observation.jobs.len())));
         found.push(Finding::untested("runners", self.needs()));
         Ok(())
     }
@@ -486,11 +488,11 @@ impl Runner {
 }
 
 /// The row as the actors see it; none for a runner that is not drover's.
-fn sight(row: &Runner, jobs: u32, job: Option<String>, idle: Idle) -> Option<RowSight> {
+fn observation(row: &Runner, jobs: u32, job: Option<String>, idle: Idle) -> Option<RowObservation> {
     RunnerName::parse(&row.name)?;
     let runner = RunnerName::new(&row.name);
     let online = matches!(row.status.as_str(), "online" | "idle" | "active");
-    Some(RowSight { runner, online, jobs, job, idle, node: NodeSight::default() })
+    Some(RowObservation { runner, online, jobs, job, idle, node: NodeObservation::default() })
 }
 
 impl Connector for Gitea {
@@ -504,14 +506,14 @@ impl Connector for Gitea {
         None
     }
 
-    fn poll<'a>(&'a self, known: &'a Known) -> ConnectorFuture<'a, SourceSight> {
+    fn poll<'a>(&'a self, known: &'a Known) -> ConnectorFuture<'a, SourceObservation> {
         Box::pin(async move {
-            let sight = match self.dialect {
+            let observation = match self.dialect {
                 Dialect::Gitea => self.look_at_gitea(known).await,
                 Dialect::Forgejo => self.look_at_forgejo(known).await,
             };
-            match sight {
-                Ok(sight) => Ok(sight),
+            match observation {
+                Ok(observation) => Ok(observation),
                 Err(error) => Err(self.explained(error).await),
             }
         })

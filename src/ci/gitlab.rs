@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use drover_model::id::RunnerName;
 use drover_model::os::Os;
-use drover_model::ports::{Idle, JobSight, Known, SourceSight};
+use drover_model::ports::{Idle, JobObservation, Known, SourceObservation};
 use drover_model::record::Want;
 use drover_model::time::WallTime;
 use drover_ssh::quote;
@@ -351,7 +351,7 @@ impl GitLab {
         }
     }
 
-    async fn poll_all(&self, known: &Known) -> Result<SourceSight, DemandError> {
+    async fn poll_all(&self, known: &Known) -> Result<SourceObservation, DemandError> {
         let PolledRunners { rows, gone, whole, numbers } = self.seen(known).await?;
         self.last_jobs.keep(known);
         let rows = stream::iter(rows).map(|row| async move {
@@ -360,7 +360,8 @@ impl GitLab {
             Ok::<_, DemandError>((self.ids.tolerate(&name, standing)?, name))
         });
         let rows: Vec<_> = rows.buffered(CALLS_AT_ONCE).try_collect().await?;
-        let mut poll_all = SourceSight { gone, whole, numbers, ..SourceSight::default() };
+        let mut poll_all =
+            SourceObservation { gone, whole, numbers, ..SourceObservation::default() };
         for (standing, name) in rows {
             match standing {
                 Ok(RowState::Row(row)) => poll_all.rows.push(row),
@@ -383,14 +384,14 @@ impl GitLab {
     }
 
     /// The job as the actors see it, where it waits and a runner of drover's would get it.
-    fn wanted(&self, job: Job) -> Option<JobSight> {
+    fn wanted(&self, job: Job) -> Option<JobObservation> {
         let tags = job.tag_list.unwrap_or_default();
         let taken = !tags.is_empty() || self.settings.run_untagged;
         if job.status != "pending" || !taken {
             return None;
         }
         let since = job.created_at.and_then(|text| text.parse::<jiff::Timestamp>().ok());
-        Some(JobSight {
+        Some(JobObservation {
             id: job.id.to_string(),
             name: job.name,
             want: Want::Labels(tags.into_iter().collect()),
@@ -479,7 +480,7 @@ fn next_page(headers: &HeaderMap, query: &str) -> Option<String> {
 }
 
 impl Connector for GitLab {
-    fn poll<'a>(&'a self, known: &'a Known) -> ConnectorFuture<'a, SourceSight> {
+    fn poll<'a>(&'a self, known: &'a Known) -> ConnectorFuture<'a, SourceObservation> {
         Box::pin(self.poll_all(known))
     }
 

@@ -3,7 +3,7 @@
 //!
 //! The folder is `~/.drover-runners/NAME`. It holds the runner's files and these marks:
 //!
-//! - `begun`, a directory: made by the one caller that starts the runner,
+//! - `started`, a directory: made by the one caller that starts the runner,
 //! - `since`: the Unix time of the start,
 //! - `pid`: the process group of the runner,
 //! - `end`: `ended` or `left`, the exit status and the seconds, once the command has ended,
@@ -40,7 +40,7 @@ pub(crate) fn prepare(runner: &RunnerName) -> String {
     )
 }
 
-/// Starts the runner once: of several callers the one that makes the mark `begun` starts it. Exits
+/// Starts the runner once: of several callers the one that makes the mark `started` starts it. Exits
 /// with 127 where none of its programs is in the guest, and with 3 where the disk takes no file.
 pub(crate) fn start(runner: &RunnerName, bundle: &RunnerBundle) -> String {
     let folder = folder(runner);

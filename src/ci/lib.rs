@@ -7,7 +7,7 @@
 //!
 //! In: the settings of each source ([`SourceConnection`], made by the configuration), calls from
 //! the source and agent actors, and webhooks that [`Hooks`] has verified. Out: which jobs wait and
-//! what each runner does ([`SourceSight`]), runners that are registered and started, and a wake-up
+//! what each runner does ([`SourceObservation`]), runners that are registered and started, and a wake-up
 //! when a source has news of its own ([`CiSystems::on_news`]).
 //!
 //! ```text
@@ -66,7 +66,7 @@ use drover_model::demand::words::Words;
 use drover_model::fault::{Culprit, Fault, FaultKind};
 use drover_model::id::{RunnerName, SourceId};
 use drover_model::os::Os;
-use drover_model::ports::{Ask, Demand, HireCall, Known, SourceSight};
+use drover_model::ports::{Ask, Demand, Known, SourceObservation, StartRunnerCall};
 use drover_shell::SshShell;
 use futures_util::FutureExt;
 use futures_util::future::join_all;
@@ -323,10 +323,10 @@ impl CiSystems {
 async fn start_runner(
     connector: &dyn Connector,
     (shell, secrets): (&SshShell, &Secrets),
-    call: HireCall,
+    call: StartRunnerCall,
     limit: Duration,
 ) -> Result<(), DemandError> {
-    let HireCall { runner, target, spec, want, .. } = call;
+    let StartRunnerCall { runner, target, spec, want, .. } = call;
     let request = RegisterRequest { runner: &runner, spec: &spec, want: &want, target: &target };
     let bundle = connector.register(request).await?;
     secrets.keep(&runner, bundle.secrets.clone());
@@ -366,31 +366,31 @@ impl BackgroundTask {
 }
 
 impl Demand for CiSystems {
-    fn look(&self, source: &SourceId, known: &Known) -> Ask<SourceSight> {
+    fn look(&self, source: &SourceId, known: &Known) -> Ask<SourceObservation> {
         let known = known.clone();
         self.call(source, |connector| async move { connector.poll(&known).await })
     }
 
-    fn hire(&self, call: HireCall, limit: Duration) -> Ask<()> {
+    fn start_runner(&self, call: StartRunnerCall, limit: Duration) -> Ask<()> {
         let (shell, connector) = (Arc::clone(&self.shell), self.connector(&call.source));
         let secrets = Arc::clone(&self.secrets);
         self.spawned(async move {
-            let begun = match call.target.os {
+            let started = match call.target.os {
                 Os::Linux => guest::prepare(&call.runner),
                 Os::Windows(_) => windows::prepare(&call.runner),
             };
             // A runner that is already started continues even where its source is not configured.
-            if shell.already_started(call.target.clone(), begun, limit).await? {
+            if shell.already_started(call.target.clone(), started, limit).await? {
                 return Ok(());
             }
             let target = shell.with_login_shell(call.target.clone(), limit).await?;
-            let (source, call) = (call.source.clone(), HireCall { target, ..call });
+            let (source, call) = (call.source.clone(), StartRunnerCall { target, ..call });
             let made = start_runner(&*connector?, (&shell, &secrets), call, limit).await;
             made.map_err(|error| error.fault(&source))
         })
     }
 
-    fn dismiss(&self, call: HireCall, limit: Duration) -> Ask<()> {
+    fn stop_runner(&self, call: StartRunnerCall, limit: Duration) -> Ask<()> {
         self.secrets.forget(&call.runner);
         let end = match call.target.os {
             Os::Linux => guest::stop(&call.runner),
@@ -399,7 +399,7 @@ impl Demand for CiSystems {
         self.shell.script(call.target, end, limit, "stopping the runner")
     }
 
-    fn words(&self, call: HireCall, limit: Duration) -> Ask<Words> {
+    fn words(&self, call: StartRunnerCall, limit: Duration) -> Ask<Words> {
         let (secrets, connector) = (Arc::clone(&self.secrets), self.connector(&call.source));
         let runner = call.runner;
         let words = match call.target.os {
@@ -430,7 +430,7 @@ impl Demand for CiSystems {
         self.call(source, |connector| async move { connector.cordon(&runner).await })
     }
 
-    fn strike(&self, source: &SourceId, runner: &RunnerName) -> Ask<()> {
+    fn deregister(&self, source: &SourceId, runner: &RunnerName) -> Ask<()> {
         let runner = runner.clone();
         self.secrets.forget(&runner);
         self.call(source, |connector| async move { connector.deregister(&runner).await })

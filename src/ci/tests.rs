@@ -161,11 +161,12 @@ async fn a_row_that_was_removed_under_its_job_is_reported_apart_from_one_that_ca
     let known: Known = [(name.clone(), [7].into())].into();
     for (book, removed) in [(REMOVED, true), (UNREADABLE, false)] {
         let url = server(book).await;
-        let sight = git(Dialect::Gitea, &url).poll(&known).await.unwrap();
-        assert_eq!(sight.removed.contains(&name), removed);
-        let rows: Vec<(bool, u32)> = sight.rows.iter().map(|row| (row.online, row.jobs)).collect();
+        let observation = git(Dialect::Gitea, &url).poll(&known).await.unwrap();
+        assert_eq!(observation.removed.contains(&name), removed);
+        let rows: Vec<(bool, u32)> =
+            observation.rows.iter().map(|row| (row.online, row.jobs)).collect();
         assert_eq!(rows, [(!removed, 1)], "its job counts either way");
-        assert!(sight.gone.is_empty(), "{:?}", sight.gone);
+        assert!(observation.gone.is_empty(), "{:?}", observation.gone);
     }
 }
 

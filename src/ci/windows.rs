@@ -108,8 +108,8 @@ mod tests {
         assert!(own.may_detach && own.programs.is_empty() && own.files.is_empty());
         let [run, _] = files(&own);
         assert!(run.content.ends_with(b"nul\r\ncd x\r\nrunner %%i\r\n"), "{:?}", run.content);
-        let begun = Script::RunnerStarted.command(&[name().as_str(), "33"]);
-        assert_eq!(super::prepare(&name()), begun);
+        let started = Script::RunnerStarted.command(&[name().as_str(), "33"]);
+        assert_eq!(super::prepare(&name()), started);
         assert_eq!(status(&name()), Script::RunnerStatus.command(&[name().as_str(), "8192"]));
         assert_eq!(stop(&name()), Script::RunnerEnd.command(&[name().as_str()]));
     }

@@ -28,7 +28,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bytes::Bytes;
 use drover_model::demand::words::Words;
 use drover_model::id::RunnerName;
-use drover_model::ports::{Idle, JobSight, Known, NodeSight, RowSight, SourceSight};
+use drover_model::ports::{
+    Idle, JobObservation, Known, NodeObservation, RowObservation, SourceObservation,
+};
 use drover_model::record::Want;
 use drover_model::time::WallTime;
 use drover_ssh::quote;
@@ -181,7 +183,7 @@ impl Woodpecker {
         self.ids.numbers(self.agents().await?.0, runner)
     }
 
-    async fn poll_all(&self, known: &Known) -> Result<SourceSight, DemandError> {
+    async fn poll_all(&self, known: &Known) -> Result<SourceObservation, DemandError> {
         let (list, clock) = self.agents().await?;
         let read = |id| async move { self.http.get::<Agent>(&format!("api/agents/{id}")).await };
         let find = |name| async move { self.ids.by_number(&name, read).await };
@@ -191,25 +193,25 @@ impl Woodpecker {
         let own: Vec<&Agent> = own.collect();
         let now = clock.as_second();
         let busy = finished::at_work(&self.http, &own, queue.running(), now).await;
-        let tell = |agent: &&Agent| row_of(agent, queue.running(), clock, busy.as_ref());
-        let rows = own.iter().map(tell).collect();
+        let report = |agent: &&Agent| row_of(agent, queue.running(), clock, busy.as_ref());
+        let rows = own.iter().map(report).collect();
         if self.paused.swap(queue.paused, Ordering::Relaxed) != queue.paused {
             let (url, paused) = (self.http.base(), queue.paused);
             tracing::warn!(%url, paused, "the queue of the server was paused or resumed");
         }
         let jobs = self.waiting(&queue.wanted());
-        Ok(SourceSight { rows, gone, whole, numbers, jobs, ..SourceSight::default() })
+        Ok(SourceObservation { rows, gone, whole, numbers, jobs, ..SourceObservation::default() })
     }
 
-    fn waiting(&self, wanted: &[&Task]) -> Vec<JobSight> {
+    fn waiting(&self, wanted: &[&Task]) -> Vec<JobObservation> {
         let now = WallTime(Timestamp::now().as_millisecond());
         let seen = self.seen.update(wanted.iter().map(|task| task.id.clone()), now);
-        let sights = wanted.iter().map(|task| {
+        let observations = wanted.iter().map(|task| {
             let since = seen.get(&task.id).copied().unwrap_or(now);
             let (id, name, want) = (task.id.clone(), task.name.clone(), want(task.labels.as_ref()));
-            JobSight { id, name, want, since }
+            JobObservation { id, name, want, since }
         });
-        sights.collect()
+        observations.collect()
     }
 
     /// The environment that `woodpecker-agent` reads. The agent runs one workflow at a time, and
@@ -278,7 +280,7 @@ fn row_of(
     running: &[Task],
     clock: Timestamp,
     busy: Option<&BTreeSet<i64>>,
-) -> RowSight {
+) -> RowObservation {
     let tasks: Vec<&Task> = running.iter().filter(|task| task.agent_id == agent.id).collect();
     let finished = busy.is_some_and(|busy| !busy.contains(&agent.id));
     let idle = if agent.last_work <= 0 {
@@ -288,13 +290,13 @@ fn row_of(
     } else {
         Idle::Spent
     };
-    RowSight {
+    RowObservation {
         runner: RunnerName::new(&agent.name),
         online: clock.as_second() - agent.last_contact < CONTACT_SECS,
         jobs: u32::try_from(tasks.len()).unwrap_or(u32::MAX),
         job: tasks.first().map(|task| task.id.clone()),
         idle,
-        node: NodeSight::default(),
+        node: NodeObservation::default(),
     }
 }
 
@@ -340,7 +342,7 @@ impl Connector for Woodpecker {
         None
     }
 
-    fn poll<'a>(&'a self, known: &'a Known) -> ConnectorFuture<'a, SourceSight> {
+    fn poll<'a>(&'a self, known: &'a Known) -> ConnectorFuture<'a, SourceObservation> {
         Box::pin(self.poll_all(known))
     }
 

@@ -45,7 +45,7 @@ pub enum CallError {
         cause: reqwest::Error,
     },
     /// The service said no.
-    #[error("{}", told(.0))]
+    #[error("{}", reported(.0))]
     Refused(Problem),
     /// What came back is not an answer of drover.
     #[error("`{place}` answered {status}, and not as drover does: is something else there?")]
@@ -98,7 +98,7 @@ fn elsewhere(place: &str) -> &'static str {
 }
 
 /// A problem for people: the field faults are part of the detail already.
-fn told(problem: &Problem) -> String {
+fn reported(problem: &Problem) -> String {
     if problem.detail.is_empty() {
         return problem.title.clone();
     }
@@ -181,7 +181,7 @@ impl Client {
     }
 
     /// Tells, when nothing is to be read.
-    pub async fn tell(&self, method: Method, path: &str) -> Result<(), CallError> {
+    pub async fn report(&self, method: Method, path: &str) -> Result<(), CallError> {
         self.send(method, path, None::<&()>, CALL_LIMIT).await.map(|_| ())
     }
 

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use super::client::CALL_LIMIT;
 use super::remote::path;
 use super::service::{USAGE, config_path, load, runtime};
-use super::{CallError, CliError, Client, Global, Term, tell};
+use super::{CallError, CliError, Client, Global, Term, report};
 use drover_admin::doctor::trial::{Diagnosis, End, diagnose, timeline};
 use drover_admin::doctor::{self, Clients, NetworkCertificates, Report, clean};
 use drover_config::Checked;
@@ -67,7 +67,7 @@ pub(super) fn examine(global: &Global, options: &DoctorOptions) -> ExitCode {
 fn run(global: &Global, options: &DoctorOptions) -> Result<ExitCode, ExitCode> {
     let checked = load(&config_path(global), global.json)?;
     let unknown =
-        |text: String| tell::fail(global.json, USAGE, &text, &format!("drover: {text}\n"));
+        |text: String| report::fail(global.json, USAGE, &text, &format!("drover: {text}\n"));
     if let Some(wanted) = &options.cloud
         && !checked.connections.keys().any(|cloud| cloud.as_str() == wanted)
     {
@@ -145,15 +145,15 @@ pub(super) async fn template(
 ) -> Result<u8, CliError> {
     let client = Client::new(global)?;
     let begin = path("templates", template, "/provision");
-    let wish = ProvisionIn { count: 1, trial: true };
-    let begun: ProvisionOut = client.post(&begin, &wish, CALL_LIMIT).await?;
-    let Some(agent) = begun.agents.first().cloned() else {
-        let why = begun.short.unwrap_or_default();
+    let command = ProvisionIn { count: 1, trial: true };
+    let started: ProvisionOut = client.post(&begin, &command, CALL_LIMIT).await?;
+    let Some(agent) = started.agents.first().cloned() else {
+        let why = started.short.unwrap_or_default();
         return Err(CliError::Failed(format!("no agent was begun: {why}")));
     };
-    let text = format!("agent {agent} of {} is on trial", begun.template);
+    let text = format!("agent {agent} of {} is on trial", started.template);
     term.progress(global.json, &text, json!({ "agent": agent }))?;
-    let done = on_trial(&client, global, (begun.template, agent.clone()), term).await;
+    let done = on_trial(&client, global, (started.template, agent.clone()), term).await;
     if let Err(CliError::Call(fault)) = &done
         && fault.is_passing()
     {
@@ -180,7 +180,7 @@ async fn on_trial(
 ) -> Result<u8, CliError> {
     let followed = follow(client, global, &agent, term).await;
     // It is not to stay, whatever came of it; one that is gone is refused, and that is as good.
-    let _ = client.tell(Method::POST, &path("agents", &agent, "/retire")).await;
+    let _ = client.report(Method::POST, &path("agents", &agent, "/retire")).await;
     let Followed { phases, end, config, warning, mut stuck } = followed?;
     let diagnosis = match &end {
         None => None,
@@ -208,17 +208,17 @@ async fn on_trial(
         match &out.diagnosis {
             None if stuck.is_some() => text.push_str("ok    it is ready\n"),
             None => text.push_str("ok    it is ready, and was destroyed again\n"),
-            Some(Diagnosis { part, text: why, mend }) => {
+            Some(Diagnosis { part, text: why, remedy }) => {
                 let part = serde_json::to_value(part).unwrap_or_default();
                 let part = part.as_str().unwrap_or_default().to_owned();
-                text.push_str(&format!("fail  {part}: {why}\n      > {mend}\n"));
+                text.push_str(&format!("fail  {part}: {why}\n      > {remedy}\n"));
             }
         }
         text
     })?;
     match stuck {
         Some(alarm) => {
-            Err(CliError::Failed(format!("agent {} is not gone: {}", out.agent, told(&alarm))))
+            Err(CliError::Failed(format!("agent {} is not gone: {}", out.agent, reported(&alarm))))
         }
         None => Ok(u8::from(!out.ready)),
     }
@@ -240,7 +240,7 @@ struct Followed {
 /// What was told of an agent while it is destroyed.
 #[derive(Default)]
 struct Leaving {
-    told: String,
+    reported: String,
     looks: u32,
 }
 
@@ -253,10 +253,10 @@ impl Leaving {
         json: bool,
         term: &mut Term<'_>,
     ) -> Result<Option<AlarmOut>, CliError> {
-        if !detail.is_empty() && detail != self.told {
+        if !detail.is_empty() && detail != self.reported {
             let text = format!("    {}", clean(detail));
             term.progress(json, &text, json!({ "agent": agent }))?;
-            detail.clone_into(&mut self.told);
+            detail.clone_into(&mut self.reported);
         }
         self.looks += 1;
         if !self.looks.is_multiple_of(ALARM_LOOKS) {
@@ -268,7 +268,7 @@ impl Leaving {
 }
 
 /// An alarm with what is to be run.
-fn told(alarm: &AlarmOut) -> String {
+fn reported(alarm: &AlarmOut) -> String {
     format!("{}\n  > {}", clean(&alarm.text), clean(&alarm.command))
 }
 
@@ -283,12 +283,12 @@ async fn follow(
     let mut config = None;
     let mut seen = String::new();
     let mut leaving = Leaving::default();
-    let begun = Instant::now();
+    let started = Instant::now();
     loop {
         let answer: Value = match client.get(&path("agents", agent, ""), CALL_LIMIT).await {
             // The service says that it begins an agent before the agent itself is heard of.
             Err(CallError::Refused(problem))
-                if problem.status == 404 && begun.elapsed() < UNHEARD =>
+                if problem.status == 404 && started.elapsed() < UNHEARD =>
             {
                 tokio::time::sleep(LOOK).await;
                 continue;
@@ -316,8 +316,8 @@ async fn follow(
             }
             AgentPhase::Stranded => return Err(stranded(client, agent, now.detail).await),
             AgentPhase::Retiring | AgentPhase::Gone => {
-                let told = (agent, &*now.detail);
-                let stuck = leaving.look(client, told, global.json, term).await?;
+                let reported = (agent, &*now.detail);
+                let stuck = leaving.look(client, reported, global.json, term).await?;
                 // What it says first is why it goes, then what that waits for.
                 if end.reason.is_empty() {
                     end.reason = now.detail;

@@ -89,7 +89,7 @@ async fn settled(
 ) -> Option<String> {
     let (ssh, identity) = cut?;
     // One that is being shut down ends its commands before it stops answering.
-    tokio::time::sleep(leasing.patience.pause).await;
+    tokio::time::sleep(leasing.time_limits.pause).await;
     if answers(leasing, ssh, identity).await {
         return None;
     }
@@ -103,10 +103,10 @@ async fn settled(
                 // A service that does not answer says nothing of the lease.
                 Err(_) => {}
             }
-            tokio::time::sleep(leasing.patience.pause).await;
+            tokio::time::sleep(leasing.time_limits.pause).await;
         }
     };
-    let ended = tokio::time::timeout(leasing.patience.loss, over).await.is_ok();
+    let ended = tokio::time::timeout(leasing.time_limits.loss, over).await.is_ok();
     known.filter(|_| !ended)
 }
 
@@ -138,12 +138,12 @@ pub(super) fn end_of(detail: &str, text: String) -> CliError {
 pub(super) async fn until_over(leasing: &Leasing<'_>, lease: &str) -> CliError {
     let path = path("leases", lease, "");
     loop {
-        tokio::time::sleep(leasing.patience.watch).await;
+        tokio::time::sleep(leasing.time_limits.watch).await;
         // A service that does not answer says nothing of the lease.
         let Ok(seen) = leasing.client.get::<LeaseOut>(&path, CALL_LIMIT).await else { continue };
         if seen.state == LeasePhase::Ended && is_over(&seen.detail) {
             // What the command still said is on its way.
-            tokio::time::sleep(leasing.patience.watch).await;
+            tokio::time::sleep(leasing.time_limits.watch).await;
             let how = how_it_ended(leasing.client, lease).await;
             let how = how.map_or_else(|| clean(&seen.detail), |(_, how)| how);
             return CliError::Over(ended_under(&how));

@@ -64,11 +64,11 @@ fn field(event: &str, name: &str) -> Option<String> {
 
 /// Whether an event was told before this moment; what has no time was not.
 fn is_before(event: &str, since: Option<Timestamp>) -> bool {
-    let told = || {
+    let reported = || {
         let value: Value = serde_json::from_str(&field(event, "data:")?).ok()?;
         value["at"].as_str()?.parse::<Timestamp>().ok()
     };
-    since.is_some_and(|since| told().is_some_and(|at| at < since))
+    since.is_some_and(|since| reported().is_some_and(|at| at < since))
 }
 
 /// One event as a line; none for comments.

@@ -16,13 +16,13 @@ pub(super) async fn hold(
     json: bool,
     term: &mut Term<'_>,
 ) -> Result<(), CliError> {
-    let wish = HoldIn {
+    let command = HoldIn {
         seconds: Some(options.span.as_secs()),
         ssh_public_key: options.public_key.as_deref().map(identity::public_line).transpose()?,
     };
     let path = path("agents", &options.agent, "/hold");
-    let out: HoldOut = client.post(&path, &wish, CALL_LIMIT).await?;
-    print(term, json, &out, told)
+    let out: HoldOut = client.post(&path, &command, CALL_LIMIT).await?;
+    print(term, json, &out, reported)
 }
 
 /// Asks for the next failure of a template to be held, or takes that back.
@@ -34,37 +34,37 @@ pub(super) async fn hold_next(
 ) -> Result<(), CliError> {
     let path = path("templates", &options.template, "/hold-next");
     if options.off {
-        client.tell(Method::DELETE, &path).await?;
+        client.report(Method::DELETE, &path).await?;
         let line = format!("no failure of template {} is held\n", options.template);
         return print(term, json, &json!({ "released": options.template }), |_| line.clone());
     }
-    let wish = HoldIn {
+    let command = HoldIn {
         seconds: Some(options.span.as_secs()),
         ssh_public_key: options.public_key.as_deref().map(identity::public_line).transpose()?,
     };
-    let out: HoldNextOut = client.post(&path, &wish, CALL_LIMIT).await?;
-    print(term, json, &out, told_next)
+    let out: HoldNextOut = client.post(&path, &command, CALL_LIMIT).await?;
+    print(term, json, &out, reported_next)
 }
 
-fn told_next(out: &HoldNextOut) -> String {
-    let told = format!(
+fn reported_next(out: &HoldNextOut) -> String {
+    let reported = format!(
         "the next agent of {} that fails once it has a machine is held for {} s, then destroyed\n\
          `drover agents` tells why it failed and how to log in\n",
         out.template, out.seconds
     );
-    told + &key_told(out.private_key.as_deref())
+    reported + &key_reported(out.private_key.as_deref())
 }
 
-fn key_told(private_key: Option<&str>) -> String {
+fn key_reported(private_key: Option<&str>) -> String {
     let Some(key) = private_key else { return String::new() };
     format!("the key to log in with, told once; keep it in a file of mode 600:\n{key}")
 }
 
-fn told(out: &HoldOut) -> String {
+fn reported(out: &HoldOut) -> String {
     let text = format!(
         "agent {} is held for {} s from the moment it is free, then destroyed\n\
          `drover agents` tells its state and its login\n",
         out.agent, out.seconds
     );
-    text + &key_told(out.private_key.as_deref())
+    text + &key_reported(out.private_key.as_deref())
 }

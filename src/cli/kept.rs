@@ -172,8 +172,8 @@ fn file_of(directory: &Path, lease: &str, end: &str) -> PathBuf {
 }
 
 fn end_of(lease: &LeaseOut) -> SystemTime {
-    let told = lease.expires_at.as_ref().and_then(|at| at.parse::<Timestamp>().ok());
-    told.map_or_else(|| SystemTime::now() + UNTOLD_END, SystemTime::from)
+    let reported = lease.expires_at.as_ref().and_then(|at| at.parse::<Timestamp>().ok());
+    reported.map_or_else(|| SystemTime::now() + UNTOLD_END, SystemTime::from)
 }
 
 fn note_end(directory: &Path, lease: &str, until: SystemTime) {

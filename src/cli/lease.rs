@@ -60,7 +60,7 @@ impl RunOverSsh for OverSsh {
 
 /// How patient the command is with a service that restarts.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Patience {
+pub(super) struct TimeLimits {
     /// How often a call is repeated.
     pub tries: u32,
     /// The pause between two.
@@ -74,7 +74,7 @@ pub(super) struct Patience {
     pub loss: Duration,
 }
 
-impl Default for Patience {
+impl Default for TimeLimits {
     fn default() -> Self {
         let (watch, loss) = (Duration::from_secs(5), Duration::from_secs(30));
         Self { tries: 30, pause: Duration::from_secs(1), wait_seconds: 2, watch, loss }
@@ -88,7 +88,7 @@ pub(super) struct Leasing<'a> {
     /// The way to run commands.
     pub over: &'a dyn RunOverSsh,
     /// How patient to be.
-    pub patience: Patience,
+    pub time_limits: TimeLimits,
     /// Where keys of leases that are kept go.
     pub key_dir: PathBuf,
     /// Whether to print JSON.
@@ -185,7 +185,7 @@ async fn take(
     if let Some(path) = &options.user_data {
         ask.bring(read_user_data(path)?);
     }
-    let mut tries = leasing.patience.tries;
+    let mut tries = leasing.time_limits.tries;
     loop {
         // Not given up on a signal: only its answer tells which lease to release.
         let fault = match leasing.client.post("/v1/leases", &ask, CALL_LIMIT).await {
@@ -195,11 +195,11 @@ async fn take(
         // The same key answers the same lease, so asking again cannot take two. A service that
         // was never there is not waited for.
         let never_there =
-            matches!(fault, CallError::NoService { .. }) && tries == leasing.patience.tries;
+            matches!(fault, CallError::NoService { .. }) && tries == leasing.time_limits.tries;
         if tries <= 1 || never_there || !fault.is_passing() {
             return Err(fault.into());
         }
-        if tries == leasing.patience.tries {
+        if tries == leasing.time_limits.tries {
             let text = format!("the lease is not taken yet, trying again: {fault}");
             term.progress(leasing.json, &text, json!({}))?;
         }
@@ -208,7 +208,7 @@ async fn take(
             _ = stop.as_mut() => return Err(CliError::Failed(
                 "stopped before drover answered; if it took the lease, that ends by its time".into(),
             )),
-            () = tokio::time::sleep(leasing.patience.pause) => {}
+            () = tokio::time::sleep(leasing.time_limits.pause) => {}
         }
     }
 }
@@ -242,9 +242,9 @@ async fn wait_ready(
     mut stop: Pin<&mut impl Future<Output = u8>>,
     term: &mut Term<'_>,
 ) -> Result<Waited, CliError> {
-    let (client, patience) = (leasing.client, leasing.patience);
-    let path = format!("/v1/leases/{}?waitSeconds={}", lease.id, patience.wait_seconds);
-    let mut tries = patience.tries;
+    let (client, time_limits) = (leasing.client, leasing.time_limits);
+    let path = format!("/v1/leases/{}?waitSeconds={}", lease.id, time_limits.wait_seconds);
+    let mut tries = time_limits.tries;
     let mut said = String::new();
     loop {
         say(&lease, &mut said, leasing.json, term)?;
@@ -280,11 +280,11 @@ async fn wait_ready(
                 }
                 tries -= 1;
                 lease = seen;
-                tokio::time::sleep(patience.pause).await;
+                tokio::time::sleep(time_limits.pause).await;
             }
             Ok(seen) => {
                 lease = seen;
-                tries = patience.tries;
+                tries = time_limits.tries;
             }
             Err(fault) if tries > 1 && fault.is_passing() => {
                 // The lease outlives a restart of the service.
@@ -294,7 +294,7 @@ async fn wait_ready(
                 tries -= 1;
                 tokio::select! {
                     code = stop.as_mut() => return Ok(Waited::Stopped(code)),
-                    () = tokio::time::sleep(patience.pause) => {}
+                    () = tokio::time::sleep(time_limits.pause) => {}
                 }
             }
             Err(fault) => return Err(fault.into()),
@@ -433,14 +433,14 @@ fn show(
 /// Releases, and says so when that fails: the lease then ends by its time.
 async fn release(leasing: &Leasing<'_>, lease: &LeaseOut, term: &mut Term<'_>) {
     kept::forget(&leasing.key_dir, &lease.id);
-    let mut tries = leasing.patience.tries;
+    let mut tries = leasing.time_limits.tries;
     loop {
         let path = format!("/v1/leases/{}", lease.id);
-        match leasing.client.tell(reqwest::Method::DELETE, &path).await {
+        match leasing.client.report(reqwest::Method::DELETE, &path).await {
             Ok(()) => return,
             Err(fault) if tries > 1 && fault.is_passing() => {
                 tries -= 1;
-                tokio::time::sleep(leasing.patience.pause).await;
+                tokio::time::sleep(leasing.time_limits.pause).await;
             }
             Err(fault) => {
                 let (id, why) = (&lease.id, super::chain(&fault));

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::client::CALL_LIMIT;
 use super::remote::{path, print};
-use super::{CliError, Client, LeasesOptions, Term, kept, tables, tell};
+use super::{CliError, Client, LeasesOptions, Term, kept, report, tables};
 use drover_model::phase::LeasePhase;
 use drover_server::shapes::{LeaseOut, LeasesOut};
 
@@ -68,7 +68,7 @@ pub(super) async fn end(
 ) -> Result<u8, CliError> {
     let (mut ended, mut failed, mut first) = (Vec::new(), Vec::new(), None);
     for id in ids {
-        match client.tell(Method::DELETE, &path("leases", id, "")).await {
+        match client.report(Method::DELETE, &path("leases", id, "")).await {
             Ok(()) => {
                 kept::forget(&kept::key_dir(), id);
                 if !json {
@@ -98,7 +98,7 @@ pub(super) async fn end(
     let Some(first) = first else { return Ok(0) };
     if json {
         let text = format!("{} of {} leases cannot be ended", failed.len(), ids.len());
-        writeln!(term.err, "{}", tell::line(first.exit_code(), &text))?;
+        writeln!(term.err, "{}", report::line(first.exit_code(), &text))?;
     }
     Ok(first.exit_code())
 }

@@ -19,10 +19,10 @@ mod nodes;
 mod options;
 mod over_ssh;
 mod remote;
+mod report;
 mod service;
 mod setup;
 mod tables;
-mod tell;
 pub mod topics;
 mod why;
 
@@ -97,7 +97,7 @@ pub fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => {
             let words = std::env::args_os().skip(1).collect();
-            return topics::answer(&error, words).unwrap_or_else(|| tell::usage(&error));
+            return topics::answer(&error, words).unwrap_or_else(|| report::usage(&error));
         }
     };
     match cli.command {
@@ -164,7 +164,7 @@ fn ask(cli: Cli) -> ExitCode {
         Err(CliError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
             ExitCode::from(1)
         }
-        Err(error) => tell::fail_by(json, &error, &format!("drover: {}\n", chain(&error))),
+        Err(error) => report::fail_by(json, &error, &format!("drover: {}\n", chain(&error))),
     }
 }
 

@@ -33,8 +33,8 @@ fn shown(out: &NodesOut) -> String {
 
 fn row(node: &NodeOut) -> [String; 10] {
     let room = node.room.as_ref();
-    let told = |figure: Option<String>| figure.unwrap_or_else(|| "-".to_owned());
-    let mib = |figure: Option<i64>| told(figure.map(|figure| format!("{figure} MiB")));
+    let reported = |figure: Option<String>| figure.unwrap_or_else(|| "-".to_owned());
+    let mib = |figure: Option<i64>| reported(figure.map(|figure| format!("{figure} MiB")));
     let whole = |figure: Option<u64>| mib(figure.and_then(|figure| i64::try_from(figure).ok()));
     [
         node.node.clone(),
@@ -45,8 +45,8 @@ fn row(node: &NodeOut) -> [String; 10] {
         whole(room.map(|room| room.others_mb)),
         whole(room.map(|room| room.reserved_mb)),
         mib(room.map(|room| room.free_mb)),
-        told(room.map(|room| format!("{:.0}", room.cpus))),
-        told(room.map(|room| format!("{:.1}", room.free_cpus))),
+        reported(room.map(|room| format!("{:.0}", room.cpus))),
+        reported(room.map(|room| format!("{:.1}", room.free_cpus))),
     ]
 }
 
@@ -58,8 +58,8 @@ pub(super) async fn act(
     term: &mut Term<'_>,
 ) -> Result<(), CliError> {
     let NodeAction::Drain { node, undrain, cloud } = action;
-    let wish = DrainIn { cloud, undrain };
-    let out: DrainOut = client.post(&path("nodes", &node, "/drain"), &wish, CALL_LIMIT).await?;
+    let command = DrainIn { cloud, undrain };
+    let out: DrainOut = client.post(&path("nodes", &node, "/drain"), &command, CALL_LIMIT).await?;
     print(term, json, &out, |out| {
         let node = clean(&out.node);
         if !out.drained {

@@ -6,7 +6,7 @@ use serde_json::json;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::client::CALL_LIMIT;
-use super::lease::{Leasing, OverSsh, Patience, lease};
+use super::lease::{Leasing, OverSsh, TimeLimits, lease};
 use super::{
     AgentAction, BreakerAction, CliError, Client, ClusterAction, Command, DoctorAction,
     DoctorOptions, Global, Limit, Term, doctor, events, hold, kept, leases, nodes, tables, why,
@@ -91,7 +91,7 @@ pub(super) async fn run(
             let leasing = Leasing {
                 client: &client,
                 over: &OverSsh,
-                patience: Patience::default(),
+                time_limits: TimeLimits::default(),
                 key_dir: kept::key_dir(),
                 json,
             };
@@ -106,14 +106,14 @@ pub(super) async fn run(
             return leases::end(&client, &leases, json, term).await;
         }
         Command::Retire { agent } => {
-            client.tell(Method::POST, &path("agents", &agent, "/retire")).await?;
+            client.report(Method::POST, &path("agents", &agent, "/retire")).await?;
             let line = format!("agent {agent} goes, after its last lease if it has one\n");
             print(term, json, &json!({ "retiring": agent }), |_| line.clone())?;
         }
         Command::Hold(options) => hold::hold(&client, &options, json, term).await?,
         Command::HoldNext(options) => hold::hold_next(&client, &options, json, term).await?,
         Command::ReleaseHold { agent } => {
-            client.tell(Method::DELETE, &path("agents", &agent, "/hold")).await?;
+            client.report(Method::DELETE, &path("agents", &agent, "/hold")).await?;
             print(term, json, &json!({ "released": agent }), |_| {
                 format!("agent {agent} is held no longer\n")
             })?;
@@ -132,8 +132,8 @@ pub(super) async fn run(
             }
         }
         Command::Resync { confirm_older_journal, confirm_machine, dry_run: false } => {
-            let wish = ResyncIn { confirm_older_journal, confirm_machine };
-            let out: ResyncOut = client.post("/v1/resync", &wish, LONG_LIMIT).await?;
+            let command = ResyncIn { confirm_older_journal, confirm_machine };
+            let out: ResyncOut = client.post("/v1/resync", &command, LONG_LIMIT).await?;
             print(term, json, &out, tables::findings)?;
             let refused = out.refused.map(|faults| {
                 let refused = "reconciled, but not reloaded, the old configuration stays in force";
@@ -195,16 +195,16 @@ async fn limit(
     term: &mut Term<'_>,
 ) -> Result<(), CliError> {
     let AgentAction::Set { agent, idle, max_uses } = action;
-    let mut wish = serde_json::Map::new();
+    let mut command = serde_json::Map::new();
     for (field, limit) in [("idleTerminationMinutes", idle), ("maxTotalUses", max_uses)] {
         let value = match limit {
             None => continue,
             Some(Limit::Template) => serde_json::Value::Null,
             Some(Limit::Own(number)) => number.into(),
         };
-        wish.insert(field.to_owned(), value);
+        command.insert(field.to_owned(), value);
     }
-    let out: AgentLimits = client.change(&path("agents", &agent, ""), &wish, CALL_LIMIT).await?;
+    let out: AgentLimits = client.change(&path("agents", &agent, ""), &command, CALL_LIMIT).await?;
     print(term, json, &out, |out| match out.spell() {
         text if text.is_empty() => format!("agent {agent}: as its template says\n"),
         text => format!("agent {agent}: {text}\n"),

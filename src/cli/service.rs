@@ -13,7 +13,7 @@ use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use serde_json::{Value, json};
 
 use super::{
-    CopyOptions, DemoOptions, Global, GuestKind, PveVersion, RunOptions, SimOptions, tell,
+    CopyOptions, DemoOptions, Global, GuestKind, PveVersion, RunOptions, SimOptions, report,
 };
 use crate::{app, demo, known, telemetry};
 use drover_config::{Checked, Copied, EditError, Environment};
@@ -32,17 +32,17 @@ pub(super) fn config_path(global: &Global) -> PathBuf {
 pub(super) fn load(path: &Path, json: bool) -> Result<Checked, ExitCode> {
     match drover_config::load(path, &Environment::of_process()) {
         Ok(checked) => {
-            tell::warn(json, &checked);
+            report::warn(json, &checked);
             Ok(checked)
         }
-        Err(error) => Err(tell::fail_to_load(json, USAGE, &error)),
+        Err(error) => Err(report::fail_to_load(json, USAGE, &error)),
     }
 }
 
 pub(super) fn runtime(json: bool) -> Result<tokio::runtime::Runtime, ExitCode> {
     tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(|error| {
         let text = format!("the runtime cannot be started: {error}");
-        tell::fail(json, FAILED, &text, &format!("drover: {text}\n"))
+        report::fail(json, FAILED, &text, &format!("drover: {text}\n"))
     })
 }
 
@@ -79,7 +79,7 @@ pub(super) fn run(global: &Global, options: RunOptions) -> ExitCode {
                 | app::RunError::GaveUp(_) => Vec::new(),
             };
             let (code, text) = (error.exit_code(), chain(&error));
-            tell::fail_with(global.json, code, (&text, &faults), &error.render())
+            report::fail_with(global.json, code, (&text, &faults), &error.render())
         }
     }
 }
@@ -89,7 +89,7 @@ pub(super) fn demo(global: &Global, options: DemoOptions) -> ExitCode {
     if global.json {
         let text = "the demo is for people to look at and has no JSON: leave out --json, and ask its \
                     service on the socket that it names";
-        return tell::fail(true, USAGE, text, "");
+        return report::fail(true, USAGE, text, "");
     }
     let runtime = match runtime(false) {
         Ok(runtime) => runtime,
@@ -106,7 +106,7 @@ pub(super) fn demo(global: &Global, options: DemoOptions) -> ExitCode {
         Ok(false) => ExitCode::from(FAILED),
         Err(error) => {
             let text = chain(&error);
-            tell::fail(false, FAILED, &text, &format!("drover demo: {text}\n"))
+            report::fail(false, FAILED, &text, &format!("drover demo: {text}\n"))
         }
     }
 }
@@ -130,14 +130,14 @@ pub(super) fn sim(global: &Global, options: SimOptions) -> ExitCode {
             // Who reads the first lines alone closes the pipe.
             Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
                 let text = format!("the list cannot be written: {error}");
-                tell::fail(global.json, FAILED, &text, &format!("drover sim: {text}\n"))
+                report::fail(global.json, FAILED, &text, &format!("drover sim: {text}\n"))
             }
             Ok(()) | Err(_) => ExitCode::SUCCESS,
         };
     }
     if let Err(error) = telemetry::init("warn", global.json) {
         let text = error.to_string();
-        return tell::fail(global.json, USAGE, &text, &format!("drover: {text}\n"));
+        return report::fail(global.json, USAGE, &text, &format!("drover: {text}\n"));
     }
     let runtime = match runtime(global.json) {
         Ok(runtime) => runtime,
@@ -168,7 +168,7 @@ pub(super) fn sim(global: &Global, options: SimOptions) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let (code, text) = (if error.is_usage() { USAGE } else { FAILED }, chain(&error));
-            tell::fail(global.json, code, &text, &format!("drover sim: {text}\n"))
+            report::fail(global.json, code, &text, &format!("drover sim: {text}\n"))
         }
     }
 }
@@ -206,7 +206,7 @@ pub(super) fn copy(global: &Global, options: &CopyOptions) -> ExitCode {
             }
             Err(error) => {
                 let text = format!("{} can not be written: {error}", file.display());
-                tell::fail(global.json, FAILED, &text, &format!("drover: {text}\n"))
+                report::fail(global.json, FAILED, &text, &format!("drover: {text}\n"))
             }
         },
         Err(error) => {
@@ -215,7 +215,7 @@ pub(super) fn copy(global: &Global, options: &CopyOptions) -> ExitCode {
                 EditError::Request(_) => Vec::new(),
             };
             let text = chain(&error);
-            tell::fail_with(
+            report::fail_with(
                 global.json,
                 USAGE,
                 (&text, &faults),

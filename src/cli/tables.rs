@@ -204,10 +204,10 @@ fn asides(template: &TemplateOut) -> String {
         ms.map_or_else(|| "-".to_owned(), |ms| format!("{}.{} s", ms / 1000, ms % 1000 / 100))
     };
     if let Some(resets) = &template.resets {
-        let (reset, anew) = (seconds(resets.reset_ms), seconds(resets.anew_ms));
+        let (reset, fresh) = (seconds(resets.reset_ms), seconds(resets.clone_ms));
         let detail = if resets.detail.is_empty() { "" } else { "; " };
         text += &format!(
-            "{}: {} resets of {reset} each, a new agent takes {anew}{detail}{}\n",
+            "{}: {} resets of {reset} each, a new agent takes {fresh}{detail}{}\n",
             template.id, resets.count, resets.detail
         );
     }
@@ -413,8 +413,8 @@ pub(super) fn all_leases(leases: &[LeaseOut]) -> String {
 
 /// What was begun, and why not more.
 pub(super) fn provisioned(out: &ProvisionOut) -> String {
-    let begun = count(out.agents.len(), "agent");
-    let mut text = format!("{begun} of {} begun\n", clean(&out.template));
+    let started = count(out.agents.len(), "agent");
+    let mut text = format!("{started} of {} begun\n", clean(&out.template));
     for agent in &out.agents {
         text.push_str(&format!("  {}\n", clean(agent)));
     }

@@ -12,7 +12,7 @@ use clap::CommandFactory as _;
 use clap::error::ErrorKind;
 use drover_api::nearest;
 
-use super::{Cli, tell};
+use super::{Cli, report};
 
 /// A page of the book.
 #[derive(Debug, Clone, Copy)]
@@ -105,7 +105,7 @@ pub(super) fn answer(error: &clap::Error, words: Vec<OsString>) -> Option<ExitCo
     let topic = asked(&words)?;
     let Some(page) = page(&topic) else {
         let text = unknown(&topic);
-        return Some(tell::fail(json, 2, &text, &format!("drover: {text}\n\n{}\n", list())));
+        return Some(report::fail(json, 2, &text, &format!("drover: {text}\n\n{}\n", list())));
     };
     Some(match io::stdout().write_all(page.text.as_bytes()) {
         Ok(()) => ExitCode::SUCCESS,
@@ -113,7 +113,7 @@ pub(super) fn answer(error: &clap::Error, words: Vec<OsString>) -> Option<ExitCo
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::FAILURE,
         Err(error) => {
             let text = format!("cannot write the page: {error}");
-            tell::fail(json, 1, &text, &format!("drover: {text}\n"))
+            report::fail(json, 1, &text, &format!("drover: {text}\n"))
         }
     })
 }
@@ -211,9 +211,9 @@ mod tests {
 
     #[test]
     fn a_slip_finds_the_nearest_topic() {
-        let told = unknown("troubleshoting");
+        let reported = unknown("troubleshoting");
         assert_eq!(
-            told,
+            reported,
             "unknown topic or command `troubleshoting`; did you mean `troubleshooting`? \
              `drover help` lists all"
         );

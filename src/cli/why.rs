@@ -52,11 +52,11 @@ pub(super) async fn why(
         return print(term, json, &out, subject);
     }
     let all: TemplatesOut = client.get("/v1/templates", CALL_LIMIT).await?;
-    let mut told: Vec<WhyOut> = Vec::new();
+    let mut reported: Vec<WhyOut> = Vec::new();
     for one in all.templates {
-        told.push(client.get(&path("templates", &one.id, "/why"), LONG_LIMIT).await?);
+        reported.push(client.get(&path("templates", &one.id, "/why"), LONG_LIMIT).await?);
     }
-    print(term, json, &told, |all| all.iter().map(template).collect::<Vec<_>>().join("\n"))
+    print(term, json, &reported, |all| all.iter().map(template).collect::<Vec<_>>().join("\n"))
 }
 
 /// The path that asks about something.
@@ -81,7 +81,7 @@ fn subject(out: &WhySubjectOut) -> String {
     if !out.jobs.is_empty() {
         text += &table_of(&out.jobs);
     }
-    let rest = out.templates.iter().filter(|one| !said.is_told(&one.template));
+    let rest = out.templates.iter().filter(|one| !said.is_reported(&one.template));
     let rest: Vec<String> = rest.map(template).collect();
     if !rest.is_empty() && !text.is_empty() {
         text.push('\n');
@@ -98,14 +98,14 @@ struct Said {
 
 impl Said {
     /// Whether the causes of a template stand above.
-    fn is_told(&self, template: &str) -> bool {
-        self.templates.iter().any(|told| told == template)
+    fn is_reported(&self, template: &str) -> bool {
+        self.templates.iter().any(|reported| reported == template)
     }
 
     /// Adds a cause as a line, unless an earlier line has all of it.
     fn add(&mut self, text: &mut String, indent: &str, before: &str, cause: &str) {
         let cause = clean(cause);
-        if !self.causes.iter().any(|told| told.contains(&cause)) {
+        if !self.causes.iter().any(|reported| reported.contains(&cause)) {
             *text += &format!("{indent}{before}{cause}\n");
             self.causes.push(cause);
         }
@@ -162,11 +162,11 @@ fn kind(one: &KindOut, templates: &[WhyOut], said: &mut Said) -> String {
             one.busy,
             one.room
         );
-        if said.is_told(&one.template) {
+        if said.is_reported(&one.template) {
             continue;
         }
         said.templates.push(one.template.clone());
-        let of_it = templates.iter().find(|told| told.template == one.template);
+        let of_it = templates.iter().find(|reported| reported.template == one.template);
         text += &causes(one.obstacle.as_deref(), of_it, "      ", said);
     }
     for one in &one.others {
@@ -199,14 +199,14 @@ fn causes(obstacle: Option<&str>, out: Option<&WhyOut>, indent: &str, said: &mut
     let mut text = String::new();
     let nodes = out.map_or(&[][..], |out| &out.nodes);
     let refusals: Vec<&str> = nodes.iter().filter_map(|one| one.refused.as_deref()).collect();
-    let is_each = |told: &str| refusals.iter().all(|refused| told.contains(refused));
+    let is_each = |reported: &str| refusals.iter().all(|refused| reported.contains(refused));
     let by_node = !refusals.is_empty() && refusals.len() == nodes.len();
     match obstacle {
         // Its nodes follow, each in a line.
-        Some(told) if by_node && is_each(told) => {
+        Some(reported) if by_node && is_each(reported) => {
             said.add(&mut text, indent, "", "no agent starts: no node takes one");
         }
-        Some(told) => said.add(&mut text, indent, "", told),
+        Some(reported) => said.add(&mut text, indent, "", reported),
         None => {}
     }
     let Some(out) = out else { return text };
@@ -217,7 +217,8 @@ fn causes(obstacle: Option<&str>, out: Option<&WhyOut>, indent: &str, said: &mut
     for node in nodes {
         let Some(refused) = &node.refused else { continue };
         // Other nodes may have the same words.
-        let has = |told: &String| told.contains(&*node.node) && told.contains(&**refused);
+        let has =
+            |reported: &String| reported.contains(&*node.node) && reported.contains(&**refused);
         if !said.causes.iter().any(has) {
             said.add(&mut text, indent, "", &format!("{}: {refused}", node.node));
         }

@@ -6,7 +6,7 @@
 
 use croner::Cron;
 use croner::parser::{CronParser, Seconds, Year};
-use drover_model::ports::{Calendar, WindowSight};
+use drover_model::ports::{Calendar, WindowStatus};
 use drover_model::spec::WindowSpec;
 use drover_model::time::WallTime;
 use jiff::tz::TimeZone;
@@ -40,13 +40,13 @@ pub(crate) fn zone(name: &str) -> Result<TimeZone, String> {
 pub struct Almanac;
 
 impl Calendar for Almanac {
-    fn sight(&self, window: &WindowSpec, at: WallTime) -> WindowSight {
-        sight(window, at).unwrap_or_default()
+    fn observation(&self, window: &WindowSpec, at: WallTime) -> WindowStatus {
+        observation(window, at).unwrap_or_default()
     }
 }
 
 /// The last start decides, since all openings of a window last equally long.
-fn sight(window: &WindowSpec, at: WallTime) -> Option<WindowSight> {
+fn observation(window: &WindowSpec, at: WallTime) -> Option<WindowStatus> {
     let cron = pattern(&window.cron).ok()?;
     let zone = zone(&window.time_zone).ok()?;
     let now = Timestamp::from_millisecond(at.0).ok()?.to_zoned(zone);
@@ -56,9 +56,9 @@ fn sight(window: &WindowSpec, at: WallTime) -> Option<WindowSight> {
     let next = cron.find_next_occurrence(&now, false).ok();
     Some(match closes {
         Some(closes) if at < closes => {
-            WindowSight { open: true, closed: None, until: Some(closes) }
+            WindowStatus { open: true, closed: None, until: Some(closes) }
         }
-        closed => WindowSight { open: false, closed, until: next.as_ref().map(wall) },
+        closed => WindowStatus { open: false, closed, until: next.as_ref().map(wall) },
     })
 }
 
@@ -81,7 +81,7 @@ mod tests {
             minimum: 1,
             idle_minimum: 0,
         };
-        let WindowSight { open, closed, until } = Almanac.sight(&window, wall(when));
+        let WindowStatus { open, closed, until } = Almanac.observation(&window, wall(when));
         let spell = |at: Option<WallTime>| at.map_or("never".to_owned(), WallTime::rfc3339);
         if open {
             format!("open until {}", spell(until))
@@ -145,7 +145,7 @@ mod tests {
     // Invariant: a window with a wrong pattern or zone is never open.
 
     #[test]
-    fn patterns_and_zones_are_told_right_from_wrong() {
+    fn patterns_and_zones_are_reported_right_from_wrong() {
         for good in ["0 8 * * mon-fri", "*/15 * * * *", "@daily", "0 0 L * *", "0 0 29 2 *"] {
             assert!(pattern(good).is_ok(), "{good}");
         }

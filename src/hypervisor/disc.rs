@@ -19,7 +19,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use drover_model::fault::{Culprit, Fault, FaultKind};
 use drover_model::id::NodeName;
-use drover_model::ports::{ConfigureCall, ImageSight, TaskEnd, VmRef};
+use drover_model::ports::{ConfigureCall, ImageObservation, TaskEnd, VmRef};
 use drover_model::seed::{file_name, is_image, owner, volume};
 use proxmox_client::refusal::bounded;
 use proxmox_client::transport::UploadFile;
@@ -237,7 +237,7 @@ impl Cloud {
     ) -> Result<Vec<String>, Failure> {
         let mut left = Vec::new();
         for volume in ours.iter().filter(|volume| is_image(volume)) {
-            let image = ImageSight { node: vm.node.clone(), volume: volume.clone() };
+            let image = ImageObservation { node: vm.node.clone(), volume: volume.clone() };
             let Err(error) = self.remove_image(&image).await else { continue };
             let fault = self.client.fault(&error);
             if is_transient(&fault.kind) {
@@ -250,7 +250,7 @@ impl Cloud {
     }
 
     /// Removes one disc image of drover's; refuses any other file.
-    pub(super) async fn remove_image(&self, image: &ImageSight) -> Result<(), Failure> {
+    pub(super) async fn remove_image(&self, image: &ImageObservation) -> Result<(), Failure> {
         if owner(&image.volume).is_none() {
             return Err(broken(format!(
                 "`{}` is not a disc image of drover: drover does not remove it",
@@ -272,7 +272,7 @@ impl Cloud {
 pub(crate) async fn list_images(
     client: &Client,
     storages: &BTreeSet<String>,
-) -> Result<Vec<ImageSight>, Failure> {
+) -> Result<Vec<ImageObservation>, Failure> {
     let (mut found, mut listed) = (Vec::new(), BTreeSet::new());
     for row in client.all_storages().await? {
         let (Some(node), Some(storage)) = (row.node, row.storage) else { continue };
@@ -285,7 +285,7 @@ pub(crate) async fn list_images(
         }
         let images = client.iso_images(node.as_str(), &storage).await?;
         let ours = images.into_iter().map(|one| one.volid).filter(|volid| owner(volid).is_some());
-        found.extend(ours.map(|volume| ImageSight { node: node.clone(), volume }));
+        found.extend(ours.map(|volume| ImageObservation { node: node.clone(), volume }));
     }
     Ok(found)
 }

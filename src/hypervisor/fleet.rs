@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use drover_model::id::{NodeName, VmId};
-use drover_model::placement::{Fleet, GuestSight, NodeFigures, NodeSight, Sizes, StorageSight};
+use drover_model::placement::{
+    Fleet, GuestObservation, NodeFigures, NodeObservation, Sizes, StorageObservation,
+};
 use proxmox_client::types::{Resource, VmConfig};
 
 use crate::client::Client;
@@ -36,14 +38,14 @@ pub(crate) fn of_rows(rows: &[Resource]) -> Fleet {
     Fleet::new(nodes, storages, guests)
 }
 
-fn node_of(row: &Resource) -> NodeSight {
+fn node_of(row: &Resource) -> NodeObservation {
     let figures = row.max_mem.zip(row.max_cpu).map(|(memory, cpus)| NodeFigures {
         cpus: to_u64(cpus).try_into().unwrap_or(u32::MAX),
         busy: to_u64(row.cpu.unwrap_or_default() * cpus * 1000.0),
         memory: to_u64(memory),
         used: to_u64(row.mem.unwrap_or_default()),
     });
-    NodeSight {
+    NodeObservation {
         offline: row.status.as_deref() == Some("offline"),
         // The node's status by Proxmox's HA manager; not in any recording (to be checked on a real
         // one).
@@ -52,11 +54,11 @@ fn node_of(row: &Resource) -> NodeSight {
     }
 }
 
-fn storage_of(row: &Resource, node: NodeName) -> Option<StorageSight> {
+fn storage_of(row: &Resource, node: NodeName) -> Option<StorageObservation> {
     let reached = row.status.as_deref() == Some("available");
     let space = row.disk.zip(row.max_disk).map(|(used, size)| (to_u64(used), to_u64(size)));
     let content = row.content.as_deref().unwrap_or_default();
-    Some(StorageSight {
+    Some(StorageObservation {
         node,
         name: row.storage.clone()?,
         shared: row.shared,
@@ -66,11 +68,11 @@ fn storage_of(row: &Resource, node: NodeName) -> Option<StorageSight> {
     })
 }
 
-fn guest_of(row: &Resource, node: NodeName) -> Option<(VmId, GuestSight)> {
+fn guest_of(row: &Resource, node: NodeName) -> Option<(VmId, GuestObservation)> {
     let vmid = VmId(u32::try_from(row.vmid?).ok()?);
     let used = row.mem.unwrap_or_default().max(row.mem_host.unwrap_or_default());
     let cpus = row.max_cpu.unwrap_or_default();
-    let guest = GuestSight {
+    let guest = GuestObservation {
         node,
         // A guest whose status is not known yet may run.
         running: !matches!(row.status.as_deref(), Some("stopped" | "unknown") | None),
@@ -86,7 +88,7 @@ fn guest_of(row: &Resource, node: NodeName) -> Option<(VmId, GuestSight)> {
 }
 
 /// The size of a template: from its configuration if that was read, else from the list.
-pub fn template_sizes(guest: Option<&GuestSight>, config: Option<&VmConfig>) -> Sizes {
+pub fn template_sizes(guest: Option<&GuestObservation>, config: Option<&VmConfig>) -> Sizes {
     let listed = guest.map(|guest| Sizes {
         cores: guest.cpus,
         memory_mb: guest.memory >> 20,
@@ -127,7 +129,7 @@ mod tests {
     // Invariant: every spelling in the list is read, and what it lacks is not invented.
 
     #[test]
-    fn a_list_tells_of_nodes_storages_and_guests() {
+    fn a_list_mentions_nodes_storages_and_guests() {
         let fleet = of_rows(&rows(json!([
             {"type": "node", "node": "pve1", "status": "online", "cpu": "0.25", "maxcpu": 16,
              "mem": 1_073_741_824_u64, "maxmem": "68719476736"},

@@ -12,7 +12,7 @@ use base64::Engine as _;
 use drover_model::fault::FaultKind;
 use drover_model::id::{NodeName, VmId};
 use drover_model::os::Os;
-use drover_model::ports::AddressSight;
+use drover_model::ports::AddressObservation;
 use proxmox_client::PveError;
 use proxmox_client::refusal::bounded;
 use proxmox_client::types::GuestInterface;
@@ -131,17 +131,17 @@ pub(crate) async fn address(
     vmid: VmId,
     mac: Option<&str>,
     networks: &[String],
-) -> Result<AddressSight, PveError> {
+) -> Result<AddressObservation, PveError> {
     let interfaces = match client.interfaces(node.as_str(), vmid.0).await {
         Ok(Ok(interfaces)) => interfaces,
         Ok(Err(text)) => {
-            return Ok(AddressSight::NotYet(format!("the guest agent answered: {text}")));
+            return Ok(AddressObservation::NotYet(format!("the guest agent answered: {text}")));
         }
         Err(error) => return not_yet(error),
     };
     Ok(match choose(&interfaces, mac, networks) {
-        Some(address) => AddressSight::At(address),
-        None => AddressSight::NotYet(no_usable_address(&interfaces, networks)),
+        Some(address) => AddressObservation::At(address),
+        None => AddressObservation::NotYet(no_usable_address(&interfaces, networks)),
     })
 }
 
@@ -169,16 +169,18 @@ fn no_usable_address(interfaces: &[GuestInterface], networks: &[String]) -> Stri
 }
 
 /// Tells a guest agent that is not up yet from a real failure.
-fn not_yet(error: PveError) -> Result<AddressSight, PveError> {
+fn not_yet(error: PveError) -> Result<AddressObservation, PveError> {
     if let PveError::Unsent { source, .. } = &error {
-        return Ok(AddressSight::NotYet(format!("drover did not ask the guest agent: {source}")));
+        return Ok(AddressObservation::NotYet(format!(
+            "drover did not ask the guest agent: {source}"
+        )));
     }
     let PveError::Refused { refusal, .. } = &error else { return Err(error) };
     let text = &refusal.text;
     let waiting = text.contains("guest agent is not running")
         || text.ends_with("is not running")
         || (text.contains("qga command") && text.contains("got timeout"));
-    if waiting { Ok(AddressSight::NotYet(text.clone())) } else { Err(error) }
+    if waiting { Ok(AddressObservation::NotYet(text.clone())) } else { Err(error) }
 }
 
 /// Reads a host key through the guest agent: the first that exists, so that it usually costs one

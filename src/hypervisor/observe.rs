@@ -16,7 +16,7 @@ use std::time::Duration;
 use drover_model::fault::{Culprit, Fault, FaultKind};
 use drover_model::id::{ClusterId, NodeName, VmId};
 use drover_model::marks::{Marks, Reading};
-use drover_model::ports::{ClusterSight, IdSight, Listed, Survey, VmRef, VmSight};
+use drover_model::ports::{ClusterObservation, IdStatus, Listed, Survey, VmObservation, VmRef};
 use proxmox_client::types::{Certificate, Resource, StatusItem, VmConfig};
 
 use crate::client::Client;
@@ -28,12 +28,12 @@ use crate::list::LIST_SHARED_FOR;
 const ROOT_CA: &str = "pve-root-ca.pem";
 
 /// Identifies the cluster: id, version, quorum and nodes.
-pub async fn identify(client: &Client) -> Result<ClusterSight, Failure> {
+pub async fn identify(client: &Client) -> Result<ClusterObservation, Failure> {
     let version = client.version().await?.version;
     let (_, status) = status_with_quorum(client).await?;
     let cluster = cluster(client).await?;
     let (quorate, nodes) = quorum(&status);
-    Ok(ClusterSight { cluster, version, quorate, nodes })
+    Ok(ClusterObservation { cluster, version, quorate, nodes })
 }
 
 /// The id of the cluster that answers.
@@ -126,14 +126,14 @@ pub(crate) async fn confirm(
     client: &Client,
     vm: &VmRef,
     (marks, name): (&Marks, &str),
-) -> Option<VmSight> {
+) -> Option<VmObservation> {
     let list = client.list(LIST_SHARED_FOR).await.ok()?;
     let mut rows = list.rows.iter().filter(|row| row.vmid == Some(u64::from(vm.vmid.0)));
     let row = rows.find_map(listed)?;
     let same = row.name.as_deref() == Some(name) && row.node == vm.node;
     let plain = !row.template && !row.container && row.lock.is_none();
-    (same && plain && row.status == "running").then(|| VmSight {
-        id: IdSight::Taken,
+    (same && plain && row.status == "running").then(|| VmObservation {
+        id: IdStatus::Taken,
         node: Some(row.node),
         marks: Some(Reading::Marked(Box::new(marks.clone()))),
         lock: None,
@@ -147,58 +147,58 @@ pub(crate) fn is_transient(kind: &FaultKind) -> bool {
 }
 
 /// Whether a VMID is taken. It counts as free only if an endpoint with quorum says so.
-pub(crate) async fn id_taken(client: &Client, vmid: VmId) -> Result<IdSight, Failure> {
+pub(crate) async fn id_taken(client: &Client, vmid: VmId) -> Result<IdStatus, Failure> {
     for _ in 0..client.route().count() {
         let asked = match client.check_free_id(vmid.0).await {
             Ok(endpoint) => endpoint,
             Err(error) => {
                 let kind = client.fault(&error).kind;
                 if kind == FaultKind::IdTaken {
-                    return Ok(IdSight::Taken);
+                    return Ok(IdStatus::Taken);
                 }
-                return if is_transient(&kind) { Ok(IdSight::Unknown) } else { Err(error.into()) };
+                return if is_transient(&kind) { Ok(IdStatus::Unknown) } else { Err(error.into()) };
             }
         };
         match client.cluster_status().await {
             Ok((answered, status)) if quorum(&status).0 => {
                 if answered == asked {
-                    return Ok(IdSight::Free);
+                    return Ok(IdStatus::Free);
                 }
             }
             Ok((answered, _)) => client.route().skip(answered),
-            Err(error) if is_transient(&client.fault(&error).kind) => return Ok(IdSight::Unknown),
+            Err(error) if is_transient(&client.fault(&error).kind) => return Ok(IdStatus::Unknown),
             Err(error) => return Err(error.into()),
         }
     }
-    Ok(IdSight::Unknown)
+    Ok(IdStatus::Unknown)
 }
 
 /// Inspects one VMID and its guest.
-pub(crate) async fn inspect(client: &Client, vm: &VmRef) -> Result<VmSight, Failure> {
-    let mut sight = VmSight {
+pub(crate) async fn inspect(client: &Client, vm: &VmRef) -> Result<VmObservation, Failure> {
+    let mut observation = VmObservation {
         id: id_taken(client, vm.vmid).await?,
         node: None,
         marks: None,
         lock: None,
         running: None,
     };
-    if sight.id == IdSight::Free {
-        return Ok(sight);
+    if observation.id == IdStatus::Free {
+        return Ok(observation);
     }
-    let Some((node, config)) = read_config(client, vm).await? else { return Ok(sight) };
-    describe(&mut sight, &node, &config);
+    let Some((node, config)) = read_config(client, vm).await? else { return Ok(observation) };
+    describe(&mut observation, &node, &config);
     match client.guest_status(node.as_str(), vm.vmid.0).await {
-        Ok(current) => sight.running = Some(current.status == "running"),
+        Ok(current) => observation.running = Some(current.status == "running"),
         Err(error) => drop(client.fault(&error)),
     }
-    Ok(sight)
+    Ok(observation)
 }
 
 /// Adds what a configuration shows.
-pub(crate) fn describe(sight: &mut VmSight, node: &NodeName, config: &VmConfig) {
-    sight.node = Some(node.clone());
-    sight.marks = Some(reading(config));
-    sight.lock = config.lock().map(str::to_owned);
+pub(crate) fn describe(observation: &mut VmObservation, node: &NodeName, config: &VmConfig) {
+    observation.node = Some(node.clone());
+    observation.marks = Some(reading(config));
+    observation.lock = config.lock().map(str::to_owned);
 }
 
 /// Reads a guest's configuration on its expected node, else on the node in the list; none when it

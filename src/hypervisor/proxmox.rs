@@ -22,8 +22,8 @@ use drover_model::marks::Marks;
 use drover_model::os::Os;
 use drover_model::placement::Fleet;
 use drover_model::ports::{
-    AddressSight, Ask, CloneCall, ClusterSight, ConfigureCall, Configured, Hypervisor, IdSight,
-    ImageSight, Snapped, SnapshotCall, Survey, TaskEnd, VmRef, VmSight,
+    AddressObservation, Ask, CloneCall, ClusterObservation, ConfigureCall, Configured, Hypervisor,
+    IdStatus, ImageObservation, Snapped, SnapshotCall, Survey, TaskEnd, VmObservation, VmRef,
 };
 use drover_model::spec::{CloneStrategy, CloudSpec, WIDTH};
 use drover_model::template_image::{Found, Sought};
@@ -264,7 +264,7 @@ impl Cloud {
         let is_ours = |volume: &&String| ours.iter().any(|one| is_same_volume(one, volume));
         let mine: Vec<&String> = found.iter().filter(is_ours).collect();
         // A new guest with the same id would have volumes of these very names.
-        if mine.is_empty() || observe::id_taken(&self.client, vm.vmid).await? != IdSight::Free {
+        if mine.is_empty() || observe::id_taken(&self.client, vm.vmid).await? != IdStatus::Free {
             return Ok(found);
         }
         for volume in mine {
@@ -364,14 +364,19 @@ impl Cloud {
 
     /// Checks the marks and tags the guest as retiring. A guest that Proxmox has locked is not
     /// written to. Whether it runs does not matter: shutdown and stop accept a stopped guest.
-    async fn fence(&self, vm: &VmRef, marks: &Marks) -> Result<VmSight, Failure> {
+    async fn fence(&self, vm: &VmRef, marks: &Marks) -> Result<VmObservation, Failure> {
         let client = &self.client;
         let config = client.config(vm.node.as_str(), vm.vmid.0).await?;
         configure::verify(&config, marks, vm.vmid)?;
         configure::unlocked(&config, vm.vmid)?;
         self.cluster().tasks.note_volumes(vm.vmid, &configure::volumes(&config, vm.vmid));
-        let mut seen =
-            VmSight { id: IdSight::Taken, node: None, marks: None, lock: None, running: None };
+        let mut seen = VmObservation {
+            id: IdStatus::Taken,
+            node: None,
+            marks: None,
+            lock: None,
+            running: None,
+        };
         observe::describe(&mut seen, &vm.node, &config);
         let mut tags = split_tags(config.get("tags").unwrap_or_default());
         if !tags.insert(RETIRING.to_owned()) {
@@ -416,12 +421,12 @@ impl Hypervisor for Proxmox {
         self.aliases.add(now, former);
     }
 
-    fn identify(&self, cloud: &CloudId) -> Ask<ClusterSight> {
+    fn identify(&self, cloud: &CloudId) -> Ask<ClusterObservation> {
         self.ask(cloud, |cloud| async move {
             let observed = as_purpose(CallPurpose::Vital, observe::identify(&cloud.client)).await?;
             let cluster = cloud.aliases.resolve(observed.cluster);
             cloud.join(&cluster);
-            Ok(ClusterSight { cluster, ..observed })
+            Ok(ClusterObservation { cluster, ..observed })
         })
     }
 
@@ -444,14 +449,14 @@ impl Hypervisor for Proxmox {
         })
     }
 
-    fn look(&self, vm: &VmRef) -> Ask<VmSight> {
+    fn look(&self, vm: &VmRef) -> Ask<VmObservation> {
         let vm = vm.clone();
         self.ask(&vm.cloud.clone(), |cloud| async move {
             Ok(cloud.checked_cluster(observe::inspect(&cloud.client, &vm).await?).await)
         })
     }
 
-    fn confirm(&self, vm: &VmRef, marks: &Marks, name: &str) -> Ask<VmSight> {
+    fn confirm(&self, vm: &VmRef, marks: &Marks, name: &str) -> Ask<VmObservation> {
         let (vm, marks, name) = (vm.clone(), marks.clone(), name.to_owned());
         self.ask(&vm.cloud.clone(), |cloud| async move {
             if let Some(observed) = observe::confirm(&cloud.client, &vm, (&marks, &name)).await {
@@ -461,7 +466,7 @@ impl Hypervisor for Proxmox {
         })
     }
 
-    fn id_taken(&self, cloud: &CloudId, vmid: VmId) -> Ask<IdSight> {
+    fn id_taken(&self, cloud: &CloudId, vmid: VmId) -> Ask<IdStatus> {
         self.ask(cloud, move |cloud| async move {
             Ok(cloud.trusted_id_status(observe::id_taken(&cloud.client, vmid).await?))
         })
@@ -504,7 +509,12 @@ impl Hypervisor for Proxmox {
         self.ask(&cloud, move |cloud| async move { cloud.start(&node, vmid, max).await })
     }
 
-    fn address(&self, vm: &VmRef, mac: Option<&str>, networks: &[String]) -> Ask<AddressSight> {
+    fn address(
+        &self,
+        vm: &VmRef,
+        mac: Option<&str>,
+        networks: &[String],
+    ) -> Ask<AddressObservation> {
         let VmRef { cloud, node, vmid } = vm.clone();
         let (mac, networks) = (mac.map(str::to_owned), networks.to_vec());
         self.ask(&cloud, move |cloud| async move {
@@ -519,7 +529,7 @@ impl Hypervisor for Proxmox {
         })
     }
 
-    fn fence(&self, vm: &VmRef, marks: &Marks) -> Ask<VmSight> {
+    fn fence(&self, vm: &VmRef, marks: &Marks) -> Ask<VmObservation> {
         let (vm, marks) = (vm.clone(), marks.clone());
         self.ask(&vm.cloud.clone(), |cloud| async move {
             as_purpose(CallPurpose::Change, cloud.fence(&vm, &marks)).await
@@ -546,7 +556,7 @@ impl Hypervisor for Proxmox {
         self.ask(&cloud, move |cloud| async move { cloud.destroy(&node, vmid, max).await })
     }
 
-    fn images(&self, cloud: &CloudId, storages: &BTreeSet<String>) -> Ask<Vec<ImageSight>> {
+    fn images(&self, cloud: &CloudId, storages: &BTreeSet<String>) -> Ask<Vec<ImageObservation>> {
         let storages = storages.clone();
         self.ask(
             cloud,
@@ -554,7 +564,7 @@ impl Hypervisor for Proxmox {
         )
     }
 
-    fn remove_image(&self, cloud: &CloudId, image: &ImageSight) -> Ask<()> {
+    fn remove_image(&self, cloud: &CloudId, image: &ImageObservation) -> Ask<()> {
         let image = image.clone();
         self.ask(cloud, move |cloud| async move { cloud.remove_image(&image).await })
     }

@@ -16,7 +16,7 @@ use drover_model::fault::{Culprit, Fault, FaultKind};
 use drover_model::id::{NodeName, VmId};
 use drover_model::marks::{Kind, Reading};
 use drover_model::placement::Fleet;
-use drover_model::ports::{IdSight, Listed};
+use drover_model::ports::{IdStatus, Listed};
 use drover_model::template_image::{Candidate, Found, Sought};
 use proxmox_client::types::VmConfig;
 use regex_lite::Regex;
@@ -146,11 +146,11 @@ fn carries(tags: &[String], tag: &str) -> bool {
 async fn missing_template(client: &Client, source: VmId) -> Result<Fault, Failure> {
     let cloud = client.cloud();
     Ok(match id_taken(client, source).await? {
-        IdSight::Free => {
+        IdStatus::Free => {
             let text = format!("cloud `{cloud}` has no guest `{source}`: check templateVmId");
             template_fault(FaultKind::Broken, text)
         }
-        IdSight::Taken => {
+        IdStatus::Taken => {
             let path = format!("/vms/{source}");
             let text = format!(
                 "`{}` does not see guest `{source}` on cloud `{cloud}`: give it the privilege \
@@ -160,7 +160,7 @@ async fn missing_template(client: &Client, source: VmId) -> Result<Fault, Failur
             let privilege = Some("VM.Audit".to_owned());
             template_fault(FaultKind::Denied { privilege, path: Some(path) }, text)
         }
-        IdSight::Unknown => {
+        IdStatus::Unknown => {
             let text = format!(
                 "cloud `{cloud}` does not list guest `{source}`, and has no quorum to confirm that \
                  the guest does not exist"
@@ -237,7 +237,7 @@ mod tests {
     // a change.
 
     #[test]
-    fn a_configuration_tells_age_storages_and_what_was_changed() {
+    fn a_configuration_says_age_storages_and_what_was_changed() {
         let config = VmConfig::new([
             ("name", "debian-13"),
             ("meta", "creation-qemu=9.0.2,ctime=1763700000"),

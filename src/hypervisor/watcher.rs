@@ -417,11 +417,11 @@ async fn task_end(client: &Client, upid: &Upid, exit: &str) -> TaskEnd {
 
 async fn warnings(client: &Client, upid: &Upid, count: &str) -> Vec<String> {
     let lines = client.task_log(upid.as_str()).await.unwrap_or_default();
-    let telling = lines
+    let output = lines
         .iter()
         .map(|line| line.t.trim())
         .filter(|text| text.starts_with("WARN") || text.contains("check manually"));
-    let found: Vec<_> = telling.take(WARNINGS_MAX).map(bounded).collect();
+    let found: Vec<_> = output.take(WARNINGS_MAX).map(bounded).collect();
     if found.is_empty() { vec![format!("{count} warnings: see the task's log")] } else { found }
 }
 

@@ -1,4 +1,4 @@
-//! Folding: turns the journal's records into a `Ledger`, the state that they add up to.
+//! Folding: turns the journal's records into a `JournalState`, the state that they add up to.
 //!
 //! At a start, [`fold`] reads the whole log. While the service runs, [`Fold`] applies every record
 //! that was written to a ledger of its own, on a thread beside the writer, and writes the log's
@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::mpsc;
 
 use causes::chain;
-use drover_model::ledger::Ledger;
+use drover_model::journal_state::JournalState;
 use drover_model::record::{RECORD_VERSION, Record};
 
 use super::{Log, LogError, Predecessor, Successor};
@@ -32,7 +32,7 @@ const COPY_ROUNDS_MAX: usize = 64;
 
 /// The contents of a log.
 pub(super) struct Folded {
-    pub(super) ledger: Ledger,
+    pub(super) journal_state: JournalState,
     /// The last record that the snapshot includes; zero without a snapshot.
     pub(super) snapshot_at: u64,
     pub(super) snapshot_bytes: u64,
@@ -56,16 +56,16 @@ pub(super) fn fold(log: &impl Log, path: &Path) -> Result<Folded, LogError> {
             LogError::Corrupt { path, source }
         }
     };
-    let (mut ledger, snapshot_bytes) = match log.snapshot()? {
+    let (mut journal_state, snapshot_bytes) = match log.snapshot()? {
         Some((_, bytes)) => {
-            let ledger = serde_json::from_slice::<Ledger>(&bytes)
+            let journal_state = serde_json::from_slice::<JournalState>(&bytes)
                 .map_err(|error| not_read("the snapshot".into(), error))?;
-            (ledger, bytes.len() as u64)
+            (journal_state, bytes.len() as u64)
         }
-        None => (Ledger::default(), 0),
+        None => (JournalState::default(), 0),
     };
-    let (snapshot_at, mut record_bytes) = (ledger.seq, 0);
-    for (seq, bytes) in log.read_from(ledger.seq + 1)? {
+    let (snapshot_at, mut record_bytes) = (journal_state.seq, 0);
+    for (seq, bytes) in log.read_from(journal_state.seq + 1)? {
         let not_read = |error| not_read(format!("record {seq}"), error);
         let read = serde_json::from_slice::<Record>(&bytes);
         // A newer record may fail to parse as one of ours, so the version is read alone.
@@ -81,17 +81,17 @@ pub(super) fn fold(log: &impl Log, path: &Path) -> Result<Folded, LogError> {
             });
         }
         let record = read.map_err(not_read)?;
-        if record.seq != seq || seq != ledger.seq + 1 {
+        if record.seq != seq || seq != journal_state.seq + 1 {
             let text = format!(
                 "record {seq} follows record {} and has sequence {}",
-                ledger.seq, record.seq
+                journal_state.seq, record.seq
             );
             return Err(LogError::Corrupt { path: path.to_owned(), source: text.into() });
         }
-        ledger.apply(&record);
+        journal_state.apply(&record);
         record_bytes += bytes.len() as u64;
     }
-    Ok(Folded { ledger, snapshot_at, snapshot_bytes, record_bytes })
+    Ok(Folded { journal_state, snapshot_at, snapshot_bytes, record_bytes })
 }
 
 #[derive(serde::Deserialize)]
@@ -133,7 +133,7 @@ pub(super) enum Fold {
     /// On a thread of its own, for real time.
     Threaded(mpsc::Sender<FoldMessage>),
     /// Within the call, for virtual time.
-    Inline(Box<Ledger>),
+    Inline(Box<JournalState>),
 }
 
 impl Fold {
@@ -141,9 +141,9 @@ impl Fold {
     ///
     /// # Errors
     /// When the system refuses a thread.
-    pub(super) fn threaded(ledger: Ledger) -> io::Result<Self> {
+    pub(super) fn threaded(journal_state: JournalState) -> io::Result<Self> {
         let (sender, messages) = mpsc::channel();
-        let serve = move || serve(ledger, &messages);
+        let serve = move || serve(journal_state, &messages);
         std::thread::Builder::new().name("journal-fold".into()).spawn(serve)?;
         Ok(Self::Threaded(sender))
     }
@@ -154,8 +154,8 @@ impl Fold {
             Self::Threaded(messages) => {
                 messages.send(FoldMessage::Wrote(records)).map_err(|_| FoldEnded)
             }
-            Self::Inline(ledger) => {
-                records.iter().for_each(|record| ledger.apply(record));
+            Self::Inline(journal_state) => {
+                records.iter().for_each(|record| journal_state.apply(record));
                 Ok(())
             }
         }
@@ -173,7 +173,9 @@ impl Fold {
                 messages.send(FoldMessage::Snapshot(successor, done)).map_err(|_| FoldEnded)?;
                 Ok(None)
             }
-            Self::Inline(ledger) => Ok(Some(fill_successor(ledger, successor, &mut Vec::new))),
+            Self::Inline(journal_state) => {
+                Ok(Some(fill_successor(journal_state, successor, &mut Vec::new)))
+            }
         }
     }
 
@@ -186,14 +188,16 @@ impl Fold {
     }
 }
 
-fn serve(mut ledger: Ledger, messages: &mpsc::Receiver<FoldMessage>) {
+fn serve(mut journal_state: JournalState, messages: &mpsc::Receiver<FoldMessage>) {
     for message in messages {
         match message {
-            FoldMessage::Wrote(records) => records.iter().for_each(|record| ledger.apply(record)),
+            FoldMessage::Wrote(records) => {
+                records.iter().for_each(|record| journal_state.apply(record))
+            }
             FoldMessage::Close(predecessor) => drop(predecessor),
             FoldMessage::Snapshot(successor, done) => {
                 let mut written = || written_meanwhile(messages);
-                done(fill_successor(&mut ledger, successor, &mut written));
+                done(fill_successor(&mut journal_state, successor, &mut written));
             }
         }
     }
@@ -217,14 +221,14 @@ fn written_meanwhile(messages: &mpsc::Receiver<FoldMessage>) -> Vec<Record> {
 
 /// Fills a successor with the ledger and with the records that are written meanwhile.
 fn fill_successor(
-    ledger: &mut Ledger,
+    journal_state: &mut JournalState,
     mut successor: Box<dyn Successor>,
     written: &mut dyn FnMut() -> Vec<Record>,
 ) -> SuccessorResult {
-    let bytes = write_snapshot(ledger, &mut *successor)?;
+    let bytes = write_snapshot(journal_state, &mut *successor)?;
     for _ in 0..COPY_ROUNDS_MAX {
         let records = written();
-        records.iter().for_each(|record| ledger.apply(record));
+        records.iter().for_each(|record| journal_state.apply(record));
         if !records.is_empty() {
             let encoded = records.iter().map(serde_json::to_vec).collect::<Result<Vec<_>, _>>();
             let encoded = encoded.map_err(|error| error.to_string())?;
@@ -235,14 +239,18 @@ fn fill_successor(
         }
     }
     successor.ready().map_err(|error| chain(&error))?;
-    Ok(Ready { seq: ledger.seq, bytes })
+    Ok(Ready { seq: journal_state.seq, bytes })
 }
 
 /// Writes a ledger into a successor, piece by piece; returns its size in bytes.
-fn write_snapshot(ledger: &Ledger, successor: &mut dyn Successor) -> Result<u64, String> {
+fn write_snapshot(
+    journal_state: &JournalState,
+    successor: &mut dyn Successor,
+) -> Result<u64, String> {
     let mut writer =
         ChunkWriter { piece: Vec::with_capacity(PIECE_BYTES), bytes: 0, successor, failed: None };
-    let written = serde_json::to_writer(&mut writer, ledger).map_err(|error| error.to_string());
+    let written =
+        serde_json::to_writer(&mut writer, journal_state).map_err(|error| error.to_string());
     let flushed = written.and_then(|()| writer.write_piece().map_err(|error| error.to_string()));
     let (bytes, failed) = (writer.bytes, writer.failed.take());
     flushed.map(|()| bytes).map_err(|text| failed.unwrap_or(text))

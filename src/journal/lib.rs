@@ -23,7 +23,7 @@
 //!
 //! Beside it: `disk.rs` (files, as a port), `overlay.rs` (a first look without writing),
 //! `successor.rs` (the file that takes the log's place). What the records mean is in
-//! `drover_model::record` and `drover_model::ledger`.
+//! `drover_model::record` and `drover_model::journal_state`.
 
 #![warn(unreachable_pub)]
 #![cfg_attr(not(test), warn(unused_crate_dependencies))]

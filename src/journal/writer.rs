@@ -17,7 +17,7 @@ use std::sync::{Arc, OnceLock, Weak, mpsc};
 use std::time::Duration;
 
 use causes::chain;
-use drover_model::ledger::Ledger;
+use drover_model::journal_state::JournalState;
 use drover_model::ports::{Ambient, Journal, JournalFault};
 use drover_model::record::{Body, RECORD_VERSION, Record};
 use drover_model::time::{Moment, Now, WallTime};
@@ -49,7 +49,7 @@ pub struct Opened {
     /// The port for the actors.
     pub writer: Arc<Writer>,
     /// The state that the journal adds up to, before this start's own records.
-    pub ledger: Ledger,
+    pub journal_state: JournalState,
     /// Resolves when the writer will never write again because another process took the journal
     /// over. Closed when the writer's thread panicked.
     pub ended: oneshot::Receiver<JournalFault>,
@@ -186,7 +186,7 @@ impl Writer {
         ambient: Arc<dyn Ambient>,
         options: WriterOptions,
     ) -> Result<Opened, LogError> {
-        let Folded { ledger, snapshot_at, snapshot_bytes, record_bytes } =
+        let Folded { journal_state, snapshot_at, snapshot_bytes, record_bytes } =
             super::fold::fold(&log, path)?;
         let size = log.size();
         let wasteful = size > SMALL_FILE_BYTES
@@ -199,11 +199,11 @@ impl Writer {
         let (sender, receiver) = mpsc::channel();
         let sender = Arc::new(Mutex::new(sender));
         let fold = if options.threaded {
-            Fold::threaded(ledger.clone()).map_err(no_thread)?
+            Fold::threaded(journal_state.clone()).map_err(no_thread)?
         } else {
-            Fold::Inline(Box::new(ledger.clone()))
+            Fold::Inline(Box::new(journal_state.clone()))
         };
-        let last = Arc::new(AtomicU64::new(ledger.seq));
+        let last = Arc::new(AtomicU64::new(journal_state.seq));
         let (ended_sender, ended) = oneshot::channel();
         let watcher = Arc::new(Watcher::new());
         let in_flight = Arc::new(WriteInFlight::default());
@@ -211,9 +211,9 @@ impl Writer {
         let committer = Committer {
             in_flight: Arc::clone(&in_flight),
             log: Box::new(log),
-            epoch: ledger.epoch + 1,
+            epoch: journal_state.epoch + 1,
             fold,
-            seq: ledger.seq,
+            seq: journal_state.seq,
             snapshot_at,
             snapshot_bytes,
             record_bytes,
@@ -241,7 +241,7 @@ impl Writer {
             Mode::Inline(Box::new(Mutex::new(committer)))
         };
         let writer = Arc::new(Self { last, watcher, in_flight, clock, mode });
-        Ok(Opened { writer, ledger, ended })
+        Ok(Opened { writer, journal_state, ended })
     }
 
     /// Calls `watcher` with the reason whenever a write fails, and with none once when it succeeds

@@ -1,7 +1,7 @@
 //! Pools of addresses: what they have.
 
 use actix_web::web;
-use drover_model::fact::AddressPoolPicture;
+use drover_model::fact::AddressPoolStatus;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -36,8 +36,8 @@ pub struct AddressPoolsOut {
     pub address_pools: Vec<AddressPoolOut>,
 }
 
-impl From<&AddressPoolPicture> for AddressPoolOut {
-    fn from(pool: &AddressPoolPicture) -> Self {
+impl From<&AddressPoolStatus> for AddressPoolOut {
+    fn from(pool: &AddressPoolStatus) -> Self {
         Self {
             id: pool.pool.to_string(),
             ranges: pool.ranges.clone(),

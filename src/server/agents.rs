@@ -77,8 +77,8 @@ pub(super) async fn limit(
     }
     fields.finish()?;
     let agent = AgentId::new(&*id);
-    let wish = |reply| HerdCommand::Override { agent, change, reply };
-    let overrides = state.ask(state.limits.reply, wish).await?.map_err(Problem::refused)?;
+    let command = |reply| HerdCommand::Override { agent, change, reply };
+    let overrides = state.ask(state.limits.reply, command).await?.map_err(Problem::refused)?;
     Ok(web::Json(overrides.into()))
 }
 
@@ -98,8 +98,8 @@ pub(super) async fn retire(
 ) -> Result<HttpResponse, Problem> {
     Fields::parse(body)?.finish()?;
     let (agent, by) = (AgentId::new(&*id), caller.by());
-    let wish = |reply| HerdCommand::Retire { agent, reason: Reason::Asked, by, reply };
-    state.ask(state.limits.reply, wish).await?.map_err(Problem::refused)?;
+    let command = |reply| HerdCommand::Retire { agent, reason: Reason::Asked, by, reply };
+    state.ask(state.limits.reply, command).await?.map_err(Problem::refused)?;
     Ok(HttpResponse::Accepted().finish())
 }
 

@@ -152,9 +152,9 @@ pub(super) async fn gate(
         return Ok(request.error_response(unauthorized("the service is not set up")));
     };
     match enter(guard, &state, &mut request).await {
-        Ok(Entered { wish, _body }) => {
+        Ok(Entered { command, _body }) => {
             let response = next.call(request).await?;
-            if let Some(principal) = wish {
+            if let Some(principal) = command {
                 let (request, status) = (response.request(), response.status().as_u16());
                 let (method, path) = (request.method(), request.path());
                 if method.is_safe() {
@@ -172,7 +172,7 @@ pub(super) async fn gate(
 /// A request that may go on to its handler.
 struct Entered {
     /// Who made it, where it may change something.
-    wish: Option<String>,
+    command: Option<String>,
     /// Its body counts until it is answered.
     _body: Option<Share<crowd::Peer>>,
 }
@@ -183,7 +183,7 @@ async fn enter(
     request: &mut ServiceRequest,
 ) -> Result<Entered, Problem> {
     let line = request.conn_data::<Arc<Line>>().cloned();
-    let (mut wish, mut sender) = (None, Sender::Anybody);
+    let (mut command, mut sender) = (None, Sender::Anybody);
     if let Access::Least(role) = guard.access {
         let caller = identify(state, request)?;
         if caller.role < role {
@@ -196,7 +196,7 @@ async fn enter(
             line.know();
         }
         sender = Sender::Known;
-        wish = (role > Role::Viewer).then(|| caller.principal.clone());
+        command = (role > Role::Viewer).then(|| caller.principal.clone());
         request.extensions_mut().insert(caller);
     } else if let Some(first) = guard.first {
         sender = first(state, request)?;
@@ -204,14 +204,14 @@ async fn enter(
     // What takes no body has its own answer for one: it is not read.
     let bodiless = matches!(*request.method(), Method::GET | Method::HEAD | Method::DELETE);
     if bodiless || guard.body_limit == 0 {
-        return Ok(Entered { wish, _body: None });
+        return Ok(Entered { command, _body: None });
     }
     let peer = peer_of(request);
     let body = state.intake.read(request, (peer, sender), guard.body_limit).await?;
     if let Some(line) = line {
         line.has_body()?;
     }
-    Ok(Entered { wish, _body: Some(body) })
+    Ok(Entered { command, _body: Some(body) })
 }
 
 /// Who counts for a request's tries and bodies.

@@ -276,7 +276,7 @@ mod tests {
     // Invariant: every fault of a body is told at once, with its field.
 
     #[test]
-    fn all_faults_are_told_together() {
+    fn all_faults_are_reported_together() {
         let mut body = fields(r#"{"ttl": 0, "owner": 5, "labls": ["x"], "labels": ["a b", 3]}"#);
         assert_eq!(body.count("ttl", 10), None);
         assert_eq!(body.text("owner", 255), None);

@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 
 use super::shapes::rfc3339;
 use super::{Problem, State};
-use crate::view::{BreakerPicture, View};
+use crate::view::{BreakerStatus, View};
 use drover_model::phase::BreakerPhase;
 
 /// A breaker that does not flow.
@@ -45,8 +45,8 @@ pub struct ResetOut {
     pub flowed: bool,
 }
 
-impl From<&BreakerPicture> for BreakerOut {
-    fn from(one: &BreakerPicture) -> Self {
+impl From<&BreakerStatus> for BreakerOut {
+    fn from(one: &BreakerStatus) -> Self {
         let (retry_at, cause) = one.tripped.clone().unzip();
         Self {
             id: one.id.clone(),
@@ -60,7 +60,7 @@ impl From<&BreakerPicture> for BreakerOut {
 
 /// Spells all that do not flow, those of templates first.
 pub fn breakers(view: &View) -> Vec<BreakerOut> {
-    let templates = view.templates().into_iter().map(|one| BreakerPicture {
+    let templates = view.templates().into_iter().map(|one| BreakerStatus {
         id: one.template.to_string(),
         breaker: one.breaker,
         tripped: one.tripped,
@@ -92,8 +92,8 @@ pub(super) async fn reset(
     let name = id.into_inner();
     let shut: BTreeSet<String> =
         breakers(&state.doors.view).into_iter().map(|one| one.id).collect();
-    let wish = |reply| HerdCommand::ResetBreaker { name, reply };
-    let answer = state.ask(state.limits.reply, wish).await?;
+    let command = |reply| HerdCommand::ResetBreaker { name, reply };
+    let answer = state.ask(state.limits.reply, command).await?;
     let out = |id| ResetOut { flowed: !shut.contains(&id), id };
     answer.map(|id| web::Json(out(id))).map_err(Problem::refused)
 }

@@ -70,8 +70,8 @@ pub(super) async fn call(
     if let Some(line) = request.conn_data::<Arc<Line>>() {
         line.know();
     }
-    let wish = |reply| HerdCommand::CallIn { agent, peer, said, reply };
-    let answer = state.ask(state.limits.reply, wish).await?.map_err(Problem::refused)?;
+    let command = |reply| HerdCommand::CallIn { agent, peer, said, reply };
+    let answer = state.ask(state.limits.reply, command).await?.map_err(Problem::refused)?;
     Ok(web::Json(CalledIn { address: answer.to_string() }))
 }
 

@@ -51,8 +51,8 @@ pub(super) async fn confirm(
     let no_guests = fields.flag("noGuests");
     fields.finish()?;
     let cloud = CloudId::new(id.into_inner());
-    let wish = |reply| HerdCommand::ConfirmCluster { cloud, no_guests, reply };
-    let done = state.ask(state.limits.resync, wish).await?.map_err(Problem::refused)?;
+    let command = |reply| HerdCommand::ConfirmCluster { cloud, no_guests, reply };
+    let done = state.ask(state.limits.resync, command).await?.map_err(Problem::refused)?;
     Ok(web::Json(ConfirmOut {
         cloud: done.cloud.to_string(),
         cluster: done.cluster.to_string(),

@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use actix_web::web;
-use drover_actors::broker::describe;
 use drover_actors::message::{HerdCommand, Refusal};
+use drover_actors::scheduler::describe;
 use drover_model::demand::report::{Account, Estimate, Kind, Serving, SourceJobs, Subject};
-use drover_model::fact::SourcePicture;
+use drover_model::fact::SourceStatus;
 use drover_model::id::{AgentId, LeaseId, SourceId};
 use drover_model::phase::{JobPhase, LeasePhase};
-use drover_model::ports::JobSight;
+use drover_model::ports::JobObservation;
 use drover_model::time::WallTime;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -183,7 +183,7 @@ impl Keys for About {
 }
 
 impl JobOut {
-    fn waiting(source: &SourceId, job: &JobSight, state: JobPhase) -> Self {
+    fn waiting(source: &SourceId, job: &JobObservation, state: JobPhase) -> Self {
         Self {
             source: source.to_string(),
             id: job.id.clone(),
@@ -276,9 +276,9 @@ pub(super) async fn list(state: web::Data<State>) -> Result<web::Json<JobsOut>, 
 }
 
 fn jobs_of(one: &SourceJobs) -> Vec<JobOut> {
-    let mut waiting: Vec<&JobSight> = one.waiting.iter().collect();
+    let mut waiting: Vec<&JobObservation> = one.waiting.iter().collect();
     waiting.sort_by_key(|job| job.since);
-    let lacks = |job: &JobSight| lacks(one, job).map(str::to_owned);
+    let lacks = |job: &JobObservation| lacks(one, job).map(str::to_owned);
     let (waiting, unserved): (Vec<_>, Vec<_>) =
         waiting.into_iter().partition(|job| lacks(job).is_none());
     let waiting =
@@ -293,7 +293,7 @@ fn jobs_of(one: &SourceJobs) -> Vec<JobOut> {
 }
 
 /// What templates are short of for a job; none where one serves it.
-fn lacks<'a>(one: &'a SourceJobs, job: &JobSight) -> Option<&'a str> {
+fn lacks<'a>(one: &'a SourceJobs, job: &JobObservation) -> Option<&'a str> {
     let found = one.unoffered.iter().find(|unoffered| unoffered.want == job.want);
     found.map(|unoffered| unoffered.lacks.as_str())
 }
@@ -341,7 +341,7 @@ pub(super) async fn why(
             None => unserved(view, &one.source, one.unserved),
         });
         let subject = Subject::Source(Some(source).filter(|_| of != LEASES));
-        return told(&state, format!("source {of}"), stands, subject).await.map(web::Json);
+        return reported(&state, format!("source {of}"), stands, subject).await.map(web::Json);
     }
     let lease = LeaseId::new(&*of);
     if let Some(one) = view.lease(&lease) {
@@ -351,7 +351,7 @@ pub(super) async fn why(
         if one.state != LeasePhase::Waiting {
             return Ok(web::Json(WhySubjectOut::of(subject, stands)));
         }
-        return told(&state, subject, stands, Subject::Lease(lease)).await.map(web::Json);
+        return reported(&state, subject, stands, Subject::Lease(lease)).await.map(web::Json);
     }
     if let Some(one) = subjects::agent(view, &of) {
         return Ok(web::Json(one));
@@ -378,7 +378,7 @@ fn blind(since: WallTime, text: &str) -> String {
 }
 
 /// A source that left the configuration, with what it still has.
-async fn left(state: &State, one: &SourcePicture) -> Result<WhySubjectOut, Problem> {
+async fn left(state: &State, one: &SourceStatus) -> Result<WhySubjectOut, Problem> {
     let all = state.ask(state.limits.reply, |reply| HerdCommand::Jobs { reply }).await?;
     let its = all.iter().find(|jobs| jobs.source == one.source);
     let stands = format!(
@@ -453,7 +453,9 @@ async fn of_job(state: &State, of: &str) -> Result<WhySubjectOut, Problem> {
         return Err(Problem::refused(Refusal::Conflict(text)));
     }
     match found.pop_first() {
-        Some((_, (shown, Some(subject)))) => told(state, shown.subject, shown.state, subject).await,
+        Some((_, (shown, Some(subject)))) => {
+            reported(state, shown.subject, shown.state, subject).await
+        }
         Some((_, (shown, None))) => Ok(shown),
         None => Err(unknown(state, of)),
     }
@@ -506,15 +508,15 @@ fn unknown(state: &State, of: &str) -> Problem {
 }
 
 /// The numbers, and what keeps the templates that serve it from their nodes.
-async fn told(
+async fn reported(
     state: &State,
     shown: String,
     stands: Option<String>,
     subject: Subject,
 ) -> Result<WhySubjectOut, Problem> {
     let first = subject.clone();
-    let wish = |reply| HerdCommand::Account { subject: first, reply };
-    let account = state.ask(state.limits.reply, wish).await?.map_err(Problem::refused)?;
+    let command = |reply| HerdCommand::Account { subject: first, reply };
+    let account = state.ask(state.limits.reply, command).await?.map_err(Problem::refused)?;
     let mut serve: Vec<String> = Vec::new();
     for one in account.kinds.iter().flat_map(|kind| &kind.serve) {
         let id = one.template.to_string();
@@ -530,8 +532,8 @@ async fn told(
         }
     }
     // To read the nodes may have shown that a cluster is out of reach.
-    let wish = |reply| HerdCommand::Account { subject, reply };
-    let account = state.ask(state.limits.reply, wish).await?.map_err(Problem::refused)?;
+    let command = |reply| HerdCommand::Account { subject, reply };
+    let account = state.ask(state.limits.reply, command).await?.map_err(Problem::refused)?;
     let mut account = AccountOut::from(&account);
     for kind in &mut account.kinds {
         overrule(&state.doors.view, kind, &templates);

@@ -1,16 +1,16 @@
 //! What is told of runners that could not be begun.
 
-use drover_model::fact::{LeasePicture, What};
+use drover_model::fact::{LeaseStatus, What};
 use drover_model::id::{CloudId, TemplateId};
 use drover_model::phase::AgentPhase;
 use drover_model::record::Reason;
 
 use super::*;
-use crate::testing::told;
+use crate::testing::reported;
 
 /// A lease of a source, or of a person.
 fn lease(id: &str, principal: &str, state: LeasePhase, agent: Option<&str>) -> What {
-    What::Lease(Box::new(LeasePicture {
+    What::Lease(Box::new(LeaseStatus {
         lease: LeaseId::new(id),
         state,
         agent: agent.map(AgentId::new),
@@ -40,22 +40,22 @@ fn gone(id: &str, reason: Reason) -> What {
 // were started for it, and of those whose fault names it.
 
 #[test]
-fn the_last_cause_of_runners_that_could_not_be_begun_is_told_of_their_own_source() {
+fn the_last_cause_of_runners_that_could_not_be_started_is_reported_their_own_source() {
     let (view, git) = (View::new(1), SourceId::new("git"));
     let said = |view: &View| unserved(view, &git, 2).unwrap_or_default();
     let plain =
         "2 runners in a row could not be begun, and none is wanted for a while, ever longer";
-    told(&view, lease("l1", "source:git", LeasePhase::Granted, Some("a1")));
-    told(&view, failed("a1", "`gitea-runner` is not in the guest"));
+    reported(&view, lease("l1", "source:git", LeasePhase::Granted, Some("a1")));
+    reported(&view, failed("a1", "`gitea-runner` is not in the guest"));
     // Nobody says then which agent it was on.
-    told(&view, lease("l1", "source:git", LeasePhase::Ended, None));
-    told(&view, lease("l2", "source:wood", LeasePhase::Granted, Some("a2")));
-    told(&view, failed("a2", "another source's"));
-    told(&view, lease("l3", "source:git", LeasePhase::Granted, Some("a3")));
-    told(&view, gone("a3", Reason::UsedUp));
+    reported(&view, lease("l1", "source:git", LeasePhase::Ended, None));
+    reported(&view, lease("l2", "source:wood", LeasePhase::Granted, Some("a2")));
+    reported(&view, failed("a2", "another source's"));
+    reported(&view, lease("l3", "source:git", LeasePhase::Granted, Some("a3")));
+    reported(&view, gone("a3", Reason::UsedUp));
     let cause = "Leased failed (broken): `gitea-runner` is not in the guest";
     assert_eq!(said(&view), format!("{plain}: {cause}"));
-    told(&view, failed("a4", "its runner did not connect to source `git`"));
+    reported(&view, failed("a4", "its runner did not connect to source `git`"));
     let cause = "Leased failed (broken): its runner did not connect to source `git`";
     assert_eq!(said(&view), format!("{plain}: {cause}"));
     assert_eq!(said(&View::new(1)), plain);

@@ -9,10 +9,10 @@ use drover_model::tenant::By;
 use futures_util::stream;
 use serde_json::json;
 
+use super::reported::event_out;
 use super::share::{Share, Shared};
-use super::told::event_out;
 use super::{Caller, Problem, State};
-use crate::view::{EventId, Reader, Told, View};
+use crate::view::{EventId, Reader, Reported, View};
 
 #[utoipa::path(
     get, path = "/v1/events",
@@ -68,20 +68,20 @@ fn read_id(text: &str) -> Result<EventId, Problem> {
 async fn next(state: &State, reader: &mut Reader, by: &By) -> Option<Bytes> {
     tokio::select! {
         () = state.stopping() => None,
-        told = tokio::time::timeout(state.limits.heartbeat, reader.next()) => match told {
-            Ok(told) => Some(Bytes::from(spell(&state.doors.view, &told?, by))),
+        reported = tokio::time::timeout(state.limits.heartbeat, reader.next()) => match reported {
+            Ok(reported) => Some(Bytes::from(spell(&state.doors.view, &reported?, by))),
             Err(_) => Some(Bytes::from_static(b": still here\n\n")),
         },
     }
 }
 
-fn spell(view: &View, told: &Told, by: &By) -> String {
-    match told {
-        Told::Event(event) => {
+fn spell(view: &View, reported: &Reported, by: &By) -> String {
+    match reported {
+        Reported::Event(event) => {
             let (kind, data) = event_out(view, &event.fact, by);
             format!("id: {}\nevent: {kind}\ndata: {data}\n\n", event.id)
         }
-        Told::Lagged { missed } => {
+        Reported::Lagged { missed } => {
             format!("event: lagged\ndata: {}\n\n", json!({ "missed": missed }))
         }
     }

@@ -72,11 +72,11 @@ pub(super) async fn hold(
     let agent = AgentId::new(&*id);
     let hold = Some(terms.hold());
     let by = caller.by();
-    let wish = |reply| HerdCommand::Hold { agent, hold, by, reply };
-    state.ask(state.limits.reply, wish).await?.map_err(Problem::refused)?;
+    let command = |reply| HerdCommand::Hold { agent, hold, by, reply };
+    state.ask(state.limits.reply, command).await?.map_err(Problem::refused)?;
     let Terms { seconds, public_key, private_key } = terms;
     let agent = id.into_inner();
-    Ok(told_once(HoldOut { agent, seconds, ssh_public_key: public_key, private_key }))
+    Ok(reported_once(HoldOut { agent, seconds, ssh_public_key: public_key, private_key }))
 }
 
 /// Ends a hold: the agent is destroyed, or no longer held once it is free. Safe to repeat.
@@ -97,8 +97,8 @@ pub(super) async fn release(
     Fields::parse(body)?.finish()?;
     let agent = AgentId::new(&*id);
     let by = caller.by();
-    let wish = |reply| HerdCommand::Hold { agent, hold: None, by, reply };
-    state.ask(state.limits.reply, wish).await?.map_err(Problem::refused)?;
+    let command = |reply| HerdCommand::Hold { agent, hold: None, by, reply };
+    state.ask(state.limits.reply, command).await?.map_err(Problem::refused)?;
     Ok(HttpResponse::Accepted().finish())
 }
 
@@ -137,9 +137,9 @@ pub(super) async fn hold_next(
     body: Result<web::Bytes, actix_web::Error>,
 ) -> Result<HttpResponse, Problem> {
     let terms = Terms::read(body, &id)?;
-    let template = wish_next(&state, &caller, id.into_inner(), Some(terms.hold())).await?;
+    let template = request_next(&state, &caller, id.into_inner(), Some(terms.hold())).await?;
     let Terms { seconds, public_key, private_key } = terms;
-    Ok(told_once(HoldNextOut { template, seconds, ssh_public_key: public_key, private_key }))
+    Ok(reported_once(HoldNextOut { template, seconds, ssh_public_key: public_key, private_key }))
 }
 
 /// Holds no failure of a template; safe to repeat.
@@ -159,19 +159,19 @@ pub(super) async fn hold_none(
     body: Result<web::Bytes, actix_web::Error>,
 ) -> Result<HttpResponse, Problem> {
     Fields::parse(body)?.finish()?;
-    wish_next(&state, &caller, id.into_inner(), None).await?;
+    request_next(&state, &caller, id.into_inner(), None).await?;
     Ok(HttpResponse::Accepted().finish())
 }
 
-async fn wish_next(
+async fn request_next(
     state: &State,
     caller: &Caller,
     name: String,
     hold: Option<Box<Hold>>,
 ) -> Result<String, Problem> {
     let (template, by) = (name.clone(), caller.by());
-    let wish = |reply| HerdCommand::HoldNext { template, hold, by, reply };
-    let answer = state.ask(state.limits.reply, wish).await?;
+    let command = |reply| HerdCommand::HoldNext { template, hold, by, reply };
+    let answer = state.ask(state.limits.reply, command).await?;
     let done = answer.map_err(|refusal| named(state, &name, refusal))?;
     Ok(done.to_string())
 }
@@ -205,7 +205,7 @@ impl Terms {
 }
 
 /// An answer with a secret that nobody may keep on its way.
-fn told_once(out: impl Serialize) -> HttpResponse {
+fn reported_once(out: impl Serialize) -> HttpResponse {
     let mut response = HttpResponse::Accepted().json(out);
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response

@@ -60,8 +60,8 @@ pub(super) async fn hear(
         HookOutcome::News => {}
         HookOutcome::Repeated | HookOutcome::Ignored => return Ok(HttpResponse::Ok().finish()),
     }
-    let wish = |reply| HerdCommand::Wake { source, reply };
-    state.ask(state.limits.reply, wish).await?.map_err(Problem::refused)?;
+    let command = |reply| HerdCommand::Wake { source, reply };
+    state.ask(state.limits.reply, command).await?.map_err(Problem::refused)?;
     Ok(HttpResponse::Accepted().finish())
 }
 

@@ -34,7 +34,7 @@ async fn post(served: &Served, body: &Value) -> Answer {
 }
 
 #[tokio::test]
-async fn user_data_is_kept_for_its_lease_once_and_told_by_nothing() {
+async fn user_data_is_kept_for_its_lease_once_and_reported_by_nothing() {
     let served = Served::default();
     let secret = "password = hunter2\n\u{7}";
     let body = json!({ "labels": ["linux"], "userData": secret, "idempotencyKey": "k" });

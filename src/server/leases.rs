@@ -9,8 +9,8 @@ use actix_web::{HttpResponse, web};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use causes::chain;
-use drover_actors::broker::describe;
 use drover_actors::message::{HerdCommand, Refusal};
+use drover_actors::scheduler::describe;
 use drover_model::id::LeaseId;
 use drover_model::labels::LabelExpression;
 use drover_model::phase::LeasePhase;
@@ -224,11 +224,11 @@ pub(super) async fn create(
         Some(content) => Some(keep(&state, &asked.lease, content).await?),
         None => None,
     };
-    let wish = |reply| {
+    let command = |reply| {
         kept.into_iter().for_each(UserDataGuard::keep);
         HerdCommand::Lease { ask: Box::new(ask), reply }
     };
-    let answer = state.ask(state.limits.reply, wish).await?;
+    let answer = state.ask(state.limits.reply, command).await?;
     if asked.user_data && answer.as_ref().ok() != Some(&asked.lease) {
         forget(&state, &asked.lease).await;
     }
@@ -502,11 +502,11 @@ pub(super) async fn renew(
     let lease = LeaseId::new(&*id);
     let ttl = Duration::from_secs(seconds.unwrap_or(DEFAULT_TTL_SECONDS));
     let by = caller.by();
-    let wish = |reply| HerdCommand::Renew { lease: lease.clone(), ttl, by, reply };
-    let expires = state.ask(state.limits.reply, wish).await?.map_err(Problem::refused)?;
+    let command = |reply| HerdCommand::Renew { lease: lease.clone(), ttl, by, reply };
+    let expires = state.ask(state.limits.reply, command).await?.map_err(Problem::refused)?;
     let view = &state.doors.view;
-    let picture = view.lease(&lease).ok_or_else(|| no_lease(&lease))?;
-    let mut out = LeaseOut::of(view, &picture, &caller.by());
+    let status = view.lease(&lease).ok_or_else(|| no_lease(&lease))?;
+    let mut out = LeaseOut::of(view, &status, &caller.by());
     out.expires_at = Some(rfc3339(expires));
     Ok(web::Json(out))
 }
@@ -522,8 +522,8 @@ pub(super) async fn release(
 ) -> Result<HttpResponse, Problem> {
     let lease = LeaseId::new(&*id);
     let by = caller.by();
-    let wish = |reply| HerdCommand::Release { lease, by, reply };
-    state.ask(state.limits.reply, wish).await?.map_err(Problem::refused)?;
+    let command = |reply| HerdCommand::Release { lease, by, reply };
+    state.ask(state.limits.reply, command).await?.map_err(Problem::refused)?;
     Ok(HttpResponse::NoContent().finish())
 }
 

@@ -29,6 +29,7 @@ mod nodes;
 mod openapi;
 mod problem;
 mod query;
+mod reported;
 mod routes;
 mod serve;
 mod server;
@@ -38,7 +39,6 @@ pub mod sources;
 mod strict_json;
 mod subjects;
 mod templates;
-mod told;
 mod unread;
 pub mod view;
 
@@ -124,7 +124,7 @@ pub struct Limits {
     pub reply: Duration,
     /// Wishes that may wait for the herd at once, those of callers that went away too: its mailbox
     /// itself has no bound.
-    pub wishes: usize,
+    pub commands: usize,
     /// How long a reconciliation of all clusters may take.
     pub resync: Duration,
     /// The longest a lease may be asked for at once.
@@ -139,7 +139,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             reply: Duration::from_secs(10),
-            wishes: 1000,
+            commands: 1000,
             resync: Duration::from_secs(120),
             longest_lease: Duration::from_secs(24 * 60 * 60),
             heartbeat: Duration::from_secs(15),
@@ -160,7 +160,7 @@ pub const BODY_LIMIT: usize = 64 * 1024;
 pub(crate) struct State {
     doors: Doors,
     limits: Limits,
-    wishes: Arc<Semaphore>,
+    commands: Arc<Semaphore>,
     /// Webhooks and calls of guests that were nobody's.
     meter: meter::Meter,
     /// Tokens that were wrong.
@@ -176,11 +176,11 @@ pub(crate) struct State {
 impl State {
     fn new(doors: Doors, limits: Limits, auth: Auth) -> Self {
         let stopping = watch::Sender::new(false);
-        let wishes = Arc::new(Semaphore::new(limits.wishes));
+        let commands = Arc::new(Semaphore::new(limits.commands));
         Self {
             doors,
             limits,
-            wishes,
+            commands,
             meter: meter::Meter::default(),
             wrong_tokens: meter::Meter::default(),
             right_tokens: meter::Proven::default(),
@@ -205,11 +205,11 @@ impl State {
     async fn ask<T: 'static>(
         &self,
         limit: Duration,
-        wish: impl FnOnce(Reply<T>) -> HerdCommand,
+        command: impl FnOnce(Reply<T>) -> HerdCommand,
     ) -> Result<T, Problem> {
         let (reply, answer) = Reply::channel();
-        let place = Arc::clone(&self.wishes).try_acquire_owned().map_err(|_| Problem::busy())?;
-        self.doors.herd.do_send(wish(reply));
+        let place = Arc::clone(&self.commands).try_acquire_owned().map_err(|_| Problem::busy())?;
+        self.doors.herd.do_send(command(reply));
         // The wish has its place for as long as it waits, whoever still waits for it.
         let answer = actix_web::rt::spawn(async move {
             let answer = answer.await;

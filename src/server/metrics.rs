@@ -204,7 +204,7 @@ impl Page {
 
 #[cfg(test)]
 mod tests {
-    use drover_model::fact::{AddressPoolPicture, SourcePicture, What};
+    use drover_model::fact::{AddressPoolStatus, SourceStatus, What};
     use drover_model::id::{
         AddressPoolId, AgentId, CloudId, Generation, RunnerName, SourceId, TemplateId,
     };
@@ -213,14 +213,14 @@ mod tests {
     use drover_model::time::WallTime;
 
     use super::*;
-    use crate::testing::{lease, told};
+    use crate::testing::{lease, reported};
 
     // Invariant: the page is Prometheus' text format, and its names stay.
 
     #[test]
     fn metrics_are_prometheus_text() {
         let view = View::new(3);
-        told(&view, What::ConfigApplied { generation: Generation(4), reconcile_seconds: None });
+        reported(&view, What::ConfigApplied { generation: Generation(4), reconcile_seconds: None });
         let template = TemplateId::new(CloudId::new("la\"b"), "linux");
         let seen = What::Template {
             template: template.clone(),
@@ -235,7 +235,7 @@ mod tests {
             source: None,
             paused: None,
         };
-        told(&view, seen);
+        reported(&view, seen);
         let scope = Scope::Cloud(CloudId::new("lab"));
         let charged = What::Breaker {
             scope,
@@ -243,8 +243,8 @@ mod tests {
             tripped: None,
             template: template.clone(),
         };
-        told(&view, charged);
-        let pool = AddressPoolPicture {
+        reported(&view, charged);
+        let pool = AddressPoolStatus {
             pool: AddressPoolId::new("lab"),
             ranges: vec!["10.0.0.5-10.0.0.9".into()],
             size: 5,
@@ -253,8 +253,8 @@ mod tests {
             free: 2,
             next_free: None,
         };
-        told(&view, What::AddressPools { pools: vec![pool] });
-        let source = SourcePicture {
+        reported(&view, What::AddressPools { pools: vec![pool] });
+        let source = SourceStatus {
             waiting: 4,
             unoffered: 1,
             lacks: vec!["no template has `gpu`".into()],
@@ -262,16 +262,16 @@ mod tests {
             runners: 2,
             running: 2,
             outage: Some((WallTime(0), "refused".into())),
-            ..SourcePicture::idle(SourceId::new("git"), "gitea")
+            ..SourceStatus::idle(SourceId::new("git"), "gitea")
         };
-        told(&view, What::Source(Box::new(source)));
+        reported(&view, What::Source(Box::new(source)));
         let lost = What::JobLost {
             source: SourceId::new("git"),
             runner: RunnerName::new("drover-7k2m9qxw-4f8z1c3px9t2vkab"),
             agent: AgentId::new("4f8z1c3px9t2vkab"),
             job: None,
         };
-        told(&view, lost);
+        reported(&view, lost);
         let cloud = What::Cloud {
             cloud: CloudId::new("lab"),
             cluster: None,
@@ -281,17 +281,17 @@ mod tests {
             agents: 3,
             cap: None,
         };
-        told(&view, cloud);
-        told(&view, What::Lease(Box::new(lease("x", LeasePhase::Ready, Some("a1"), ""))));
+        reported(&view, cloud);
+        reported(&view, What::Lease(Box::new(lease("x", LeasePhase::Ready, Some("a1"), ""))));
         let reason = Reason::TooSlow { state: AgentPhase::Booting, text: String::new() };
         let agent = AgentId::new("a0");
-        told(&view, What::AgentGone { agent, template, reason, phases: Vec::new() });
+        reported(&view, What::AgentGone { agent, template, reason, phases: Vec::new() });
         let alarm = What::Alarm {
             agent: AgentId::new("a3"),
             text: "`lock: clone` stays".into(),
             command: "qm unlock 10420".into(),
         };
-        told(&view, alarm);
+        reported(&view, alarm);
         let level = CallLoad {
             place: "pve1".into(),
             is_endpoint: false,

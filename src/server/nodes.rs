@@ -224,8 +224,8 @@ pub(super) async fn drain(
     let drained = !fields.flag("undrain");
     fields.finish()?;
     let node = NodeName::new(node.into_inner());
-    let wish = |reply| HerdCommand::DrainNode { node, cloud, drained, reply };
-    let done = state.ask(state.limits.reply, wish).await?.map_err(Problem::refused)?;
+    let command = |reply| HerdCommand::DrainNode { node, cloud, drained, reply };
+    let done = state.ask(state.limits.reply, command).await?.map_err(Problem::refused)?;
     Ok(web::Json(DrainOut {
         cluster: done.cluster.to_string(),
         node: done.node.to_string(),
@@ -253,8 +253,8 @@ pub(super) async fn why(
 
 /// What keeps a template from beginning agents.
 pub(super) async fn why_of(state: &State, template: &str) -> Result<WhyOut, Problem> {
-    let wish = |reply| HerdCommand::Why { template: template.to_owned(), reply };
-    let answer = state.ask(state.limits.resync, wish).await?;
+    let command = |reply| HerdCommand::Why { template: template.to_owned(), reply };
+    let answer = state.ask(state.limits.resync, command).await?;
     let report = answer.map_err(|refusal| templates::named(state, template, refusal))?;
     let out = WhyOut::from(report);
     let failed = failed(&state.doors.view, &out.template);

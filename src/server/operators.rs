@@ -7,14 +7,14 @@ use drover_model::phase::AgentPhase;
 use reqwest::Method;
 use serde_json::json;
 
-use super::testing::{Served, agent, empty_template, told};
+use super::testing::{Served, agent, empty_template, reported};
 
 // Invariant: what is set for one agent is told with it; null takes it back, what is absent stays.
 
 #[tokio::test]
 async fn limits_of_one_agent_are_set_shown_and_taken_back() {
     let served = Served::default();
-    told(&served.view, What::Agent(Box::new(agent("a1", AgentPhase::Ready))));
+    reported(&served.view, What::Agent(Box::new(agent("a1", AgentPhase::Ready))));
     let set = async |body: &str| served.admin(Method::PATCH, "/v1/agents/a1", body).await;
     let one = set(r#"{"idleTerminationMinutes": 0}"#).await;
     assert_eq!(one.body, json!({"idleTerminationMinutes": 0, "maxTotalUses": null}));
@@ -50,7 +50,7 @@ async fn limits_of_one_agent_are_set_shown_and_taken_back() {
 #[tokio::test]
 async fn a_hold_takes_the_callers_key_or_makes_one() {
     let served = Served::default();
-    told(&served.view, What::Agent(Box::new(agent("a1", AgentPhase::Ready))));
+    reported(&served.view, What::Agent(Box::new(agent("a1", AgentPhase::Ready))));
     let hold = async |body: &str| served.admin(Method::POST, "/v1/agents/a1/hold", body).await;
     let made = hold(r#"{"seconds": 60}"#).await;
     assert_eq!((made.status, &made.body["seconds"]), (202, &json!(60)));
@@ -83,7 +83,7 @@ async fn a_hold_takes_the_callers_key_or_makes_one() {
 #[tokio::test]
 async fn the_next_failure_of_a_template_is_held_shown_and_taken_back() {
     let served = Served::default();
-    told(&served.view, empty_template());
+    reported(&served.view, empty_template());
     let path = "/v1/templates/lab%2Flinux/hold-next";
     let made = served.admin(Method::POST, path, r#"{"seconds": 60}"#).await;
     assert_eq!((made.status, &made.body["template"]), (202, &json!("lab/linux")));

@@ -246,8 +246,8 @@ mod tests {
         for (millis, seconds) in [(6_001, "7"), (6_000, "6"), (1, "1"), (0, "1")] {
             let problem = Problem::too_many(Duration::from_millis(millis));
             let answer = problem.error_response();
-            let told = answer.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok());
-            assert_eq!(told, Some(seconds));
+            let reported = answer.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok());
+            assert_eq!(reported, Some(seconds));
             assert_eq!(problem.detail, format!("wait {seconds} s before the next call"));
         }
     }

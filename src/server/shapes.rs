@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use drover_model::fact::{AgentPicture, LeasePicture, ResetPicture};
+use drover_model::fact::{AgentDetail, LeaseStatus, ResetStatus};
 use drover_model::id::LeaseId;
 use drover_model::overrides::Overrides;
 use drover_model::phase::{AgentPhase, BreakerPhase, CloudHealth, LeasePhase};
@@ -15,8 +15,8 @@ use super::AddressPoolOut;
 use super::breakers::{self, BreakerOut};
 use super::sources::{LostJobOut, SourceOut};
 use crate::view::{
-    AlarmPicture, CloudPicture, ConfigPicture, GoneAgent, ReconcilePicture, RestartPicture,
-    TemplatePicture, View,
+    AlarmStatus, CloudStatus, ConfigStatus, GoneAgent, ReconcileStatus, RestartStatus,
+    TemplateStatus, View,
 };
 
 /// A lease.
@@ -220,7 +220,8 @@ pub struct ResetsOut {
     /// Milliseconds one takes by now.
     pub reset_ms: Option<u64>,
     /// Milliseconds it takes to destroy an agent and make a new one.
-    pub anew_ms: Option<u64>,
+    #[serde(rename = "anewMs")]
+    pub clone_ms: Option<u64>,
     /// Why agents are destroyed all the same; empty when they are not.
     pub detail: String,
 }
@@ -250,7 +251,8 @@ pub struct CloudOut {
     /// The most agents; null for no limit.
     pub cap: Option<u32>,
     /// When this was last told (RFC 3339).
-    pub told_at: String,
+    #[serde(rename = "toldAt")]
+    pub reported_at: String,
 }
 
 /// Clouds.
@@ -364,7 +366,7 @@ pub fn rfc3339(at: WallTime) -> String {
     jiff::Timestamp::from_millisecond(at.0).map_or_else(|_| at.0.to_string(), |at| at.to_string())
 }
 
-fn ssh(agent: &AgentPicture) -> Option<SshOut> {
+fn ssh(agent: &AgentDetail) -> Option<SshOut> {
     let (port, user) = agent.ssh.clone()?;
     let keys = &agent.host_keys;
     let best = keys.iter().find(|key| key.starts_with("ssh-ed25519 ")).or_else(|| keys.first());
@@ -384,7 +386,7 @@ fn phases(phases: &[(String, u64)]) -> Vec<PhaseOut> {
 impl LeaseOut {
     /// Spells a lease; how to log in comes from its agent and is told only while it is ready. Who
     /// may not end it sees that it is there, and neither for whom nor how to log in.
-    pub fn of(view: &View, lease: &LeasePicture, by: &By) -> Self {
+    pub fn of(view: &View, lease: &LeaseStatus, by: &By) -> Self {
         let theirs = by.owns(&lease.principal, lease.group.as_deref());
         let agent = lease.agent.as_ref().filter(|_| lease.state == LeasePhase::Ready && theirs);
         Self {
@@ -406,7 +408,7 @@ impl LeaseOut {
 impl AgentOut {
     /// Spells an agent; how to log in is told to admins, and to those alone whose are all leases on
     /// it, or its hold where there is no lease. Whoever was told it before a lease could use it then.
-    pub fn of(view: &View, agent: &AgentPicture, by: &By) -> Self {
+    pub fn of(view: &View, agent: &AgentDetail, by: &By) -> Self {
         let theirs = |lease: &LeaseId| {
             let known = view.lease(lease);
             known.is_some_and(|lease| by.owns(&lease.principal, lease.group.as_deref()))
@@ -420,8 +422,8 @@ impl AgentOut {
     }
 }
 
-impl From<&AgentPicture> for AgentOut {
-    fn from(agent: &AgentPicture) -> Self {
+impl From<&AgentDetail> for AgentOut {
+    fn from(agent: &AgentDetail) -> Self {
         Self {
             id: agent.agent.to_string(),
             template: agent.template.to_string(),
@@ -454,8 +456,8 @@ impl From<&GoneAgent> for GoneOut {
     }
 }
 
-impl From<&TemplatePicture> for TemplateOut {
-    fn from(template: &TemplatePicture) -> Self {
+impl From<&TemplateStatus> for TemplateOut {
+    fn from(template: &TemplateStatus) -> Self {
         let (retry_at, cause) = template.tripped.clone().unzip();
         Self {
             id: template.template.to_string(),
@@ -476,15 +478,15 @@ impl From<&TemplatePicture> for TemplateOut {
     }
 }
 
-impl From<&ResetPicture> for ResetsOut {
-    fn from(resets: &ResetPicture) -> Self {
-        let ResetPicture { count, reset_ms, anew_ms, detail } = resets.clone();
-        Self { count, reset_ms, anew_ms, detail }
+impl From<&ResetStatus> for ResetsOut {
+    fn from(resets: &ResetStatus) -> Self {
+        let ResetStatus { count, reset_ms, clone_ms, detail } = resets.clone();
+        Self { count, reset_ms, clone_ms, detail }
     }
 }
 
-impl From<&CloudPicture> for CloudOut {
-    fn from(cloud: &CloudPicture) -> Self {
+impl From<&CloudStatus> for CloudOut {
+    fn from(cloud: &CloudStatus) -> Self {
         Self {
             id: cloud.cloud.to_string(),
             cluster: cloud.cluster.as_ref().map(ToString::to_string),
@@ -493,13 +495,13 @@ impl From<&CloudPicture> for CloudOut {
             detail: cloud.detail.clone(),
             agents: cloud.agents,
             cap: cloud.cap,
-            told_at: rfc3339(cloud.at),
+            reported_at: rfc3339(cloud.at),
         }
     }
 }
 
-impl From<&ConfigPicture> for ConfigOut {
-    fn from(config: &ConfigPicture) -> Self {
+impl From<&ConfigStatus> for ConfigOut {
+    fn from(config: &ConfigStatus) -> Self {
         let (refused_at, refusal) = config.refused.clone().unzip();
         Self {
             generation: config.generation.map(|generation| generation.0),
@@ -511,8 +513,8 @@ impl From<&ConfigPicture> for ConfigOut {
     }
 }
 
-impl From<&AlarmPicture> for AlarmOut {
-    fn from(alarm: &AlarmPicture) -> Self {
+impl From<&AlarmStatus> for AlarmOut {
+    fn from(alarm: &AlarmStatus) -> Self {
         Self {
             agent: alarm.agent.to_string(),
             text: alarm.text.clone(),
@@ -522,16 +524,16 @@ impl From<&AlarmPicture> for AlarmOut {
     }
 }
 
-impl From<&ReconcilePicture> for ReconcileOut {
-    fn from(one: &ReconcilePicture) -> Self {
+impl From<&ReconcileStatus> for ReconcileOut {
+    fn from(one: &ReconcileStatus) -> Self {
         let cluster = one.cluster.to_string();
         let (findings, unread) = (one.findings.clone(), one.unread.clone());
         Self { cluster, findings, unread, at: rfc3339(one.at) }
     }
 }
 
-impl From<&RestartPicture> for RestartOut {
-    fn from(one: &RestartPicture) -> Self {
+impl From<&RestartStatus> for RestartOut {
+    fn from(one: &RestartStatus) -> Self {
         let actor = one.actor.clone();
         Self { actor, count: one.count, gave_up: one.gave_up, at: rfc3339(one.at) }
     }
@@ -540,7 +542,7 @@ impl From<&RestartPicture> for RestartOut {
 impl StatusOut {
     /// Spells the whole view, as far as these may see it.
     pub fn of(view: &View, by: &By) -> Self {
-        let live = |lease: &LeasePicture| lease.state != LeasePhase::Ended;
+        let live = |lease: &LeaseStatus| lease.state != LeasePhase::Ended;
         Self {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             ready: view.ready(),

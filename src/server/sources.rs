@@ -1,6 +1,6 @@
 //! Sources of demand: how much waits and runs there, and since when one can not be looked at.
 
-use drover_model::fact::SourcePicture;
+use drover_model::fact::SourceStatus;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -70,8 +70,8 @@ pub struct LostJobOut {
     pub at: String,
 }
 
-impl From<&SourcePicture> for SourceOut {
-    fn from(one: &SourcePicture) -> Self {
+impl From<&SourceStatus> for SourceOut {
+    fn from(one: &SourceStatus) -> Self {
         let (silent_since, detail) = one.outage.clone().unzip();
         let (refused_since, refusal) = one.refused.clone().unzip();
         Self {

@@ -89,7 +89,7 @@ mod tests {
     use drover_model::record::Reason;
     use reqwest::Method;
 
-    use crate::testing::{Served, agent, told};
+    use crate::testing::{Served, agent, reported};
 
     // Invariant: whoever asks why gets an answer for agents and nodes, too, and a refusal for what is
     // nothing.
@@ -99,11 +99,11 @@ mod tests {
         let served = Served::default();
         let mut booting = agent("a5", AgentPhase::Booting);
         booting.detail = "waits for an address".into();
-        told(&served.view, What::Agent(Box::new(booting)));
+        reported(&served.view, What::Agent(Box::new(booting)));
         let (template, text) = (TemplateId::new(CloudId::new("lab"), "linux"), "no space".into());
         let reason = Reason::Failed { state: AgentPhase::Cloning, kind: "broken".into(), text };
         let gone = What::AgentGone { agent: AgentId::new("a6"), template, reason, phases: vec![] };
-        told(&served.view, gone);
+        reported(&served.view, gone);
         for (of, part) in [
             ("a5", "VMID 10417 on node pve1: waits for an address"),
             ("a6", "of lab/linux: Cloning failed (broken): no space"),

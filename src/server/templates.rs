@@ -64,8 +64,8 @@ pub(super) async fn provision(
     let wanted = u32::try_from(count).unwrap_or(u32::MAX);
     let template = id.into_inner();
     let name = template.clone();
-    let wish = |reply| HerdCommand::Provision { template: name, count: wanted, trial, reply };
-    let answer = state.ask(state.limits.reply, wish).await?;
+    let command = |reply| HerdCommand::Provision { template: name, count: wanted, trial, reply };
+    let answer = state.ask(state.limits.reply, command).await?;
     let done = answer.map_err(|refusal| named(&state, &template, refusal))?;
     Ok(HttpResponse::Accepted().json(ProvisionOut {
         template: done.template.to_string(),

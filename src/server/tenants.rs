@@ -1,7 +1,7 @@
 //! Whose leases callers see and change, over HTTP.
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
-use drover_model::fact::{AgentPicture, Fact, LeasePicture, What};
+use drover_model::fact::{AgentDetail, Fact, LeaseStatus, What};
 use drover_model::id::LeaseId;
 use drover_model::phase::{AgentPhase, LeasePhase};
 use drover_model::record::HoldOwner;
@@ -9,19 +9,19 @@ use drover_model::tenant::By;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::testing::{self, Answer, Served, told};
-use super::told::event_out;
+use super::reported::event_out;
+use super::testing::{self, Answer, Served, reported};
 
 /// A lease that is ready on an agent of the same name.
 fn ready(served: &Served, id: &str, principal: &str, group: Option<&str>) {
     let agent = format!("on-{id}");
     let leases = vec![LeaseId::new(id)];
-    let picture = AgentPicture { leases, ..testing::agent(&agent, AgentPhase::Leased) };
-    told(&served.view, What::Agent(Box::new(picture)));
+    let status = AgentDetail { leases, ..testing::agent(&agent, AgentPhase::Leased) };
+    reported(&served.view, What::Agent(Box::new(status)));
     let group = group.map(str::to_owned);
-    let picture = testing::lease(id, LeasePhase::Ready, Some(&agent), "");
-    let picture = LeasePicture { principal: principal.into(), group, ..picture };
-    told(&served.view, What::Lease(Box::new(picture)));
+    let status = testing::lease(id, LeasePhase::Ready, Some(&agent), "");
+    let status = LeaseStatus { principal: principal.into(), group, ..status };
+    reported(&served.view, What::Lease(Box::new(status)));
 }
 
 fn the<'a>(answer: &'a Answer, list: &str, id: &str) -> &'a Value {
@@ -32,7 +32,7 @@ fn the<'a>(answer: &'a Answer, list: &str, id: &str) -> &'a Value {
 // Invariant: how to log in, and for whom a lease is, is told to its principal, its group and admins.
 
 #[tokio::test]
-async fn nobody_is_told_how_to_log_in_to_a_lease_that_is_not_theirs() {
+async fn nobody_is_reported_how_to_log_in_to_a_lease_that_is_not_theirs() {
     let served = Served::default();
     ready(&served, "own", "token:operator", None);
     ready(&served, "alien", "token:other", None);
@@ -100,7 +100,7 @@ async fn nobody_renews_or_releases_a_lease_that_is_not_theirs() {
 // Invariant: where no lease is on an agent, how to log in is told to whose its hold is, and to admins.
 
 #[tokio::test]
-async fn how_to_log_in_is_told_neither_before_a_lease_nor_after_it_to_those_without_the_hold() {
+async fn how_to_log_in_is_reported_neither_before_a_lease_nor_after_it_to_those_without_the_hold() {
     let served = Served::default();
     let owner = |principal: &str, group: Option<&str>| HoldOwner {
         principal: principal.into(),
@@ -115,9 +115,9 @@ async fn how_to_log_in_is_told_neither_before_a_lease_nor_after_it_to_those_with
         (AgentPhase::Held, Some(owner("token:other", Some("build"))), &["admin", "build"]),
     ];
     for (state, hold_owner, sees) in cases {
-        let picture = AgentPicture { hold_owner, ..testing::agent("a1", state) };
-        let fact = Fact { at: picture.since, what: What::Agent(Box::new(picture.clone())) };
-        told(&served.view, fact.what.clone());
+        let status = AgentDetail { hold_owner, ..testing::agent("a1", state) };
+        let fact = Fact { at: status.since, what: What::Agent(Box::new(status.clone())) };
+        reported(&served.view, fact.what.clone());
         for token in ["admin", "operator", "viewer", "build"] {
             let one = served.call(Some(token), Method::GET, "/v1/agents/a1", "").await.body;
             let all = token == "admin";
@@ -126,7 +126,7 @@ async fn how_to_log_in_is_told_neither_before_a_lease_nor_after_it_to_those_with
             let event = event_out(&served.view, &fact, &by).1["agent"].clone();
             let all = served.call(Some(token), Method::GET, "/v1/agents", "").await;
             for agent in [&one, &event, the(&all, "agents", "a1")] {
-                let what = format!("{token} {state} {:?}: {agent}", picture.hold_owner);
+                let what = format!("{token} {state} {:?}: {agent}", status.hold_owner);
                 assert_eq!(agent["state"], json!(state), "{what}");
                 assert_eq!(agent["ssh"].is_object(), sees.contains(&token), "{what}");
             }
@@ -142,10 +142,10 @@ async fn leases_are_listed_by_state_and_principal_and_in_pages() {
     let served = Served::default();
     for n in 0..7 {
         let principal = if n % 2 == 0 { "token:even" } else { "token:odd" };
-        let picture =
+        let status =
             testing::lease(&format!("l{n}"), LeasePhase::Waiting, None, "no agent is free");
-        let picture = LeasePicture { principal: principal.into(), ..picture };
-        told(&served.view, What::Lease(Box::new(picture)));
+        let status = LeaseStatus { principal: principal.into(), ..status };
+        reported(&served.view, What::Lease(Box::new(status)));
     }
     ready(&served, "r", "token:even", None);
     let ids = |answer: &Answer| -> Vec<String> {

@@ -19,15 +19,15 @@ use drover_model::demand::report::{
     Account, Estimate, Kind, RunningJob, Serving, SourceJobs, Subject, Unoffered,
 };
 use drover_model::demand::spec::ShareSpec;
-use drover_model::fact::{AgentPicture, Fact, LeasePicture, What};
+use drover_model::fact::{AgentDetail, Fact, LeaseStatus, What};
 use drover_model::id::{
     AgentId, CloudId, ClusterId, LeaseId, NodeName, RunnerName, SourceId, TemplateId, VmId,
 };
-use drover_model::ledger::Ledger;
+use drover_model::journal_state::JournalState;
 use drover_model::overrides::Overrides;
 use drover_model::phase::{AgentPhase, BreakerPhase, LeasePhase, NodeStatus};
 use drover_model::placement::report::{NodeReport, WhyReport};
-use drover_model::ports::{JobSight, Observer};
+use drover_model::ports::{JobObservation, Observer};
 use drover_model::record::{LeaseAsk, Want};
 use drover_model::tenant::By;
 use drover_model::time::WallTime;
@@ -72,8 +72,8 @@ fn spawn(script: impl FnMut(HerdCommand) + Send + 'static) -> (Recipient<HerdCom
 }
 
 /// A lease as the view is told of it.
-pub fn lease(id: &str, state: LeasePhase, agent: Option<&str>, detail: &str) -> LeasePicture {
-    LeasePicture {
+pub fn lease(id: &str, state: LeasePhase, agent: Option<&str>, detail: &str) -> LeaseStatus {
+    LeaseStatus {
         lease: LeaseId::new(id),
         state,
         agent: agent.map(AgentId::new),
@@ -88,8 +88,8 @@ pub fn lease(id: &str, state: LeasePhase, agent: Option<&str>, detail: &str) -> 
 }
 
 /// An agent as the view is told of it.
-pub fn agent(id: &str, state: AgentPhase) -> AgentPicture {
-    AgentPicture {
+pub fn agent(id: &str, state: AgentPhase) -> AgentDetail {
+    AgentDetail {
         agent: AgentId::new(id),
         template: TemplateId::new(CloudId::new("lab"), "linux"),
         state,
@@ -130,7 +130,7 @@ pub fn empty_template() -> What {
 }
 
 /// Tells the view.
-pub fn told(view: &View, what: What) {
+pub fn reported(view: &View, what: What) {
     view.observe(Fact { at: THEN, what });
 }
 
@@ -154,12 +154,12 @@ fn book(view: Arc<View>, asks: Arc<Mutex<Vec<LeaseAsk>>>) -> impl FnMut(HerdComm
                 None => {
                     let quick = ask.want == Want::Template("quick".into());
                     let id = ask.lease.as_str();
-                    told(&view, What::Agent(Box::new(agent("a1", AgentPhase::Leased))));
+                    reported(&view, What::Agent(Box::new(agent("a1", AgentPhase::Leased))));
                     let first = lease(id, LeasePhase::Waiting, None, "no agent is free");
-                    told(&view, What::Lease(Box::new(first)));
+                    reported(&view, What::Lease(Box::new(first)));
                     if quick {
                         let ready = lease(id, LeasePhase::Ready, Some("a1"), "");
-                        told(&view, What::Lease(Box::new(ready)));
+                        reported(&view, What::Lease(Box::new(ready)));
                     }
                     asks.push((*ask).clone());
                     Ok(ask.lease.clone())
@@ -172,10 +172,10 @@ fn book(view: Arc<View>, asks: Arc<Mutex<Vec<LeaseAsk>>>) -> impl FnMut(HerdComm
             reply.send(answer);
         }
         HerdCommand::Release { lease: id, by, reply } => {
-            let answer = known(&view, &id, &by).map(|picture| {
+            let answer = known(&view, &id, &by).map(|status| {
                 let ended =
-                    LeasePicture { state: LeasePhase::Ended, detail: "released".into(), ..picture };
-                told(&view, What::Lease(Box::new(ended)));
+                    LeaseStatus { state: LeasePhase::Ended, detail: "released".into(), ..status };
+                reported(&view, What::Lease(Box::new(ended)));
             });
             reply.send(answer);
         }
@@ -185,20 +185,20 @@ fn book(view: Arc<View>, asks: Arc<Mutex<Vec<LeaseAsk>>>) -> impl FnMut(HerdComm
         }
         HerdCommand::Override { agent, change, reply } => {
             let missing = || Refusal::Unknown(format!("no agent `{agent}` lives"));
-            let answer = view.agent(&agent).ok_or_else(missing).map(|mut picture| {
-                picture.overrides.change(change);
-                told(&view, What::Agent(Box::new(picture.clone())));
-                picture.overrides
+            let answer = view.agent(&agent).ok_or_else(missing).map(|mut status| {
+                status.overrides.change(change);
+                reported(&view, What::Agent(Box::new(status.clone())));
+                status.overrides
             });
             reply.send(answer);
         }
         HerdCommand::Hold { agent, hold, reply, .. } => {
             let missing = || Refusal::Unknown(format!("no agent `{agent}` lives"));
-            let answer = view.agent(&agent).ok_or_else(missing).map(|picture| {
+            let answer = view.agent(&agent).ok_or_else(missing).map(|status| {
                 let until = hold.map(|hold| THEN + Duration::from_millis(hold.span_ms));
                 let state = if until.is_some() { AgentPhase::Held } else { AgentPhase::Retiring };
-                let held = AgentPicture { state, held_until: until, ..picture };
-                told(&view, What::Agent(Box::new(held)));
+                let held = AgentDetail { state, held_until: until, ..status };
+                reported(&view, What::Agent(Box::new(held)));
             });
             reply.send(answer);
         }
@@ -206,7 +206,7 @@ fn book(view: Arc<View>, asks: Arc<Mutex<Vec<LeaseAsk>>>) -> impl FnMut(HerdComm
             let known = view.templates().into_iter().find(|one| one.template.answers_to(&template));
             let answer = known.map(|one| {
                 let seconds = hold.map(|hold| hold.span_ms / 1000);
-                told(&view, What::HoldNext { template: one.template.clone(), seconds });
+                reported(&view, What::HoldNext { template: one.template.clone(), seconds });
                 one.template
             });
             let missing = || Refusal::Unknown(format!("no template is called `{template}`"));
@@ -244,7 +244,7 @@ fn book(view: Arc<View>, asks: Arc<Mutex<Vec<LeaseAsk>>>) -> impl FnMut(HerdComm
             let findings = vec![
                 found(Does::Destroy, 10_417, "10417 is an orphan of agent `a7`: is retired"),
                 found(Does::Follow, 10_418, "10418 of agent `a1` moved from `pve1` to `pve2`"),
-                Finding::told("node `pve3` is seen offline for 4 s".to_owned()),
+                Finding::reported("node `pve3` is seen offline for 4 s".to_owned()),
             ];
             reply.send(BTreeMap::from([(ClusterId::new("9f31c0aa52e7d410"), Ok(findings))]));
         }
@@ -302,7 +302,7 @@ fn book(view: Arc<View>, asks: Arc<Mutex<Vec<LeaseAsk>>>) -> impl FnMut(HerdComm
 /// A node with more promised than there is.
 /// What waits at a source, runs there, and is left alone.
 fn jobs_of_git() -> SourceJobs {
-    let job = |id: &str, name: &str, wanted: &str| JobSight {
+    let job = |id: &str, name: &str, wanted: &str| JobObservation {
         id: id.into(),
         name: name.into(),
         want: Want::Labels([wanted.to_owned()].into()),
@@ -407,13 +407,13 @@ fn a_node() -> NodeReport {
     }
 }
 
-fn known(view: &View, lease: &LeaseId, by: &By) -> Result<LeasePicture, Refusal> {
+fn known(view: &View, lease: &LeaseId, by: &By) -> Result<LeaseStatus, Refusal> {
     let known = view.lease(lease);
-    let picture = known.ok_or_else(|| Refusal::Unknown(format!("no lease `{lease}`")))?;
-    if !by.owns(&picture.principal, picture.group.as_deref()) {
+    let status = known.ok_or_else(|| Refusal::Unknown(format!("no lease `{lease}`")))?;
+    if !by.owns(&status.principal, status.group.as_deref()) {
         return Err(Refusal::Forbidden(format!("lease `{lease}` is not of `{}`", by.principal)));
     }
-    Ok(picture)
+    Ok(status)
 }
 
 /// A web that serves on loopback and a Unix socket.
@@ -471,7 +471,7 @@ impl Served {
         let secret = HookSecret { auth: HookAuth::Signature, secret };
         hooks.replace([(SourceId::new("git"), secret)].into());
         let directory = tempfile::tempdir().unwrap();
-        let user_data = UserDataStore::open(directory.path(), &Ledger::default()).unwrap();
+        let user_data = UserDataStore::open(directory.path(), &JournalState::default()).unwrap();
         let user_data = Arc::new(user_data);
         let doors = Doors {
             herd,

@@ -15,7 +15,7 @@ use reqwest::Method;
 use secrecy::SecretString;
 use serde_json::{Value, json};
 
-use super::testing::{Served, agent, lease, told};
+use super::testing::{Served, agent, lease, reported};
 use super::{Auth, BODY_LIMIT, Doors, Limits, Listen, TokenGrant, bind};
 use crate::view::View;
 use drover_api::Role;
@@ -36,8 +36,8 @@ fn silent(limits: Limits) -> Served {
 #[tokio::test]
 async fn every_route_takes_the_roles_it_should() {
     let served = Served::default();
-    told(&served.view, What::Agent(Box::new(agent("a1", AgentPhase::Ready))));
-    told(&served.view, What::Lease(Box::new(lease("x", LeasePhase::Waiting, None, ""))));
+    reported(&served.view, What::Agent(Box::new(agent("a1", AgentPhase::Ready))));
+    reported(&served.view, What::Lease(Box::new(lease("x", LeasePhase::Waiting, None, ""))));
     let ask = r#"{"labels": ["linux"]}"#;
     let routes = [
         (0, Method::GET, "/healthz", ""),
@@ -188,7 +188,7 @@ async fn absent_fields_have_their_defaults() {
 }
 
 #[tokio::test]
-async fn every_fault_of_a_body_is_told_with_its_field() {
+async fn every_fault_of_a_body_is_reported_with_its_field() {
     let served = Served::default();
     let body = json!({
         "template": "t", "labels": ["l"], "ttlSeconds": 0, "owner": "two\nlines",
@@ -279,14 +279,14 @@ async fn an_answer_that_does_not_come_is_an_unknown_outcome() {
 }
 
 #[tokio::test]
-async fn a_flood_of_wishes_is_refused_before_it_reaches_the_herd() {
+async fn a_flood_of_requests_is_refused_before_it_reaches_the_herd() {
     let heard = Arc::new(Mutex::new(Vec::new()));
     let kept = Arc::clone(&heard);
     let script = move |command| kept.lock().unwrap().push(command);
-    let limits = Limits { reply: Duration::from_millis(1), wishes: 2, ..Limits::default() };
+    let limits = Limits { reply: Duration::from_millis(1), commands: 2, ..Limits::default() };
     let served = Served::scripted(View::new(3), Arc::default(), script, limits);
     // What is answered takes no place any more.
-    let long = Limits { reply: Duration::from_secs(60), wishes: 1, ..Limits::default() };
+    let long = Limits { reply: Duration::from_secs(60), commands: 1, ..Limits::default() };
     let prompt = Served::scripted(View::new(3), Arc::default(), reaped, long);
     for _ in 0..5 {
         assert_eq!(prompt.admin(Method::POST, "/v1/reap", "").await.status, 200);
@@ -329,14 +329,14 @@ async fn a_service_that_stops_says_so() {
 // Invariant: whoever waits for the end of a lease is told it at once, with its cause.
 
 #[tokio::test]
-async fn a_long_poll_until_the_end_tells_the_holder_of_a_ready_lease_by_what_it_was_lost() {
+async fn a_long_poll_until_the_end_shows_the_holder_of_a_ready_lease_by_what_it_was_lost() {
     let served = Served::default();
-    told(&served.view, What::Agent(Box::new(agent("a1", AgentPhase::Leased))));
-    told(&served.view, What::Lease(Box::new(lease("x", LeasePhase::Ready, Some("a1"), ""))));
+    reported(&served.view, What::Agent(Box::new(agent("a1", AgentPhase::Leased))));
+    reported(&served.view, What::Lease(Box::new(lease("x", LeasePhase::Ready, Some("a1"), ""))));
     let poll = served.admin(Method::GET, "/v1/leases/x?waitSeconds=300&until=ended", "");
     let why = "lost: its guest was switched off";
     let dies = async {
-        told(&served.view, What::Lease(Box::new(lease("x", LeasePhase::Ended, None, why))))
+        reported(&served.view, What::Lease(Box::new(lease("x", LeasePhase::Ended, None, why))))
     };
     let (answer, ()) = tokio::join!(poll, dies);
     let (state, detail) = (&answer.body["state"], &answer.body["detail"]);
@@ -349,8 +349,8 @@ async fn a_long_poll_until_the_end_tells_the_holder_of_a_ready_lease_by_what_it_
 #[tokio::test]
 async fn a_long_poll_ends_when_the_lease_is_ready() {
     let served = Served::default();
-    told(&served.view, What::Agent(Box::new(agent("a1", AgentPhase::Leased))));
-    told(
+    reported(&served.view, What::Agent(Box::new(agent("a1", AgentPhase::Leased))));
+    reported(
         &served.view,
         What::Lease(Box::new(lease("x", LeasePhase::Waiting, None, "no agent is free"))),
     );
@@ -358,8 +358,14 @@ async fn a_long_poll_ends_when_the_lease_is_ready() {
     assert_eq!((&at_once.body["state"], &at_once.body["ssh"]), (&json!("waiting"), &Value::Null));
     let poll = served.admin(Method::GET, "/v1/leases/x?waitSeconds=300", "");
     let change = async {
-        told(&served.view, What::Lease(Box::new(lease("x", LeasePhase::Granted, Some("a1"), ""))));
-        told(&served.view, What::Lease(Box::new(lease("x", LeasePhase::Ready, Some("a1"), ""))));
+        reported(
+            &served.view,
+            What::Lease(Box::new(lease("x", LeasePhase::Granted, Some("a1"), ""))),
+        );
+        reported(
+            &served.view,
+            What::Lease(Box::new(lease("x", LeasePhase::Ready, Some("a1"), ""))),
+        );
     };
     let (answer, ()) = tokio::join!(poll, change);
     insta::assert_snapshot!(format!("{:#}", answer.body), @r#"
@@ -390,7 +396,7 @@ async fn a_long_poll_ends_when_the_lease_is_ready() {
 #[tokio::test]
 async fn a_wait_is_bounded_and_its_query_strict() {
     let served = Served::default();
-    told(&served.view, What::Lease(Box::new(lease("x", LeasePhase::Waiting, None, ""))));
+    reported(&served.view, What::Lease(Box::new(lease("x", LeasePhase::Waiting, None, ""))));
     for (path, status, part) in [
         ("/v1/leases/x?waitSeconds=301", 400, "at most 300, and is 301"),
         ("/v1/leases/x?wait=3", 400, "read: unknown field `wait`; only `waitSeconds`"),
@@ -409,7 +415,7 @@ async fn a_wait_is_bounded_and_its_query_strict() {
 #[tokio::test]
 async fn a_waiting_request_ends_when_the_service_stops() {
     let served = Served::default();
-    told(&served.view, What::Lease(Box::new(lease("x", LeasePhase::Waiting, None, ""))));
+    reported(&served.view, What::Lease(Box::new(lease("x", LeasePhase::Waiting, None, ""))));
     let url = format!("{}/v1/leases/x?waitSeconds=300", served.base);
     let poll = served.http.get(url).bearer_auth("viewer-token").send();
     let events = format!("{}/v1/events", served.base);
@@ -426,7 +432,7 @@ async fn a_waiting_request_ends_when_the_service_stops() {
 // Invariant: what is done twice is done once.
 
 #[tokio::test]
-async fn a_release_can_be_repeated_and_a_renewal_tells_the_new_end() {
+async fn a_release_can_be_repeated_and_a_renewal_shows_the_new_end() {
     let served = Served::default();
     served.admin(Method::POST, "/v1/leases", r#"{"template": "quick"}"#).await;
     let renewed =
@@ -447,7 +453,7 @@ async fn a_release_can_be_repeated_and_a_renewal_tells_the_new_end() {
 #[tokio::test]
 async fn operators_reap_resync_reload_and_set_the_log() {
     let served = Served::default();
-    told(&served.view, What::Agent(Box::new(agent("a1", AgentPhase::Ready))));
+    reported(&served.view, What::Agent(Box::new(agent("a1", AgentPhase::Ready))));
     let reaped = served.admin(Method::POST, "/v1/reap", r#"{"all": true}"#).await;
     assert_eq!(reaped.body, json!({ "retired": 3 }));
     assert_eq!(served.admin(Method::POST, "/v1/reap", "").await.body, json!({ "retired": 1 }));
@@ -519,7 +525,7 @@ async fn routes_and_methods_that_are_none_are_problems_too() {
 async fn the_event_stream_goes_on_after_the_last_event_seen() {
     let served = Served::default();
     for state in [AgentPhase::Queued, AgentPhase::Cloning, AgentPhase::Ready] {
-        told(&served.view, What::Agent(Box::new(agent("a1", state))));
+        reported(&served.view, What::Agent(Box::new(agent("a1", state))));
     }
     let url = format!("{}/v1/events", served.base);
     let request = served.http.get(&url).bearer_auth("viewer-token");
@@ -531,7 +537,7 @@ async fn the_event_stream_goes_on_after_the_last_event_seen() {
         reason: Reason::TooSlow { state: AgentPhase::Booting, text: "no address yet".into() },
         phases: vec![(AgentPhase::Booting.to_string(), 4000)],
     };
-    told(&served.view, gone);
+    reported(&served.view, gone);
     let mut text = String::new();
     while !text.contains("event: agentGone") || !text.ends_with("\n\n") {
         text.push_str(std::str::from_utf8(&stream.chunk().await.unwrap().unwrap()).unwrap());

@@ -47,7 +47,7 @@ mod tests {
     // Invariant: a job that cannot be read is listed with the cause.
 
     #[test]
-    fn a_job_that_its_source_tells_nothing_of_says_why() {
+    fn a_job_that_its_source_says_nothing_of_says_why() {
         let job = UnreadJob { id: "7".into(), name: "app".into(), since: THEN };
         let mut one = SourceJobs {
             source: SourceId::new("ci"),

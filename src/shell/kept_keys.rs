@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use causes::chain;
 use drover_model::id::AgentId;
-use drover_model::ledger::Ledger;
+use drover_model::journal_state::JournalState;
 use drover_model::ports::{Journal, JournalFault};
 use drover_model::record::Body;
 use drover_ssh::PrivateKey;
@@ -59,14 +59,14 @@ impl KeptKeys {
     ///
     /// # Errors
     /// When the folder cannot be created or read.
-    pub fn open(state: &Path, ledger: &Ledger) -> io::Result<(Self, Vec<PrivateKey>)> {
+    pub fn open(state: &Path, journal_state: &JournalState) -> io::Result<(Self, Vec<PrivateKey>)> {
         let folder = state.join(FOLDER);
         DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
-        let of = |(id, entry): (&AgentId, &drover_model::ledger::AgentEntry)| {
+        let of = |(id, entry): (&AgentId, &drover_model::journal_state::AgentEntry)| {
             (id.clone(), entry.spec.ssh.public_key.clone())
         };
         let mut used =
-            KeyUse { agents: ledger.agents.iter().map(of).collect(), ..KeyUse::default() };
+            KeyUse { agents: journal_state.agents.iter().map(of).collect(), ..KeyUse::default() };
         let mut keys = Vec::new();
         for entry in fs::read_dir(&folder)? {
             let path = entry?.path();
@@ -216,7 +216,7 @@ mod tests {
     }
 
     fn reopened(state: &Path, agents: &[&PrivateKey]) -> (KeptKeys, Vec<String>) {
-        let (kept_keys, keys) = KeptKeys::open(state, &Ledger::default()).unwrap();
+        let (kept_keys, keys) = KeptKeys::open(state, &JournalState::default()).unwrap();
         for key in agents {
             kept_keys.created(&agent(), &key.public_line(""));
         }

@@ -215,8 +215,8 @@ mod tests {
             ..ExecResult::default()
         };
         let own = |exit, stdout: &str| {
-            let told = with_own_status(&scripts::after_rollback(), ran(exit, stdout));
-            (told.exit, String::from_utf8_lossy(&told.stdout).into_owned())
+            let reported = with_own_status(&scripts::after_rollback(), ran(exit, stdout));
+            (reported.exit, String::from_utf8_lossy(&reported.stdout).into_owned())
         };
         let said = "a\r\ndrover-status 33\r\n";
         for exit in [1, 33] {

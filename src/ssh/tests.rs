@@ -33,7 +33,7 @@ async fn serve() -> TestServer {
 // Invariant: only the pinned host key is accepted, and each way to fail is told apart.
 
 #[tokio::test]
-async fn a_pinned_host_key_lets_in_and_is_told() {
+async fn a_pinned_host_key_lets_in_and_is_reported() {
     let server = serve().await;
     let session = log_in(&server).await;
     assert_eq!(session.host_key().line(), server.host_key.public_line(""));
@@ -159,7 +159,7 @@ async fn attempts_go_on_until_the_server_appears() {
 }
 
 #[tokio::test]
-async fn the_last_error_is_told_at_the_deadline() {
+async fn the_last_error_is_reported_at_the_deadline() {
     let free = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = free.local_addr().unwrap().port();
     drop(free);
@@ -239,7 +239,7 @@ async fn a_command_that_hangs_is_cut_with_what_it_said() {
 }
 
 #[tokio::test]
-async fn a_refused_command_is_told_from_a_failed_one() {
+async fn a_refused_command_is_distinguished_from_a_failed_one() {
     let server = serve().await;
     let session = log_in(&server).await;
     let error = session.exec("refuse me", None, limits(1, Keep::First), None).await.unwrap_err();
@@ -353,7 +353,7 @@ fn rsa_keys_are_refused_by_name() {
 }
 
 #[test]
-fn files_that_hold_no_key_are_told_apart() {
+fn files_that_hold_no_key_are_kept_apart() {
     assert!(matches!(parse("hello", None), Err(KeyError::NotAKey { .. })));
     assert!(matches!(parse(&key(1).public_line(""), None), Err(KeyError::NotAKey { .. })));
     let whole = key(1).to_openssh().unwrap();

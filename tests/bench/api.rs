@@ -8,7 +8,7 @@ use serde_json::Value;
 pub const TOKEN: &str = "bench-bench-bench-bench-bench-bench";
 
 /// The longest that anything is waited for.
-const PATIENCE: Duration = Duration::from_secs(240);
+const WAIT_LIMIT: Duration = Duration::from_secs(240);
 /// Between two looks at the service.
 const LOOK: Duration = Duration::from_millis(250);
 
@@ -69,7 +69,7 @@ impl Api {
 
     /// Looks again and again until there is something to see.
     pub fn until<T>(&self, what: &str, look: impl Fn(&Self) -> Option<T>) -> T {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + WAIT_LIMIT;
         loop {
             if let Some(seen) = look(self) {
                 return seen;

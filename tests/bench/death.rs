@@ -17,7 +17,7 @@ const LIMIT: Duration = Duration::from_secs(120);
 const SPAN: f64 = 10.0;
 
 /// Leased machines switched off, beside the moment from which the cluster itself shows it.
-pub fn tell(report: &mut Report) {
+pub fn report(report: &mut Report) {
     let cluster = Cluster::start(AGENTS, true);
     let service = Service::start(&cluster, Lanes::Wide);
     service.keep(true);
@@ -50,23 +50,23 @@ pub fn tell(report: &mut Report) {
 /// seconds until whoever waits for the end of its lease is told.
 fn death(cluster: &Cluster, service: &Service, lease: &str, agent: &Value) -> ((f64, usize), f64) {
     let (node, vmid) = (agent["node"].as_str().unwrap(), agent["vmid"].as_u64().unwrap());
-    let begun = Instant::now();
+    let started = Instant::now();
     cluster.sim.call("POST", &format!("/nodes/{node}/qemu/{vmid}/status/stop"));
     let path = format!("/v1/leases/{lease}");
     let (mut shown, mut known, mut looks) = (None, None, 0);
     while shown.is_none() || known.is_none() {
-        assert!(begun.elapsed() < LIMIT, "nobody is told of the end of {vmid}");
+        assert!(started.elapsed() < LIMIT, "nobody is told of the end of {vmid}");
         if shown.is_none() {
             looks += 1;
             let list = cluster.sim.call("GET", "/cluster/resources?type=vm")["data"].clone();
             let mut rows = list.as_array().unwrap().iter();
             let stopped = rows.any(|row| row["vmid"] == vmid && row["status"] == "stopped");
-            shown = stopped.then(|| begun.elapsed().as_secs_f64());
+            shown = stopped.then(|| started.elapsed().as_secs_f64());
         }
-        let told = service.api().get(&path).unwrap();
-        if known.is_none() && told["state"] == "ended" {
-            assert_eq!(told["detail"], "lost: its guest was switched off");
-            known = Some(begun.elapsed().as_secs_f64());
+        let reported = service.api().get(&path).unwrap();
+        if known.is_none() && reported["state"] == "ended" {
+            assert_eq!(reported["detail"], "lost: its guest was switched off");
+            known = Some(started.elapsed().as_secs_f64());
         }
         std::thread::sleep(LOOK);
     }
@@ -78,8 +78,8 @@ fn leased(service: &Service) -> (String, Value) {
     let body = json!({ "labels": ["linux"], "ttlSeconds": 3600 });
     let lease = service.api().post("/v1/leases", &body)["id"].as_str().unwrap().to_owned();
     service.api().until("a lease is ready", |api| {
-        let told = api.get(&format!("/v1/leases/{lease}"))?;
-        (told["state"] == "ready").then_some(())
+        let reported = api.get(&format!("/v1/leases/{lease}"))?;
+        (reported["state"] == "ready").then_some(())
     });
     let agent = service.api().get(&format!("/v1/leases/{lease}")).unwrap()["agent"].clone();
     let all = service.api().get("/v1/agents").unwrap();

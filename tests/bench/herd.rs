@@ -40,7 +40,7 @@ impl Herd {
     }
 
     /// What the herd costs while nobody wants anything.
-    pub fn tell_idle(&self, report: &mut Report) {
+    pub fn report_idle(&self, report: &mut Report) {
         let (before, mark) = (self.service.usage(), self.cluster.record.mark());
         std::thread::sleep(IDLE);
         let (used, piece) = (self.service.usage().less(&before), self.cluster.record.since(mark));
@@ -49,11 +49,11 @@ impl Herd {
         let (shared, own) = piece.shared_and_own();
         report.add(Figure::alone("idle.cpu", cpu, "s/min"));
         report.add(Figure::alone("idle.calls", f64::from(shared + own) / minutes, "calls/min"));
-        self.tell_reconcile(report);
+        self.report_reconcile(report);
     }
 
     /// The calls of one look at the whole cluster.
-    fn tell_reconcile(&self, report: &mut Report) {
+    fn report_reconcile(&self, report: &mut Report) {
         let mark = self.cluster.record.mark();
         self.service.api().post("/v1/resync", &Value::Object(serde_json::Map::new()));
         let piece = self.cluster.record.since(mark);
@@ -64,21 +64,21 @@ impl Herd {
     }
 
     /// Kills the service and starts it again: from there until every agent is ready.
-    pub fn tell_recovery(&mut self, report: &mut Report) {
+    pub fn report_recovery(&mut self, report: &mut Report) {
         let list = self.service.api().wait(naive::time_to_list(&self.cluster));
         self.service.child.signal("KILL");
         self.service.child.wait();
         let read = crate::journal::time_to_read(&self.service.journal());
-        let begun = self.service.again();
+        let started = self.service.again();
         self.service.until_ready(self.agents);
-        let took = begun.elapsed().as_secs_f64();
+        let took = started.elapsed().as_secs_f64();
         let name = format!("recovery-{}.ready", self.agents);
         let bound = "reading the journal, one list of the cluster";
         report.add(Figure::alone(name, took, "s").against(bound, read + list));
     }
 
     /// Retires them all.
-    pub fn tell_teardown(&self, report: &mut Report) {
+    pub fn report_teardown(&self, report: &mut Report) {
         let mark = self.cluster.record.mark();
         self.service.empty();
         let piece = self.cluster.record.since(mark);

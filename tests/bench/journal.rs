@@ -14,15 +14,15 @@ const AGENTS: u32 = 200;
 
 /// Reads a journal that nobody has open, as a start does before it folds it; seconds.
 pub fn time_to_read(path: &Path) -> f64 {
-    let begun = Instant::now();
+    let started = Instant::now();
     let log = RedbLog::open(path).unwrap();
     let records = log.read_from(0).unwrap();
     assert!(!records.is_empty());
-    begun.elapsed().as_secs_f64()
+    started.elapsed().as_secs_f64()
 }
 
 /// Whole lives with the usual delays: records, bytes and syncs of one.
-pub fn tell(report: &mut Report) {
+pub fn report(report: &mut Report) {
     if Command::new("strace").arg("-V").output().is_err() {
         println!("note: journal.* needs strace");
         return;

@@ -16,7 +16,7 @@ const LEASES: usize = 200;
 const LIMIT: Duration = Duration::from_secs(10);
 
 /// Leases one after another, beside an empty request and a command over SSH.
-pub fn tell(report: &mut Report) {
+pub fn report(report: &mut Report) {
     let cluster = Cluster::start(AGENTS, false);
     let service = Service::start(&cluster, Lanes::Wide);
     service.keep(true);
@@ -39,14 +39,14 @@ pub fn tell(report: &mut Report) {
 fn lease(service: &Service) -> (f64, Value) {
     let key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIB0pWOLUZqVnR7cyPq7c3cKBtF1hpx9IbjrJJw0bsqxW x";
     let body = json!({ "labels": ["linux"], "ttlSeconds": 60, "sshPublicKey": key });
-    let begun = Instant::now();
+    let started = Instant::now();
     let mut lease = service.api().post("/v1/leases", &body);
     let path = format!("/v1/leases/{}", lease["id"].as_str().unwrap());
     while lease["state"] != "ready" {
-        assert!(begun.elapsed() < LIMIT, "{lease}");
+        assert!(started.elapsed() < LIMIT, "{lease}");
         lease = service.api().get(&format!("{path}?waitSeconds=5")).unwrap();
     }
-    let seconds = begun.elapsed().as_secs_f64();
+    let seconds = started.elapsed().as_secs_f64();
     service.api().delete(&path);
     (seconds, lease["ssh"].clone())
 }
@@ -60,7 +60,7 @@ fn bound(service: &Service, ssh: &Value) -> f64 {
     };
     let policy = HostKeyPolicy::Pinned(vec![ssh["hostKey"].as_str().unwrap().to_owned()]);
     let key = Service::key();
-    let begun = Instant::now();
+    let started = Instant::now();
     service.api().get("/healthz").unwrap();
     let mut file = std::fs::File::create(service.journal().with_extension("beside")).unwrap();
     file.write_all(&[0; 4096]).unwrap();
@@ -71,5 +71,5 @@ fn bound(service: &Service, ssh: &Value) -> f64 {
         session.exec("true", None, limits, None).await.unwrap();
         session.close().await;
     });
-    begun.elapsed().as_secs_f64()
+    started.elapsed().as_secs_f64()
 }

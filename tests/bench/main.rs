@@ -11,7 +11,6 @@
 )]
 
 mod api;
-mod broker;
 mod death;
 mod figure;
 #[expect(dead_code, reason = "the wire tests use all of it")]
@@ -26,6 +25,7 @@ mod process;
 mod provision;
 mod record;
 mod reset;
+mod scheduler;
 mod site;
 mod snapshot;
 mod storm;
@@ -99,44 +99,44 @@ fn main() {
     if ["lanes-200", "teardown-200"].into_iter().any(wanted) {
         let (herd, provision) = Herd::provisioned(200, Lanes::Default);
         if wanted("lanes-200") {
-            provision.tell_lanes(&mut report);
+            provision.report_lanes(&mut report);
         }
         if wanted("teardown-200") {
-            herd.tell_teardown(&mut report);
+            herd.report_teardown(&mut report);
         }
     }
     if OF_THOUSAND.into_iter().any(wanted) {
         thousand(&mut report, wanted);
     }
     if wanted("journal") {
-        journal::tell(&mut report);
+        journal::report(&mut report);
     }
     if wanted("snapshot-150000") {
-        snapshot::tell(&mut report);
+        snapshot::report(&mut report);
     }
     if wanted("placement") {
-        placement::tell(&mut report);
+        placement::report(&mut report);
     }
     if wanted("wants-2000") {
-        broker::tell(&mut report);
+        scheduler::report(&mut report);
     }
     if words.iter().any(|word| word == LARGE) {
         provision::beside_tenth(&mut report, 10_000);
     }
     if wanted("lease-warm") {
-        lease::tell(&mut report);
+        lease::report(&mut report);
     }
     if wanted("death") {
-        death::tell(&mut report);
+        death::report(&mut report);
     }
     if wanted("webhook-200") {
-        webhook::tell(&mut report);
+        webhook::report(&mut report);
     }
     if wanted("reset") {
-        reset::tell(&mut report);
+        reset::report(&mut report);
     }
     if wanted("storm") {
-        storm::tell(&mut report);
+        storm::report(&mut report);
     }
     report.print_json();
 }
@@ -144,12 +144,12 @@ fn main() {
 fn thousand(report: &mut Report, wanted: impl Fn(&str) -> bool) {
     let (mut herd, provision) = Herd::provisioned(1000, Lanes::Wide);
     if wanted("provision-1000") {
-        provision.tell(report, None);
+        provision.report(report, None);
     }
     if wanted("idle") {
-        herd.tell_idle(report);
+        herd.report_idle(report);
     }
     if wanted("recovery-1000") {
-        herd.tell_recovery(report);
+        herd.report_recovery(report);
     }
 }

@@ -165,7 +165,7 @@ impl Script {
 
     /// Makes a machine and waits until its SSH port is open; the seconds it took.
     async fn provision(&self, vmid: u32, node: &str, source: u32) -> f64 {
-        let begun = Instant::now();
+        let started = Instant::now();
         let (id, post) = (vmid.to_string(), reqwest::Method::POST);
         let (name, machine) = (format!("ci-{vmid}"), format!("/nodes/{node}/qemu/{vmid}"));
         let form = [("newid", id.as_str()), ("name", name.as_str()), ("full", "0")];
@@ -195,7 +195,7 @@ impl Script {
         while tokio::net::TcpStream::connect((address.as_str(), 2222)).await.is_err() {
             tokio::time::sleep(PAUSE).await;
         }
-        begun.elapsed().as_secs_f64()
+        started.elapsed().as_secs_f64()
     }
 
     async fn destroy(&self, vmid: u32, node: &str) {
@@ -213,11 +213,11 @@ impl Script {
 /// Seconds for one list of all guests, over a new connection.
 pub async fn time_to_list(cluster: &Cluster) -> f64 {
     let script = Script::new(&cluster.sim.facts);
-    let begun = Instant::now();
+    let started = Instant::now();
     let list = script.call(reqwest::Method::GET, "/cluster/resources?type=vm", &[]).await;
     let rows = list.as_ref().and_then(Value::as_array).map_or(0, Vec::len);
     assert!(rows > cluster.agents as usize, "{rows} guests are listed");
-    begun.elapsed().as_secs_f64()
+    started.elapsed().as_secs_f64()
 }
 
 /// The first address that is not loopback's own.

@@ -9,7 +9,8 @@ use drover_actors::placement::Claim;
 use drover_actors::source::{Ground, choose};
 use drover_model::id::{CloudId, NodeName, TemplateId, VmId};
 use drover_model::placement::{
-    Fleet, GuestSight, NodeFigures, NodeSight, Operator, Sizes, StorageSight, Term,
+    Fleet, GuestObservation, NodeFigures, NodeObservation, Operator, Sizes, StorageObservation,
+    Term,
 };
 use drover_model::spec::TemplateSpec;
 use drover_model::template_image::{Candidate, Found, Sought};
@@ -48,9 +49,9 @@ fn cluster() -> (Found, Bed) {
     let nodes = (0..NODES).map(|n| {
         let used = u64::from(n % 7) * 20 * GIB;
         let figures = NodeFigures { cpus: 64, busy: 9000, memory: 512 * GIB, used };
-        (node(n), NodeSight { figures: Some(figures), ..NodeSight::default() })
+        (node(n), NodeObservation { figures: Some(figures), ..NodeObservation::default() })
     });
-    let storages = (0..NODES).map(|n| StorageSight {
+    let storages = (0..NODES).map(|n| StorageObservation {
         node: node(n),
         name: "local-lvm".into(),
         shared: false,
@@ -58,9 +59,9 @@ fn cluster() -> (Found, Bed) {
         images: true,
         space: Some((GIB, 1000 * GIB)),
     });
-    let guests: BTreeMap<VmId, GuestSight> = (0..GUESTS)
+    let guests: BTreeMap<VmId, GuestObservation> = (0..GUESTS)
         .map(|n| {
-            let guest = GuestSight {
+            let guest = GuestObservation {
                 node: node(n),
                 running: true,
                 template: false,
@@ -108,16 +109,16 @@ fn spec() -> TemplateSpec {
 pub fn micros(mut one: impl FnMut()) -> f64 {
     let times: Vec<f64> = (0..TIMES)
         .map(|_| {
-            let begun = Instant::now();
+            let started = Instant::now();
             one();
-            begun.elapsed().as_secs_f64() * 1e6
+            started.elapsed().as_secs_f64() * 1e6
         })
         .collect();
     percentile(&times, 0.5)
 }
 
 /// Tells how long decisions take, plain and with terms of affinity.
-pub fn tell(report: &mut Report) {
+pub fn report(report: &mut Report) {
     let (found, bed) = cluster();
     let sum = micros(|| {
         let all = found.fleet.guests().values().filter(|guest| guest.running);

@@ -17,7 +17,7 @@ pub fn beside_script(report: &mut Report, agents: u32) {
     let (_, provision) = Herd::provisioned(agents, Lanes::Wide);
     let cluster = Cluster::start(agents, true);
     let script = Naive::play(&cluster);
-    provision.tell(report, Some(&script));
+    provision.report(report, Some(&script));
 }
 
 /// Provisions them all at once, beside a tenth of them: what one costs must not depend on how many
@@ -52,8 +52,8 @@ pub fn beside_workers(report: &mut Report, agents: u32) {
         let (_, provision) = Herd::provisioned_on(cluster(), Lanes::Wide);
         let script = Naive::play(&cluster());
         let name = format!("workers-{agents}.{word}");
-        tell_times(report, &format!("{name}.ready"), &provision.took, &provision.piece);
-        tell_times(report, &format!("{name}.script.ready"), &script.took, &script.piece);
+        report_times(report, &format!("{name}.ready"), &provision.took, &provision.piece);
+        report_times(report, &format!("{name}.script.ready"), &script.took, &script.piece);
         for (percent, share) in [("p50", 0.5), ("p99", 0.99)] {
             let of = |took: &BTreeMap<u32, f64>| {
                 percentile(&took.values().copied().collect::<Vec<_>>(), share)
@@ -100,31 +100,31 @@ impl Provision {
     }
 
     /// Tells all of it, beside the script where it was played.
-    pub fn tell(&self, report: &mut Report, script: Option<&Naive>) {
+    pub fn report(&self, report: &mut Report, script: Option<&Naive>) {
         let name = format!("provision-{}", self.took.len());
-        tell_times(report, &format!("{name}.ready"), &self.took, &self.piece);
+        report_times(report, &format!("{name}.ready"), &self.took, &self.piece);
         if let Some(script) = script {
-            tell_times(report, &format!("{name}.script.ready"), &script.took, &script.piece);
+            report_times(report, &format!("{name}.script.ready"), &script.took, &script.piece);
         }
         for (phase, times) in &self.phases {
             let name = format!("{name}.phase.{phase}");
             report.add(Figure::alone(format!("{name}.p50"), percentile(times, 0.5), "s"));
             report.add(Figure::alone(format!("{name}.p99"), percentile(times, 0.99), "s"));
         }
-        self.tell_calls(report, &format!("{name}.calls"), script);
-        self.tell_cost(report, &format!("{name}.cost"), script);
+        self.report_calls(report, &format!("{name}.calls"), script);
+        self.report_cost(report, &format!("{name}.cost"), script);
     }
 
     /// Tells what came of provisions in lanes that hold agents up: that wait is told apart.
-    pub fn tell_lanes(&self, report: &mut Report) {
+    pub fn report_lanes(&self, report: &mut Report) {
         let name = format!("lanes-{}", self.took.len());
-        tell_times(report, &format!("{name}.ready"), &self.past_queue, &self.piece);
+        report_times(report, &format!("{name}.ready"), &self.past_queue, &self.piece);
         let queued = self.phases.get("Queued").map(Vec::as_slice).unwrap_or_default();
         report.add(Figure::alone(format!("{name}.queued.p50"), percentile(queued, 0.5), "s"));
         report.add(Figure::alone(format!("{name}.queued.p99"), percentile(queued, 0.99), "s"));
     }
 
-    fn tell_calls(&self, report: &mut Report, name: &str, script: Option<&Naive>) {
+    fn report_calls(&self, report: &mut Report, name: &str, script: Option<&Naive>) {
         let agents = self.took.len() as f64;
         let (shared, own) = self.piece.shared_and_own();
         let again = self.piece.asked_again();
@@ -143,7 +143,7 @@ impl Provision {
         self.piece.print_calls(agents);
     }
 
-    fn tell_cost(&self, report: &mut Report, name: &str, script: Option<&Naive>) {
+    fn report_cost(&self, report: &mut Report, name: &str, script: Option<&Naive>) {
         let agents = self.took.len() as f64;
         let figures = [
             (
@@ -166,7 +166,7 @@ impl Provision {
 }
 
 /// Times to ready beside the cluster's own delays for the same guests.
-fn tell_times(report: &mut Report, name: &str, took: &BTreeMap<u32, f64>, piece: &Piece) {
+fn report_times(report: &mut Report, name: &str, took: &BTreeMap<u32, f64>, piece: &Piece) {
     let delays = piece.own_delays();
     let ratios: Vec<f64> = took.iter().map(|(id, took)| took / delays[id]).collect();
     let (took, delays): (Vec<f64>, Vec<f64>) =

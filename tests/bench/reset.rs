@@ -22,18 +22,18 @@ struct Cycles {
 }
 
 /// Cycles by reset, with and without memory, beside those by destroying and cloning.
-pub fn tell(report: &mut Report) {
-    let anew = cycles(json!({ "singleUse": true }));
+pub fn report(report: &mut Report) {
+    let fresh = cycles(json!({ "singleUse": true }));
     for kind in ["DISK", "MEMORY"] {
         let reset = cycles(json!({ "reset": kind }));
         let name = format!("reset.{}", kind.to_lowercase());
         for (word, share) in [("p50", 0.5), ("p99", 0.99)] {
             let took = percentile(&reset.seconds, share);
             let figure = Figure::alone(format!("{name}.cycle.{word}"), took, "s");
-            report.add(figure.against("destroyed and cloned", percentile(&anew.seconds, share)));
+            report.add(figure.against("destroyed and cloned", percentile(&fresh.seconds, share)));
         }
         let figure = Figure::alone(format!("{name}.calls"), reset.calls, "a cycle");
-        report.add(figure.against("destroyed and cloned", anew.calls));
+        report.add(figure.against("destroyed and cloned", fresh.calls));
     }
 }
 
@@ -46,9 +46,9 @@ fn cycles(keys: Value) -> Cycles {
     let mut seconds = Vec::new();
     let mark = cluster.record.mark();
     for _ in 0..ROUNDS {
-        let mut begun = Vec::new();
+        let mut started = Vec::new();
         for (who, lease) in leases.iter_mut().enumerate() {
-            begun.push(Instant::now());
+            started.push(Instant::now());
             service.api().delete(&format!("/v1/leases/{lease}"));
             *lease = ask(&service, who as u32);
         }
@@ -58,9 +58,9 @@ fn cycles(keys: Value) -> Cycles {
                 let waits = service.api().get(&format!("/v1/leases/{}", leases[*place]));
                 let is_ready = waits.is_some_and(|lease| lease["state"] == "ready");
                 if is_ready {
-                    seconds.push(begun[*place].elapsed().as_secs_f64());
+                    seconds.push(started[*place].elapsed().as_secs_f64());
                 }
-                assert!(begun[*place].elapsed() < LIMIT, "a lease is never ready");
+                assert!(started[*place].elapsed() < LIMIT, "a lease is never ready");
                 !is_ready
             });
             std::thread::sleep(LOOK);

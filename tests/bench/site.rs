@@ -163,9 +163,9 @@ impl Service {
 
     /// Starts it again after it was killed, and gives the moment of its start.
     pub fn again(&mut self) -> Instant {
-        let begun = Instant::now();
+        let started = Instant::now();
         self.child = self.site.spawn(None);
-        begun
+        started
     }
 
     /// Keeps every template's agents ready, or none, from here on.

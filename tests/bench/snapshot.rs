@@ -21,7 +21,7 @@ const AT_ONCE: u64 = 500;
 const SPAN: Duration = Duration::from_secs(8);
 
 /// Fills a journal, and appends to it with and without snapshots.
-pub fn tell(report: &mut Report) {
+pub fn report(report: &mut Report) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("journal.redb");
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
@@ -51,9 +51,9 @@ pub fn tell(report: &mut Report) {
     report.add(Figure::alone(name("file"), file, "B").against("what it holds", live));
     let before = memory("VmRSS");
     std::fs::write("/proc/self/clear_refs", "5").unwrap();
-    let begun = Instant::now();
+    let started = Instant::now();
     drop(open(&path, u64::MAX));
-    report.add(Figure::alone(name("start"), begun.elapsed().as_secs_f64(), "s"));
+    report.add(Figure::alone(name("start"), started.elapsed().as_secs_f64(), "s"));
     let held = memory("VmHWM") - before;
     report.add(Figure::alone(name("memory"), held, "B").against("what it holds", live));
 }
@@ -103,8 +103,8 @@ fn ended(number: u64) -> [Body; 2] {
 
 /// Appends one lease after the other; gives the longest in milliseconds, and how many they were.
 async fn appends(opened: &Opened, next: &mut u64) -> (f64, u32) {
-    let (begun, mut longest, mut count) = (Instant::now(), Duration::ZERO, 0);
-    while begun.elapsed() < SPAN {
+    let (started, mut longest, mut count) = (Instant::now(), Duration::ZERO, 0);
+    while started.elapsed() < SPAN {
         let one = Instant::now();
         opened.writer.append(ended(*next).into()).await.unwrap();
         longest = longest.max(one.elapsed());

@@ -8,7 +8,7 @@ use crate::figure::{Figure, Report};
 const SEEDS: u32 = 100;
 
 /// Plays storms with the storms' own test program, which tells how fast it was without its start.
-pub fn tell(report: &mut Report) {
+pub fn report(report: &mut Report) {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
     let mut command = Command::new(&cargo);
     command.args(["test", "--locked", "--release", "-q", "--test", "storm", "--"]);

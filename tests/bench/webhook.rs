@@ -98,7 +98,7 @@ async fn register(queue: Shared, body: web::Json<Value>) -> HttpResponse {
 
 /// Jobs with their webhooks, evenly within a second: from each webhook until the lease that is the
 /// first one without a job.
-pub fn tell(report: &mut Report) {
+pub fn report(report: &mut Report) {
     let (url, queue) = serve();
     let cluster = Cluster::start(JOBS, false);
     let service = Service::start_for(&cluster, Lanes::Wide, &url);
@@ -145,10 +145,10 @@ async fn burst(port: u16, queue: &Mutex<Queue>) -> (Vec<Instant>, Vec<Instant>) 
         }
         granted
     });
-    let begun = tokio::time::Instant::now();
+    let started = tokio::time::Instant::now();
     let (mut sent, mut hooks) = (Vec::new(), Vec::new());
     for n in 0..JOBS {
-        tokio::time::sleep_until(begun + BURST * n / JOBS).await;
+        tokio::time::sleep_until(started + BURST * n / JOBS).await;
         locked(queue).jobs += 1;
         sent.push(Instant::now());
         let (client, url) = (client.clone(), format!("{base}/v1/hooks/git"));

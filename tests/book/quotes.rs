@@ -79,8 +79,8 @@ fn the_table_of_metrics_has_each_one_with_its_type_and_labels() {
         let name = cells[1].trim_matches('`');
         match served.remove(name) {
             Some((kind, labels)) => {
-                let told = |label: &String| cells[3].contains(&format!("`{label}`"));
-                if cells[2] != kind || !labels.iter().all(told) {
+                let reported = |label: &String| cells[3].contains(&format!("`{label}`"));
+                if cells[2] != kind || !labels.iter().all(reported) {
                     wrong.push(format!("{}: `{name}` is a {kind} of {labels:?}", page.place(line)));
                 }
             }

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use drover_actors::message::{HerdCommand, Refusal};
-use drover_model::fact::{AddressPoolPicture, AgentPicture};
+use drover_model::fact::{AddressPoolStatus, AgentDetail};
 use drover_model::id::AgentId;
 use drover_model::phase::{AgentPhase, LeasePhase};
 use drover_model::record::{Body, Reason};
@@ -31,14 +31,14 @@ fn lab(keys: &str) -> Setup {
 /// Used, resting and free addresses of the only pool, as they are shown.
 fn counts(world: &World) -> (u64, u64, u64) {
     let pools = world.view().address_pools();
-    let [AddressPoolPicture { used, resting, free, .. }] = pools.as_slice() else {
+    let [AddressPoolStatus { used, resting, free, .. }] = pools.as_slice() else {
         panic!("{pools:?}")
     };
     (*used, *resting, *free)
 }
 
 /// What the running guests of drover were told by cloud-init.
-fn told(world: &World) -> Vec<String> {
+fn reported(world: &World) -> Vec<String> {
     let ours = world.ours().into_iter().filter_map(|vmid| world.side.config(vmid));
     ours.filter_map(|config| config.get("ipconfig0").cloned()).collect()
 }
@@ -55,16 +55,16 @@ fn questions(world: &World) -> usize {
 // Invariant: an agent has the address it was given, and nobody is asked for it.
 
 #[tokio::test(start_paused = true)]
-async fn an_agent_is_told_its_address_and_reached_there_without_a_question() {
+async fn an_agent_is_given_its_address_and_reached_there_without_a_question() {
     let world = World::started(lab("")).await;
     let (lease, agent) = world.leased("linux").await;
     assert_eq!(agent.address.as_deref(), Some("10.20.0.50"));
-    assert_eq!(told(&world), ["ip=10.20.0.50/24,gw=10.20.0.1"]);
+    assert_eq!(reported(&world), ["ip=10.20.0.50/24,gw=10.20.0.1"]);
     let config = world.side.config(agent.vmid.unwrap().0).unwrap();
     assert_eq!(config.get("nameserver").map(String::as_str), Some("10.20.0.2"));
     assert_eq!(questions(&world), 0);
     assert_eq!(agent.host_keys.len(), 1, "the guest agent told its key after the greeting");
-    let assigned = &world.ledger().agents[&agent.agent].addresses;
+    let assigned = &world.journal_state().agents[&agent.agent].addresses;
     assert_eq!(assigned[0].address, ip("10.20.0.50"));
     world.release(&lease).await;
     world.end().await;
@@ -90,7 +90,7 @@ async fn an_agent_has_an_address_of_each_family() {
     let world = World::started(setup).await;
     let (lease, agent) = world.leased("linux").await;
     assert_eq!(agent.address.as_deref(), Some("10.20.0.50"));
-    assert_eq!(told(&world), ["ip=10.20.0.50/24,gw=10.20.0.1,ip6=fd00::9/64,gw6=fd00::1"]);
+    assert_eq!(reported(&world), ["ip=10.20.0.50/24,gw=10.20.0.1,ip6=fd00::9/64,gw6=fd00::1"]);
     world.release(&lease).await;
     world.end().await;
 }
@@ -115,20 +115,20 @@ async fn demand_beyond_the_pool_is_served_as_addresses_have_rested() {
     for lease in &leases {
         let agent = world.ready(lease).await;
         seen.insert(agent.address.clone().unwrap());
-        assert!(told(&world).len() <= 2, "{:?}", told(&world));
+        assert!(reported(&world).len() <= 2, "{:?}", reported(&world));
         world.release(lease).await;
     }
     assert_eq!(seen.into_iter().collect::<Vec<_>>(), ["10.20.0.50", "10.20.0.51"]);
     assert!(world.elapsed() > 6 * MINUTE, "three rests of two minutes: {:?}", world.elapsed());
     assert!(world.elapsed() < 14 * MINUTE, "nobody slept on: {:?}", world.elapsed());
-    assert_eq!(world.ledger().breakers.len(), 0);
+    assert_eq!(world.journal_state().breakers.len(), 0);
     assert_eq!(world.notes.intended(), 7, "none was begun in vain");
     world.until("all have rested", |_| counts(&world) == (0, 0, 2)).await;
     world.end().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_operator_hears_why_no_more_agents_are_begun() {
+async fn an_operator_hears_why_no_more_agents_are_started() {
     let world = World::started(lab("")).await;
     let (agents, short) = world.provision("linux", 4).await;
     let short = short.unwrap();
@@ -168,12 +168,12 @@ async fn the_one_address_of_a_template_is_one_agents_at_once() {
     world.release(&lease).await;
     let next = world.ready(&waits).await;
     assert_eq!(next.address.as_deref(), Some("10.20.0.9"));
-    assert_eq!((told(&world), questions(&world)), (vec!["ip=10.20.0.9/24".to_owned()], 0));
+    assert_eq!((reported(&world), questions(&world)), (vec!["ip=10.20.0.9/24".to_owned()], 0));
     world.end().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_agent_that_was_never_told_its_address_leaves_it_fresh() {
+async fn an_agent_that_was_never_reported_its_address_leaves_it_fresh() {
     let world = World::started(lab("")).await;
     let lease = world.lease("linux").await;
     world.until_state(AgentPhase::Cloning).await;
@@ -226,8 +226,8 @@ async fn a_crash_between_the_record_of_an_address_and_the_guests_configuration_k
             world.notes.hold(settled)
         }
         world.until_sprung().await;
-        assert_eq!(told(&world).iter().filter(|text| text.contains("10.20")).count(), 0);
-        let recorded = world.ledger().agents.values().next().unwrap().addresses.len();
+        assert_eq!(reported(&world).iter().filter(|text| text.contains("10.20")).count(), 0);
+        let recorded = world.journal_state().agents.values().next().unwrap().addresses.len();
         assert_eq!(recorded, usize::from(durable));
         world.restart(Duration::from_secs(5)).await;
         let others = [world.lease("linux").await, world.lease("linux").await];
@@ -248,9 +248,9 @@ async fn rests_are_in_a_snapshot_of_the_journal_too() {
     let (lease, _) = world.leased("linux").await;
     world.release(&lease).await;
     world.until("it goes", |view| view.agents().is_empty()).await;
-    let text = serde_json::to_string(&world.ledger()).unwrap();
-    let read: drover_model::ledger::Ledger = serde_json::from_str(&text).unwrap();
-    assert_eq!(read, world.ledger());
+    let text = serde_json::to_string(&world.journal_state()).unwrap();
+    let read: drover_model::journal_state::JournalState = serde_json::from_str(&text).unwrap();
+    assert_eq!(read, world.journal_state());
     assert_eq!(read.resting_addresses.keys().copied().collect::<Vec<_>>(), [ip("10.20.0.50")]);
     world.restart(MINUTE).await;
     assert_eq!(counts(&world), (0, 1, 1));
@@ -305,12 +305,12 @@ fn holder(world: &World, vmid: u32) -> AgentId {
 
 async fn call(world: &World, agent: &AgentId, peer: IpAddr) -> Result<IpAddr, Refusal> {
     let agent = agent.clone();
-    let wish = |reply| HerdCommand::CallIn { agent, peer: Some(peer), said: Vec::new(), reply };
-    world.wish(wish).await
+    let command = |reply| HerdCommand::CallIn { agent, peer: Some(peer), said: Vec::new(), reply };
+    world.command(command).await
 }
 
 /// An agent that waits for its guest's call, and where that guest is.
-async fn waiting(world: &World) -> (AgentPicture, IpAddr) {
+async fn waiting(world: &World) -> (AgentDetail, IpAddr) {
     let waits = |view: &drover_server::view::View| {
         view.agents().iter().any(|agent| agent.detail == "waits for the guest's call")
     };
@@ -367,7 +367,7 @@ async fn a_call_is_waited_for_and_kept_over_a_crash() {
 // Invariant: nobody is logged in to at an address that is another agent's.
 
 #[tokio::test(start_paused = true)]
-async fn a_guest_that_tells_another_agents_address_is_not_connected_to_there() {
+async fn a_guest_that_says_another_agents_address_is_not_connected_to_there() {
     let keys = "instanceCap: 2, startupWaitSeconds: 60, maxTotalUses: 1, shutdownTimeoutSec: 5";
     let world = World::started(Setup::linux(keys)).await;
     let (first, victim) = world.leased("linux").await;
@@ -380,8 +380,8 @@ async fn a_guest_that_tells_another_agents_address_is_not_connected_to_there() {
     };
     world.faults(Faults { agents: vec![poses], ..Faults::default() });
     let second = world.lease("linux").await;
-    let told = format!("which is agent {}'s", victim.agent);
-    let poser = |view: &View| view.agents().into_iter().find(|one| one.detail.contains(&told));
+    let reported = format!("which is agent {}'s", victim.agent);
+    let poser = |view: &View| view.agents().into_iter().find(|one| one.detail.contains(&reported));
     world.until("the guest's word is not taken", |view| poser(view).is_some()).await;
     let poser = poser(world.view()).unwrap();
     assert_eq!(poser.state, AgentPhase::Booting, "{poser:?}");
@@ -392,8 +392,8 @@ async fn a_guest_that_tells_another_agents_address_is_not_connected_to_there() {
     let gone = world.view().gone_agents();
     let why = gone.iter().find(|gone| gone.agent == poser.agent).unwrap();
     // Why nobody could reach it is told beyond its end.
-    let told = why.reason.to_string();
-    assert!(told.contains("Booting took too long (startupWaitSeconds): "), "{told}");
+    let reported = why.reason.to_string();
+    assert!(reported.contains("Booting took too long (startupWaitSeconds): "), "{reported}");
     world.release(&second).await;
     world.release(&first).await;
     world.end().await;

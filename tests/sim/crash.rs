@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use drover_actors::message::HerdCommand;
-use drover_model::fact::AgentPicture;
+use drover_model::fact::AgentDetail;
 use drover_model::fault::{Culprit, Fault, FaultKind};
 use drover_model::id::LeaseId;
 use drover_model::phase::{AgentPhase, LeasePhase};
@@ -17,7 +17,7 @@ use tokio::sync::oneshot::error::TryRecvError;
 use super::world::World;
 use super::world::setup::Setup;
 use super::world::tally::Hold;
-use super::world::tap::{Knock, Strike};
+use super::world::tap::{Hit, Knock};
 
 const AWAY: Duration = Duration::from_secs(30);
 
@@ -39,7 +39,7 @@ async fn cut_while_serving(arm: impl FnOnce(&World)) -> World {
 }
 
 /// A lease is held; the power goes, and comes back.
-async fn cut_while_leased(away: Duration) -> (World, LeaseId, AgentPicture) {
+async fn cut_while_leased(away: Duration) -> (World, LeaseId, AgentDetail) {
     let mut world = World::started(Setup::linux("")).await;
     let (lease, agent) = world.leased("linux").await;
     world.restart(away).await;
@@ -71,8 +71,8 @@ async fn cut_when_the_lease_was_just_asked_for() {
 async fn user_data_that_was_asked_for_before_a_crash_comes_with_the_machine_after_it() {
     let mut world = World::started(Setup::linux("maxTotalUses: 1")).await;
     let ask = LeaseAsk { user_data: true, public_key: None, ..*world.an_ask("linux", AWAY * 60) };
-    let wish = |reply| HerdCommand::Lease { ask: Box::new(ask), reply };
-    let lease = world.wish(wish).await.unwrap();
+    let command = |reply| HerdCommand::Lease { ask: Box::new(ask), reply };
+    let lease = world.command(command).await.unwrap();
     world.restart(AWAY).await;
     assert_eq!(world.shell.brought(), Vec::<String>::new(), "no machine yet");
     world.ready(&lease).await;
@@ -214,7 +214,7 @@ async fn a_lease_whose_end_is_durable_stays_ended_and_its_agent_serves_on() {
     drop(asked);
     world.restart(AWAY).await;
     serves_with_keys_of(&world, &agent, &[]).await;
-    assert!(world.ledger().ended.contains_key(&lease));
+    assert!(world.journal_state().ended.contains_key(&lease));
     assert_eq!(world.view().lease(&lease).unwrap().detail, "released");
     assert_eq!(world.leased("linux").await.1.agent, agent.agent);
     world.end().await;
@@ -253,8 +253,8 @@ async fn a_release_is_answered_when_its_end_is_durable() {
     let mut world = World::started(Setup::linux("maxTotalUses: 1")).await;
     let (lease, _) = world.leased("linux").await;
     world.tap.watch(|knock| match knock.call {
-        "append" => Strike::Hold,
-        _ => Strike::Pass,
+        "append" => Hit::Hold,
+        _ => Hit::Pass,
     });
     let mut asked = world.begin_release(&lease);
     world.until_sprung().await;
@@ -267,7 +267,7 @@ async fn a_release_is_answered_when_its_end_is_durable() {
 // Invariant: who comes next does not share a guest with the key of who was there before.
 
 /// Only these leases' keys stay in the agent's guest, and it serves on.
-async fn serves_with_keys_of(world: &World, agent: &AgentPicture, leases: &[LeaseId]) {
+async fn serves_with_keys_of(world: &World, agent: &AgentDetail, leases: &[LeaseId]) {
     let vmid = agent.vmid.unwrap().0;
     let due: BTreeSet<String> = leases.iter().map(|lease| lease.as_str().to_owned()).collect();
     world
@@ -281,15 +281,15 @@ async fn serves_with_keys_of(world: &World, agent: &AgentPicture, leases: &[Leas
     world.release(&next).await;
 }
 
-fn at(knock: &Knock, call: &str, strike: Strike) -> Strike {
-    if knock.call == call { strike } else { Strike::Pass }
+fn at(knock: &Knock, call: &str, hit: Hit) -> Hit {
+    if knock.call == call { hit } else { Hit::Pass }
 }
 
 /// The power goes at a moment of a lease's end.
 async fn cut_at_the_removal(
     world: &mut World,
     lease: &LeaseId,
-    moment: impl Fn(&Knock) -> Strike + Send + 'static,
+    moment: impl Fn(&Knock) -> Hit + Send + 'static,
 ) {
     world.tap.watch(moment);
     let asked = world.begin_release(lease);
@@ -307,15 +307,15 @@ async fn a_key_that_outlives_two_crashes_is_removed_after_them() {
     world.until_sprung().await;
     world.crash();
     world.tap.watch(|knock| match knock.call {
-        "look" => Strike::Hold,
-        _ => Strike::Pass,
+        "look" => Hit::Hold,
+        _ => Hit::Pass,
     });
     world.start().await;
     let agent = world.view().agents().remove(0);
     let asked = world.begin_release(&lease);
     world.pass(AWAY).await;
     drop(asked);
-    assert!(world.ledger().ended.contains_key(&lease));
+    assert!(world.journal_state().ended.contains_key(&lease));
     world.restart(AWAY).await;
     serves_with_keys_of(&world, &agent, &[]).await;
     world.end().await;
@@ -323,7 +323,7 @@ async fn a_key_that_outlives_two_crashes_is_removed_after_them() {
 
 /// A lease ends, beside another one or not, and the power goes at this moment; after it the key is
 /// removed, perhaps once more, and the agent serves on.
-async fn cut_at_an_end(beside: bool, moment: impl Fn(&Knock) -> Strike + Send + 'static) {
+async fn cut_at_an_end(beside: bool, moment: impl Fn(&Knock) -> Hit + Send + 'static) {
     let executors = if beside { "numExecutors: 3" } else { "numExecutors: 1" };
     let mut world = World::started(Setup::linux(executors)).await;
     let (first, agent) = world.leased("linux").await;
@@ -346,14 +346,14 @@ async fn cut_at_an_end(beside: bool, moment: impl Fn(&Knock) -> Strike + Send + 
 #[tokio::test(start_paused = true)]
 async fn a_key_that_outlives_a_crash_is_removed_before_anybody_else_comes() {
     for beside in [false, true] {
-        cut_at_an_end(beside, |knock| at(knock, "expel", Strike::Hold)).await;
+        cut_at_an_end(beside, |knock| at(knock, "expel", Hit::Hold)).await;
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_key_whose_removal_nobody_heard_of_is_removed_once_more() {
     for beside in [false, true] {
-        cut_at_an_end(beside, |knock| at(knock, "expel", Strike::HoldAnswer)).await;
+        cut_at_an_end(beside, |knock| at(knock, "expel", Hit::HoldAnswer)).await;
     }
 }
 
@@ -366,22 +366,22 @@ async fn a_key_whose_removal_was_not_journalled_is_removed_once_more() {
                 Body::Phase { state, .. } => !beside && *state == AgentPhase::Ready,
                 _ => false,
             });
-            if record { Strike::Hold } else { Strike::Pass }
+            if record { Hit::Hold } else { Hit::Pass }
         })
         .await;
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_that_can_not_be_removed_after_a_crash_goes_with_its_guest() {
+async fn a_key_that_cannot_be_removed_after_a_crash_goes_with_its_guest() {
     let mut world = World::started(Setup::linux("numExecutors: 2")).await;
     let (first, agent) = world.leased("linux").await;
     let (second, same) = world.leased("linux").await;
     assert_eq!(agent.agent, same.agent);
-    cut_at_the_removal(&mut world, &first, |knock| at(knock, "expel", Strike::Hold)).await;
+    cut_at_the_removal(&mut world, &first, |knock| at(knock, "expel", Hit::Hold)).await;
     world.tap.watch(|knock| {
         let fault = Fault::new(FaultKind::Unreachable, Culprit::Guest, "nobody answers");
-        at(knock, "expel", Strike::Fail(fault))
+        at(knock, "expel", Hit::Fail(fault))
     });
     world.ready(&second).await;
     let (third, other) = world.leased("linux").await;
@@ -438,21 +438,21 @@ async fn an_alarm_stands_after_a_restart() {
     world.side.set_config(vmid, "description", Some("mine from here on"));
     world.release(&lease).await;
     world.until_state(AgentPhase::Stranded).await;
-    let told = world.view().alarms()[0].command.clone();
+    let reported = world.view().alarms()[0].command.clone();
     // What is durable carries along what was written before it.
     let other = world.lease("linux").await;
     world.restart(AWAY).await;
     world.release(&other).await;
     let again = world.until_state(AgentPhase::Stranded).await;
     assert!(again.detail.contains("leaves it alone"), "{again:?}");
-    assert_eq!(world.view().alarms()[0].command, told);
+    assert_eq!(world.view().alarms()[0].command, reported);
     world.administer(vmid);
     world.until("the agent is gone", |view| view.agents().is_empty()).await;
     world.end().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn volumes_that_stay_are_told_of_again_when_others_find_the_guest_gone() {
+async fn volumes_that_stay_are_reported_again_when_others_find_the_guest_gone() {
     let rack = "orphanCleanupPeriodSeconds: 30";
     let mut world = World::started(Setup::linux("maxTotalUses: 1").rack(rack)).await;
     let (lease, agent) = world.leased("linux").await;

@@ -27,8 +27,8 @@ async fn seconds_until(world: &World, what: &str, holds: impl Fn(&World) -> bool
 }
 
 fn is_lost(world: &World, lease: &LeaseId) -> bool {
-    let picture = world.view().lease(lease);
-    picture.is_some_and(|seen| seen.state == LeasePhase::Ended && seen.detail.starts_with("lost"))
+    let status = world.view().lease(lease);
+    status.is_some_and(|seen| seen.state == LeasePhase::Ended && seen.detail.starts_with("lost"))
 }
 
 /// What whoever holds a lease is shown of it.

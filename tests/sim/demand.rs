@@ -53,7 +53,7 @@ async fn jobs_of_two_systems_run_once_each_and_leave_nothing() {
     let gone: Vec<_> = world.view().gone_by_reason().into_iter().collect();
     assert_eq!(gone, [("used-up", 16)], "one agent for each job, and no more");
     world.pass(MINUTE).await;
-    assert!(world.ledger().runners.is_empty(), "each is known to be gone");
+    assert!(world.journal_state().runners.is_empty(), "each is known to be gone");
     world.end().await;
 }
 
@@ -95,8 +95,8 @@ async fn a_job_that_no_template_serves_is_no_wait_of_drovers() {
     let world = World::started(with_sources("instanceCap: 4", &[("git", "instanceCap: 1")])).await;
     world.ci.push("git", 1, &["linux", "gpu"], MINUTE);
     world.pass(Duration::from_secs(30)).await;
-    let told = world.view().sources().remove(0);
-    assert_eq!((told.waiting, told.oldest), (0, None), "{told:?}");
+    let reported = world.view().sources().remove(0);
+    assert_eq!((reported.waiting, reported.oldest), (0, None), "{reported:?}");
     world.ci.push("git", 1, &["linux"], MINUTE);
     over(&world, "git", 1).await;
     world.end().await;
@@ -149,7 +149,7 @@ async fn a_cloud_and_a_source_are_in_trouble_since_before_the_restart() {
     }
     world.ci.silence("git", false);
     world.pass(5 * MINUTE).await;
-    assert_eq!((troubles(&world), world.ledger().troubled.len()), ((None, None), 0));
+    assert_eq!((troubles(&world), world.journal_state().troubled.len()), ((None, None), 0));
     world.end().await;
 }
 
@@ -169,7 +169,7 @@ async fn a_system_that_falls_silent_with_jobs_under_way_has_its_runners_removed_
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_token_that_may_only_look_costs_few_machines_and_is_told_of() {
+async fn a_token_that_may_only_look_costs_few_machines_and_is_reported() {
     let world = World::started(with_sources("instanceCap: 4", &[("git", "")])).await;
     world.ci.refuse("git", true);
     world.ci.push("git", 3, &["linux"], MINUTE);
@@ -177,9 +177,9 @@ async fn a_token_that_may_only_look_costs_few_machines_and_is_told_of() {
     let gone = world.view().gone_by_reason();
     let spent = gone.get("failed").copied().unwrap_or_default();
     assert_eq!(spent, 1, "in half an hour: {gone:?}");
-    let told = world.view().sources().remove(0);
-    let (_, text) = told.refused.unwrap();
-    assert_eq!((told.unserved > 0, text.as_str()), (true, "the token lacks write:admin"));
+    let reported = world.view().sources().remove(0);
+    let (_, text) = reported.refused.unwrap();
+    assert_eq!((reported.unserved > 0, text.as_str()), (true, "the token lacks write:admin"));
     assert!(world.view().templates()[0].tripped.is_none(), "the machines are not to blame");
     world.ci.refuse("git", false);
     over(&world, "git", 3).await;
@@ -187,7 +187,7 @@ async fn a_token_that_may_only_look_costs_few_machines_and_is_told_of() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_token_of_which_only_trying_tells_costs_one_machine_after_each_pause() {
+async fn a_token_of_which_only_trying_says_costs_one_machine_after_each_pause() {
     let world = World::started(with_sources("instanceCap: 4", &[("git", "")])).await;
     world.ci.refuse("git", true);
     world.ci.hide_refusals("git");
@@ -206,7 +206,7 @@ async fn a_token_of_which_only_trying_tells_costs_one_machine_after_each_pause()
 // Invariant: guests that lie are retired by deadline, and their jobs run elsewhere.
 
 #[tokio::test(start_paused = true)]
-async fn a_runner_that_ends_at_once_is_replaced_long_before_its_time_and_told_with_its_words() {
+async fn a_runner_that_ends_at_once_is_replaced_long_before_its_time_and_reported_with_its_words() {
     let keys = "registerTimeoutSec: 600";
     let world = World::started(with_sources("instanceCap: 1", &[("git", keys)])).await;
     world.ci.habits("git", &[Habit::Ends]);
@@ -217,8 +217,9 @@ async fn a_runner_that_ends_at_once_is_replaced_long_before_its_time_and_told_wi
     world.until("its agent is gone", |view| view.agents().is_empty()).await;
     let reasons: Vec<String> =
         world.view().gone_agents().iter().map(|gone| gone.reason.to_string()).collect();
-    let told = reasons.iter().find(|reason| reason.contains("its runner ended before")).unwrap();
-    assert!(told.contains("it ended with 1 after 1 s; its log: too old"), "{told}");
+    let reported =
+        reasons.iter().find(|reason| reason.contains("its runner ended before")).unwrap();
+    assert!(reported.contains("it ended with 1 after 1 s; its log: too old"), "{reported}");
     world.end().await;
 }
 
@@ -257,7 +258,7 @@ async fn guests_that_never_connect_or_never_work_are_replaced() {
 // Invariant: a job lost with its machine is told once, and run by nobody.
 
 #[tokio::test(start_paused = true)]
-async fn a_job_whose_guest_is_switched_off_is_told_of_once() {
+async fn a_job_whose_guest_is_switched_off_is_reported_once() {
     let world = World::started(with_sources("instanceCap: 2", &[("git", "")])).await;
     world.ci.push("git", 1, &["linux"], 60 * MINUTE);
     let ci = world.ci.clone();
@@ -283,8 +284,8 @@ async fn a_source_that_is_taken_out_finishes_what_runs_and_begins_nothing() {
     world.setup.sections = String::new();
     world.reload();
     let runs = |view: &View| {
-        let told = view.sources();
-        matches!(told.as_slice(), [one] if !one.configured && one.running == 1)
+        let reported = view.sources();
+        matches!(reported.as_slice(), [one] if !one.configured && one.running == 1)
     };
     world.until("it is told with what runs still", runs).await;
     world.until("its source is gone", |view| view.sources().is_empty()).await;
@@ -295,7 +296,7 @@ async fn a_source_that_is_taken_out_finishes_what_runs_and_begins_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn runners_left_at_a_source_that_went_while_the_service_was_down_are_told_of() {
+async fn runners_left_at_a_source_that_went_while_the_service_was_down_are_reported() {
     let mut world = World::started(with_sources("instanceCap: 1", &[("git", "")])).await;
     world.ci.push("git", 1, &["linux"], 5 * MINUTE);
     let ci = world.ci.clone();
@@ -304,9 +305,13 @@ async fn runners_left_at_a_source_that_went_while_the_service_was_down_are_told_
     let demand = std::mem::take(&mut world.setup.sections);
     world.start().await;
     world.until("it is told", |view| !view.sources().is_empty()).await;
-    let told = world.view().sources().remove(0);
-    let (_, text) = told.outage.unwrap();
-    assert_eq!((told.runners, text.contains("put `git` back into `demand`")), (1, true), "{text}");
+    let reported = world.view().sources().remove(0);
+    let (_, text) = reported.outage.unwrap();
+    assert_eq!(
+        (reported.runners, text.contains("put `git` back into `demand`")),
+        (1, true),
+        "{text}"
+    );
     world.setup.sections = demand;
     world.reload();
     over(&world, "git", 1).await;
@@ -387,10 +392,10 @@ async fn jobs_run_to_their_end_where_their_source_guesses_that_their_runners_are
 #[tokio::test(start_paused = true)]
 async fn jobs_run_to_their_end_while_their_runners_are_not_connected() {
     let world = with_long_jobs("gitea").await;
-    world.ci.befall("git", RowDeed::Off(true));
+    world.ci.happen_to("git", RowDeed::Off(true));
     world.pass(25 * MINUTE).await;
     assert_eq!(world.ci.running("git"), 2);
-    world.ci.befall("git", RowDeed::Off(false));
+    world.ci.happen_to("git", RowDeed::Off(false));
     both_end(world).await;
 }
 
@@ -401,8 +406,8 @@ async fn jobs_run_to_their_end_though_somebody_renamed_their_runners_and_the_ser
     // Its guests do not know whether their runners run.
     world.ci.lists("git", Lists::Cut);
     world.pass(MINUTE).await;
-    world.ci.befall("git", RowDeed::Rename(0));
-    world.ci.befall("git", RowDeed::Rename(1));
+    world.ci.happen_to("git", RowDeed::Rename(0));
+    world.ci.happen_to("git", RowDeed::Rename(1));
     world.pass(5 * MINUTE).await;
     world.crash();
     world.start().await;
@@ -487,7 +492,7 @@ async fn a_label_that_several_clouds_offer_begins_what_is_wanted_once() {
 // Invariant: why a job waits is told in numbers that come true.
 
 #[tokio::test(start_paused = true)]
-async fn a_job_is_told_when_its_turn_comes_and_then_it_comes() {
+async fn a_job_is_reported_when_its_turn_comes_and_then_it_comes() {
     let world = World::started(with_sources("instanceCap: 2", &[("git", "")])).await;
     world.ci.push("git", 9, &["linux"], 10 * MINUTE);
     let ci = world.ci.clone();
@@ -495,16 +500,16 @@ async fn a_job_is_told_when_its_turn_comes_and_then_it_comes() {
     world.until("two more run", |_| ci.running("git") == 2).await;
     world.pass(MINUTE / 4).await;
     let source = SourceId::new("git");
-    let jobs = world.wish(|reply| HerdCommand::Jobs { reply }).await;
+    let jobs = world.command(|reply| HerdCommand::Jobs { reply }).await;
     let last = jobs[0].waiting.last().unwrap().clone();
     assert_eq!((jobs[0].waiting.len(), jobs[0].running.len()), (3, 2), "{jobs:?}");
     let subject = Subject::Job(source.clone(), last.want.clone(), last.since, 2);
-    let account = world.wish(|reply| HerdCommand::Account { subject, reply }).await.unwrap();
-    let Estimate::In(told, why) = &account.kinds[0].estimate else { panic!("{account:?}") };
+    let account = world.command(|reply| HerdCommand::Account { subject, reply }).await.unwrap();
+    let Estimate::In(reported, why) = &account.kinds[0].estimate else { panic!("{account:?}") };
     let began = tokio::time::Instant::now();
     world.until("the last one runs", |_| ci.over("git") == 8 && ci.running("git") == 1).await;
     let took = began.elapsed();
-    let ratio = told.as_secs_f64() / took.as_secs_f64();
-    assert!((0.5..2.0).contains(&ratio), "told {told:?} ({why}), took {took:?}");
+    let ratio = reported.as_secs_f64() / took.as_secs_f64();
+    assert!((0.5..2.0).contains(&ratio), "told {reported:?} ({why}), took {took:?}");
     world.end().await;
 }

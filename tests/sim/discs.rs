@@ -67,7 +67,7 @@ async fn user_data_is_in_the_drive_of_cloud_init_and_goes_with_its_guest() {
     let world = World::started(with_user_data("")).await;
     let (lease, agent) = world.leased("linux").await;
     let vmid = agent.vmid.unwrap().0;
-    let name = format!("drover-{}-{}", world.ledger().installation.unwrap(), agent.agent);
+    let name = format!("drover-{}-{}", world.journal_state().installation.unwrap(), agent.agent);
     assert_eq!(images(&world).len(), 1);
     assert_eq!(images(&world)[0].1, format!("local:iso/{name}.iso"));
     let disc = disc(&world, vmid);
@@ -85,7 +85,7 @@ async fn user_data_is_in_the_drive_of_cloud_init_and_goes_with_its_guest() {
     assert!(network.contains(&mac) && network.contains("dhcp4: true"), "{network}");
     let left: Vec<String> = world.side.volumes_of(vmid);
     assert!(left.iter().all(|volume| !volume.contains("cloudinit")), "{left:?}");
-    assert!(world.ledger().agents[&agent.agent].volumes.contains(&images(&world)[0].1));
+    assert!(world.journal_state().agents[&agent.agent].volumes.contains(&images(&world)[0].1));
     world.release(&lease).await;
     world.until("the agents are gone", |view| view.agents().is_empty()).await;
     assert_eq!(images(&world), []);
@@ -264,7 +264,7 @@ async fn an_upload_that_is_refused_after_one_nobody_heard_of_is_removed() {
 // Invariant: what an operator must do is said in words.
 
 #[tokio::test(start_paused = true)]
-async fn a_storage_that_takes_no_images_is_told_with_the_command_that_mends_it() {
+async fn a_storage_that_takes_no_images_is_reported_with_the_command_that_repairs_it() {
     let mut setup = with_user_data("");
     let local = setup.cluster.storages.iter_mut().find(|one| one.name == "local").unwrap();
     local.content.retain(|content| content != "iso");
@@ -277,7 +277,7 @@ async fn a_storage_that_takes_no_images_is_told_with_the_command_that_mends_it()
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_image_that_can_not_be_removed_is_alarmed_about_until_it_is() {
+async fn an_image_that_cannot_be_removed_is_alarmed_about_until_it_is() {
     let world = World::started(with_user_data("")).await;
     let (lease, agent) = world.leased("linux").await;
     let (node, image) = images(&world)[0].clone();
@@ -297,13 +297,13 @@ async fn an_image_that_can_not_be_removed_is_alarmed_about_until_it_is() {
 // Invariant: images whose agents are gone are swept after the grace, by exact names alone.
 
 #[tokio::test(start_paused = true)]
-async fn strays_of_ours_are_swept_and_files_of_others_are_not() {
+async fn leftovers_of_ours_are_swept_and_files_of_others_are_not() {
     for cleaning in [true, false] {
         let keys =
             format!("cleanupOrphanedAgents: {cleaning}, orphanCleanupGracePeriodSeconds: 120");
         let world = World::started(with_user_data("").rack(&keys)).await;
         let (_lease, agent) = world.leased("linux").await;
-        let installation = world.ledger().installation.unwrap();
+        let installation = world.journal_state().installation.unwrap();
         let living = images(&world)[0].clone();
         let others = [
             "local:iso/debian.iso".to_owned(),
@@ -313,22 +313,22 @@ async fn strays_of_ours_are_swept_and_files_of_others_are_not() {
             format!("local:iso/x-drover-{installation}-4f8z1c3px9t2vkab.iso"),
         ];
         others.iter().for_each(|volume| world.side.add_volume("pve2", volume, 4096));
-        let stray = format!("local:iso/drover-{installation}-4f8z1c3px9t2vkab.iso");
-        world.side.add_volume("pve3", &stray, 4096);
-        let told = world.resync().await;
+        let unknown = format!("local:iso/drover-{installation}-4f8z1c3px9t2vkab.iso");
+        world.side.add_volume("pve3", &unknown, 4096);
+        let reported = world.resync().await;
         let wait = if cleaning { "left alone for 120 s more" } else { "cleaning is off" };
-        let said = |told: &[String], what: &str| {
-            told.iter().any(|line| line.contains(&stray) && line.contains(what))
+        let said = |reported: &[String], what: &str| {
+            reported.iter().any(|line| line.contains(&unknown) && line.contains(what))
         };
-        assert!(said(&told, wait), "{told:?}");
+        assert!(said(&reported, wait), "{reported:?}");
         world.pass(Duration::from_secs(121)).await;
-        let told = world.resync().await;
-        assert_eq!(said(&told, "is removed"), cleaning, "{told:?}");
-        let there = world.side.volumes("pve3", "local").contains(&stray);
+        let reported = world.resync().await;
+        assert_eq!(said(&reported, "is removed"), cleaning, "{reported:?}");
+        let there = world.side.volumes("pve3", "local").contains(&unknown);
         assert_eq!(there, !cleaning);
         assert!(others.iter().all(|one| world.side.volumes("pve2", "local").contains(one)));
         assert!(images(&world).contains(&living), "{} lives", agent.agent);
-        world.side.remove_volume("pve3", &stray);
+        world.side.remove_volume("pve3", &unknown);
         for volume in &others {
             assert!(world.side.remove_volume("pve2", volume));
         }
@@ -337,17 +337,17 @@ async fn strays_of_ours_are_swept_and_files_of_others_are_not() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn strays_are_swept_from_where_images_were_once_put() {
+async fn leftovers_are_swept_from_where_images_were_once_put() {
     let sweep = "cleanupOrphanedAgents: true, orphanCleanupGracePeriodSeconds: 120";
     let mut world = World::started(with_user_data("").rack(sweep)).await;
     let (lease, _) = world.leased("linux").await;
     world.release(&lease).await;
     world.until("the agents are gone", |view| view.agents().is_empty()).await;
-    let installation = world.ledger().installation.unwrap();
-    let stray = format!("local:iso/drover-{installation}-4f8z1c3px9t2vkab.iso");
+    let installation = world.journal_state().installation.unwrap();
+    let unknown = format!("local:iso/drover-{installation}-4f8z1c3px9t2vkab.iso");
     // The user data leave the YAML by an edit, and by one while it is down.
     for restarts in [false, true] {
-        world.side.add_volume("pve3", &stray, 4096);
+        world.side.add_volume("pve3", &unknown, 4096);
         if restarts {
             world.restart(AWAY).await;
         } else {
@@ -357,7 +357,7 @@ async fn strays_are_swept_from_where_images_were_once_put() {
         world.resync().await;
         world.pass(Duration::from_secs(121)).await;
         world.resync().await;
-        assert!(!world.side.volumes("pve3", "local").contains(&stray), "{restarts}");
+        assert!(!world.side.volumes("pve3", "local").contains(&unknown), "{restarts}");
     }
     world.end().await;
 }
@@ -389,7 +389,7 @@ async fn a_guest_has_all_its_cards_and_no_other() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn cards_with_servers_of_their_own_are_told_by_an_image() {
+async fn cards_with_servers_of_their_own_are_reported_by_an_image() {
     let networks = "networks: [{name: lan}, {bridge: vmbr0, dns: [10.1.0.2]}, \
                     {bridge: vmbr0, dns: [10.2.0.2]}]";
     let world = World::started(Setup::linux(&format!("{ENDS}, {networks}"))).await;
@@ -408,7 +408,7 @@ async fn cards_with_servers_of_their_own_are_told_by_an_image() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn snippets_that_are_there_are_named_and_one_that_is_not_is_told() {
+async fn snippets_that_are_there_are_named_and_one_that_is_not_is_reported() {
     let custom = "cloudInitCustom: {user: \"local:snippets/ci.yaml\"}";
     let world = World::started(Setup::linux(&format!("{ENDS}, {custom}"))).await;
     let _lease = world.lease("linux").await;

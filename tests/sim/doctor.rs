@@ -60,7 +60,7 @@ async fn of(setup: Setup) -> CloudReport {
 }
 
 /// What is not well, as people see it.
-fn amiss(report: CloudReport) -> String {
+fn problems(report: CloudReport) -> String {
     let lines = report.lines.into_iter().filter(|line| line.severity != Severity::Ok).collect();
     let text = Report { clouds: vec![CloudReport { lines, ..report }], ..Report::default() }.text();
     let lines: Vec<&str> = text.lines().collect();
@@ -175,14 +175,14 @@ const CHANGES: [(&str, &str, Change); 31] = [
 ];
 
 #[tokio::test(start_paused = true)]
-async fn each_fault_of_cluster_or_configuration_is_told_with_what_mends_it() {
+async fn each_fault_of_cluster_or_configuration_is_reported_with_what_repairs_it() {
     let mut all = String::new();
     for (name, keys, change) in CHANGES {
         let mut setup = setup(PveVersion::V8_4, "");
         // Keys of the template win over those that it has of the setup.
         setup.templates = vec![("linux", merged(keys))];
         change(&mut setup);
-        let _ = writeln!(all, "{name}:\n{}", amiss(of(setup).await));
+        let _ = writeln!(all, "{name}:\n{}", problems(of(setup).await));
     }
     insta::assert_snapshot!(all);
 }
@@ -197,42 +197,42 @@ fn merged(keys: &str) -> String {
 }
 
 #[tokio::test(start_paused = true)]
-async fn each_fault_of_nodes_ids_and_certificates_is_told_with_what_mends_it() {
+async fn each_fault_of_nodes_ids_and_certificates_is_reported_with_what_repairs_it() {
     let mut all = String::new();
-    let mut tell = |name: &str, report| {
-        let _ = writeln!(all, "{name}:\n{}", amiss(report));
+    let mut report = |name: &str, report| {
+        let _ = writeln!(all, "{name}:\n{}", problems(report));
     };
     let fresh = || World::new(setup(PveVersion::V8_4, ""));
-    tell("a certificate that ends", examined(&fresh(), 10, 0).await);
-    tell("a certificate that has ended", examined(&fresh(), -2, 0).await);
-    tell("a clock that is ahead", examined(&fresh(), 100, 20).await);
-    tell("a clock that is behind", examined(&fresh(), 100, -400).await);
+    report("a certificate that ends", examined(&fresh(), 10, 0).await);
+    report("a certificate that has ended", examined(&fresh(), -2, 0).await);
+    report("a clock that is ahead", examined(&fresh(), 100, 20).await);
+    report("a clock that is behind", examined(&fresh(), 100, -400).await);
     let world = fresh();
     world.side.node_down("pve3").await;
-    tell("a node that is down", examined(&world, 100, 0).await);
+    report("a node that is down", examined(&world, 100, 0).await);
     let world = fresh();
     world.side.set_partitioned("pve1", true);
-    tell("a node without quorum", examined(&world, 100, 0).await);
+    report("a node without quorum", examined(&world, 100, 0).await);
     let world = fresh();
     world.side.set_storage_reachable("local-lvm", false);
-    tell("a storage that is out of reach", examined(&world, 100, 0).await);
+    report("a storage that is out of reach", examined(&world, 100, 0).await);
     let world = fresh();
     world.side.add_volume("pve1", "local-lvm:vm-777-disk-0", 980 << 30);
-    tell("a storage that is nearly full", examined(&world, 100, 0).await);
+    report("a storage that is nearly full", examined(&world, 100, 0).await);
     let unverified = setup(PveVersion::V8_4, "").rack("ignoreSslErrors: true");
-    tell("certificates that nobody verifies", of(unverified).await);
+    report("certificates that nobody verifies", of(unverified).await);
     let narrow =
         setup(PveVersion::V8_4, "").rack("startVmId: 10000, endVmId: 10002, instanceCap: 2");
-    tell("few ids", of(narrow).await);
+    report("few ids", of(narrow).await);
     let none = setup(PveVersion::V8_4, "").rack("startVmId: 9000, endVmId: 9002");
-    tell("no ids", of(none).await);
+    report("no ids", of(none).await);
     insta::assert_snapshot!(all);
 }
 
 // Invariant: a VNet counts once it is in force on the node.
 
 #[tokio::test(start_paused = true)]
-async fn a_vnet_that_is_not_applied_is_told_and_one_that_is_counts() {
+async fn a_vnet_that_is_not_applied_is_reported_and_one_that_is_counts() {
     let world = World::new(setup(PveVersion::V9_2, "bridge: lab1"));
     let checked = world.setup.checked();
     let rack = CloudId::new("rack");
@@ -241,13 +241,16 @@ async fn a_vnet_that_is_not_applied_is_told_and_one_that_is_counts() {
         let pairs = pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
         client.write::<serde_json::Value>(method, path, pairs.collect()).await.unwrap()
     };
-    let told = amiss(examined(&world, 100, 0).await);
-    assert!(told.contains("bridge lab1 on pve1: is neither a bridge nor a VNet there"), "{told}");
+    let reported = problems(examined(&world, 100, 0).await);
+    assert!(
+        reported.contains("bridge lab1 on pve1: is neither a bridge nor a VNet there"),
+        "{reported}"
+    );
 
     let zone = [("zone", "lab"), ("type", "simple"), ("nodes", "pve1,pve2")];
     send(Method::Post, "/cluster/sdn/zones", &zone).await;
     send(Method::Post, "/cluster/sdn/vnets", &[("vnet", "lab1"), ("zone", "lab")]).await;
-    insta::assert_snapshot!(amiss(examined(&world, 100, 0).await));
+    insta::assert_snapshot!(problems(examined(&world, 100, 0).await));
 
     send(Method::Put, "/cluster/sdn", &[]).await;
     world.pass(Duration::from_secs(60)).await;
@@ -259,14 +262,14 @@ async fn a_vnet_that_is_not_applied_is_told_and_one_that_is_counts() {
     send(Method::Put, "/cluster/sdn/zones/lab", &[("nodes", "pve2")]).await;
     send(Method::Put, "/cluster/sdn", &[]).await;
     world.pass(Duration::from_secs(60)).await;
-    let told = amiss(examined(&world, 100, 0).await);
-    assert!(told.contains("a VNet of zone lab that is not active there"), "{told}");
+    let reported = problems(examined(&world, 100, 0).await);
+    assert!(reported.contains("a VNet of zone lab that is not active there"), "{reported}");
 }
 
 // Invariant: what may not be seen is not said to be missing, and what is there is found.
 
 #[tokio::test(start_paused = true)]
-async fn snippets_are_told_apart_by_what_may_be_seen() {
+async fn snippets_are_kept_apart_by_what_may_be_seen() {
     const SNIPPET: &str = "local:snippets/ci.yaml";
     let keys = "cloudInitCustom: {user: \"local:snippets/ci.yaml\"}";
     let mut blind = setup(PveVersion::V8_4, keys);
@@ -276,11 +279,11 @@ async fn snippets_are_told_apart_by_what_may_be_seen() {
     blind.cluster.acl[0].role = "Blind".into();
     let world = World::new(blind);
     world.side.add_volume("pve1", SNIPPET, 100);
-    insta::assert_snapshot!(amiss(examined(&world, 100, 0).await));
+    insta::assert_snapshot!(problems(examined(&world, 100, 0).await));
 
     let world = World::new(setup(PveVersion::V8_4, keys));
     world.side.add_volume("pve1", SNIPPET, 100);
-    assert_eq!(amiss(examined(&world, 100, 0).await), "");
+    assert_eq!(problems(examined(&world, 100, 0).await), "");
 }
 
 // Invariant: a node that is down hides what is on it alone, and all that is up is looked at.
@@ -297,36 +300,36 @@ async fn a_node_that_is_down_hides_its_own_template_alone() {
 
     let world = World::new(setup(PveVersion::V8_4, ""));
     world.side.node_down("pve1").await;
-    let told = amiss(examined(&world, 100, 0).await);
+    let reported = problems(examined(&world, 100, 0).await);
     assert!(
-        told.contains("fail  template linux (9000): cannot be read: pve1 is offline"),
-        "{told}"
+        reported.contains("fail  template linux (9000): cannot be read: pve1 is offline"),
+        "{reported}"
     );
 }
 
 // Invariant: a node that no agent can ever be made on is told, with the reason that `why` gives.
 
 #[tokio::test(start_paused = true)]
-async fn nodes_that_a_template_can_not_be_used_on_are_told() {
-    let told = async |keys: &str| {
+async fn nodes_that_a_template_cannot_be_used_on_are_reported() {
+    let reported = async |keys: &str| {
         let mut setup = setup(PveVersion::V8_4, "");
         setup.templates = vec![("linux", merged(keys))];
-        amiss(of(setup).await)
+        problems(of(setup).await)
     };
-    let anywhere = told("node: null, nodes: [\"*\"]").await;
-    let elsewhere = told("node: pve2").await;
+    let anywhere = reported("node: null, nodes: [\"*\"]").await;
+    let elsewhere = reported("node: pve2").await;
     // What is meant so is no fault.
     let chosen = "node: null, nodes: [\"*\"], nodeSelector: [ssd]";
     let mut labelled = setup(PveVersion::V8_4, "").rack("nodeLabels: {pve1: [ssd]}");
     labelled.templates = vec![("linux", merged(chosen))];
-    assert_eq!(amiss(of(labelled).await), "");
+    assert_eq!(problems(of(labelled).await), "");
     insta::assert_snapshot!(format!("anywhere:\n{anywhere}\nelsewhere:\n{elsewhere}"));
 }
 
 // Invariant: a refused login is told with what enables its user, then with what renews its secret.
 
 #[tokio::test(start_paused = true)]
-async fn a_login_that_is_refused_is_told_with_what_enables_and_what_renews_it() {
+async fn a_login_that_is_refused_is_reported_with_what_enables_and_what_renews_it() {
     let mut disabled = setup(PveVersion::V8_4, "");
     disabled.cluster.users[0].enabled = false;
     let report = of(disabled).await;
@@ -350,7 +353,7 @@ async fn a_login_that_is_refused_is_told_with_what_enables_and_what_renews_it() 
 async fn a_preferred_node_that_is_not_there_is_warned_of_and_the_rest_is_well() {
     let mut prefers = setup(PveVersion::V8_4, "");
     prefers.templates = vec![("linux", merged("node: null, preferredNodes: [pve2, pve9]"))];
-    insta::assert_snapshot!(amiss(of(prefers).await), @r"
+    insta::assert_snapshot!(problems(of(prefers).await), @r"
     warn  preferred node pve9 of linux: the cluster has no node of that name, only pve1, pve2, pve3
           > in the YAML or PVE_NODE_SELECTOR: preferredNodes, with these names
     ");
@@ -370,20 +373,20 @@ fn without(lacks: &[&str], keys: &str) -> Setup {
 
 #[tokio::test(start_paused = true)]
 async fn a_pool_that_may_not_be_seen_is_not_said_to_be_missing() {
-    insta::assert_snapshot!(amiss(of(without(&["Pool.Audit"], "")).await));
+    insta::assert_snapshot!(problems(of(without(&["Pool.Audit"], "")).await));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_command_that_mends_several_things_is_told_once() {
+async fn a_command_that_repairs_several_things_is_reported_once() {
     let report = of(without(&["VM.Allocate", "VM.PowerMgmt", "SDN.Use"], "")).await;
-    let told = amiss(report);
-    assert_eq!(told.matches("pveum role add DroverGuests").count(), 1, "{told}");
-    assert_eq!(told.matches("--roles DroverGuests").count(), 1, "{told}");
-    insta::assert_snapshot!(told);
+    let reported = problems(report);
+    assert_eq!(reported.matches("pveum role add DroverGuests").count(), 1, "{reported}");
+    assert_eq!(reported.matches("--roles DroverGuests").count(), 1, "{reported}");
+    insta::assert_snapshot!(reported);
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_endpoint_of_several_nodes_and_agents_without_a_pool_are_told() {
+async fn one_endpoint_of_several_nodes_and_agents_without_a_pool_are_reported() {
     let mut setup = setup(PveVersion::V8_4, "");
     for (_, keys) in &mut setup.templates {
         *keys = keys.replace("targetPool: ci, ", "");
@@ -395,7 +398,7 @@ async fn one_endpoint_of_several_nodes_and_agents_without_a_pool_are_told() {
     let (dialer, certificates) = (world.dialer(), certificate(100));
     let clients =
         Clients { dialer: &dialer, certificates: &certificates, clock: &|| EPOCH, config: None };
-    insta::assert_snapshot!(amiss(check_cloud(clients, &checked.herd, &rack, &connection).await), @r#"
+    insta::assert_snapshot!(problems(check_cloud(clients, &checked.herd, &rack, &connection).await), @r#"
     warn  endpoint https://pve1:8006: is the only one, and the cluster has 3 nodes: drover stops while it is down, unless that address moves between nodes
           > in the YAML, with names that resolve: apiUrls: ["https://pve1:8006", "https://pve2:8006", "https://pve3:8006"]
     warn  targetPool: is not set for `linux`: drover may change every guest
@@ -423,7 +426,7 @@ impl Transport for Broken {
 }
 
 #[tokio::test(start_paused = true)]
-async fn endpoints_that_take_no_connection_are_told_with_what_to_look_at() {
+async fn endpoints_that_take_no_connection_are_reported_with_what_to_look_at() {
     let setup = setup(PveVersion::V8_4, "");
     let (checked, rack) = (setup.checked(), CloudId::new("rack"));
     let mut all = String::new();
@@ -441,7 +444,7 @@ async fn endpoints_that_take_no_connection_are_told_with_what_to_look_at() {
         let mut connection = checked.connections[&rack].clone();
         connection.endpoints.truncate(1);
         let report = check_cloud(clients, &checked.herd, &rack, &connection).await;
-        let _ = writeln!(all, "{why}:\n{}", amiss(report));
+        let _ = writeln!(all, "{why}:\n{}", problems(report));
     }
     insta::assert_snapshot!(all);
 }

@@ -61,8 +61,8 @@ async fn without_quorum_one_clone_comes_into_doubt_and_everything_else_waits() {
         world.view().agents().into_iter().find(|agent| agent.state == AgentPhase::InDoubt).unwrap();
     assert!(doubt.detail.contains("cluster not ready - no quorum?"), "{}", doubt.detail);
     for one in others.iter().chain([&lease]) {
-        let told = world.view().lease(one).unwrap().detail;
-        assert!(told.contains("no quorum since"), "{told}");
+        let reported = world.view().lease(one).unwrap().detail;
+        assert!(reported.contains("no quorum since"), "{reported}");
     }
     apart(&world, false);
     is_well_within(&world, 8 * SECOND).await;
@@ -117,9 +117,9 @@ async fn clones_that_were_never_made_keep_nobody_waiting_for_their_places() {
     let leases = [world.lease("linux").await, world.lease("linux").await];
     world.pass(2 * SECOND).await;
     assert_eq!((count(&world, AgentPhase::InDoubt), world.wire.clones()), (2, 2));
-    let begun = world.elapsed();
+    let started = world.elapsed();
     let (third, _) = world.leased("linux").await;
-    let took = world.elapsed() - begun;
+    let took = world.elapsed() - started;
     assert!(took < 60 * SECOND, "{took:?}, with {} in doubt", count(&world, AgentPhase::InDoubt));
     for one in leases.iter().chain([&third]) {
         world.ready(one).await;
@@ -144,9 +144,9 @@ async fn a_node_that_gets_lost_under_a_clone_keeps_no_other_node_from_cloning() 
     let here = world.lease("linux").await;
     world.until_state(AgentPhase::InDoubt).await;
     assert_eq!(health(&world).0, CloudHealth::Well);
-    let begun = world.elapsed();
+    let started = world.elapsed();
     let (far, _) = world.leased("far").await;
-    let took = world.elapsed() - begun;
+    let took = world.elapsed() - started;
     assert!(took < 60 * SECOND, "{took:?}");
     world.faults(Faults::default());
     world.ready(&here).await;
@@ -166,9 +166,12 @@ async fn a_cluster_that_is_cut_off_is_known_with_the_first_call_and_so_is_its_en
     world.ways.cut(0, true);
     let lease = world.lease("linux").await;
     is_degraded_within(&world, SECOND, "no route to host").await;
-    let nodes = world.wish(|reply| HerdCommand::Nodes { reply }).await;
-    for told in nodes.unread.iter().map(|(_, why)| why).chain(&world.resync().await) {
-        assert!(told.starts_with("cloud rack: ") && told.contains("no route to host"), "{told}");
+    let nodes = world.command(|reply| HerdCommand::Nodes { reply }).await;
+    for reported in nodes.unread.iter().map(|(_, why)| why).chain(&world.resync().await) {
+        assert!(
+            reported.starts_with("cloud rack: ") && reported.contains("no route to host"),
+            "{reported}"
+        );
     }
     world.pass(60 * SECOND).await;
     assert_eq!(world.wire.clones(), 0);
@@ -205,12 +208,12 @@ async fn one_endpoint_of_three_that_is_down_stops_nothing() {
     let world = World::started(setup).await;
     world.notes.allow_slack();
     world.side.node_down("pve1").await;
-    let begun = world.elapsed();
+    let started = world.elapsed();
     let leases = [world.lease("linux").await, world.lease("linux").await];
     for one in &leases {
         world.ready(one).await;
     }
-    let took = world.elapsed() - begun;
+    let took = world.elapsed() - started;
     assert!(took < 60 * SECOND, "{took:?}");
     assert_eq!(health(&world).0, CloudHealth::Well);
     for one in &leases {

@@ -283,8 +283,8 @@ async fn a_volume_that_stays_behind_calls_an_administrator_and_burns_its_id() {
     world.side.block_volume_removal("pve1", &disk, "device is busy");
     world.release(&lease).await;
     world.until_state(AgentPhase::Stranded).await;
-    let told = &world.view().alarms()[0];
-    assert!(told.text.contains(&disk) && told.command.contains(&disk), "{told:?}");
+    let reported = &world.view().alarms()[0];
+    assert!(reported.text.contains(&disk) && reported.command.contains(&disk), "{reported:?}");
     assert!(world.side.remove_volume("pve1", &disk));
     world.until("the agent is gone", |view| view.agents().is_empty()).await;
     world.end().await;
@@ -319,7 +319,7 @@ async fn volumes_on_a_storage_that_was_out_of_reach_are_removed_when_it_is_back(
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_failed_clone_left_on_a_storage_out_of_reach_is_told_until_it_is_removed() {
+async fn what_a_failed_clone_left_on_a_storage_out_of_reach_is_reported_until_it_is_removed() {
     let world = World::started(Setup::linux("instanceCap: 1")).await;
     world.notes.allow_slack();
     let lease = world.lease("linux").await;
@@ -365,8 +365,11 @@ async fn a_volume_that_a_destroy_left_behind_is_removed_and_somebody_elses_is_no
     world.release(&lease).await;
     world.until_state(AgentPhase::Stranded).await;
     assert_eq!(world.side.volumes_of(vmid), std::slice::from_ref(&foreign));
-    let told = &world.view().alarms()[0];
-    assert!(told.command.contains(&foreign) && !told.command.contains("disk-0"), "{told:?}");
+    let reported = &world.view().alarms()[0];
+    assert!(
+        reported.command.contains(&foreign) && !reported.command.contains("disk-0"),
+        "{reported:?}"
+    );
     assert!(world.side.remove_volume("pve1", &foreign));
     world.until("the agent is gone", |view| view.agents().is_empty()).await;
     world.end().await;
@@ -468,11 +471,11 @@ async fn a_machine_that_died_unnoticed_costs_the_next_lease_nothing_but_time() {
     world.side.kill_guest(warm.vmid.unwrap().0).await;
     let (lease, agent) = world.leased("linux").await;
     assert_ne!(agent.agent, warm.agent);
-    let told = |what: &What| match what {
-        What::Lease(picture) if picture.lease == lease => Some(picture.state),
+    let reported = |what: &What| match what {
+        What::Lease(status) if status.lease == lease => Some(status.state),
         _ => None,
     };
-    let mut states = world.notes.facts(told);
+    let mut states = world.notes.facts(reported);
     // What it waits for is told meanwhile.
     states.dedup();
     assert_eq!(
@@ -508,8 +511,8 @@ async fn a_template_that_is_missing_is_waited_for() {
     let lease = world.lease("linux").await;
     world.pass(10 * MINUTE).await;
     assert_eq!(world.view().lease(&lease).unwrap().state, LeasePhase::Waiting);
-    let told = format!("{:?} {:?}", world.view().leases(), world.view().templates());
-    assert!(told.contains("9000"), "{told}");
+    let reported = format!("{:?} {:?}", world.view().leases(), world.view().templates());
+    assert!(reported.contains("9000"), "{reported}");
     assert!(world.side.add_guest(&template));
     world.keep_ground();
     world.ready(&lease).await;

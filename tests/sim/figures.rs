@@ -10,8 +10,8 @@ use figure::{Figure, Report, percentile};
 
 /// Why a report does not take a figure.
 fn refused(figure: Figure) -> String {
-    let told = catch_unwind(|| Report::default().add(figure)).unwrap_err();
-    told.downcast_ref::<String>().cloned().unwrap_or_default()
+    let reported = catch_unwind(|| Report::default().add(figure)).unwrap_err();
+    reported.downcast_ref::<String>().cloned().unwrap_or_default()
 }
 
 fn seeds(value: f64) -> Figure {
@@ -22,20 +22,20 @@ fn seeds(value: f64) -> Figure {
 
 #[test]
 fn a_figure_that_cannot_be_ends_the_run() {
-    for (value, told) in [(-0.41, "-0.41"), (f64::NAN, "NaN"), (f64::INFINITY, "inf")] {
-        assert_eq!(refused(seeds(value)), format!("storm.seeds cannot be {told}"));
+    for (value, reported) in [(-0.41, "-0.41"), (f64::NAN, "NaN"), (f64::INFINITY, "inf")] {
+        assert_eq!(refused(seeds(value)), format!("storm.seeds cannot be {reported}"));
     }
 }
 
 #[test]
 fn a_figure_beside_nothing_ends_the_run() {
     for value in [0.0, -1.0, f64::NAN, f64::INFINITY] {
-        let told = format!("storm.seeds: `the aim` cannot be {value}");
-        assert_eq!(refused(seeds(1.0).against("the aim", value)), told);
-        assert_eq!(refused(seeds(1.0).with_ratio("the aim", value, 1.0)), told);
+        let reported = format!("storm.seeds: `the aim` cannot be {value}");
+        assert_eq!(refused(seeds(1.0).against("the aim", value)), reported);
+        assert_eq!(refused(seeds(1.0).with_ratio("the aim", value, 1.0)), reported);
     }
-    let told = refused(seeds(1.0).with_ratio("the aim", 1.0, f64::NAN));
-    assert_eq!(told, "storm.seeds: the ratio to `the aim` cannot be NaN");
+    let reported = refused(seeds(1.0).with_ratio("the aim", 1.0, f64::NAN));
+    assert_eq!(reported, "storm.seeds: the ratio to `the aim` cannot be NaN");
 }
 
 #[test]

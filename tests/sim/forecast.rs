@@ -15,14 +15,14 @@ const MINUTE: Duration = Duration::from_secs(60);
 const ONCE: &str = "instanceCap: 1, maxTotalUses: 1";
 
 /// What is foreseen of a lease that waits, and why it does.
-async fn told(world: &World, lease: &LeaseId) -> (Estimate, String) {
+async fn reported(world: &World, lease: &LeaseId) -> (Estimate, String) {
     let subject = Subject::Lease(lease.clone());
-    let account = world.wish(|reply| HerdCommand::Account { subject, reply }).await.unwrap();
+    let account = world.command(|reply| HerdCommand::Account { subject, reply }).await.unwrap();
     (account.kinds[0].estimate.clone(), account.kinds[0].why.clone())
 }
 
 async fn foreseen(world: &World, lease: &LeaseId) -> Estimate {
-    told(world, lease).await.0
+    reported(world, lease).await.0
 }
 
 /// A world in which agents got ready, each was used once, and uses lasted so long.
@@ -36,23 +36,23 @@ async fn seen(setup: Setup, uses: Duration) -> World {
 }
 
 /// Waits until a lease is ready and compares that with what was foreseen.
-async fn comes_as_foreseen(world: &World, lease: &LeaseId, told: &Estimate, before: Duration) {
-    let Estimate::In(told, why) = told else { panic!("{told:?}") };
+async fn comes_as_foreseen(world: &World, lease: &LeaseId, reported: &Estimate, before: Duration) {
+    let Estimate::In(reported, why) = reported else { panic!("{reported:?}") };
     let began = world.elapsed() - before;
     world.ready(lease).await;
     let took = world.elapsed() - began;
-    let ratio = told.as_secs_f64() / took.as_secs_f64();
-    assert!((0.5..=2.0).contains(&ratio), "told {told:?} ({why}), took {took:?}");
+    let ratio = reported.as_secs_f64() / took.as_secs_f64();
+    assert!((0.5..=2.0).contains(&ratio), "told {reported:?} ({why}), took {took:?}");
 }
 
 // Invariant: what is foreseen comes within twice and half the time.
 
 #[tokio::test(start_paused = true)]
-async fn an_agent_that_is_begun_is_ready_about_when_it_was_said_to_be() {
+async fn an_agent_that_is_started_is_ready_about_when_it_was_said_to_be() {
     let world = seen(Setup::linux(ONCE), MINUTE).await;
     let lease = world.lease("linux").await;
-    let told = foreseen(&world, &lease).await;
-    comes_as_foreseen(&world, &lease, &told, Duration::ZERO).await;
+    let reported = foreseen(&world, &lease).await;
+    comes_as_foreseen(&world, &lease, &reported, Duration::ZERO).await;
     world.release(&lease).await;
     world.end().await;
 }
@@ -63,10 +63,10 @@ async fn who_waits_for_others_to_end_is_served_about_when_it_was_said() {
     let (first, _) = world.leased("linux").await;
     let second = world.lease("linux").await;
     world.pass(Duration::from_secs(1)).await;
-    let told = foreseen(&world, &second).await;
+    let reported = foreseen(&world, &second).await;
     world.pass(10 * MINUTE).await;
     world.release(&first).await;
-    comes_as_foreseen(&world, &second, &told, 10 * MINUTE).await;
+    comes_as_foreseen(&world, &second, &reported, 10 * MINUTE).await;
     world.release(&second).await;
     world.end().await;
 }
@@ -75,7 +75,7 @@ async fn who_waits_for_others_to_end_is_served_about_when_it_was_said() {
 struct Case {
     lease: LeaseId,
     asked: Duration,
-    told: Option<Duration>,
+    reported: Option<Duration>,
     ready: Option<Duration>,
     over: bool,
 }
@@ -92,15 +92,15 @@ async fn played(world: &World, dice: &mut Dice, uses: Duration) -> Vec<(Duration
             world.pass(STEP).await;
             let waits =
                 world.view().lease(&lease).is_some_and(|lease| lease.state == LeasePhase::Waiting);
-            let told = match waits {
+            let reported = match waits {
                 true => Some(foreseen(world, &lease).await),
                 false => None,
             };
-            let told = told.and_then(|told| match told {
+            let reported = reported.and_then(|reported| match reported {
                 Estimate::In(span, _) => Some(span),
                 Estimate::Never(_) | Estimate::Unknown(_) => None,
             });
-            cases.push(Case { lease, asked: world.elapsed(), told, ready: None, over: false });
+            cases.push(Case { lease, asked: world.elapsed(), reported, ready: None, over: false });
             next = now + Duration::from_secs(dice.below(uses.as_secs() * 4 / 5));
         }
         for case in cases.iter_mut().filter(|case| !case.over) {
@@ -115,7 +115,7 @@ async fn played(world: &World, dice: &mut Dice, uses: Duration) -> Vec<(Duration
         }
         world.pass(STEP).await;
     }
-    let timed = |case: &Case| Some((case.told?, case.ready?.checked_sub(case.asked)?));
+    let timed = |case: &Case| Some((case.reported?, case.ready?.checked_sub(case.asked)?));
     cases.iter().filter_map(timed).collect()
 }
 
@@ -132,11 +132,11 @@ async fn of_many_who_ask_at_any_moment_each_is_served_about_when_it_was_said() {
         let (lease, _) = world.leased("linux").await;
         world.pass(uses).await;
         world.release(&lease).await;
-        for (told, took) in played(&world, &mut dice, uses).await {
+        for (reported, took) in played(&world, &mut dice, uses).await {
             // What is nearly there may be a few seconds away.
             let slack = Duration::from_secs(20);
-            let is_right = told <= took * 2 + slack && took <= told * 2 + slack;
-            assert!(is_right, "seed {seed}: told {told:?}, took {took:?}");
+            let is_right = reported <= took * 2 + slack && took <= reported * 2 + slack;
+            assert!(is_right, "seed {seed}: told {reported:?}, took {took:?}");
             seen_cases += 1;
         }
         world.end().await;
@@ -151,7 +151,7 @@ async fn promises_nothing(world: &World, cause: &str) -> LeaseId {
     let lease = world.lease("linux").await;
     for _ in 0..12 {
         world.pass(10 * MINUTE).await;
-        let (estimate, why) = told(world, &lease).await;
+        let (estimate, why) = reported(world, &lease).await;
         assert!(!matches!(estimate, Estimate::In(..)), "{estimate:?}");
         assert!(why.contains(cause), "{why}");
     }
@@ -173,7 +173,7 @@ async fn nothing_is_promised_while_all_nodes_are_drained() {
     for node in ["pve1", "pve2", "pve3"] {
         let (node, cloud, drained) = (NodeName::new(node), None, true);
         let drain = |reply| HerdCommand::DrainNode { node, cloud, drained, reply };
-        world.wish(drain).await.unwrap();
+        world.command(drain).await.unwrap();
     }
     promises_nothing(&world, "drained").await;
     world.end().await;

@@ -152,11 +152,12 @@ async fn wanting(setup: Setup) -> String {
     let lease = world.lease("linux").await;
     world.pass(20 * MINUTE).await;
     let shown = &world.view().templates()[0];
-    let told = format!("{shown:?}\n{:?}\n{}", world.view().places(), failures(&world).join("\n"));
-    assert_ne!(world.view().lease(&lease).unwrap().state, LeasePhase::Ready, "{told}");
+    let reported =
+        format!("{shown:?}\n{:?}\n{}", world.view().places(), failures(&world).join("\n"));
+    assert_ne!(world.view().lease(&lease).unwrap().state, LeasePhase::Ready, "{reported}");
     world.release(&lease).await;
     world.end().await;
-    told
+    reported
 }
 
 #[tokio::test(start_paused = true)]
@@ -164,21 +165,24 @@ async fn the_privilege_that_the_agents_address_needs_is_named_for_each_version()
     for (version, privilege) in
         [(PveVersion::V8_4, "VM.Monitor"), (PveVersion::V9_2, "VM.GuestAgent.Audit")]
     {
-        let told = wanting(narrow(version, Some(privilege), "targetPool: ci")).await;
-        assert!(told.contains(privilege), "{told}");
+        let reported = wanting(narrow(version, Some(privilege), "targetPool: ci")).await;
+        assert!(reported.contains(privilege), "{reported}");
     }
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_right_on_the_bridges_that_is_missing_is_named_with_its_place() {
-    let told = wanting(narrow(PveVersion::V9_2, Some("SDN.Use"), "targetPool: ci")).await;
-    assert!(told.contains("SDN.Use") && told.contains("/sdn/zones/localnetwork/vmbr0"), "{told}");
+    let reported = wanting(narrow(PveVersion::V9_2, Some("SDN.Use"), "targetPool: ci")).await;
+    assert!(
+        reported.contains("SDN.Use") && reported.contains("/sdn/zones/localnetwork/vmbr0"),
+        "{reported}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_right_on_the_pool_counts_only_where_the_pool_is_named() {
-    let told = wanting(narrow(PveVersion::V8_4, None, "")).await;
-    assert!(told.contains("VM.Allocate") && told.contains("targetPool"), "{told}");
+    let reported = wanting(narrow(PveVersion::V8_4, None, "")).await;
+    assert!(reported.contains("VM.Allocate") && reported.contains("targetPool"), "{reported}");
 }
 
 // Invariant: gotcha 9, a node that is none of the cluster's is named, and nothing is sent there.
@@ -223,7 +227,7 @@ async fn a_template_that_was_made_a_moment_ago_is_found_by_its_name() {
     assert!(world.side.add_guest(&GuestSpec { vmid: 9100, config, ..like }));
     world.keep_ground();
     let agent = world.ready(&lease).await;
-    assert_eq!(world.ledger().agents[&agent.agent].spec.source.0, 9100);
+    assert_eq!(world.journal_state().agents[&agent.agent].spec.source.0, 9100);
     world.release(&lease).await;
     world.end().await;
 }
@@ -276,9 +280,9 @@ async fn a_full_clone_of_twenty_minutes_is_waited_for() {
         Setup::linux("cloneStrategy: FULL, instanceCap: 1").rack("operationTimeoutSec: 1500");
     setup.latency.copy_bytes_per_second = Spread::of(9e6, 9e6);
     let world = World::started(setup).await;
-    let begun = tokio::time::Instant::now();
+    let started = tokio::time::Instant::now();
     let (lease, _) = world.leased("linux").await;
-    assert!(begun.elapsed() > 19 * MINUTE);
+    assert!(started.elapsed() > 19 * MINUTE);
     assert_eq!((world.wire.clones(), failures(&world)), (1, vec![]));
     world.release(&lease).await;
     world.end().await;

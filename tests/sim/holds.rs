@@ -15,7 +15,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3600);
 
 /// An agent that is held for an hour, with an open login.
-async fn held(world: &World) -> drover_model::fact::AgentPicture {
+async fn held(world: &World) -> drover_model::fact::AgentDetail {
     let (lease, agent) = world.leased("linux").await;
     world.hold(&agent.agent, HOUR).await;
     assert_eq!(world.view().agent(&agent.agent).unwrap().state, AgentPhase::Leased);
@@ -48,7 +48,7 @@ async fn a_held_agent_counts_against_the_cap_and_is_destroyed_when_its_time_is_o
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hold_outlives_a_crash_and_ends_at_the_moment_it_was_told() {
+async fn a_hold_outlives_a_crash_and_ends_at_the_moment_it_was_reported() {
     let mut world = World::started(Setup::linux("instanceCap: 1")).await;
     let agent = held(&world).await;
     let until = agent.held_until.unwrap();
@@ -69,13 +69,13 @@ async fn a_hold_that_is_released_ends_at_once() {
     let agent = held(&world).await;
     world.release_hold(&agent.agent).await;
     world.until("it goes", |view| view.agent(&agent.agent).is_none()).await;
-    let wish = |reply| HerdCommand::Hold {
+    let command = |reply| HerdCommand::Hold {
         agent: agent.agent.clone(),
         hold: None,
         by: By::admin("test"),
         reply,
     };
-    assert!(matches!(world.wish(wish).await, Err(Refusal::Unknown(_))));
+    assert!(matches!(world.command(command).await, Err(Refusal::Unknown(_))));
     world.end().await;
 }
 
@@ -95,7 +95,7 @@ async fn a_template_that_leaves_the_configuration_leaves_what_is_held() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_holds_a_guest_may_stop_and_start_it() {
+async fn anyone_who_holds_a_guest_may_stop_and_start_it() {
     let world = World::started(Setup::linux("instanceCap: 1")).await;
     let agent = held(&world).await;
     world.guests.power_off(agent.vmid.unwrap().0);
@@ -126,7 +126,8 @@ async fn an_agent_on_its_way_that_is_to_be_held_is_held_when_it_fails() {
     world.hold(&agents[0], HOUR).await;
     let held = world.until_state(AgentPhase::Held).await;
     assert!(held.detail.contains("readyCommand"), "{}", held.detail);
-    let failures: Vec<u32> = world.ledger().breakers.values().map(|one| one.failures).collect();
+    let failures: Vec<u32> =
+        world.journal_state().breakers.values().map(|one| one.failures).collect();
     assert_eq!(failures, [1], "it counts once, and is no success");
     world.shell.fail(None);
     world.release_hold(&agents[0]).await;
@@ -137,7 +138,7 @@ async fn an_agent_on_its_way_that_is_to_be_held_is_held_when_it_fails() {
 // Invariant: of a template that was told so the next failure is held, once, whatever happens meanwhile.
 
 /// Agents that are held, with what is told of them.
-fn held_now(world: &World) -> Vec<drover_model::fact::AgentPicture> {
+fn held_now(world: &World) -> Vec<drover_model::fact::AgentDetail> {
     world.view().agents().into_iter().filter(|agent| agent.state == AgentPhase::Held).collect()
 }
 
@@ -156,7 +157,7 @@ async fn the_next_failure_of_a_template_is_held_and_no_other() {
     assert!(held[0].detail.contains("readyCommand"), "{}", held[0].detail);
     world.until("its login is open", |_| held_now(&world)[0].detail.contains("is open")).await;
     assert_eq!(world.view().templates()[0].asides.hold_next, None);
-    assert!(world.ledger().hold_next.is_empty());
+    assert!(world.journal_state().hold_next.is_empty());
     world.shell.fail(None);
     let lease = world.lease("linux").await;
     world.ready(&lease).await;
@@ -186,8 +187,11 @@ async fn a_hold_of_the_next_failure_outlives_a_crash_and_can_be_taken_back() {
     world.start().await;
     assert_eq!(world.until_state(AgentPhase::Held).await.agent, held.agent);
     world.until("its login is open", |_| held_now(&world)[0].detail.contains("is open")).await;
-    let told = held_now(&world)[0].detail.clone();
-    assert!(told.contains("readyCommand"), "why it failed is known after the crash: {told}");
+    let reported = held_now(&world)[0].detail.clone();
+    assert!(
+        reported.contains("readyCommand"),
+        "why it failed is known after the crash: {reported}"
+    );
     world.release_hold(&held.agent).await;
     world.until("it goes", |view| view.agents().is_empty()).await;
     world.end().await;

@@ -52,19 +52,19 @@ async fn churn(latency: &Latency, template: &str, lanes: &str, rounds: u32) -> C
     let (mut up, mut down) = (0, 0);
     for round in 0..rounds {
         let count = if round == 0 { AGENTS } else { AGENTS + 2 };
-        let begun = world.elapsed();
+        let started = world.elapsed();
         world.provision("linux", count as u32).await;
         // One that fails is not begun again: nobody asks for it.
         let over = |view: &View| ready(view) == AGENTS + 2 || failures(view) > 0;
         world.until("all are ready, or one failed", over).await;
         if round > 0 || rounds == 1 {
-            up += (world.elapsed() - begun).as_secs();
+            up += (world.elapsed() - started).as_secs();
         }
-        let begun = world.elapsed();
+        let started = world.elapsed();
         world.reap(true).await;
         world.until("all are gone", |view| view.agents().is_empty()).await;
         if round > 0 || rounds == 1 {
-            down += (world.elapsed() - begun).as_secs();
+            down += (world.elapsed() - started).as_secs();
         }
     }
     let failed = failures(world.view());

@@ -10,7 +10,7 @@ use drover_model::id::{CloudId, NodeName, VmId};
 use drover_model::marks;
 use drover_model::os::Os;
 use drover_model::ports::{
-    AddressSight, CloneCall, ConfigureCall, Hypervisor, IdSight, TaskEnd, VmRef,
+    AddressObservation, CloneCall, ConfigureCall, Hypervisor, IdStatus, TaskEnd, VmRef,
 };
 use drover_model::spec::CloneStrategy;
 use drover_model::template_image::Sought;
@@ -81,15 +81,15 @@ async fn the_example_of_a_cluster_is_cloned_on() {
     (spec.clone, spec.target_pool, spec.target_storage) = (CloneStrategy::Full, None, None);
     let call = CloneCall { cloud: primary(), node, target: None, marks: agent(), spec };
     finish(&port, &port.clone_vm(call).await.unwrap()).await;
-    assert_eq!(port.id_taken(&primary(), VmId(101)).await.unwrap(), IdSight::Taken);
+    assert_eq!(port.id_taken(&primary(), VmId(101)).await.unwrap(), IdStatus::Taken);
 }
 
 // Invariant: every call of the port does on a cluster what it says, from clone to gone.
 
 async fn live(version: PveVersion, clone: CloneStrategy, login: Option<Login>) {
     let (port, _simulation) = cluster(version, login);
-    let sight = port.identify(&primary()).await.unwrap();
-    assert!(sight.quorate && sight.nodes.len() == 3, "{sight:?}");
+    let observation = port.identify(&primary()).await.unwrap();
+    assert!(observation.quorate && observation.nodes.len() == 3, "{observation:?}");
     let node = home(&port).await;
     let mut spec = spec();
     spec.clone = clone;
@@ -105,9 +105,9 @@ async fn live(version: PveVersion, clone: CloneStrategy, login: Option<Login>) {
         marks: agent(),
         spec: spec.clone(),
     };
-    assert_eq!(port.id_taken(&primary(), VmId(101)).await.unwrap(), IdSight::Free);
+    assert_eq!(port.id_taken(&primary(), VmId(101)).await.unwrap(), IdStatus::Free);
     finish(&port, &port.clone_vm(call.clone()).await.unwrap()).await;
-    assert_eq!(port.id_taken(&primary(), VmId(101)).await.unwrap(), IdSight::Taken);
+    assert_eq!(port.id_taken(&primary(), VmId(101)).await.unwrap(), IdStatus::Taken);
     let again = port.clone_vm(call).await.unwrap_err();
     assert_eq!(again.kind, FaultKind::IdTaken, "{again}");
     let vm = VmRef { cloud: primary(), node: node.clone(), vmid: VmId(101) };
@@ -119,8 +119,8 @@ async fn live(version: PveVersion, clone: CloneStrategy, login: Option<Login>) {
     let mac = configured.mac.as_deref();
     let address = loop {
         match port.address(&vm, mac, &[]).await.unwrap() {
-            AddressSight::At(address) => break address,
-            AddressSight::NotYet(_) => tokio::time::sleep(Duration::from_secs(2)).await,
+            AddressObservation::At(address) => break address,
+            AddressObservation::NotYet(_) => tokio::time::sleep(Duration::from_secs(2)).await,
         }
     };
     assert!(address.is_ipv4());
@@ -135,10 +135,10 @@ async fn live(version: PveVersion, clone: CloneStrategy, login: Option<Login>) {
     finish(&port, &port.shutdown(&vm, Duration::from_secs(60)).await.unwrap()).await;
     finish(&port, &port.stop(&vm).await.unwrap()).await;
     finish(&port, &port.destroy(&vm).await.unwrap()).await;
-    assert_eq!(port.id_taken(&primary(), VmId(101)).await.unwrap(), IdSight::Free);
+    assert_eq!(port.id_taken(&primary(), VmId(101)).await.unwrap(), IdStatus::Free);
     assert!(port.leftovers(&vm, &[], None).await.unwrap().is_empty());
     assert_eq!(port.fence(&vm, &agent()).await.unwrap_err().kind, FaultKind::Gone);
-    assert_eq!(port.look(&vm).await.unwrap().id, IdSight::Free);
+    assert_eq!(port.look(&vm).await.unwrap().id, IdStatus::Free);
 }
 
 #[tokio::test(start_paused = true)]

@@ -182,10 +182,10 @@ async fn eighty_agents_that_go_at_once_leave_no_volume_behind() {
     let world = World::started(setup).await;
     world.until("all are ready", |_| count(&world, AgentPhase::Ready) == 80).await;
     world.pass(MINUTE).await;
-    let begun = world.elapsed();
+    let started = world.elapsed();
     let world = world.end().await;
     // 160 volumes are freed one after another, in 0.2 s on average.
-    let took = world.elapsed() - begun;
+    let took = world.elapsed() - started;
     assert!(took < Duration::from_secs(60), "{took:?}");
 }
 

@@ -34,7 +34,7 @@ async fn round(world: &World) -> BTreeSet<u32> {
 
 /// What a herd holds, each with its name. Histories that are kept on purpose are not in it.
 fn held(world: &World) -> Vec<(&'static str, usize)> {
-    let (view, ledger) = (world.view(), world.ledger());
+    let (view, journal_state) = (world.view(), world.journal_state());
     let runtime = tokio::runtime::Handle::current().metrics();
     vec![
         ("actors", world.census().len()),
@@ -42,10 +42,10 @@ fn held(world: &World) -> Vec<(&'static str, usize)> {
         ("templates shown", view.templates().len()),
         ("clouds shown", view.clouds().len()),
         ("alarms", view.alarms().len()),
-        ("agents in the journal", ledger.agents.len()),
-        ("waiting leases in the journal", ledger.waiting.len()),
-        ("breakers in the journal", ledger.breakers.len()),
-        ("burned ids in the journal", ledger.burned.values().map(|ids| ids.len()).sum()),
+        ("agents in the journal", journal_state.agents.len()),
+        ("waiting leases in the journal", journal_state.waiting.len()),
+        ("breakers in the journal", journal_state.breakers.len()),
+        ("burned ids in the journal", journal_state.burned.values().map(|ids| ids.len()).sum()),
         ("guests", world.ours().len()),
         ("tasks of the cluster and the client", runtime.num_alive_tasks()),
     ]
@@ -73,9 +73,13 @@ async fn a_thousand_agents_live_and_die_and_nothing_of_them_is_left() {
     let (lease, _) = world.leased("linux").await;
     world.release(&lease).await;
     world.until("it is gone", |view| view.agents().is_empty()).await;
-    let ledger = world.ledger();
-    assert!(ledger.ended.len() <= 1, "{} leases are remembered after a day", ledger.ended.len());
-    let resting: usize = ledger.resting.values().map(|ids| ids.len()).sum();
+    let journal_state = world.journal_state();
+    assert!(
+        journal_state.ended.len() <= 1,
+        "{} leases are remembered after a day",
+        journal_state.ended.len()
+    );
+    let resting: usize = journal_state.resting.values().map(|ids| ids.len()).sum();
     assert_eq!(resting, 1, "ids that have rested are remembered");
     world.end().await;
 }
@@ -89,7 +93,7 @@ fn entries(world: &World) -> BTreeMap<String, usize> {
             _ => 0,
         }
     }
-    let folded = serde_json::to_value(world.ledger()).unwrap();
+    let folded = serde_json::to_value(world.journal_state()).unwrap();
     folded.as_object().unwrap().iter().map(|(key, value)| (key.clone(), count(value))).collect()
 }
 
@@ -112,7 +116,7 @@ async fn thirty_days_of_jobs_of_a_ci_system_alone_leave_everything_as_it_was() {
     }
     assert_eq!(seen[29].0, seen[1].0);
     assert_eq!(seen[29].1, seen[1].1, "the journal's entries");
-    assert!(world.ledger().ended.is_empty());
+    assert!(world.journal_state().ended.is_empty());
     world.end().await;
 }
 
@@ -128,7 +132,7 @@ async fn the_actors_of_a_cluster_end_with_its_last_cloud_and_its_ids_rest_on() {
     world.setup.clouds = vec![("other", "apiUrls: [\"https://nowhere\"]".to_owned())];
     world.reload();
     world.pass(HOUR / 2).await;
-    let cluster = format!("cluster {}", world.ledger().clusters.values().next().unwrap());
+    let cluster = format!("cluster {}", world.journal_state().clusters.values().next().unwrap());
     assert!(world.census().contains(&cluster), "its agent is still on it");
     world.release(&lease).await;
     world.until("the cloud is gone", |view| view.clouds().len() == 1).await;

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use drover_model::fact::AgentPicture;
+use drover_model::fact::AgentDetail;
 use drover_model::id::LeaseId;
 use drover_model::phase::{AgentPhase, CloudHealth, LeasePhase};
 use drover_model::record::Body;
@@ -11,7 +11,7 @@ use drover_model::record::Body;
 use super::world::World;
 use super::world::setup::Setup;
 use super::world::tally::Hold;
-use super::world::tap::Strike;
+use super::world::tap::Hit;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -34,7 +34,7 @@ fn put_back(world: &mut World) {
 }
 
 /// Its cloud is gone and nobody else knows the way: that is told, with what to do.
-async fn calls_for_its_cloud(world: &World, agent: &AgentPicture) {
+async fn calls_for_its_cloud(world: &World, agent: &AgentDetail) {
     world
         .until("somebody is told what to do", |view| {
             view.alarms().iter().any(|alarm| {
@@ -45,22 +45,22 @@ async fn calls_for_its_cloud(world: &World, agent: &AgentPicture) {
     let vmid = agent.vmid.unwrap().0;
     let all = world.view().alarms();
     // The one in its place may have been begun before the service went down.
-    let told = all.iter().find(|alarm| alarm.agent == agent.agent).unwrap();
-    assert!(told.command.contains(&vmid.to_string()), "{told:?}");
+    let reported = all.iter().find(|alarm| alarm.agent == agent.agent).unwrap();
+    assert!(reported.command.contains(&vmid.to_string()), "{reported:?}");
 }
 
-async fn idle() -> (World, AgentPicture) {
+async fn idle() -> (World, AgentDetail) {
     let world = World::started(Setup::linux("idleMin: 1")).await;
     let agent = world.until_state(AgentPhase::Ready).await;
     (world, agent)
 }
 
 /// The guest is gone, and the service went down before that was durable.
-async fn end_cut_short() -> (World, AgentPicture) {
+async fn end_cut_short() -> (World, AgentDetail) {
     let (mut world, agent) = idle().await;
     world.tap.watch(|knock| {
         let end = knock.records.iter().any(|body| matches!(body, Body::Gone { .. }));
-        if end { Strike::Hold } else { Strike::Pass }
+        if end { Hit::Hold } else { Hit::Pass }
     });
     world.reap(true).await;
     world.until_sprung().await;
@@ -68,7 +68,7 @@ async fn end_cut_short() -> (World, AgentPicture) {
     (world, agent)
 }
 
-async fn leased() -> (World, LeaseId, AgentPicture) {
+async fn leased() -> (World, LeaseId, AgentDetail) {
     let world = World::started(Setup::linux("")).await;
     let (lease, agent) = world.leased("linux").await;
     (world, lease, agent)

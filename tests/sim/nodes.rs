@@ -74,9 +74,9 @@ async fn a_lease_on_a_node_that_is_gone_is_lost_after_the_grace_and_its_machine_
     let (lease, agent) = world.leased("linux").await;
     world.side.node_down("pve2").await;
     world.pass(10 * MINUTE).await;
-    let picture = world.view().lease(&lease).unwrap();
+    let status = world.view().lease(&lease).unwrap();
     let why = "lost: node pve2 is offline, and its SSH does not answer";
-    assert_eq!((picture.state, picture.detail.as_str()), (LeasePhase::Ended, why));
+    assert_eq!((status.state, status.detail.as_str()), (LeasePhase::Ended, why));
     assert!(world.view().agent(&agent.agent).is_some(), "nobody knows what runs there");
     world.side.node_up("pve2");
     world.until("the agent is gone", |view| view.agent(&agent.agent).is_none()).await;
@@ -118,10 +118,10 @@ async fn a_status_daemon_that_hangs_makes_nobody_lose_anything() {
 
 /// For how long a node is seen offline, in seconds.
 async fn offline_for(world: &World, node: &str) -> u64 {
-    let told = world.resync().await;
+    let reported = world.resync().await;
     let before = format!("node `{node}` is seen offline for ");
-    let span = told.iter().find_map(|text| text.strip_prefix(&before)?.strip_suffix(" s"));
-    assert!(span.is_some(), "{told:?}");
+    let span = reported.iter().find_map(|text| text.strip_prefix(&before)?.strip_suffix(" s"));
+    assert!(span.is_some(), "{reported:?}");
     span.unwrap().parse().unwrap()
 }
 
@@ -140,12 +140,12 @@ async fn a_node_is_offline_since_before_the_restart() {
     assert!(after >= before + 10, "{after} s, and {before} s before the restart");
     // A grace that started again would not be over yet.
     world.pass(Duration::from_secs(115)).await;
-    let picture = world.view().lease(&lease).unwrap();
+    let status = world.view().lease(&lease).unwrap();
     let why = "lost: node pve2 is offline, and its SSH does not answer";
-    assert_eq!((picture.state, picture.detail.as_str()), (LeasePhase::Ended, why));
+    assert_eq!((status.state, status.detail.as_str()), (LeasePhase::Ended, why));
     world.side.node_up("pve2");
     world.until("the agent is gone", |view| view.agent(&agent.agent).is_none()).await;
-    assert!(world.ledger().troubled.is_empty());
+    assert!(world.journal_state().troubled.is_empty());
     world.end().await;
 }
 
@@ -175,7 +175,7 @@ async fn a_cluster_that_is_down_for_an_hour_costs_no_agent_its_record() {
     }
     world.pass(60 * MINUTE).await;
     assert_eq!(world.view().clouds()[0].health, CloudHealth::Degraded);
-    assert_eq!(world.ledger().agents.len(), 1);
+    assert_eq!(world.journal_state().agents.len(), 1);
     for node in ["pve1", "pve2", "pve3"] {
         world.side.node_up(node);
     }

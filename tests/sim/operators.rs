@@ -19,7 +19,7 @@ fn count(world: &World, state: AgentPhase) -> usize {
 // Invariant: what an operator begins is there without demand, under the caps, until it was idle.
 
 #[tokio::test(start_paused = true)]
-async fn agents_are_begun_at_once_up_to_the_cap_and_go_when_they_were_idle() {
+async fn agents_are_started_at_once_up_to_the_cap_and_go_when_they_were_idle() {
     let keys = "instanceCap: 3, instanceMin: 1, idleTerminationMinutes: 5";
     let world = World::started(Setup::linux(keys)).await;
     let (agents, short) = world.provision("linux", 4).await;
@@ -33,7 +33,7 @@ async fn agents_are_begun_at_once_up_to_the_cap_and_go_when_they_were_idle() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_agent_that_was_begun_ahead_serves_the_next_lease() {
+async fn an_agent_that_was_started_ahead_serves_the_next_lease() {
     let world = World::started(Setup::linux("instanceCap: 3")).await;
     let (agents, short) = world.provision("rack/linux", 1).await;
     assert_eq!((agents.len(), short), (1, None));

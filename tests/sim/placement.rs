@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use drover_actors::message::{HerdCommand, NodeDrained, NodesSeen, Refusal};
-use drover_model::fact::AgentPicture;
+use drover_model::fact::AgentDetail;
 use drover_model::id::{CloudId, LeaseId, NodeName};
 use drover_model::phase::{AgentPhase, LeasePhase, NodeStatus};
 use drover_model::placement::report::WhyReport;
@@ -21,7 +21,7 @@ const GIB: u64 = 1 << 30;
 /// Each node has a template of its own, and any will do.
 const ANYWHERE: &str = "templateName: debian-12, nodes: [\"*\"]";
 
-fn node(agent: &AgentPicture) -> &str {
+fn node(agent: &AgentDetail) -> &str {
     agent.node.as_ref().unwrap().as_str()
 }
 
@@ -39,23 +39,23 @@ fn spread(world: &World) -> BTreeMap<String, usize> {
 async fn provision(world: &World, count: u32) {
     let template = "linux".to_owned();
     world
-        .wish(|reply| HerdCommand::Provision { template, count, trial: false, reply })
+        .command(|reply| HerdCommand::Provision { template, count, trial: false, reply })
         .await
         .unwrap();
 }
 
 async fn drain(world: &World, node: &str, drained: bool) -> Result<NodeDrained, Refusal> {
     let node = NodeName::new(node);
-    world.wish(|reply| HerdCommand::DrainNode { node, cloud: None, drained, reply }).await
+    world.command(|reply| HerdCommand::DrainNode { node, cloud: None, drained, reply }).await
 }
 
 async fn nodes(world: &World) -> NodesSeen {
-    world.wish(|reply| HerdCommand::Nodes { reply }).await
+    world.command(|reply| HerdCommand::Nodes { reply }).await
 }
 
 async fn why(world: &World, template: &str) -> WhyReport {
     let template = template.to_owned();
-    world.wish(|reply| HerdCommand::Why { template, reply }).await.unwrap()
+    world.command(|reply| HerdCommand::Why { template, reply }).await.unwrap()
 }
 
 async fn end(world: World, leases: &[LeaseId]) {
@@ -231,8 +231,8 @@ async fn agents_that_must_be_apart_are_one_on_a_node() {
     world.pass(10 * MINUTE).await;
     assert_eq!(spread(&world).into_values().collect::<Vec<_>>(), [1, 1, 1]);
     let report = why(&world, "linux").await;
-    let told: Vec<&str> = report.nodes.iter().filter_map(|(_, why)| why.as_deref()).collect();
-    assert!(told.len() == 3 && told[0].ends_with("a guest on it has linux (antiAffinity)"));
+    let reported: Vec<&str> = report.nodes.iter().filter_map(|(_, why)| why.as_deref()).collect();
+    assert!(reported.len() == 3 && reported[0].ends_with("a guest on it has linux (antiAffinity)"));
     end(world, &[]).await;
 }
 
@@ -335,9 +335,9 @@ async fn a_node_in_maintenance_takes_nothing_new() {
     let all = spread(&world);
     assert!(!all.contains_key("pve2") && all.len() == 2, "{all:?}");
     let report = why(&world, "rack/linux").await;
-    let told = report.nodes.iter().find(|(name, _)| name.as_str() == "pve2").unwrap();
+    let reported = report.nodes.iter().find(|(name, _)| name.as_str() == "pve2").unwrap();
     assert_eq!(
-        told.1.as_deref(),
+        reported.1.as_deref(),
         Some(
             "it is in maintenance (`ha-manager crm-command node-maintenance disable NODE` ends that)"
         )
@@ -355,8 +355,10 @@ async fn two_templates_of_one_name_on_a_node_are_refused_there_and_named() {
     let (lease, agent) = world.leased("linux").await;
     assert_eq!(node(&agent), "pve3");
     let report = why(&world, "linux").await;
-    let told = report.nodes[0].1.clone().unwrap();
-    assert!(told.contains("several templates on node `pve1` are called `debian-12`: 9000, 9001"));
+    let reported = report.nodes[0].1.clone().unwrap();
+    assert!(
+        reported.contains("several templates on node `pve1` are called `debian-12`: 9000, 9001")
+    );
     assert!(report.nodes[1].1.as_ref().unwrap().contains("no template is called `debian-12`"));
     end(world, &[lease]).await;
 }
@@ -382,7 +384,7 @@ async fn full_clones_go_where_the_most_space_is_free() {
             view.agents().iter().filter(|a| a.state == AgentPhase::Ready).count() == 2
         })
         .await;
-    let agents = world.ledger().agents;
+    let agents = world.journal_state().agents;
     let mut storages: Vec<String> =
         agents.values().filter_map(|entry| entry.spec.target_storage.clone()).collect();
     storages.sort();

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use drover_model::fact::AgentPicture;
+use drover_model::fact::AgentDetail;
 use drover_model::phase::{AgentPhase, BreakerPhase};
 use pve_sim::world::{CallFault, Faults, TaskFault};
 
@@ -27,7 +27,7 @@ fn only(world: &World, name: &str, state: BreakerPhase) {
     assert_eq!(closed(world), [(name.to_owned(), state)]);
 }
 
-fn node(agent: &AgentPicture) -> &str {
+fn node(agent: &AgentDetail) -> &str {
     agent.node.as_ref().unwrap().as_str()
 }
 
@@ -107,8 +107,8 @@ async fn a_storage_that_is_not_online_opens_its_breaker_alone_and_the_next_is_us
     let (first, agent) = world.leased("linux").await;
     only(&world, "storage:shared", BreakerPhase::Open);
     assert_eq!(template(&world, "linux"), BreakerPhase::Closed);
-    let storages = |world: &World, agent: &AgentPicture| {
-        let spec = world.ledger().agents[&agent.agent].spec.clone();
+    let storages = |world: &World, agent: &AgentDetail| {
+        let spec = world.journal_state().agents[&agent.agent].spec.clone();
         spec.target_storage.clone().unwrap()
     };
     assert_eq!(storages(&world, &agent), "local-lvm");
@@ -178,7 +178,7 @@ async fn tripped() -> (World, Vec<drover_model::id::LeaseId>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_trial_is_begun_on_a_storage_by_whichever_template_and_the_rest_wait_for_it() {
+async fn one_trial_is_started_on_a_storage_by_whichever_template_and_the_rest_wait_for_it() {
     let (world, leases) = tripped().await;
     let before = world.notes.intended();
     world.until("the trial runs", |view| view.agents().iter().any(|one| one.vmid.is_some())).await;

@@ -76,7 +76,7 @@ async fn a_failed_step_ends_the_provision_with_its_name_and_no_later_step_runs()
 // Invariant: a crash in the middle begins preparing anew, with the very file the agent was born with.
 
 #[tokio::test(start_paused = true)]
-async fn a_crash_in_the_middle_of_the_steps_begins_them_anew() {
+async fn a_crash_in_the_middle_of_the_steps_begins_them_again() {
     let mut world = World::started(Setup::linux(&steps())).await;
     let lease = world.lease("linux").await;
     world.until("the file is there", |_| !world.shell.uploaded().is_empty()).await;

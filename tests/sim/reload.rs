@@ -96,7 +96,7 @@ async fn a_changed_spec_reaches_new_agents_only() {
     world.setup.templates[0].1 = "cores: 4".to_owned();
     world.reload();
     let (new, second) = world.leased("linux").await;
-    let cores = |agent: &drover_model::fact::AgentPicture| {
+    let cores = |agent: &drover_model::fact::AgentDetail| {
         world.side.config(agent.vmid.unwrap().0).unwrap()["cores"].clone()
     };
     assert_eq!((cores(&first), cores(&second)), ("2".into(), "4".into()));

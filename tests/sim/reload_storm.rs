@@ -11,7 +11,7 @@ use drover_model::stop::StopPolicy;
 
 use super::world::World;
 use super::world::setup::Setup;
-use super::world::tap::Strike;
+use super::world::tap::Hit;
 
 const MINUTE: Duration = Duration::from_secs(60);
 const MOMENT: Duration = Duration::from_millis(1);
@@ -43,7 +43,7 @@ async fn steps_after_a_change(each: usize, change: impl Fn(&mut Setup)) -> (u32,
         if knock.call == "now" {
             counter.fetch_add(1, Ordering::Relaxed);
         }
-        Strike::Pass
+        Hit::Pass
     });
     change(&mut world.setup);
     world.reload();
@@ -99,7 +99,7 @@ async fn another_way_in_is_tried_for_its_cloud_alone_with_calls_under_way() {
         if knock.call == "identify" {
             counter.fetch_add(1, Ordering::Relaxed);
         }
-        Strike::Pass
+        Hit::Pass
     });
     world.setup.clouds[1].1 = "apiUrls: [\"https://pve2\"]".to_owned();
     world.reload();
@@ -142,9 +142,9 @@ async fn a_thousand_reloads_cost_no_lease_and_the_last_is_in_force() {
         world.reload();
         world.pass(Duration::from_millis(u64::from(turn % 5) * 20)).await;
         for (lease, agent) in [(&one, &first), (&two, &second)] {
-            let picture = world.view().lease(lease).unwrap();
+            let status = world.view().lease(lease).unwrap();
             assert_eq!(
-                (picture.state, picture.agent),
+                (status.state, status.agent),
                 (LeasePhase::Ready, Some(agent.agent.clone()))
             );
         }
@@ -178,8 +178,8 @@ async fn a_cap_that_shrinks_and_grows_again_at_once_costs_nobody() {
     }
     world.pass(MINUTE).await;
     for (lease, agent) in &leases {
-        let picture = world.view().lease(lease).unwrap();
-        assert_eq!((picture.state, picture.agent), (LeasePhase::Ready, Some(agent.agent.clone())));
+        let status = world.view().lease(lease).unwrap();
+        assert_eq!((status.state, status.agent), (LeasePhase::Ready, Some(agent.agent.clone())));
         world.release(lease).await;
     }
     assert_eq!(world.notes.most("linux"), 6);
@@ -210,7 +210,7 @@ async fn a_template_that_comes_back_counts_its_leased_agent_and_has_no_twin() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_cloud_under_another_key_drains_the_old_and_begins_anew() {
+async fn a_cloud_under_another_key_drains_the_old_and_starts_again() {
     let mut world = World::started(Setup::linux("instanceMin: 1")).await;
     let (lease, _) = world.leased("linux").await;
     world.setup.clouds = vec![("tower", "startVmId: 30000".to_owned())];

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use drover_model::fact::{ResetPicture, What};
+use drover_model::fact::{ResetStatus, What};
 use drover_model::phase::AgentPhase;
 use drover_model::record::{Body, Reason};
 use pve_sim::guests::StubOptions;
@@ -14,12 +14,12 @@ use super::world::setup::Setup;
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// What is known of the resets of `linux`.
-fn resets(world: &World) -> ResetPicture {
-    let told = world.notes.facts(|what| match what {
+fn resets(world: &World) -> ResetStatus {
+    let reported = world.notes.facts(|what| match what {
         What::Resets { resets, .. } => Some(resets.clone()),
         _ => None,
     });
-    told.last().cloned().unwrap_or_default()
+    reported.last().cloned().unwrap_or_default()
 }
 
 /// Guests that are up at once.
@@ -153,9 +153,9 @@ async fn a_storage_without_snapshots_lets_agents_be_destroyed_after_a_lease() {
         world.release(&lease).await;
         world.until("it goes", |view| view.agents().is_empty()).await;
     }
-    let told = resets(&world);
-    assert_eq!(told.count, 0);
-    assert!(told.detail.contains("snapshot feature is not available"), "{told:?}");
+    let reported = resets(&world);
+    assert_eq!(reported.count, 0);
+    assert!(reported.detail.contains("snapshot feature is not available"), "{reported:?}");
     world.end().await;
 }
 
@@ -178,7 +178,10 @@ async fn a_reset_that_fails_destroys_the_agent_and_the_next_lease_gets_another()
     world.release(&next).await;
     world.until("the first is gone", |view| view.agent(&agent.agent).is_none()).await;
     assert_eq!(world.view().gone_agents()[0].reason.label(), "failed");
-    assert!(world.ledger().breakers.is_empty(), "it was ready: that is no fault of the template");
+    assert!(
+        world.journal_state().breakers.is_empty(),
+        "it was ready: that is no fault of the template"
+    );
     world.end().await;
 }
 
@@ -197,8 +200,12 @@ async fn resets_that_take_longer_than_new_agents_are_given_up() {
             .await;
         world.pass(5 * MINUTE).await;
     }
-    let told = resets(&world);
-    assert_eq!((told.count, told.detail.contains("longer than new ones")), (3, true), "{told:?}");
+    let reported = resets(&world);
+    assert_eq!(
+        (reported.count, reported.detail.contains("longer than new ones")),
+        (3, true),
+        "{reported:?}"
+    );
     world.end().await;
 }
 
@@ -242,9 +249,9 @@ async fn a_snapshot_whose_node_died_under_it_costs_its_agent_alone_and_an_alarm(
     let locked = locked.expect("the crash left a lock behind");
     assert_ne!(agent.vmid.unwrap().0, locked, "the lease is served by another");
     world.pass(15 * MINUTE).await;
-    let told = &world.view().alarms()[0];
-    assert!(told.text.contains("is locked by Proxmox (`snapshot`)"), "{told:?}");
-    assert!(told.command.contains(&format!("qm unlock {locked}")), "{told:?}");
+    let reported = &world.view().alarms()[0];
+    assert!(reported.text.contains("is locked by Proxmox (`snapshot`)"), "{reported:?}");
+    assert!(reported.command.contains(&format!("qm unlock {locked}")), "{reported:?}");
     world.release(&lease).await;
     world.side.set_config(locked, "lock", None);
     world.until("it goes by itself", |_| !world.ours().contains(&locked)).await;

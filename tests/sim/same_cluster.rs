@@ -28,7 +28,7 @@ async fn new_authority(world: &World) {
 
 async fn confirm(world: &World, no_guests: bool) -> Result<ClusterConfirmed, Refusal> {
     let cloud = CloudId::new("rack");
-    world.wish(|reply| HerdCommand::ConfirmCluster { cloud, no_guests, reply }).await
+    world.command(|reply| HerdCommand::ConfirmCluster { cloud, no_guests, reply }).await
 }
 
 fn refused(answer: Result<ClusterConfirmed, Refusal>) -> String {
@@ -86,8 +86,8 @@ async fn another_cluster_is_not_taken_for_the_same_one() {
             view.clouds()[0].detail.contains("drover cluster confirm rack")
         })
         .await;
-    let told = refused(confirm(&world, false).await);
-    assert!(told.contains("this does not show that it is the same cluster"), "{told}");
+    let reported = refused(confirm(&world, false).await);
+    assert!(reported.contains("this does not show that it is the same cluster"), "{reported}");
     assert!(refused(confirm(&world, true).await).contains("leave `--no-guests` out"));
     world.pass(MINUTE).await;
     assert_eq!(world.view().clouds()[0].health, CloudHealth::Degraded);
@@ -103,8 +103,8 @@ async fn without_guests_an_operator_must_say_that_nothing_can_prove_it() {
     let world = World::started(Setup::linux("instanceCap: 3")).await;
     assert!(refused(confirm(&world, true).await).contains("nothing to confirm"));
     new_authority(&world).await;
-    let told = refused(confirm(&world, false).await);
-    assert!(told.contains("drover cluster confirm rack --no-guests"), "{told}");
+    let reported = refused(confirm(&world, false).await);
+    assert!(reported.contains("drover cluster confirm rack --no-guests"), "{reported}");
     assert_eq!(confirm(&world, true).await.unwrap().guests, 0);
     let (lease, _) = world.leased("linux").await;
     world.release(&lease).await;

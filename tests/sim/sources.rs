@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use drover_actors::message::{HerdCommand, Refusal};
-use drover_model::fact::AgentPicture;
+use drover_model::fact::AgentDetail;
 use drover_model::id::LeaseId;
 use drover_model::phase::{AgentPhase, BreakerPhase, LeasePhase};
 
@@ -36,11 +36,11 @@ fn shared(setup: &mut Setup, vmid: u32) {
 }
 
 /// The template an agent was cloned from.
-fn source(world: &World, agent: &AgentPicture) -> u32 {
-    world.ledger().agents[&agent.agent].spec.source.0
+fn source(world: &World, agent: &AgentDetail) -> u32 {
+    world.journal_state().agents[&agent.agent].spec.source.0
 }
 
-fn node(agent: &AgentPicture) -> &str {
+fn node(agent: &AgentDetail) -> &str {
     agent.node.as_ref().unwrap().as_str()
 }
 
@@ -215,7 +215,7 @@ async fn an_operator_resets_a_breaker() {
     world.side.set_storage_reachable("shared", true);
     let reset = async |name: &str| {
         let name = name.to_owned();
-        world.wish(|reply| HerdCommand::ResetBreaker { name, reply }).await
+        world.command(|reply| HerdCommand::ResetBreaker { name, reply }).await
     };
     assert!(reset("storage:shared").await.unwrap().ends_with("/shared"));
     assert!(matches!(reset("storage:other").await, Err(Refusal::Unknown(_))));
@@ -237,8 +237,8 @@ async fn an_operator_resets_a_breaker() {
 async fn what_was_never_charged_is_known_by_its_name_all_the_same() {
     let world = World::started(broken_storage()).await;
     for name in ["storage:shared", "cloud:rack", "linux"] {
-        let wish = |reply| HerdCommand::ResetBreaker { name: name.to_owned(), reply };
-        assert!(world.wish(wish).await.is_ok(), "{name}");
+        let command = |reply| HerdCommand::ResetBreaker { name: name.to_owned(), reply };
+        assert!(world.command(command).await.is_ok(), "{name}");
     }
     assert_eq!(world.view().places(), []);
     world.end().await;

@@ -12,10 +12,10 @@ use super::world::setup::Setup;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-async fn begun(world: &World) -> (AgentId, Option<String>) {
+async fn started(world: &World) -> (AgentId, Option<String>) {
     let template = "linux".to_owned();
-    let wish = |reply| HerdCommand::Provision { template, count: 1, trial: true, reply };
-    let done = world.wish(wish).await.unwrap();
+    let command = |reply| HerdCommand::Provision { template, count: 1, trial: true, reply };
+    let done = world.command(command).await.unwrap();
     (done.agents[0].clone(), done.short)
 }
 
@@ -29,12 +29,12 @@ fn reason(world: &World, agent: &AgentId) -> Reason {
 #[tokio::test(start_paused = true)]
 async fn an_agent_on_trial_is_not_leased_and_does_not_stand_in_for_demand() {
     let world = World::started(Setup::linux("instanceCap: 4")).await;
-    let (agent, _) = begun(&world).await;
+    let (agent, _) = started(&world).await;
     // A lease that waits while it is on its way has another one begun.
     let (lease, served) = world.leased("linux").await;
     assert_ne!(served.agent, agent);
     world.release(&lease).await;
-    let (agent, _) = begun(&world).await;
+    let (agent, _) = started(&world).await;
     let is_ready = |view: &drover_server::view::View| {
         view.agent(&agent).is_some_and(|one| one.state == AgentPhase::Ready && one.on_trial)
     };
@@ -60,13 +60,13 @@ async fn an_agent_on_trial_takes_a_place_and_is_no_part_of_what_is_kept() {
         ready.count() == 1
     };
     world.until("what is kept is there", kept).await;
-    let (first, short) = begun(&world).await;
+    let (first, short) = started(&world).await;
     assert_eq!(short, None);
-    let (_second, short) = begun(&world).await;
+    let (_second, short) = started(&world).await;
     assert_eq!(short, None);
     let template = "linux".to_owned();
-    let wish = |reply| HerdCommand::Provision { template, count: 1, trial: true, reply };
-    let short = world.wish(wish).await.unwrap().short;
+    let command = |reply| HerdCommand::Provision { template, count: 1, trial: true, reply };
+    let short = world.command(command).await.unwrap().short;
     assert_eq!(short.as_deref(), Some("rack/linux is full: 3 of 3"));
     // The idle one that is kept stays while they come and go.
     world.until("the first goes", |view| view.agent(&first).is_none()).await;
@@ -79,7 +79,7 @@ async fn an_agent_on_trial_takes_a_place_and_is_no_part_of_what_is_kept() {
 #[tokio::test(start_paused = true)]
 async fn an_idle_agent_is_kept_although_others_are_on_trial() {
     let world = World::started(Setup::linux("instanceCap: 2")).await;
-    let (trial, _) = begun(&world).await;
+    let (trial, _) = started(&world).await;
     world
         .until("it is ready", |view| {
             view.agent(&trial).is_some_and(|one| one.state == AgentPhase::Ready)
@@ -102,7 +102,7 @@ async fn an_idle_agent_is_kept_although_others_are_on_trial() {
 async fn an_agent_on_trial_goes_a_minute_after_it_was_ready_and_after_a_restart() {
     let keys = "instanceCap: 2, idleTerminationMinutes: 60";
     let mut world = World::started(Setup::linux(keys)).await;
-    let (agent, _) = begun(&world).await;
+    let (agent, _) = started(&world).await;
     world
         .until("it is ready", |view| {
             view.agent(&agent).is_some_and(|one| one.state == AgentPhase::Ready)
@@ -113,7 +113,7 @@ async fn an_agent_on_trial_goes_a_minute_after_it_was_ready_and_after_a_restart(
     world.until("it goes", |view| view.agent(&agent).is_none()).await;
     assert_eq!(reason(&world, &agent), Reason::TrialOver);
 
-    let (agent, _) = begun(&world).await;
+    let (agent, _) = started(&world).await;
     world
         .until("it is ready", |view| {
             view.agent(&agent).is_some_and(|one| one.state == AgentPhase::Ready)

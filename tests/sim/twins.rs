@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use drover_actors::message::{AgentCommand, HerdCommand};
-use drover_model::fact::AgentPicture;
+use drover_model::fact::AgentDetail;
 use drover_model::id::LeaseId;
 use drover_model::machine::Machine;
 use drover_model::phase::AgentPhase;
@@ -15,7 +15,7 @@ use pve_sim::spec::GuestSpec;
 
 use super::world::World;
 use super::world::setup::Setup;
-use super::world::tap::Strike;
+use super::world::tap::Hit;
 
 const MINUTE: Duration = Duration::from_secs(60);
 const CLEANING: &str = "cleanupOrphanedAgents: true, orphanCleanupPeriodSeconds: 30, orphanCleanupGracePeriodSeconds: 60";
@@ -77,8 +77,8 @@ async fn two_drovers_with_the_same_names_serve_side_by_side() {
     let (held, _) = one.leased("linux").await;
     join(one.pass(30 * MINUTE), other.pass(30 * MINUTE)).await;
     one.ready(&held).await;
-    let told = other.resync().await.join("\n");
-    assert!(told.contains("guests of another installation"), "{told}");
+    let reported = other.resync().await.join("\n");
+    assert!(reported.contains("guests of another installation"), "{reported}");
     one.release(&held).await;
     join(empty(&one), empty(&other)).await;
     for world in [one, other] {
@@ -120,8 +120,11 @@ async fn a_copied_journal_is_noticed_by_the_marks_of_what_its_twin_made_since() 
     other.restore(backup);
     other.start().await;
     join(one.pass(20 * MINUTE), other.pass(20 * MINUTE)).await;
-    let told = other.resync().await.join("\n");
-    assert!(told.contains("older than the world") && told.contains(&vmid.to_string()), "{told}");
+    let reported = other.resync().await.join("\n");
+    assert!(
+        reported.contains("older than the world") && reported.contains(&vmid.to_string()),
+        "{reported}"
+    );
     assert_eq!(one.ready(&held).await.agent, agent.agent, "its twin has not touched it");
     one.release(&held).await;
     empty(&one).await;
@@ -141,11 +144,14 @@ async fn a_restored_journal_leaves_what_was_made_after_the_backup() {
     world.restore(backup);
     world.start().await;
     world.pass(60 * MINUTE).await;
-    let told = world.resync().await.join("\n");
-    assert!(told.contains("older than the world") && told.contains(&vmid.to_string()), "{told}");
+    let reported = world.resync().await.join("\n");
+    assert!(
+        reported.contains("older than the world") && reported.contains(&vmid.to_string()),
+        "{reported}"
+    );
     world.restart(MINUTE).await;
     serve(&world, 20).await;
-    assert!(world.ledger().seq > 200, "the journal has caught up by far");
+    assert!(world.journal_state().seq > 200, "the journal has caught up by far");
     world.pass(60 * MINUTE).await;
     assert!(world.guests.running_vmids().contains(&vmid), "only an operator can tell");
     world.confirm_older_journal();
@@ -165,8 +171,8 @@ async fn stays(words: impl Fn(&Config, u32) -> Vec<(String, String)>) {
     let words: Vec<_> = words.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect();
     let before = plant(&world, 700, &words);
     world.pass(60 * MINUTE - 10 * MINUTE).await;
-    let told = world.resync().await.join("\n");
-    assert!(told.contains("700"), "{told}");
+    let reported = world.resync().await.join("\n");
+    assert!(reported.contains("700"), "{reported}");
     world.ready(&lease).await;
     world.release(&lease).await;
     empty(&world).await;
@@ -207,11 +213,11 @@ async fn a_copy_whose_block_names_its_own_vmid_and_an_agent_that_lives_stays() {
 // Invariant: an id that changed hands is the new owner's, whatever the agent was about.
 
 /// An agent in this state, and the lease it was begun for.
-async fn met_in(world: &World, state: AgentPhase) -> (LeaseId, AgentPicture) {
+async fn met_in(world: &World, state: AgentPhase) -> (LeaseId, AgentDetail) {
     if state == AgentPhase::InDoubt {
         world.tap.watch(|knock| match knock.call {
-            "clone_vm" => Strike::Lose { done: true, after: MINUTE / 2 },
-            _ => Strike::Pass,
+            "clone_vm" => Hit::Lose { done: true, after: MINUTE / 2 },
+            _ => Hit::Pass,
         });
     }
     let lease = world.lease("linux").await;
@@ -359,7 +365,7 @@ async fn a_running_copy_brought_back_under_a_living_agent_goes_with_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_backup_with_the_marks_mends_a_stranded_agent() {
+async fn a_backup_with_the_marks_repairs_a_stranded_agent() {
     for running in [false, true] {
         let world = World::started(Setup::linux("instanceCap: 3").rack(CLEANING)).await;
         let (lease, agent) = world.leased("linux").await;
@@ -389,8 +395,8 @@ async fn a_backup_that_is_still_being_brought_back_is_waited_for() {
         assert_eq!(config(&world, vmid), locked, "{state}: somebody is at it");
         // Whoever wants it to go is told why it does not.
         let alarms = world.view().alarms();
-        let told = alarms.iter().any(|alarm| alarm.command.contains(&vmid.to_string()));
-        assert_eq!(told, state == AgentPhase::Retiring, "{state}: {alarms:?}");
+        let reported = alarms.iter().any(|alarm| alarm.command.contains(&vmid.to_string()));
+        assert_eq!(reported, state == AgentPhase::Retiring, "{state}: {alarms:?}");
         world.side.set_config(vmid, "lock", None);
         world.until("it goes by itself", |view| view.agent(&agent.agent).is_none()).await;
         world.end().await;
@@ -431,8 +437,8 @@ async fn a_backup_brought_back_after_its_agents_end_stays_where_nobody_may_clean
     world.pass(90 * MINUTE).await;
     let vmids = serve(&world, 3).await;
     assert!(!vmids.contains(&vmid), "its id is taken");
-    let told = world.resync().await.join("\n");
-    assert!(told.contains(&vmid.to_string()), "{told}");
+    let reported = world.resync().await.join("\n");
+    assert!(reported.contains(&vmid.to_string()), "{reported}");
     empty(&world).await;
     assert_eq!(config(&world, vmid), before);
     world.keep_ground();
@@ -459,7 +465,10 @@ async fn an_id_taken_between_its_choice_and_the_clone_is_the_others() {
         world.release(&lease).await;
         empty(&world).await;
         assert_eq!(self::config(&world, vmid), before);
-        assert!(world.ledger().burned.values().any(|ids| !ids.is_empty()), "the id is burned");
+        assert!(
+            world.journal_state().burned.values().any(|ids| !ids.is_empty()),
+            "the id is burned"
+        );
         world.side.remove_guest(vmid);
         world.end().await;
     }
@@ -488,8 +497,8 @@ async fn a_journal_on_another_machine_destroys_nothing_before_an_operator_has_sa
     world.pass(30 * MINUTE).await;
     let vmid = agent.vmid.unwrap().0;
     assert!(world.guests.running_vmids().contains(&vmid), "nobody has said that it moved");
-    let told = world.view().agent(&agent.agent).unwrap().detail;
-    assert!(told.contains("drover resync --confirm-machine"), "{told}");
+    let reported = world.view().agent(&agent.agent).unwrap().detail;
+    assert!(reported.contains("drover resync --confirm-machine"), "{reported}");
     let (young, other) = world.leased("linux").await;
     world.release(&young).await;
     world.until("its own goes", |view| view.agent(&other.agent).is_none()).await;

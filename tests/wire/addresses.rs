@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use crate::harness::{Events, PATIENCE, Service, Sim, Site, world};
+use crate::harness::{Events, Service, Sim, Site, WAIT_LIMIT, world};
 use crate::open::free_port;
 
 /// The first three bytes of loopback addresses that no other run of tests on this machine has.
@@ -79,7 +79,7 @@ fn agents_of_a_pool_are_where_it_says_over_a_kill_and_after_a_rest() {
 /// What its guest agent says of a guest's address, once it is up: the test knows it by that alone.
 fn place_of(sim: &Sim, node: &str, vmid: u64) -> String {
     let path = format!("/nodes/{node}/qemu/{vmid}/agent/network-get-interfaces");
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + WAIT_LIMIT;
     while Instant::now() < end {
         let answer = sim.call("GET", &path);
         let interfaces = answer["data"]["result"].as_array().cloned().unwrap_or_default();

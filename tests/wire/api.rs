@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use crate::harness::{PATIENCE, Site};
+use crate::harness::{Site, WAIT_LIMIT};
 
 /// One call; gives the status and the body, `null` where there is none.
 pub fn call(site: &Site, method: &str, path: &str, body: Option<&Value>) -> (u16, Value) {
@@ -23,7 +23,7 @@ pub fn call(site: &Site, method: &str, path: &str, body: Option<&Value>) -> (u16
 
 fn open(site: &Site, method: &str, path: &str, body: Option<&Value>) -> UnixStream {
     let mut stream = UnixStream::connect(site.dir.path().join("drover.sock")).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(WAIT_LIMIT)).unwrap();
     let body = body.map(Value::to_string).unwrap_or_default();
     let length = body.len();
     write!(
@@ -45,22 +45,23 @@ pub fn ask(site: &Site, template: &str, owner: &str) -> String {
 
 /// Waits until a lease is ready and gives it; fails when it has ended.
 pub fn ready(site: &Site, lease: &str) -> Value {
-    let deadline = Instant::now() + PATIENCE * 3;
+    let deadline = Instant::now() + WAIT_LIMIT * 3;
     loop {
-        let (status, told) = call(site, "GET", &format!("/v1/leases/{lease}?waitSeconds=30"), None);
-        assert_eq!(status, 200, "{told}");
-        match told["state"].as_str() {
-            Some("ready") => return told,
-            Some("ended") => panic!("the lease ended: {told}"),
-            _ => assert!(Instant::now() < deadline, "the lease never got ready: {told}"),
+        let (status, reported) =
+            call(site, "GET", &format!("/v1/leases/{lease}?waitSeconds=30"), None);
+        assert_eq!(status, 200, "{reported}");
+        match reported["state"].as_str() {
+            Some("ready") => return reported,
+            Some("ended") => panic!("the lease ended: {reported}"),
+            _ => assert!(Instant::now() < deadline, "the lease never got ready: {reported}"),
         }
     }
 }
 
 /// Ends a lease.
 pub fn release(site: &Site, lease: &str) {
-    let (status, told) = call(site, "DELETE", &format!("/v1/leases/{lease}"), None);
-    assert!((200..300).contains(&status), "{status} {told}");
+    let (status, reported) = call(site, "DELETE", &format!("/v1/leases/{lease}"), None);
+    assert!((200..300).contains(&status), "{status} {reported}");
 }
 
 /// All agents and leases, as the event stream tells them.
@@ -111,7 +112,7 @@ impl Board {
 
     /// Takes the next event.
     pub fn next(&mut self, site: &Site) -> Value {
-        let deadline = Instant::now() + PATIENCE * 2;
+        let deadline = Instant::now() + WAIT_LIMIT * 2;
         let mut line = String::new();
         let data = loop {
             line.clear();
@@ -145,7 +146,7 @@ impl Board {
 
     /// Follows until the board is as wanted.
     pub fn until(&mut self, site: &Site, what: &str, wanted: impl Fn(&Self) -> bool) {
-        let deadline = Instant::now() + PATIENCE * 4;
+        let deadline = Instant::now() + WAIT_LIMIT * 4;
         while !wanted(self) {
             assert!(Instant::now() < deadline, "not in time: {what}; {}", self.counts());
             self.next(site);

@@ -74,10 +74,10 @@ impl Master {
 fn world() -> (tempfile::TempDir, Sim, Site) {
     let dir = tempfile::tempdir().unwrap();
     let prefixes = "import sys; print(sys.prefix); print(sys.base_prefix)";
-    let told = Command::new(tool("python")).args(["-c", prefixes]).output().unwrap();
-    let told = String::from_utf8(told.stdout).unwrap();
+    let reported = Command::new(tool("python")).args(["-c", prefixes]).output().unwrap();
+    let reported = String::from_utf8(reported.stdout).unwrap();
     // Of this machine's own Python they see everything already.
-    let folders = told.lines().filter(|folder| !folder.starts_with("/usr"));
+    let folders = reported.lines().filter(|folder| !folder.starts_with("/usr"));
     let share = folders.flat_map(|folder| ["--share", folder]);
     let options: Vec<&str> = ["--guests", "process"].into_iter().chain(share).collect();
     let sim = Sim::start_with(dir.path(), &options);

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use serde_json::{Value, json};
 
-use crate::harness::{PATIENCE, Sim, Site};
+use crate::harness::{Sim, Site, WAIT_LIMIT};
 
 /// A call as it came.
 pub struct Request {
@@ -315,7 +315,7 @@ impl<F: Fake> Server<F> {
     /// Waits until something is so, which is looked at after each call.
     pub fn until(&self, what: &str, mut is: impl FnMut(&mut Core) -> bool) {
         let mut fake = self.fake();
-        let over = self.fake.1.wait_while_for(&mut fake, |fake| !is(fake.core()), PATIENCE);
+        let over = self.fake.1.wait_while_for(&mut fake, |fake| !is(fake.core()), WAIT_LIMIT);
         let core = fake.core();
         assert!(!over.timed_out(), "not {what}: {:?} {:?}", core.jobs, core.rows);
     }

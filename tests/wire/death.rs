@@ -13,7 +13,7 @@ const CAUSE: &str = "lost: its guest was switched off";
 // Invariant: a machine that is switched off ends its lease as lost, and all who hold it hear of it.
 
 #[test]
-fn a_machine_switched_off_under_a_lease_is_told_to_long_polls_and_events_and_ends_the_command() {
+fn a_machine_switched_off_under_a_lease_is_asked_to_long_polls_and_events_and_ends_the_command() {
     let (_dir, sim, site) = world();
     site.write_yaml(&yaml(&site, &sim, &[], &[("linux", "instanceCap: 2")]));
     let _service = Service::start(&site);
@@ -33,8 +33,8 @@ fn a_machine_switched_off_under_a_lease_is_told_to_long_polls_and_events_and_end
         for agent in agents(&site, "linux") {
             switch_off(&sim, "pve1", agent["vmid"].as_u64().unwrap());
         }
-        let told = poll.join().unwrap();
-        assert_eq!((&told["state"], &told["detail"]), (&json!("ended"), &json!(CAUSE)));
+        let reported = poll.join().unwrap();
+        assert_eq!((&reported["state"], &reported["detail"]), (&json!("ended"), &json!(CAUSE)));
     });
     events.until("lease", |fact| fact["lease"]["id"] == *lease && fact["lease"]["detail"] == CAUSE);
     events.until("agentGone", |fact| fact["agent"]["id"] == held["agent"]);

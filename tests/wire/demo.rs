@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use crate::harness::{Kept, Lines, PATIENCE, drover, note};
+use crate::harness::{Kept, Lines, WAIT_LIMIT, drover, note};
 
 // Invariant: the demo runs its batch to the end and leaves nothing behind.
 
@@ -54,7 +54,7 @@ fn a_demo_that_is_killed_takes_its_service_along_and_the_next_one_removes_its_fi
     assert!(answers());
     demo.signal("KILL");
     demo.wait();
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + WAIT_LIMIT;
     while answers() {
         assert!(Instant::now() < deadline, "the service goes on without its demo");
     }
@@ -63,7 +63,7 @@ fn a_demo_that_is_killed_takes_its_service_along_and_the_next_one_removes_its_fi
 
 // Most machines of new users have no bubblewrap.
 #[test]
-fn demo_once_runs_its_batch_where_guests_can_not_be_isolated() {
+fn demo_once_runs_its_batch_where_guests_cannot_be_isolated() {
     let programs = tempfile::tempdir().unwrap();
     let broken = programs.path().join("bwrap");
     std::fs::write(&broken, "#!/bin/sh\necho 'no namespaces here' >&2\nexit 1\n").unwrap();

@@ -9,7 +9,7 @@ use std::time::Instant;
 use serde_json::{Value, json};
 
 use crate::api;
-use crate::harness::{Events, Kept, Lines, PATIENCE, Service, Sim, Site, drover, world};
+use crate::harness::{Events, Kept, Lines, Service, Sim, Site, WAIT_LIMIT, drover, world};
 use crate::open::Open;
 
 /// An example, to be run.
@@ -74,7 +74,7 @@ fn holds(folder: &Path, text: &str) -> bool {
 
 /// What an ended lease brought is removed beside the answer that it has ended.
 fn goes(site: &Site, text: &str) {
-    let (state, end) = (site.dir.path().join("state"), Instant::now() + PATIENCE);
+    let (state, end) = (site.dir.path().join("state"), Instant::now() + WAIT_LIMIT);
     while holds(&state, text) {
         assert!(Instant::now() < end, "`{text}` stays in the state directory");
     }
@@ -209,7 +209,7 @@ impl Job<'_> {
 }
 
 #[test]
-fn the_gitlab_executor_tells_a_failed_job_from_a_lost_machine() {
+fn the_gitlab_executor_says_a_failed_job_from_a_lost_machine() {
     let (_dir, sim, site) = world();
     let open = opened(&sim, &site, "");
     let service = Service::start(&site);

@@ -11,7 +11,7 @@ use base64::Engine as _;
 use serde_json::{Value, json};
 
 use crate::ci::{Core, Fake, Job, Reply, Request, Row, Server, Stand};
-use crate::harness::PATIENCE;
+use crate::harness::WAIT_LIMIT;
 use crate::ways::{self, Kind, Scene};
 
 /// A server with a runner of somebody else's.
@@ -59,11 +59,11 @@ impl Forgejo {
         let size = self.page.min(limit);
         let rows = self.core.rows_in_order(page == 1).into_iter();
         let rows = rows.skip((page - 1) * size).take(size);
-        let all: Vec<Value> = rows.map(|row| self.told_of(&row)).collect();
+        let all: Vec<Value> = rows.map(|row| self.reported_of(&row)).collect();
         Reply::json(200, &json!(all)).with("X-Total-Count", self.core.rows.len().to_string())
     }
 
-    fn told_of(&self, row: &Row) -> Value {
+    fn reported_of(&self, row: &Row) -> Value {
         let runs = |job: &&Job| matches!(job.stand, Stand::Runs(_));
         let status = match (row.called, self.core.on(row.id).iter().any(runs)) {
             (false, _) => "offline",
@@ -175,7 +175,7 @@ impl Fake for Forgejo {
             ("GET", ["api", "v1", "orgs", "build", "actions", "runners", "jobs"]) => self.waiting(),
             ("GET", ["api", "v1", "orgs", "build", "actions", "runners", id]) => {
                 match self.core.rows.iter().find(|row| row.id.to_string() == *id) {
-                    Some(row) => Reply::json(200, &self.told_of(row)),
+                    Some(row) => Reply::json(200, &self.reported_of(row)),
                     None => Reply::json(404, &json!({ "message": "not found" })),
                 }
             }
@@ -211,8 +211,8 @@ fn jobs_of_a_forgejo_run_on_agents_of_their_own_and_leave_nothing_behind() {
 }
 
 #[test]
-fn a_forgejo_that_does_not_answer_is_told_and_served_again_after_it() {
-    ways::an_outage_is_told_and_over_when_it_is(&kind());
+fn a_forgejo_that_does_not_answer_is_reported_and_served_again_after_it() {
+    ways::an_outage_is_reported_and_over_when_it_is(&kind());
 }
 
 #[test]
@@ -234,18 +234,18 @@ fn a_guest_whose_forgejo_runner_never_calls_is_given_up_by_deadline() {
 }
 
 #[test]
-fn a_token_that_may_make_no_runner_of_forgejo_is_told() {
-    ways::a_token_that_may_make_no_row_is_told(&kind());
+fn a_token_that_may_make_no_runner_of_forgejo_is_reported() {
+    ways::a_token_that_may_make_no_row_is_reported(&kind());
 }
 
 // Invariant: a program that is too old for how it is started is told with what takes its place, and costs few
 // machines.
 
 #[test]
-fn a_forgejo_runner_that_is_too_old_is_told_with_the_version_that_takes_its_place() {
+fn a_forgejo_runner_that_is_too_old_is_reported_with_the_version_that_takes_its_place() {
     let old = Kind { script: "forgejo_runner_old.sh", ..kind() };
-    let told = "its forgejo-runner is too old for drover's command line (unknown flag: --url); install 12.8";
-    ways::a_runner_that_is_too_old_is_told(&old, "", told);
+    let reported = "its forgejo-runner is too old for drover's command line (unknown flag: --url); install 12.8";
+    ways::a_runner_that_is_too_old_is_reported(&old, "", reported);
 }
 
 // Invariant: a job is as old as the first look that saw it: Forgejo's list tells no dates (`shown` has none).
@@ -254,21 +254,21 @@ fn a_forgejo_runner_that_is_too_old_is_told_with_the_version_that_takes_its_plac
 fn a_job_of_forgejo_is_as_old_as_the_first_look_that_saw_it_also_over_a_restart() {
     let mut scene = Scene::start(&kind(), "", |fake| fake.core().holds = true);
     scene.push("it", &["linux"], None, "echo served");
-    let told = scene.events.until("source", |fact| fact["source"]["oldest"].is_string());
+    let reported = scene.events.until("source", |fact| fact["source"]["oldest"].is_string());
     let looks = |core: &mut Core| {
         core.calls.iter().filter(|call| call.ends_with("/actions/runners/jobs")).count()
     };
     let before = looks(scene.server.fake().core());
     scene.server.until("looked at", |core| looks(core) >= before + 3);
     let source = scene.site.json(&["status"])["sources"][0].clone();
-    assert_eq!(source["oldest"], told["source"]["oldest"], "{source}");
+    assert_eq!(source["oldest"], reported["source"]["oldest"], "{source}");
     // A start of the service makes it no younger.
     scene.restart();
-    let (end, mut again) = (Instant::now() + PATIENCE, Value::Null);
+    let (end, mut again) = (Instant::now() + WAIT_LIMIT, Value::Null);
     while again.is_null() && Instant::now() < end {
         again = scene.site.json(&["status"])["sources"][0]["oldest"].clone();
     }
-    assert_eq!(again, told["source"]["oldest"]);
+    assert_eq!(again, reported["source"]["oldest"]);
     scene.server.fake().core().holds = false;
     scene.gone(1);
     scene.ends(&[("it", "success")]);

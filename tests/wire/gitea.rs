@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::harness::{Events, Kept, Lines, PATIENCE, Service, Sim, Site, world};
+use crate::harness::{Events, Kept, Lines, Service, Sim, Site, WAIT_LIMIT, world};
 use crate::open::{HOOK_SECRET, HOOKED, Open, free_port};
 
 /// A Gitea of its own for one test.
@@ -292,7 +292,7 @@ fn a_job_whose_machine_is_switched_off_is_lost_once_and_run_by_nobody() {
     let vmid = agents["agents"][0]["vmid"].as_u64().unwrap();
     sim.call("POST", &format!("/nodes/{}/qemu/{vmid}/status/stop", sim.fact("node")));
     // The cluster's list tells of it in its next cycle.
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + WAIT_LIMIT;
     while site.json(&["status"])["lostJobs"] == json!([]) && Instant::now() < end {
         assert!(site.cli(&["resync"]).status.success());
     }
@@ -389,7 +389,7 @@ fn a_job_that_is_cancelled_while_the_service_is_down_ends_its_machine_with_a_tok
 // Invariant: runners live on over a restart of the service, and guests that lie do not.
 
 #[test]
-fn a_job_goes_on_while_the_service_is_started_anew() {
+fn a_job_goes_on_while_the_service_is_started_again() {
     let gitea = Gitea::start();
     let (_dir, _sim, site, service, events) = with_a_job(&gitea, UNTIL_GO);
     let agents = site.json(&["agents"]);
@@ -440,7 +440,7 @@ fn a_guest_whose_runner_ends_badly_after_its_job_is_done() {
 // Invariant: a token that may make no runner costs no machine as long as that can be seen without one.
 
 #[test]
-fn a_token_that_may_only_read_is_told_and_costs_nothing_until_another_is_given() {
+fn a_token_that_may_only_read_is_reported_and_costs_nothing_until_another_is_given() {
     let mut gitea = Gitea::start();
     let (_dir, sim, site) = world();
     let admin = gitea.token.clone();
@@ -455,8 +455,8 @@ fn a_token_that_may_only_read_is_told_and_costs_nothing_until_another_is_given()
         let text = fact["source"]["refusal"].as_str().unwrap_or_default();
         text.starts_with("POST /api/v1/admin/actions/runners/registration-token: 403")
     };
-    let told = events.until("source", seen);
-    assert!(told["source"]["refusedSince"].is_string(), "{told}");
+    let reported = events.until("source", seen);
+    assert!(reported["source"]["refusedSince"].is_string(), "{reported}");
     let said = String::from_utf8(site.cli(&["status"]).stdout).unwrap();
     assert!(said.contains("git: may not register runners since "), "{said}");
     site.until_empty();

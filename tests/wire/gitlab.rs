@@ -14,7 +14,7 @@ use drover_ci::SourceConnection;
 use drover_ci::gitlab::{Scope, Settings};
 use drover_ci::{Connector, Route, System, connector};
 use drover_model::id::RunnerName;
-use drover_model::ports::{Known, SourceSight};
+use drover_model::ports::{Known, SourceObservation};
 use drover_model::record::Want;
 use proxmox_client::Tls;
 use serde_json::{Value, json};
@@ -136,12 +136,13 @@ impl GitLab {
             return self.core.complain(format!("runners are listed without type={kind}"));
         }
         let first = request.parameter("page").parse().unwrap_or(1) == 1;
-        let rows = self.core.rows_in_order(first).into_iter().map(|row| self.told_of(&row, kind));
+        let rows =
+            self.core.rows_in_order(first).into_iter().map(|row| self.reported_of(&row, kind));
         let rows = rows.collect();
         self.list(request, rows)
     }
 
-    fn told_of(&self, row: &Row, kind: &str) -> Value {
+    fn reported_of(&self, row: &Row, kind: &str) -> Value {
         let status = match (row.called, self.late) {
             (false, _) => "never_contacted",
             (true, false) => "online",
@@ -153,7 +154,7 @@ impl GitLab {
 
     fn one(&self, id: &str) -> Reply {
         match self.core.rows.iter().find(|row| row.id.to_string() == id) {
-            Some(row) => Reply::json(200, &self.told_of(row, "group_type")),
+            Some(row) => Reply::json(200, &self.reported_of(row, "group_type")),
             None => Reply::json(404, &json!({ "message": "404 Not found" })),
         }
     }
@@ -218,11 +219,11 @@ impl GitLab {
         let Some(job) = self.core.jobs.iter().find(|job| job.id.to_string() == id) else {
             return Reply::json(404, &json!({ "message": "404 Not found" }));
         };
-        let mut told = shown(job);
+        let mut reported = shown(job);
         if self.cancelled.contains(&job.id) {
-            told["status"] = "canceled".into();
+            reported["status"] = "canceled".into();
         }
-        Reply::json(200, &told)
+        Reply::json(200, &reported)
     }
 
     fn of_user(&mut self, request: &Request) -> Reply {
@@ -300,7 +301,7 @@ impl Fake for GitLab {
         match (method.as_str(), path.as_slice()) {
             ("POST", ["api", "v4", "jobs", "request"]) => self.request(request),
             ("PUT", ["api", "v4", "jobs", id]) | ("PATCH", ["api", "v4", "jobs", id, "trace"]) => {
-                self.told(request, id)
+                self.reported(request, id)
             }
             (_, ["api", "v4", ..]) => self.of_user(request),
             (method, path) => self.core.complain(format!("unknown: {method} {}", path.join("/"))),
@@ -330,8 +331,8 @@ fn jobs_of_a_gitlab_run_on_agents_of_their_own_and_leave_nothing_behind() {
 }
 
 #[test]
-fn a_gitlab_that_does_not_answer_is_told_and_served_again_after_it() {
-    ways::an_outage_is_told_and_over_when_it_is(&kind());
+fn a_gitlab_that_does_not_answer_is_reported_and_served_again_after_it() {
+    ways::an_outage_is_reported_and_over_when_it_is(&kind());
 }
 
 #[test]
@@ -353,8 +354,8 @@ fn a_job_of_gitlab_runs_to_its_end_while_the_list_of_runners_shifts() {
 }
 
 #[test]
-fn a_gitlab_runner_that_ends_at_once_is_told_before_its_time() {
-    ways::a_runner_that_ends_at_once_is_told_before_its_time(&kind());
+fn a_gitlab_runner_that_ends_at_once_is_reported_before_its_time() {
+    ways::a_runner_that_ends_at_once_is_reported_before_its_time(&kind());
 }
 
 #[test]
@@ -363,8 +364,8 @@ fn a_gitlab_runner_that_ends_badly_after_its_job_is_done() {
 }
 
 #[test]
-fn a_token_that_may_make_no_runner_of_gitlab_is_told() {
-    ways::a_token_that_may_make_no_row_is_told(&kind());
+fn a_token_that_may_make_no_runner_of_gitlab_is_reported() {
+    ways::a_token_that_may_make_no_row_is_reported(&kind());
 }
 
 // Invariant: a hook makes drover look at once, and none is believed without the secret.
@@ -458,7 +459,7 @@ fn group() -> Scope {
     Scope::Group(GROUP.1.to_owned())
 }
 
-fn looked(connector: &dyn Connector) -> Result<SourceSight, String> {
+fn looked(connector: &dyn Connector) -> Result<SourceObservation, String> {
     block(connector.poll(&Known::new())).map_err(|error| error.to_string())
 }
 
@@ -480,10 +481,10 @@ fn lists_of_gitlab_are_read_to_their_end_for_each_scope() {
     let project = |name: &str| Scope::Project(name.to_owned());
     for scope in [Scope::Server, group(), project("11"), project("build/tools/app")] {
         let connector = connected(&server, scope.clone(), false);
-        let sight = looked(&*connector).unwrap();
-        let rows: Vec<&str> = sight.rows.iter().map(|row| row.runner.as_str()).collect();
+        let observation = looked(&*connector).unwrap();
+        let rows: Vec<&str> = observation.rows.iter().map(|row| row.runner.as_str()).collect();
         assert_eq!(rows, [names[0], names[1], names[0]], "{scope:?}");
-        let jobs: Vec<&str> = sight.jobs.iter().map(|job| &*job.name).collect();
+        let jobs: Vec<&str> = observation.jobs.iter().map(|job| &*job.name).collect();
         assert_eq!(jobs, ["linux", "x64", "arm"], "{scope:?}");
     }
     // Every row of exactly that name goes, and no other.
@@ -506,7 +507,7 @@ fn jobs_without_tags_are_wanted_only_where_that_is_said() {
 // Invariant: a runner that had its job is none any more, and its row is not forgotten for that.
 
 #[test]
-fn a_runner_that_had_its_job_is_gone_and_told_again_where_its_row_was_left() {
+fn a_runner_that_had_its_job_is_gone_and_reported_again_where_its_row_was_left() {
     let server = Server::start(GitLab::default());
     let name = "drover-a1b2c3d4-0123456789abcdef";
     let row = server.fake().core.row(name, vec!["linux".to_owned()]);
@@ -523,8 +524,8 @@ fn a_runner_that_had_its_job_is_gone_and_told_again_where_its_row_was_left() {
     assert_eq!(seen(), [(true, 1, Some(id.to_string()))]);
     server.fake().core.finish(id, true);
     assert_eq!(seen(), []);
-    let sight = block(connector.poll(&Known::new())).unwrap();
-    assert_eq!(sight.done, [RunnerName::new(name)].into(), "its source says so");
+    let observation = block(connector.poll(&Known::new())).unwrap();
+    assert_eq!(observation.done, [RunnerName::new(name)].into(), "its source says so");
     server.fake().late = true;
     assert_eq!(seen(), [(false, 0, None)]);
 }
@@ -543,8 +544,8 @@ fn a_runner_that_gitlabs_list_does_not_show_is_found_by_its_number() {
     let known: Known = [(name.clone(), BTreeSet::new())].into();
     let connector = connected(&server, group(), false);
     let look = || {
-        let sight = block(connector.poll(&known)).unwrap();
-        (sight.rows.len(), sight.gone.len(), sight.whole)
+        let observation = block(connector.poll(&known)).unwrap();
+        (observation.rows.len(), observation.gone.len(), observation.whole)
     };
     assert_eq!(look(), (1, 0, true));
     server.fake().core.shifts = true;
@@ -558,11 +559,11 @@ fn a_runner_that_gitlabs_list_does_not_show_is_found_by_its_number() {
     let number = server.fake().core.rows.pop().unwrap().id;
     assert_eq!(look(), (0, 1, true));
     let stranger = connected(&server, group(), false);
-    let sight = block(stranger.poll(&known)).unwrap();
-    assert!(sight.gone.is_empty(), "a list proves nothing where its number is not known");
+    let observation = block(stranger.poll(&known)).unwrap();
+    assert!(observation.gone.is_empty(), "a list proves nothing where its number is not known");
     let stranger = connected(&server, group(), false);
-    let sight = block(stranger.poll(&[(name.clone(), [number].into())].into())).unwrap();
-    assert_eq!(sight.gone, [name].into(), "an earlier start wrote its number down");
+    let observation = block(stranger.poll(&[(name.clone(), [number].into())].into())).unwrap();
+    assert_eq!(observation.gone, [name].into(), "an earlier start wrote its number down");
 }
 
 // Invariant: a server that asks to be left alone is.

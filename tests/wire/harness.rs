@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 /// The longest any single wait may take before a test fails.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const WAIT_LIMIT: Duration = Duration::from_secs(60);
 
 /// The program under test.
 pub fn drover() -> Command {
@@ -55,7 +55,7 @@ impl Lines {
 
     /// The first line from here on that `wanted` takes.
     pub fn until(&mut self, wanted: impl Fn(&str) -> bool) -> String {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + WAIT_LIMIT;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             match self.receiver.recv_timeout(left) {
@@ -76,7 +76,7 @@ impl Lines {
 
     /// Everything until the stream ends.
     pub fn rest(&mut self) -> String {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + WAIT_LIMIT;
         let mut lines = Vec::new();
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -338,7 +338,7 @@ agentConfigurations:
 
     /// Waits until no agent lives.
     pub fn until_empty(&self) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + WAIT_LIMIT;
         loop {
             let living = self.json(&["agents"])["agents"].clone();
             if living.as_array().is_some_and(Vec::is_empty) {
@@ -398,7 +398,7 @@ impl Service {
         for (path, mode) in [(notify_dir.path(), 0o755), (&*path, 0o777)] {
             std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
         }
-        notify.set_read_timeout(Some(PATIENCE)).unwrap();
+        notify.set_read_timeout(Some(WAIT_LIMIT)).unwrap();
         command.env("NOTIFY_SOCKET", &path);
         let child = Kept(command.spawn().unwrap());
         Self { child, notify, heard: Vec::new(), _notify_dir: notify_dir }

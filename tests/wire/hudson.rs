@@ -17,13 +17,13 @@ use drover_ci::SourceConnection;
 use drover_ci::jenkins::{Launch, Settings};
 use drover_ci::{Connector, RegisterRequest, Route, System, connector};
 use drover_model::id::{CloudId, RunnerName, TemplateId, VmId};
-use drover_model::ports::{Known, ShellTarget, Shut, SourceSight};
+use drover_model::ports::{Known, ShellTarget, Shut, SourceObservation};
 use drover_model::record::Want;
 use drover_model::spec::TemplateSpec;
 use proxmox_client::Tls;
 use serde_json::{Value, json};
 
-use crate::harness::{Events, Kept, Lines, PATIENCE, Service, Sim, Site, note, world};
+use crate::harness::{Events, Kept, Lines, Service, Sim, Site, WAIT_LIMIT, note, world};
 
 /// All that it starts ends with it.
 const CAGE: [&str; 9] = [
@@ -154,7 +154,7 @@ impl Hudson {
 
     /// Reads until something is so: it has no way to wait for it.
     fn until(&self, what: &str, path: &str, is: impl Fn(&Value) -> bool) {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + WAIT_LIMIT;
         loop {
             let answer = self.read(path);
             if is(&answer) {
@@ -276,9 +276,9 @@ fn template() -> TemplateSpec {
 }
 
 /// Of the one row: whether it is connected, its jobs, and what keeps it from jobs.
-fn row(sight: &SourceSight) -> (bool, u32, Shut) {
-    assert_eq!(sight.rows.len(), 1, "{sight:?}");
-    let row = &sight.rows[0];
+fn row(observation: &SourceObservation) -> (bool, u32, Shut) {
+    assert_eq!(observation.rows.len(), 1, "{observation:?}");
+    let row = &observation.rows[0];
     (row.online, row.jobs, row.node.shut.clone())
 }
 
@@ -302,11 +302,12 @@ fn a_real_hudson_takes_the_form_of_a_node_and_every_call_of_its_life() {
         assert!(found.iter().any(|proof| proof.text == "the login may"), "{found:?}");
 
         // It names no label as long as it has no node.
-        let sight = jenkins.poll(&Known::new()).await.unwrap();
-        assert!(sight.jobs.is_empty() && sight.obstacle.is_none(), "{sight:?}");
+        let observation = jenkins.poll(&Known::new()).await.unwrap();
+        assert!(observation.jobs.is_empty() && observation.obstacle.is_none(), "{observation:?}");
         assert_eq!(hudson.nodes(), ["drover-labels"]);
-        let sight = jenkins.poll(&Known::new()).await.unwrap();
-        let jobs: Vec<_> = sight.jobs.iter().map(|job| (job.name.as_str(), &job.want)).collect();
+        let observation = jenkins.poll(&Known::new()).await.unwrap();
+        let jobs: Vec<_> =
+            observation.jobs.iter().map(|job| (job.name.as_str(), &job.want)).collect();
         assert_eq!(jobs, [("app", &want)]);
 
         let bundle = jenkins.register(request).await.unwrap();
@@ -314,22 +315,25 @@ fn a_real_hudson_takes_the_form_of_a_node_and_every_call_of_its_life() {
         assert_eq!(secret.content.len(), 64);
         let labelled = hudson.read("label/x64/api/json?tree=nodes[nodeName]");
         assert_eq!(labelled["nodes"], json!([{ "nodeName": NODE }]));
-        let sight = jenkins.poll(&known).await.unwrap();
-        assert_eq!(row(&sight), (false, 0, Shut::Open));
+        let observation = jenkins.poll(&known).await.unwrap();
+        assert_eq!(row(&observation), (false, 0, Shut::Open));
         // Now it names the only node with the label instead.
-        assert_eq!(sight.jobs[0].want, want);
+        assert_eq!(observation.jobs[0].want, want);
 
         // The call toggles.
         for _ in 0..2 {
             jenkins.cordon(&runner).await.unwrap();
         }
-        let sight = jenkins.poll(&known).await.unwrap();
-        assert_eq!(row(&sight), (true, 0, Shut::Quiet));
+        let observation = jenkins.poll(&known).await.unwrap();
+        assert_eq!(row(&observation), (true, 0, Shut::Quiet));
         for _ in 0..2 {
             jenkins.deregister(&runner).await.unwrap();
         }
-        let sight = jenkins.poll(&known).await.unwrap();
-        assert!(sight.rows.is_empty() && sight.gone.contains(&runner), "{sight:?}");
+        let observation = jenkins.poll(&known).await.unwrap();
+        assert!(
+            observation.rows.is_empty() && observation.gone.contains(&runner),
+            "{observation:?}"
+        );
 
         // It has no such plugin.
         let by_ssh = hudson.connector(Launch::Ssh("agents".to_owned()));
@@ -361,7 +365,7 @@ fn a_build_of_a_real_hudson_runs_on_an_agent_of_its_own_and_leaves_nothing_behin
     events.until("source", |fact| fact["source"]["running"] == 1);
     let node = hudson.nodes().into_iter().find(|name| name != "drover-labels").unwrap();
     let path = format!("computer/{node}/api/json?tree=temporarilyOffline");
-    hudson.until("its being shut", &path, |told| told["temporarilyOffline"] == true);
+    hudson.until("its being shut", &path, |reported| reported["temporarilyOffline"] == true);
     assert_eq!(hudson.read("job/app/1/api/json")["building"], true);
     fs::write(&go, "").unwrap();
     let gone = events.until("agentGone", |_| true);
@@ -373,8 +377,8 @@ fn a_build_of_a_real_hudson_runs_on_an_agent_of_its_own_and_leaves_nothing_behin
     site.until_empty();
     assert_eq!(sim.guests(), Vec::<u64>::new());
     let all = "computer/api/json?tree=computer[displayName]";
-    hudson.until("the end of its node", all, |told| {
-        let nodes = told["computer"].as_array();
+    hudson.until("the end of its node", all, |reported| {
+        let nodes = reported["computer"].as_array();
         nodes.is_some_and(|all| all.iter().all(|one| one["displayName"] != node.as_str()))
     });
     assert_eq!(site.json(&["status"])["lostJobs"], json!([]));

@@ -74,7 +74,7 @@ fn two_installations_that_share_roles_keep_what_each_of_them_needs() {
 // privileges, where, and what to do.
 
 #[test]
-fn a_login_that_may_not_make_rights_is_told_what_it_lacks_in_one_line() {
+fn a_login_that_may_not_make_rights_hears_what_it_lacks_in_one_line() {
     versions(|sim, _| {
         let site = site(sim, "");
         let user = [("userid", "weak@pve"), ("password", "weak-password")];
@@ -84,23 +84,23 @@ fn a_login_that_may_not_make_rights_is_told_what_it_lacks_in_one_line() {
             let file = site.dir.path().join(file);
             let file = file.to_str().unwrap();
             let out = run(&site, &["setup", "rights", "--user", user, "--password-file", file]);
-            let told = String::from_utf8([out.stdout, out.stderr].concat()).unwrap();
-            (out.status.code(), told)
+            let reported = String::from_utf8([out.stdout, out.stderr].concat()).unwrap();
+            (out.status.code(), reported)
         };
-        let (code, told) = weak("weak", "weak@pve");
-        assert_eq!((code, told.lines().count()), (Some(1), 1), "{told}");
+        let (code, reported) = weak("weak", "weak@pve");
+        assert_eq!((code, reported.lines().count()), (Some(1), 1), "{reported}");
         let lacks = "drover: weak@pve lacks Sys.Audit on /access";
-        assert!(told.starts_with(lacks), "{told}");
+        assert!(reported.starts_with(lacks), "{reported}");
         assert!(
-            told.ends_with("log in as an administrator with --user, such as root@pam\n"),
-            "{told}"
+            reported.ends_with("log in as an administrator with --user, such as root@pam\n"),
+            "{reported}"
         );
 
         // One who may look at everything, and change nothing.
         let entry = [("path", "/"), ("users", "weak@pve"), ("roles", "PVEAuditor")];
         sim.send("PUT", "/access/acl", &entry);
-        let (code, told) = weak("weak", "weak@pve");
-        assert_eq!((code, told.lines().count()), (Some(1), 1), "{told}");
+        let (code, reported) = weak("weak", "weak@pve");
+        assert_eq!((code, reported.lines().count()), (Some(1), 1), "{reported}");
         for lack in [
             "Sys.Modify on /access",
             "User.Modify on /access/groups",
@@ -108,21 +108,24 @@ fn a_login_that_may_not_make_rights_is_told_what_it_lacks_in_one_line() {
             "Pool.Allocate on /pool/drover",
             "Permissions.Modify or VM.Allocate on /vms/9000",
         ] {
-            assert!(told.contains(lack), "{lack}: {told}");
+            assert!(reported.contains(lack), "{lack}: {reported}");
         }
 
         // A wrong password, and a token that has expired.
         site.write_secret("wrong", "wrong-password");
-        let (code, told) = weak("wrong", "weak@pve");
-        assert_eq!((code, told.lines().count()), (Some(1), 1), "{told}");
+        let (code, reported) = weak("wrong", "weak@pve");
+        assert_eq!((code, reported.lines().count()), (Some(1), 1), "{reported}");
         let refused = "drover: cloud `lab` does not let weak@pve in: ";
-        assert!(told.starts_with(refused) && told.contains("the password"), "{told}");
+        assert!(reported.starts_with(refused) && reported.contains("the password"), "{reported}");
         let expired = [("privsep", "0"), ("expire", "1")];
         let made = sim.send("POST", "/access/users/weak@pve/token/old", &expired);
         site.write_secret("old", made["data"]["value"].as_str().unwrap());
-        let (code, told) = weak("old", "weak@pve!old");
-        assert_eq!((code, told.lines().count()), (Some(1), 1), "{told}");
+        let (code, reported) = weak("old", "weak@pve!old");
+        assert_eq!((code, reported.lines().count()), (Some(1), 1), "{reported}");
         let refused = "drover: cloud `lab` does not let weak@pve!old in: ";
-        assert!(told.starts_with(refused) && told.contains("has not expired"), "{told}");
+        assert!(
+            reported.starts_with(refused) && reported.contains("has not expired"),
+            "{reported}"
+        );
     });
 }

@@ -125,13 +125,13 @@ fn until_refused(small: &Small, site: &Site) -> Vec<String> {
     for _ in 0..300 {
         // A failed write may give room back.
         small.fill();
-        let (status, told) = call(site, "POST", "/v1/leases", Some(&body));
+        let (status, reported) = call(site, "POST", "/v1/leases", Some(&body));
         if status == 503 {
-            assert!(told["detail"].as_str().unwrap().contains("No space left"), "{told}");
+            assert!(reported["detail"].as_str().unwrap().contains("No space left"), "{reported}");
             return taken;
         }
-        assert_eq!(status, 201, "{told}");
-        taken.push(told["id"].as_str().unwrap().to_owned());
+        assert_eq!(status, 201, "{reported}");
+        taken.push(reported["id"].as_str().unwrap().to_owned());
     }
     panic!("the journal was never full")
 }

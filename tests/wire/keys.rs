@@ -8,21 +8,21 @@ use secrecy::ExposeSecret;
 use serde_json::{Value, json};
 
 use crate::api::{call, ready, release};
-use crate::harness::{Events, PATIENCE, Service, Sim, Site, world};
+use crate::harness::{Events, Service, Sim, Site, WAIT_LIMIT, world};
 
 /// A lease with a key of its own.
 struct Keyed {
     id: String,
     /// The name of its private key in the site's folder.
     key: String,
-    told: Value,
+    reported: Value,
 }
 
 /// Asks for leases that are to be ready at once.
 fn leased(site: &Site, names: &[String]) -> Vec<Keyed> {
     let asked: Vec<(String, String)> =
         names.iter().map(|name| (ask(site, name), name.clone())).collect();
-    let ready = |(id, key): (String, String)| Keyed { told: ready(site, &id), id, key };
+    let ready = |(id, key): (String, String)| Keyed { reported: ready(site, &id), id, key };
     asked.into_iter().map(ready).collect()
 }
 
@@ -41,7 +41,8 @@ fn ask(site: &Site, name: &str) -> String {
 
 impl Keyed {
     fn ssh(&self, site: &Site, command: &str) -> Output {
-        let (host, port) = (self.told["ssh"]["host"].as_str().unwrap(), &self.told["ssh"]["port"]);
+        let (host, port) =
+            (self.reported["ssh"]["host"].as_str().unwrap(), &self.reported["ssh"]["port"]);
         Command::new("ssh")
             .args(["-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null"])
             .args([
@@ -75,7 +76,7 @@ impl Keyed {
 
 /// The only agent, once it is as wanted.
 fn agent_until(site: &Site, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
-    let deadline = std::time::Instant::now() + PATIENCE;
+    let deadline = std::time::Instant::now() + WAIT_LIMIT;
     loop {
         let agents = site.json(&["agents"])["agents"].clone();
         if let Some(agent) = agents.as_array().unwrap().iter().find(|agent| wanted(agent)) {
@@ -100,7 +101,7 @@ fn seven_leases_released_at_once_cost_the_eighth_nothing_and_let_nobody_in() {
     for round in 0..3 {
         let names: Vec<String> = (0..7).map(|n| format!("l{round}{n}")).collect();
         let leases = leased(&site, &names);
-        assert!(leases.iter().all(|lease| lease.told["agent"] == kept.told["agent"]));
+        assert!(leases.iter().all(|lease| lease.reported["agent"] == kept.reported["agent"]));
         std::thread::scope(|scope| {
             for lease in &leases {
                 scope.spawn(|| release(&site, &lease.id));
@@ -135,16 +136,16 @@ fn a_lease_whose_guest_refuses_drover_outlives_kill_9() {
         detail.starts_with("SSH login refused since ") && detail.contains("; the lease goes on")
     };
     let agent = agent_until(&site, "the refusal is told", refused);
-    assert_eq!((&agent["id"], &agent["state"]), (&lease.told["agent"], &"Leased".into()));
-    let told = ready(&site, &lease.id);
-    assert_eq!(told["agent"], lease.told["agent"]);
+    assert_eq!((&agent["id"], &agent["state"]), (&lease.reported["agent"], &"Leased".into()));
+    let reported = ready(&site, &lease.id);
+    assert_eq!(reported["agent"], lease.reported["agent"]);
     assert_eq!(sim.guests().len(), 1);
     let shown = site.json(&["templates"])["templates"][0]["breaker"].clone();
     assert_eq!(shown, "flowing");
     // Its end needs no login.
     let mut events = Events::follow(&site);
     release(&site, &lease.id);
-    events.until("agentGone", |fact| fact["agent"]["id"] == lease.told["agent"]);
+    events.until("agentGone", |fact| fact["agent"]["id"] == lease.reported["agent"]);
     assert_eq!(sim.guests(), Vec::<u64>::new());
 }
 
@@ -163,12 +164,12 @@ fn rotated(change: impl Fn(&Site, &mut Service), sim: &Sim, site: &Site) {
     site.write_yaml(&site.yaml(sim, "    numExecutors: 2\n"));
     let mut service = Service::start(site);
     let leases = leased(site, &["ann".to_owned(), "ben".to_owned()]);
-    assert_eq!(leases[0].told["agent"], leases[1].told["agent"]);
+    assert_eq!(leases[0].reported["agent"], leases[1].reported["agent"]);
     change(site, &mut service);
     let _again = Service::start(site);
     assert_eq!(kept_keys(site), 2);
     for lease in &leases {
-        assert_eq!(ready(site, &lease.id)["agent"], lease.told["agent"]);
+        assert_eq!(ready(site, &lease.id)["agent"], lease.reported["agent"]);
     }
     release(site, &leases[0].id);
     agent_until(site, "one lease is left", |agent| leases_of(agent) == 1);
@@ -180,10 +181,10 @@ fn rotated(change: impl Fn(&Site, &mut Service), sim: &Sim, site: &Site) {
     agent_until(site, "it is free", |agent| agent["state"] == "Ready");
     assert!(leases[1].is_refused(site));
     assert!(site.cli(&["reap", "--all"]).status.success());
-    events.until("agentGone", |fact| fact["agent"]["id"] == leases[0].told["agent"]);
+    events.until("agentGone", |fact| fact["agent"]["id"] == leases[0].reported["agent"]);
     // The new key is for those that are born now.
     let lease = leased(site, &["cat".to_owned()]).remove(0);
-    assert_ne!(lease.told["agent"], leases[0].told["agent"]);
+    assert_ne!(lease.reported["agent"], leases[0].reported["agent"]);
     assert_eq!(kept_keys(site), 1, "the former key goes with the last agent born with it");
 }
 

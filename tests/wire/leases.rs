@@ -13,7 +13,7 @@ use crate::parity::yaml;
 // Invariant: whoever waits for a lease hears of its end, and a command ends with a code of its own.
 
 #[test]
-fn a_lease_that_waits_too_long_ends_and_is_told_to_all_who_wait() {
+fn a_lease_that_waits_too_long_ends_and_is_asked_to_all_who_wait() {
     let (_dir, sim, site) = world();
     let limits = "service:\n  leases: {maxWaiting: 3}\n";
     let text = yaml(&site, &sim, &[], &[("linux", "instanceCap: 1")]);
@@ -28,8 +28,11 @@ fn a_lease_that_waits_too_long_ends_and_is_told_to_all_who_wait() {
     let (status, short) = waits(2);
     assert_eq!(status, 201, "{short}");
     let path = format!("/v1/leases/{}?waitSeconds=60", short["id"].as_str().unwrap());
-    let (_, told) = call(&site, "GET", &path, None);
-    assert_eq!((&told["state"], &told["detail"]), (&json!("ended"), &json!("waited-too-long")));
+    let (_, reported) = call(&site, "GET", &path, None);
+    assert_eq!(
+        (&reported["state"], &reported["detail"]),
+        (&json!("ended"), &json!("waited-too-long"))
+    );
     let out = site.cli(&["lease", "--template", "linux", "--wait", "2s", "--", "true"]);
     assert_eq!(out.status.code(), Some(75), "{out:?}");
     // Its time goes on while the service is away.
@@ -38,8 +41,11 @@ fn a_lease_that_waits_too_long_ends_and_is_told_to_all_who_wait() {
     service.child.wait();
     let _service = Service::start(&site);
     let path = format!("/v1/leases/{}?waitSeconds=60", long["id"].as_str().unwrap());
-    let (_, told) = call(&site, "GET", &path, None);
-    assert_eq!((&told["state"], &told["detail"]), (&json!("ended"), &json!("waited-too-long")));
+    let (_, reported) = call(&site, "GET", &path, None);
+    assert_eq!(
+        (&reported["state"], &reported["detail"]),
+        (&json!("ended"), &json!("waited-too-long"))
+    );
     let mut waiting = Vec::new();
     for _ in 0..3 {
         let (status, lease) = waits(600);
@@ -83,11 +89,11 @@ fn an_expired_leases_key_is_gone() {
     let has = |lease: &Value| files(lease).map(|name| folder.join(name).exists());
     assert_eq!((has(&lease), has(&other)), ([true; 3], [true; 3]));
     let path = format!("/v1/leases/{}", id(&lease));
-    let (status, told) =
+    let (status, reported) =
         call(&site, "POST", &format!("{path}/renew"), Some(&json!({"ttlSeconds": 1})));
-    assert_eq!(status, 200, "{told}");
-    let (_, told) = call(&site, "GET", &format!("{path}?waitSeconds=60&until=ended"), None);
-    assert_eq!((&told["state"], &told["detail"]), (&json!("ended"), &json!("expired")));
+    assert_eq!(status, 200, "{reported}");
+    let (_, reported) = call(&site, "GET", &format!("{path}?waitSeconds=60&until=ended"), None);
+    assert_eq!((&reported["state"], &reported["detail"]), (&json!("ended"), &json!("expired")));
     let out = site.cli(&["leases"]);
     assert!(out.status.success(), "{out:?}");
     assert_eq!((has(&lease), has(&other)), ([false; 3], [true; 3]));

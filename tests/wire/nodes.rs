@@ -8,7 +8,7 @@ use crate::harness::{Events, Service, world};
 // Invariant: what operators see of nodes is what decides, and a drain outlives the service.
 
 #[test]
-fn a_drained_node_is_told_everywhere_takes_nothing_and_is_used_again_when_told() {
+fn a_drained_node_is_reported_everywhere_takes_nothing_and_is_used_again_when_reported() {
     let (_dir, sim, site) = world();
     let text = site.yaml(&sim, "");
     let anywhere = text.replace("node: pve1", "nodes: [pve1, pve2]");
@@ -49,9 +49,15 @@ fn a_drained_node_is_told_everywhere_takes_nothing_and_is_used_again_when_told()
     let row =
         shown.lines().find(|line| line.starts_with("pve1")).unwrap_or_else(|| panic!("{shown}"));
     assert!(row.contains("drained") && row.contains("65536 MiB"), "{row}");
-    let told = said(&["why", "linux"]);
-    assert!(told.contains("pve1: it is drained: `drover node drain pve1 --undrain`"), "{told}");
-    assert!(told.contains("pve2: can take one") && told.contains("next on node pve2"), "{told}");
+    let reported = said(&["why", "linux"]);
+    assert!(
+        reported.contains("pve1: it is drained: `drover node drain pve1 --undrain`"),
+        "{reported}"
+    );
+    assert!(
+        reported.contains("pve2: can take one") && reported.contains("next on node pve2"),
+        "{reported}"
+    );
     let mut events = Events::follow(&site);
     release(&site, &lease);
     let gone = events.until("agentGone", |fact| fact["agent"]["id"] == agent);

@@ -8,7 +8,7 @@ use crate::harness::{Events, Service, world};
 // Invariant: what an operator begins is there without demand, under the caps.
 
 #[test]
-fn agents_are_begun_at_once_and_an_unknown_template_is_answered_with_the_nearest() {
+fn agents_are_started_at_once_and_an_unknown_template_is_answered_with_the_nearest() {
     let (_dir, sim, site) = world();
     let _service = Service::start(&site);
     let mut events = Events::follow(&site);
@@ -78,16 +78,16 @@ fn a_single_use_agent_is_gone_after_its_lease() {
 fn a_held_agent_lets_the_new_key_in_and_is_destroyed_when_it_is_released() {
     let (_dir, sim, site) = world();
     let mut service = Service::start(&site);
-    let (_, begun) = call(&site, "POST", "/v1/templates/linux/provision", None);
-    let agent = begun["agents"][0].as_str().unwrap().to_owned();
+    let (_, started) = call(&site, "POST", "/v1/templates/linux/provision", None);
+    let agent = started["agents"][0].as_str().unwrap().to_owned();
     let mut events = Events::follow(&site);
     let path = format!("/v1/agents/{agent}/hold");
     let (status, held) = call(&site, "POST", &path, Some(&json!({"seconds": 3600})));
     assert_eq!(status, 202, "{held}");
     let key = held["privateKey"].as_str().unwrap();
     let open = |fact: &serde_json::Value| {
-        let told = &fact["agent"];
-        told["id"] == agent.as_str() && told["detail"] == "the login is open"
+        let reported = &fact["agent"];
+        reported["id"] == agent.as_str() && reported["detail"] == "the login is open"
     };
     let shown = events.until("agent", open);
     assert_eq!(shown["agent"]["state"], "Held");

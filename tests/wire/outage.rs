@@ -265,7 +265,7 @@ fn a_token_that_is_revoked_and_restored_costs_nothing_but_time() {
 }
 
 #[test]
-fn an_expired_ticket_is_fetched_anew_and_nobody_notices() {
+fn an_expired_ticket_is_fetched_again_and_nobody_notices() {
     let (_dir, sim, site) = world();
     site.write_secret("password", sim.fact("adminPassword"));
     let yaml = hasty(&site.yaml(&sim, ""));

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use serde_json::Value;
 
-use crate::harness::{PATIENCE, Sim, Site};
+use crate::harness::{Sim, Site, WAIT_LIMIT};
 
 /// A YAML for the simulator: keys of its cloud, and templates with keys of theirs beside the usual.
 pub fn yaml(site: &Site, sim: &Sim, cloud: &[&str], templates: &[(&str, &str)]) -> String {
@@ -34,7 +34,7 @@ pub fn slow(dir: &Path, latency: &str, more: &[&str]) -> Sim {
 
 /// Asks until it is so: what other people do to a cluster has no event.
 pub fn until(what: &str, mut wanted: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + WAIT_LIMIT;
     while !wanted() {
         assert!(Instant::now() < deadline, "not in time: {what}");
     }

@@ -29,7 +29,7 @@ fn said(site: &Site, args: &[&str]) -> String {
 // Invariant: a node or storage that fails is left alone, told as such everywhere, and another one used.
 
 #[test]
-fn places_that_fail_are_left_alone_and_told_and_others_are_used() {
+fn places_that_fail_are_left_alone_and_reported_and_others_are_used() {
     let (dir, sim, site) = world();
     let faults = dir.path().join("faults.yaml");
     let text = "tasks: [{kind: qmclone, node: pve1, times: 1, error: \"storage 'shared' is not online\"}]\n\

@@ -9,10 +9,10 @@ use crate::parity::{agents, slow, yaml};
 /// What an operator is told who wants agents.
 fn provision(site: &Site, template: &str, count: u32) -> (usize, String) {
     let path = format!("/v1/templates/{template}/provision");
-    let (status, told) = call(site, "POST", &path, Some(&json!({"count": count})));
-    assert_eq!(status, 202, "{told}");
-    let short = told["short"].as_str().unwrap_or_default().to_owned();
-    (told["agents"].as_array().unwrap().len(), short)
+    let (status, reported) = call(site, "POST", &path, Some(&json!({"count": count})));
+    assert_eq!(status, 202, "{reported}");
+    let short = reported["short"].as_str().unwrap_or_default().to_owned();
+    (reported["agents"].as_array().unwrap().len(), short)
 }
 
 // Invariant: the cap that is reached first binds; agents on a dead node count against none.

@@ -57,10 +57,10 @@ fn a_lease_that_is_not_renewed_runs_out_with_its_agent() {
     let renewed = lease(30);
     let short = lease(2);
     let path = format!("/v1/leases/{}/renew", renewed["id"].as_str().unwrap());
-    let (status, told) = call(&site, "POST", &path, Some(&json!({"ttlSeconds": 3600})));
-    assert_eq!(status, 200, "{told}");
+    let (status, reported) = call(&site, "POST", &path, Some(&json!({"ttlSeconds": 3600})));
+    assert_eq!(status, 200, "{reported}");
     let text = |of: &Value| of["expiresAt"].as_str().unwrap().to_owned();
-    assert!(text(&told) > text(&renewed), "{told}");
+    assert!(text(&reported) > text(&renewed), "{reported}");
     let ended = events.until("lease", |fact| fact["lease"]["state"] == "ended");
     assert_eq!(
         (&ended["lease"]["id"], &ended["lease"]["detail"]),

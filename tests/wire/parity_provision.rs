@@ -271,12 +271,12 @@ fn unlabelled_demand_goes_to_normal_templates_alone() {
     // An idle agent of the exclusive one is there, and yet another is begun.
     assert_eq!(template(json!([])), "lab/any");
     assert_eq!(template(json!(["linux", "x64"])), "lab/any");
-    let (status, told) = lease(json!(["gpu", "x64"]));
-    assert!((400..500).contains(&status), "{told}");
+    let (status, reported) = lease(json!(["gpu", "x64"]));
+    assert!((400..500).contains(&status), "{reported}");
     site.write_yaml(&yaml(&site, &sim, &[], &[exclusive]));
     assert!(site.cli(&["reload"]).status.success());
-    let (status, told) = lease(json!([]));
-    assert!((400..500).contains(&status), "nothing takes unlabelled demand now: {told}");
+    let (status, reported) = lease(json!([]));
+    assert!((400..500).contains(&status), "nothing takes unlabelled demand now: {reported}");
 }
 
 // Invariant: what takes longer than the YAML allows ends the provision, with its name.

@@ -210,7 +210,7 @@ fn a_java_that_is_there_is_kept_replaced_or_put_on_path() {
 }
 
 #[test]
-fn without_a_distribution_java_is_looked_for_and_only_told_when_missing() {
+fn without_a_distribution_java_is_looked_for_and_only_reported_when_missing() {
     let (_dir, sim, site) = world();
     let templates = [
         ("onpath", "apt java-17", String::new()),
@@ -231,7 +231,7 @@ fn without_a_distribution_java_is_looked_for_and_only_told_when_missing() {
 // Invariant: what can not be done fails the provision, with the step's name and the guest's own words.
 
 #[test]
-fn a_guest_that_can_not_be_prepared_says_why() {
+fn a_guest_that_cannot_be_prepared_says_why() {
     let (_dir, sim, site) = world();
     let java = |major: u32| format!("javaDistribution: OPENJDK, javaMajorVersion: {major}");
     let templates = [
@@ -264,7 +264,7 @@ fn a_guest_that_can_not_be_prepared_says_why() {
 // Invariant: errors of cloud-init are told, and nobody has to do without an agent for them.
 
 #[test]
-fn errors_of_cloud_init_are_told_as_warnings() {
+fn errors_of_cloud_init_are_reported_as_warnings() {
     let (_dir, sim, site) = world();
     let templates = [
         ("errors", "init-error java-21 apt", String::new()),
@@ -309,14 +309,14 @@ fn own_steps_put_files_run_commands_and_install_packages_in_their_order() {
     let said = says(&site, "linux", &look);
     assert_eq!(said, "640\nretries = 3\napt-get update\napt-get install git jq");
     let seen = steps_until(&mut events, "linux", "step 4 (run)");
-    let told: Vec<(&str, &str)> = seen
+    let reported: Vec<(&str, &str)> = seen
         .iter()
         .map(|step| (step["name"].as_str().unwrap(), step["log"].as_str().unwrap()))
         .collect();
     let names = ["cloud-init", "remoteFs", "config", "move", "tools", "step 4 (run)"];
-    assert_eq!(told.iter().map(|(name, _)| *name).collect::<Vec<_>>(), names);
-    assert_eq!((told[3].1, told[5].1), ("retries = 3", "it's done"));
-    assert!(told[4].1.ends_with("Setting up jq ..."), "{told:?}");
+    assert_eq!(reported.iter().map(|(name, _)| *name).collect::<Vec<_>>(), names);
+    assert_eq!((reported[3].1, reported[5].1), ("retries = 3", "it's done"));
+    assert!(reported[4].1.ends_with("Setting up jq ..."), "{reported:?}");
 
     // The file changes: agents from here on get the new one.
     std::fs::write(site.dir.path().join("ci.conf"), "retries = 4\n").unwrap();

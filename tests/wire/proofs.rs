@@ -19,7 +19,11 @@ fn doctored(site: &Site) -> (String, bool) {
     (shown.collect(), out.status.success())
 }
 
-fn configured<F: Fake>(kind: &Kind<F>, more: &str, change: impl Fn(&mut F)) -> (Server<F>, Told) {
+fn configured<F: Fake>(
+    kind: &Kind<F>,
+    more: &str,
+    change: impl Fn(&mut F),
+) -> (Server<F>, Reported) {
     let server = (kind.start)();
     change(&mut server.fake());
     let (dir, sim, site) = world();
@@ -31,39 +35,45 @@ fn configured<F: Fake>(kind: &Kind<F>, more: &str, change: impl Fn(&mut F)) -> (
     let yaml = site.yaml(&sim, "").replace("service:\n", &listen);
     let runner = (kind.script, kind.program);
     server.source(&site, &yaml, runner, &format!("{keys}, {more}"));
-    let told = doctored(&site);
-    (server, Told { told, _sim: sim, site, _dir: dir })
+    let reported = doctored(&site);
+    (server, Reported { reported, _sim: sim, site, _dir: dir })
 }
 
-struct Told {
-    told: (String, bool),
+struct Reported {
+    reported: (String, bool),
     _sim: Sim,
     site: Site,
     _dir: tempfile::TempDir,
 }
 
 fn said<F: Fake>(kind: &Kind<F>, more: &str, change: impl Fn(&mut F)) -> (String, bool) {
-    configured(kind, more, change).1.told
+    configured(kind, more, change).1.reported
 }
 
 // Invariant: where all is well nothing else is said, and nothing is changed.
 
 #[test]
 fn sources_as_they_should_be_are_well() {
-    let (lab, told) = configured(&gitlab::kind(), "", |_| ());
+    let (lab, reported) = configured(&gitlab::kind(), "", |_| ());
     let reads = |call: &String| call.starts_with("GET ");
     let calls = lab.fake().core().calls.clone();
     assert!(!calls.is_empty() && calls.iter().all(reads), "{calls:?}");
     let bird = said(&woodpecker::kind(), "", |_| ());
     let edge = said(&forgejo::kind(), "pollSeconds: 60", |_| ());
-    assert!(told.told.1 && bird.1 && edge.1, "{} {} {}", told.told.0, bird.0, edge.0);
-    insta::assert_snapshot!([told.told.0, bird.0, edge.0].join("\n"));
+    assert!(
+        reported.reported.1 && bird.1 && edge.1,
+        "{} {} {}",
+        reported.reported.0,
+        bird.0,
+        edge.0
+    );
+    insta::assert_snapshot!([reported.reported.0, bird.0, edge.0].join("\n"));
 }
 
 // Invariant: each thing that is not as it should be is told with what mends it.
 
 #[test]
-fn what_a_login_may_not_do_is_told() {
+fn what_a_login_may_not_do_is_reported() {
     let least =
         said(&gitlab::kind(), "", |fake| (fake.access, fake.scopes) = (30, vec!["read_api"]));
     let wrong = configured(&gitlab::kind(), "", |_| ());
@@ -75,22 +85,22 @@ fn what_a_login_may_not_do_is_told() {
 }
 
 #[test]
-fn a_source_that_does_not_answer_or_is_not_trusted_is_told() {
-    let (server, told) = configured(&gitlab::kind(), "webhook: {secretFile: ci}", |fake| {
+fn a_source_that_does_not_answer_or_is_not_trusted_is_reported() {
+    let (server, reported) = configured(&gitlab::kind(), "webhook: {secretFile: ci}", |fake| {
         fake.core().down = true;
     });
-    assert!(!told.told.1, "{}", told.told.0);
-    insta::assert_snapshot!(told.told.0);
+    assert!(!reported.reported.1, "{}", reported.reported.0);
+    insta::assert_snapshot!(reported.reported.0);
     // Nobody listens there any more.
-    let yaml = std::fs::read_to_string(told.site.config()).unwrap();
+    let yaml = std::fs::read_to_string(reported.site.config()).unwrap();
     let port = free_port();
-    told.site.write_yaml(&yaml.replace(&server.url(), &format!("http://127.0.0.1:{port}")));
-    let (text, well) = doctored(&told.site);
+    reported.site.write_yaml(&yaml.replace(&server.url(), &format!("http://127.0.0.1:{port}")));
+    let (text, well) = doctored(&reported.site);
     assert!(!well && text.contains("does not answer: ") && text.contains("refused"), "{text}");
     assert!(text.contains("> curl -v http://HOST/"), "{text}");
     // A certificate of an authority that nobody knows.
-    told.site.write_yaml(&yaml.replace(&server.url(), told._sim.fact("url")));
-    let (text, well) = doctored(&told.site);
+    reported.site.write_yaml(&yaml.replace(&server.url(), reported._sim.fact("url")));
+    let (text, well) = doctored(&reported.site);
     assert!(!well && text.contains("fail  certificate: is not trusted; its SHA-256 is "), "{text}");
     assert!(text.contains("> in the YAML: pinSha256: [\""), "{text}");
 }

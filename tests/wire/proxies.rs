@@ -15,7 +15,7 @@ use serde_json::Value;
 use tokio_rustls::TlsAcceptor;
 
 use crate::ci::{Fake, Server};
-use crate::harness::{Events, PATIENCE, Service, Sim, Site, drover, world};
+use crate::harness::{Events, Service, Sim, Site, WAIT_LIMIT, drover, world};
 use crate::woodpecker::Woodpecker;
 
 /// A forward proxy on loopback, which takes each host for this machine and keeps what it was asked for.
@@ -233,7 +233,7 @@ impl Scene {
     }
 
     /// What is told of a source.
-    fn told(&self, name: &str) -> Value {
+    fn reported(&self, name: &str) -> Value {
         let status = self.site.json(&["status"]);
         let mut all = status["sources"].as_array().into_iter().flatten();
         all.find(|source| source["id"] == name).cloned().unwrap_or_default()
@@ -275,16 +275,16 @@ fn a_source_is_reached_by_the_proxy_of_the_environment_and_past_it_where_no_prox
 // is served.
 
 #[test]
-fn a_proxy_that_refuses_is_told_and_nothing_goes_past_it_unless_the_yaml_says_so() {
+fn a_proxy_that_refuses_is_reported_and_nothing_goes_past_it_unless_the_yaml_says_so() {
     let scene = Scene::new();
     scene.write(&[("plain", ""), ("secure", "")]);
     scene.server.push("it", &["os=windows"], "true");
     let (_service, mut events) = scene.start("");
-    let end = Instant::now() + PATIENCE;
-    while ["plain", "secure"].iter().any(|name| scene.told(name)["silentSince"].is_null()) {
-        assert!(Instant::now() < end, "{} {}", scene.told("plain"), scene.told("secure"));
+    let end = Instant::now() + WAIT_LIMIT;
+    while ["plain", "secure"].iter().any(|name| scene.reported(name)["silentSince"].is_null()) {
+        assert!(Instant::now() < end, "{} {}", scene.reported("plain"), scene.reported("secure"));
     }
-    let detail = |name| scene.told(name)["detail"].as_str().unwrap_or_default().to_owned();
+    let detail = |name| scene.reported(name)["detail"].as_str().unwrap_or_default().to_owned();
     let (plain, secure) = (detail("plain"), detail("secure"));
     let begin = "source `plain` is behind a proxy that refuses drover: GET /api/agents: 407; ";
     assert!(plain.starts_with(begin) && plain.contains("`HTTP_PROXY`"), "{plain}");

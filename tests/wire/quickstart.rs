@@ -312,8 +312,8 @@ fn the_quickstarts_yaml_and_the_unit_work_for_an_unprivileged_user() {
         assert_eq!(out.status.code(), Some(2), "{said}");
         assert!(said.contains("or let drover's group read the file: `chgrp drover "), "{said}");
         if machine.is_private {
-            let mend = said.split('`').find(|part| part.starts_with("chgrp ")).unwrap();
-            machine.must(mend);
+            let remedy = said.split('`').find(|part| part.starts_with("chgrp ")).unwrap();
+            machine.must(remedy);
             machine.must(&check);
         }
     }

@@ -100,13 +100,13 @@ fn ten_seconds_of_five_hundred_edits_a_second_and_of_signals_are_one_reload() {
     let last = site.json(&["reload"])["generation"].as_u64();
     let (applied, refused) = (Cell::new(0), Cell::new(0));
     events.all_until(|fact| {
-        let told = fact["generation"].as_u64();
+        let reported = fact["generation"].as_u64();
         match fact["kind"].as_str() {
-            Some("configApplied") if told > generation => applied.set(applied.get() + 1),
+            Some("configApplied") if reported > generation => applied.set(applied.get() + 1),
             Some("configRefused") => refused.set(refused.get() + 1),
             _ => {}
         }
-        fact["kind"] == "configApplied" && told == last
+        fact["kind"] == "configApplied" && reported == last
     });
     let after = use_of(pid);
     eprintln!(
@@ -140,7 +140,7 @@ fn ten_seconds_of_five_hundred_edits_a_second_and_of_signals_are_one_reload() {
 // Invariant: the fault is shown with its place until it is mended, and the old one goes on.
 
 #[test]
-fn a_bad_file_of_a_directory_is_shown_with_its_place_until_it_is_mended() {
+fn a_bad_file_of_a_directory_is_shown_with_its_place_until_it_is_repaired() {
     let (_dir, sim, site) = world();
     split(&site, &sim);
     let service = Service::start(&site);
@@ -159,9 +159,9 @@ fn a_bad_file_of_a_directory_is_shown_with_its_place_until_it_is_mended() {
         fs::write(&file, &bad).unwrap();
         let out = site.cli(&["reload"]);
         assert_eq!(out.status.code(), Some(2));
-        let told = String::from_utf8_lossy(&out.stderr).into_owned();
+        let reported = String::from_utf8_lossy(&out.stderr).into_owned();
         let status = String::from_utf8_lossy(&site.cli(&["status"]).stdout).into_owned();
-        for said in [&told, &status] {
+        for said in [&reported, &status] {
             assert!(said.contains("templates.yaml:"), "{said}");
             assert!(place == 0 || said.contains(&format!("templates.yaml:{place}:")), "{said}");
             assert!(said.contains(says), "{said}");
@@ -171,8 +171,8 @@ fn a_bad_file_of_a_directory_is_shown_with_its_place_until_it_is_mended() {
     fs::remove_file(&file).unwrap();
     std::os::unix::fs::symlink("nowhere", &file).unwrap();
     let out = site.cli(&["reload"]);
-    let told = String::from_utf8_lossy(&out.stderr).into_owned();
-    assert!(told.contains("symbolic link to `nowhere`"), "{told}");
+    let reported = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(reported.contains("symbolic link to `nowhere`"), "{reported}");
     fs::remove_file(&file).unwrap();
     fs::write(&file, &good).unwrap();
     service.child.signal("HUP");

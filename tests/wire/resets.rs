@@ -82,7 +82,7 @@ fn the_session_and_the_key_of_a_lease_are_gone_with_it() {
 // what is missing is told.
 
 #[test]
-fn without_the_right_to_take_snapshots_agents_are_destroyed_and_that_is_told() {
+fn without_the_right_to_take_snapshots_agents_are_destroyed_and_that_is_reported() {
     let dir = tempfile::tempdir().unwrap();
     let cluster = dir.path().join("cluster.yaml");
     std::fs::write(&cluster, include_str!("reset_cluster.yaml")).unwrap();
@@ -94,7 +94,7 @@ fn without_the_right_to_take_snapshots_agents_are_destroyed_and_that_is_told() {
     site.write_yaml(&site.yaml(&sim, "    reset: DISK\n").replace(&own, "\"ci@pve!plain\""));
     let _service = Service::start(&site);
     let mut events = Events::follow(&site);
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     let mut served = Vec::new();
     for _ in 0..2 {
         let lease = ask(&site, "linux", "ann");
@@ -102,11 +102,11 @@ fn without_the_right_to_take_snapshots_agents_are_destroyed_and_that_is_told() {
         release(&site, &lease);
         events.all_until(|fact| fact["kind"] == "agentGone");
         let resets = site.json(&["templates"])["templates"][0]["resets"].clone();
-        told.push(resets["detail"].as_str().unwrap_or_default().to_owned());
+        reported.push(resets["detail"].as_str().unwrap_or_default().to_owned());
     }
     assert_ne!(served[0], served[1]);
     let clear = "needs the privilege `VM.Snapshot` on `/vms/";
-    assert!(told.iter().all(|text| text.contains(clear)), "{told:?}");
+    assert!(reported.iter().all(|text| text.contains(clear)), "{reported:?}");
     let shown = String::from_utf8_lossy(&site.cli(&["templates"]).stdout).into_owned();
     assert_eq!(shown.matches(clear).count(), 1, "told once: {shown}");
     assert_eq!(site.json(&["templates"])["templates"][0]["breaker"], "flowing");
@@ -180,8 +180,8 @@ fn asked_while_it_went(keys: &str) -> Vec<String> {
     assert_eq!(sim.guests(), Vec::<u64>::new());
     let text = std::fs::read_to_string(&record).unwrap();
     let words = ["status/shutdown", "status/stop", "DELETE"];
-    let told = |line: &&str| words.into_iter().find(|word| line.contains(word));
-    text.lines().filter_map(|line| told(&line)).map(str::to_owned).collect()
+    let reported = |line: &&str| words.into_iter().find(|word| line.contains(word));
+    text.lines().filter_map(|line| reported(&line)).map(str::to_owned).collect()
 }
 
 #[test]

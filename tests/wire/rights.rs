@@ -53,7 +53,7 @@ pub fn tokens(sim: &Sim) -> Vec<String> {
 // taken away since is mended.
 
 #[test]
-fn rights_are_made_once_and_mended_when_they_drift() {
+fn rights_are_made_once_and_repaired_when_they_drift() {
     versions(|sim, version| {
         let site = site(sim, "    cores: 2\n    reset: DISK\n");
         let (code, dry) = setup(&site, &["--dry-run"]);
@@ -80,19 +80,19 @@ fn rights_are_made_once_and_mended_when_they_drift() {
         let text = String::from_utf8_lossy(&out.stdout).into_owned();
         assert!(out.status.success() && text.ends_with("2 warn, 0 fail\n"), "{text}");
         // The simulator has one address for its three nodes.
-        for told in ["warn  privilege Datastore.Allocate on /storage/", "is the only one"] {
-            assert!(text.contains(told), "{text}");
+        for reported in ["warn  privilege Datastore.Allocate on /storage/", "is the only one"] {
+            assert!(text.contains(reported), "{text}");
         }
         // Commands name the configuration as it was given here.
         let config = site.config().display().to_string();
-        let mend = format!(
+        let remedy = format!(
             "> drover --config {config} setup rights --cloud lab --leftovers --user root@pam\n"
         );
-        assert!(text.contains(&mend), "{text}");
+        assert!(text.contains(&remedy), "{text}");
 
         let out = run(&site, &["--json", "doctor", "--cloud", "lab"]);
-        let told: Value = serde_json::from_slice(&out.stdout).unwrap();
-        assert_eq!(told["clouds"][0]["lines"][0]["mark"], "ok", "{told}");
+        let reported: Value = serde_json::from_slice(&out.stdout).unwrap();
+        assert_eq!(reported["clouds"][0]["lines"][0]["mark"], "ok", "{reported}");
 
         // Somebody narrows a role, takes an entry away, and gives more than is needed.
         let privs = [("privs", "VM.Audit,VM.Allocate,Pool.Audit,VM.Backup")];
@@ -109,9 +109,9 @@ fn rights_are_made_once_and_mended_when_they_drift() {
         let text = String::from_utf8_lossy(&out.stdout).into_owned();
         assert!(text.contains("fail  privilege VM.Clone on /vms/9000: is missing"), "{text}");
         assert!(text.contains("> pveum role modify DroverGuests --privs "), "{text}");
-        let (code, mended) = setup(&site, &[]);
-        assert_eq!(code, 0, "{mended}");
-        insta::assert_snapshot!(format!("mended_on_{}", version.replace('.', "_")), mended);
+        let (code, repaired) = setup(&site, &[]);
+        assert_eq!(code, 0, "{repaired}");
+        insta::assert_snapshot!(format!("mended_on_{}", version.replace('.', "_")), repaired);
         assert!(run(&site, &["doctor"]).status.success());
     });
 }
@@ -146,14 +146,14 @@ fn lines_are_printed_without_a_cluster() {
 // Invariant: a token whose secret is lost is told of, and made anew when that is asked for.
 
 #[test]
-fn a_lost_secret_is_made_anew_when_asked_for() {
+fn a_lost_secret_is_replaced_when_asked_for() {
     versions(|sim, _| {
         let site = site(sim, "");
         assert_eq!(setup(&site, &["--privsep"]).0, 0);
         std::fs::remove_file(site.dir.path().join("token")).unwrap();
-        let (code, told) = setup(&site, &[]);
+        let (code, reported) = setup(&site, &[]);
         assert_eq!(code, 1);
-        assert!(told.contains("--renew makes another one"), "{told}");
+        assert!(reported.contains("--renew makes another one"), "{reported}");
         let (code, done) = setup(&site, &["--renew"]);
         assert_eq!(code, 0, "{done}");
         assert!(run(&site, &["doctor"]).status.success());
@@ -176,9 +176,12 @@ fn the_secret_of_a_disabled_user_is_kept_until_somebody_enables_it() {
     let out = run(&site, &["doctor"]);
     let text = String::from_utf8_lossy(&out.stdout).into_owned();
     assert!(text.contains("> pveum user modify drover@pve --enable 1\n"), "{text}");
-    let (code, told) = setup(&site, &["--renew"]);
-    assert_eq!(code, 1, "{told}");
-    assert!(told.contains("nothing was done; first: pveum user modify drover@pve"), "{told}");
+    let (code, reported) = setup(&site, &["--renew"]);
+    assert_eq!(code, 1, "{reported}");
+    assert!(
+        reported.contains("nothing was done; first: pveum user modify drover@pve"),
+        "{reported}"
+    );
     enable("1");
     assert_eq!(secret(), before);
     assert!(run(&site, &["doctor"]).status.success());
@@ -232,11 +235,12 @@ fn a_rotation_that_fails_on_its_way_leaves_the_old_token_in_use() {
 
     // The new token can not be tried.
     order("calls: [{route: /access/permissions, method: GET, skip: 2, reset: true, times: 2}]\n");
-    let (code, told) = setup(&site, &["--rotate", "--grace", "0"]);
+    let (code, reported) = setup(&site, &["--rotate", "--grace", "0"]);
     assert_eq!(code, 1);
     assert!(
-        told.contains("the old token `drover@pve!ci` is in use and works; nothing is left over"),
-        "{told}"
+        reported
+            .contains("the old token `drover@pve!ci` is in use and works; nothing is left over"),
+        "{reported}"
     );
     stands(&["ci"]);
 
@@ -245,18 +249,18 @@ fn a_rotation_that_fails_on_its_way_leaves_the_old_token_in_use() {
         "calls: [{route: /access/permissions, method: GET, skip: 2, reset: true, times: 2}, \
          {route: \"/access/users/{userid}/token/{tokenid}\", method: DELETE, reset: true, times: 1}]\n",
     );
-    let (code, told) = setup(&site, &["--rotate", "--grace", "0"]);
+    let (code, reported) = setup(&site, &["--rotate", "--grace", "0"]);
     assert_eq!(code, 1);
-    assert!(told.contains("pveum user token remove drover@pve ci-2"), "{told}");
+    assert!(reported.contains("pveum user token remove drover@pve ci-2"), "{reported}");
     stands(&["ci", "ci-2"]);
 
     // The file of the new secret can not be written: something is in its place. What the one before
     // has left is gone.
     let second = site.dir.path().join("token.ci-2");
     std::fs::create_dir_all(second.join("full")).unwrap();
-    let (code, told) = setup(&site, &["--rotate", "--grace", "0"]);
+    let (code, reported) = setup(&site, &["--rotate", "--grace", "0"]);
     assert_eq!(code, 1);
-    assert!(told.contains("token.ci-2 can not be written"), "{told}");
+    assert!(reported.contains("token.ci-2 can not be written"), "{reported}");
     stands(&["ci"]);
     std::fs::remove_dir_all(second).unwrap();
 
@@ -292,8 +296,8 @@ fn a_rotation_that_fails_on_its_way_leaves_the_old_token_in_use() {
         .output()
         .unwrap();
     answers.join().unwrap();
-    let told = String::from_utf8_lossy(&out.stderr).into_owned();
-    assert!(told.contains("the running service did not take it"), "{told}");
+    let reported = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(reported.contains("the running service did not take it"), "{reported}");
     assert!(site.cli(&["reload"]).status.success());
     stands(&["ci"]);
     assert!(!site.dir.path().join("token.ci-2").exists());
@@ -302,9 +306,9 @@ fn a_rotation_that_fails_on_its_way_leaves_the_old_token_in_use() {
     order(
         "calls: [{route: \"/access/users/{userid}/token/{tokenid}\", method: DELETE, reset: true, times: 1}]\n",
     );
-    let (code, told) = setup(&site, &["--rotate", "--grace", "0"]);
+    let (code, reported) = setup(&site, &["--rotate", "--grace", "0"]);
     assert_eq!(code, 1);
-    assert!(told.contains("the new token `drover@pve!ci-2` is in use and works"), "{told}");
+    assert!(reported.contains("the new token `drover@pve!ci-2` is in use and works"), "{reported}");
     assert_eq!(tokens(&sim), ["ci", "ci-2"]);
     let out = site.cli(&["lease", "--labels", "linux", "--", "true"]);
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
@@ -313,7 +317,7 @@ fn a_rotation_that_fails_on_its_way_leaves_the_old_token_in_use() {
 // Invariant: a certificate that is not trusted is told with the fingerprint that would do.
 
 #[test]
-fn the_doctor_tells_the_fingerprint_of_a_certificate_that_it_does_not_trust() {
+fn the_doctor_shows_the_fingerprint_of_a_certificate_that_it_does_not_trust() {
     let dir = tempfile::tempdir().unwrap();
     let sim = Sim::start_with(dir.path(), &["--guests", "none"]);
     let site = Site::new(&sim);
@@ -328,7 +332,7 @@ fn the_doctor_tells_the_fingerprint_of_a_certificate_that_it_does_not_trust() {
 // Invariant: the doctor's trial tells where the way ends, and leaves nothing.
 
 #[test]
-fn one_agent_of_a_template_is_made_and_told_of() {
+fn one_agent_of_a_template_is_made_and_reported() {
     let dir = tempfile::tempdir().unwrap();
     let sim = Sim::start(dir.path());
     let site = site(&sim, "");
@@ -336,13 +340,17 @@ fn one_agent_of_a_template_is_made_and_told_of() {
     let _service = Service::start(&site);
     let trial = |template: &str| {
         let out = run(&site, &["--json", "doctor", "template", template]);
-        let told: Value = serde_json::from_slice(&out.stdout).unwrap_or_default();
-        (out.status.code(), told, String::from_utf8_lossy(&out.stderr).into_owned())
+        let reported: Value = serde_json::from_slice(&out.stdout).unwrap_or_default();
+        (out.status.code(), reported, String::from_utf8_lossy(&out.stderr).into_owned())
     };
-    let (code, told, said) = trial("linux");
-    assert_eq!((code, &told["ready"]), (Some(0), &true.into()), "{said}");
-    let states: Vec<&str> =
-        told["phases"].as_array().unwrap().iter().filter_map(|one| one["state"].as_str()).collect();
+    let (code, reported, said) = trial("linux");
+    assert_eq!((code, &reported["ready"]), (Some(0), &true.into()), "{said}");
+    let states: Vec<&str> = reported["phases"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|one| one["state"].as_str())
+        .collect();
     assert!(states.starts_with(&["Queued", "Cloning", "Configuring", "Booting"]), "{states:?}");
     assert_eq!(sim.guests(), Vec::<u64>::new());
 
@@ -358,8 +366,12 @@ fn one_agent_of_a_template_is_made_and_told_of() {
         let slow = yaml.replace("instanceCap: 4", "instanceCap: 4\n    startupWaitSeconds: 4");
         site.write_yaml(&slow.replace(from, to));
         assert!(site.cli(&["reload"]).status.success());
-        let (code, told, said) = trial("linux");
-        assert_eq!((code, &told["diagnosis"]["part"]), (Some(1), &part.into()), "{told} {said}");
+        let (code, reported, said) = trial("linux");
+        assert_eq!(
+            (code, &reported["diagnosis"]["part"]),
+            (Some(1), &part.into()),
+            "{reported} {said}"
+        );
         assert_eq!(sim.guests(), Vec::<u64>::new());
         site.write_yaml(&yaml);
         assert!(site.cli(&["reload"]).status.success());
@@ -372,10 +384,10 @@ fn one_agent_of_a_template_is_made_and_told_of() {
     let traits = "sshPort: 2222\n    tags: [guest-init-error]";
     site.write_yaml(&yaml.replace("sshPort: 2222", traits));
     assert!(site.cli(&["reload"]).status.success());
-    let (code, told, said) = trial("linux");
-    assert_eq!((code, &told["ready"]), (Some(0), &true.into()), "{said}");
-    let warning = told["warning"].as_str().unwrap_or_default();
-    assert!(warning.contains("cloud-init met errors"), "{told}");
+    let (code, reported, said) = trial("linux");
+    assert_eq!((code, &reported["ready"]), (Some(0), &true.into()), "{said}");
+    let warning = reported["warning"].as_str().unwrap_or_default();
+    assert!(warning.contains("cloud-init met errors"), "{reported}");
     site.write_yaml(&yaml);
     assert!(site.cli(&["reload"]).status.success());
 
@@ -384,7 +396,7 @@ fn one_agent_of_a_template_is_made_and_told_of() {
     std::fs::write(&faults, "calls: [{route: /status/start, method: POST, delay: 5}]\n").unwrap();
     sim.order(&format!("faults {}", faults.display()));
     let mut events = Events::follow(&site);
-    let (code, told, said) = std::thread::scope(|threads| {
+    let (code, reported, said) = std::thread::scope(|threads| {
         let trial = threads.spawn(|| trial("linux"));
         let booting = events.until("agent", |fact| fact["agent"]["state"] == "Booting");
         let (node, vmid) = (sim.fact("node"), &booting["agent"]["vmid"]);
@@ -394,9 +406,9 @@ fn one_agent_of_a_template_is_made_and_told_of() {
         trial.join().unwrap()
     });
     assert_eq!(
-        (code, &told["diagnosis"]["part"]),
+        (code, &reported["diagnosis"]["part"]),
         (Some(1), &"agentOption".into()),
-        "{told} {said}"
+        "{reported} {said}"
     );
     assert_eq!(sim.guests(), Vec::<u64>::new());
 }

@@ -8,7 +8,7 @@ use super::harness::{Kept, Lines, Service, Sim, Site, drover};
 use super::rights::{run, setup, site, tokens};
 
 /// A rotation that begins, with the service that it is told to reach.
-fn begun(site: &Site, socket: &Path, grace: &str) -> (Kept, Lines) {
+fn started(site: &Site, socket: &Path, grace: &str) -> (Kept, Lines) {
     let mut command = drover();
     command.arg("--config").arg(site.config()).arg("--socket").arg(socket);
     command.args(["setup", "rights", "--rotate", "--grace", grace, "--user", "root@pam"]);
@@ -65,14 +65,14 @@ fn a_token_whose_answer_never_came_is_named_and_then_removed() {
     };
     // Where the cluster still answers it is taken away at once.
     order("");
-    let (code, told) = setup(&site, &["--rotate", "--grace", "0"]);
-    assert_eq!(code, 1, "{told}");
-    assert!(told.contains("is in use and works; nothing is left over"), "{told}");
+    let (code, reported) = setup(&site, &["--rotate", "--grace", "0"]);
+    assert_eq!(code, 1, "{reported}");
+    assert!(reported.contains("is in use and works; nothing is left over"), "{reported}");
     assert_eq!(tokens(&sim), ["ci"]);
     order(", {ROUTE, method: DELETE}");
-    let (code, told) = setup(&site, &["--rotate", "--grace", "0"]);
-    assert_eq!(code, 1, "{told}");
-    assert!(told.contains("pveum user token remove drover@pve ci-2"), "{told}");
+    let (code, reported) = setup(&site, &["--rotate", "--grace", "0"]);
+    assert_eq!(code, 1, "{reported}");
+    assert!(reported.contains("pveum user token remove drover@pve ci-2"), "{reported}");
     assert_eq!(tokens(&sim), ["ci", "ci-2"]);
     sim.order("faults none");
     works(&site);
@@ -82,9 +82,9 @@ fn a_token_whose_answer_never_came_is_named_and_then_removed() {
     let (code, dry) = setup(&site, &["--dry-run"]);
     assert_eq!(code, 0, "{dry}");
     assert!(dry.contains(&format!("# {left}\n")), "{dry}");
-    let (code, told) = setup(&site, &[]);
-    assert_eq!(code, 0, "{told}");
-    assert!(told.contains(&format!("note: {left}\n")), "{told}");
+    let (code, reported) = setup(&site, &[]);
+    assert_eq!(code, 0, "{reported}");
+    assert!(reported.contains(&format!("note: {left}\n")), "{reported}");
     assert_eq!(tokens(&sim), ["ci", "ci-2"]);
 
     // One of the same name that somebody else made is no rotation's.
@@ -108,25 +108,25 @@ fn a_secret_that_was_written_before_the_yaml_is_named_and_then_removed() {
     // A service that never answers holds the rotation where the file is written, and the YAML is not.
     let socket = site.dir.path().join("silent.sock");
     let _silent = UnixListener::bind(&socket).unwrap();
-    let (rotation, _said) = begun(&site, &socket, "0");
+    let (rotation, _said) = started(&site, &socket, "0");
     until("the new secret", || there(&site, "token.ci-2"));
     cut(rotation);
     let yaml = std::fs::read_to_string(site.config()).unwrap();
     assert!(yaml.contains("drover@pve!ci\""), "{yaml}");
     works(&site);
 
-    let (code, told) = setup(&site, &[]);
-    assert_eq!(code, 0, "{told}");
+    let (code, reported) = setup(&site, &[]);
+    assert_eq!(code, 0, "{reported}");
     let left = "token drover@pve!ci-2 was left by an interrupted rotation: \
                 pveum user token remove drover@pve ci-2; rm SITE/token.ci-2\n";
-    assert!(told.contains(left), "{told}");
+    assert!(reported.contains(left), "{reported}");
     // Without the token its secret is of no use.
     sim.send("DELETE", "/access/users/drover@pve/token/ci-2", &[]);
-    let (code, told) = setup(&site, &[]);
-    assert_eq!(code, 0, "{told}");
+    let (code, reported) = setup(&site, &[]);
+    assert_eq!(code, 0, "{reported}");
     let left =
         "SITE/token.ci-2 is the secret of a token that no longer exists: rm SITE/token.ci-2\n";
-    assert!(told.contains(left), "{told}");
+    assert!(reported.contains(left), "{reported}");
     let _service = Service::start(&site);
     let (code, done) = setup(&site, &["--rotate", "--grace", "0"]);
     assert_eq!(code, 0, "{done}");
@@ -140,21 +140,21 @@ fn a_secret_that_was_written_before_the_yaml_is_named_and_then_removed() {
 fn an_old_token_that_stayed_after_the_yaml_changed_is_named() {
     let (_dir, sim, site) = prepared();
     let service = Service::start(&site);
-    let (rotation, _said) = begun(&site, &site.dir.path().join("drover.sock"), "600");
+    let (rotation, _said) = started(&site, &site.dir.path().join("drover.sock"), "600");
     let swapped = || std::fs::read_to_string(site.config()).unwrap().contains("drover@pve!ci-2");
     until("the new YAML", swapped);
     cut(rotation);
     assert_eq!(tokens(&sim), ["ci", "ci-2"]);
     works(&site);
-    let (code, told) = setup(&site, &[]);
-    assert_eq!(code, 0, "{told}");
+    let (code, reported) = setup(&site, &[]);
+    assert_eq!(code, 0, "{reported}");
     let left = "token drover@pve!ci (made by drover setup rights) exists beside the one in the YAML; once \
                 nothing uses it: pveum user token remove drover@pve ci; rm SITE/token\n";
-    assert!(told.contains(left), "{told}");
+    assert!(reported.contains(left), "{reported}");
 
     // The one after that is cut short as well: the one in the middle is proven to be a rotation's, and
     // is removed once the service has taken up another.
-    let (rotation, _said) = begun(&site, &site.dir.path().join("drover.sock"), "600");
+    let (rotation, _said) = started(&site, &site.dir.path().join("drover.sock"), "600");
     let swapped = || std::fs::read_to_string(site.config()).unwrap().contains("drover@pve!ci-3");
     until("the new YAML", swapped);
     cut(rotation);
@@ -176,11 +176,11 @@ fn two_rotations_of_one_configuration_do_not_run_at_once() {
     let (_dir, sim, site) = prepared();
     let socket = site.dir.path().join("silent.sock");
     let _silent = UnixListener::bind(&socket).unwrap();
-    let (rotation, _said) = begun(&site, &socket, "0");
+    let (rotation, _said) = started(&site, &socket, "0");
     until("the new secret", || there(&site, "token.ci-2"));
-    let (code, told) = setup(&site, &["--rotate", "--grace", "0"]);
-    assert_eq!(code, 1, "{told}");
-    assert!(told.contains("another rotation of this configuration is under way"), "{told}");
+    let (code, reported) = setup(&site, &["--rotate", "--grace", "0"]);
+    assert_eq!(code, 1, "{reported}");
+    assert!(reported.contains("another rotation of this configuration is under way"), "{reported}");
     assert_eq!(tokens(&sim), ["ci", "ci-2"]);
     cut(rotation);
 }

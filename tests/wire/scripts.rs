@@ -175,10 +175,10 @@ fn every_command_answers_and_fails_in_json() {
     let mut command = site.command(["--json", "events", "--after", "0"]);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut follower = Kept(command.spawn().unwrap());
-    let mut told = Lines::of("its answer", follower.0.stdout.take().unwrap());
+    let mut reported = Lines::of("its answer", follower.0.stdout.take().unwrap());
     let mut beside = Lines::of("what is beside it", follower.0.stderr.take().unwrap());
     let read = |line: String| serde_json::from_str::<Value>(&line).unwrap();
-    assert!(read(told.until(|_| true))["kind"].is_string());
+    assert!(read(reported.until(|_| true))["kind"].is_string());
     assert!(read(beside.until(|_| true))["progress"]["text"].is_string());
 
     let said = ask("release", "nope nor");

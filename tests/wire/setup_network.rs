@@ -7,7 +7,7 @@ use std::process::{Command, Output};
 use secrecy::ExposeSecret as _;
 use serde_json::Value;
 
-use super::harness::{PATIENCE, Service, Sim, Site, drover, note};
+use super::harness::{Service, Sim, Site, WAIT_LIMIT, drover, note};
 
 /// A container whose root may be logged in to, in place of a node.
 struct Node<'a> {
@@ -91,11 +91,11 @@ impl<'a> Node<'a> {
 fn wait(sim: &Sim, path: &str, params: &[(&str, &str)]) {
     let upid = sim.send("POST", path, params)["data"].clone();
     let status = format!("/nodes/pve1/tasks/{}/status", upid.as_str().unwrap());
-    let mut told = Value::Null;
-    while told["status"] != "stopped" {
-        told = sim.call("GET", &status)["data"].clone();
+    let mut reported = Value::Null;
+    while reported["status"] != "stopped" {
+        reported = sim.call("GET", &status)["data"].clone();
     }
-    assert_eq!(told["exitstatus"], "OK", "{told}");
+    assert_eq!(reported["exitstatus"], "OK", "{reported}");
 }
 
 /// Whether a program accepts a file; where it is not installed that is told.
@@ -140,22 +140,22 @@ fn dnsmasq_is_set_up_once_on_a_node() {
     accepted("dnsmasq", &["--test", "-C"], &config);
     let (code, again) = node.setup(&args);
     assert_eq!((code, &*again), (0, "nothing to do: drover-dhcp-eth0.service runs\n"));
-    let (code, told) = node.setup(&[&args[..], &["--lease", "1h"]].concat());
-    assert_eq!(code, 0, "{told}");
+    let (code, reported) = node.setup(&[&args[..], &["--lease", "1h"]].concat());
+    assert_eq!(code, 0, "{reported}");
     assert!(written("/etc/drover-dhcp/eth0.conf").contains(",1h\n"));
 
     node.ssh("echo '# mine' >/etc/drover-dhcp/eth0.conf");
-    let (code, told) = node.setup(&args);
+    let (code, reported) = node.setup(&args);
     assert_eq!(code, 1);
     assert!(
-        told.contains("/etc/drover-dhcp/eth0.conf exists and drover did not make it"),
-        "{told}"
+        reported.contains("/etc/drover-dhcp/eth0.conf exists and drover did not make it"),
+        "{reported}"
     );
     assert_eq!(written("/etc/drover-dhcp/eth0.conf"), "# mine\n");
     let mut other = args;
     other[2] = "vmbr7";
-    let (code, told) = node.setup(&other);
-    assert!(code == 1 && told.contains("there is no bridge vmbr7 here"), "{told}");
+    let (code, reported) = node.setup(&other);
+    assert!(code == 1 && reported.contains("there is no bridge vmbr7 here"), "{reported}");
 }
 
 #[test]
@@ -197,8 +197,11 @@ fn keepalived_is_set_up_once_with_the_firewalls_rule() {
         (0, "nothing to do: keepalived.service runs, with 127.200.0.9 on eth0\n")
     );
     assert_eq!(rules().len(), 1);
-    let (code, told) = node.setup(&["vip", "--address", "10.0.0.9"]);
-    assert!(code == 1 && told.contains("10.0.0.9 is on no network of this machine"), "{told}");
+    let (code, reported) = node.setup(&["vip", "--address", "10.0.0.9"]);
+    assert!(
+        code == 1 && reported.contains("10.0.0.9 is on no network of this machine"),
+        "{reported}"
+    );
 }
 
 // Invariant: one drover serves a cluster, so an address that has a drover behind it gets no second one.
@@ -318,9 +321,9 @@ fn a_zone_has_dhcp_by_the_api_alone() {
         let audit = [("path", "/"), ("users", "eve@pve"), ("roles", "PVEAuditor")];
         sim.send("PUT", "/access/acl", &audit);
         site.write_secret("admin", "long-enough");
-        let (code, told) = run("eve@pve", &["--vnet", "ci1"]);
+        let (code, reported) = run("eve@pve", &["--vnet", "ci1"]);
         assert_eq!(code, 1);
-        assert!(told.contains("eve@pve lacks SDN.Allocate on /sdn"), "{told}");
+        assert!(reported.contains("eve@pve lacks SDN.Allocate on /sdn"), "{reported}");
     }
 }
 
@@ -330,7 +333,7 @@ fn a_zone_has_dhcp_by_the_api_alone() {
 fn a_server_that_answers_is_heard() {
     let probe = include_str!("../../src/admin/setup/dhcp-probe.pl");
     let server = UdpSocket::bind("127.0.0.1:0").unwrap();
-    server.set_read_timeout(Some(PATIENCE)).unwrap();
+    server.set_read_timeout(Some(WAIT_LIMIT)).unwrap();
     // A port that nobody has: the probe binds it, as it would 68.
     let from = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let to = server.local_addr().unwrap().port();

@@ -44,14 +44,14 @@ fn setup_as(site: &Site, user: &str, args: &[&str], variables: &[(&str, &str)]) 
         command.env_remove(format!("CT_{name}"));
     }
     command.envs(variables.iter().copied());
-    told(site, command.output().unwrap())
+    reported(site, command.output().unwrap())
 }
 
 fn setup(site: &Site, args: &[&str]) -> (i32, String) {
     setup_as(site, "root@pam", args, &[])
 }
 
-fn told(site: &Site, out: Output) -> (i32, String) {
+fn reported(site: &Site, out: Output) -> (i32, String) {
     let text = String::from_utf8([out.stdout, out.stderr].concat()).unwrap();
     (out.status.code().unwrap(), text.replace(&site.dir.path().display().to_string(), "SITE"))
 }
@@ -154,13 +154,16 @@ fn a_container_is_made_with_drover_running_in_it() {
 
         let yaml = std::fs::read_to_string(site.config()).unwrap();
         site.write_yaml(&yaml.replace("instanceCap: 4", "instanceCap: 3"));
-        let (code, told) = setup(&site, &[]);
-        assert_eq!(code, 0, "{told}");
+        let (code, reported) = setup(&site, &[]);
+        assert_eq!(code, 0, "{reported}");
         let note = "note: container 300 has others of /etc/drover/drover.yaml: --upgrade brings those of here\n";
-        assert_eq!(told, note);
-        let (code, told) = setup(&site, &["--upgrade"]);
-        assert_eq!(code, 0, "{told}");
-        assert!(told.starts_with("done: put /etc/drover/drover.yaml there\nok: "), "{told}");
+        assert_eq!(reported, note);
+        let (code, reported) = setup(&site, &["--upgrade"]);
+        assert_eq!(code, 0, "{reported}");
+        assert!(
+            reported.starts_with("done: put /etc/drover/drover.yaml there\nok: "),
+            "{reported}"
+        );
         assert!(inside(&site, &address, "cat /etc/drover/drover.yaml").contains("instanceCap: 3"));
         assert!(setup(&site, &[]).1.starts_with("nothing to do"));
 
@@ -169,13 +172,13 @@ fn a_container_is_made_with_drover_running_in_it() {
         while sim.call("GET", "/nodes/pve1/lxc/300/status/current")["data"]["status"] != "stopped" {
             std::thread::yield_now();
         }
-        let (code, told) = setup(&site, &[]);
-        assert_eq!(code, 0, "{told}");
+        let (code, reported) = setup(&site, &[]);
+        assert_eq!(code, 0, "{reported}");
         assert!(
-            told.starts_with("done: pvesh create /nodes/pve1/lxc/300/status/start\n"),
-            "{told}"
+            reported.starts_with("done: pvesh create /nodes/pve1/lxc/300/status/start\n"),
+            "{reported}"
         );
-        assert!(told.contains("\nok: drover runs in container 300"), "{told}");
+        assert!(reported.contains("\nok: drover runs in container 300"), "{reported}");
     });
 }
 
@@ -193,9 +196,9 @@ fn variables_stand_for_options_and_options_win() {
         ("CT_BRIDGE", "vmbr0.20"),
         ("CT_TEMPLATE", "ubuntu-24.04-standard_24.04-2_amd64.tar.zst"),
     ];
-    let (code, told) = setup_as(&site, "root@pam", &["--dry-run", "--disk", "16"], &variables);
-    assert_eq!(code, 0, "{told}");
-    insta::assert_snapshot!(steady(told.split("# then over SSH").next().unwrap()));
+    let (code, reported) = setup_as(&site, "root@pam", &["--dry-run", "--disk", "16"], &variables);
+    assert_eq!(code, 0, "{reported}");
+    insta::assert_snapshot!(steady(reported.split("# then over SSH").next().unwrap()));
 }
 
 #[test]
@@ -214,9 +217,9 @@ fn a_virtual_machine_is_made_of_a_template_with_cloud_init() {
         assert!(
             setup(&site, &machine).1.starts_with("nothing to do: drover runs in virtual machine")
         );
-        let (code, told) = setup(&site, &[]);
+        let (code, reported) = setup(&site, &[]);
         assert_eq!(code, 1);
-        assert!(told.contains("is already the virtual machine 300"), "{told}");
+        assert!(reported.contains("is already the virtual machine 300"), "{reported}");
     });
 }
 
@@ -239,15 +242,15 @@ fn high_availability_needs_a_storage_that_all_nodes_reach() {
     let options = ["--guests", "process", "--cluster", cluster.to_str().unwrap(), "--pve", "9.2"];
     let sim = Sim::start_with(dir.path(), &options);
     let site = site(&sim);
-    let (code, told) = setup(&site, &["--ha"]);
+    let (code, reported) = setup(&site, &["--ha"]);
     assert_eq!(code, 1);
-    insta::assert_snapshot!(told);
-    let (code, told) = setup(&site, &["--ha", "--storage", "ceph"]);
-    assert_eq!(code, 0, "{told}");
+    insta::assert_snapshot!(reported);
+    let (code, reported) = setup(&site, &["--ha", "--storage", "ceph"]);
+    assert_eq!(code, 0, "{reported}");
     let managed = sim.call("GET", "/cluster/ha/resources")["data"].clone();
     assert_eq!((&managed[0]["sid"], &managed[0]["state"]), (&"ct:300".into(), &"started".into()));
-    let (code, told) = setup(&site, &["--ha", "--storage", "ceph"]);
-    assert!(code == 0 && told.starts_with("nothing to do"), "{told}");
+    let (code, reported) = setup(&site, &["--ha", "--storage", "ceph"]);
+    assert!(code == 0 && reported.starts_with("nothing to do"), "{reported}");
 }
 
 // Invariant: a guest that is not its own is never touched, and what is missing is named before anything
@@ -259,9 +262,9 @@ fn what_does_not_fit_is_refused_and_nothing_is_made() {
         let site = site(sim);
         let mut said = Vec::new();
         let mut refused = |args: &[&str]| {
-            let (code, told) = setup(&site, args);
-            assert_eq!(code, 1, "{told}");
-            said.push(told);
+            let (code, reported) = setup(&site, args);
+            assert_eq!(code, 1, "{reported}");
+            said.push(reported);
         };
         refused(&["--bridge", "vmbr9"]);
         refused(&["--storage", "nowhere"]);
@@ -286,14 +289,14 @@ fn what_does_not_fit_is_refused_and_nothing_is_made() {
             [("storage", "local"), ("template", "debian-12-standard_12.12-1_amd64.tar.zst")];
         wait(sim, "/nodes/pve1/aplinfo", &template);
         wait(sim, "/nodes/pve1/lxc", &copy);
-        let (code, told) = setup(&site, &["--dry-run"]);
-        assert_eq!(code, 0, "{told}");
-        assert!(told.contains("--vmid 301 "), "{told}");
-        let (code, told) = setup(&site, &["--vmid", "300"]);
+        let (code, reported) = setup(&site, &["--dry-run"]);
+        assert_eq!(code, 0, "{reported}");
+        assert!(reported.contains("--vmid 301 "), "{reported}");
+        let (code, reported) = setup(&site, &["--vmid", "300"]);
         assert_eq!(code, 1);
         assert!(
-            told.contains("VMID 300 belongs to a guest that is not drover's `drover-1`"),
-            "{told}"
+            reported.contains("VMID 300 belongs to a guest that is not drover's `drover-1`"),
+            "{reported}"
         );
 
         // Somebody who may make containers, and not have them kept running.
@@ -301,9 +304,9 @@ fn what_does_not_fit_is_refused_and_nothing_is_made() {
         let roles = [("path", "/"), ("users", "eve@pve"), ("roles", "PVEVMAdmin,PVEAuditor")];
         sim.send("PUT", "/access/acl", &roles);
         site.write_secret("admin", "long-enough");
-        let (code, told) = setup_as(&site, "eve@pve", &[], &[]);
+        let (code, reported) = setup_as(&site, "eve@pve", &[], &[]);
         assert_eq!(code, 1);
-        insta::assert_snapshot!("missing_privileges", told);
+        insta::assert_snapshot!("missing_privileges", reported);
         assert_eq!(sim.guests(), [300]);
     });
 }
@@ -313,11 +316,11 @@ fn wait(sim: &Sim, path: &str, params: &[(&str, &str)]) {
     let upid = sim.send("POST", path, params)["data"].clone();
     let upid = upid.as_str().unwrap_or_else(|| panic!("{path}: {upid}")).to_owned();
     let status = format!("/nodes/pve1/tasks/{upid}/status");
-    let mut told = Value::Null;
-    while told["status"] != "stopped" {
-        told = sim.call("GET", &status)["data"].clone();
+    let mut reported = Value::Null;
+    while reported["status"] != "stopped" {
+        reported = sim.call("GET", &status)["data"].clone();
     }
-    assert_eq!(told["exitstatus"], "OK", "{told}");
+    assert_eq!(reported["exitstatus"], "OK", "{reported}");
 }
 
 // Invariant: a program that does not run in the guest takes nothing's place.
@@ -333,11 +336,11 @@ fn a_program_that_does_not_run_there_is_refused() {
     command.arg("--config").arg(site.config()).args(["setup", "service", "--user", "root@pam"]);
     command.arg("--password-file").arg(site.dir.path().join("admin"));
     command.arg("--program").arg(&strange).args(["--ssh-port", "2222"]);
-    let (code, told) = told(&site, command.output().unwrap());
+    let (code, reported) = reported(&site, command.output().unwrap());
     assert_eq!(code, 1);
-    assert!(told.contains("the program does not run here"), "{told}");
+    assert!(reported.contains("the program does not run here"), "{reported}");
     // The next run finds what is there and goes on.
-    let (code, told) = setup(&site, &[]);
-    assert_eq!(code, 0, "{told}");
-    assert!(told.contains("\nok: drover runs in container 300"), "{told}");
+    let (code, reported) = setup(&site, &[]);
+    assert_eq!(code, 0, "{reported}");
+    assert!(reported.contains("\nok: drover runs in container 300"), "{reported}");
 }

@@ -46,7 +46,7 @@ fn go_proxmox_drives_a_virtual_machines_and_a_containers_whole_life() {
 }
 
 #[test]
-fn the_first_line_tells_a_script_all_it_needs() {
+fn the_first_line_says_a_script_all_it_needs() {
     let dir = tempfile::tempdir().unwrap();
     let sim = Sim::start_with(dir.path(), &["--guests", "none", "--pve", "9.2"]);
     for name in [

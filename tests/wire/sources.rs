@@ -18,7 +18,7 @@ fn sought(site: &Site, sim: &Sim, keys: &str) -> String {
 }
 
 /// Nodes and template of agents that are ready.
-fn begun(site: &Site, count: usize) -> (BTreeSet<String>, Value) {
+fn started(site: &Site, count: usize) -> (BTreeSet<String>, Value) {
     let mut events = Events::follow(site);
     let out = site.cli(&["provision", "linux", "--count", &count.to_string()]);
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stdout));
@@ -42,27 +42,27 @@ fn by_name_each_of_three_nodes_gets_an_agent_of_its_own_template() {
     let keys = "    templateName: debian-12\n    nodes: [pve1, pve2, pve3]\n";
     site.write_yaml(&sought(&site, &sim, keys));
     let _service = Service::start(&site);
-    let (nodes, _) = begun(&site, 3);
+    let (nodes, _) = started(&site, 3);
     assert_eq!(nodes.into_iter().collect::<Vec<_>>(), ["pve1", "pve2", "pve3"]);
 }
 
 #[test]
-fn by_tag_the_newest_is_taken_and_told() {
+fn by_tag_the_newest_is_taken_and_reported() {
     let (_dir, sim, site) = world();
     tagged(&sim, "pve2", 9001);
     site.write_yaml(&sought(&site, &sim, "    templateTag: golden\n"));
     let _service = Service::start(&site);
-    let (nodes, template) = begun(&site, 1);
+    let (nodes, template) = started(&site, 1);
     assert_eq!(nodes.into_iter().collect::<Vec<_>>(), ["pve2"]);
     assert_eq!(template["source"], "VMID 9001 `debian-12` on node pve2");
 }
 
 #[test]
-fn by_pattern_whole_names_are_matched_and_ties_are_told() {
+fn by_pattern_whole_names_are_matched_and_ties_are_reported() {
     let (_dir, sim, site) = world();
     site.write_yaml(&sought(&site, &sim, "    templateNamePattern: 'debian-\\d+'\n"));
     let _service = Service::start(&site);
-    let (nodes, template) = begun(&site, 1);
+    let (nodes, template) = started(&site, 1);
     assert_eq!(nodes.into_iter().collect::<Vec<_>>(), ["pve3"]);
     let source = template["source"].as_str().unwrap();
     assert!(source.starts_with("VMID 9002 `debian-12` on node pve3; the newest of 3"), "{source}");

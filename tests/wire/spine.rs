@@ -83,30 +83,34 @@ fn scripts_get_faults_and_errors_as_json() {
     site.write_yaml(&site.yaml(&sim, "    instnaceMin: 1\n"));
     let file = site.config().display().to_string();
     let out = site.cli(&["--json", "check", &file]);
-    let (told, code) = (read(&out.stdout), out.status.code());
-    assert_eq!((code, told["ok"].as_bool()), (Some(2), Some(false)), "{told}");
+    let (reported, code) = (read(&out.stdout), out.status.code());
+    assert_eq!((code, reported["ok"].as_bool()), (Some(2), Some(false)), "{reported}");
     let about = |fault: &&serde_json::Value| fault["what"].to_string().contains("instnaceMin");
-    let fault = told["faults"].as_array().unwrap().iter().find(about);
-    let fault = fault.unwrap_or_else(|| panic!("{told}"));
+    let fault = reported["faults"].as_array().unwrap().iter().find(about);
+    let fault = fault.unwrap_or_else(|| panic!("{reported}"));
     assert!(fault["key"].as_str().is_some_and(|key| key.contains("linux")), "{fault}");
     assert!(fault["line"].is_u64() && fault["help"].is_string(), "{fault}");
 
     site.write_yaml(&site.yaml(&sim, ""));
     let out = site.cli(&["--json", "check", &file, "--connect"]);
-    let told = read(&out.stdout);
-    assert!(out.status.success(), "{told}");
-    assert_eq!((&told["clouds"], &told["templates"]), (&1.into(), &1.into()));
-    assert!(told["connections"][0]["version"].is_string(), "{told}");
+    let reported = read(&out.stdout);
+    assert!(out.status.success(), "{reported}");
+    assert_eq!((&reported["clouds"], &reported["templates"]), (&1.into(), &1.into()));
+    assert!(reported["connections"][0]["version"].is_string(), "{reported}");
 
     let out = site.cli(&["--json", "status"]);
-    let told = read(&out.stderr);
-    assert_eq!((out.status.code(), &told["error"]["code"]), (Some(69), &69.into()), "{told}");
+    let reported = read(&out.stderr);
+    assert_eq!(
+        (out.status.code(), &reported["error"]["code"]),
+        (Some(69), &69.into()),
+        "{reported}"
+    );
 }
 
 // Invariant: whoever follows the events may begin in the past, as far as it is kept.
 
 #[test]
-fn events_since_begin_with_what_was_told_and_after_0_with_all_that_is_kept() {
+fn events_since_begin_with_what_was_reported_and_after_0_with_all_that_is_kept() {
     let (_dir, _sim, site) = world();
     let _service = Service::start(&site);
     let lease = |command: &str| {
@@ -136,7 +140,7 @@ fn events_since_begin_with_what_was_told_and_after_0_with_all_that_is_kept() {
 // Invariant: the YAML may be edited while it runs; a bad edit changes nothing and is shown.
 
 #[test]
-fn a_broken_yaml_keeps_the_old_one_in_force_until_it_is_mended() {
+fn a_broken_yaml_keeps_the_old_one_in_force_until_it_is_repaired() {
     let (_dir, sim, site) = world();
     let _service = Service::start(&site);
     let mut events = Events::follow(&site);

@@ -156,8 +156,9 @@ struct Churn {
 
 impl Churn {
     fn turn(&mut self, site: &Site, board: &mut Board, target: usize) {
-        let told: Vec<String> = self.open.iter().filter(|id| over(board, id)).cloned().collect();
-        for id in told {
+        let reported: Vec<String> =
+            self.open.iter().filter(|id| over(board, id)).cloned().collect();
+        for id in reported {
             release(site, &id);
             self.open.remove(&id);
             self.used += 1;
@@ -255,11 +256,11 @@ fn two_hundred_agents_in_all_phases_survive_kill_9_again_and_again() {
         service.hear("READY=1");
         board = Board::open(&site);
         let (_, all) = call(&site, "GET", "/v1/agents", None);
-        let told = |list: &str| {
+        let reported = |list: &str| {
             let all = all[list].as_array().unwrap().clone();
             all.into_iter().map(|agent| agent["id"].as_str().unwrap().to_owned())
         };
-        let found: BTreeSet<String> = told("agents").chain(told("gone")).collect();
+        let found: BTreeSet<String> = reported("agents").chain(reported("gone")).collect();
         for (id, agent) in &holders {
             let lease = ready(&site, id);
             assert_eq!(lease["agent"], *agent, "the lease changed hands: {lease}");

@@ -63,17 +63,17 @@ fn a_trial_whose_agent_is_stranded_ends_with_what_to_run() {
         assert_eq!(answer["data"], Value::Null, "{answer}");
         trial.join().unwrap()
     });
-    let told = String::from_utf8_lossy(&out.stderr).into_owned();
-    assert_eq!(out.status.code(), Some(1), "{told}");
-    assert!(told.contains("is stranded: "), "{told}");
-    assert!(told.contains("qm destroy") && told.contains(" --purge"), "{told}");
+    let reported = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert_eq!(out.status.code(), Some(1), "{reported}");
+    assert!(reported.contains("is stranded: "), "{reported}");
+    assert!(reported.contains("qm destroy") && reported.contains(" --purge"), "{reported}");
 }
 
 // Invariant: an agent that can not be destroyed is told of while that lasts, and ends the command with
 // what to run once that is an alarm.
 
 #[test]
-fn a_trial_whose_guest_is_locked_tells_the_lock_and_ends_with_the_alarm() {
+fn a_trial_whose_guest_is_locked_shows_the_lock_and_ends_with_the_alarm() {
     let dir = tempfile::tempdir().unwrap();
     let sim = Sim::start(dir.path());
     let keys = "    retireTimeoutSec: 2\n    prepare: [{run: sleep 2}]\n";
@@ -87,19 +87,20 @@ fn a_trial_whose_guest_is_locked_tells_the_lock_and_ends_with_the_alarm() {
         sim.order(&format!("lock {} backup", fact["agent"]["vmid"]));
         trial.join().unwrap()
     });
-    let told = String::from_utf8_lossy(&out.stderr).into_owned();
+    let reported = String::from_utf8_lossy(&out.stderr).into_owned();
     let said = String::from_utf8_lossy(&out.stdout).into_owned();
-    assert_eq!(out.status.code(), Some(1), "{told}");
+    assert_eq!(out.status.code(), Some(1), "{reported}");
     assert!(said.contains("ok    it is ready\n"), "{said}");
-    let (before, alarm) = told.split_once("is not gone: ").unwrap_or_else(|| panic!("{told}"));
-    assert!(before.contains("locked") && before.contains("backup"), "{told}");
-    assert!(alarm.contains("\n  > "), "{told}");
+    let (before, alarm) =
+        reported.split_once("is not gone: ").unwrap_or_else(|| panic!("{reported}"));
+    assert!(before.contains("locked") && before.contains("backup"), "{reported}");
+    assert!(alarm.contains("\n  > "), "{reported}");
 }
 
 // Invariant: who loses the service on the way is told what becomes of the agent.
 
 #[test]
-fn a_trial_whose_service_ends_tells_what_becomes_of_its_agent() {
+fn a_trial_whose_service_ends_says_what_becomes_of_its_agent() {
     let dir = tempfile::tempdir().unwrap();
     let sim = Sim::start(dir.path());
     let site = site(&sim, "    prepare: [{run: sleep 60}]\n");
@@ -112,9 +113,9 @@ fn a_trial_whose_service_ends_tells_what_becomes_of_its_agent() {
         drop(service);
         trial.join().unwrap()
     });
-    let told = String::from_utf8_lossy(&out.stderr).into_owned();
-    assert_eq!(out.status.code(), Some(69), "{told}");
+    let reported = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert_eq!(out.status.code(), Some(69), "{reported}");
     let line =
-        told.lines().find(|line| line.contains(" goes by itself, a minute after it is ready"));
-    assert!(line.is_some_and(|line| line.contains("drover retire ")), "{told}");
+        reported.lines().find(|line| line.contains(" goes by itself, a minute after it is ready"));
+    assert!(line.is_some_and(|line| line.contains("drover retire ")), "{reported}");
 }

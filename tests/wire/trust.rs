@@ -13,7 +13,7 @@ fn works(site: &Site) {
 }
 
 /// A service with a lease that is held through all of it, and with nothing ready to be leased.
-fn begun(sim: &Sim, site: &Site) -> (Service, Board, String) {
+fn started(sim: &Sim, site: &Site) -> (Service, Board, String) {
     site.write_yaml(&site.yaml(sim, "    maxTotalUses: 1\n"));
     let service = Service::start(site);
     let board = Board::open(site);
@@ -23,9 +23,9 @@ fn begun(sim: &Sim, site: &Site) -> (Service, Board, String) {
 }
 
 /// As an administrator does it: the file that the YAML names is replaced, nothing else.
-fn put_in_place(site: &Site, told: &Value) {
+fn put_in_place(site: &Site, reported: &Value) {
     let fresh = site.dir.path().join("ca.pem.new");
-    std::fs::copy(told["caFile"].as_str().unwrap(), &fresh).unwrap();
+    std::fs::copy(reported["caFile"].as_str().unwrap(), &fresh).unwrap();
     std::fs::rename(fresh, site.dir.path().join("ca.pem")).unwrap();
 }
 
@@ -35,7 +35,7 @@ fn put_in_place(site: &Site, told: &Value) {
 #[test]
 fn a_renewed_certificate_of_the_same_authority_is_taken_as_it_comes() {
     let (_dir, sim, site) = world();
-    let (_service, mut board, held) = begun(&sim, &site);
+    let (_service, mut board, held) = started(&sim, &site);
     for _ in 0..2 {
         sim.order("renew-certificate");
         works(&site);
@@ -48,19 +48,19 @@ fn a_renewed_certificate_of_the_same_authority_is_taken_as_it_comes() {
 #[test]
 fn another_authority_is_refused_until_its_file_is_put_in_place() {
     let (_dir, sim, site) = world();
-    let (_service, mut board, held) = begun(&sim, &site);
+    let (_service, mut board, held) = started(&sim, &site);
     // Their tasks are awaited all the while.
     let caught = [ask(&site, "linux", "caught"), ask(&site, "linux", "caught too")];
     board.until(&site, "clones under way", |board| board.in_state("Cloning") > 0);
-    let told = sim.order("replace-certificate");
+    let reported = sim.order("replace-certificate");
     let waiting = ask(&site, "linux", "waiting");
     board.until(&site, "the cloud degraded", |board| board.cloud("lab").0 == "degraded");
     let (_, said) = board.cloud("lab");
-    let seen = told["fingerprint"].as_str().unwrap();
+    let seen = reported["fingerprint"].as_str().unwrap();
     assert!(said.contains("not trusted") && said.contains(seen), "{said}");
     ready(&site, &held);
 
-    put_in_place(&site, &told);
+    put_in_place(&site, &reported);
     board.until(&site, "the cloud well", |board| board.cloud("lab").0 == "well");
     for lease in caught {
         ready(&site, &lease);
@@ -85,8 +85,8 @@ fn a_pin_is_kept_until_the_yaml_names_another() {
     let mut board = Board::open(&site);
     let held = ask(&site, "linux", "held");
     ready(&site, &held);
-    let told = sim.order("renew-certificate");
-    let seen = told["fingerprint"].as_str().unwrap();
+    let reported = sim.order("renew-certificate");
+    let seen = reported["fingerprint"].as_str().unwrap();
     let waiting = ask(&site, "linux", "waiting");
     board.until(&site, "the cloud degraded", |board| board.cloud("lab").0 == "degraded");
     let (_, said) = board.cloud("lab");
@@ -103,10 +103,10 @@ fn a_pin_is_kept_until_the_yaml_names_another() {
 #[test]
 fn a_cluster_with_a_new_root_serves_on_once_an_operator_has_confirmed_it() {
     let (_dir, sim, site) = world();
-    let (_service, mut board, held) = begun(&sim, &site);
-    let told = sim.order("renew-authority");
+    let (_service, mut board, held) = started(&sim, &site);
+    let reported = sim.order("renew-authority");
     board.until(&site, "the cloud degraded", |board| board.cloud("lab").0 == "degraded");
-    put_in_place(&site, &told);
+    put_in_place(&site, &reported);
     let advice = "drover cluster confirm lab";
     board.until(&site, "what to do", |board| board.cloud("lab").1.contains(advice));
     let waiting = ask(&site, "linux", "waiting");

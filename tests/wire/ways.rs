@@ -5,7 +5,7 @@ use std::time::Instant;
 use serde_json::{Value, json};
 
 use crate::ci::{Fake, Server, nothing_left};
-use crate::harness::{Events, PATIENCE, Service, Sim, Site, world};
+use crate::harness::{Events, Service, Sim, Site, WAIT_LIMIT, world};
 
 /// What differs between kinds of systems.
 pub struct Kind<F: Fake> {
@@ -100,7 +100,7 @@ impl<F: Fake> Scene<F> {
         let node = self.sim.fact("node");
         self.sim.call("POST", &format!("/nodes/{node}/qemu/{vmid}/status/stop"));
         // The cluster's list tells of it in its next cycle.
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + WAIT_LIMIT;
         while self.site.json(&["status"])["lostJobs"] == json!([]) && Instant::now() < end {
             assert!(self.site.cli(&["resync"]).status.success());
         }
@@ -146,11 +146,11 @@ pub fn jobs_have_agents_of_their_own<F: Fake>(kind: &Kind<F>) -> Server<F> {
 }
 
 /// The system answers nothing for a while.
-pub fn an_outage_is_told_and_over_when_it_is<F: Fake>(kind: &Kind<F>) {
+pub fn an_outage_is_reported_and_over_when_it_is<F: Fake>(kind: &Kind<F>) {
     let mut scene = Scene::start(kind, "", |_| ());
     scene.server.fake().core().down = true;
-    let told = scene.events.until("source", |fact| fact["source"]["silentSince"].is_string());
-    let text = told["source"]["detail"].as_str().unwrap();
+    let reported = scene.events.until("source", |fact| fact["source"]["silentSince"].is_string());
+    let text = reported["source"]["detail"].as_str().unwrap();
     assert!(text.contains("503") && !text.contains("back soon"), "{text}");
     scene.push("it", &["linux"], None, "echo served");
     scene.server.fake().core().down = false;
@@ -214,7 +214,7 @@ pub fn a_runner_that_ends_badly_after_its_job_is_done<F: Fake>(kind: &Kind<F>) {
 }
 
 /// The guest's program ends at once, as of a wrong version.
-pub fn a_runner_that_ends_at_once_is_told_before_its_time<F: Fake>(kind: &Kind<F>) {
+pub fn a_runner_that_ends_at_once_is_reported_before_its_time<F: Fake>(kind: &Kind<F>) {
     let command = "cat *.env; echo version 1 is too old >&2; exit 7";
     let more = format!("registerTimeoutSec: 40, runnerCommand: \"{command}\"");
     let mut scene = Scene::start(kind, &more, |_| ());
@@ -229,7 +229,7 @@ pub fn a_runner_that_ends_at_once_is_told_before_its_time<F: Fake>(kind: &Kind<F
 }
 
 /// The guest's program is too old for the system, which this says.
-pub fn a_runner_that_is_too_old_is_told<F: Fake>(kind: &Kind<F>, more: &str, told: &str) {
+pub fn a_runner_that_is_too_old_is_reported<F: Fake>(kind: &Kind<F>, more: &str, reported: &str) {
     let mut scene = Scene::start(kind, &format!("registerTimeoutSec: 20, {more}"), |_| ());
     let id = scene.push("it", &["linux"], None, "echo never").to_string();
     let (mut why, mut lacks) = (None, None);
@@ -239,20 +239,20 @@ pub fn a_runner_that_is_too_old_is_told<F: Fake>(kind: &Kind<F>, more: &str, tol
         lacks = lacks.or_else(|| fact["source"]["lacks"][0].as_str().map(str::to_owned));
     }
     let why = why.unwrap();
-    assert!(why.contains(told) && why.contains("it ended with 1 after "), "{why}");
-    let expected = format!("runners of template lab/linux are given no job: {told}");
+    assert!(why.contains(reported) && why.contains("it ended with 1 after "), "{why}");
+    let expected = format!("runners of template lab/linux are given no job: {reported}");
     assert!(lacks.unwrap().contains(&expected), "{expected}");
     let jobs = scene.site.json(&["jobs"]);
     let jobs = jobs["jobs"].as_array().unwrap();
     let job = jobs.iter().find(|job| job["id"] == *id).unwrap();
     assert_eq!(job["state"], "unserved", "{job}");
-    assert!(job["lacks"].as_str().unwrap().contains(told), "{job}");
+    assert!(job["lacks"].as_str().unwrap().contains(reported), "{job}");
     let said = scene.site.json(&["why", &id]).to_string();
-    assert!(said.contains(told), "{said}");
+    assert!(said.contains(reported), "{said}");
 }
 
 /// The token reads, and no more.
-pub fn a_token_that_may_make_no_row_is_told<F: Fake>(kind: &Kind<F>) {
+pub fn a_token_that_may_make_no_row_is_reported<F: Fake>(kind: &Kind<F>) {
     let mut scene = Scene::start(kind, "", |fake| fake.core().may_make = false);
     scene.push("it", &["linux"], None, "echo served");
     let gone = scene.events.until("agentGone", |_| true);

@@ -96,16 +96,16 @@ fn user_data_is_refused_for_a_template_of_windows() {
         let body = json!({"template": template, "userData": "A=1", "ttlSeconds": 60});
         call(&site, "POST", "/v1/leases", Some(&body))
     };
-    let (status, told) = wanted("w");
-    assert_eq!(status, 409, "{told}");
-    assert!(told.to_string().contains("whose guests take no user data"), "{told}");
+    let (status, reported) = wanted("w");
+    assert_eq!(status, 409, "{reported}");
+    assert!(reported.to_string().contains("whose guests take no user data"), "{reported}");
     assert_eq!(wanted("l").0, 201);
 }
 
 // Invariant: a guest that does not take its command says so in the failure of its step.
 
 #[test]
-fn a_step_that_windows_does_not_know_is_told_as_windows_tells_it() {
+fn a_step_that_windows_does_not_know_is_reported_as_windows_says_it() {
     let (_dir, sim, site) = world();
     bake(&sim);
     let keys = keys(&site, "windows", "").replace("run: 'ver'", "run: 'apt-get update'");

@@ -138,7 +138,7 @@ impl Woodpecker {
     }
 
     /// An agent's name, and whether it is given no workflow, as somebody sets them.
-    fn wished(&mut self, request: &Request) -> Result<(String, bool), Reply> {
+    fn wanted(&mut self, request: &Request) -> Result<(String, bool), Reply> {
         let body = request.json();
         self.core.fields(&body, &["name", "no_schedule"], &[]);
         let name = body["name"].as_str().filter(|name| !name.is_empty());
@@ -150,8 +150,8 @@ impl Woodpecker {
     }
 
     fn change(&mut self, request: &Request, id: &str) -> Reply {
-        let (name, quiet) = match self.wished(request) {
-            Ok(wished) => wished,
+        let (name, quiet) = match self.wanted(request) {
+            Ok(wanted) => wanted,
             Err(reply) => return reply,
         };
         let Some(row) = self.core.rows.iter_mut().find(|row| row.id.to_string() == id) else {
@@ -194,7 +194,7 @@ impl Woodpecker {
         if !self.core.may_make {
             return Reply::empty(403);
         }
-        match self.wished(request) {
+        match self.wanted(request) {
             Ok((name, false)) => {
                 let row = self.core.row(&name, Vec::new());
                 Reply::json(200, &self.shown(&row))
@@ -263,8 +263,8 @@ fn workflows_of_a_woodpecker_run_on_agents_of_their_own_and_leave_nothing_behind
 }
 
 #[test]
-fn a_woodpecker_that_does_not_answer_is_told_and_served_again_after_it() {
-    ways::an_outage_is_told_and_over_when_it_is(&kind());
+fn a_woodpecker_that_does_not_answer_is_reported_and_served_again_after_it() {
+    ways::an_outage_is_reported_and_over_when_it_is(&kind());
 }
 
 #[test]
@@ -286,13 +286,13 @@ fn a_workflow_runs_to_its_end_while_the_list_of_agents_shifts() {
 }
 
 #[test]
-fn an_agent_of_woodpecker_that_ends_at_once_is_told_before_its_time() {
-    ways::a_runner_that_ends_at_once_is_told_before_its_time(&kind());
+fn an_agent_of_woodpecker_that_ends_at_once_is_reported_before_its_time() {
+    ways::a_runner_that_ends_at_once_is_reported_before_its_time(&kind());
 }
 
 #[test]
-fn a_token_that_may_make_no_agent_of_woodpecker_is_told() {
-    ways::a_token_that_may_make_no_row_is_told(&kind());
+fn a_token_that_may_make_no_agent_of_woodpecker_is_reported() {
+    ways::a_token_that_may_make_no_row_is_reported(&kind());
 }
 
 // Invariant: an agent that had its workflow sends the end of its log before its machine goes, soon.
@@ -329,8 +329,8 @@ fn a_workflow_that_its_server_forgot_in_its_queue_is_not_over() {
     server.fake().forgets = true;
     let connector = connected(&server);
     let look = || {
-        let sight = block(connector.poll(&Known::new())).unwrap();
-        (sight.rows[0].jobs, sight.rows[0].idle)
+        let observation = block(connector.poll(&Known::new())).unwrap();
+        (observation.rows[0].jobs, observation.rows[0].idle)
     };
     assert_eq!(look(), (0, Idle::Spent));
     server.fake().core.finish(id, true);
@@ -340,12 +340,12 @@ fn a_workflow_that_its_server_forgot_in_its_queue_is_not_over() {
 // Invariant: an agent that its server does not understand is told with the version that it does.
 
 #[test]
-fn an_agent_of_woodpecker_that_is_too_old_is_told_with_the_version_of_its_server() {
+fn an_agent_of_woodpecker_that_is_too_old_is_reported_with_the_version_of_its_server() {
     let command = "DROVER_TEST_GRPC_VERSION=15 python3 ../../runner.py";
-    let told = "its woodpecker-agent is too old: it speaks version 15 of the agents' protocol, and the \
+    let reported = "its woodpecker-agent is too old: it speaks version 15 of the agents' protocol, and the \
                 server 3.17.0 version 16; install woodpecker-agent 3.17.0 in the template image";
     let more = format!("runnerCommand: \"{command}\"");
-    ways::a_runner_that_is_too_old_is_told(&kind(), &more, told);
+    ways::a_runner_that_is_too_old_is_reported(&kind(), &more, reported);
 }
 
 // Invariant: a queue that somebody paused wants nothing, and is served when it goes on.
@@ -386,7 +386,7 @@ fn a_workflow_that_its_concurrency_holds_back_begins_no_machine_until_it_is_its_
 // Invariant: a runner that is let go keeps its name, by which its row is found again.
 
 #[test]
-fn an_agent_that_is_told_to_take_no_more_keeps_its_name_and_goes() {
+fn an_agent_that_is_asked_to_take_no_more_keeps_its_name_and_goes() {
     let mut scene = Scene::start(&kind(), "idleTimeoutSec: 5,", |fake| fake.core.holds = true);
     let id = scene.push("it", &["linux"], None, "echo never");
     scene.server.until("connected", |core| {
@@ -434,9 +434,9 @@ fn rows_of_woodpecker_go_by_their_whole_name_once_no_workflow_is_on_them() {
     let busy = server.fake().core.rows[3].clone();
     server.fake().core.take(&busy, |_| true).unwrap();
     let (connector, runner) = (connected(&server), RunnerName::new(names[0]));
-    let sight = block(connector.poll(&Known::new())).unwrap();
+    let observation = block(connector.poll(&Known::new())).unwrap();
     let seen: Vec<(&str, u32)> =
-        sight.rows.iter().map(|row| (row.runner.as_str(), row.jobs)).collect();
+        observation.rows.iter().map(|row| (row.runner.as_str(), row.jobs)).collect();
     assert_eq!(seen, [(names[0], 0), (names[1], 0), (names[0], 1)]);
     let refused = block(connector.deregister(&runner)).unwrap_err().to_string();
     assert!(refused.contains("409: Agent has running tasks"), "{refused}");

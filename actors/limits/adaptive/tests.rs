@@ -13,7 +13,7 @@ struct Machine {
     /// How long each holds the resource, in milliseconds.
     held: u64,
     /// How long an operation waits for the resource before it fails, in milliseconds.
-    patience: u64,
+    time_limits: u64,
 }
 
 /// The result of many operations that all wait from the start.
@@ -32,13 +32,13 @@ impl Machine {
 
     fn play_from(
         &self,
-        begun: u64,
+        started: u64,
         limit: &mut AdaptiveLimit,
         rule: Adapt,
         most: u32,
         count: usize,
     ) -> Played {
-        let mut now = begun;
+        let mut now = started;
         let (mut done, mut failed, mut widest) = (0, 0, 0);
         // Each with the time at which it asks for the resource, or ends.
         let mut working: Vec<(u64, RunningWork)> = Vec::new();
@@ -55,8 +55,8 @@ impl Machine {
             }
             let next = working.iter().map(|(at, _)| *at);
             let next = next.chain(holder.iter().map(|(at, _)| *at));
-            let patience = waiting.front().map(|(since, _)| since + self.patience);
-            now = next.chain(patience).min().unwrap_or(now + 1);
+            let time_limits = waiting.front().map(|(since, _)| since + self.time_limits);
+            now = next.chain(time_limits).min().unwrap_or(now + 1);
             if holder.as_ref().is_some_and(|(until, _)| *until <= now)
                 && let Some((_, turn)) = holder.take()
             {
@@ -70,13 +70,13 @@ impl Machine {
             if holder.is_none() {
                 holder = waiting.pop_front().map(|(_, turn)| (now + self.held, turn));
             }
-            while waiting.front().is_some_and(|(since, _)| since + self.patience <= now) {
+            while waiting.front().is_some_and(|(since, _)| since + self.time_limits <= now) {
                 let Some((_, turn)) = waiting.pop_front() else { break };
                 limit.end(turn, WorkEnd::Contended, Moment(now));
                 failed += 1;
             }
         }
-        Played { failed, took: now - begun, widest }
+        Played { failed, took: now - started, widest }
     }
 
     fn best_fixed(&self, count: usize) -> u64 {
@@ -94,7 +94,7 @@ impl Machine {
 #[test]
 fn no_lock_that_is_held_for_up_to_nine_seconds_is_waited_for_in_vain_nor_left_idle() {
     for held in [50, 200, 1_000, 2_000, 5_000, 9_000] {
-        let machine = Machine { alone: vec![300, 500, 400], held, patience: 10_000 };
+        let machine = Machine { alone: vec![300, 500, 400], held, time_limits: 10_000 };
         let played = machine.play(&mut AdaptiveLimit::default(), Adapt::ByTimes, MOST, 300);
         assert_eq!(played.failed, 0, "{held}: {played:?}");
         let best = machine.best_fixed(300);
@@ -104,7 +104,7 @@ fn no_lock_that_is_held_for_up_to_nine_seconds_is_waited_for_in_vain_nor_left_id
 
 #[test]
 fn what_nobody_waits_for_runs_as_widely_as_configured() {
-    let machine = Machine { alone: vec![60_000, 40_000, 75_000], held: 20, patience: 10_000 };
+    let machine = Machine { alone: vec![60_000, 40_000, 75_000], held: 20, time_limits: 10_000 };
     let mut limit = AdaptiveLimit::default();
     machine.play(&mut limit, Adapt::ByTimes, MOST, 60);
     let learned = machine.play(&mut limit, Adapt::ByTimes, MOST, 200);
@@ -114,16 +114,17 @@ fn what_nobody_waits_for_runs_as_widely_as_configured() {
 }
 
 #[test]
-fn a_lock_held_beyond_all_patience_fails_once_and_is_then_taken_one_by_one() {
-    let machine = Machine { alone: vec![100], held: 12_000, patience: 10_000 };
+fn a_lock_held_beyond_all_waiting_fails_once_and_is_then_taken_one_by_one() {
+    let machine = Machine { alone: vec![100], held: 12_000, time_limits: 10_000 };
     let played = machine.play(&mut AdaptiveLimit::default(), Adapt::ByTimes, MOST, 40);
     assert_eq!(played.failed, 1);
 }
 
 #[test]
 fn a_storage_that_gets_slower_narrows_the_width_and_one_that_gets_faster_widens_it() {
-    let slow = Machine { alone: vec![300, 500], held: 3_000, patience: 10_000 };
-    let fast = Machine { held: 40, ..Machine { alone: vec![300, 500], held: 0, patience: 10_000 } };
+    let slow = Machine { alone: vec![300, 500], held: 3_000, time_limits: 10_000 };
+    let fast =
+        Machine { held: 40, ..Machine { alone: vec![300, 500], held: 0, time_limits: 10_000 } };
     let mut limit = AdaptiveLimit::default();
     let rule = Adapt::ByTimes;
     let wide = fast.play(&mut limit, rule, MOST, 100).widest;

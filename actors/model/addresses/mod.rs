@@ -3,5 +3,5 @@
 pub mod pool;
 pub mod range;
 
-pub use pool::{AddressPoolSpec, AddressSource, AssignedAddress, tell};
+pub use pool::{AddressPoolSpec, AddressSource, AssignedAddress, report};
 pub use range::AddressRange;

@@ -113,7 +113,7 @@ impl AssignedAddress {
 }
 
 /// Puts an agent's addresses into what cloud-init is told; those of `ipConfig` are there.
-pub fn tell(cloud_init: &mut CloudInitSpec, addresses: &[AssignedAddress]) {
+pub fn report(cloud_init: &mut CloudInitSpec, addresses: &[AssignedAddress]) {
     let pooled: Vec<&AssignedAddress> = addresses.iter().filter(|one| one.pool.is_some()).collect();
     if pooled.is_empty() {
         return;
@@ -142,9 +142,9 @@ mod tests {
         }
     }
 
-    fn told(addresses: &[AssignedAddress], own: CloudInitSpec) -> (String, String) {
+    fn reported(addresses: &[AssignedAddress], own: CloudInitSpec) -> (String, String) {
         let mut cloud_init = own;
-        tell(&mut cloud_init, addresses);
+        report(&mut cloud_init, addresses);
         (cloud_init.ip_config.unwrap_or_default(), cloud_init.nameserver.unwrap_or_default())
     }
 
@@ -152,18 +152,18 @@ mod tests {
     // changed that the template says itself.
 
     #[test]
-    fn addresses_of_pools_are_told_and_the_fixed_one_stands_in_the_template() {
+    fn addresses_of_pools_are_reported_and_the_fixed_one_stands_in_the_template() {
         let v4 = assigned("10.20.0.50", Some("10.20.0.1"), Some("10.20.0.2"));
         let v6 = AssignedAddress { prefix: 64, ..assigned("fd00::50", Some("fd00::1"), None) };
-        let both = told(&[v4.clone(), v6], CloudInitSpec::default());
+        let both = reported(&[v4.clone(), v6], CloudInitSpec::default());
         let config = "ip=10.20.0.50/24,gw=10.20.0.1,ip6=fd00::50/64,gw6=fd00::1";
         assert_eq!(both, (config.to_owned(), "10.20.0.2".to_owned()));
         let own = CloudInitSpec { nameserver: Some("9.9.9.9".into()), ..CloudInitSpec::default() };
-        assert_eq!(told(&[v4], own).1, "9.9.9.9");
+        assert_eq!(reported(&[v4], own).1, "9.9.9.9");
         let alone = assigned("10.20.0.50", None, None);
-        assert_eq!(told(&[alone], CloudInitSpec::default()).0, "ip=10.20.0.50/24");
+        assert_eq!(reported(&[alone], CloudInitSpec::default()).0, "ip=10.20.0.50/24");
         let written = CloudInitSpec { ip_config: Some("ip=x".into()), ..CloudInitSpec::default() };
         let fixed = AssignedAddress::fixed("10.0.0.5".parse().unwrap());
-        assert_eq!(told(&[fixed], written).0, "ip=x");
+        assert_eq!(reported(&[fixed], written).0, "ip=x");
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::demand::spec::ShareSpec;
 use crate::id::{AgentId, LeaseId, RunnerName, SourceId, TemplateId};
-use crate::ports::JobSight;
+use crate::ports::JobObservation;
 use crate::record::Want;
 use crate::time::WallTime;
 
@@ -35,11 +35,11 @@ pub struct SourceJobs {
     /// The source.
     pub source: SourceId,
     /// Jobs that wait.
-    pub waiting: Vec<JobSight>,
+    pub waiting: Vec<JobObservation>,
     /// What is wanted of them that no template offers.
     pub unoffered: Vec<Unoffered>,
     /// Jobs that are left alone, since they want labels that it may not have.
-    pub ignored: Vec<JobSight>,
+    pub ignored: Vec<JobObservation>,
     /// Jobs that wait and of which it is not told what they want.
     pub unread: Vec<UnreadJob>,
     /// Jobs that run on its runners, where a look tells which.
@@ -78,7 +78,7 @@ pub struct RunningJob {
     /// Its id at the source.
     pub id: String,
     /// The job as it waited, where that was seen in this start of the service.
-    pub waited: Option<JobSight>,
+    pub waited: Option<JobObservation>,
     /// Its runner.
     pub runner: RunnerName,
     /// The agent.

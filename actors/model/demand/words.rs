@@ -86,14 +86,14 @@ mod tests {
             let (lines, too_old) = (lines.to_owned(), None);
             Words { life, seconds: 3, ago: 0, lines, too_old }
         };
-        let told = |life, lines: &str| words(life, lines).to_string();
+        let reported = |life, lines: &str| words(life, lines).to_string();
         let too_old = Some("its actions/runner 2.330.0 is too old".to_owned());
         let old = Words { too_old, ..words(Life::Ended(Some(7)), "Exiting runner...") };
         let all = [
-            told(Life::Runs, ""),
-            told(Life::Ended(Some(7)), "too old\nbye"),
-            told(Life::Ended(None), ""),
-            told(Life::Left, "started"),
+            reported(Life::Runs, ""),
+            reported(Life::Ended(Some(7)), "too old\nbye"),
+            reported(Life::Ended(None), ""),
+            reported(Life::Left, "started"),
             old.to_string(),
         ];
         assert_eq!(

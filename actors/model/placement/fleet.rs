@@ -20,7 +20,7 @@ pub struct NodeFigures {
 
 /// A node.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct NodeSight {
+pub struct NodeObservation {
     /// Whether it is offline.
     pub offline: bool,
     /// Whether Proxmox's high availability has it in maintenance.
@@ -31,7 +31,7 @@ pub struct NodeSight {
 
 /// A storage as one node sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StorageSight {
+pub struct StorageObservation {
     /// The node.
     pub node: NodeName,
     /// Its name.
@@ -46,7 +46,7 @@ pub struct StorageSight {
     pub space: Option<(u64, u64)>,
 }
 
-impl StorageSight {
+impl StorageObservation {
     /// Whether its volumes take their whole size at once.
     pub fn thickness(&self) -> Thickness {
         match self.kind.as_str() {
@@ -58,7 +58,7 @@ impl StorageSight {
 
 /// A guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct GuestSight {
+pub struct GuestObservation {
     /// The node it is on.
     pub node: NodeName,
     /// Whether it runs.
@@ -91,20 +91,20 @@ pub struct Sums {
 /// One reading of a whole cluster.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Fleet {
-    nodes: BTreeMap<NodeName, NodeSight>,
-    storages: BTreeMap<NodeName, Vec<StorageSight>>,
+    nodes: BTreeMap<NodeName, NodeObservation>,
+    storages: BTreeMap<NodeName, Vec<StorageObservation>>,
     /// Storages that all nodes see as one.
     shared: BTreeSet<String>,
-    guests: BTreeMap<VmId, GuestSight>,
+    guests: BTreeMap<VmId, GuestObservation>,
     sums: BTreeMap<NodeName, Sums>,
 }
 
 impl Fleet {
     /// A reading of these.
     pub fn new(
-        nodes: BTreeMap<NodeName, NodeSight>,
-        storages: Vec<StorageSight>,
-        guests: BTreeMap<VmId, GuestSight>,
+        nodes: BTreeMap<NodeName, NodeObservation>,
+        storages: Vec<StorageObservation>,
+        guests: BTreeMap<VmId, GuestObservation>,
     ) -> Self {
         let mut sums: BTreeMap<NodeName, Sums> = BTreeMap::new();
         for guest in guests.values().filter(|guest| guest.running && !guest.template) {
@@ -119,7 +119,7 @@ impl Fleet {
             }
         }
         let shared = storages.iter().filter(|one| one.shared).map(|one| one.name.clone()).collect();
-        let mut by_node: BTreeMap<NodeName, Vec<StorageSight>> = BTreeMap::new();
+        let mut by_node: BTreeMap<NodeName, Vec<StorageObservation>> = BTreeMap::new();
         for storage in storages {
             by_node.entry(storage.node.clone()).or_default().push(storage);
         }
@@ -127,12 +127,12 @@ impl Fleet {
     }
 
     /// Its nodes.
-    pub fn nodes(&self) -> &BTreeMap<NodeName, NodeSight> {
+    pub fn nodes(&self) -> &BTreeMap<NodeName, NodeObservation> {
         &self.nodes
     }
 
     /// Its guests.
-    pub fn guests(&self) -> &BTreeMap<VmId, GuestSight> {
+    pub fn guests(&self) -> &BTreeMap<VmId, GuestObservation> {
         &self.guests
     }
 
@@ -152,17 +152,17 @@ impl Fleet {
     }
 
     /// A storage as a node sees it.
-    pub fn storage(&self, name: &str, node: &NodeName) -> Option<&StorageSight> {
+    pub fn storage(&self, name: &str, node: &NodeName) -> Option<&StorageObservation> {
         self.storages.get(node)?.iter().find(|one| one.name == name)
     }
 
     /// Storages of a node that take disks of virtual machines, by name.
-    pub fn for_images(&self, node: &NodeName) -> impl Iterator<Item = &StorageSight> {
+    pub fn for_images(&self, node: &NodeName) -> impl Iterator<Item = &StorageObservation> {
         self.storages(node).filter(|one| one.images)
     }
 
     /// All storages of a node.
-    pub fn storages(&self, node: &NodeName) -> impl Iterator<Item = &StorageSight> {
+    pub fn storages(&self, node: &NodeName) -> impl Iterator<Item = &StorageObservation> {
         self.storages.get(node).into_iter().flatten()
     }
 }

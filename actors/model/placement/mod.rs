@@ -7,7 +7,7 @@ pub mod sizes;
 pub mod spec;
 pub mod term;
 
-pub use fleet::{Fleet, GuestSight, NodeFigures, NodeSight, StorageSight};
+pub use fleet::{Fleet, GuestObservation, NodeFigures, NodeObservation, StorageObservation};
 pub use refusal::Refusal;
 pub use sizes::Sizes;
 pub use spec::{Headroom, PlacementSpec, Strategy, Thickness, Weights};

@@ -189,14 +189,14 @@ fn start_counted(
     census: &Census,
 ) -> (Addr<Worker>, Rc<RefCell<Durable>>) {
     let durable = Rc::new(RefCell::new(Durable::default()));
-    let told = Rc::clone(&durable);
+    let reported = Rc::clone(&durable);
     let options = SupervisionOptions {
         name: name.into(),
         restart_limit: RestartLimit::LEAF,
         observer: Arc::clone(world) as Arc<dyn Observer>,
         ambient: Arc::clone(world) as Arc<dyn Ambient>,
         census: census.clone(),
-        on_give_up: Box::new(move |given_up| told.borrow_mut().gone = Some(given_up)),
+        on_give_up: Box::new(move |given_up| reported.borrow_mut().gone = Some(given_up)),
     };
     let worker = Worker { durable: Rc::clone(&durable), half_changed: 0, on_start };
     (supervise(options, move |_| worker), durable)
@@ -349,7 +349,7 @@ async fn a_stop_in_started_does_not_spin() {
 // Invariant: an observer that fails keeps no panicking actor alive.
 
 #[tokio::test(start_paused = true)]
-async fn an_actor_whose_panics_can_not_be_told_is_given_up() {
+async fn an_actor_whose_panics_cannot_be_reported_is_given_up() {
     let run = async {
         let world = World::make(true);
         let (address, durable) = start(&world, "one", None);
@@ -369,12 +369,12 @@ async fn the_fourth_panic_counts_until_the_first_is_more_than_ten_seconds_old() 
         let run = async {
             let world = World::new();
             let (address, durable) = start(&world, "one", None);
-            let begun = world.now().mono;
+            let started = world.now().mono;
             for _ in 0..3 {
                 address.do_send(Order::PanicInHandler);
                 pause().await;
             }
-            let passed = world.now().mono - begun;
+            let passed = world.now().mono - started;
             sleep(Duration::from_millis(after) - passed).await;
             address.do_send(Order::PanicInHandler);
             pause().await;
@@ -385,7 +385,7 @@ async fn the_fourth_panic_counts_until_the_first_is_more_than_ten_seconds_old() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_pause_doubles_within_the_span_and_begins_anew_after_it() {
+async fn the_pause_doubles_within_the_span_and_starts_again_after_it() {
     let run = async {
         let world = World::new();
         let (address, durable) = start(&world, "one", None);
@@ -432,8 +432,8 @@ async fn two_actors_that_panic_at_once_both_come_back() {
         two.do_send(Order::PanicInHandler);
         pause().await;
         assert_eq!((first.borrow().lives, second.borrow().lives), (2, 2));
-        let told = world.restarts();
-        assert_eq!(told, [("one".to_owned(), 1, false), ("two".to_owned(), 1, false)]);
+        let reported = world.restarts();
+        assert_eq!(reported, [("one".to_owned(), 1, false), ("two".to_owned(), 1, false)]);
     };
     LocalSet::new().run_until(run).await;
 }

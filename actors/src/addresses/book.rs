@@ -11,9 +11,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use drover_model::addresses::{AddressPoolSpec, AddressSource, AssignedAddress};
-use drover_model::fact::AddressPoolPicture;
+use drover_model::fact::AddressPoolStatus;
 use drover_model::id::{AddressPoolId, AgentId, TemplateId};
-use drover_model::ledger::Ledger;
+use drover_model::journal_state::JournalState;
 use drover_model::time::{Moment, Now};
 
 /// What one agent has.
@@ -56,15 +56,15 @@ pub struct Book {
 
 impl Book {
     /// What the journal knows: addresses of living agents, and those that rest.
-    pub fn restore(ledger: &Ledger, now: Now) -> Self {
+    pub fn restore(journal_state: &JournalState, now: Now) -> Self {
         let mut book = Self::default();
-        for (agent, entry) in &ledger.agents {
+        for (agent, entry) in &journal_state.agents {
             if !entry.addresses.is_empty() {
                 let template = entry.spec.id.clone();
                 book.enter(agent, &template, entry.addresses.clone(), true);
             }
         }
-        for (address, rest) in &ledger.resting_addresses {
+        for (address, rest) in &journal_state.resting_addresses {
             // Never for longer than a whole rest, however the clock was set.
             let left = rest.cooldown().saturating_sub(now.wall - rest.since);
             book.resting.insert(*address, now.mono + left);
@@ -241,22 +241,22 @@ impl Book {
         lives: impl Fn(&AgentId) -> bool,
         now: Now,
     ) -> bool {
-        let stray = |(agent, held): &(&AgentId, &Holding)| {
+        let unknown = |(agent, held): &(&AgentId, &Holding)| {
             held.template == *template && !held.spoken && !lives(agent)
         };
-        let strays: Vec<AgentId> =
-            self.held.iter().filter(stray).map(|(agent, _)| agent.clone()).collect();
-        strays.iter().for_each(|agent| {
+        let unknown_runners: Vec<AgentId> =
+            self.held.iter().filter(unknown).map(|(agent, _)| agent.clone()).collect();
+        unknown_runners.iter().for_each(|agent| {
             self.give_back(agent, now);
         });
-        !strays.is_empty()
+        !unknown_runners.is_empty()
     }
 
     /// Every pool for people.
-    pub fn pictures(&self, now: Now) -> Vec<AddressPoolPicture> {
-        let picture = |(id, pool): (&AddressPoolId, &Arc<AddressPoolSpec>)| {
+    pub fn statuses(&self, now: Now) -> Vec<AddressPoolStatus> {
+        let status = |(id, pool): (&AddressPoolId, &Arc<AddressPoolSpec>)| {
             let (used, resting, next) = self.counts(pool, now.mono);
-            AddressPoolPicture {
+            AddressPoolStatus {
                 pool: id.clone(),
                 ranges: pool.ranges.iter().map(ToString::to_string).collect(),
                 size: pool.size(),
@@ -266,7 +266,7 @@ impl Book {
                 next_free: next.map(|next| now.wall + (next - now.mono)),
             }
         };
-        self.pools.iter().map(picture).collect()
+        self.pools.iter().map(status).collect()
     }
 
     /// When an address has rested next.

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use drover_model::addresses::range::AddressRange;
-use drover_model::ledger::AddressRest;
+use drover_model::journal_state::AddressRest;
 use drover_model::phase::AgentPhase;
 use proptest::prelude::*;
 
@@ -138,17 +138,17 @@ fn a_pool_that_shrinks_moves_or_goes_gives_nothing_that_is_used_or_rests() {
 #[test]
 fn a_start_goes_on_with_addresses_and_rests_of_the_journal() {
     let lab_spec = pool("10.0.0.50", "10.0.0.52", 600);
-    let mut ledger = Ledger::default();
+    let mut journal_state = JournalState::default();
     let mut living = entry("a", 10_000, template("c/t", &[]), AgentPhase::Ready);
     living.addresses =
         vec![AssignedAddress::of(&AddressPoolId::new("lab"), &lab_spec, ip("10.0.0.50"))];
-    ledger.agents.insert(AgentId::new("a"), living);
+    journal_state.agents.insert(AgentId::new("a"), living);
     let rest = AddressRest { since: at(0).wall, cooldown_ms: 600_000 };
-    ledger.resting_addresses.insert(ip("10.0.0.51"), rest);
-    let mut book = Book::restore(&ledger, at(200));
+    journal_state.resting_addresses.insert(ip("10.0.0.51"), rest);
+    let mut book = Book::restore(&journal_state, at(200));
     book.configure(&of(&[("lab", lab_spec)]));
     assert_eq!(book.of(&AgentId::new("a")).len(), 1);
-    let shown = &book.pictures(at(200))[0];
+    let shown = &book.statuses(at(200))[0];
     assert_eq!((shown.size, shown.used, shown.resting, shown.free), (3, 1, 1, 1));
     assert_eq!(shown.next_free, Some(at(600).wall));
     assert_eq!(taken(&mut book, "b", &lab(), 200).unwrap(), "10.0.0.52");
@@ -160,10 +160,10 @@ fn a_start_goes_on_with_addresses_and_rests_of_the_journal() {
 
 #[test]
 fn a_clock_that_was_set_back_makes_no_rest_longer_than_a_whole_one() {
-    let mut ledger = Ledger::default();
+    let mut journal_state = JournalState::default();
     let rest = AddressRest { since: at(90_000).wall, cooldown_ms: 600_000 };
-    ledger.resting_addresses.insert(ip("10.0.0.50"), rest);
-    let mut book = Book::restore(&ledger, at(0));
+    journal_state.resting_addresses.insert(ip("10.0.0.50"), rest);
+    let mut book = Book::restore(&journal_state, at(0));
     book.configure(&of(&[("lab", pool("10.0.0.50", "10.0.0.50", 600))]));
     assert_eq!((free(&book, &lab(), 599), free(&book, &lab(), 600)), (0, 1));
 }
@@ -249,8 +249,8 @@ proptest! {
                     book.configure(&of(&pools));
                 }
             }
-            for picture in book.pictures(at(now)) {
-                prop_assert_eq!(picture.used + picture.resting + picture.free, picture.size);
+            for status in book.statuses(at(now)) {
+                prop_assert_eq!(status.used + status.resting + status.free, status.size);
             }
         }
     }

@@ -15,7 +15,7 @@ pub use book::{Book, Supply};
 
 use claims::Claims;
 
-use drover_model::fact::AddressPoolPicture;
+use drover_model::fact::AddressPoolStatus;
 use drover_model::id::{AddressPoolId, AgentId, TemplateId};
 use drover_model::time::{Moment, Now};
 use drover_runtime::notifier::ChangeNotifier;
@@ -117,8 +117,8 @@ impl Addresses {
     }
 
     /// Every pool for people, and when a picture of them changes by time alone.
-    pub fn pictures(&self, now: Now) -> (Vec<AddressPoolPicture>, Option<Moment>) {
+    pub fn statuses(&self, now: Now) -> (Vec<AddressPoolStatus>, Option<Moment>) {
         let book = self.book.borrow();
-        (book.pictures(now), book.next(now.mono))
+        (book.statuses(now), book.next(now.mono))
     }
 }

@@ -105,9 +105,9 @@ impl Mind {
         let same =
             |key: &String| key.split_whitespace().take(2).eq(offered.split_whitespace().take(2));
         let known = keys.iter().any(same);
-        let told = !keys.is_empty();
-        self.pin(if told { keys } else { vec![offered] }, out);
-        if known || !told {
+        let reported = !keys.is_empty();
+        self.pin(if reported { keys } else { vec![offered] }, out);
+        if known || !reported {
             return self.prepare(out);
         }
         // The machine showed another kind of key, or it is another guest. drover greets again and

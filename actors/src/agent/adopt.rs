@@ -20,14 +20,14 @@
 //! - A reset that was cut short, and a lease whose end was cut short, end in retirement.
 //! - An agent whose actor panicked before its clone was durable ends (`give_up_unborn`).
 //!
-//! Beside it: `shadow.rs` keeps the journal's view across a panic, `doubt.rs` makes the
+//! Beside it: `journal_view.rs` keeps the journal's view across a panic, `doubt.rs` makes the
 //! observation, `serve.rs` and `keys.rs` take up leases.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use drover_model::id::{LeaseId, Upid, VmId};
-use drover_model::ledger::{AgentEntry, GrantedLease, Pass};
+use drover_model::journal_state::{AgentEntry, GrantedLease, Pass};
 use drover_model::phase::AgentPhase;
 use drover_model::record::{Body, Reason};
 use drover_model::time::Now;
@@ -35,11 +35,11 @@ use drover_model::time::Now;
 use crate::agent::doubt::horizon;
 use crate::agent::event::{Effect, Guest};
 use crate::agent::mind::{Mind, Out};
-use crate::agent::picture::Waterfall;
 use crate::agent::retire::is_courteous;
 use crate::agent::state::{
     BootStep, Lease, Login, PrepareStep, ResetStep, RetireStep, Stage, State,
 };
+use crate::agent::status::Waterfall;
 
 /// The reason of a retirement whose lease end was cut short with the service.
 const LEASE_CUT: &str = "the end of a lease was cut short";
@@ -78,9 +78,9 @@ impl Mind {
         mind.waterfall =
             Waterfall::resumed(u64::try_from(earlier.as_millis()).unwrap_or(u64::MAX), now);
         mind.uses = entry.uses;
-        mind.overrides = entry.wishes.overrides;
-        mind.hold.clone_from(&entry.wishes.hold);
-        mind.held_why.clone_from(&entry.wishes.held_why);
+        mind.overrides = entry.commands.overrides;
+        mind.hold.clone_from(&entry.commands.hold);
+        mind.held_why.clone_from(&entry.commands.held_why);
         mind.addresses.clone_from(&entry.addresses);
         mind.called = entry.called;
         mind.spoken = !entry.addresses.is_empty();
@@ -185,10 +185,10 @@ impl Mind {
     }
 
     /// Reports the runner of a ready lease, which is in the guest already.
-    fn hired_before(&self, id: &LeaseId, out: &mut Out) {
+    fn runner_started_before(&self, id: &LeaseId, out: &mut Out) {
         let ready = self.leases.get(id).filter(|lease| lease.stage == Stage::Ready);
         if let Some(Pass::Runner(source, runner, _)) = ready.and_then(|l| l.granted.pass()) {
-            out.effects.push(Effect::Hired(source, runner));
+            out.effects.push(Effect::RunnerStarted(source, runner));
         }
     }
 
@@ -240,7 +240,7 @@ impl Mind {
                     self.drain(cut_short(AgentPhase::Leased, LEASE_CUT), out);
                 }
                 for id in self.leases_in_line() {
-                    self.hired_before(&id, out);
+                    self.runner_started_before(&id, out);
                     self.lease_go_on(&id, out);
                 }
             }
@@ -274,9 +274,9 @@ fn adopted_state(entry: &AgentEntry, now: Now) -> State {
     }
     match entry.phase() {
         AgentPhase::Held => {
-            let span = entry.wishes.hold.as_ref().map_or(0, |hold| hold.span_ms);
-            let anew = now.wall + Duration::from_millis(span);
-            let until = entry.wishes.held_until.unwrap_or(anew);
+            let span = entry.commands.hold.as_ref().map_or(0, |hold| hold.span_ms);
+            let fresh = now.wall + Duration::from_millis(span);
+            let until = entry.commands.held_until.unwrap_or(fresh);
             // A hold never lasts longer than it was asked for, however the clock was set.
             let left = (until - now.wall).min(Duration::from_millis(span));
             State::Held { until: now.wall + left, ends: now.mono + left, login: Login::Owed }

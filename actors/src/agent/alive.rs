@@ -64,7 +64,7 @@ pub(super) struct Alive {
     /// The machine's state where it does not run, and its lock, by the last list.
     still: Option<(String, Option<String>)>,
     /// The problem that was last reported to the holders.
-    told: Option<String>,
+    reported: Option<String>,
     /// When drover asked for the last list that showed the guest running.
     listed: Option<Moment>,
     /// When SSH last answered.
@@ -90,7 +90,7 @@ impl Alive {
             pause: BEHIND,
             offline: false,
             still: None,
-            told: None,
+            reported: None,
             listed: None,
             answered: None,
             probe: None,
@@ -174,12 +174,12 @@ impl Mind {
     }
 
     /// Reports a changed problem of the guest to the holders of its leases.
-    pub(super) fn tell_trouble(&mut self, out: &mut Out) {
+    pub(super) fn report_trouble(&mut self, out: &mut Out) {
         let trouble = self.trouble();
-        if self.alive.told == trouble {
+        if self.alive.reported == trouble {
             return;
         }
-        self.alive.told.clone_from(&trouble);
+        self.alive.reported.clone_from(&trouble);
         let detail = trouble.unwrap_or_default();
         for lease in self.leases.values().filter(|lease| lease.stage == Stage::Ready) {
             self.show_lease(lease, &detail, out);
@@ -301,8 +301,8 @@ impl Mind {
             | State::Gone { .. } => false,
         };
         // After a start of the service the node may be offline. Then no read of the guest ends.
-        let begun = !self.observing || self.parked;
-        self.address().filter(|_| waits && begun)
+        let started = !self.observing || self.parked;
+        self.address().filter(|_| waits && started)
     }
 
     /// When the next probe is due, or the last answer gets too old for a hand-out.

@@ -67,7 +67,7 @@ impl Boots {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Boot {
     /// The estimate from the template's boots.
-    pub(super) taught: Option<Booted>,
+    pub(super) hints: Option<Booted>,
     /// When the start's task ended.
     since: Option<Moment>,
     /// When the guest agent first answered.
@@ -80,9 +80,9 @@ pub(super) struct Boot {
 impl Boot {
     /// The guest runs. Returns the wait before the first question, at most half of `limit`.
     pub(super) fn begin(&mut self, now: Moment, limit: Duration) -> Duration {
-        *self = Self { taught: self.taught, since: Some(now), ..Self::default() };
+        *self = Self { hints: self.hints, since: Some(now), ..Self::default() };
         let half = (limit / 2).max(FIRST);
-        self.taught.map_or(UNKNOWN, |taught| taught.up).clamp(FIRST, half)
+        self.hints.map_or(UNKNOWN, |hints| hints.up).clamp(FIRST, half)
     }
 
     /// A question timed out: the guest agent is not up yet.
@@ -99,8 +99,8 @@ impl Boot {
         let age = self.since.map_or(Duration::ZERO, |since| now - since);
         let pause = if waited > SLOW { waited / 2 } else { age / LATE_BY };
         let pause = pause.clamp(PAUSES.0, PAUSES.1);
-        let taught = self.taught.filter(|_| seen_coming).map(|taught| taught.address);
-        taught.map_or(pause, |address| address.clamp(pause, PAUSES.1))
+        let hints = self.hints.filter(|_| seen_coming).map(|hints| hints.address);
+        hints.map_or(pause, |address| address.clamp(pause, PAUSES.1))
     }
 
     /// The address is there. Returns what this boot shows.
@@ -127,7 +127,7 @@ mod tests {
     // Invariant: the estimate never delays a guest that boots as fast as the others did.
 
     #[test]
-    fn few_boots_teach_nothing_and_many_teach_what_one_in_ten_undercuts() {
+    fn few_boots_inform_nothing_and_many_inform_what_one_in_ten_undercuts() {
         let boots = Boots::default();
         for up in [9, 30, 10] {
             boots.note(secs(up, 4));
@@ -147,7 +147,7 @@ mod tests {
         let boots = Boots::default();
         (0..KEPT).for_each(|_| boots.note(secs(20, 0)));
         for _ in 0..200 {
-            let mut boot = Boot { taught: boots.early(), ..Boot::default() };
+            let mut boot = Boot { hints: boots.early(), ..Boot::default() };
             let first = boot.begin(Moment(0), Duration::from_secs(300));
             // The guests are up after 5 s.
             let asked = Moment(0) + first.max(Duration::from_secs(5));
@@ -166,14 +166,14 @@ mod tests {
 
     #[test]
     fn the_first_question_never_waits_for_more_than_half_of_the_time_there_is() {
-        let mut boot = Boot { taught: Some(secs(100, 0)), ..Boot::default() };
+        let mut boot = Boot { hints: Some(secs(100, 0)), ..Boot::default() };
         assert_eq!(boot.begin(Moment(0), Duration::from_secs(120)), Duration::from_secs(60));
         assert_eq!(boot.begin(Moment(0), Duration::from_secs(300)), Duration::from_secs(100));
     }
 
     #[test]
     fn the_usual_time_without_an_address_is_waited_for_only_after_seeing_the_agent_come_up() {
-        let mut boot = Boot { taught: Some(secs(9, 2)), ..Boot::default() };
+        let mut boot = Boot { hints: Some(secs(9, 2)), ..Boot::default() };
         boot.begin(Moment(0), Duration::from_secs(120));
         boot.blocked();
         assert_eq!(boot.addressless(Moment(12_000)), Duration::from_secs(2));

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use drover_model::id::CloudId;
 use drover_model::ports::{
-    CloneCall, ConfigureCall, HireCall, Holder, Ports, ShellTarget, SnapshotCall, VmRef,
+    CloneCall, ConfigureCall, Holder, Ports, ShellTarget, SnapshotCall, StartRunnerCall, VmRef,
 };
 use drover_model::spec::ResetKind;
 use drover_scripts::guest;
@@ -13,7 +13,7 @@ use futures_util::future::LocalBoxFuture;
 
 use crate::agent::event::{Answer, Call, Guest};
 use crate::agent::mind::Mind;
-use drover_model::ledger::Pass;
+use drover_model::journal_state::Pass;
 
 /// The limit of installing or removing a key and user data.
 const KEY_LIMIT: Duration = Duration::from_secs(30);
@@ -54,7 +54,7 @@ pub fn carry(
         Call::IdTaken => pve.id_taken(&cloud, vm.vmid).map(Answer::IdSeen).boxed_local(),
         Call::Configure => {
             let mut spec = (**spec).clone();
-            drover_model::addresses::tell(&mut spec.cloud_init, mind.addresses());
+            drover_model::addresses::report(&mut spec.cloud_init, mind.addresses());
             let call = ConfigureCall { vm, marks: guest.marks.clone(), spec };
             pve.configure(call).map(Answer::Configured).boxed_local()
         }
@@ -91,7 +91,10 @@ pub fn carry(
                 }
                 Pass::Runner(source, runner, want) => {
                     let (target, spec) = (target(address), spec.clone());
-                    ports.demand.hire(HireCall { source, runner, target, spec, want }, RUNNER_LIMIT)
+                    ports.demand.start_runner(
+                        StartRunnerCall { source, runner, target, spec, want },
+                        RUNNER_LIMIT,
+                    )
                 }
             };
             answer.map(|result| Answer::Admitted(lease, result)).boxed_local()
@@ -101,9 +104,10 @@ pub fn carry(
                 Pass::Holder(_) => ports.shell.expel(target(address), lease.as_str(), KEY_LIMIT),
                 Pass::Runner(source, runner, want) => {
                     let (target, spec) = (target(address), spec.clone());
-                    ports
-                        .demand
-                        .dismiss(HireCall { source, runner, target, spec, want }, RUNNER_LIMIT)
+                    ports.demand.stop_runner(
+                        StartRunnerCall { source, runner, target, spec, want },
+                        RUNNER_LIMIT,
+                    )
                 }
             };
             answer.map(|result| Answer::Expelled(lease, result)).boxed_local()
@@ -111,7 +115,7 @@ pub fn carry(
         Call::Words(address, lease, pass) => {
             let Pass::Runner(source, runner, want) = pass else { return None };
             let (target, spec) = (target(address), spec.clone());
-            let call = HireCall { source, runner, target, spec, want };
+            let call = StartRunnerCall { source, runner, target, spec, want };
             let words = ports.demand.words(call, WORDS_LIMIT);
             words.map(|result| Answer::Words(lease, result)).boxed_local()
         }

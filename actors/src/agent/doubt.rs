@@ -32,14 +32,14 @@ use drover_model::fact::What;
 use drover_model::fault::{Culprit, Fault, FaultKind};
 use drover_model::id::Upid;
 use drover_model::marks::{Reading, is_ours};
-use drover_model::ports::{IdSight, TaskEnd, VmSight};
+use drover_model::ports::{IdStatus, TaskEnd, VmObservation};
 use drover_model::record::{Body, Reason};
 use drover_model::spec::LimitSpec;
 use drover_model::time::{Moment, Now};
 
 use crate::agent::event::{Call, Effect};
-use crate::agent::lessons::Lesson;
 use crate::agent::mind::{Mind, Out, slow};
+use crate::agent::reset_stats::ResetStats;
 use crate::agent::state::{BootStep, CloneStep, ResetStep, RetireStep, State};
 use drover_limits::concurrency::OperationEnd;
 
@@ -77,15 +77,15 @@ pub(super) enum Verdict {
 }
 
 impl Mind {
-    pub(super) fn judge(&self, sight: &VmSight) -> Verdict {
+    pub(super) fn judge(&self, observation: &VmObservation) -> Verdict {
         let Some(guest) = &self.guest else { return Verdict::Unclear };
-        match sight.id {
-            IdSight::Free => return Verdict::Free,
-            IdSight::Unknown => return Verdict::Unclear,
-            IdSight::Taken => {}
+        match observation.id {
+            IdStatus::Free => return Verdict::Free,
+            IdStatus::Unknown => return Verdict::Unclear,
+            IdStatus::Taken => {}
         }
-        let copying = sight.lock.as_deref() == Some("clone");
-        match &sight.marks {
+        let copying = observation.lock.as_deref() == Some("clone");
+        match &observation.marks {
             None => Verdict::Unclear,
             Some(reading) if is_ours(reading, &guest.marks, guest.marks.vmid) => {
                 if copying {
@@ -97,7 +97,7 @@ impl Mind {
             Some(Reading::Unmarked) if copying => Verdict::Copying,
             // The last step of a destroy leaves a configuration with nothing but this lock (book:
             // proxmox, section 7).
-            Some(Reading::Unmarked) if sight.lock.as_deref() == Some("destroyed") => {
+            Some(Reading::Unmarked) if observation.lock.as_deref() == Some("destroyed") => {
                 Verdict::Unclear
             }
             Some(Reading::Unmarked) => {
@@ -114,8 +114,8 @@ impl Mind {
         }
     }
 
-    fn is_ours(&self, sight: &VmSight) -> bool {
-        matches!(self.judge(sight), Verdict::Ours)
+    fn is_ours(&self, observation: &VmObservation) -> bool {
+        matches!(self.judge(observation), Verdict::Ours)
     }
 
     pub(super) fn cloned(&mut self, result: Result<Upid, Fault>, out: &mut Out) {
@@ -264,9 +264,9 @@ impl Mind {
     }
 
     /// The result of a look, in whatever state asked for it.
-    pub(super) fn looked(&mut self, result: Result<VmSight, Fault>, out: &mut Out) {
-        let sight = match result {
-            Ok(sight) => sight,
+    pub(super) fn looked(&mut self, result: Result<VmObservation, Fault>, out: &mut Out) {
+        let observation = match result {
+            Ok(observation) => observation,
             Err(fault) => {
                 // The agent looks again for as long as it takes. Its template must learn the cause.
                 if matches!(fault.culprit, Culprit::Cloud(_)) {
@@ -277,23 +277,24 @@ impl Mind {
                 return self.back_off(out);
             }
         };
-        if let (IdSight::Taken, Some(node), Some(guest)) = (sight.id, &sight.node, &mut self.guest)
+        if let (IdStatus::Taken, Some(node), Some(guest)) =
+            (observation.id, &observation.node, &mut self.guest)
         {
             guest.node = node.clone();
         }
         if self.observing {
-            return self.observed(&sight, out);
+            return self.observed(&observation, out);
         }
         match self.state.clone() {
             State::Cloning { step: CloneStep::Check(fault), cancelled } => {
-                self.clone_checked(&sight, fault, cancelled, out);
+                self.clone_checked(&observation, fault, cancelled, out);
             }
             State::Cloning { .. } | State::Queued | State::Gone { .. } => {}
             State::InDoubt { horizon, dead, cancelled } => {
-                self.doubt_looked(&sight, horizon, dead, cancelled, out);
+                self.doubt_looked(&observation, horizon, dead, cancelled, out);
             }
-            State::Booting(BootStep::Check(fault)) if self.is_ours(&sight) => {
-                self.start_checked(&sight, fault, out);
+            State::Booting(BootStep::Check(fault)) if self.is_ours(&observation) => {
+                self.start_checked(&observation, fault, out);
             }
             State::Configuring
             | State::Booting(_)
@@ -303,21 +304,21 @@ impl Mind {
             | State::Leased
             | State::Draining(_)
             | State::Resetting(_)
-            | State::Held { .. } => self.alive_looked(&sight, out),
-            State::Retiring { .. } => self.retire_found(&sight, out),
-            State::Stranded { reason, .. } => self.stranded_looked(&sight, reason, out),
+            | State::Held { .. } => self.alive_looked(&observation, out),
+            State::Retiring { .. } => self.retire_found(&observation, out),
+            State::Stranded { reason, .. } => self.stranded_looked(&observation, reason, out),
         }
     }
 
     fn clone_checked(
         &mut self,
-        sight: &VmSight,
+        observation: &VmObservation,
         fault: Fault,
         cancelled: Option<Reason>,
         out: &mut Out,
     ) {
         let taken = fault.kind == FaultKind::IdTaken;
-        match self.judge(sight) {
+        match self.judge(observation) {
             Verdict::Free if self.may_leave_volumes() && !taken => {
                 let reason = self.failure(&fault);
                 self.clone_undone(reason, Some(fault), out);
@@ -336,14 +337,14 @@ impl Mind {
 
     fn doubt_looked(
         &mut self,
-        sight: &VmSight,
+        observation: &VmObservation,
         horizon: Moment,
         dead: Option<Fault>,
         cancelled: Option<Reason>,
         out: &mut Out,
     ) {
         let task = self.guest.as_ref().and_then(|guest| guest.upid.clone());
-        match (self.judge(sight), task) {
+        match (self.judge(observation), task) {
             (Verdict::Ours, _) => self.clone_is_ours(cancelled, dead, out),
             (Verdict::Foreign(text), _) => {
                 let fault = Fault::new(FaultKind::IdTaken, Culprit::Guest, text);
@@ -403,12 +404,12 @@ impl Mind {
     }
 
     /// The observation of a guest that should exist.
-    fn alive_looked(&mut self, sight: &VmSight, out: &mut Out) {
-        match self.judge(sight) {
+    fn alive_looked(&mut self, observation: &VmObservation, out: &mut Out) {
+        match self.judge(observation) {
             Verdict::Free => self.vanished(out),
             Verdict::Foreign(text) | Verdict::Damaged(text) => self.strand(&text, out),
             Verdict::Copying | Verdict::Unclear => self.back_off(out),
-            Verdict::Ours if sight.running == Some(false) && self.should_run() => {
+            Verdict::Ours if observation.running == Some(false) && self.should_run() => {
                 self.powered_off(out);
             }
             Verdict::Ours => self.back_off(out),
@@ -461,29 +462,29 @@ impl Mind {
         }
     }
 
-    pub(super) fn peeked(&mut self, result: Result<VmSight, Fault>, out: &mut Out) {
-        let Ok(sight) = result else { return };
-        match self.judge(&sight) {
+    pub(super) fn peeked(&mut self, result: Result<VmObservation, Fault>, out: &mut Out) {
+        let Ok(observation) = result else { return };
+        match self.judge(&observation) {
             Verdict::Free => self.vanished(out),
             Verdict::Foreign(text) | Verdict::Damaged(text) => self.strand(&text, out),
             // A backup stops a guest and starts it again: the owner of the lock is at work.
-            Verdict::Ours if sight.running == Some(false) && sight.lock.is_some() => {}
-            Verdict::Ours if sight.running == Some(false) && self.should_run() => {
+            Verdict::Ours if observation.running == Some(false) && observation.lock.is_some() => {}
+            Verdict::Ours if observation.running == Some(false) && self.should_run() => {
                 self.powered_off(out);
             }
-            Verdict::Ours if sight.running == Some(true) => self.seen_running(out),
+            Verdict::Ours if observation.running == Some(true) => self.seen_running(out),
             Verdict::Ours | Verdict::Copying | Verdict::Unclear => {}
         }
     }
 
     /// The first observation of an adopted guest.
-    fn observed(&mut self, sight: &VmSight, out: &mut Out) {
-        match self.judge(sight) {
+    fn observed(&mut self, observation: &VmObservation, out: &mut Out) {
+        match self.judge(observation) {
             Verdict::Free => self.vanished(out),
             Verdict::Foreign(text) | Verdict::Damaged(text) => self.strand(&text, out),
             Verdict::Copying | Verdict::Unclear => self.back_off(out),
-            Verdict::Ours if sight.running.is_none() => self.back_off(out),
-            Verdict::Ours => self.resume(sight.running == Some(true), out),
+            Verdict::Ours if observation.running.is_none() => self.back_off(out),
+            Verdict::Ours => self.resume(observation.running == Some(true), out),
         }
     }
 
@@ -527,7 +528,7 @@ impl Mind {
     pub(super) fn gone(&mut self, reason: Reason, burned: bool, out: &mut Out) {
         let settled = self.guest.as_ref().is_some_and(|guest| guest.settled);
         if settled && matches!(self.state, State::Retiring { .. }) {
-            self.learn(Lesson::Retired(out.now.mono - self.since), out);
+            self.learn(ResetStats::Retired(out.now.mono - self.since), out);
         }
         self.observing = false;
         self.lose_leases(&reason.to_string(), out);

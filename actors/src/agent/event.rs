@@ -26,15 +26,15 @@ use drover_model::fault::{Culprit, Fault, FaultKind};
 use drover_model::id::{Attempt, LeaseId, NodeName, RunnerName, SourceId, Upid, VmId};
 
 use crate::agent::boots::Booted;
-use crate::agent::lessons::Lesson;
+use crate::agent::reset_stats::ResetStats;
 use crate::demand::runners::TooOld;
 use crate::message::{AgentCommand, AgentReport};
 use drover_limits::concurrency::OperationEnd;
 
-use drover_model::ledger::Pass;
+use drover_model::journal_state::Pass;
 use drover_model::marks::Marks;
 use drover_model::ports::{
-    AddressSight, Configured, Greeting, IdSight, Ran, Snapped, TaskEnd, VmSight,
+    AddressObservation, Configured, Greeting, IdStatus, Ran, Snapped, TaskEnd, VmObservation,
 };
 use drover_model::record::Body;
 use drover_model::spec::UploadSpec;
@@ -74,13 +74,13 @@ pub enum Answer {
     /// The task's end, for [`Call::Await`].
     TaskEnded(Result<TaskEnd, Fault>),
     /// Answers [`Call::Look`] and [`Call::Confirm`].
-    Looked(Result<VmSight, Fault>),
+    Looked(Result<VmObservation, Fault>),
     /// The id's status, for [`Call::IdTaken`].
-    IdSeen(Result<IdSight, Fault>),
+    IdSeen(Result<IdStatus, Fault>),
     Configured(Result<Configured, Fault>),
     /// Answers [`Call::Start`], [`Call::Shutdown`], [`Call::Stop`] and [`Call::Destroy`].
     Accepted(Result<Upid, Fault>),
-    Addressed(Result<AddressSight, Fault>),
+    Addressed(Result<AddressObservation, Fault>),
     HostKeys(Result<Vec<String>, Fault>),
     Snapped(Result<Snapped, Fault>),
     RolledBack(Result<(), Fault>),
@@ -92,7 +92,7 @@ pub enum Answer {
     Expelled(LeaseId, Result<(), Fault>),
     Words(LeaseId, Result<Words, Fault>),
     Unlocked(Result<(), Fault>),
-    Fenced(Result<VmSight, Fault>),
+    Fenced(Result<VmObservation, Fault>),
     Leftovers(Result<Vec<String>, Fault>),
 }
 
@@ -125,17 +125,17 @@ pub enum Effect {
     /// Remember how long the guest took to boot.
     Booted(Booted),
     /// Remember what this agent has shown of its template's resets.
-    Learnt(Lesson),
+    Learnt(ResetStats),
     /// The agent is held as its template's next failure; no other agent is.
     HeldAsNext,
     /// The runner of a source is in the guest and starts.
-    Hired(SourceId, RunnerName),
+    RunnerStarted(SourceId, RunnerName),
     /// The command of a source's runner ended in the guest, this long ago.
     Ended(SourceId, RunnerName, Ending, Duration),
     /// The guest's log shows that the runner program is too old for its source.
     TooOld(SourceId, RunnerName, Box<TooOld>),
     /// The source refused to register the runner, for this reason.
-    NotHired(SourceId, RunnerName, String),
+    StartFailed(SourceId, RunnerName, String),
     /// Wake the mind at this moment. Replaces any earlier timer.
     WakeAt(Attempt, Moment),
     /// End the actor.

@@ -31,7 +31,7 @@ impl Mind {
             }
             AgentCommand::Override(change) => self.override_limits(change, out),
             AgentCommand::Hold(hold) => self.hold(hold.map(|hold| *hold), out),
-            AgentCommand::Drain(reason) => self.wish(reason, out),
+            AgentCommand::Drain(reason) => self.retire_idle(reason, out),
             AgentCommand::Retire(reason) => {
                 if matches!(reason, Reason::Asked | Reason::Stopping) {
                     self.hold = None;
@@ -39,7 +39,7 @@ impl Mind {
                 if matches!(self.state, State::Held { .. }) {
                     self.retire(reason, out);
                 } else {
-                    self.wish(reason, out);
+                    self.retire_idle(reason, out);
                 }
             }
             AgentCommand::Withdraw => {
@@ -58,7 +58,7 @@ impl Mind {
                     guest.node = node;
                 }
             }
-            AgentCommand::Vanished => self.told_vanished(out),
+            AgentCommand::Vanished => self.reported_vanished(out),
             AgentCommand::SeenStopped => self.seen_stopped(out),
             AgentCommand::Observed(seen) => self.observed_in_list(&seen, out),
             AgentCommand::CalledIn(address) => self.called_in(address, out),
@@ -77,8 +77,8 @@ impl Mind {
         self.gone(reason, false, out);
     }
 
-    /// Retires the agent, but not at the cost of a lease.
-    fn wish(&mut self, reason: Reason, out: &mut Out) {
+    /// Retires the agent once it has no lease.
+    fn retire_idle(&mut self, reason: Reason, out: &mut Out) {
         if !matches!(self.state, State::Stranded { .. }) {
             self.drain(reason, out);
         }
@@ -86,7 +86,7 @@ impl Mind {
 
     /// While the clone is being made its id may well be free. There only the state's own reads
     /// decide.
-    fn told_vanished(&mut self, out: &mut Out) {
+    fn reported_vanished(&mut self, out: &mut Out) {
         if let State::Retiring {
             step: RetireStep::DestroyTask(_) | RetireStep::Leftovers, ..
         } = self.state
@@ -118,7 +118,7 @@ impl Mind {
             self.lose_where_parked(out);
         }
         if back {
-            self.wish(Reason::ReturnedFromPark, out);
+            self.retire_idle(Reason::ReturnedFromPark, out);
             // A node that lost power brings its guests back stopped. The holder should not have to
             // wait for a list that shows it.
             self.seen_stopped(out);
@@ -215,7 +215,7 @@ impl Mind {
             Answer::Greeted(result) => self.greeted(result, out),
             Answer::Ran(result) => match self.state {
                 State::Preparing(step) => self.prepared(step, result, out),
-                State::Resetting(step) => self.mended(step, result, out),
+                State::Resetting(step) => self.repaired(step, result, out),
                 State::Queued
                 | State::Cloning { .. }
                 | State::InDoubt { .. }

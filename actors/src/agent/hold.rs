@@ -13,7 +13,7 @@ use crate::agent::provision::can_pass;
 use crate::agent::state::{Login, State};
 
 /// After this many failures in a row the login may never come.
-const PATIENCE: u32 = 3;
+const WAIT_LIMIT: u32 = 3;
 
 impl Mind {
     /// An operator starts or ends a hold. The command is durable already.
@@ -44,12 +44,12 @@ impl Mind {
         );
         let failed =
             matches!(reason, Reason::Failed { .. } | Reason::TooSlow { .. } | Reason::PoweredOff);
-        on_its_way && failed && self.hold.is_none() && self.taught.hold_next.is_some()
+        on_its_way && failed && self.hold.is_none() && self.hints.hold_next.is_some()
     }
 
     /// Starts the hold that its template kept for the next failure.
     pub(super) fn hold_as_next(&mut self, reason: &Reason, out: &mut Out) {
-        self.hold = self.taught.hold_next.take();
+        self.hold = self.hints.hold_next.take();
         out.effects.push(Effect::HeldAsNext);
         let next = Some(self.spec.id.clone());
         self.be_held_as(&format!("held instead of retired: {reason}"), next, out);
@@ -87,8 +87,8 @@ impl Mind {
             Ok(()) => self.login(Login::Open, "the login is open"),
             Err(fault) if can_pass(&fault.kind) => {
                 self.back_off(out);
-                if self.tries == PATIENCE {
-                    self.tell_login(&format!("no login yet, {}: {}", self.console(), fault.text));
+                if self.tries == WAIT_LIMIT {
+                    self.report_login(&format!("no login yet, {}: {}", self.console(), fault.text));
                 }
             }
             Err(fault) => self.closed(&fault.text, out),
@@ -109,17 +109,17 @@ impl Mind {
         format!("use its console{}", place.unwrap_or_default())
     }
 
-    fn login(&mut self, now: Login, told: &str) {
+    fn login(&mut self, now: Login, reported: &str) {
         if let State::Held { login, .. } = &mut self.state {
             *login = now;
         }
-        self.tell_login(told);
+        self.report_login(reported);
     }
 
-    fn tell_login(&mut self, told: &str) {
+    fn report_login(&mut self, reported: &str) {
         self.detail = match &self.held_why {
-            Some(why) => format!("{why}; {told}"),
-            None => told.to_owned(),
+            Some(why) => format!("{why}; {reported}"),
+            None => reported.to_owned(),
         };
     }
 }

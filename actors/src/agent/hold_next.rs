@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use drover_model::id::{AgentId, TemplateId};
-use drover_model::ledger::Ledger;
+use drover_model::journal_state::JournalState;
 use drover_model::record::{Hold, HoldOwner};
 
 /// The holds that wait for a failure, by template, and the holds on agents.
@@ -22,10 +22,11 @@ struct Holds {
 
 impl HoldNext {
     /// Restores the holds from the journal.
-    pub fn of_ledger(known: &Ledger) -> Self {
-        let agents = known.agents.iter().map(|(agent, entry)| (agent, &entry.wishes));
-        let wishes = agents.chain(&known.early);
-        let on = wishes.filter_map(|(agent, wishes)| Some((agent.clone(), wishes.hold.clone()?)));
+    pub fn of_journal_state(known: &JournalState) -> Self {
+        let agents = known.agents.iter().map(|(agent, entry)| (agent, &entry.commands));
+        let commands = agents.chain(&known.early);
+        let on =
+            commands.filter_map(|(agent, commands)| Some((agent.clone(), commands.hold.clone()?)));
         let holds = Holds { next: known.hold_next.clone(), on: on.collect() };
         Self(Rc::new(RefCell::new(holds)))
     }

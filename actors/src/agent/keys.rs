@@ -15,7 +15,7 @@ use drover_model::time::WallTime;
 use crate::agent::event::Call;
 use crate::agent::mind::{Mind, Out};
 use crate::agent::state::{Lease, Login, Stage, State};
-use drover_model::ledger::Pass;
+use drover_model::journal_state::Pass;
 
 /// The pause between two tries to change a key, and the first of growing pauses.
 pub(super) const KEY_PAUSE: Duration = Duration::from_secs(2);

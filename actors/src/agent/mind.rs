@@ -36,10 +36,10 @@ use crate::agent::alive::Alive;
 use crate::agent::boots::{Boot, Booted};
 use crate::agent::event::{Call, Effect, Event, Guest};
 use crate::agent::keys::Keys;
-use crate::agent::lessons::Taught;
-use crate::agent::picture::{Told, Waterfall};
 use crate::agent::provision::can_pass;
+use crate::agent::reset_stats::TemplateHints;
 use crate::agent::state::{BootStep, CloneStep, Lease, State};
+use crate::agent::status::{Reported, Waterfall};
 use drover_limits::concurrency::OperationEnd;
 
 const PAUSE_FIRST: Duration = Duration::from_secs(2);
@@ -100,9 +100,9 @@ pub struct Mind {
     /// Whether a snapshot from before the first use exists.
     pub(super) clean: bool,
     /// What the template knows at this moment.
-    pub(super) taught: Taught,
+    pub(super) hints: TemplateHints,
     /// When the clone was intended, until the agent is first ready.
-    pub(super) begun: Option<Moment>,
+    pub(super) started: Option<Moment>,
     /// When the reset or the retirement started.
     pub(super) since: Moment,
     /// The agent rests: it does nothing any more.
@@ -134,7 +134,7 @@ pub struct Mind {
     /// Problems that preparing found and passed over.
     pub(super) warnings: Vec<String>,
     pub(super) waterfall: Waterfall,
-    pub(super) told: Told,
+    pub(super) reported: Reported,
 }
 
 pub(super) struct Out {
@@ -201,8 +201,8 @@ pub fn step(mind: &mut Mind, event: Event, now: Now, draw: u64) -> Vec<Effect> {
     }
     if !mind.resting {
         mind.settle_use(&out);
-        mind.tell_trouble(&mut out);
-        mind.tell(&mut out);
+        mind.report_trouble(&mut out);
+        mind.report(&mut out);
         mind.arm(&mut out);
     }
     out.effects
@@ -251,8 +251,8 @@ impl Mind {
             ran: false,
             spent: false,
             clean: false,
-            taught: Taught::default(),
-            begun: None,
+            hints: TemplateHints::default(),
+            started: None,
             since: now.mono,
             resting: false,
             freed: false,
@@ -270,19 +270,19 @@ impl Mind {
             doubted: None,
             warnings: Vec::new(),
             waterfall: Waterfall::new(now),
-            told: Told::default(),
+            reported: Reported::default(),
             spec,
         }
     }
 
     /// Updates what boots of this template have shown so far.
-    pub fn teach(&mut self, taught: Option<Booted>) {
-        self.boot.taught = taught;
+    pub fn inform(&mut self, hints: Option<Booted>) {
+        self.boot.hints = hints;
     }
 
     /// Updates what else the template knows.
-    pub fn know(&mut self, taught: Taught) {
-        self.taught = taught;
+    pub fn know(&mut self, hints: TemplateHints) {
+        self.hints = hints;
     }
 
     pub fn state(&self) -> &State {

@@ -19,7 +19,7 @@
 //! Handlers never await.
 //!
 //! Failure paths:
-//! - The journal fails: `shadow.rs` tries the append again, and the queue waits.
+//! - The journal fails: `journal_view.rs` tries the append again, and the queue waits.
 //! - Another drover leads (`Fenced`): the mind forgets everything and the actor ends.
 //! - A panic: the supervisor restarts the actor with the next incarnation. `adopt.rs` makes its
 //!   mind again from what the journal knows. Answers to the old incarnation are dropped.
@@ -28,8 +28,8 @@
 //! Files: `state.rs` (states), `event.rs` (events, calls, effects), `mind.rs` (`step`), `hear.rs`
 //! (dispatch), `doubt.rs` (clone), `provision.rs`, `prepare.rs`, `serve.rs` (leases), `keys.rs`,
 //! `reset.rs`, `hold.rs`, `retire.rs`, `strand.rs`, `adopt.rs`, `alive.rs`, `address.rs`,
-//! `image.rs`, `picture.rs` (status), `carry.rs` (port calls), `shadow.rs` (the journal's view of
-//! this agent), `boots.rs`, `lessons.rs` and `hold_next.rs` (shared by agents).
+//! `image.rs`, `status.rs` (status), `carry.rs` (port calls), `journal_view.rs` (the journal's view of
+//! this agent), `boots.rs`, `reset_stats.rs` and `hold_next.rs` (shared by agents).
 
 mod address;
 mod adopt;
@@ -42,17 +42,17 @@ mod hear;
 mod hold;
 pub mod hold_next;
 mod image;
+pub mod journal_view;
 mod keys;
-pub mod lessons;
 pub mod mind;
-pub mod picture;
 mod prepare;
 mod provision;
 mod reset;
+pub mod reset_stats;
 mod retire;
 mod serve;
-pub mod shadow;
 pub mod state;
+pub mod status;
 mod strand;
 #[cfg(test)]
 mod testing;
@@ -69,9 +69,9 @@ use actix::{
 use futures_util::future::{AbortHandle, abortable};
 
 pub use event::{Answer, Call, Effect, Event, Guest};
-use lessons::{Lesson, Taught};
+pub use journal_view::{JournalView, Progress};
 pub use mind::{Mind, step};
-pub use shadow::{Progress, Shadow};
+use reset_stats::{ResetStats, TemplateHints};
 pub use state::State;
 
 use crate::birth::{AgentBirth, AgentSpawner, GiveUp, Start};
@@ -81,8 +81,8 @@ use crate::message::{AgentCommand, AgentReport, IdBack, LaneAsk, LaneFree};
 use drover_model::fact::{Fact, What};
 use drover_model::fault::Fault;
 use drover_model::id::{Attempt, LeaseId};
-use drover_model::ledger::RunnerEntry;
-use drover_model::ports::AddressSight;
+use drover_model::journal_state::RunnerEntry;
+use drover_model::ports::AddressObservation;
 use drover_model::record::Body;
 use drover_model::status::Standing;
 use drover_model::time::Moment;
@@ -114,7 +114,7 @@ pub fn start(birth: AgentBirth, on_give_up: impl FnOnce(GivenUp) + 'static) -> A
 
 pub struct Agent {
     birth: Rc<AgentBirth>,
-    shadow: Rc<Shadow>,
+    journal_view: Rc<JournalView>,
     incarnation: u32,
     /// `None` until the state of the journal is settled.
     mind: Option<Mind>,
@@ -123,14 +123,14 @@ pub struct Agent {
     writing: Option<u64>,
     writes: u64,
     /// The last report. `ending` is the lease whose end is being written.
-    told: Option<AgentReport>,
+    reported: Option<AgentReport>,
     ending: Option<LeaseId>,
     alarm: Option<AbortHandle>,
 }
 
 impl Agent {
     fn new(birth: AgentBirth) -> Self {
-        let shadow = Shadow::new(
+        let journal_view = JournalView::new(
             birth.id.clone(),
             birth.epoch,
             Arc::clone(&birth.ports.journal),
@@ -140,19 +140,19 @@ impl Agent {
                 Start::Adopted { entry, .. } => Some((**entry).clone()),
             },
         );
-        Self::build(Rc::new(birth), Rc::new(shadow), 0)
+        Self::build(Rc::new(birth), Rc::new(journal_view), 0)
     }
 
-    fn build(birth: Rc<AgentBirth>, shadow: Rc<Shadow>, incarnation: u32) -> Self {
+    fn build(birth: Rc<AgentBirth>, journal_view: Rc<JournalView>, incarnation: u32) -> Self {
         Self {
             birth,
-            shadow,
+            journal_view,
             incarnation,
             mind: None,
             queue: VecDeque::new(),
             writing: None,
             writes: 0,
-            told: None,
+            reported: None,
             ending: None,
             alarm: None,
         }
@@ -160,11 +160,11 @@ impl Agent {
 
     /// Makes the mind from what the journal knows and starts it.
     fn begin(&mut self, ctx: &mut Context<Self>) {
-        if self.shadow.resting() {
+        if self.journal_view.resting() {
             return ctx.stop();
         }
         let (birth, now) = (Rc::clone(&self.birth), self.birth.ports.ambient.now());
-        let mut mind = match self.shadow.entry() {
+        let mut mind = match self.journal_view.entry() {
             Some(entry) => {
                 let down = match &birth.start {
                     Start::Adopted { down, .. } if self.incarnation == 0 => *down,
@@ -182,7 +182,7 @@ impl Agent {
                     now,
                 );
                 if self.incarnation > 0 {
-                    mind.give_up_unborn(self.shadow.granted(), self.shadow.gone());
+                    mind.give_up_unborn(self.journal_view.granted(), self.journal_view.gone());
                 }
                 mind
             }
@@ -191,7 +191,7 @@ impl Agent {
         self.mind = Some(mind);
         self.feed(Event::Begin, ctx);
         if self.incarnation > 0 {
-            for order in self.shadow.orders() {
+            for order in self.journal_view.orders() {
                 self.feed(Event::Command(order), ctx);
             }
         }
@@ -202,9 +202,9 @@ impl Agent {
         let ambient = &self.birth.ports.ambient;
         let (now, draw) = (ambient.now(), ambient.draw());
         let Some(mind) = &mut self.mind else { return };
-        mind.teach(self.birth.boots.early());
+        mind.inform(self.birth.boots.early());
         let id = &self.birth.spec.id;
-        mind.know(Taught {
+        mind.know(TemplateHints {
             worth: self.birth.resets.worth(id),
             hold_next: self.birth.hold_next.of(id),
         });
@@ -231,7 +231,7 @@ impl Agent {
         if effects.as_slice() == [Effect::End] {
             // A rest: effects that still wait for the journal must not be carried out.
             self.queue.clear();
-            self.shadow.close();
+            self.journal_view.close();
             return ctx.stop();
         }
         let mut reports = Vec::new();
@@ -254,10 +254,10 @@ impl Agent {
                 | Effect::Ask(..)
                 | Effect::Booted(_)
                 | Effect::Learnt(_)
-                | Effect::Hired(..)
+                | Effect::RunnerStarted(..)
                 | Effect::Ended(..)
                 | Effect::TooOld(..)
-                | Effect::NotHired(..)
+                | Effect::StartFailed(..)
                 | Effect::End) => self.queue.push_back(effect),
             }
         }
@@ -272,7 +272,7 @@ impl Agent {
             let template = &self.birth.spec.id;
             tracing::warn!(agent = %self.birth.id, %template, error = %fault, "agent failed");
         }
-        report.refused.iter().for_each(|lease| self.shadow.refused(lease));
+        report.refused.iter().for_each(|lease| self.journal_view.refused(lease));
         let waiting = self.queue.iter().filter_map(|effect| match effect {
             Effect::Record(body) => ended_by(body),
             Effect::Report(_)
@@ -284,17 +284,17 @@ impl Agent {
             | Effect::Ask(..)
             | Effect::Booted(_)
             | Effect::Learnt(_)
-            | Effect::Hired(..)
+            | Effect::RunnerStarted(..)
             | Effect::Ended(..)
             | Effect::TooOld(..)
-            | Effect::NotHired(..)
+            | Effect::StartFailed(..)
             | Effect::HeldAsNext
             | Effect::CloneAccepted
             | Effect::Doubted(_)
             | Effect::End => None,
         });
         let ends: Vec<LeaseId> = waiting.chain(&self.ending).cloned().collect();
-        self.told = Some(AgentReport { fault: None, refused: Vec::new(), ..report.clone() });
+        self.reported = Some(AgentReport { fault: None, refused: Vec::new(), ..report.clone() });
         let mut report = report;
         let status = &mut report.status;
         let more = ends.into_iter().filter(|lease| !status.leases.contains(lease));
@@ -336,7 +336,7 @@ impl Agent {
                     self.birth.runners.intend(source, runner, entry, now);
                 }
                 let address = ctx.address();
-                self.shadow.append(body, move |progress| {
+                self.journal_view.append(body, move |progress| {
                     address.do_send(Appended { incarnation, n, progress });
                 });
             }
@@ -349,23 +349,23 @@ impl Agent {
             Effect::IdBack { vmid, burned } => lanes.id_back.do_send(IdBack { vmid, burned }),
             Effect::Ask(attempt, call) => self.ask(attempt, call, ctx),
             Effect::Booted(booted) => self.birth.boots.note(booted),
-            Effect::Learnt(lesson) => self.learnt(lesson),
+            Effect::Learnt(reset_stats) => self.learnt(reset_stats),
             Effect::HeldAsNext => self.held_as_next(),
             Effect::Doubted(fault) => self.doubted(&fault),
             Effect::CloneAccepted => self.clone_accepted(),
-            Effect::Hired(source, runner) => {
+            Effect::RunnerStarted(source, runner) => {
                 let now = self.birth.ports.ambient.now().mono;
-                self.birth.runners.hired(&source, &runner, now);
+                self.birth.runners.runner_started(&source, &runner, now);
             }
             Effect::Ended(source, runner, how, ago) => {
                 let at = self.birth.ports.ambient.now().mono;
                 let end = End { at, over: at.before(ago), how };
                 self.birth.runners.ended(&source, &runner, end);
             }
-            Effect::TooOld(source, runner, told) => {
-                self.birth.runners.too_old(&source, &runner, *told);
+            Effect::TooOld(source, runner, reported) => {
+                self.birth.runners.too_old(&source, &runner, *reported);
             }
-            Effect::NotHired(source, runner, text) => {
+            Effect::StartFailed(source, runner, text) => {
                 self.birth.runners.refused(&source, &runner, text);
             }
             Effect::End => ctx.stop(),
@@ -374,12 +374,12 @@ impl Agent {
         }
     }
 
-    fn learnt(&self, lesson: Lesson) {
+    fn learnt(&self, reset_stats: ResetStats) {
         let id = &self.birth.spec.id;
-        if let Some(refusal) = self.birth.resets.note(id, lesson) {
+        if let Some(refusal) = self.birth.resets.note(id, reset_stats) {
             tracing::warn!(template = %id, refusal, "agents can not be reset and are destroyed");
         }
-        let resets = self.birth.resets.picture(id);
+        let resets = self.birth.resets.status(id);
         self.show(What::Resets { template: id.clone(), resets });
     }
 
@@ -451,11 +451,11 @@ impl Agent {
 
     /// An address that a guest reports counts only where no other agent uses it.
     fn checked(&self, answer: Answer) -> Answer {
-        let Answer::Addressed(Ok(AddressSight::At(address))) = answer else { return answer };
+        let Answer::Addressed(Ok(AddressObservation::At(address))) = answer else { return answer };
         match self.birth.addresses.objection(&self.birth.id, address) {
             Some(why) => {
                 tracing::warn!(agent = %self.birth.id, %address, why, "address is refused");
-                Answer::Addressed(Ok(AddressSight::NotYet(why)))
+                Answer::Addressed(Ok(AddressObservation::NotYet(why)))
             }
             None => answer,
         }
@@ -500,16 +500,16 @@ impl Actor for Agent {
             return self.begin(ctx);
         }
         // Appends of the previous incarnation may still run. The mailbox waits too.
-        let shadow = Rc::clone(&self.shadow);
-        let settled = async move { shadow.settled().await };
+        let journal_view = Rc::clone(&self.journal_view);
+        let settled = async move { journal_view.settled().await };
         ctx.wait(settled.into_actor(self).map(|(), agent, ctx| agent.begin(ctx)));
     }
 }
 
 impl Supervised for Agent {
     fn restarting(&mut self, _: &mut Context<Self>) {
-        let (birth, shadow) = (Rc::clone(&self.birth), Rc::clone(&self.shadow));
-        *self = Self::build(birth, shadow, self.incarnation + 1);
+        let (birth, journal_view) = (Rc::clone(&self.birth), Rc::clone(&self.journal_view));
+        *self = Self::build(birth, journal_view, self.incarnation + 1);
     }
 }
 
@@ -518,7 +518,7 @@ impl Handler<AgentCommand> for Agent {
 
     fn handle(&mut self, command: AgentCommand, ctx: &mut Context<Self>) {
         count_message(ctx);
-        self.shadow.hear(&command);
+        self.journal_view.hear(&command);
         self.feed(Event::Command(command), ctx);
     }
 }
@@ -544,7 +544,7 @@ impl Handler<Appended> for Agent {
             Progress::Taken(seq) => {
                 self.writing = None;
                 if self.ending.take().is_some()
-                    && let Some(report) = self.told.clone()
+                    && let Some(report) = self.reported.clone()
                 {
                     self.report(report);
                 }

@@ -15,9 +15,9 @@ use drover_scripts::guest;
 use drover_scripts::windows;
 
 use crate::agent::event::Call;
-use crate::agent::lessons::Lesson;
 use crate::agent::mind::{Mind, Out};
 use crate::agent::provision::{GREET_PAUSE, can_pass};
+use crate::agent::reset_stats::ResetStats;
 use crate::agent::state::{PrepareStep, State};
 
 /// The most characters of a failed command's output that are shown.
@@ -138,8 +138,8 @@ impl Mind {
 
     pub(super) fn prepare_next(&mut self, step: PrepareStep, out: &mut Out) {
         let Some(next) = step.next(&self.spec) else {
-            if let Some(begun) = self.begun.take() {
-                self.learn(Lesson::Made(out.now.mono - begun), out);
+            if let Some(started) = self.started.take() {
+                self.learn(ResetStats::Made(out.now.mono - started), out);
             }
             self.enter(State::Ready, out);
             self.detail = last_chars(&self.warnings.join("; "), WARNINGS_SHOWN);

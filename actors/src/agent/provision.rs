@@ -9,7 +9,7 @@ use drover_model::fault::{Culprit, Fault, FaultKind};
 use drover_model::id::{ClusterId, NodeName, Upid, VmId};
 use drover_model::marks::{Kind, Marks};
 use drover_model::os::Os;
-use drover_model::ports::{AddressSight, Configured, Greeting, TaskEnd, VmSight};
+use drover_model::ports::{AddressObservation, Configured, Greeting, TaskEnd, VmObservation};
 use drover_model::record::{Body, Reason};
 use drover_model::spec::TemplateSpec;
 
@@ -58,7 +58,7 @@ impl Mind {
             born: out.now.wall.rfc3339(),
         };
         self.clone_until = out.now.mono + self.spec.limits.clone;
-        self.begun = Some(out.now.mono);
+        self.started = Some(out.now.mono);
         out.record(Body::CloneIntended {
             marks: Box::new(marks.clone()),
             node: node.clone(),
@@ -169,8 +169,13 @@ impl Mind {
     }
 
     /// The observation after a start of unclear outcome.
-    pub(super) fn start_checked(&mut self, sight: &VmSight, fault: Fault, out: &mut Out) {
-        match sight.running {
+    pub(super) fn start_checked(
+        &mut self,
+        observation: &VmObservation,
+        fault: Fault,
+        out: &mut Out,
+    ) {
+        match observation.running {
             Some(true) => self.start_ended(Ok(TaskEnd::Done { warnings: Vec::new() }), out),
             Some(false) => {
                 self.state = State::Booting(BootStep::Start);
@@ -180,9 +185,9 @@ impl Mind {
         }
     }
 
-    pub(super) fn addressed(&mut self, result: Result<AddressSight, Fault>, out: &mut Out) {
+    pub(super) fn addressed(&mut self, result: Result<AddressObservation, Fault>, out: &mut Out) {
         match result {
-            Ok(AddressSight::At(address)) => {
+            Ok(AddressObservation::At(address)) => {
                 if let Some(guest) = &mut self.guest {
                     guest.address = Some(address);
                 }
@@ -191,7 +196,7 @@ impl Mind {
                 out.effects.extend(self.boot.end(out.now.mono).map(Effect::Booted));
                 self.boot_step(BootStep::HostKeys, out);
             }
-            Ok(AddressSight::NotYet(text)) => {
+            Ok(AddressObservation::NotYet(text)) => {
                 self.detail = text;
                 self.hindrance = None;
                 self.ask_address_again(out);

@@ -7,21 +7,21 @@ use std::time::Duration;
 
 use drover_model::fault::{Culprit, Fault, FaultKind};
 use drover_model::os::Os;
-use drover_model::ports::{AddressSight, Greeting, Ran, Snapped};
+use drover_model::ports::{AddressObservation, Greeting, Ran, Snapped};
 use drover_model::record::{Body, Owner, Reason};
 use drover_model::spec::ResetKind;
 use drover_scripts::guest;
 use drover_scripts::windows;
 
 use crate::agent::event::{Call, Effect};
-use crate::agent::lessons::Lesson;
 use crate::agent::mind::{Mind, Out};
 use crate::agent::prepare::describe_failure;
 use crate::agent::provision::{GREET_PAUSE, can_pass, greet_limit};
+use crate::agent::reset_stats::ResetStats;
 use crate::agent::state::{PrepareStep, ResetStep, State};
 
 /// The limit of the repair after a rollback.
-const MEND_LIMIT: Duration = Duration::from_secs(60);
+const REMEDY_LIMIT: Duration = Duration::from_secs(60);
 
 impl Mind {
     /// The only owner whose leases the agent takes. `None` while it takes anybody's.
@@ -30,9 +30,9 @@ impl Mind {
     }
 
     /// Reports what this agent has shown to its template's other agents.
-    pub(super) fn learn(&self, lesson: Lesson, out: &mut Out) {
+    pub(super) fn learn(&self, reset_stats: ResetStats, out: &mut Out) {
         if self.spec.reset.is_some() {
-            out.effects.push(Effect::Learnt(lesson));
+            out.effects.push(Effect::Learnt(reset_stats));
         }
     }
 
@@ -47,7 +47,7 @@ impl Mind {
             }
             Ok(Snapped::Impossible(why)) => {
                 self.warnings.push(format!("it can not be reset: {why}"));
-                self.learn(Lesson::Refused(why), out);
+                self.learn(ResetStats::Refused(why), out);
                 self.prepare_next(PrepareStep::Snapshot, out);
             }
             Err(fault) => self.failed(fault, out),
@@ -59,8 +59,8 @@ impl Mind {
         if !self.clean {
             return self.retire(Reason::UsedUp, out);
         }
-        if !self.taught.worth {
-            self.learn(Lesson::Passed, out);
+        if !self.hints.worth {
+            self.learn(ResetStats::Passed, out);
             return self.retire(Reason::UsedUp, out);
         }
         out.record(Body::ResetIntended { agent: self.agent.clone() });
@@ -73,17 +73,17 @@ impl Mind {
     }
 
     pub(super) fn reset_call(&self, step: ResetStep, out: &Out) -> Option<Call> {
-        let left = self.deadline.map_or(MEND_LIMIT, |deadline| deadline - out.now.mono);
+        let left = self.deadline.map_or(REMEDY_LIMIT, |deadline| deadline - out.now.mono);
         Some(match step {
             ResetStep::Rollback => Call::Rollback,
             ResetStep::Address => Call::Address,
             ResetStep::Greet => Call::Greet(self.address()?, greet_limit(self.spec.os)),
-            ResetStep::Mend => {
+            ResetStep::Remedy => {
                 let command = match self.spec.os {
                     Os::Linux => guest::after_rollback(out.now.wall, out.draw),
                     Os::Windows(_) => windows::after_rollback(),
                 };
-                Call::Run(self.address()?, command, MEND_LIMIT.min(left))
+                Call::Run(self.address()?, command, REMEDY_LIMIT.min(left))
             }
             ResetStep::ReadyCommand => {
                 Call::Run(self.address()?, self.spec.ready_command.clone()?, left)
@@ -91,11 +91,11 @@ impl Mind {
         })
     }
 
-    fn reset_step(&mut self, step: ResetStep, told: &str, out: &mut Out) {
+    fn reset_step(&mut self, step: ResetStep, reported: &str, out: &mut Out) {
         self.calm();
         self.hindrance = None;
         self.state = State::Resetting(step);
-        told.clone_into(&mut self.detail);
+        reported.clone_into(&mut self.detail);
         self.act(out);
     }
 
@@ -104,7 +104,7 @@ impl Mind {
         match &fault.kind {
             FaultKind::Foreign => self.strand(&fault.text, out),
             FaultKind::Denied { .. } => {
-                self.learn(Lesson::Refused(fault.text.clone()), out);
+                self.learn(ResetStats::Refused(fault.text.clone()), out);
                 self.fail(fault, out);
             }
             FaultKind::Contention
@@ -140,9 +140,13 @@ impl Mind {
         self.retry_in(first, out);
     }
 
-    pub(super) fn reset_addressed(&mut self, result: Result<AddressSight, Fault>, out: &mut Out) {
+    pub(super) fn reset_addressed(
+        &mut self,
+        result: Result<AddressObservation, Fault>,
+        out: &mut Out,
+    ) {
         match result {
-            Ok(AddressSight::At(address)) => {
+            Ok(AddressObservation::At(address)) => {
                 let moved = self.address() != Some(address);
                 if let Some(guest) = &mut self.guest {
                     guest.address = Some(address);
@@ -153,7 +157,7 @@ impl Mind {
                 }
                 self.reset_step(ResetStep::Greet, "waits for its login", out);
             }
-            Ok(AddressSight::NotYet(text)) => {
+            Ok(AddressObservation::NotYet(text)) => {
                 self.detail = text;
                 self.hindrance = None;
                 self.ask_address_again(out);
@@ -169,7 +173,7 @@ impl Mind {
     /// The guest must show its known host key. Otherwise it is not the guest that was reset.
     pub(super) fn reset_greeted(&mut self, result: Result<Greeting, Fault>, out: &mut Out) {
         match result.and_then(|greeting| self.proven(greeting)) {
-            Ok(_) => self.reset_step(ResetStep::Mend, "is mended", out),
+            Ok(_) => self.reset_step(ResetStep::Remedy, "is mended", out),
             Err(fault) if can_pass(&fault.kind) => {
                 self.hinder(fault);
                 self.retry_in(GREET_PAUSE, out);
@@ -178,19 +182,19 @@ impl Mind {
         }
     }
 
-    pub(super) fn mended(&mut self, step: ResetStep, ran: Result<Ran, Fault>, out: &mut Out) {
+    pub(super) fn repaired(&mut self, step: ResetStep, ran: Result<Ran, Fault>, out: &mut Out) {
         match ran {
             Ok(Ran { exit: Some(0), .. }) => {
-                if step == ResetStep::Mend && self.spec.ready_command.is_some() {
+                if step == ResetStep::Remedy && self.spec.ready_command.is_some() {
                     return self.reset_step(ResetStep::ReadyCommand, "runs readyCommand", out);
                 }
-                self.learn(Lesson::Reset(out.now.mono - self.since), out);
+                self.learn(ResetStats::Reset(out.now.mono - self.since), out);
                 (self.ran, self.spent) = (false, false);
                 self.enter(State::Ready, out);
                 self.lease_over(out);
             }
             Ok(ran) => {
-                let name = if step == ResetStep::Mend { "mend" } else { "readyCommand" };
+                let name = if step == ResetStep::Remedy { "mend" } else { "readyCommand" };
                 let text = describe_failure(name, &ran);
                 self.reset_failed(Fault::new(FaultKind::Broken, Culprit::Guest, text), out);
             }

@@ -35,7 +35,7 @@ use std::time::Duration;
 
 use drover_model::fault::{Culprit, Fault, FaultKind};
 use drover_model::id::Upid;
-use drover_model::ports::{IdSight, Ran, TaskEnd, VmSight};
+use drover_model::ports::{IdStatus, Ran, TaskEnd, VmObservation};
 use drover_model::record::{Body, Reason};
 use drover_model::spec::TemplateSpec;
 use drover_scripts::guest;
@@ -165,9 +165,9 @@ impl Mind {
         self.hinder(fault);
     }
 
-    pub(super) fn fenced(&mut self, result: Result<VmSight, Fault>, out: &mut Out) {
+    pub(super) fn fenced(&mut self, result: Result<VmObservation, Fault>, out: &mut Out) {
         match result {
-            Ok(sight) if sight.running == Some(false) => {
+            Ok(observation) if observation.running == Some(false) => {
                 self.retire_step(RetireStep::Destroy, out);
             }
             // To check whether the guest runs would cost one more call. Shutdown and stop also
@@ -204,12 +204,12 @@ impl Mind {
     }
 
     /// The observation of a guest that was not on its known node.
-    pub(super) fn retire_found(&mut self, sight: &VmSight, out: &mut Out) {
-        match sight.id {
+    pub(super) fn retire_found(&mut self, observation: &VmObservation, out: &mut Out) {
+        match observation.id {
             // The end of the destroy was not seen: volumes may remain.
-            IdSight::Free => self.retire_step(RetireStep::Leftovers, out),
+            IdStatus::Free => self.retire_step(RetireStep::Leftovers, out),
             // The look has updated the node.
-            IdSight::Taken | IdSight::Unknown => {
+            IdStatus::Taken | IdStatus::Unknown => {
                 let text = "the guest is not on the node it was on".to_owned();
                 self.retire_again(Fault::new(FaultKind::Contention, Culprit::Guest, text), out);
             }
@@ -295,12 +295,12 @@ impl Mind {
         }
     }
 
-    pub(super) fn retire_confirmed(&mut self, result: Result<IdSight, Fault>, out: &mut Out) {
+    pub(super) fn retire_confirmed(&mut self, result: Result<IdStatus, Fault>, out: &mut Out) {
         let text = "the id is still taken".to_owned();
         let taken = Fault::new(FaultKind::Contention, Culprit::Guest, text);
         match result {
-            Ok(IdSight::Free) => self.retire_step(RetireStep::Leftovers, out),
-            Ok(IdSight::Taken | IdSight::Unknown) => self.retire_again(taken, out),
+            Ok(IdStatus::Free) => self.retire_step(RetireStep::Leftovers, out),
+            Ok(IdStatus::Taken | IdStatus::Unknown) => self.retire_again(taken, out),
             Err(fault) => self.retire_again(fault, out),
         }
     }
@@ -320,7 +320,7 @@ impl Mind {
                 } else {
                     format!("the guest is destroyed, but remain: {remain}")
                 };
-                let command = self.mend_command(&volumes);
+                let command = self.remedy_command(&volumes);
                 self.strand_with(&why, command, out);
             }
             Err(fault) => {
@@ -355,7 +355,7 @@ impl Mind {
         if !std::mem::replace(alarmed, true) {
             let lists = *step == RetireStep::Leftovers;
             let why = format!("its retirement takes too long: {}", self.detail);
-            let command = if lists { self.list_command() } else { self.mend_command(&[]) };
+            let command = if lists { self.list_command() } else { self.remedy_command(&[]) };
             self.alarm(&why, &command, out);
         }
     }

@@ -31,7 +31,7 @@ use std::time::Duration;
 use drover_model::demand::words::Words;
 use drover_model::fault::{Culprit, Fault, FaultKind};
 use drover_model::id::{LeaseId, RunnerName};
-use drover_model::ledger::GrantedLease;
+use drover_model::journal_state::GrantedLease;
 use drover_model::overrides::OverrideChange;
 use drover_model::record::{Body, EXPIRED, LOST, LeaseAsk, Reason, how_ended};
 use drover_model::time::{Moment, WallTime};
@@ -42,7 +42,7 @@ use crate::agent::mind::{Mind, Out};
 use crate::agent::provision::can_pass;
 use crate::agent::state::{Lease, Stage, State};
 use crate::demand::runners::TooOld;
-use drover_model::ledger::Pass;
+use drover_model::journal_state::Pass;
 
 /// A timer that comes this much too late shows that the process stood still, as a paused process or
 /// a suspended machine does. Meanwhile no holder could renew a lease, so that time is credited
@@ -167,7 +167,7 @@ impl Mind {
         match result {
             Ok(()) => {
                 lease.stage = Stage::Ready;
-                lease.told_ready = true;
+                lease.reported_ready = true;
                 lease.tries = 0;
                 lease.unsure = false;
                 let lease = lease.clone();
@@ -176,7 +176,7 @@ impl Mind {
                 self.keys_open();
                 self.show_lease(&lease, "", out);
                 if let Some(Pass::Runner(source, runner, _)) = lease.granted.pass() {
-                    out.effects.push(Effect::Hired(source, runner));
+                    out.effects.push(Effect::RunnerStarted(source, runner));
                 }
             }
             // Another agent could not install this user data either.
@@ -188,7 +188,7 @@ impl Mind {
                     && fault.culprit == Culprit::Source(source.clone())
                     && !can_pass(&fault.kind)
                 {
-                    out.effects.push(Effect::NotHired(source, runner, fault.text.clone()));
+                    out.effects.push(Effect::StartFailed(source, runner, fault.text.clone()));
                 }
                 // The runner may have started, although no answer came.
                 lease.unsure |= fault.kind == FaultKind::UnknownOutcome && lease.is_runners();
@@ -364,8 +364,8 @@ impl Mind {
         if let Some(text) = result.as_ref().ok().and_then(|words| words.too_old.clone())
             && let Some(Pass::Runner(source, runner, want)) = lease.granted.pass()
         {
-            let told = TooOld { template: template.clone(), want, text };
-            out.effects.push(Effect::TooOld(source, runner, Box::new(told)));
+            let reported = TooOld { template: template.clone(), want, text };
+            out.effects.push(Effect::TooOld(source, runner, Box::new(reported)));
         }
         match (lease.failing.take(), result) {
             (Some(text), Ok(words)) => self.runner_failed(id, format!("{text}; {words}"), out),
@@ -469,7 +469,7 @@ impl Mind {
         let cause = failing.as_deref().unwrap_or(cause);
         match lease.stage {
             Stage::Expelling => {}
-            Stage::Admitting if !lease.told_ready => {
+            Stage::Admitting if !lease.reported_ready => {
                 let (agent, lease) = (self.agent.clone(), lease.granted.ask.lease);
                 out.record(Body::LeaseReturned { agent, lease: lease.clone() });
                 out.refused.push(lease);

@@ -28,7 +28,7 @@
 
 use drover_model::fault::Fault;
 use drover_model::id::{Attempt, LeaseId, Upid};
-use drover_model::ledger::GrantedLease;
+use drover_model::journal_state::GrantedLease;
 use drover_model::phase::AgentPhase;
 use drover_model::record::Reason;
 use drover_model::time::{Moment, WallTime};
@@ -160,7 +160,7 @@ pub enum ResetStep {
     Address,
     Greet,
     /// Repairs clock, network, randomness and sessions.
-    Mend,
+    Remedy,
     /// The template's `readyCommand`.
     ReadyCommand,
 }
@@ -259,7 +259,7 @@ pub struct Lease {
     /// Failures of that call.
     pub tries: u32,
     /// Whether the lease was ever reported ready to its holder.
-    pub told_ready: bool,
+    pub reported_ready: bool,
     /// Why the lease fails as soon as its guest has answered about its runner.
     pub failing: Option<String>,
     /// Whether the lease's call waits for another change of the guest's keys.
@@ -302,7 +302,7 @@ impl Lease {
             granted,
             due: now,
             ends,
-            told_ready: stage != Stage::Admitting,
+            reported_ready: stage != Stage::Admitting,
             stage,
             asked: None,
             retry: None,

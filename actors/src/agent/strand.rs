@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use drover_model::fact::What;
 use drover_model::fault::{Culprit, Fault};
-use drover_model::ports::VmSight;
+use drover_model::ports::VmObservation;
 use drover_model::record::{Body, Reason};
 
 use crate::agent::doubt::Verdict;
@@ -17,12 +17,12 @@ const STRANDED_PAUSE: Duration = Duration::from_secs(60);
 impl Mind {
     pub(super) fn stranded_looked(
         &mut self,
-        sight: &VmSight,
+        observation: &VmObservation,
         reason: Option<Reason>,
         out: &mut Out,
     ) {
         let settled = self.guest.as_ref().is_some_and(|guest| guest.settled);
-        match self.judge(sight) {
+        match self.judge(observation) {
             Verdict::Free => {
                 self.freed = !settled;
                 self.list_remains(out);
@@ -64,7 +64,7 @@ impl Mind {
 
     /// Strands the agent: only an administrator can finish it.
     pub(super) fn strand(&mut self, why: &str, out: &mut Out) {
-        let command = self.mend_command(&[]);
+        let command = self.remedy_command(&[]);
         self.strand_with(why, command, out);
     }
 
@@ -161,7 +161,7 @@ impl Mind {
     }
 
     /// The administrator's command on the guest's node.
-    pub(super) fn mend_command(&self, volumes: &[String]) -> String {
+    pub(super) fn remedy_command(&self, volumes: &[String]) -> String {
         let Some(guest) = &self.guest else { return String::new() };
         let vmid = guest.marks.vmid;
         if volumes.is_empty() {

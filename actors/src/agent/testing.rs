@@ -13,10 +13,12 @@ use drover_model::demand::words::{Life, Words};
 use drover_model::fact::What;
 use drover_model::fault::{Culprit, Fault, FaultKind};
 use drover_model::id::{AgentId, Attempt, ClusterId, Installation, LeaseId, NodeName, Upid, VmId};
-use drover_model::ledger::Ledger;
+use drover_model::journal_state::JournalState;
 use drover_model::marks::{Marks, Reading};
 use drover_model::phase::AgentPhase;
-use drover_model::ports::{AddressSight, Configured, IdSight, Ran, Snapped, TaskEnd, VmSight};
+use drover_model::ports::{
+    AddressObservation, Configured, IdStatus, Ran, Snapped, TaskEnd, VmObservation,
+};
 use drover_model::record::{Body, Hold, LeaseAsk, Record, Want};
 use drover_model::spec::{LimitSpec, ResetKind, StepSpec, StepWork, TemplateSpec, UploadSpec};
 use drover_model::time::{Moment, Now, WallTime};
@@ -120,7 +122,7 @@ pub struct Drive {
     /// The random bits of every step.
     pub draw: u64,
     seq: u64,
-    pub ledger: Ledger,
+    pub journal_state: JournalState,
     /// How probes of SSH fail. `None`: they succeed.
     pub silent: Option<FaultKind>,
     pub probes: usize,
@@ -130,17 +132,17 @@ impl Drive {
     pub fn new(spec: TemplateSpec) -> Self {
         let now = Now { mono: Moment(1000), wall: WallTime(WALL) };
         let mind = Mind::new(agent_id(), installation(), Arc::new(spec), 1, 0, now);
-        Self::of(mind, now, Ledger::default())
+        Self::of(mind, now, JournalState::default())
     }
 
-    pub fn of(mind: Mind, now: Now, ledger: Ledger) -> Self {
+    pub fn of(mind: Mind, now: Now, journal_state: JournalState) -> Self {
         let mut drive = Self {
             mind,
             now,
             effects: Vec::new(),
             draw: 0,
             seq: 100,
-            ledger,
+            journal_state,
             silent: None,
             probes: 0,
         };
@@ -151,8 +153,8 @@ impl Drive {
     /// A new mind from what the journal knows, as after a restart of the service.
     pub fn adopt(&self, down: Duration) -> Self {
         let now = Now { mono: Moment(500), wall: self.now.wall + down };
-        let entry = self.ledger.agents[&agent_id()].clone();
-        Self::of(Mind::adopt(&entry, down, 2, 0, now), now, self.ledger.clone())
+        let entry = self.journal_state.agents[&agent_id()].clone();
+        Self::of(Mind::adopt(&entry, down, 2, 0, now), now, self.journal_state.clone())
     }
 
     /// Steps the mind. Records get sequences and are folded; intents are reported back.
@@ -187,7 +189,13 @@ impl Drive {
         self.seq += 1;
         let seq = self.seq;
         let intent = matches!(body, Body::CloneIntended { .. });
-        self.ledger.apply(&Record { version: 1, seq, epoch: 1, wall_time: self.now.wall, body });
+        self.journal_state.apply(&Record {
+            version: 1,
+            seq,
+            epoch: 1,
+            wall_time: self.now.wall,
+            body,
+        });
         if intent {
             self.event(Event::Intended { seq });
         }
@@ -259,8 +267,8 @@ impl Drive {
         match call {
             Call::Clone { .. } => Answer::Cloned(Ok(upid("qmclone"))),
             Call::Await(..) => Answer::TaskEnded(Ok(done)),
-            Call::Look | Call::Confirm => Answer::Looked(Ok(self.sight())),
-            Call::IdTaken => Answer::IdSeen(Ok(IdSight::Free)),
+            Call::Look | Call::Confirm => Answer::Looked(Ok(self.observation())),
+            Call::IdTaken => Answer::IdSeen(Ok(IdStatus::Free)),
             Call::Configure => Answer::Configured(Ok(Configured {
                 image_refused: None,
                 volumes: vec!["local:vm-10417-disk-0".into()],
@@ -269,7 +277,7 @@ impl Drive {
             })),
             Call::Start => Answer::Accepted(Ok(upid("qmstart"))),
             Call::Address => {
-                Answer::Addressed(Ok(AddressSight::At(ADDRESS.parse().expect("an address"))))
+                Answer::Addressed(Ok(AddressObservation::At(ADDRESS.parse().expect("an address"))))
             }
             Call::HostKeys => Answer::HostKeys(Ok(vec!["ssh-ed25519 HOST".into()])),
             Call::Snapshot => Answer::Snapped(Ok(Snapped::Taken)),
@@ -286,7 +294,7 @@ impl Drive {
                 Ok(Words { life: Life::Runs, seconds: 2, ago: 0, lines: "".into(), too_old: None }),
             ),
             Call::Unlock(..) => Answer::Unlocked(Ok(())),
-            Call::Fence => Answer::Fenced(Ok(self.sight())),
+            Call::Fence => Answer::Fenced(Ok(self.observation())),
             Call::Shutdown(_) => Answer::Accepted(Ok(upid("qmshutdown"))),
             Call::Stop => Answer::Accepted(Ok(upid("qmstop"))),
             Call::Destroy => Answer::Accepted(Ok(upid("qmdestroy"))),
@@ -295,9 +303,9 @@ impl Drive {
     }
 
     /// The guest exists, is ours and runs.
-    pub fn sight(&self) -> VmSight {
-        VmSight {
-            id: IdSight::Taken,
+    pub fn observation(&self) -> VmObservation {
+        VmObservation {
+            id: IdStatus::Taken,
             node: Some(NodeName::new("n1")),
             marks: self.mind.guest().map(|g| Reading::Marked(Box::new(g.marks.clone()))),
             lock: None,
@@ -305,20 +313,20 @@ impl Drive {
         }
     }
 
-    pub fn free() -> VmSight {
-        VmSight { id: IdSight::Free, node: None, marks: None, lock: None, running: None }
+    pub fn free() -> VmObservation {
+        VmObservation { id: IdStatus::Free, node: None, marks: None, lock: None, running: None }
     }
 
-    pub fn strangers(&self) -> VmSight {
+    pub fn strangers(&self) -> VmObservation {
         let marks = self.mind.guest().map(|guest| {
             let agent = AgentId::new("0000000000000000");
             Reading::Marked(Box::new(Marks { agent, ..guest.marks.clone() }))
         });
-        VmSight { marks, ..self.sight() }
+        VmObservation { marks, ..self.observation() }
     }
 
-    pub fn damaged(&self) -> VmSight {
-        VmSight { marks: Some(Reading::Damaged("no block".into())), ..self.sight() }
+    pub fn damaged(&self) -> VmObservation {
+        VmObservation { marks: Some(Reading::Damaged("no block".into())), ..self.observation() }
     }
 
     /// Lets time pass and wakes the mind whenever a timer is due.
@@ -415,8 +423,8 @@ pub fn answers(drive: &Drive, call: &Call) -> Vec<(&'static str, Answer)> {
     let mut all = vec![("ok", drive.fair_answer(call.clone()))];
     match call {
         Call::Look | Call::Confirm => {
-            let stopped = VmSight { running: Some(false), ..drive.sight() };
-            let unknown = VmSight { id: IdSight::Unknown, ..Drive::free() };
+            let stopped = VmObservation { running: Some(false), ..drive.observation() };
+            let unknown = VmObservation { id: IdStatus::Unknown, ..Drive::free() };
             all.push(("ours, stopped", Answer::Looked(Ok(stopped))));
             all.push(("free", Answer::Looked(Ok(Drive::free()))));
             all.push(("a stranger's", Answer::Looked(Ok(drive.strangers()))));
@@ -432,11 +440,11 @@ pub fn answers(drive: &Drive, call: &Call) -> Vec<(&'static str, Answer)> {
             all.push(("warnings", Answer::TaskEnded(Ok(TaskEnd::Done { warnings }))));
         }
         Call::IdTaken => {
-            all.push(("taken", Answer::IdSeen(Ok(IdSight::Taken))));
-            all.push(("no evidence", Answer::IdSeen(Ok(IdSight::Unknown))));
+            all.push(("taken", Answer::IdSeen(Ok(IdStatus::Taken))));
+            all.push(("no evidence", Answer::IdSeen(Ok(IdStatus::Unknown))));
         }
         Call::Address => {
-            let not_yet = AddressSight::NotYet("no agent".into());
+            let not_yet = AddressObservation::NotYet("no agent".into());
             all.push(("not yet", Answer::Addressed(Ok(not_yet))));
         }
         Call::Snapshot => {

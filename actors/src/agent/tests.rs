@@ -95,13 +95,13 @@ async fn the_clone_carries_the_sequence_of_its_intent() {
 #[tokio::test(start_paused = true)]
 async fn the_waterfall_of_a_life_sums_to_its_time() {
     on_world(async |world| {
-        let begun = world.elapsed();
+        let started = world.elapsed();
         let address = ready(&world).await;
         address.do_send(AgentCommand::Retire(Reason::Asked));
         sleep(secs(30)).await;
         let (gone, phases) = world.end();
         let sum: u64 = phases.iter().map(|(_, ms)| ms).sum();
-        assert_eq!(Duration::from_millis(sum), gone - begun);
+        assert_eq!(Duration::from_millis(sum), gone - started);
     })
     .await;
 }
@@ -259,28 +259,28 @@ async fn an_adopted_lease_goes_on_and_ends() {
 // Invariant: the status shows what people want to know.
 
 #[tokio::test(start_paused = true)]
-async fn the_picture_of_a_ready_agent_tells_how_to_reach_it() {
+async fn the_status_of_a_ready_agent_says_how_to_reach_it() {
     on_world(async |world| {
         ready(&world).await;
-        let picture = world
+        let status = world
             .facts()
             .into_iter()
             .rev()
             .find_map(|what| match what {
-                What::Agent(picture) => Some(picture),
+                What::Agent(status) => Some(status),
                 _ => None,
             })
             .unwrap();
-        assert_eq!(picture.state, State::Ready.phase());
-        assert_eq!(picture.address.as_deref(), Some("10.0.0.5"));
-        assert_eq!(picture.host_keys, ["ssh-ed25519 HOST"]);
-        assert_eq!(picture.ssh, Some((22, "ci".to_owned())));
+        assert_eq!(status.state, State::Ready.phase());
+        assert_eq!(status.address.as_deref(), Some("10.0.0.5"));
+        assert_eq!(status.host_keys, ["ssh-ed25519 HOST"]);
+        assert_eq!(status.ssh, Some((22, "ci".to_owned())));
     })
     .await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_hears_that_a_lease_is_ready_has_heard_how_to_reach_its_agent() {
+async fn anyone_who_hears_that_a_lease_is_ready_has_heard_how_to_reach_its_agent() {
     for key in [None, Some("ssh-ed25519 USER")] {
         on_world(async |world| {
             let address = ready(&world).await;
@@ -291,8 +291,8 @@ async fn whoever_hears_that_a_lease_is_ready_has_heard_how_to_reach_its_agent() 
                 |what: &What| matches!(what, What::Lease(it) if it.state == LeasePhase::Ready);
             let at = facts.iter().position(is_ready).unwrap();
             let reachable = facts[..at].iter().any(|what| {
-                matches!(what, What::Agent(picture) if picture.address.is_some()
-                    && picture.ssh.is_some() && picture.leases == [LeaseId::new("l1")])
+                matches!(what, What::Agent(status) if status.address.is_some()
+                    && status.ssh.is_some() && status.leases == [LeaseId::new("l1")])
             });
             assert!(reachable);
         })

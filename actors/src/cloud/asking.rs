@@ -22,15 +22,15 @@ impl Cloud {
         self.suspected = false;
         let stamp = self.asking;
         let answer = self.common.ports.hypervisor.identify(&self.id);
-        ctx.spawn(answer.into_actor(self).map(move |sight, actor, ctx| {
+        ctx.spawn(answer.into_actor(self).map(move |observation, actor, ctx| {
             if stamp == actor.asking && actor.mind.spec().is_some() {
                 actor.in_question = false;
-                let fine = sight.as_ref().is_ok_and(|sight| sight.quorate);
+                let fine = observation.as_ref().is_ok_and(|observation| observation.quorate);
                 if std::mem::take(&mut actor.suspected) && fine && actor.mind.is_well() {
                     return actor.look_again(ctx);
                 }
                 let now = actor.common.ports.ambient.now().wall;
-                let effects = actor.mind.identified(sight, now);
+                let effects = actor.mind.identified(observation, now);
                 actor.carry_out(effects, ctx);
             }
         }));

@@ -15,7 +15,7 @@ use drover_model::ambient::jittered;
 use drover_model::fact::{Fact, What};
 use drover_model::fault::Fault;
 use drover_model::id::{CloudId, ClusterId, TemplateId};
-use drover_model::ledger::BreakerEntry;
+use drover_model::journal_state::BreakerEntry;
 use drover_model::record::{Reason, Troubled};
 use drover_model::spec::{CloudSpec, TemplateSpec};
 use drover_model::status::Standing;
@@ -99,7 +99,7 @@ pub enum CloudReport {
     /// A template's news.
     News(Box<TemplateNews>),
     /// Starts that did not reach the template: there was no room.
-    NotBegun {
+    NotStarted {
         /// The template.
         template: TemplateId,
         /// How many.
@@ -154,7 +154,7 @@ pub struct Cloud {
     suspected: bool,
     /// Whether it will hear of a change of what keeps clones back.
     following: bool,
-    room_told: Option<u32>,
+    room_reported: Option<u32>,
     shown: Option<What>,
     /// Whether it will settle at the end of this turn.
     settling: bool,
@@ -170,9 +170,9 @@ struct Settle;
 #[derive(Default)]
 struct Kept {
     /// A configuration that is coming into force.
-    told: Option<Told>,
+    reported: Option<Reported>,
     /// Templates that were begun for it and do not know their cluster yet.
-    begun: BTreeSet<TemplateId>,
+    started: BTreeSet<TemplateId>,
     /// Agents to hand to their templates.
     adopt: Vec<Adoption>,
     /// Starts that were not passed on.
@@ -181,7 +181,7 @@ struct Kept {
 
 /// A cloud's part of a configuration.
 #[derive(Clone)]
-struct Told {
+struct Reported {
     spec: Option<Arc<CloudSpec>>,
     templates: BTreeMap<TemplateId, Arc<TemplateSpec>>,
 }
@@ -214,7 +214,7 @@ impl Cloud {
             suspected_at: None,
             suspected: false,
             following: false,
-            room_told: None,
+            room_reported: None,
             shown: None,
             settling: false,
             kept: Kept::default(),
@@ -225,7 +225,7 @@ impl Cloud {
     #[cfg(test)]
     pub(crate) fn held(&self) -> String {
         let names = (self.templates.keys(), self.specs.keys(), &self.adopting);
-        let kept = (&self.kept.begun, self.kept.adopt.len(), &self.kept.starts);
+        let kept = (&self.kept.started, self.kept.adopt.len(), &self.kept.starts);
         format!("{:?} {names:?} {} {kept:?}", self.mind, self.breakers.len())
     }
 
@@ -236,7 +236,7 @@ impl Cloud {
 
     /// Brings what it was told into force; what was done of it before a panic does no harm.
     fn apply(&mut self, ctx: &mut Context<Self>) {
-        let Some(Told { spec, templates }) = self.kept.told.clone() else { return };
+        let Some(Reported { spec, templates }) = self.kept.reported.clone() else { return };
         let ask = self.mind.apply(spec);
         for id in self.specs.keys().filter(|id| !templates.contains_key(id)) {
             if let Some(address) = self.templates.get(id) {
@@ -249,7 +249,7 @@ impl Cloud {
                 Some(_) if known.is_some_and(|old| Arc::ptr_eq(old, spec) || old == spec) => {}
                 Some(address) => address.do_send(TemplateCommand::Apply(Some(spec.clone()))),
                 None => {
-                    self.kept.begun.insert(id.clone());
+                    self.kept.started.insert(id.clone());
                     self.begin_template(spec.clone(), true, ctx);
                 }
             }
@@ -257,13 +257,13 @@ impl Cloud {
         self.specs = templates;
         self.adopt(ctx);
         // After the agents that are taken over, so that these count before anything is begun.
-        for address in self.kept.begun.iter().filter_map(|id| self.templates.get(id)) {
+        for address in self.kept.started.iter().filter_map(|id| self.templates.get(id)) {
             if let Some(lanes) = self.lanes.clone() {
                 address.do_send(TemplateCommand::Lanes(lanes));
             }
         }
-        self.kept.begun.clear();
-        self.kept.told = None;
+        self.kept.started.clear();
+        self.kept.reported = None;
         if ask {
             self.ask(ctx);
         } else if self.mind.spec().is_none() && self.templates.is_empty() {
@@ -332,23 +332,23 @@ impl Cloud {
                 address.do_send(TemplateCommand::Begin { reserved, asked: None });
             }
         }
-        self.tell_room();
+        self.report_room();
         let of = Troubled::Cloud { cloud: self.id.clone() };
         self.common.troubles.set(of, self.mind.degraded_since());
         let now = self.common.ports.ambient.now().mono;
         let doubt = self.common.doubts.held_back(&self.id, self.mind.pinned(), now);
-        let picture = self.mind.picture(doubt);
-        if self.shown.as_ref() != Some(&picture) {
-            self.shown = Some(picture.clone());
+        let status = self.mind.status(doubt);
+        if self.shown.as_ref() != Some(&status) {
+            self.shown = Some(status.clone());
             let at = self.common.ports.ambient.now().wall;
-            self.common.ports.observer.observe(Fact { at, what: picture });
+            self.common.ports.observer.observe(Fact { at, what: status });
         }
     }
 
-    fn tell_room(&mut self) {
+    fn report_room(&mut self) {
         let room = self.mind.room();
-        if self.room_told != Some(room) {
-            self.room_told = Some(room);
+        if self.room_reported != Some(room) {
+            self.room_reported = Some(room);
             self.herd.do_send(CloudReport::Room { cloud: self.id.clone(), room });
         }
     }
@@ -365,9 +365,9 @@ impl Cloud {
             }
             None => {
                 // Before the herd hears that it was refused: else it would ask for the same.
-                self.room_told = None;
-                self.tell_room();
-                self.not_begun();
+                self.room_reported = None;
+                self.report_room();
+                self.not_started();
             }
         }
     }
@@ -385,13 +385,13 @@ impl Cloud {
         address.do_send(TemplateCommand::Provision { reserved, short, trial, reply });
     }
 
-    fn not_begun(&mut self) {
+    fn not_started(&mut self) {
         if let Some((template, count)) = self.kept.starts.take() {
-            self.herd.do_send(CloudReport::NotBegun { template, count });
+            self.herd.do_send(CloudReport::NotStarted { template, count });
         }
     }
 
-    fn tell_all(&self, command: impl Fn() -> TemplateCommand) {
+    fn report_all(&self, command: impl Fn() -> TemplateCommand) {
         for address in self.templates.values() {
             address.do_send(command());
         }
@@ -458,22 +458,22 @@ impl Supervised for Cloud {
     /// Starts from the specs in force, the living agents and what templates were promised, and
     /// asks the cloud anew.
     fn restarting(&mut self, ctx: &mut Context<Self>) {
-        self.mind = self.mind.anew();
+        self.mind = self.mind.fresh();
         let id = self.id.clone();
         for living in self.common.roster.select(|living| living.template.cloud == id).values() {
             self.mind.found(&living.template, living.status.standing);
         }
-        self.room_told = None;
+        self.room_reported = None;
         self.shown = None;
         self.settling = false;
         self.following = false;
         self.follow(ctx);
-        if self.kept.told.is_some() {
+        if self.kept.reported.is_some() {
             self.apply(ctx);
         } else {
             self.adopt(ctx);
         }
-        self.not_begun();
+        self.not_started();
         self.ask(ctx);
     }
 }
@@ -486,11 +486,11 @@ impl Handler<CloudCommand> for Cloud {
         match command {
             CloudCommand::Apply { spec, templates, adopt } => {
                 self.kept.adopt.extend(adopt);
-                self.kept.told = Some(Told { spec, templates });
+                self.kept.reported = Some(Reported { spec, templates });
                 self.apply(ctx);
             }
             CloudCommand::Lanes(lanes) => {
-                self.tell_all(|| TemplateCommand::Lanes(lanes.clone()));
+                self.report_all(|| TemplateCommand::Lanes(lanes.clone()));
                 self.lanes = Some(lanes);
             }
             CloudCommand::Adopt(adoption) => {
@@ -504,7 +504,7 @@ impl Handler<CloudCommand> for Cloud {
             CloudCommand::Reap { all, reason, tally } => {
                 let command =
                     || TemplateCommand::Reap { all, reason: reason.clone(), tally: tally.clone() };
-                self.tell_all(command);
+                self.report_all(command);
             }
             CloudCommand::Suspect(fault) => {
                 tracing::debug!(cloud = %self.id, error = %fault, "cloud is suspected");
@@ -518,7 +518,7 @@ impl Handler<CloudCommand> for Cloud {
             }
             CloudCommand::Stop => {
                 self.mind.stop();
-                self.tell_all(|| TemplateCommand::Stop);
+                self.report_all(|| TemplateCommand::Stop);
             }
             CloudCommand::Leave => return ctx.stop(),
         }

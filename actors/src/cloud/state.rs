@@ -7,7 +7,7 @@ use drover_model::fact::What;
 use drover_model::fault::{Culprit, Fault, FaultKind};
 use drover_model::id::{CloudId, ClusterId, TemplateId};
 use drover_model::phase::CloudHealth;
-use drover_model::ports::ClusterSight;
+use drover_model::ports::ClusterObservation;
 use drover_model::spec::CloudSpec;
 use drover_model::status::Standing;
 use drover_model::time::WallTime;
@@ -60,7 +60,7 @@ fn refuses_login(fault: &Fault) -> bool {
 }
 
 impl Why {
-    fn told(&self, since: WallTime) -> String {
+    fn reported(&self, since: WallTime) -> String {
         let since = since.rfc3339();
         match self {
             Self::NoQuorum(cluster) => {
@@ -123,7 +123,7 @@ impl CloudMind {
     }
 
     /// The same cloud, not tried and without agents; templates may still use what was reserved.
-    pub fn anew(&self) -> Self {
+    pub fn fresh(&self) -> Self {
         let mind = Self::new(self.id.clone(), self.spec.clone(), self.pinned.clone());
         let mut mind = mind.degraded_from(self.since);
         mind.reserved.clone_from(&self.reserved);
@@ -171,7 +171,7 @@ impl CloudMind {
         match &self.health {
             Health::Well => Ok(self.version.clone().unwrap_or_default()),
             Health::Connecting => Err("not answered yet".into()),
-            Health::Degraded { why, since } => Err(why.told(*since)),
+            Health::Degraded { why, since } => Err(why.reported(*since)),
         }
     }
 
@@ -194,30 +194,34 @@ impl CloudMind {
     }
 
     /// The cloud said who it is, or failed to.
-    pub fn identified(&mut self, sight: Result<ClusterSight, Fault>, now: WallTime) -> Vec<Effect> {
-        let sight = match sight {
-            Ok(sight) => sight,
+    pub fn identified(
+        &mut self,
+        observation: Result<ClusterObservation, Fault>,
+        now: WallTime,
+    ) -> Vec<Effect> {
+        let observation = match observation {
+            Ok(observation) => observation,
             Err(fault) => {
                 let why = if refuses_login(&fault) { Why::Login } else { Why::Other };
                 return self.degrade(why(fault.text), now);
             }
         };
-        self.version = Some(sight.version);
+        self.version = Some(observation.version);
         match &self.pinned {
-            Some(pinned) if *pinned != sight.cluster => {
+            Some(pinned) if *pinned != observation.cluster => {
                 let id = &self.id;
                 let why = format!(
                     "cloud `{id}` leads to cluster `{}`, not to `{pinned}` as before: nothing is \
                      done there; if it is the same cluster with a new root CA, run `drover cluster \
                      confirm {id}`; else restore its endpoint, or give the new cluster a new cloud \
                      key",
-                    sight.cluster
+                    observation.cluster
                 );
-                let elsewhere = Effect::Elsewhere(sight.cluster);
+                let elsewhere = Effect::Elsewhere(observation.cluster);
                 self.degrade(Why::Other(why), now).into_iter().chain([elsewhere]).collect()
             }
-            _ if !sight.quorate => self.degrade(Why::NoQuorum(sight.cluster), now),
-            None => vec![Effect::Pin(sight.cluster)],
+            _ if !observation.quorate => self.degrade(Why::NoQuorum(observation.cluster), now),
+            None => vec![Effect::Pin(observation.cluster)],
             Some(_) => self.well(),
         }
     }
@@ -285,7 +289,7 @@ impl CloudMind {
             (None, _) => format!("cloud {id} is not configured any more"),
             (Some(_), Health::Connecting) => format!("cloud {id}: not answered yet"),
             (Some(_), Health::Degraded { why, since }) => {
-                format!("cloud {id}: {}", why.told(*since))
+                format!("cloud {id}: {}", why.reported(*since))
             }
             (Some(spec), Health::Well) => {
                 let (held, cap) = (self.held(), spec.cap.unwrap_or(0));
@@ -340,14 +344,16 @@ impl CloudMind {
     }
 
     /// Its health for the read side, with what keeps clones back while it works.
-    pub fn picture(&self, doubt: Option<String>) -> What {
+    pub fn status(&self, doubt: Option<String>) -> What {
         let (health, detail) = match (&self.spec, &self.health) {
             (None, _) => {
                 (CloudHealth::Degraded, "not configured: its last agents are being retired".into())
             }
             (Some(_), Health::Connecting) => (CloudHealth::Connecting, String::new()),
             (Some(_), Health::Well) => (CloudHealth::Well, doubt.unwrap_or_default()),
-            (Some(_), Health::Degraded { why, since }) => (CloudHealth::Degraded, why.told(*since)),
+            (Some(_), Health::Degraded { why, since }) => {
+                (CloudHealth::Degraded, why.reported(*since))
+            }
         };
         What::Cloud {
             cloud: self.id.clone(),

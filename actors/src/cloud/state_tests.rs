@@ -4,12 +4,12 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::effort;
-use crate::testbed::{self, CLUSTER, at, cloud, sight, template_id, unreachable};
+use crate::testbed::{self, CLUSTER, at, cloud, observation, template_id, unreachable};
 
 fn well(cap: Option<u32>) -> CloudMind {
     let mut mind = CloudMind::new(CloudId::new("c"), None, Some(ClusterId::new(CLUSTER)));
     mind.apply(Some(Arc::new(cloud("c", cap))));
-    mind.identified(Ok(sight(CLUSTER)), at(0).wall);
+    mind.identified(Ok(observation(CLUSTER)), at(0).wall);
     mind
 }
 
@@ -54,7 +54,7 @@ fn cost_of(templates: u32) -> u64 {
                 mind.news(&news(name, live, 1));
                 mind.warm_grants();
                 mind.room();
-                mind.picture(None);
+                mind.status(None);
             }
         }
         assert_eq!((mind.live(), mind.room()), (templates * 10, 0));
@@ -76,7 +76,10 @@ fn a_new_cloud_is_pinned_before_it_is_used() {
     let mut mind = CloudMind::new(CloudId::new("c"), None, None);
     assert!(mind.apply(Some(Arc::new(cloud("c", None)))));
     let cluster = ClusterId::new(CLUSTER);
-    assert_eq!(mind.identified(Ok(sight(CLUSTER)), at(0).wall), [Effect::Pin(cluster.clone())]);
+    assert_eq!(
+        mind.identified(Ok(observation(CLUSTER)), at(0).wall),
+        [Effect::Pin(cluster.clone())]
+    );
     assert_eq!(mind.room(), 0);
     let effects = mind.pin_written(cluster.clone(), Ok(()), at(0).wall);
     assert_eq!(effects.first(), Some(&Effect::Leads(cluster)));
@@ -86,7 +89,7 @@ fn a_new_cloud_is_pinned_before_it_is_used() {
 #[test]
 fn another_cluster_behind_the_same_key_is_an_alarm_and_nothing_is_done() {
     let mut mind = well(None);
-    let effects = mind.identified(Ok(sight("0000000000000000")), at(0).wall);
+    let effects = mind.identified(Ok(observation("0000000000000000")), at(0).wall);
     let elsewhere = Effect::Elsewhere(ClusterId::new("0000000000000000"));
     assert_eq!(effects, [Effect::AskAgain(Duration::from_secs(1)), elsewhere]);
     assert_eq!(mind.room(), 0);
@@ -109,8 +112,8 @@ fn a_silent_cloud_is_asked_again_every_few_seconds_and_a_refused_login_less_ofte
     let mut mind = well(None);
     assert_eq!(pauses(&mut mind, &unreachable("c")), [1, 2, 4, 4, 4, 4, 4]);
     let since = at(0).wall.rfc3339();
-    let told = format!("no endpoint answers; nothing is started since {since}");
-    assert_eq!(mind.state(), Err(told), "it tells since when, and not when it was asked last");
+    let reported = format!("no endpoint answers; nothing is started since {since}");
+    assert_eq!(mind.state(), Err(reported), "it tells since when, and not when it was asked last");
     let denied = FaultKind::Denied { privilege: None, path: None };
     let refused = Fault::new(denied, Culprit::Cloud(CloudId::new("c")), "no login");
     assert_eq!(pauses(&mut well(None), &refused), [1, 2, 4, 8, 15, 15, 15]);
@@ -122,12 +125,12 @@ fn a_cloud_is_degraded_since_before_a_start_until_it_is_well() {
     mind = mind.degraded_from(Some(at(5).wall));
     mind.apply(Some(Arc::new(cloud("c", None))));
     assert_eq!(mind.degraded_since(), Some(at(5).wall), "nothing is known yet");
-    let told = |mind: &CloudMind| mind.state().err().unwrap_or_default();
+    let reported = |mind: &CloudMind| mind.state().err().unwrap_or_default();
     mind.identified(Err(unreachable("c")), at(100).wall);
     let since = format!("since {}", at(5).wall.rfc3339());
-    assert!(told(&mind).contains(&since), "{}", told(&mind));
-    assert_eq!(mind.anew().degraded_since(), Some(at(5).wall));
-    mind.identified(Ok(sight(CLUSTER)), at(200).wall);
+    assert!(reported(&mind).contains(&since), "{}", reported(&mind));
+    assert_eq!(mind.fresh().degraded_since(), Some(at(5).wall));
+    mind.identified(Ok(observation(CLUSTER)), at(200).wall);
     assert_eq!(mind.degraded_since(), None);
     mind.identified(Err(unreachable("c")), at(300).wall);
     assert_eq!(mind.degraded_since(), Some(at(300).wall));
@@ -138,19 +141,19 @@ fn a_cloud_is_degraded_since_before_a_start_until_it_is_well() {
 #[test]
 fn a_cluster_without_quorum_is_not_used() {
     let mut mind = well(None);
-    let mut lone = sight(CLUSTER);
+    let mut lone = observation(CLUSTER);
     lone.quorate = false;
     mind.identified(Ok(lone), at(7).wall);
     assert_eq!(mind.room(), 0);
     let since = at(7).wall.rfc3339();
-    let told = format!(
+    let reported = format!(
         "cluster `{CLUSTER}` has no quorum since {since}: nothing is started (`pvecm status` on a node says who is missing)"
     );
-    assert_eq!(mind.state(), Err(told));
+    assert_eq!(mind.state(), Err(reported));
 }
 
 #[test]
-fn only_a_changed_connection_makes_it_ask_anew() {
+fn only_a_changed_connection_makes_it_ask_again() {
     let mut mind = well(Some(3));
     assert!(!mind.apply(Some(Arc::new(cloud("c", Some(9))))));
     assert_eq!(mind.room(), 9);
@@ -180,8 +183,8 @@ fn whatever_keeps_a_cloud_from_taking_more_is_named() {
     let mut silent = well(None);
     silent.identified(Err(unreachable("c")), at(0).wall);
     let since = at(0).wall.rfc3339();
-    let told = format!("cloud c: no endpoint answers; nothing is started since {since}");
-    assert_eq!(silent.shortage(), told);
+    let reported = format!("cloud c: no endpoint answers; nothing is started since {since}");
+    assert_eq!(silent.shortage(), reported);
     silent.apply(None);
     assert_eq!(silent.shortage(), "cloud c is not configured any more");
     full.stop();

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use drover_model::id::VmId;
-use drover_model::ledger::REST;
+use drover_model::journal_state::REST;
 use drover_model::time::{Moment, Now, WallTime};
 
 use crate::effort;

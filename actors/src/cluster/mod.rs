@@ -27,7 +27,7 @@ use drover_model::ambient::jittered;
 use drover_model::fault::{Culprit, Fault, FaultKind};
 use drover_model::id::{AgentId, CloudId, ClusterId, NodeName, VmId};
 use drover_model::place::Place;
-use drover_model::ports::{IdSight, VmRef};
+use drover_model::ports::{IdStatus, VmRef};
 use drover_model::record::Body;
 use drover_model::spec::{CloudSpec, TemplateSpec};
 use drover_model::time::Moment;
@@ -209,31 +209,37 @@ impl Cluster {
         self.set_stage(agent, Stage::Checking(vmid));
         let answer = self.common.ports.hypervisor.id_taken(&cloud, vmid);
         let agent = agent.clone();
-        ctx.spawn(answer.into_actor(self).map(move |sight, actor, ctx| {
-            if let Err(fault) = &sight {
+        ctx.spawn(answer.into_actor(self).map(move |observation, actor, ctx| {
+            if let Err(fault) = &observation {
                 tracing::warn!(cloud = %cloud, vmid = vmid.0, error = %fault, "id was not told");
             }
-            let sight = sight.unwrap_or(IdSight::Unknown);
-            if sight == IdSight::Unknown {
+            let observation = observation.unwrap_or(IdStatus::Unknown);
+            if observation == IdStatus::Unknown {
                 // Else nobody would hear why nothing begins.
                 actor.herd.do_send(CloudReport::Silent(cloud));
             }
-            actor.checked(&agent, vmid, sight, ctx);
+            actor.checked(&agent, vmid, observation, ctx);
         }));
     }
 
-    fn checked(&mut self, agent: &AgentId, vmid: VmId, sight: IdSight, ctx: &mut Context<Self>) {
+    fn checked(
+        &mut self,
+        agent: &AgentId,
+        vmid: VmId,
+        observation: IdStatus,
+        ctx: &mut Context<Self>,
+    ) {
         let wanted = self.asks.get(agent).is_some_and(|ask| ask.stage == Stage::Checking(vmid));
-        match sight {
-            IdSight::Taken => {
+        match observation {
+            IdStatus::Taken => {
                 self.listed = false;
                 self.ids.borrow_mut().taken(vmid);
                 if wanted {
                     self.find_id(agent, ctx);
                 }
             }
-            IdSight::Free if wanted => self.grant(agent, vmid, ctx),
-            IdSight::Unknown if wanted => {
+            IdStatus::Free if wanted => self.grant(agent, vmid, ctx),
+            IdStatus::Unknown if wanted => {
                 self.ids.borrow_mut().withdraw(vmid);
                 self.set_stage(agent, Stage::Pausing);
                 let agent = agent.clone();
@@ -244,7 +250,7 @@ impl Cluster {
                     }
                 });
             }
-            IdSight::Free | IdSight::Unknown => self.ids.borrow_mut().withdraw(vmid),
+            IdStatus::Free | IdStatus::Unknown => self.ids.borrow_mut().withdraw(vmid),
         }
     }
 
@@ -292,7 +298,7 @@ impl Cluster {
         let hypervisor = self.common.ports.hypervisor.clone();
         let clear = async move {
             let taken = hypervisor.id_taken(&cloud, vmid).await;
-            if taken != Ok(IdSight::Free) {
+            if taken != Ok(IdStatus::Free) {
                 return false;
             }
             for node in nodes {

@@ -178,7 +178,7 @@ impl Cluster {
         now: Moment,
     ) -> Arc<TemplateSpec> {
         let scopes = Scope::of(&self.id, &choice.node, Some(&choice.origin), &spec.id.cloud);
-        for scope in self.common.board.begun(&scopes, agent, now) {
+        for scope in self.common.board.started(&scopes, agent, now) {
             tracing::info!(agent = %agent, scope = %scope, "agent is its breaker's trial");
             self.common.show_breaker(&scope);
         }

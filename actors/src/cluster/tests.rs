@@ -109,7 +109,7 @@ impl Bed {
 fn a_taken_id_is_passed_over_and_the_place_is_on_the_roster() {
     on_paused_system(|| async {
         let bed = Bed::new(|_| ());
-        bed.world.with(|script| script.ids.insert(10_000, IdSight::Taken));
+        bed.world.with(|script| script.ids.insert(10_000, IdStatus::Taken));
         bed.ask("a", |_| ());
         assert_eq!(bed.heard().await, ["a 10001 on pve1"]);
         let place = bed.roster.get(&AgentId::new("a")).unwrap().place.unwrap();
@@ -122,22 +122,22 @@ fn an_id_that_no_list_shows_is_granted_unasked_until_a_list_proves_incomplete() 
     on_paused_system(|| async {
         let bed = Bed::new(|_| ());
         let list = || ClusterCommand::Surveyed { seen: [VmId(10_000)].into(), through: None };
-        bed.world.with(|script| script.ids.insert(10_001, IdSight::Taken));
+        bed.world.with(|script| script.ids.insert(10_001, IdStatus::Taken));
         bed.cluster.do_send(list());
         bed.ask("a", |_| ());
         assert_eq!(bed.heard().await, ["a 10001 on pve1"]);
         bed.cluster.do_send(IdBack { vmid: VmId(10_001), burned: true });
-        bed.world.with(|script| script.ids.insert(10_002, IdSight::Taken));
+        bed.world.with(|script| script.ids.insert(10_002, IdStatus::Taken));
         bed.ask("b", |_| ());
         assert_eq!(bed.heard().await, ["b 10003 on pve1"]);
     });
 }
 
 #[test]
-fn an_id_nobody_can_tell_about_is_asked_about_again() {
+fn an_id_nobody_knows_about_is_asked_about_again() {
     on_paused_system(|| async {
         let bed = Bed::new(|_| ());
-        bed.world.with(|script| script.ids.insert(10_000, IdSight::Unknown));
+        bed.world.with(|script| script.ids.insert(10_000, IdStatus::Unknown));
         bed.ask("a", |_| ());
         assert_eq!(bed.heard().await, ["cloud c is silent"], "nobody would hear why");
         bed.world.with(|script| script.ids.clear());
@@ -180,7 +180,7 @@ fn a_burned_id_is_recorded_and_not_granted_again() {
         bed.cluster.do_send(IdBack { vmid: VmId(10_000), burned: true });
         bed.ask("b", |_| ());
         assert_eq!(bed.heard().await, ["b 10001 on pve1"]);
-        let burned = bed.world.with(|script| script.ledger.burned.clone());
+        let burned = bed.world.with(|script| script.journal_state.burned.clone());
         assert!(burned[&ClusterId::new(CLUSTER)].contains_key(&VmId(10_000)));
     });
 }
@@ -205,7 +205,7 @@ fn a_burned_id_is_used_again_only_when_its_volumes_are_listed_empty() {
         bed.heard().await;
         bed.ask("b", |_| ());
         assert_eq!(bed.heard().await, ["b 10000 on pve1"]);
-        let burned = bed.world.with(|script| script.ledger.burned.clone());
+        let burned = bed.world.with(|script| script.journal_state.burned.clone());
         assert!(burned[&ClusterId::new(CLUSTER)].is_empty());
     });
 }
@@ -339,7 +339,7 @@ fn an_agent_that_has_a_lane_of_a_drained_node_gives_it_back_with_its_id() {
     on_paused_system(|| async {
         let bed = Bed::new(|spec| spec.operations_per_node = 1);
         bed.found_on("pve1").await;
-        bed.world.with(|script| script.ids.insert(10_000, IdSight::Unknown));
+        bed.world.with(|script| script.ids.insert(10_000, IdStatus::Unknown));
         bed.ask_anywhere("a");
         assert_eq!(bed.heard().await, ["cloud c is silent"], "it has a lane and no id");
         bed.found_on("pve2").await;
@@ -356,7 +356,7 @@ fn an_agent_that_has_a_lane_of_a_drained_node_gives_it_back_with_its_id() {
 // Invariant: templates are located once for all who ask.
 
 #[test]
-fn a_template_is_located_once_and_a_failure_is_told_to_all_who_wait() {
+fn a_template_is_located_once_and_a_failure_is_asked_to_all_who_wait() {
     on_paused_system(|| async {
         let bed = Bed::new(|_| ());
         bed.world.with(|script| script.locate = Some(Ok(NodeName::new("pve7"))));
@@ -391,8 +391,9 @@ fn an_id_burned_while_the_disk_is_full_is_burned_after_a_restart_too() {
         pass(LINGER + seconds(1)).await;
         bed.world.with(|script| script.journal_broken = false);
         pass(seconds(30)).await;
-        let (ledger, now) = (bed.world.with(|script| script.ledger.clone()), bed.world.now());
-        let burned = ledger.burned.values().flat_map(BTreeMap::keys).copied();
+        let (journal_state, now) =
+            (bed.world.with(|script| script.journal_state.clone()), bed.world.now());
+        let burned = journal_state.burned.values().flat_map(BTreeMap::keys).copied();
         let mut ids = Allocator::restore([], &BTreeMap::new(), burned, now);
         assert_eq!(ids.propose(VmId(10_000), VmId(20_000), now.mono), Some(VmId(10_001)));
     });

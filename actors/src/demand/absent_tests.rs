@@ -5,7 +5,7 @@ use super::*;
 /// A runner that was seen with a job.
 pub(super) fn busy() -> Play {
     let mut play = Play::new(spec());
-    play.hire(1);
+    play.start_runner(1);
     play.sees(&[(1, true, 1)], &[]);
     play
 }
@@ -15,7 +15,7 @@ pub(super) fn verdicts(effects: &[Effect]) -> Vec<String> {
     let of_it = |text: &String| {
         text.starts_with("l1 is") || text.starts_with("l1 fails") || text.starts_with("lost")
     };
-    told(effects).into_iter().filter(of_it).collect()
+    reported(effects).into_iter().filter(of_it).collect()
 }
 
 /// All that is decided in an hour of such looks.
@@ -35,17 +35,17 @@ pub(super) fn an_hour(
 #[test]
 fn a_runner_with_a_job_that_no_list_shows_is_left_alone_and_its_guest_is_asked() {
     let mut play = busy();
-    let effects = told(&play.lists(&[]));
+    let effects = reported(&play.lists(&[]));
     assert_eq!(effects, ["ask of l1", "wants [] on [l1 1]"], "its job counts as it did");
     assert_eq!(an_hour(&mut play, |play| play.lists(&[])), Vec::<String>::new());
-    assert_eq!(told(&play.lists(&[(1, true, 1)])), ["wants [] on [l1 1]"]);
+    assert_eq!(reported(&play.lists(&[(1, true, 1)])), ["wants [] on [l1 1]"]);
 }
 
 #[test]
 fn a_runner_that_was_just_made_and_that_no_list_shows_is_left_alone() {
     for registers in [false, true] {
         let mut play = Play::new(SourceSpec { registers, ..spec() });
-        play.hire(1);
+        play.start_runner(1);
         assert_eq!(an_hour(&mut play, |play| play.lists(&[])), Vec::<String>::new());
     }
 }
@@ -53,8 +53,8 @@ fn a_runner_that_was_just_made_and_that_no_list_shows_is_left_alone() {
 #[test]
 fn a_runner_that_now_one_page_misses_and_now_another_is_left_alone() {
     let mut play = Play::new(spec());
-    play.hire(1);
-    play.hire(2);
+    play.start_runner(1);
+    play.start_runner(2);
     play.sees(&[(1, true, 1), (2, true, 1)], &[]);
     for _ in 0..50 {
         assert_eq!(verdicts(&play.lists(&[(2, true, 1)])), Vec::<String>::new());
@@ -90,7 +90,7 @@ fn a_runner_whose_row_is_there_is_not_done_whatever_its_guest_says() {
 #[test]
 fn a_command_that_may_have_left_its_runner_running_ends_with_its_row_alone() {
     let mut play = Play::new(spec());
-    play.hire(1);
+    play.start_runner(1);
     play.ends(Ending::Left);
     assert_eq!(an_hour(&mut play, |play| play.lists(&[])), Vec::<String>::new());
     play.sees(&[], &[]);
@@ -102,7 +102,7 @@ fn its_guest_is_asked_ever_less_often() {
     let mut play = busy();
     let mut asked = Vec::new();
     while play.now < 800 {
-        if told(&play.lists(&[])).contains(&"ask of l1".to_owned()) {
+        if reported(&play.lists(&[])).contains(&"ask of l1".to_owned()) {
             asked.push(play.now);
         }
     }
@@ -112,26 +112,26 @@ fn its_guest_is_asked_ever_less_often() {
 #[test]
 fn a_runner_that_had_its_jobs_as_its_source_says_is_done_at_once() {
     let mut play = busy();
-    let sight = SourceSight { done: [name(1)].into(), ..sight(&[], &[]) };
-    assert_eq!(verdicts(&play.look(Ok(sight))), ["l1 is done"]);
+    let observation = SourceObservation { done: [name(1)].into(), ..observation(&[], &[]) };
+    assert_eq!(verdicts(&play.look(Ok(observation))), ["l1 is done"]);
 }
 
 // Invariant: a runner whose row is gone while its guest does not say that it ended is left until its
 // deadline, and its job is told as lost once.
 
 #[test]
-fn a_job_whose_runner_has_no_row_any_more_is_told_as_lost_and_its_machine_is_left() {
+fn a_job_whose_runner_has_no_row_any_more_is_reported_as_lost_and_its_machine_is_left() {
     let mut play = busy();
     assert_eq!(an_hour(&mut play, |play| play.sees(&[], &[])), ["lost job 1 of 1"]);
     play.dies(1);
-    let effects = told(&play.sees(&[], &[]));
-    assert!(!effects.iter().any(|told| told.starts_with("lost")), "once: {effects:?}");
+    let effects = reported(&play.sees(&[], &[]));
+    assert!(!effects.iter().any(|reported| reported.starts_with("lost")), "once: {effects:?}");
 }
 
 #[test]
 fn a_runner_without_a_job_whose_row_somebody_removed_is_left_until_its_guest_says_it_ended() {
     let mut play = Play::new(spec());
-    play.hire(1);
+    play.start_runner(1);
     play.sees(&[(1, true, 0)], &[]);
     assert_eq!(an_hour(&mut play, |play| play.sees(&[], &[])), Vec::<String>::new());
     assert!(play.hears_end(Ending::Badly).contains(&"l1 is done".to_owned()));
@@ -140,10 +140,10 @@ fn a_runner_without_a_job_whose_row_somebody_removed_is_left_until_its_guest_say
 #[test]
 fn a_runner_that_was_let_go_without_a_job_goes_with_its_row() {
     let mut play = Play::new(spec());
-    play.hire(1);
+    play.start_runner(1);
     play.sees(&[(1, true, 0)], &[]);
     play.now += 300;
-    assert!(told(&play.sees(&[(1, true, 0)], &[])).contains(&"quiet 1".to_owned()));
+    assert!(reported(&play.sees(&[(1, true, 0)], &[])).contains(&"quiet 1".to_owned()));
     assert_eq!(verdicts(&play.lists(&[])), Vec::<String>::new(), "it may be there");
     assert_eq!(verdicts(&play.sees(&[], &[])), ["l1 is idle"]);
 }
@@ -152,13 +152,13 @@ fn a_runner_that_was_let_go_without_a_job_goes_with_its_row() {
 fn a_runner_that_could_not_be_let_go_does_not_go_with_its_row() {
     let mut play = Play::new(spec());
     play.quiets = (0..9).map(|_| silent().map(drop)).collect();
-    play.hire(1);
+    play.start_runner(1);
     play.sees(&[(1, true, 0)], &[]);
     play.now += 300;
     for _ in 0..2 {
         assert_eq!(verdicts(&play.sees(&[(1, true, 0)], &[])), Vec::<String>::new());
     }
-    play.mind.quieted(&name(1), silent().map(drop), at(play.now).mono);
+    play.mind.cordoned(&name(1), silent().map(drop), at(play.now).mono);
     assert_eq!(verdicts(&play.sees(&[], &[])), Vec::<String>::new());
 }
 
@@ -168,7 +168,7 @@ fn a_runner_that_could_not_be_let_go_does_not_go_with_its_row() {
 /// A look that finds the row of the first runner gone, and its job over so.
 fn over(play: &mut Play, why: &'static str) -> Vec<String> {
     let (gone, over) = ([name(1)].into(), [(name(1), why)].into());
-    verdicts(&play.look(Ok(SourceSight { gone, over, ..sight(&[], &[]) })))
+    verdicts(&play.look(Ok(SourceObservation { gone, over, ..observation(&[], &[]) })))
 }
 
 #[test]
@@ -200,7 +200,7 @@ fn a_job_that_was_over_before_its_machine_went_is_not_lost() {
 #[test]
 fn a_job_that_is_over_says_nothing_of_a_runner_that_was_made_elsewhere() {
     let mut play = Play::new(spec());
-    play.hire(1);
+    play.start_runner(1);
     play.runners.get_mut(&name(1)).expect("a runner").kept.entry.place = Some(2);
     assert_eq!(an_hour(&mut play, |play| play.sees(&[], &[])), Vec::<String>::new());
     assert_eq!(over(&mut play, "cancelled"), Vec::<String>::new());
@@ -212,20 +212,20 @@ fn a_job_that_is_over_says_nothing_of_a_runner_that_was_made_elsewhere() {
 #[test]
 fn a_runner_without_a_row_has_no_room_for_a_job_that_waits() {
     let mut play = Play::new(spec());
-    play.hire(1);
-    let effects = told(&play.sees(&[], &[&["linux"]]));
+    play.start_runner(1);
+    let effects = reported(&play.sees(&[], &[&["linux"]]));
     assert_eq!(effects, ["ask of l1", "wants [1] on [l1 full]"]);
-    let effects = told(&play.sees(&[(1, true, 0)], &[&["linux"]]));
+    let effects = reported(&play.sees(&[(1, true, 0)], &[&["linux"]]));
     assert_eq!(effects, ["wants [1] on [l1 0]"], "it is there after all");
 }
 
 #[test]
 fn a_runner_of_an_earlier_start_that_no_look_shows_is_not_counted_on_for_a_job_that_waits() {
     let mut play = Play::new(spec());
-    play.hire(1);
+    play.start_runner(1);
     let lists = |play: &mut Play, rows: &[(u32, bool, u32)]| {
-        let sight = SourceSight { whole: false, ..sight(rows, &[&["linux"]]) };
-        told(&play.look(Ok(sight))).pop()
+        let observation = SourceObservation { whole: false, ..observation(rows, &[&["linux"]]) };
+        reported(&play.look(Ok(observation))).pop()
     };
     assert_eq!(lists(&mut play, &[]).as_deref(), Some("wants [1] on [l1 0]"), "it was just made");
     play.runners.get_mut(&name(1)).expect("a runner").kept.restored = true;
@@ -238,8 +238,8 @@ fn a_runner_of_an_earlier_start_that_no_look_shows_is_not_counted_on_for_a_job_t
 #[test]
 fn a_runner_that_has_not_made_its_row_yet_has_room() {
     let mut play = Play::new(SourceSpec { registers: true, ..spec() });
-    play.hire(1);
-    assert_eq!(told(&play.sees(&[], &[&["linux"]])), ["wants [1] on [l1 0]"]);
+    play.start_runner(1);
+    assert_eq!(reported(&play.sees(&[], &[&["linux"]])), ["wants [1] on [l1 0]"]);
 }
 
 // Invariant: what a source does not have says nothing of runners that were made elsewhere, in
@@ -250,7 +250,7 @@ fn a_runner_that_may_have_been_made_elsewhere_is_over_by_its_guests_word_alone()
     for place in [None, Some(2)] {
         for (how, over) in [(Ending::Well, true), (Ending::Badly, true), (Ending::Left, false)] {
             let mut play = Play::new(spec());
-            play.hire(1);
+            play.start_runner(1);
             play.runners.get_mut(&name(1)).expect("a runner").kept.entry.place = place;
             assert_eq!(an_hour(&mut play, |play| play.sees(&[], &[])), Vec::<String>::new());
             let heard = play.hears_end(how);
@@ -262,7 +262,7 @@ fn a_runner_that_may_have_been_made_elsewhere_is_over_by_its_guests_word_alone()
 #[test]
 fn one_that_registers_itself_elsewhere_is_not_expected_here() {
     let mut play = Play::new(SourceSpec { registers: true, ..spec() });
-    play.hire(1);
+    play.start_runner(1);
     play.runners.get_mut(&name(1)).expect("a runner").kept.entry.place = Some(2);
     assert_eq!(an_hour(&mut play, |play| play.sees(&[], &[])), Vec::<String>::new());
 }
@@ -273,13 +273,13 @@ fn one_that_registers_itself_elsewhere_is_not_expected_here() {
 fn a_job_whose_machine_went_is_looked_for_until_its_row_is_shown() {
     let mut play = busy();
     play.dies(1);
-    assert_eq!(told(&play.lists(&[])), ["wants [] on []"], "neither told nor struck");
-    let effects = told(&play.lists(&[(1, false, 1)]));
+    assert_eq!(reported(&play.lists(&[])), ["wants [] on []"], "neither told nor struck");
+    let effects = reported(&play.lists(&[(1, false, 1)]));
     assert_eq!(effects, ["lost job 1 of 1", "wants [] on []", "strike 1"]);
 }
 
 #[test]
-fn a_job_whose_machine_went_and_that_no_look_tells_of_is_lost_after_some() {
+fn a_job_whose_machine_went_and_that_no_look_mentions_is_lost_after_some() {
     let mut play = busy();
     play.dies(1);
     let all: Vec<Vec<String>> = (0..4).map(|_| verdicts(&play.lists(&[]))).collect();
@@ -294,10 +294,10 @@ fn a_job_whose_machine_went_and_that_no_look_tells_of_is_lost_after_some() {
 // Invariant: a look is asked to tell of each runner that is waited for, and of no other.
 
 #[test]
-fn a_look_is_to_tell_of_runners_that_were_made_and_are_not_settled() {
+fn a_look_is_to_mention_runners_that_were_made_and_are_not_settled() {
     let mut play = Play::new(spec());
-    [1, 2, 3].into_iter().for_each(|n| play.hire(n));
-    play.runners.get_mut(&name(2)).expect("a runner").kept.hired = None;
+    [1, 2, 3].into_iter().for_each(|n| play.start_runner(n));
+    play.runners.get_mut(&name(2)).expect("a runner").kept.runner_started = None;
     play.dies(3);
     play.sees(&[(7, false, 0)], &[]);
     let known: Vec<u32> = play.mind.known(&play.runners).keys().map(number).collect();

@@ -10,10 +10,10 @@ use actix::{
 };
 use drover_model::demand::report::{SourceJobs, Unoffered};
 use drover_model::demand::spec::SourceSpec;
-use drover_model::fact::{Fact, SourcePicture, What};
+use drover_model::fact::{Fact, SourceStatus, What};
 use drover_model::fault::Fault;
 use drover_model::id::{AgentId, LeaseId, RunnerName, SourceId};
-use drover_model::ports::SourceSight;
+use drover_model::ports::SourceObservation;
 use drover_model::record::{Body, Troubled};
 use drover_model::time::{Moment, Now};
 use futures_util::future::abortable;
@@ -97,7 +97,7 @@ pub struct Source {
     /// What its jobs want and no template offers.
     unoffered: Arc<[Unoffered]>,
     alarm: Option<AbortHandle>,
-    shown: Option<SourcePicture>,
+    shown: Option<SourceStatus>,
 }
 
 impl Source {
@@ -178,20 +178,23 @@ impl Source {
                 let mind = self.mind.as_ref();
                 let known = mind.map(|mind| mind.known(&self.runners())).unwrap_or_default();
                 let look = demand.look(&self.id, &known);
-                ctx.spawn(look.into_actor(self).map(|sight, actor, ctx| actor.looked(sight, ctx)));
+                ctx.spawn(
+                    look.into_actor(self)
+                        .map(|observation, actor, ctx| actor.looked(observation, ctx)),
+                );
             }
             Effect::Quiet(runner) => {
                 let quiet = demand.quiet(&self.id, &runner);
                 ctx.spawn(quiet.into_actor(self).map(move |result, actor, ctx| {
                     // What it took meanwhile is seen before anything is done to it.
                     actor.woken = true;
-                    actor.step(ctx, |mind, _, now, _| mind.quieted(&runner, result, now.mono));
+                    actor.step(ctx, |mind, _, now, _| mind.cordoned(&runner, result, now.mono));
                 }));
             }
-            Effect::Strike(runner) => {
-                let strike = demand.strike(&self.id, &runner);
-                ctx.spawn(strike.into_actor(self).map(move |result, actor, ctx| {
-                    actor.step(ctx, |mind, _, _, out| mind.struck(&runner, result, out));
+            Effect::Hit(runner) => {
+                let deregister = demand.deregister(&self.id, &runner);
+                ctx.spawn(deregister.into_actor(self).map(move |result, actor, ctx| {
+                    actor.step(ctx, |mind, _, _, out| mind.deregistered(&runner, result, out));
                 }));
             }
             Effect::Gone(runner) => self.gone(runner, ctx),
@@ -202,8 +205,8 @@ impl Source {
                 self.common.records.write(Body::RowsNumbered { source, runner, rows });
             }
             Effect::Sweep(runner) => {
-                let strike = demand.strike(&self.id, &runner);
-                ctx.spawn(strike.into_actor(self).map(move |result, actor, _| match result {
+                let deregister = demand.deregister(&self.id, &runner);
+                ctx.spawn(deregister.into_actor(self).map(move |result, actor, _| match result {
                     Ok(()) => {
                         tracing::warn!(source = %actor.id, runner = %runner, "stray runner removed");
                     }
@@ -213,7 +216,7 @@ impl Source {
                     ),
                 }));
             }
-            Effect::Tell(levels, jobs) => {
+            Effect::Lines(levels, jobs) => {
                 let source = self.id.clone();
                 self.herd.do_send(SourceReport::Wanted { source, levels, jobs });
             }
@@ -264,9 +267,9 @@ impl Source {
         self.common.records.write(Body::RunnerWorked { source, runner, began });
     }
 
-    fn looked(&mut self, sight: Result<SourceSight, Fault>, ctx: &mut Context<Self>) {
+    fn looked(&mut self, observation: Result<SourceObservation, Fault>, ctx: &mut Context<Self>) {
         let draw = self.common.ports.ambient.draw();
-        self.step(ctx, |mind, runners, now, out| mind.looked(sight, runners, now, draw, out));
+        self.step(ctx, |mind, runners, now, out| mind.looked(observation, runners, now, draw, out));
     }
 
     fn wake_at(&mut self, at: Moment, ctx: &mut Context<Self>) {
@@ -309,10 +312,10 @@ impl Source {
         let Some(mind) = &self.mind else { return };
         let of = Troubled::Source { source: self.id.clone() };
         self.common.troubles.set(of, mind.silent_since());
-        let picture = mind.picture(runners);
-        if self.shown.as_ref() != Some(&picture) {
-            self.observe(What::Source(Box::new(picture.clone())));
-            self.shown = Some(picture);
+        let status = mind.status(runners);
+        if self.shown.as_ref() != Some(&status) {
+            self.observe(What::Source(Box::new(status.clone())));
+            self.shown = Some(status);
         }
     }
 }
@@ -362,7 +365,7 @@ impl Handler<SourceCommand> for Source {
             }
             SourceCommand::NotOffered(unoffered) => self.unoffered = unoffered,
             SourceCommand::Retell => {
-                return self.step(ctx, |mind, runners, _, out| mind.retell(runners, out));
+                return self.step(ctx, |mind, runners, _, out| mind.republish(runners, out));
             }
             SourceCommand::Leave => {
                 self.common.troubles.set(Troubled::Source { source: self.id.clone() }, None);

@@ -4,14 +4,14 @@ use super::absent::{an_hour, busy, verdicts};
 use super::*;
 
 /// A row of the first runner that shows no job, for what that is worth.
-fn row(online: bool, jobs: u32, idle: Idle) -> SourceSight {
-    let mut sight = sight(&[(1, online, jobs)], &[]);
-    sight.rows[0].idle = idle;
-    sight
+fn row(online: bool, jobs: u32, idle: Idle) -> SourceObservation {
+    let mut observation = observation(&[(1, online, jobs)], &[]);
+    observation.rows[0].idle = idle;
+    observation
 }
 
 fn asks(effects: &[Effect]) -> bool {
-    told(effects).contains(&"ask of l1".to_owned())
+    reported(effects).contains(&"ask of l1".to_owned())
 }
 
 impl Play {
@@ -22,7 +22,7 @@ impl Play {
     /// A look that shows a job on the first runner, and that its source does not have its row any more.
     fn shows_removed(&mut self) -> Vec<Effect> {
         let removed = [name(1)].into();
-        self.look(Ok(SourceSight { removed, ..row(false, 1, Idle::Known) }))
+        self.look(Ok(SourceObservation { removed, ..row(false, 1, Idle::Known) }))
     }
 
     /// The first guest says that its runner's command ended with 0 at this moment, and may have left
@@ -37,7 +37,7 @@ impl Play {
 /// A runner with a job whose command ended before that was seen.
 fn daemon(spec: SourceSpec) -> Play {
     let mut play = Play::new(spec);
-    play.hire(1);
+    play.start_runner(1);
     play.sees(&[(1, true, 0)], &[]);
     play.sees(&[(1, true, 1)], &[]);
     play.leaves(0);
@@ -53,17 +53,21 @@ fn a_runner_with_a_job_that_its_source_guesses_to_be_idle_is_left_alone_and_its_
         for online in [true, false] {
             let mut play = busy();
             let effects = play.shows(online, 0, idle);
-            assert!(asks(&effects), "{idle:?}: {:?}", told(&effects));
-            assert!(!told(&effects).contains(&"quiet 1".to_owned()), "{:?}", told(&effects));
+            assert!(asks(&effects), "{idle:?}: {:?}", reported(&effects));
+            assert!(
+                !reported(&effects).contains(&"quiet 1".to_owned()),
+                "{:?}",
+                reported(&effects)
+            );
             let look = |play: &mut Play| play.shows(online, 0, idle);
             let mut quiet = false;
             let verdicts = an_hour(&mut play, |play| {
                 let effects = look(play);
-                quiet |= told(&effects).contains(&"quiet 1".to_owned());
+                quiet |= reported(&effects).contains(&"quiet 1".to_owned());
                 effects
             });
             assert_eq!((verdicts, quiet), (Vec::new(), false), "{idle:?} {online}");
-            let done = |told: &String| told == "l1 is done";
+            let done = |reported: &String| reported == "l1 is done";
             assert!(play.hears_end(Ending::Badly).iter().any(done), "{idle:?} {online}");
         }
     }
@@ -74,13 +78,13 @@ fn a_runner_with_a_job_that_its_source_guesses_to_be_idle_is_left_alone_and_its_
 #[test]
 fn a_runner_whose_job_its_source_says_is_over_is_cordoned_and_ends_seconds_after_it() {
     let mut play = busy();
-    let first = told(&play.shows(true, 0, Idle::Over));
+    let first = reported(&play.shows(true, 0, Idle::Over));
     assert!(first.contains(&"quiet 1".to_owned()), "{first:?}");
     assert!(!first.contains(&"l1 is done".to_owned()), "{first:?}");
     assert_eq!(an_hour(&mut play, |play| play.shows(true, 0, Idle::Over)), ["l1 is done"]);
     // It waits from the look that shows that, however long it was idle before its job.
     let mut play = Play::new(spec());
-    play.hire(1);
+    play.start_runner(1);
     play.sees(&[(1, true, 0)], &[]);
     play.sees(&[(1, true, 0)], &[]);
     assert_eq!(verdicts(&play.shows(true, 0, Idle::Over)), Vec::<String>::new());
@@ -99,19 +103,19 @@ fn a_job_that_a_runner_took_before_it_was_cordoned_runs_to_its_end() {
 #[test]
 fn a_runner_that_is_guessed_to_be_idle_takes_no_other_job() {
     let mut play = busy();
-    let effects = told(&play.shows(true, 0, Idle::Guessed));
+    let effects = reported(&play.shows(true, 0, Idle::Guessed));
     assert!(effects.contains(&"wants [] on [l1 full]".to_owned()), "{effects:?}");
-    let effects = told(&play.shows(true, 1, Idle::Known));
+    let effects = reported(&play.shows(true, 1, Idle::Known));
     assert!(effects.contains(&"wants [] on [l1 1]".to_owned()), "{effects:?}");
 }
 
 #[test]
-fn a_runner_without_a_job_that_is_guessed_to_be_idle_is_told_to_go_and_goes_when_it_ended() {
+fn a_runner_without_a_job_that_is_guessed_to_be_idle_is_asked_to_go_and_goes_when_it_ended() {
     let mut play = Play::new(spec());
-    play.hire(1);
+    play.start_runner(1);
     play.shows(true, 0, Idle::Guessed);
     play.now += 300;
-    assert!(told(&play.shows(true, 0, Idle::Guessed)).contains(&"quiet 1".to_owned()));
+    assert!(reported(&play.shows(true, 0, Idle::Guessed)).contains(&"quiet 1".to_owned()));
     let look = |play: &mut Play| play.shows(true, 0, Idle::Guessed);
     assert_eq!(an_hour(&mut play, look), Vec::<String>::new(), "it may have taken one before");
     assert_eq!(an_hour(&mut play, |play| play.sees(&[], &[])), Vec::<String>::new());
@@ -120,13 +124,13 @@ fn a_runner_without_a_job_that_is_guessed_to_be_idle_is_told_to_go_and_goes_when
 }
 
 #[test]
-fn a_runner_of_a_source_that_left_the_configuration_is_not_told_to_go_by_one_guess() {
+fn a_runner_of_a_source_that_left_the_configuration_is_not_asked_to_go_by_one_guess() {
     let mut play = Play::new(spec());
-    play.hire(1);
+    play.start_runner(1);
     play.mind.apply(None, at(play.now), &mut Vec::new());
-    assert!(!told(&play.shows(true, 0, Idle::Guessed)).contains(&"quiet 1".to_owned()));
+    assert!(!reported(&play.shows(true, 0, Idle::Guessed)).contains(&"quiet 1".to_owned()));
     play.now += 60;
-    assert!(told(&play.shows(true, 0, Idle::Guessed)).contains(&"quiet 1".to_owned()));
+    assert!(reported(&play.shows(true, 0, Idle::Guessed)).contains(&"quiet 1".to_owned()));
 }
 
 // Invariant: a runner whose row stands but is not connected is given up once its guest says that it
@@ -167,7 +171,7 @@ fn a_runner_that_is_off_for_long_and_comes_back_goes_on() {
 fn a_runner_with_a_job_whose_row_was_removed_has_its_guest_asked_at_once_and_goes_by_its_word() {
     let mut play = busy();
     let effects = play.shows_removed();
-    assert!(asks(&effects), "at once: {:?}", told(&effects));
+    assert!(asks(&effects), "at once: {:?}", reported(&effects));
     assert_eq!(verdicts(&effects), Vec::<String>::new(), "its guest has not answered");
     play.ends(Ending::Badly);
     let all = verdicts(&play.shows_removed());
@@ -251,7 +255,7 @@ fn where_a_row_that_is_gone_has_no_job_a_second_look_ends_a_command_that_left_it
 #[test]
 fn a_runner_that_was_never_seen_with_a_job_and_was_left_running_goes_with_its_row() {
     let mut play = Play::new(spec());
-    play.hire(1);
+    play.start_runner(1);
     play.leaves(0);
     assert_eq!(verdicts(&play.sees(&[], &[])), Vec::<String>::new(), "one answer is none");
     assert_eq!(verdicts(&play.sees(&[], &[])), ["l1 is done"]);
@@ -271,15 +275,16 @@ fn a_second_look_that_may_end_a_lease_does_not_wait_for_the_next_poll() {
 }
 
 #[test]
-fn a_runner_whose_job_is_over_before_it_is_told_to_run_is_looked_at_again_soon() {
+fn a_runner_whose_job_is_over_before_it_is_asked_to_run_is_looked_at_again_soon() {
     let mut play = Play::new(SourceSpec { poll: seconds(3600), brisk: seconds(3600), ..spec() });
-    play.hire(1);
-    let hired = play.runners.get_mut(&name(1)).expect("a runner").kept.hired.take();
-    let sight = SourceSight { done: [name(1)].into(), ..sight(&[], &[]) };
-    assert_eq!(verdicts(&play.look(Ok(sight.clone()))), Vec::<String>::new());
-    play.runners.get_mut(&name(1)).expect("a runner").kept.hired = hired;
+    play.start_runner(1);
+    let runner_started =
+        play.runners.get_mut(&name(1)).expect("a runner").kept.runner_started.take();
+    let observation = SourceObservation { done: [name(1)].into(), ..observation(&[], &[]) };
+    assert_eq!(verdicts(&play.look(Ok(observation.clone()))), Vec::<String>::new());
+    play.runners.get_mut(&name(1)).expect("a runner").kept.runner_started = runner_started;
     let from = play.now;
-    assert_eq!(verdicts(&play.look(Ok(sight))), ["l1 is done"]);
+    assert_eq!(verdicts(&play.look(Ok(observation))), ["l1 is done"]);
     assert!(play.now - from < 8, "{}", play.now - from);
 }
 
@@ -302,7 +307,7 @@ fn a_runner_that_had_its_job_and_was_left_running_goes_when_its_source_shows_non
 #[test]
 fn a_command_that_starts_a_runner_which_makes_its_own_row_is_waited_for() {
     let mut play = Play::new(SourceSpec { registers: true, ..spec() });
-    play.hire(1);
+    play.start_runner(1);
     play.ends(Ending::Left);
     while play.now < 10 {
         assert_eq!(verdicts(&play.sees(&[], &[])), Vec::<String>::new(), "at {}", play.now);
@@ -316,7 +321,7 @@ fn a_command_that_starts_a_runner_which_makes_its_own_row_is_waited_for() {
 #[test]
 fn a_guest_that_was_asked_often_before_its_runner_connected_is_asked_at_once_when_it_is_missed() {
     let mut play = Play::new(SourceSpec { register: seconds(1600), ..spec() });
-    play.hire(1);
+    play.start_runner(1);
     while play.now < 1590 {
         play.sees(&[(1, false, 0)], &[]);
     }
@@ -336,7 +341,7 @@ fn a_runner_that_was_missed_and_shown_again_is_asked_about_as_at_first() {
     assert_eq!(asked, [true, true, false]);
     // One that is missed by every second look is not asked about at each.
     let mut play = Play::new(SourceSpec { brisk: seconds(1), poll: seconds(1), ..spec() });
-    play.hire(1);
+    play.start_runner(1);
     play.sees(&[(1, true, 1)], &[]);
     let (until, mut asked) = (play.now + 100, 0);
     while play.now < until {
@@ -349,14 +354,14 @@ fn a_runner_that_was_missed_and_shown_again_is_asked_about_as_at_first() {
 // Invariant: a runner that could not be told to go because a job is on it has that job.
 
 #[test]
-fn a_runner_that_takes_a_job_while_it_is_told_to_go_is_left_alone() {
+fn a_runner_that_takes_a_job_while_it_is_asked_to_go_is_left_alone() {
     let locked = || {
         let culprit = Culprit::Source(SourceId::new("git"));
         Fault::new(FaultKind::Locked { lock: "job".into() }, culprit, "422")
     };
     let mut play = Play::new(spec());
     play.quiets = (0..9).map(|_| Err(locked())).collect();
-    play.hire(1);
+    play.start_runner(1);
     play.sees(&[(1, true, 0)], &[]);
     play.now += 300;
     // Its row may lag behind.
@@ -371,14 +376,14 @@ fn a_runner_that_takes_a_job_while_it_is_told_to_go_is_left_alone() {
 #[test]
 fn numbers_of_rows_are_written_down_once_and_asked_for_where_they_were_given() {
     let mut play = Play::new(spec());
-    play.hire(1);
+    play.start_runner(1);
     let numbers: drover_model::ports::Known = [(name(1), [7].into()), (name(2), [8].into())].into();
-    let seen = SourceSight { numbers, ..sight(&[(1, true, 1)], &[]) };
-    let effects = told(&play.look(Ok(seen.clone())));
+    let seen = SourceObservation { numbers, ..observation(&[(1, true, 1)], &[]) };
+    let effects = reported(&play.look(Ok(seen.clone())));
     assert!(effects.contains(&"1 has {7}".to_owned()), "{effects:?}");
     let kept = &mut play.runners.get_mut(&name(1)).expect("a runner").kept;
     kept.entry.rows = [7].into();
-    let effects = told(&play.look(Ok(seen)));
+    let effects = reported(&play.look(Ok(seen)));
     assert!(!effects.contains(&"1 has {7}".to_owned()), "{effects:?}");
     assert_eq!(play.mind.known(&play.runners), [(name(1), [7].into())].into());
     play.runners.get_mut(&name(1)).expect("a runner").kept.entry.place = Some(2);

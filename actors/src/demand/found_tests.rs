@@ -5,18 +5,23 @@ use super::*;
 /// A look at a source with two jobs, which finds this.
 fn finds(play: &mut Play, obstacle: Option<&str>) -> Vec<String> {
     let obstacle = obstacle.map(str::to_owned);
-    told(&play.look(Ok(SourceSight { obstacle, ..sight(&[], &[&["linux"], &["linux"]]) })))
+    reported(
+        &play.look(Ok(SourceObservation {
+            obstacle,
+            ..observation(&[], &[&["linux"], &["linux"]])
+        })),
+    )
 }
 
 /// Since when it is told to let no runner be made, and why.
 fn refusal(play: &Play) -> Option<(WallTime, String)> {
-    play.mind.picture(0).refused
+    play.mind.status(0).refused
 }
 
 // Invariant: what a look finds against runners is told as long as looks find it, and costs no machine.
 
 #[test]
-fn what_a_look_finds_against_runners_is_told_and_nothing_is_wanted_until_it_is_found_no_more() {
+fn what_a_look_finds_against_runners_is_reported_and_nothing_is_wanted_until_it_is_found_no_more() {
     let mut play = Play::new(spec());
     assert_eq!(finds(&mut play, Some("403: it lacks a right")), ["wants [] on []"]);
     let first = at(play.now).wall;
@@ -34,10 +39,10 @@ fn what_a_look_finds_against_runners_is_told_and_nothing_is_wanted_until_it_is_f
 #[test]
 fn a_runner_that_works_ends_what_was_refused_and_not_what_looks_find() {
     let mut play = refusing();
-    play.hire(2);
+    play.start_runner(2);
     let works = |obstacle: Option<&str>| {
         let obstacle = obstacle.map(str::to_owned);
-        Ok(SourceSight { obstacle, ..sight(&[(2, true, 1)], &[]) })
+        Ok(SourceObservation { obstacle, ..observation(&[(2, true, 1)], &[]) })
     };
     play.look(works(Some("no node can be made")));
     assert_eq!(refusal(&play).map(|(_, text)| text).as_deref(), Some("no node can be made"));
@@ -78,11 +83,11 @@ fn a_source_is_silent_since_before_a_start_until_it_answers() {
     let mut play = Play::new(spec());
     play.mind = play.mind.clone().silent_from(Some(at(3).wall));
     assert_eq!(play.mind.silent_since(), Some(at(3).wall), "nothing is known yet");
-    assert_eq!(play.mind.picture(0).outage, None);
+    assert_eq!(play.mind.status(0).outage, None);
     play.now = 100;
     play.look(silent());
-    assert_eq!(play.mind.picture(0).outage.map(|(since, _)| since), Some(at(3).wall));
-    play.look(Ok(sight(&[], &[])));
+    assert_eq!(play.mind.status(0).outage.map(|(since, _)| since), Some(at(3).wall));
+    play.look(Ok(observation(&[], &[])));
     assert_eq!(play.mind.silent_since(), None);
     play.now = 900;
     play.look(silent());

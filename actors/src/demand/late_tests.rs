@@ -8,14 +8,18 @@ use super::*;
 #[test]
 fn a_runner_that_never_connects_fails() {
     let mut play = Play::new(spec());
-    play.hire(1);
+    play.start_runner(1);
     play.sees(&[(1, false, 0)], &[]);
     play.now = 50;
-    assert!(!told(&play.sees(&[(1, false, 0)], &[])).iter().any(|told| told.contains("fails")));
+    assert!(
+        !reported(&play.sees(&[(1, false, 0)], &[]))
+            .iter()
+            .any(|reported| reported.contains("fails"))
+    );
     play.now = 70;
-    let effects = told(&play.sees(&[(1, false, 0)], &[]));
+    let effects = reported(&play.sees(&[(1, false, 0)], &[]));
     assert!(effects[0].starts_with("l1 fails: its runner did not connect"), "{effects:?}");
-    let again = told(&play.sees(&[(1, false, 0)], &[]));
+    let again = reported(&play.sees(&[(1, false, 0)], &[]));
     assert_eq!(again, ["wants [] on [l1 full]"], "once");
 }
 
@@ -25,22 +29,24 @@ fn a_look_that_began_before_a_runner_was_made_says_nothing_of_it() {
     let mut out = play.tick();
     assert!(out.contains(&Effect::Look), "{out:?}");
     play.now += 1;
-    play.hire(1);
-    play.mind.looked(Ok(sight(&[], &[])), &play.runners, at(play.now), 0, &mut out);
-    assert!(!told(&out).contains(&"l1 is done".to_owned()), "{out:?}");
-    let effects = told(&play.sees(&[], &[]));
+    play.start_runner(1);
+    play.mind.looked(Ok(observation(&[], &[])), &play.runners, at(play.now), 0, &mut out);
+    assert!(!reported(&out).contains(&"l1 is done".to_owned()), "{out:?}");
+    let effects = reported(&play.sees(&[], &[]));
     assert!(effects.contains(&"ask of l1".to_owned()), "it may have had its job: {effects:?}");
 }
 
 /// A source whose runners make their rows themselves, with one that was just started.
 fn late() -> Play {
     let mut play = Play::new(SourceSpec { registers: true, ..spec() });
-    play.hire(1);
+    play.start_runner(1);
     play
 }
 
 fn verdict(effects: &[Effect]) -> Option<String> {
-    told(effects).into_iter().find(|told| told.starts_with("l1 is") || told.starts_with("l1 fails"))
+    reported(effects)
+        .into_iter()
+        .find(|reported| reported.starts_with("l1 is") || reported.starts_with("l1 fails"))
 }
 
 #[test]
@@ -81,10 +87,10 @@ fn a_runner_that_makes_its_own_row_and_was_never_seen_is_judged_by_how_it_ended(
 #[test]
 fn a_guest_whose_runner_is_not_seen_is_asked_about_it_ever_less_often() {
     let mut play = Play::new(SourceSpec { register: seconds(160), ..spec() });
-    play.hire(1);
+    play.start_runner(1);
     let mut asked = Vec::new();
     while play.now < 150 {
-        let effects = told(&play.sees(&[(1, false, 0)], &[]));
+        let effects = reported(&play.sees(&[(1, false, 0)], &[]));
         if effects.contains(&"ask of l1".to_owned()) {
             asked.push(play.now);
         }
@@ -95,13 +101,14 @@ fn a_guest_whose_runner_is_not_seen_is_asked_about_it_ever_less_often() {
 #[test]
 fn a_runner_that_ended_before_it_was_seen_fails_as_soon_as_its_source_has_said_so_again() {
     let mut play = Play::new(spec());
-    play.hire(1);
+    play.start_runner(1);
     play.sees(&[(1, false, 0)], &[]);
     play.now = 8;
     play.ends(Ending::Badly);
-    let fails = |effects: &[String]| effects.iter().any(|told| told.starts_with("l1 fails"));
-    assert!(!fails(&told(&play.sees(&[(1, false, 0)], &[]))), "what it told last is under way");
-    let effects = told(&play.sees(&[(1, false, 0)], &[]));
+    let fails =
+        |effects: &[String]| effects.iter().any(|reported| reported.starts_with("l1 fails"));
+    assert!(!fails(&reported(&play.sees(&[(1, false, 0)], &[]))), "what it told last is under way");
+    let effects = reported(&play.sees(&[(1, false, 0)], &[]));
     assert!(
         effects[0].starts_with("l1 fails: its runner ended before it connected"),
         "{effects:?}"
@@ -109,9 +116,9 @@ fn a_runner_that_ended_before_it_was_seen_fails_as_soon_as_its_source_has_said_s
 }
 
 #[test]
-fn a_command_that_may_have_begun_its_runner_and_ended_has_not_ended_it() {
+fn a_command_that_may_have_started_its_runner_and_ended_has_not_ended_it() {
     let mut play = Play::new(spec());
-    play.hire(1);
+    play.start_runner(1);
     play.ends(Ending::Left);
     while play.now + 10 < spec().register.as_secs() {
         assert_eq!(verdict(&play.sees(&[(1, false, 0)], &[])), None);
@@ -122,15 +129,18 @@ fn a_command_that_may_have_begun_its_runner_and_ended_has_not_ended_it() {
 fn a_runner_that_ended_after_its_job_is_done_whatever_it_ended_with() {
     for rows in [&[(1, true, 1)][..], &[(1, false, 1)], &[(1, true, 0)], &[]] {
         let mut play = Play::new(spec());
-        play.hire(1);
+        play.start_runner(1);
         play.ends(Ending::Badly);
         let mut effects = Vec::new();
         while play.now < 40 {
-            effects.extend(told(&play.sees(rows, &[])));
+            effects.extend(reported(&play.sees(rows, &[])));
         }
-        effects.extend(told(&play.sees(&[], &[])));
+        effects.extend(reported(&play.sees(&[], &[])));
         assert!(effects.contains(&"l1 is done".to_owned()), "{rows:?}: {effects:?}");
-        assert!(!effects.iter().any(|told| told.contains("fails")), "{rows:?}: {effects:?}");
+        assert!(
+            !effects.iter().any(|reported| reported.contains("fails")),
+            "{rows:?}: {effects:?}"
+        );
     }
 }
 
@@ -146,7 +156,7 @@ fn moved(play: &mut Play) {
 #[test]
 fn a_runner_that_is_not_seen_where_its_source_moved_is_left_to_end() {
     let mut play = Play::new(spec());
-    play.hire(1);
+    play.start_runner(1);
     play.sees(&[(1, true, 1)], &[]);
     play.now += 1;
     moved(&mut play);
@@ -154,7 +164,7 @@ fn a_runner_that_is_not_seen_where_its_source_moved_is_left_to_end() {
     while play.now < 3 * spec().register.as_secs() {
         let effects = play.sees(&[], &[]);
         assert_eq!(verdict(&effects), None, "at {}", play.now);
-        asked |= told(&effects).contains(&"ask of l1".to_owned());
+        asked |= reported(&effects).contains(&"ask of l1".to_owned());
     }
     assert!(asked, "its guest knows");
     play.ends(Ending::Well);
@@ -168,7 +178,7 @@ fn a_runner_that_is_not_seen_where_its_source_moved_is_left_to_end() {
 #[test]
 fn a_runner_that_is_seen_with_another_login_too_is_judged_as_ever() {
     let mut play = Play::new(spec());
-    play.hire(1);
+    play.start_runner(1);
     play.sees(&[(1, true, 1)], &[]);
     play.now += 1;
     moved(&mut play);
@@ -184,19 +194,19 @@ fn after_runners_that_never_connected_nothing_is_wanted_for_ever_longer() {
     let mut play = Play::new(spec());
     let mut pauses = Vec::new();
     for n in 1..4 {
-        play.hire(n);
+        play.start_runner(n);
         play.runners.get_mut(&name(n)).expect("a runner").kept.ended =
             Some(End { at: at(play.now).mono, over: at(play.now).mono, how: Ending::Badly });
         let fails = |effects: &[Effect]| {
-            told(effects).iter().any(|told| told.starts_with(&format!("l{n} fails")))
+            reported(effects).iter().any(|reported| reported.starts_with(&format!("l{n} fails")))
         };
         while !fails(&play.sees(&[(n, false, 0)], &[&["linux"]])) {}
         play.runners.clear();
         let from = play.now;
         let wants = |effects: &[Effect]| {
-            told(effects)
+            reported(effects)
                 .iter()
-                .any(|told| told.starts_with("wants ") && !told.starts_with("wants []"))
+                .any(|reported| reported.starts_with("wants ") && !reported.starts_with("wants []"))
         };
         while !wants(&play.sees(&[], &[&["linux"]])) {}
         pauses.push(play.now - from);

@@ -21,17 +21,17 @@ use drover_model::demand::report::{Unoffered, UnreadJob};
 use drover_model::demand::spec::SourceSpec;
 use drover_model::fault::{Fault, FaultKind};
 use drover_model::id::{AgentId, Installation, LeaseId, RunnerName, TemplateId};
-use drover_model::ports::{JobSight, JournalFault, Known, SourceSight};
+use drover_model::ports::{JobObservation, JournalFault, Known, SourceObservation};
 use drover_model::record::Want;
 use drover_model::time::{Moment, Now, WallTime};
 
 use crate::demand::Level;
-use crate::demand::mind::absent::{Answers, Told};
+use crate::demand::mind::absent::{Answers, Reported};
 use crate::demand::mind::outdated::Outdated;
 use crate::demand::mind::trouble::Trouble;
 use crate::demand::runners::Kept;
 use crate::demand::seen::Seen;
-use crate::demand::strays::Strays;
+use crate::demand::unknown_runners::UnknownRunners;
 
 /// The longest pause between two looks at a source that does not answer.
 const PAUSE_LONGEST: Duration = Duration::from_secs(300);
@@ -56,7 +56,7 @@ pub enum Effect {
     /// Let a runner take no further job.
     Quiet(RunnerName),
     /// Remove a runner from the source.
-    Strike(RunnerName),
+    Hit(RunnerName),
     /// Write down that a runner is gone.
     Gone(RunnerName),
     /// Write down how many jobs began on a runner.
@@ -66,7 +66,7 @@ pub enum Effect {
     /// Remove a runner that nobody knows.
     Sweep(RunnerName),
     /// Tell the herd what is wanted, and the jobs on each lease.
-    Tell(Vec<Level>, Vec<(LeaseId, u32)>),
+    Lines(Vec<Level>, Vec<(LeaseId, u32)>),
     /// Look whether runners can be made, without making one.
     Prove,
     /// Ask a lease's guest whether its runner has ended.
@@ -109,7 +109,7 @@ pub struct SourceMind {
     pub(super) spec: Arc<SourceSpec>,
     /// Whose runners are drover's own.
     own: Installation,
-    strays: Strays,
+    unknown_runners: UnknownRunners,
     /// Whether it is configured.
     configured: bool,
     /// Whether a look is under way.
@@ -137,12 +137,12 @@ pub struct SourceMind {
     /// What runners are too old for.
     outdated: Outdated,
     /// Jobs that want what this source may not have, by the last look.
-    ignored: Vec<JobSight>,
+    ignored: Vec<JobObservation>,
     /// Jobs of which the source does not tell what they want, by the last look.
     unread: Vec<UnreadJob>,
     /// What is wanted of the jobs that wait and no template offers.
     unoffered: Arc<[Unoffered]>,
-    jobs: Vec<JobSight>,
+    jobs: Vec<JobObservation>,
 }
 
 impl SourceMind {
@@ -151,7 +151,7 @@ impl SourceMind {
         Self {
             spec,
             own,
-            strays: Strays::default(),
+            unknown_runners: UnknownRunners::default(),
             configured: true,
             looking: false,
             woken: false,
@@ -211,7 +211,7 @@ impl SourceMind {
         self.next = now.mono;
         if !self.configured {
             self.jobs.clear();
-            self.tell(&BTreeMap::new(), out);
+            self.publish(&BTreeMap::new(), out);
         }
     }
 
@@ -224,7 +224,7 @@ impl SourceMind {
         out: &mut Vec<Effect>,
     ) {
         self.trouble.cost_one(&self.spec, now);
-        self.tell(runners, out);
+        self.publish(runners, out);
     }
 
     /// Its URL, login or scope changed: runners that were made before may be where it does not look
@@ -253,7 +253,7 @@ impl SourceMind {
         out: &mut Vec<Effect>,
     ) {
         self.trouble.proven(obstacle);
-        self.tell(runners, out);
+        self.publish(runners, out);
     }
 
     /// Takes in what its source said against runners.
@@ -283,7 +283,7 @@ impl SourceMind {
     pub fn known(&self, runners: &BTreeMap<RunnerName, Runner>) -> Known {
         let open = |(name, runner): &(&RunnerName, &Runner)| {
             let seen = self.seen.get(*name);
-            let made = runner.kept.hired.is_some() || seen.is_some_and(|seen| seen.listed);
+            let made = runner.kept.runner_started.is_some() || seen.is_some_and(|seen| seen.listed);
             (made || !runner.lives) && seen.is_none_or(|seen| !seen.settled)
         };
         // What was numbered elsewhere has other rows' numbers here.
@@ -292,8 +292,9 @@ impl SourceMind {
         let own = runners.iter().filter(open).map(|(name, runner)| {
             (name.clone(), if here(runner) { rows(runner) } else { BTreeSet::new() })
         });
-        let strays = self.strays.names().map(|name| (name.clone(), BTreeSet::new()));
-        strays.chain(own).collect()
+        let unknown_runners =
+            self.unknown_runners.names().map(|name| (name.clone(), BTreeSet::new()));
+        unknown_runners.chain(own).collect()
     }
 
     /// A look that begins then may end a lease.
@@ -319,13 +320,13 @@ impl SourceMind {
             && !self.jobs.is_empty()
         {
             self.jobs.clear();
-            self.tell(runners, out);
+            self.publish(runners, out);
         }
         self.hear_refusals(runners, now, out);
         self.hear_outdated(runners, now, out);
         if self.trouble.until.is_some_and(|until| until <= now.mono) {
             self.trouble.until = None;
-            self.tell(runners, out);
+            self.publish(runners, out);
         }
         self.hear_guests(runners, now, out);
         for (name, runner) in runners.iter().filter(|(_, runner)| !runner.lives) {
@@ -368,20 +369,21 @@ impl SourceMind {
             return;
         }
         seen.settled = true;
-        let due =
-            seen.strike.is_none_or(|(at, under_way)| !under_way && now.mono - at >= STRIKE_PAUSE);
+        let due = seen
+            .deregister
+            .is_none_or(|(at, under_way)| !under_way && now.mono - at >= STRIKE_PAUSE);
         if due {
-            seen.strike = Some((now.mono, true));
-            out.push(Effect::Strike(name.clone()));
+            seen.deregister = Some((now.mono, true));
+            out.push(Effect::Hit(name.clone()));
         }
     }
 
     /// A runner was told to take no further job, or could not be told: then it is told once more
     /// when it is seen again, until that is given up.
-    pub fn quieted(&mut self, name: &RunnerName, result: Result<(), Fault>, now: Moment) {
+    pub fn cordoned(&mut self, name: &RunnerName, result: Result<(), Fault>, now: Moment) {
         let Some(seen) = self.seen.get_mut(name) else { return };
         match result {
-            Ok(()) => seen.quieted = Some(now),
+            Ok(()) => seen.cordoned = Some(now),
             // It took a job meanwhile, which its row may show later.
             Err(Fault { kind: FaultKind::Locked { .. }, .. }) => {
                 seen.quiet = false;
@@ -394,14 +396,19 @@ impl SourceMind {
                     "runner takes jobs still"
                 );
                 seen.refusals += 1;
-                seen.quieted = (seen.refusals >= QUIET_TRIES).then_some(now);
-                seen.quiet = seen.quieted.is_some();
+                seen.cordoned = (seen.refusals >= QUIET_TRIES).then_some(now);
+                seen.quiet = seen.cordoned.is_some();
             }
         }
     }
 
     /// A removal came back.
-    pub fn struck(&mut self, name: &RunnerName, result: Result<(), Fault>, out: &mut Vec<Effect>) {
+    pub fn deregistered(
+        &mut self,
+        name: &RunnerName,
+        result: Result<(), Fault>,
+        out: &mut Vec<Effect>,
+    ) {
         let Some(seen) = self.seen.get_mut(name) else { return };
         match result {
             Ok(()) => out.push(Effect::Gone(name.clone())),
@@ -410,7 +417,7 @@ impl SourceMind {
                     source = %self.spec.id, runner = %name, error = %fault,
                     "runner can not be removed and is tried again"
                 );
-                if let Some((_, under_way)) = &mut seen.strike {
+                if let Some((_, under_way)) = &mut seen.deregister {
                     *under_way = false;
                 }
             }
@@ -420,7 +427,8 @@ impl SourceMind {
     /// That a runner is gone could not be written down: it is removed once more.
     pub fn not_written(&mut self, name: &RunnerName, fault: &JournalFault) {
         tracing::warn!(source = %self.spec.id, runner = %name, error = %fault, "record not written");
-        if let Some((_, under_way)) = self.seen.get_mut(name).and_then(|seen| seen.strike.as_mut())
+        if let Some((_, under_way)) =
+            self.seen.get_mut(name).and_then(|seen| seen.deregister.as_mut())
         {
             *under_way = false;
         }
@@ -429,7 +437,7 @@ impl SourceMind {
     /// A look came back.
     pub fn looked(
         &mut self,
-        result: Result<SourceSight, Fault>,
+        result: Result<SourceObservation, Fault>,
         runners: &BTreeMap<RunnerName, Runner>,
         now: Now,
         draw: u64,
@@ -437,8 +445,8 @@ impl SourceMind {
     ) {
         self.looking = false;
         self.took = self.looked.map_or(Duration::ZERO, |began| now.mono - began);
-        let sight = match result {
-            Ok(sight) => sight,
+        let observation = match result {
+            Ok(observation) => observation,
             Err(fault) => return self.failed(&fault, now, draw),
         };
         if self.outage.take().is_some() {
@@ -446,18 +454,20 @@ impl SourceMind {
         }
         self.failures = 0;
         self.silent = None;
-        self.number(&sight, runners, out);
-        let answers = Answers::of(&sight);
+        self.number(&observation, runners, out);
+        let answers = Answers::of(&observation);
         for (name, runner) in runners {
-            let told = answers.told(name);
+            let reported = answers.reported(name);
             if runner.lives {
-                self.judge(name, runner, told, now, out);
+                self.judge(name, runner, reported, now, out);
             } else {
-                self.mourn(name, runner, told, out);
+                self.mourn(name, runner, reported, out);
             }
         }
         for (name, seen) in &mut self.seen {
-            let (Told::Row(row) | Told::Removed(row)) = answers.told(name) else { continue };
+            let (Reported::Row(row) | Reported::Removed(row)) = answers.reported(name) else {
+                continue;
+            };
             let id = row.job.as_ref();
             let fresh = id.filter(|id| seen.waited.as_ref().is_none_or(|job| job.id != **id));
             // Only a job that is new to its runner is looked for among all that waited.
@@ -465,31 +475,32 @@ impl SourceMind {
             seen.waited = job.cloned().or_else(|| seen.waited.take());
         }
         let is_known = |name: &RunnerName| runners.contains_key(name);
-        let strays = self.strays.look(&sight, &self.own, is_known, now.mono);
-        out.extend(strays.into_iter().map(Effect::Sweep));
-        self.find(sight.obstacle.as_deref(), now);
-        self.unread = sight.unread;
+        let unknown_runners =
+            self.unknown_runners.look(&observation, &self.own, is_known, now.mono);
+        out.extend(unknown_runners.into_iter().map(Effect::Sweep));
+        self.find(observation.obstacle.as_deref(), now);
+        self.unread = observation.unread;
         let allowed = self.spec.labels.clone();
-        let jobs = if self.configured { sight.jobs } else { Vec::new() };
+        let jobs = if self.configured { observation.jobs } else { Vec::new() };
         let is_meant =
-            |job: &JobSight| allowed.as_ref().is_none_or(|allowed| is_of(&job.want, allowed));
+            |job: &JobObservation| allowed.as_ref().is_none_or(|allowed| is_of(&job.want, allowed));
         (self.jobs, self.ignored) = jobs.into_iter().partition(is_meant);
         self.outdated.look(&self.jobs, now.mono);
         // What waits will have a runner soon.
         let quiet = runners.is_empty() && self.jobs.is_empty();
         self.next = now.mono + if quiet { self.spec.poll } else { self.spec.brisk };
-        self.tell(runners, out);
+        self.publish(runners, out);
     }
 
     /// Numbers of rows that are new are written down: after a start a row that no list shows can be
     /// asked for by its number alone.
     fn number(
         &self,
-        sight: &SourceSight,
+        observation: &SourceObservation,
         runners: &BTreeMap<RunnerName, Runner>,
         out: &mut Vec<Effect>,
     ) {
-        for (name, rows) in &sight.numbers {
+        for (name, rows) in &observation.numbers {
             let Some(Runner { kept, .. }) = runners.get(name) else { continue };
             if kept.entry.place == Some(self.spec.place) && !rows.is_subset(&kept.entry.rows) {
                 let all = rows | &kept.entry.rows;
@@ -514,18 +525,18 @@ impl SourceMind {
     }
 
     /// Says again what is wanted by the last look, where anything is.
-    pub fn retell(&self, runners: &BTreeMap<RunnerName, Runner>, out: &mut Vec<Effect>) {
+    pub fn republish(&self, runners: &BTreeMap<RunnerName, Runner>, out: &mut Vec<Effect>) {
         if !self.jobs.is_empty() {
-            self.tell(runners, out);
+            self.publish(runners, out);
         }
     }
 
     /// Levels by what is wanted, and the jobs on each lease.
-    fn tell(&self, runners: &BTreeMap<RunnerName, Runner>, out: &mut Vec<Effect>) {
+    fn publish(&self, runners: &BTreeMap<RunnerName, Runner>, out: &mut Vec<Effect>) {
         let mut levels: Vec<Level> = Vec::new();
         let mut places: BTreeMap<&Want, usize> = BTreeMap::new();
         let held = self.trouble.holds();
-        let open = |job: &&JobSight| !held && self.outdated.most(&job.want) > 0;
+        let open = |job: &&JobObservation| !held && self.outdated.most(&job.want) > 0;
         for job in self.jobs.iter().filter(open) {
             let place = *places.entry(&job.want).or_insert(levels.len());
             match levels.get_mut(place) {
@@ -553,7 +564,7 @@ impl SourceMind {
             });
             (runner.kept.entry.lease.clone(), jobs)
         });
-        out.push(Effect::Tell(levels, on.collect()));
+        out.push(Effect::Lines(levels, on.collect()));
     }
 }
 

@@ -3,8 +3,8 @@
 use drover_model::demand::words::Ending;
 use drover_model::fault::{Culprit, FaultKind};
 use drover_model::id::{CloudId, Installation, SourceId};
-use drover_model::ledger::RunnerEntry;
-use drover_model::ports::{Idle, JournalFault, NodeSight, RowSight, Shut};
+use drover_model::journal_state::RunnerEntry;
+use drover_model::ports::{Idle, JournalFault, NodeObservation, RowObservation, Shut};
 
 use super::*;
 use crate::demand::runners::End;
@@ -60,7 +60,7 @@ impl Play {
     }
 
     /// A runner that was started in its guest at this moment.
-    fn hire(&mut self, n: u32) {
+    fn start_runner(&mut self, n: u32) {
         let entry = RunnerEntry {
             agent: AgentId::new("4f8z1c3px9t2vkab"),
             lease: LeaseId::new(format!("l{n}")),
@@ -69,8 +69,9 @@ impl Play {
             rows: BTreeSet::new(),
         };
         let now = at(self.now).mono;
-        let (hired, ended, refused, too_old) = (Some(now), None, None, None);
-        let kept = Kept { entry, since: now, restored: false, hired, ended, refused, too_old };
+        let (runner_started, ended, refused, too_old) = (Some(now), None, None, None);
+        let kept =
+            Kept { entry, since: now, restored: false, runner_started, ended, refused, too_old };
         let template = Some(template());
         self.runners.insert(name(n), Runner { kept, lives: true, template, most: 1, idle: None });
     }
@@ -98,7 +99,7 @@ impl Play {
     }
 
     /// Looks at the next moment it wants to, and is told this.
-    fn look(&mut self, result: Result<SourceSight, Fault>) -> Vec<Effect> {
+    fn look(&mut self, result: Result<SourceObservation, Fault>) -> Vec<Effect> {
         let mut out = self.tick();
         while !out.contains(&Effect::Look) {
             let next = out.iter().find_map(|effect| match effect {
@@ -115,7 +116,7 @@ impl Play {
         for effect in &out {
             if let Effect::Quiet(runner) = effect {
                 let result = self.quiets.pop().unwrap_or(Ok(()));
-                self.mind.quieted(runner, result, at(self.now).mono);
+                self.mind.cordoned(runner, result, at(self.now).mono);
             }
         }
         out
@@ -123,67 +124,68 @@ impl Play {
 
     /// A look at node 1 of a source like Jenkins, with these builds on it.
     fn node(&mut self, builds: &[&str], shut: Shut) -> Vec<String> {
-        let mut sight = sight(&[(1, true, u32::try_from(builds.len()).expect("few"))], &[]);
+        let mut observation =
+            observation(&[(1, true, u32::try_from(builds.len()).expect("few"))], &[]);
         let running = builds.iter().map(|build| (*build).to_owned()).collect();
-        sight.rows[0].node = NodeSight { running, shut, reason: None };
-        let effects = told(&self.look(Ok(sight)));
-        effects.into_iter().filter(|told| !told.starts_with("wants [] on")).collect()
+        observation.rows[0].node = NodeObservation { running, shut, reason: None };
+        let effects = reported(&self.look(Ok(observation)));
+        effects.into_iter().filter(|reported| !reported.starts_with("wants [] on")).collect()
     }
 
     /// A look that shows these rows; of all other runners the source says that it does not have them.
     fn sees(&mut self, rows: &[(u32, bool, u32)], jobs: &[&[&str]]) -> Vec<Effect> {
-        let mut sight = sight(rows, jobs);
-        let shown = |name: &&RunnerName| sight.rows.iter().any(|row| row.runner == **name);
-        sight.gone = self.runners.keys().filter(|name| !shown(name)).cloned().collect();
-        self.look(Ok(sight))
+        let mut observation = observation(rows, jobs);
+        let shown = |name: &&RunnerName| observation.rows.iter().any(|row| row.runner == **name);
+        observation.gone = self.runners.keys().filter(|name| !shown(name)).cloned().collect();
+        self.look(Ok(observation))
     }
 
     /// A look whose list shows these rows alone, and says nothing of others.
     fn lists(&mut self, rows: &[(u32, bool, u32)]) -> Vec<Effect> {
-        let sight = SourceSight { whole: false, ..sight(rows, &[]) };
-        self.look(Ok(sight))
+        let observation = SourceObservation { whole: false, ..observation(rows, &[]) };
+        self.look(Ok(observation))
     }
 
     /// The first guest says that its runner ended; what follows from that.
     fn hears_end(&mut self, how: Ending) -> Vec<String> {
         self.ends(how);
-        told(&self.wait(1))
+        reported(&self.wait(1))
     }
 }
 
 /// Runners as (number, connected, jobs), and jobs by their labels.
-fn sight(rows: &[(u32, bool, u32)], jobs: &[&[&str]]) -> SourceSight {
-    let rows = rows.iter().map(|(n, online, jobs)| RowSight {
+fn observation(rows: &[(u32, bool, u32)], jobs: &[&[&str]]) -> SourceObservation {
+    let rows = rows.iter().map(|(n, online, jobs)| RowObservation {
         runner: name(*n),
         online: *online,
         jobs: *jobs,
         job: (*jobs > 0).then(|| format!("job {n}")),
         idle: Idle::Known,
-        node: NodeSight::default(),
+        node: NodeObservation::default(),
     });
-    let jobs = jobs.iter().enumerate().map(|(n, wanted)| JobSight {
+    let jobs = jobs.iter().enumerate().map(|(n, wanted)| JobObservation {
         id: n.to_string(),
         name: format!("build {n}"),
         want: labels(wanted),
         since: at(0).wall,
     });
-    SourceSight {
+    SourceObservation {
         rows: rows.collect(),
         jobs: jobs.collect(),
         whole: true,
-        ..SourceSight::default()
+        ..SourceObservation::default()
     }
 }
 
-fn silent() -> Result<SourceSight, Fault> {
+fn silent() -> Result<SourceObservation, Fault> {
     let culprit = Culprit::Source(SourceId::new("git"));
     Err(Fault::new(FaultKind::Unreachable, culprit, "git.lan refused the connection"))
 }
 
-fn told(effects: &[Effect]) -> Vec<String> {
+fn reported(effects: &[Effect]) -> Vec<String> {
     let each = effects.iter().filter_map(|effect| match effect {
         Effect::Look | Effect::WakeAt(_) => None,
-        Effect::Tell(levels, jobs) => {
+        Effect::Lines(levels, jobs) => {
             let levels: Vec<String> =
                 levels.iter().map(|level| format!("{}", level.since.len())).collect();
             let jobs: Vec<String> = jobs
@@ -197,7 +199,7 @@ fn told(effects: &[Effect]) -> Vec<String> {
         }
         Effect::Quiet(runner) => Some(format!("quiet {}", number(runner))),
         Effect::Worked(_, began) => Some(format!("{began} began")),
-        Effect::Strike(runner) => Some(format!("strike {}", number(runner))),
+        Effect::Hit(runner) => Some(format!("strike {}", number(runner))),
         Effect::Gone(runner) => Some(format!("gone {}", number(runner))),
         Effect::Numbered(runner, rows) => Some(format!("{} has {rows:?}", number(runner))),
         Effect::Sweep(runner) => Some(format!("sweep {}", number(runner))),
@@ -220,12 +222,12 @@ fn number(runner: &RunnerName) -> u32 {
 // left alone and counted.
 
 #[test]
-fn jobs_are_told_by_kind_and_those_for_others_are_left_alone() {
+fn jobs_are_reported_by_kind_and_those_for_others_are_left_alone() {
     let allowed = ["linux", "x64"].map(str::to_owned).into();
     let mut play = Play::new(SourceSpec { labels: Some(allowed), ..spec() });
     let effects = play.sees(&[], &[&["linux"], &["linux", "x64"], &["linux"], &["gpu"]]);
-    assert_eq!(told(&effects), ["wants [2 1] on []"]);
-    assert_eq!(play.mind.picture(0).ignored, 1);
+    assert_eq!(reported(&effects), ["wants [2 1] on []"]);
+    assert_eq!(play.mind.status(0).ignored, 1);
 }
 
 #[test]
@@ -236,10 +238,10 @@ fn it_looks_at_its_pace_and_sooner_when_it_is_woken_but_for_a_third_of_the_time_
     assert_eq!(play.wait(1), [Effect::Look]);
     play.mind.wake();
     assert!(play.wait(2).is_empty(), "one look at once");
-    play.mind.looked(Ok(sight(&[], &[])), &play.runners, at(play.now), 0, &mut Vec::new());
+    play.mind.looked(Ok(observation(&[], &[])), &play.runners, at(play.now), 0, &mut Vec::new());
     assert_eq!(play.tick(), [Effect::WakeAt(at(16).mono)], "it took two seconds");
     assert_eq!(play.wait(4), [Effect::Look]);
-    play.mind.looked(Ok(sight(&[], &[])), &play.runners, at(play.now), 0, &mut Vec::new());
+    play.mind.looked(Ok(observation(&[], &[])), &play.runners, at(play.now), 0, &mut Vec::new());
     play.mind.wake();
     let soon = at(16).mono + Duration::from_millis(100);
     assert_eq!(play.tick(), [Effect::WakeAt(soon)], "it took no time");
@@ -255,7 +257,7 @@ fn a_silent_source_is_asked_less_often_and_begins_nothing_after_a_minute() {
     let mut pauses = Vec::new();
     let mut heard = Vec::new();
     for _ in 0..6 {
-        heard.extend(told(&play.look(silent())));
+        heard.extend(reported(&play.look(silent())));
         let before = play.now;
         let Some(Effect::WakeAt(next)) = play.tick().pop() else { panic!("no wish to be woken") };
         pauses.push((next - at(0).mono).as_secs() - before);
@@ -266,7 +268,7 @@ fn a_silent_source_is_asked_less_often_and_begins_nothing_after_a_minute() {
     assert_eq!(outage.since, at(10).wall);
     assert!(outage.text.contains("refused"));
     let effects = play.sees(&[], &[&["linux"]]);
-    assert_eq!(told(&effects), ["wants [1] on []"]);
+    assert_eq!(reported(&effects), ["wants [1] on []"]);
     assert!(play.mind.outage().is_none());
 }
 
@@ -275,50 +277,50 @@ fn a_silent_source_is_asked_less_often_and_begins_nothing_after_a_minute() {
 #[test]
 fn a_runner_whose_row_went_after_its_job_is_done() {
     let mut play = Play::new(spec());
-    play.hire(1);
-    assert_eq!(told(&play.sees(&[(1, true, 0)], &[&["linux"]])), ["wants [1] on [l1 0]"]);
-    assert_eq!(told(&play.sees(&[(1, true, 1)], &[])), ["wants [] on [l1 1]"]);
-    assert_eq!(told(&play.sees(&[], &[])), ["ask of l1", "wants [] on [l1 1]"]);
+    play.start_runner(1);
+    assert_eq!(reported(&play.sees(&[(1, true, 0)], &[&["linux"]])), ["wants [1] on [l1 0]"]);
+    assert_eq!(reported(&play.sees(&[(1, true, 1)], &[])), ["wants [] on [l1 1]"]);
+    assert_eq!(reported(&play.sees(&[], &[])), ["ask of l1", "wants [] on [l1 1]"]);
     assert_eq!(play.hears_end(Ending::Well), ["l1 is done", "wants [] on [l1 full]"]);
     play.dies(1);
-    assert_eq!(told(&play.tick()), ["strike 1"]);
+    assert_eq!(reported(&play.tick()), ["strike 1"]);
     let mut out = Vec::new();
-    play.mind.struck(&name(1), Ok(()), &mut out);
-    assert_eq!(told(&out), ["gone 1"]);
+    play.mind.deregistered(&name(1), Ok(()), &mut out);
+    assert_eq!(reported(&out), ["gone 1"]);
 }
 
 #[test]
 fn a_job_so_short_that_nobody_saw_it_ends_its_runner_too() {
     let mut play = Play::new(spec());
-    play.hire(1);
-    assert_eq!(told(&play.sees(&[], &[])), ["ask of l1", "wants [] on [l1 full]"]);
+    play.start_runner(1);
+    assert_eq!(reported(&play.sees(&[], &[])), ["ask of l1", "wants [] on [l1 full]"]);
     assert_eq!(play.hears_end(Ending::Badly), ["l1 is done", "wants [] on [l1 full]"]);
 }
 
 #[test]
 fn a_runner_that_is_still_being_made_is_not_missed() {
     let mut play = Play::new(spec());
-    play.hire(1);
-    play.runners.get_mut(&name(1)).expect("a runner").kept.hired = None;
-    assert_eq!(told(&play.sees(&[], &[])), ["wants [] on [l1 0]"]);
+    play.start_runner(1);
+    play.runners.get_mut(&name(1)).expect("a runner").kept.runner_started = None;
+    assert_eq!(reported(&play.sees(&[], &[])), ["wants [] on [l1 0]"]);
 }
 
 #[test]
 fn a_runner_that_would_take_another_job_takes_none_once_its_first_is_over() {
     let mut play = Play::new(spec());
-    play.hire(1);
+    play.start_runner(1);
     play.sees(&[(1, true, 1)], &[]);
-    let told_first = told(&play.sees(&[(1, true, 0)], &[]));
-    assert_eq!(told_first, ["quiet 1", "ask of l1", "wants [] on [l1 full]"]);
+    let reported_first = reported(&play.sees(&[(1, true, 0)], &[]));
+    assert_eq!(reported_first, ["quiet 1", "ask of l1", "wants [] on [l1 full]"]);
     assert_eq!(play.hears_end(Ending::Well), ["l1 is done", "wants [] on [l1 full]"]);
 }
 
 #[test]
 fn a_source_that_shows_no_job_where_one_was_is_believed_once_it_has_shown_so_for_a_minute() {
     let mut play = Play::new(spec());
-    play.hire(1);
+    play.start_runner(1);
     play.sees(&[(1, true, 1)], &[]);
-    let idle = |play: &mut Play| told(&play.sees(&[(1, true, 0)], &[]));
+    let idle = |play: &mut Play| reported(&play.sees(&[(1, true, 0)], &[]));
     idle(&mut play);
     play.now += 50;
     assert!(!idle(&mut play).contains(&"l1 is done".to_owned()), "its guest says nothing");
@@ -332,11 +334,11 @@ fn a_source_that_shows_no_job_where_one_was_is_believed_once_it_has_shown_so_for
 #[test]
 fn a_runner_whose_source_gives_on_and_on_takes_none_as_soon_as_it_has_one_and_is_looked_at_often() {
     let mut play = Play::new(SourceSpec { early: true, brisk: seconds(2), ..spec() });
-    play.hire(1);
-    assert_eq!(told(&play.sees(&[(1, true, 1)], &[])), ["quiet 1", "wants [] on [l1 full]"]);
+    play.start_runner(1);
+    assert_eq!(reported(&play.sees(&[(1, true, 1)], &[])), ["quiet 1", "wants [] on [l1 full]"]);
     assert_eq!(play.tick().last(), Some(&Effect::WakeAt(at(play.now + 2).mono)));
-    assert_eq!(told(&play.sees(&[(1, true, 1)], &[])), ["wants [] on [l1 full]"], "told once");
-    assert_eq!(told(&play.sees(&[(1, true, 0)], &[])), ["l1 is done", "wants [] on [l1 full]"]);
+    assert_eq!(reported(&play.sees(&[(1, true, 1)], &[])), ["wants [] on [l1 full]"], "told once");
+    assert_eq!(reported(&play.sees(&[(1, true, 0)], &[])), ["l1 is done", "wants [] on [l1 full]"]);
 }
 
 #[test]
@@ -349,14 +351,14 @@ fn a_source_is_looked_at_often_while_jobs_wait_there_and_seldom_when_nothing_doe
 }
 
 #[test]
-fn what_a_runner_took_just_before_it_was_told_to_be_quiet_is_not_cut() {
+fn what_a_runner_took_just_before_it_was_asked_to_be_quiet_is_not_cut() {
     let mut play = Play::new(spec());
-    play.hire(1);
+    play.start_runner(1);
     play.sees(&[(1, true, 0)], &[]);
     play.now += 300;
-    assert!(told(&play.sees(&[(1, true, 0)], &[])).contains(&"quiet 1".to_owned()));
-    assert_eq!(told(&play.sees(&[(1, true, 1)], &[])), ["wants [] on [l1 full]"]);
-    assert_eq!(told(&play.sees(&[], &[])), ["ask of l1", "wants [] on [l1 full]"]);
+    assert!(reported(&play.sees(&[(1, true, 0)], &[])).contains(&"quiet 1".to_owned()));
+    assert_eq!(reported(&play.sees(&[(1, true, 1)], &[])), ["wants [] on [l1 full]"]);
+    assert_eq!(reported(&play.sees(&[], &[])), ["ask of l1", "wants [] on [l1 full]"]);
     assert_eq!(play.hears_end(Ending::Well), ["l1 is done", "wants [] on [l1 full]"]);
 }
 
@@ -365,29 +367,29 @@ fn what_a_runner_took_just_before_it_was_told_to_be_quiet_is_not_cut() {
 #[test]
 fn a_runner_that_claims_to_be_idle_for_ever_goes_and_so_does_one_that_left() {
     let mut play = Play::new(spec());
-    play.hire(1);
-    play.hire(2);
+    play.start_runner(1);
+    play.start_runner(2);
     play.sees(&[(1, true, 0), (2, true, 0)], &[]);
     play.sees(&[(1, true, 0), (2, false, 0)], &[]);
     play.now += 60;
-    let effects = told(&play.sees(&[(1, true, 0), (2, false, 0)], &[]));
+    let effects = reported(&play.sees(&[(1, true, 0), (2, false, 0)], &[]));
     assert!(effects[0].starts_with("l2 fails: its runner left"), "{effects:?}");
     play.now += 240;
-    assert_eq!(told(&play.sees(&[(1, true, 0)], &[]))[0], "quiet 1");
-    assert_eq!(told(&play.sees(&[(1, true, 0)], &[]))[0], "l1 is idle");
+    assert_eq!(reported(&play.sees(&[(1, true, 0)], &[]))[0], "quiet 1");
+    assert_eq!(reported(&play.sees(&[(1, true, 0)], &[]))[0], "l1 is idle");
 }
 
 #[test]
 fn idle_runners_of_a_source_that_left_the_configuration_go_and_busy_ones_finish() {
     let mut play = Play::new(spec());
-    play.hire(1);
-    play.hire(2);
+    play.start_runner(1);
+    play.start_runner(2);
     play.sees(&[(1, true, 0), (2, true, 1)], &[&["linux"]]);
     let mut out = Vec::new();
     play.mind.apply(None, at(play.now), &mut out);
-    assert_eq!(told(&out), ["wants [] on []"]);
+    assert_eq!(reported(&out), ["wants [] on []"]);
     play.now += 1;
-    let effects = told(&play.sees(&[(1, true, 0), (2, true, 1)], &[&["linux"]]));
+    let effects = reported(&play.sees(&[(1, true, 0), (2, true, 1)], &[&["linux"]]));
     assert_eq!(effects, ["quiet 1", "wants [] on [l1 full l2 1]"]);
 }
 
@@ -396,42 +398,42 @@ fn idle_runners_of_a_source_that_left_the_configuration_go_and_busy_ones_finish(
 #[test]
 fn a_job_whose_machine_went_is_lost_when_its_source_still_has_it_there() {
     let mut play = Play::new(spec());
-    play.hire(1);
-    play.hire(2);
+    play.start_runner(1);
+    play.start_runner(2);
     play.sees(&[(1, true, 1), (2, true, 1)], &[]);
     play.now += 2;
     play.dies(1);
     play.dies(2);
     let effects = play.sees(&[(1, false, 1)], &[]);
-    assert_eq!(told(&effects), ["lost job 1 of 1", "wants [] on []", "strike 1", "strike 2"]);
-    assert_eq!(told(&play.tick()), Vec::<String>::new());
+    assert_eq!(reported(&effects), ["lost job 1 of 1", "wants [] on []", "strike 1", "strike 2"]);
+    assert_eq!(reported(&play.tick()), Vec::<String>::new());
 }
 
 #[test]
-fn a_job_whose_machine_went_while_nobody_looked_is_told_too() {
+fn a_job_whose_machine_went_while_nobody_looked_is_reported_too() {
     let mut play = Play::new(spec());
-    play.hire(1);
+    play.start_runner(1);
     play.dies(1);
-    assert_eq!(told(&play.sees(&[(1, false, 1)], &[])), ["wants [] on []"], "it may be begun");
+    assert_eq!(reported(&play.sees(&[(1, false, 1)], &[])), ["wants [] on []"], "it may be begun");
     play.now += 60;
     let effects = play.sees(&[(1, false, 1)], &[]);
-    assert_eq!(told(&effects), ["lost job 1 of 1", "wants [] on []", "strike 1"]);
+    assert_eq!(reported(&effects), ["lost job 1 of 1", "wants [] on []", "strike 1"]);
 }
 
 #[test]
-fn a_runner_that_is_off_for_long_with_a_job_on_it_is_given_up_and_its_job_told_as_lost() {
+fn a_runner_that_is_off_for_long_with_a_job_on_it_is_given_up_and_its_job_reported_as_lost() {
     let mut play = Play::new(spec());
-    play.hire(1);
+    play.start_runner(1);
     play.sees(&[(1, true, 1)], &[]);
-    assert_eq!(told(&play.sees(&[(1, false, 1)], &[])), ["wants [] on [l1 1]"]);
+    assert_eq!(reported(&play.sees(&[(1, false, 1)], &[])), ["wants [] on [l1 1]"]);
     play.now += 590;
-    assert_eq!(told(&play.sees(&[(1, true, 1)], &[])), ["wants [] on [l1 1]"], "it came back");
+    assert_eq!(reported(&play.sees(&[(1, true, 1)], &[])), ["wants [] on [l1 1]"], "it came back");
     play.sees(&[(1, false, 1)], &[]);
     play.now += 600;
-    let effects = told(&play.sees(&[(1, false, 1)], &[]));
+    let effects = reported(&play.sees(&[(1, false, 1)], &[]));
     assert_eq!(effects, ["lost job 1 of 1", "ask of l1", "wants [] on [l1 1]"]);
     play.ends(Ending::Badly);
-    let effects = told(&play.sees(&[(1, false, 1)], &[]));
+    let effects = reported(&play.sees(&[(1, false, 1)], &[]));
     assert!(effects[0].contains("not connected"), "{effects:?}");
 }
 
@@ -440,65 +442,66 @@ fn a_runner_that_is_off_for_long_with_a_job_on_it_is_given_up_and_its_job_told_a
 #[test]
 fn a_runner_of_ours_that_nobody_knows_is_removed_after_a_while() {
     let mut play = Play::new(spec());
-    assert_eq!(told(&play.sees(&[(4, false, 0)], &[])), ["wants [] on []"]);
+    assert_eq!(reported(&play.sees(&[(4, false, 0)], &[])), ["wants [] on []"]);
     play.now += 300;
-    assert_eq!(told(&play.sees(&[(4, false, 0)], &[])), ["sweep 4", "wants [] on []"]);
+    assert_eq!(reported(&play.sees(&[(4, false, 0)], &[])), ["sweep 4", "wants [] on []"]);
 }
 
 #[test]
-fn a_runner_that_can_not_be_removed_is_tried_again() {
+fn a_runner_that_cannot_be_removed_is_tried_again() {
     let mut play = Play::new(spec());
-    play.hire(1);
+    play.start_runner(1);
     play.sees(&[(1, true, 0)], &[]);
     play.dies(1);
     // Whether it had a job by then is asked first.
     play.now += 1;
-    let mut effects = told(&play.sees(&[(1, true, 0)], &[]));
-    effects.extend(told(&play.tick()));
+    let mut effects = reported(&play.sees(&[(1, true, 0)], &[]));
+    effects.extend(reported(&play.tick()));
     assert!(effects.contains(&"strike 1".to_owned()), "{effects:?}");
     let mut out = Vec::new();
-    play.mind.struck(&name(1), silent().map(drop), &mut out);
+    play.mind.deregistered(&name(1), silent().map(drop), &mut out);
     assert!(out.is_empty());
-    assert!(told(&play.wait(29)).is_empty());
-    assert_eq!(told(&play.wait(1)), ["strike 1"]);
-    assert!(told(&play.wait(60)).is_empty(), "while one is under way");
-    play.mind.struck(&name(1), Ok(()), &mut out);
+    assert!(reported(&play.wait(29)).is_empty());
+    assert_eq!(reported(&play.wait(1)), ["strike 1"]);
+    assert!(reported(&play.wait(60)).is_empty(), "while one is under way");
+    play.mind.deregistered(&name(1), Ok(()), &mut out);
     play.mind.not_written(&name(1), &JournalFault::Failed("full".into()));
-    assert_eq!(told(&play.tick()), ["strike 1"], "until its end is written down");
+    assert_eq!(reported(&play.tick()), ["strike 1"], "until its end is written down");
 }
 
 #[test]
 fn a_lease_that_nobody_heard_of_yet_is_given_time() {
     let mut play = Play::new(spec());
-    play.hire(1);
+    play.start_runner(1);
     play.dies(1);
     for now in [0, 59] {
         play.now = now;
-        assert_eq!(told(&play.sees(&[(1, false, 0)], &[])), ["wants [] on []"]);
+        assert_eq!(reported(&play.sees(&[(1, false, 0)], &[])), ["wants [] on []"]);
     }
     play.now = 69;
     let effects = play.sees(&[(1, false, 0)], &[]);
-    assert_eq!(told(&effects), ["wants [] on []", "strike 1"], "asked whether it had a job");
+    assert_eq!(reported(&effects), ["wants [] on []", "strike 1"], "asked whether it had a job");
 }
 
 // Invariant: runners that can not be made do not use up one machine after the other.
 
 #[test]
-fn after_a_runner_that_could_not_be_begun_nothing_is_wanted_for_ever_longer() {
+fn after_a_runner_that_could_not_be_started_nothing_is_wanted_for_ever_longer() {
     let mut play = Play::new(spec());
     play.sees(&[], &[&["linux"]]);
     for pause in [20, 40, 80] {
         let mut out = Vec::new();
         play.mind.not_served(&play.runners, at(play.now), &mut out);
-        assert_eq!(told(&out), ["wants [] on []"]);
+        assert_eq!(reported(&out), ["wants [] on []"]);
         let (failed, mut wanted) = (play.now, None);
         while wanted.is_none() {
-            let effects = told(&play.sees(&[], &[&["linux"]]));
-            wanted = effects.iter().any(|told| told == "wants [1] on []").then_some(play.now);
+            let effects = reported(&play.sees(&[], &[&["linux"]]));
+            wanted =
+                effects.iter().any(|reported| reported == "wants [1] on []").then_some(play.now);
         }
         assert_eq!(wanted, Some(failed + pause));
     }
-    play.hire(1);
+    play.start_runner(1);
     play.sees(&[(1, true, 1)], &[&["linux"]]);
     assert_eq!(play.mind.unserved(), 0, "one runs");
 }
@@ -507,9 +510,9 @@ fn after_a_runner_that_could_not_be_begun_nothing_is_wanted_for_ever_longer() {
 fn wanted(play: &mut Play, seconds: u64) -> Vec<(u64, String)> {
     let (end, mut all) = (play.now + seconds, Vec::<(u64, String)>::new());
     while play.now < end {
-        for told in told(&play.sees(&[], &[&["linux"], &["linux"]])) {
-            if all.last().is_none_or(|(_, before)| *before != told) {
-                all.push((play.now, told));
+        for reported in reported(&play.sees(&[], &[&["linux"], &["linux"]])) {
+            if all.last().is_none_or(|(_, before)| *before != reported) {
+                all.push((play.now, reported));
             }
         }
     }
@@ -520,12 +523,12 @@ fn wanted(play: &mut Play, seconds: u64) -> Vec<(u64, String)> {
 fn refusing() -> Play {
     let mut play = Play::new(SourceSpec { poll: seconds(30), brisk: seconds(30), ..spec() });
     play.sees(&[], &[&["linux"], &["linux"]]);
-    play.hire(1);
+    play.start_runner(1);
     play.dies(1);
     let kept = &mut play.runners.get_mut(&name(1)).expect("a runner").kept;
-    (kept.hired, kept.refused) = (None, Some("403: no".to_owned()));
+    (kept.runner_started, kept.refused) = (None, Some("403: no".to_owned()));
     play.mind.not_served(&play.runners, at(play.now), &mut Vec::new());
-    assert_eq!(told(&play.tick()), ["prove"]);
+    assert_eq!(reported(&play.tick()), ["prove"]);
     play
 }
 
@@ -541,19 +544,21 @@ fn a_source_that_is_seen_to_let_no_runner_be_made_wants_none_until_it_does() {
     for _ in 0..20 {
         let lacks = "it needs write:admin".to_owned();
         play.mind.proven(Ok(Some(lacks)), &play.runners, &mut out);
-        let effects = told(&play.sees(&[], &[&["linux"], &["linux"]]));
-        let wants = effects.iter().any(|told| told.starts_with("wants [1") || told.contains("[2"));
+        let effects = reported(&play.sees(&[], &[&["linux"], &["linux"]]));
+        let wants = effects
+            .iter()
+            .any(|reported| reported.starts_with("wants [1") || reported.contains("[2"));
         assert!(!wants, "{effects:?}");
     }
     assert_eq!(play.mind.refused().expect("still").text, "it needs write:admin");
     play.mind.proven(Err(silent().expect_err("a fault")), &play.runners, &mut out);
-    assert!(!told(&out).contains(&"wants [1] on []".to_owned()), "no news is no proof");
+    assert!(!reported(&out).contains(&"wants [1] on []".to_owned()), "no news is no proof");
     out.clear();
     play.mind.proven(Ok(None), &play.runners, &mut out);
-    assert_eq!(told(&out), ["wants [1] on []"], "at once, and one alone");
-    play.hire(2);
-    let effects = told(&play.sees(&[(2, true, 0)], &[&["linux"], &["linux"]]));
-    assert!(effects.iter().any(|told| told.starts_with("wants [2]")), "{effects:?}");
+    assert_eq!(reported(&out), ["wants [1] on []"], "at once, and one alone");
+    play.start_runner(2);
+    let effects = reported(&play.sees(&[(2, true, 0)], &[&["linux"], &["linux"]]));
+    assert!(effects.iter().any(|reported| reported.starts_with("wants [2]")), "{effects:?}");
     assert_eq!((play.mind.refused(), play.mind.unserved()), (None, 0));
 }
 
@@ -563,19 +568,19 @@ fn a_source_of_which_nothing_is_seen_is_tried_by_one_machine_after_the_pause() {
     play.mind.proven(Ok(None), &play.runners, &mut Vec::new());
     let all = wanted(&mut play, 120);
     let wants: Vec<&(u64, String)> =
-        all.iter().filter(|(_, told)| told.starts_with("wants")).collect();
+        all.iter().filter(|(_, reported)| reported.starts_with("wants")).collect();
     assert_eq!(wants[0].1, "wants [] on []");
     assert_eq!((wants[1].0, wants[1].1.as_str()), (60, "wants [1] on []"));
 }
 
 #[test]
-fn a_source_that_is_configured_anew_is_tried_again_at_once() {
+fn a_source_that_is_configured_again_is_tried_again_at_once() {
     let mut play = refusing();
     let mut out = Vec::new();
     play.mind.proven(Ok(Some("it lacks a right".into())), &play.runners, &mut out);
     let spec = SourceSpec { connection: 2, ..(**play.mind.spec()).clone() };
     play.mind.apply(Some(Arc::new(spec)), at(play.now), &mut out);
-    let effects = told(&play.sees(&[], &[&["linux"], &["linux"]]));
+    let effects = reported(&play.sees(&[], &[&["linux"], &["linux"]]));
     assert!(effects.contains(&"wants [2] on []".to_owned()), "{effects:?}");
     assert_eq!(play.mind.refused(), None);
 }

@@ -6,7 +6,7 @@ pub mod mind;
 pub mod runners;
 mod seen;
 pub mod share;
-pub mod strays;
+pub mod unknown_runners;
 
 use drover_model::record::Want;
 use drover_model::time::WallTime;

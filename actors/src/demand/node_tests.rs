@@ -2,14 +2,14 @@
 //! them too.
 
 use drover_model::demand::report::{Unoffered, UnreadJob};
-use drover_model::ports::NodeSight;
+use drover_model::ports::NodeObservation;
 
 use super::*;
 
 /// A source like Jenkins, with one runner that may take so many builds.
 fn play(most: u32) -> Play {
     let mut play = Play::new(SourceSpec { whole: true, early: true, brisk: seconds(2), ..spec() });
-    play.hire(1);
+    play.start_runner(1);
     play.runners.get_mut(&name(1)).expect("a runner").most = most;
     play
 }
@@ -24,8 +24,8 @@ fn builds_are_counted_once_each_however_often_they_are_seen() {
     assert!(play.node(&["a/1"], Shut::Open).is_empty());
     assert!(play.node(&[], Shut::Open).is_empty());
     assert_eq!(play.node(&["a/2"], Shut::Open), ["2 began"]);
-    let told = play.node(&["b/1"], Shut::Open);
-    assert_eq!(told, ["3 began", "quiet 1"], "one after the other, no pause seen");
+    let reported = play.node(&["b/1"], Shut::Open);
+    assert_eq!(reported, ["3 began", "quiet 1"], "one after the other, no pause seen");
     assert!(play.node(&["b/1"], Shut::Quiet).is_empty(), "told once");
     assert_eq!(play.node(&[], Shut::Quiet), ["l1 is done"]);
 }
@@ -42,21 +42,21 @@ fn builds_on_several_executors_count_each() {
 fn builds_without_an_id_count_when_there_are_more_of_them() {
     let mut play = play(2);
     let mut look = |jobs: u32| {
-        let effects = told(&play.sees(&[(1, true, jobs)], &[]));
-        effects.iter().any(|told| told == "quiet 1")
+        let effects = reported(&play.sees(&[(1, true, jobs)], &[]));
+        effects.iter().any(|reported| reported == "quiet 1")
     };
     assert_eq!([1, 1, 0, 1].map(&mut look), [false, false, false, true]);
 }
 
 #[test]
-fn telling_a_node_is_tried_again_and_given_up_after_three_times() {
+fn reporting_a_node_is_tried_again_and_given_up_after_three_times() {
     let mut play = play(1);
     play.quiets = (0..9).map(|_| silent().map(drop)).collect();
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     for _ in 0..5 {
-        told.extend(play.node(&["a/1"], Shut::Open));
+        reported.extend(play.node(&["a/1"], Shut::Open));
     }
-    assert_eq!(told, ["quiet 1", "quiet 1", "quiet 1"]);
+    assert_eq!(reported, ["quiet 1", "quiet 1", "quiet 1"]);
     assert_eq!(play.node(&[], Shut::Open), ["l1 is done"], "it goes all the same");
 }
 
@@ -65,9 +65,9 @@ fn a_node_goes_only_after_a_look_that_began_once_it_knew() {
     let mut play = play(1);
     play.node(&["a/1"], Shut::Open);
     // The answer to the word is not there yet.
-    play.mind.seen.get_mut(&name(1)).expect("seen").quieted = None;
+    play.mind.seen.get_mut(&name(1)).expect("seen").cordoned = None;
     assert!(play.node(&[], Shut::Open).is_empty());
-    play.mind.quieted(&name(1), Ok(()), at(play.now).mono);
+    play.mind.cordoned(&name(1), Ok(()), at(play.now).mono);
     assert_eq!(play.node(&[], Shut::Quiet), ["l1 is done"]);
 }
 
@@ -75,7 +75,7 @@ fn a_node_goes_only_after_a_look_that_began_once_it_knew() {
 
 #[test]
 fn builds_that_were_counted_before_a_start_are_not_counted_again() {
-    for (began, on, told) in [
+    for (began, on, reported) in [
         (2, vec!["a/2"], vec![]),
         (2, vec!["a/2", "a/3"], vec![]),
         (3, vec!["a/2"], vec!["quiet 1"]),
@@ -83,13 +83,13 @@ fn builds_that_were_counted_before_a_start_are_not_counted_again() {
     ] {
         let mut play = play(3);
         play.runners.get_mut(&name(1)).expect("a runner").kept.entry.began = began;
-        assert_eq!(play.node(&on, Shut::Open), told, "{began} {on:?}");
+        assert_eq!(play.node(&on, Shut::Open), reported, "{began} {on:?}");
         assert_eq!(play.mind.seen[&name(1)].began, began.max(u32::from(began == 0)));
     }
 }
 
 #[test]
-fn a_node_that_was_told_before_goes_when_it_is_idle() {
+fn a_node_that_was_reported_before_goes_when_it_is_idle() {
     let mut play = play(3);
     assert_eq!(play.node(&["a/1"], Shut::Quiet), ["1 began"]);
     assert_eq!(play.node(&[], Shut::Quiet), ["l1 is idle"]);
@@ -102,9 +102,9 @@ fn a_node_that_a_person_took_off_is_kept_and_takes_no_place() {
     let mut play = play(3);
     play.node(&["a/1"], Shut::Open);
     let all = |play: &mut Play, shut: Shut| {
-        let mut sight = sight(&[(1, true, 0)], &[&["linux"]]);
-        sight.rows[0].node = NodeSight { shut, ..NodeSight::default() };
-        told(&play.look(Ok(sight)))
+        let mut observation = observation(&[(1, true, 0)], &[&["linux"]]);
+        observation.rows[0].node = NodeObservation { shut, ..NodeObservation::default() };
+        reported(&play.look(Ok(observation)))
     };
     assert_eq!(all(&mut play, Shut::Person), ["wants [1] on [l1 full]"]);
     play.now += 10_000;
@@ -127,22 +127,22 @@ fn a_node_that_its_source_finds_unfit_fails_for_that_reason() {
     play.node(&[], Shut::Open);
     let unfit = Shut::Unfit("Disk space is too low".into());
     assert_eq!(play.node(&["a/1"], unfit.clone()), ["1 began"], "it goes on");
-    let told = play.node(&[], unfit);
-    assert_eq!(told, ["l1 fails: source `git` took its runner off: Disk space is too low"]);
+    let reported = play.node(&[], unfit);
+    assert_eq!(reported, ["l1 fails: source `git` took its runner off: Disk space is too low"]);
 }
 
 #[test]
-fn why_a_node_is_not_connected_is_told() {
+fn why_a_node_is_not_connected_is_reported() {
     let mut play = play(1);
     let look = |play: &mut Play| {
-        let mut sight = sight(&[(1, false, 0)], &[]);
-        sight.rows[0].node.reason = Some("Connection refused".into());
-        told(&play.look(Ok(sight)))
+        let mut observation = observation(&[(1, false, 0)], &[]);
+        observation.rows[0].node.reason = Some("Connection refused".into());
+        reported(&play.look(Ok(observation)))
     };
     look(&mut play);
     play.now += 60;
-    let told = look(&mut play);
-    assert!(told[0].ends_with("reaches it; Connection refused"), "{told:?}");
+    let reported = look(&mut play);
+    assert!(reported[0].ends_with("reaches it; Connection refused"), "{reported:?}");
 }
 
 // Invariant: the shorter of both idle times holds.
@@ -161,16 +161,16 @@ fn a_template_may_be_less_patient_than_its_source() {
 // Invariant: jobs that nobody serves are counted, and are not said to wait for drover.
 
 #[test]
-fn jobs_that_can_not_be_read_or_that_nobody_offers_are_counted() {
+fn jobs_that_cannot_be_read_or_that_nobody_offers_are_counted() {
     let mut play = play(1);
-    let mut sight = sight(&[], &[&["linux"], &["mars"]]);
+    let mut observation = observation(&[], &[&["linux"], &["mars"]]);
     let unread = |id: &str| UnreadJob { id: id.into(), name: "app".into(), since: at(0).wall };
-    sight.unread = vec![unread("7"), unread("8")];
-    play.look(Ok(sight));
+    observation.unread = vec![unread("7"), unread("8")];
+    play.look(Ok(observation));
     let mars = Unoffered { want: labels(&["mars"]), lacks: "no template has `mars`".into() };
     play.mind.not_offered(Arc::from([mars]));
-    let told = play.mind.picture(0);
-    assert_eq!((told.waiting, told.unoffered, told.ignored), (1, 1, 2));
+    let reported = play.mind.status(0);
+    assert_eq!((reported.waiting, reported.unoffered, reported.ignored), (1, 1, 2));
     assert_eq!(play.mind.report(&play.runners).unread, [unread("7"), unread("8")]);
-    assert_eq!(told.lacks, ["no template has `mars`"]);
+    assert_eq!(reported.lacks, ["no template has `mars`"]);
 }

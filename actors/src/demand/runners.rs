@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use drover_model::demand::words::Ending;
 use drover_model::id::{RunnerName, SourceId, TemplateId};
-use drover_model::ledger::RunnerEntry;
+use drover_model::journal_state::RunnerEntry;
 use drover_model::record::Want;
 use drover_model::time::Moment;
 
@@ -21,7 +21,7 @@ pub struct Kept {
     /// Whether an earlier start of the service made it.
     pub restored: bool,
     /// When it was started in its guest, in this start of the service.
-    pub hired: Option<Moment>,
+    pub runner_started: Option<Moment>,
     /// What its guest said of its end.
     pub ended: Option<End>,
     /// What its source said against making it.
@@ -75,8 +75,9 @@ impl Runners {
 
     /// One will be made.
     pub fn intend(&self, source: &SourceId, runner: &RunnerName, entry: RunnerEntry, now: Moment) {
-        let (hired, ended, refused, too_old) = (None, None, None, None);
-        let kept = Kept { entry, since: now, restored: false, hired, ended, refused, too_old };
+        let (runner_started, ended, refused, too_old) = (None, None, None, None);
+        let kept =
+            Kept { entry, since: now, restored: false, runner_started, ended, refused, too_old };
         self.0.borrow_mut().entry(source.clone()).or_default().insert(runner.clone(), kept);
     }
 
@@ -98,9 +99,9 @@ impl Runners {
     }
 
     /// One is in its guest and starts.
-    pub fn hired(&self, source: &SourceId, runner: &RunnerName, now: Moment) {
+    pub fn runner_started(&self, source: &SourceId, runner: &RunnerName, now: Moment) {
         self.change(source, runner, |kept| {
-            kept.hired.get_or_insert(now);
+            kept.runner_started.get_or_insert(now);
         });
     }
 
@@ -117,9 +118,9 @@ impl Runners {
     }
 
     /// The program of one is too old for its source.
-    pub fn too_old(&self, source: &SourceId, runner: &RunnerName, told: TooOld) {
+    pub fn too_old(&self, source: &SourceId, runner: &RunnerName, reported: TooOld) {
         self.change(source, runner, |kept| {
-            kept.too_old.get_or_insert(told);
+            kept.too_old.get_or_insert(reported);
         });
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use drover_model::ports::{Idle, JobSight, RowSight};
+use drover_model::ports::{Idle, JobObservation, RowObservation};
 use drover_model::time::Moment;
 
 use crate::demand::mind::Runner;
@@ -51,7 +51,7 @@ pub(super) struct Seen {
     /// One of them.
     pub job: Option<String>,
     /// The same as it waited, where that was seen.
-    pub waited: Option<JobSight>,
+    pub waited: Option<JobObservation>,
     /// Those of them that are told by their ids.
     running: BTreeSet<String>,
     /// Jobs that began on it, as far as looks saw them.
@@ -65,7 +65,7 @@ pub(super) struct Seen {
     /// Whether it is told to take no further job.
     pub quiet: bool,
     /// Since when it knows, and how often telling it failed.
-    pub quieted: Option<Moment>,
+    pub cordoned: Option<Moment>,
     pub refusals: u32,
     /// Whether somebody at its source keeps it from taking jobs.
     pub shut: bool,
@@ -98,13 +98,13 @@ pub(super) struct Seen {
     /// Whether it was counted as too old for its source.
     pub outdated: bool,
     /// When its removal was tried last, and whether that is under way.
-    pub strike: Option<(Moment, bool)>,
+    pub deregister: Option<(Moment, bool)>,
 }
 
 impl Seen {
     /// One that is seen for the first time in this start of the service: of the jobs on it those
     /// were counted that were written down.
-    pub fn of(runner: &Runner, row: Option<&RowSight>) -> Self {
+    pub fn of(runner: &Runner, row: Option<&RowObservation>) -> Self {
         let began = runner.kept.entry.began;
         let Some(row) = row.filter(|_| began > 0) else { return Self::default() };
         let (running, jobs) = (row.node.running.clone(), row.jobs);
@@ -131,7 +131,7 @@ impl Seen {
     }
 
     /// Takes in the jobs on it. One that began and ended between two looks was seen by nobody.
-    pub fn count(&mut self, row: &RowSight) {
+    pub fn count(&mut self, row: &RowObservation) {
         let named = |running: &BTreeSet<String>| u32::try_from(running.len()).unwrap_or(u32::MAX);
         let running = &row.node.running;
         let fresh = u32::try_from(running.difference(&self.running).count()).unwrap_or(u32::MAX);

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
-use drover_model::fact::{AddressPoolPicture, What};
-use drover_model::ledger::Ledger;
+use drover_model::fact::{AddressPoolStatus, What};
+use drover_model::journal_state::JournalState;
 use drover_model::spec::HerdSpec;
 
 use super::Herd;
@@ -17,7 +17,7 @@ const RETELL: Duration = Duration::from_secs(1);
 /// What was told of the pools.
 #[derive(Debug, Default)]
 pub(super) struct ShownPools {
-    told: Vec<AddressPoolPicture>,
+    reported: Vec<AddressPoolStatus>,
     /// Whether a change is awaited, or about to be told.
     awaited: bool,
 }
@@ -25,12 +25,14 @@ pub(super) struct ShownPools {
 impl Herd {
     /// Takes up whose each address was, before anybody can be given one. Agents that live and have
     /// none yet are given theirs before new ones are.
-    pub(super) fn open_addresses(&self, ledger: &Ledger, spec: &Arc<HerdSpec>) {
+    pub(super) fn open_addresses(&self, journal_state: &JournalState, spec: &Arc<HerdSpec>) {
         let addresses = &self.common.addresses;
         let now = self.common.ports.ambient.now();
-        addresses.open(Book::restore(ledger, now));
+        addresses.open(Book::restore(journal_state, now));
         addresses.configure(&spec.pools);
-        for (agent, entry) in ledger.agents.iter().filter(|(_, entry)| entry.retiring.is_none()) {
+        for (agent, entry) in
+            journal_state.agents.iter().filter(|(_, entry)| entry.retiring.is_none())
+        {
             addresses.take(agent, &entry.spec.id, &entry.spec.address, now);
         }
     }
@@ -38,12 +40,12 @@ impl Herd {
     /// Tells what the pools have, once for many changes.
     pub(super) fn show_pools(&mut self, ctx: &mut Context<Self>) {
         let now = self.common.ports.ambient.now();
-        let (pools, next) = self.common.addresses.pictures(now);
-        if pools != self.pools.told {
-            self.pools.told.clone_from(&pools);
+        let (pools, next) = self.common.addresses.statuses(now);
+        if pools != self.pools.reported {
+            self.pools.reported.clone_from(&pools);
             self.observe(What::AddressPools { pools });
         }
-        if self.pools.awaited || self.pools.told.is_empty() {
+        if self.pools.awaited || self.pools.reported.is_empty() {
             return;
         }
         self.pools.awaited = true;

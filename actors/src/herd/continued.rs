@@ -8,7 +8,7 @@ use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
 use drover_model::fault::Fault;
 use drover_model::id::{AgentId, CloudId, ClusterId, VmId};
 use drover_model::marks::{Kind, Reading};
-use drover_model::ports::{IdSight, VmRef, VmSight};
+use drover_model::ports::{IdStatus, VmObservation, VmRef};
 use drover_model::record::Body;
 use drover_runtime::reply::Reply;
 use futures_util::StreamExt as _;
@@ -40,17 +40,17 @@ struct Proof {
 
 impl Proof {
     /// Takes in what a look at an agent's guest brought.
-    fn take(&mut self, expected: &Expected<'_>, sight: Result<VmSight, Fault>) {
+    fn take(&mut self, expected: &Expected<'_>, observation: Result<VmObservation, Fault>) {
         let vmid = expected.vmid;
-        let Ok(sight) = sight else {
+        let Ok(observation) = observation else {
             self.unread += 1;
             return;
         };
-        match (sight.id, sight.marks) {
-            (IdSight::Free, _) => self.missing += 1,
+        match (observation.id, observation.marks) {
+            (IdStatus::Free, _) => self.missing += 1,
             // While Proxmox copies or destroys it, a configuration says nothing else.
             (_, None) => self.unread += 1,
-            (_, Some(Reading::Unmarked)) if sight.lock.is_some() => self.unread += 1,
+            (_, Some(Reading::Unmarked)) if observation.lock.is_some() => self.unread += 1,
             (_, Some(Reading::Marked(marks))) => {
                 let same = marks.installation == *expected.installation
                     && marks.agent == *expected.agent
@@ -156,9 +156,9 @@ impl Herd {
         ctx.spawn(looks.into_actor(self).map(move |seen, herd, ctx| {
             let mut proof = Proof::default();
             let installation = &herd.common.installation;
-            for (agent, vmid, sight) in seen {
+            for (agent, vmid, observation) in seen {
                 let expected = Expected { installation, agent: &agent, vmid, cluster: &former };
-                proof.take(&expected, sight);
+                proof.take(&expected, observation);
             }
             if let Some(text) = proof.lacks(&cloud, &former).filter(|_| !no_guests) {
                 tracing::warn!(cloud = %cloud, why = text, "cluster is not confirmed");
@@ -246,46 +246,46 @@ mod tests {
         }
     }
 
-    fn sight(id: IdSight, marks: Option<Reading>) -> Result<VmSight, Fault> {
-        Ok(VmSight { id, node: None, marks, lock: None, running: None })
+    fn observation(id: IdStatus, marks: Option<Reading>) -> Result<VmObservation, Fault> {
+        Ok(VmObservation { id, node: None, marks, lock: None, running: None })
     }
 
-    fn proof(sights: Vec<Result<VmSight, Fault>>) -> Proof {
+    fn proof(observations: Vec<Result<VmObservation, Fault>>) -> Proof {
         let (installation, agent) = (Installation::new("7k2m9qxw"), AgentId::new("a1"));
         let cluster = ClusterId::new(CLUSTER);
         let mut proof = Proof::default();
-        for sight in sights {
+        for observation in observations {
             let (installation, cluster) = (&installation, &cluster);
             let expected = Expected { installation, agent: &agent, vmid: VmId(10_000), cluster };
-            proof.take(&expected, sight);
+            proof.take(&expected, observation);
         }
         proof
     }
 
-    fn holds(sights: Vec<Result<VmSight, Fault>>) -> bool {
-        proof(sights).lacks(&CloudId::new("c"), &ClusterId::new(CLUSTER)).is_none()
+    fn holds(observations: Vec<Result<VmObservation, Fault>>) -> bool {
+        proof(observations).lacks(&CloudId::new("c"), &ClusterId::new(CLUSTER)).is_none()
     }
 
     // Invariant: a cluster is the same only where its guests say so and none says otherwise.
 
     #[test]
     fn guests_with_exactly_the_known_marks_prove_it_and_any_other_does_not() {
-        let taken = |marks| sight(IdSight::Taken, Some(Reading::Marked(Box::new(marks))));
+        let taken = |marks| observation(IdStatus::Taken, Some(Reading::Marked(Box::new(marks))));
         let ours = || taken(marks("a1", 10_000));
         assert!(holds(vec![ours()]));
-        assert!(holds(vec![ours(), ours(), sight(IdSight::Free, None)]));
-        assert!(holds(vec![ours(), sight(IdSight::Unknown, None)]));
+        assert!(holds(vec![ours(), ours(), observation(IdStatus::Free, None)]));
+        assert!(holds(vec![ours(), observation(IdStatus::Unknown, None)]));
         assert!(!holds(Vec::new()), "nothing proves nothing");
-        assert!(!holds(vec![sight(IdSight::Taken, None)]), "nothing could be read");
-        assert!(!holds(vec![ours(), sight(IdSight::Free, None)]), "as many are missing");
+        assert!(!holds(vec![observation(IdStatus::Taken, None)]), "nothing could be read");
+        assert!(!holds(vec![ours(), observation(IdStatus::Free, None)]), "as many are missing");
         let others = [
             taken(marks("a2", 10_000)),
             taken(marks("a1", 10_001)),
             taken(Marks { cluster: ClusterId::new("0000000000000000"), ..marks("a1", 10_000) }),
             taken(Marks { installation: Installation::new("00000000"), ..marks("a1", 10_000) }),
             taken(Marks { kind: Kind::Image, ..marks("a1", 10_000) }),
-            sight(IdSight::Taken, Some(Reading::Unmarked)),
-            sight(IdSight::Taken, Some(Reading::Damaged("twice".into()))),
+            observation(IdStatus::Taken, Some(Reading::Unmarked)),
+            observation(IdStatus::Taken, Some(Reading::Damaged("twice".into()))),
         ];
         for other in others {
             assert!(!holds(vec![ours(), ours(), ours(), other.clone()]), "{other:?}");

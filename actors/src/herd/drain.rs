@@ -33,7 +33,7 @@ impl Herd {
             drain.replies.push(reply);
             return;
         }
-        self.broker.stop();
+        self.scheduler.stop();
         for cloud in self.clouds.values() {
             cloud.do_send(CloudCommand::Stop);
         }
@@ -56,10 +56,10 @@ impl Herd {
             drain.met.insert(agent.clone());
             let goes = match policy {
                 StopPolicy::Keep => false,
-                StopPolicy::RetireIdle => self.broker.unused(&agent) && living.status.is_idle(),
+                StopPolicy::RetireIdle => self.scheduler.unused(&agent) && living.status.is_idle(),
                 StopPolicy::RetireAll => true,
             };
-            if !goes && self.broker.settling(&agent) {
+            if !goes && self.scheduler.settling(&agent) {
                 drain.settling.insert(agent);
                 continue;
             }
@@ -92,9 +92,9 @@ impl Herd {
         drain.leaving.retain(|agent| {
             roster.get(agent).is_some_and(|living| living.status.phase != AgentPhase::Stranded)
         });
-        let broker = &self.broker;
+        let scheduler = &self.scheduler;
         drain.settling.retain(|agent| {
-            let settles = broker.settling(agent);
+            let settles = scheduler.settling(agent);
             if !settles {
                 roster.send(agent, AgentCommand::Rest);
             }

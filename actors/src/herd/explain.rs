@@ -6,18 +6,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
-use drover_model::fact::{LeasePicture, What};
+use drover_model::fact::{LeaseStatus, What};
 use drover_model::id::{AgentId, CloudId, LeaseId};
-use drover_model::ledger::Ledger;
+use drover_model::journal_state::JournalState;
 use drover_model::phase::LeasePhase;
 use drover_model::record::{LeaseAsk, Want, how_ended};
 use drover_model::time::WallTime;
 
 use super::Herd;
-use super::nodes::NOTHING_AMISS;
-use crate::broker::book::{Entry, Stand};
-use crate::broker::describe;
-use crate::broker::waiting::Ground;
+use super::nodes::NO_PROBLEM;
+use crate::scheduler::book::{Entry, Stand};
+use crate::scheduler::describe;
+use crate::scheduler::waiting::Ground;
 
 /// How often a reason that changed is told again: with many leases it changes all the time.
 const RETELL: Duration = Duration::from_secs(1);
@@ -32,7 +32,7 @@ const MOST_LOGGED: usize = 100;
 /// What was told of waiting leases.
 #[derive(Debug, Default)]
 pub(super) struct Explained {
-    told: BTreeMap<LeaseId, Arc<str>>,
+    reported: BTreeMap<LeaseId, Arc<str>>,
     /// What the log says of each kind that waits.
     logged: BTreeMap<Want, Arc<str>>,
     /// Whether the moment to tell changes is awaited.
@@ -41,20 +41,20 @@ pub(super) struct Explained {
 
 impl Herd {
     pub(super) fn observe_lease(&self, ask: &LeaseAsk, state: LeasePhase, detail: String) {
-        self.observe(What::Lease(Box::new(picture(ask, state, detail))));
+        self.observe(What::Lease(Box::new(status(ask, state, detail))));
     }
 
     /// Tells leases that begin to wait why they do, and all others after a while, where that
     /// changed: what it costs at once does not grow with how many wait.
     pub(super) fn explain(&mut self, ctx: &mut Context<Self>) {
-        let fresh = self.broker.take_fresh();
-        if self.broker.stopping() {
+        let fresh = self.scheduler.take_fresh();
+        if self.scheduler.stopping() {
             return;
         }
-        self.tell_fresh(fresh);
-        let waiting = self.broker.queued();
+        self.report_fresh(fresh);
+        let waiting = self.scheduler.queued();
         if waiting == 0 {
-            self.explained.told.clear();
+            self.explained.reported.clear();
             self.explained.logged.clear();
         } else if !self.explained.awaited {
             self.explained.awaited = true;
@@ -62,7 +62,7 @@ impl Herd {
             let pause = RETELL.saturating_mul(u32::try_from(rounds).unwrap_or(u32::MAX));
             ctx.run_later(pause, |actor, _| {
                 actor.explained.awaited = false;
-                actor.tell_changes();
+                actor.report_changes();
             });
         }
     }
@@ -92,26 +92,26 @@ impl Herd {
     }
 
     /// Tells leases that began to wait why they do.
-    fn tell_fresh(&mut self, fresh: Vec<LeaseId>) {
-        let mut told = std::mem::take(&mut self.explained.told);
+    fn report_fresh(&mut self, fresh: Vec<LeaseId>) {
+        let mut reported = std::mem::take(&mut self.explained.reported);
         let trouble = self.trouble();
         let ground = self.ground(&trouble);
         let mut reasons: BTreeMap<&Want, Arc<str>> = BTreeMap::new();
         for lease in fresh {
-            let entry = self.broker.lease(&lease).filter(|entry| entry.stand == Stand::Waiting);
+            let entry = self.scheduler.lease(&lease).filter(|entry| entry.stand == Stand::Waiting);
             let Some(ask) = entry.map(|entry| &entry.ask) else { continue };
-            let why = || self.broker.why(&ask.want, &ground).into();
+            let why = || self.scheduler.why(&ask.want, &ground).into();
             let reason: &Arc<str> = reasons.entry(&ask.want).or_insert_with(why);
-            self.tell_reason(&mut told, ask, reason);
+            self.report_reason(&mut reported, ask, reason);
         }
-        self.explained.told = told;
+        self.explained.reported = reported;
     }
 
     /// Logs what keeps a kind from being served, whenever that changes: one line for all leases of it.
     /// A try that is under way is no change, or each retry would add two lines.
     fn log_reason(logged: &mut BTreeMap<Want, Arc<str>>, want: &Want, reason: &Arc<str>) {
         let before = logged.get(want);
-        let is_known = before == Some(reason) || reason.starts_with(NOTHING_AMISS);
+        let is_known = before == Some(reason) || reason.starts_with(NO_PROBLEM);
         if is_known || (before.is_none() && logged.len() >= MOST_LOGGED) {
             return;
         }
@@ -120,69 +120,69 @@ impl Herd {
     }
 
     /// Tells all that wait why they do, where that changed.
-    fn tell_changes(&mut self) {
-        if self.broker.stopping() {
+    fn report_changes(&mut self) {
+        if self.scheduler.stopping() {
             return;
         }
-        let mut told = std::mem::take(&mut self.explained.told);
+        let mut reported = std::mem::take(&mut self.explained.reported);
         let mut logged = std::mem::take(&mut self.explained.logged);
         let trouble = self.trouble();
         let ground = self.ground(&trouble);
-        for want in self.broker.wants() {
-            let reason: Arc<str> = self.broker.why(want, &ground).into();
+        for want in self.scheduler.wants() {
+            let reason: Arc<str> = self.scheduler.why(want, &ground).into();
             Self::log_reason(&mut logged, want, &reason);
-            for ask in self.broker.waiting_for(want) {
-                self.tell_reason(&mut told, ask, &reason);
+            for ask in self.scheduler.waiting_for(want) {
+                self.report_reason(&mut reported, ask, &reason);
             }
         }
         let waits = |entry: &Entry| entry.stand == Stand::Waiting;
-        told.retain(|lease, _| self.broker.lease(lease).is_some_and(waits));
-        logged.retain(|want, _| self.broker.waiting_for(want).next().is_some());
-        self.explained.told = told;
+        reported.retain(|lease, _| self.scheduler.lease(lease).is_some_and(waits));
+        logged.retain(|want, _| self.scheduler.waiting_for(want).next().is_some());
+        self.explained.reported = reported;
         self.explained.logged = logged;
     }
 
-    fn tell_reason(
+    fn report_reason(
         &self,
-        told: &mut BTreeMap<LeaseId, Arc<str>>,
+        reported: &mut BTreeMap<LeaseId, Arc<str>>,
         ask: &LeaseAsk,
         reason: &Arc<str>,
     ) {
-        if told.get(&ask.lease) != Some(reason) {
+        if reported.get(&ask.lease) != Some(reason) {
             self.observe_lease(ask, LeasePhase::Waiting, reason.to_string());
-            told.insert(ask.lease.clone(), Arc::clone(reason));
+            reported.insert(ask.lease.clone(), Arc::clone(reason));
         }
     }
 
     /// Shows every lease that the journal knows; those on agents are shown by them once more.
-    pub(super) fn show_known(&self, ledger: &Ledger, down: Duration) {
-        for (lease, ended) in &ledger.ended {
+    pub(super) fn show_known(&self, journal_state: &JournalState, down: Duration) {
+        for (lease, ended) in &journal_state.ended {
             tracing::debug!(lease = %lease, "lease is known as ended");
-            let shown = picture(&ended.ask, LeasePhase::Ended, how_ended(&ended.why, &ended.cause));
-            self.observe(What::Lease(Box::new(LeasePicture {
+            let shown = status(&ended.ask, LeasePhase::Ended, how_ended(&ended.why, &ended.cause));
+            self.observe(What::Lease(Box::new(LeaseStatus {
                 agent: ended.agent.clone(),
                 ..shown
             })));
         }
-        for (agent, entry) in &ledger.agents {
+        for (agent, entry) in &journal_state.agents {
             for granted in entry.leases.values() {
                 let shown =
-                    picture(&granted.ask, LeasePhase::Granted, "its agent is taken over".into());
+                    status(&granted.ask, LeasePhase::Granted, "its agent is taken over".into());
                 self.observe(What::Lease(Box::new(on(shown, agent, granted.expires + down))));
             }
         }
-        for ask in &ledger.waiting {
+        for ask in &journal_state.waiting {
             self.observe_lease(ask, LeasePhase::Waiting, "waits for an agent".into());
         }
     }
 }
 
-fn on(picture: LeasePicture, agent: &AgentId, expires: WallTime) -> LeasePicture {
-    LeasePicture { agent: Some(agent.clone()), expires: Some(expires), ..picture }
+fn on(status: LeaseStatus, agent: &AgentId, expires: WallTime) -> LeaseStatus {
+    LeaseStatus { agent: Some(agent.clone()), expires: Some(expires), ..status }
 }
 
-fn picture(ask: &LeaseAsk, state: LeasePhase, detail: String) -> LeasePicture {
-    LeasePicture {
+fn status(ask: &LeaseAsk, state: LeasePhase, detail: String) -> LeaseStatus {
+    LeaseStatus {
         lease: ask.lease.clone(),
         state,
         agent: None,

@@ -4,25 +4,25 @@
 use std::sync::Arc;
 
 use drover_model::fault::{Culprit, Fault, FaultKind};
-use drover_model::ledger::{EndedLease, GrantedLease};
+use drover_model::journal_state::{EndedLease, GrantedLease};
 use drover_model::phase::{AgentPhase, CloudHealth};
-use drover_model::ports::ClusterSight;
+use drover_model::ports::ClusterObservation;
 use drover_model::record::WAITED;
 
 use super::super::tests::{Bed, t};
 use super::*;
 use crate::message::ApplySpec;
 use crate::testbed::{
-    CLUSTER, World, ask, at, cloud, entry, herd, labels, on_paused_system, pass, seconds, sight,
-    template, unreachable,
+    CLUSTER, World, ask, at, cloud, entry, herd, labels, observation, on_paused_system, pass,
+    seconds, template, unreachable,
 };
 
 /// The states and details shown of a lease, repetitions left out.
 fn shown(bed: &Bed, lease: &str) -> Vec<String> {
     let of = |what: &What| {
-        let What::Lease(picture) = what else { return None };
-        let of_it = picture.lease.as_str() == lease;
-        of_it.then(|| format!("{}: {}", picture.state, picture.detail))
+        let What::Lease(status) = what else { return None };
+        let of_it = status.lease.as_str() == lease;
+        of_it.then(|| format!("{}: {}", status.state, status.detail))
     };
     let mut all: Vec<String> =
         bed.world.with(|script| script.facts.iter().filter_map(|fact| of(&fact.what)).collect());
@@ -37,7 +37,7 @@ fn last(bed: &Bed, lease: &str) -> String {
 // Invariant: whoever waits is told why, in words that name what is in the way.
 
 #[test]
-fn a_lease_is_told_what_it_waits_for_and_only_when_that_changes() {
+fn a_lease_hears_what_it_waits_for_and_only_when_that_changes() {
     on_paused_system(|| async {
         let mut spec = template("c/t", &[]);
         spec.cap = Some(2);
@@ -65,7 +65,7 @@ fn a_full_cloud_a_silent_one_and_a_template_that_left_are_named() {
         world.with(|script| script.identify.insert("d".into(), Err(unreachable("d"))));
         let clouds = || vec![cloud("c", Some(0)), cloud("d", None)];
         let all = vec![template("c/t", &["x"]), template("c/u", &[]), template("d/t", &["x"])];
-        let bed = Bed::start(world, herd(clouds(), all), Ledger::default());
+        let bed = Bed::start(world, herd(clouds(), all), JournalState::default());
         bed.lease(ask("l1", labels(&["x"]), 0)).await.unwrap();
         bed.lease(ask("l2", Want::Template("c/u".into()), 0)).await.unwrap();
         pass(seconds(5)).await;
@@ -85,8 +85,8 @@ fn a_cloud_that_works_again_is_shown_without_its_old_trouble() {
     on_paused_system(|| async {
         let bed = Bed::new(herd(vec![cloud("c", None)], vec![template("c/t", &[])]));
         pass(seconds(5)).await;
-        let lone = ClusterSight { quorate: false, ..sight(CLUSTER) };
-        for seen in [lone, sight(CLUSTER)] {
+        let lone = ClusterObservation { quorate: false, ..observation(CLUSTER) };
+        for seen in [lone, observation(CLUSTER)] {
             bed.world.with(|script| script.identify.insert("c".into(), Ok(seen)));
             pass(seconds(600)).await;
         }
@@ -114,17 +114,17 @@ fn a_tripped_breaker_is_named_with_its_end_and_cause() {
         bed.world.with(|script| script.fail_with = Some(fault));
         bed.lease(ask("l1", t(), 0)).await.unwrap();
         pass(seconds(100)).await;
-        let told = last(&bed, "l1");
-        assert!(told.starts_with("waiting: c/t: breaker tripped until 20"), "{told}");
+        let reported = last(&bed, "l1");
+        assert!(reported.starts_with("waiting: c/t: breaker tripped until 20"), "{reported}");
         assert!(
-            told.contains("Z: no boot disk; once that is mended, `drover breakers reset c/t`"),
-            "{told}"
+            reported.contains("Z: no boot disk; once that is mended, `drover breakers reset c/t`"),
+            "{reported}"
         );
     });
 }
 
 #[test]
-fn many_waiting_leases_are_told_of_changes_at_most_once_a_second() {
+fn many_waiting_leases_are_reported_changes_at_most_once_a_second() {
     on_paused_system(|| async {
         let mut narrow = cloud("c", Some(50));
         narrow.operations_per_node = 3;
@@ -152,11 +152,14 @@ fn a_lease_that_waits_too_long_ends_in_the_journal_and_for_all_who_look() {
         assert!(last(&bed, "l1").starts_with("waiting"), "{}", last(&bed, "l1"));
         pass(seconds(2)).await;
         assert_eq!(last(&bed, "l1"), "ended: waited-too-long");
-        assert_eq!(bed.world.with(|s| s.ledger.ended[&LeaseId::new("l1")].why.clone()), WAITED);
+        assert_eq!(
+            bed.world.with(|s| s.journal_state.ended[&LeaseId::new("l1")].why.clone()),
+            WAITED
+        );
         assert_eq!(bed.release("l1").await, Ok(()), "safe to repeat");
         // Another start of the service.
-        let ledger = bed.world.with(|script| script.ledger.clone());
-        let bed = Bed::start(World::new(&["c"]), spec(), ledger);
+        let journal_state = bed.world.with(|script| script.journal_state.clone());
+        let bed = Bed::start(World::new(&["c"]), spec(), journal_state);
         pass(seconds(2998)).await;
         assert!(last(&bed, "l2").starts_with("waiting"), "{}", last(&bed, "l2"));
         pass(seconds(3)).await;
@@ -170,7 +173,7 @@ fn a_lease_that_waits_too_long_ends_in_the_journal_and_for_all_who_look() {
 #[test]
 fn a_start_shows_waiting_granted_and_ended_leases() {
     on_paused_system(|| async {
-        let mut ledger = Ledger::default();
+        let mut journal_state = JournalState::default();
         let gone = EndedLease {
             ask: ask("l1", t(), 0),
             agent: Some(AgentId::new("old")),
@@ -178,7 +181,7 @@ fn a_start_shows_waiting_granted_and_ended_leases() {
             cause: "node n1 is offline".into(),
             at: at(0).wall,
         };
-        ledger.ended.insert(LeaseId::new("l1"), gone);
+        journal_state.ended.insert(LeaseId::new("l1"), gone);
         let mut leased = entry("leased", 10_000, template("c/t", &[]), AgentPhase::Leased);
         let granted = GrantedLease {
             ask: ask("l2", t(), 0),
@@ -188,10 +191,10 @@ fn a_start_shows_waiting_granted_and_ended_leases() {
             pending: false,
         };
         leased.leases.insert(LeaseId::new("l2"), granted);
-        ledger.agents.insert(AgentId::new("leased"), leased);
-        ledger.waiting.push(ask("l3", t(), 0));
+        journal_state.agents.insert(AgentId::new("leased"), leased);
+        journal_state.waiting.push(ask("l3", t(), 0));
         let spec = herd(vec![cloud("c", Some(0))], vec![template("c/t", &[])]);
-        let bed = Bed::start(World::new(&["c"]), spec, ledger);
+        let bed = Bed::start(World::new(&["c"]), spec, journal_state);
         assert_eq!(shown(&bed, "l1"), ["ended: lost: node n1 is offline"]);
         assert_eq!(shown(&bed, "l2")[0], "granted: its agent is taken over");
         assert_eq!(shown(&bed, "l3")[0], "waiting: waits for an agent");
@@ -201,7 +204,7 @@ fn a_start_shows_waiting_granted_and_ended_leases() {
 // Invariant: what is told of waiting leases does not grow with their square.
 
 #[test]
-fn changes_are_told_less_often_the_more_leases_wait() {
+fn changes_are_reported_less_often_the_more_leases_wait() {
     on_paused_system(|| async {
         let clouds = || vec![cloud("c", Some(0))];
         let served = || herd(clouds(), vec![template("c/t", &[]), template("c/u", &[])]);
@@ -216,7 +219,7 @@ fn changes_are_told_less_often_the_more_leases_wait() {
             bed.herd.do_send(ApplySpec(if turn % 2 == 0 { left() } else { served() }));
             pass(seconds(1)).await;
         }
-        let told = shown(&bed, "l7").len() - before;
-        assert!((2..=5).contains(&told), "told {told} times in 12 s");
+        let reported = shown(&bed, "l7").len() - before;
+        assert!((2..=5).contains(&reported), "told {reported} times in 12 s");
     });
 }

@@ -21,9 +21,9 @@ impl Herd {
     ) {
         // A hold lets somebody in after the lease, to all that its holder leaves there.
         let theirs =
-            self.broker.theirs_on(&agent, by).and_then(|()| self.hold_is_theirs(&agent, by));
-        self.broker.holds(self.common.hold_next.owners());
-        let beyond = hold.is_some().then(|| self.broker.hold_beyond(&agent, by)).flatten();
+            self.scheduler.theirs_on(&agent, by).and_then(|()| self.hold_is_theirs(&agent, by));
+        self.scheduler.holds(self.common.hold_next.owners());
+        let beyond = hold.is_some().then(|| self.scheduler.hold_beyond(&agent, by)).flatten();
         let theirs = theirs.and_then(|()| beyond.map_or(Ok(()), Err));
         if let Err(refusal) = theirs.and_then(|()| self.may_hold(&agent)) {
             reply.send(Err(refusal));
@@ -31,7 +31,7 @@ impl Herd {
         }
         let hold = owned(hold, by);
         // A holder let onto it meanwhile would find it held for another at the lease's end.
-        self.broker.bar(&agent, hold.is_some());
+        self.scheduler.bar(&agent, hold.is_some());
         let before = self.common.hold_next.on(&agent);
         if let Some(hold) = hold.as_deref() {
             // It is theirs before it is durable, so that nobody else's is accepted meanwhile.
@@ -45,13 +45,13 @@ impl Herd {
             why: None,
         };
         self.append(body, ctx, move |herd, done, _| {
-            herd.broker.bar(&agent, false);
+            herd.scheduler.bar(&agent, false);
             let holds = &herd.common.hold_next;
             let mine = hold.is_some() && holds.on(&agent).as_ref() == hold.as_deref();
             if done.is_err() && mine {
                 holds.set_on(&agent, before);
             }
-            let told = done.map_err(|fault| unavailable(&fault)).and_then(|_| {
+            let reported = done.map_err(|fault| unavailable(&fault)).and_then(|_| {
                 tracing::info!(agent = %agent, held = hold.is_some(), "hold is set");
                 let theirs = hold.as_deref().cloned();
                 let lives = herd.common.roster.send(&agent, AgentCommand::Hold(hold));
@@ -59,7 +59,7 @@ impl Herd {
                 let gone = || Refusal::Unknown(format!("agent `{agent}` is gone by now"));
                 if lives { Ok(()) } else { Err(gone()) }
             });
-            reply.send(told);
+            reply.send(reported);
         });
     }
 
@@ -72,13 +72,13 @@ impl Herd {
     ) {
         let template = self.template_named(name).and_then(|template| {
             let stopping = || Refusal::Unavailable("the service is stopping".into());
-            if self.broker.stopping() { Err(stopping()) } else { Ok(template) }
+            if self.scheduler.stopping() { Err(stopping()) } else { Ok(template) }
         });
         let template = template.and_then(|template| {
             self.next_is_theirs(&template, by)?;
-            self.broker.holds(self.common.hold_next.owners());
+            self.scheduler.holds(self.common.hold_next.owners());
             let spec = self.spec.templates.get(&template).filter(|_| hold.is_some());
-            let beyond = spec.and_then(|spec| self.broker.hold_next_beyond(spec, by));
+            let beyond = spec.and_then(|spec| self.scheduler.hold_next_beyond(spec, by));
             beyond.map_or(Ok(template), Err)
         });
         let template = match template {
@@ -106,12 +106,12 @@ impl Herd {
                 None if done.is_ok() => holds.set(&template, None),
                 Some(_) | None => {}
             }
-            let told = done.map_err(|fault| unavailable(&fault)).map(|_| {
+            let reported = done.map_err(|fault| unavailable(&fault)).map(|_| {
                 tracing::info!(template = %template, held = hold.is_some(), "next failure");
                 herd.show_hold_next(&template, hold.as_deref());
                 template
             });
-            reply.send(told);
+            reply.send(reported);
         });
     }
 
@@ -143,7 +143,7 @@ impl Herd {
         let Some(living) = living else {
             return Err(Refusal::Unknown(format!("no agent `{agent}` lives")));
         };
-        if self.broker.stopping() {
+        if self.scheduler.stopping() {
             return Err(Refusal::Unavailable("the service is stopping".into()));
         }
         if living.status.phase.is_leaving() {

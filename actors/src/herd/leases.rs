@@ -12,8 +12,8 @@ use drover_runtime::reply::Reply;
 use futures_util::future::abortable;
 
 use super::{Herd, LeaseReply, ReleaseReply};
-use crate::broker::book::Asked;
 use crate::message::{AgentCommand, Refusal};
+use crate::scheduler::book::Asked;
 
 /// How long at most until it is looked whether a lease has waited as long as it may.
 const LOOK_AGAIN: Duration = Duration::from_secs(600);
@@ -30,10 +30,10 @@ impl Herd {
         ctx: &mut Context<Self>,
     ) {
         let configured: Vec<_> = self.spec.templates.values().cloned().collect();
-        let stopping = self.broker.stopping();
-        self.broker.at(self.common.ports.ambient.now());
-        self.broker.holds(self.common.hold_next.owners());
-        let answer = match self.broker.known(&ask) {
+        let stopping = self.scheduler.stopping();
+        self.scheduler.at(self.common.ports.ambient.now());
+        self.scheduler.holds(self.common.hold_next.owners());
+        let answer = match self.scheduler.known(&ask) {
             Some(known) => known,
             None if stopping => {
                 Asked::Refused(Refusal::Unavailable("the service is stopping".into()))
@@ -41,7 +41,7 @@ impl Herd {
             None => match self.by_key(&ask.want).and_then(|want| self.brings(&ask, want)) {
                 Ok(want) => {
                     ask.want = want;
-                    self.broker.ask(&ask, &configured)
+                    self.scheduler.ask(&ask, &configured)
                 }
                 Err(refusal) => Asked::Refused(refusal),
             },
@@ -59,7 +59,7 @@ impl Herd {
             Asked::New => {
                 self.asking.entry(ask.lease.clone()).or_default().push(reply);
                 self.append(Body::LeaseAsked(ask.clone()), ctx, move |actor, done, _| {
-                    actor.broker.recorded(&ask.lease, done.is_ok());
+                    actor.scheduler.recorded(&ask.lease, done.is_ok());
                     let answer = done.map(|_| ask.lease.clone());
                     if answer.is_ok() {
                         actor.observe_lease(&ask, LeasePhase::Waiting, "waits for an agent".into());
@@ -75,7 +75,7 @@ impl Herd {
 
     /// Comes back when the next lease has waited as long as it may.
     pub(super) fn await_end(&mut self, now: WallTime, ctx: &mut Context<Self>) {
-        let Some(end) = self.broker.first_end() else { return };
+        let Some(end) = self.scheduler.first_end() else { return };
         if self.wait_ends.as_ref().is_some_and(|(at, _)| *at <= end) {
             return;
         }
@@ -101,7 +101,7 @@ impl Herd {
         reply: ReleaseReply,
         ctx: &mut Context<Self>,
     ) {
-        match self.broker.release(&lease, by) {
+        match self.scheduler.release(&lease, by) {
             Err(refusal) => {
                 reply.send(Err(refusal));
             }
@@ -120,8 +120,8 @@ impl Herd {
         let body = Body::LeaseEnded { lease: lease.clone(), why: why.into(), cause: String::new() };
         self.append(body, ctx, move |actor, done, _| {
             let now = actor.common.ports.ambient.now().wall;
-            actor.broker.cancelled(&lease, done.is_ok(), now);
-            if let Some(entry) = actor.broker.lease(&lease).filter(|_| done.is_ok()) {
+            actor.scheduler.cancelled(&lease, done.is_ok(), now);
+            if let Some(entry) = actor.scheduler.lease(&lease).filter(|_| done.is_ok()) {
                 actor.observe_lease(&entry.ask.clone(), LeasePhase::Ended, why.into());
             }
             for reply in actor.releasing.remove(&lease).into_iter().flatten() {
@@ -138,8 +138,8 @@ impl Herd {
         reply: Reply<Result<WallTime, Refusal>>,
         ctx: &mut Context<Self>,
     ) {
-        let theirs = self.broker.theirs(&lease, by).map(drop);
-        if let Err(refusal) = theirs.and_then(|()| self.broker.renewable(&lease).map(drop)) {
+        let theirs = self.scheduler.theirs(&lease, by).map(drop);
+        if let Err(refusal) = theirs.and_then(|()| self.scheduler.renewable(&lease).map(drop)) {
             reply.send(Err(refusal));
             return;
         }
@@ -147,7 +147,7 @@ impl Herd {
         let body = Body::LeaseRenewed { lease: lease.clone(), expires };
         self.append(body, ctx, move |actor, done, _| {
             let answer = done.map_err(|fault| unavailable(&fault));
-            let answer = answer.and_then(|_| actor.broker.renewable(&lease)).map(|agent| {
+            let answer = answer.and_then(|_| actor.scheduler.renewable(&lease)).map(|agent| {
                 let command = AgentCommand::LeaseRenewed { lease, expires };
                 actor.common.roster.send(&agent, command);
                 expires

@@ -20,53 +20,53 @@ const HOUR: u64 = 3600;
 /// Tell everything that is held.
 #[derive(Clone, Message)]
 #[rtype(result = "()")]
-struct Tell(UnboundedSender<String>);
+struct Lines(UnboundedSender<String>);
 
-impl Handler<Tell> for Herd {
+impl Handler<Lines> for Herd {
     type Result = ();
 
-    fn handle(&mut self, tell: Tell, _: &mut Context<Self>) {
+    fn handle(&mut self, report: Lines, _: &mut Context<Self>) {
         let asked = (self.asking.len(), self.releasing.len(), self.writes.len());
         let names = (self.clouds.keys(), self.clusters.keys(), &self.leads, self.tried.keys());
-        let text = format!("{:?} {names:?} {asked:?} {:?}", self.broker, self.explained);
-        tell.0.send(format!("herd {text} {}", self.common.roster.len())).unwrap();
-        self.clouds.values().for_each(|cloud| cloud.do_send(tell.clone()));
+        let text = format!("{:?} {names:?} {asked:?} {:?}", self.scheduler, self.explained);
+        report.0.send(format!("herd {text} {}", self.common.roster.len())).unwrap();
+        self.clouds.values().for_each(|cloud| cloud.do_send(report.clone()));
         for actors in self.clusters.values() {
-            actors.cluster.do_send(tell.clone());
-            actors.reconciler.do_send(tell.clone());
+            actors.cluster.do_send(report.clone());
+            actors.reconciler.do_send(report.clone());
         }
     }
 }
 
-impl Handler<Tell> for Cloud {
+impl Handler<Lines> for Cloud {
     type Result = ();
 
-    fn handle(&mut self, tell: Tell, _: &mut Context<Self>) {
-        tell.0.send(format!("cloud {}", self.held())).unwrap();
-        self.templates().for_each(|template| template.do_send(tell.clone()));
+    fn handle(&mut self, report: Lines, _: &mut Context<Self>) {
+        report.0.send(format!("cloud {}", self.held())).unwrap();
+        self.templates().for_each(|template| template.do_send(report.clone()));
     }
 }
 
-macro_rules! tells {
+macro_rules! reports {
     ($($name:literal $actor:ty),*) => {$(
-        impl Handler<Tell> for $actor {
+        impl Handler<Lines> for $actor {
             type Result = ();
 
-            fn handle(&mut self, tell: Tell, _: &mut <Self as Actor>::Context) {
-                tell.0.send(format!("{} {}", $name, self.held())).unwrap();
+            fn handle(&mut self, report: Lines, _: &mut <Self as Actor>::Context) {
+                report.0.send(format!("{} {}", $name, self.held())).unwrap();
             }
         }
     )*};
 }
 
-tells!("template" Template, "cluster" Cluster, "reconciler" Reconciler);
+reports!("template" Template, "cluster" Cluster, "reconciler" Reconciler);
 
 /// What all actors hold, in order, with one digit for each number.
 async fn held(bed: &Bed) -> Vec<String> {
-    let (tell, mut told) = mpsc::unbounded_channel();
-    bed.herd.do_send(Tell(tell));
+    let (report, mut reported) = mpsc::unbounded_channel();
+    bed.herd.do_send(Lines(report));
     let mut all = Vec::new();
-    while let Some(text) = told.recv().await {
+    while let Some(text) = reported.recv().await {
         let mut plain = String::new();
         for letter in text.chars() {
             match (letter.is_ascii_digit(), plain.ends_with('0')) {
@@ -93,9 +93,9 @@ async fn live(bed: &Bed, from: u64, to: u64) {
         for n in first..first + 10 {
             bed.release(&format!("l{n}")).await.unwrap();
         }
-        let (reply, told) = Reply::channel();
+        let (reply, reported) = Reply::channel();
         bed.herd.do_send(crate::message::HerdCommand::Reap { all: true, reply });
-        assert_eq!(told.await, Ok(10));
+        assert_eq!(reported.await, Ok(10));
         pass(seconds(30)).await;
         assert!(bed.roster.is_empty(), "{}", bed.states());
     }

@@ -2,7 +2,7 @@
 //! with one installation, each of which would retire the other's agents.
 
 use actix::Context;
-use drover_model::ledger::Ledger;
+use drover_model::journal_state::JournalState;
 use drover_model::machine::Machine;
 use drover_model::record::Body;
 
@@ -20,20 +20,20 @@ impl Herd {
     /// Compares this machine with the journal's, and holds back what another drover may own.
     pub(super) fn know_machine(
         &mut self,
-        ledger: &Ledger,
+        journal_state: &JournalState,
         machine: Option<Machine>,
         ctx: &mut Context<Self>,
     ) {
         let restraint = &self.common.restraint;
-        for (cluster, (vmid, _)) in &ledger.ahead {
+        for (cluster, (vmid, _)) in &journal_state.ahead {
             let cause = Cause::Guests(cluster.clone());
-            restraint.hold(cause, &restrained(*vmid), ledger.agents.keys().cloned());
+            restraint.hold(cause, &restrained(*vmid), journal_state.agents.keys().cloned());
         }
         let Some(machine) = machine else { return };
-        match &ledger.machine {
+        match &journal_state.machine {
             Some(before) if !before.may_be(&machine) => {
-                tracing::error!(agents = ledger.agents.len(), "{MOVED}");
-                restraint.hold(Cause::Machine, MOVED, ledger.agents.keys().cloned());
+                tracing::error!(agents = journal_state.agents.len(), "{MOVED}");
+                restraint.hold(Cause::Machine, MOVED, journal_state.agents.keys().cloned());
                 self.unbound = Some(machine);
             }
             Some(before) if *before == machine => {}

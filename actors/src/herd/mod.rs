@@ -37,15 +37,15 @@ use futures_util::future::AbortHandle;
 use tokio::sync::mpsc;
 
 use crate::birth::{Adoption, Common, Lanes, same_template};
-use crate::broker::Order;
-use crate::broker::routing::Routing;
-use crate::broker::state::Broker;
 use crate::cloud::{Cloud, CloudCommand, CloudReport};
 use crate::cluster::{Cluster, ClusterCommand};
 use crate::demand::actor::Source;
 use crate::message::{AgentCommand, ApplySpec, HerdCommand, Refusal};
 use crate::reconciler::finding::Outcome;
 use crate::reconciler::{OrphanFound, Reconciler, ReconcilerCommand};
+use crate::scheduler::Order;
+use crate::scheduler::routing::Routing;
+use crate::scheduler::state::Scheduler;
 use drover_runtime::reply::Reply;
 use drover_runtime::supervise::{count_message, limit_turns};
 
@@ -67,12 +67,12 @@ struct ClusterActors {
 pub struct Herd {
     common: Common,
     spec: Arc<HerdSpec>,
-    broker: Broker,
+    scheduler: Scheduler,
     clouds: BTreeMap<CloudId, Addr<Cloud>>,
     clusters: BTreeMap<ClusterId, ClusterActors>,
     sources: BTreeMap<SourceId, Addr<Source>>,
     /// Sources whose runners were told to be left there without a way to them.
-    forsaken: BTreeSet<SourceId>,
+    orphaned: BTreeSet<SourceId>,
     /// What is known of each cluster for as long as the service runs.
     known: BTreeMap<ClusterId, clusters::Known>,
     /// Which cluster each cloud leads to, once it said so in this start or by the journal.
@@ -145,7 +145,7 @@ impl Herd {
                         Some(cloud) => {
                             cloud.do_send(CloudCommand::Provision { template, count });
                         }
-                        None => self.broker.not_begun(&template, count),
+                        None => self.scheduler.not_started(&template, count),
                     }
                 }
                 Order::Withdraw { agent } => {
@@ -163,7 +163,7 @@ impl Herd {
                 Order::Cancel { lease, why } => self.cancel(lease, why, ctx),
                 Order::Again { lease } => {
                     tracing::warn!(lease = %lease, "lease lost its agent and waits again");
-                    if let Some(ask) = self.broker.lease(&lease).map(|entry| entry.ask.clone()) {
+                    if let Some(ask) = self.scheduler.lease(&lease).map(|entry| entry.ask.clone()) {
                         let detail = "its agent was lost before it was ready: waits for another";
                         self.observe_lease(&ask, LeasePhase::Waiting, detail.into());
                     }
@@ -214,8 +214,8 @@ impl Herd {
             leases: new.leases.clone(),
             ..HerdSpec::default()
         };
-        self.broker.limit(new.leases.clone());
-        self.broker.route(Routing::new(&new.mappings).with(new.templates.values()));
+        self.scheduler.limit(new.leases.clone());
+        self.scheduler.route(Routing::new(&new.mappings).with(new.templates.values()));
         if old.pools != new.pools {
             self.common.addresses.configure(&new.pools);
             self.show_pools(ctx);
@@ -347,7 +347,7 @@ impl Herd {
             address.do_send(CloudCommand::Leave);
             self.leads.remove(&cloud);
             self.elsewhere.remove(&cloud);
-            self.broker.cloud_gone(&cloud);
+            self.scheduler.cloud_gone(&cloud);
             self.common.ways.forgotten(&cloud);
             self.common.doubts.forget(&cloud);
             self.observe(What::CloudGone { cloud });
@@ -413,11 +413,11 @@ impl Handler<Settle> for Herd {
         self.settling = false;
         let ambient = Arc::clone(&self.common.ports.ambient);
         let now = ambient.now();
-        self.broker.fits(self.common.sites.rooms(now.mono));
-        self.broker.at(now);
-        self.broker.restrain(self.common.restraint.agents());
-        let mut orders = self.broker.waited(now.wall);
-        orders.extend(self.broker.decide(now.wall, &mut || mint_lease(|| ambient.draw())));
+        self.scheduler.fits(self.common.sites.rooms(now.mono));
+        self.scheduler.at(now);
+        self.scheduler.restrain(self.common.restraint.agents());
+        let mut orders = self.scheduler.waited(now.wall);
+        orders.extend(self.scheduler.decide(now.wall, &mut || mint_lease(|| ambient.draw())));
         self.carry_out(orders, ctx);
         self.await_end(now.wall, ctx);
         self.explain(ctx);
@@ -443,15 +443,17 @@ impl Handler<CloudReport> for Herd {
     fn handle(&mut self, report: CloudReport, ctx: &mut Context<Self>) {
         count_message(ctx);
         let now = self.common.ports.ambient.now();
-        self.broker.at(now);
+        self.scheduler.at(now);
         let now = now.wall;
         match report {
-            CloudReport::Room { cloud, room } => self.broker.cloud(&cloud, room),
+            CloudReport::Room { cloud, room } => self.scheduler.cloud(&cloud, room),
             CloudReport::News(news) => {
-                let orders = self.broker.news(&news, now);
+                let orders = self.scheduler.news(&news, now);
                 self.carry_out(orders, ctx);
             }
-            CloudReport::NotBegun { template, count } => self.broker.not_begun(&template, count),
+            CloudReport::NotStarted { template, count } => {
+                self.scheduler.not_started(&template, count)
+            }
             CloudReport::Leads { cloud, cluster } => self.leads(&cloud, cluster, ctx),
             CloudReport::Elsewhere { cloud, cluster } => {
                 self.common.ways.leads(&cloud, &cluster);

@@ -7,7 +7,7 @@ use drover_model::fault::Fault;
 use drover_model::id::{CloudId, ClusterId, NodeName, TemplateId};
 use drover_model::phase::{AgentPhase, NodeStatus};
 use drover_model::placement::report::{NodeReport, WhyReport};
-use drover_model::placement::{Fleet, NodeSight, Sizes};
+use drover_model::placement::{Fleet, NodeObservation, Sizes};
 use drover_model::record::{Body, Reason, Want};
 use drover_model::scope::Scope;
 use drover_model::spec::TemplateSpec;
@@ -27,7 +27,7 @@ use crate::source::{choose, survey};
 const MIB: u64 = 1 << 20;
 
 /// What stands before a wait that nothing but time is needed for.
-pub(super) const NOTHING_AMISS: &str = "waits for an agent";
+pub(super) const NO_PROBLEM: &str = "waits for an agent";
 
 type DrainReply = Reply<Result<NodeDrained, Refusal>>;
 type WhyReply = Reply<Result<WhyReport, Refusal>>;
@@ -168,9 +168,9 @@ impl Herd {
         self.common.sites.seen(&cluster, fleet.nodes().keys());
         let claims = Claim::of_roster(&self.common.roster, &cluster);
         let scene = Scene::new(&fleet, &claims);
-        for (node, sight) in fleet.nodes() {
+        for (node, observation) in fleet.nodes() {
             let room = scene.room(node);
-            let state = self.state_of(&cluster, node, *sight);
+            let state = self.state_of(&cluster, node, *observation);
             seen.nodes.push(NodeReport {
                 refuses: self.refused_by(&cluster, node, &scene),
                 ..report(cluster.clone(), node.clone(), state, room)
@@ -178,14 +178,19 @@ impl Herd {
         }
     }
 
-    fn state_of(&self, cluster: &ClusterId, node: &NodeName, sight: NodeSight) -> NodeStatus {
+    fn state_of(
+        &self,
+        cluster: &ClusterId,
+        node: &NodeName,
+        observation: NodeObservation,
+    ) -> NodeStatus {
         let now = self.common.ports.ambient.now().mono;
         let scope = Scope::Node(cluster.clone(), node.clone());
-        if sight.offline {
+        if observation.offline {
             NodeStatus::Offline
         } else if self.common.sites.is_drained(cluster, node) {
             NodeStatus::Drained
-        } else if sight.maintenance {
+        } else if observation.maintenance {
             NodeStatus::Maintenance
         } else {
             let barred = self.common.board.closed(&scope, now);
@@ -278,8 +283,8 @@ impl Herd {
     fn waits(&self, template: &TemplateId) -> Option<String> {
         let trouble = self.trouble();
         let ground = self.ground(&trouble);
-        let why = self.broker.why(&Want::Template(template.to_string()), &ground);
-        (!why.starts_with(NOTHING_AMISS)).then_some(why)
+        let why = self.scheduler.why(&Want::Template(template.to_string()), &ground);
+        (!why.starts_with(NO_PROBLEM)).then_some(why)
     }
 }
 

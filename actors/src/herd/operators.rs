@@ -2,7 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use drover_model::id::AgentId;
-use drover_model::ledger::Ledger;
+use drover_model::journal_state::JournalState;
 use drover_model::overrides::{Change, OverrideChange, Overrides};
 use drover_model::phase::AgentPhase;
 use drover_model::record::{Body, Hold, Reason};
@@ -33,7 +33,7 @@ async fn limited(bed: &Bed, agent: &str, max_uses: Change) -> Result<Overrides, 
 }
 
 #[test]
-fn limits_of_one_agent_are_written_then_told_and_others_are_left_alone() {
+fn limits_of_one_agent_are_written_then_reported_and_others_are_left_alone() {
     on_paused_system(|| async {
         let mut spec = template("c/t", &["x"]);
         spec.minimum = 2;
@@ -50,11 +50,11 @@ fn limits_of_one_agent_are_written_then_told_and_others_are_left_alone() {
         });
         assert_eq!(written, 2);
         pass(seconds(1)).await;
-        let told = |agent| {
-            let told = bed.on(agent).into_iter();
-            told.filter(|command| matches!(command, AgentCommand::Override(_))).count()
+        let reported = |agent| {
+            let reported = bed.on(agent).into_iter();
+            reported.filter(|command| matches!(command, AgentCommand::Override(_))).count()
         };
-        assert_eq!((told(agent), told(agents[1].as_str())), (2, 0));
+        assert_eq!((reported(agent), reported(agents[1].as_str())), (2, 0));
         assert_eq!(limited(&bed, agent, Change::TakeBack).await, own(None));
         let unknown = Refusal::Unknown("no agent `nobody` lives".into());
         assert_eq!(limited(&bed, "nobody", Change::Set(1)).await, Err(unknown));
@@ -62,7 +62,7 @@ fn limits_of_one_agent_are_written_then_told_and_others_are_left_alone() {
 }
 
 #[test]
-fn of_several_wishes_at_one_moment_the_last_one_holds_as_in_the_journal() {
+fn of_several_requests_at_one_moment_the_last_one_holds_as_in_the_journal() {
     on_paused_system(|| async {
         let (bed, agent) = with_one_agent().await;
         for uses in 1..6 {
@@ -71,11 +71,11 @@ fn of_several_wishes_at_one_moment_the_last_one_holds_as_in_the_journal() {
             bed.herd.do_send(HerdCommand::Override { agent: agent.clone(), change, reply });
         }
         pass(seconds(1)).await;
-        let told = bed.on(agent.as_str()).into_iter().filter_map(|command| {
+        let reported = bed.on(agent.as_str()).into_iter().filter_map(|command| {
             if let AgentCommand::Override(change) = command { Some(change.max_uses) } else { None }
         });
         let sent: Vec<Change> = (1..6).map(Change::Set).collect();
-        assert_eq!(told.collect::<Vec<_>>(), sent);
+        assert_eq!(reported.collect::<Vec<_>>(), sent);
         assert_eq!(bed.roster.get(&agent).unwrap().status.overrides.max_uses, Some(5));
     });
 }
@@ -118,8 +118,8 @@ fn a_name_on_several_clouds_is_not_guessed() {
     on_paused_system(|| async {
         let templates = vec![template("c/t", &["x"]), template("d/t", &["x"])];
         let bed = Bed::new(herd(vec![cloud("c", None), cloud("d", None)], templates));
-        let told = "several templates are called `t`: name one of `c/t`, `d/t`";
-        assert_eq!(provisioned(&bed, "t", 1).await, Err(Refusal::Conflict(told.into())));
+        let reported = "several templates are called `t`: name one of `c/t`, `d/t`";
+        assert_eq!(provisioned(&bed, "t", 1).await, Err(Refusal::Conflict(reported.into())));
         assert_eq!(bed.born(), 0);
     });
 }
@@ -133,9 +133,9 @@ fn a_lease_that_is_given_up_takes_no_agent_back_that_an_operator_wanted() {
         assert_eq!(provisioned(&bed, "t", 1).await, Ok((1, String::new())));
         bed.lease(ask("l1", t(), 0)).await.unwrap();
         bed.release("l1").await.unwrap();
-        let told: Vec<AgentCommand> =
-            bed.world.with(|script| script.told.values().flatten().cloned().collect());
-        assert!(!told.contains(&AgentCommand::Withdraw), "{told:?}");
+        let reported: Vec<AgentCommand> =
+            bed.world.with(|script| script.reported.values().flatten().cloned().collect());
+        assert!(!reported.contains(&AgentCommand::Withdraw), "{reported:?}");
     });
 }
 
@@ -167,8 +167,8 @@ async fn retiring_is_forbidden(bed: &Bed, agent: &AgentId, by: &By) -> bool {
 
 /// The keys of the holds an agent was told of.
 fn let_in(bed: &Bed, agent: &AgentId) -> Vec<String> {
-    let told = bed.on(agent.as_str()).into_iter();
-    let keys = told.filter_map(|command| {
+    let reported = bed.on(agent.as_str()).into_iter();
+    let keys = reported.filter_map(|command| {
         let AgentCommand::Hold(hold) = command else { return None };
         Some(hold.map(|hold| hold.public_key).unwrap_or_default())
     });
@@ -222,17 +222,17 @@ fn of_two_holds_at_one_moment_the_first_ones_owner_has_it() {
 }
 
 #[test]
-fn a_hold_is_its_owners_after_a_start_and_the_admins_where_the_journal_tells_none() {
+fn a_hold_is_its_owners_after_a_start_and_the_admins_where_the_journal_says_none() {
     on_paused_system(|| async {
         let (ann, eve) = (by("ann", None), by("eve", None));
         for owner in [Some(ann.owner()), None] {
-            let mut ledger = Ledger::default();
+            let mut journal_state = JournalState::default();
             let mut held = entry("a1", 101, template("c/t", &["x"]), AgentPhase::Held);
-            held.wishes.hold = Some(Hold { owner: owner.clone(), ..of_key("ann's") });
+            held.commands.hold = Some(Hold { owner: owner.clone(), ..of_key("ann's") });
             let agent = AgentId::new("a1");
-            ledger.agents.insert(agent.clone(), held);
+            journal_state.agents.insert(agent.clone(), held);
             let spec = herd(vec![cloud("c", None)], vec![template("c/t", &["x"])]);
-            let bed = Bed::start(World::new(&["c"]), spec, ledger);
+            let bed = Bed::start(World::new(&["c"]), spec, journal_state);
             pass(seconds(30)).await;
             assert!(forbidden(&bed, &agent, Some("eve's"), &eve).await, "{owner:?}");
             assert!(retiring_is_forbidden(&bed, &agent, &eve).await, "{owner:?}");

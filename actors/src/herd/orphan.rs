@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use actix::Context;
 use drover_model::id::{CloudId, TemplateId};
-use drover_model::ledger::AgentEntry;
+use drover_model::journal_state::AgentEntry;
 use drover_model::marks::Marks;
 use drover_model::record::Body;
 use drover_model::spec::TemplateSpec;
@@ -28,7 +28,10 @@ impl Herd {
         let reached =
             self.clouds.contains_key(&cloud) && self.clusters.contains_key(&marks.cluster);
         let living = self.common.roster.get(&marks.agent).is_some();
-        if !reached || living || self.broker.stopping() || !self.taking.insert(marks.agent.clone())
+        if !reached
+            || living
+            || self.scheduler.stopping()
+            || !self.taking.insert(marks.agent.clone())
         {
             return;
         }

@@ -20,7 +20,7 @@ impl Herd {
     ) {
         let refusal = match self.common.roster.get(&agent) {
             None => Refusal::Unknown(format!("no agent `{agent}` lives")),
-            Some(_) if self.broker.stopping() => {
+            Some(_) if self.scheduler.stopping() => {
                 Refusal::Unavailable("the service is stopping".into())
             }
             Some(_) => {

@@ -95,7 +95,7 @@ fn ids(bed: &Bed) -> Vec<u32> {
 // Invariant: whoever panics, caps hold, ids are handed out once and leases are served.
 
 #[test]
-fn a_cloud_started_anew_keeps_its_cap_and_serves_on() {
+fn a_cloud_started_again_keeps_its_cap_and_serves_on() {
     on_paused_system(|| async {
         let bed = Bed::new(herd(vec![cloud("c", Some(2))], vec![template("c/t", &[])]));
         for lease in ["l1", "l2", "l3"] {
@@ -115,7 +115,7 @@ fn a_cloud_started_anew_keeps_its_cap_and_serves_on() {
 }
 
 #[test]
-fn a_template_started_anew_keeps_its_agents_and_its_warm_pool() {
+fn a_template_started_again_keeps_its_agents_and_its_warm_pool() {
     on_paused_system(|| async {
         let mut spec = template("c/t", &[]);
         (spec.idle_minimum, spec.cap) = (1, Some(2));
@@ -131,7 +131,7 @@ fn a_template_started_anew_keeps_its_agents_and_its_warm_pool() {
 }
 
 #[test]
-fn a_cluster_started_anew_keeps_lanes_and_ids_and_asks_again_for_those_who_wait() {
+fn a_cluster_started_again_keeps_lanes_and_ids_and_asks_again_for_those_who_wait() {
     on_paused_system(|| async {
         let mut narrow = cloud("c", None);
         narrow.operations_per_node = 1;
@@ -152,7 +152,7 @@ fn a_cluster_started_anew_keeps_lanes_and_ids_and_asks_again_for_those_who_wait(
 }
 
 #[test]
-fn a_reconciler_started_anew_goes_on_reconciling_and_answers() {
+fn a_reconciler_started_again_goes_on_reconciling_and_answers() {
     on_paused_system(|| async {
         let bed = Bed::new(herd(vec![cloud("c", None)], vec![]));
         pass(seconds(1)).await;
@@ -168,10 +168,10 @@ fn a_reconciler_started_anew_goes_on_reconciling_and_answers() {
 }
 
 #[test]
-fn an_actor_that_panics_again_and_again_is_given_up_and_told() {
+fn an_actor_that_panics_again_and_again_is_given_up_and_reported() {
     on_paused_system(|| async {
         let given_up = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
-        let bed = Bed::telling(herd(vec![cloud("c", None)], vec![]), given_up.clone());
+        let bed = Bed::output(herd(vec![cloud("c", None)], vec![]), given_up.clone());
         pass(seconds(1)).await;
         for _ in 0..6 {
             poison(&bed, Poisoned::Clouds).await;
@@ -185,7 +185,7 @@ fn an_actor_that_panics_again_and_again_is_given_up_and_told() {
 fn the_root_is_given_up_at_its_first_panic() {
     on_paused_system(|| async {
         let given_up = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
-        let bed = Bed::telling(herd(vec![cloud("c", None)], vec![]), given_up.clone());
+        let bed = Bed::output(herd(vec![cloud("c", None)], vec![]), given_up.clone());
         pass(seconds(1)).await;
         bed.herd.do_send(Poison);
         pass(seconds(1)).await;

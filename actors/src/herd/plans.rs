@@ -1,7 +1,7 @@
 //! What a reconciliation would do, asked of the whole herd.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
-use drover_model::ledger::Ledger;
+use drover_model::journal_state::JournalState;
 use drover_model::marks::Reading;
 use drover_runtime::reply::Reply;
 
@@ -13,11 +13,12 @@ use crate::testbed::{CLUSTER, cloud, herd, marks, on_paused_system, pass, second
 // Invariant: the plan is what a reconciliation would do, and telling it changes nothing.
 
 #[test]
-fn a_planned_resync_tells_what_would_go_and_changes_nothing() {
+fn a_planned_resync_says_what_would_go_and_changes_nothing() {
     on_paused_system(|| async {
         let mut lab = cloud("c", None);
         lab.reconcile_period = seconds(3600);
-        let bed = Bed::start(orphan_world(10_000), herd(vec![lab], vec![]), Ledger::default());
+        let bed =
+            Bed::start(orphan_world(10_000), herd(vec![lab], vec![]), JournalState::default());
         let plan = async || {
             let (reply, answer) = Reply::channel();
             bed.herd.do_send(HerdCommand::PlanResync { reply });
@@ -42,10 +43,10 @@ fn a_planned_resync_tells_what_would_go_and_changes_nothing() {
 }
 
 #[test]
-fn a_plan_tells_that_a_guest_is_ahead_of_the_journal_and_writes_nothing_down() {
+fn a_plan_says_that_a_guest_is_ahead_of_the_journal_and_writes_nothing_down() {
     on_paused_system(|| async {
         let world = orphan_world(10_000);
-        let bed = Bed::start(world, herd(vec![cloud("c", None)], vec![]), Ledger::default());
+        let bed = Bed::start(world, herd(vec![cloud("c", None)], vec![]), JournalState::default());
         pass(seconds(5)).await;
         let mut ahead = marks("4f8z1c3px9t2vkab", 10_000);
         ahead.seq = 5000;
@@ -61,7 +62,7 @@ fn a_plan_tells_that_a_guest_is_ahead_of_the_journal_and_writes_nothing_down() {
         let found = answer.await.unwrap().remove(&ClusterId::new(CLUSTER)).unwrap().unwrap();
         assert_eq!(found[0].does, Does::Leave);
         assert!(found[0].text.contains("not destroyed before an operator confirms"), "{found:?}");
-        assert!(bed.world.with(|script| script.ledger.ahead.is_empty()));
+        assert!(bed.world.with(|script| script.journal_state.ahead.is_empty()));
     });
 }
 
@@ -71,7 +72,7 @@ fn a_plan_tells_that_a_guest_is_ahead_of_the_journal_and_writes_nothing_down() {
 fn a_cluster_that_cannot_be_read_is_no_finding() {
     on_paused_system(|| async {
         let world = orphan_world(10_000);
-        let bed = Bed::start(world, herd(vec![cloud("c", None)], vec![]), Ledger::default());
+        let bed = Bed::start(world, herd(vec![cloud("c", None)], vec![]), JournalState::default());
         pass(seconds(5)).await;
         bed.world.with(|script| script.survey = None);
         let (reply, answer) = Reply::channel();
@@ -89,7 +90,7 @@ fn a_cluster_that_cannot_be_read_is_no_finding() {
 fn a_cluster_without_quorum_is_no_finding() {
     on_paused_system(|| async {
         let world = orphan_world(10_000);
-        let bed = Bed::start(world, herd(vec![cloud("c", None)], vec![]), Ledger::default());
+        let bed = Bed::start(world, herd(vec![cloud("c", None)], vec![]), JournalState::default());
         pass(seconds(5)).await;
         bed.world.with(|script| script.survey.as_mut().unwrap().quorate = false);
         let (reply, answer) = Reply::channel();

@@ -86,7 +86,7 @@ impl Herd {
     ) {
         let refusal = match self.template_named(name) {
             Err(refusal) => refusal,
-            Ok(_) if self.broker.stopping() => {
+            Ok(_) if self.scheduler.stopping() => {
                 Refusal::Unavailable("the service is stopping".into())
             }
             Ok(template) => match self.clouds.get(&template.cloud) {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use actix::{ActorFutureExt, AsyncContext, Context, Handler, WrapFuture};
 use drover_model::demand::report::{Account, SourceJobs, Subject};
-use drover_model::fact::{LeasePicture, SourcePicture, What};
+use drover_model::fact::{LeaseStatus, SourceStatus, What};
 use drover_model::id::{LeaseId, SourceId};
 use drover_model::phase::LeasePhase;
 use drover_model::record::Owner;
@@ -13,9 +13,9 @@ use futures_util::future::join_all;
 
 use super::Herd;
 use crate::birth::{Rank, spawn_child};
-use crate::broker::uses::owner_of;
 use crate::demand::actor::{Source, SourceCommand, SourceReport};
 use crate::message::{AgentCommand, Refusal};
+use crate::scheduler::uses::owner_of;
 use drover_runtime::reply::Reply;
 use drover_runtime::supervise::count_message;
 
@@ -23,7 +23,7 @@ impl Herd {
     /// Sources of a new configuration; those that left it go when their last runner is gone.
     pub(super) fn apply_sources(&mut self, old: &HerdSpec, ctx: &Context<Self>) {
         let spec = Arc::clone(&self.spec);
-        self.broker.shares(spec.asked, spec.sources.values().cloned());
+        self.scheduler.shares(spec.asked, spec.sources.values().cloned());
         for (id, source) in &spec.sources {
             match self.sources.get(id) {
                 Some(_) if old.sources.get(id) == Some(source) => {}
@@ -49,28 +49,28 @@ impl Herd {
                 address.do_send(SourceCommand::Retell);
             }
         }
-        self.forsaken.retain(|id| !self.sources.contains_key(id));
+        self.orphaned.retain(|id| !self.sources.contains_key(id));
         for id in self.common.runners.sources() {
-            if !self.sources.contains_key(&id) && self.forsaken.insert(id.clone()) {
-                self.tell_forsaken(id);
+            if !self.sources.contains_key(&id) && self.orphaned.insert(id.clone()) {
+                self.report_orphaned(id);
             }
         }
     }
 
     /// Shows a source that left the configuration while the service was down: there is no way to it,
     /// and its runners stay there.
-    fn tell_forsaken(&self, source: SourceId) {
+    fn report_orphaned(&self, source: SourceId) {
         tracing::warn!(source = %source, "runners are left at a source that is not configured");
         let runners = self.common.runners.of(&source).len();
         let text = format!(
             "it is not configured, and drover's runners are left there: put `{source}` back into \
              `demand` until they are gone, or remove them there"
         );
-        self.observe(What::Source(Box::new(SourcePicture {
+        self.observe(What::Source(Box::new(SourceStatus {
             configured: false,
             runners,
             outage: Some((self.common.ports.ambient.now().wall, text)),
-            ..SourcePicture::idle(source, "-")
+            ..SourceStatus::idle(source, "-")
         })));
     }
 
@@ -89,7 +89,7 @@ impl Herd {
     /// The lease of a runner that could not be begun is over for whoever looks at it.
     pub(super) fn observe_not_served(&self, lease: LeaseId, source: &SourceId) {
         let Owner { principal, owner } = owner_of(source);
-        self.observe(What::Lease(Box::new(LeasePicture {
+        self.observe(What::Lease(Box::new(LeaseStatus {
             lease,
             state: LeasePhase::Ended,
             agent: None,
@@ -128,7 +128,8 @@ impl Herd {
     pub(super) fn account(&self, subject: &Subject, reply: Reply<Result<Account, Refusal>>) {
         let trouble = self.trouble();
         let ground = self.ground(&trouble);
-        let account = self.broker.account(subject, &ground, self.common.ports.ambient.now().wall);
+        let account =
+            self.scheduler.account(subject, &ground, self.common.ports.ambient.now().wall);
         reply.send(account);
     }
 
@@ -149,15 +150,15 @@ impl Handler<SourceReport> for Herd {
         count_message(ctx);
         match report {
             SourceReport::Wanted { source, levels, jobs } => {
-                let (levels, outside) = self.broker.admit(levels, &self.spec.templates);
-                self.broker.demanded(&source, levels, jobs.into_iter());
+                let (levels, outside) = self.scheduler.admit(levels, &self.spec.templates);
+                self.scheduler.demanded(&source, levels, jobs.into_iter());
                 if let Some(address) = self.sources.get(&source) {
                     address.do_send(SourceCommand::NotOffered(outside.into()));
                 }
             }
             SourceReport::Over { lease, why, .. } => {
                 tracing::info!(lease = %lease, why, "runner is done");
-                let orders = self.broker.dismiss(&lease, why);
+                let orders = self.scheduler.stop_runner(&lease, why);
                 self.carry_out(orders, ctx);
             }
             SourceReport::Fail { agent, lease, text } => {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use actix::{Addr, AsyncContext, Context, Recipient, Supervised};
 use drover_model::id::{CloudId, ClusterId, Installation};
-use drover_model::ledger::Ledger;
+use drover_model::journal_state::JournalState;
 use drover_model::machine::Machine;
 use drover_model::ports::Ports;
 use drover_model::record::Troubled;
@@ -22,22 +22,22 @@ use super::explain::Explained;
 use super::{ClusterActors, Herd, Suspected, Tried};
 use crate::addresses::Addresses;
 use crate::agent::hold_next::HoldNext;
-use crate::agent::lessons::Resets;
+use crate::agent::reset_stats::Resets;
 use crate::birth::{Adoption, AgentSpawner, Common, GiveUp, Lanes, Rank, Roster, spawn_child};
 use crate::board::Board;
-use crate::broker::state::Broker;
 use crate::cloud::{Cloud, CloudCommand};
 use crate::cluster::Cluster;
 use crate::cluster::allocator::Allocator;
 use crate::demand::runners::Runners;
 use crate::doubts::Doubts;
-use crate::patience::patient;
 use crate::placement::Sites;
 use crate::reconciler::Reconciler;
 use crate::reconciler::plan::Memory;
 use crate::records::Records;
 use crate::restraint::Restraint;
+use crate::scheduler::state::Scheduler;
 use crate::suspicion::{Suspect, suspicious};
+use crate::time_limits::patient;
 use crate::troubles::Troubles;
 use crate::ways::Ways;
 use drover_limits::concurrency::{ConcurrencyLimits, Footprint};
@@ -49,7 +49,7 @@ pub struct HerdStart {
     /// The ways out.
     pub ports: Ports,
     /// The journal, folded.
-    pub ledger: Ledger,
+    pub journal_state: JournalState,
     /// The first configuration.
     pub spec: Arc<HerdSpec>,
     /// This installation.
@@ -100,10 +100,10 @@ impl Herd {
         let (ready, tried) = Reply::channel();
         let (roster, census) = (Roster::default(), Census::default());
         let ports = patient(start.ports);
-        let begun = ports.ambient.now().wall;
+        let started = ports.ambient.now().wall;
         let records = Records::new(Arc::clone(&ports.journal));
         let common = Common {
-            troubles: Troubles::of_ledger(&start.ledger, records.clone()),
+            troubles: Troubles::of_journal_state(&start.journal_state, records.clone()),
             records,
             ports,
             roster: roster.clone(),
@@ -114,16 +114,16 @@ impl Herd {
             board: Board::default(),
             sites: Sites::default(),
             resets: Resets::default(),
-            hold_next: HoldNext::of_ledger(&start.ledger),
+            hold_next: HoldNext::of_journal_state(&start.journal_state),
             addresses: Addresses::default(),
             runners: Runners::default(),
             spawner: start.spawner,
             installation: start.installation,
             epoch: start.epoch,
-            since: begun.before(start.down),
+            since: started.before(start.down),
             give_up: start.give_up,
         };
-        let (ledger, spec, down) = (start.ledger, start.spec, start.down);
+        let (journal_state, spec, down) = (start.journal_state, start.spec, start.down);
         let machine = start.machine;
         let herd = supervise(root_watch(&common), move |ctx| {
             let herd: Recipient<Suspected> = ctx.address().recipient();
@@ -135,11 +135,11 @@ impl Herd {
             let mut herd = Self {
                 common,
                 spec: Arc::default(),
-                broker: Broker::restore(&ledger),
+                scheduler: Scheduler::restore(&journal_state),
                 clouds: BTreeMap::new(),
                 clusters: BTreeMap::new(),
                 sources: BTreeMap::new(),
-                forsaken: BTreeSet::new(),
+                orphaned: BTreeSet::new(),
                 known: BTreeMap::new(),
                 leads: BTreeMap::new(),
                 elsewhere: BTreeMap::new(),
@@ -157,12 +157,12 @@ impl Herd {
                 taking: BTreeSet::new(),
                 leaving: BTreeSet::new(),
                 called: {
-                    let all = ledger.agents.iter();
+                    let all = journal_state.agents.iter();
                     all.filter_map(|(id, entry)| Some((id.clone(), entry.called?))).collect()
                 },
             };
-            herd.know_machine(&ledger, machine, ctx);
-            herd.take_over(&ledger, down, &spec, ctx);
+            herd.know_machine(&journal_state, machine, ctx);
+            herd.take_over(&journal_state, down, &spec, ctx);
             herd
         });
         Started { herd, tried, roster, census }
@@ -170,48 +170,47 @@ impl Herd {
 
     fn take_over(
         &mut self,
-        ledger: &Ledger,
+        journal_state: &JournalState,
         down: Duration,
         spec: &Arc<HerdSpec>,
         ctx: &mut Context<Self>,
     ) {
         self.follow_doubts(ctx);
-        self.continue_known(&ledger.continued);
-        self.show_known(ledger, down);
-        self.common.sites.restore(ledger);
+        self.continue_known(&journal_state.continued);
+        self.show_known(journal_state, down);
+        self.common.sites.restore(journal_state);
         // What left the configuration while the service was down tells nothing of itself any more.
         self.common.troubles.retain(|of| match of {
             Troubled::Node { .. } => true,
             Troubled::Cloud { cloud } => spec.clouds.contains_key(cloud),
             Troubled::Source { source } => spec.sources.contains_key(source),
         });
-        if !ledger.places.is_empty() {
-            self.common.board.restore(ledger, self.common.ports.ambient.now());
+        if !journal_state.places.is_empty() {
+            self.common.board.restore(journal_state, self.common.ports.ambient.now());
         }
-        if !ledger.runners.is_empty() {
+        if !journal_state.runners.is_empty() {
             let now = self.common.ports.ambient.now().mono;
-            self.common.runners.restore(&ledger.runners, now);
+            self.common.runners.restore(&journal_state.runners, now);
         }
-        for what in self.common.board.all().iter().filter_map(|one| self.common.board.picture(one))
-        {
+        for what in self.common.board.all().iter().filter_map(|one| self.common.board.status(one)) {
             self.observe(what);
         }
-        for (template, hold) in &ledger.hold_next {
+        for (template, hold) in &journal_state.hold_next {
             self.show_hold_next(template, Some(hold));
         }
-        self.open_addresses(ledger, spec);
-        for cluster in ledger.clusters.values() {
-            self.begin_cluster(cluster, ledger, ctx);
+        self.open_addresses(journal_state, spec);
+        for cluster in journal_state.clusters.values() {
+            self.begin_cluster(cluster, journal_state, ctx);
         }
-        let homes = ledger.agents.values().map(|entry| &entry.spec.id.cloud);
+        let homes = journal_state.agents.values().map(|entry| &entry.spec.id.cloud);
         for cloud in spec.clouds.keys().chain(homes) {
-            self.begin_cloud(cloud, ledger, ctx);
+            self.begin_cloud(cloud, journal_state, ctx);
         }
         let mut adopt: BTreeMap<CloudId, Vec<Adoption>> = BTreeMap::new();
-        for (id, entry) in &ledger.agents {
+        for (id, entry) in &journal_state.agents {
             tracing::info!(agent = %id, state = entry.phase().name(), "agent is taken over");
             let cluster = &entry.marks.cluster;
-            let lanes = self.begin_cluster(cluster, ledger, ctx).lanes(cluster);
+            let lanes = self.begin_cluster(cluster, journal_state, ctx).lanes(cluster);
             let adoption = Adoption { entry: Box::new(entry.clone()), lanes, down };
             adopt.entry(entry.spec.id.cloud.clone()).or_default().push(adoption);
         }
@@ -223,12 +222,13 @@ impl Herd {
     fn begin_cluster(
         &mut self,
         id: &ClusterId,
-        ledger: &Ledger,
+        journal_state: &JournalState,
         ctx: &Context<Self>,
     ) -> &ClusterActors {
         let (common, known) = (&self.common, &mut self.known);
         self.clusters.entry(id.clone()).or_insert_with(|| {
-            let here = || ledger.agents.iter().filter(|(_, entry)| entry.marks.cluster == *id);
+            let here =
+                || journal_state.agents.iter().filter(|(_, entry)| entry.marks.cluster == *id);
             let held = here().map(|(_, entry)| entry.marks.vmid);
             let mut lanes = ConcurrencyLimits::default();
             let now = common.ports.ambient.now();
@@ -239,20 +239,21 @@ impl Herd {
                     now.mono,
                 );
             }
-            let resting = ledger.resting.get(id).cloned().unwrap_or_default();
-            let burned = ledger.burned.get(id).into_iter().flatten().map(|(vmid, _)| *vmid);
+            let resting = journal_state.resting.get(id).cloned().unwrap_or_default();
+            let burned = journal_state.burned.get(id).into_iter().flatten().map(|(vmid, _)| *vmid);
             // One that is come back to is known better than by a journal that was not read again.
             let known = known.entry(id.clone()).or_insert_with(|| Known {
                 ids: Rc::new(RefCell::new(Allocator::restore(held, &resting, burned, now))),
                 memory: {
-                    let ahead = ledger.ahead.get(id).copied();
-                    let storages = ledger.image_storages.get(id).cloned().unwrap_or_default();
+                    let ahead = journal_state.ahead.get(id).copied();
+                    let storages =
+                        journal_state.image_storages.get(id).cloned().unwrap_or_default();
                     let offline = common.troubles.offline(id, now.wall);
                     let memory = Memory::restored(ahead, storages);
                     Rc::new(RefCell::new(memory.with_offline(offline, now.mono)))
                 },
             });
-            known.memory.borrow_mut().begin_anew();
+            known.memory.borrow_mut().restart();
             let (ids, memory) = (Rc::clone(&known.ids), Rc::clone(&known.memory));
             let (given, name) = (common.clone(), id.clone());
             let herd = ctx.address().recipient();
@@ -271,16 +272,21 @@ impl Herd {
 
     /// The ways to a cluster, which is begun where it is new.
     pub(super) fn cluster(&mut self, id: &ClusterId, ctx: &Context<Self>) -> Lanes {
-        self.begin_cluster(id, &Ledger::default(), ctx).lanes(id)
+        self.begin_cluster(id, &JournalState::default(), ctx).lanes(id)
     }
 
     /// A cloud's address; begun with what the journal knows of it where it is new.
-    fn begin_cloud(&mut self, id: &CloudId, ledger: &Ledger, ctx: &Context<Self>) -> Addr<Cloud> {
+    fn begin_cloud(
+        &mut self,
+        id: &CloudId,
+        journal_state: &JournalState,
+        ctx: &Context<Self>,
+    ) -> Addr<Cloud> {
         if let Some(address) = self.clouds.get(id) {
             return address.clone();
         }
-        let pinned = ledger.clusters.get(id).cloned();
-        let breakers = ledger.breakers.iter().filter(|(template, _)| template.cloud == *id);
+        let pinned = journal_state.clusters.get(id).cloned();
+        let breakers = journal_state.breakers.iter().filter(|(template, _)| template.cloud == *id);
         let breakers = breakers.map(|(id, entry)| (id.clone(), entry.clone())).collect();
         let (common, name) = (self.common.clone(), id.clone());
         let (herd, leads) = (ctx.address().recipient(), pinned.clone());
@@ -288,7 +294,7 @@ impl Herd {
             Cloud::new(common, herd, name, pinned, breakers)
         });
         if let Some(cluster) = leads {
-            let lanes = self.begin_cluster(&cluster, ledger, ctx).lanes(&cluster);
+            let lanes = self.begin_cluster(&cluster, journal_state, ctx).lanes(&cluster);
             address.do_send(CloudCommand::Lanes(lanes));
             self.leads.insert(id.clone(), cluster);
         }
@@ -298,7 +304,8 @@ impl Herd {
 
     /// A cloud's address; it is begun where it is new.
     pub(super) fn cloud(&mut self, id: &CloudId, ctx: &Context<Self>) -> Addr<Cloud> {
-        let ledger = Ledger { clusters: self.leads.clone(), ..Ledger::default() };
-        self.begin_cloud(id, &ledger, ctx)
+        let journal_state =
+            JournalState { clusters: self.leads.clone(), ..JournalState::default() };
+        self.begin_cloud(id, &journal_state, ctx)
     }
 }

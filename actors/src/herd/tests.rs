@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use drover_model::fault::{Culprit, Fault, FaultKind};
 use drover_model::id::{AgentId, Installation, NodeName, VmId};
-use drover_model::ledger::{GrantedLease, Ledger};
+use drover_model::journal_state::{GrantedLease, JournalState};
 use drover_model::marks::Reading;
 use drover_model::phase::AgentPhase;
-use drover_model::ports::{IdSight, Listed, VmSight};
+use drover_model::ports::{IdStatus, Listed, VmObservation};
 use drover_model::record::{Body, LeaseAsk, Want};
 use drover_model::status::Standing;
 use drover_model::tenant::By;
@@ -17,8 +17,8 @@ use drover_model::tenant::By;
 use super::*;
 use crate::birth::{GiveUp, Roster};
 use crate::testbed::{
-    CLUSTER, World, ask, cloud, entry, herd, labels, marks, on_paused_system, pass, seconds, sight,
-    template, unreachable,
+    CLUSTER, World, ask, cloud, entry, herd, labels, marks, observation, on_paused_system, pass,
+    seconds, template, unreachable,
 };
 use drover_model::stop::StopPolicy;
 use drover_runtime::reply::Reply;
@@ -32,21 +32,31 @@ pub(super) struct Bed {
 }
 
 impl Bed {
-    pub(super) fn start(world: World, spec: Arc<HerdSpec>, ledger: Ledger) -> Self {
-        Self::with(world, spec, ledger, Arc::new(|what| panic!("{} was given up", what.name)))
+    pub(super) fn start(world: World, spec: Arc<HerdSpec>, journal_state: JournalState) -> Self {
+        Self::with(
+            world,
+            spec,
+            journal_state,
+            Arc::new(|what| panic!("{} was given up", what.name)),
+        )
     }
 
     /// A herd that notes who is given up.
-    pub(super) fn telling(spec: Arc<HerdSpec>, given_up: Arc<Mutex<Vec<String>>>) -> Self {
+    pub(super) fn output(spec: Arc<HerdSpec>, given_up: Arc<Mutex<Vec<String>>>) -> Self {
         let note: GiveUp = Arc::new(move |what| given_up.lock().unwrap().push(what.name));
-        Self::with(World::new(&["c"]), spec, Ledger::default(), note)
+        Self::with(World::new(&["c"]), spec, JournalState::default(), note)
     }
 
-    fn with(world: World, spec: Arc<HerdSpec>, ledger: Ledger, give_up: GiveUp) -> Self {
-        world.with(|script| script.ledger = ledger.clone());
+    fn with(
+        world: World,
+        spec: Arc<HerdSpec>,
+        journal_state: JournalState,
+        give_up: GiveUp,
+    ) -> Self {
+        world.with(|script| script.journal_state = journal_state.clone());
         let started = Herd::start_from(HerdStart {
             ports: world.ports(),
-            ledger,
+            journal_state,
             spec,
             installation: Installation::new("7k2m9qxw"),
             epoch: 1,
@@ -59,7 +69,7 @@ impl Bed {
     }
 
     pub(super) fn new(spec: Arc<HerdSpec>) -> Self {
-        Self::start(World::new(&["c", "d"]), spec, Ledger::default())
+        Self::start(World::new(&["c", "d"]), spec, JournalState::default())
     }
 
     pub(super) async fn lease(&self, ask: LeaseAsk) -> Result<LeaseId, Refusal> {
@@ -90,11 +100,11 @@ impl Bed {
     }
 
     pub(super) fn on(&self, agent: &str) -> Vec<AgentCommand> {
-        self.world.with(|script| script.told.get(&AgentId::new(agent)).cloned().unwrap())
+        self.world.with(|script| script.reported.get(&AgentId::new(agent)).cloned().unwrap())
     }
 
     pub(super) fn born(&self) -> usize {
-        self.world.with(|script| script.told.len())
+        self.world.with(|script| script.reported.len())
     }
 }
 
@@ -169,7 +179,7 @@ fn a_waiting_lease_is_cancelled_durably() {
         let bed = Bed::new(herd(vec![cloud("c", Some(0))], vec![template("c/t", &[])]));
         bed.lease(ask("l1", t(), 0)).await.unwrap();
         assert_eq!(bed.release("l1").await, Ok(()));
-        let ended = bed.world.with(|script| script.ledger.ended.clone());
+        let ended = bed.world.with(|script| script.journal_state.ended.clone());
         assert_eq!(ended[&LeaseId::new("l1")].why, "cancelled");
     });
 }
@@ -226,7 +236,7 @@ fn a_broken_template_is_tried_three_times_then_once_a_cool_down() {
         bed.world.with(|script| script.fail_with = None);
         pass(seconds(260)).await;
         assert_eq!((bed.born(), bed.states().as_str()), (5, "c/t Leased"));
-        assert!(bed.world.with(|script| script.ledger.breakers.is_empty()));
+        assert!(bed.world.with(|script| script.journal_state.breakers.is_empty()));
     });
 }
 
@@ -285,7 +295,7 @@ fn the_ready_signal_says_which_cloud_is_degraded_and_why() {
             vec![cloud("c", None), cloud("d", None)],
             vec![template("c/t", &["x"]), template("d/t", &["x"])],
         );
-        let mut bed = Bed::start(world, spec, Ledger::default());
+        let mut bed = Bed::start(world, spec, JournalState::default());
         let tried = (&mut bed.tried).await.unwrap();
         assert_eq!(tried[&CloudId::new("c")], Ok("8.4.21".into()));
         let why = tried[&CloudId::new("d")].as_ref().unwrap_err();
@@ -295,7 +305,7 @@ fn the_ready_signal_says_which_cloud_is_degraded_and_why() {
         }
         pass(seconds(15)).await;
         assert_eq!(bed.states(), "c/t Leased, c/t Leased");
-        bed.world.with(|script| script.identify.insert("d".into(), Ok(sight(CLUSTER))));
+        bed.world.with(|script| script.identify.insert("d".into(), Ok(observation(CLUSTER))));
         bed.lease(ask("l9", Want::Template("d/t".into()), 9)).await.unwrap();
         pass(seconds(80)).await;
         assert_eq!(bed.states(), "c/t Leased, c/t Leased, d/t Leased");
@@ -306,10 +316,10 @@ fn the_ready_signal_says_which_cloud_is_degraded_and_why() {
 fn a_cloud_that_leads_elsewhere_after_a_restart_is_left_alone() {
     on_paused_system(|| async {
         let world = World::new(&["c"]);
-        let mut ledger = Ledger::default();
-        ledger.clusters.insert(CloudId::new("c"), ClusterId::new("0000000000000000"));
+        let mut journal_state = JournalState::default();
+        journal_state.clusters.insert(CloudId::new("c"), ClusterId::new("0000000000000000"));
         let spec = herd(vec![cloud("c", None)], vec![template("c/t", &[])]);
-        let mut bed = Bed::start(world, spec, ledger);
+        let mut bed = Bed::start(world, spec, journal_state);
         let why = (&mut bed.tried).await.unwrap()[&CloudId::new("c")].clone().unwrap_err();
         assert!(why.contains("nothing is done there"), "{why}");
         bed.lease(ask("l1", t(), 0)).await.unwrap();
@@ -321,13 +331,13 @@ fn a_cloud_that_leads_elsewhere_after_a_restart_is_left_alone() {
 // Invariant: a restart adopts agents, leases and waiting asks, and begins nothing twice.
 
 #[test]
-fn what_the_journal_knows_is_taken_over_before_anything_is_begun() {
+fn what_the_journal_knows_is_taken_over_before_anything_is_started() {
     on_paused_system(|| async {
         let mut spec = template("c/t", &[]);
         spec.idle_minimum = 1;
         spec.cap = Some(3);
-        let mut ledger = Ledger::default();
-        ledger.clusters.insert(CloudId::new("c"), ClusterId::new(CLUSTER));
+        let mut journal_state = JournalState::default();
+        journal_state.clusters.insert(CloudId::new("c"), ClusterId::new(CLUSTER));
         let mut leased = entry("leased", 10_000, spec.clone(), AgentPhase::Leased);
         let lease = ask("l1", t(), 0);
         let expires = crate::testbed::at(9_000).wall;
@@ -335,13 +345,13 @@ fn what_the_journal_knows_is_taken_over_before_anything_is_begun() {
             LeaseId::new("l1"),
             GrantedLease { ask: lease, expires, span_ms: None, runner: None, pending: false },
         );
-        ledger.agents.insert(AgentId::new("leased"), leased);
-        ledger
+        journal_state.agents.insert(AgentId::new("leased"), leased);
+        journal_state
             .agents
             .insert(AgentId::new("idle"), entry("idle", 10_001, spec.clone(), AgentPhase::Ready));
-        ledger.waiting.push(ask("l2", t(), 1));
+        journal_state.waiting.push(ask("l2", t(), 1));
         let spec = herd(vec![cloud("c", None)], vec![spec]);
-        let bed = Bed::start(World::new(&["c"]), spec, ledger);
+        let bed = Bed::start(World::new(&["c"]), spec, journal_state);
         pass(seconds(1)).await;
         assert_eq!(bed.roster.len(), 3, "{}", bed.states());
         pass(seconds(20)).await;
@@ -351,18 +361,22 @@ fn what_the_journal_knows_is_taken_over_before_anything_is_begun() {
             [LeaseId::new("l2")]
         );
         bed.release("l1").await.unwrap();
-        assert_eq!(bed.world.with(|s| s.ledger.ended[&LeaseId::new("l1")].why.clone()), "released");
+        assert_eq!(
+            bed.world.with(|s| s.journal_state.ended[&LeaseId::new("l1")].why.clone()),
+            "released"
+        );
     });
 }
 
 #[test]
 fn agents_of_a_template_that_left_drain_and_the_cloud_that_left_is_gone_after_them() {
     on_paused_system(|| async {
-        let mut ledger = Ledger::default();
-        ledger.clusters.insert(CloudId::new("x"), ClusterId::new(CLUSTER));
+        let mut journal_state = JournalState::default();
+        journal_state.clusters.insert(CloudId::new("x"), ClusterId::new(CLUSTER));
         let idle = entry("idle", 10_000, template("x/t", &[]), AgentPhase::Ready);
-        ledger.agents.insert(AgentId::new("idle"), idle);
-        let bed = Bed::start(World::new(&["c"]), herd(vec![cloud("c", None)], vec![]), ledger);
+        journal_state.agents.insert(AgentId::new("idle"), idle);
+        let bed =
+            Bed::start(World::new(&["c"]), herd(vec![cloud("c", None)], vec![]), journal_state);
         pass(seconds(1)).await;
         assert_eq!(bed.on("idle"), [AgentCommand::Retire(Reason::Unconfigured)]);
         pass(seconds(10)).await;
@@ -376,7 +390,7 @@ fn agents_of_a_template_that_left_drain_and_the_cloud_that_left_is_gone_after_th
 // Invariant: a reload reaches only those it concerns, and never kills a busy agent.
 
 #[test]
-fn an_equal_configuration_is_told_to_nobody_and_a_removed_template_drains_its_busy_agent() {
+fn an_equal_configuration_is_asked_to_nobody_and_a_removed_template_drains_its_busy_agent() {
     on_paused_system(|| async {
         let spec = |generation: u64, names: &[&str]| {
             let templates = names.iter().map(|name| {
@@ -406,7 +420,7 @@ fn an_equal_configuration_is_told_to_nobody_and_a_removed_template_drains_its_bu
         pass(seconds(60)).await;
         assert_eq!(bed.states(), "c/t Draining, c/u Ready");
         let drain = AgentCommand::Drain(Reason::Unconfigured);
-        assert_eq!(bed.on(agent.as_str()).iter().filter(|told| **told == drain).count(), 1);
+        assert_eq!(bed.on(agent.as_str()).iter().filter(|reported| **reported == drain).count(), 1);
         assert!(matches!(bed.lease(ask("l2", t(), 0)).await, Err(Refusal::Unknown(_))));
         bed.release("l1").await.unwrap();
         pass(seconds(10)).await;
@@ -430,8 +444,8 @@ pub(super) fn orphan_world(vmid: u32) -> World {
             template: false,
             container: false,
         });
-        let look = VmSight {
-            id: IdSight::Taken,
+        let look = VmObservation {
+            id: IdStatus::Taken,
             node: Some(NodeName::new("pve1")),
             marks: Some(Reading::Marked(Box::new(marks("4f8z1c3px9t2vkab", vmid)))),
             lock: None,
@@ -446,7 +460,7 @@ pub(super) fn orphan_world(vmid: u32) -> World {
 fn an_orphan_becomes_an_agent_that_is_retired_after_the_grace() {
     on_paused_system(|| async {
         let spec = herd(vec![cloud("c", None)], vec![]);
-        let bed = Bed::start(orphan_world(10_000), spec, Ledger::default());
+        let bed = Bed::start(orphan_world(10_000), spec, JournalState::default());
         pass(seconds(250)).await;
         assert_eq!((bed.born(), bed.world.calls("look")), (0, 1));
         pass(seconds(53)).await;
@@ -465,19 +479,19 @@ fn an_orphan_ahead_of_the_journal_is_written_down_and_left_alone() {
         ahead.seq = 5000;
         let reading = Some(Reading::Marked(Box::new(ahead)));
         world.with(|script| script.looks.get_mut(&10_000).unwrap().marks = reading);
-        let bed = Bed::start(world, herd(vec![cloud("c", None)], vec![]), Ledger::default());
+        let bed = Bed::start(world, herd(vec![cloud("c", None)], vec![]), JournalState::default());
         pass(seconds(900)).await;
         assert_eq!(bed.born(), 0);
-        let written = bed.world.with(|script| script.ledger.ahead.clone());
+        let written = bed.world.with(|script| script.journal_state.ahead.clone());
         assert_eq!(written[&ClusterId::new(CLUSTER)], (VmId(10_000), 5000));
     });
 }
 
 #[test]
-fn a_resync_reconciles_at_once_and_tells_what_it_found() {
+fn a_resync_reconciles_at_once_and_says_what_it_found() {
     on_paused_system(|| async {
         let spec = herd(vec![cloud("c", None)], vec![]);
-        let bed = Bed::start(orphan_world(10_000), spec, Ledger::default());
+        let bed = Bed::start(orphan_world(10_000), spec, JournalState::default());
         pass(seconds(5)).await;
         let (reply, answer) = Reply::channel();
         bed.herd.do_send(HerdCommand::Resync { reply });
@@ -504,10 +518,10 @@ fn a_missing_guest_has_vanished_only_when_its_id_is_free() {
         bed.lease(ask("l1", t(), 0)).await.unwrap();
         pass(seconds(15)).await;
         let agent = bed.roster.select(|_| true).into_keys().next().unwrap();
-        bed.world.with(|script| script.ids.insert(10_000, IdSight::Taken));
+        bed.world.with(|script| script.ids.insert(10_000, IdStatus::Taken));
         pass(seconds(60)).await;
         assert!(!bed.on(agent.as_str()).contains(&AgentCommand::Vanished));
-        bed.world.with(|script| script.ids.insert(10_000, IdSight::Free));
+        bed.world.with(|script| script.ids.insert(10_000, IdStatus::Free));
         pass(seconds(60)).await;
         assert!(bed.on(agent.as_str()).contains(&AgentCommand::Vanished));
     });
@@ -564,11 +578,11 @@ fn retire_all_waits_until_nobody_is_left() {
 }
 
 #[test]
-fn agents_that_are_being_begun_while_it_stops_leave_too() {
+fn agents_that_are_being_started_while_it_stops_leave_too() {
     on_paused_system(|| async {
         let bed = Bed::new(herd(vec![cloud("c", None)], vec![template("c/t", &[])]));
         pass(seconds(1)).await;
-        let (reply, _begun) = Reply::channel();
+        let (reply, _started) = Reply::channel();
         bed.herd.do_send(HerdCommand::Provision {
             template: "c/t".into(),
             count: 2,

@@ -37,8 +37,8 @@ fn the_choice_of_a_car_comes_out_as_in_the_textbooks() {
     for (close, published) in close.iter().zip([0.74, 0.41, 0.17, 0.45]) {
         assert!((close - published).abs() < 0.015, "{close} for {published}");
     }
-    let told: Vec<String> = close.iter().map(|close| format!("{close:.4}")).collect();
-    assert_eq!(told, ["0.7427", "0.4036", "0.1759", "0.4414"], "without rounding");
+    let reported: Vec<String> = close.iter().map(|close| format!("{close:.4}")).collect();
+    assert_eq!(reported, ["0.7427", "0.4036", "0.1759", "0.4414"], "without rounding");
 }
 
 // Invariant: each strategy takes what it says, and equals in the order written.
@@ -73,7 +73,7 @@ fn preferred_nodes_go_first_by_every_strategy() {
 }
 
 #[test]
-fn nodes_whose_figures_are_not_told_come_last_and_by_their_agents() {
+fn nodes_whose_figures_are_not_reported_come_last_and_by_their_agents() {
     let blind = |at, agents| Seat { at, agents, left: None };
     let seats = [blind(0, 2), blind(1, 1), seat(2, 9, 1, 0)];
     for strategy in [Strategy::Topsis, Strategy::Pack] {

@@ -6,7 +6,7 @@ use drover_model::id::{NodeName, VmId};
 use drover_model::placement::Refusal;
 use drover_model::placement::Sizes;
 use drover_model::placement::Term;
-use drover_model::placement::{Fleet, StorageSight};
+use drover_model::placement::{Fleet, StorageObservation};
 use drover_model::placement::{Headroom, PlacementSpec};
 use drover_model::spec::TemplateSpec;
 
@@ -100,10 +100,10 @@ impl<'a> Scene<'a> {
                 *used.entry(&guest.node).or_default() += guest.used;
             }
             let room = rooms.entry(&claim.node).or_default();
-            let told = listed.map_or(0, |guest| guest.memory);
+            let reported = listed.map_or(0, |guest| guest.memory);
             let memory = claim.sizes.memory_mb * MIB;
             room.agents += 1;
-            room.own += if memory > 0 { memory } else { told };
+            room.own += if memory > 0 { memory } else { reported };
             let cores = if claim.sizes.cores > 0 {
                 claim.sizes.cores
             } else {
@@ -237,7 +237,7 @@ impl<'a> Scene<'a> {
     }
 
     /// Bytes free on a storage, less what is being copied to it; none where that is not told.
-    pub fn free_space(&self, storage: &StorageSight) -> Option<i64> {
+    pub fn free_space(&self, storage: &StorageObservation) -> Option<i64> {
         let (used, size) = storage.space?;
         let own = (!storage.shared).then_some(&storage.node);
         let here = |claim: &&Claim| {
@@ -252,7 +252,7 @@ impl<'a> Scene<'a> {
     /// Why a storage takes no disk of so many GiB; none also where its figures are not told.
     pub fn lacks_space(
         &self,
-        storage: &StorageSight,
+        storage: &StorageObservation,
         disk_gb: u64,
         headroom: &Headroom,
     ) -> Option<String> {

@@ -2,7 +2,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use drover_model::id::VmId;
-use drover_model::placement::fleet::{GuestSight, NodeFigures, NodeSight};
+use drover_model::placement::fleet::{GuestObservation, NodeFigures, NodeObservation};
 use drover_model::placement::term::Operator;
 use proptest::prelude::*;
 
@@ -14,13 +14,13 @@ fn node(name: &str) -> NodeName {
     NodeName::new(name)
 }
 
-fn a_node(used_gib: u64) -> NodeSight {
+fn a_node(used_gib: u64) -> NodeObservation {
     let figures = NodeFigures { cpus: 16, busy: 2000, memory: 64 * GIB, used: used_gib * GIB };
-    NodeSight { figures: Some(figures), ..NodeSight::default() }
+    NodeObservation { figures: Some(figures), ..NodeObservation::default() }
 }
 
-fn guest(at: &str, memory_gib: u64, used_gib: u64, tags: &[&str]) -> GuestSight {
-    GuestSight {
+fn guest(at: &str, memory_gib: u64, used_gib: u64, tags: &[&str]) -> GuestObservation {
+    GuestObservation {
         node: node(at),
         running: true,
         template: false,
@@ -41,7 +41,7 @@ fn claim(at: &str, vmid: Option<u32>, memory_mb: u64, labels: &[&str]) -> Claim 
     claim
 }
 
-fn fleet(used_gib: u64, guests: &[(u32, GuestSight)]) -> Fleet {
+fn fleet(used_gib: u64, guests: &[(u32, GuestObservation)]) -> Fleet {
     let nodes = [(node("pve1"), a_node(used_gib)), (node("pve2"), a_node(0))];
     let guests = guests.iter().map(|(vmid, guest)| (VmId(*vmid), guest.clone()));
     Fleet::new(nodes.into(), Vec::new(), guests.collect())
@@ -58,7 +58,7 @@ fn others_count_by_what_they_use_and_at_least_by_what_they_may() {
     let lazy = [(500, guest("pve1", 20, 2, &[]))];
     assert_eq!(free_gib(&fleet(4, &lazy), &[]), 44, "all that its guests may take");
     assert_eq!(free_gib(&fleet(30, &lazy), &[]), 34, "what is in use, where that is more");
-    let stopped = [(500, GuestSight { running: false, ..guest("pve1", 20, 2, &[]) })];
+    let stopped = [(500, GuestObservation { running: false, ..guest("pve1", 20, 2, &[]) })];
     assert_eq!(free_gib(&fleet(4, &stopped), &[]), 60);
 }
 
@@ -87,8 +87,8 @@ fn processors_and_guests_are_counted_the_same_way() {
 #[test]
 fn a_node_that_promised_more_than_it_has_is_said_to() {
     let why = Refusal::Memory { free: -256, needed: 2048, kept: 0 };
-    let told = "256 MiB more of its memory are taken than it has, 2048 MiB are needed";
-    assert_eq!(why.to_string(), told);
+    let reported = "256 MiB more of its memory are taken than it has, 2048 MiB are needed";
+    assert_eq!(why.to_string(), reported);
 }
 
 // Invariant: what must stay free stays free, and each refusal says what is short.
@@ -115,7 +115,7 @@ fn term(key: &str, values: &[&str]) -> Term {
 fn each_refusal_names_what_is_in_the_way() {
     // 64 GiB less 24 in use and 1 of an agent on its way are 39.
     assert_eq!(refused(|_| (), 39 * 1024), None);
-    let told: Vec<String> = [
+    let reported: Vec<String> = [
         refused(|_| (), 39 * 1024 + 1),
         refused(|all| all.headroom.memory_mb = 4096, 36 * 1024),
         refused(|all| all.headroom.memory_percent = 10, 36 * 1024),
@@ -142,7 +142,7 @@ fn each_refusal_names_what_is_in_the_way() {
         "a guest on it has gpu (antiAffinity)",
         "no guest on it has cache (affinity)",
     ];
-    assert_eq!(told, wanted);
+    assert_eq!(reported, wanted);
     assert_eq!(refused(|all| all.headroom.overcommit_percent = 200, 64 * 1024), None);
     assert_eq!(refused(|all| all.affinity = vec![term("gpu", &[])], 1024), None);
     assert_eq!(refused(|all| all.affinity = vec![term("vm.type", &["database"])], 1024), None);
@@ -155,8 +155,8 @@ fn each_refusal_names_what_is_in_the_way() {
 }
 
 #[test]
-fn nothing_is_refused_for_room_that_is_not_told() {
-    let nodes = [(node("pve1"), NodeSight::default())];
+fn nothing_is_refused_for_room_that_is_not_reported() {
+    let nodes = [(node("pve1"), NodeObservation::default())];
     let fleet = Fleet::new(nodes.into(), Vec::new(), std::collections::BTreeMap::new());
     let spec = template("c/t", &[]);
     let sizes = Sizes { cores: 4, memory_mb: 1 << 30, disk_gb: 0 };

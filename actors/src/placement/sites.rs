@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use drover_model::id::{ClusterId, NodeName, TemplateId};
-use drover_model::ledger::Ledger;
+use drover_model::journal_state::JournalState;
 use drover_model::time::Moment;
 
 /// Why nothing is begun on a node that an operator drained.
@@ -33,9 +33,9 @@ pub struct Sites(Rc<RefCell<BTreeMap<ClusterId, Site>>>, Rc<RefCell<Rooms>>);
 
 impl Sites {
     /// Takes in what the journal knows.
-    pub fn restore(&self, ledger: &Ledger) {
+    pub fn restore(&self, journal_state: &JournalState) {
         let mut all = self.0.borrow_mut();
-        for (cluster, drained) in &ledger.drained {
+        for (cluster, drained) in &journal_state.drained {
             all.entry(cluster.clone()).or_default().drained.clone_from(drained);
         }
     }
@@ -109,14 +109,21 @@ mod tests {
     #[test]
     fn a_drained_node_is_drained_in_every_later_start_until_it_is_used_again() {
         let cluster = marks("a", 1).cluster;
-        let mut ledger = Ledger::default();
+        let mut journal_state = JournalState::default();
         for (seq, (node, drained)) in (1..).zip([("pve1", true), ("pve2", true), ("pve2", false)]) {
             let node = NodeName::new(node);
             let body = Body::NodeDrained { cluster: cluster.clone(), node, drained };
             let wall_time = at(seq).wall;
-            ledger.apply(&Record { version: RECORD_VERSION, seq, epoch: 1, wall_time, body });
+            journal_state.apply(&Record {
+                version: RECORD_VERSION,
+                seq,
+                epoch: 1,
+                wall_time,
+                body,
+            });
         }
-        let kept: Ledger = serde_json::from_str(&serde_json::to_string(&ledger).unwrap()).unwrap();
+        let kept: JournalState =
+            serde_json::from_str(&serde_json::to_string(&journal_state).unwrap()).unwrap();
         let sites = Sites::default();
         sites.restore(&kept);
         assert!(sites.is_drained(&cluster, &NodeName::new("pve1")));

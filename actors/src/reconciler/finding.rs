@@ -68,7 +68,7 @@ impl Finding {
     }
 
     /// A finding about no guest of its own, that only is told.
-    pub fn told(text: String) -> Self {
+    pub fn reported(text: String) -> Self {
         Self { does: Does::Report, vmid: None, text }
     }
 }

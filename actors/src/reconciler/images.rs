@@ -7,7 +7,7 @@ use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
 use drover_model::fault::Fault;
 use drover_model::id::{AgentId, CloudId, Installation};
 use drover_model::marks::parse_name;
-use drover_model::ports::{Ask, ImageSight, Survey};
+use drover_model::ports::{Ask, ImageObservation, Survey};
 use drover_model::seed;
 use drover_model::time::Moment;
 use futures_util::StreamExt as _;
@@ -22,7 +22,7 @@ pub(super) struct Judged {
     /// What was found.
     pub findings: Vec<Finding>,
     /// Images whose time has come.
-    pub remove: Vec<ImageSight>,
+    pub remove: Vec<ImageObservation>,
 }
 
 /// The agents of this installation whose guests are listed, by their names.
@@ -34,7 +34,7 @@ pub(super) fn named(survey: &Survey, installation: &Installation) -> BTreeSet<Ag
 /// Judges disc images: one whose agent nobody knows, of which no guest is listed either, is removed
 /// after the grace of an orphan. `known` was read after the list was.
 pub(super) fn judge(
-    listed: Result<Vec<ImageSight>, Fault>,
+    listed: Result<Vec<ImageObservation>, Fault>,
     named: &BTreeSet<AgentId>,
     known: &Known,
     config: Config,
@@ -46,11 +46,11 @@ pub(super) fn judge(
         Ok(listed) => listed,
         Err(fault) => {
             let text = format!("disc images could not be listed: {fault}");
-            judged.findings.push(Finding::told(text));
+            judged.findings.push(Finding::reported(text));
             return judged;
         }
     };
-    let strays: Vec<(ImageSight, AgentId)> = listed
+    let unknown_runners: Vec<(ImageObservation, AgentId)> = listed
         .into_iter()
         .filter_map(|image| {
             let (whose, agent) = seed::owner(&image.volume)?;
@@ -58,8 +58,8 @@ pub(super) fn judge(
             (whose == known.installation && !lives).then_some((image, agent))
         })
         .collect();
-    memory.images.retain(|image, _| strays.iter().any(|(stray, _)| stray == image));
-    for (image, agent) in strays {
+    memory.images.retain(|image, _| unknown_runners.iter().any(|(unknown, _)| unknown == image));
+    for (image, agent) in unknown_runners {
         let waited = now - *memory.images.entry(image.clone()).or_insert(now);
         let (does, what) = if memory.ahead().is_some() {
             (Does::Leave, "not removed: the journal is older than the world".to_owned())
@@ -71,7 +71,7 @@ pub(super) fn judge(
         } else {
             (Does::Destroy, "is removed".to_owned())
         };
-        let ImageSight { node, volume } = &image;
+        let ImageObservation { node, volume } = &image;
         let text = format!("`{volume}` on `{node}` is an image of agent `{agent}`: {what}");
         judged.findings.push(Finding { does, vmid: None, text });
         if does == Does::Destroy {
@@ -83,7 +83,7 @@ pub(super) fn judge(
 
 impl Reconciler {
     /// The disc images where there may be any; nobody is asked where there can be none.
-    pub(super) fn list_images(&self, cloud: &CloudId) -> Ask<Vec<ImageSight>> {
+    pub(super) fn list_images(&self, cloud: &CloudId) -> Ask<Vec<ImageObservation>> {
         let mut storages = self.memory.borrow().image_storages.clone();
         self.common.roster.each(|living| {
             let here = living.place.as_ref().is_some_and(|place| place.cluster == self.id);
@@ -125,7 +125,7 @@ impl Reconciler {
                 findings.extend(removed.into_iter().filter_map(|(image, result)| {
                     let fault = result.err()?;
                     let text = format!("`{}` stays on `{}`: {fault}", image.volume, image.node);
-                    Some(Finding::told(text))
+                    Some(Finding::reported(text))
                 }));
                 actor.end(Ok(findings), ctx);
             }));

@@ -25,22 +25,22 @@ fn known() -> Known {
     }
 }
 
-fn image(name: &str) -> ImageSight {
-    ImageSight { node: NodeName::new("pve1"), volume: format!("local:iso/{name}") }
+fn image(name: &str) -> ImageObservation {
+    ImageObservation { node: NodeName::new("pve1"), volume: format!("local:iso/{name}") }
 }
 
-fn stray() -> ImageSight {
+fn unknown() -> ImageObservation {
     image("drover-7k2m9qxw-4f8z1c3px9t2vkab.iso")
 }
 
 /// Texts and removals of a list, some seconds after the first one.
 fn judged(
-    images: &[ImageSight],
+    images: &[ImageObservation],
     named: &[&str],
     config: Config,
     memory: &mut Memory,
     seconds: u64,
-) -> (Vec<String>, Vec<ImageSight>) {
+) -> (Vec<String>, Vec<ImageObservation>) {
     let named = named.iter().map(AgentId::new).collect();
     let now = at(seconds).mono;
     let judged = judge(Ok(images.to_vec()), &named, &known(), config, memory, now);
@@ -51,21 +51,21 @@ fn judged(
 // passed without a break; nothing else ever goes.
 
 #[test]
-fn a_stray_goes_after_the_grace_and_begins_anew_when_it_was_away() {
+fn a_leftover_goes_after_the_grace_and_starts_again_when_it_was_away() {
     let mut memory = Memory::default();
-    let (told, gone) = judged(&[stray()], &[], CONFIG, &mut memory, 0);
-    assert!(told[0].ends_with("left alone for 300 s more"), "{told:?}");
+    let (reported, gone) = judged(&[unknown()], &[], CONFIG, &mut memory, 0);
+    assert!(reported[0].ends_with("left alone for 300 s more"), "{reported:?}");
     assert_eq!(gone, []);
-    assert_eq!(judged(&[stray()], &[], CONFIG, &mut memory, 299).1, []);
-    let (told, gone) = judged(&[stray()], &[], CONFIG, &mut memory, 300);
-    assert!(told[0].ends_with("is removed"), "{told:?}");
-    assert_eq!(gone, [stray()]);
+    assert_eq!(judged(&[unknown()], &[], CONFIG, &mut memory, 299).1, []);
+    let (reported, gone) = judged(&[unknown()], &[], CONFIG, &mut memory, 300);
+    assert!(reported[0].ends_with("is removed"), "{reported:?}");
+    assert_eq!(gone, [unknown()]);
     assert_eq!(judged(&[], &[], CONFIG, &mut memory, 301).1, []);
-    assert_eq!(judged(&[stray()], &[], CONFIG, &mut memory, 601).1, []);
+    assert_eq!(judged(&[unknown()], &[], CONFIG, &mut memory, 601).1, []);
 }
 
 #[test]
-fn what_is_not_exactly_ours_or_has_a_guest_is_not_even_told() {
+fn what_is_not_exactly_ours_or_has_a_guest_is_not_even_reported() {
     let mut memory = Memory::default();
     let others = [
         image("debian.iso"),
@@ -74,7 +74,7 @@ fn what_is_not_exactly_ours_or_has_a_guest_is_not_even_told() {
     ];
     assert_eq!(judged(&others, &[], CONFIG, &mut memory, 0), (vec![], vec![]));
     let named = ["4f8z1c3px9t2vkab"];
-    assert_eq!(judged(&[stray()], &named, CONFIG, &mut memory, 9_000), (vec![], vec![]));
+    assert_eq!(judged(&[unknown()], &named, CONFIG, &mut memory, 9_000), (vec![], vec![]));
 }
 
 #[test]
@@ -83,22 +83,22 @@ fn an_older_journal_and_cleaning_that_is_off_leave_them() {
     let off = Config { cleanup_orphans: false, ..CONFIG };
     let mut plain = Memory::default();
     for (config, memory) in [(CONFIG, &mut ahead), (off, &mut plain)] {
-        judged(&[stray()], &[], config, memory, 0);
-        let (told, gone) = judged(&[stray()], &[], config, memory, 9_000);
-        assert_eq!((told.len(), gone), (1, vec![]), "{told:?}");
+        judged(&[unknown()], &[], config, memory, 0);
+        let (reported, gone) = judged(&[unknown()], &[], config, memory, 9_000);
+        assert_eq!((reported.len(), gone), (1, vec![]), "{reported:?}");
     }
 }
 
 #[test]
 fn a_list_that_could_not_be_read_forgets_nothing() {
     let mut memory = Memory::default();
-    judged(&[stray()], &[], CONFIG, &mut memory, 0);
+    judged(&[unknown()], &[], CONFIG, &mut memory, 0);
     let fault = Fault::new(FaultKind::Contention, Culprit::Guest, "no answer");
     let none = BTreeSet::new();
     let now = at(100).mono;
-    let told = judge(Err(fault), &none, &known(), CONFIG, &mut memory, now);
-    assert!(told.findings[0].text.starts_with("disc images could not be listed"));
-    assert_eq!(judged(&[stray()], &[], CONFIG, &mut memory, 300).1, [stray()]);
+    let reported = judge(Err(fault), &none, &known(), CONFIG, &mut memory, now);
+    assert!(reported.findings[0].text.starts_with("disc images could not be listed"));
+    assert_eq!(judged(&[unknown()], &[], CONFIG, &mut memory, 300).1, [unknown()]);
 }
 
 #[test]

@@ -22,7 +22,7 @@ use drover_model::fact::{Fact, What};
 use drover_model::fault::Fault;
 use drover_model::id::{AgentId, CloudId, ClusterId, NodeName, VmId};
 use drover_model::marks::Marks;
-use drover_model::ports::{IdSight, Survey, VmRef, VmSight};
+use drover_model::ports::{IdStatus, Survey, VmObservation, VmRef};
 use drover_model::record::Body;
 use drover_model::spec::CloudSpec;
 use futures_util::StreamExt as _;
@@ -97,8 +97,8 @@ pub struct Reconciler {
 }
 
 /// What a look brought back, and what a check did.
-type Looked<F> = (VmId, NodeName, Result<VmSight, F>);
-type Checked = (AgentId, VmId, Result<IdSight, Fault>);
+type Looked<F> = (VmId, NodeName, Result<VmObservation, F>);
+type Checked = (AgentId, VmId, Result<IdStatus, Fault>);
 /// What the looks and checks of a plan brought back.
 type Answers = (Vec<Looked<Fault>>, Vec<Checked>);
 
@@ -129,17 +129,19 @@ fn templates(survey: &Survey) -> BTreeSet<VmId> {
 }
 
 /// Looks with their faults as text.
-fn told(looks: Vec<Looked<Fault>>) -> Vec<Looked<String>> {
-    let text = |(vmid, node, sight): Looked<Fault>| (vmid, node, sight.map_err(|fault| fault.text));
+fn reported(looks: Vec<Looked<Fault>>) -> Vec<Looked<String>> {
+    let text = |(vmid, node, observation): Looked<Fault>| {
+        (vmid, node, observation.map_err(|fault| fault.text))
+    };
     looks.into_iter().map(text).collect()
 }
 
 /// What it comes to that a guest is not listed, now that its id was asked about.
-fn checked(agent: &AgentId, vmid: VmId, sight: Result<IdSight, Fault>) -> Option<Finding> {
-    let (does, text) = match sight {
-        Ok(IdSight::Free) => (Does::Remove, format!("the guest of agent `{agent}` is gone")),
-        Ok(IdSight::Taken) => return None,
-        Ok(IdSight::Unknown) => {
+fn checked(agent: &AgentId, vmid: VmId, observation: Result<IdStatus, Fault>) -> Option<Finding> {
+    let (does, text) = match observation {
+        Ok(IdStatus::Free) => (Does::Remove, format!("the guest of agent `{agent}` is gone")),
+        Ok(IdStatus::Taken) => return None,
+        Ok(IdStatus::Unknown) => {
             let text = format!("the guest of agent `{agent}` is not listed, and nobody can tell");
             (Does::Report, text)
         }
@@ -241,7 +243,7 @@ impl Reconciler {
         }
         let (known, config) = (self.known(), self.config());
         let plan = plan::plan(&survey, &known, config, &mut self.memory.borrow_mut(), now);
-        self.heed_fences(&plan);
+        self.obey_fences(&plan);
         self.common.sites.seen(&self.id, survey.nodes.iter().map(|(node, _)| node));
         let seen: BTreeSet<VmId> = survey.guests.iter().map(|guest| guest.vmid).collect();
         let nodes = survey.nodes.iter().map(|(node, _)| node.clone()).collect();
@@ -253,18 +255,18 @@ impl Reconciler {
         let named = images::named(&survey, &self.common.installation);
         let answers = self.ask(&cloud, &plan);
         let mut findings = plan.findings;
-        findings.extend(self.common.restraint.why().map(Finding::told));
+        findings.extend(self.common.restraint.why().map(Finding::reported));
         ctx.spawn(answers.into_actor(self).map(move |(looks, checks), actor, ctx| {
-            let looks = told(looks);
+            let looks = reported(looks);
             actor.learn(&looks);
-            for (vmid, node, sight) in looks {
-                findings.extend(actor.looked(&cloud, vmid, node, sight, &templates));
+            for (vmid, node, observation) in looks {
+                findings.extend(actor.looked(&cloud, vmid, node, observation, &templates));
             }
-            for (agent, vmid, sight) in checks {
-                if matches!(sight, Ok(IdSight::Free)) {
+            for (agent, vmid, observation) in checks {
+                if matches!(observation, Ok(IdStatus::Free)) {
                     actor.common.roster.send(&agent, AgentCommand::Vanished);
                 }
-                findings.extend(checked(&agent, vmid, sight));
+                findings.extend(checked(&agent, vmid, observation));
             }
             actor.sweep_images(&cloud, named, findings, ctx);
         }));
@@ -300,16 +302,16 @@ impl Reconciler {
     /// Writes down that the journal is older than the world, where a look says so.
     fn learn(&mut self, looks: &[Looked<String>]) {
         let known = self.known();
-        for (vmid, _, sight) in looks {
-            if !self.memory.borrow_mut().learn(*vmid, sight, &known) {
+        for (vmid, _, observation) in looks {
+            if !self.memory.borrow_mut().learn(*vmid, observation, &known) {
                 continue;
             }
             let Some((vmid, seq)) = self.memory.borrow().ahead() else { continue };
             tracing::error!(cluster = %self.id, vmid = vmid.0, seq, "journal is older than the world");
             self.restrain((vmid, seq));
         }
-        for (vmid, _, sight) in looks {
-            let Some(marks) = plan::young(*vmid, sight, &known) else { continue };
+        for (vmid, _, observation) in looks {
+            let Some(marks) = plan::young(*vmid, observation, &known) else { continue };
             let own = self.common.roster.knew(&marks.agent);
             if own || !self.memory.borrow_mut().foreign(marks) {
                 continue;
@@ -323,7 +325,7 @@ impl Reconciler {
     }
 
     /// Heeds fences that another drover has set.
-    fn heed_fences(&self, plan: &Plan) {
+    fn obey_fences(&self, plan: &Plan) {
         for vmid in &plan.fenced {
             if self.memory.borrow_mut().fenced(*vmid) {
                 tracing::error!(cluster = %self.id, vmid = vmid.0, "another drover retires a guest");
@@ -346,16 +348,16 @@ impl Reconciler {
         cloud: &CloudId,
         vmid: VmId,
         node: NodeName,
-        sight: Result<VmSight, String>,
+        observation: Result<VmObservation, String>,
         templates: &BTreeSet<VmId>,
     ) -> Option<Finding> {
         let now = self.common.ports.ambient.now().mono;
-        let found = sight.as_ref().ok().and_then(|sight| sight.node.clone());
+        let found = observation.as_ref().ok().and_then(|observation| observation.node.clone());
         let (known, config) = (self.known(), self.config());
         let template = templates.contains(&vmid);
         let judged = {
             let memory = &mut self.memory.borrow_mut();
-            plan::judge(vmid, &sight, template, &known, config, memory, now)
+            plan::judge(vmid, &observation, template, &known, config, memory, now)
         };
         if let Some(marks) = judged.destroy {
             let (cloud, node) = (cloud.clone(), found.unwrap_or(node));
@@ -410,7 +412,7 @@ impl Actor for Reconciler {
 impl Supervised for Reconciler {
     /// Forgets what was seen of guests: their graces start again.
     fn restarting(&mut self, ctx: &mut Context<Self>) {
-        self.memory.borrow_mut().begin_anew();
+        self.memory.borrow_mut().restart();
         self.waiting.append(&mut self.next);
         self.running = false;
         self.again = false;

@@ -29,7 +29,7 @@ impl Since {
 #[derive(Debug, Clone, Default)]
 pub struct Offline {
     nodes: BTreeMap<NodeName, Since>,
-    told: BTreeSet<AgentId>,
+    reported: BTreeSet<AgentId>,
 }
 
 impl Offline {
@@ -37,7 +37,7 @@ impl Offline {
     pub fn restored(spans: BTreeMap<NodeName, Duration>, now: Moment) -> Self {
         let since = |before| Since { seen: now, before };
         let nodes = spans.into_iter().map(|(node, before)| (node, since(before))).collect();
-        Self { nodes, told: BTreeSet::new() }
+        Self { nodes, reported: BTreeSet::new() }
     }
 
     /// For how long each node is offline.
@@ -46,8 +46,8 @@ impl Offline {
     }
 
     /// Lets all agents be told again.
-    pub fn forget_told(&mut self) {
-        self.told.clear();
+    pub fn forget_reported(&mut self) {
+        self.reported.clear();
     }
 
     /// Plans what a list means for nodes: those that are offline beyond the grace, and those that are back.
@@ -68,23 +68,23 @@ impl Offline {
             if spent < grace {
                 let spent = spent.as_secs();
                 let text = format!("node `{node}` is seen offline for {spent} s");
-                plan.findings.push(Finding::told(text));
+                plan.findings.push(Finding::reported(text));
             } else {
                 let text = format!("node `{node}` is offline beyond the grace");
                 plan.findings.push(Finding { does: Does::Park, vmid: None, text });
             }
         }
-        self.told.retain(|agent| known.agents.contains_key(agent));
+        self.reported.retain(|agent| known.agents.contains_key(agent));
         for (agent, living) in &known.agents {
             let Some(place) = living.place.as_ref().filter(|at| at.cluster == known.cluster) else {
                 continue;
             };
             let since = self.nodes.get(&place.node);
             let down = since.is_some_and(|since| since.span(now) >= grace);
-            if down && self.told.insert(agent.clone()) {
-                plan.tell.push((agent.clone(), AgentCommand::NodeDown(true)));
-            } else if since.is_none() && self.told.remove(agent) {
-                plan.tell.push((agent.clone(), AgentCommand::NodeDown(false)));
+            if down && self.reported.insert(agent.clone()) {
+                plan.report.push((agent.clone(), AgentCommand::NodeDown(true)));
+            } else if since.is_none() && self.reported.remove(agent) {
+                plan.report.push((agent.clone(), AgentCommand::NodeDown(false)));
             }
         }
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use drover_model::id::{AgentId, ClusterId, Installation, NodeName, VmId};
 use drover_model::marks::{Kind, Marks, RETIRING, Reading, parse_name};
 use drover_model::phase::AgentPhase;
-use drover_model::ports::{IdSight, ImageSight, Listed, Survey, VmSight};
+use drover_model::ports::{IdStatus, ImageObservation, Listed, Survey, VmObservation};
 use drover_model::time::{Moment, WallTime};
 
 use super::finding::{Does, Finding};
@@ -74,7 +74,7 @@ pub struct Memory {
     /// Nodes that are offline.
     pub(super) offline: Offline,
     /// Disc images without an agent, and since when.
-    pub(super) images: BTreeMap<ImageSight, Moment>,
+    pub(super) images: BTreeMap<ImageObservation, Moment>,
     /// Where there may be any: storages leave the configuration, what is on them stays.
     pub(super) image_storages: BTreeSet<String>,
     /// A guest's marks were ahead of the journal: its VMID and their sequence.
@@ -101,9 +101,9 @@ impl Memory {
 
     /// Forgets what was seen of guests and images, whose graces start again; not that a journal is too
     /// old, nor since when nodes are offline.
-    pub fn begin_anew(&mut self) {
+    pub fn restart(&mut self) {
         let mut offline = std::mem::take(&mut self.offline);
-        offline.forget_told();
+        offline.forget_reported();
         let storages = std::mem::take(&mut self.image_storages);
         *self = Self { offline, ..Self::restored(self.ahead, storages) };
     }
@@ -150,8 +150,13 @@ impl Memory {
 
     /// Learns from a look whether its guest is further ahead of the journal than any before; all
     /// looks are to be learnt from before one is judged.
-    pub fn learn(&mut self, vmid: VmId, sight: &Result<VmSight, String>, known: &Known) -> bool {
-        let Verdict::Orphan(marks) = verdict(vmid, sight, false, known) else { return false };
+    pub fn learn(
+        &mut self,
+        vmid: VmId,
+        observation: &Result<VmObservation, String>,
+        known: &Known,
+    ) -> bool {
+        let Verdict::Orphan(marks) = verdict(vmid, observation, false, known) else { return false };
         let usual = known.last_seq.max(self.confirmed);
         let further = marks.seq > self.ahead.map_or(usual, |(_, seq)| seq);
         if further {
@@ -169,7 +174,7 @@ pub struct Plan {
     /// Known agents missing from the list, to be asked about by id.
     pub checks: Vec<(AgentId, VmId)>,
     /// What agents must hear.
-    pub tell: Vec<(AgentId, AgentCommand)>,
+    pub report: Vec<(AgentId, AgentCommand)>,
     /// What the list shows of agents' guests.
     pub observed: Vec<(AgentId, Observed)>,
     /// Agents found on another node.
@@ -188,9 +193,10 @@ impl Plan {
             .checks
             .iter()
             .map(|(agent, vmid)| format!("ask whether {vmid} of {agent} is free"));
-        let tell = self.tell.iter().map(|(agent, command)| format!("tell {agent}: {command:?}"));
+        let report =
+            self.report.iter().map(|(agent, command)| format!("tell {agent}: {command:?}"));
         let findings = self.findings.iter().map(|finding| format!("found: {}", finding.text));
-        let lines: Vec<String> = looks.chain(checks).chain(tell).chain(findings).collect();
+        let lines: Vec<String> = looks.chain(checks).chain(report).chain(findings).collect();
         lines.join("\n")
     }
 }
@@ -216,7 +222,7 @@ fn others(survey: &Survey, installation: &Installation) -> Vec<Finding> {
     let line = |(whose, vmids): (Installation, Vec<VmId>)| {
         let shown: Vec<String> = vmids.iter().take(5).map(ToString::to_string).collect();
         let more = if vmids.len() > shown.len() { ", ..." } else { "" };
-        Finding::told(format!(
+        Finding::reported(format!(
             "guests of another installation, `{whose}`: {} ({}{more}): not touched",
             vmids.len(),
             shown.join(", ")
@@ -229,11 +235,13 @@ fn others(survey: &Survey, installation: &Installation) -> Vec<Finding> {
 /// those of an agent that another drover made, unless it lived in this start.
 pub fn young<'a>(
     vmid: VmId,
-    sight: &'a Result<VmSight, String>,
+    observation: &'a Result<VmObservation, String>,
     known: &Known,
 ) -> Option<&'a Marks> {
-    let Verdict::Orphan(_) = verdict(vmid, sight, false, known) else { return None };
-    let Ok(VmSight { marks: Some(Reading::Marked(marks)), .. }) = sight else { return None };
+    let Verdict::Orphan(_) = verdict(vmid, observation, false, known) else { return None };
+    let Ok(VmObservation { marks: Some(Reading::Marked(marks)), .. }) = observation else {
+        return None;
+    };
     (marks.born > known.since.rfc3339()).then_some(&**marks)
 }
 
@@ -254,7 +262,7 @@ pub fn plan(
     let ours = living(&mut plan, survey, &guests, known, now);
     memory.offline.plan(&mut plan, survey, known, config.node_grace, now);
     if let Some((vmid, seq)) = memory.ahead {
-        plan.findings.push(Finding::told(format!(
+        plan.findings.push(Finding::reported(format!(
             "no orphan is destroyed: the marks of {vmid} (seq {seq}) were ahead of the journal, \
              which is older than the world; look at the orphans, then confirm with `drover resync \
              --confirm-older-journal`"
@@ -285,7 +293,7 @@ pub fn watch(
         living(&mut plan, survey, &guests, known, now);
         memory.offline.plan(&mut plan, survey, known, config.node_grace, now);
         // What it observed says the same.
-        plan.tell.retain(|(_, command)| *command != AgentCommand::SeenStopped);
+        plan.report.retain(|(_, command)| *command != AgentCommand::SeenStopped);
     }
     plan
 }
@@ -335,7 +343,7 @@ fn compare(plan: &mut Plan, agent: &AgentId, living: &Living, node: &NodeName, g
         let text = format!("{vmid} of agent `{agent}` moved from `{node}` to `{to}`");
         plan.findings.push(Finding::of(Does::Follow, vmid, text));
         plan.moved.push((agent.clone(), to.clone()));
-        plan.tell.push((agent.clone(), AgentCommand::Moved(to.clone())));
+        plan.report.push((agent.clone(), AgentCommand::Moved(to.clone())));
     }
     if living.status.phase.should_run() && guest.tags.iter().any(|tag| tag == RETIRING) {
         let (vmid, state) = (guest.vmid, &living.status.phase);
@@ -350,7 +358,7 @@ fn compare(plan: &mut Plan, agent: &AgentId, living: &Living, node: &NodeName, g
         let (vmid, state) = (guest.vmid, &living.status.phase);
         let text = format!("{vmid} of agent `{agent}` is stopped in state {state}");
         plan.findings.push(Finding::of(Does::Retire, vmid, text));
-        plan.tell.push((agent.clone(), AgentCommand::SeenStopped));
+        plan.report.push((agent.clone(), AgentCommand::SeenStopped));
     }
     if let Some(lock) = guest.lock.as_deref().filter(|lock| is_of_others(lock, living.status.phase))
     {
@@ -435,20 +443,20 @@ pub struct Judged {
 /// Judges a candidate by what a look at it told.
 pub fn judge(
     vmid: VmId,
-    sight: &Result<VmSight, String>,
+    observation: &Result<VmObservation, String>,
     template: bool,
     known: &Known,
     config: Config,
     memory: &mut Memory,
     now: Moment,
 ) -> Judged {
-    let verdict = verdict(vmid, sight, template, known);
+    let verdict = verdict(vmid, observation, template, known);
     let Some(candidate) = memory.candidates.get_mut(&vmid) else { return Judged::default() };
     candidate.verdict = Some(verdict.clone());
     let waited = now - candidate.first_seen;
     let finding = describe(vmid, &verdict, config, waited, memory.ahead);
     let due = config.cleanup_orphans && waited >= config.orphan_grace && memory.ahead.is_none();
-    let lock = sight.as_ref().ok().and_then(|sight| sight.lock.as_deref());
+    let lock = observation.as_ref().ok().and_then(|observation| observation.lock.as_deref());
     let lock = lock.filter(|lock| matches!(*lock, "backup" | "migrate"));
     match verdict {
         Verdict::Orphan(marks) if due => match lock {
@@ -469,14 +477,19 @@ pub fn judge(
     }
 }
 
-fn verdict(vmid: VmId, sight: &Result<VmSight, String>, template: bool, known: &Known) -> Verdict {
-    let sight = match sight {
-        Ok(sight) => sight,
+fn verdict(
+    vmid: VmId,
+    observation: &Result<VmObservation, String>,
+    template: bool,
+    known: &Known,
+) -> Verdict {
+    let observation = match observation {
+        Ok(observation) => observation,
         Err(why) => return Verdict::Unread(why.clone()),
     };
-    let marks = match (&sight.marks, sight.id) {
-        (_, IdSight::Free) => return Verdict::Absent,
-        (None, IdSight::Taken | IdSight::Unknown) => {
+    let marks = match (&observation.marks, observation.id) {
+        (_, IdStatus::Free) => return Verdict::Absent,
+        (None, IdStatus::Taken | IdStatus::Unknown) => {
             return Verdict::Unread("its config could not be read".into());
         }
         (Some(Reading::Damaged(why)), _) => return Verdict::Damaged(why.clone()),

@@ -83,9 +83,9 @@ fn listed(guests: Vec<Listed>) -> Survey {
     Survey { guests, ..survey() }
 }
 
-fn seen(reading: Reading) -> Result<VmSight, String> {
-    Ok(VmSight {
-        id: IdSight::Taken,
+fn seen(reading: Reading) -> Result<VmObservation, String> {
+    Ok(VmObservation {
+        id: IdStatus::Taken,
         node: Some(NodeName::new("pve1")),
         marks: Some(reading),
         lock: None,
@@ -96,10 +96,10 @@ fn seen(reading: Reading) -> Result<VmSight, String> {
 const ORPHAN: &str = "4f8z1c3px9t2vkab";
 
 /// A memory that has seen an orphan's tag at second 0, and how a look at it at `now` is judged.
-fn judged(known: &Known, sight: &Result<VmSight, String>, now: u64) -> Judged {
+fn judged(known: &Known, observation: &Result<VmObservation, String>, now: u64) -> Judged {
     let mut memory = Memory::default();
     plan(&listed(vec![tagged(10_500)]), known, CONFIG, &mut memory, at(0).mono);
-    judge(VmId(10_500), sight, false, known, CONFIG, &mut memory, at(now).mono)
+    judge(VmId(10_500), observation, false, known, CONFIG, &mut memory, at(now).mono)
 }
 
 // Invariant: the whole plan is one page.
@@ -150,7 +150,7 @@ fn without_quorum_nothing_follows() {
         let known = known(&[("a", 10_000, AgentPhase::Ready)]);
         let survey = Survey { quorate: false, ..listed(vec![tagged(10_500)]) };
         let plan = plan(&survey, &known, CONFIG, &mut Memory::default(), at(0).mono);
-        assert_eq!((plan.looks.len(), plan.checks.len(), plan.tell.len()), (0, 0, 0));
+        assert_eq!((plan.looks.len(), plan.checks.len(), plan.report.len()), (0, 0, 0));
         assert_eq!(plan.findings.len(), 0);
     });
 }
@@ -172,15 +172,15 @@ fn a_locked_guest_that_is_stopped_is_left_to_its_lock() {
         backed_up.lock = Some("backup".into());
         let plan =
             plan(&listed(vec![backed_up]), &known, CONFIG, &mut Memory::default(), at(0).mono);
-        let told = "found: 10000 of agent `a` is locked (backup) in state Ready: left alone until \
+        let reported = "found: 10000 of agent `a` is locked (backup) in state Ready: left alone until \
                     that is over";
-        assert_eq!(plan.render(), told);
+        assert_eq!(plan.render(), reported);
         assert_eq!(plan.findings[0].does, Does::Leave);
     });
 }
 
 #[test]
-fn an_agents_guest_of_another_name_is_told_and_nothing_more() {
+fn an_agents_guest_of_another_name_is_reported_and_nothing_more() {
     with_agents(|known| {
         let cases = [
             (AgentPhase::Leased, Some("somebody-else"), 1),
@@ -195,7 +195,7 @@ fn an_agents_guest_of_another_name_is_told_and_nothing_more() {
             let named = Listed { name: name.map(Into::into), ..guest(10_000, "pve1", "running") };
             let list = listed(vec![named]);
             let plan = plan(&list, &known, CONFIG, &mut Memory::default(), at(0).mono);
-            assert_eq!((plan.findings.len(), plan.tell.len()), (found, 0), "{name:?} in {state}");
+            assert_eq!((plan.findings.len(), plan.report.len()), (found, 0), "{name:?} in {state}");
         }
     });
 }
@@ -230,11 +230,11 @@ fn a_true_orphan_is_left_alone_for_the_grace_and_looked_at_again_before_it_goes(
         let known = known(&[]);
         let mut memory = Memory::default();
         let list = listed(vec![tagged(10_500)]);
-        let sight = seen(Reading::Marked(Box::new(marks(ORPHAN, 10_500))));
+        let observation = seen(Reading::Marked(Box::new(marks(ORPHAN, 10_500))));
         let mut reconcile = |now: u64| {
             let plan = plan(&list, &known, CONFIG, &mut memory, at(now).mono);
             let judged = plan.looks.iter().map(|(vmid, _)| {
-                judge(*vmid, &sight, false, &known, CONFIG, &mut memory, at(now).mono)
+                judge(*vmid, &observation, false, &known, CONFIG, &mut memory, at(now).mono)
             });
             let judged: Vec<Judged> = judged.collect();
             let finding = judged.iter().find_map(|j| j.finding.clone());
@@ -253,9 +253,10 @@ fn an_orphan_that_is_backed_up_or_migrated_is_left_alone_until_that_is_over() {
     with_agents(|known| {
         let known = known(&[]);
         for (lock, goes) in [(Some("backup"), false), (Some("migrate"), false), (None, true)] {
-            let sight = seen(Reading::Marked(Box::new(marks(ORPHAN, 10_500))));
-            let sight = sight.map(|sight| VmSight { lock: lock.map(Into::into), ..sight });
-            let judged = judged(&known, &sight, 300);
+            let observation = seen(Reading::Marked(Box::new(marks(ORPHAN, 10_500))));
+            let observation = observation
+                .map(|observation| VmObservation { lock: lock.map(Into::into), ..observation });
+            let judged = judged(&known, &observation, 300);
             assert_eq!(judged.destroy.is_some(), goes, "{lock:?}");
             let does = if goes { Does::Destroy } else { Does::Leave };
             let what = lock.map_or("is retired".to_owned(), |lock| {
@@ -274,15 +275,16 @@ fn an_orphan_is_only_reported_when_cleaning_is_off() {
         let config = Config { cleanup_orphans: false, ..CONFIG };
         let mut memory = Memory::default();
         plan(&listed(vec![tagged(10_500)]), &known, config, &mut memory, at(0).mono);
-        let sight = seen(Reading::Marked(Box::new(marks(ORPHAN, 10_500))));
-        let judged = judge(VmId(10_500), &sight, false, &known, config, &mut memory, at(999).mono);
+        let observation = seen(Reading::Marked(Box::new(marks(ORPHAN, 10_500))));
+        let judged =
+            judge(VmId(10_500), &observation, false, &known, config, &mut memory, at(999).mono);
         assert_eq!(judged.destroy, None);
         assert!(judged.finding.is_some_and(|found| found.text.ends_with("cleaning is off")));
     });
 }
 
 /// An orphan that is ahead of the journal and another that is not, both past their grace.
-fn ahead_and_other() -> [(VmId, Result<VmSight, String>); 2] {
+fn ahead_and_other() -> [(VmId, Result<VmObservation, String>); 2] {
     let mut ahead = marks("0000000000000000", 10_501);
     ahead.seq = 110;
     [
@@ -297,11 +299,13 @@ fn reconciled(memory: &mut Memory, known: &Known, now: u64) -> (bool, String) {
     let plan = plan(&list, known, CONFIG, memory, at(now).mono);
     let both = ahead_and_other();
     let looks = || both.iter().filter(|(at, _)| plan.looks.iter().any(|(vmid, _)| vmid == at));
-    for (vmid, sight) in looks() {
-        memory.learn(*vmid, sight, known);
+    for (vmid, observation) in looks() {
+        memory.learn(*vmid, observation, known);
     }
     let judged: Vec<Judged> = looks()
-        .map(|(vmid, sight)| judge(*vmid, sight, false, known, CONFIG, memory, at(now).mono))
+        .map(|(vmid, observation)| {
+            judge(*vmid, observation, false, known, CONFIG, memory, at(now).mono)
+        })
         .collect();
     let findings = plan.findings.into_iter().chain(judged.iter().filter_map(|j| j.finding.clone()));
     let findings: Vec<String> = findings.map(|found| found.text).collect();
@@ -328,7 +332,7 @@ fn marks_ahead_of_the_journal_stop_the_destruction_of_every_orphan_until_an_oper
 }
 
 #[test]
-fn a_restart_remembers_that_the_journal_is_too_old_though_the_guest_that_told_is_gone() {
+fn a_restart_remembers_that_the_journal_is_too_old_though_the_guest_that_reported_is_gone() {
     with_agents(|known| {
         let known = known(&[]);
         let mut memory = Memory::restored(Some((VmId(10_777), 110)), BTreeSet::new());
@@ -385,8 +389,8 @@ fn whatever_is_not_exactly_ours_is_never_destroyed() {
             ),
             (Err("no endpoint answers".into()), "could not be read: no endpoint answers"),
         ];
-        for (sight, text) in cases {
-            let judged = judged(&known, &sight, 999);
+        for (observation, text) in cases {
+            let judged = judged(&known, &observation, 999);
             let finding = Finding::of(Does::Report, VmId(10_500), format!("10500 {text}"));
             assert_eq!(judged, Judged { finding: Some(finding), destroy: None });
         }
@@ -399,8 +403,9 @@ fn an_agents_marks_on_a_template_are_damaged() {
         let known = known(&[]);
         let mut memory = Memory::default();
         plan(&listed(vec![tagged(10_500)]), &known, CONFIG, &mut memory, at(0).mono);
-        let sight = seen(Reading::Marked(Box::new(marks(ORPHAN, 10_500))));
-        let judged = judge(VmId(10_500), &sight, true, &known, CONFIG, &mut memory, at(999).mono);
+        let observation = seen(Reading::Marked(Box::new(marks(ORPHAN, 10_500))));
+        let judged =
+            judge(VmId(10_500), &observation, true, &known, CONFIG, &mut memory, at(999).mono);
         assert_eq!(judged.destroy, None);
     });
 }
@@ -408,9 +413,14 @@ fn an_agents_marks_on_a_template_are_damaged() {
 #[test]
 fn a_candidate_that_is_gone_meanwhile_is_no_finding() {
     with_agents(|known| {
-        let sight =
-            VmSight { id: IdSight::Free, node: None, marks: None, lock: None, running: None };
-        assert_eq!(judged(&known(&[]), &Ok(sight), 999), Judged::default());
+        let observation = VmObservation {
+            id: IdStatus::Free,
+            node: None,
+            marks: None,
+            lock: None,
+            running: None,
+        };
+        assert_eq!(judged(&known(&[]), &Ok(observation), 999), Judged::default());
     });
 }
 
@@ -440,7 +450,10 @@ fn guests_of_another_installation_are_counted_in_one_line() {
         let survey = listed(vec![named(900), named(901), guest(902, "pve1", "running")]);
         let plan = plan(&survey, &known(&[]), CONFIG, &mut Memory::default(), at(0).mono);
         let line = "guests of another installation, `bbbbbbbb`: 2 (900, 901): not touched";
-        assert_eq!((plan.findings, plan.looks.len()), (vec![Finding::told(line.to_owned())], 0));
+        assert_eq!(
+            (plan.findings, plan.looks.len()),
+            (vec![Finding::reported(line.to_owned())], 0)
+        );
     });
 }
 
@@ -454,8 +467,8 @@ fn a_known_stranger_is_not_read_again_until_its_name_or_tags_change() {
             plan(list, &known, CONFIG, memory, at(now).mono).looks.len()
         };
         assert_eq!(looks(&list, &mut memory, 0), 1);
-        let sight = seen(Reading::Unmarked);
-        judge(VmId(10_500), &sight, false, &known, CONFIG, &mut memory, at(0).mono);
+        let observation = seen(Reading::Unmarked);
+        judge(VmId(10_500), &observation, false, &known, CONFIG, &mut memory, at(0).mono);
         assert_eq!(looks(&list, &mut memory, 999), 0);
         list.guests[0].name = Some("renamed".into());
         assert_eq!(looks(&list, &mut memory, 1000), 1);
@@ -470,18 +483,18 @@ fn a_node_parks_its_agents_after_the_grace_and_gives_them_back() {
         let known = known(&[("a", 10_000, AgentPhase::Ready)]);
         let mut memory = Memory::default();
         let mut list = listed(vec![guest(10_000, "pve1", "unknown")]);
-        let told = |list: &Survey, memory: &mut Memory, now: u64| {
+        let reported = |list: &Survey, memory: &mut Memory, now: u64| {
             let plan = plan(list, &known, CONFIG, memory, at(now).mono);
-            plan.tell.into_iter().map(|(_, command)| command).collect::<Vec<_>>()
+            plan.report.into_iter().map(|(_, command)| command).collect::<Vec<_>>()
         };
         list.nodes = vec![(NodeName::new("pve1"), false)];
-        assert_eq!(told(&list, &mut memory, 0), []);
-        assert_eq!(told(&list, &mut memory, 119), []);
-        assert_eq!(told(&list, &mut memory, 120), [AgentCommand::NodeDown(true)]);
-        assert_eq!(told(&list, &mut memory, 180), []);
+        assert_eq!(reported(&list, &mut memory, 0), []);
+        assert_eq!(reported(&list, &mut memory, 119), []);
+        assert_eq!(reported(&list, &mut memory, 120), [AgentCommand::NodeDown(true)]);
+        assert_eq!(reported(&list, &mut memory, 180), []);
         list.nodes = vec![(NodeName::new("pve1"), true)];
-        assert_eq!(told(&list, &mut memory, 240), [AgentCommand::NodeDown(false)]);
-        assert_eq!(told(&list, &mut memory, 300), []);
+        assert_eq!(reported(&list, &mut memory, 240), [AgentCommand::NodeDown(false)]);
+        assert_eq!(reported(&list, &mut memory, 300), []);
     });
     assert_eq!(CONFIG.node_grace, seconds(120));
 }
@@ -494,13 +507,13 @@ fn the_grace_of_a_node_goes_on_after_a_start_and_a_panic() {
         list.nodes = vec![(NodeName::new("pve1"), false)];
         let offline = [(NodeName::new("pve1"), seconds(100))].into();
         let mut memory = Memory::default().with_offline(offline, at(0).mono);
-        memory.begin_anew();
+        memory.restart();
         let first = plan(&list, &known, CONFIG, &mut memory, at(10).mono);
         assert_eq!(first.render(), "found: node `pve1` is seen offline for 110 s");
         let down = [(AgentId::new("a"), AgentCommand::NodeDown(true))];
-        assert_eq!(plan(&list, &known, CONFIG, &mut memory, at(20).mono).tell, down);
-        memory.begin_anew();
-        assert_eq!(plan(&list, &known, CONFIG, &mut memory, at(30).mono).tell, down, "again");
+        assert_eq!(plan(&list, &known, CONFIG, &mut memory, at(20).mono).report, down);
+        memory.restart();
+        assert_eq!(plan(&list, &known, CONFIG, &mut memory, at(30).mono).report, down, "again");
         list.nodes = vec![(NodeName::new("pve1"), true)];
         plan(&list, &known, CONFIG, &mut memory, at(40).mono);
         assert!(memory.offline.spans(at(50).mono).is_empty());
@@ -527,7 +540,7 @@ fn each_agent_hears_what_the_list_shows_of_its_guest_and_of_its_node() {
         list.age = seconds(4);
         let now = at(60).mono;
         let plan = watch(&list, &known, CONFIG, &mut Memory::default(), now);
-        let told: Vec<String> = plan
+        let reported: Vec<String> = plan
             .observed
             .iter()
             .map(|(agent, seen)| {
@@ -541,15 +554,15 @@ fn each_agent_hears_what_the_list_shows_of_its_guest_and_of_its_node() {
             "far pve2 true Running None",
             "still pve1 false Still(\"paused\") Some(\"backup\")",
         ];
-        assert_eq!(told, expected);
+        assert_eq!(reported, expected);
         assert_eq!(plan.checks, [(AgentId::new("missing"), VmId(10_002))]);
         let follows = AgentCommand::Moved(NodeName::new("pve2"));
-        assert_eq!(plan.tell, [(AgentId::new("far"), follows)]);
+        assert_eq!(plan.report, [(AgentId::new("far"), follows)]);
     });
 }
 
 #[test]
-fn a_list_without_quorum_tells_nobody_anything() {
+fn a_list_without_quorum_says_nobody_anything() {
     with_agents(|known| {
         let known = known(&[("dead", 10_000, AgentPhase::Leased)]);
         let list = Survey { quorate: false, ..listed(vec![guest(10_000, "pve1", "stopped")]) };

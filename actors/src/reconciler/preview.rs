@@ -9,7 +9,9 @@ use drover_model::id::CloudId;
 use drover_model::ports::Survey;
 
 use super::finding::{Finding, Outcome};
-use super::{Plans, Reconciler, checked, images, plan, templates, told, unread, without_quorum};
+use super::{
+    Plans, Reconciler, checked, images, plan, reported, templates, unread, without_quorum,
+};
 
 impl Reconciler {
     /// Tells what the next reconciliation would do.
@@ -38,17 +40,19 @@ impl Reconciler {
         let answers = async move { (answers.await, listed.await) };
         let mut findings = plan.findings;
         ctx.spawn(answers.into_actor(self).map(move |((looks, checks), listed), actor, _| {
-            let looks = told(looks);
-            for (vmid, _, sight) in &looks {
-                memory.learn(*vmid, sight, &known);
+            let looks = reported(looks);
+            for (vmid, _, observation) in &looks {
+                memory.learn(*vmid, observation, &known);
             }
-            for (vmid, _, sight) in looks {
+            for (vmid, _, observation) in looks {
                 let template = templates.contains(&vmid);
-                let judged = plan::judge(vmid, &sight, template, &known, config, &mut memory, now);
+                let judged =
+                    plan::judge(vmid, &observation, template, &known, config, &mut memory, now);
                 findings.extend(judged.finding);
             }
-            let gone =
-                checks.into_iter().filter_map(|(agent, vmid, sight)| checked(&agent, vmid, sight));
+            let gone = checks
+                .into_iter()
+                .filter_map(|(agent, vmid, observation)| checked(&agent, vmid, observation));
             findings.extend(gone);
             let judged = images::judge(listed, &named, &known, config, &mut memory, now);
             findings.extend(judged.findings);

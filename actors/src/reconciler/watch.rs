@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
 use drover_model::id::{AgentId, CloudId, VmId};
-use drover_model::ports::{IdSight, Survey};
+use drover_model::ports::{IdStatus, Survey};
 use drover_model::time::Moment;
 use futures_util::StreamExt as _;
 
@@ -94,7 +94,7 @@ impl Reconciler {
                 }
             });
         }
-        for (agent, command) in &plan.tell {
+        for (agent, command) in &plan.report {
             self.common.roster.send(agent, command.clone());
         }
         for (agent, observed) in &plan.observed {
@@ -129,16 +129,16 @@ impl Reconciler {
         };
         ctx.spawn(asked.into_actor(self).map(move |answers, actor, _| {
             actor.watch.checking = false;
-            for (agent, sight) in answers {
-                match sight {
-                    Ok(IdSight::Free) => {
+            for (agent, observation) in answers {
+                match observation {
+                    Ok(IdStatus::Free) => {
                         actor.common.roster.send(&agent, AgentCommand::Vanished);
                     }
-                    Ok(IdSight::Taken) => {
+                    Ok(IdStatus::Taken) => {
                         let due = actor.common.ports.ambient.now().mono + UNSEEN;
                         actor.watch.unseen.insert(agent, due);
                     }
-                    Ok(IdSight::Unknown) | Err(_) => {}
+                    Ok(IdStatus::Unknown) | Err(_) => {}
                 }
             }
         }));

@@ -3,7 +3,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use drover_model::placement::{
-    Fleet, GuestSight, Headroom, NodeFigures, NodeSight, PlacementSpec, StorageSight,
+    Fleet, GuestObservation, Headroom, NodeFigures, NodeObservation, PlacementSpec,
+    StorageObservation,
 };
 
 use super::*;
@@ -39,7 +40,7 @@ fn found(candidates: Vec<Candidate>) -> Found {
 fn fleet(offline: &[&str]) -> Arc<Fleet> {
     let nodes = ["pve1", "pve2", "pve3"].map(|name| {
         let offline = offline.contains(&name);
-        (node(name), NodeSight { offline, ..NodeSight::default() })
+        (node(name), NodeObservation { offline, ..NodeObservation::default() })
     });
     let storages = nodes.iter().flat_map(|(node, _)| {
         [storage(node, "nfs", None), storage(node, "lvm", None), storage(node, "zfs", None)]
@@ -48,8 +49,8 @@ fn fleet(offline: &[&str]) -> Arc<Fleet> {
     Arc::new(Fleet::new(nodes.into(), storages, BTreeMap::new()))
 }
 
-fn storage(node: &NodeName, name: &str, free_gib: Option<u64>) -> StorageSight {
-    StorageSight {
+fn storage(node: &NodeName, name: &str, free_gib: Option<u64>) -> StorageObservation {
+    StorageObservation {
         node: node.clone(),
         name: name.into(),
         shared: name == "nfs",
@@ -64,7 +65,7 @@ fn roomy(free: &[(&str, u64)], space: &[(&str, u64)]) -> Arc<Fleet> {
     let nodes = free.iter().map(|(name, free)| {
         let used = (64 - free) * GIB;
         let figures = NodeFigures { cpus: 16, busy: 0, memory: 64 * GIB, used };
-        (node(name), NodeSight { figures: Some(figures), ..NodeSight::default() })
+        (node(name), NodeObservation { figures: Some(figures), ..NodeObservation::default() })
     });
     let nodes: BTreeMap<_, _> = nodes.collect();
     let storages = nodes
@@ -326,9 +327,9 @@ fn anywhere_means_every_node_that_reaches_a_template() {
     assert_eq!(chosen(&spec, &local, &Bed::default()), ok(9001, "pve1", "pve1"));
     let shared = Found { candidates: vec![on("pve1", 9001, 1, "nfs")], fleet, whole: true };
     assert_eq!(chosen(&spec, &shared, &Bed::default()), ok(9001, "pve1", "pve3"));
-    let told = survey(&spec, &local, &Bed::default());
+    let reported = survey(&spec, &local, &Bed::default());
     let refused: Vec<&str> =
-        told.iter().filter(|(_, why)| why.is_some()).map(|(node, _)| node.as_str()).collect();
+        reported.iter().filter(|(_, why)| why.is_some()).map(|(node, _)| node.as_str()).collect();
     assert_eq!(refused, ["pve2", "pve3"]);
 }
 
@@ -346,8 +347,8 @@ fn preferred_nodes_are_taken_first_where_they_reach_a_template() {
         whole: true,
     };
     let names = |spec: &TemplateSpec, found: &Found| -> Vec<String> {
-        let told = survey(spec, found, &Bed::default());
-        told.into_iter().map(|(node, _)| node.to_string()).collect()
+        let reported = survey(spec, found, &Bed::default());
+        reported.into_iter().map(|(node, _)| node.to_string()).collect()
     };
     assert_eq!(chosen(&spec, &with("nfs"), &Bed::default()), ok(9001, "pve1", "pve2"));
     assert_eq!(names(&spec, &with("nfs")), ["pve2", "pve1", "pve3"]);
@@ -431,9 +432,10 @@ fn a_class_of_thin_storage_takes_any_that_holds_disks() {
 
 #[test]
 fn a_node_in_maintenance_or_of_no_cluster_takes_nothing() {
-    let kept = [("pve1", true), ("pve2", false)]
-        .map(|(name, maintenance)| (node(name), NodeSight { maintenance, ..NodeSight::default() }));
-    let guests: BTreeMap<VmId, GuestSight> = BTreeMap::new();
+    let kept = [("pve1", true), ("pve2", false)].map(|(name, maintenance)| {
+        (node(name), NodeObservation { maintenance, ..NodeObservation::default() })
+    });
+    let guests: BTreeMap<VmId, GuestObservation> = BTreeMap::new();
     let fleet = Arc::new(Fleet::new(kept.into(), Vec::new(), guests));
     let candidates = vec![on("pve1", 9001, 1, "lvm"), on("pve2", 9002, 1, "lvm")];
     let found = Found { candidates, fleet, whole: true };

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use drover_model::id::{AgentId, TemplateId};
-use drover_model::ledger::BreakerEntry;
+use drover_model::journal_state::BreakerEntry;
 use drover_model::phase::BreakerPhase;
 use drover_model::record::Body;
 use drover_model::spec::BreakerSpec;
@@ -93,7 +93,7 @@ impl Breaker {
     }
 
     /// An agent is begun; it becomes the trial where one is due.
-    pub fn begun(&mut self, agent: &AgentId, now: Moment) {
+    pub fn started(&mut self, agent: &AgentId, now: Moment) {
         let due = self.allowance(now) == 1;
         if due && self.position != Position::Closed {
             self.position = Position::HalfOpen { trial: Some(agent.clone()) };
@@ -262,7 +262,7 @@ mod tests {
         let mut breaker = tripped();
         assert_eq!(breaker.allowance(at(119).mono), 0);
         assert_eq!(breaker.allowance(at(120).mono), 1);
-        breaker.begun(&agent(7), at(120).mono);
+        breaker.started(&agent(7), at(120).mono);
         assert_eq!((breaker.phase(), breaker.allowance(at(500).mono)), (BreakerPhase::HalfOpen, 0));
     }
 
@@ -273,7 +273,7 @@ mod tests {
         let mut spans = Vec::new();
         for n in 10..15 {
             now += 10_000;
-            breaker.begun(&agent(n), at(now).mono);
+            breaker.started(&agent(n), at(now).mono);
             assert!(breaker.failed(&agent(n), "no", &SPEC, at(now)));
             spans.push((breaker.due().unwrap() - at(now).mono).as_secs());
         }
@@ -283,7 +283,7 @@ mod tests {
     #[test]
     fn a_trial_that_succeeds_lets_everything_flow() {
         let mut breaker = tripped();
-        breaker.begun(&agent(7), at(130).mono);
+        breaker.started(&agent(7), at(130).mono);
         assert!(breaker.succeeded());
         assert_eq!(breaker, Breaker::default());
     }
@@ -291,17 +291,17 @@ mod tests {
     #[test]
     fn a_trial_that_ends_without_an_outcome_may_be_repeated() {
         let mut breaker = tripped();
-        breaker.begun(&agent(7), at(130).mono);
+        breaker.started(&agent(7), at(130).mono);
         breaker.left(&agent(7));
         assert_eq!(breaker.allowance(at(130).mono), 1);
     }
 
     #[test]
-    fn agents_begun_before_it_tripped_do_not_lengthen_the_cool_down() {
+    fn agents_started_before_it_tripped_do_not_lengthen_the_cool_down() {
         let mut breaker = tripped();
         assert!(!breaker.failed(&agent(8), "no", &SPEC, at(5)));
         assert_eq!(breaker.due(), Some(at(120).mono));
-        breaker.begun(&agent(9), at(120).mono);
+        breaker.started(&agent(9), at(120).mono);
         assert!(!breaker.failed(&agent(8), "no", &SPEC, at(121)));
         assert_eq!(breaker.phase(), BreakerPhase::HalfOpen);
     }
@@ -355,7 +355,7 @@ mod tests {
                         let allowed = breaker.allowance(now.mono);
                         if allowed == 1 {
                             let fresh = AgentId::new(format!("t{n}"));
-                            breaker.begun(&fresh, now.mono);
+                            breaker.started(&fresh, now.mono);
                             trials.push(fresh);
                         }
                     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use drover_model::id::{AgentId, LeaseId};
-use drover_model::ledger::AgentEntry;
+use drover_model::journal_state::AgentEntry;
 use drover_model::phase::AgentPhase;
 use drover_model::record::Reason;
 use drover_model::spec::TemplateSpec;
@@ -40,7 +40,7 @@ pub(super) struct Held {
 
 impl Held {
     /// One that is begun.
-    pub(super) fn begun(
+    pub(super) fn started(
         agent: &AgentId,
         spec: Arc<TemplateSpec>,
         born: WallTime,
@@ -67,7 +67,7 @@ impl Held {
             status: AgentStatus::of(entry),
             was_ready: entry.phase() == AgentPhase::Ready || entry.uses > 0,
             going: entry.retiring.is_some(),
-            ..Self::begun(agent, Arc::new((*entry.spec).clone()), entry.intended, now)
+            ..Self::started(agent, Arc::new((*entry.spec).clone()), entry.intended, now)
         }
     }
 
@@ -79,7 +79,7 @@ impl Held {
             was_ready: matches!(status.standing, Standing::Free { .. } | Standing::Busy)
                 && !status.phase.is_busy_unproven(),
             status,
-            ..Self::begun(agent, living.spec.clone(), living.born, now)
+            ..Self::started(agent, living.spec.clone(), living.born, now)
         }
     }
 

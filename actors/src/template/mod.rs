@@ -3,10 +3,10 @@
 
 pub mod breaker;
 mod held;
+mod observation;
 pub mod pace;
 pub mod permits;
-pub mod season;
-mod sight;
+pub mod schedule_window;
 pub mod state;
 
 use std::collections::VecDeque;
@@ -161,7 +161,7 @@ pub struct Template {
     /// What a new incarnation starts from.
     configured: Option<Arc<TemplateSpec>>,
     saved: Breaker,
-    warm_told: u32,
+    warm_reported: u32,
     kept: Kept,
     shown: Option<What>,
     boots: Boots,
@@ -212,7 +212,7 @@ impl Template {
             configured: configured.then(|| spec.clone()),
             saved: breaker.clone(),
             mind: TemplateMind::new(spec, configured, breaker),
-            warm_told: 0,
+            warm_reported: 0,
             kept: Kept::default(),
             shown: None,
             boots: Boots::default(),
@@ -240,7 +240,7 @@ impl Template {
                         self.spawn_agent(agent, spec, Start::Fresh, lanes, ctx);
                     }
                 }
-                Effect::Tell(agent, command) => {
+                Effect::Lines(agent, command) => {
                     self.common.roster.send(&agent, command);
                 }
                 Effect::Record(body) => self.common.records.write(body),
@@ -420,7 +420,7 @@ impl Supervised for Template {
         let roster = self.common.roster.clone();
         self.common.addresses.sweep(&id, |agent| roster.get(agent).is_some(), now);
         self.following = false;
-        self.warm_told = 0;
+        self.warm_reported = 0;
         self.shown = None;
         self.timer = None;
         self.flushing = false;
@@ -448,15 +448,15 @@ impl Handler<Flush> for Template {
             self.cloud.do_send(ToCloud::News(Box::new(news)));
         }
         let count = self.mind.warm_need(now.mono);
-        if count != self.warm_told {
-            self.warm_told = count;
+        if count != self.warm_reported {
+            self.warm_reported = count;
             let template = self.mind.spec().id.clone();
             self.cloud.do_send(ToCloud::WarmNeed { template, count });
         }
-        let picture = self.mind.picture(now.mono);
-        if self.shown.as_ref() != Some(&picture) {
-            self.shown = Some(picture.clone());
-            self.common.ports.observer.observe(Fact { at: now.wall, what: picture });
+        let status = self.mind.status(now.mono);
+        if self.shown.as_ref() != Some(&status) {
+            self.shown = Some(status.clone());
+            self.common.ports.observer.observe(Fact { at: now.wall, what: status });
         }
         self.set_timer(ctx);
         if self.mind.wants_source() {
@@ -528,7 +528,7 @@ impl Handler<TemplateCommand> for Template {
                 let now = self.common.ports.ambient.now();
                 let ambient = self.common.ports.ambient.clone();
                 let mut draw = || mint_agent(|| ambient.draw());
-                self.warm_told = if asked.is_none() { 0 } else { self.warm_told };
+                self.warm_reported = if asked.is_none() { 0 } else { self.warm_reported };
                 self.mind.begin(reserved, asked, &mut draw, now)
             }
             TemplateCommand::Provision { reserved, short, trial, reply } => {

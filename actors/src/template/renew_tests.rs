@@ -16,7 +16,7 @@ fn pool(count: u32, change: impl FnOnce(&mut TemplateSpec)) -> (TemplateMind, Ve
     });
     let agents = begin(&mut mind, count, None, 0);
     for agent in &agents {
-        tell(&mut mind, agent, IDLE, None, 10);
+        heard(&mut mind, agent, IDLE, None, 10);
     }
     (mind, agents)
 }
@@ -31,9 +31,9 @@ fn play(mind: &mut TemplateMind, until: u64) -> (usize, usize, usize) {
     while now < until {
         now += 1;
         for effect in mind.settle(at(now).mono) {
-            let Effect::Tell(agent, AgentCommand::Retire(reason)) = effect else { continue };
+            let Effect::Lines(agent, AgentCommand::Retire(reason)) = effect else { continue };
             assert_eq!(reason, Reason::Old);
-            tell(mind, &agent, Standing::Leaving, None, now);
+            heard(mind, &agent, Standing::Leaving, None, now);
             leaving.push((now + 10, agent));
             went += 1;
         }
@@ -42,12 +42,12 @@ fn play(mind: &mut TemplateMind, until: u64) -> (usize, usize, usize) {
         let (done, later): (Vec<_>, _) = coming.into_iter().partition(|(at, _)| *at <= now);
         coming = later;
         for (_, agent) in done {
-            tell(mind, &agent, IDLE, None, now);
+            heard(mind, &agent, IDLE, None, now);
         }
         let (done, later): (Vec<_>, _) = leaving.into_iter().partition(|(at, _)| *at <= now);
         leaving = later;
         for (_, agent) in done {
-            tell(mind, &agent, Standing::Gone, None, now);
+            heard(mind, &agent, Standing::Gone, None, now);
         }
         let ready = mind.agents.values().filter(|held| held.status.standing == IDLE && !held.going);
         least = least.min(ready.count());
@@ -85,8 +85,8 @@ fn an_agent_waits_for_another_one_only_up_to_half_of_what_is_left_of_its_life() 
     let (mut mind, agents) = pool(1, |_| ());
     let half_way = (LIFE * 7 / 10 + LIFE) / 2;
     assert!(mind.settle(at(half_way - 1).mono).is_empty(), "no other one is ready");
-    let told = told(&mind.settle(at(LIFE - 1).mono));
-    assert_eq!(told, [format!("{} Retire(Old)", agents[0])]);
+    let reported = reported(&mind.settle(at(LIFE - 1).mono));
+    assert_eq!(reported, [format!("{} Retire(Old)", agents[0])]);
 }
 
 #[test]
@@ -104,13 +104,13 @@ fn an_old_agent_stays_while_there_is_no_address_for_another_one() {
     mind.supplied(Supply { free: 0, lack, next: None });
     assert!(mind.settle(at(LIFE - 1).mono).is_empty());
     mind.supplied(Supply::endless());
-    assert_eq!(told(&mind.settle(at(LIFE - 1).mono)).len(), 1);
+    assert_eq!(reported(&mind.settle(at(LIFE - 1).mono)).len(), 1);
 }
 
 #[test]
 fn no_second_one_goes_before_the_first_was_replaced() {
     let (mut mind, _) = pool(4, |spec| spec.cap = Some(4));
-    let first = told(&mind.settle(at(LIFE - 1).mono));
+    let first = reported(&mind.settle(at(LIFE - 1).mono));
     let agent = AgentId::new(first[0].split(' ').next().unwrap());
     gone(&mut mind, &agent, None, LIFE - 1);
     assert!(mind.settle(at(LIFE - 1).mono).is_empty(), "three of four are left");

@@ -12,7 +12,7 @@ use std::time::Duration;
 use drover_model::fact::What;
 use drover_model::fault::{Culprit, Fault};
 use drover_model::id::{AgentId, LeaseId};
-use drover_model::ledger::AgentEntry;
+use drover_model::journal_state::AgentEntry;
 use drover_model::phase::{AgentPhase, BreakerPhase};
 use drover_model::record::{Body, Reason};
 use drover_model::scope::Scope;
@@ -23,7 +23,7 @@ use drover_model::time::{Moment, Now};
 use super::breaker::Breaker;
 use super::held::Held;
 use super::pace::Pace;
-use super::season::Season;
+use super::schedule_window::ScheduleWindow;
 use super::{AgentLevel, TemplateNews, permits};
 use crate::addresses::Supply;
 use crate::birth::Living;
@@ -38,7 +38,7 @@ pub enum Effect {
     /// Start an agent's actor; a permit is already held for it.
     Spawn(AgentId),
     /// Send an agent a command.
-    Tell(AgentId, AgentCommand),
+    Lines(AgentId, AgentCommand),
     /// Append to the journal.
     Record(Body),
     /// Have the cloud look at itself: an agent's fault names it.
@@ -54,7 +54,7 @@ impl Effect {
     pub fn spawned(&self) -> Option<&AgentId> {
         match self {
             Self::Spawn(agent) => Some(agent),
-            Self::Tell(..)
+            Self::Lines(..)
             | Self::Record(_)
             | Self::SuspectCloud(_)
             | Self::Charge(..)
@@ -84,14 +84,14 @@ pub struct TemplateMind {
     /// How many agents more can have addresses.
     supply: Supply,
     /// What is kept at this time; none before the calendar was looked at.
-    season: Option<Season>,
+    schedule_window: Option<ScheduleWindow>,
     /// When the calendar must be looked at again.
     turns: Option<Moment>,
     changed: BTreeSet<AgentId>,
     gone: Vec<AgentLevel>,
     released: u32,
     answered: u32,
-    told: Option<Level>,
+    reported: Option<Level>,
 }
 
 impl TemplateMind {
@@ -108,13 +108,13 @@ impl TemplateMind {
             obstacle: None,
             source: None,
             supply: Supply::endless(),
-            season: None,
+            schedule_window: None,
             turns: None,
             changed: BTreeSet::new(),
             gone: Vec::new(),
             released: 0,
             answered: 0,
-            told: None,
+            reported: None,
         }
     }
 
@@ -146,7 +146,7 @@ impl TemplateMind {
     /// Takes an agent over that lived before.
     pub fn adopt(&mut self, agent: &AgentId, entry: &AgentEntry, now: Now) {
         if entry.is_unproven() {
-            self.breaker.begun(agent, now.mono);
+            self.breaker.started(agent, now.mono);
         }
         self.agents.insert(agent.clone(), Held::adopted(agent, entry, now));
         self.changed.insert(agent.clone());
@@ -196,7 +196,7 @@ impl TemplateMind {
             self.configured = false;
             return Vec::new();
         };
-        let mended = self.spec.version() != spec.version() && self.breaker.succeeded();
+        let repaired = self.spec.version() != spec.version() && self.breaker.succeeded();
         if self.spec.version() != spec.version() {
             // What kept the old one from beginning agents may not keep this one.
             self.source = None;
@@ -205,8 +205,8 @@ impl TemplateMind {
         }
         self.configured = true;
         self.spec = spec;
-        self.season = None;
-        if mended { vec![self.record(now)] } else { Vec::new() }
+        self.schedule_window = None;
+        if repaired { vec![self.record(now)] } else { Vec::new() }
     }
 
     fn record(&self, now: Now) -> Effect {
@@ -249,8 +249,8 @@ impl TemplateMind {
         (0..count)
             .map(|_| {
                 let agent = draw();
-                self.breaker.begun(&agent, now.mono);
-                let held = Held::begun(&agent, self.spec.clone(), now.wall, now);
+                self.breaker.started(&agent, now.mono);
+                let held = Held::started(&agent, self.spec.clone(), now.wall, now);
                 self.agents.insert(agent.clone(), held);
                 self.changed.insert(agent.clone());
                 Effect::Spawn(agent)
@@ -361,7 +361,7 @@ impl TemplateMind {
             self.breaker.left(&report.agent);
             self.gone.extend(held.map(|mut held| held.level(report.agent.clone())));
         } else if returned && self.spec.cap.is_some_and(|cap| self.live() > cap) {
-            effects.extend(self.tell_to_go(&report.agent, Reason::ReturnedFromPark));
+            effects.extend(self.report_to_go(&report.agent, Reason::ReturnedFromPark));
         }
         effects
     }
@@ -399,7 +399,7 @@ impl TemplateMind {
         self.obstacle = Some(fault.text.clone());
     }
 
-    fn tell_to_go(&mut self, agent: &AgentId, reason: Reason) -> Option<Effect> {
+    fn report_to_go(&mut self, agent: &AgentId, reason: Reason) -> Option<Effect> {
         let held = self.agents.get_mut(agent).filter(|held| !held.going)?;
         held.going = true;
         self.changed.insert(agent.clone());
@@ -411,7 +411,7 @@ impl TemplateMind {
             | Standing::Parked
             | Standing::Gone => AgentCommand::Retire(reason),
         };
-        Some(Effect::Tell(agent.clone(), command))
+        Some(Effect::Lines(agent.clone(), command))
     }
 
     /// How long an agent may be idle; none for as long as it likes.
@@ -427,8 +427,8 @@ impl TemplateMind {
         let spare = if all { idle.len() } else { self.spare() };
         let chosen = idle.into_iter().take(spare).chain(self.idle_of_owners());
         let chosen: Vec<AgentId> = chosen.map(|(_, agent)| agent).collect();
-        let told = chosen.iter().filter_map(|agent| self.tell_to_go(agent, reason.clone()));
-        let effects: Vec<Effect> = told.collect();
+        let reported = chosen.iter().filter_map(|agent| self.report_to_go(agent, reason.clone()));
+        let effects: Vec<Effect> = reported.collect();
         let coming = self.agents.values_mut().filter(|held| {
             let comes = held.status.standing == Standing::Coming && !held.spec.trial;
             all && comes && !held.going && held.reaped.is_none()
@@ -462,12 +462,12 @@ impl TemplateMind {
                 .filter(|(_, held)| !parked(held))
                 .map(|(agent, _)| agent.clone())
                 .collect();
-            let go = all.iter().filter_map(|agent| self.tell_to_go(agent, Reason::Unconfigured));
+            let go = all.iter().filter_map(|agent| self.report_to_go(agent, Reason::Unconfigured));
             return go.collect();
         }
         let reaped = self.reaped().into_iter().filter(|(at, ..)| *at <= now);
         let mut effects: Vec<Effect> =
-            reaped.filter_map(|(_, agent, reason)| self.tell_to_go(&agent, reason)).collect();
+            reaped.filter_map(|(_, agent, reason)| self.report_to_go(&agent, reason)).collect();
         effects.extend(self.shed(now));
         effects.extend(self.renew(now));
         let idle = self.idle();
@@ -479,7 +479,7 @@ impl TemplateMind {
         let due = idle.into_iter().filter(is_due).take(spare);
         let due = due.chain(self.idle_of_owners().into_iter().filter(is_due));
         let due: Vec<AgentId> = due.map(|(_, agent)| agent).collect();
-        effects.extend(due.iter().filter_map(|agent| self.tell_to_go(agent, Reason::Idle)));
+        effects.extend(due.iter().filter_map(|agent| self.report_to_go(agent, Reason::Idle)));
         effects
     }
 
@@ -511,10 +511,14 @@ impl TemplateMind {
         let spec = self.spec.clone();
         let level = (self.live(), self.room(now), self.configured, kept, why, spec);
         let quiet = self.changed.is_empty() && self.gone.is_empty();
-        if quiet && self.released == 0 && self.answered == 0 && self.told.as_ref() == Some(&level) {
+        if quiet
+            && self.released == 0
+            && self.answered == 0
+            && self.reported.as_ref() == Some(&level)
+        {
             return None;
         }
-        self.told = Some(level);
+        self.reported = Some(level);
         let changed = std::mem::take(&mut self.changed);
         let agents: Vec<AgentLevel> = changed
             .iter()
@@ -543,7 +547,7 @@ impl TemplateMind {
     }
 
     /// Its counts for the read side.
-    pub fn picture(&self, now: Moment) -> What {
+    pub fn status(&self, now: Moment) -> What {
         let mut states: BTreeMap<AgentPhase, u32> = BTreeMap::new();
         for held in self.agents.values() {
             *states.entry(held.status.phase).or_default() += 1;

@@ -34,7 +34,7 @@ fn begin(mind: &mut TemplateMind, reserved: u32, asked: Option<u32>, now: u64) -
         .into_iter()
         .filter_map(|effect| match effect {
             Effect::Spawn(agent) => Some(agent),
-            Effect::Tell(..)
+            Effect::Lines(..)
             | Effect::Record(_)
             | Effect::SuspectCloud(_)
             | Effect::Charge(..)
@@ -43,7 +43,7 @@ fn begin(mind: &mut TemplateMind, reserved: u32, asked: Option<u32>, now: u64) -
         .collect()
 }
 
-fn tell(
+fn heard(
     mind: &mut TemplateMind,
     agent: &AgentId,
     standing: Standing,
@@ -72,15 +72,15 @@ fn fault(kind: FaultKind) -> Option<Fault> {
 }
 
 fn gone(mind: &mut TemplateMind, agent: &AgentId, why: Option<Fault>, now: u64) {
-    tell(mind, agent, Standing::Leaving, why, now);
-    tell(mind, agent, Standing::Gone, None, now);
+    heard(mind, agent, Standing::Leaving, why, now);
+    heard(mind, agent, Standing::Gone, None, now);
 }
 
-fn told(effects: &[Effect]) -> Vec<String> {
+fn reported(effects: &[Effect]) -> Vec<String> {
     effects
         .iter()
         .filter_map(|effect| match effect {
-            Effect::Tell(agent, command) => Some(format!("{agent} {command:?}")),
+            Effect::Lines(agent, command) => Some(format!("{agent} {command:?}")),
             Effect::Spawn(_)
             | Effect::Record(_)
             | Effect::SuspectCloud(_)
@@ -96,9 +96,9 @@ fn told(effects: &[Effect]) -> Vec<String> {
 fn a_retiring_agent_holds_its_slot_until_it_is_gone() {
     let mut mind = mind(|spec| spec.cap = Some(2));
     let agents = begin(&mut mind, 2, Some(2), 0);
-    tell(&mut mind, &agents[0], Standing::Leaving, None, 1);
+    heard(&mut mind, &agents[0], Standing::Leaving, None, 1);
     assert_eq!(mind.room(at(1).mono), 0);
-    tell(&mut mind, &agents[0], Standing::Gone, None, 2);
+    heard(&mut mind, &agents[0], Standing::Gone, None, 2);
     assert_eq!(mind.room(at(2).mono), 1);
 }
 
@@ -114,10 +114,10 @@ fn a_reservation_larger_than_the_cap_begins_no_more_than_the_cap_and_gives_all_b
 fn a_parked_agent_leaves_the_cap_and_goes_when_it_returns_over_it() {
     let mut mind = mind(|spec| spec.cap = Some(1));
     let first = begin(&mut mind, 1, Some(1), 0).remove(0);
-    tell(&mut mind, &first, Standing::Parked, None, 1);
+    heard(&mut mind, &first, Standing::Parked, None, 1);
     assert_eq!(begin(&mut mind, 1, Some(1), 2).len(), 1);
-    let effects = tell(&mut mind, &first, IDLE, None, 3);
-    assert_eq!(told(&effects), ["a1 Retire(ReturnedFromPark)"]);
+    let effects = heard(&mut mind, &first, IDLE, None, 3);
+    assert_eq!(reported(&effects), ["a1 Retire(ReturnedFromPark)"]);
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn provision(mind: &mut TemplateMind, reserved: u32) -> usize {
 }
 
 #[test]
-fn what_an_operator_wants_is_begun_without_demand_and_is_not_taken_back() {
+fn what_an_operator_wants_is_started_without_demand_and_is_not_taken_back() {
     let mut mind = mind(|spec| spec.cap = Some(3));
     assert_eq!(begin(&mut mind, 1, Some(1), 0).len(), 1);
     assert_eq!(provision(&mut mind, 5), 2);
@@ -186,7 +186,7 @@ fn three_idle(change: impl FnOnce(&mut TemplateSpec)) -> TemplateMind {
     });
     let agents = begin(&mut mind, 3, Some(3), 0);
     for (agent, now) in agents.iter().zip([10, 20, 30]) {
-        tell(&mut mind, agent, IDLE, None, now);
+        heard(&mut mind, agent, IDLE, None, now);
     }
     mind
 }
@@ -196,9 +196,9 @@ fn idle_agents_go_one_by_one_as_their_time_comes() {
     let mut mind = three_idle(|_| ());
     assert!(mind.settle(at(69).mono).is_empty());
     assert_eq!(mind.wake(at(69).mono), Some(at(70).mono));
-    assert_eq!(told(&mind.settle(at(70).mono)), ["a1 Retire(Idle)"]);
+    assert_eq!(reported(&mind.settle(at(70).mono)), ["a1 Retire(Idle)"]);
     assert!(mind.settle(at(71).mono).is_empty());
-    assert_eq!(told(&mind.settle(at(95).mono)), ["a2 Retire(Idle)", "a3 Retire(Idle)"]);
+    assert_eq!(reported(&mind.settle(at(95).mono)), ["a2 Retire(Idle)", "a3 Retire(Idle)"]);
 }
 
 /// An agent's own idle time, in minutes, as it reports it.
@@ -217,9 +217,9 @@ fn an_agents_own_idle_time_stands_in_front_of_its_templates() {
     idle_for(&mut mind, &agents[0], 0, 10);
     idle_for(&mut mind, &agents[2], 1, 10);
     let wake = mind.wake(at(10).mono).unwrap();
-    let gone = told(&mind.settle(wake));
+    let gone = reported(&mind.settle(wake));
     assert_eq!(gone, [format!("{} Retire(Idle)", agents[2])], "the shortest first");
-    let gone = told(&mind.settle(at(1_000_000).mono));
+    let gone = reported(&mind.settle(at(1_000_000).mono));
     assert_eq!(gone, [format!("{} Retire(Idle)", agents[1])], "and one of them never");
     assert_eq!(mind.wake(at(1_000_000).mono), None);
 }
@@ -229,19 +229,19 @@ fn one_that_never_goes_is_the_minimum_and_keeps_no_other_from_going() {
     let mut mind = three_idle(|spec| spec.minimum = 1);
     let agents: Vec<String> = mind.agents.keys().map(ToString::to_string).collect();
     idle_for(&mut mind, &agents[0], 0, 10);
-    let gone = told(&mind.settle(at(1_000_000).mono));
+    let gone = reported(&mind.settle(at(1_000_000).mono));
     let others: Vec<String> =
         agents[1..].iter().map(|agent| format!("{agent} Retire(Idle)")).collect();
     assert_eq!(gone, others);
 }
 
 #[test]
-fn a_use_starts_the_idle_time_anew() {
+fn a_use_starts_the_idle_time_again() {
     let mut mind = three_idle(|_| ());
     let first = AgentId::new("a1");
-    tell(&mut mind, &first, Standing::Busy, None, 65);
-    tell(&mut mind, &first, IDLE, None, 100);
-    assert_eq!(told(&mind.settle(at(110).mono)), ["a2 Retire(Idle)", "a3 Retire(Idle)"]);
+    heard(&mut mind, &first, Standing::Busy, None, 65);
+    heard(&mut mind, &first, IDLE, None, 100);
+    assert_eq!(reported(&mind.settle(at(110).mono)), ["a2 Retire(Idle)", "a3 Retire(Idle)"]);
     assert_eq!(mind.wake(at(110).mono), Some(at(160).mono));
 }
 
@@ -249,7 +249,7 @@ fn a_use_starts_the_idle_time_anew() {
 fn a_reap_spares_the_minimum_unless_all_are_wanted() {
     let mut mind = three_idle(|spec| spec.minimum = 1);
     let (reaped, count) = mind.clone().reap(false, &Reason::Reaped);
-    assert_eq!(told(&reaped), ["a1 Retire(Reaped)", "a2 Retire(Reaped)"]);
+    assert_eq!(reported(&reaped), ["a1 Retire(Reaped)", "a2 Retire(Reaped)"]);
     assert_eq!(count, 2);
     assert_eq!(mind.reap(true, &Reason::Reaped).1, 3);
     assert_eq!(mind.reap(true, &Reason::Reaped), (Vec::new(), 0));
@@ -260,28 +260,28 @@ fn what_is_coming_or_being_adopted_counts_as_reaped_and_goes_once_it_is_idle() {
     let mut mind = mind(|spec| spec.minimum = 2);
     let adopted = AgentId::new("b1");
     mind.adopt(&adopted, &entry("b1", 101, template("c/t", &["linux"]), AgentPhase::Ready), at(0));
-    let begun = begin(&mut mind, 1, Some(1), 0);
+    let started = begin(&mut mind, 1, Some(1), 0);
     assert_eq!(mind.clone().reap(false, &Reason::Reaped), (Vec::new(), 0));
     assert_eq!(mind.reap(true, &Reason::Reaped), (Vec::new(), 2));
     assert_eq!(mind.reap(true, &Reason::Reaped), (Vec::new(), 0));
-    tell(&mut mind, &adopted, IDLE, None, 10);
+    heard(&mut mind, &adopted, IDLE, None, 10);
     assert!(mind.settle(at(10).mono).is_empty(), "whoever waits for it comes first");
     assert_eq!(mind.wake(at(10).mono), Some(at(11).mono));
-    assert_eq!(told(&mind.settle(at(11).mono)), ["b1 Retire(Reaped)"]);
-    tell(&mut mind, &begun[0], IDLE, None, 20);
-    assert_eq!(told(&mind.settle(at(21).mono)), [format!("{} Retire(Reaped)", begun[0])]);
+    assert_eq!(reported(&mind.settle(at(11).mono)), ["b1 Retire(Reaped)"]);
+    heard(&mut mind, &started[0], IDLE, None, 20);
+    assert_eq!(reported(&mind.settle(at(21).mono)), [format!("{} Retire(Reaped)", started[0])]);
 }
 
 #[test]
 fn what_was_leased_since_it_was_reaped_stays() {
     let mut mind = mind(|_| ());
-    let begun = begin(&mut mind, 1, Some(1), 0);
+    let started = begin(&mut mind, 1, Some(1), 0);
     mind.reap(true, &Reason::Reaped);
-    let mut report = a_report(&mind, &begun[0], Standing::Busy);
+    let mut report = a_report(&mind, &started[0], Standing::Busy);
     report.status.phase = AgentPhase::Leased;
     report.status.leases = vec![LeaseId::new("l1")];
     mind.report(&report, at(1));
-    tell(&mut mind, &begun[0], IDLE, None, 2);
+    heard(&mut mind, &started[0], IDLE, None, 2);
     assert!(mind.settle(at(5).mono).is_empty());
 }
 
@@ -290,11 +290,11 @@ fn what_was_leased_since_it_was_reaped_stays() {
 #[test]
 fn an_unconfigured_template_retires_the_idle_and_drains_the_busy() {
     let mut mind = three_idle(|_| ());
-    tell(&mut mind, &AgentId::new("a2"), Standing::Busy, None, 40);
+    heard(&mut mind, &AgentId::new("a2"), Standing::Busy, None, 40);
     assert!(mind.apply(None, at(41)).is_empty());
     let effects = mind.settle(at(41).mono);
     assert_eq!(
-        told(&effects),
+        reported(&effects),
         ["a1 Retire(Unconfigured)", "a2 Drain(Unconfigured)", "a3 Retire(Unconfigured)"]
     );
     assert!(mind.settle(at(42).mono).is_empty());
@@ -302,20 +302,20 @@ fn an_unconfigured_template_retires_the_idle_and_drains_the_busy() {
 }
 
 #[test]
-fn an_agent_told_to_go_while_it_was_stranded_serves_or_is_told_again_once_it_is_mended() {
+fn an_agent_asked_to_go_while_it_was_stranded_serves_or_is_reported_again_once_it_is_repaired() {
     for back in [true, false] {
         let mut mind = mind(|spec| spec.idle = Some(seconds(60)));
         let agent = begin(&mut mind, 1, Some(1), 0).remove(0);
-        tell(&mut mind, &agent, Standing::Leaving, None, 1);
+        heard(&mut mind, &agent, Standing::Leaving, None, 1);
         let spec = mind.spec().clone();
         mind.apply(None, at(2));
         assert_eq!(mind.settle(at(2).mono).len(), 1, "which a stranded one does not heed");
         mind.apply(back.then_some(spec), at(3));
-        tell(&mut mind, &agent, Standing::Coming, None, 4);
-        tell(&mut mind, &agent, IDLE, None, 5);
-        let told = told(&mind.settle(at(70).mono));
+        heard(&mut mind, &agent, Standing::Coming, None, 4);
+        heard(&mut mind, &agent, IDLE, None, 5);
+        let reported = reported(&mind.settle(at(70).mono));
         let reason = if back { "Idle" } else { "Unconfigured" };
-        assert_eq!(told, [format!("{agent} Retire({reason})")]);
+        assert_eq!(reported, [format!("{agent} Retire({reason})")]);
     }
 }
 
@@ -336,7 +336,7 @@ fn fail_three(mind: &mut TemplateMind, kind: &FaultKind) -> Vec<Effect> {
     let agents = begin(mind, 3, Some(3), 0);
     agents
         .iter()
-        .flat_map(|agent| tell(mind, agent, Standing::Leaving, fault(kind.clone()), 1))
+        .flat_map(|agent| heard(mind, agent, Standing::Leaving, fault(kind.clone()), 1))
         .collect()
 }
 
@@ -362,8 +362,8 @@ fn contention_slows_down_and_is_never_charged() {
 fn a_fault_after_the_agent_was_ready_is_not_the_templates() {
     let mut mind = mind(|_| ());
     for agent in begin(&mut mind, 3, Some(3), 0) {
-        tell(&mut mind, &agent, IDLE, None, 1);
-        tell(&mut mind, &agent, Standing::Leaving, fault(FaultKind::Broken), 2);
+        heard(&mut mind, &agent, IDLE, None, 1);
+        heard(&mut mind, &agent, Standing::Leaving, fault(FaultKind::Broken), 2);
     }
     assert_eq!(mind.breaker().phase(), BreakerPhase::Closed);
 }
@@ -372,7 +372,7 @@ fn a_fault_after_the_agent_was_ready_is_not_the_templates() {
 fn a_fault_that_only_hinders_is_not_charged() {
     let mut mind = mind(|_| ());
     for agent in begin(&mut mind, 3, Some(3), 0) {
-        tell(&mut mind, &agent, Standing::Coming, fault(FaultKind::Broken), 1);
+        heard(&mut mind, &agent, Standing::Coming, fault(FaultKind::Broken), 1);
     }
     assert_eq!(mind.breaker(), &Breaker::default());
 }
@@ -432,9 +432,9 @@ fn a_fault_of_the_cloud_makes_the_cloud_look_at_itself() {
     let agent = begin(&mut mind, 1, Some(1), 0).remove(0);
     let culprit = Culprit::Cloud(drover_model::id::CloudId::new("c"));
     let why = Fault::new(FaultKind::Unreachable, culprit, "no route");
-    let effects = tell(&mut mind, &agent, Standing::Coming, Some(why.clone()), 1);
+    let effects = heard(&mut mind, &agent, Standing::Coming, Some(why.clone()), 1);
     assert_eq!(effects, [Effect::SuspectCloud(why.clone())], "it goes on and could not look");
-    let effects = tell(&mut mind, &agent, Standing::Leaving, Some(why.clone()), 1);
+    let effects = heard(&mut mind, &agent, Standing::Leaving, Some(why.clone()), 1);
     assert_eq!(effects, [Effect::SuspectCloud(why)]);
 }
 
@@ -493,19 +493,19 @@ proptest! {
                     }
                 }
                 (2, Some(agent)) => {
-                    tell(&mut mind, &agent, IDLE, None, now);
+                    heard(&mut mind, &agent, IDLE, None, now);
                     trials.retain(|other| other != &agent);
                 }
                 (3, Some(agent)) => {
-                    tell(&mut mind, &agent, Standing::Leaving, fault(FaultKind::Broken), now);
+                    heard(&mut mind, &agent, Standing::Leaving, fault(FaultKind::Broken), now);
                     trials.retain(|other| other != &agent);
                 }
                 (4, Some(agent)) => {
-                    tell(&mut mind, &agent, Standing::Leaving, fault(FaultKind::Contention), now);
+                    heard(&mut mind, &agent, Standing::Leaving, fault(FaultKind::Contention), now);
                     trials.retain(|other| other != &agent);
                 }
                 (5, Some(agent)) => {
-                    tell(&mut mind, &agent, Standing::Gone, None, now);
+                    heard(&mut mind, &agent, Standing::Gone, None, now);
                     alive.retain(|other| other != &agent);
                     trials.retain(|other| other != &agent);
                 }
@@ -535,7 +535,7 @@ fn an_agent_of_one_owner_counts_for_no_minimum_and_goes_when_it_was_idle_for_lon
         (spec.minimum, spec.idle, spec.cap) = (1, Some(seconds(600)), Some(4));
     });
     let agent = begin(&mut mind, 1, Some(1), 0).remove(0);
-    tell(&mut mind, &agent, IDLE, None, 1);
+    heard(&mut mind, &agent, IDLE, None, 1);
     assert_eq!(mind.warm_need(at(1).mono), 0);
     let owner = Owner { principal: "alice".into(), owner: "build".into() };
     let mut report = a_report(&mind, &agent, IDLE);
@@ -544,5 +544,5 @@ fn an_agent_of_one_owner_counts_for_no_minimum_and_goes_when_it_was_idle_for_lon
     assert_eq!(mind.warm_need(at(2).mono), 1);
     assert_eq!(mind.wake(at(2).mono), Some(at(601).mono));
     let go = mind.settle(at(601).mono);
-    assert_eq!(go, [Effect::Tell(agent, AgentCommand::Retire(Reason::Idle))]);
+    assert_eq!(go, [Effect::Lines(agent, AgentCommand::Retire(Reason::Idle))]);
 }

@@ -97,7 +97,7 @@ impl Bed {
 // Invariant: a new incarnation knows its agents, its breaker and its debts.
 
 #[test]
-fn a_template_started_anew_still_counts_the_agents_it_had() {
+fn a_template_started_again_still_counts_the_agents_it_had() {
     on_paused_system(|| async {
         let bed = bed(|spec| spec.cap = Some(3));
         bed.address.do_send(TemplateCommand::Begin { reserved: 2, asked: Some(2) });
@@ -114,7 +114,7 @@ fn a_template_started_anew_still_counts_the_agents_it_had() {
 }
 
 #[test]
-fn a_template_started_anew_is_as_tripped_as_before() {
+fn a_template_started_again_is_as_tripped_as_before() {
     on_paused_system(|| async {
         let bed = bed(|_| ());
         bed.address.do_send(TemplateCommand::Begin { reserved: 3, asked: Some(3) });

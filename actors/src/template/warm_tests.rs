@@ -23,8 +23,8 @@ fn an_agent_in_use_counts_for_the_minimum_and_not_for_the_idle_one() {
         let mut seen = vec![mind.warm_need(at(0).mono)];
         let agents = begin(&mut mind, 3, None, 0);
         seen.push(mind.warm_need(at(0).mono));
-        tell(&mut mind, &agents[0], IDLE, None, 1);
-        tell(&mut mind, &agents[0], Standing::Busy, None, 2);
+        heard(&mut mind, &agents[0], IDLE, None, 1);
+        heard(&mut mind, &agents[0], Standing::Busy, None, 2);
         seen.push(mind.warm_need(at(2).mono));
         gone(&mut mind, &agents[1], None, 3);
         seen.push(mind.warm_need(at(3).mono));
@@ -45,13 +45,13 @@ fn an_agent_that_drains_or_is_held_is_replaced_at_once_and_keeps_no_idle_one_fro
         let mut mind = mind(|spec| (spec.minimum, spec.idle) = (2, Some(seconds(60))));
         let agents = begin(&mut mind, 2, None, 0);
         for agent in &agents {
-            tell(&mut mind, agent, IDLE, None, 1);
+            heard(&mut mind, agent, IDLE, None, 1);
         }
         last_use(&mut mind, &agents[0], state, 2);
         assert_eq!(mind.warm_need(at(2).mono), 1, "{state}");
         let third = begin(&mut mind, 1, None, 2).remove(0);
         assert!(mind.settle(at(500).mono).is_empty(), "{state}: the third is not ready");
-        tell(&mut mind, &third, IDLE, None, 501);
+        heard(&mut mind, &third, IDLE, None, 501);
         assert!(mind.settle(at(5000).mono).is_empty(), "{state}: both are kept");
     }
 }
@@ -79,7 +79,7 @@ fn the_warm_pool_stays_under_the_cap() {
 }
 
 #[test]
-fn a_reload_that_raises_what_is_kept_is_felt_at_once_and_told_above() {
+fn a_reload_that_raises_what_is_kept_is_felt_at_once_and_reported_above() {
     let mut mind = mind(|_| ());
     mind.news(at(0).mono);
     let mut more = (**mind.spec()).clone();
@@ -95,7 +95,7 @@ fn a_reload_that_raises_what_is_kept_is_felt_at_once_and_told_above() {
 fn the_minimum_outlives_its_idle_time() {
     for minimums in [(2, 0), (0, 2)] {
         let mut mind = three_idle(|spec| (spec.minimum, spec.idle_minimum) = minimums);
-        assert_eq!(told(&mind.settle(at(500).mono)), ["a1 Retire(Idle)"]);
+        assert_eq!(reported(&mind.settle(at(500).mono)), ["a1 Retire(Idle)"]);
         assert_eq!(mind.wake(at(500).mono), None);
     }
 }
@@ -105,9 +105,9 @@ fn agents_in_use_let_idle_ones_go_unless_so_many_idle_ones_are_kept() {
     for (minimums, goes) in [((2, 0), 2), ((0, 1), 1), ((3, 0), 1)] {
         let mut mind = three_idle(|spec| (spec.minimum, spec.idle_minimum) = minimums);
         let used = begin(&mut mind, 1, Some(1), 40);
-        tell(&mut mind, &used[0], Standing::Busy, None, 41);
-        tell(&mut mind, &AgentId::new("a3"), Standing::Busy, None, 41);
-        assert_eq!(told(&mind.settle(at(500).mono)).len(), goes, "{minimums:?}");
+        heard(&mut mind, &used[0], Standing::Busy, None, 41);
+        heard(&mut mind, &AgentId::new("a3"), Standing::Busy, None, 41);
+        assert_eq!(reported(&mind.settle(at(500).mono)).len(), goes, "{minimums:?}");
     }
 }
 
@@ -124,31 +124,31 @@ fn a_window_is_filled_when_it_opens_and_its_surplus_goes_when_it_closes() {
     mind.look(&Hours, at(0));
     assert_eq!((mind.warm_need(at(0).mono), mind.wake(at(0).mono)), (1, Some(at(60).mono)));
     let first = begin(&mut mind, 1, None, 10).remove(0);
-    tell(&mut mind, &first, IDLE, None, 20);
+    heard(&mut mind, &first, IDLE, None, 20);
     mind.look(&Hours, at(HOUR - 30));
     assert_eq!(mind.wake(at(HOUR - 30).mono), Some(at(HOUR).mono), "nobody else would wake it");
     mind.look(&Hours, at(HOUR));
     assert_eq!(mind.warm_need(at(HOUR).mono), 2);
     let more = begin(&mut mind, 2, None, HOUR);
     for agent in &more {
-        tell(&mut mind, agent, IDLE, None, HOUR + 10);
+        heard(&mut mind, agent, IDLE, None, HOUR + 10);
     }
-    tell(&mut mind, &more[0], Standing::Busy, None, HOUR + 20);
+    heard(&mut mind, &more[0], Standing::Busy, None, HOUR + 20);
     assert!(mind.settle(at(2 * HOUR - 1).mono).is_empty());
 
     mind.look(&Hours, at(2 * HOUR));
     let news = mind.news(at(2 * HOUR).mono).unwrap();
     assert_eq!(news.kept, Minimums { all: 1, idle: 0 });
-    let mut gone = told(&mind.settle(at(2 * HOUR).mono));
+    let mut gone = reported(&mind.settle(at(2 * HOUR).mono));
     assert_eq!(
         gone,
         [format!("{first} Retire(WindowClosed)"), format!("{} Retire(WindowClosed)", more[1])]
     );
-    tell(&mut mind, &more[0], IDLE, None, 3 * HOUR);
+    heard(&mut mind, &more[0], IDLE, None, 3 * HOUR);
     assert!(mind.settle(at(9 * HOUR).mono).is_empty(), "the minimum stays");
     let later = begin(&mut mind, 1, Some(1), 3 * HOUR).remove(0);
-    tell(&mut mind, &later, IDLE, None, 3 * HOUR + 10);
-    gone = told(&mind.settle(at(3 * HOUR + 10).mono));
+    heard(&mut mind, &later, IDLE, None, 3 * HOUR + 10);
+    gone = reported(&mind.settle(at(3 * HOUR + 10).mono));
     assert_eq!(gone, [format!("{} Retire(WindowClosed)", more[0])], "not what came after it");
     assert!(mind.settle(at(9 * HOUR).mono).is_empty());
 }
@@ -158,13 +158,16 @@ fn an_agent_in_use_goes_a_moment_after_its_use_unless_somebody_waits_for_it() {
     let mut mind = mind(|spec| spec.schedule = vec![window(0, 1, (0, 1))]);
     mind.look(&Hours, at(0));
     let agent = begin(&mut mind, 1, None, 0).remove(0);
-    tell(&mut mind, &agent, Standing::Busy, None, 10);
+    heard(&mut mind, &agent, Standing::Busy, None, 10);
     mind.look(&Hours, at(HOUR));
     assert!(mind.settle(at(HOUR).mono).is_empty());
-    tell(&mut mind, &agent, IDLE, None, HOUR + 5);
+    heard(&mut mind, &agent, IDLE, None, HOUR + 5);
     assert!(mind.settle(at(HOUR + 5).mono).is_empty(), "whoever waits comes first");
     assert_eq!(mind.wake(at(HOUR + 5).mono), Some(at(HOUR + 6).mono));
-    assert_eq!(told(&mind.settle(at(HOUR + 6).mono)), [format!("{agent} Retire(WindowClosed)")]);
+    assert_eq!(
+        reported(&mind.settle(at(HOUR + 6).mono)),
+        [format!("{agent} Retire(WindowClosed)")]
+    );
 }
 
 #[test]
@@ -173,8 +176,8 @@ fn a_window_that_closed_while_nobody_looked_sheds_what_was_adopted() {
     let known = entry("a1", 10_000, template("c/t", &[]), AgentPhase::Ready);
     mind.adopt(&AgentId::new("a1"), &known, at(3 * HOUR));
     mind.look(&Hours, at(3 * HOUR));
-    tell(&mut mind, &AgentId::new("a1"), IDLE, None, 3 * HOUR);
-    assert_eq!(told(&mind.settle(at(3 * HOUR + 1).mono)), ["a1 Retire(WindowClosed)"]);
+    heard(&mut mind, &AgentId::new("a1"), IDLE, None, 3 * HOUR);
+    assert_eq!(reported(&mind.settle(at(3 * HOUR + 1).mono)), ["a1 Retire(WindowClosed)"]);
 }
 
 #[test]
@@ -218,8 +221,8 @@ proptest! {
                     prop_assert!(mind.warm_need(at(now).mono) == 0, "as many as it may");
                     effects
                 }
-                (2 | 3, Some(agent)) => tell(&mut mind, agent, IDLE, None, now),
-                (4, Some(agent)) => tell(&mut mind, agent, Standing::Busy, None, now),
+                (2 | 3, Some(agent)) => heard(&mut mind, agent, IDLE, None, now),
+                (4, Some(agent)) => heard(&mut mind, agent, Standing::Busy, None, now),
                 (5, Some(agent)) => {
                     gone(&mut mind, agent, None, now);
                     Vec::new()
@@ -227,7 +230,7 @@ proptest! {
                 (6, _) => mind.reap(false, &Reason::Reaped).0,
                 _ => mind.settle(at(now).mono),
             };
-            if !told(&effects).is_empty() {
+            if !reported(&effects).is_empty() {
                 let (ready, idle) = there(&mind);
                 let least = (minimums.0 as usize, minimums.1 as usize);
                 prop_assert!(ready >= least.0.min(before.0) && idle >= least.1.min(before.1));

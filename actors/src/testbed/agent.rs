@@ -6,7 +6,7 @@ use drover_model::fault::Fault;
 use drover_model::id::{LeaseId, VmId};
 use drover_model::overrides::Overrides;
 use drover_model::phase::AgentPhase;
-use drover_model::ports::{IdSight, Journal as _};
+use drover_model::ports::{IdStatus, Journal as _};
 use drover_model::record::{Body, LOST, Reason};
 use drover_model::status::{AgentStatus, Standing};
 use drover_model::testing::{at, seconds};
@@ -81,8 +81,8 @@ impl FakeAgent {
     /// Its guest's id is taken while it exists.
     fn exists(&self, exists: bool) {
         if let Some(vmid) = self.vmid {
-            let sight = if exists { IdSight::Taken } else { IdSight::Free };
-            self.world.with(|script| script.ids.insert(vmid.0, sight));
+            let observation = if exists { IdStatus::Taken } else { IdStatus::Free };
+            self.world.with(|script| script.ids.insert(vmid.0, observation));
         }
     }
 
@@ -132,7 +132,7 @@ impl Actor for FakeAgent {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Self::Context) {
-        self.world.with(|script| script.told.insert(self.birth.id.clone(), Vec::new()));
+        self.world.with(|script| script.reported.insert(self.birth.id.clone(), Vec::new()));
         match self.birth.start.clone() {
             Start::Fresh => self.birth.lanes.ask.do_send(LaneAsk {
                 agent: self.birth.id.clone(),
@@ -161,7 +161,7 @@ impl Handler<AgentCommand> for FakeAgent {
 
     fn handle(&mut self, command: AgentCommand, ctx: &mut Self::Context) {
         let id = self.birth.id.clone();
-        self.world.with(|script| script.told.entry(id).or_default().push(command.clone()));
+        self.world.with(|script| script.reported.entry(id).or_default().push(command.clone()));
         match command {
             AgentCommand::Granted { vmid, .. } => {
                 self.vmid = Some(vmid);

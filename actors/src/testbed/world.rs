@@ -8,14 +8,14 @@ use actix::Actor as _;
 use drover_model::fact::Fact;
 use drover_model::fault::{Culprit, Fault, FaultKind};
 use drover_model::id::{AgentId, CloudId, ClusterId, Installation, NodeName, Upid, VmId};
-use drover_model::ledger::Ledger;
+use drover_model::journal_state::JournalState;
 use drover_model::marks::Marks;
 use drover_model::os::Os;
 use drover_model::placement::Fleet;
 use drover_model::ports::{
-    AddressSight, Ambient, Ask, CloneCall, ClusterSight, ConfigureCall, Configured, Greeting,
-    Holder, Hypervisor, IdSight, ImageSight, Journal, JournalFault, Observer, Ports, Ran, Shell,
-    ShellTarget, Snapped, SnapshotCall, Survey, TaskEnd, VmRef, VmSight,
+    AddressObservation, Ambient, Ask, CloneCall, ClusterObservation, ConfigureCall, Configured,
+    Greeting, Holder, Hypervisor, IdStatus, ImageObservation, Journal, JournalFault, Observer,
+    Ports, Ran, Shell, ShellTarget, Snapped, SnapshotCall, Survey, TaskEnd, VmObservation, VmRef,
 };
 use drover_model::record::{Body, Record};
 use drover_model::spec::UploadSpec;
@@ -36,24 +36,24 @@ use drover_runtime::supervise::Census;
 /// The world behind the ports: what it answers, and what was asked of it.
 #[derive(Default)]
 pub struct Script {
-    pub identify: BTreeMap<String, Result<ClusterSight, Fault>>,
+    pub identify: BTreeMap<String, Result<ClusterObservation, Fault>>,
     pub survey: Option<Survey>,
-    pub ids: BTreeMap<u32, IdSight>,
-    pub looks: BTreeMap<u32, VmSight>,
+    pub ids: BTreeMap<u32, IdStatus>,
+    pub looks: BTreeMap<u32, VmObservation>,
     /// The node that templates are found on, `pve1` where nothing is said.
     pub locate: Option<Result<NodeName, Fault>>,
     /// What the cluster's list tells of nodes, storages and guests.
     pub fleet: Fleet,
     pub leftovers: Vec<String>,
     /// Disc images on the storages that are asked about.
-    pub images: Vec<ImageSight>,
+    pub images: Vec<ImageObservation>,
     pub calls: Vec<String>,
     pub bodies: Vec<Body>,
-    pub ledger: Ledger,
+    pub journal_state: JournalState,
     pub journal_broken: bool,
     pub facts: Vec<Fact>,
     /// Agents that came to life, with what was told to each.
-    pub told: BTreeMap<AgentId, Vec<AgentCommand>>,
+    pub reported: BTreeMap<AgentId, Vec<AgentCommand>>,
     pub draws: u64,
     /// Agents fail with this fault before they are ready.
     pub fail_with: Option<Fault>,
@@ -67,8 +67,8 @@ pub struct World {
     started: tokio::time::Instant,
 }
 
-pub fn sight(cluster: &str) -> ClusterSight {
-    ClusterSight {
+pub fn observation(cluster: &str) -> ClusterObservation {
+    ClusterObservation {
         cluster: ClusterId::new(cluster),
         version: "8.4.21".into(),
         quorate: true,
@@ -91,7 +91,7 @@ impl World {
     #[expect(clippy::disallowed_methods, reason = "the paused clock of the test")]
     pub fn new(clouds: &[&str]) -> Self {
         let identify =
-            clouds.iter().map(|cloud| ((*cloud).to_owned(), Ok(sight(CLUSTER)))).collect();
+            clouds.iter().map(|cloud| ((*cloud).to_owned(), Ok(observation(CLUSTER)))).collect();
         let script = Script { identify, survey: Some(survey()), ..Script::default() };
         Self { script: Arc::new(Mutex::new(script)), started: tokio::time::Instant::now() }
     }
@@ -116,11 +116,11 @@ impl World {
     /// What every actor of a herd in this world is given.
     pub fn common(&self, roster: &Roster) -> Common {
         Common {
-            resets: crate::agent::lessons::Resets::default(),
+            resets: crate::agent::reset_stats::Resets::default(),
             hold_next: crate::agent::hold_next::HoldNext::default(),
             records: crate::records::Records::new(self.ports().journal),
-            troubles: crate::troubles::Troubles::of_ledger(
-                &Ledger::default(),
+            troubles: crate::troubles::Troubles::of_journal_state(
+                &JournalState::default(),
                 crate::records::Records::new(self.ports().journal),
             ),
             ports: self.ports(),
@@ -170,7 +170,7 @@ impl Hypervisor for World {
         self.with(|script| script.calls.push(format!("continues {now} {former}")));
     }
 
-    fn identify(&self, cloud: &CloudId) -> Ask<ClusterSight> {
+    fn identify(&self, cloud: &CloudId) -> Ask<ClusterObservation> {
         now(self.with(|script| {
             script.calls.push(format!("identify {cloud}"));
             script.identify.get(cloud.as_str()).cloned().unwrap()
@@ -213,17 +213,17 @@ impl Hypervisor for World {
         }))
     }
 
-    fn look(&self, vm: &VmRef) -> Ask<VmSight> {
+    fn look(&self, vm: &VmRef) -> Ask<VmObservation> {
         now(self.with(|script| {
             script.calls.push(format!("look {}", vm.vmid));
             script.looks.get(&vm.vmid.0).cloned().ok_or_else(|| unreachable("c"))
         }))
     }
 
-    fn id_taken(&self, _: &CloudId, vmid: VmId) -> Ask<IdSight> {
+    fn id_taken(&self, _: &CloudId, vmid: VmId) -> Ask<IdStatus> {
         now(self.with(|script| {
             script.calls.push(format!("id_taken {vmid}"));
-            Ok(script.ids.get(&vmid.0).copied().unwrap_or(IdSight::Free))
+            Ok(script.ids.get(&vmid.0).copied().unwrap_or(IdStatus::Free))
         }))
     }
 
@@ -245,13 +245,13 @@ impl Hypervisor for World {
     fn start(&self, _: &VmRef) -> Ask<Upid> {
         never()
     }
-    fn address(&self, _: &VmRef, _: Option<&str>, _: &[String]) -> Ask<AddressSight> {
+    fn address(&self, _: &VmRef, _: Option<&str>, _: &[String]) -> Ask<AddressObservation> {
         never()
     }
     fn host_keys(&self, _: &VmRef, _: Os) -> Ask<Vec<String>> {
         never()
     }
-    fn fence(&self, _: &VmRef, _: &Marks) -> Ask<VmSight> {
+    fn fence(&self, _: &VmRef, _: &Marks) -> Ask<VmObservation> {
         never()
     }
     fn shutdown(&self, _: &VmRef, _: Duration) -> Ask<Upid> {
@@ -263,14 +263,14 @@ impl Hypervisor for World {
     fn destroy(&self, _: &VmRef) -> Ask<Upid> {
         never()
     }
-    fn images(&self, _: &CloudId, storages: &BTreeSet<String>) -> Ask<Vec<ImageSight>> {
+    fn images(&self, _: &CloudId, storages: &BTreeSet<String>) -> Ask<Vec<ImageObservation>> {
         now(self.with(|script| {
             let shown = storages.iter().cloned().collect::<Vec<_>>().join(",");
             script.calls.push(format!("images {shown}"));
             Ok(script.images.clone())
         }))
     }
-    fn remove_image(&self, _: &CloudId, image: &ImageSight) -> Ask<()> {
+    fn remove_image(&self, _: &CloudId, image: &ImageObservation) -> Ask<()> {
         now(self.with(|script| {
             script.calls.push(format!("remove {} on {}", image.volume, image.node));
             script.images.retain(|other| other != image);
@@ -319,18 +319,18 @@ impl Journal for World {
                 return Err(JournalFault::Failed("disk full".into()));
             }
             for body in bodies {
-                let seq = script.ledger.seq + 1;
+                let seq = script.journal_state.seq + 1;
                 let record =
                     Record { version: 1, seq, epoch: 1, wall_time: wall, body: body.clone() };
-                script.ledger.apply(&record);
+                script.journal_state.apply(&record);
                 script.bodies.push(body);
             }
-            Ok(script.ledger.seq)
+            Ok(script.journal_state.seq)
         }))
     }
 
     fn last_seq(&self) -> u64 {
-        self.with(|script| script.ledger.seq.max(100))
+        self.with(|script| script.journal_state.seq.max(100))
     }
 }
 

@@ -8,7 +8,7 @@ use drover_ci::Severity;
 use drover_hypervisor::template_sizes;
 use drover_model::id::NodeName;
 use drover_model::placement::{
-    Fleet, NodeFigures, NodeSight, PlacementSpec, Refusal, StorageSight,
+    Fleet, NodeFigures, NodeObservation, PlacementSpec, Refusal, StorageObservation,
 };
 use drover_model::spec::TemplateSpec;
 use drover_model::template_image::Found;
@@ -19,10 +19,10 @@ use super::{CloudCheck, Cluster, Line, Templates};
 fn emptied(fleet: &Fleet) -> Fleet {
     let nodes = fleet.nodes().iter().map(|(name, node)| {
         let figures = node.figures.map(|one| NodeFigures { busy: 0, used: 0, ..one });
-        (name.clone(), NodeSight { figures, ..*node })
+        (name.clone(), NodeObservation { figures, ..*node })
     });
     let storages = fleet.nodes().keys().flat_map(|node| fleet.storages(node));
-    let storages = storages.map(|one| StorageSight { space: None, ..one.clone() });
+    let storages = storages.map(|one| StorageObservation { space: None, ..one.clone() });
     Fleet::new(nodes.collect(), storages.collect(), BTreeMap::new())
 }
 
@@ -67,7 +67,11 @@ fn blocked_nodes(spec: &TemplateSpec, found: &Found) -> Vec<(NodeName, Option<St
     };
     // Offline nodes and nodes in maintenance are reported elsewhere.
     let up = |node: &NodeName| {
-        found.fleet.nodes().get(node).is_some_and(|sight| !sight.offline && !sight.maintenance)
+        found
+            .fleet
+            .nodes()
+            .get(node)
+            .is_some_and(|observation| !observation.offline && !observation.maintenance)
     };
     let all = survey(&calm, &emptied, &NothingReserved).into_iter();
     all.filter(|(node, _)| up(node) && carries(node)).collect()

@@ -51,7 +51,8 @@ pub struct Diagnosis {
     /// What happened.
     pub text: String,
     /// Commands or settings that help.
-    pub mend: String,
+    #[serde(rename = "mend")]
+    pub remedy: String,
 }
 
 impl Diagnosis {
@@ -59,7 +60,7 @@ impl Diagnosis {
     #[must_use]
     pub fn with_config(mut self, path: &Path) -> Self {
         let named = format!("drover --config {} ", quote(&path.display().to_string()));
-        self.mend = self.mend.replace("drover ", &named);
+        self.remedy = self.remedy.replace("drover ", &named);
         self
     }
 }
@@ -75,8 +76,8 @@ pub struct End {
     pub reason: String,
 }
 
-fn found(part: Part, text: impl Into<String>, mend: impl Into<String>) -> Diagnosis {
-    Diagnosis { part, text: text.into(), mend: mend.into() }
+fn found(part: Part, text: impl Into<String>, remedy: impl Into<String>) -> Diagnosis {
+    Diagnosis { part, text: text.into(), remedy: remedy.into() }
 }
 
 /// Finds the part that failed, by the last state, by what was reported, and by the guest's
@@ -112,16 +113,16 @@ pub fn diagnose(end: &End, config: Option<&VmConfig>, template: &str) -> Diagnos
 
 fn preparing(step: &str, whole: String) -> Diagnosis {
     if step.contains("cloud-init") {
-        let mend = "drover hold-next TEMPLATE, and in the guest: cloud-init status --long";
-        return found(Part::CloudInit, whole, mend);
+        let remedy = "drover hold-next TEMPLATE, and in the guest: cloud-init status --long";
+        return found(Part::CloudInit, whole, remedy);
     }
     found(Part::Step, whole, "drover events; drover hold-next TEMPLATE")
 }
 
 fn booting(said: &str, whole: String, config: Option<&VmConfig>, template: &str) -> Diagnosis {
     if said.contains("No QEMU guest agent configured") {
-        let mend = format!("qm set {template} --agent enabled=1");
-        return found(Part::AgentOption, "the guest's option `agent` is off", mend);
+        let remedy = format!("qm set {template} --agent enabled=1");
+        return found(Part::AgentOption, "the guest's option `agent` is off", remedy);
     }
     if said.contains("waits for the guest's call") {
         let text = "the guest has not called drover: the image has no script for that, or cannot \
@@ -153,29 +154,30 @@ fn booting(said: &str, whole: String, config: Option<&VmConfig>, template: &str)
     }
     let text = "the guest runs and has the agent's virtio port, but nothing answers there: \
                 qemu-guest-agent is not installed or not started";
-    let mend = "in the image: apt-get install qemu-guest-agent; systemctl enable qemu-guest-agent";
-    found(Part::AgentService, text, mend)
+    let remedy =
+        "in the image: apt-get install qemu-guest-agent; systemctl enable qemu-guest-agent";
+    found(Part::AgentService, text, remedy)
 }
 
 fn connecting(said: &str, whole: String, template: &str) -> Diagnosis {
     if said.contains("that the image has this key") {
-        let mend = "put the public key into the image, where its sshd_config has AuthorizedKeysFile; \
+        let remedy = "put the public key into the image, where its sshd_config has AuthorizedKeysFile; \
                     compare its user with the credential's username";
-        return found(Part::SshKey, format!("SSH answers but refuses the key ({whole})"), mend);
+        return found(Part::SshKey, format!("SSH answers but refuses the key ({whole})"), remedy);
     }
     if said.contains("key-rejected") || said.contains("does not accept the key") {
-        let mend = format!(
+        let remedy = format!(
             "give template {template} a cloud-init drive (qm set {template} --ide2 STORAGE:cloudinit); \
              compare ciUser with the credential's username"
         );
-        return found(Part::SshKey, format!("SSH answers but refuses the key ({whole})"), mend);
+        return found(Part::SshKey, format!("SSH answers but refuses the key ({whole})"), remedy);
     }
     if said.contains("impostor") || said.contains("host key") {
-        let mend = "check for another machine with the same address";
-        return found(Part::SshHostKey, format!("another host answers ({whole})"), mend);
+        let remedy = "check for another machine with the same address";
+        return found(Part::SshHostKey, format!("another host answers ({whole})"), remedy);
     }
-    let mend = "in the image: systemctl enable ssh; open sshPort in its firewall";
-    found(Part::SshPort, format!("nothing answers SSH ({whole})"), mend)
+    let remedy = "in the image: systemctl enable ssh; open sshPort in its firewall";
+    found(Part::SshPort, format!("nothing answers SSH ({whole})"), remedy)
 }
 
 /// The agent's states as a table: when each began and how long it took.
@@ -205,7 +207,7 @@ mod tests {
     // Invariant: each cause is recognised by the last state and by what was reported there.
 
     #[test]
-    fn each_way_to_fail_is_told_from_the_others() {
+    fn each_way_to_fail_is_distinguished_from_the_others() {
         let slow = "Booting took too long";
         let silent = "QEMU guest agent is not running";
         assert_eq!(part(AgentPhase::Queued.name(), "", "Queued took too long", ""), Part::Place);
@@ -243,8 +245,8 @@ mod tests {
             reason: windows.into(),
             ..End::default()
         };
-        let mend = diagnose(&end, None, "9000").mend;
-        assert!(mend.contains("AuthorizedKeysFile"), "{mend}");
+        let remedy = diagnose(&end, None, "9000").remedy;
+        assert!(remedy.contains("AuthorizedKeysFile"), "{remedy}");
         let other = "Connecting failed (impostor): x";
         assert_eq!(part(AgentPhase::Connecting.name(), "", other, "1"), Part::SshHostKey);
         let init = "Preparing failed (broken): cloud-init: status: error";
@@ -257,13 +259,13 @@ mod tests {
         let end = End { state: AgentPhase::Queued.to_string(), ..End::default() };
         let found = diagnose(&end, None, "9000").with_config(Path::new("/srv/ci.yaml"));
         assert_eq!(
-            found.mend,
+            found.remedy,
             "drover --config /srv/ci.yaml status; drover --config /srv/ci.yaml breakers"
         );
     }
 
     #[test]
-    fn a_timeline_tells_when_each_step_began_and_how_long_it_took() {
+    fn a_timeline_says_when_each_step_began_and_how_long_it_took() {
         let phases =
             [(AgentPhase::Queued, 10), (AgentPhase::Cloning, 2300), (AgentPhase::Booting, 12_040)]
                 .map(|(phase, ms)| (phase.to_string(), ms));

@@ -68,7 +68,7 @@ mod tests {
     // was seen.
 
     #[test]
-    fn a_certificate_that_is_refused_is_mended_by_why_it_was() {
+    fn a_certificate_that_is_refused_is_repaired_by_why_it_was() {
         let reported = |why: &str, tls: &Tls| for_certificate("pve1", "AA:BB", why, tls);
         let pin = "in the YAML: pinSha256: [\"AA:BB\"], after comparing it with `ssh pve1 pvenode cert info`";
         let unknown = reported("invalid peer certificate: unknownissuer", &Tls::System);

@@ -347,14 +347,14 @@ pub fn plan(wanted: &WantedRights, now: &ExistingRights) -> RightsPlan {
         Some(_) => {}
     }
     // Removing a token removes its entries.
-    let anew = actions.iter().any(|action| matches!(action, Action::RemoveToken(..)));
+    let fresh = actions.iter().any(|action| matches!(action, Action::RemoveToken(..)));
     for who in &subjects {
         for (path, kind) in &grants.entries {
             let role = kind.name(prefix);
             let there = now.entries.iter().any(|one| {
                 one.path == *path && one.ugid == *who && one.roleid == role && one.propagate
             });
-            if !there || (anew && *who == full) {
+            if !there || (fresh && *who == full) {
                 actions.push(Action::Grant(path.clone(), who.clone(), role));
             }
         }
@@ -465,17 +465,17 @@ mod tests {
     // Invariant: a token is replaced for a lost secret only where Proxmox cannot renew the secret.
 
     #[test]
-    fn a_token_is_renewed_in_place_or_made_anew_with_its_entries() {
+    fn a_token_is_renewed_in_place_or_replaced_with_its_entries() {
         let wanted = WantedRights { renew: true, ..wanted(true) };
         let done = after(&wanted, &plan(&wanted, &ExistingRights::default()));
         let (user, token) = ("a@pve".to_owned(), "ci".to_owned());
         let renewed = plan(&wanted, &done).actions;
         assert_eq!(renewed, [Action::RenewToken(user.clone(), token.clone())]);
-        let anew = plan(&wanted, &ExistingRights { regenerates: false, ..done }).actions;
+        let fresh = plan(&wanted, &ExistingRights { regenerates: false, ..done }).actions;
         let granted =
             Action::Grant("/vms/9000".into(), "a@pve!ci".into(), "DroverTemplates".into());
         let removed = Action::RemoveToken(user.clone(), token.clone());
-        assert_eq!(anew, [removed, Action::MakeToken(user, token, true), granted]);
+        assert_eq!(fresh, [removed, Action::MakeToken(user, token, true), granted]);
     }
 
     #[test]

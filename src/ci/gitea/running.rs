@@ -8,9 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use drover_model::id::RunnerName;
-use drover_model::ports::{Idle, Known, RowSight, SourceSight};
+use drover_model::ports::{Idle, Known, RowObservation, SourceObservation};
 
-use super::{Gitea, Job, Runner, Scope, sight};
+use super::{Gitea, Job, Runner, Scope, observation};
 use crate::error::DemandError;
 use crate::rows::PolledRunners;
 
@@ -118,7 +118,10 @@ impl Gitea {
     }
 
     /// One poll: runners, their jobs, and the jobs that wait.
-    pub(super) async fn look_at_gitea(&self, known: &Known) -> Result<SourceSight, DemandError> {
+    pub(super) async fn look_at_gitea(
+        &self,
+        known: &Known,
+    ) -> Result<SourceObservation, DemandError> {
         let PolledRunners { rows: runners, mut gone, whole, numbers } = self.seen(known).await?;
         self.last_jobs.keep(known);
         // The row's own `busy` lags behind: the job says which runner has it.
@@ -138,10 +141,11 @@ impl Gitea {
             let jobs = running.get(&row.name).unwrap_or(&none);
             let count = u32::try_from(jobs.len()).unwrap_or(u32::MAX).max(row.busy.into());
             // A job may run although an incomplete list does not show it.
-            let sight = sight(row, count, jobs.first().map(u64::to_string), Idle::Known);
-            sight.filter(|row| row.jobs > 0 || under_way.whole)
+            let observation =
+                observation(row, count, jobs.first().map(u64::to_string), Idle::Known);
+            observation.filter(|row| row.jobs > 0 || under_way.whole)
         });
-        let mut rows: Vec<RowSight> = rows.collect();
+        let mut rows: Vec<RowObservation> = rows.collect();
         // A job cannot end on a runner whose row somebody removed.
         let is_there = |name: &String| runners.iter().any(|row| row.name == *name);
         let mut removed = BTreeSet::new();
@@ -152,7 +156,7 @@ impl Gitea {
             removed.extend(is_gone);
             let row = Runner { name: name.clone(), status, ..Runner::default() };
             let count = u32::try_from(jobs.len()).unwrap_or(u32::MAX);
-            rows.extend(sight(&row, count, jobs.first().map(u64::to_string), Idle::Known));
+            rows.extend(observation(&row, count, jobs.first().map(u64::to_string), Idle::Known));
         }
         if !under_way.whole {
             // A job may run on a runner whose row somebody removed.
@@ -162,8 +166,8 @@ impl Gitea {
         self.end_listed(&gone, [&under_way.rows, &queued]);
         let over = self.over(&gone).await;
         let jobs = self.waiting(queued);
-        let found = SourceSight { rows, gone, removed, over, ..SourceSight::default() };
-        Ok(SourceSight { whole, numbers, jobs, ..found })
+        let found = SourceObservation { rows, gone, removed, over, ..SourceObservation::default() };
+        Ok(SourceObservation { whole, numbers, jobs, ..found })
     }
 }
 

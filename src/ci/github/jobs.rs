@@ -13,7 +13,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::{Duration, Instant};
 
 use drover_model::id::RunnerName;
-use drover_model::ports::JobSight;
+use drover_model::ports::JobObservation;
 use drover_model::record::Want;
 use drover_model::time::WallTime;
 use parking_lot::{Mutex, MutexGuard};
@@ -420,10 +420,10 @@ impl Job {
     }
 
     /// The job as the actors see it; none where it is not for self-hosted runners.
-    pub(super) fn sight(self, allowed: Option<&BTreeSet<String>>) -> Option<JobSight> {
+    pub(super) fn observation(self, allowed: Option<&BTreeSet<String>>) -> Option<JobObservation> {
         let want = want(&self.labels, allowed)?;
         let since = self.created_at.and_then(|text| text.parse::<jiff::Timestamp>().ok());
-        Some(JobSight {
+        Some(JobObservation {
             id: self.id.to_string(),
             name: self.name,
             want: Want::Labels(want),
@@ -517,7 +517,7 @@ mod tests {
     }
 
     #[test]
-    fn a_repository_that_no_list_had_has_the_list_read_anew() {
+    fn a_repository_that_no_list_had_has_the_list_read_again() {
         let reader = Reader::new(None, String::new(), Duration::from_secs(60));
         let listed = |name| {
             let mut state = reader.state();

@@ -39,7 +39,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use drover_model::demand::words::Words;
 use drover_model::id::RunnerName;
 use drover_model::os::Os;
-use drover_model::ports::{Idle, Known, NodeSight, RowSight, SourceSight};
+use drover_model::ports::{Idle, Known, NodeObservation, RowObservation, SourceObservation};
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use reqwest::Method;
@@ -215,7 +215,7 @@ impl GitHub {
         Ok(answer.ok()?.json::<RegistrationToken>()?.token)
     }
 
-    async fn poll_all(&self, known: &Known) -> Result<SourceSight, DemandError> {
+    async fn poll_all(&self, known: &Known) -> Result<SourceObservation, DemandError> {
         self.api.begin();
         self.check_permission().await?;
         let made = self.set.as_ref().map(ScaleSet::made).unwrap_or_default();
@@ -238,7 +238,7 @@ impl GitHub {
                 self.last_jobs.learn(name, Some(job.path.clone()));
             }
             let allowed = self.settings.labels.as_ref();
-            found.waiting.into_iter().filter_map(|job| job.sight(allowed)).collect()
+            found.waiting.into_iter().filter_map(|job| job.observation(allowed)).collect()
         };
         // A running job names its runner; on a runner without a row it cannot end.
         let at_work = known.keys().filter(|name| running.contains_key(name.as_str()));
@@ -254,18 +254,18 @@ impl GitHub {
         let busy = seen.busy.into_iter().map(|(name, online)| (name.to_string(), online, true));
         let rows = rows.chain(busy).map(|(name, online, busy)| {
             let job = running.get(&name);
-            RowSight {
+            RowObservation {
                 runner: RunnerName::new(&name),
                 online,
                 jobs: (busy || job.is_some()).into(),
                 job: job.map(|job| job.id.to_string()),
                 idle: Idle::Known,
-                node: NodeSight::default(),
+                node: NodeObservation::default(),
             }
         });
         let (rows, gone, whole, numbers) = (rows.collect(), seen.gone, seen.whole, seen.numbers);
-        let found = SourceSight { rows, gone, removed, over, ..SourceSight::default() };
-        Ok(SourceSight { whole, numbers, jobs, ..found })
+        let found = SourceObservation { rows, gone, removed, over, ..SourceObservation::default() };
+        Ok(SourceObservation { whole, numbers, jobs, ..found })
     }
 
     /// The number of the runner group that runners join.
@@ -391,7 +391,7 @@ fn repository_of(body: &[u8]) -> Option<String> {
 }
 
 impl Connector for GitHub {
-    fn poll<'a>(&'a self, known: &'a Known) -> ConnectorFuture<'a, SourceSight> {
+    fn poll<'a>(&'a self, known: &'a Known) -> ConnectorFuture<'a, SourceObservation> {
         Box::pin(self.poll_all(known))
     }
 

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use causes::chain;
 use drover_model::ambient::jittered;
 use drover_model::id::RunnerName;
-use drover_model::ports::JobSight;
+use drover_model::ports::JobObservation;
 use jiff::Timestamp;
 use parking_lot::{Mutex, MutexGuard};
 use reqwest::Method;
@@ -187,11 +187,11 @@ impl ScaleSet {
         labels: &[String],
         made: &BTreeSet<String>,
         rows: &BTreeMap<String, bool>,
-    ) -> Result<Vec<JobSight>, DemandError> {
+    ) -> Result<Vec<JobObservation>, DemandError> {
         let mut session_state = self.session_state.subscribe();
-        let begun =
+        let started =
             session_state.wait_for(|session_state| *session_state != SessionState::Starting);
-        let session_state = match tokio::time::timeout(FIRST_SESSION_WAIT, begun).await {
+        let session_state = match tokio::time::timeout(FIRST_SESSION_WAIT, started).await {
             Ok(Ok(session_state)) => session_state.clone(),
             Ok(Err(_)) | Err(_) => SessionState::Off("drover has no session of the set yet".into()),
         };

@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn names_can_not_leave_their_place_in_a_path() {
+    fn names_cannot_leave_their_place_in_a_path() {
         assert_eq!(Scope::Organisation("a/../b".into()).path(), "orgs/a%2F..%2Fb");
     }
 }

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use drover_model::ports::JobSight;
+use drover_model::ports::JobObservation;
 use drover_model::record::Want;
 use drover_model::time::WallTime;
 use jiff::Timestamp;
@@ -141,27 +141,28 @@ impl Tally {
     }
 
     /// The jobs that wait, without the number of jobs that are `taken`.
-    pub(super) fn jobs(&mut self, labels: &[String], taken: u32) -> Vec<JobSight> {
+    pub(super) fn jobs(&mut self, labels: &[String], taken: u32) -> Vec<JobObservation> {
         let Counts { total_assigned_jobs, total_running_jobs } = self.counts;
-        let begun = total_running_jobs.saturating_add(taken);
-        let count = total_assigned_jobs.saturating_sub(begun) as usize;
-        let sight = |id: String, name: &str, labels: &[String], since: Timestamp| JobSight {
-            id,
-            name: name.to_owned(),
-            // All jobs of the set are for drover's runners.
-            want: Want::Labels(
-                want(labels, Some(&labels.iter().cloned().collect())).unwrap_or_default(),
-            ),
-            since: WallTime(since.as_millisecond()),
-        };
-        let mut jobs: Vec<JobSight> = self
+        let started = total_running_jobs.saturating_add(taken);
+        let count = total_assigned_jobs.saturating_sub(started) as usize;
+        let observation =
+            |id: String, name: &str, labels: &[String], since: Timestamp| JobObservation {
+                id,
+                name: name.to_owned(),
+                // All jobs of the set are for drover's runners.
+                want: Want::Labels(
+                    want(labels, Some(&labels.iter().cloned().collect())).unwrap_or_default(),
+                ),
+                since: WallTime(since.as_millisecond()),
+            };
+        let mut jobs: Vec<JobObservation> = self
             .waiting
             .iter()
             .map(|(id, job)| {
                 let since = job.queue_time.as_deref().and_then(|text| text.parse().ok());
                 let own = if job.request_labels.is_empty() { labels } else { &job.request_labels };
                 let since = since.unwrap_or_else(Timestamp::now);
-                sight(id.to_string(), &job.job_display_name, own, since)
+                observation(id.to_string(), &job.job_display_name, own, since)
             })
             .collect();
         jobs.sort_by_key(|job| job.since);
@@ -172,7 +173,9 @@ impl Tally {
             self.undescribed_since = None;
         } else {
             let since = *self.undescribed_since.get_or_insert_with(Timestamp::now);
-            jobs.extend((0..missing).map(|n| sight(format!("assigned-{n}"), "", labels, since)));
+            jobs.extend(
+                (0..missing).map(|n| observation(format!("assigned-{n}"), "", labels, since)),
+            );
         }
         jobs
     }

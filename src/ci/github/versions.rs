@@ -27,7 +27,7 @@ const DEPRECATED_EXIT: u32 = 7;
 /// `run-helper.cmd.template`).
 const DEPRECATED_LOG: &str = "exit with deprecated version";
 /// GitHub's answers to runners that it refuses, which the runners log: at a poll
-/// (`RunnerVersionTooOld` of `BrokerHttpClient.cs`), and to `config.sh`. Older versions of `run.sh`
+/// (`RunnerVersionTooOld` of `SchedulerHttpClient.cs`), and to `config.sh`. Older versions of `run.sh`
 /// exit with 0 after it.
 const REFUSALS: [&str; 2] =
     ["is deprecated and cannot receive messages", "can no longer register with GitHub"];

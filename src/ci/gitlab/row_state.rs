@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use drover_model::id::RunnerName;
-use drover_model::ports::{Idle, NodeSight, RowSight};
+use drover_model::ports::{Idle, NodeObservation, RowObservation};
 use reqwest::Method;
 
 use super::{GitLab, Job, Runner};
@@ -18,7 +18,7 @@ const RUNNER_JOBS_READ: usize = 20;
 /// What one of drover's rows means.
 pub(super) enum RowState {
     /// The runner waits for its job or has it.
-    Row(RowSight),
+    Row(RowObservation),
     /// The runner had its job.
     Done,
     /// The row was removed after its list was read.
@@ -55,12 +55,12 @@ impl GitLab {
     /// again, because drover may not know of it.
     pub(super) async fn row(&self, row: &Runner) -> Result<RowState, DemandError> {
         let runner = RunnerName::new(row.name());
-        let sight = |online, jobs, job, idle| {
-            let (runner, node) = (runner.clone(), NodeSight::default());
-            RowState::Row(RowSight { runner, online, jobs, job, idle, node })
+        let observation = |online, jobs, job, idle| {
+            let (runner, node) = (runner.clone(), NodeObservation::default());
+            RowState::Row(RowObservation { runner, online, jobs, job, idle, node })
         };
         if !row.is_known() {
-            return Ok(sight(false, 0, None, Idle::Known));
+            return Ok(observation(false, 0, None, Idle::Known));
         }
         let list = format!("order_by=id&sort=desc&per_page={RUNNER_JOBS_READ}");
         let path = format!("runners/{}/jobs?{list}", row.id);
@@ -80,7 +80,7 @@ impl GitLab {
                              guests instead"
                         );
                     }
-                    Ok(sight(online, row.executes().into(), None, row.idle()))
+                    Ok(observation(online, row.executes().into(), None, row.idle()))
                 }
             };
         }
@@ -94,7 +94,7 @@ impl GitLab {
         }
         let count = u32::try_from(running.len()).unwrap_or(u32::MAX).max(row.executes().into());
         let job = running.first().map(|job| job.id.to_string());
-        Ok(sight(online, count, job, row.idle()))
+        Ok(observation(online, count, job, row.idle()))
     }
 
     /// How the jobs of the `gone` runners ended, for those whose job is over. A job outlives the

@@ -1,6 +1,6 @@
 //! What `drover doctor` tests of a Jenkins without changing anything there.
 
-use drover_model::ports::SourceSight;
+use drover_model::ports::SourceObservation;
 
 use super::queue::{Computer, NODES_PATH, Nodes, QUEUE_PATH, Queue, QueueMemory};
 use super::{
@@ -43,8 +43,9 @@ impl Jenkins {
             found.push(Finding::ok("labels", text));
         }
         let rows = nodes.computer.iter().filter_map(Computer::row).collect();
-        let sight = SourceSight { rows, jobs: waiting.jobs, ..SourceSight::default() };
-        found.push(Finding::listed(&sight));
+        let observation =
+            SourceObservation { rows, jobs: waiting.jobs, ..SourceObservation::default() };
+        found.push(Finding::listed(&observation));
         Ok(())
     }
 }

@@ -35,7 +35,7 @@ use bytes::Bytes;
 use causes::chain;
 use drover_model::id::RunnerName;
 use drover_model::os::{LoginShell, Os};
-use drover_model::ports::{Known, RowSight, SourceSight};
+use drover_model::ports::{Known, RowObservation, SourceObservation};
 use drover_model::spec::Mode;
 use drover_scripts::windows::{CMD_IN_POWERSHELL, batch_word};
 use drover_ssh::quote;
@@ -132,7 +132,7 @@ impl Jenkins {
         Self { client, launch, memory, jar, ids, removed }
     }
 
-    async fn poll_all(&self, known: &Known) -> Result<SourceSight, DemandError> {
+    async fn poll_all(&self, known: &Known) -> Result<SourceObservation, DemandError> {
         let nodes: Nodes = self.client.read(NODES_PATH).await?;
         let queue = self.client.read(QUEUE_PATH).await?;
         let waiting = {
@@ -151,9 +151,17 @@ impl Jenkins {
         };
         let list = Listing { rows: nodes.computer, whole: true };
         let PolledRunners { rows, gone, whole, .. } = self.ids.seen(list, known, find).await?;
-        let rows: Vec<RowSight> = rows.iter().filter_map(Computer::row).collect();
+        let rows: Vec<RowObservation> = rows.iter().filter_map(Computer::row).collect();
         let (jobs, unread) = (waiting.jobs, waiting.unread);
-        Ok(SourceSight { rows, gone, whole, jobs, unread, obstacle, ..SourceSight::default() })
+        Ok(SourceObservation {
+            rows,
+            gone,
+            whole,
+            jobs,
+            unread,
+            obstacle,
+            ..SourceObservation::default()
+        })
     }
 
     /// Makes Jenkins name labels, unless this source was removed; returns what prevents that.
@@ -479,7 +487,7 @@ fn is_before(version: &str, first: (u32, u32)) -> bool {
 }
 
 impl Connector for Jenkins {
-    fn poll<'a>(&'a self, known: &'a Known) -> ConnectorFuture<'a, SourceSight> {
+    fn poll<'a>(&'a self, known: &'a Known) -> ConnectorFuture<'a, SourceObservation> {
         Box::pin(self.poll_all(known))
     }
 

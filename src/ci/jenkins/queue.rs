@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use drover_model::demand::report::UnreadJob;
 use drover_model::id::RunnerName;
-use drover_model::ports::{Idle, JobSight, NodeSight, RowSight, Shut};
+use drover_model::ports::{Idle, JobObservation, NodeObservation, RowObservation, Shut};
 use drover_model::record::Want;
 use drover_model::time::WallTime;
 use serde::Deserialize;
@@ -156,7 +156,7 @@ impl Computer {
     }
 
     /// The row as the actors see it; none for nodes that are not drover's.
-    pub(super) fn row(&self) -> Option<RowSight> {
+    pub(super) fn row(&self) -> Option<RowObservation> {
         RunnerName::parse(&self.display_name)?;
         let executables =
             self.executors.iter().filter_map(|executor| executor.current_executable.as_ref());
@@ -173,14 +173,14 @@ impl Computer {
         let cause = || self.offline_cause.as_ref()?.description.as_ref();
         let reason = reason.or_else(cause).map(|reason| plain(reason));
         let shut = self.shut(reason.as_ref());
-        Some(RowSight {
+        Some(RowObservation {
             runner: RunnerName::new(&self.display_name),
             // A node that is temporarily offline does not say whether it is connected.
             online: !self.offline || self.temporarily_offline,
             jobs: u32::try_from(jobs).unwrap_or(u32::MAX),
             job: first,
             idle: Idle::Known,
-            node: NodeSight { running, shut, reason: reason.filter(|_| self.offline) },
+            node: NodeObservation { running, shut, reason: reason.filter(|_| self.offline) },
         })
     }
 
@@ -225,7 +225,7 @@ pub(super) struct QueueMemory(BTreeMap<u64, Want>);
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Waiting {
     /// Builds that wait for a node and nothing else.
-    pub jobs: Vec<JobSight>,
+    pub jobs: Vec<JobObservation>,
     /// Waiting builds whose demand Jenkins does not report.
     pub unread: Vec<UnreadJob>,
     /// Whether Jenkins names no label because it has no node.
@@ -253,7 +253,7 @@ impl QueueMemory {
             match want {
                 Some(want) => {
                     kept.insert(item.id, want.clone());
-                    waiting.jobs.push(item.sight(want));
+                    waiting.jobs.push(item.observation(want));
                 }
                 None => waiting.unread.push(item.shown()),
             }
@@ -294,9 +294,9 @@ impl Item {
         }
     }
 
-    fn sight(self, want: Want) -> JobSight {
+    fn observation(self, want: Want) -> JobObservation {
         let UnreadJob { id, name, since } = self.shown();
-        JobSight { id, name, want, since }
+        JobObservation { id, name, want, since }
     }
 
     /// What is reported of the build, whatever it demands.

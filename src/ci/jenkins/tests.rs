@@ -207,7 +207,7 @@ fn a_build_wants_the_same_when_jenkins_names_the_only_node_instead_of_the_label(
 }
 
 #[test]
-fn nodes_of_others_are_no_labels_and_jobs_that_tell_their_label_are_believed() {
+fn nodes_of_others_are_no_labels_and_jobs_that_say_their_label_are_believed() {
     let others = nodes(&[computer("mac-1", json!({}))]);
     let waits = item(1, "Waiting for next available executor on ‘mac-1’");
     let label = item(2, "Waiting for next available executor on ‘mac’");

@@ -70,24 +70,24 @@ impl Queue {
         if self.paused {
             return Vec::new();
         }
-        let (mut wanted, mut begun) = (Vec::new(), BTreeSet::new());
+        let (mut wanted, mut started) = (Vec::new(), BTreeSet::new());
         for task in pending {
-            if self.may_begin(task, &begun) {
-                begun.insert(task.id.as_str());
+            if self.may_begin(task, &started) {
+                started.insert(task.id.as_str());
                 wanted.push(task);
             }
         }
         wanted
     }
 
-    /// Whether a workflow may start beside those that run and those that have `begun` by then.
-    fn may_begin(&self, task: &Task, begun: &BTreeSet<&str>) -> bool {
+    /// Whether a workflow may start beside those that run and those that have `started` by then.
+    fn may_begin(&self, task: &Task, started: &BTreeSet<&str>) -> bool {
         let Some(group) = task.group() else { return true };
         let in_group = |other: &&Task| other.concurrency_group == group;
         let running = self.running().iter().filter(in_group).count();
         let waiting = [&self.pending, &self.waiting_on_deps].into_iter().flatten().flatten();
         let takes_place =
-            |other: &&Task| begun.contains(other.id.as_str()) || other.comes_before(task);
+            |other: &&Task| started.contains(other.id.as_str()) || other.comes_before(task);
         let taken = running + waiting.filter(in_group).filter(takes_place).count();
         i64::try_from(taken).is_ok_and(|taken| taken < task.concurrency_limit)
     }

@@ -11,7 +11,7 @@ use proxmox_client::loose::as_text;
 use serde_json::Value;
 
 use super::super::{CliError, Global};
-use super::{LoginOptions, NodeOptions, Telling, as_root, carry_out, failed, read, usage};
+use super::{LoginOptions, NodeOptions, SetupOutput, as_root, carry_out, failed, read, usage};
 use drover_admin::setup::dhcp::{DhcpSpec, Sdn, Zone, lease, range};
 use drover_config::Environment;
 
@@ -67,7 +67,7 @@ pub struct DhcpOptions {
 pub(super) async fn run(
     global: &Global,
     options: &DhcpOptions,
-    out: &mut Telling<'_>,
+    out: &mut SetupOutput<'_>,
 ) -> Result<(), CliError> {
     match (&options.sdn, &options.bridge) {
         (Some(zone), _) => zone_of(global, options, zone, out).await,
@@ -79,7 +79,7 @@ pub(super) async fn run(
 async fn server(
     options: &DhcpOptions,
     bridge: &str,
-    out: &mut Telling<'_>,
+    out: &mut SetupOutput<'_>,
 ) -> Result<(), CliError> {
     let plain = |letter: char| letter.is_ascii_alphanumeric() || "_.-".contains(letter);
     if bridge.is_empty() || bridge.len() > 15 || !bridge.chars().all(plain) {
@@ -199,7 +199,7 @@ async fn zone_of(
     global: &Global,
     options: &DhcpOptions,
     name: &str,
-    out: &mut Telling<'_>,
+    out: &mut SetupOutput<'_>,
 ) -> Result<(), CliError> {
     let short = |name: &str| {
         (2..=8).contains(&name.len())
@@ -233,14 +233,14 @@ async fn zone_of(
     let environment = Environment::of_process().without_secrets();
     let (_, checked) = read(global, &environment)?;
     let client = options.login.client(&checked, &environment)?;
-    let told = |error: PveError| failed(client.fault(&error).text);
-    let version = client.version().await.map_err(told)?.version;
+    let reported = |error: PveError| failed(client.fault(&error).text);
+    let version = client.version().await.map_err(reported)?.version;
     let mut numbers = version.split('.').map(|word| word.parse::<u32>().unwrap_or(0));
     let (major, minor) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
     if (major, minor) < (8, 1) {
         return Err(failed(format!("this is Proxmox VE {version}: zones have DHCP since 8.1")));
     }
-    let now = now(&client, &zone).await.map_err(told)?;
+    let now = now(&client, &zone).await.map_err(reported)?;
     let (steps, needed) = zone.plan(&now).map_err(failed)?;
     carry_out(&client, (&steps, &needed), options.dry_run, out).await?;
     let vnet = &zone.vnet;

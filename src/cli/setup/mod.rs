@@ -2,10 +2,10 @@
 //! for a password, and what is done is printed.
 
 mod dhcp;
+mod output;
 mod rights;
 mod rotate;
 mod service;
-mod telling;
 mod vip;
 
 use std::io::{self, IsTerminal as _, Write as _};
@@ -22,15 +22,15 @@ use proxmox_client::{Endpoint, Login, WireDialer};
 use secrecy::SecretString;
 
 use super::service::{config_path, runtime};
-use super::{CliError, Global, tell};
+use super::{CliError, Global, report};
 use drover_admin::setup::machine::Machine;
 use drover_admin::setup::step::{Needed, Step, check_privileges};
 use drover_config::{Checked, Environment};
 
 pub use dhcp::DhcpOptions;
+use output::SetupOutput;
 pub use rights::RightsOptions;
 pub use service::ServiceOptions;
-use telling::Telling;
 pub use vip::VipOptions;
 
 /// The administrator's password, for scripts.
@@ -87,7 +87,7 @@ pub(super) fn run(global: &Global, action: &SetupAction) -> ExitCode {
     let json = global.json;
     let mut stdout = io::stdout();
     let done = runtime(json).and_then(|runtime| {
-        let mut out = Telling::new(&mut stdout, json);
+        let mut out = SetupOutput::new(&mut stdout, json);
         let work = async {
             match action {
                 SetupAction::Rights(options) => rights::run(global, options, &mut out).await,
@@ -98,7 +98,7 @@ pub(super) fn run(global: &Global, action: &SetupAction) -> ExitCode {
         };
         let done = runtime.block_on(work);
         let done = out.end(done);
-        done.map_err(|error| tell::fail_by(json, &error, &format!("drover: {error}\n")))
+        done.map_err(|error| report::fail_by(json, &error, &format!("drover: {error}\n")))
     });
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -165,7 +165,7 @@ async fn carry_out(
     client: &Arc<Client>,
     (steps, needed): (&[Step], &Needed),
     dry_run: bool,
-    out: &mut Telling<'_>,
+    out: &mut SetupOutput<'_>,
 ) -> Result<(), CliError> {
     if steps.is_empty() {
         return Ok(());
@@ -184,7 +184,7 @@ async fn carry_out(
 
 impl NodeOptions {
     /// Goes there.
-    async fn machine(&self, out: &mut Telling<'_>) -> Result<Machine, CliError> {
+    async fn machine(&self, out: &mut SetupOutput<'_>) -> Result<Machine, CliError> {
         let Some(text) = &self.node_ssh else { return Ok(Machine::Local) };
         let target = target(text)?;
         let Some(file) = &self.ssh_key else {

@@ -11,8 +11,8 @@ use proxmox_client::{Connection, Endpoint, Login, PveError, WireDialer};
 use secrecy::SecretString;
 
 use super::super::service::config_path;
-use super::super::{CliError, Global, PveVersion, tell};
-use super::{Telling, failed, one_cloud, password};
+use super::super::{CliError, Global, PveVersion, report};
+use super::{SetupOutput, failed, one_cloud, password};
 use drover_admin::doctor::{ROLE_PREFIX, facts};
 use drover_admin::rights::{Facts, GrantOptions, Needs, Release, grants};
 use drover_admin::setup::{
@@ -71,7 +71,7 @@ pub struct RightsOptions {
 pub(super) async fn run(
     global: &Global,
     options: &RightsOptions,
-    out: &mut Telling<'_>,
+    out: &mut SetupOutput<'_>,
 ) -> Result<(), CliError> {
     Work::new(global, options)?.run(out).await
 }
@@ -95,7 +95,7 @@ impl<'a> Work<'a> {
         let environment = Environment::of_process().without_secrets();
         let checked = drover_config::load(&path, &environment)
             .map_err(|error| CliError::Config(Box::new(error)))?;
-        tell::warn(global.json, &checked);
+        report::warn(global.json, &checked);
         let cloud = one_cloud(&checked, options.cloud.as_deref())?;
         let connection = checked.connections[&cloud].clone();
         let Login::Token { id, .. } = &connection.login else {
@@ -117,12 +117,12 @@ impl<'a> Work<'a> {
         Ok(Self { global, options, path, environment, checked, cloud, connection, user, token })
     }
 
-    async fn run(self, out: &mut Telling<'_>) -> Result<(), CliError> {
+    async fn run(self, out: &mut SetupOutput<'_>) -> Result<(), CliError> {
         let Some(admin) = self.admin()? else {
             return self.offline(out);
         };
         self.let_in(&admin).await?;
-        let told = |error: PveError| failed(admin.fault(&error).text);
+        let reported = |error: PveError| failed(admin.fault(&error).text);
         if self.options.rotate {
             return self.rotate(&admin, out).await;
         }
@@ -132,8 +132,9 @@ impl<'a> Work<'a> {
             .await
             .map_err(|error| failed(admin.fault(&error).text))?;
         let release = Release::of(&version);
-        let now =
-            ExistingRights::read(&admin, &self.user, release == Release::V9).await.map_err(told)?;
+        let now = ExistingRights::read(&admin, &self.user, release == Release::V9)
+            .await
+            .map_err(reported)?;
         let wanted = self.wanted(release, &facts);
         if let Some(guess) = wanted.grants.placeholders().next() {
             let text = format!("nothing on the cluster fits `{guess}`: make the template first");
@@ -162,7 +163,7 @@ impl<'a> Work<'a> {
         }
         self.may(&admin, actions.iter().flat_map(Action::needs)).await?;
         for action in &actions {
-            let secret = action.run(&admin).await.map_err(told)?;
+            let secret = action.run(&admin).await.map_err(reported)?;
             out.did(action)?;
             if let Some(secret) = secret {
                 self.keep(&admin, &secret, out).await?;
@@ -246,9 +247,9 @@ impl<'a> Work<'a> {
 
     fn wanted(&self, release: Release, facts: &Facts) -> WantedRights {
         let needs = Needs::of(&self.checked.herd, &self.cloud, release, facts);
-        let wishes = GrantOptions { optional: self.options.leftovers };
+        let commands = GrantOptions { optional: self.options.leftovers };
         WantedRights {
-            grants: grants(&needs, &facts.template_pools(&self.checked.herd), wishes),
+            grants: grants(&needs, &facts.template_pools(&self.checked.herd), commands),
             user: self.user.clone(),
             token: self.token.clone(),
             privsep: self.options.privsep,
@@ -258,7 +259,7 @@ impl<'a> Work<'a> {
     }
 
     /// The lines for a cluster that nobody looked at.
-    fn offline(&self, out: &mut Telling<'_>) -> Result<(), CliError> {
+    fn offline(&self, out: &mut SetupOutput<'_>) -> Result<(), CliError> {
         let release = match self.options.pve {
             Some(PveVersion::V7_4 | PveVersion::V8_4) => Release::V8,
             Some(PveVersion::V9_2) | None => Release::V9,
@@ -304,7 +305,7 @@ impl<'a> Work<'a> {
         &self,
         admin: &Client,
         secret: &SecretString,
-        out: &mut Telling<'_>,
+        out: &mut SetupOutput<'_>,
     ) -> Result<(), CliError> {
         let Some(file) = self.place()? else {
             out.secret(secret)?;
@@ -325,7 +326,7 @@ impl<'a> Work<'a> {
     }
 
     /// Asks as the token whether it can log in and holds what is needed.
-    async fn verify(&self, out: &mut Telling<'_>) -> Result<(), CliError> {
+    async fn verify(&self, out: &mut SetupOutput<'_>) -> Result<(), CliError> {
         if self.options.print_secret {
             return Ok(());
         }
@@ -335,7 +336,7 @@ impl<'a> Work<'a> {
         let Some(connection) = again.connections.get(&self.cloud) else { return Ok(()) };
         let client = Client::new(self.cloud.clone(), connection, &WireDialer)
             .map_err(|error| failed(error.chain()))?;
-        let told = |error: PveError| failed(client.fault(&error).text);
+        let reported = |error: PveError| failed(client.fault(&error).text);
         let (version, facts) = facts(&client, &again.herd, &self.cloud)
             .await
             .map_err(|error| failed(client.fault(&error).text))?;
@@ -345,7 +346,7 @@ impl<'a> Work<'a> {
             count += 1;
             let mut held = false;
             for path in &need.asked {
-                let found = client.privileges(path, None).await.map_err(told)?;
+                let found = client.privileges(path, None).await.map_err(reported)?;
                 held |= need.any_of.iter().any(|name| found.contains_key(*name));
             }
             if !held {
@@ -373,7 +374,7 @@ fn role_prefix(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-fn print(out: &mut Telling<'_>, actions: &[Action], beyond: &[String]) -> io::Result<()> {
+fn print(out: &mut SetupOutput<'_>, actions: &[Action], beyond: &[String]) -> io::Result<()> {
     for action in actions {
         out.plan(action)?;
     }

@@ -15,7 +15,7 @@ use super::super::client::CALL_LIMIT;
 use super::super::service::replace;
 use super::super::{CallError, CliError, Client as Service};
 use super::rights::Work;
-use super::{Telling, failed};
+use super::{SetupOutput, failed};
 use drover_admin::setup::{
     Action, LeftToken, Leftovers, READ_PRIVILEGES, Rotation, RotationResult, rotate,
     rotation_comment, secrets_beside, write_secret,
@@ -31,7 +31,7 @@ impl Work<'_> {
     pub(super) async fn rotate(
         &self,
         admin: &Client,
-        out: &mut Telling<'_>,
+        out: &mut SetupOutput<'_>,
     ) -> Result<(), CliError> {
         let place = self.token_place()?;
         let (Some(old_file), Some(_)) = (place.secret_file.clone(), place.file_for("")) else {
@@ -127,15 +127,15 @@ impl Work<'_> {
     fn lock(&self) -> Result<File, CliError> {
         let path = self.path.canonicalize().unwrap_or_else(|_| self.path.clone());
         let folder = if path.is_dir() { &*path } else { path.parent().unwrap_or(&path) };
-        let told =
+        let reported =
             |error: io::Error| failed(format!("{} can not be locked: {error}", folder.display()));
-        let lock = File::open(folder).map_err(told)?;
+        let lock = File::open(folder).map_err(reported)?;
         match lock.try_lock() {
             Ok(()) => Ok(lock),
             Err(TryLockError::WouldBlock) => Err(failed(
                 "another rotation of this configuration is under way: run this again once it is over",
             )),
-            Err(TryLockError::Error(error)) => Err(told(error)),
+            Err(TryLockError::Error(error)) => Err(reported(error)),
         }
     }
 
@@ -143,7 +143,7 @@ impl Work<'_> {
         &self,
         admin: &Client,
         left: &LeftToken,
-        out: &mut Telling<'_>,
+        out: &mut SetupOutput<'_>,
     ) -> Result<(), CliError> {
         if let Err(error) = admin.remove_token(&left.user, &left.name).await {
             out.note(format!("{left}: {}", admin.fault(&error).text))?;
@@ -225,7 +225,7 @@ impl Work<'_> {
     }
 }
 
-fn take_file_away(file: &Path, out: &mut Telling<'_>) -> Result<(), CliError> {
+fn take_file_away(file: &Path, out: &mut SetupOutput<'_>) -> Result<(), CliError> {
     let shown = file.display();
     match std::fs::remove_file(file) {
         Ok(()) => {

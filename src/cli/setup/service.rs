@@ -10,7 +10,7 @@ use rand::TryRng as _;
 use rand::rngs::SysRng;
 
 use super::super::{CliError, Global};
-use super::{LoginOptions, Telling, carry_out, failed, read, usage};
+use super::{LoginOptions, SetupOutput, carry_out, failed, read, usage};
 use drover_admin::setup::service::{
     Bundle, DEFAULT_HOSTNAME, GuestSpec, InstallMethod, Target, install, plan, reach, read_cluster,
 };
@@ -160,7 +160,7 @@ impl ServiceOptions {
 pub(super) async fn run(
     global: &Global,
     options: &ServiceOptions,
-    out: &mut Telling<'_>,
+    out: &mut SetupOutput<'_>,
 ) -> Result<(), CliError> {
     if options.gateway.is_some() && options.ip == "dhcp" {
         return Err(usage("--gateway goes with an address in --ip: DHCP tells its own"));

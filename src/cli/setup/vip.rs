@@ -11,7 +11,7 @@ use proxmox_client::loose::{as_flag, as_text};
 use serde_json::Value;
 
 use super::super::{CliError, Global};
-use super::{LoginOptions, NodeOptions, Telling, as_root, carry_out, failed, read, usage};
+use super::{LoginOptions, NodeOptions, SetupOutput, as_root, carry_out, failed, read, usage};
 use drover_admin::setup::vip::{
     KEEPALIVED_CONFIG, KEEPALIVED_UNIT, VRRP_PASSWORD_MAX, VipSpec, address, rule,
 };
@@ -94,7 +94,7 @@ impl VipOptions {
 pub(super) async fn run(
     global: &Global,
     options: &VipOptions,
-    out: &mut Telling<'_>,
+    out: &mut SetupOutput<'_>,
 ) -> Result<(), CliError> {
     let wanted = options.wanted()?;
     let machine = options.node.machine(out).await?;
@@ -162,7 +162,7 @@ async fn firewall(
     global: &Global,
     options: &VipOptions,
     network: &str,
-    out: &mut Telling<'_>,
+    out: &mut SetupOutput<'_>,
 ) -> Result<(), CliError> {
     if options.login.user.is_none() {
         out.remark("the cluster's firewall was not looked at: give --user, or where it is on")?;
@@ -175,11 +175,11 @@ async fn firewall(
     let environment = Environment::of_process().without_secrets();
     let (_, checked) = read(global, &environment)?;
     let client = options.login.client(&checked, &environment)?;
-    let told = |error: PveError| failed(client.fault(&error).text);
+    let reported = |error: PveError| failed(client.fault(&error).text);
     let settings: Value =
-        client.get("/cluster/firewall/options", Params::new()).await.map_err(told)?;
+        client.get("/cluster/firewall/options", Params::new()).await.map_err(reported)?;
     let rules: Vec<BTreeMap<String, Value>> =
-        client.get("/cluster/firewall/rules", Params::new()).await.map_err(told)?;
+        client.get("/cluster/firewall/rules", Params::new()).await.map_err(reported)?;
     let texts = |rule: BTreeMap<String, Value>| -> BTreeMap<String, String> {
         rule.into_iter().filter_map(|(key, value)| Some((key, as_text(&value)?))).collect()
     };

@@ -13,8 +13,8 @@ use super::super::lease::{Leasing, lease};
 use super::super::over_ssh::Cut;
 use super::super::*;
 use super::global;
-use super::lease::{Guest, PATIENCE, lease_with, options, states};
-use drover_server::testing::{self, Served, told};
+use super::lease::{Guest, WAIT_LIMIT, lease_with, options, states};
+use drover_server::testing::{self, Served, reported};
 
 // Invariant: a lease that ends under its command says how.
 
@@ -25,10 +25,10 @@ async fn cut_off(detail: &str, killed: bool) -> Result<u8, String> {
     let (view, detail) = (served.view.clone(), detail.to_owned());
     let ends = move || {
         let ended = testing::lease("l1", LeasePhase::Ended, Some("a1"), &detail);
-        told(&view, What::Lease(Box::new(ended)));
+        reported(&view, What::Lease(Box::new(ended)));
         let mut goes = testing::agent("a1", AgentPhase::Retiring);
         goes.detail = "asked".into();
-        told(&view, What::Agent(Box::new(goes)));
+        reported(&view, What::Agent(Box::new(goes)));
     };
     let meanwhile = Mutex::new(Some(Box::new(ends) as Box<dyn FnOnce() + Send>));
     let guest = Guest { fails: !killed, killed, meanwhile, ..Guest::default() };
@@ -65,13 +65,13 @@ async fn a_lease_that_ends_under_its_command_says_how() {
 #[tokio::test]
 async fn a_command_that_hangs_on_a_lost_lease_ends_with_75_and_the_cause() {
     let served = Served::default();
-    let (begun, running) = oneshot::channel();
-    let guest = Guest { hangs: Mutex::new(Some(begun)), ..Guest::default() };
+    let (started, running) = oneshot::channel();
+    let guest = Guest { hangs: Mutex::new(Some(started)), ..Guest::default() };
     let client = Client::new(&global(&served.socket)).ok().unwrap();
     let leasing = Leasing {
         client: &client,
         over: &guest,
-        patience: PATIENCE,
+        time_limits: WAIT_LIMIT,
         key_dir: served.directory.path().to_owned(),
         json: false,
     };
@@ -83,7 +83,7 @@ async fn a_command_that_hangs_on_a_lost_lease_ends_with_75_and_the_cause() {
         running.await.unwrap();
         let ended =
             testing::lease("l1", LeasePhase::Ended, Some("a1"), "lost: its guest was switched off");
-        told(&served.view, What::Lease(Box::new(ended)));
+        reported(&served.view, What::Lease(Box::new(ended)));
     };
     let (result, ()) = tokio::join!(leased, dies);
     let fault = result.unwrap_err();
@@ -117,7 +117,7 @@ async fn a_command_cut_from_a_machine_that_answers_no_more_ends_with_75_and_what
     let view = served.view.clone();
     let goes_down = move || {
         let ready = testing::lease("l1", LeasePhase::Ready, Some("a1"), "node pve2 is offline");
-        told(&view, What::Lease(Box::new(ready)));
+        reported(&view, What::Lease(Box::new(ready)));
     };
     let meanwhile = Mutex::new(Some(Box::new(goes_down) as Box<dyn FnOnce() + Send>));
     let guest = Guest { fails: true, sent: true, meanwhile, ..Guest::default() };
@@ -168,9 +168,9 @@ impl RunOverSsh for ShutDown {
 async fn a_command_that_is_killed_with_its_machine_ends_with_75() {
     let served = Served::default();
     let client = Client::new(&global(&served.socket)).ok().unwrap();
-    let (patience, key_dir) = (PATIENCE, served.directory.path().to_owned());
+    let (time_limits, key_dir) = (WAIT_LIMIT, served.directory.path().to_owned());
     let guest = ShutDown::default();
-    let leasing = Leasing { client: &client, over: &guest, patience, key_dir, json: false };
+    let leasing = Leasing { client: &client, over: &guest, time_limits, key_dir, json: false };
     let (mut out, mut err) = (Vec::new(), Vec::new());
     let mut term = Term { out: &mut out, err: &mut err };
     let ended = lease(&leasing, &options("quick", &["make"]), pending(), &mut term).await;

@@ -10,7 +10,7 @@ use secrecy::ExposeSecret;
 
 use super::super::*;
 use super::global;
-use drover_server::testing::{self, Served, told};
+use drover_server::testing::{self, Served, reported};
 
 /// Both commands with a key file; what they say where they fail, with their exit code.
 async fn said(served: &Served, text: &[u8]) -> Vec<Option<(u8, String)>> {
@@ -38,10 +38,10 @@ async fn said(served: &Served, text: &[u8]) -> Vec<Option<(u8, String)>> {
 #[tokio::test]
 async fn a_file_that_is_no_public_key_is_refused_before_anything_is_sent() {
     let served = Served::default();
-    told(&served.view, What::Agent(Box::new(testing::agent("a1", AgentPhase::Ready))));
+    reported(&served.view, What::Agent(Box::new(testing::agent("a1", AgentPhase::Ready))));
     let private = key(1).to_openssh().ok().unwrap();
     let line = PrivateKey::from_seed(&[1; 32], "me").public_line("me");
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     for text in [
         private.expose_secret().to_owned(),
         "PuTTY-User-Key-File-3: ssh-ed25519\nEncryption: none\n".to_owned(),
@@ -57,9 +57,9 @@ async fn a_file_that_is_no_public_key_is_refused_before_anything_is_sent() {
         };
         assert_eq!(hold, next);
         assert_eq!(hold.0, 2);
-        told.push(hold.1.clone());
+        reported.push(hold.1.clone());
     }
-    insta::assert_snapshot!(told.join("\n"), @r"
+    insta::assert_snapshot!(reported.join("\n"), @r"
     `FILE` holds a private key, which is never sent; give the public one, the line in the `.pub` file beside it
     `FILE` holds a private key, which is never sent; give the public one, the line in the `.pub` file beside it
     `FILE` holds a private key, which is never sent; give the public one, the line in the `.pub` file beside it
@@ -78,7 +78,7 @@ async fn a_file_that_is_no_public_key_is_refused_before_anything_is_sent() {
 #[tokio::test]
 async fn a_public_key_is_sent_whatever_blank_lines_are_around_it() {
     let served = Served::default();
-    told(&served.view, What::Agent(Box::new(testing::agent("a1", AgentPhase::Ready))));
+    reported(&served.view, What::Agent(Box::new(testing::agent("a1", AgentPhase::Ready))));
     let line = PrivateKey::from_seed(&[1; 32], "me").public_line("me");
     assert_eq!(said(&served, format!("\n{line}\r\n\n").as_bytes()).await[0], None);
     assert_eq!(served.view.agents()[0].state, AgentPhase::Held);

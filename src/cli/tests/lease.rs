@@ -14,15 +14,15 @@ use drover_ssh::{Output, PrivateKey};
 use futures_util::future::BoxFuture;
 use tokio::sync::oneshot;
 
-use super::super::lease::{Leasing, OverSsh, Patience, lease};
+use super::super::lease::{Leasing, OverSsh, TimeLimits, lease};
 use super::super::over_ssh::Cut;
 use super::super::*;
 use super::global;
 use drover_server::Limits;
-use drover_server::testing::{self, Served, told};
+use drover_server::testing::{self, Served, reported};
 use drover_server::view::View;
 
-pub(super) const PATIENCE: Patience = Patience {
+pub(super) const WAIT_LIMIT: TimeLimits = TimeLimits {
     tries: 3,
     pause: Duration::ZERO,
     wait_seconds: 300,
@@ -56,8 +56,8 @@ impl RunOverSsh for Guest {
         }
         let hangs = self.hangs.lock().unwrap().take();
         Box::pin(async move {
-            if let Some(begun) = hangs {
-                begun.send(()).unwrap();
+            if let Some(started) = hangs {
+                started.send(()).unwrap();
                 pending::<()>().await;
             }
             if fails {
@@ -103,7 +103,7 @@ pub(super) async fn lease_with(
     let leasing = Leasing {
         client: &client,
         over: guest,
-        patience: PATIENCE,
+        time_limits: WAIT_LIMIT,
         key_dir: served.directory.path().to_owned(),
         json: false,
     };
@@ -227,8 +227,8 @@ async fn a_lease_is_released_when_it_was_waited_for_long_enough() {
 #[tokio::test]
 async fn a_lease_is_released_on_a_signal_while_the_command_runs() {
     let served = Served::default();
-    let (begun, running) = oneshot::channel();
-    let guest = Guest { hangs: Mutex::new(Some(begun)), ..Guest::default() };
+    let (started, running) = oneshot::channel();
+    let guest = Guest { hangs: Mutex::new(Some(started)), ..Guest::default() };
     let stop = async {
         running.await.unwrap();
         143
@@ -248,7 +248,7 @@ async fn a_lease_that_ends_before_it_is_ready_says_why() {
         loop {
             if served.view.leases().len() == 1 {
                 let ended = testing::lease("l1", LeasePhase::Ended, None, "the template is broken");
-                told(&served.view, What::Lease(Box::new(ended)));
+                reported(&served.view, What::Lease(Box::new(ended)));
                 return;
             }
             tokio::task::yield_now().await;
@@ -269,7 +269,7 @@ async fn a_lease_whose_agent_nobody_knows_is_given_up() {
             tokio::task::yield_now().await;
         }
         let ready = testing::lease("l1", LeasePhase::Ready, Some("lost"), "");
-        told(&served.view, What::Lease(Box::new(ready)));
+        reported(&served.view, What::Lease(Box::new(ready)));
     };
     let (printed, ()) = tokio::join!(waiting, losing);
     let fault = printed.result.unwrap_err();
@@ -281,7 +281,7 @@ async fn a_lease_whose_agent_nobody_knows_is_given_up() {
 // Invariant: a lease without a command is kept, with all that is needed to use it.
 
 #[tokio::test]
-async fn without_a_command_it_tells_how_to_log_in_and_keeps_the_lease() {
+async fn without_a_command_it_says_how_to_log_in_and_keeps_the_lease() {
     let served = Served::default();
     let guest = Guest::default();
     let printed = lease_with(&served, &guest, options("quick", &[]), pending()).await;
@@ -329,7 +329,7 @@ async fn keys_of_leases_that_are_over_go_with_the_next_command() {
     write("other", "/run/other.sock", now + hour);
     // It may have been renewed, and nobody says that it was not.
     write("other-past", "/run/other.sock", now - hour);
-    told(
+    reported(
         &served.view,
         What::Lease(Box::new(testing::lease("l1", LeasePhase::Ended, None, "expired"))),
     );
@@ -403,7 +403,7 @@ fn a_key_that_cannot_be_used_says_what_to_do() {
 async fn a_lost_answer_is_asked_for_again_with_the_same_key() {
     let view = View::new(3);
     let asks: Arc<Mutex<Vec<_>>> = Arc::default();
-    let (told_view, kept) = (view.clone(), Arc::clone(&asks));
+    let (reported_view, kept) = (view.clone(), Arc::clone(&asks));
     let script = move |command: HerdCommand| match command {
         // The first answer is dropped, as when the service is killed after the journal's write.
         HerdCommand::Lease { ask, reply } => {
@@ -411,9 +411,12 @@ async fn a_lost_answer_is_asked_for_again_with_the_same_key() {
             kept.push(*ask);
             if let [first, _] = &kept[..] {
                 let id = first.lease.clone();
-                told(&told_view, What::Agent(Box::new(testing::agent("a1", AgentPhase::Leased))));
+                reported(
+                    &reported_view,
+                    What::Agent(Box::new(testing::agent("a1", AgentPhase::Leased))),
+                );
                 let ready = testing::lease(id.as_str(), LeasePhase::Ready, Some("a1"), "");
-                told(&told_view, What::Lease(Box::new(ready)));
+                reported(&reported_view, What::Lease(Box::new(ready)));
                 reply.send(Ok(id));
             }
         }

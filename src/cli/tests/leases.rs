@@ -1,12 +1,12 @@
 //! `drover leases`: what is listed, and what is ended.
 
-use drover_model::fact::{LeasePicture, What};
+use drover_model::fact::{LeaseStatus, What};
 use drover_model::id::LeaseId;
 use drover_model::phase::LeasePhase;
 
 use super::super::*;
 use super::global;
-use drover_server::testing::{self, Served, told};
+use drover_server::testing::{self, Served, reported};
 
 /// Runs a command line; gives its exit code, and what it printed.
 async fn cli(served: &Served, words: &[&str]) -> (u8, String) {
@@ -21,9 +21,9 @@ async fn cli(served: &Served, words: &[&str]) -> (u8, String) {
 
 fn lease(served: &Served, id: &str, state: LeasePhase, principal: &str) {
     let agent = (state == LeasePhase::Ready).then_some("a1");
-    let picture = testing::lease(id, state, agent, "no agent is free");
-    let picture = LeasePicture { principal: principal.into(), ..picture };
-    told(&served.view, What::Lease(Box::new(picture)));
+    let status = testing::lease(id, state, agent, "no agent is free");
+    let status = LeaseStatus { principal: principal.into(), ..status };
+    reported(&served.view, What::Lease(Box::new(status)));
 }
 
 // Invariant: leases that wait can be found and ended, those chosen and no others.

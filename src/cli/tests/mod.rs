@@ -99,7 +99,7 @@ async fn a_remote_service_takes_a_token_from_a_file() {
 // Invariant: what nobody can understand is wrong usage, what the service refuses has failed.
 
 #[tokio::test]
-async fn what_was_typed_wrong_is_told_by_the_exit_code() {
+async fn what_was_typed_wrong_is_reported_by_the_exit_code() {
     let served = Served::default();
     let code = async |words: &[&str]| {
         let line = ["drover"].iter().chain(words);

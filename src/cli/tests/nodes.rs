@@ -7,7 +7,7 @@ use drover_model::record::Reason;
 
 use super::super::*;
 use super::global;
-use drover_server::testing::{Served, empty_template, told};
+use drover_server::testing::{Served, empty_template, reported};
 
 /// Runs a command; gives its result, and what it printed.
 async fn cli(served: &Served, command: Command) -> (Result<u8, String>, String) {
@@ -24,12 +24,12 @@ fn drain(node: &str, undrain: bool) -> Command {
 // Invariant: what is free is told with what takes it, and each refusal with its node.
 
 #[tokio::test]
-async fn nodes_drains_and_reasons_are_told() {
+async fn nodes_drains_and_reasons_are_reported() {
     let served = Served::default();
-    told(&served.view, empty_template());
+    reported(&served.view, empty_template());
     let (state, kind) = (AgentPhase::Configuring, "denied".to_owned());
     let text = "`local` refuses disc images".to_owned();
-    told(
+    reported(
         &served.view,
         What::AgentGone {
             agent: AgentId::new("4f8z1c3px9t2vkab"),

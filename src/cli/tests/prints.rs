@@ -1,6 +1,6 @@
 //! What is printed for people and for scripts.
 
-use drover_model::fact::{AddressPoolPicture, ResetPicture, What};
+use drover_model::fact::{AddressPoolStatus, ResetStatus, What};
 use drover_model::id::{AddressPoolId, AgentId, CloudId, ClusterId, Generation, TemplateId};
 use drover_model::phase::{AgentPhase, BreakerPhase, CloudHealth, LeasePhase};
 use drover_model::record::Reason;
@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 
 use super::super::*;
 use super::global;
-use drover_server::testing::{self, Served, THEN, told};
+use drover_server::testing::{self, Served, THEN, reported};
 use drover_server::view::View;
 
 /// Runs a command; gives its result, and what it printed.
@@ -24,14 +24,14 @@ async fn cli(served: &Served, json: bool, command: Command) -> (Result<u8, Strin
 /// Output that tells when the first line came.
 struct Watched {
     text: Vec<u8>,
-    begun: Option<oneshot::Sender<()>>,
+    started: Option<oneshot::Sender<()>>,
 }
 
 impl Write for Watched {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.text.extend_from_slice(bytes);
-        if let Some(begun) = self.begun.take_if(|_| bytes.ends_with(b"\n")) {
-            begun.send(()).unwrap();
+        if let Some(started) = self.started.take_if(|_| bytes.ends_with(b"\n")) {
+            started.send(()).unwrap();
         }
         Ok(bytes.len())
     }
@@ -44,8 +44,8 @@ impl Write for Watched {
 // Invariant: what is printed for people is plain and aligned, and cannot move the cursor.
 
 fn furnish(view: &View) {
-    told(view, What::ConfigApplied { generation: Generation(4), reconcile_seconds: Some(60) });
-    told(
+    reported(view, What::ConfigApplied { generation: Generation(4), reconcile_seconds: Some(60) });
+    reported(
         view,
         What::ConfigRefused {
             text: "drover.yaml:3:1\n  unknown key `clouds`".into(),
@@ -65,7 +65,7 @@ fn furnish(view: &View) {
             agents: 2,
             cap: version.map(|_| 10),
         };
-        told(view, what);
+        reported(view, what);
     }
     for (name, breaker, tripped) in [
         ("linux", BreakerPhase::Closed, None),
@@ -85,10 +85,10 @@ fn furnish(view: &View) {
             paused: None,
             tripped,
         };
-        told(view, what);
+        reported(view, what);
     }
     let pools = [("lab", 5, Some(THEN)), ("office", 0, None)].map(|(name, resting, next_free)| {
-        AddressPoolPicture {
+        AddressPoolStatus {
             pool: AddressPoolId::new(name),
             ranges: vec!["10.20.0.50-10.20.0.59".into(), "10.20.0.70".into()],
             size: 11,
@@ -98,29 +98,29 @@ fn furnish(view: &View) {
             next_free,
         }
     });
-    told(view, What::AddressPools { pools: pools.into() });
+    reported(view, What::AddressPools { pools: pools.into() });
     let mut booting = testing::agent("a2", AgentPhase::Booting);
     booting.detail = "\u{1b}[2Jno address yet".into();
     (booting.address, booting.ssh) = (None, None);
-    told(view, What::Agent(Box::new(booting)));
+    reported(view, What::Agent(Box::new(booting)));
     let mut leased = testing::agent("a1", AgentPhase::Leased);
     leased.leases = vec![drover_model::id::LeaseId::new("x")];
-    told(view, What::Agent(Box::new(leased)));
-    told(view, What::Lease(Box::new(testing::lease("x", LeasePhase::Ready, Some("a1"), ""))));
-    told(
+    reported(view, What::Agent(Box::new(leased)));
+    reported(view, What::Lease(Box::new(testing::lease("x", LeasePhase::Ready, Some("a1"), ""))));
+    reported(
         view,
         What::Lease(Box::new(testing::lease("y", LeasePhase::Waiting, None, "no agent is free"))),
     );
-    told(view, What::Lease(Box::new(testing::lease("z", LeasePhase::Ended, None, "released"))));
+    reported(view, What::Lease(Box::new(testing::lease("z", LeasePhase::Ended, None, "released"))));
     let alarm = What::Alarm {
         agent: AgentId::new("a3"),
         text: "`lock: clone` stays and no task runs".into(),
         command: "qm unlock 10420".into(),
     };
-    told(view, alarm);
+    reported(view, alarm);
     let findings = vec!["orphan 10417 on pve1: destroy".to_owned()];
     let cluster = ClusterId::new("9f31c0aa52e7d410");
-    told(view, What::Reconciled { cluster, findings, unread: None });
+    reported(view, What::Reconciled { cluster, findings, unread: None });
 }
 
 #[tokio::test]
@@ -209,7 +209,7 @@ async fn agents_that_went_are_listed_when_asked_for() {
             .map(|(phase, ms)| (phase.to_string(), ms))
             .into(),
     };
-    told(&served.view, gone);
+    reported(&served.view, gone);
     let (_, text) = cli(&served, false, Command::Agents { gone: true, action: None }).await;
     insta::assert_snapshot!(text, @r"
     none
@@ -224,7 +224,7 @@ async fn agents_that_went_are_listed_when_asked_for() {
 // Invariant: why an agent went is told in words of an operator, and with the keys that decide it.
 
 #[test]
-fn every_reason_to_go_is_told_in_words() {
+fn every_reason_to_go_is_reported_in_words() {
     let slow = |state| Reason::TooSlow { state, text: String::new() };
     let slow = [
         AgentPhase::Queued,
@@ -254,8 +254,8 @@ fn every_reason_to_go_is_told_in_words() {
         Reason::WindowClosed,
         Reason::Cancelled,
     ];
-    let told: Vec<String> = others.iter().chain(&slow).map(ToString::to_string).collect();
-    insta::assert_snapshot!(told.join("\n"), @r"
+    let reported: Vec<String> = others.iter().chain(&slow).map(ToString::to_string).collect();
+    insta::assert_snapshot!(reported.join("\n"), @r"
     it was idle for as long as it may be
     it served as often as it may (maxTotalUses, singleUse)
     it was as old as it may be (maxLifetimeMinutes)
@@ -314,7 +314,7 @@ async fn a_dry_run_prints_what_a_reconciliation_would_do_and_why() {
 }
 
 #[tokio::test]
-async fn a_resync_tells_of_a_refused_configuration_after_its_findings() {
+async fn a_resync_mentions_a_refused_configuration_after_its_findings() {
     let served = Served::default();
     let (result, text) = cli(&served, false, RESYNC).await;
     insta::assert_snapshot!(text, @r"
@@ -370,7 +370,7 @@ async fn short_commands_answer_in_a_line_or_in_json() {
 }
 
 #[tokio::test]
-async fn what_was_begun_is_listed_with_what_stands_in_the_way_of_more() {
+async fn what_was_started_is_listed_with_what_stands_in_the_way_of_more() {
     let served = Served::default();
     furnish(&served.view);
     let provision = |template: &str, count| Command::Provision { template: template.into(), count };
@@ -449,7 +449,7 @@ async fn limits_of_one_agent_are_set_and_listed_with_it() {
 }
 
 #[tokio::test]
-async fn a_hold_tells_its_time_and_a_made_key_once() {
+async fn a_hold_says_its_time_and_a_made_key_once() {
     let served = Served::default();
     furnish(&served.view);
     let file = served.directory.path().join("key.pub");
@@ -462,13 +462,14 @@ async fn a_hold_tells_its_time_and_a_made_key_once() {
     let (result, own) = cli(&served, false, hold("a1", Some(file))).await;
     assert_eq!(result, Ok(0));
     let (_, made) = cli(&served, false, hold("a1", None)).await;
-    let (told, key) = made.split_once("-----BEGIN").unwrap();
+    let (reported, key) = made.split_once("-----BEGIN").unwrap();
     assert!(key.trim_end().ends_with("-----END OPENSSH PRIVATE KEY-----"));
     let (_, released) = cli(&served, false, Command::ReleaseHold { agent: "a1".into() }).await;
     let (unknown, _) = cli(&served, false, hold("a9", None)).await;
     let missing = hold("a1", Some("/nowhere/key.pub".into()));
     let (missing, _) = cli(&served, false, missing).await;
-    let said = [&own, told, "\n", &released, &unknown.unwrap_err(), "\n", &missing.unwrap_err()];
+    let said =
+        [&own, reported, "\n", &released, &unknown.unwrap_err(), "\n", &missing.unwrap_err()];
     insta::assert_snapshot!(said.concat(), @r"
     agent a1 is held for 1800 s from the moment it is free, then destroyed
     `drover agents` tells its state and its login
@@ -487,12 +488,12 @@ async fn a_hold_tells_its_time_and_a_made_key_once() {
 async fn events_are_followed_until_the_service_stops() {
     let served = Served::default();
     for state in [AgentPhase::Cloning, AgentPhase::Booting] {
-        told(&served.view, What::Agent(Box::new(testing::agent("a1", state))));
+        reported(&served.view, What::Agent(Box::new(testing::agent("a1", state))));
     }
     let socket = served.socket.clone();
-    let (begun, printed) = oneshot::channel();
+    let (started, printed) = oneshot::channel();
     let follow = tokio::spawn(async move {
-        let (mut out, mut err) = (Watched { text: Vec::new(), begun: Some(begun) }, Vec::new());
+        let (mut out, mut err) = (Watched { text: Vec::new(), started: Some(started) }, Vec::new());
         let mut term = Term { out: &mut out, err: &mut err };
         let options = EventsOptions { after: Some("3-1".into()), since: None };
         let result = remote::run(&global(&socket), Command::Events(options), &mut term).await;
@@ -506,17 +507,17 @@ async fn events_are_followed_until_the_service_stops() {
 }
 
 #[tokio::test]
-async fn resets_and_a_hold_of_the_next_failure_are_told_below_the_templates() {
+async fn resets_and_a_hold_of_the_next_failure_are_reported_below_the_templates() {
     let served = Served::default();
     furnish(&served.view);
     let linux = TemplateId::new(CloudId::new("lab"), "linux");
-    let resets = ResetPicture {
+    let resets = ResetStatus {
         count: 12,
         reset_ms: Some(8123),
-        anew_ms: Some(21_040),
+        clone_ms: Some(21_040),
         detail: String::new(),
     };
-    told(&served.view, What::Resets { template: linux.clone(), resets: resets.clone() });
+    reported(&served.view, What::Resets { template: linux.clone(), resets: resets.clone() });
     let options = |off| HoldNextOptions {
         template: "lab/linux".into(),
         span: std::time::Duration::from_secs(1800),
@@ -528,8 +529,8 @@ async fn resets_and_a_hold_of_the_next_failure_are_told_below_the_templates() {
     let (said, _) = made.split_once("-----BEGIN").unwrap();
     let (_, shown) = cli(&served, false, Command::Templates).await;
     let (_, off) = cli(&served, false, Command::HoldNext(options(true))).await;
-    let slow = ResetPicture { detail: "used agents are destroyed: why".into(), ..resets };
-    told(&served.view, What::Resets { template: linux, resets: slow });
+    let slow = ResetStatus { detail: "used agents are destroyed: why".into(), ..resets };
+    reported(&served.view, What::Resets { template: linux, resets: slow });
     let (_, later) = cli(&served, false, Command::Templates).await;
     let below = |table: &str| table.lines().skip(3).collect::<Vec<_>>().join("\n");
     let all = format!("{said}\n{}\n{off}{}", below(&shown), below(&later));
@@ -547,14 +548,14 @@ async fn resets_and_a_hold_of_the_next_failure_are_told_below_the_templates() {
 }
 
 #[tokio::test]
-async fn a_breaker_that_flows_already_is_told_as_that() {
+async fn a_breaker_that_flows_already_is_reported_as_that() {
     let served = Served::default();
     let node = |name: &str| format!("node:9f31c0aa52e7d410/{name}");
     for (name, breaker) in [("pve1", BreakerPhase::Closed), ("pve2", BreakerPhase::Open)] {
         let template = TemplateId::new(CloudId::new("lab"), "linux");
         let tripped = (breaker == BreakerPhase::Open).then(|| (THEN, "no answer".to_owned()));
         let scope = node(name).parse().unwrap();
-        told(&served.view, What::Breaker { scope, breaker, tripped, template });
+        reported(&served.view, What::Breaker { scope, breaker, tripped, template });
     }
     let reset = |breaker| Command::Breakers { action: Some(BreakerAction::Reset { breaker }) };
     let (flows, first) = cli(&served, false, reset(node("pve1"))).await;

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::super::*;
 use super::global;
 use drover_server::Limits;
-use drover_server::testing::{Served, told};
+use drover_server::testing::{Served, reported};
 use drover_server::view::View;
 
 const CLUSTER: &str = "9f31c0aa52e7d410";
@@ -73,7 +73,7 @@ async fn a_resync_names_clusters_that_it_could_not_read_and_fails() {
         agents: 0,
         cap: None,
     };
-    told(&served.view, office);
+    reported(&served.view, office);
     let (code, fault, text) = run(&served, false, resync(false)).await;
     assert_eq!(code, 1);
     insta::assert_snapshot!(text, @r"
@@ -107,7 +107,7 @@ async fn a_dry_run_on_a_cluster_that_cannot_be_read_fails_too() {
     assert!(code == 1 && fault.starts_with("1 cluster could not be read"), "{code}: {fault}");
     let cluster = ClusterId::new(CLUSTER);
     let unread = Some(WHY.to_owned());
-    told(&served.view, What::Reconciled { cluster, findings: Vec::new(), unread });
+    reported(&served.view, What::Reconciled { cluster, findings: Vec::new(), unread });
     let (_, _, text) = run(&served, false, Command::Status).await;
     assert!(text.contains(&format!(": not read: {WHY}\n")), "{text}");
     served.stop().await;

@@ -12,8 +12,8 @@ use super::super::lease::{Leasing, lease};
 use super::super::over_ssh::Cut;
 use super::super::*;
 use super::global;
-use super::lease::PATIENCE;
-use drover_server::testing::{self, Served, told};
+use super::lease::WAIT_LIMIT;
+use drover_server::testing::{self, Served, reported};
 
 fn parsed(words: &[&str]) -> Cli {
     Cli::try_parse_from(["drover"].iter().chain(words)).unwrap()
@@ -28,11 +28,11 @@ fn read(bytes: Vec<u8>) -> Vec<Value> {
 // Invariant: each object has a line of its own, and what could not be done is an error.
 
 #[tokio::test]
-async fn scripts_are_told_which_leases_could_not_be_released() {
+async fn scripts_hear_which_leases_could_not_be_released() {
     let served = Served::default();
     for id in ["l1", "l2"] {
         let waiting = testing::lease(id, LeasePhase::Waiting, None, "no agent is free");
-        told(&served.view, What::Lease(Box::new(waiting)));
+        reported(&served.view, What::Lease(Box::new(waiting)));
     }
     let cli = parsed(&["--json", "release", "l1", "nope", "l2"]);
     let (mut out, mut err) = (Vec::new(), Vec::new());
@@ -59,11 +59,11 @@ impl RunOverSsh for Unended {
 }
 
 #[tokio::test]
-async fn scripts_are_told_how_a_leased_command_ended() {
+async fn scripts_hear_how_a_leased_command_ended() {
     let served = Served::default();
     let client = Client::new(&global(&served.socket)).ok().unwrap();
-    let (patience, key_dir) = (PATIENCE, served.directory.path().to_owned());
-    let leasing = Leasing { client: &client, over: &Unended, patience, key_dir, json: true };
+    let (time_limits, key_dir) = (WAIT_LIMIT, served.directory.path().to_owned());
+    let leasing = Leasing { client: &client, over: &Unended, time_limits, key_dir, json: true };
     let cli = parsed(&["lease", "--template", "quick", "--", "true"]);
     let Command::Lease(options) = cli.command else { panic!("not a lease") };
     let (mut out, mut err) = (Vec::new(), Vec::new());
@@ -71,8 +71,12 @@ async fn scripts_are_told_how_a_leased_command_ended() {
     assert_eq!(lease(&leasing, &options, pending(), &mut term).await.ok(), Some(7));
     let err = read(err);
     assert_eq!(err.len(), 3, "{err:?}");
-    let told = &err[0]["progress"];
-    assert_eq!((&told["lease"], &told["state"]), (&"l1".into(), &"ready".into()), "{err:?}");
+    let reported = &err[0]["progress"];
+    assert_eq!(
+        (&reported["lease"], &reported["state"]),
+        (&"l1".into(), &"ready".into()),
+        "{err:?}"
+    );
     assert_eq!(err[1], Value::Null, "the command's own words");
     assert_eq!(err[2], serde_json::json!({ "lease": "l1", "exit": 7 }));
     assert_eq!(out, Vec::<u8>::new());

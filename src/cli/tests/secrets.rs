@@ -11,7 +11,7 @@ use secrecy::ExposeSecret;
 use super::super::*;
 use super::global;
 use drover_config::{Environment, Sources};
-use drover_server::testing::{Served, told};
+use drover_server::testing::{Served, reported};
 
 const SECRET: &str = "hunter2-hunter2-hunter2";
 
@@ -64,7 +64,7 @@ async fn no_secret_is_in_anything_shown_or_kept() {
     said.push(serde_json::to_string(&*checked.herd.templates[&template]).unwrap());
 
     // What a running service shows of it.
-    told(
+    reported(
         &served.view,
         What::ConfigRefused { text: refused.clone(), after: drover_model::id::Generation(1) },
     );

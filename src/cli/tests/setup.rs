@@ -19,7 +19,7 @@ fn help(name: &str) -> String {
 // Invariant: every option is told with what it stands at.
 
 #[test]
-fn setups_commands_tell_their_options() {
+fn setups_commands_say_their_options() {
     for name in ["service", "dhcp", "vip"] {
         insta::assert_snapshot!(format!("help_of_{name}"), help(name));
     }

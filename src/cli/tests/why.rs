@@ -2,34 +2,34 @@
 
 use std::collections::BTreeMap;
 
-use drover_model::fact::{SourcePicture, What};
+use drover_model::fact::{SourceStatus, What};
 use drover_model::id::SourceId;
 use drover_model::time::WallTime;
 
 use super::super::*;
 use super::global;
-use drover_server::testing::{Served, empty_template, told};
+use drover_server::testing::{Served, empty_template, reported};
 
 fn git() -> What {
-    What::Source(Box::new(SourcePicture {
+    What::Source(Box::new(SourceStatus {
         waiting: 2,
         unoffered: 1,
         lacks: vec!["no template has `gpu`".into()],
         ignored: 1,
         runners: 1,
         running: 1,
-        ..SourcePicture::idle(SourceId::new("git"), "gitea")
+        ..SourceStatus::idle(SourceId::new("git"), "gitea")
     }))
 }
 
 /// A source that left the configuration while a job runs, and refuses the login.
 fn old() -> What {
-    What::Source(Box::new(SourcePicture {
+    What::Source(Box::new(SourceStatus {
         configured: false,
         runners: 1,
         running: 1,
         outage: Some((WallTime(0), "source `old` refuses the login: GET /api: 401".into())),
-        ..SourcePicture::idle(SourceId::new("old"), "gitea")
+        ..SourceStatus::idle(SourceId::new("old"), "gitea")
     }))
 }
 
@@ -46,10 +46,10 @@ async fn cli(served: &Served, command: Command) -> String {
 // Invariant: why something waits is told in numbers, by whichever name it is asked for.
 
 #[tokio::test]
-async fn jobs_and_why_they_wait_are_told() {
+async fn jobs_and_why_they_wait_are_reported() {
     let served = Served::default();
-    told(&served.view, empty_template());
-    told(&served.view, git());
+    reported(&served.view, empty_template());
+    reported(&served.view, git());
     let mut all = BTreeMap::new();
     for of in ["git", "42", "git/41", "build", "sign", "40", "lab/linux", "gti", "leases", "44"] {
         all.insert(of, cli(&served, Command::Why { of: Some(of.to_owned()) }).await);
@@ -63,10 +63,10 @@ async fn jobs_and_why_they_wait_are_told() {
 // that, with what still runs there.
 
 #[tokio::test]
-async fn a_source_that_left_and_one_that_can_not_be_looked_at_are_told_as_that() {
+async fn a_source_that_left_and_one_that_cannot_be_looked_at_are_reported_as_that() {
     let served = Served::default();
-    told(&served.view, git());
-    told(&served.view, old());
+    reported(&served.view, git());
+    reported(&served.view, old());
     let status = cli(&served, Command::Status).await;
     let demand = status.split("\nDEMAND\n").nth(1).unwrap().split("\nAGENTS\n").next().unwrap();
     let why = cli(&served, Command::Why { of: Some("old".to_owned()) }).await;

@@ -41,8 +41,8 @@ fn want<'a>(new: &'a str, set: &'a [String], into: Option<&'a std::path::Path>) 
     CopyRequest { old: "small", new, set, into }
 }
 
-fn refused(path: &std::path::Path, wish: CopyRequest<'_>) -> String {
-    copy(path, &Environment::default(), wish).unwrap_err().render()
+fn refused(path: &std::path::Path, command: CopyRequest<'_>) -> String {
+    copy(path, &Environment::default(), command).unwrap_err().render()
 }
 
 // Invariant: a copy has the effective values, and makes a configuration without faults.

@@ -307,11 +307,11 @@ fn a_source_that_would_start_several_runners_of_a_guest_from_one_directory_is_re
         let Err(LoadError::Faults { faults, .. }) = scene.check(&text(agent, source)) else {
             panic!("it has no fault")
         };
-        let told: Vec<(&str, &str)> =
+        let reported: Vec<(&str, &str)> =
             faults.iter().map(|fault| (fault.path.as_str(), fault.message.as_str())).collect();
         let message = "source `hub` would start several runners of a guest in one directory, where \
                        each overwrites the login of the others";
-        assert_eq!(told, [("agentConfigurations.a.numExecutors", message)]);
+        assert_eq!(reported, [("agentConfigurations.a.numExecutors", message)]);
     }
     for (agent, source) in [
         (two, "registration: jit"),

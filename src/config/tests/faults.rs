@@ -215,7 +215,7 @@ fn no_cloud_and_no_credentials_are_missing_not_wrong() {
 // Invariant: an unreadable configuration is an error with a help.
 
 #[test]
-fn a_configuration_that_is_not_there_is_told_from_one_that_is_no_text() {
+fn a_configuration_that_is_not_there_is_distinguished_from_one_that_is_no_text() {
     let scene = Scene::new();
     scene.put("binary.yaml", 0o600, "");
     fs::write(scene.path("binary.yaml"), b"\xff\xfe").unwrap();

@@ -78,10 +78,10 @@ fn faults_of(key: &Key, value: &str, around: &dyn Fn(&str) -> String) -> String 
         // That of a name in it stands behind a dot.
         None => path.ends_with(&own) || path.contains(&format!("{own}.")),
     };
-    let told: Vec<_> = faults.iter().filter(|fault| of_it(&fault.path)).collect();
-    assert!(!told.is_empty(), "`{line}` has no fault of its own: {faults:?}");
+    let reported: Vec<_> = faults.iter().filter(|fault| of_it(&fault.path)).collect();
+    assert!(!reported.is_empty(), "`{line}` has no fault of its own: {faults:?}");
     let mut text = format!("{line}\n");
-    for fault in told {
+    for fault in reported {
         writeln!(text, "  {}", fault.message).unwrap();
         if let Some(help) = &fault.help {
             writeln!(text, "    {help}").unwrap();

@@ -76,7 +76,7 @@ fn the_plugins_selection_mode_says_which_key_counts() {
 }
 
 #[test]
-fn a_mode_without_its_key_and_keys_that_it_ignores_are_told() {
+fn a_mode_without_its_key_and_keys_that_it_ignores_are_reported() {
     let scene = Scene::new();
     let lacks = scene.faults(&with_agent("templateSelectionMode: NAME_REGEX\ntemplateTag: golden"));
     assert!(lacks.contains("NAME_REGEX needs `templateNameRegex`, which is missing"), "{lacks}");

@@ -37,10 +37,10 @@ fn a_size_fills_what_is_left_to_it() {
             .map(|size| {
                 let text = with_agent(&format!("size: {size}")) + sizes;
                 let faults = scene.faults(&text);
-                let told = |line: &&str| {
+                let reported = |line: &&str| {
                     line.contains("size") || line.contains("help") || line.contains("cpu")
                 };
-                faults.lines().filter(told).collect::<Vec<_>>().join("\n")
+                faults.lines().filter(reported).collect::<Vec<_>>().join("\n")
             })
             .into();
     assert_snapshot!(faults.join("\n"));
@@ -107,10 +107,10 @@ fn weights_that_the_placement_does_not_use_are_warned_about() {
     };
     assert_snapshot!(warnings("placement: SPREAD\nplacementWeights: {memory: 70}", ""));
     let both = "  placement: PACK\n  placementWeights: {cpu: 1}\n";
-    let told = "agentDefaults.placementWeights: placement PACK does not use them";
-    assert!(warnings("cores: 1", both).contains(told));
-    let told = "a.placementWeights: placement FIXED does not use them";
-    assert!(warnings("placementWeights: {cpu: 1}", "  placement: FIXED\n").contains(told));
+    let reported = "agentDefaults.placementWeights: placement PACK does not use them";
+    assert!(warnings("cores: 1", both).contains(reported));
+    let reported = "a.placementWeights: placement FIXED does not use them";
+    assert!(warnings("placementWeights: {cpu: 1}", "  placement: FIXED\n").contains(reported));
     for (agent, defaults) in [
         ("placementWeights: {memory: 70}", ""),
         ("placement: TOPSIS", both),
@@ -141,13 +141,13 @@ fn memory_that_must_stay_free_is_read_as_kubernetes_writes_it() {
         assert_eq!(spec(&checked).placement.min_free_mb, mebibytes, "{written}");
     }
     for wrong in ["4G", "4GiB", "4 Gi", "-4Gi", "1.5Gi", "Gi", "\"4096\"", "true"] {
-        let told = scene.faults(&with_agent(&free(wrong)));
-        assert!(told.contains("` is not an amount of memory"), "{wrong}: {told}");
-        assert!(told.contains("with Ki, Mi, Gi or Ti, such as `4Gi`"), "{wrong}: {told}");
+        let reported = scene.faults(&with_agent(&free(wrong)));
+        assert!(reported.contains("` is not an amount of memory"), "{wrong}: {reported}");
+        assert!(reported.contains("with Ki, Mi, Gi or Ti, such as `4Gi`"), "{wrong}: {reported}");
     }
     let huge = format!("{}Ti", u128::MAX);
     for outside in ["65Ti", "67108865", "-1", huge.as_str()] {
-        let told = scene.faults(&with_agent(&free(outside)));
-        assert!(told.contains(&format!("`{outside}` is out of range")), "{told}");
+        let reported = scene.faults(&with_agent(&free(outside)));
+        assert!(reported.contains(&format!("`{outside}` is out of range")), "{reported}");
     }
 }

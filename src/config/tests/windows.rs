@@ -11,7 +11,7 @@ fn windows(lines: &str) -> String {
 }
 
 /// What is wrong with a text: each key and what is said of it.
-fn told(text: &str) -> Vec<(String, String)> {
+fn reported(text: &str) -> Vec<(String, String)> {
     let Err(LoadError::Faults { faults, .. }) = Scene::new().check(text) else {
         panic!("it has no fault")
     };
@@ -20,7 +20,7 @@ fn told(text: &str) -> Vec<(String, String)> {
 
 /// The one thing that is wrong with a template of Windows with these lines.
 fn refused(lines: &str) -> (String, String) {
-    let all = told(&windows(lines));
+    let all = reported(&windows(lines));
     let [one] = &all[..] else { panic!("{lines}: {all:?}") };
     (one.0.replace("agentConfigurations.a.", ""), one.1.clone())
 }
@@ -112,12 +112,12 @@ fn what_a_guest_of_windows_cannot_have_is_refused_by_its_key() {
 }
 
 #[test]
-fn addresses_that_cloud_init_would_tell_are_refused() {
+fn addresses_that_cloud_init_would_say_are_refused() {
     let pools = "addressPools:\n  lab: {ranges: [10.0.0.10], prefix: 24}\n\
                  service: {listen: \"127.0.0.1:80\"}\n";
     for (lines, key) in [("addressPool: lab", "addressPool"), ("addressFrom: call", "addressFrom")]
     {
-        let all = told(&format!("{}{pools}", windows(lines)));
+        let all = reported(&format!("{}{pools}", windows(lines)));
         let [(path, said)] = &all[..] else { panic!("{all:?}") };
         assert!(
             path.ends_with(key) && said.starts_with("a Windows guest has no cloud-init that"),
@@ -129,13 +129,13 @@ fn addresses_that_cloud_init_would_tell_are_refused() {
 #[test]
 fn the_working_directory_has_no_default_and_a_drive() {
     let said = |path: &str| {
-        let all = told(&with_agent(&format!("osType: WINDOWS\nremoteFs: {path}")));
+        let all = reported(&with_agent(&format!("osType: WINDOWS\nremoteFs: {path}")));
         all.into_iter().map(|(_, message)| message).collect::<Vec<_>>().join("; ")
     };
     assert_eq!(said("''"), "`remoteFs` is missing: it has no default in guests of Windows");
     assert_eq!(said("/home/ci"), "`/home/ci` has no drive");
     assert_eq!(said("'C:\\ci|x'"), r"`C:\ci|x` is not a path of Windows");
-    let linux = told(&with_agent("remoteFs: 'C:\\ci'"));
+    let linux = reported(&with_agent("remoteFs: 'C:\\ci'"));
     assert_eq!(linux[0].1, r"`C:\ci` is not an absolute path");
 }
 
@@ -173,15 +173,15 @@ fn sources_whose_runners_do_not_run_in_windows_are_refused_where_they_could() {
             "{yaml}demand:\n  lan: {{url: \"https://git.lan\", credentialsId: git, {source}}}\n"
         )
     };
-    let all = told(&demand("labelString: win", "kind: forgejo"));
+    let all = reported(&demand("labelString: win", "kind: forgejo"));
     let [(path, said)] = &all[..] else { panic!("{all:?}") };
     assert_eq!(path, "agentConfigurations.a.osType");
     let wanted =
         "source `lan` would start runners in its guests: forgejo-runner does not exist for Windows";
     assert_eq!(said, wanted);
     let token = "kind: github, scope: org/o, registration: token";
-    assert_eq!(told(&demand("labelString: win", token)).len(), 1);
-    assert_eq!(told(&demand("mode: NORMAL", "kind: forgejo")).len(), 1, "unlabelled jobs");
+    assert_eq!(reported(&demand("labelString: win", token)).len(), 1);
+    assert_eq!(reported(&demand("mode: NORMAL", "kind: forgejo")).len(), 1, "unlabelled jobs");
     let scene = Scene::new();
     for (template, source) in [
         ("labelString: win", "kind: forgejo, labels: [linux]"),

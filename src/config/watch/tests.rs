@@ -64,14 +64,14 @@ impl Scene {
 
     async fn next(&mut self) -> (Change, Duration) {
         let start = Instant::now();
-        let told = self.watch.next().await;
-        (told.change, start.elapsed())
+        let reported = self.watch.next().await;
+        (reported.change, start.elapsed())
     }
 
     /// Nothing comes of it for as long as this.
     async fn nothing_for(&mut self, time: Duration) {
-        let told = tokio::time::timeout(time, self.watch.next()).await;
-        assert!(told.is_err(), "{:?}", told.map(|told| name(told.change)));
+        let reported = tokio::time::timeout(time, self.watch.next()).await;
+        assert!(reported.is_err(), "{:?}", reported.map(|reported| name(reported.change)));
     }
 }
 
@@ -85,7 +85,7 @@ fn name(change: Change) -> String {
 // Invariant: a change is reported once, after it has settled, and only when the content differs.
 
 #[tokio::test(start_paused = true)]
-async fn a_change_is_told_once_it_has_settled() {
+async fn a_change_is_reported_once_it_has_settled() {
     let mut scene = scene().await;
     scene.write(&named("B"));
     scene.poke();
@@ -110,7 +110,7 @@ async fn a_dropped_wait_loses_nothing() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_change_no_event_told_is_found_by_the_poll() {
+async fn a_change_no_event_reported_is_found_by_the_poll() {
     let mut scene = scene().await;
     scene.write(&named("B"));
     let (change, took) = scene.next().await;
@@ -166,14 +166,14 @@ async fn five_hundred_edits_a_second_are_one_change() {
         poke.notify_one();
         Instant::now()
     };
-    let (last, told) = tokio::join!(writer, scene.watch.next());
-    assert_eq!(name(told.change), "last");
+    let (last, reported) = tokio::join!(writer, scene.watch.next());
+    assert_eq!(name(reported.change), "last");
     assert!(last.elapsed() < DEBOUNCE * 3, "{:?}", last.elapsed());
     scene.nothing_for(POLL * 3).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_never_settles_is_told_and_never_taken() {
+async fn what_never_settles_is_reported_and_never_taken() {
     let mut scene = scene().await;
     let (file, poke) = (scene.dir.path().join("drover.yaml"), Arc::clone(&scene.poke));
     let trigger = scene.watch.trigger();
@@ -183,16 +183,16 @@ async fn what_never_settles_is_told_and_never_taken() {
         fs::write(&file, named(&format!("n{edits}"))).unwrap();
         poke.notify_one();
     };
-    let mut told = Vec::new();
+    let mut reported = Vec::new();
     let start = Instant::now();
     while start.elapsed() < MAX_UNSETTLED * 6 {
         edit();
         let pause = Duration::from_millis(50);
         if let Ok(next) = tokio::time::timeout(pause, scene.watch.next()).await {
-            told.push((name(next.change), start.elapsed()));
+            reported.push((name(next.change), start.elapsed()));
         }
     }
-    let [(text, after)] = told.as_slice() else { panic!("{told:?}") };
+    let [(text, after)] = reported.as_slice() else { panic!("{reported:?}") };
     assert!(text.contains("has been changing for 15 s"), "{text}");
     assert!(*after >= MAX_UNSETTLED && *after < MAX_UNSETTLED + DEBOUNCE * 2, "{after:?}");
     // Who asks is answered, and does not get half of a file either.
@@ -201,7 +201,7 @@ async fn what_never_settles_is_told_and_never_taken() {
     let answer = loop {
         let pause = Duration::from_millis(50);
         match tokio::time::timeout(pause, scene.watch.next()).await {
-            Ok(told) => break told,
+            Ok(reported) => break reported,
             Err(_) => edit(),
         }
     };
@@ -227,11 +227,11 @@ async fn other_files_beside_it_do_not_hold_a_change_up() {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     };
-    let told = tokio::select! {
-        told = scene.watch.next() => told,
+    let reported = tokio::select! {
+        reported = scene.watch.next() => reported,
         () = noise => unreachable!(),
     };
-    assert_eq!(name(told.change), "B");
+    assert_eq!(name(reported.change), "B");
     assert!(start.elapsed() < DEBOUNCE * 2, "{:?}", start.elapsed());
 }
 
@@ -336,7 +336,7 @@ async fn a_file_gone_for_a_moment_is_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_file_that_stays_gone_is_told_once() {
+async fn a_file_that_stays_gone_is_reported_once() {
     let mut scene = scene().await;
     fs::remove_file(scene.dir.path().join("drover.yaml")).unwrap();
     scene.poke();
@@ -348,7 +348,7 @@ async fn a_file_that_stays_gone_is_told_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_reason_why_it_cannot_be_read_is_told_too() {
+async fn another_reason_why_it_cannot_be_read_is_reported_too() {
     let mut scene = scene().await;
     let file = scene.dir.path().join("drover.yaml");
     fs::remove_file(&file).unwrap();
@@ -400,9 +400,9 @@ async fn a_trigger_reloads_what_did_not_change() {
     trigger.pull();
     let last = trigger.pull();
     let start = Instant::now();
-    let told = scene.watch.next().await;
-    assert_eq!(told.answers, last);
-    assert_eq!(name(told.change), "A");
+    let reported = scene.watch.next().await;
+    assert_eq!(reported.answers, last);
+    assert_eq!(name(reported.change), "A");
     assert_eq!(start.elapsed(), Duration::ZERO);
     scene.nothing_for(POLL * 3).await;
 }
@@ -415,8 +415,8 @@ async fn a_trigger_waits_for_what_is_being_changed() {
     let pull = scene.watch.trigger().pull();
     scene.nothing_for(DEBOUNCE * 2).await;
     scene.write(&named("B"));
-    let told = scene.watch.next().await;
-    assert_eq!((told.answers, name(told.change)), (pull, "B".to_owned()));
+    let reported = scene.watch.next().await;
+    assert_eq!((reported.answers, name(reported.change)), (pull, "B".to_owned()));
 }
 
 #[tokio::test(start_paused = true)]
@@ -434,8 +434,8 @@ async fn a_storm_of_triggers_is_a_reload_now_and_then() {
     loop {
         tokio::select! {
             () = &mut storm => break,
-            told = scene.watch.next() => {
-                assert_eq!(name(told.change), "A");
+            reported = scene.watch.next() => {
+                assert_eq!(name(reported.change), "A");
                 reloads += 1;
             }
         }

@@ -36,7 +36,7 @@ const CLONE: &str = "/nodes/pve1/qemu/100/clone";
 // Invariant: a refused call is judged by its text, on nodes with and without `message`.
 
 #[test]
-fn texts_of_requests_are_told_apart() {
+fn texts_of_requests_are_kept_apart() {
     use Method::{Delete, Get, Post, Put};
     let cases: &[(Method, &str, u16, &str, &str)] = &[
         (
@@ -176,7 +176,7 @@ fn texts_of_requests_are_told_apart() {
 }
 
 #[test]
-fn parameter_errors_are_told_apart() {
+fn parameter_errors_are_kept_apart() {
     let ask = |path: &str, errors: &str| {
         let body = format!(
             r#"{{"data":null,"message":"Parameter verification failed.\n","errors":{errors}}}"#
@@ -195,7 +195,7 @@ fn parameter_errors_are_told_apart() {
 // Invariant: the exit status of a task is judged by the same rules.
 
 #[test]
-fn exit_statuses_are_told_apart() {
+fn exit_statuses_are_kept_apart() {
     let cloud = CloudId::new("primary");
     let place = CallOrigin { cloud: &cloud, login: "ci@pve!limited" };
     let cases = [

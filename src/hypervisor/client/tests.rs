@@ -156,7 +156,7 @@ async fn a_dead_ticket_is_not_shown_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refused_ticket_is_fetched_anew_once_even_for_a_write() {
+async fn a_refused_ticket_is_fetched_again_once_even_for_a_write() {
     let mut refusals = 1;
     let script = tickets(move |_| {
         refusals -= 1;

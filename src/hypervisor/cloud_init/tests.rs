@@ -22,7 +22,7 @@ fn guest() -> VmConfig {
     ])
 }
 
-fn told(seed: SeedSpec) -> CloudInitTexts {
+fn reported(seed: SeedSpec) -> CloudInitTexts {
     texts(&seeded(seed), &marks(), "pve1", &guest()).unwrap().unwrap()
 }
 
@@ -30,7 +30,7 @@ fn told(seed: SeedSpec) -> CloudInitTexts {
 
 #[test]
 fn without_user_data_a_guest_hears_what_it_always_did() {
-    let seed = told(SeedSpec::default());
+    let seed = reported(SeedSpec::default());
     insta::assert_snapshot!(seed.user_data, @r"
     #cloud-config
     hostname: ci-linux-7k2m9qxw-4f8z1c3px9t2vkab
@@ -63,7 +63,7 @@ fn all_names_are_filled_in() {
         BUILT_IN_PLACEHOLDERS.iter().map(|name| format!("{name}=${{{name}}}")).collect();
     let user_data = Some(format!("{}\n${{mine}}\n", all.join("\n")));
     let values = [("mine".to_owned(), "run-${vmid} $${x}".to_owned())].into();
-    let seed = told(SeedSpec { user_data, values, ..SeedSpec::default() });
+    let seed = reported(SeedSpec { user_data, values, ..SeedSpec::default() });
     insta::assert_snapshot!(seed.user_data, @r"
     agent=4f8z1c3px9t2vkab
     cloud=primary
@@ -86,7 +86,7 @@ fn all_names_are_filled_in() {
 #[test]
 fn meta_data_keeps_what_it_says_and_has_an_id_of_its_own() {
     let own = |text: &str| SeedSpec { meta_data: Some(text.into()), ..SeedSpec::default() };
-    let seed = told(own("{local-hostname: \"${vmid}\", role: builder}"));
+    let seed = reported(own("{local-hostname: \"${vmid}\", role: builder}"));
     insta::assert_snapshot!(seed.meta_data, @r"
     local-hostname: '101'
     role: builder
@@ -99,7 +99,7 @@ fn meta_data_keeps_what_it_says_and_has_an_id_of_its_own() {
 }
 
 #[test]
-fn a_name_without_a_value_is_told_with_its_text() {
+fn a_name_without_a_value_is_reported_with_its_text() {
     let seed = SeedSpec { network_config: Some("a: ${nobody}".into()), ..SeedSpec::default() };
     let wrong = texts(&seeded(seed), &marks(), "pve1", &guest()).unwrap_err();
     assert_eq!(wrong.to_string(), "networkConfig: `${nobody}` has no value");

@@ -268,8 +268,8 @@ async fn a_clone_is_configured_in_three_calls() {
         }
         _ => Step::Data(json!(null)),
     });
-    let begun = go(&script.client(&["a"], token()), &call(), None).await.unwrap();
-    assert!(begun.resize.is_some() && begun.configured.tags_refused.is_none());
+    let started = go(&script.client(&["a"], token()), &call(), None).await.unwrap();
+    assert!(started.resize.is_some() && started.configured.tags_refused.is_none());
     let seen = script.seen();
     assert_eq!(seen.len(), 3);
     assert!(seen[1].starts_with("a PUT /nodes/pve1/qemu/101/config ciuser=ci "));
@@ -291,9 +291,9 @@ async fn refused_tags_are_left_out_and_reported() {
             _ => Step::Data(json!(null)),
         }
     });
-    let begun = go(&script.client(&["a"], token()), &call(), None).await.unwrap();
-    assert_eq!(begun.resize, None, "an old node resizes at once");
-    insta::assert_snapshot!(begun.configured.tags_refused.unwrap(), @"`PUT /nodes/pve1/qemu/101/config` needs the privilege `Sys.Modify` on `/` for modifying tag 'drover': give `ci@pve!drover` a role with it there (with privilege separation, both the token and its user need it)");
+    let started = go(&script.client(&["a"], token()), &call(), None).await.unwrap();
+    assert_eq!(started.resize, None, "an old node resizes at once");
+    insta::assert_snapshot!(started.configured.tags_refused.unwrap(), @"`PUT /nodes/pve1/qemu/101/config` needs the privilege `Sys.Modify` on `/` for modifying tag 'drover': give `ci@pve!drover` a role with it there (with privilege separation, both the token and its user need it)");
     assert_eq!(script.seen().len(), 4);
 }
 

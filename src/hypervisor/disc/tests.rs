@@ -176,10 +176,10 @@ async fn a_shared_storage_is_listed_once_and_foreign_files_never() {
     let cloud = CloudId::new("primary");
     port.set_cloud(cloud.clone(), &connection(&["pve1"], token())).unwrap();
     let storages = BTreeSet::from(["local".to_owned(), "nfs".to_owned()]);
-    let image = ImageSight { node: NodeName::new("pve1"), volume: VOLUME.into() };
+    let image = ImageObservation { node: NodeName::new("pve1"), volume: VOLUME.into() };
     assert_eq!(port.images(&cloud, &storages).await.unwrap(), std::slice::from_ref(&image));
     let before = script.seen().len();
-    let other = ImageSight { volume: "local:iso/debian.iso".into(), ..image };
+    let other = ImageObservation { volume: "local:iso/debian.iso".into(), ..image };
     assert_eq!(port.remove_image(&cloud, &other).await.unwrap_err().kind, FaultKind::Broken);
     assert_eq!(script.seen().len(), before, "nothing was asked for");
 }

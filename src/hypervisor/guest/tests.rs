@@ -90,11 +90,11 @@ fn ranges_hold_at_their_edges() {
 
 async fn asked(
     answer: impl FnMut(&str) -> Step + Send + 'static,
-) -> Result<AddressSight, FaultKind> {
+) -> Result<AddressObservation, FaultKind> {
     let script = Script::new(answer);
     let client = script.client(&["a"], token());
-    let sight = address(&client, &NodeName::new("pve1"), VmId(101), Some(MAC), &[]).await;
-    sight.map_err(|error| client.fault(&error).kind)
+    let observation = address(&client, &NodeName::new("pve1"), VmId(101), Some(MAC), &[]).await;
+    observation.map_err(|error| client.fault(&error).kind)
 }
 
 #[tokio::test(start_paused = true)]
@@ -104,15 +104,18 @@ async fn an_agent_that_is_not_up_is_waited_for() {
         "VM 101 is not running\n",
         "VM 101 qga command 'network-get-interfaces' failed - got timeout\n",
     ] {
-        let sight = asked(move |_| Step::Refuse(500, text)).await.unwrap();
-        assert_eq!(sight, AddressSight::NotYet(text.trim().to_owned()));
+        let observation = asked(move |_| Step::Refuse(500, text)).await.unwrap();
+        assert_eq!(observation, AddressObservation::NotYet(text.trim().to_owned()));
     }
     let inside = json!({"result": {"error": {"class": "CommandNotFound", "desc": "disabled"}}});
-    let sight = asked(move |_| Step::Data(inside.clone())).await.unwrap();
-    assert_eq!(sight, AddressSight::NotYet("the guest agent answered: disabled".into()));
+    let observation = asked(move |_| Step::Data(inside.clone())).await.unwrap();
+    assert_eq!(
+        observation,
+        AddressObservation::NotYet("the guest agent answered: disabled".into())
+    );
     let bare = json!({"result": [{"name": "lo"}, {"nonsense": 1}, 5]});
-    let sight = asked(move |_| Step::Data(bare.clone())).await.unwrap();
-    assert_eq!(sight, AddressSight::NotYet("the guest has no address".into()));
+    let observation = asked(move |_| Step::Data(bare.clone())).await.unwrap();
+    assert_eq!(observation, AddressObservation::NotYet("the guest has no address".into()));
 }
 
 #[test]
@@ -146,8 +149,8 @@ async fn an_address_is_found() {
         {"name": "eth0", "hardware-address": "bc:24:11:00:00:01",
          "ip-addresses": [{"ip-address": "10.0.0.5", "ip-address-type": "ipv4", "prefix": 24}]},
     ]});
-    let sight = asked(move |_| Step::Data(answer.clone())).await.unwrap();
-    assert_eq!(sight, AddressSight::At("10.0.0.5".parse().unwrap()));
+    let observation = asked(move |_| Step::Data(answer.clone())).await.unwrap();
+    assert_eq!(observation, AddressObservation::At("10.0.0.5".parse().unwrap()));
 }
 
 // Invariant: only a host key is accepted as one; without the privilege to read it there is none.

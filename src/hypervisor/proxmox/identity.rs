@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use drover_model::id::ClusterId;
-use drover_model::ports::{IdSight, VmSight};
+use drover_model::ports::{IdStatus, VmObservation};
 
 use super::Cloud;
 use crate::calls::ClusterCallLimiter;
@@ -12,7 +12,7 @@ use crate::observe;
 impl Cloud {
     /// A free VMID is trusted only from the cluster that the cloud led to before; otherwise it
     /// becomes "unknown".
-    pub(super) fn trusted_id_status(&self, observed: IdSight) -> IdSight {
+    pub(super) fn trusted_id_status(&self, observed: IdStatus) -> IdStatus {
         let proven = match (&self.previous, self.shared.get()) {
             (None, _) => true,
             (Some(before), Some((now, _))) => {
@@ -20,14 +20,14 @@ impl Cloud {
             }
             (Some(_), None) => false,
         };
-        if proven || observed != IdSight::Free { observed } else { IdSight::Unknown }
+        if proven || observed != IdStatus::Free { observed } else { IdStatus::Unknown }
     }
 
     /// Checks an absent guest once more: a host name may lead to another cluster by now, where the
     /// VMID is free. So the endpoint must identify its cluster again.
-    pub(super) async fn checked_cluster(&self, mut observed: VmSight) -> VmSight {
+    pub(super) async fn checked_cluster(&self, mut observed: VmObservation) -> VmObservation {
         observed.id = self.trusted_id_status(observed.id);
-        if let (IdSight::Free, Some((known, _))) = (&observed.id, self.shared.get()) {
+        if let (IdStatus::Free, Some((known, _))) = (&observed.id, self.shared.get()) {
             let now = match observe::cluster(&self.client).await {
                 Ok(now) => Some(self.aliases.resolve(now)),
                 Err(error) => {
@@ -36,7 +36,7 @@ impl Cloud {
                 }
             };
             if now.as_ref() != Some(&self.aliases.resolve(known.clone())) {
-                observed.id = IdSight::Unknown;
+                observed.id = IdStatus::Unknown;
             }
         }
         observed

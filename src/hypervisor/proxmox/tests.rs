@@ -111,18 +111,18 @@ fn empty(root: &'static str) -> Script {
 #[tokio::test(start_paused = true)]
 async fn an_id_is_not_free_behind_another_cluster() {
     const HERE: &str = "9F:31:C0:AA:52:E7:D4:10";
-    for (root, then) in [(HERE, IdSight::Free), ("00:31:C0:AA:52:E7:D4:10", IdSight::Unknown)] {
+    for (root, then) in [(HERE, IdStatus::Free), ("00:31:C0:AA:52:E7:D4:10", IdStatus::Unknown)] {
         let cluster = Arc::new(Mutex::new(empty(HERE)));
         let port = Proxmox::new(None, Arc::new(Switched(cluster.clone())), TASK_POLL_INTERVAL);
         let set = || port.set_cloud(primary(), &connection(&["a"], token())).unwrap();
         set();
         port.identify(&primary()).await.unwrap();
-        assert_eq!(port.id_taken(&primary(), VmId(101)).await, Ok(IdSight::Free));
+        assert_eq!(port.id_taken(&primary(), VmId(101)).await, Ok(IdStatus::Free));
         *cluster.lock() = empty(root);
         set();
-        assert_eq!(port.id_taken(&primary(), VmId(101)).await, Ok(IdSight::Unknown));
+        assert_eq!(port.id_taken(&primary(), VmId(101)).await, Ok(IdStatus::Unknown));
         set();
-        assert_eq!(port.id_taken(&primary(), VmId(101)).await, Ok(IdSight::Unknown));
+        assert_eq!(port.id_taken(&primary(), VmId(101)).await, Ok(IdStatus::Unknown));
         port.identify(&primary()).await.unwrap();
         assert_eq!(port.id_taken(&primary(), VmId(101)).await, Ok(then), "{root}");
     }
@@ -145,9 +145,9 @@ async fn a_guest_is_not_gone_where_the_name_leads_to_another_cluster_by_now() {
     });
     let port = port(&script, &["primary"]);
     port.identify(&primary()).await.unwrap();
-    assert_eq!(port.look(&vm()).await.unwrap().id, IdSight::Free);
+    assert_eq!(port.look(&vm()).await.unwrap().id, IdStatus::Free);
     elsewhere.store(true, Ordering::Relaxed);
-    assert_eq!(port.look(&vm()).await.unwrap().id, IdSight::Unknown);
+    assert_eq!(port.look(&vm()).await.unwrap().id, IdStatus::Unknown);
 }
 
 /// Connects to the cluster that has the host name at the time.
@@ -248,7 +248,7 @@ async fn a_list_that_could_not_be_read_is_refused_to_all_who_waited_for_it() {
 
 async fn asked_id(
     answer: impl FnMut(&str, &str) -> Step + Send + 'static,
-) -> (Result<IdSight, FaultKind>, Vec<String>) {
+) -> (Result<IdStatus, FaultKind>, Vec<String>) {
     let script = Script::by_host(answer);
     let observed = port(&script, &["primary"]).id_taken(&primary(), VmId(101)).await;
     (observed.map_err(|fault| fault.kind), script.seen())
@@ -262,23 +262,23 @@ async fn an_id_is_free_only_by_a_quorate_endpoint() {
         _ => Step::Data(status(1)),
     })
     .await;
-    assert_eq!(observed, Ok(IdSight::Free));
+    assert_eq!(observed, Ok(IdStatus::Free));
     assert_eq!(seen.len(), 4, "{seen:?}");
     let (observed, _) = asked_id(|_, asked| match asked {
         "GET /cluster/status" => Step::Data(status(0)),
         _ => Step::Data(json!(101)),
     })
     .await;
-    assert_eq!(observed, Ok(IdSight::Unknown));
+    assert_eq!(observed, Ok(IdStatus::Unknown));
     let (observed, seen) =
         asked_id(|_, _| Step::Errors(json!({"vmid": "VM 101 already exists"}))).await;
-    assert_eq!((observed, seen.len()), (Ok(IdSight::Taken), 1));
+    assert_eq!((observed, seen.len()), (Ok(IdStatus::Taken), 1));
     for silent in [
         |_: &str, _: &str| Step::Silence,
         |_: &str, _: &str| Step::NoRoute,
         |_: &str, _: &str| Step::Refuse(596, "x"),
     ] {
-        assert_eq!(asked_id(silent).await.0, Ok(IdSight::Unknown));
+        assert_eq!(asked_id(silent).await.0, Ok(IdStatus::Unknown));
     }
 }
 
@@ -351,7 +351,7 @@ async fn a_guest_that_may_not_be_read_has_no_marks() {
         false => Step::Refuse(403, "Permission check failed (/vms/101, VM.Audit)"),
     });
     let observed = port(&script, &["primary"]).look(&vm()).await.unwrap();
-    assert_eq!((observed.id, observed.marks, observed.running), (IdSight::Taken, None, None));
+    assert_eq!((observed.id, observed.marks, observed.running), (IdStatus::Taken, None, None));
 }
 
 // Invariant: a clone carries its marks in the call itself.
@@ -389,7 +389,7 @@ async fn fencing_reads_and_tags_in_two_calls() {
         false => Step::Data(json!(null)),
     });
     let observed = port(&script, &["primary"]).fence(&vm(), &marks()).await.unwrap();
-    assert_eq!(observed.id, IdSight::Taken);
+    assert_eq!(observed.id, IdStatus::Taken);
     assert_eq!(
         script.seen()[1],
         "a PUT /nodes/pve1/qemu/101/config tags=drover;drover-7k2m9qxw;drover-retiring digest=abc"

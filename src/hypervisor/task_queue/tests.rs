@@ -73,7 +73,7 @@ async fn a_shared_storage_takes_four_on_all_nodes_together() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_storage_that_is_not_told_of_counts_as_shared() {
+async fn a_storage_that_is_not_reported_counts_as_shared() {
     let place = Place::new(&Script::new(|_| Step::Refuse(403, "Permission check failed")));
     place.fill("local", "pve1").await;
     assert!(!place.enters(105, "local", "pve2", SECOND).await);
@@ -100,7 +100,7 @@ async fn a_node_starts_two_at_once_and_another_node_is_another() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn whoever_gives_up_waiting_leaves_the_line() {
+async fn anyone_who_gives_up_waiting_leaves_the_line() {
     let place = Place::new(&script());
     place.fill("local", "pve1").await;
     assert!(!place.enters(105, "local", "pve1", SECOND).await);

@@ -127,7 +127,7 @@ async fn a_task_awaited_through_a_replaced_way_in_is_read_through_the_new_one() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_two_clouds_of_a_cluster_the_one_that_answers_tells_of_both() {
+async fn of_two_clouds_of_a_cluster_the_one_that_answers_mentions_both() {
     let (first, second) = (upid("pve1", 1, "qmclone"), upid("pve1", 2, "qmclone"));
     let listed = [first.clone(), second.clone()];
     let answers =
@@ -163,7 +163,7 @@ async fn warnings_are_success_with_their_lines() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn exit_statuses_are_told_apart() {
+async fn exit_statuses_are_kept_apart() {
     let cases = [
         ("qmclone", "unexpected status", "unknown"),
         ("qmclone", "unable to create VM 101: config file already exists", "id-taken"),

@@ -48,14 +48,14 @@ fn body(seq: u64) -> Body {
 }
 
 /// The fold of all records up to this one.
-fn expected(seq: u64, epoch: u64) -> Ledger {
-    let mut ledger = Ledger::default();
+fn expected(seq: u64, epoch: u64) -> JournalState {
+    let mut journal_state = JournalState::default();
     for seq in 1..=seq {
         let (version, wall_time) = (RECORD_VERSION, WallTime(1_000));
-        ledger.apply(&Record { version, seq, epoch, wall_time, body: body(seq) });
+        journal_state.apply(&Record { version, seq, epoch, wall_time, body: body(seq) });
     }
-    ledger.epoch = epoch;
-    ledger
+    journal_state.epoch = epoch;
+    journal_state
 }
 
 const EVERY: u64 = 6;
@@ -101,15 +101,19 @@ async fn power_cut_at_any_step_leaves_a_journal_with_all_that_was_answered() {
         }
         disk.restart(step);
         let again = open(&disk).unwrap_or_else(|error| panic!("cut at step {step}: {error:?}"));
-        let (seq, epoch) = (again.ledger.seq, again.ledger.epoch);
+        let (seq, epoch) = (again.journal_state.seq, again.journal_state.epoch);
         assert!((durable..=RECORDS).contains(&seq), "cut at step {step}: {seq} of {durable}");
-        assert_eq!(again.ledger, expected(seq, epoch), "cut at step {step}");
+        assert_eq!(again.journal_state, expected(seq, epoch), "cut at step {step}");
         // The log goes on from there, with snapshots, and leaves no file beside it.
         fill(&again).await.1.unwrap();
         drop(again);
         disk.restart(step);
         let last = open(&disk).unwrap();
-        assert!(last.ledger.seq >= RECORDS - 2, "cut at step {step}: {}", last.ledger.seq);
+        assert!(
+            last.journal_state.seq >= RECORDS - 2,
+            "cut at step {step}: {}",
+            last.journal_state.seq
+        );
         assert_eq!(disk.names(), [Path::new(PATH)], "cut at step {step}");
     }
 }
@@ -138,12 +142,16 @@ async fn a_write_that_fails_or_is_cut_short_at_any_step_leaves_the_old_journal_i
         drop(opened);
         disk.restart(step);
         let again = open(&disk).unwrap();
-        assert_eq!(again.ledger, expected(RECORDS, again.ledger.epoch), "failed at step {step}");
+        assert_eq!(
+            again.journal_state,
+            expected(RECORDS, again.journal_state.epoch),
+            "failed at step {step}"
+        );
     }
 }
 
 #[tokio::test]
-async fn no_snapshot_is_begun_without_room_for_it() {
+async fn no_snapshot_is_started_without_room_for_it() {
     let disk = FaultyDisk::default();
     disk.set_room(Some(1_000));
     let opened = open(&disk).unwrap();
@@ -241,7 +249,7 @@ async fn appends_are_answered_while_a_snapshot_is_made() {
     assert_eq!(log.snapshot().unwrap().unwrap().0, 50);
     let records = log.read_from(1).unwrap();
     assert_eq!((records[0].0, records.len() as u64), (51, log.read_from(51).unwrap().len() as u64));
-    let folded = inline(log).ledger;
+    let folded = inline(log).journal_state;
     assert_eq!((folded.seq, burned(&folded) as u64), (seq, seq - 50));
 }
 
@@ -250,8 +258,8 @@ fn inline(log: MemoryLog) -> Opened {
     Writer::open(log, Path::new(PATH), Arc::new(Still), options).unwrap()
 }
 
-fn burned(ledger: &Ledger) -> usize {
-    ledger.burned.values().map(std::collections::BTreeMap::len).sum()
+fn burned(journal_state: &JournalState) -> usize {
+    journal_state.burned.values().map(std::collections::BTreeMap::len).sum()
 }
 
 // Invariant: the file stays as large as what it must hold, however long it is written.
@@ -281,7 +289,7 @@ async fn the_file_does_not_grow_with_the_number_of_snapshots_and_shrinks_with_wh
     drop(opened);
     let log = RedbLog::open(&path).unwrap();
     let again = Writer::open(log, &path, Arc::new(Still), options).unwrap();
-    assert_eq!((again.ledger.seq, again.ledger.hold_next.len()), (9 * 200, 0));
+    assert_eq!((again.journal_state.seq, again.journal_state.hold_next.len()), (9 * 200, 0));
 }
 
 #[tokio::test]

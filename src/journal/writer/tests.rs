@@ -80,8 +80,8 @@ async fn a_durable_record_survives_a_crash_and_a_later_accepted_one_may_not() {
     assert_eq!(opened.writer.append(vec![burn(101)]).await, Ok(2));
     log.crash();
     let again = inline(log, 100).unwrap();
-    assert_eq!(again.ledger.seq, 1);
-    assert!(again.ledger.burned.is_empty());
+    assert_eq!(again.journal_state.seq, 1);
+    assert!(again.journal_state.burned.is_empty());
 }
 
 #[tokio::test]
@@ -96,11 +96,11 @@ async fn an_accepted_record_is_durable_within_a_second_under_steady_traffic() {
     }
     // Written at 0, 0.3, 0.6, 0.9 and 1.2 s; then at 1.5, 1.8 and 2.1 s.
     log.crash();
-    assert_eq!(inline(log, 100).unwrap().ledger.seq, 5);
+    assert_eq!(inline(log, 100).unwrap().journal_state.seq, 5);
 }
 
 #[tokio::test]
-async fn a_redb_journal_is_folded_to_the_same_ledger_at_the_next_start() {
+async fn a_redb_journal_is_folded_to_the_same_journal_state_at_the_next_start() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("journal.redb");
     {
@@ -114,9 +114,9 @@ async fn a_redb_journal_is_folded_to_the_same_ledger_at_the_next_start() {
         opened.writer.append(vec![takeover()]).await.unwrap();
     }
     let again = inline(RedbLog::open(&path).unwrap(), 100).unwrap();
-    assert_eq!(again.ledger.seq, 4);
-    assert_eq!(again.ledger.clusters.len(), 1);
-    assert_eq!(again.ledger.burned.values().next().unwrap().len(), 1);
+    assert_eq!(again.journal_state.seq, 4);
+    assert_eq!(again.journal_state.clusters.len(), 1);
+    assert_eq!(again.journal_state.burned.values().next().unwrap().len(), 1);
 }
 
 #[tokio::test]
@@ -139,13 +139,13 @@ async fn a_flush_makes_what_was_accepted_durable() {
     opened.writer.flush().await.unwrap();
     log.crash();
     let again = inline(log, 100).unwrap();
-    assert_eq!((again.ledger.seq, again.ledger.burned.len()), (1, 1));
+    assert_eq!((again.journal_state.seq, again.journal_state.burned.len()), (1, 1));
 }
 
 // Invariant: folding a snapshot and the records after it gives the same as folding all records.
 
 #[tokio::test]
-async fn snapshots_do_not_change_the_ledger() {
+async fn snapshots_do_not_change_the_journal_state() {
     let (plain, trimmed) = (MemoryLog::new(), MemoryLog::new());
     for (log, every) in [(plain.clone(), 1_000), (trimmed.clone(), 3)] {
         let opened = inline(log, every).unwrap();
@@ -155,7 +155,7 @@ async fn snapshots_do_not_change_the_ledger() {
     }
     let (plain, trimmed_log) = (inline(plain, 1_000).unwrap(), trimmed.clone());
     assert!(trimmed_log.read_from(1).unwrap().len() < 6);
-    assert_eq!(plain.ledger, inline(trimmed, 3).unwrap().ledger);
+    assert_eq!(plain.journal_state, inline(trimmed, 3).unwrap().journal_state);
 }
 
 // Invariant: one writer at a time.
@@ -193,7 +193,7 @@ fn a_damaged_file_is_refused_and_not_touched() {
 }
 
 #[test]
-fn an_emptied_file_is_refused_rather_than_begun_anew() {
+fn an_emptied_file_is_refused_rather_than_started_again() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("journal.redb");
     std::fs::write(&path, b"").unwrap();
@@ -230,14 +230,14 @@ async fn a_record_with_an_unknown_phase_is_refused_with_the_word_and_what_to_do(
     log.append(2, &[newer.into_bytes()], true).unwrap();
     let refused = inline(log, 100).err().unwrap();
     assert!(matches!(&refused, LogError::Unknown { place, .. } if place == "record 3"));
-    let told = causes::chain(&refused);
+    let reported = causes::chain(&refused);
     for part in [
         "record 3 of the journal `journal.redb` holds what drover ",
         "run the drover that wrote it, which is a newer one",
         "unknown agent phase `Dreaming`; drover ",
         " knows Queued, Cloning, InDoubt, Configuring, Booting, Connecting, Preparing, Ready, ",
     ] {
-        assert!(told.contains(part), "{part}: {told}");
+        assert!(reported.contains(part), "{part}: {reported}");
     }
 }
 
@@ -245,8 +245,9 @@ async fn a_record_with_an_unknown_phase_is_refused_with_the_word_and_what_to_do(
 async fn a_snapshot_with_an_unknown_phase_is_refused_and_one_that_says_none_is_read() {
     let (id, spec) = (AgentId::new("a1"), testing::template("c/t", &[]));
     let entry = testing::entry("a1", 10_001, spec, AgentPhase::Ready);
-    let ledger = Ledger { agents: [(id.clone(), entry)].into(), seq: 1, ..Ledger::default() };
-    let spelled = serde_json::to_string(&ledger).unwrap();
+    let journal_state =
+        JournalState { agents: [(id.clone(), entry)].into(), seq: 1, ..JournalState::default() };
+    let spelled = serde_json::to_string(&journal_state).unwrap();
     let opened = |state: &str| {
         let mut log = MemoryLog::new();
         log.append(0, &[serde_json::to_vec(&takeover()).unwrap()], true).unwrap();
@@ -258,17 +259,17 @@ async fn a_snapshot_with_an_unknown_phase_is_refused_and_one_that_says_none_is_r
         log.succeed(1, &[]).unwrap();
         inline(log, 100)
     };
-    let state = |opened: Opened| opened.ledger.agents[&id].state;
+    let state = |opened: Opened| opened.journal_state.agents[&id].state;
     assert_eq!(state(opened("\"state\":\"Ready\"").unwrap()), Some(AgentPhase::Ready));
     assert_eq!(state(opened("\"state\":\"\"").unwrap()), None);
     assert_eq!(state(opened("\"noState\":0").unwrap()), None);
     let refused = opened("\"state\":\"Dreaming\"").err().unwrap();
-    let told = causes::chain(&refused);
+    let reported = causes::chain(&refused);
     assert!(
-        told.starts_with("the snapshot of the journal `journal.redb` holds what drover"),
-        "{told}"
+        reported.starts_with("the snapshot of the journal `journal.redb` holds what drover"),
+        "{reported}"
     );
-    assert!(told.contains("unknown agent phase `Dreaming`"), "{told}");
+    assert!(reported.contains("unknown agent phase `Dreaming`"), "{reported}");
 }
 
 #[tokio::test]
@@ -277,7 +278,7 @@ async fn facts_about_unknown_agents_fold_to_nothing() {
     let opened = inline(log.clone(), 100).unwrap();
     let gone = Body::Phase { agent: AgentId::new("4f8z1c3px9t2vkab"), state: AgentPhase::Ready };
     opened.writer.append(vec![gone, takeover()]).await.unwrap();
-    assert!(inline(log, 100).unwrap().ledger.agents.is_empty());
+    assert!(inline(log, 100).unwrap().journal_state.agents.is_empty());
 }
 
 // Invariant: the service learns that its journal will never be written again.
@@ -307,15 +308,15 @@ impl Log for Broken {
     }
 }
 
-fn threaded(fate: fn() -> LogError) -> Opened {
-    let log = Broken(MemoryLog::new(), fate);
+fn threaded(outcome: fn() -> LogError) -> Opened {
+    let log = Broken(MemoryLog::new(), outcome);
     let path = std::path::Path::new("journal.redb");
     Writer::open(log, path, Arc::new(Still), WriterOptions::default()).unwrap()
 }
 
 #[tokio::test]
 #[expect(clippy::panic, reason = "the panic under test")]
-async fn a_writer_that_panics_is_told_and_answers_no_append() {
+async fn a_writer_that_panics_is_reported_and_answers_no_append() {
     let opened = threaded(|| panic!("a planned panic"));
     let lost = |done: Result<u64, JournalFault>| matches!(done, Err(JournalFault::Failed(_)));
     assert!(lost(opened.writer.append(vec![takeover()]).await));
@@ -352,7 +353,7 @@ impl Log for Hung {
 }
 
 #[tokio::test]
-async fn a_write_that_hangs_is_told_until_it_is_over() {
+async fn a_write_that_hangs_is_reported_until_it_is_over() {
     let (go, wait) = mpsc::channel();
     let log = Hung(MemoryLog::new(), Some(wait));
     let path = std::path::Path::new("journal.redb");
@@ -377,7 +378,7 @@ async fn a_write_that_hangs_is_told_until_it_is_over() {
 }
 
 #[tokio::test]
-async fn a_writer_that_is_fenced_is_told_once() {
+async fn a_writer_that_is_fenced_is_reported_once() {
     let opened = threaded(|| LogError::Fenced { expected: 0, actual: 1 });
     assert_eq!(opened.writer.append(vec![takeover()]).await, Err(JournalFault::Fenced));
     assert_eq!(opened.ended.await, Ok(JournalFault::Fenced));
@@ -413,8 +414,8 @@ async fn a_clock_that_is_set_while_the_service_runs_is_written_down_before_what_
     opened.writer.check(clock.now());
     opened.writer.check(clock.now());
     assert_eq!(opened.writer.last_seq(), 7, "once");
-    let ledger = inline(log, 100).unwrap().ledger;
-    let burned = ledger.burned.values().next().unwrap();
+    let journal_state = inline(log, 100).unwrap().journal_state;
+    let burned = journal_state.burned.values().next().unwrap();
     let ago = |vmid: u32| clock.now().wall.0 - burned[&VmId(vmid)].0;
     assert_eq!([101, 103, 104].map(ago), [5_000, -9_000, 0]);
 }

@@ -86,7 +86,7 @@ async fn unchecked_certificates_work_when_asked_for() {
 }
 
 #[tokio::test]
-async fn trust_that_can_not_be_set_up_says_why() {
+async fn trust_that_cannot_be_set_up_says_why() {
     let node = Node::start(Vec::new()).await;
     let dial = |tls| {
         let dialed = WireDialer.dial(&node.endpoint, &connection(&node, tls));
@@ -146,14 +146,14 @@ async fn requests_are_spelled_as_proxmox_wants() {
         client.write::<Value>(method, "/nodes/pve1/qemu/101", pairs.clone()).await.unwrap();
     }
     client.write::<Value>(Method::Post, "/empty", Vec::new()).await.unwrap();
-    let telling = |line: &&str| {
+    let output = |line: &&str| {
         let name = line.split(':').next().unwrap_or_default();
         !matches!(name, "host" | "accept" | "user-agent" | "authorization")
     };
     let seen: Vec<_> = node
         .seen()
         .iter()
-        .map(|(_, text)| text.lines().filter(telling).collect::<Vec<_>>().join("\n"))
+        .map(|(_, text)| text.lines().filter(output).collect::<Vec<_>>().join("\n"))
         .collect();
     insta::assert_snapshot!(seen.join("\n--\n"), @r"
     GET /api2/json/nodes/pve1/qemu/101?sshkeys=ssh-rsa%2520A%252FB&full=1 HTTP/1.1

@@ -55,7 +55,7 @@ pub struct Event {
 
 /// What a reader is told.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Told {
+pub enum Reported {
     /// A fact.
     Event(Arc<Event>),
     /// Facts were missed; the reader should look at the whole again.
@@ -82,7 +82,7 @@ impl Feed {
         Self { run, ring, live: broadcast::Sender::new(FACTS_KEPT) }
     }
 
-    pub(super) fn tell(&self, fact: Fact) {
+    pub(super) fn report(&self, fact: Fact) {
         let mut ring = self.ring.lock();
         ring.last += 1;
         let event = Arc::new(Event { id: EventId { run: self.run, number: ring.last }, fact });
@@ -98,18 +98,18 @@ impl Feed {
         let mut past = VecDeque::new();
         match after {
             None => {}
-            Some(EventId::OLDEST) => past.extend(ring.kept.iter().cloned().map(Told::Event)),
+            Some(EventId::OLDEST) => past.extend(ring.kept.iter().cloned().map(Reported::Event)),
             Some(id) if id.run != self.run || id.number > ring.last => {
-                past.push_back(Told::Lagged { missed: None });
+                past.push_back(Reported::Lagged { missed: None });
             }
             Some(id) => {
                 let oldest = ring.kept.front().map_or(ring.last + 1, |event| event.id.number);
                 let missed = oldest.saturating_sub(id.number + 1);
                 if missed > 0 {
-                    past.push_back(Told::Lagged { missed: Some(missed) });
+                    past.push_back(Reported::Lagged { missed: Some(missed) });
                 }
                 let later = ring.kept.iter().filter(|event| event.id.number > id.number);
-                past.extend(later.cloned().map(Told::Event));
+                past.extend(later.cloned().map(Reported::Event));
             }
         }
         Reader { past, live }
@@ -118,19 +118,19 @@ impl Feed {
 
 /// One reader's place in the stream.
 pub struct Reader {
-    past: VecDeque<Told>,
+    past: VecDeque<Reported>,
     live: broadcast::Receiver<Arc<Event>>,
 }
 
 impl Reader {
     /// Waits for what comes next; none when the view is gone.
-    pub async fn next(&mut self) -> Option<Told> {
-        if let Some(told) = self.past.pop_front() {
-            return Some(told);
+    pub async fn next(&mut self) -> Option<Reported> {
+        if let Some(reported) = self.past.pop_front() {
+            return Some(reported);
         }
         match self.live.recv().await {
-            Ok(event) => Some(Told::Event(event)),
-            Err(RecvError::Lagged(missed)) => Some(Told::Lagged { missed: Some(missed) }),
+            Ok(event) => Some(Reported::Event(event)),
+            Err(RecvError::Lagged(missed)) => Some(Reported::Lagged { missed: Some(missed) }),
             Err(RecvError::Closed) => None,
         }
     }

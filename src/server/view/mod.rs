@@ -4,16 +4,14 @@
 //! restarts by a fixed history. No guard of a map is held across an await.
 
 mod feed;
-mod pictures;
+mod statuses;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, OnceLock};
 
 use dashmap::DashMap;
 use drover_limits::call_queue::CallLoad;
-use drover_model::fact::{
-    AddressPoolPicture, AgentPicture, Fact, LeasePicture, SourcePicture, What,
-};
+use drover_model::fact::{AddressPoolStatus, AgentDetail, Fact, LeaseStatus, SourceStatus, What};
 use drover_model::id::{AgentId, CloudId, ClusterId, Generation, LeaseId, SourceId, TemplateId};
 use drover_model::phase::{AgentPhase, LeasePhase};
 use drover_model::ports::Observer;
@@ -23,10 +21,10 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-pub use feed::{Event, EventId, Reader, Told};
-pub use pictures::{
-    AlarmPicture, BreakerPicture, CloudPicture, ConfigPicture, GoneAgent, LostJob, Readiness,
-    ReconcilePicture, RestartPicture, TemplateAsides, TemplatePicture,
+pub use feed::{Event, EventId, Reader, Reported};
+pub use statuses::{
+    AlarmStatus, BreakerStatus, CloudStatus, ConfigStatus, GoneAgent, LostJob, Readiness,
+    ReconcileStatus, RestartStatus, TemplateAsides, TemplateStatus,
 };
 
 /// Ended leases that are still shown.
@@ -40,17 +38,17 @@ pub const RESTARTS_KEPT: usize = 100;
 
 /// Everything shown to people and scripts, always current as of the last fact.
 pub struct View {
-    agents: DashMap<AgentId, AgentPicture>,
-    leases: DashMap<LeaseId, watch::Sender<LeasePicture>>,
-    templates: DashMap<TemplateId, TemplatePicture>,
+    agents: DashMap<AgentId, AgentDetail>,
+    leases: DashMap<LeaseId, watch::Sender<LeaseStatus>>,
+    templates: DashMap<TemplateId, TemplateStatus>,
     asides: DashMap<TemplateId, TemplateAsides>,
-    clouds: DashMap<CloudId, CloudPicture>,
-    reconciled: DashMap<ClusterId, ReconcilePicture>,
-    pools: Mutex<Vec<AddressPoolPicture>>,
-    sources: DashMap<SourceId, SourcePicture>,
-    alarms: DashMap<AgentId, AlarmPicture>,
+    clouds: DashMap<CloudId, CloudStatus>,
+    reconciled: DashMap<ClusterId, ReconcileStatus>,
+    pools: Mutex<Vec<AddressPoolStatus>>,
+    sources: DashMap<SourceId, SourceStatus>,
+    alarms: DashMap<AgentId, AlarmStatus>,
     /// Breakers of nodes, storages and clouds.
-    places: DashMap<Scope, BreakerPicture>,
+    places: DashMap<Scope, BreakerStatus>,
     past: Mutex<Past>,
     readiness: watch::Sender<Readiness>,
     journal: Mutex<Option<String>>,
@@ -64,7 +62,7 @@ pub type Meter = Box<dyn Fn() -> Vec<(CloudId, Vec<CallLoad>)> + Send + Sync>;
 /// What is over, and counts of it.
 #[derive(Default)]
 struct Past {
-    config: ConfigPicture,
+    config: ConfigStatus,
     /// What was in force when the last one was refused.
     refused_after: Generation,
     gone: VecDeque<GoneAgent>,
@@ -72,7 +70,7 @@ struct Past {
     ended: VecDeque<LeaseId>,
     lost: VecDeque<LostJob>,
     lost_count: u64,
-    restarts: VecDeque<RestartPicture>,
+    restarts: VecDeque<RestartStatus>,
     restart_count: u64,
 }
 
@@ -148,14 +146,14 @@ impl View {
     }
 
     /// Live agents, by id.
-    pub fn agents(&self) -> Vec<AgentPicture> {
+    pub fn agents(&self) -> Vec<AgentDetail> {
         let mut all: Vec<_> = self.agents.iter().map(|entry| entry.value().clone()).collect();
         all.sort_by(|a, b| a.agent.cmp(&b.agent));
         all
     }
 
     /// One live agent.
-    pub fn agent(&self, agent: &AgentId) -> Option<AgentPicture> {
+    pub fn agent(&self, agent: &AgentId) -> Option<AgentDetail> {
         self.agents.get(agent).map(|entry| entry.value().clone())
     }
 
@@ -170,7 +168,7 @@ impl View {
     }
 
     /// Leases, ended ones of the history too, by id.
-    pub fn leases(&self) -> Vec<LeasePicture> {
+    pub fn leases(&self) -> Vec<LeaseStatus> {
         let mut all: Vec<_> =
             self.leases.iter().map(|entry| entry.value().borrow().clone()).collect();
         all.sort_by(|a, b| a.lease.cmp(&b.lease));
@@ -178,7 +176,7 @@ impl View {
     }
 
     /// One lease.
-    pub fn lease(&self, lease: &LeaseId) -> Option<LeasePicture> {
+    pub fn lease(&self, lease: &LeaseId) -> Option<LeaseStatus> {
         self.leases.get(lease).map(|entry| entry.value().borrow().clone())
     }
 
@@ -187,9 +185,9 @@ impl View {
     pub async fn wait_for_lease(
         &self,
         lease: &LeaseId,
-        mut done: impl FnMut(&LeasePicture) -> bool,
+        mut done: impl FnMut(&LeaseStatus) -> bool,
         deadline: Instant,
-    ) -> Option<LeasePicture> {
+    ) -> Option<LeaseStatus> {
         let mut changes = self.leases.get(lease).map(|entry| entry.value().subscribe())?;
         // Either the deadline passed or the lease left the history: the last picture stands.
         let _ = tokio::time::timeout_at(deadline, changes.wait_for(|seen| done(seen))).await;
@@ -198,46 +196,46 @@ impl View {
     }
 
     /// One template.
-    pub fn template(&self, template: &TemplateId) -> Option<TemplatePicture> {
-        let picture = self.templates.get(template).map(|entry| entry.value().clone());
-        picture.map(|picture| self.with_asides(picture))
+    pub fn template(&self, template: &TemplateId) -> Option<TemplateStatus> {
+        let status = self.templates.get(template).map(|entry| entry.value().clone());
+        status.map(|status| self.with_asides(status))
     }
 
-    fn with_asides(&self, mut picture: TemplatePicture) -> TemplatePicture {
-        if let Some(asides) = self.asides.get(&picture.template) {
-            picture.asides = asides.value().clone();
+    fn with_asides(&self, mut status: TemplateStatus) -> TemplateStatus {
+        if let Some(asides) = self.asides.get(&status.template) {
+            status.asides = asides.value().clone();
         }
-        picture
+        status
     }
 
     /// Templates, by id.
-    pub fn templates(&self) -> Vec<TemplatePicture> {
+    pub fn templates(&self) -> Vec<TemplateStatus> {
         let mut all: Vec<_> = self.templates.iter().map(|entry| entry.value().clone()).collect();
         all.sort_by(|a, b| a.template.cmp(&b.template));
-        all.into_iter().map(|picture| self.with_asides(picture)).collect()
+        all.into_iter().map(|status| self.with_asides(status)).collect()
     }
 
     /// Clouds, by id.
-    pub fn clouds(&self) -> Vec<CloudPicture> {
+    pub fn clouds(&self) -> Vec<CloudStatus> {
         let mut all: Vec<_> = self.clouds.iter().map(|entry| entry.value().clone()).collect();
         all.sort_by(|a, b| a.cloud.cmp(&b.cloud));
         all
     }
 
     /// The last reconciliation of each cluster.
-    pub fn reconciled(&self) -> Vec<ReconcilePicture> {
+    pub fn reconciled(&self) -> Vec<ReconcileStatus> {
         let mut all: Vec<_> = self.reconciled.iter().map(|entry| entry.value().clone()).collect();
         all.sort_by(|a, b| a.cluster.cmp(&b.cluster));
         all
     }
 
     /// Pools of addresses, by name.
-    pub fn address_pools(&self) -> Vec<AddressPoolPicture> {
+    pub fn address_pools(&self) -> Vec<AddressPoolStatus> {
         self.pools.lock().clone()
     }
 
     /// Sources of demand, by name.
-    pub fn sources(&self) -> Vec<SourcePicture> {
+    pub fn sources(&self) -> Vec<SourceStatus> {
         let mut all: Vec<_> = self.sources.iter().map(|entry| entry.value().clone()).collect();
         all.sort_by(|a, b| a.source.cmp(&b.source));
         all
@@ -254,26 +252,26 @@ impl View {
     }
 
     /// Alarms that stand.
-    pub fn alarms(&self) -> Vec<AlarmPicture> {
+    pub fn alarms(&self) -> Vec<AlarmStatus> {
         let mut all: Vec<_> = self.alarms.iter().map(|entry| entry.value().clone()).collect();
         all.sort_by(|a, b| a.agent.cmp(&b.agent));
         all
     }
 
     /// Breakers of nodes, storages and clouds that were ever charged, by name.
-    pub fn places(&self) -> Vec<BreakerPicture> {
+    pub fn places(&self) -> Vec<BreakerStatus> {
         let mut all: Vec<_> = self.places.iter().map(|entry| entry.value().clone()).collect();
         all.sort_by(|a, b| a.id.cmp(&b.id));
         all
     }
 
     /// The configuration in force and the last refusal.
-    pub fn config(&self) -> ConfigPicture {
+    pub fn config(&self) -> ConfigStatus {
         self.past().config.clone()
     }
 
     /// The last restarts of actors, oldest first.
-    pub fn restarts(&self) -> Vec<RestartPicture> {
+    pub fn restarts(&self) -> Vec<RestartStatus> {
         self.past().restarts.iter().cloned().collect()
     }
 
@@ -308,7 +306,7 @@ impl View {
                 past.config.refused = Some((fact.at, text.clone()));
                 past.refused_after = *after;
             }
-            What::Agent(picture) => self.fold_agent(picture),
+            What::Agent(status) => self.fold_agent(status),
             // For those who follow what happens; the picture tells the step it is at.
             What::Step { .. } => {}
             What::AgentGone { agent, template, reason, phases } => {
@@ -326,7 +324,7 @@ impl View {
                 keep(&mut past.gone, gone, GONE_AGENTS_KEPT);
             }
             What::Alarm { agent, text, command } => {
-                let alarm = AlarmPicture {
+                let alarm = AlarmStatus {
                     agent: agent.clone(),
                     text: text.clone(),
                     command: command.clone(),
@@ -335,17 +333,17 @@ impl View {
                 self.alarms.insert(agent.clone(), alarm);
             }
             What::Breaker { scope, breaker, tripped, template } => {
-                let picture = BreakerPicture {
+                let status = BreakerStatus {
                     id: scope.to_string(),
                     breaker: *breaker,
                     tripped: tripped.clone(),
                     template: template.clone(),
                 };
-                self.places.insert(scope.clone(), picture);
+                self.places.insert(scope.clone(), status);
             }
-            What::Lease(picture) => self.fold_lease(picture),
-            What::Source(picture) => {
-                self.sources.insert(picture.source.clone(), (**picture).clone());
+            What::Lease(status) => self.fold_lease(status),
+            What::Source(status) => {
+                self.sources.insert(status.source.clone(), (**status).clone());
             }
             What::SourceGone { source } => {
                 self.sources.remove(source);
@@ -363,16 +361,16 @@ impl View {
                 keep(&mut past.lost, lost, LOST_JOBS_KEPT);
             }
             What::Reconciled { cluster, findings, unread } => {
-                let picture = ReconcilePicture {
+                let status = ReconcileStatus {
                     cluster: cluster.clone(),
                     findings: findings.clone(),
                     unread: unread.clone(),
                     at: fact.at,
                 };
-                self.reconciled.insert(cluster.clone(), picture);
+                self.reconciled.insert(cluster.clone(), status);
             }
             What::Restarted { actor, count, gave_up } => {
-                let restart = RestartPicture {
+                let restart = RestartStatus {
                     actor: actor.clone(),
                     count: *count,
                     gave_up: *gave_up,
@@ -398,38 +396,38 @@ impl View {
         }
     }
 
-    fn fold_agent(&self, picture: &AgentPicture) {
-        if picture.state == AgentPhase::Gone {
+    fn fold_agent(&self, status: &AgentDetail) {
+        if status.state == AgentPhase::Gone {
             // The fact that it is gone follows or came already, and nothing would remove it then.
-            self.agents.remove(&picture.agent);
+            self.agents.remove(&status.agent);
             return;
         }
-        if !picture.state.is_leaving() {
-            self.alarms.remove(&picture.agent);
+        if !status.state.is_leaving() {
+            self.alarms.remove(&status.agent);
         }
-        self.agents.insert(picture.agent.clone(), picture.clone());
+        self.agents.insert(status.agent.clone(), status.clone());
     }
 
-    fn fold_lease(&self, picture: &LeasePicture) {
+    fn fold_lease(&self, status: &LeaseStatus) {
         {
-            let entry = self.leases.entry(picture.lease.clone());
-            let sender = entry.or_insert_with(|| watch::Sender::new(picture.clone()));
-            let mut picture = picture.clone();
-            if picture.state == LeasePhase::Ended && picture.agent.is_none() {
+            let entry = self.leases.entry(status.lease.clone());
+            let sender = entry.or_insert_with(|| watch::Sender::new(status.clone()));
+            let mut status = status.clone();
+            if status.state == LeasePhase::Ended && status.agent.is_none() {
                 // Where its runner could not be begun, nobody says again which agent it was on.
-                picture.agent = sender.value().borrow().agent.clone();
+                status.agent = sender.value().borrow().agent.clone();
             }
-            sender.value().send_replace(picture);
+            sender.value().send_replace(status);
         }
-        if picture.state != LeasePhase::Ended {
+        if status.state != LeasePhase::Ended {
             return;
         }
         let dropped = {
             let mut past = self.past();
-            if past.ended.contains(&picture.lease) {
+            if past.ended.contains(&status.lease) {
                 return;
             }
-            keep(&mut past.ended, picture.lease.clone(), ENDED_LEASES_KEPT)
+            keep(&mut past.ended, status.lease.clone(), ENDED_LEASES_KEPT)
         };
         if let Some(oldest) = dropped {
             self.leases.remove(&oldest);
@@ -437,10 +435,10 @@ impl View {
     }
 
     fn fold_place(&self, what: &What, at: WallTime) {
-        if let Some(picture) = TemplatePicture::of(what) {
-            self.templates.insert(picture.template.clone(), picture);
-        } else if let Some(picture) = CloudPicture::of(what, at) {
-            self.clouds.insert(picture.cloud.clone(), picture);
+        if let Some(status) = TemplateStatus::of(what) {
+            self.templates.insert(status.template.clone(), status);
+        } else if let Some(status) = CloudStatus::of(what, at) {
+            self.clouds.insert(status.cloud.clone(), status);
         } else if let What::TemplateGone { template } = what {
             self.templates.remove(template);
             self.asides.remove(template);
@@ -454,7 +452,7 @@ impl View {
 impl Observer for View {
     fn observe(&self, fact: Fact) {
         self.fold(&fact);
-        self.feed.tell(fact);
+        self.feed.report(fact);
     }
 }
 

@@ -13,7 +13,7 @@ use super::feed::FACTS_KEPT;
 use super::*;
 
 pub(crate) fn lease(id: &str, state: LeasePhase) -> What {
-    What::Lease(Box::new(LeasePicture {
+    What::Lease(Box::new(LeaseStatus {
         lease: LeaseId::new(id),
         state,
         agent: None,
@@ -28,7 +28,7 @@ pub(crate) fn lease(id: &str, state: LeasePhase) -> What {
 }
 
 fn agent(id: &str, state: AgentPhase) -> What {
-    What::Agent(Box::new(AgentPicture {
+    What::Agent(Box::new(AgentDetail {
         agent: AgentId::new(id),
         template: TemplateId::new(CloudId::new("lab"), "linux"),
         state,
@@ -58,14 +58,14 @@ fn gone(id: &str) -> What {
     }
 }
 
-fn told(view: &View, what: What) {
+fn reported(view: &View, what: What) {
     view.observe(Fact { at: WallTime(1), what });
 }
 
-fn number(told: &Told) -> u64 {
-    match told {
-        Told::Event(event) => event.id.number,
-        Told::Lagged { .. } => panic!("lagged"),
+fn number(reported: &Reported) -> u64 {
+    match reported {
+        Reported::Event(event) => event.id.number,
+        Reported::Lagged { .. } => panic!("lagged"),
     }
 }
 
@@ -75,9 +75,9 @@ fn number(told: &Told) -> u64 {
 fn ended_leases_fall_out_of_a_bounded_history() {
     let view = View::new(1);
     for n in 0..ENDED_LEASES_KEPT + 5 {
-        told(&view, lease(&format!("l{n}"), LeasePhase::Ready));
-        told(&view, lease(&format!("l{n}"), LeasePhase::Ended));
-        told(&view, lease(&format!("l{n}"), LeasePhase::Ended));
+        reported(&view, lease(&format!("l{n}"), LeasePhase::Ready));
+        reported(&view, lease(&format!("l{n}"), LeasePhase::Ended));
+        reported(&view, lease(&format!("l{n}"), LeasePhase::Ended));
     }
     assert_eq!(view.leases().len(), ENDED_LEASES_KEPT);
     assert_eq!(view.lease(&LeaseId::new("l4")), None);
@@ -89,9 +89,9 @@ fn ended_leases_fall_out_of_a_bounded_history() {
 fn a_lease_that_ended_keeps_the_agent_that_it_was_on() {
     let view = View::new(1);
     let on = |state, agent: Option<&str>| {
-        let What::Lease(mut picture) = lease("l1", state) else { panic!("a lease") };
-        picture.agent = agent.map(AgentId::new);
-        told(&view, What::Lease(picture));
+        let What::Lease(mut status) = lease("l1", state) else { panic!("a lease") };
+        status.agent = agent.map(AgentId::new);
+        reported(&view, What::Lease(status));
         view.lease(&LeaseId::new("l1")).unwrap().agent
     };
     assert_eq!(on(LeasePhase::Granted, Some("a1")), Some(AgentId::new("a1")));
@@ -104,9 +104,9 @@ fn a_lease_that_ended_keeps_the_agent_that_it_was_on() {
 fn gone_agents_leave_the_list_and_stay_in_a_bounded_history() {
     let view = View::new(1);
     for n in 0..GONE_AGENTS_KEPT + 3 {
-        told(&view, agent(&format!("a{n}"), AgentPhase::Ready));
-        told(&view, gone(&format!("a{n}")));
-        told(&view, agent(&format!("a{n}"), AgentPhase::Gone));
+        reported(&view, agent(&format!("a{n}"), AgentPhase::Ready));
+        reported(&view, gone(&format!("a{n}")));
+        reported(&view, agent(&format!("a{n}"), AgentPhase::Gone));
     }
     assert!(view.agents().is_empty());
     assert_eq!(view.gone_agents().len(), GONE_AGENTS_KEPT);
@@ -117,20 +117,20 @@ fn gone_agents_leave_the_list_and_stay_in_a_bounded_history() {
 // Invariant: what was put right is not shown as wrong.
 
 #[test]
-fn an_alarm_stands_until_its_agent_is_mended_or_gone() {
+fn an_alarm_stands_until_its_agent_is_repaired_or_gone() {
     let view = View::new(1);
     let alarm = || What::Alarm {
         agent: AgentId::new("a"),
         text: "lock: clone stays".into(),
         command: "qm unlock 100".into(),
     };
-    told(&view, alarm());
-    told(&view, agent("a", AgentPhase::Stranded));
+    reported(&view, alarm());
+    reported(&view, agent("a", AgentPhase::Stranded));
     assert_eq!(view.alarms().len(), 1);
-    told(&view, agent("a", AgentPhase::InDoubt));
+    reported(&view, agent("a", AgentPhase::InDoubt));
     assert_eq!(view.alarms().len(), 0);
-    told(&view, alarm());
-    told(&view, gone("a"));
+    reported(&view, alarm());
+    reported(&view, gone("a"));
     assert_eq!(view.alarms().len(), 0);
 }
 
@@ -141,18 +141,18 @@ fn applied(generation: u64) -> What {
 #[test]
 fn a_refused_configuration_shows_until_a_good_one_comes_into_force() {
     let view = View::new(1);
-    told(&view, applied(1));
-    told(&view, What::ConfigRefused { text: "unknown key".into(), after: Generation(1) });
+    reported(&view, applied(1));
+    reported(&view, What::ConfigRefused { text: "unknown key".into(), after: Generation(1) });
     let config = view.config();
     assert_eq!(config.generation, Some(Generation(1)));
     assert_eq!(config.refused, Some((WallTime(1), "unknown key".into())));
-    told(&view, applied(2));
+    reported(&view, applied(2));
     assert_eq!(view.config().refused, None);
     // The refusal overtakes what the actors tell of the one before.
-    told(&view, What::ConfigRefused { text: "bad".into(), after: Generation(3) });
-    told(&view, applied(3));
+    reported(&view, What::ConfigRefused { text: "bad".into(), after: Generation(3) });
+    reported(&view, applied(3));
     assert_eq!(view.config().refused.map(|(_, text)| text), Some("bad".into()));
-    told(&view, applied(4));
+    reported(&view, applied(4));
     assert_eq!(view.config().refused, None);
 }
 
@@ -160,7 +160,7 @@ fn a_refused_configuration_shows_until_a_good_one_comes_into_force() {
 fn a_cloud_that_went_takes_its_templates_along() {
     let view = View::new(1);
     for cloud in ["lab", "office"] {
-        told(
+        reported(
             &view,
             What::Template {
                 template: TemplateId::new(CloudId::new(cloud), "linux"),
@@ -177,7 +177,7 @@ fn a_cloud_that_went_takes_its_templates_along() {
             },
         );
     }
-    told(&view, What::CloudGone { cloud: CloudId::new("lab") });
+    reported(&view, What::CloudGone { cloud: CloudId::new("lab") });
     let left: Vec<_> = view.templates().iter().map(|one| one.template.to_string()).collect();
     assert_eq!(left, ["office/linux"]);
 }
@@ -188,10 +188,10 @@ fn a_cloud_that_went_takes_its_templates_along() {
 async fn a_reader_that_comes_back_goes_on_where_it_was() {
     let view = View::new(7);
     for n in 0..5 {
-        told(&view, lease(&format!("l{n}"), LeasePhase::Waiting));
+        reported(&view, lease(&format!("l{n}"), LeasePhase::Waiting));
     }
     let mut reader = view.events(Some("7-3".parse().unwrap()));
-    told(&view, lease("later", LeasePhase::Waiting));
+    reported(&view, lease("later", LeasePhase::Waiting));
     let mut seen = Vec::new();
     for _ in 0..3 {
         seen.push(number(&reader.next().await.unwrap()));
@@ -200,27 +200,27 @@ async fn a_reader_that_comes_back_goes_on_where_it_was() {
 }
 
 #[tokio::test]
-async fn a_slow_reader_is_told_how_many_facts_it_missed() {
+async fn a_slow_reader_is_reported_how_many_facts_it_missed() {
     let view = View::new(7);
     let mut reader = view.events(None);
     for n in 0..FACTS_KEPT + 10 {
-        told(&view, lease(&format!("l{n}"), LeasePhase::Waiting));
+        reported(&view, lease(&format!("l{n}"), LeasePhase::Waiting));
     }
-    assert_eq!(reader.next().await, Some(Told::Lagged { missed: Some(10) }));
+    assert_eq!(reader.next().await, Some(Reported::Lagged { missed: Some(10) }));
     assert_eq!(number(&reader.next().await.unwrap()), 11);
 }
 
 #[tokio::test]
-async fn a_reader_from_too_far_back_or_another_start_is_told_so() {
+async fn a_reader_from_too_far_back_or_another_start_is_reported_so() {
     let view = View::new(7);
     for n in 0..FACTS_KEPT + 10 {
-        told(&view, lease(&format!("l{n}"), LeasePhase::Waiting));
+        reported(&view, lease(&format!("l{n}"), LeasePhase::Waiting));
     }
     let mut reader = view.events(Some("7-4".parse().unwrap()));
-    assert_eq!(reader.next().await, Some(Told::Lagged { missed: Some(6) }));
+    assert_eq!(reader.next().await, Some(Reported::Lagged { missed: Some(6) }));
     assert_eq!(number(&reader.next().await.unwrap()), 11);
     let mut reader = view.events(Some("6-4".parse().unwrap()));
-    assert_eq!(reader.next().await, Some(Told::Lagged { missed: None }));
+    assert_eq!(reader.next().await, Some(Reported::Lagged { missed: None }));
     let mut reader = view.events(Some("0".parse().unwrap()));
     assert_eq!(number(&reader.next().await.unwrap()), 11, "the oldest that is kept");
 }
@@ -237,7 +237,7 @@ fn an_event_id_that_is_none_is_an_error() {
 #[tokio::test(start_paused = true)]
 async fn a_wait_ends_when_the_lease_is_ready() {
     let view = View::new(1);
-    told(&view, lease("l", LeasePhase::Waiting));
+    reported(&view, lease("l", LeasePhase::Waiting));
     let other = view.clone();
     let task = tokio::spawn(async move {
         let deadline = Instant::now() + Duration::from_secs(60);
@@ -246,17 +246,17 @@ async fn a_wait_ends_when_the_lease_is_ready() {
             .await
     });
     tokio::task::yield_now().await;
-    told(&view, lease("l", LeasePhase::Granted));
+    reported(&view, lease("l", LeasePhase::Granted));
     tokio::task::yield_now().await;
     assert!(!task.is_finished());
-    told(&view, lease("l", LeasePhase::Ready));
+    reported(&view, lease("l", LeasePhase::Ready));
     assert_eq!(task.await.unwrap().unwrap().state, LeasePhase::Ready);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_wait_ends_at_its_deadline_with_the_last_picture() {
+async fn a_wait_ends_at_its_deadline_with_the_last_status() {
     let view = View::new(1);
-    told(&view, lease("l", LeasePhase::Waiting));
+    reported(&view, lease("l", LeasePhase::Waiting));
     let started = Instant::now();
     let deadline = started + Duration::from_secs(30);
     let seen = view.wait_for_lease(&LeaseId::new("l"), |_| false, deadline).await;

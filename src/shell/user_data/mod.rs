@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use drover_model::id::LeaseId;
-use drover_model::ledger::Ledger;
+use drover_model::journal_state::JournalState;
 use parking_lot::{Mutex, MutexGuard};
 
 /// The most bytes of user data that a lease may have.
@@ -41,11 +41,11 @@ impl UserDataStore {
     ///
     /// # Errors
     /// When the folder cannot be created, read or cleaned.
-    pub fn open(state: &Path, ledger: &Ledger) -> io::Result<Self> {
+    pub fn open(state: &Path, journal_state: &JournalState) -> io::Result<Self> {
         let folder = state.join(FOLDER);
         DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
-        let granted = ledger.agents.values().flat_map(|entry| entry.leases.keys());
-        let live: BTreeSet<&str> = ledger
+        let granted = journal_state.agents.values().flat_map(|entry| entry.leases.keys());
+        let live: BTreeSet<&str> = journal_state
             .waiting
             .iter()
             .map(|ask| &ask.lease)
@@ -162,7 +162,7 @@ mod tests {
     #[test]
     fn user_data_is_for_its_owner_alone_and_survives_a_start_while_its_lease_waits() {
         let state = tempfile::tempdir().unwrap();
-        let store = Arc::new(UserDataStore::open(state.path(), &Ledger::default()).unwrap());
+        let store = Arc::new(UserDataStore::open(state.path(), &JournalState::default()).unwrap());
         for lease in ["l1", "l2"] {
             store.write(&LeaseId::new(lease), lease.as_bytes()).unwrap().keep();
         }
@@ -173,8 +173,8 @@ mod tests {
         let ask = r#"{"lease": "l2", "want": {"labels": []}, "principal": "p", "owner": "o",
             "ttlMs": 1, "publicKey": null, "keyHash": null, "bodyHash": "", "asked": 0}"#;
         let waiting = vec![serde_json::from_str(ask).unwrap()];
-        let ledger = Ledger { waiting, ..Ledger::default() };
-        let store = UserDataStore::open(state.path(), &ledger).unwrap();
+        let journal_state = JournalState { waiting, ..JournalState::default() };
+        let store = UserDataStore::open(state.path(), &journal_state).unwrap();
         assert_eq!(files(state.path()), ["l2"], "nobody knows the other");
         assert_eq!(store.read("l2").unwrap().as_ref(), b"l2");
         store.forget(&LeaseId::new("l2"));
@@ -185,7 +185,7 @@ mod tests {
     #[test]
     fn user_data_of_a_lease_that_was_never_asked_for_goes_at_once() {
         let state = tempfile::tempdir().unwrap();
-        let store = Arc::new(UserDataStore::open(state.path(), &Ledger::default()).unwrap());
+        let store = Arc::new(UserDataStore::open(state.path(), &JournalState::default()).unwrap());
         drop(store.write(&LeaseId::new("l1"), b"secret").unwrap());
         assert_eq!(files(state.path()), Vec::<String>::new());
     }

@@ -434,7 +434,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rule_spares_and_strikes_as_often_as_it_says() {
+    fn a_rule_spares_and_hits_as_often_as_it_says() {
         let rule = CallFault {
             route: Some("/clone".into()),
             skip: 1,

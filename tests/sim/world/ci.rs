@@ -18,8 +18,8 @@ use drover_model::demand::words::{Life, Words};
 use drover_model::fault::{Culprit, Fault, FaultKind};
 use drover_model::id::{RunnerName, SourceId};
 use drover_model::ports::{
-    Ask, Demand, HireCall, Idle, JobSight, Known, NodeSight, RowSight, Shell, ShellTarget, Shut,
-    SourceSight,
+    Ask, Demand, Idle, JobObservation, Known, NodeObservation, RowObservation, Shell, ShellTarget,
+    Shut, SourceObservation, StartRunnerCall,
 };
 use drover_model::record::Want;
 use drover_model::time::WallTime;
@@ -97,7 +97,7 @@ struct Row {
     executors: usize,
     /// The guest it runs in, by its host key.
     guest: Option<(u32, String)>,
-    begun: Option<Instant>,
+    started: Option<Instant>,
     habit: Habit,
     quiet: bool,
     /// Whether it is where its source was before it moved.
@@ -147,13 +147,13 @@ pub struct Ci {
     systems: Arc<Mutex<BTreeMap<SourceId, System>>>,
     guests: Arc<StubGuests>,
     shell: Scripted,
-    begun: Instant,
+    started: Instant,
 }
 
 impl Ci {
     /// Systems without jobs.
-    pub fn new(guests: Arc<StubGuests>, shell: Scripted, begun: Instant) -> Self {
-        Self { systems: Arc::default(), guests, shell, begun }
+    pub fn new(guests: Arc<StubGuests>, shell: Scripted, started: Instant) -> Self {
+        Self { systems: Arc::default(), guests, shell, started }
     }
 
     fn systems(&self) -> MutexGuard<'_, BTreeMap<SourceId, System>> {
@@ -166,7 +166,7 @@ impl Ci {
 
     fn wall(&self, at: Instant) -> WallTime {
         let epoch = i64::try_from(pve_sim::world::EPOCH).unwrap() * 1000;
-        WallTime(epoch) + (at - self.begun)
+        WallTime(epoch) + (at - self.started)
     }
 
     /// Jobs come in.
@@ -301,7 +301,7 @@ impl Ci {
             }
             for (name, row) in rows {
                 let honest = row.habit == Habit::Honest && !row.quiet && !row.removed && !*off;
-                if !honest || !self.lives(row) || row.begun.is_none_or(|at| now < at + CONNECTS) {
+                if !honest || !self.lives(row) || row.started.is_none_or(|at| now < at + CONNECTS) {
                     continue;
                 }
                 let on = |job: &&Job| running_on(job).as_ref() == Some(name);
@@ -317,7 +317,7 @@ impl Ci {
         }
     }
 
-    fn sight(&self, source: &SourceId, known: &Known) -> Result<SourceSight, Fault> {
+    fn observation(&self, source: &SourceId, known: &Known) -> Result<SourceObservation, Fault> {
         self.advance();
         let now = Instant::now();
         let mut systems = self.systems();
@@ -336,26 +336,31 @@ impl Ci {
         let there = there.filter(|((_, row), _)| !row.former && !row.removed);
         let rows = there.map(|((name, row), shows_job)| {
             let running = if shows_job { on(name) } else { BTreeSet::new() };
-            let connected = row.begun.is_some_and(|at| now >= at + CONNECTS);
+            let connected = row.started.is_some_and(|at| now >= at + CONNECTS);
             let calls = matches!(row.habit, Habit::Honest | Habit::Idle);
             let online = connected && calls && self.lives(row) && !system.off;
-            RowSight {
+            RowObservation {
                 runner: name.clone(),
                 online,
                 jobs: u32::try_from(running.len()).unwrap(),
                 job: running.first().cloned(),
                 idle: if system.guesses { Idle::Guessed } else { Idle::Known },
-                node: if system.nodes { seen(running, row.quiet) } else { NodeSight::default() },
+                node: if system.nodes {
+                    seen(running, row.quiet)
+                } else {
+                    NodeObservation::default()
+                },
             }
         });
-        let all: BTreeMap<RunnerName, RowSight> =
+        let all: BTreeMap<RunnerName, RowObservation> =
             rows.map(|row| (row.runner.clone(), row)).collect();
         // A row that was renamed is known by its number alone.
         let numbers: Known =
             system.rows.iter().map(|(name, row)| (name.clone(), [row.number].into())).collect();
         let renamed = |name: &RunnerName| system.rows.get(name).is_some_and(|row| row.renamed);
         let called = |name: &RunnerName| {
-            !renamed(name) || known.get(name).is_some_and(|told| !told.is_disjoint(&numbers[name]))
+            !renamed(name)
+                || known.get(name).is_some_and(|reported| !reported.is_disjoint(&numbers[name]))
         };
         let (all, strange): (BTreeMap<_, _>, BTreeMap<_, _>) =
             all.into_iter().partition(|(name, _)| called(name));
@@ -390,7 +395,7 @@ impl Ci {
         };
         let waiting = system.jobs.iter().enumerate();
         let waiting = waiting.filter(|(_, job)| job.stage == Stage::Waiting);
-        let jobs = waiting.map(|(id, job)| JobSight {
+        let jobs = waiting.map(|(id, job)| JobObservation {
             id: id.to_string(),
             name: format!("job {id}"),
             want: Want::Labels(job.labels.clone()),
@@ -398,7 +403,7 @@ impl Ci {
         });
         let jobs = jobs.collect();
         let numbers = numbers.into_iter().filter(|(name, _)| known.contains_key(name)).collect();
-        Ok(SourceSight { rows, gone, whole, numbers, jobs, ..SourceSight::default() })
+        Ok(SourceObservation { rows, gone, whole, numbers, jobs, ..SourceObservation::default() })
     }
 
     /// The guest at an address.
@@ -410,9 +415,9 @@ impl Ci {
     }
 }
 
-fn seen(running: BTreeSet<String>, quiet: bool) -> NodeSight {
+fn seen(running: BTreeSet<String>, quiet: bool) -> NodeObservation {
     let shut = if quiet { Shut::Quiet } else { Shut::Open };
-    NodeSight { running, shut, ..NodeSight::default() }
+    NodeObservation { running, shut, ..NodeObservation::default() }
 }
 
 fn running_on(job: &Job) -> Option<RunnerName> {
@@ -430,23 +435,23 @@ fn denied(source: &SourceId) -> Fault {
 }
 
 impl Demand for Ci {
-    fn look(&self, source: &SourceId, known: &Known) -> Ask<SourceSight> {
+    fn look(&self, source: &SourceId, known: &Known) -> Ask<SourceObservation> {
         let (ci, source, known) = (self.clone(), source.clone(), known.clone());
         async move {
             tokio::time::sleep(CALL).await;
-            ci.sight(&source, &known)
+            ci.observation(&source, &known)
         }
         .boxed()
     }
 
-    fn hire(&self, call: HireCall, limit: Duration) -> Ask<()> {
+    fn start_runner(&self, call: StartRunnerCall, limit: Duration) -> Ask<()> {
         let ci = self.clone();
         async move {
             ci.shell.greet(call.target.clone(), limit).await?;
             let guest = ci.guest(&call.target);
             let known = |system: &mut System| {
                 let row = system.rows.get(&call.runner);
-                row.is_some_and(|row| row.begun.is_some() && row.guest == guest)
+                row.is_some_and(|row| row.started.is_some() && row.guest == guest)
             };
             if ci.with(call.source.as_str(), known) {
                 return Ok(());
@@ -467,7 +472,7 @@ impl Demand for Ci {
                     labels,
                     executors,
                     guest: None,
-                    begun: None,
+                    started: None,
                     habit,
                     quiet: false,
                     former: false,
@@ -484,7 +489,7 @@ impl Demand for Ci {
             ci.with(call.source.as_str(), |system| {
                 if let Some(row) = system.rows.get_mut(&call.runner) {
                     row.guest = guest;
-                    row.begun = Some(Instant::now());
+                    row.started = Some(Instant::now());
                 }
             });
             Ok(())
@@ -492,7 +497,7 @@ impl Demand for Ci {
         .boxed()
     }
 
-    fn dismiss(&self, call: HireCall, limit: Duration) -> Ask<()> {
+    fn stop_runner(&self, call: StartRunnerCall, limit: Duration) -> Ask<()> {
         let ci = self.clone();
         async move {
             ci.shell.greet(call.target, limit).await?;
@@ -506,17 +511,17 @@ impl Demand for Ci {
         .boxed()
     }
 
-    fn words(&self, call: HireCall, limit: Duration) -> Ask<Words> {
+    fn words(&self, call: StartRunnerCall, limit: Duration) -> Ask<Words> {
         let ci = self.clone();
         async move {
             ci.shell.greet(call.target, limit).await?;
             ci.advance();
             let (row, leaves) = ci.with(call.source.as_str(), |system| {
-                let row = system.rows.get(&call.runner).map(|row| (row.habit, row.begun));
+                let row = system.rows.get(&call.runner).map(|row| (row.habit, row.started));
                 // Where a row that is gone has no job a command may leave its runner running.
                 (row, system.lists == Lists::Cut && !system.nodes && !system.guesses)
             });
-            let begun = row.and_then(|(_, begun)| begun);
+            let started = row.and_then(|(_, started)| started);
             let life = match row {
                 Some((Habit::Ends, _)) => Life::Ended(Some(1)),
                 _ if leaves => Life::Left,
@@ -524,7 +529,7 @@ impl Demand for Ci {
                 None => Life::Ended(Some(0)),
             };
             let ago = match life {
-                Life::Left => begun.map_or(3600, |begun| begun.elapsed().as_secs()),
+                Life::Left => started.map_or(3600, |started| started.elapsed().as_secs()),
                 Life::Runs | Life::Ended(_) => 0,
             };
             let (lines, too_old) = ("too old".to_owned(), None);
@@ -574,7 +579,7 @@ impl Demand for Ci {
         .boxed()
     }
 
-    fn strike(&self, source: &SourceId, runner: &RunnerName) -> Ask<()> {
+    fn deregister(&self, source: &SourceId, runner: &RunnerName) -> Ask<()> {
         let (ci, source, runner) = (self.clone(), source.clone(), runner.clone());
         async move {
             tokio::time::sleep(CALL).await;

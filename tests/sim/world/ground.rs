@@ -34,7 +34,7 @@ impl World {
     pub fn keep_planted(&mut self, vmid: u32) {
         let (number, config) = (self.sides.number(vmid), self.sides.config(vmid));
         let config = config.unwrap_or_default();
-        let ours = self.ledger().installation;
+        let ours = self.journal_state().installation;
         for (place, volumes) in self.survey().volumes {
             let kept = self.ground.volumes.entry(place).or_default();
             kept.extend(volumes.into_iter().filter(|volid| {
@@ -73,7 +73,7 @@ impl World {
 
     /// This drover's disc images, each with its cluster and a node that sees it.
     pub fn images(&self) -> Vec<(usize, String, String)> {
-        let ours = self.ledger().installation;
+        let ours = self.journal_state().installation;
         let is_ours = |volid: &String| owner(volid).is_some_and(|(whose, _)| Some(whose) == ours);
         let all = self.survey().volumes.into_iter();
         let images = all.flat_map(|((number, node, _), volumes)| {

@@ -18,15 +18,15 @@ impl World {
     /// What must hold at any quiet moment.
     pub fn check(&self) {
         let wrongs = self.notes.wrongs();
-        assert!(wrongs.is_empty(), "{}\n{}", wrongs.join("\n"), self.picture());
+        assert!(wrongs.is_empty(), "{}\n{}", wrongs.join("\n"), self.status());
         assert_eq!(self.wire.cloned_twice(), Vec::<String>::new(), "cloned twice");
         assert_eq!(*self.life().given_up.lock().unwrap(), Vec::new(), "actors were given up");
         assert_eq!(self.view().restart_count(), self.planned_restarts, "actors panicked");
         let shown = self.view().agents().len();
-        assert_eq!(shown, self.life().roster.len(), "agents shown and living\n{}", self.picture());
+        assert_eq!(shown, self.life().roster.len(), "agents shown and living\n{}", self.status());
         let counted: u32 =
             self.view().templates().iter().flat_map(|template| template.states.values()).sum();
-        assert_eq!(counted as usize, shown, "permits are held by others\n{}", self.picture());
+        assert_eq!(counted as usize, shown, "permits are held by others\n{}", self.status());
     }
 
     /// Exactly those actors live that should, at a quiet moment: one for the herd, one for each
@@ -46,7 +46,7 @@ impl World {
             due.extend([format!("cluster {cluster}"), format!("reconciler {cluster}")]);
         }
         due.sort();
-        assert_eq!(self.life().census.names(), due, "other actors live\n{}", self.picture());
+        assert_eq!(self.life().census.names(), due, "other actors live\n{}", self.status());
     }
 
     /// The names of the actors that live.
@@ -75,13 +75,17 @@ impl World {
         self.judged = true;
         self.check();
         let policy = StopPolicy::RetireAll;
-        self.wish(|reply| HerdCommand::Drain { policy, reply }).await;
+        self.command(|reply| HerdCommand::Drain { policy, reply }).await;
         self.pass(Duration::from_secs(5)).await;
         self.check();
-        assert!(self.life().roster.is_empty(), "agents live on\n{}", self.picture());
+        assert!(self.life().roster.is_empty(), "agents live on\n{}", self.status());
         self.check_census();
-        let ledger = self.ledger();
-        assert_eq!(ledger.agents.keys().collect::<Vec<_>>(), Vec::<&_>::new(), "records stay");
+        let journal_state = self.journal_state();
+        assert_eq!(
+            journal_state.agents.keys().collect::<Vec<_>>(),
+            Vec::<&_>::new(),
+            "records stay"
+        );
         let now = self.survey();
         assert_eq!(self.ours(), Vec::<u32>::new(), "guests stay");
         assert_eq!(now.guests, self.ground.guests, "other guests were touched");

@@ -35,9 +35,9 @@ use drover_hypervisor::CallInKey;
 use drover_hypervisor::{Proxmox, TASK_POLL_INTERVAL};
 use drover_journal::{Log as _, MemoryLog, Writer, WriterOptions};
 use drover_model::ambient::{mint_installation, mint_lease};
-use drover_model::fact::AgentPicture;
+use drover_model::fact::AgentDetail;
 use drover_model::id::{AgentId, Generation, LeaseId};
-use drover_model::ledger::Ledger;
+use drover_model::journal_state::JournalState;
 use drover_model::machine::Machine;
 use drover_model::phase::{AgentPhase, LeasePhase};
 use drover_model::ports::{Ambient, Journal, Ports};
@@ -73,7 +73,7 @@ const SNAPSHOT_EVERY: u64 = 60;
 /// Between the seeds of one world's clusters.
 const BEYOND: u64 = 1_000_003;
 /// The longest a wait may take, in virtual time.
-const PATIENCE: Duration = Duration::from_secs(4 * 3600);
+const WAIT_LIMIT: Duration = Duration::from_secs(4 * 3600);
 
 /// A herd on its cluster.
 pub struct World {
@@ -100,7 +100,7 @@ pub struct World {
     simulations: Vec<Arc<Simulation>>,
     log: MemoryLog,
     spec: HerdSpec,
-    begun: Instant,
+    started: Instant,
     /// By how many milliseconds somebody has set the wall clock of the service's machine.
     set: Arc<AtomicI64>,
     down: Option<Instant>,
@@ -152,7 +152,7 @@ impl World {
     /// Another service without a start yet on the same cluster, with a journal of its own.
     pub fn beside(&self, setup: Setup) -> Self {
         let mut other = Self::on(self.simulations.clone(), Arc::clone(&self.guests), setup);
-        other.begun = self.begun;
+        other.started = self.started;
         other.ground.clone_from(&self.ground);
         other.notes.allow_neighbours();
         self.notes.allow_neighbours();
@@ -164,14 +164,14 @@ impl World {
         let side = sides.at(0).clone();
         let pulse = Arc::new(Notify::new());
         let wire = Tally::new(Arc::clone(&pulse));
-        let (shell, begun) = (Scripted::new(Arc::clone(&guests)), Instant::now());
+        let (shell, started) = (Scripted::new(Arc::clone(&guests)), Instant::now());
         let mut world = Self {
             side: side.clone(),
             sides,
             ways: Ways::to(&simulations),
             tap: Tap::new(wire.clone()),
             wire,
-            ci: Ci::new(Arc::clone(&guests), shell.clone(), begun),
+            ci: Ci::new(Arc::clone(&guests), shell.clone(), started),
             shell,
             notes: Notes::new(side, pulse),
             setup,
@@ -179,7 +179,7 @@ impl World {
             simulations,
             log: MemoryLog::new(),
             spec: HerdSpec::default(),
-            begun,
+            started,
             set: Arc::default(),
             down: None,
             starts: 0,
@@ -216,18 +216,20 @@ impl World {
     pub async fn start(&mut self) {
         self.starts += 1;
         let now = Instant::now();
-        let wall = WallTime(i64::try_from(EPOCH).unwrap() * 1000) + (now - self.begun);
+        let wall = WallTime(i64::try_from(EPOCH).unwrap() * 1000) + (now - self.started);
         let seed = self.setup.seed * 1000 + self.starts;
         let ambient = VirtualAmbient::new(wall, seed).set_by(Arc::clone(&self.set));
         let ambient: Arc<dyn Ambient> = Arc::new(ambient);
         let options = WriterOptions { threaded: false, snapshot_every: SNAPSHOT_EVERY };
         let path = Path::new("journal");
         let opened = Writer::open(self.log.clone(), path, Arc::clone(&ambient), options).unwrap();
-        let ledger = opened.ledger;
+        let journal_state = opened.journal_state;
         let records = self.log.read_from(0).unwrap().len() as u64;
         assert!(records <= 2 * SNAPSHOT_EVERY, "{records} records, and no snapshot was taken");
-        let installation =
-            ledger.installation.clone().unwrap_or_else(|| mint_installation(|| ambient.draw()));
+        let installation = journal_state
+            .installation
+            .clone()
+            .unwrap_or_else(|| mint_installation(|| ambient.draw()));
         let (notes, tally) = (self.notes.clone(), self.wire.clone());
         let journal = Arc::new(Recorder { writer: opened.writer, notes, tally });
         let takeover = Body::Takeover { installation: installation.clone() };
@@ -236,7 +238,7 @@ impl World {
         let dialer = Tallied { dialer: self.ways.clone(), tally: self.wire.clone() };
         let proxmox = Proxmox::new(None, Arc::new(dialer), TASK_POLL_INTERVAL);
         let proxmox = Arc::new(proxmox.with_call_ins(Arc::new(call_in_key())));
-        let view = View::new(ledger.epoch + 1);
+        let view = View::new(journal_state.epoch + 1);
         let mut checked = self.setup.checked();
         checked.follow(&HerdSpec::default(), Generation(1));
         connect(&proxmox, &checked, &HerdSpec::default());
@@ -253,16 +255,16 @@ impl World {
             calendar: Arc::new(Almanac),
         });
         let given_up = Arc::new(Mutex::new(Vec::new()));
-        let (told, fell) = (Arc::clone(&given_up), Arc::new(Notify::new()));
+        let (reported, fell) = (Arc::clone(&given_up), Arc::new(Notify::new()));
         let falls = Arc::clone(&fell);
         let escalate: GiveUp = Arc::new(move |what| {
-            told.lock().unwrap().push(what);
+            reported.lock().unwrap().push(what);
             falls.notify_one();
         });
         let start = HerdStart {
             ports,
-            epoch: ledger.epoch + 1,
-            ledger,
+            epoch: journal_state.epoch + 1,
+            journal_state,
             spec: Arc::new(self.spec.clone()),
             installation,
             down: self.down.take().map_or(Duration::ZERO, |at| now - at),
@@ -310,7 +312,7 @@ impl World {
 
     /// Stops as `drover run` does when told to, with what the policy leaves alive.
     pub async fn stop(&mut self, policy: StopPolicy) {
-        self.wish(|reply| HerdCommand::Drain { policy, reply }).await;
+        self.command(|reply| HerdCommand::Drain { policy, reply }).await;
         self.planned_restarts = 0;
         drop(self.life.take());
         self.down = Some(Instant::now());
@@ -327,10 +329,12 @@ impl World {
     }
 
     /// What the journal says, crash or not.
-    pub fn ledger(&self) -> Ledger {
+    pub fn journal_state(&self) -> JournalState {
         let options = WriterOptions { threaded: false, ..WriterOptions::default() };
         let ambient = Arc::new(VirtualAmbient::new(WallTime(0), 0));
-        Writer::open(self.log.clone(), Path::new("journal"), ambient, options).unwrap().ledger
+        Writer::open(self.log.clone(), Path::new("journal"), ambient, options)
+            .unwrap()
+            .journal_state
     }
 
     /// The journal as it is now, as a backup takes it.
@@ -352,10 +356,10 @@ impl World {
         }
     }
 
-    /// Lets it run until something holds; fails after [`PATIENCE`].
+    /// Lets it run until something holds; fails after [`WAIT_LIMIT`].
     pub async fn until(&self, what: &str, holds: impl Fn(&View) -> bool) {
         let life = self.life();
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + WAIT_LIMIT;
         let reached = life.local.run_until(async {
             while !holds(&life.view) {
                 if Instant::now() > deadline {
@@ -370,7 +374,7 @@ impl World {
             true
         });
         if !reached.await {
-            panic!("never came: {what}\n{}", self.picture());
+            panic!("never came: {what}\n{}", self.status());
         }
     }
 
@@ -380,13 +384,13 @@ impl World {
     }
 
     /// Lets it run until an agent is in this state.
-    pub async fn until_state(&self, state: AgentPhase) -> AgentPicture {
+    pub async fn until_state(&self, state: AgentPhase) -> AgentDetail {
         self.until(state.name(), |view| view.agents().iter().any(|agent| agent.state == state))
             .await;
         self.view().agents().into_iter().find(|agent| agent.state == state).unwrap()
     }
 
-    fn picture(&self) -> String {
+    fn status(&self) -> String {
         let agents: Vec<String> =
             self.view().agents().iter().map(|agent| format!("{agent:?}")).collect();
         let leases: Vec<String> =
@@ -395,17 +399,17 @@ impl World {
     }
 
     /// Sends a wish; its answer, or none when nobody is left to give one.
-    pub async fn try_wish<T>(&self, wish: impl FnOnce(Reply<T>) -> HerdCommand) -> Option<T> {
+    pub async fn try_request<T>(&self, command: impl FnOnce(Reply<T>) -> HerdCommand) -> Option<T> {
         let (reply, answer) = Reply::channel();
         let life = self.life();
-        life.herd.do_send(wish(reply));
+        life.herd.do_send(command(reply));
         // Where an actor is given up the service ends.
         let fallen = async {
             while life.given_up.lock().unwrap().is_empty() {
                 self.notes.pulse.notified().await;
             }
         };
-        let answer = tokio::time::timeout(PATIENCE, answer);
+        let answer = tokio::time::timeout(WAIT_LIMIT, answer);
         let outcome = life.local.run_until(async {
             tokio::select! {
                 biased;
@@ -414,12 +418,12 @@ impl World {
             }
         });
         let answer = outcome.await?;
-        answer.unwrap_or_else(|_| panic!("no answer to a wish\n{}", self.picture())).ok()
+        answer.unwrap_or_else(|_| panic!("no answer to a wish\n{}", self.status())).ok()
     }
 
     /// Sends a wish and waits for its answer.
-    pub async fn wish<T>(&self, wish: impl FnOnce(Reply<T>) -> HerdCommand) -> T {
-        self.try_wish(wish).await.expect("the herd lives")
+    pub async fn command<T>(&self, command: impl FnOnce(Reply<T>) -> HerdCommand) -> T {
+        self.try_request(command).await.expect("the herd lives")
     }
 
     /// An ask with a key and user data, on a template's label.
@@ -473,14 +477,14 @@ impl World {
 
     /// Waits for an answer to what was asked before.
     pub async fn answer<T>(&self, answer: oneshot::Receiver<T>) -> T {
-        let answer = self.life().local.run_until(tokio::time::timeout(PATIENCE, answer)).await;
+        let answer = self.life().local.run_until(tokio::time::timeout(WAIT_LIMIT, answer)).await;
         answer.expect("an answer comes").unwrap()
     }
 
     /// Asks for a lease with a key, on a template's label, for some time.
     pub async fn try_lease(&self, label: &str, ttl: Duration) -> Result<LeaseId, Refusal> {
         let ask = self.an_ask(label, ttl);
-        self.wish(|reply| HerdCommand::Lease { ask, reply }).await
+        self.command(|reply| HerdCommand::Lease { ask, reply }).await
     }
 
     /// Asks for a lease of an hour that is taken.
@@ -489,14 +493,14 @@ impl World {
     }
 
     /// Lets it run until a lease has its agent ready, and its key is in the guest.
-    pub async fn ready(&self, lease: &LeaseId) -> AgentPicture {
+    pub async fn ready(&self, lease: &LeaseId) -> AgentDetail {
         self.until("the lease is ready", |view| {
-            let picture = view.lease(lease);
+            let status = view.lease(lease);
             assert!(
-                picture.as_ref().is_none_or(|seen| seen.state != LeasePhase::Ended),
-                "{picture:?}"
+                status.as_ref().is_none_or(|seen| seen.state != LeasePhase::Ended),
+                "{status:?}"
             );
-            picture.is_some_and(|seen| seen.state == LeasePhase::Ready)
+            status.is_some_and(|seen| seen.state == LeasePhase::Ready)
         })
         .await;
         let agent = self.view().lease(lease).unwrap().agent.unwrap();
@@ -507,7 +511,7 @@ impl World {
     }
 
     /// A lease of an hour with its agent ready.
-    pub async fn leased(&self, label: &str) -> (LeaseId, AgentPicture) {
+    pub async fn leased(&self, label: &str) -> (LeaseId, AgentDetail) {
         let lease = self.lease(label).await;
         let agent = self.ready(&lease).await;
         (lease, agent)
@@ -516,14 +520,14 @@ impl World {
     /// Ends a lease.
     pub async fn release(&self, lease: &LeaseId) {
         let lease = lease.clone();
-        self.wish(|reply| HerdCommand::Release { lease, by: By::admin("test"), reply })
+        self.command(|reply| HerdCommand::Release { lease, by: By::admin("test"), reply })
             .await
             .unwrap();
     }
 
     /// Retires everything idle, the warm minimum too; says how many were told to go.
     pub async fn reap(&self, all: bool) -> u32 {
-        self.wish(|reply| HerdCommand::Reap { all, reply }).await
+        self.command(|reply| HerdCommand::Reap { all, reply }).await
     }
 
     /// Confirms as an operator that the journal is older than the world.
@@ -534,7 +538,7 @@ impl World {
     /// Compares every cluster with what is known; gives the findings of all, and why some could
     /// not be read.
     pub async fn resync(&self) -> Vec<String> {
-        let findings = self.wish(|reply| HerdCommand::Resync { reply }).await;
+        let findings = self.command(|reply| HerdCommand::Resync { reply }).await;
         findings.into_values().flat_map(|found| found.unwrap_or_else(|why| vec![why])).collect()
     }
 

@@ -141,10 +141,10 @@ impl Notes {
     /// The last facts, for a failure; `STORM_TAIL` in the environment says how many.
     pub fn tail(&self) -> String {
         // What the reconcilers tell again and again says nothing here.
-        let told = |fact: &&Fact| !matches!(fact.what, What::Reconciled { .. });
+        let reported = |fact: &&Fact| !matches!(fact.what, What::Reconciled { .. });
         let seen = self.seen();
         let log: Vec<String> =
-            seen.facts.iter().filter(told).map(|fact| format!("{fact:?}")).collect();
+            seen.facts.iter().filter(reported).map(|fact| format!("{fact:?}")).collect();
         let wanted = std::env::var("STORM_TAIL").ok().and_then(|text| text.parse().ok());
         log[log.len().saturating_sub(wanted.unwrap_or(TAIL))..].join("\n")
     }
@@ -227,8 +227,8 @@ impl Observer for Listener {
         {
             let mut seen = self.notes.seen();
             match &fact.what {
-                What::Agent(picture) if picture.state != AgentPhase::Gone => {
-                    seen.living.insert(picture.agent.clone(), picture.template.clone());
+                What::Agent(status) if status.state != AgentPhase::Gone => {
+                    seen.living.insert(status.agent.clone(), status.template.clone());
                 }
                 What::AgentGone { agent, .. } => {
                     seen.living.remove(agent);
@@ -274,10 +274,10 @@ impl Journal for Recorder {
             held
         };
         let eye = self.notes.socket.eye();
-        let told = if eye.is_some() { bodies.clone() } else { Vec::new() };
+        let reported = if eye.is_some() { bodies.clone() } else { Vec::new() };
         // The writer commits within the call: what it was given is in the log from here on.
         let done = self.writer.append(bodies);
-        told.iter().for_each(|body| eye.iter().for_each(|eye| eye.record(body)));
+        reported.iter().for_each(|body| eye.iter().for_each(|eye| eye.record(body)));
         if !held {
             return done;
         }

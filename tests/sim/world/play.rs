@@ -16,7 +16,7 @@ impl World {
 
     /// Virtual time since the world began.
     pub fn elapsed(&self) -> Duration {
-        Instant::now() - self.begun
+        Instant::now() - self.started
     }
 
     /// The wall clock of the service.
@@ -55,15 +55,15 @@ impl World {
     /// Begins agents of a template as an operator; how many, and why not more.
     pub async fn provision(&self, template: &str, count: u32) -> (Vec<AgentId>, Option<String>) {
         let template = template.to_owned();
-        let wish = |reply| HerdCommand::Provision { template, count, trial: false, reply };
-        let done = self.wish(wish).await.unwrap();
+        let command = |reply| HerdCommand::Provision { template, count, trial: false, reply };
+        let done = self.command(command).await.unwrap();
         (done.agents, done.short)
     }
 
     /// Sets limits of an agent against its template's as an operator.
     pub async fn limit(&self, agent: &AgentId, change: OverrideChange) {
         let agent = agent.clone();
-        self.wish(|reply| HerdCommand::Override { agent, change, reply }).await.unwrap();
+        self.command(|reply| HerdCommand::Override { agent, change, reply }).await.unwrap();
     }
 
     /// A hold with a key.
@@ -75,7 +75,7 @@ impl World {
     /// Holds an agent as an operator.
     pub async fn hold(&self, agent: &AgentId, span: Duration) {
         let (agent, hold) = (agent.clone(), Some(Box::new(Self::a_hold(span))));
-        self.wish(|reply| HerdCommand::Hold { agent, hold, by: By::admin("test"), reply })
+        self.command(|reply| HerdCommand::Hold { agent, hold, by: By::admin("test"), reply })
             .await
             .unwrap();
     }
@@ -84,20 +84,20 @@ impl World {
     pub async fn hold_next(&self, template: &str, span: Option<Duration>) {
         let (template, hold) = (template.to_owned(), span.map(|span| Box::new(Self::a_hold(span))));
         let by = By::admin("test");
-        self.wish(|reply| HerdCommand::HoldNext { template, hold, by, reply }).await.unwrap();
+        self.command(|reply| HerdCommand::HoldNext { template, hold, by, reply }).await.unwrap();
     }
 
     /// Asks for a lease of an hour on behalf of somebody.
     pub async fn lease_for(&self, label: &str, owner: &str) -> LeaseId {
         let mut ask = self.an_ask(label, Duration::from_secs(3600));
         ask.owner = owner.to_owned();
-        self.wish(|reply| HerdCommand::Lease { ask, reply }).await.unwrap()
+        self.command(|reply| HerdCommand::Lease { ask, reply }).await.unwrap()
     }
 
     /// Ends a hold as an operator.
     pub async fn release_hold(&self, agent: &AgentId) {
         let agent = agent.clone();
-        self.wish(|reply| HerdCommand::Hold { agent, hold: None, by: By::admin("test"), reply })
+        self.command(|reply| HerdCommand::Hold { agent, hold: None, by: By::admin("test"), reply })
             .await
             .unwrap();
     }
@@ -105,7 +105,7 @@ impl World {
     /// Lets it run until a moment since the beginning, or until `ends` holds after anything that
     /// happened; says whether it does.
     pub async fn step(&self, until: Duration, ends: impl Fn(&View) -> bool) -> bool {
-        let (life, until) = (self.life(), self.begun + until);
+        let (life, until) = (self.life(), self.started + until);
         let reached = life.local.run_until(async {
             loop {
                 if ends(&life.view) {
@@ -173,9 +173,9 @@ impl World {
     /// What is left behind once everything is retired, each with the name of what must hold.
     pub fn remains(&self) -> Vec<(&'static str, String)> {
         let mut wrongs = self.wrongs();
-        let ledger = self.ledger();
-        if !ledger.agents.is_empty() {
-            let agents: Vec<_> = ledger.agents.keys().collect();
+        let journal_state = self.journal_state();
+        if !journal_state.agents.is_empty() {
+            let agents: Vec<_> = journal_state.agents.keys().collect();
             wrongs.push(("nothing-stays", format!("records of {agents:?}")));
         }
         if !self.ours().is_empty() {
@@ -198,7 +198,7 @@ impl World {
                 let clouds = life.view.clouds();
                 let clouds = clouds.iter().map(|cloud| format!("{cloud:?}\n"));
                 let above: String = clouds.chain(templates).collect();
-                format!("{above}{}", self.picture())
+                format!("{above}{}", self.status())
             }
             None => format!("it is down; last facts:\n{}", self.notes.tail()),
         }

@@ -219,8 +219,8 @@ impl Shell for Scripted {
         async move {
             let (vmid, _) = shell.clone().login(target, limit).await?;
             // What mends a guest looks for keys that should not be there.
-            let mends = command.contains("the rollback did not happen");
-            if mends && shell.admitted(vmid).iter().any(|key| key != "hold") {
+            let remedies = command.contains("the rollback did not happen");
+            if remedies && shell.admitted(vmid).iter().any(|key| key != "hold") {
                 return Ok(Ran { exit: Some(1), tail: "a key is there".into() });
             }
             shell.script.lock().unwrap().ran.push(command.clone());

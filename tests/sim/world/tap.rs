@@ -18,10 +18,10 @@ use drover_model::marks::Marks;
 use drover_model::os::Os;
 use drover_model::placement::Fleet;
 use drover_model::ports::{
-    AddressSight, Ambient, Ask, CloneCall, ClusterSight, ConfigureCall, Configured, Demand,
-    Greeting, HireCall, Holder, Hypervisor, IdSight, ImageSight, Journal, JournalFault, Known,
-    Observer, Ports, Ran, Shell, ShellTarget, Snapped, SnapshotCall, SourceSight, Survey, TaskEnd,
-    VmRef, VmSight,
+    AddressObservation, Ambient, Ask, CloneCall, ClusterObservation, ConfigureCall, Configured,
+    Demand, Greeting, Holder, Hypervisor, IdStatus, ImageObservation, Journal, JournalFault, Known,
+    Observer, Ports, Ran, Shell, ShellTarget, Snapped, SnapshotCall, SourceObservation,
+    StartRunnerCall, Survey, TaskEnd, VmObservation, VmRef,
 };
 use drover_model::record::Body;
 use drover_model::spec::UploadSpec;
@@ -45,7 +45,7 @@ pub struct Knock {
 
 /// What becomes of a call.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Strike {
+pub enum Hit {
     /// Nothing: it goes its way.
     Pass,
     /// The caller panics while asking, inside its handler or timer.
@@ -104,7 +104,7 @@ impl PartialEq for Alteration {
     }
 }
 
-type Watcher = Box<dyn FnMut(&Knock) -> Strike + Send>;
+type Watcher = Box<dyn FnMut(&Knock) -> Hit + Send>;
 
 /// The tap of one world; it outlives crashes, and passes everything until a test says otherwise.
 #[derive(Clone)]
@@ -121,7 +121,7 @@ impl Tap {
     }
 
     /// Lets every call from here on be judged.
-    pub fn watch(&self, watcher: impl FnMut(&Knock) -> Strike + Send + 'static) {
+    pub fn watch(&self, watcher: impl FnMut(&Knock) -> Hit + Send + 'static) {
         *self.watcher.lock().unwrap() = Some(Box::new(watcher));
     }
 
@@ -150,16 +150,16 @@ impl Tap {
     }
 
     /// Taken out while it judges, so that a watcher may use the world.
-    fn judge(&self, call: &'static str, vmid: Option<VmId>) -> Strike {
+    fn judge(&self, call: &'static str, vmid: Option<VmId>) -> Hit {
         self.judge_knock(&Knock { call, vmid, records: Vec::new() })
     }
 
-    fn judge_knock(&self, knock: &Knock) -> Strike {
-        let Some(mut watcher) = self.watcher.lock().unwrap().take() else { return Strike::Pass };
-        let strike = watcher(knock);
+    fn judge_knock(&self, knock: &Knock) -> Hit {
+        let Some(mut watcher) = self.watcher.lock().unwrap().take() else { return Hit::Pass };
+        let deregister = watcher(knock);
         self.watcher.lock().unwrap().get_or_insert(watcher);
-        assert_ne!(strike, Strike::Panic, "a planned panic at {}", knock.call);
-        strike
+        assert_ne!(deregister, Hit::Panic, "a planned panic at {}", knock.call);
+        deregister
     }
 
     fn ask<T: Send + 'static>(
@@ -170,8 +170,8 @@ impl Tap {
     ) -> Ask<T> {
         let tally = self.tally.clone();
         match self.judge(call, vmid) {
-            Strike::Pass | Strike::Panic => make(),
-            Strike::PanicLater => {
+            Hit::Pass | Hit::Panic => make(),
+            Hit::PanicLater => {
                 let answer = make();
                 async move {
                     drop(answer.await);
@@ -179,11 +179,11 @@ impl Tap {
                 }
                 .boxed()
             }
-            Strike::Hold => {
+            Hit::Hold => {
                 tally.spring();
                 pending().boxed()
             }
-            Strike::HoldAnswer => {
+            Hit::HoldAnswer => {
                 let answer = make();
                 async move {
                     drop(answer.await);
@@ -192,8 +192,8 @@ impl Tap {
                 }
                 .boxed()
             }
-            Strike::Fail(fault) => async move { Err(fault) }.boxed(),
-            Strike::FailAfter(fault) => {
+            Hit::Fail(fault) => async move { Err(fault) }.boxed(),
+            Hit::FailAfter(fault) => {
                 let answer = make();
                 async move {
                     drop(answer.await);
@@ -201,7 +201,7 @@ impl Tap {
                 }
                 .boxed()
             }
-            Strike::Twice => {
+            Hit::Twice => {
                 let (first, second) = (make(), make());
                 async move {
                     drop(first.await);
@@ -209,7 +209,7 @@ impl Tap {
                 }
                 .boxed()
             }
-            Strike::Lose { done, after } => {
+            Hit::Lose { done, after } => {
                 let answer = done.then(make);
                 async move {
                     if let Some(answer) = answer {
@@ -221,7 +221,7 @@ impl Tap {
                 }
                 .boxed()
             }
-            Strike::Alter(alteration) => {
+            Hit::Alter(alteration) => {
                 let answer = make();
                 async move {
                     let mut answer = answer.await;
@@ -243,7 +243,7 @@ impl Hypervisor for Tapped<dyn Hypervisor> {
     fn continues(&self, now: &ClusterId, former: &ClusterId) {
         self.inner.continues(now, former);
     }
-    fn identify(&self, cloud: &CloudId) -> Ask<ClusterSight> {
+    fn identify(&self, cloud: &CloudId) -> Ask<ClusterObservation> {
         self.tap.ask("identify", None, || self.inner.identify(cloud))
     }
     fn survey(&self, cloud: &CloudId, within: Duration) -> Ask<Survey> {
@@ -259,13 +259,13 @@ impl Hypervisor for Tapped<dyn Hypervisor> {
         };
         self.tap.ask("locate", vmid, || self.inner.locate(cloud, sought, near))
     }
-    fn look(&self, vm: &VmRef) -> Ask<VmSight> {
+    fn look(&self, vm: &VmRef) -> Ask<VmObservation> {
         self.tap.ask("look", Some(vm.vmid), || self.inner.look(vm))
     }
-    fn confirm(&self, vm: &VmRef, marks: &Marks, name: &str) -> Ask<VmSight> {
+    fn confirm(&self, vm: &VmRef, marks: &Marks, name: &str) -> Ask<VmObservation> {
         self.tap.ask("look", Some(vm.vmid), || self.inner.confirm(vm, marks, name))
     }
-    fn id_taken(&self, cloud: &CloudId, vmid: VmId) -> Ask<IdSight> {
+    fn id_taken(&self, cloud: &CloudId, vmid: VmId) -> Ask<IdStatus> {
         self.tap.ask("id_taken", Some(vmid), || self.inner.id_taken(cloud, vmid))
     }
     fn clone_vm(&self, call: CloneCall) -> Ask<Upid> {
@@ -287,13 +287,18 @@ impl Hypervisor for Tapped<dyn Hypervisor> {
     fn start(&self, vm: &VmRef) -> Ask<Upid> {
         self.tap.ask("start", Some(vm.vmid), || self.inner.start(vm))
     }
-    fn address(&self, vm: &VmRef, mac: Option<&str>, networks: &[String]) -> Ask<AddressSight> {
+    fn address(
+        &self,
+        vm: &VmRef,
+        mac: Option<&str>,
+        networks: &[String],
+    ) -> Ask<AddressObservation> {
         self.tap.ask("address", Some(vm.vmid), || self.inner.address(vm, mac, networks))
     }
     fn host_keys(&self, vm: &VmRef, os: Os) -> Ask<Vec<String>> {
         self.tap.ask("host_keys", Some(vm.vmid), || self.inner.host_keys(vm, os))
     }
-    fn fence(&self, vm: &VmRef, marks: &Marks) -> Ask<VmSight> {
+    fn fence(&self, vm: &VmRef, marks: &Marks) -> Ask<VmObservation> {
         self.tap.ask("fence", Some(vm.vmid), || self.inner.fence(vm, marks))
     }
     fn shutdown(&self, vm: &VmRef, limit: Duration) -> Ask<Upid> {
@@ -305,10 +310,10 @@ impl Hypervisor for Tapped<dyn Hypervisor> {
     fn destroy(&self, vm: &VmRef) -> Ask<Upid> {
         self.tap.ask("destroy", Some(vm.vmid), || self.inner.destroy(vm))
     }
-    fn images(&self, cloud: &CloudId, storages: &BTreeSet<String>) -> Ask<Vec<ImageSight>> {
+    fn images(&self, cloud: &CloudId, storages: &BTreeSet<String>) -> Ask<Vec<ImageObservation>> {
         self.tap.ask("images", None, || self.inner.images(cloud, storages))
     }
-    fn remove_image(&self, cloud: &CloudId, image: &ImageSight) -> Ask<()> {
+    fn remove_image(&self, cloud: &CloudId, image: &ImageObservation) -> Ask<()> {
         self.tap.ask("remove_image", None, || self.inner.remove_image(cloud, image))
     }
     fn leftovers(
@@ -344,16 +349,16 @@ impl Shell for Tapped<dyn Shell> {
 }
 
 impl Demand for Tapped<dyn Demand> {
-    fn look(&self, source: &SourceId, known: &Known) -> Ask<SourceSight> {
+    fn look(&self, source: &SourceId, known: &Known) -> Ask<SourceObservation> {
         self.tap.ask("look_at_jobs", None, || self.inner.look(source, known))
     }
-    fn hire(&self, call: HireCall, limit: Duration) -> Ask<()> {
-        self.tap.ask("hire", None, || self.inner.hire(call.clone(), limit))
+    fn start_runner(&self, call: StartRunnerCall, limit: Duration) -> Ask<()> {
+        self.tap.ask("hire", None, || self.inner.start_runner(call.clone(), limit))
     }
-    fn dismiss(&self, call: HireCall, limit: Duration) -> Ask<()> {
-        self.tap.ask("dismiss", None, || self.inner.dismiss(call.clone(), limit))
+    fn stop_runner(&self, call: StartRunnerCall, limit: Duration) -> Ask<()> {
+        self.tap.ask("dismiss", None, || self.inner.stop_runner(call.clone(), limit))
     }
-    fn words(&self, call: HireCall, limit: Duration) -> Ask<Words> {
+    fn words(&self, call: StartRunnerCall, limit: Duration) -> Ask<Words> {
         self.tap.ask("words", None, || self.inner.words(call.clone(), limit))
     }
     fn obstacle(&self, source: &SourceId) -> Ask<Option<String>> {
@@ -362,8 +367,8 @@ impl Demand for Tapped<dyn Demand> {
     fn quiet(&self, source: &SourceId, runner: &RunnerName) -> Ask<()> {
         self.tap.ask("quiet", None, || self.inner.quiet(source, runner))
     }
-    fn strike(&self, source: &SourceId, runner: &RunnerName) -> Ask<()> {
-        self.tap.ask("strike", None, || self.inner.strike(source, runner))
+    fn deregister(&self, source: &SourceId, runner: &RunnerName) -> Ask<()> {
+        self.tap.ask("strike", None, || self.inner.deregister(source, runner))
     }
 }
 
@@ -371,13 +376,13 @@ impl Journal for Tapped<dyn Journal> {
     /// Only `Panic`, `Hold` (nothing is written) and `HoldAnswer` strike an append.
     fn append(&self, bodies: Vec<Body>) -> BoxFuture<'static, Result<u64, JournalFault>> {
         let knock = Knock { call: "append", vmid: None, records: bodies.clone() };
-        let strike = self.tap.judge_knock(&knock);
-        if strike == Strike::Hold {
+        let deregister = self.tap.judge_knock(&knock);
+        if deregister == Hit::Hold {
             self.tap.tally.spring();
             return pending().boxed();
         }
         let done = self.inner.append(bodies);
-        if strike != Strike::HoldAnswer {
+        if deregister != Hit::HoldAnswer {
             return done;
         }
         let tally = self.tap.tally.clone();

@@ -45,7 +45,7 @@ pub(super) fn repository() -> Scope {
     Scope::Repository("o".into(), "app".into())
 }
 
-async fn enlist(connector: &dyn Connector, name: &str) -> Result<String, String> {
+async fn register(connector: &dyn Connector, name: &str) -> Result<String, String> {
     let spec = TemplateSpec::bare(TemplateId::new(CloudId::new("lab"), "linux"), VmId(9000));
     let want = Want::Labels(["linux".to_owned()].into());
     let runner = RunnerName::new(name);
@@ -108,11 +108,11 @@ fn a_limit_that_is_used_up_ends_all_calls_and_says_so() {
         let heard = github.heard("").len();
         hub.poll(&Known::new()).await.unwrap_err();
         assert_eq!(github.heard("").len(), heard, "nothing was asked");
-        enlist(&*hub, NAME).await.unwrap();
+        register(&*hub, NAME).await.unwrap();
         github.state().remaining = Some(0);
-        enlist(&*hub, NAME).await.unwrap_err();
+        register(&*hub, NAME).await.unwrap_err();
         let heard = github.heard("").len();
-        let error = enlist(&*hub, NAME).await.unwrap_err();
+        let error = register(&*hub, NAME).await.unwrap_err();
         assert!(error.contains("rate limit"), "{error}");
         assert_eq!(github.heard("").len(), heard, "nothing was asked");
     });
@@ -122,7 +122,7 @@ fn a_limit_that_is_used_up_ends_all_calls_and_says_so() {
 // Invariant: what is missing is named, by scope.
 
 #[test]
-fn a_login_that_may_not_make_runners_is_told_what_it_lacks_before_a_machine_is_begun() {
+fn a_login_that_may_not_make_runners_hears_what_it_lacks_before_a_machine_is_started() {
     let scopes = [
         (repository(), "`Administration: write` (classic token: repo) for repository o/app"),
         (Scope::Organisation("o".into()), "`Self-hosted runners: write` of the organisation"),
@@ -151,8 +151,8 @@ fn a_name_that_is_taken_and_an_answer_that_was_lost_leave_one_row() {
         github.state().enrol(NAME, vec!["old".into()], 1);
         github.state().enrol("drover-7k2m9qxw-4f8z1c3px9t2vkac", vec!["other".into()], 1);
         github.state().lose = Some("generate-jitconfig");
-        enlist(&*hub, NAME).await.unwrap_err();
-        enlist(&*hub, NAME).await.unwrap();
+        register(&*hub, NAME).await.unwrap_err();
+        register(&*hub, NAME).await.unwrap();
         let rows: Vec<(String, BTreeSet<String>)> = github
             .state()
             .runners
@@ -170,12 +170,12 @@ fn a_name_that_is_taken_and_an_answer_that_was_lost_leave_one_row() {
 }
 
 #[test]
-fn a_runner_with_a_job_keeps_its_row_and_one_without_takes_none_after_it_is_told() {
+fn a_runner_with_a_job_keeps_its_row_and_one_without_takes_none_after_it_is_reported() {
     let github = GitHub::start();
     let hub = connected(&github, repository());
     let name = RunnerName::new(NAME);
     run(async {
-        enlist(&*hub, NAME).await.unwrap();
+        register(&*hub, NAME).await.unwrap();
         github.job("o/app", "it", &["self-hosted"], "true");
         let give = |status| {
             let mut state = github.state();
@@ -206,8 +206,8 @@ fn more_rows_and_jobs_than_a_page_holds_are_all_seen() {
     for n in 0..120 {
         github.job("o/app", &format!("j{n}"), &["self-hosted", "linux"], "true");
     }
-    let sight = run(connected(&github, repository()).poll(&Known::new())).unwrap();
-    assert_eq!((sight.rows.len(), sight.jobs.len()), (250, 120));
-    assert!(sight.whole);
+    let observation = run(connected(&github, repository()).poll(&Known::new())).unwrap();
+    assert_eq!((observation.rows.len(), observation.jobs.len()), (250, 120));
+    assert!(observation.whole);
     github.sound();
 }

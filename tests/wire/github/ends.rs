@@ -31,7 +31,7 @@ fn a_cancelled_job_whose_runner_goes_on_ends_its_machine_once_github_says_that_i
 }
 
 #[test]
-fn a_cancelled_job_of_a_scale_set_whose_runner_goes_on_ends_its_machine_once_that_is_told() {
+fn a_cancelled_job_of_a_scale_set_whose_runner_goes_on_ends_its_machine_once_that_is_reported() {
     let keys =
         "scope: org/o, mode: scaleSet, scaleSet: drover-lab, labels: [linux], pollSeconds: 1";
     let (_dir, sim, site, github, _service, mut events) = started(keys);

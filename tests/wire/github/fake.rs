@@ -146,7 +146,7 @@ impl GitHub {
     pub fn until(&self, there: impl Fn(&State) -> bool) {
         let state = self.state();
         let news = Arc::clone(&state.scale.news);
-        let waited = news.wait_timeout_while(state, crate::harness::PATIENCE, |now| !there(now));
+        let waited = news.wait_timeout_while(state, crate::harness::WAIT_LIMIT, |now| !there(now));
         assert!(!waited.unwrap().1.timed_out(), "it did not come to that");
     }
 
@@ -195,11 +195,11 @@ impl GitHub {
         let state = self.state();
         let job = state.jobs.iter().find(|job| job.id == id).unwrap();
         let action = job.status;
-        let mut told = job_of(job);
-        told["run_attempt"] = json!(1);
+        let mut reported = job_of(job);
+        reported["run_attempt"] = json!(1);
         let body = json!({
             "action": action,
-            "workflow_job": told,
+            "workflow_job": reported,
             "repository": { "id": 1, "full_name": job.repository },
             "sender": { "login": "octocat" },
         });

@@ -1,6 +1,6 @@
 //! What the tests' own runner speaks with the fake: not GitHub's protocol, which only its runner
 //! knows. It is as strict: one job for each login, the row goes with the job, and a version that is
-//! too old is refused at its first poll (as `src/Sdk/WebApi/WebApi/BrokerHttpClient.cs` of actions/runner
+//! too old is refused at its first poll (as `src/Sdk/WebApi/WebApi/SchedulerHttpClient.cs` of actions/runner
 //! 2.336.0 at 258d6c857db3 reads it).
 
 use serde_json::{Value, json};
@@ -60,10 +60,10 @@ fn leave(state: &mut State, session: &str) -> (u16, Value) {
 
 /// How a version is refused.
 fn too_old(version: &str) -> Value {
-    let told = format!("Runner version v{version} is deprecated and cannot receive messages.");
+    let reported = format!("Runner version v{version} is deprecated and cannot receive messages.");
     json!({
         "source": "actions-broker-listener", "errorKind": "RunnerVersionTooOld", "statusCode": 403,
-        "errorMessage": told,
+        "errorMessage": reported,
     })
 }
 

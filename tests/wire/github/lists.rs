@@ -65,9 +65,10 @@ fn a_runner_that_no_list_shows_is_found_by_itself_and_gone_only_by_githubs_own_w
         let hub = connected(&github, organisation());
         let known: Known = [name(1), name(2)].map(|name| (name, BTreeSet::new())).into();
         let look = || {
-            let sight = run(hub.poll(&known)).unwrap();
-            let rows: Vec<RunnerName> = sight.rows.into_iter().map(|row| row.runner).collect();
-            (rows, sight.gone.into_iter().collect::<Vec<_>>(), sight.whole)
+            let observation = run(hub.poll(&known)).unwrap();
+            let rows: Vec<RunnerName> =
+                observation.rows.into_iter().map(|row| row.runner).collect();
+            (rows, observation.gone.into_iter().collect::<Vec<_>>(), observation.whole)
         };
         for _ in 0..3 {
             assert_eq!(look(), (vec![name(1)], vec![name(2)], false), "{others}");
@@ -104,11 +105,15 @@ fn a_runner_whose_job_is_under_way_is_busy_though_no_list_of_runners_shows_it() 
         state.jobs[0].status = "in_progress";
         state.jobs[0].runner = Some(name(1).to_string());
     }
-    let sight = run(hub.poll(&[(name(1), BTreeSet::new())].into())).unwrap();
-    let rows = &sight.rows;
+    let observation = run(hub.poll(&[(name(1), BTreeSet::new())].into())).unwrap();
+    let rows = &observation.rows;
     assert_eq!((rows.len(), rows[0].jobs, rows[0].job.is_some()), (1, 1, true));
-    assert_eq!(sight.removed, [name(1)].into(), "asked for that very row, it does not have it");
-    assert!(!rows[0].online && sight.gone.is_empty());
+    assert_eq!(
+        observation.removed,
+        [name(1)].into(),
+        "asked for that very row, it does not have it"
+    );
+    assert!(!rows[0].online && observation.gone.is_empty());
 }
 
 // Invariant: others' rows cost next to nothing of the rate limit.
@@ -130,9 +135,9 @@ fn two_thousand_rows_of_others_that_change_all_the_time_do_not_use_up_the_limit(
             for (n, runner) in github.state().runners.iter_mut().enumerate() {
                 runner.online ^= n < 2_000 || n == 2_000 + at % own;
             }
-            let sight = run(hub.poll(&known)).unwrap();
-            assert!(sight.gone.is_empty());
-            seen.extend(sight.rows.into_iter().map(|row| row.runner));
+            let observation = run(hub.poll(&known)).unwrap();
+            assert!(observation.gone.is_empty());
+            seen.extend(observation.rows.into_iter().map(|row| row.runner));
             first = if at == 0 { paid() } else { first };
         }
         assert_eq!(seen, known.keys().cloned().collect(), "each is told of");

@@ -249,7 +249,7 @@ fn labels_of_a_scale_set_that_is_there_are_brought_up_to_date() {
 }
 
 #[test]
-fn a_scale_set_that_another_holds_is_told_of() {
+fn a_scale_set_that_another_holds_is_reported() {
     let github = GitHub::start();
     let theirs = ("drover-lab".to_owned(), vec!["theirs".to_owned()]);
     github.state().scale.set = Some(theirs.clone());
@@ -260,7 +260,7 @@ fn a_scale_set_that_another_holds_is_told_of() {
     let service = Service::start(&site);
     service.drain();
     let mut events = Events::follow(&site);
-    let is = |told: &Value| told.to_string().contains("another process holds the session");
+    let is = |reported: &Value| reported.to_string().contains("another process holds the session");
     let status = site.json(&["status"])["sources"].clone();
     let text = if is(&status) { status } else { events.until("source", is) }.to_string();
     assert!(text.contains("give each drover a scale set of its own"), "{text}");

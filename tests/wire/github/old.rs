@@ -10,7 +10,7 @@ use super::{left_nothing, started};
 use crate::harness::{Events, Service, Sim, Site};
 
 /// What is told of the version that the guests here have.
-const TOLD: &str = "its actions/runner 2.331.0 is too old: GitHub gives jobs to a version for 30 days after \
+const REPORTED: &str = "its actions/runner 2.331.0 is too old: GitHub gives jobs to a version for 30 days after \
                     a newer one is released, to this one until 2026-06-19; install 2.336.0, the newest, \
                     in the template image";
 /// Starts it, as a guest with an image that is too old would.
@@ -27,7 +27,7 @@ fn refused(environment: &str) -> (tempfile::TempDir, Sim, Site, GitHub, Service,
 }
 
 /// Waits until an agent is given up and the source says what it lacks; gives both texts.
-fn told(events: &mut Events) -> (String, String) {
+fn reported(events: &mut Events) -> (String, String) {
     let (mut why, mut lacks): (Option<String>, Option<String>) = (None, None);
     loop {
         if let (Some(why), Some(lacks)) = (&why, &lacks) {
@@ -43,17 +43,17 @@ fn told(events: &mut Events) -> (String, String) {
 // its place; its jobs want no machine but ever fewer that try; and what mended it is found by itself.
 
 #[test]
-fn a_runner_too_old_for_github_is_told_with_its_version_and_last_day_until_it_is_mended() {
+fn a_runner_too_old_for_github_is_reported_with_its_version_and_last_day_until_it_is_repaired() {
     let (_dir, sim, site, github, _service, mut events) = refused("");
-    let (why, lacks) = told(&mut events);
-    assert!(why.contains(TOLD) && why.contains("it ended with 7 after "), "{why}");
-    let expected = format!("runners of template lab/linux are given no job: {TOLD}");
+    let (why, lacks) = reported(&mut events);
+    assert!(why.contains(REPORTED) && why.contains("it ended with 7 after "), "{why}");
+    let expected = format!("runners of template lab/linux are given no job: {REPORTED}");
     assert!(lacks.contains(&expected), "{lacks}");
     let jobs = site.json(&["jobs"])["jobs"].clone();
     assert_eq!(jobs[0]["state"], "unserved", "{jobs}");
-    assert!(jobs[0]["lacks"].as_str().unwrap().contains(TOLD), "{jobs}");
+    assert!(jobs[0]["lacks"].as_str().unwrap().contains(REPORTED), "{jobs}");
     let said = site.json(&["why", "it"]).to_string();
-    assert!(said.contains(TOLD), "{said}");
+    assert!(said.contains(REPORTED), "{said}");
     assert_eq!(site.json(&["status"])["sources"][0]["waiting"], 0, "it wants no machine");
     // Somebody puts a newer one into the image; here its version is taken again.
     github.state().deprecated.clear();
@@ -68,9 +68,9 @@ fn a_runner_too_old_for_github_is_told_with_its_version_and_last_day_until_it_is
 fn a_runner_too_old_to_say_so_by_its_status_is_known_by_its_log() {
     let unknown = "ACTIONS_RUNNER_RETURN_VERSION_DEPRECATED_EXIT_CODE=0";
     let (_dir, _sim, _site, github, _service, mut events) = refused(unknown);
-    let (why, lacks) = told(&mut events);
-    assert!(why.contains(TOLD) && why.contains("its command ended with 0 after "), "{why}");
-    assert!(lacks.contains(TOLD), "{lacks}");
+    let (why, lacks) = reported(&mut events);
+    assert!(why.contains(REPORTED) && why.contains("its command ended with 0 after "), "{why}");
+    assert!(lacks.contains(REPORTED), "{lacks}");
     github.sound();
 }
 
@@ -96,17 +96,17 @@ fn the_doctor_says_until_when_the_versions_that_run_are_given_jobs() {
         github.state().enrol(name, vec!["linux".into()], 1);
         github.state().runners.last_mut().unwrap().version = Some(version.to_owned());
     }
-    let mend = "install actions/runner 2.336.0 in the template images";
+    let remedy = "install actions/runner 2.336.0 in the template images";
     let text = "a runner has 2.334.0; GitHub gives it jobs until 2026-08-31";
-    assert_eq!(proven(&github), [Finding::warn("actions/runner", text, mend)]);
+    assert_eq!(proven(&github), [Finding::warn("actions/runner", text, remedy)]);
     github.state().released.clear();
     let text = "a runner has 2.334.0; GitHub gives it jobs for 30 days after a newer one";
-    assert_eq!(proven(&github), [Finding::warn("actions/runner", text, mend)]);
+    assert_eq!(proven(&github), [Finding::warn("actions/runner", text, remedy)]);
     github.sound();
 }
 
 #[test]
-fn a_runner_that_is_too_old_is_told_without_a_date_where_no_release_can_be_read() {
+fn a_runner_that_is_too_old_is_reported_without_a_date_where_no_release_can_be_read() {
     let github = GitHub::start();
     let refused = "Current runner version: '2.331.0'\nListening for Jobs\nAn error occurred: Runner \
                    version v2.331.0 is deprecated and cannot receive messages.\nExiting runner...";
@@ -116,7 +116,7 @@ fn a_runner_that_is_too_old_is_told_without_a_date_where_no_release_can_be_read(
         Words { life, seconds: 1, ago: 0, lines, too_old: None }
     };
     let hub = connected(&github, repository());
-    assert_eq!(run(hub.too_old(&words(refused))).as_deref(), Some(TOLD));
+    assert_eq!(run(hub.too_old(&words(refused))).as_deref(), Some(REPORTED));
     assert_eq!(run(hub.too_old(&words("Exiting runner..."))), None);
     github.state().released.clear();
     github.state().refuse = Some(("/downloads", 404));

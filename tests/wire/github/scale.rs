@@ -39,7 +39,7 @@ pub struct Scale {
     pub acknowledged: Vec<u64>,
     messages: Vec<Message>,
     /// The last message that was told.
-    told: u64,
+    reported: u64,
     /// The number of the session's login: an older one is good for nothing.
     login: u32,
     assigned: u32,
@@ -55,10 +55,10 @@ struct Message {
 }
 
 /// What is told of a job: `JobMessageBase`, and what its kind has beside that.
-fn told(kind: &str, job: &Job) -> Value {
+fn reported(kind: &str, job: &Job) -> Value {
     let (owner, repository) = job.repository.split_once('/').unwrap_or(("", ""));
     let assigned = if kind == "JobAvailable" { NEVER.to_owned() } else { job.created.to_string() };
-    let mut told = json!({
+    let mut reported = json!({
         "messageType": kind, "runnerRequestId": job.id, "repositoryName": repository, "ownerName": owner,
         "jobId": format!("7e57ab1e-0000-4000-8000-{:012x}", job.id),
         "jobWorkflowRef": format!("{}/.github/workflows/ci.yml@refs/heads/main", job.repository),
@@ -80,9 +80,9 @@ fn told(kind: &str, job: &Job) -> Value {
         _ => json!({}),
     };
     for (name, value) in more.as_object().unwrap() {
-        told[name] = value.clone();
+        reported[name] = value.clone();
     }
-    told
+    reported
 }
 
 impl Scale {
@@ -94,8 +94,8 @@ impl Scale {
 
     /// What happens until a message is told is in one message.
     fn say(&mut self, body: Value) {
-        let told = self.told;
-        match self.messages.last_mut().filter(|message| message.id > told) {
+        let reported = self.reported;
+        match self.messages.last_mut().filter(|message| message.id > reported) {
             Some(message) => message.jobs.push(body),
             None => {
                 self.next += 1;
@@ -111,19 +111,19 @@ impl Scale {
             job.labels.iter().all(|label| labels.contains(label))
         };
         if self.set.as_ref().is_some_and(fits) {
-            self.say(told("JobAvailable", job));
+            self.say(reported("JobAvailable", job));
         }
     }
 
     fn acquired(&mut self, job: &Job) {
         self.assigned += 1;
-        self.say(told("JobAssigned", job));
+        self.say(reported("JobAssigned", job));
     }
 
     pub fn started(&mut self, job: &Job) {
         if self.set.is_some() {
             self.running += 1;
-            self.say(told("JobStarted", job));
+            self.say(reported("JobStarted", job));
         }
     }
 
@@ -131,7 +131,7 @@ impl Scale {
         if self.set.is_some() {
             self.running -= 1;
             self.assigned -= 1;
-            self.say(told("JobCompleted", job));
+            self.say(reported("JobCompleted", job));
         }
     }
 
@@ -155,7 +155,7 @@ impl Scale {
     /// The next message behind this one.
     fn behind(&mut self, last: u64) -> Option<Value> {
         let message = self.messages.iter().find(|message| message.id > last)?;
-        self.told = message.id;
+        self.reported = message.id;
         let body = Value::from(message.jobs.clone()).to_string();
         Some(json!({ "messageId": message.id, "messageType": "RunnerScaleSetJobMessages",
             "body": body, "statistics": self.statistics() }))
@@ -214,8 +214,8 @@ pub fn poll(state: &Arc<Mutex<State>>, request: &Request) -> Option<Reply> {
     if request.header("x-scalesetmaxcapacity").parse::<u32>().is_err() {
         return Some(fault(&mut guard, "a poll does not say how many jobs it takes".to_owned()));
     }
-    if last != 0 && last != guard.scale.told {
-        let text = format!("message {last} was the last, and {} was told", guard.scale.told);
+    if last != 0 && last != guard.scale.reported {
+        let text = format!("message {last} was the last, and {} was told", guard.scale.reported);
         return Some(fault(&mut guard, text));
     }
     let news = Arc::clone(&guard.scale.news);
@@ -270,15 +270,16 @@ pub fn answer(state: &mut State, request: &Request) -> Option<Reply> {
     }
     let call = format!("{} {path}", request.method);
     if request.header("content-type") != "application/json" {
-        let told = format!("{call}: its content type is `{}`", request.header("content-type"));
-        return Some(fault(state, told));
+        let reported = format!("{call}: its content type is `{}`", request.header("content-type"));
+        return Some(fault(state, reported));
     }
     if let ("DELETE", Some(id)) = (request.method.as_str(), path.strip_prefix("/queue/")) {
         if !state.scale.holds_login(request) {
             return Some(reply(401, &Value::Null));
         }
         let id: u64 = id.parse().unwrap();
-        if state.scale.told < id || state.scale.messages.iter().all(|message| message.id != id) {
+        if state.scale.reported < id || state.scale.messages.iter().all(|message| message.id != id)
+        {
             return Some(fault(state, format!("message {id} is acknowledged, and was not told")));
         }
         state.scale.messages.retain(|message| message.id != id);
@@ -389,8 +390,9 @@ fn of_set(state: &mut State, request: &Request, rest: &str) -> Reply {
                 return fault(state, format!("no runner can be made of {body}"));
             }
             if state.runners.iter().any(|runner| runner.name == name) {
-                let told = json!({ "typeName": "AgentExistsException", "message": "it exists" });
-                return reply(409, &told);
+                let reported =
+                    json!({ "typeName": "AgentExistsException", "message": "it exists" });
+                return reply(409, &reported);
             }
             let labels = state.scale.set.clone().map(|(_, labels)| labels).unwrap_or_default();
             let runner = state.enrol(&name, labels, 1);

@@ -47,7 +47,7 @@ impl GitLab {
     }
 
     /// What a runner tells of its job.
-    pub(super) fn told(&mut self, request: &Request, id: &str) -> Reply {
+    pub(super) fn reported(&mut self, request: &Request, id: &str) -> Reply {
         let token = format!("job-{id}");
         if request.header("job-token") != token {
             return self.core.complain(format!("job {id} is told of without its token"));

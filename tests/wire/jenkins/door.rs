@@ -160,13 +160,17 @@ fn answer(shared: &Arc<Shared>, request: &Request) -> Option<Answer> {
             let session = format!("{SESSION}; Path=/jenkins; Secure; HttpOnly");
             Some(Answer::json(&crumb).with("Set-Cookie", &session))
         }
-        ("GET", ["computer", "api", "json"]) => Some(told(request, shared.state().nodes_json())),
+        ("GET", ["computer", "api", "json"]) => {
+            Some(reported(request, shared.state().nodes_json()))
+        }
         ("GET", ["queue", "api", "json"]) => {
-            Some(told(request, shared.state().queue_json(english)))
+            Some(reported(request, shared.state().queue_json(english)))
         }
         ("GET", ["computer", name, "api", "json"]) => {
             let node = shared.state().node_named(name);
-            Some(node.map_or_else(|| Answer::page(404, "Not Found"), |node| told(request, node)))
+            Some(
+                node.map_or_else(|| Answer::page(404, "Not Found"), |node| reported(request, node)),
+            )
         }
         ("GET", ["computer", name, "jenkins-agent.jnlp"]) => {
             let state = shared.state();
@@ -279,10 +283,10 @@ fn create(shared: &Arc<Shared>, name: &str, xml: &str) -> Option<Answer> {
 }
 
 /// What is asked for of an answer.
-fn told(request: &Request, value: Value) -> Answer {
+fn reported(request: &Request, value: Value) -> Answer {
     let asked = request.query.get("tree").map_or("", String::as_str);
-    let told = tree::pruned(value, asked);
-    told.map_or_else(|| Answer::page(400, "Error: tree"), |told| Answer::json(&told))
+    let reported = tree::pruned(value, asked);
+    reported.map_or_else(|| Answer::page(400, "Error: tree"), |reported| Answer::json(&reported))
 }
 
 impl State {

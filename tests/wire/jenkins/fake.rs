@@ -14,7 +14,7 @@ use drover_model::labels::LabelExpression;
 use serde_json::{Value, json};
 
 use super::{door, launch};
-use crate::harness::PATIENCE;
+use crate::harness::WAIT_LIMIT;
 
 /// Where it is on its server.
 pub const PATH: &str = "/jenkins/";
@@ -132,7 +132,8 @@ impl Shared {
 
     /// Waits until something holds.
     pub fn until(&self, holds: impl Fn(&State) -> bool) {
-        let waited = self.changed.wait_timeout_while(self.state(), PATIENCE, |state| !holds(state));
+        let waited =
+            self.changed.wait_timeout_while(self.state(), WAIT_LIMIT, |state| !holds(state));
         drop(waited.unwrap());
     }
 
@@ -227,7 +228,7 @@ impl Fake {
 
     /// Waits until it is as it should be, and gives what is read of it then.
     pub fn wait<T>(&self, what: &str, read: impl Fn(&State) -> Option<T>) -> T {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + WAIT_LIMIT;
         let mut state = self.shared.state();
         loop {
             if let Some(found) = read(&state) {

@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use crate::harness::{Events, PATIENCE, Service, Sim, Site, world};
+use crate::harness::{Events, Service, Sim, Site, WAIT_LIMIT, world};
 use door::{PASSWORD, TOKEN};
 use fake::{Build, Fake};
 
@@ -51,7 +51,7 @@ impl Scene {
         self.jenkins.wait("the end of all nodes", |state| {
             state.nodes.keys().all(|name| name == "drover-labels").then_some(())
         });
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + WAIT_LIMIT;
         let runners = || self.site.json(&["status"])["sources"][0]["runners"].clone();
         while runners() != 0 {
             assert!(Instant::now() < end, "{} runners are on record still", runners());
@@ -174,15 +174,15 @@ fn jenkins_starts_agents_itself_by_ssh_also_where_nodes_are_made_by_form() {
 // Invariant: a Jenkins whose agents cannot connect is told with what mends it, and has no node made.
 
 #[test]
-fn a_jenkins_whose_agent_does_not_know_drovers_options_is_told_and_has_no_node_made() {
+fn a_jenkins_whose_agent_does_not_know_drovers_options_is_reported_and_has_no_node_made() {
     let scene = scene("", "", TOKEN);
     scene.jenkins.change(|state| (state.old, state.ancient) = (true, true));
     let (_service, mut events) = scene.start();
     scene.jenkins.queue("a", "linux", "true");
-    let told = events.until("source", |fact| fact["source"]["refusal"].is_string());
-    let text = told["source"]["refusal"].as_str().unwrap();
-    let mend = "update Jenkins to 2.429 or LTS 2.440.1 or later, or set `launch: ssh`";
-    assert!(text.contains("Jenkins 2.426.3") && text.ends_with(mend), "{text}");
+    let reported = events.until("source", |fact| fact["source"]["refusal"].is_string());
+    let text = reported["source"]["refusal"].as_str().unwrap();
+    let remedy = "update Jenkins to 2.429 or LTS 2.440.1 or later, or set `launch: ssh`";
+    assert!(text.contains("Jenkins 2.426.3") && text.ends_with(remedy), "{text}");
     scene.jenkins.looked();
     assert_eq!(scene.jenkins.nodes(), Vec::<String>::new());
     assert_eq!(scene.sim.guests(), Vec::<u64>::new(), "no machine is begun for it");
@@ -262,8 +262,8 @@ fn builds_that_nobody_offers_are_left_alone_and_counted() {
     scene.jenkins.queue("a", "windows", "true");
     scene.jenkins.queue("b", "", "true");
     scene.jenkins.queue("c", "linux && !x64", "true");
-    let told = events.until("source", |fact| fact["source"]["unoffered"] == 3);
-    assert_eq!(told["source"]["waiting"], 0, "{told}");
+    let reported = events.until("source", |fact| fact["source"]["unoffered"] == 3);
+    assert_eq!(reported["source"]["waiting"], 0, "{reported}");
     // A warm agent is a node only once a build wants it.
     assert_eq!(scene.jenkins.nodes(), Vec::<String>::new());
     scene.jenkins.queue("d", "linux", "wait");
@@ -312,7 +312,7 @@ fn a_password_does_with_crumbs_also_on_older_controllers_and_where_answers_are_l
 // Invariant: nodes that were left, or that somebody took, are cleared up by their exact names.
 
 #[test]
-fn a_node_that_was_made_when_drover_was_killed_is_made_anew_for_the_same_guest() {
+fn a_node_that_was_made_when_drover_was_killed_is_replaced_for_the_same_guest() {
     let scene = scene("", "", TOKEN);
     scene.jenkins.change(|state| state.nodes.insert("drover-1".into(), fake::Node::default()));
     scene.jenkins.change(|state| state.holds = true);
@@ -337,7 +337,7 @@ fn a_node_that_was_made_when_drover_was_killed_is_made_anew_for_the_same_guest()
 }
 
 #[test]
-fn a_node_whose_machine_went_while_drover_was_down_is_removed_and_its_build_told() {
+fn a_node_whose_machine_went_while_drover_was_down_is_removed_and_its_build_reported() {
     let scene = scene("", "", TOKEN);
     let (mut service, events) = scene.start();
     scene.jenkins.queue("a", "linux", "wait");

@@ -18,14 +18,14 @@ fn refusal(fact: &Value) -> &str {
 // makes some.
 
 #[test]
-fn a_jenkins_that_makes_no_nodes_is_told_with_why_and_is_served_once_it_does() {
+fn a_jenkins_that_makes_no_nodes_is_reported_with_why_and_is_served_once_it_does() {
     let scene = scene("", "", TOKEN);
     scene.jenkins.change(|state| state.denies = true);
     let (_service, mut events) = scene.start();
     scene.jenkins.queue("a", "linux", "wait");
     let lacks = "403: the login needs `Agent/Create`";
-    let told = events.until("source", |fact| refusal(fact).ends_with(lacks));
-    assert!(told["source"]["refusedSince"].is_string(), "{told}");
+    let reported = events.until("source", |fact| refusal(fact).ends_with(lacks));
+    assert!(reported["source"]["refusedSince"].is_string(), "{reported}");
     let said = |args: &[&str]| String::from_utf8(scene.site.cli(args).stdout).unwrap();
     for args in [&["status"][..], &["why", "ci"][..]] {
         let said = said(args);
@@ -47,13 +47,13 @@ fn a_jenkins_that_makes_no_nodes_is_told_with_why_and_is_served_once_it_does() {
 }
 
 #[test]
-fn a_jenkins_that_is_too_old_to_make_nodes_is_told_with_its_version_and_the_least_one() {
+fn a_jenkins_that_is_too_old_to_make_nodes_is_reported_with_its_version_and_the_least_one() {
     let scene = scene("", "", TOKEN);
     scene.jenkins.change(|state| (state.old, state.formless) = (true, true));
     let (_service, mut events) = scene.start();
     scene.jenkins.queue("a", "linux", "true");
-    let told = events.until("source", |fact| !refusal(fact).is_empty());
-    let text = refusal(&told);
+    let reported = events.until("source", |fact| !refusal(fact).is_empty());
+    let text = refusal(&reported);
     assert!(text.contains("this is Jenkins 2.528.3"), "{text}");
     assert!(text.ends_with("update it to 2.539 or LTS 2.541.1 or later"), "{text}");
 }

@@ -40,11 +40,12 @@ impl Tree {
         match value {
             Value::Array(all) => all.into_iter().map(|each| self.of(each)).collect(),
             Value::Object(all) => {
-                let told = all.into_iter().filter_map(|(name, value)| match self.0.get(&name) {
-                    Some(tree) => Some((name, tree.of(value))),
-                    None => (name == CLASS).then_some((name, value)),
-                });
-                Value::Object(told.collect())
+                let reported =
+                    all.into_iter().filter_map(|(name, value)| match self.0.get(&name) {
+                        Some(tree) => Some((name, tree.of(value))),
+                        None => (name == CLASS).then_some((name, value)),
+                    });
+                Value::Object(reported.collect())
             }
             Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value,
         }
@@ -65,12 +66,12 @@ fn an_answer_has_the_fields_that_are_asked_for_and_no_other() {
     let whole = json!({
         "_class": "c", "a": 1, "b": {"_class": "d", "x": 1, "y": 2}, "d": [{"x": 1, "y": [1]}],
     });
-    let told = |asked: &str| pruned(whole.clone(), asked);
-    assert_eq!(told("a"), Some(json!({"_class": "c", "a": 1})));
-    assert_eq!(told("b"), Some(json!({"_class": "c", "b": {"_class": "d"}})));
+    let reported = |asked: &str| pruned(whole.clone(), asked);
+    assert_eq!(reported("a"), Some(json!({"_class": "c", "a": 1})));
+    assert_eq!(reported("b"), Some(json!({"_class": "c", "b": {"_class": "d"}})));
     let both = json!({"_class": "c", "b": {"_class": "d", "x": 1}, "d": [{"y": [1]}]});
-    assert_eq!(told("b[x],d[y]"), Some(both));
+    assert_eq!(reported("b[x],d[y]"), Some(both));
     for wrong in ["", "a,", "b[x", "b]", "b[]", "*", "d[x]{0,1}"] {
-        assert_eq!(told(wrong), None, "{wrong}");
+        assert_eq!(reported(wrong), None, "{wrong}");
     }
 }

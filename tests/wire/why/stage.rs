@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use regex_lite::Regex;
 
-use crate::harness::{PATIENCE, Service, Sim, Site};
+use crate::harness::{Service, Sim, Site, WAIT_LIMIT};
 
 /// What a golden text does not tell, since each run has its own.
 const MASKS: &[(&str, &str)] = &[
@@ -96,7 +96,7 @@ impl Stage {
 
     /// Asks until an answer has a part, and gives it.
     pub fn until(&self, args: &[&str], part: &str) -> String {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + WAIT_LIMIT;
         loop {
             let said = self.said(args);
             if said.contains(part) {
@@ -113,7 +113,7 @@ impl Stage {
 
     /// Waits for a line of the journal that has all of these parts: reasons are logged within seconds.
     fn says(&self, parts: &[&str]) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + WAIT_LIMIT;
         let is_it = |line: &str| parts.iter().all(|part| line.contains(part));
         while !self.journal().lines().any(is_it) {
             assert!(

@@ -10,7 +10,7 @@ use std::time::Duration;
 use actix::{Actor, Addr, Context, Handler};
 use drover_model::fact::{Fact, What};
 use drover_model::id::{AgentId, CloudId, ClusterId, LeaseId, NodeName, Upid, VmId};
-use drover_model::ledger::{AgentEntry, Ledger};
+use drover_model::journal_state::{AgentEntry, JournalState};
 use drover_model::marks::{Marks, Reading};
 use drover_model::os::Os;
 use drover_model::phase::AgentPhase;
@@ -49,7 +49,7 @@ struct Inner {
     twists: BTreeMap<String, Twist>,
     facts: Vec<(Duration, What)>,
     written: Vec<Record>,
-    ledger: Ledger,
+    journal_state: JournalState,
     cloned_with: Option<Marks>,
     journal_takes: Duration,
     journal_fails: u32,
@@ -84,12 +84,12 @@ impl Ground {
         .boxed()
     }
 
-    fn sight(&self) -> VmSight {
+    fn observation(&self) -> VmObservation {
         let inner = self.inner();
         let taken = !inner.free;
-        let entry = inner.ledger.agents.values().next();
-        VmSight {
-            id: if taken { IdSight::Taken } else { IdSight::Free },
+        let entry = inner.journal_state.agents.values().next();
+        VmObservation {
+            id: if taken { IdStatus::Taken } else { IdStatus::Free },
             node: taken.then(|| NodeName::new("n1")),
             marks: entry.map(|entry| Reading::Marked(Box::new(entry.marks.clone()))),
             lock: None,
@@ -101,7 +101,7 @@ impl Ground {
 impl Hypervisor for Ground {
     fn continues(&self, _: &ClusterId, _: &ClusterId) {}
 
-    fn identify(&self, _: &CloudId) -> Ask<ClusterSight> {
+    fn identify(&self, _: &CloudId) -> Ask<ClusterObservation> {
         unreachable!("an agent does not ask for the cluster")
     }
     fn survey(&self, _: &CloudId, _: Duration) -> Ask<Survey> {
@@ -113,12 +113,12 @@ impl Hypervisor for Ground {
     fn fleet(&self, _: &CloudId) -> Ask<Fleet> {
         unreachable!("an agent does not look at nodes")
     }
-    fn look(&self, _: &VmRef) -> Ask<VmSight> {
-        let sight = self.sight();
-        self.call("look", sight)
+    fn look(&self, _: &VmRef) -> Ask<VmObservation> {
+        let observation = self.observation();
+        self.call("look", observation)
     }
-    fn id_taken(&self, _: &CloudId, _: VmId) -> Ask<IdSight> {
-        self.call("id_taken", IdSight::Free)
+    fn id_taken(&self, _: &CloudId, _: VmId) -> Ask<IdStatus> {
+        self.call("id_taken", IdStatus::Free)
     }
     fn clone_vm(&self, call: CloneCall) -> Ask<Upid> {
         self.inner().cloned_with = Some(call.marks);
@@ -143,15 +143,15 @@ impl Hypervisor for Ground {
     fn start(&self, _: &VmRef) -> Ask<Upid> {
         self.call("start", upid("qmstart"))
     }
-    fn address(&self, _: &VmRef, _: Option<&str>, _: &[String]) -> Ask<AddressSight> {
-        self.call("address", AddressSight::At(ADDRESS.parse().unwrap()))
+    fn address(&self, _: &VmRef, _: Option<&str>, _: &[String]) -> Ask<AddressObservation> {
+        self.call("address", AddressObservation::At(ADDRESS.parse().unwrap()))
     }
     fn host_keys(&self, _: &VmRef, _: Os) -> Ask<Vec<String>> {
         self.call("host_keys", vec!["ssh-ed25519 HOST".into()])
     }
-    fn fence(&self, _: &VmRef, _: &Marks) -> Ask<VmSight> {
-        let sight = self.sight();
-        self.call("fence", sight)
+    fn fence(&self, _: &VmRef, _: &Marks) -> Ask<VmObservation> {
+        let observation = self.observation();
+        self.call("fence", observation)
     }
     fn shutdown(&self, _: &VmRef, _: Duration) -> Ask<Upid> {
         self.call("shutdown", upid("qmshutdown"))
@@ -162,11 +162,11 @@ impl Hypervisor for Ground {
     fn destroy(&self, _: &VmRef) -> Ask<Upid> {
         self.call("destroy", upid("qmdestroy"))
     }
-    fn images(&self, _: &CloudId, _: &BTreeSet<String>) -> Ask<Vec<ImageSight>> {
+    fn images(&self, _: &CloudId, _: &BTreeSet<String>) -> Ask<Vec<ImageObservation>> {
         self.call("images", Vec::new())
     }
 
-    fn remove_image(&self, _: &CloudId, _: &ImageSight) -> Ask<()> {
+    fn remove_image(&self, _: &CloudId, _: &ImageObservation) -> Ask<()> {
         self.call("remove_image", ())
     }
 
@@ -214,11 +214,11 @@ impl Journal for Paper {
                 inner.journal_fails -= 1;
                 return Err(JournalFault::Failed("no space".into()));
             }
-            let first = inner.ledger.seq + 1;
+            let first = inner.journal_state.seq + 1;
             for body in bodies {
-                let seq = inner.ledger.seq + 1;
+                let seq = inner.journal_state.seq + 1;
                 let record = Record { version: 1, seq, epoch: 1, wall_time, body };
-                inner.ledger.apply(&record);
+                inner.journal_state.apply(&record);
                 inner.written.push(record);
             }
             Ok(first)
@@ -227,7 +227,7 @@ impl Journal for Paper {
     }
 
     fn last_seq(&self) -> u64 {
-        self.0.inner().ledger.seq
+        self.0.inner().journal_state.seq
     }
 }
 
@@ -327,7 +327,7 @@ impl World {
         let boss = &self.boss;
         let ways = self.ways.clone();
         let birth = AgentBirth {
-            resets: crate::agent::lessons::Resets::default(),
+            resets: crate::agent::reset_stats::Resets::default(),
             hold_next: crate::agent::hold_next::HoldNext::default(),
             id: agent_id(),
             installation: installation(),
@@ -426,7 +426,7 @@ impl World {
 
     pub fn detail(&self) -> String {
         let details = self.facts().into_iter().filter_map(|what| match what {
-            What::Agent(picture) => Some(picture.detail),
+            What::Agent(status) => Some(status.detail),
             _ => None,
         });
         details.collect::<Vec<_>>().join("\n")
@@ -448,7 +448,7 @@ impl World {
     }
 
     pub fn entry(&self, agent: &AgentId) -> AgentEntry {
-        self.ground.inner().ledger.agents[agent].clone()
+        self.ground.inner().journal_state.agents[agent].clone()
     }
 
     pub fn elapsed(&self) -> Duration {

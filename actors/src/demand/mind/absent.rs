@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use drover_model::demand::words::Ending;
 use drover_model::id::RunnerName;
-use drover_model::ports::{Idle, RowSight, SourceSight};
+use drover_model::ports::{Idle, RowObservation, SourceObservation};
 use drover_model::time::Now;
 
 use crate::demand::mind::doubt::GUESSED_IDLE;
@@ -28,11 +28,11 @@ const SILENT_LOOKS: u32 = 3;
 
 /// What a look says of one runner.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Told<'a> {
+pub(super) enum Reported<'a> {
     /// It has this row.
-    Row(&'a RowSight),
+    Row(&'a RowObservation),
     /// It says that a job is on it, was asked for that very row, and does not have it.
-    Removed(&'a RowSight),
+    Removed(&'a RowObservation),
     /// It had all jobs that it is given.
     Done,
     /// The source was asked for that very row and does not have it.
@@ -45,34 +45,34 @@ pub(super) enum Told<'a> {
 
 /// What a look says, by runner.
 pub(super) struct Answers<'a> {
-    sight: &'a SourceSight,
-    rows: BTreeMap<&'a RunnerName, &'a RowSight>,
+    observation: &'a SourceObservation,
+    rows: BTreeMap<&'a RunnerName, &'a RowObservation>,
 }
 
 impl<'a> Answers<'a> {
     /// Of several rows of one name, the one with a job counts, or else one that is connected.
-    pub fn of(sight: &'a SourceSight) -> Self {
-        let mut rows: BTreeMap<&RunnerName, &RowSight> = BTreeMap::new();
-        let rank = |row: &RowSight| (row.jobs > 0, row.online);
-        for row in &sight.rows {
+    pub fn of(observation: &'a SourceObservation) -> Self {
+        let mut rows: BTreeMap<&RunnerName, &RowObservation> = BTreeMap::new();
+        let rank = |row: &RowObservation| (row.jobs > 0, row.online);
+        for row in &observation.rows {
             let kept = rows.entry(&row.runner).or_insert(row);
             if rank(row) >= rank(kept) {
                 *kept = row;
             }
         }
-        Self { sight, rows }
+        Self { observation, rows }
     }
 
     /// What it says of one.
-    pub fn told(&self, name: &RunnerName) -> Told<'a> {
+    pub fn reported(&self, name: &RunnerName) -> Reported<'a> {
         match self.rows.get(name) {
-            Some(row) if self.sight.removed.contains(name) => Told::Removed(row),
-            Some(row) => Told::Row(row),
-            None if self.sight.done.contains(name) => Told::Done,
-            None if self.sight.gone.contains(name) => {
-                self.sight.over.get(name).copied().map_or(Told::Gone, Told::Over)
+            Some(row) if self.observation.removed.contains(name) => Reported::Removed(row),
+            Some(row) => Reported::Row(row),
+            None if self.observation.done.contains(name) => Reported::Done,
+            None if self.observation.gone.contains(name) => {
+                self.observation.over.get(name).copied().map_or(Reported::Gone, Reported::Over)
             }
-            None => Told::Nothing,
+            None => Reported::Nothing,
         }
     }
 }
@@ -91,7 +91,7 @@ impl SourceMind {
         let here = self.is_here(name, runner);
         let Some(seen) = self.seen.get_mut(name) else { return };
         // A look that began while it was being made says nothing.
-        let made = runner.kept.hired.is_some_and(|at| self.looked >= Some(at));
+        let made = runner.kept.runner_started.is_some_and(|at| self.looked >= Some(at));
         if !made && !seen.listed {
             return;
         }
@@ -174,9 +174,10 @@ impl SourceMind {
         let Some(seen) = self.seen.get_mut(name) else { return false };
         let gone = seen.gone.filter(|_| here);
         // It took no further job before its row went.
-        let told = seen.quieted.is_some_and(|at| looked >= Some(at)) && seen.refusals < QUIET_TRIES;
+        let reported =
+            seen.cordoned.is_some_and(|at| looked >= Some(at)) && seen.refusals < QUIET_TRIES;
         let rests = matches!(seen.rest, Idle::Known | Idle::Over);
-        let let_go = told && seen.jobs == 0 && gone.is_some() && rests;
+        let let_go = reported && seen.jobs == 0 && gone.is_some() && rests;
         let mut due = None;
         let over = match runner.kept.ended {
             _ if let_go => true,
@@ -239,7 +240,7 @@ impl SourceMind {
             over |= !waits && self.conclude(name, runner, now, out);
         }
         if over {
-            self.tell(runners, out);
+            self.publish(runners, out);
         }
     }
 
@@ -256,7 +257,7 @@ impl SourceMind {
         &mut self,
         name: &RunnerName,
         runner: &Runner,
-        told: Told<'_>,
+        reported: Reported<'_>,
         out: &mut Vec<Effect>,
     ) {
         let here = self.is_here(name, runner);
@@ -266,12 +267,12 @@ impl SourceMind {
             return;
         }
         let unended = seen.jobs > 0 && runner.kept.ended.is_none();
-        let (lost, job) = match told {
-            Told::Row(row) | Told::Removed(row) => (row.jobs > 0, row.job.clone()),
-            Told::Done | Told::Over(_) => (false, None),
+        let (lost, job) = match reported {
+            Reported::Row(row) | Reported::Removed(row) => (row.jobs > 0, row.job.clone()),
+            Reported::Done | Reported::Over(_) => (false, None),
             // What is not there now says nothing of a runner that was made elsewhere.
-            Told::Gone => (unended && !here, None),
-            Told::Nothing => {
+            Reported::Gone => (unended && !here, None),
+            Reported::Nothing => {
                 seen.silent_looks += 1;
                 if seen.silent_looks < SILENT_LOOKS {
                     return;

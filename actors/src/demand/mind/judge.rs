@@ -7,7 +7,7 @@ use drover_model::id::RunnerName;
 use drover_model::ports::{Idle, Shut};
 use drover_model::time::Now;
 
-use crate::demand::mind::absent::Told;
+use crate::demand::mind::absent::Reported;
 use crate::demand::mind::{Effect, Runner, SourceMind};
 use crate::demand::runners::{End, Kept};
 use crate::demand::seen::Seen;
@@ -31,35 +31,41 @@ impl SourceMind {
         &mut self,
         name: &RunnerName,
         runner: &Runner,
-        told: Told<'_>,
+        reported: Reported<'_>,
         now: Now,
         out: &mut Vec<Effect>,
     ) {
-        let Kept { entry, hired, .. } = &runner.kept;
+        let Kept { entry, runner_started, .. } = &runner.kept;
         let (agent, lease) = (entry.agent.clone(), entry.lease.clone());
-        let row = if let Told::Row(row) | Told::Removed(row) = told { Some(row) } else { None };
+        let row = if let Reported::Row(row) | Reported::Removed(row) = reported {
+            Some(row)
+        } else {
+            None
+        };
         let seen = self.seen.entry(name.clone()).or_insert_with(|| Seen::of(runner, row));
         seen.held = true;
         if seen.settled {
             return;
         }
-        let (row, removed) = match told {
-            Told::Row(row) => (row, false),
-            Told::Removed(row) => (row, true),
+        let (row, removed) = match reported {
+            Reported::Row(row) => (row, false),
+            Reported::Removed(row) => (row, true),
             // A look that began while it was being made says nothing.
-            Told::Done if seen.listed || hired.is_some_and(|at| self.looked >= Some(at)) => {
+            Reported::Done
+                if seen.listed || runner_started.is_some_and(|at| self.looked >= Some(at)) =>
+            {
                 seen.settled = true;
                 seen.jobs = 0;
                 out.push(Effect::Over(agent, lease, "done"));
                 return self.note_served(runner);
             }
-            Told::Done => {
+            Reported::Done => {
                 // Its job was over before it was told that it is started.
                 return self.look_by(now.mono + SETTLES);
             }
-            Told::Over(why) => return self.outlive(name, runner, why, now, out),
-            Told::Gone => return self.miss(name, runner, true, now, out),
-            Told::Nothing => return self.miss(name, runner, false, now, out),
+            Reported::Over(why) => return self.outlive(name, runner, why, now, out),
+            Reported::Gone => return self.miss(name, runner, true, now, out),
+            Reported::Nothing => return self.miss(name, runner, false, now, out),
         };
         seen.show();
         if row.idle == Idle::Over && seen.rest != Idle::Over {
@@ -84,7 +90,7 @@ impl SourceMind {
         if row.node.shut == Shut::Quiet && !seen.quiet {
             // It was told by an earlier start of the service.
             seen.quiet = true;
-            seen.quieted = Some(now.mono);
+            seen.cordoned = Some(now.mono);
         }
         let guessed = row.idle != Idle::Known;
         let spent = done || row.idle == Idle::Over;
@@ -131,8 +137,9 @@ impl SourceMind {
             let idle = runner.idle.map_or(self.spec.idle, |idle| idle.min(self.spec.idle));
             let too_long = now.mono - since >= idle || !self.configured;
             // What it took just before it was told is seen by a look that began later.
-            let told = seen.quieted.is_some_and(|at| self.looked.is_some_and(|look| look >= at));
-            if seen.quiet && told {
+            let reported =
+                seen.cordoned.is_some_and(|at| self.looked.is_some_and(|look| look >= at));
+            if seen.quiet && reported {
                 seen.settled = true;
                 let why = if done { "done" } else { "idle" };
                 out.push(Effect::Over(agent, lease, why));
@@ -164,7 +171,7 @@ impl SourceMind {
             out.push(Effect::Quiet(name.clone()));
         }
         // A job that it took just before it was cordoned is seen by a look that started later.
-        let cordoned = seen.quieted.is_some_and(|at| looked >= Some(at));
+        let cordoned = seen.cordoned.is_some_and(|at| looked >= Some(at));
         if looked < Some(due) {
             self.look_by(due);
         } else if cordoned {
@@ -190,8 +197,8 @@ impl SourceMind {
         let (agent, lease) = (entry.agent.clone(), entry.lease.clone());
         let since = *seen.idle.get_or_insert(now.mono);
         let (jobless, left) = (seen.began == 0, now.mono - since >= self.spec.register);
-        let told = |end: &End| self.looked >= Some(end.at + SETTLES);
-        let broke = ended.is_some_and(|end| end.how == Ending::Badly && told(&end));
+        let reported = |end: &End| self.looked >= Some(end.at + SETTLES);
+        let broke = ended.is_some_and(|end| end.how == Ending::Badly && reported(&end));
         let asks = jobless && ended.is_none() && seen.doubted.is_due(now.mono);
         let outdated = jobless && self.note_outdated(name, runner, now);
         let id = &self.spec.id;
@@ -223,17 +230,19 @@ impl SourceMind {
         now: Now,
         out: &mut Vec<Effect>,
     ) {
-        let Kept { entry, hired, ended, .. } = &runner.kept;
-        let (Some(seen), Some(hired)) = (self.seen.get_mut(name), hired) else { return };
+        let Kept { entry, runner_started, ended, .. } = &runner.kept;
+        let (Some(seen), Some(runner_started)) = (self.seen.get_mut(name), runner_started) else {
+            return;
+        };
         let (agent, lease) = (entry.agent.clone(), entry.lease.clone());
-        let (id, waited) = (&self.spec.id, now.mono - *hired);
-        let told = |end: &End| self.looked >= Some(end.at + SETTLES) && seen.began == 0;
+        let (id, waited) = (&self.spec.id, now.mono - *runner_started);
+        let reported = |end: &End| self.looked >= Some(end.at + SETTLES) && seen.began == 0;
         let part = self.spec.register / LEFT_OF_ITS_OWN;
         let had_time = ended.is_some_and(|end| self.looked >= Some(end.at + part));
         // Whatever an operator's own command began, one that is too old connects no more.
         let outdated = runner.kept.too_old.is_some();
         let how = |end: End| if outdated { Ending::Badly } else { end.how };
-        let text = match ended.filter(told).map(how) {
+        let text = match ended.filter(reported).map(how) {
             // It came and went between two looks.
             Some(Ending::Well) if self.spec.registers && !seen.listed => {
                 seen.settled = true;

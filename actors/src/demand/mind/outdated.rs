@@ -11,7 +11,7 @@ use std::time::Duration;
 use drover_model::demand::report::Unoffered;
 use drover_model::demand::spec::SourceSpec;
 use drover_model::id::{RunnerName, TemplateId};
-use drover_model::ports::JobSight;
+use drover_model::ports::JobObservation;
 use drover_model::record::Want;
 use drover_model::time::{Moment, Now};
 
@@ -56,7 +56,7 @@ impl Outdated {
     }
 
     /// Takes in which jobs wait by a look.
-    pub fn look(&mut self, jobs: &[JobSight], now: Moment) {
+    pub fn look(&mut self, jobs: &[JobObservation], now: Moment) {
         self.0.retain(|want, kind| {
             if jobs.iter().any(|job| job.want == *want) {
                 kind.idle = None;
@@ -115,11 +115,11 @@ impl Outdated {
 
     /// All kinds, each with why it is not served.
     pub fn unoffered(&self) -> impl Iterator<Item = Unoffered> {
-        let told = |(want, kind): (&Want, &Kind)| Unoffered {
+        let reported = |(want, kind): (&Want, &Kind)| Unoffered {
             want: want.clone(),
             lacks: kind.lacks.clone(),
         };
-        self.0.iter().map(told)
+        self.0.iter().map(reported)
     }
 }
 
@@ -159,7 +159,7 @@ impl SourceMind {
             }
         }
         if self.outdated.wake(now.mono) || self.outdated.count() != before {
-            self.tell(runners, out);
+            self.publish(runners, out);
         }
     }
 }

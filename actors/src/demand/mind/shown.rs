@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use drover_model::demand::report::Outage;
 use drover_model::demand::report::{RunningJob, SourceJobs, Unoffered};
-use drover_model::fact::SourcePicture;
+use drover_model::fact::SourceStatus;
 use drover_model::id::RunnerName;
 use drover_model::record::Want;
 
@@ -47,7 +47,7 @@ impl SourceMind {
     }
 
     /// How it stands.
-    pub fn picture(&self, runners: usize) -> SourcePicture {
+    pub fn status(&self, runners: usize) -> SourceStatus {
         let (mut waiting, mut oldest) = (0, None);
         let mut lacks: Vec<String> = Vec::new();
         for job in &self.jobs {
@@ -62,7 +62,7 @@ impl SourceMind {
                 }
             }
         }
-        SourcePicture {
+        SourceStatus {
             source: self.spec.id.clone(),
             kind: self.spec.kind.to_owned(),
             configured: self.is_configured(),
@@ -74,7 +74,7 @@ impl SourceMind {
             runners,
             running: self.running(),
             unserved: self.unserved(),
-            refused: self.refused().map(|told| (told.since, told.text.clone())),
+            refused: self.refused().map(|reported| (reported.since, reported.text.clone())),
             outage: self.outage().map(|outage| (outage.since, outage.text.clone())),
         }
     }

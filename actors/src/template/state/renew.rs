@@ -92,7 +92,7 @@ impl TemplateMind {
             let first = ripe.into_iter().find(|(renewal, _)| full || renewal.at_last <= now);
             due.extend(first.map(|(_, agent)| agent));
         }
-        due.iter().filter_map(|agent| self.tell_to_go(agent, Reason::Old)).collect()
+        due.iter().filter_map(|agent| self.report_to_go(agent, Reason::Old)).collect()
     }
 
     /// Whether all that is kept is there: whoever went before was replaced.

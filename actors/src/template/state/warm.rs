@@ -11,7 +11,7 @@ use drover_model::spec::{Minimums, TemplateSpec};
 use drover_model::status::Standing;
 use drover_model::time::{Moment, Now};
 
-use super::super::season::Season;
+use super::super::schedule_window::ScheduleWindow;
 use super::{Effect, Held, OFFERED, TemplateMind, lives};
 
 /// The longest time between two looks at the calendar: wall clocks are set now and then.
@@ -63,24 +63,31 @@ impl TemplateMind {
 
     /// What it keeps at this moment; nothing once it left the configuration.
     pub fn kept(&self) -> Minimums {
-        let kept = || self.season.map_or_else(|| self.spec.minimums(), |season| season.kept);
+        let kept = || {
+            self.schedule_window
+                .map_or_else(|| self.spec.minimums(), |schedule_window| schedule_window.kept)
+        };
         if self.configured { kept() } else { Minimums::default() }
     }
 
     /// Looks at the calendar, unless what was seen there still holds.
     pub fn look(&mut self, calendar: &dyn Calendar, now: Now) {
-        let known = self.season.filter(|season| season.holds(now.wall));
-        let season = known.unwrap_or_else(|| Season::at(&self.spec, calendar, now.wall));
-        self.turns = season.until().map(|until| {
+        let known = self.schedule_window.filter(|schedule_window| schedule_window.holds(now.wall));
+        let schedule_window =
+            known.unwrap_or_else(|| ScheduleWindow::at(&self.spec, calendar, now.wall));
+        self.turns = schedule_window.until().map(|until| {
             let ahead = u64::try_from(until.0.saturating_sub(now.wall.0)).unwrap_or(0);
             now.mono + Duration::from_millis(ahead).min(LOOK)
         });
-        self.season = Some(season);
+        self.schedule_window = Some(schedule_window);
     }
 
     /// Idle agents that a window kept which is closed now, and when they go.
     fn surplus(&self) -> Vec<(Moment, AgentId)> {
-        let Some(closed) = self.season.and_then(|season| season.closed) else { return Vec::new() };
+        let Some(closed) = self.schedule_window.and_then(|schedule_window| schedule_window.closed)
+        else {
+            return Vec::new();
+        };
         // One that an operator keeps for ever was not kept by the window.
         let of_then = |agent: &AgentId| {
             let held = self.agents.get(agent);
@@ -96,7 +103,7 @@ impl TemplateMind {
     pub(super) fn shed(&mut self, now: Moment) -> Vec<Effect> {
         let surplus = self.surplus().into_iter().filter(|(at, _)| *at <= now);
         let due: Vec<AgentId> = surplus.map(|(_, agent)| agent).collect();
-        due.iter().filter_map(|agent| self.tell_to_go(agent, Reason::WindowClosed)).collect()
+        due.iter().filter_map(|agent| self.report_to_go(agent, Reason::WindowClosed)).collect()
     }
 
     /// When surplus goes.

@@ -65,8 +65,8 @@ pub struct ClusterState {
 /// What Proxmox refused, or what does not fit, for people.
 pub async fn read_cluster(client: &Client, wanted: &GuestSpec) -> Result<ClusterState, String> {
     let reported = |error: PveError| client.fault(&error).text;
-    let sight = identify(client).await.map_err(|error| client.fault(&error).text)?;
-    if !sight.quorate {
+    let observation = identify(client).await.map_err(|error| client.fault(&error).text)?;
+    if !observation.quorate {
         return Err("the cluster has no quorum, so no guest can be made".to_owned());
     }
     let (_, rows) = client.resources(false).await.map_err(reported)?;
@@ -74,7 +74,8 @@ pub async fn read_cluster(client: &Client, wanted: &GuestSpec) -> Result<Cluster
     let mut now =
         ClusterState { taken: rows.iter().filter_map(vmid).collect(), ..ClusterState::default() };
     for row in rows.iter().filter(|row| is_tagged(row)) {
-        let Some(own) = own(client, wanted, &sight.cluster, row).await.map_err(reported)? else {
+        let Some(own) = own(client, wanted, &observation.cluster, row).await.map_err(reported)?
+        else {
             continue;
         };
         if let Some(other) = now.own.replace(own) {
@@ -86,8 +87,8 @@ pub async fn read_cluster(client: &Client, wanted: &GuestSpec) -> Result<Cluster
             return Err(text);
         }
     }
-    now.cluster = Some(sight.cluster);
-    let online: Vec<String> = sight
+    now.cluster = Some(observation.cluster);
+    let online: Vec<String> = observation
         .nodes
         .iter()
         .filter(|(_, online)| *online)

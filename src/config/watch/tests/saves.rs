@@ -9,7 +9,7 @@ use super::super::*;
 use super::{GOOD, name, named, site};
 
 /// The longest anything may take before a test fails.
-const PATIENCE: Duration = Duration::from_secs(60);
+const WAIT_LIMIT: Duration = Duration::from_secs(60);
 
 /// A configuration under the system's own watch. What comes through the poll alone comes too late.
 struct Saved {
@@ -28,7 +28,7 @@ impl Saved {
     async fn open(dir: tempfile::TempDir, path: &Path) -> Self {
         let (mut watch, first) = Watch::open(path, Environment::default()).await;
         first.unwrap();
-        watch.poll += PATIENCE * 2;
+        watch.poll += WAIT_LIMIT * 2;
         Self { dir, watch }
     }
 
@@ -37,17 +37,17 @@ impl Saved {
     }
 
     /// Expects the next outcome, by an event and not by the poll.
-    async fn is_told(&mut self, wanted: &str) {
-        let told = tokio::time::timeout(PATIENCE, self.watch.next()).await;
-        self.watch.poll += PATIENCE * 2;
-        let told = told.unwrap_or_else(|_| panic!("{wanted} was not told"));
-        assert_eq!(name(told.change), wanted);
+    async fn is_reported(&mut self, wanted: &str) {
+        let reported = tokio::time::timeout(WAIT_LIMIT, self.watch.next()).await;
+        self.watch.poll += WAIT_LIMIT * 2;
+        let reported = reported.unwrap_or_else(|_| panic!("{wanted} was not told"));
+        assert_eq!(name(reported.change), wanted);
     }
 
     /// Expects no outcome of anything before: the next one is of this save.
     async fn nothing_until(&mut self, wanted: &str) {
         put(&self.path("drover.yaml"), &named(wanted));
-        self.is_told(wanted).await;
+        self.is_reported(wanted).await;
     }
 }
 
@@ -79,7 +79,7 @@ async fn vim_moves_the_old_file_away_and_makes_a_new_one() {
     fs::set_permissions(&file, Permissions::from_mode(0o644)).unwrap();
     fs::remove_file(&backup).unwrap();
     fs::remove_file(saved.path(".drover.yaml.swp")).unwrap();
-    saved.is_told("B").await;
+    saved.is_reported("B").await;
     saved.nothing_until("C").await;
 }
 
@@ -88,9 +88,9 @@ async fn vim_with_backupcopy_and_nano_and_vs_code_write_in_place() {
     let mut saved = Saved::at("drover.yaml").await;
     fs::copy(saved.path("drover.yaml"), saved.path("drover.yaml~")).unwrap();
     in_pieces(&saved.path("drover.yaml"), &named("B"), true);
-    saved.is_told("B").await;
+    saved.is_reported("B").await;
     in_pieces(&saved.path("drover.yaml"), &named("C"), false);
-    saved.is_told("C").await;
+    saved.is_reported("C").await;
     saved.nothing_until("D").await;
 }
 
@@ -102,7 +102,7 @@ async fn emacs_leaves_a_lock_and_an_auto_save_beside_the_file() {
         put(&saved.path("#drover.yaml#"), "half: [");
         fs::rename(saved.path("drover.yaml"), saved.path("drover.yaml~")).unwrap();
         in_pieces(&saved.path("drover.yaml"), &named("B"), true);
-        saved.is_told("B").await;
+        saved.is_reported("B").await;
         fs::remove_file(saved.path(".#drover.yaml")).unwrap();
         fs::remove_file(saved.path("#drover.yaml#")).unwrap();
         saved.nothing_until("C").await;
@@ -127,7 +127,7 @@ async fn a_copy_written_beside_and_renamed_over() {
         fs::set_permissions(&copy, Permissions::from_mode(0o640)).unwrap();
         std::os::unix::fs::chown(&copy, None, None).unwrap();
         fs::rename(&copy, saved.path("drover.yaml")).unwrap();
-        saved.is_told(&format!("n{index}")).await;
+        saved.is_reported(&format!("n{index}")).await;
     }
     saved.nothing_until("last").await;
 }
@@ -139,10 +139,10 @@ async fn a_file_copied_over_it_or_moved_from_elsewhere() {
     let fresh = elsewhere.path().join("fresh");
     put(&fresh, &named("B"));
     fs::copy(&fresh, saved.path("drover.yaml")).unwrap();
-    saved.is_told("B").await;
+    saved.is_reported("B").await;
     put(&fresh, &named("C"));
     fs::rename(&fresh, saved.path("drover.yaml")).unwrap();
-    saved.is_told("C").await;
+    saved.is_reported("C").await;
     saved.nothing_until("D").await;
 }
 
@@ -195,14 +195,14 @@ async fn a_volume_of_kubernetes_swaps_its_data() {
         let mut saved = Saved::open(dir, &path).await;
         swap(&root.join("..data"), "..2");
         fs::remove_dir_all(root.join("..1")).unwrap();
-        saved.is_told("B").await;
+        saved.is_reported("B").await;
         // What is behind the link now is followed too.
         put(&root.join("..2/drover.yaml"), &with_token(&token, "C"));
-        saved.is_told("C").await;
+        saved.is_reported("C").await;
         fs::create_dir(root.join("..3")).unwrap();
         put(&root.join("..3/drover.yaml"), &with_token(&token, "D"));
         swap(&root.join("..data"), "..3");
-        saved.is_told("D").await;
+        saved.is_reported("D").await;
     }
 }
 
@@ -218,9 +218,9 @@ async fn a_directory_that_is_a_link_is_swapped() {
         symlink("one", root.join("current")).unwrap();
         let mut saved = Saved::open(dir, &root.join(path)).await;
         swap(&root.join("current"), "two");
-        saved.is_told("B").await;
+        saved.is_reported("B").await;
         put(&root.join("two/drover.yaml"), &with_token(&token, "C"));
-        saved.is_told("C").await;
+        saved.is_reported("C").await;
     }
 }
 
@@ -234,9 +234,9 @@ async fn a_link_pointed_elsewhere_by_ln_is_gone_for_a_moment() {
     put(&saved.path("other"), &named("B"));
     fs::remove_file(&link).unwrap();
     symlink("other", &link).unwrap();
-    saved.is_told("B").await;
+    saved.is_reported("B").await;
     in_pieces(&saved.path("other"), &named("C"), false);
-    saved.is_told("C").await;
+    saved.is_reported("C").await;
 }
 
 // Invariant: what happens to several files at once is one change.
@@ -257,7 +257,7 @@ async fn a_checkout_of_several_files_is_one_change() {
     fs::remove_file(root.join("credentials.yaml")).unwrap();
     in_pieces(&root.join("clouds.yaml"), &cloud("B"), true);
     in_pieces(&root.join("secrets.yaml"), &rest, true);
-    saved.is_told("B").await;
+    saved.is_reported("B").await;
     // The directory itself is made again.
     let old = root.with_extension("old");
     fs::rename(&root, &old).unwrap();
@@ -265,9 +265,9 @@ async fn a_checkout_of_several_files_is_one_change() {
     put(&root.join("clouds.yaml"), &cloud("C"));
     put(&root.join("secrets.yaml"), &rest);
     fs::remove_dir_all(&old).unwrap();
-    saved.is_told("C").await;
+    saved.is_reported("C").await;
     put(&root.join("clouds.yaml"), &cloud("D"));
-    saved.is_told("D").await;
+    saved.is_reported("D").await;
 }
 
 #[tokio::test]
@@ -276,9 +276,9 @@ async fn a_file_added_to_a_directory_or_taken_out_is_a_change() {
     // By its key it comes before the other.
     let added = "cloudConfigurations:\n  Z: {name: Z, credentialsId: t}\n";
     put(&saved.path("added.yaml"), added);
-    saved.is_told("Z").await;
+    saved.is_reported("Z").await;
     fs::remove_file(saved.path("added.yaml")).unwrap();
-    saved.is_told("A").await;
+    saved.is_reported("A").await;
 }
 
 // Invariant: a file that is still open for writing is not taken, though its writer pauses.
@@ -293,8 +293,8 @@ async fn a_writer_that_pauses_half_way_is_waited_for() {
     assert!(early.is_err(), "half of a file was taken");
     file.write_all(b"cloudDefaults:\n  instanceCap: 5\n").unwrap();
     drop(file);
-    let told = tokio::time::timeout(PATIENCE, saved.watch.next()).await.unwrap();
-    let Change::Reloaded(checked) = told.change else { panic!("{told:?}") };
+    let reported = tokio::time::timeout(WAIT_LIMIT, saved.watch.next()).await.unwrap();
+    let Change::Reloaded(checked) = reported.change else { panic!("{reported:?}") };
     assert_eq!(checked.herd.clouds.values().next().unwrap().cap, Some(5));
 }
 
@@ -308,7 +308,7 @@ async fn a_storm_of_edits_is_one_change() {
         }
         put(&file, &named("last"));
     });
-    saved.is_told("last").await;
+    saved.is_reported("last").await;
     writer.join().unwrap();
     saved.nothing_until("after").await;
 }

@@ -99,7 +99,7 @@ async fn an_answer_that_takes_over_30_s_is_a_596_whose_work_goes_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_59x_by_rule_strikes_before_or_after_the_call_had_its_effect() {
+async fn a_59x_by_rule_hits_before_or_after_the_call_had_its_effect() {
     for done in [false, true] {
         let rule = CallFault {
             route: Some("/clone".into()),

@@ -104,7 +104,7 @@ async fn a_token_without_audit_rights_does_not_find_its_own_tasks_in_the_cluster
 }
 
 #[tokio::test(start_paused = true)]
-async fn lists_tell_running_tasks_from_ended_ones() {
+async fn lists_say_running_tasks_from_ended_ones() {
     let cluster = TestCluster::with_fixed_latency();
     cluster.run_task(777, "POST", "status/start", json!({})).await;
     let upid = cluster.start_task(9000, "POST", "clone", json!({ "newid": 101 })).await;

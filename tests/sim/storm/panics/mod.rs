@@ -12,7 +12,7 @@ use libtest_mimic::Trial;
 use crate::on_paused_clock;
 use crate::world::World;
 use crate::world::setup::Setup;
-use crate::world::tap::Strike;
+use crate::world::tap::Hit;
 use play::{Blow, Scene, Spot, play};
 
 /// Plays one of so many of the panics; all of them where the build is fast enough.
@@ -51,8 +51,8 @@ fn expected(spot: &Spot) -> Vec<(Vec<(String, bool)>, u32)> {
         // While the root is made there is nobody to start it anew: the start fails.
         // While it starts, the start fails too.
         "herd" => {
-            let told = vec![(spot.actor.clone(), true)];
-            vec![(told.clone(), 0), (told, 1), (Vec::new(), 1)]
+            let reported = vec![(spot.actor.clone(), true)];
+            vec![(reported.clone(), 0), (reported, 1), (Vec::new(), 1)]
         }
         // Before the root is made nobody is there at all: the start fails.
         "nobody" => vec![(Vec::new(), 1)],
@@ -60,16 +60,16 @@ fn expected(spot: &Spot) -> Vec<(Vec<(String, bool)>, u32)> {
     }
 }
 
-fn strike(scene: Scene, number: usize, spot: &Spot, strike: Strike) {
-    let played = on_paused_clock(play(scene, Some(Blow::Once(number, strike))));
+fn hit(scene: Scene, number: usize, spot: &Spot, hit: Hit) {
+    let played = on_paused_clock(play(scene, Some(Blow::Once(number, hit))));
     assert_eq!(played.knocks[number], *spot, "the play changed before the panic");
     let seen = (played.restarts, played.failed_starts);
     assert!(expected(spot).contains(&seen), "{spot:?}: {seen:?}");
 }
 
 /// Nobody panics for want of an answer, and the play comes to its end.
-fn hold(scene: Scene, number: usize, spot: &Spot, strike: Strike) {
-    let played = on_paused_clock(play(scene, Some(Blow::Once(number, strike))));
+fn hold(scene: Scene, number: usize, spot: &Spot, hit: Hit) {
+    let played = on_paused_clock(play(scene, Some(Blow::Once(number, hit))));
     assert_eq!(played.knocks[number], *spot, "the play changed before the call");
     assert_eq!((played.restarts, played.failed_starts), (Vec::new(), 0), "{spot:?}");
 }
@@ -129,16 +129,16 @@ fn of_scene(scene: Scene) -> Vec<Trial> {
         *nth += 1;
         let with = scene.suffix();
         let place = format!("{}_{}_of_{}_{kind}{with}", ordinal(*nth), spot.call, article(&kind));
-        let mut add = |name: String, how: Strike| {
+        let mut add = |name: String, how: Hit| {
             let spot = spot.clone();
             trials.push(Trial::test(name, move || {
-                strike(scene, number, &spot, how);
+                hit(scene, number, &spot, how);
                 Ok(())
             }));
         };
-        add(format!("panics::a_panic_at_the_{place}"), Strike::Panic);
+        add(format!("panics::a_panic_at_the_{place}"), Hit::Panic);
         if !AT_ONCE.contains(&spot.call) {
-            add(format!("panics::a_panic_at_the_answer_of_the_{place}"), Strike::PanicLater);
+            add(format!("panics::a_panic_at_the_answer_of_the_{place}"), Hit::PanicLater);
         }
         let mut add = |name: String, play: fn(Scene, usize, &Spot)| {
             let spot = spot.clone();
@@ -150,10 +150,10 @@ fn of_scene(scene: Scene) -> Vec<Trial> {
         if !AT_ONCE.contains(&spot.call) {
             let never = "that_never_comes";
             add(format!("holds::the_{place}_{never}"), |scene, number, spot| {
-                hold(scene, number, spot, Strike::Hold);
+                hold(scene, number, spot, Hit::Hold);
             });
             add(format!("holds::the_answer_of_the_{place}_{never}"), |scene, number, spot| {
-                hold(scene, number, spot, Strike::HoldAnswer);
+                hold(scene, number, spot, Hit::HoldAnswer);
             });
         }
         if falls(&spot) {
@@ -172,7 +172,7 @@ fn of_scene(scene: Scene) -> Vec<Trial> {
 
 /// Whatever panics, the next run of the same trial must find the same: nothing but the seed decides.
 fn same_each_time() {
-    let panicking = Blow::Once(100, Strike::Panic);
+    let panicking = Blow::Once(100, Hit::Panic);
     let blows = [None, Some(panicking)];
     for (scene, blow) in
         Scene::ALL.into_iter().flat_map(|scene| blows.iter().map(move |blow| (scene, blow.clone())))

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use drover_actors::message::HerdCommand;
-use drover_model::fact::{AgentPicture, What};
+use drover_model::fact::{AgentDetail, What};
 use drover_model::id::LeaseId;
 use drover_model::phase::{AgentPhase, LeasePhase};
 use drover_model::stop::StopPolicy;
@@ -21,7 +21,7 @@ use super::asker;
 use crate::world::World;
 use crate::world::ci::{Habit, Job, Stage};
 use crate::world::setup::{CI_LOGINS, Setup};
-use crate::world::tap::{Knock, Strike};
+use crate::world::tap::{Hit, Knock};
 
 const MINUTE: Duration = Duration::from_secs(60);
 
@@ -38,7 +38,7 @@ pub struct Spot {
 #[derive(Debug, Clone)]
 pub enum Blow {
     /// The knock of this number is struck.
-    Once(usize, Strike),
+    Once(usize, Hit),
     /// From the knock of this number on every knock of its actor panics, until it is given up. The
     /// knocks by which supervision counts a panic pass.
     Fell(usize),
@@ -49,21 +49,21 @@ const COUNTING: [&str; 2] = ["now", "observe"];
 
 impl Blow {
     /// `counting` are knocks yet to come by which a panic is counted.
-    fn strike(&self, knocks: &[Spot], counting: &mut VecDeque<&str>) -> Strike {
+    fn hit(&self, knocks: &[Spot], counting: &mut VecDeque<&str>) -> Hit {
         let here = knocks.len() - 1;
         match self {
-            Self::Once(number, strike) if here == *number => strike.clone(),
+            Self::Once(number, hit) if here == *number => hit.clone(),
             Self::Fell(number)
                 if here >= *number && knocks[here].actor == knocks[*number].actor =>
             {
                 if counting.front() == Some(&knocks[here].call) {
                     counting.pop_front();
-                    return Strike::Pass;
+                    return Hit::Pass;
                 }
                 counting.extend(COUNTING);
-                Strike::Panic
+                Hit::Panic
             }
-            Self::Once(..) | Self::Fell(_) => Strike::Pass,
+            Self::Once(..) | Self::Fell(_) => Hit::Pass,
         }
     }
 }
@@ -171,8 +171,8 @@ impl Play {
             let mut knocks = knocks.lock().unwrap();
             let actor = asker::at_work().unwrap_or_else(|| "nobody".to_owned());
             knocks.push(Spot { actor, call: knock.call });
-            let strike = |blow: &Blow| blow.strike(&knocks, &mut counting);
-            blow.as_ref().map_or(Strike::Pass, strike)
+            let hit = |blow: &Blow| blow.hit(&knocks, &mut counting);
+            blow.as_ref().map_or(Hit::Pass, hit)
         });
     }
 
@@ -186,9 +186,9 @@ impl Play {
         }
     }
 
-    async fn wish<T>(&mut self, wish: impl Fn(Reply<T>) -> HerdCommand) -> T {
+    async fn command<T>(&mut self, command: impl Fn(Reply<T>) -> HerdCommand) -> T {
         loop {
-            match self.world.try_wish(&wish).await {
+            match self.world.try_request(&command).await {
                 Some(answer) => return answer,
                 None => self.rise_again().await,
             }
@@ -197,11 +197,11 @@ impl Play {
 
     async fn lease(&mut self, label: &str) -> LeaseId {
         let ask = self.world.an_ask(label, 24 * 60 * MINUTE);
-        self.wish(|reply| HerdCommand::Lease { ask: ask.clone(), reply }).await.unwrap()
+        self.command(|reply| HerdCommand::Lease { ask: ask.clone(), reply }).await.unwrap()
     }
 
     /// Lets it run until a lease has its agent, with its key in the guest.
-    async fn ready(&mut self, lease: &LeaseId) -> AgentPicture {
+    async fn ready(&mut self, lease: &LeaseId) -> AgentDetail {
         self.until("the lease is ready", |view| {
             let seen = view.lease(lease);
             assert!(seen.as_ref().is_none_or(|seen| seen.state != LeasePhase::Ended), "{seen:?}");
@@ -212,7 +212,7 @@ impl Play {
     }
 
     async fn release(&mut self, lease: &LeaseId) {
-        self.wish(|reply| HerdCommand::Release {
+        self.command(|reply| HerdCommand::Release {
             lease: lease.clone(),
             by: By::admin("test"),
             reply,
@@ -233,7 +233,7 @@ impl Play {
     async fn drain(&mut self) {
         for _ in 0..5 {
             let policy = StopPolicy::RetireAll;
-            self.wish(|reply| HerdCommand::Drain { policy, reply }).await;
+            self.command(|reply| HerdCommand::Drain { policy, reply }).await;
             let before = self.world.view().restart_count();
             // Who panicked at the very end has yet to come back, or to be given up.
             self.world.pass(MINUTE).await;
@@ -281,7 +281,7 @@ impl Play {
         ci.push("git", 1, &["linux"], 2 * MINUTE);
         self.until("the last one runs", |_| ci.running("git") == 1).await;
         let policy = StopPolicy::Keep;
-        self.wish(|reply| HerdCommand::Drain { policy, reply }).await;
+        self.command(|reply| HerdCommand::Drain { policy, reply }).await;
         self.rise_again().await;
         self.over(4).await;
         self.world.setup.sections.clear();
@@ -317,15 +317,15 @@ impl Play {
         self.world.setup.templates[0].1 = "instanceCap: 2, idleMin: 1, cores: 2".to_owned();
         self.world.reload();
         self.until("one is warm", |view| count(view, "linux", AgentPhase::Ready) == 1).await;
-        self.wish(|reply| HerdCommand::Resync { reply }).await;
-        self.wish(|reply| HerdCommand::Reap { all: true, reply }).await;
+        self.command(|reply| HerdCommand::Resync { reply }).await;
+        self.command(|reply| HerdCommand::Reap { all: true, reply }).await;
         self.until("another is warm", |view| {
             count(view, "linux", AgentPhase::Ready) == 1 && view.agents().len() == 2
         })
         .await;
 
         let policy = StopPolicy::Keep;
-        self.wish(|reply| HerdCommand::Drain { policy, reply }).await;
+        self.command(|reply| HerdCommand::Drain { policy, reply }).await;
         self.rise_again().await;
         self.ready(&long).await;
         self.world.setup.templates.pop();
@@ -348,7 +348,7 @@ impl Play {
 
 fn count(view: &View, template: &str, state: AgentPhase) -> usize {
     let agents = view.agents();
-    let like = |seen: &&AgentPicture| &*seen.template.name == template && seen.state == state;
+    let like = |seen: &&AgentDetail| &*seen.template.name == template && seen.state == state;
     agents.iter().filter(like).count()
 }
 

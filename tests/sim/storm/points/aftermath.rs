@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use drover_model::fact::AgentPicture;
+use drover_model::fact::AgentDetail;
 use drover_model::phase::{AgentPhase, LeasePhase};
 use drover_server::view::View;
 
@@ -39,7 +39,7 @@ pub async fn settle(
     if clones_twice {
         world.wire.forget_clones();
     }
-    let begun = tokio::time::Instant::now();
+    let started = tokio::time::Instant::now();
     let mut called = BTreeSet::new();
     loop {
         world.reap(true).await;
@@ -49,8 +49,8 @@ pub async fn settle(
             break;
         }
         let alarms = world.view().alarms();
-        let waits = |agent: &AgentPicture| alarms.iter().any(|alarm| alarm.agent == agent.agent);
-        if begun.elapsed() > LONG && agents.iter().all(waits) {
+        let waits = |agent: &AgentDetail| alarms.iter().any(|alarm| alarm.agent == agent.agent);
+        if started.elapsed() > LONG && agents.iter().all(waits) {
             for agent in &agents {
                 let vmid = agent.vmid.expect("a guest").0;
                 let alarm = alarms.iter().find(|alarm| alarm.agent == agent.agent);
@@ -66,7 +66,7 @@ pub async fn settle(
                 }
             }
         }
-        if begun.elapsed() > LONG * 2 {
+        if started.elapsed() > LONG * 2 {
             return Err(format!("agents stay: {agents:?}\n{}", world.notes.tail()));
         }
     }
@@ -101,7 +101,7 @@ fn detail(world: &crate::world::World, lease: &drover_model::id::LeaseId) -> Str
 /// guest that carries no marks.
 fn expects_administrator(transition: &Transition) -> bool {
     let died = match &transition.cause {
-        Cause::Told(_) => false,
+        Cause::Reported(_) => false,
         Cause::Answered { after, answer, .. } => {
             let bare = ["Clone", "Destroy"].map(|call| Some(call.to_owned()));
             answer == "unknown end" && bare.contains(after)

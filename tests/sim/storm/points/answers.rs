@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use drover_model::fault::{Culprit, Fault, FaultKind};
 use drover_model::phase::AgentPhase;
-use drover_model::ports::{AddressSight, IdSight, Ran, Snapped, TaskEnd, VmSight};
+use drover_model::ports::{AddressObservation, IdStatus, Ran, Snapped, TaskEnd, VmObservation};
 use pve_sim::world::{Faults, TaskFault};
 
 use super::script::{Deed, Turn};
-use crate::world::tap::{Alteration, Strike};
+use crate::world::tap::{Alteration, Hit};
 
 /// A way to an answer.
 pub struct Way {
@@ -56,20 +56,20 @@ pub fn way(state: AgentPhase, call: &str, after: Option<&str>, answer: &str) -> 
     let prelude = match state {
         AgentPhase::InDoubt => {
             let made = !["free", "a stranger's"].contains(&answer);
-            Some(("clone_vm", Turn::blow(Strike::Lose { done: made, after: SILENCE })))
+            Some(("clone_vm", Turn::blow(Hit::Lose { done: made, after: SILENCE })))
         }
         AgentPhase::Stranded => {
-            Some(("fence", Turn { deed: Deed::Deface, ..Turn::blow(Strike::Pass) }))
+            Some(("fence", Turn { deed: Deed::Deface, ..Turn::blow(Hit::Pass) }))
         }
         _ => None,
     };
-    let (deed, strike) = told(state, call, answer)?;
+    let (deed, hit) = reported(state, call, answer)?;
     let faults = match (call, after, answer) {
         ("Await", Some(after), "failed") => task(after, Some("got timeout")),
         ("Await", Some(after), "unknown end") => task(after, None),
         _ => Faults::default(),
     };
-    Some(Way { prelude, faults, turn: Turn { deed, strike, answers: true } })
+    Some(Way { prelude, faults, turn: Turn { deed, hit, answers: true } })
 }
 
 /// The next task of this call's kind fails with this, or dies.
@@ -81,29 +81,30 @@ fn task(call: &str, error: Option<&str>) -> Faults {
     Faults { tasks: vec![rule], ..Faults::default() }
 }
 
-fn told(state: AgentPhase, call: &str, answer: &str) -> Option<(Deed, Strike)> {
+fn reported(state: AgentPhase, call: &str, answer: &str) -> Option<(Deed, Hit)> {
     let stranded = state == AgentPhase::Stranded;
-    let pass = |deed| Some((deed, Strike::Pass));
+    let pass = |deed| Some((deed, Hit::Pass));
     // It is a look that a list may answer.
     let call = if call == "Confirm" { "Look" } else { call };
     match (call, answer) {
         ("Look", "ok" | "ours, stopped") => {
             let running = answer == "ok";
-            let seen = Alteration::of(move |sight: Result<VmSight, Fault>| {
-                sight.map(|sight| VmSight { running: Some(running), ..sight })
+            let seen = Alteration::of(move |observation: Result<VmObservation, Fault>| {
+                observation
+                    .map(|observation| VmObservation { running: Some(running), ..observation })
             });
             let deed = if stranded { Deed::Restore } else { Deed::Nothing };
-            Some((deed, Strike::Alter(seen)))
+            Some((deed, Hit::Alter(seen)))
         }
         ("Look", "free") => pass(if stranded { Deed::Remove } else { Deed::Nothing }),
         ("Look", "a stranger's") => pass(Deed::Replace),
         ("Look", "damaged") => pass(if stranded { Deed::Nothing } else { Deed::Deface }),
         ("Look", "no evidence") => {
-            let seen = Alteration::of(|_: Result<VmSight, Fault>| {
-                let id = IdSight::Unknown;
-                Ok(VmSight { id, node: None, marks: None, lock: None, running: None })
+            let seen = Alteration::of(|_: Result<VmObservation, Fault>| {
+                let id = IdStatus::Unknown;
+                Ok(VmObservation { id, node: None, marks: None, lock: None, running: None })
             });
-            Some((Deed::Nothing, Strike::Alter(seen)))
+            Some((Deed::Nothing, Hit::Alter(seen)))
         }
         ("Clone", "IdTaken") => pass(Deed::Replace),
         ("Configure" | "Snapshot" | "Rollback" | "Fence", "Foreign") => pass(Deed::Deface),
@@ -111,7 +112,7 @@ fn told(state: AgentPhase, call: &str, answer: &str) -> Option<(Deed, Strike)> {
             "Configure" | "Snapshot" | "Rollback" | "Start" | "Address" | "Fence" | "Stop"
             | "Destroy",
             "Gone",
-        ) => Some((Deed::Remove, Strike::Fail(fault(answer)?))),
+        ) => Some((Deed::Remove, Hit::Fail(fault(answer)?))),
         ("Await", "failed" | "unknown end") => pass(Deed::Nothing),
         ("Await", "warnings") => {
             let warned = |end: Result<TaskEnd, Fault>| match end {
@@ -120,28 +121,29 @@ fn told(state: AgentPhase, call: &str, answer: &str) -> Option<(Deed, Strike)> {
                 }
                 end => end,
             };
-            Some((Deed::Nothing, Strike::Alter(Alteration::of(warned))))
+            Some((Deed::Nothing, Hit::Alter(Alteration::of(warned))))
         }
         ("Address", "not yet") => {
-            let silent =
-                |_: Result<AddressSight, Fault>| Ok(AddressSight::NotYet("no agent".into()));
-            Some((Deed::Nothing, Strike::Alter(Alteration::of(silent))))
+            let silent = |_: Result<AddressObservation, Fault>| {
+                Ok(AddressObservation::NotYet("no agent".into()))
+            };
+            Some((Deed::Nothing, Hit::Alter(Alteration::of(silent))))
         }
         ("Snapshot", "impossible") => {
             let none = |_: Result<Snapped, Fault>| Ok(Snapped::Impossible("none here".into()));
-            Some((Deed::Nothing, Strike::Alter(Alteration::of(none))))
+            Some((Deed::Nothing, Hit::Alter(Alteration::of(none))))
         }
         ("HostKeys", "none") => {
             let none = |_: Result<Vec<String>, Fault>| Ok(Vec::new());
-            Some((Deed::Nothing, Strike::Alter(Alteration::of(none))))
+            Some((Deed::Nothing, Hit::Alter(Alteration::of(none))))
         }
         ("Run" | "Upload", "exit 1") => {
             let failed = |_: Result<Ran, Fault>| Ok(Ran { exit: Some(1), tail: "no".into() });
-            Some((Deed::Nothing, Strike::Alter(Alteration::of(failed))))
+            Some((Deed::Nothing, Hit::Alter(Alteration::of(failed))))
         }
         (_, "ok") => pass(Deed::Nothing),
-        (_, "UnknownOutcome") => Some((Deed::Nothing, Strike::Lose { done: true, after: SILENCE })),
-        (_, kind) => Some((Deed::Nothing, Strike::Fail(fault(kind)?))),
+        (_, "UnknownOutcome") => Some((Deed::Nothing, Hit::Lose { done: true, after: SILENCE })),
+        (_, kind) => Some((Deed::Nothing, Hit::Fail(fault(kind)?))),
     }
 }
 

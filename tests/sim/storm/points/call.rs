@@ -14,7 +14,7 @@ use super::script::{Plan, Prelude, Script, Target, Turn};
 use super::table::{Cause, Transition};
 use super::{Blow, Stage, aftermath, setup};
 use crate::world::World;
-use crate::world::tap::Strike;
+use crate::world::tap::Hit;
 
 /// How long a hold lasts: longer than anything is waited for.
 const HELD: Duration = Duration::from_secs(7200);
@@ -50,7 +50,7 @@ pub async fn play(transition: &Transition, blow: Blow) -> Result<(), String> {
     let plan = match blow {
         // What succeeds is itself carried out twice.
         Blow::RunTwice if natural => {
-            Plan { turns: [Turn { strike: Strike::Twice, ..turn.clone() }].into(), ..plan }
+            Plan { turns: [Turn { hit: Hit::Twice, ..turn.clone() }].into(), ..plan }
         }
         _ => plan,
     };
@@ -111,15 +111,13 @@ pub fn turns(blow: Blow, turn: &Turn) -> VecDeque<Turn> {
     let answer = turn.clone();
     match blow {
         Blow::None | Blow::DoneAndNotJournalled => [answer].into(),
-        Blow::NotSent | Blow::SentAndLostAndCut => [Turn::blow(Strike::Hold), answer].into(),
-        Blow::SentAndLost => {
-            [Turn::blow(Strike::Lose { done: false, after: SILENCE }), answer].into()
-        }
+        Blow::NotSent | Blow::SentAndLostAndCut => [Turn::blow(Hit::Hold), answer].into(),
+        Blow::SentAndLost => [Turn::blow(Hit::Lose { done: false, after: SILENCE }), answer].into(),
         Blow::DoneAndAnswerLost => {
-            [Turn::blow(Strike::Lose { done: true, after: SILENCE }), answer].into()
+            [Turn::blow(Hit::Lose { done: true, after: SILENCE }), answer].into()
         }
-        Blow::DoneAndAnswerLostAndCut => [Turn::blow(Strike::HoldAnswer), answer].into(),
-        Blow::RunTwice => [answer, Turn::blow(Strike::Twice)].into(),
+        Blow::DoneAndAnswerLostAndCut => [Turn::blow(Hit::HoldAnswer), answer].into(),
+        Blow::RunTwice => [answer, Turn::blow(Hit::Twice)].into(),
     }
 }
 
@@ -136,7 +134,7 @@ async fn follow(world: &World, script: &Script, transition: &Transition) -> Resu
         })
         .await;
     // By the first thing that is done after it, the state is the next one.
-    let end = script.later().first().map_or(usize::MAX, |later| later.told);
+    let end = script.later().first().map_or(usize::MAX, |later| later.reported);
     let moved = next_state(world, mark..end, &agent, transition.state);
     let moved = moved.unwrap_or(transition.state);
     if moved != transition.target() {
@@ -163,7 +161,7 @@ pub fn next_state(
 ) -> Option<AgentPhase> {
     let states = world.notes.facts(|what| {
         Some(match what {
-            What::Agent(picture) if picture.agent == *agent => Some(picture.state),
+            What::Agent(status) if status.agent == *agent => Some(status.state),
             What::AgentGone { agent: gone, .. } if gone == agent => Some(AgentPhase::Gone),
             _ => None,
         })

@@ -7,10 +7,10 @@
 mod aftermath;
 mod answers;
 mod call;
+mod reported;
 mod script;
 mod substeps;
 mod table;
-mod told;
 
 use drover_model::id::LeaseId;
 use libtest_mimic::{Failed, Trial};
@@ -102,7 +102,7 @@ fn setup(transition: &Transition) -> Setup {
 async fn play(transition: Transition, blow: Blow) -> Result<(), String> {
     match &transition.cause {
         Cause::Answered { .. } => call::play(&transition, blow).await,
-        Cause::Told(_) => told::play(&transition, blow).await,
+        Cause::Reported(_) => reported::play(&transition, blow).await,
     }
 }
 
@@ -112,7 +112,8 @@ pub fn trials() -> Vec<Trial> {
     for transition in table::transitions() {
         for blow in Blow::ALL {
             // Where nothing follows there is nothing to strike but the moment after it.
-            let idle = matches!(transition.cause, Cause::Told(_)) && told::is_idle(&transition);
+            let idle =
+                matches!(transition.cause, Cause::Reported(_)) && reported::is_idle(&transition);
             if idle && blow != Blow::NotSent {
                 continue;
             }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use drover_model::fact::{AgentPicture, What};
+use drover_model::fact::{AgentDetail, What};
 use drover_model::id::AgentId;
 use drover_model::phase::AgentPhase;
 use drover_model::record::Body;
@@ -13,7 +13,7 @@ use pve_sim::world::WorldControl;
 
 use crate::world::World;
 use crate::world::notes::Notes;
-use crate::world::tap::{Knock, Strike};
+use crate::world::tap::{Hit, Knock};
 
 /// What happens on the cluster just before a call arrives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,15 +36,15 @@ pub struct Turn {
     /// What happens just before it.
     pub deed: Deed,
     /// What becomes of it.
-    pub strike: Strike,
+    pub hit: Hit,
     /// Whether this is the answer the transition is about.
     pub answers: bool,
 }
 
 impl Turn {
     /// A blow that is not the answer itself.
-    pub fn blow(strike: Strike) -> Self {
-        Self { deed: Deed::Nothing, strike, answers: false }
+    pub fn blow(hit: Hit) -> Self {
+        Self { deed: Deed::Nothing, hit, answers: false }
     }
 }
 
@@ -100,7 +100,7 @@ pub struct Later {
     /// Which.
     pub call: &'static str,
     /// How many facts were told before it.
-    pub told: usize,
+    pub reported: usize,
 }
 
 #[derive(Default)]
@@ -125,20 +125,20 @@ impl Seen {
     /// Notices that the agent that was hushed has left the state.
     fn hush_over(&mut self, state: Option<AgentPhase>, log: &Notes) {
         if let Some((agent, over)) = &mut self.hushed {
-            let now = living(log).get(agent).map(|picture| picture.state);
+            let now = living(log).get(agent).map(|status| status.state);
             *over |= now != state;
         }
     }
 
     /// Whether this is the first agent that was hushed and never left that state, or nobody was yet.
-    fn hushes(&mut self, knocker: Option<&AgentPicture>) -> bool {
+    fn hushes(&mut self, knocker: Option<&AgentDetail>) -> bool {
         let Some(knocker) = knocker else { return false };
         let hushed = self.hushed.get_or_insert_with(|| (knocker.agent.clone(), false));
         hushed.0 == knocker.agent && !hushed.1
     }
 
     /// Whether this is the call that is meant, or one of its likes after it.
-    fn fits(&mut self, target: &Target, knock: &str, knocker: Option<&AgentPicture>) -> bool {
+    fn fits(&mut self, target: &Target, knock: &str, knocker: Option<&AgentDetail>) -> bool {
         match target {
             Target::Call { state, call, after, nth } => {
                 if after.is_none() || *after == Some(knock) {
@@ -148,7 +148,7 @@ impl Seen {
                     self.since = Some(0);
                 }
                 let Some(since) = &mut self.since else { return false };
-                let here = knocker.is_some_and(|picture| picture.state == *state);
+                let here = knocker.is_some_and(|status| status.state == *state);
                 let fits = here && *call == knock;
                 *since += usize::from(fits);
                 fits && *since >= *nth
@@ -296,7 +296,7 @@ impl Script {
 
     /// From here on what an agent says or asks comes after the transition.
     pub fn mark(&self, agent: AgentId) {
-        let count = told(&self.notes);
+        let count = reported(&self.notes);
         let mut seen = self.seen();
         seen.answered = Some((count, agent));
         seen.later.clear();
@@ -308,23 +308,22 @@ impl Script {
     }
 
     /// The last pictures of agents that live.
-    fn living(&self) -> BTreeMap<AgentId, AgentPicture> {
+    fn living(&self) -> BTreeMap<AgentId, AgentDetail> {
         living(&self.notes)
     }
 
     /// The agent that knocks: the one whose guest it is, or whoever is in the state that is meant.
-    fn knocker(&self, knock: &Knock, state: Option<AgentPhase>) -> Option<AgentPicture> {
+    fn knocker(&self, knock: &Knock, state: Option<AgentPhase>) -> Option<AgentDetail> {
         let living = self.living();
-        let of_guest = |picture: &&AgentPicture| knock.vmid.is_some() && picture.vmid == knock.vmid;
-        let in_state =
-            |picture: &&AgentPicture| knock.vmid.is_none() && Some(picture.state) == state;
+        let of_guest = |status: &&AgentDetail| knock.vmid.is_some() && status.vmid == knock.vmid;
+        let in_state = |status: &&AgentDetail| knock.vmid.is_none() && Some(status.state) == state;
         let mut all = living.values();
         let found = all.clone().find(of_guest).or_else(|| all.find(in_state));
         found.or_else(|| living.values().last()).cloned()
     }
 
-    fn judge(&self, knock: &Knock) -> Strike {
-        let Some(plan) = self.seen().plan.clone() else { return Strike::Pass };
+    fn judge(&self, knock: &Knock) -> Hit {
+        let Some(plan) = self.seen().plan.clone() else { return Hit::Pass };
         let prelude = plan.preludes.front();
         let meant = match (prelude.and_then(|prelude| prelude.state), &plan.target) {
             (Some(state), _) | (None, &Target::Call { state, .. }) => Some(state),
@@ -340,19 +339,19 @@ impl Script {
             }
             return self.carry_out(prelude.turn.clone(), knocker);
         }
-        let about = knocker.as_ref().is_some_and(|picture| picture.vmid == knock.vmid);
+        let about = knocker.as_ref().is_some_and(|status| status.vmid == knock.vmid);
         if !(is_agents(knock) || knock.call == "id_taken" && about) {
-            return Strike::Pass;
+            return Hit::Pass;
         }
         let mut seen = self.seen();
         let written = knock.records.iter().find_map(agent_of);
         // Of some calls nobody can tell whose they are where there are two.
         let known = knock.vmid.is_some() || self.living().len() == 1;
-        let who = written.or(knocker.as_ref().filter(|_| known).map(|picture| &picture.agent));
+        let who = written.or(knocker.as_ref().filter(|_| known).map(|status| &status.agent));
         let mine = seen.answered.as_ref().is_none_or(|(_, agent)| Some(agent) == who);
         if seen.answered.is_some() && mine {
-            let told = told(&self.notes);
-            seen.later.push(Later { call: knock.call, told });
+            let reported = reported(&self.notes);
+            seen.later.push(Later { call: knock.call, reported });
         }
         let held = match seen.hold_next {
             Hold::Nothing => false,
@@ -361,24 +360,24 @@ impl Script {
         };
         if held {
             seen.hold_next = Hold::Nothing;
-            return Strike::Hold;
+            return Hit::Hold;
         }
-        let state = knocker.as_ref().map(|picture| picture.state);
+        let state = knocker.as_ref().map(|status| status.state);
         seen.hush_over(plan.hush, &self.notes);
         if plan.hush.is_some() && plan.hush == state && seen.hushes(knocker.as_ref()) {
             let passes = knock.call == "append";
-            return if passes { Strike::Pass } else { Strike::Lose { done: true, after: NEVER } };
+            return if passes { Hit::Pass } else { Hit::Lose { done: true, after: NEVER } };
         }
         let ahead = plan.preludes.iter().any(|prelude| prelude.state.is_some());
         if ahead || !seen.fits(&plan.target, knock.call, knocker.as_ref()) {
-            return Strike::Pass;
+            return Hit::Pass;
         }
         seen.hits += 1;
         let turn = seen.plan.as_mut().and_then(|plan| plan.turns.pop_front());
-        let Some(turn) = turn else { return Strike::Pass };
+        let Some(turn) = turn else { return Hit::Pass };
         if turn.answers && seen.answered.is_none() {
-            let count = told(&self.notes);
-            seen.answered = knocker.as_ref().map(|picture| (count, picture.agent.clone()));
+            let count = reported(&self.notes);
+            seen.answered = knocker.as_ref().map(|status| (count, status.agent.clone()));
             if plan.cut_after {
                 seen.hold_next = Hold::Any;
             }
@@ -389,8 +388,8 @@ impl Script {
         self.carry_out(turn, knocker)
     }
 
-    fn carry_out(&self, turn: Turn, knocker: Option<AgentPicture>) -> Strike {
-        let vmid = knocker.and_then(|picture| picture.vmid).map(|vmid| vmid.0);
+    fn carry_out(&self, turn: Turn, knocker: Option<AgentDetail>) -> Hit {
+        let vmid = knocker.and_then(|status| status.vmid).map(|vmid| vmid.0);
         match (turn.deed, vmid) {
             (Deed::Nothing, _) => {}
             (_, None) => self.seen().wrongs.push("a deed without a guest".into()),
@@ -412,7 +411,7 @@ impl Script {
                 self.plant(vmid);
             }
         }
-        turn.strike
+        turn.hit
     }
 
     /// What an administrator does to be rid of a guest.
@@ -442,22 +441,22 @@ impl Script {
 }
 
 /// How many facts were told so far.
-fn told(notes: &Notes) -> usize {
+fn reported(notes: &Notes) -> usize {
     notes.facts(|_| Some(())).len()
 }
 
 /// The last pictures of agents that are not gone.
-pub fn living(notes: &Notes) -> BTreeMap<AgentId, AgentPicture> {
+pub fn living(notes: &Notes) -> BTreeMap<AgentId, AgentDetail> {
     let mut all = BTreeMap::new();
-    let pictures = notes.facts(|what| match what {
-        What::Agent(picture) => Some(Ok((**picture).clone())),
+    let statuses = notes.facts(|what| match what {
+        What::Agent(status) => Some(Ok((**status).clone())),
         What::AgentGone { agent, .. } => Some(Err(agent.clone())),
         _ => None,
     });
-    for picture in pictures {
-        match picture {
-            Ok(picture) => {
-                all.insert(picture.agent.clone(), picture);
+    for status in statuses {
+        match status {
+            Ok(status) => {
+                all.insert(status.agent.clone(), status);
             }
             Err(agent) => {
                 all.remove(&agent);

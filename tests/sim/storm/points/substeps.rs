@@ -5,11 +5,11 @@ use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use drover_actors::message::AgentCommand;
-use drover_model::fact::AgentPicture;
+use drover_model::fact::AgentDetail;
 use drover_model::fault::Fault;
 use drover_model::id::LeaseId;
 use drover_model::phase::AgentPhase;
-use drover_model::ports::{IdSight, VmSight};
+use drover_model::ports::{IdStatus, VmObservation};
 use drover_model::record::Reason;
 use drover_model::stop::StopPolicy;
 use libtest_mimic::{Failed, Trial};
@@ -23,7 +23,7 @@ use super::{Blow, PREPARE, Stage, aftermath};
 use crate::on_paused_clock;
 use crate::world::World;
 use crate::world::setup::Setup;
-use crate::world::tap::{Alteration, Strike};
+use crate::world::tap::{Alteration, Hit};
 
 /// The table as the minds' own tests draw it.
 const TABLE: &str = include_str!("../../../../actors/src/agent/calls.txt");
@@ -46,7 +46,7 @@ enum What {
     /// A call comes back with this.
     Answered(String, String),
     /// Somebody says something.
-    Told(String),
+    Reported(String),
     /// The service starts anew.
     Restart,
 }
@@ -94,27 +94,27 @@ fn step(text: &str) -> Step {
     let what = match what.split_once(": ") {
         Some((call, answer)) => What::Answered(call.to_owned(), answer.to_owned()),
         None if what == "restart" => What::Restart,
-        None => What::Told(what.to_owned()),
+        None => What::Reported(what.to_owned()),
     };
     Step { state: state.parse().expect("a phase"), what }
 }
 
 /// Calls that the transitions strike already: each state's own, reached as they reach it.
-fn struck() -> BTreeSet<(AgentPhase, String)> {
+fn hit() -> BTreeSet<(AgentPhase, String)> {
     let of = |transition: Transition| match transition.cause {
         Cause::Answered { call, answer, .. } if answer == "ok" => Some((transition.state, call)),
-        Cause::Answered { .. } | Cause::Told(_) => None,
+        Cause::Answered { .. } | Cause::Reported(_) => None,
     };
     transitions().into_iter().filter_map(of).collect()
 }
 
 /// One trial for each call that is not struck yet, and each blow.
 pub fn trials() -> Vec<Trial> {
-    let struck = struck();
+    let hit = hit();
     let mut all = Vec::new();
     for substep in substeps() {
         let adopted = substep.way.iter().any(|step| step.what == What::Restart);
-        if !adopted && struck.contains(&(substep.state, substep.call.clone())) {
+        if !adopted && hit.contains(&(substep.state, substep.call.clone())) {
             continue;
         }
         for blow in Blow::ALL {
@@ -147,11 +147,11 @@ fn setup(substep: &Substep) -> Setup {
 fn prelude(state: AgentPhase, call: &str, answer: &str) -> Result<Prelude, String> {
     let unknown = || format!("no driver brings about {state} {call}: {answer}");
     let turn = if (state, call, answer) == (AgentPhase::InDoubt, "Look", "free") {
-        let free = Alteration::of(|_: Result<VmSight, Fault>| {
-            let id = IdSight::Free;
-            Ok(VmSight { id, node: None, marks: None, lock: None, running: None })
+        let free = Alteration::of(|_: Result<VmObservation, Fault>| {
+            let id = IdStatus::Free;
+            Ok(VmObservation { id, node: None, marks: None, lock: None, running: None })
         });
-        Turn::blow(Strike::Alter(free))
+        Turn::blow(Hit::Alter(free))
     } else {
         let turn = way(state, call, None, answer).ok_or_else(unknown)?.turn;
         Turn { answers: false, ..turn }
@@ -166,7 +166,7 @@ fn faults(steps: &[Step]) -> Faults {
         What::Answered(call, answer) if *state == AgentPhase::Cloning => {
             way(*state, call, Some("Clone"), answer).map(|way| way.faults)
         }
-        What::Answered(..) | What::Told(_) | What::Restart => None,
+        What::Answered(..) | What::Reported(_) | What::Restart => None,
     });
     Faults { tasks: all.flat_map(|faults| faults.tasks).collect(), ..Faults::default() }
 }
@@ -179,7 +179,7 @@ struct Walk {
 
 impl Walk {
     /// The agent in this state, once there is one.
-    async fn agent(&self, state: AgentPhase) -> AgentPicture {
+    async fn agent(&self, state: AgentPhase) -> AgentDetail {
         let world = &self.world;
         match state {
             AgentPhase::Leased | AgentPhase::Draining => {
@@ -201,7 +201,7 @@ impl Walk {
     }
 
     /// Somebody says something to the agent; what it asks then is under the next plan.
-    async fn tell(&mut self, state: AgentPhase, what: &str, then: Plan) -> Result<(), String> {
+    async fn report(&mut self, state: AgentPhase, what: &str, then: Plan) -> Result<(), String> {
         let agent = self.agent(state).await;
         if state == AgentPhase::Resetting {
             self.world.pass(PUT_BACK).await;
@@ -264,8 +264,8 @@ fn plan(way: &[Step], last: &Plan) -> Result<Plan, String> {
     for Step { state, what } in way {
         let What::Answered(call, answer) = what else {
             // A guest that is put back stands still meanwhile: only after that it should run.
-            if *state == AgentPhase::Resetting && matches!(what, What::Told(_)) {
-                let (state, turn) = (Some(*state), Turn::blow(Strike::Pass));
+            if *state == AgentPhase::Resetting && matches!(what, What::Reported(_)) {
+                let (state, turn) = (Some(*state), Turn::blow(Hit::Pass));
                 preludes.push_back(Prelude { state, call: "rollback", turn });
             }
             // Where leases are, the state itself waits for nothing.
@@ -283,9 +283,9 @@ fn plan(way: &[Step], last: &Plan) -> Result<Plan, String> {
 /// Plays one call with one blow.
 async fn play(substep: &Substep, blow: Blow) -> Result<(), String> {
     let call = method(&substep.call).ok_or("nobody knows this call")?;
-    let natural = Turn { deed: Deed::Nothing, strike: Strike::Pass, answers: true };
+    let natural = Turn { deed: Deed::Nothing, hit: Hit::Pass, answers: true };
     let turns = match blow {
-        Blow::RunTwice => [Turn { strike: Strike::Twice, ..natural }].into(),
+        Blow::RunTwice => [Turn { hit: Hit::Twice, ..natural }].into(),
         blow => turns(blow, &natural),
     };
     let target = Target::Call { state: substep.state, call, after: None, nth: 1 };
@@ -302,7 +302,7 @@ async fn play(substep: &Substep, blow: Blow) -> Result<(), String> {
         let then = plan(&substep.way[place + 1..], &bare)?;
         match &step.what {
             What::Answered(..) => {}
-            What::Told(what) => walk.tell(step.state, what, then).await?,
+            What::Reported(what) => walk.report(step.state, what, then).await?,
             What::Restart => walk.restart(step.state, then).await?,
         }
     }
@@ -322,7 +322,7 @@ async fn play(substep: &Substep, blow: Blow) -> Result<(), String> {
     let stranded = substep.state == AgentPhase::Stranded;
     let outcome = if stranded { AgentPhase::Stranded.name() } else { "stay" };
     let (state, outcome) = (substep.state, outcome.to_owned());
-    let transition = Transition { state, cause: Cause::Told(substep.call.clone()), outcome };
+    let transition = Transition { state, cause: Cause::Reported(substep.call.clone()), outcome };
     let lease = leases.last().cloned().ok_or("a lease")?;
     aftermath::settle(Stage { world, lease }, &script, &transition, false).await
 }

@@ -9,7 +9,7 @@ const TABLE: &str = include_str!("../../../../actors/src/agent/transitions.txt")
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Cause {
     /// A command, or the state's deadline.
-    Told(String),
+    Reported(String),
     /// The answer of a call.
     Answered {
         /// The call.
@@ -48,7 +48,7 @@ impl Transition {
     /// Whether only agents go through it that are reset.
     pub fn is_of_resets(&self) -> bool {
         let snapshot = match &self.cause {
-            Cause::Told(_) => false,
+            Cause::Reported(_) => false,
             Cause::Answered { call, .. } => call == "Snapshot",
         };
         snapshot || self.state == AgentPhase::Resetting
@@ -58,7 +58,7 @@ impl Transition {
     pub fn path(&self) -> String {
         let state = snake(self.state.name());
         match &self.cause {
-            Cause::Told(what) => format!("{state}::{}", snake(what)),
+            Cause::Reported(what) => format!("{state}::{}", snake(what)),
             Cause::Answered { call, after, nth, answer } => {
                 let place = match (after, nth) {
                     (Some(after), 1) if call == "Await" => format!("_of_{}", snake(after)),
@@ -99,7 +99,7 @@ pub fn transitions() -> Vec<Transition> {
         let state: AgentPhase = state.parse().expect("a phase");
         for cause in causes.trim().split(" | ") {
             let cause = match cause.split_once(": ") {
-                None => Cause::Told(cause.to_owned()),
+                None => Cause::Reported(cause.to_owned()),
                 Some((call, answer)) => {
                     // Each group of rows begins with its fair answer.
                     if answer == "ok" {

@@ -105,8 +105,9 @@ async fn lacks(version: PveVersion, row: &'static Row) {
     if row.feature.is_optional() {
         assert_eq!(line.remedies, ["drover setup rights --cloud rack --leftovers --user root@pam"]);
     } else {
-        let given = line.remedies.iter().any(|mend| mend.starts_with("pveum acl modify "));
-        let named = line.remedies.iter().any(|mend| any_of.iter().any(|name| mend.contains(name)));
+        let given = line.remedies.iter().any(|remedy| remedy.starts_with("pveum acl modify "));
+        let named =
+            line.remedies.iter().any(|remedy| any_of.iter().any(|name| remedy.contains(name)));
         // There the role is whole, and something else is in its way.
         assert!(given && (named || matches!(row.at, At::Access | At::Nodes)), "{line:?}");
     }

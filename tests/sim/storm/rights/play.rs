@@ -89,11 +89,11 @@ pub async fn served(setup: Setup, features: &[Feature]) -> World {
     world.release(&lease).await;
     if resets {
         let clean = |world: &World| {
-            let told = world.notes.facts(|what| match what {
+            let reported = world.notes.facts(|what| match what {
                 What::Resets { resets, .. } => Some(resets.count),
                 _ => None,
             });
-            told.last().is_some_and(|count| *count > 0)
+            reported.last().is_some_and(|count| *count > 0)
         };
         world.until("it is clean again", |_| clean(&world)).await;
     }
@@ -116,21 +116,21 @@ pub async fn served(setup: Setup, features: &[Feature]) -> World {
 
 /// Whether drover knows what is free on the nodes.
 async fn knows_room(world: &World) -> bool {
-    let seen = world.wish(|reply| HerdCommand::Nodes { reply }).await;
+    let seen = world.command(|reply| HerdCommand::Nodes { reply }).await;
     assert!(!seen.nodes.is_empty());
     seen.nodes.iter().all(|node| node.known)
 }
 
 /// Whether an image of nobody's is removed.
 async fn sweeps(world: &World) -> bool {
-    let installation = world.ledger().installation.unwrap();
-    let stray = format!("local:iso/drover-{installation}-0123456789abcdef.iso");
-    world.side.add_volume("pve1", &stray, 400_000);
+    let installation = world.journal_state().installation.unwrap();
+    let unknown = format!("local:iso/drover-{installation}-0123456789abcdef.iso");
+    world.side.add_volume("pve1", &unknown, 400_000);
     for _ in 0..3 {
         world.resync().await;
         world.pass(5 * MINUTE).await;
     }
-    !world.side.remove_volume("pve1", &stray)
+    !world.side.remove_volume("pve1", &unknown)
 }
 
 /// The next destroy leaves a volume of a guest behind: it is removed by itself, or stays.
@@ -160,8 +160,8 @@ async fn call(world: &World) {
     let serial =
         config["smbios1"].split(',').find_map(|part| part.strip_prefix("serial=")).unwrap();
     let agent = call_in_key().agent(serial).unwrap();
-    let wish = |reply| HerdCommand::CallIn { agent, peer: Some(place), said: Vec::new(), reply };
-    world.wish(wish).await.unwrap();
+    let command = |reply| HerdCommand::CallIn { agent, peer: Some(place), said: Vec::new(), reply };
+    world.command(command).await.unwrap();
 }
 
 /// Nothing becomes ready for want of what a line of the table is about.
@@ -189,20 +189,20 @@ pub async fn refused(setup: Setup, feature: Feature, privilege: &str, path: &str
     if feature == Feature::CallIn {
         assert!(world.view().agents().iter().all(|agent| !agent.detail.contains("call")));
     }
-    let picture = world.view().lease(&lease).unwrap();
-    assert_ne!(picture.state, LeasePhase::Ready, "{picture:?}");
-    let told = world.notes.facts(|what| Some(format!("{what:?}")));
+    let status = world.view().lease(&lease).unwrap();
+    assert_ne!(status.state, LeasePhase::Ready, "{status:?}");
+    let reported = world.notes.facts(|what| Some(format!("{what:?}")));
     let names = |text: &String| text.contains(privilege) && text.contains(path);
-    let named = told.iter().any(names);
-    let some: Vec<_> = told.iter().filter(|text| text.contains("ermission")).take(3).collect();
-    assert!(named, "nothing names {privilege} on {path}: {some:#?}\n{told:#?}");
+    let named = reported.iter().any(names);
+    let some: Vec<_> = reported.iter().filter(|text| text.contains("ermission")).take(3).collect();
+    assert!(named, "nothing names {privilege} on {path}: {some:#?}\n{reported:#?}");
 }
 
 /// What is documented to become of a feature has become of it.
 pub async fn degrades(world: &World, row: &Row) {
     let any = |wanted: &str| {
-        let told = world.notes.facts(|what| Some(format!("{what:?}")));
-        told.iter().any(|text| text.contains(wanted))
+        let reported = world.notes.facts(|what| Some(format!("{what:?}")));
+        reported.iter().any(|text| text.contains(wanted))
     };
     match (row.feature, row.at) {
         (Feature::Reset, _) => {

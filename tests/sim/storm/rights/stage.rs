@@ -124,8 +124,8 @@ impl Stage {
         assert_eq!(Release::of(&version), release(self.version));
         let needs = Needs::of(&checked.herd, &rack, release(self.version), &facts);
         assert!(needs.unknown.is_empty(), "{:?}", needs.unknown);
-        let wishes = GrantOptions { optional: features.contains(&Feature::Leftovers) };
-        let grants = grants(&needs, &BTreeMap::new(), wishes);
+        let commands = GrantOptions { optional: features.contains(&Feature::Leftovers) };
+        let grants = grants(&needs, &BTreeMap::new(), commands);
         for (kind, privileges) in grants.roles {
             self.roles.insert(kind.name("Drover"), privileges);
         }

@@ -219,7 +219,7 @@ impl Play {
                 self.world.ci.habits(SOURCES[source], &[habit]);
             }
             Deed::Unlist { source, pick } => self.world.ci.unlist(SOURCES[source], pick),
-            Deed::Rows(source, deed) => self.world.ci.befall(SOURCES[source], deed),
+            Deed::Rows(source, deed) => self.world.ci.happen_to(SOURCES[source], deed),
             Deed::Hook(source) => {
                 let (reply, _) = Reply::channel();
                 let source = SourceId::new(SOURCES[source]);
@@ -408,7 +408,7 @@ impl Play {
     pub(super) fn administer(&mut self) {
         let alarms = self.world.view().alarms();
         // A clock that was set back makes the journal look like an old copy.
-        let twin = |agent: &drover_model::fact::AgentPicture| agent.detail.contains("--confirm-");
+        let twin = |agent: &drover_model::fact::AgentDetail| agent.detail.contains("--confirm-");
         if self.world.runs() && self.world.view().agents().iter().any(twin) {
             self.world.send(HerdCommand::ConfirmOlderJournal);
         }

@@ -149,16 +149,16 @@ impl Askers {
             let over = seen.as_ref().is_some_and(|seen| seen.over.is_some());
             !over || asker.asking.is_some() || asker.ending.is_some()
         });
-        let told = |(who, asker): (&u32, &Asker)| {
+        let reported = |(who, asker): (&u32, &Asker)| {
             let (asks, ends) = (asker.asking.is_some(), asker.ending.is_some());
             format!("{who} with {:?} asks {asks} ends {ends}", asker.lease)
         };
-        busy.map(told).collect()
+        busy.map(reported).collect()
     }
 
     /// What became of everybody's lease.
     pub fn fates(&self, watch: &Watch) -> BTreeMap<u32, String> {
-        let fate = |asker: &Asker| {
+        let outcome = |asker: &Asker| {
             let seen = asker.lease.as_ref().and_then(|lease| watch.lease(lease));
             match (seen, asker.refused) {
                 (_, true) => "refused".to_owned(),
@@ -169,7 +169,7 @@ impl Askers {
                 }
             }
         };
-        self.0.iter().map(|(who, asker)| (*who, fate(asker))).collect()
+        self.0.iter().map(|(who, asker)| (*who, outcome(asker))).collect()
     }
 }
 
@@ -242,7 +242,7 @@ impl Asker {
                     Ends::Now => true,
                 };
                 if due {
-                    watch.wishes_end(lease);
+                    watch.commands_end(lease);
                     let (reply, answer) = Reply::channel();
                     world.send(HerdCommand::Release {
                         lease: lease.clone(),

@@ -207,7 +207,7 @@ impl Draw {
                 7 => self.stranger(at),
                 8 | 9 => self.reload(at),
                 10 => self.operator(at),
-                11..14 => self.wish(at),
+                11..14 => self.command(at),
                 _ => self.quirk(at),
             }
         }
@@ -505,7 +505,7 @@ impl Draw {
     }
 
     /// What operators want of agents.
-    fn wish(&mut self, at: u64) {
+    fn command(&mut self, at: u64) {
         let pick = index(&mut self.dice, 5);
         let deed = match self.dice.below(4) {
             0 => {

@@ -13,7 +13,7 @@ const UNDER_WAY: Duration = Duration::from_secs(1);
 const PAUSE: u32 = 5;
 
 #[derive(Debug)]
-struct Told {
+struct Reported {
     since: Duration,
     /// Whether the cloud does not work at all.
     down: bool,
@@ -22,7 +22,7 @@ struct Told {
 
 /// What clouds told of themselves last, where it keeps clones back.
 #[derive(Debug, Default)]
-pub struct Held(BTreeMap<String, Told>);
+pub struct Held(BTreeMap<String, Reported>);
 
 impl Held {
     /// The service starts anew.
@@ -31,29 +31,30 @@ impl Held {
     }
 
     /// A cloud tells its health, and what keeps clones back.
-    pub fn told(&mut self, cloud: &CloudId, health: CloudHealth, detail: &str, now: Duration) {
+    pub fn reported(&mut self, cloud: &CloudId, health: CloudHealth, detail: &str, now: Duration) {
         let down = health != CloudHealth::Well;
         if !down && detail.is_empty() {
             self.0.remove(cloud.as_str());
             return;
         }
-        let told = self.0.get(cloud.as_str());
-        if told.is_none_or(|told| told.down != down) {
-            let told = Told { since: now, down, clones: 0 };
-            self.0.insert(cloud.as_str().to_owned(), told);
+        let reported = self.0.get(cloud.as_str());
+        if reported.is_none_or(|reported| reported.down != down) {
+            let reported = Reported { since: now, down, clones: 0 };
+            self.0.insert(cloud.as_str().to_owned(), reported);
         }
     }
 
     /// A clone is about to begin through a cloud; what is wrong with that.
     pub fn cloned(&mut self, cloud: &str, now: Duration) -> Option<String> {
-        let told = self.0.get_mut(cloud)?;
-        let spent = now - told.since;
+        let reported = self.0.get_mut(cloud)?;
+        let spent = now - reported.since;
         if spent <= UNDER_WAY {
             return None;
         }
-        told.clones += 1;
-        let most = if told.down { 0 } else { 1 + spent.as_secs() as u32 / PAUSE };
-        (told.clones > most)
-            .then(|| format!("clone {} through {cloud} {spent:?} after {told:?}", told.clones))
+        reported.clones += 1;
+        let most = if reported.down { 0 } else { 1 + spent.as_secs() as u32 / PAUSE };
+        (reported.clones > most).then(|| {
+            format!("clone {} through {cloud} {spent:?} after {reported:?}", reported.clones)
+        })
     }
 }

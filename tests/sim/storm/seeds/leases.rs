@@ -1,7 +1,7 @@
 //! What must hold of leases, judged at every fact and record of one: who holds an agent, whose keys
 //! are in its guest, and why a lease ends.
 
-use drover_model::fact::LeasePicture;
+use drover_model::fact::LeaseStatus;
 use drover_model::id::{AgentId, LeaseId};
 use drover_model::phase::LeasePhase;
 use drover_model::record::{LeaseAsk, WAITED};
@@ -31,27 +31,27 @@ impl Watch {
         seen.live.iter().filter(|(agent, _)| holds(agent)).filter_map(|(_, l)| l.vmid).collect()
     }
 
-    pub(super) fn lease_told(&self, seen: &mut Seen, picture: &LeasePicture) {
-        if picture.state == LeasePhase::Ended && picture.detail.starts_with("its runner") {
-            self.dismissed(seen, &picture.lease, &picture.detail);
+    pub(super) fn lease_reported(&self, seen: &mut Seen, status: &LeaseStatus) {
+        if status.state == LeasePhase::Ended && status.detail.starts_with("its runner") {
+            self.stopped_runner(seen, &status.lease, &status.detail);
         }
-        let known = seen.leases.entry(picture.lease.clone()).or_default();
-        if picture.state != LeasePhase::Ready {
+        let known = seen.leases.entry(status.lease.clone()).or_default();
+        if status.state != LeasePhase::Ready {
             return;
         }
         (known.served, known.holds) = (true, true);
         let granted = known.agent.clone();
-        if granted.is_none() || granted != picture.agent {
-            let text = format!("{} is ready on {:?}", picture.lease, picture.agent);
+        if granted.is_none() || granted != status.agent {
+            let text = format!("{} is ready on {:?}", status.lease, status.agent);
             self.blame(seen, "journal-before-acting", text);
         }
         let vmid = granted.and_then(|agent| seen.live.get(&agent)?.vmid);
         // A source's runner stands for the key of whoever asks for a lease.
-        let keyless = picture.principal.starts_with("source:");
+        let keyless = status.principal.starts_with("source:");
         if !keyless
-            && vmid.is_none_or(|vmid| !self.shell.admitted(vmid).contains(picture.lease.as_str()))
+            && vmid.is_none_or(|vmid| !self.shell.admitted(vmid).contains(status.lease.as_str()))
         {
-            let text = format!("{} is ready without its key in {vmid:?}", picture.lease);
+            let text = format!("{} is ready without its key in {vmid:?}", status.lease);
             self.blame(seen, "key-installed-before-ready", text);
         }
     }
@@ -127,14 +127,14 @@ impl Watch {
         let wall = self.wall(seen);
         let harmed = seen.harmed;
         if matches!(why, "done" | "idle") {
-            self.dismissed(seen, lease, why);
+            self.stopped_runner(seen, lease, why);
         }
         let until = seen.waits.until(lease, seen.spec.leases.wait);
         let known = seen.leases.entry(lease.clone()).or_default();
         let before = known.over.replace(why.to_owned());
         let due = known.expires.is_some_and(|expires| expires <= wall);
         let fair = match why {
-            "released" | "cancelled" => known.wished,
+            "released" | "cancelled" => known.wanted,
             "expired" => due,
             WAITED => !known.holds && until.is_some_and(|until| until <= wall),
             // Its source found its runner done, or gone.

@@ -49,9 +49,10 @@ pub fn played() -> Option<(u64, f64)> {
 }
 
 /// Counts a seed that began then and is over now.
-fn count(begun: Instant) {
+fn count(started: Instant) {
     let mut played = PLAYED.lock().unwrap();
-    let (count, first) = played.map_or((0, begun), |(count, first, _)| (count, first.min(begun)));
+    let (count, first) =
+        played.map_or((0, started), |(count, first, _)| (count, first.min(started)));
     *played = Some((count + 1, first, Instant::now()));
 }
 
@@ -63,10 +64,10 @@ pub fn trials(range: &Seeds) -> Vec<Trial> {
     }
     let trial = |seed: u64| {
         Trial::test(format!("seeds::the_storm_of_seed_{seed}_leaves_nothing"), move || {
-            let begun = Instant::now();
+            let started = Instant::now();
             let plan = draw::plan(seed);
             let judged = judge(&plan);
-            count(begun);
+            count(started);
             judged.map_err(|failure| report(seed, plan, failure))
         })
     };
@@ -92,7 +93,7 @@ pub fn trials(range: &Seeds) -> Vec<Trial> {
 fn replay(path: &Path) -> Result<(), Failed> {
     let text = std::fs::read_to_string(path)?;
     let plan = Plan::parse(&text)?;
-    judge(&plan).map_err(|failure| tell(&failure).into())
+    judge(&plan).map_err(|failure| describe(&failure).into())
 }
 
 /// Two plays of one plan tell and ask the same in the same order.
@@ -101,7 +102,7 @@ fn same_twice(seed: u64) -> Result<(), Failed> {
     let (one, other) = match (log(), log()) {
         (Ok(one), Ok(other)) => (one, other),
         // What is wrong with it is told by its own trial.
-        (Err(one), Err(other)) => (vec![tell(&one)], vec![tell(&other)]),
+        (Err(one), Err(other)) => (vec![describe(&one)], vec![describe(&other)]),
         (one, other) => return Err(format!("{} {}", one.is_ok(), other.is_ok()).into()),
     };
     if one == other {
@@ -112,7 +113,7 @@ fn same_twice(seed: u64) -> Result<(), Failed> {
     Err(format!("they part at {at}:\n{:?}\n{:?}", one.get(at), other.get(at)).into())
 }
 
-fn tell(failure: &Failure) -> String {
+fn describe(failure: &Failure) -> String {
     let wrong = &failure.wrong;
     format!("{} at {:?}: {}\n{}", wrong.invariant, wrong.at, wrong.text, failure.portrait)
 }
@@ -130,7 +131,7 @@ fn report(seed: u64, plan: Plan, failure: Failure) -> Failed {
         failure.wrong.invariant,
         plan.events.len(),
         plan.text(),
-        tell(&failure),
+        describe(&failure),
         path.display(),
     )
     .into()

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use drover_model::id::{AgentId, NodeName};
-use drover_model::ledger::Ledger;
+use drover_model::journal_state::JournalState;
 use drover_model::marks::Marks;
 use drover_model::place::Place;
 use drover_model::scope::Scope;
@@ -29,9 +29,9 @@ pub(super) struct Places {
 
 impl Places {
     /// What a start reads in the journal.
-    pub(super) fn restored(&mut self, ledger: &Ledger, now: Duration) {
+    pub(super) fn restored(&mut self, journal_state: &JournalState, now: Duration) {
         self.trips.clear();
-        for (scope, (_, entry)) in &ledger.places {
+        for (scope, (_, entry)) in &journal_state.places {
             self.moved(scope, entry.until, now);
         }
     }
@@ -58,7 +58,7 @@ impl Places {
     }
 
     /// An agent tells something of where it is, or nothing any more.
-    pub(super) fn told(&mut self, agent: &AgentId) {
+    pub(super) fn reported(&mut self, agent: &AgentId) {
         for trip in self.trips.values_mut() {
             trip.trials.remove(agent);
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use drover_actors::message::NodeDrained;
 use drover_model::id::{AgentId, CloudId, ClusterId, NodeName};
-use drover_model::ledger::Ledger;
+use drover_model::journal_state::JournalState;
 use drover_model::marks::Marks;
 use drover_model::phase::AgentPhase;
 use drover_model::spec::TemplateSpec;
@@ -62,15 +62,19 @@ impl Rooms {
     }
 
     /// What a start reads in the journal; says which drain is missing there.
-    pub(super) fn restored(&mut self, ledger: &Ledger, now: Duration) -> Option<String> {
+    pub(super) fn restored(
+        &mut self,
+        journal_state: &JournalState,
+        now: Duration,
+    ) -> Option<String> {
         self.promised.clear();
         self.images.clear();
         self.idle.clear();
-        for entry in ledger.agents.values() {
+        for entry in journal_state.agents.values() {
             self.promise(&entry.marks, &entry.node, &entry.spec);
         }
         let before = std::mem::take(&mut self.drained);
-        for (cluster, nodes) in &ledger.drained {
+        for (cluster, nodes) in &journal_state.drained {
             let Some(number) = self.names.get(cluster) else { continue };
             self.drained.extend(nodes.iter().map(|node| ((*number, node.to_string()), now)));
         }
@@ -116,7 +120,7 @@ impl Rooms {
     }
 
     /// An agent tells where its guest is: one that moved is followed.
-    pub(super) fn told(&mut self, agent: &AgentId, at: &Place) {
+    pub(super) fn reported(&mut self, agent: &AgentId, at: &Place) {
         if let Some((place, _)) = self.promised.get_mut(agent).filter(|(place, _)| place != at) {
             place.clone_from(at);
         }

@@ -21,10 +21,10 @@ use super::stage;
 use super::watch::Watch;
 use crate::on_paused_clock;
 use crate::world::World;
-use crate::world::tap::{Knock, Strike};
+use crate::world::tap::{Hit, Knock};
 
 /// The longest the finale may take.
-const PATIENCE: Duration = Duration::from_secs(6 * 3600);
+const WAIT_LIMIT: Duration = Duration::from_secs(6 * 3600);
 /// The longest a start may take.
 const START: Duration = Duration::from_secs(3600);
 /// The longest an orderly stop may take before it is cut.
@@ -121,15 +121,15 @@ pub fn judge(plan: &Plan) -> Result<(), Failure> {
 /// Nobody but the herd's root hears of a reload that changes nothing: all else is the same, each
 /// request and fact at its moment, in whatever order at that.
 fn unheard(with: &Outcome, without: &Outcome) -> Result<(), Failure> {
-    let told = |outcome: &Outcome| {
-        let told = outcome.log.iter().filter(|line| !line.contains("ConfigApplied"));
-        let mut told: Vec<String> = told.cloned().collect();
-        told.sort();
-        told
+    let reported = |outcome: &Outcome| {
+        let reported = outcome.log.iter().filter(|line| !line.contains("ConfigApplied"));
+        let mut reported: Vec<String> = reported.cloned().collect();
+        reported.sort();
+        reported
     };
     let mut looks = with.looks.iter().zip(&without.looks);
     let looked = looks.find(|(with, without)| with.saturating_sub(**without) != OWN_LOOKS);
-    let (lines, others) = (told(with), told(without));
+    let (lines, others) = (reported(with), reported(without));
     let text = if let Some((with, without)) = looked {
         format!("with them {with} looks at the clock, without {without}")
     } else if lines == others {
@@ -227,16 +227,16 @@ impl Play {
             return wrongs;
         }
         let live = self.watch.live();
-        let told = self.world.view().agents();
-        let shown: BTreeSet<_> = told.iter().map(|agent| agent.agent.clone()).collect();
+        let reported = self.world.view().agents();
+        let shown: BTreeSet<_> = reported.iter().map(|agent| agent.agent.clone()).collect();
         let recorded: BTreeSet<_> =
             live.iter().filter(|(_, live)| live.recorded).map(|(agent, _)| agent.clone()).collect();
-        let queued = |agent: &&drover_model::fact::AgentPicture| {
+        let queued = |agent: &&drover_model::fact::AgentDetail| {
             let orphan = agent.vmid.is_some_and(|vmid| self.orphans.contains(&vmid.0));
             agent.state == AgentPhase::Queued || orphan
         };
         let free: BTreeSet<_> =
-            told.iter().filter(queued).map(|agent| agent.agent.clone()).collect();
+            reported.iter().filter(queued).map(|agent| agent.agent.clone()).collect();
         let without: Vec<_> = shown.difference(&recorded).filter(|a| !free.contains(*a)).collect();
         let hidden: Vec<_> = recorded.difference(&shown).collect();
         if !without.is_empty() || !hidden.is_empty() {
@@ -265,8 +265,8 @@ impl Play {
 
     /// The service starts.
     pub(super) async fn start(&mut self) -> Result<(), Failure> {
-        let ledger = self.world.ledger();
-        self.watch.begin(&ledger, &self.world.setup.checked().herd);
+        let journal_state = self.world.journal_state();
+        self.watch.begin(&journal_state, &self.world.setup.checked().herd);
         if timeout(START, self.world.start()).await.is_err() {
             let text = "a start never came to its end".to_owned();
             self.watch.complain("every-start-ends", text);
@@ -316,9 +316,9 @@ impl Play {
             };
             met += u32::from(counts);
             match counts && met == nth + 1 {
-                true if after => Strike::HoldAnswer,
-                true => Strike::Hold,
-                false => Strike::Pass,
+                true if after => Hit::HoldAnswer,
+                true => Hit::Hold,
+                false => Hit::Pass,
             }
         });
     }
@@ -380,9 +380,9 @@ impl Play {
         self.watch.late_leases();
         self.sound()?;
         self.askers.end_all();
-        let begun = self.world.elapsed();
+        let started = self.world.elapsed();
         while !self.askers.busy(&self.watch).is_empty() || !self.served() || !self.rests() {
-            if self.world.elapsed() > begun + PATIENCE {
+            if self.world.elapsed() > started + WAIT_LIMIT {
                 let text = format!(
                     "busy are {:?}, all is served: {}, the pool rests: {}, leases {:?}, \
                      sources {:?}, alarms {:?}, pool {:?}",
@@ -425,11 +425,11 @@ impl Play {
     /// Disc images that outlived their agents are removed by drover where it may, and by whoever reads
     /// its reports where it may not.
     async fn sweep_images(&mut self) -> Result<(), Failure> {
-        let begun = self.world.elapsed();
-        while !self.stray_images().is_empty() && self.world.elapsed() < begun + SWEPT {
+        let started = self.world.elapsed();
+        while !self.unknown_images().is_empty() && self.world.elapsed() < started + SWEPT {
             self.turn().await?;
         }
-        for (cluster, node, volume) in self.stray_images() {
+        for (cluster, node, volume) in self.unknown_images() {
             let clouds =
                 self.clouds.iter().zip(self.plan.stage.leads).filter(|(_, at)| *at == cluster);
             let clean = clouds.filter_map(|(conf, _)| conf.as_ref()).all(|conf| conf.cleanup);
@@ -443,14 +443,14 @@ impl Play {
     }
 
     /// Disc images of agents that nobody knows.
-    fn stray_images(&self) -> Vec<(usize, String, String)> {
+    fn unknown_images(&self) -> Vec<(usize, String, String)> {
         let live = self.watch.live();
-        let stray = |volume: &str| {
+        let unknown = |volume: &str| {
             let owner = drover_model::seed::owner(volume);
             owner.is_some_and(|(_, agent)| !live.contains_key(&agent))
         };
         let all = self.world.images().into_iter();
-        all.filter(|(_, _, volume)| stray(volume)).collect()
+        all.filter(|(_, _, volume)| unknown(volume)).collect()
     }
 
     async fn retire_all(&mut self) -> Result<(), Failure> {
@@ -458,11 +458,11 @@ impl Play {
         self.sweep_orphans();
         let (reply, mut answer) = Reply::channel();
         self.world.send(HerdCommand::Drain { policy: StopPolicy::RetireAll, reply });
-        let begun = self.world.elapsed();
+        let started = self.world.elapsed();
         let mut answered = false;
         while !answered || !self.world.view().agents().is_empty() {
             answered |= answer.try_recv().is_ok();
-            if self.world.elapsed() > begun + PATIENCE {
+            if self.world.elapsed() > started + WAIT_LIMIT {
                 let text = "a stop that retires all never ends".to_owned();
                 self.watch.complain("everything-comes-to-an-end", text);
             }
@@ -489,12 +489,13 @@ impl Play {
     /// Whether each template has just what it keeps warm at this moment, and nothing else lives.
     fn rests(&self) -> bool {
         let specs = &self.world.spec().templates;
-        let told = self.world.view().templates();
+        let reported = self.world.view().templates();
         // What windows of a schedule add is theirs to say; less than the YAML says it never is.
-        let kept = told.iter().filter_map(|told| {
-            let spec = specs.get(&told.template)?;
-            let kept = (told.minimum.max(spec.minimum), told.idle_minimum.max(spec.idle_minimum));
-            Some((told.template.to_string(), kept.0.max(kept.1)))
+        let kept = reported.iter().filter_map(|reported| {
+            let spec = specs.get(&reported.template)?;
+            let kept =
+                (reported.minimum.max(spec.minimum), reported.idle_minimum.max(spec.idle_minimum));
+            Some((reported.template.to_string(), kept.0.max(kept.1)))
         });
         let wanted: BTreeMap<String, usize> =
             kept.filter(|(_, kept)| *kept > 0).map(|(id, kept)| (id, kept as usize)).collect();

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use drover_model::id::{AgentId, LeaseId, RunnerName, SourceId};
-use drover_model::ledger::Ledger;
+use drover_model::journal_state::JournalState;
 use drover_model::record::{Body, LeaseAsk};
 
 use super::plan::SOURCES;
@@ -27,20 +27,20 @@ pub(super) struct Runners {
 
 impl Runners {
     /// The service starts with this journal; what was taken and never durable is not in it.
-    pub(super) fn begin(&mut self, ledger: &Ledger) {
+    pub(super) fn begin(&mut self, journal_state: &JournalState) {
         self.lost.clear();
-        let runners = ledger.runners.iter();
+        let runners = journal_state.runners.iter();
         let each = runners
             .flat_map(|(source, names)| names.keys().map(|name| (source.clone(), name.clone())));
         self.known = each.collect();
-        let leases = ledger.agents.iter().flat_map(|(agent, entry)| {
+        let leases = journal_state.agents.iter().flat_map(|(agent, entry)| {
             let granted = entry.leases.iter();
             granted.filter_map(|(lease, granted)| {
                 Some((lease.clone(), (granted.ask.source.clone()?, agent.clone())))
             })
         });
         self.leases = leases.collect();
-        let all = ledger.runners.iter().flat_map(|(source, names)| {
+        let all = journal_state.runners.iter().flat_map(|(source, names)| {
             names.iter().map(|(name, entry)| (entry.lease.clone(), (source.clone(), name.clone())))
         });
         self.by_lease = all.collect();
@@ -92,8 +92,8 @@ impl Runners {
     /// A job was told to be lost; what is wrong with that, if anything.
     pub(super) fn job_lost(&mut self, source: &SourceId, job: Option<&String>) -> Option<String> {
         let job = job?.clone();
-        let told = format!("job {job} of {source} is told to be lost twice");
-        (!self.lost.insert((source.clone(), job))).then_some(told)
+        let reported = format!("job {job} of {source} is told to be lost twice");
+        (!self.lost.insert((source.clone(), job))).then_some(reported)
     }
 
     fn is_known(&self, source: &str, runner: &RunnerName) -> bool {
@@ -103,7 +103,7 @@ impl Runners {
 
 impl Watch {
     /// A source found the runner of a lease done, idle or failed: no job of a living guest is on it.
-    pub(super) fn dismissed(&self, seen: &mut Seen, lease: &LeaseId, why: &str) {
+    pub(super) fn stopped_runner(&self, seen: &mut Seen, lease: &LeaseId, why: &str) {
         let Some((source, runner)) = seen.runners.on(lease).cloned() else { return };
         if let Some(job) = self.ci.under_way(&source, &runner) {
             let text = format!("{lease} ends as {why}, and job {job} of {source} runs on {runner}");

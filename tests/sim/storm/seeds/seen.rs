@@ -73,7 +73,7 @@ pub struct LeaseSeen {
     pub(super) expires: Option<WallTime>,
     /// When it must be over, and the span it was granted or renewed for.
     pub(super) ends: Option<(Duration, Duration)>,
-    pub(super) wished: bool,
+    pub(super) wanted: bool,
     /// Whether a source's runner has it.
     pub(super) of_source: bool,
 }
@@ -101,7 +101,7 @@ impl Seen {
         if let Some(trip) = self.trips.get_mut(template) {
             trip.trials.remove(agent);
         }
-        self.places.told(agent);
+        self.places.reported(agent);
     }
 }
 

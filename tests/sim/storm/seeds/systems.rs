@@ -11,7 +11,7 @@ use crate::world::ci::rows::RowDeed;
 /// Longer than this no storm begins anything.
 const SPAN: u64 = 240_000;
 /// So long after jobs came in have most of them a runner, and for so long they are served.
-const BEGUN: u64 = 20_000;
+const STARTED: u64 = 20_000;
 const BUSY: u64 = 90_000;
 
 struct Systems<'a> {
@@ -60,7 +60,7 @@ impl Systems<'_> {
         let templates = self.plan.stage.templates.iter().flatten().count();
         let template = index(&mut self.dice, templates);
         self.push(at, Deed::Jobs { source, count: 2, template, seconds: 1_800 });
-        let (off, renamed) = (self.within(at + BEGUN, BUSY), self.within(at + BEGUN, BUSY));
+        let (off, renamed) = (self.within(at + STARTED, BUSY), self.within(at + STARTED, BUSY));
         if self.dice.below(2) == 0 {
             let span = one_of(&mut self.dice, &[60_000, 900_000, 1_200_000]);
             self.push(off, Deed::Rows(source, RowDeed::Off(true)));
@@ -125,7 +125,7 @@ impl Systems<'_> {
     fn trouble(&mut self) {
         let source = index(&mut self.dice, self.plan.stage.sources.len().min(SOURCES.len()));
         let at = match self.busy(source) {
-            Some(at) if self.dice.below(3) > 0 => self.within(at + BEGUN, BUSY),
+            Some(at) if self.dice.below(3) > 0 => self.within(at + STARTED, BUSY),
             _ => self.within(100, SPAN),
         };
         let span = one_of(&mut self.dice, &[3_000, 30_000, 200_000]);

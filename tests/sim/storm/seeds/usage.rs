@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use drover_model::id::{AgentId, TemplateId};
-use drover_model::ledger::AgentEntry;
+use drover_model::journal_state::AgentEntry;
 use drover_model::overrides::{OverrideChange, Overrides};
 use drover_model::phase::AgentPhase;
 use drover_model::record::Reason;
@@ -28,14 +28,14 @@ pub(super) struct Used {
 
 impl Used {
     /// One that is begun.
-    pub(super) fn begun(spec: &TemplateSpec) -> Self {
+    pub(super) fn started(spec: &TemplateSpec) -> Self {
         Self { spec: spec.clone(), uses: 0, overrides: Overrides::default(), before: None }
     }
 
     /// One that lived before the service started.
     pub(super) fn adopted(entry: &AgentEntry) -> Self {
-        let overrides = entry.wishes.overrides;
-        Self { uses: entry.uses, overrides, ..Self::begun(&entry.spec) }
+        let overrides = entry.commands.overrides;
+        Self { uses: entry.uses, overrides, ..Self::started(&entry.spec) }
     }
 
     /// An operator changed its limits.
@@ -80,7 +80,13 @@ impl Losses {
     }
 
     /// An agent's state is told.
-    pub(super) fn told(&mut self, now: Duration, agent: &AgentId, live: &Live, after: AgentPhase) {
+    pub(super) fn reported(
+        &mut self,
+        now: Duration,
+        agent: &AgentId,
+        live: &Live,
+        after: AgentPhase,
+    ) {
         self.lost.retain(|(at, ..)| *at + NEWS >= now);
         let left = match live.state {
             before if before.takes_leases() && !after.takes_leases() => Left::Ready,

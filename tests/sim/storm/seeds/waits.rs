@@ -36,13 +36,13 @@ pub(super) struct Waits {
     /// Since when.
     since: BTreeMap<LeaseId, WallTime>,
     /// When the service started last.
-    begun: WallTime,
+    started: WallTime,
 }
 
 impl Waits {
     /// The service starts, and knows that these wait.
     pub(super) fn begin<'a>(&mut self, waiting: impl Iterator<Item = &'a LeaseAsk>, now: WallTime) {
-        self.begun = now;
+        self.started = now;
         self.since.clear();
         for ask in waiting {
             self.since.insert(ask.lease.clone(), now);
@@ -59,7 +59,7 @@ impl Waits {
     /// Every wall time that is kept.
     pub(super) fn times(&mut self) -> impl Iterator<Item = &mut WallTime> {
         let asked = self.asks.values_mut().map(|ask| &mut ask.asked);
-        asked.chain(self.since.values_mut()).chain([&mut self.begun])
+        asked.chain(self.since.values_mut()).chain([&mut self.started])
     }
 
     /// A record was taken; what is wrong with it, if anything.
@@ -97,7 +97,7 @@ impl Waits {
     /// One that waits longer than it may.
     fn late(&self, wait: Duration, now: WallTime) -> Option<&LeaseId> {
         let mut all = self.since.iter().filter(|(lease, since)| {
-            let until = self.until(lease, wait).map(|until| until.max(self.begun).max(**since));
+            let until = self.until(lease, wait).map(|until| until.max(self.started).max(**since));
             until.is_some_and(|until| until + LATE < now)
         });
         all.next().map(|(lease, _)| lease)

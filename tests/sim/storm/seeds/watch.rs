@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use drover_actors::message::NodeDrained;
-use drover_model::fact::{AgentPicture, Fact, What};
+use drover_model::fact::{AgentDetail, Fact, What};
 use drover_model::id::{AgentId, LeaseId, SourceId};
-use drover_model::ledger::Ledger;
+use drover_model::journal_state::JournalState;
 use drover_model::marks::parse_name;
 use drover_model::phase::AgentPhase;
 use drover_model::record::{Body, Reason};
@@ -50,7 +50,7 @@ pub struct Watch {
     pub(super) shell: Scripted,
     pub(super) ci: Ci,
     pulse: Arc<Notify>,
-    begun: Instant,
+    started: Instant,
     /// By how many milliseconds the wall clock of the service was set.
     pub(super) set: Arc<AtomicI64>,
 }
@@ -68,7 +68,7 @@ impl Watch {
             shell: world.shell.clone(),
             ci: world.ci.clone(),
             pulse: Arc::clone(&world.notes.pulse),
-            begun: Instant::now(),
+            started: Instant::now(),
             set: world.clock_set(),
         })
     }
@@ -78,7 +78,7 @@ impl Watch {
     }
 
     pub(super) fn now(&self) -> Duration {
-        Instant::now() - self.begun
+        Instant::now() - self.started
     }
 
     /// The wall clock of the service, as it has written that down.
@@ -114,7 +114,7 @@ impl Watch {
     }
 
     /// The service starts with this journal.
-    pub fn begin(&self, ledger: &Ledger, spec: &HerdSpec) {
+    pub fn begin(&self, journal_state: &JournalState, spec: &HerdSpec) {
         let mut seen = self.seen();
         seen.spec = spec.clone();
         seen.before = None;
@@ -122,10 +122,13 @@ impl Watch {
         seen.owners.clear();
         seen.trips.clear();
         seen.held.clear();
-        seen.runners.begin(ledger);
-        seen.used =
-            ledger.agents.iter().map(|(id, entry)| (id.clone(), Used::adopted(entry))).collect();
-        for (id, entry) in &ledger.agents {
+        seen.runners.begin(journal_state);
+        seen.used = journal_state
+            .agents
+            .iter()
+            .map(|(id, entry)| (id.clone(), Used::adopted(entry)))
+            .collect();
+        for (id, entry) in &journal_state.agents {
             let vmid = entry.marks.vmid.0;
             let live = Live {
                 template: entry.spec.id.clone(),
@@ -144,15 +147,16 @@ impl Watch {
             seen.live.insert(id.clone(), live);
         }
         // One that left before the start is tried anew when it comes back, as without a start.
-        let there = ledger.breakers.iter().filter(|(id, _)| spec.templates.contains_key(*id));
+        let there =
+            journal_state.breakers.iter().filter(|(id, _)| spec.templates.contains_key(*id));
         for (id, entry) in there {
             seen.tripped(id, entry.until);
         }
-        seen.places.restored(ledger, self.now());
+        seen.places.restored(journal_state, self.now());
         self.clock_at_start(&mut seen);
         let wall = self.wall(&seen);
-        seen.waits.begin(ledger.waiting.iter(), wall);
-        if let Some(text) = seen.rooms.restored(ledger, self.now()) {
+        seen.waits.begin(journal_state.waiting.iter(), wall);
+        if let Some(text) = seen.rooms.restored(journal_state, self.now()) {
             self.blame(&mut seen, "drains-are-kept", text);
         }
     }
@@ -236,8 +240,8 @@ impl Watch {
     }
 
     /// Somebody is about to release a lease.
-    pub fn wishes_end(&self, lease: &LeaseId) {
-        self.seen().leases.entry(lease.clone()).or_default().wished = true;
+    pub fn commands_end(&self, lease: &LeaseId) {
+        self.seen().leases.entry(lease.clone()).or_default().wanted = true;
     }
 
     /// A lease, if it was ever heard of.
@@ -281,9 +285,9 @@ impl Watch {
         }
     }
 
-    fn born(&self, seen: &mut Seen, picture: &AgentPicture) {
-        seen.places.born(&picture.agent, self.now());
-        let template = &picture.template;
+    fn born(&self, seen: &mut Seen, status: &AgentDetail) {
+        seen.places.born(&status.agent, self.now());
+        let template = &status.template;
         // A guest that was there and is gone holds no slot, though its record may stand a moment.
         let lost = |live: &Live| {
             let made = live.state != AgentPhase::Queued && !live.state.is_cloning();
@@ -308,12 +312,12 @@ impl Watch {
                 .iter()
                 .any(|spec| within(all, spec.clouds.get(&template.cloud).map(|cloud| cloud.cap)));
         if !fits {
-            let text = format!("{} of {template}: {own} there, {all} on the cloud", picture.agent);
+            let text = format!("{} of {template}: {own} there, {all} on the cloud", status.agent);
             self.blame(seen, "caps-hold", text);
         }
         let wall = self.wall(seen);
         if let Some(trip) = seen.trips.get_mut(template) {
-            trip.trials.insert(picture.agent.clone());
+            trip.trials.insert(status.agent.clone());
             let (early, trials) = (wall < trip.until, trip.trials.len());
             if early || trials > 1 {
                 let text = format!("{template}: early {early}, trials under way {trials}");
@@ -322,18 +326,18 @@ impl Watch {
         }
     }
 
-    fn agent(&self, seen: &mut Seen, picture: &AgentPicture) {
-        let agent = &picture.agent;
+    fn agent(&self, seen: &mut Seen, status: &AgentDetail) {
+        let agent = &status.agent;
         if !seen.live.contains_key(agent) {
-            if picture.state == AgentPhase::Gone {
+            if status.state == AgentPhase::Gone {
                 return;
             }
-            if picture.state == AgentPhase::Queued {
-                self.born(seen, picture);
+            if status.state == AgentPhase::Queued {
+                self.born(seen, status);
             }
             let live = Live {
-                template: picture.template.clone(),
-                state: picture.state,
+                template: status.template.clone(),
+                state: status.state,
                 vmid: None,
                 recorded: false,
                 place: None,
@@ -349,26 +353,26 @@ impl Watch {
         let now = self.now();
         let Seen { live, losses, frail, shaken, rooms, .. } = &mut *seen;
         let live = live.get_mut(agent).unwrap();
-        losses.told(now, agent, live, picture.state);
-        live.state = picture.state;
-        let cloud = &picture.template.cloud;
-        live.place = picture.node.as_ref().map(|node| rooms.place(cloud, node));
-        live.place.iter().for_each(|place| rooms.told(agent, place));
-        live.leases.clone_from(&picture.leases);
-        live.vmid = picture.vmid.map(|vmid| vmid.0).or(live.vmid);
+        losses.reported(now, agent, live, status.state);
+        live.state = status.state;
+        let cloud = &status.template.cloud;
+        live.place = status.node.as_ref().map(|node| rooms.place(cloud, node));
+        live.place.iter().for_each(|place| rooms.reported(agent, place));
+        live.leases.clone_from(&status.leases);
+        live.vmid = status.vmid.map(|vmid| vmid.0).or(live.vmid);
         if live.place.as_ref().is_some_and(|place| frail.contains(place)) {
             shaken.insert(agent.clone());
         }
         let recorded = live.recorded;
-        let working = picture.state.takes_leases();
-        if working || picture.state == AgentPhase::Draining || picture.state.is_leaving() {
-            seen.proven(agent, &picture.template);
+        let working = status.state.takes_leases();
+        if working || status.state == AgentPhase::Draining || status.state.is_leaving() {
+            seen.proven(agent, &status.template);
         }
-        let Some(vmid) = picture.vmid.map(|vmid| vmid.0).filter(|_| working) else { return };
+        let Some(vmid) = status.vmid.map(|vmid| vmid.0).filter(|_| working) else { return };
         if !recorded && !seen.orphans.contains(&vmid) {
             self.blame(seen, "journal-before-acting", format!("{agent} works without a record"));
         }
-        if picture.state == AgentPhase::Ready {
+        if status.state == AgentPhase::Ready {
             self.swept(seen, vmid, &[]);
         }
         if !seen.past.contains_key(agent) {
@@ -436,9 +440,9 @@ impl Eye for Watch {
         let mut seen = self.seen();
         self.beat(&mut seen);
         match &fact.what {
-            What::Agent(picture) => self.agent(&mut seen, picture),
+            What::Agent(status) => self.agent(&mut seen, status),
             What::AgentGone { agent, .. } => self.gone(&mut seen, agent),
-            What::Lease(picture) => self.lease_told(&mut seen, picture),
+            What::Lease(status) => self.lease_reported(&mut seen, status),
             What::JobLost { source, job, .. } => {
                 if let Some(text) = seen.runners.job_lost(source, job.as_ref()) {
                     self.blame(&mut seen, "a-lost-job-is-told-once", text);
@@ -449,7 +453,7 @@ impl Eye for Watch {
                 seen.trips.remove(template);
             }
             What::Cloud { cloud, health, detail, .. } => {
-                seen.held.told(cloud, *health, detail, self.now());
+                seen.held.reported(cloud, *health, detail, self.now());
             }
             What::CloudGone { cloud } => seen.trips.retain(|id, _| id.cloud != *cloud),
             _ => {}
@@ -495,7 +499,7 @@ impl Eye for Watch {
                     self.blame(&mut seen, "freed-ids-rest", text);
                 }
                 seen.intended.insert(marks.agent.clone(), vmid);
-                seen.used.insert(marks.agent.clone(), Used::begun(spec));
+                seen.used.insert(marks.agent.clone(), Used::started(spec));
                 if let Some(live) = seen.live.get_mut(&marks.agent) {
                     live.recorded = true;
                     live.vmid = Some(vmid);
@@ -584,11 +588,11 @@ impl Eye for Watch {
         let holder = seen.leases.get(&lease).and_then(|known| known.agent.clone());
         let own = holder.as_ref().and_then(|agent| seen.live.get(agent)).and_then(|one| one.vmid);
         // One that was told first is believed; whose guest it is nobody can tell.
-        let told = |live: &&Live| {
+        let reported = |live: &&Live| {
             live.state.takes_leases()
                 || matches!(live.state, AgentPhase::Preparing | AgentPhase::Draining)
         };
-        let owner = seen.owners.get(&vmid).and_then(|agent| seen.live.get(agent)).filter(told);
+        let owner = seen.owners.get(&vmid).and_then(|agent| seen.live.get(agent)).filter(reported);
         if own.is_some_and(|own| own != vmid) && owner.is_some() {
             let text = format!("the key of {lease} goes into {vmid}, its agent's guest is {own:?}");
             self.blame(&mut seen, "a-key-goes-into-its-own-guest", text);

@@ -30,7 +30,7 @@ impl Ci {
     }
 
     /// Something befalls rows.
-    pub fn befall(&self, source: &str, deed: RowDeed) {
+    pub fn happen_to(&self, source: &str, deed: RowDeed) {
         self.advance();
         self.with(source, |system| match deed {
             RowDeed::Rename(pick) => {

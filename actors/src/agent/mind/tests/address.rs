@@ -60,7 +60,7 @@ fn an_address_is_recorded_before_configure_and_never_twice() {
     drive.pause(secs(60));
     assert_eq!(asks(&drive, |call| matches!(call, Call::Configure)), 2);
     let mut again = drive.adopt(Duration::ZERO);
-    again.answer(Answer::Looked(Ok(again.sight())));
+    again.answer(Answer::Looked(Ok(again.observation())));
     let records = drive.records().into_iter().chain(again.records());
     let count = records.filter(|body| matches!(body, Body::AddressAssigned { .. })).count();
     assert_eq!(count, 1);
@@ -97,7 +97,7 @@ fn a_known_address_is_connected_to_as_soon_as_the_guest_runs() {
 }
 
 #[test]
-fn another_key_than_the_guest_agent_tells_is_greeted_once_more_and_then_is_an_impostors() {
+fn another_key_than_the_guest_agent_says_is_greeted_once_more_and_then_is_an_impostors() {
     let mut drive = pooled();
     to_start(&mut drive);
     drive.answer(Answer::Greeted(Ok("ssh-ed25519 EVIL".into())));
@@ -110,7 +110,7 @@ fn another_key_than_the_guest_agent_tells_is_greeted_once_more_and_then_is_an_im
 }
 
 #[test]
-fn a_guest_agent_that_stays_silent_is_asked_twice_and_the_first_sight_counts() {
+fn a_guest_agent_that_stays_silent_is_asked_twice_and_the_first_observation_counts() {
     let mut drive = pooled();
     to_start(&mut drive);
     drive.answer(Answer::Greeted(Ok("ssh-ed25519 AAAA".into())));
@@ -165,7 +165,7 @@ fn after_a_restart_the_call_is_waited_for_or_known() {
             drive.record(Body::GuestCalled { agent: agent_id(), address: OWN });
         }
         let mut again = drive.adopt(Duration::ZERO);
-        again.answer(Answer::Looked(Ok(again.sight())));
+        again.answer(Answer::Looked(Ok(again.observation())));
         assert_eq!(
             again.state(),
             if called { AgentPhase::Connecting } else { AgentPhase::Booting }

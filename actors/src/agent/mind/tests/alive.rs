@@ -3,7 +3,7 @@
 use drover_model::fact::What;
 use drover_model::id::NodeName;
 use drover_model::phase::AgentPhase;
-use drover_model::ports::VmSight;
+use drover_model::ports::VmObservation;
 use drover_model::record::{Body, LOST, Reason};
 use drover_model::status::Standing;
 use drover_model::time::Moment;
@@ -38,10 +38,10 @@ fn show(drive: &mut Drive, seen: Observed) -> usize {
 
 /// Answers the running look.
 fn look(drive: &mut Drive, running: bool) {
-    let sight = VmSight { running: Some(running), ..drive.sight() };
+    let observation = VmObservation { running: Some(running), ..drive.observation() };
     let (attempt, call) = drive.asked().expect("a look is under way");
     assert_eq!(call, Call::Look);
-    drive.event(Event::Answer(attempt, Answer::Looked(Ok(sight))));
+    drive.event(Event::Answer(attempt, Answer::Looked(Ok(observation))));
 }
 
 fn ended(drive: &Drive) -> Vec<&str> {
@@ -108,7 +108,7 @@ fn a_list_from_before_the_start_leads_to_no_look() {
 }
 
 #[test]
-fn what_is_not_told_or_locked_is_not_acted_on() {
+fn what_is_not_reported_or_locked_is_not_acted_on() {
     let mut drive = leased();
     let locked = Observed { lock: Some("backup".into()), ..seen(&drive, Shown::Stopped) };
     for shown in [locked, seen(&drive, Shown::Unknown), seen(&drive, Shown::Running)] {
@@ -121,7 +121,7 @@ fn what_is_not_told_or_locked_is_not_acted_on() {
 // that.
 
 /// The phases of the agent's lease, with their details.
-fn told(drive: &Drive) -> Vec<String> {
+fn reported(drive: &Drive) -> Vec<String> {
     let facts = drive.facts().into_iter().filter_map(|what| match what {
         What::Lease(seen) => Some(format!("{}: {}", seen.state, seen.detail)),
         _ => None,
@@ -148,7 +148,7 @@ fn a_paused_machine_is_shown_and_not_handed_out_until_it_runs() {
 }
 
 #[test]
-fn the_holder_of_a_paused_machine_is_told_and_keeps_it() {
+fn the_holder_of_a_paused_machine_is_reported_and_keeps_it() {
     let mut drive = leased();
     drive.wait(secs(20));
     for status in [Shown::Still("paused".into()), Shown::Running] {
@@ -157,10 +157,10 @@ fn the_holder_of_a_paused_machine_is_told_and_keeps_it() {
         drive.wait(secs(20));
     }
     assert_eq!(drive.state(), AgentPhase::Leased);
-    let told = told(&drive);
+    let reported = reported(&drive);
     assert!(
-        told.ends_with(&["ready: its machine does not run: paused".into(), "ready: ".into()]),
-        "{told:?}"
+        reported.ends_with(&["ready: its machine does not run: paused".into(), "ready: ".into()]),
+        "{reported:?}"
     );
 }
 
@@ -175,7 +175,7 @@ fn a_node_that_is_offline_takes_no_lease_and_costs_none() {
     let shown = offline(&held);
     show(&mut held, shown);
     assert_eq!(
-        (held.state(), told(&held).last().cloned()),
+        (held.state(), reported(&held).last().cloned()),
         (AgentPhase::Leased, Some("ready: node n1 is offline".into()))
     );
 }

@@ -149,7 +149,7 @@ fn next(place: &Place) -> Vec<Place> {
     if let Some((_, at)) = place.drive.wake() {
         go("later", &|drive| drive.wait(at - drive.now.mono));
     }
-    if place.drive.ledger.agents.contains_key(&agent_id()) {
+    if place.drive.journal_state.agents.contains_key(&agent_id()) {
         go("restart", &|drive| *drive = drive.adopt(secs(5)));
     }
     all
@@ -209,7 +209,7 @@ fn draw() -> String {
 // Invariant: every call is known, and so is every moment at which the power may fail.
 
 #[test]
-fn the_calls_drawn_from_the_code_are_the_ones_that_are_struck() {
+fn the_calls_drawn_from_the_code_are_the_ones_that_are_deregistered() {
     let drawn = draw();
     assert!(drawn == GOLDEN, "the calls moved; they are:\n{drawn}");
 }

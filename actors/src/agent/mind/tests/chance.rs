@@ -97,8 +97,11 @@ impl Witness {
         assert!(self.clones <= 1, "cloned twice");
         assert!(self.ids_back <= 1, "an id was given back twice");
         if drive.state() == AgentPhase::Gone {
-            assert!(!drive.ledger.agents.contains_key(&agent_id()), "the journal still has it");
-            let waiting = drive.ledger.waiting.iter().map(|ask| ask.lease.clone()).collect();
+            assert!(
+                !drive.journal_state.agents.contains_key(&agent_id()),
+                "the journal still has it"
+            );
+            let waiting = drive.journal_state.waiting.iter().map(|ask| ask.lease.clone()).collect();
             assert_eq!(self.waiting, waiting, "only a lease that was returned waits");
         }
     }
@@ -161,7 +164,7 @@ fn happen(drive: &mut Drive, witness: &mut Witness, happening: Happening) {
         }
         (Happening::Wait(span), _) => drive.wait(secs(span)),
         (Happening::Restart(down), _) => {
-            if drive.ledger.agents.contains_key(&agent_id()) {
+            if drive.journal_state.agents.contains_key(&agent_id()) {
                 *drive = drive.adopt(secs(down));
                 witness.seen = 0;
             }

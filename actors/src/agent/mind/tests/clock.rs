@@ -43,11 +43,11 @@ const YEARS: i64 = 4 * 365 * 24;
 fn a_lease_granted_while_the_clock_was_years_ahead_ends_after_its_span() {
     let drive = with_lease(secs(600));
     let mut adopted = restarted(&drive, -YEARS, secs(5));
-    let running = adopted.sight();
+    let running = adopted.observation();
     adopted.answer(Answer::Looked(Ok(running)));
     adopted.wait(secs(600));
     assert!(
-        adopted.ledger.ended.values().any(|ended| ended.why == "expired"),
+        adopted.journal_state.ended.values().any(|ended| ended.why == "expired"),
         "{}",
         adopted.state()
     );
@@ -59,7 +59,7 @@ fn a_hold_made_while_the_clock_was_years_ahead_ends_after_its_span() {
     drive.go_to(AgentPhase::Ready);
     drive.be_held();
     let mut adopted = restarted(&drive, -YEARS, secs(5));
-    let running = adopted.sight();
+    let running = adopted.observation();
     adopted.answer(Answer::Looked(Ok(running)));
     adopted.answer(Answer::Unlocked(Ok(())));
     assert_eq!(adopted.state(), AgentPhase::Held);
@@ -71,7 +71,7 @@ fn a_hold_made_while_the_clock_was_years_ahead_ends_after_its_span() {
 fn a_lease_that_a_journal_of_before_knows_lasts_no_longer_than_a_day_more() {
     let drive = with_lease(secs(600));
     let mut older = drive.clone();
-    for entry in older.ledger.agents.values_mut() {
+    for entry in older.journal_state.agents.values_mut() {
         entry.leases.values_mut().for_each(|granted| granted.span_ms = None);
     }
     assert!(left(&restarted(&older, -YEARS, secs(5))) <= secs(24 * 60 * 60));
@@ -100,7 +100,7 @@ proptest! {
             drive = restarted(&drive, hours, secs(down));
             prop_assert!(left(&drive) <= most, "{:?} of {most:?}", left(&drive));
             // The journal does not extend the lease either.
-            let known = drive.ledger.agents[&agent_id()].leases.values().next().expect("one");
+            let known = drive.journal_state.agents[&agent_id()].leases.values().next().expect("one");
             prop_assert!(known.expires - drive.now.wall <= most);
         }
     }

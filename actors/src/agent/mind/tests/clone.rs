@@ -6,7 +6,7 @@ use drover_model::fact::What;
 use drover_model::fault::{Culprit, Fault, FaultKind};
 use drover_model::marks::Reading;
 use drover_model::phase::AgentPhase;
-use drover_model::ports::{TaskEnd, VmSight};
+use drover_model::ports::{TaskEnd, VmObservation};
 use drover_model::record::{Body, Reason};
 use drover_model::spec::TemplateSpec;
 use drover_model::status::Standing;
@@ -68,7 +68,7 @@ fn what_a_clone_that_failed_left_behind_calls_an_administrator_and_keeps_its_id(
 }
 
 #[test]
-fn nobody_is_told_to_free_what_somebody_elses_guest_may_have_by_now() {
+fn nobody_is_asked_to_free_what_somebody_elses_guest_may_have_by_now() {
     let mut drive = undone();
     drive.answer(Answer::Leftovers(Ok(vec!["nfs:10417/vm-10417-disk-0.qcow2".to_owned()])));
     drive.wait(secs(60));
@@ -117,10 +117,10 @@ fn a_clone_that_failed_is_looked_after_over_a_restart() {
 #[test]
 fn an_id_that_was_taken_is_burned_and_left_alone() {
     let mut drive = at(AgentPhase::Cloning);
-    for sight in [drive.strangers(), Drive::free()] {
+    for observation in [drive.strangers(), Drive::free()] {
         let mut drive = at(AgentPhase::Cloning);
         drive.answer(Answer::Cloned(Err(fault(FaultKind::IdTaken))));
-        let effects = drive.answer(Answer::Looked(Ok(sight)));
+        let effects = drive.answer(Answer::Looked(Ok(observation)));
         assert!(effects.iter().any(|e| matches!(e, Effect::IdBack { burned: true, .. })));
         assert!(calls(&effects).is_empty());
     }
@@ -136,14 +136,17 @@ fn an_id_that_was_taken_is_burned_and_left_alone() {
 fn an_id_that_was_taken_by_the_same_call_arriving_twice_is_settled_by_its_marks() {
     let mut drive = at(AgentPhase::Cloning);
     drive.answer(Answer::Cloned(Err(fault(FaultKind::IdTaken))));
-    let bare =
-        VmSight { marks: Some(Reading::Unmarked), lock: Some("clone".into()), ..drive.sight() };
+    let bare = VmObservation {
+        marks: Some(Reading::Unmarked),
+        lock: Some("clone".into()),
+        ..drive.observation()
+    };
     drive.answer(Answer::Looked(Ok(bare)));
     assert_eq!(drive.state(), AgentPhase::InDoubt, "nobody can tell yet");
     while drive.asked().is_none() {
         drive.wait(secs(1));
     }
-    let ours = drive.sight();
+    let ours = drive.observation();
     drive.answer(Answer::Looked(Ok(ours)));
     assert_eq!(drive.state(), AgentPhase::Configuring);
 }
@@ -153,8 +156,11 @@ fn a_clone_that_lost_against_the_same_call_arriving_twice_waits_for_the_winner()
     let mut drive = at(AgentPhase::Cloning);
     drive.answer(Answer::Cloned(Ok(upid("qmclone"))));
     drive.answer(Answer::TaskEnded(Ok(TaskEnd::Failed(fault(FaultKind::Contention)))));
-    let bare =
-        VmSight { marks: Some(Reading::Unmarked), lock: Some("clone".into()), ..drive.sight() };
+    let bare = VmObservation {
+        marks: Some(Reading::Unmarked),
+        lock: Some("clone".into()),
+        ..drive.observation()
+    };
     for _ in 0..3 {
         while drive.asked().is_none() {
             drive.wait(secs(1));
@@ -165,7 +171,7 @@ fn a_clone_that_lost_against_the_same_call_arriving_twice_waits_for_the_winner()
     while drive.asked().is_none() {
         drive.wait(secs(1));
     }
-    let ours = drive.sight();
+    let ours = drive.observation();
     drive.answer(Answer::Looked(Ok(ours)));
     assert_eq!(drive.state(), AgentPhase::Retiring, "it is ours, and nobody else's to clean up");
 }
@@ -175,7 +181,7 @@ fn a_clone_of_unknown_outcome_is_looked_up_and_taken_on_by_its_marks() {
     let mut drive = at(AgentPhase::Cloning);
     drive.answer(Answer::Cloned(Err(fault(FaultKind::UnknownOutcome))));
     assert_eq!(drive.state(), AgentPhase::InDoubt);
-    let ours = drive.sight();
+    let ours = drive.observation();
     drive.answer(Answer::Looked(Ok(ours)));
     assert_eq!(drive.state(), AgentPhase::Configuring);
     assert!(drive.records().iter().any(|body| matches!(body, Body::CloneSettled { .. })));
@@ -187,7 +193,7 @@ fn believed_unmade(call: Duration) -> Duration {
     limits.call = call;
     let mut drive = Drive::new(TemplateSpec { limits, ..spec() });
     drive.go_to(AgentPhase::Cloning);
-    let begun = drive.now.mono;
+    let started = drive.now.mono;
     drive.answer(Answer::Cloned(Err(fault(FaultKind::UnknownOutcome))));
     while drive.state() == AgentPhase::InDoubt {
         if drive.asked().is_some() {
@@ -195,7 +201,7 @@ fn believed_unmade(call: Duration) -> Duration {
         }
         drive.wait(secs(1));
     }
-    let spent = drive.now.mono - begun;
+    let spent = drive.now.mono - started;
     drive.answer(Answer::Leftovers(Ok(Vec::new())));
     assert_eq!(drive.state(), AgentPhase::Gone);
     spent
@@ -225,7 +231,7 @@ fn a_locked_copy_whose_task_died_is_stranded() {
     drive.answer(Answer::Cloned(Ok(upid("qmclone"))));
     drive.answer(Answer::TaskEnded(Ok(TaskEnd::Unknown("unexpected status".into()))));
     let marks = Some(Reading::Unmarked);
-    let bare = VmSight { marks, lock: Some("clone".into()), ..drive.sight() };
+    let bare = VmObservation { marks, lock: Some("clone".into()), ..drive.observation() };
     drive.answer(Answer::Looked(Ok(bare)));
     assert_eq!(drive.state(), AgentPhase::Stranded);
     assert!(drive.facts().iter().any(|what| matches!(what, What::Alarm { command, .. }
@@ -237,7 +243,7 @@ fn a_guest_seen_in_the_last_step_of_a_destroy_is_no_stranger() {
     let mut drive = at(AgentPhase::Cloning);
     drive.answer(Answer::Cloned(Err(fault(FaultKind::UnknownOutcome))));
     let marks = Some(Reading::Unmarked);
-    let going = VmSight { marks, lock: Some("destroyed".into()), ..drive.sight() };
+    let going = VmObservation { marks, lock: Some("destroyed".into()), ..drive.observation() };
     drive.answer(Answer::Looked(Ok(going)));
     assert_eq!(drive.state(), AgentPhase::InDoubt);
 }

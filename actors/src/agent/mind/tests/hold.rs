@@ -3,13 +3,13 @@
 use drover_model::fault::FaultKind;
 use drover_model::id::LeaseId;
 use drover_model::phase::AgentPhase;
-use drover_model::ports::VmSight;
+use drover_model::ports::VmObservation;
 use drover_model::record::{Body, Reason};
 use drover_model::spec::TemplateSpec;
 use drover_model::status::Standing;
 
 use crate::agent::event::{Answer, Call, Effect, Event};
-use crate::agent::lessons::Taught;
+use crate::agent::reset_stats::TemplateHints;
 use crate::agent::testing::*;
 use crate::message::AgentCommand;
 
@@ -165,7 +165,7 @@ fn an_operator_who_retires_an_agent_that_is_to_be_held_means_it() {
 // Invariant: a login that fails does not end a hold. A login that may still succeed is tried again.
 
 #[test]
-fn a_key_that_can_not_be_installed_leaves_the_console() {
+fn a_key_that_cannot_be_installed_leaves_the_console() {
     let mut drive = held();
     drive.answer(Answer::Unlocked(Err(fault(FaultKind::Unreachable))));
     drive.wait(secs(10));
@@ -185,7 +185,7 @@ fn a_held_agent_is_held_after_a_crash_until_the_same_moment() {
     drive.wait(secs(600));
     let mut adopted = drive.adopt(secs(600));
     assert_eq!((adopted.state(), adopted.mind.standing()), (AgentPhase::Held, Standing::Busy));
-    let stopped = VmSight { running: Some(false), ..adopted.sight() };
+    let stopped = VmObservation { running: Some(false), ..adopted.observation() };
     adopted.answer(Answer::Looked(Ok(stopped)));
     adopted.answer(Answer::Unlocked(Ok(())));
     adopted.wait(secs(599));
@@ -195,7 +195,7 @@ fn a_held_agent_is_held_after_a_crash_until_the_same_moment() {
 }
 
 #[test]
-fn why_an_agent_failed_that_is_held_is_told_after_a_crash_too() {
+fn why_an_agent_failed_that_is_held_is_reported_after_a_crash_too() {
     for next in [false, true] {
         let mut drive = if next { armed(AgentPhase::Preparing) } else { Drive::new(spec()) };
         drive.go_to(AgentPhase::Preparing);
@@ -204,28 +204,31 @@ fn why_an_agent_failed_that_is_held_is_told_after_a_crash_too() {
         }
         drive.answer(Answer::Ran(Err(fault(FaultKind::Broken))));
         drive.answer(Answer::Unlocked(Ok(())));
-        let told = drive.mind.detail.clone();
-        assert!(told.starts_with("held instead of retired: ") && told.contains("a planned broken"));
-        assert!(told.ends_with("; the login is open"), "{told}");
+        let reported = drive.mind.detail.clone();
+        assert!(
+            reported.starts_with("held instead of retired: ")
+                && reported.contains("a planned broken")
+        );
+        assert!(reported.ends_with("; the login is open"), "{reported}");
         let mut adopted = drive.adopt(secs(5));
         for crash in ["first", "second"] {
-            let seen = Answer::Looked(Ok(adopted.sight()));
+            let seen = Answer::Looked(Ok(adopted.observation()));
             adopted.answer(seen);
             adopted.answer(Answer::Unlocked(Ok(())));
-            assert_eq!(adopted.mind.detail, told, "after the {crash} crash");
+            assert_eq!(adopted.mind.detail, reported, "after the {crash} crash");
             adopted = adopted.adopt(secs(5));
         }
-        let seen = Answer::Looked(Ok(adopted.sight()));
+        let seen = Answer::Looked(Ok(adopted.observation()));
         adopted.answer(seen);
         adopted.answer(Answer::Unlocked(Ok(())));
         adopted.be_held();
         adopted.answer(Answer::Unlocked(Ok(())));
-        assert_eq!(adopted.mind.detail, told, "a hold made longer forgets nothing");
+        assert_eq!(adopted.mind.detail, reported, "a hold made longer forgets nothing");
         let mut adopted = adopted.adopt(secs(5));
-        let seen = Answer::Looked(Ok(adopted.sight()));
+        let seen = Answer::Looked(Ok(adopted.observation()));
         adopted.answer(seen);
         adopted.answer(Answer::Unlocked(Ok(())));
-        assert_eq!(adopted.mind.detail, told);
+        assert_eq!(adopted.mind.detail, reported);
     }
 }
 
@@ -236,7 +239,7 @@ fn a_hold_written_just_before_a_crash_is_carried_out_after_it() {
     let hold = Some(Box::new(a_hold()));
     drive.record(Body::HoldSet { agent: agent_id(), hold, until: None, next: None, why: None });
     let mut adopted = drive.adopt(secs(5));
-    let seen = Answer::Looked(Ok(adopted.sight()));
+    let seen = Answer::Looked(Ok(adopted.observation()));
     adopted.answer(seen);
     assert_eq!(adopted.state(), AgentPhase::Held);
 }
@@ -252,7 +255,7 @@ fn a_release_written_just_before_a_crash_is_carried_out_after_it() {
         why: None,
     });
     let mut adopted = drive.adopt(secs(5));
-    let seen = Answer::Looked(Ok(adopted.sight()));
+    let seen = Answer::Looked(Ok(adopted.observation()));
     adopted.answer(seen);
     assert_eq!(adopted.state(), AgentPhase::Retiring);
 }
@@ -264,7 +267,7 @@ fn a_release_written_just_before_a_crash_is_carried_out_after_it() {
 fn armed(state: AgentPhase) -> Drive {
     let mut drive = Drive::new(spec());
     drive.go_to(state);
-    drive.mind.know(Taught { worth: true, hold_next: Some(a_hold()) });
+    drive.mind.know(TemplateHints { worth: true, hold_next: Some(a_hold()) });
     drive
 }
 
@@ -283,7 +286,7 @@ fn the_next_failure_of_a_template_is_held_with_its_cause_and_waits_no_more() {
         drive.answer(refused(&call, fault(FaultKind::Denied { privilege: None, path: None })));
         assert_eq!((drive.state(), held_as_next(&drive)), (AgentPhase::Held, 1), "{state}");
         assert!(drive.mind.detail.contains("a planned denied"), "{}", drive.mind.detail);
-        assert!(drive.ledger.hold_next.is_empty(), "it is used");
+        assert!(drive.journal_state.hold_next.is_empty(), "it is used");
         assert_eq!(drive.adopt(secs(5)).state(), AgentPhase::Held);
     }
 }
@@ -296,14 +299,14 @@ fn an_agent_that_takes_too_long_or_stops_by_itself_has_failed_too() {
     assert_eq!(drive.state(), AgentPhase::Held);
     let mut drive = armed(AgentPhase::Preparing);
     drive.command(AgentCommand::SeenStopped);
-    let stopped = VmSight { running: Some(false), ..drive.sight() };
+    let stopped = VmObservation { running: Some(false), ..drive.observation() };
     let (attempt, _) = drive.asked().expect("a look");
     drive.event(Event::Answer(attempt, Answer::Looked(Ok(stopped))));
     assert_eq!(drive.state(), AgentPhase::Held);
 }
 
 #[test]
-fn who_is_told_to_go_or_has_no_machine_is_not_held_as_a_failure() {
+fn who_is_asked_to_go_or_has_no_machine_is_not_held_as_a_failure() {
     let mut drive = armed(AgentPhase::Booting);
     drive.command(AgentCommand::Retire(Reason::Asked));
     assert_eq!((drive.state(), held_as_next(&drive)), (AgentPhase::Retiring, 0));

@@ -2,7 +2,7 @@
 
 use drover_model::fault::FaultKind;
 use drover_model::phase::AgentPhase;
-use drover_model::ports::{Configured, IdSight, TaskEnd, VmSight};
+use drover_model::ports::{Configured, IdStatus, TaskEnd, VmObservation};
 use drover_model::record::{Body, Reason};
 use drover_model::seed::SeedSpec;
 use drover_model::spec::{CloudInitSpec, TemplateSpec};
@@ -37,7 +37,7 @@ fn the_image_is_written_down_before_the_guest_is_configured() {
     let asked = place(|e| matches!(e, Effect::Ask(_, Call::Configure)));
     assert!(written.is_some() && written < asked, "{:?}", drive.effects);
     assert!(Body::IsoIntended { agent: agent_id(), volume: IMAGE.into() }.before_acting());
-    assert_eq!(drive.ledger.agents[&agent_id()].volumes, [IMAGE]);
+    assert_eq!(drive.journal_state.agents[&agent_id()].volumes, [IMAGE]);
     drive.answer(Answer::Configured(Err(fault(FaultKind::Contention))));
     drive.go_to(AgentPhase::Ready);
     assert_eq!(intents(&drive), 1);
@@ -75,7 +75,7 @@ fn a_destroy_without_a_warning_is_followed_by_the_image() {
     let calls = drive.calls();
     let place = |wanted: &Call| calls.iter().position(|call| call == wanted);
     assert!(place(&Call::Destroy).is_some() && place(&Call::Destroy) < place(&Call::Leftovers));
-    assert_eq!(drive.ledger.agents.len(), 0);
+    assert_eq!(drive.journal_state.agents.len(), 0);
 }
 
 #[test]
@@ -89,8 +89,8 @@ fn an_image_that_stays_strands_its_agent_with_the_command() {
                 drive.answer(Answer::TaskEnded(Ok(TaskEnd::Done { warnings: Vec::new() })));
             }
             Some((_, Call::Fence)) => {
-                let sight = drive.sight();
-                drive.answer(Answer::Fenced(Ok(sight)));
+                let observation = drive.observation();
+                drive.answer(Answer::Fenced(Ok(observation)));
             }
             _ => drop(drive.answer(Answer::Accepted(Ok(upid("qm"))))),
         }
@@ -106,7 +106,8 @@ fn a_guest_that_vanished_is_not_gone_before_its_image() {
     drive.command(AgentCommand::Vanished);
     assert_eq!(drive.state(), AgentPhase::Retiring);
     drive.answer(Answer::Fenced(Err(fault(FaultKind::Gone))));
-    let free = VmSight { id: IdSight::Free, node: None, marks: None, lock: None, running: None };
+    let free =
+        VmObservation { id: IdStatus::Free, node: None, marks: None, lock: None, running: None };
     drive.answer(Answer::Looked(Ok(free)));
     assert_eq!(drive.asked().map(|(_, call)| call), Some(Call::Leftovers));
     drive.answer(Answer::Leftovers(Ok(Vec::new())));
@@ -139,7 +140,7 @@ fn refused(earlier: Option<FaultKind>) -> Drive {
 #[test]
 fn an_image_that_was_refused_is_not_looked_for_when_its_guest_goes() {
     let mut drive = refused(None);
-    assert_eq!(drive.ledger.agents[&agent_id()].volumes, Vec::<String>::new());
+    assert_eq!(drive.journal_state.agents[&agent_id()].volumes, Vec::<String>::new());
     drive.go_to(AgentPhase::Gone);
     assert!(!drive.calls().contains(&Call::Leftovers));
 }
@@ -147,7 +148,7 @@ fn an_image_that_was_refused_is_not_looked_for_when_its_guest_goes() {
 #[test]
 fn an_image_that_an_earlier_try_may_have_stored_is_looked_for() {
     let mut drive = refused(Some(FaultKind::UnknownOutcome));
-    assert_eq!(drive.ledger.agents[&agent_id()].volumes, [IMAGE]);
+    assert_eq!(drive.journal_state.agents[&agent_id()].volumes, [IMAGE]);
     drive.go_to(AgentPhase::Gone);
     assert!(drive.calls().contains(&Call::Leftovers));
 }
@@ -157,11 +158,11 @@ fn an_image_that_a_life_before_this_one_may_have_stored_is_looked_for() {
     let mut drive = Drive::new(with_image());
     drive.go_to(AgentPhase::Configuring);
     let mut drive = drive.adopt(secs(60));
-    let sight = drive.sight();
-    drive.answer(Answer::Looked(Ok(sight)));
+    let observation = drive.observation();
+    drive.answer(Answer::Looked(Ok(observation)));
     let image_refused = Some(fault(FaultKind::Broken));
     let (volumes, mac, tags_refused) = (Vec::new(), None, None);
     let answer = Configured { volumes, mac, tags_refused, image_refused };
     drive.answer(Answer::Configured(Ok(answer)));
-    assert_eq!(drive.ledger.agents[&agent_id()].volumes, [IMAGE]);
+    assert_eq!(drive.journal_state.agents[&agent_id()].volumes, [IMAGE]);
 }

@@ -23,7 +23,7 @@ pub(super) fn take(drive: &mut Drive, lease: &str) -> Vec<Effect> {
     drive.command(AgentCommand::Lease { ask: Box::new(ask(lease, Some(&key))) })
 }
 
-fn hire(drive: &mut Drive, lease: &str) -> Vec<Effect> {
+fn start_runner(drive: &mut Drive, lease: &str) -> Vec<Effect> {
     let ask = LeaseAsk { source: Some(SourceId::new("git")), ..ask(lease, None) };
     drive.command(AgentCommand::Lease { ask: Box::new(ask) })
 }
@@ -79,13 +79,13 @@ fn leased(executors: u32, leases: &[&str]) -> Drive {
 /// The agent after a start of the service, with its guest inspected.
 fn again(drive: &Drive) -> Drive {
     let mut adopted = drive.adopt(secs(5));
-    let sight = adopted.sight();
-    adopted.answer(Answer::Looked(Ok(sight)));
+    let observation = adopted.observation();
+    adopted.answer(Answer::Looked(Ok(observation)));
     adopted
 }
 
 fn lease_state(drive: &Drive, lease: &str) -> Option<bool> {
-    let leases = &drive.ledger.agents.get(&agent_id())?.leases;
+    let leases = &drive.journal_state.agents.get(&agent_id())?.leases;
     leases.get(&LeaseId::new(lease)).map(|granted| granted.pending)
 }
 
@@ -111,7 +111,7 @@ fn an_end_waits_for_earlier_beginnings_and_a_runner_waits_for_no_key() {
     let mut drive = leased(8, &["l1"]);
     assert_eq!(said(&take(&mut drive, "l3")), ["admit l3"]);
     assert_eq!(said(&take(&mut drive, "l2")), Vec::<String>::new());
-    assert_eq!(said(&hire(&mut drive, "l4")), ["admit l4"]);
+    assert_eq!(said(&start_runner(&mut drive, "l4")), ["admit l4"]);
     drive.wait(Duration::from_millis(1));
     assert_eq!(said(&end(&mut drive, "l1")), Vec::<String>::new());
     assert_eq!(said(&answer(&mut drive, "admit l3", Ok(()))), ["admit l2"]);
@@ -123,7 +123,7 @@ fn a_lease_that_ends_while_it_is_admitted_is_expelled_when_that_is_over() {
     for runner in [false, true] {
         let mut drive = ready(8);
         if runner {
-            hire(&mut drive, "l1")
+            start_runner(&mut drive, "l1")
         } else {
             take(&mut drive, "l1")
         };
@@ -165,15 +165,15 @@ fn an_operators_key_waits_for_the_key_of_a_lease() {
 // lease the guest.
 
 #[test]
-fn a_key_that_can_not_be_removed_beside_a_lease_is_tried_for_until_the_guest_goes() {
+fn a_key_that_cannot_be_removed_beside_a_lease_is_tried_for_until_the_guest_goes() {
     let mut drive = leased(8, &["l1", "l2"]);
     end(&mut drive, "l1");
     let effects = answer(&mut drive, "expel l1", Err(FaultKind::KeyRejected));
     assert_eq!(drive.state(), AgentPhase::Draining);
     let charged = |e: &Effect| matches!(e, Effect::Report(report) if report.fault.is_some());
     assert!(!effects.iter().any(charged), "whoever was in it can have locked drover out");
-    let told = drive.reports().last().expect("a report").status.leases.clone();
-    assert_eq!(told, [LeaseId::new("l2")], "whoever ended it need not wait");
+    let reported = drive.reports().last().expect("a report").status.leases.clone();
+    assert_eq!(reported, [LeaseId::new("l2")], "whoever ended it need not wait");
     for _ in 0..10 {
         let before = drive.effects.len();
         drive.wait(secs(90));
@@ -197,8 +197,8 @@ fn a_lease_that_was_ready_outlives_any_refusal_after_a_restart() {
         for _ in 0..30 {
             if adopted.asked().is_some() {
                 let effects = answer(&mut adopted, "admit l1", Err(kind.clone()));
-                let told = |e: &Effect| matches!(e, Effect::Report(r) if r.fault.is_some());
-                assert!(!effects.iter().any(told), "{kind:?}");
+                let reported = |e: &Effect| matches!(e, Effect::Report(r) if r.fault.is_some());
+                assert!(!effects.iter().any(reported), "{kind:?}");
             }
             adopted.wait(secs(61));
         }
@@ -237,20 +237,20 @@ fn tries_after_a_restart_grow_seldom_and_end_with_the_lease() {
 #[test]
 fn a_runner_that_was_started_is_not_started_again() {
     let mut drive = ready(4);
-    hire(&mut drive, "l1");
+    start_runner(&mut drive, "l1");
     answer(&mut drive, "admit l1", Ok(()));
     let adopted = again(&drive);
-    let hires = adopted.calls().iter().any(|call| matches!(call, Call::Admit(..)));
-    assert!(!hires, "{:?}", adopted.calls());
+    let starts_runners = adopted.calls().iter().any(|call| matches!(call, Call::Admit(..)));
+    assert!(!starts_runners, "{:?}", adopted.calls());
     let name = RunnerName::of(&installation(), &agent_id(), 1);
-    assert!(adopted.effects.contains(&Effect::Hired(SourceId::new("git"), name)));
+    assert!(adopted.effects.contains(&Effect::RunnerStarted(SourceId::new("git"), name)));
     assert_eq!(adopted.state(), AgentPhase::Leased);
 }
 
 #[test]
 fn a_runner_that_perhaps_started_is_tried_for_as_long_as_its_lease() {
     let mut drive = ready(4);
-    hire(&mut drive, "l1");
+    start_runner(&mut drive, "l1");
     let mut heard = drive.clone();
     answer(&mut heard, "admit l1", Err(FaultKind::UnknownOutcome));
     for mut drive in [again(&drive), heard] {
@@ -272,7 +272,7 @@ fn a_runner_that_perhaps_started_is_tried_for_as_long_as_its_lease() {
 #[test]
 fn a_runner_that_perhaps_started_outlives_a_guest_that_is_broken_for_a_while() {
     let mut drive = ready(4);
-    hire(&mut drive, "l1");
+    start_runner(&mut drive, "l1");
     let mut adopted = again(&drive);
     for _ in 0..10 {
         let effects = answer(&mut adopted, "admit l1", Err(FaultKind::Broken));
@@ -291,7 +291,7 @@ fn a_runner_that_perhaps_started_outlives_a_guest_that_is_broken_for_a_while() {
 #[test]
 fn a_runner_that_its_source_refuses_after_a_restart_fails_its_lease() {
     let mut drive = ready(4);
-    hire(&mut drive, "l1");
+    start_runner(&mut drive, "l1");
     let mut adopted = again(&drive);
     let source = Culprit::Source(SourceId::new("git"));
     let refusal = Fault::new(FaultKind::Broken, source, "no such repository");
@@ -336,9 +336,9 @@ fn the_key_of_a_lease_that_could_not_be_admitted_is_taken_out_where_others_go_on
 }
 
 #[test]
-fn a_lease_of_a_journal_that_does_not_tell_what_was_ready_goes_on() {
+fn a_lease_of_a_journal_that_does_not_say_what_was_ready_goes_on() {
     let mut drive = leased(1, &["l1"]);
-    let entry = drive.ledger.agents.get_mut(&agent_id()).expect("an agent");
+    let entry = drive.journal_state.agents.get_mut(&agent_id()).expect("an agent");
     let text = serde_json::to_string(&entry.leases).expect("written");
     let old = text.replace(r#","pending":false"#, "");
     assert_ne!(old, text);

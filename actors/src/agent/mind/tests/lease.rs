@@ -5,7 +5,7 @@ use drover_model::fault::FaultKind;
 use drover_model::id::LeaseId;
 use drover_model::overrides::{Change, OverrideChange};
 use drover_model::phase::{AgentPhase, LeasePhase};
-use drover_model::ports::{Holder, VmSight};
+use drover_model::ports::{Holder, VmObservation};
 use drover_model::record::{Body, LeaseAsk, Reason};
 use drover_model::spec::TemplateSpec;
 use drover_model::status::Standing;
@@ -13,7 +13,7 @@ use drover_model::status::Standing;
 use crate::agent::event::{Answer, Call, Effect, Event};
 use crate::agent::testing::*;
 use crate::message::AgentCommand;
-use drover_model::ledger::Pass;
+use drover_model::journal_state::Pass;
 
 const KEY: &str = "ssh-ed25519 USER";
 
@@ -34,7 +34,7 @@ fn end(drive: &mut Drive, lease: &str) -> Vec<Effect> {
 
 fn shown(drive: &Drive, lease: &str) -> Vec<LeasePhase> {
     let of = |what: &&What| match what {
-        What::Lease(picture) if picture.lease.as_str() == lease => Some(picture.state),
+        What::Lease(status) if status.lease.as_str() == lease => Some(status.state),
         _ => None,
     };
     drive.facts().iter().filter_map(of).collect()
@@ -114,7 +114,7 @@ fn a_lease_goes_back_when_the_agent_is_lost_before_it_was_ready() {
 }
 
 #[test]
-fn a_lease_goes_back_when_its_key_can_not_be_installed() {
+fn a_lease_goes_back_when_its_key_cannot_be_installed() {
     let mut drive = ready(spec());
     take(&mut drive, "l1", Some(KEY));
     let refused = Err(fault(FaultKind::KeyRejected));
@@ -145,7 +145,7 @@ fn a_lease_that_does_not_fit_is_refused_and_nothing_is_written() {
 }
 
 #[test]
-fn the_same_lease_told_twice_is_taken_once() {
+fn the_same_lease_reported_twice_is_taken_once() {
     let mut drive = ready(TemplateSpec { executors: 2, ..spec() });
     take(&mut drive, "l1", None);
     assert!(take(&mut drive, "l1", None).is_empty());
@@ -168,7 +168,7 @@ fn the_executor_is_free_again_only_when_the_key_is_gone() {
 }
 
 #[test]
-fn an_agent_whose_key_can_not_be_removed_goes() {
+fn an_agent_whose_key_cannot_be_removed_goes() {
     let mut drive = ready(spec());
     take(&mut drive, "l1", Some(KEY));
     drive.answer(Answer::Admitted(LeaseId::new("l1"), Ok(())));
@@ -200,7 +200,7 @@ fn found(drive: &Drive) -> Drive {
         [Call::Confirm],
         "nothing is done to a guest that was not looked at"
     );
-    let running = adopted.sight();
+    let running = adopted.observation();
     adopted.answer(Answer::Looked(Ok(running)));
     adopted
 }
@@ -259,7 +259,7 @@ fn a_key_that_was_removed_beside_another_lease_is_not_removed_again() {
 }
 
 #[test]
-fn a_key_that_can_not_be_removed_after_a_crash_goes_with_its_guest() {
+fn a_key_that_cannot_be_removed_after_a_crash_goes_with_its_guest() {
     let mut adopted = found(&half_ended());
     for turn in 0..3 {
         let unreachable = Err(fault(FaultKind::Unreachable));
@@ -289,13 +289,13 @@ fn an_end_before_the_first_look_waits_for_it() {
     let look = adopted.asked().expect("a look").0;
     let effects = end(&mut adopted, "l1");
     assert_eq!(calls(&effects), [], "whatever the journal says, the guest is looked at first");
-    let running = adopted.sight();
+    let running = adopted.observation();
     adopted.event(Event::Answer(look, Answer::Looked(Ok(running))));
     assert!(adopted.calls().contains(&expel("l1")));
 }
 
 #[test]
-fn whoever_overstayed_before_a_crash_takes_the_guest_along_after_it() {
+fn anyone_who_overstayed_before_a_crash_takes_the_guest_along_after_it() {
     let mut drive = ready(TemplateSpec { executors: 2, ..spec() });
     take(&mut drive, "l1", None);
     drive.wait(secs(1800));
@@ -342,7 +342,7 @@ fn a_used_up_agent_goes_at_its_last_end_without_touching_the_key() {
     let effects = end(&mut drive, "l1");
     assert_eq!(drive.state(), AgentPhase::Retiring);
     assert_eq!(calls(&effects), [Call::Fence]);
-    assert_eq!(drive.ledger.agents[&agent_id()].retiring, Some(Reason::UsedUp));
+    assert_eq!(drive.journal_state.agents[&agent_id()].retiring, Some(Reason::UsedUp));
 }
 
 // Invariant: an expired lease costs its holder the machine. Other leases on it may finish.
@@ -391,7 +391,7 @@ fn a_limit_that_was_written_before_a_crash_holds_after_it() {
     drive.record(Body::OverrideSet { agent: agent_id(), change });
     let mut adopted = drive.adopt(secs(5));
     assert_eq!(adopted.state(), AgentPhase::Ready, "it is looked at first");
-    let seen = Answer::Looked(Ok(adopted.sight()));
+    let seen = Answer::Looked(Ok(adopted.observation()));
     adopted.answer(seen);
     assert_eq!(adopted.state(), AgentPhase::Retiring);
 }
@@ -402,7 +402,7 @@ fn an_expired_lease_retires_the_agent() {
     take(&mut drive, "l1", None);
     drive.wait(secs(3601));
     assert_eq!(drive.state(), AgentPhase::Retiring);
-    assert!(drive.ledger.ended.values().any(|ended| ended.why == "expired"));
+    assert!(drive.journal_state.ended.values().any(|ended| ended.why == "expired"));
 }
 
 #[test]
@@ -448,7 +448,7 @@ fn a_lease_that_ran_out_while_the_service_stood_still_gets_that_time_back_once()
     drive.wait(secs(3590));
     drive.pause(secs(310));
     assert_eq!(drive.state(), AgentPhase::Leased);
-    let granted = &drive.ledger.agents[&agent_id()].leases[&LeaseId::new("l1")];
+    let granted = &drive.journal_state.agents[&agent_id()].leases[&LeaseId::new("l1")];
     assert_eq!(granted.expires, drive.now.wall + secs(300));
     drive.wait(secs(299));
     assert_eq!(drive.state(), AgentPhase::Leased);
@@ -464,14 +464,14 @@ fn an_expired_lease_beside_another_drains() {
     take(&mut drive, "l2", None);
     drive.wait(secs(1801));
     assert_eq!(drive.state(), AgentPhase::Draining);
-    let told = drive.facts().into_iter().rev().find_map(|what| match what {
-        What::Agent(picture) => Some(picture.detail.clone()),
+    let reported = drive.facts().into_iter().rev().find_map(|what| match what {
+        What::Agent(status) => Some(status.detail.clone()),
         _ => None,
     });
     let until = (drive.now.wall + secs(3600 - 1801)).rfc3339();
-    let told = told.expect("a picture");
-    assert!(told.starts_with("takes no new lease: one of its leases ran out, "), "{told}");
-    assert!(told.ends_with(&format!(" end, at {until} unless one is renewed")), "{told}");
+    let reported = reported.expect("a picture");
+    assert!(reported.starts_with("takes no new lease: one of its leases ran out, "), "{reported}");
+    assert!(reported.ends_with(&format!(" end, at {until} unless one is renewed")), "{reported}");
     end(&mut drive, "l2");
     assert_eq!(drive.state(), AgentPhase::Retiring);
 }
@@ -509,7 +509,7 @@ fn an_agent_never_goes_for_being_idle_but_for_its_age() {
     drive.wait(secs(80_000));
     assert_eq!(drive.state(), AgentPhase::Ready);
     drive.wait(secs(7000));
-    assert_eq!(drive.ledger.agents[&agent_id()].retiring, Some(Reason::Old));
+    assert_eq!(drive.journal_state.agents[&agent_id()].retiring, Some(Reason::Old));
 }
 
 // Invariant: a list is no proof; the guest itself is read.
@@ -519,11 +519,11 @@ fn a_guest_seen_stopped_is_looked_at_before_its_lease_is_lost() {
     let mut drive = ready(spec());
     take(&mut drive, "l1", None);
     drive.command(AgentCommand::SeenStopped);
-    let running = drive.sight();
+    let running = drive.observation();
     drive.answer(Answer::Looked(Ok(running)));
     assert_eq!(drive.state(), AgentPhase::Leased);
     drive.command(AgentCommand::SeenStopped);
-    let stopped = VmSight { running: Some(false), ..drive.sight() };
+    let stopped = VmObservation { running: Some(false), ..drive.observation() };
     drive.answer(Answer::Looked(Ok(stopped)));
     assert_eq!(drive.state(), AgentPhase::Retiring);
     assert_eq!(shown(&drive, "l1"), [LeasePhase::Ready, LeasePhase::Ended]);
@@ -535,7 +535,7 @@ fn a_parked_agent_keeps_its_guest_and_goes_when_it_is_back() {
     drive.command(AgentCommand::NodeDown(true));
     assert_eq!(drive.mind.standing(), Standing::Parked);
     drive.command(AgentCommand::NodeDown(false));
-    assert_eq!(drive.ledger.agents[&agent_id()].retiring, Some(Reason::ReturnedFromPark));
+    assert_eq!(drive.journal_state.agents[&agent_id()].retiring, Some(Reason::ReturnedFromPark));
 }
 
 #[test]
@@ -546,8 +546,8 @@ fn a_lease_on_a_node_that_lost_its_power_is_lost_as_soon_as_the_node_is_back() {
     assert_eq!(drive.mind.detail, "node n1 is down; waiting for it");
     drive.command(AgentCommand::NodeDown(false));
     assert_eq!(drive.state(), AgentPhase::Draining);
-    let sight = VmSight { running: Some(false), ..drive.sight() };
-    drive.answer(Answer::Looked(Ok(sight)));
+    let observation = VmObservation { running: Some(false), ..drive.observation() };
+    drive.answer(Answer::Looked(Ok(observation)));
     assert_eq!(drive.state(), AgentPhase::Retiring);
     assert_eq!(shown(&drive, "l1").last(), Some(&LeasePhase::Ended));
 }

@@ -159,7 +159,7 @@ proptest! {
     // Invariant: no more key changes come before a lease's own than waited when it joined.
 
     #[test]
-    fn nobody_is_passed_by_whoever_came_later(turns in turns()) {
+    fn nobody_is_passed_by_anyone_who_came_later(turns in turns()) {
         let drive = ready(40);
         let (waiting, pausing) = (BTreeMap::new(), BTreeMap::new());
         let seen = drive.effects.len();

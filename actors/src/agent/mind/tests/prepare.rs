@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use drover_model::fact::{AgentPicture, What};
+use drover_model::fact::{AgentDetail, What};
 use drover_model::fault::FaultKind;
 use drover_model::os::{LoginShell, Os};
 use drover_model::phase::AgentPhase;
@@ -30,16 +30,16 @@ fn says(drive: &mut Drive, exit: Option<u32>, tail: &str) {
     drive.answer(Answer::Ran(Ok(Ran { exit, tail: tail.into() })));
 }
 
-fn picture(drive: &Drive) -> AgentPicture {
-    let told = drive.facts().into_iter().rev().find_map(|what| match what {
-        What::Agent(picture) => Some((**picture).clone()),
+fn status(drive: &Drive) -> AgentDetail {
+    let reported = drive.facts().into_iter().rev().find_map(|what| match what {
+        What::Agent(status) => Some((**status).clone()),
         _ => None,
     });
-    told.expect("a picture")
+    reported.expect("a picture")
 }
 
 fn failure(drive: &Drive) -> String {
-    let reason = drive.ledger.agents[&agent_id()].retiring.clone().expect("a reason");
+    let reason = drive.journal_state.agents[&agent_id()].retiring.clone().expect("a reason");
     let Reason::Failed { text, .. } = reason else { panic!("{reason:?}") };
     text
 }
@@ -56,7 +56,7 @@ fn every_step_is_shown_while_it_runs_and_has_its_part_in_the_waterfall() {
     let mut drive = at_preparing(with_java());
     let mut shown = Vec::new();
     while drive.state() == AgentPhase::Preparing {
-        shown.push(picture(&drive).detail);
+        shown.push(status(&drive).detail);
         drive.wait(secs(1));
         says(&mut drive, Some(0), "");
     }
@@ -68,7 +68,7 @@ fn every_step_is_shown_while_it_runs_and_has_its_part_in_the_waterfall() {
         "step 5 of 5: readyCommand",
     ];
     assert_eq!(shown, steps);
-    let ready = picture(&drive);
+    let ready = status(&drive);
     assert_eq!((ready.state, ready.detail.as_str()), (AgentPhase::Ready, ""));
     let parts: Vec<(&str, u64)> = ready
         .phases
@@ -85,7 +85,7 @@ fn java_is_a_step_only_where_it_is_installed_and_looked_for_where_it_is_not() {
         let mut drive = at_preparing(spec);
         says(&mut drive, Some(0), "");
         let Some((_, Call::Run(_, command, _))) = drive.asked() else { panic!("no command") };
-        let detail = picture(&drive).detail;
+        let detail = status(&drive).detail;
         (detail, command)
     };
     let (detail, looks) = command(spec());
@@ -108,15 +108,15 @@ fn a_guest_of_windows_is_prepared_without_cloud_init() {
     let Some((_, Call::Greet(_, limit))) = drive.asked() else { panic!("no login") };
     assert_eq!(limit, secs(30));
     drive.go_to(AgentPhase::Preparing);
-    assert_eq!(picture(&drive).detail, "step 1 of 2: remoteFs");
+    assert_eq!(status(&drive).detail, "step 1 of 2: remoteFs");
     let Some((_, Call::Run(_, command, _))) = drive.asked() else { panic!("no command") };
     assert_eq!(command, windows::remote_fs(&spec));
     says(&mut drive, Some(0), "warning: there is no Java");
-    assert_eq!(picture(&drive).detail, "step 2 of 2: readyCommand");
+    assert_eq!(status(&drive).detail, "step 2 of 2: readyCommand");
     let Some((_, Call::Run(_, command, _))) = drive.asked() else { panic!("no command") };
     assert_eq!(command, "true", "as it is written: the shell port knows the login shell");
     says(&mut drive, Some(0), "");
-    assert_eq!(picture(&drive).detail, "there is no Java");
+    assert_eq!(status(&drive).detail, "there is no Java");
 }
 
 // Invariant: a failed step ends the provision with its name and its last lines; a warning does not.
@@ -142,7 +142,7 @@ fn warnings_of_our_own_steps_are_shown_once_it_is_ready() {
     says(&mut drive, Some(0), "warning: the readyCommand's own business");
     assert_eq!(drive.state(), AgentPhase::Ready);
     let wanted = "cloud-init met errors; status: error; there is no Java";
-    assert_eq!(picture(&drive).detail, wanted);
+    assert_eq!(status(&drive).detail, wanted);
 }
 
 #[test]
@@ -151,7 +151,7 @@ fn a_lost_connection_runs_the_step_again_and_no_other() {
     says(&mut drive, Some(0), "warning: kept");
     let (_, before) = drive.asked().expect("a call");
     drive.answer(Answer::Ran(Err(fault(FaultKind::UnknownOutcome))));
-    assert!(picture(&drive).detail.starts_with("remoteFs: "), "{}", picture(&drive).detail);
+    assert!(status(&drive).detail.starts_with("remoteFs: "), "{}", status(&drive).detail);
     drive.wait(secs(1));
     let (_, again) = drive.asked().expect("a call");
     let (Call::Run(_, before, _), Call::Run(_, again, _)) = (before, again) else { panic!() };
@@ -217,7 +217,7 @@ fn a_step_that_fails_is_the_last_and_what_it_said_is_kept() {
     assert_eq!(drive.state(), AgentPhase::Retiring);
     let wanted = "the step `one` was ended by a signal or its limit; last: one\n(ended after 5 s)";
     assert_eq!(failure(&drive), wanted);
-    let told = drive.facts().into_iter().filter_map(|what| match what {
+    let reported = drive.facts().into_iter().filter_map(|what| match what {
         What::Step { step, ms, exit, log, .. } => Some((step.as_str(), *ms, *exit, log.as_str())),
         _ => None,
     });
@@ -226,7 +226,7 @@ fn a_step_that_fails_is_the_last_and_what_it_said_is_kept() {
         ("remoteFs", 0, Some(0), ""),
         ("one", 5000, None, "one\n(ended after 5 s)"),
     ];
-    assert_eq!(told.collect::<Vec<_>>(), wanted);
+    assert_eq!(reported.collect::<Vec<_>>(), wanted);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use drover_model::fact::What;
 use drover_model::fault::FaultKind;
 use drover_model::id::NodeName;
 use drover_model::phase::AgentPhase;
-use drover_model::ports::VmSight;
+use drover_model::ports::VmObservation;
 use drover_model::record::{Body, Reason};
 use drover_model::spec::TemplateSpec;
 use drover_model::status::Standing;
@@ -67,10 +67,10 @@ fn pass(drive: &mut Drive, seconds: u64) -> usize {
 }
 
 fn look(drive: &mut Drive, running: bool) {
-    let sight = VmSight { running: Some(running), ..drive.sight() };
+    let observation = VmObservation { running: Some(running), ..drive.observation() };
     let (attempt, call) = drive.asked().expect("a look is under way");
     assert_eq!(call, Call::Look);
-    drive.event(Event::Answer(attempt, Answer::Looked(Ok(sight))));
+    drive.event(Event::Answer(attempt, Answer::Looked(Ok(observation))));
 }
 
 /// The phases of the agent's lease, with their details.
@@ -148,8 +148,8 @@ fn an_agent_that_missed_one_probe_is_not_handed_out_until_ssh_answers() {
 #[test]
 fn an_adopted_agent_is_probed_before_it_is_handed_out() {
     let mut drive = ready().adopt(secs(5));
-    let sight = drive.sight();
-    drive.answer(Answer::Looked(Ok(sight)));
+    let observation = drive.observation();
+    drive.answer(Answer::Looked(Ok(observation)));
     assert_eq!(standing(&drive), Standing::Coming);
     assert_eq!(lease(&mut drive, "l1"), 1);
     drive.wait(secs(1));
@@ -203,7 +203,7 @@ fn a_silent_machine_that_a_look_finds_stopped_is_lost_with_that_cause() {
     assert_eq!(drive.state(), AgentPhase::Retiring);
     let last = shown(&drive).last().cloned();
     assert_eq!(last.as_deref(), Some("ended: lost: its guest was switched off"));
-    let ended: Vec<_> = drive.ledger.ended.values().map(|one| one.cause.clone()).collect();
+    let ended: Vec<_> = drive.journal_state.ended.values().map(|one| one.cause.clone()).collect();
     assert_eq!(ended, ["its guest was switched off"], "and that outlives a restart");
 }
 
@@ -213,9 +213,9 @@ fn a_silent_machine_that_somebody_stopped_under_a_lock_is_left_to_its_holder() {
     drive.silent = SILENT;
     drive.wait(secs(16));
     let lock = Some("backup".into());
-    let sight = VmSight { running: Some(false), lock, ..drive.sight() };
+    let observation = VmObservation { running: Some(false), lock, ..drive.observation() };
     let (attempt, _) = drive.asked().expect("a look is under way");
-    drive.event(Event::Answer(attempt, Answer::Looked(Ok(sight))));
+    drive.event(Event::Answer(attempt, Answer::Looked(Ok(observation))));
     assert_eq!(drive.state(), AgentPhase::Leased, "a backup stops it and starts it again");
 }
 
@@ -286,7 +286,7 @@ fn a_lease_on_a_node_that_was_offline_before_a_restart_is_lost_too() {
     drive.command(AgentCommand::NodeDown(true));
     drive.wait(secs(30));
     assert_eq!(drive.state(), AgentPhase::Draining);
-    assert!(drive.ledger.ended.values().any(|ended| ended.why == "lost"));
+    assert!(drive.journal_state.ended.values().any(|ended| ended.why == "lost"));
 }
 
 #[test]

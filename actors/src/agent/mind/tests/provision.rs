@@ -6,7 +6,7 @@ use drover_model::fact::What;
 use drover_model::fault::{Culprit, Fault, FaultKind};
 use drover_model::id::Attempt;
 use drover_model::phase::AgentPhase;
-use drover_model::ports::{AddressSight, Configured, IdSight, Ran, TaskEnd, VmSight};
+use drover_model::ports::{AddressObservation, Configured, IdStatus, Ran, TaskEnd, VmObservation};
 use drover_model::record::{Body, Reason};
 use drover_model::status::Standing;
 
@@ -133,8 +133,8 @@ fn refused_tags_are_a_remark_and_no_failure() {
         image_refused: None,
     })));
     assert_eq!(drive.state(), AgentPhase::Booting);
-    assert!(drive.facts().iter().any(|what| matches!(what, What::Agent(picture)
-        if picture.detail.contains("tags were refused"))));
+    assert!(drive.facts().iter().any(|what| matches!(what, What::Agent(status)
+        if status.detail.contains("tags were refused"))));
 }
 
 #[test]
@@ -142,7 +142,7 @@ fn a_start_of_a_guest_that_runs_already_goes_on() {
     let mut drive = at(AgentPhase::Booting);
     drive.answer(Answer::Accepted(Ok(upid("qmstart"))));
     drive.answer(Answer::TaskEnded(Ok(TaskEnd::Failed(fault(FaultKind::Broken)))));
-    let running = drive.sight();
+    let running = drive.observation();
     drive.answer(Answer::Looked(Ok(running)));
     drive.wait(secs(4));
     assert_eq!(drive.asked().map(|(_, call)| call), Some(Call::Address));
@@ -166,7 +166,7 @@ fn pauses(drive: &mut Drive, blocked: Duration, times: u32) -> Vec<u64> {
         drive.wait(due - drive.now.mono);
         assert_eq!(drive.asked().map(|(_, call)| call), Some(Call::Address));
         drive.wait(blocked);
-        drive.answer(Answer::Addressed(Ok(AddressSight::NotYet("no agent".into()))));
+        drive.answer(Answer::Addressed(Ok(AddressObservation::NotYet("no agent".into()))));
     }
     pauses
 }
@@ -187,13 +187,13 @@ fn a_refusal_that_blocked_a_worker_is_soon_followed_by_the_next_question() {
 #[test]
 fn a_guest_of_a_template_that_is_known_is_first_asked_when_the_fastest_was_up() {
     let mut drive = at(AgentPhase::Booting);
-    drive.mind.teach(Some(Booted { up: secs(9), address: secs(2) }));
+    drive.mind.inform(Some(Booted { up: secs(9), address: secs(2) }));
     drive.answer(Answer::Accepted(Ok(upid("qmstart"))));
     drive.answer(Answer::TaskEnded(Ok(TaskEnd::Done { warnings: Vec::new() })));
     assert_eq!(pauses(&mut drive, secs(3), 2), [9000, 500]);
     assert_eq!(pauses(&mut drive, Duration::ZERO, 3), [500, 2000, 600]);
     drive.wait(Duration::from_millis(620));
-    let address = AddressSight::At(ADDRESS.parse().expect("an address"));
+    let address = AddressObservation::At(ADDRESS.parse().expect("an address"));
     let effects = drive.answer(Answer::Addressed(Ok(address)));
     let booted = Booted { up: secs(16), address: Duration::from_millis(3220) };
     assert!(effects.contains(&Effect::Booted(booted)), "{effects:?}");
@@ -203,7 +203,7 @@ fn a_guest_of_a_template_that_is_known_is_first_asked_when_the_fastest_was_up() 
 fn the_host_keys_are_asked_for_in_the_turn_the_address_comes() {
     let mut drive = started();
     drive.wait(secs(4));
-    let address = AddressSight::At(ADDRESS.parse().expect("an address"));
+    let address = AddressObservation::At(ADDRESS.parse().expect("an address"));
     let effects = drive.answer(Answer::Addressed(Ok(address)));
     assert_eq!(calls(&effects), [Call::HostKeys]);
 }
@@ -217,7 +217,7 @@ fn an_address_that_never_comes_is_too_slow_and_charged_to_the_template() {
     while drive.state() == AgentPhase::Booting {
         if drive.asked().is_some() {
             polls += 1;
-            drive.answer(Answer::Addressed(Ok(AddressSight::NotYet("no answer".into()))));
+            drive.answer(Answer::Addressed(Ok(AddressObservation::NotYet("no answer".into()))));
         }
         drive.wait(secs(1));
     }
@@ -238,11 +238,14 @@ fn charged_when_slow(state: AgentPhase, kind: FaultKind, culprit: Culprit) -> Fa
         }
         drive.wait(secs(1));
     }
-    let told = drive.records().into_iter().find_map(|body| match body {
+    let reported = drive.records().into_iter().find_map(|body| match body {
         Body::RetireIntended { reason, .. } => Some(reason.to_string()),
         _ => None,
     });
-    assert!(told.as_ref().is_some_and(|told| told.ends_with(&refusal.text)), "{state}: {told:?}");
+    assert!(
+        reported.as_ref().is_some_and(|reported| reported.ends_with(&refusal.text)),
+        "{state}: {reported:?}"
+    );
     let reports = drive.reports();
     reports.iter().rev().find_map(|report| report.fault.clone()).expect("a fault")
 }
@@ -289,7 +292,7 @@ fn a_clone_whose_task_runs_past_its_cap_is_charged_and_one_nobody_knows_of_is_no
 fn a_guest_that_stops_before_it_is_ready_is_charged() {
     let mut drive = at(AgentPhase::Preparing);
     drive.command(AgentCommand::SeenStopped);
-    let stopped = VmSight { running: Some(false), ..drive.sight() };
+    let stopped = VmObservation { running: Some(false), ..drive.observation() };
     drive.answer(Answer::Looked(Ok(stopped)));
     assert_eq!(drive.state(), AgentPhase::Retiring);
     let charged = drive.reports().iter().rev().find_map(|r| r.fault.clone()).expect("a fault");
@@ -314,10 +317,10 @@ fn a_host_key_mismatch_is_read_again_once() {
 }
 
 #[test]
-fn a_host_key_nobody_could_tell_is_pinned_on_first_sight() {
+fn a_host_key_nobody_knew_is_pinned_on_first_observation() {
     let mut drive = started();
     drive.wait(secs(4));
-    let address = AddressSight::At(ADDRESS.parse().expect("an address"));
+    let address = AddressObservation::At(ADDRESS.parse().expect("an address"));
     drive.answer(Answer::Addressed(Ok(address)));
     drive.answer(Answer::HostKeys(Ok(Vec::new())));
     drive.answer(Answer::Greeted(Ok("ssh-ed25519 SEEN".into())));
@@ -336,7 +339,7 @@ fn a_failed_ready_command_shows_its_last_lines() {
     drive.answer(Answer::Ran(Ok(fine)));
     drive.answer(Answer::Ran(Ok(Ran { exit: Some(3), tail: "docker: not found\n".into() })));
     assert_eq!(drive.state(), AgentPhase::Retiring);
-    let reason = drive.ledger.agents[&agent_id()].retiring.clone().expect("a reason");
+    let reason = drive.journal_state.agents[&agent_id()].retiring.clone().expect("a reason");
     let Reason::Failed { state, text, .. } = reason else { panic!("{reason:?}") };
     assert_eq!(state, AgentPhase::Preparing);
     assert_eq!(text, "the step `readyCommand` ended with exit status 3; last: docker: not found");
@@ -346,7 +349,7 @@ fn a_failed_ready_command_shows_its_last_lines() {
 fn a_guest_that_is_gone_is_believed_only_from_the_id() {
     let mut drive = at(AgentPhase::Configuring);
     drive.answer(Answer::Configured(Err(fault(FaultKind::Gone))));
-    let nothing_known = VmSight { id: IdSight::Unknown, ..Drive::free() };
+    let nothing_known = VmObservation { id: IdStatus::Unknown, ..Drive::free() };
     drive.answer(Answer::Looked(Ok(nothing_known)));
     assert_eq!(drive.state(), AgentPhase::Configuring);
     drive.wait(secs(5));
@@ -409,11 +412,11 @@ fn every_adopted_agent_looks_or_fences_first() {
 #[test]
 fn an_adopted_guest_whose_start_may_be_under_way_is_not_started_twice() {
     let mut adopted = at(AgentPhase::Booting).adopt(secs(30));
-    let stopped = VmSight { running: Some(false), ..adopted.sight() };
+    let stopped = VmObservation { running: Some(false), ..adopted.observation() };
     adopted.answer(Answer::Looked(Ok(stopped)));
     assert_eq!(adopted.asked(), None);
     adopted.wait(secs(2));
-    let running = adopted.sight();
+    let running = adopted.observation();
     adopted.answer(Answer::Looked(Ok(running)));
     assert_eq!(adopted.calls(), [Call::Look, Call::Look, Call::Address]);
 }
@@ -422,7 +425,7 @@ fn an_adopted_guest_whose_start_may_be_under_way_is_not_started_twice() {
 fn an_adopted_guest_that_was_never_started_is_started_after_three_looks() {
     let mut adopted = at(AgentPhase::Booting).adopt(secs(30));
     for _ in 0..3 {
-        let stopped = VmSight { running: Some(false), ..adopted.sight() };
+        let stopped = VmObservation { running: Some(false), ..adopted.observation() };
         adopted.answer(Answer::Looked(Ok(stopped)));
         adopted.wait(secs(2));
     }
@@ -450,11 +453,13 @@ fn adopted_agents_get_ready_again_from_wherever_they_were() {
 fn an_adopted_lease_is_credited_with_the_down_time() {
     let mut drive = at(AgentPhase::Ready);
     drive.command(AgentCommand::Lease { ask: Box::new(ask("l1", None)) });
-    let before = drive.ledger.agents[&agent_id()].leases.values().next().expect("one").expires;
+    let before =
+        drive.journal_state.agents[&agent_id()].leases.values().next().expect("one").expires;
     let mut adopted = drive.adopt(secs(300));
-    let after = adopted.ledger.agents[&agent_id()].leases.values().next().expect("one").expires;
+    let after =
+        adopted.journal_state.agents[&agent_id()].leases.values().next().expect("one").expires;
     assert_eq!(after - before, secs(300));
-    let running = adopted.sight();
+    let running = adopted.observation();
     adopted.answer(Answer::Looked(Ok(running)));
     assert_eq!((adopted.state(), adopted.mind.standing()), (AgentPhase::Leased, Standing::Busy));
 }
@@ -464,10 +469,10 @@ fn an_adopted_guest_that_stopped_meanwhile_is_retired_and_its_lease_is_lost() {
     let mut drive = at(AgentPhase::Ready);
     drive.command(AgentCommand::Lease { ask: Box::new(ask("l1", None)) });
     let mut adopted = drive.adopt(secs(300));
-    let stopped = VmSight { running: Some(false), ..adopted.sight() };
+    let stopped = VmObservation { running: Some(false), ..adopted.observation() };
     adopted.answer(Answer::Looked(Ok(stopped)));
     assert_eq!(adopted.state(), AgentPhase::Retiring);
-    assert!(adopted.ledger.ended.values().any(|ended| ended.why == "lost"));
+    assert!(adopted.journal_state.ended.values().any(|ended| ended.why == "lost"));
 }
 
 #[test]
@@ -490,7 +495,7 @@ fn an_agent_of_a_journal_without_phases_is_configured_again_unless_a_lease_is_on
     let mut leased = ready.clone();
     leased.command(AgentCommand::Lease { ask: Box::new(ask("l1", None)) });
     for (mut drive, taken_up) in [(ready, AgentPhase::Configuring), (leased, AgentPhase::Leased)] {
-        drive.ledger.agents.values_mut().for_each(|entry| entry.state = None);
+        drive.journal_state.agents.values_mut().for_each(|entry| entry.state = None);
         assert_eq!(drive.adopt(secs(300)).state(), taken_up);
     }
 }

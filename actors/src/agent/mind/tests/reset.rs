@@ -3,13 +3,13 @@
 use drover_model::fault::FaultKind;
 use drover_model::id::LeaseId;
 use drover_model::phase::AgentPhase;
-use drover_model::ports::{AddressSight, Ran, Snapped};
+use drover_model::ports::{AddressObservation, Ran, Snapped};
 use drover_model::record::{Body, LeaseAsk, Reason};
 use drover_model::spec::{ResetKind, TemplateSpec};
 use drover_model::status::Standing;
 
 use crate::agent::event::{Answer, Call, Effect};
-use crate::agent::lessons::{Lesson, Taught};
+use crate::agent::reset_stats::{ResetStats, TemplateHints};
 use crate::agent::testing::*;
 use crate::message::AgentCommand;
 
@@ -28,9 +28,9 @@ fn lease(drive: &mut Drive, name: &str) {
     drive.command(AgentCommand::EndLease { lease, why });
 }
 
-fn lessons(drive: &Drive) -> Vec<&Lesson> {
+fn reset_stats(drive: &Drive) -> Vec<&ResetStats> {
     let learnt = drive.effects.iter().filter_map(|effect| match effect {
-        Effect::Learnt(lesson) => Some(lesson),
+        Effect::Learnt(reset_stats) => Some(reset_stats),
         _ => None,
     });
     learnt.collect()
@@ -44,7 +44,7 @@ fn why(drive: &Drive) -> Reason {
 // was rolled back and repaired.
 
 #[test]
-fn a_used_agent_goes_back_to_its_snapshot_is_mended_and_free_again() {
+fn a_used_agent_goes_back_to_its_snapshot_is_repaired_and_free_again() {
     let mut drive = used(reset_spec());
     let intent = |effect: &Effect| matches!(effect, Effect::Record(Body::ResetIntended { .. }));
     let call = |effect: &Effect| matches!(effect, Effect::Ask(_, Call::Rollback));
@@ -59,8 +59,8 @@ fn a_used_agent_goes_back_to_its_snapshot_is_mended_and_free_again() {
     let names: Vec<&str> =
         names.iter().map(|name| name.split('(').next().unwrap_or_default()).collect();
     assert_eq!(names, ["Address", "Greet", "Run", "Run"]);
-    assert!(matches!(lessons(&drive)[..], [Lesson::Made(_), Lesson::Reset(_)]));
-    let entry = &drive.ledger.agents[&agent_id()];
+    assert!(matches!(reset_stats(&drive)[..], [ResetStats::Made(_), ResetStats::Reset(_)]));
+    let entry = &drive.journal_state.agents[&agent_id()];
     assert!(entry.phase() == AgentPhase::Ready && entry.clean && entry.expelling.is_empty());
 }
 
@@ -80,8 +80,8 @@ fn another_address_after_a_reset_is_written_down_with_the_same_host_keys() {
     drive.answer(Answer::RolledBack(Ok(())));
     drive.wait(secs(4));
     let address = "10.0.0.77".parse().expect("one");
-    drive.answer(Answer::Addressed(Ok(AddressSight::At(address))));
-    let entry = &drive.ledger.agents[&agent_id()];
+    drive.answer(Answer::Addressed(Ok(AddressObservation::At(address))));
+    let entry = &drive.journal_state.agents[&agent_id()];
     assert_eq!(entry.address.as_deref(), Some("10.0.0.77"));
     assert_eq!(entry.host_keys, ["ssh-ed25519 HOST"]);
 }
@@ -133,8 +133,8 @@ fn a_reset_that_was_cut_short_is_looked_at_and_the_agent_destroyed() {
     let mut again = drive.adopt(secs(5));
     assert_eq!(again.state(), AgentPhase::Resetting);
     assert!(matches!(again.asked(), Some((_, Call::Look))));
-    let sight = again.sight();
-    again.answer(Answer::Looked(Ok(sight)));
+    let observation = again.observation();
+    again.answer(Answer::Looked(Ok(observation)));
     assert_eq!(why(&again).label(), "failed");
     assert!(!again.calls().contains(&Call::Rollback));
 }
@@ -153,8 +153,8 @@ fn a_lease_of_another_owner_is_refused_before_and_after_a_restart() {
     assert_eq!(owner, Some(ask("l1", None).whose()));
     let mut again = drive.adopt(secs(5));
     again.go_to(AgentPhase::Ready);
-    let sight = again.sight();
-    again.answer(Answer::Looked(Ok(sight)));
+    let observation = again.observation();
+    again.answer(Answer::Looked(Ok(observation)));
     again.wait(secs(1));
     for mut drive in [drive, again] {
         drive.command(AgentCommand::Lease { ask: Box::new(other()) });
@@ -171,7 +171,7 @@ fn without_resets_an_agent_serves_anybody() {
     drive.command(AgentCommand::Lease { ask: Box::new(other()) });
     assert_eq!(drive.state(), AgentPhase::Leased);
     assert_eq!(drive.reports().last().expect("one").status.owner, None);
-    assert!(lessons(&drive).is_empty());
+    assert!(reset_stats(&drive).is_empty());
 }
 
 // Invariant: without a snapshot, or where resets are not worth it, a used agent is destroyed.
@@ -193,7 +193,7 @@ fn where_there_can_be_no_snapshot_the_agent_serves_once_and_says_why() {
     drive.answer(Answer::Snapped(Ok(Snapped::Impossible(refusal()))));
     assert_eq!(drive.state(), AgentPhase::Ready);
     assert!(drive.mind.detail.contains("can not be reset"), "{}", drive.mind.detail);
-    assert_eq!(lessons(&drive)[0], &Lesson::Refused(refusal()));
+    assert_eq!(reset_stats(&drive)[0], &ResetStats::Refused(refusal()));
     lease(&mut drive, "l1");
     assert_eq!(why(&drive), Reason::UsedUp);
 }
@@ -202,10 +202,10 @@ fn where_there_can_be_no_snapshot_the_agent_serves_once_and_says_why() {
 fn a_reset_that_is_not_worth_it_is_not_made() {
     let mut drive = Drive::new(reset_spec());
     drive.go_to(AgentPhase::Ready);
-    drive.mind.know(Taught { worth: false, hold_next: None });
+    drive.mind.know(TemplateHints { worth: false, hold_next: None });
     lease(&mut drive, "l1");
     assert_eq!(why(&drive), Reason::UsedUp);
-    assert_eq!(lessons(&drive).last(), Some(&&Lesson::Passed));
+    assert_eq!(reset_stats(&drive).last(), Some(&&ResetStats::Passed));
 }
 
 #[test]

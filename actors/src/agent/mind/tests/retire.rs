@@ -3,7 +3,7 @@
 use drover_model::fact::What;
 use drover_model::fault::FaultKind;
 use drover_model::phase::AgentPhase;
-use drover_model::ports::{IdSight, Ran, TaskEnd, VmSight};
+use drover_model::ports::{IdStatus, Ran, TaskEnd, VmObservation};
 use drover_model::record::{Body, Reason};
 use drover_model::spec::{LimitSpec, TemplateSpec};
 
@@ -40,7 +40,7 @@ fn the_usual_way_out_is_fence_stop_destroy() {
 }
 
 #[test]
-fn why_it_goes_is_told_while_it_goes() {
+fn why_it_goes_is_reported_while_it_goes() {
     let drive = retiring();
     assert_eq!(
         (drive.state(), drive.mind.detail.as_str()),
@@ -60,12 +60,12 @@ fn the_intent_is_written_before_the_fence() {
 #[test]
 fn every_further_attempt_begins_at_the_fence() {
     let mut drive = retiring();
-    let sight = drive.sight();
-    drive.answer(Answer::Fenced(Ok(sight.clone())));
+    let observation = drive.observation();
+    drive.answer(Answer::Fenced(Ok(observation.clone())));
     drive.answer(Answer::Accepted(Err(fault(FaultKind::Contention))));
     drive.wait(secs(2));
     assert_eq!(next(&drive), Call::Fence);
-    drive.answer(Answer::Fenced(Ok(sight)));
+    drive.answer(Answer::Fenced(Ok(observation)));
     drive.answer(Answer::Accepted(Ok(upid("qmstop"))));
     drive.answer(done());
     drive.answer(Answer::Accepted(Ok(upid("qmdestroy"))));
@@ -103,8 +103,8 @@ fn leaving_gracefully(from: AgentPhase) -> Drive {
 #[test]
 fn a_guest_not_known_to_be_stopped_is_shut_down_first_in_as_many_calls() {
     let mut drive = leaving_gracefully(AgentPhase::Ready);
-    let sight = VmSight { running: None, ..drive.sight() };
-    drive.answer(Answer::Fenced(Ok(sight)));
+    let observation = VmObservation { running: None, ..drive.observation() };
+    drive.answer(Answer::Fenced(Ok(observation)));
     assert_eq!(next(&drive), Call::Shutdown(secs(30)));
     drive.go_to(AgentPhase::Gone);
     let kinds: Vec<Call> =
@@ -115,37 +115,37 @@ fn a_guest_not_known_to_be_stopped_is_shut_down_first_in_as_many_calls() {
 #[test]
 fn a_failed_shutdown_is_followed_by_a_stop_and_not_tried_again() {
     let mut drive = leaving_gracefully(AgentPhase::Ready);
-    let sight = drive.sight();
-    drive.answer(Answer::Fenced(Ok(sight.clone())));
+    let observation = drive.observation();
+    drive.answer(Answer::Fenced(Ok(observation.clone())));
     drive.answer(Answer::Accepted(Ok(upid("qmshutdown"))));
     drive.answer(Answer::TaskEnded(Ok(TaskEnd::Failed(fault(FaultKind::Broken)))));
     assert_eq!(next(&drive), Call::Stop);
     drive.answer(Answer::Accepted(Err(fault(FaultKind::Contention))));
     drive.wait(secs(2));
-    drive.answer(Answer::Fenced(Ok(sight)));
+    drive.answer(Answer::Fenced(Ok(observation)));
     assert_eq!(next(&drive), Call::Stop);
 }
 
 #[test]
 fn a_guest_that_never_came_up_is_stopped_at_once() {
     let mut drive = leaving_gracefully(AgentPhase::Booting);
-    let sight = drive.sight();
-    drive.answer(Answer::Fenced(Ok(sight)));
+    let observation = drive.observation();
+    drive.answer(Answer::Fenced(Ok(observation)));
     assert_eq!(next(&drive), Call::Stop);
 }
 
 #[test]
 fn a_shutdown_is_owed_again_after_a_restart() {
     let mut adopted = leaving_gracefully(AgentPhase::Ready).adopt(secs(5));
-    let sight = adopted.sight();
-    adopted.answer(Answer::Fenced(Ok(sight)));
+    let observation = adopted.observation();
+    adopted.answer(Answer::Fenced(Ok(observation)));
     assert_eq!(next(&adopted), Call::Shutdown(secs(30)));
 }
 
 #[test]
 fn a_stopped_guest_is_destroyed_without_a_stop() {
     let mut drive = retiring();
-    let stopped = VmSight { running: Some(false), ..drive.sight() };
+    let stopped = VmObservation { running: Some(false), ..drive.observation() };
     drive.answer(Answer::Fenced(Ok(stopped)));
     assert_eq!(next(&drive), Call::Destroy);
 }
@@ -165,13 +165,13 @@ fn a_backup_is_waited_for() {
 
 #[test]
 fn a_destroy_of_unknown_outcome_is_confirmed_by_the_id_and_the_volumes() {
-    for (sight, asked) in [(IdSight::Free, Some(Call::Leftovers)), (IdSight::Taken, None)] {
+    for (observation, asked) in [(IdStatus::Free, Some(Call::Leftovers)), (IdStatus::Taken, None)] {
         let mut drive = retiring();
-        let stopped = VmSight { running: Some(false), ..drive.sight() };
+        let stopped = VmObservation { running: Some(false), ..drive.observation() };
         drive.answer(Answer::Fenced(Ok(stopped)));
         drive.answer(Answer::Accepted(Err(fault(FaultKind::UnknownOutcome))));
         assert_eq!(next(&drive), Call::IdTaken);
-        drive.answer(Answer::IdSeen(Ok(sight)));
+        drive.answer(Answer::IdSeen(Ok(observation)));
         assert_eq!(drive.asked().map(|(_, call)| call), asked);
     }
 }
@@ -181,7 +181,7 @@ fn a_guest_that_is_not_where_it_was_is_found_or_gone() {
     let mut drive = retiring();
     drive.answer(Answer::Fenced(Err(fault(FaultKind::Gone))));
     let node = Some(drover_model::id::NodeName::new("n2"));
-    let moved = VmSight { node, ..drive.sight() };
+    let moved = VmObservation { node, ..drive.observation() };
     drive.answer(Answer::Looked(Ok(moved)));
     drive.wait(secs(2));
     assert_eq!(next(&drive), Call::Fence);
@@ -193,9 +193,9 @@ fn a_guest_that_is_not_where_it_was_is_found_or_gone() {
 }
 
 #[test]
-fn a_guest_told_to_have_vanished_under_its_own_destroy_waits_for_the_outcome() {
+fn a_guest_reported_to_have_vanished_under_its_own_destroy_waits_for_the_outcome() {
     let mut drive = retiring();
-    let stopped = VmSight { running: Some(false), ..drive.sight() };
+    let stopped = VmObservation { running: Some(false), ..drive.observation() };
     drive.answer(Answer::Fenced(Ok(stopped)));
     drive.answer(Answer::Accepted(Ok(upid("qmdestroy"))));
     drive.command(AgentCommand::Vanished);
@@ -209,7 +209,7 @@ fn a_guest_told_to_have_vanished_under_its_own_destroy_waits_for_the_outcome() {
 #[test]
 fn remains_strand_it_until_they_are_listed_no_more() {
     let mut drive = retiring();
-    let stopped = VmSight { running: Some(false), ..drive.sight() };
+    let stopped = VmObservation { running: Some(false), ..drive.observation() };
     drive.answer(Answer::Fenced(Ok(stopped)));
     drive.answer(Answer::Accepted(Ok(upid("qmdestroy"))));
     let warnings = vec!["Could not remove disk".to_owned()];
@@ -217,7 +217,7 @@ fn remains_strand_it_until_they_are_listed_no_more() {
     let volume = "nfs:vm-10417-disk-0".to_owned();
     drive.answer(Answer::Leftovers(Ok(vec![volume])));
     assert_eq!(drive.state(), AgentPhase::Stranded);
-    let stranded = drive.ledger.agents[&agent_id()].stranded.clone().expect("stranded");
+    let stranded = drive.journal_state.agents[&agent_id()].stranded.clone().expect("stranded");
     assert!(stranded.1.contains("pvesm free nfs:vm-10417-disk-0"));
     drive.wait(secs(60));
     drive.answer(Answer::Looked(Ok(Drive::free())));
@@ -245,7 +245,7 @@ fn a_retirement_past_its_deadline_alarms_once_and_goes_on() {
 // Invariant: a stranded guest is read now and then. After a repair its retirement goes on.
 
 #[test]
-fn mended_marks_send_a_stranded_agent_out_again() {
+fn repaired_marks_send_a_stranded_agent_out_again() {
     let mut drive = retiring();
     drive.answer(Answer::Fenced(Err(fault(FaultKind::Foreign))));
     drive.wait(secs(60));
@@ -253,8 +253,8 @@ fn mended_marks_send_a_stranded_agent_out_again() {
     drive.answer(Answer::Looked(Ok(damaged)));
     assert_eq!(drive.state(), AgentPhase::Stranded);
     drive.wait(secs(60));
-    let mended = drive.sight();
-    drive.answer(Answer::Looked(Ok(mended)));
+    let repaired = drive.observation();
+    drive.answer(Answer::Looked(Ok(repaired)));
     assert_eq!((drive.state(), next(&drive)), (AgentPhase::Retiring, Call::Fence));
 }
 
@@ -307,7 +307,7 @@ fn a_guest_is_closed_off_before_it_is_stopped_hard() {
         drive.go_to(AgentPhase::Ready);
         drive.command(AgentCommand::Retire(Reason::Asked));
         let Some((_, Call::Fence)) = drive.asked() else { panic!("no fence") };
-        let seen = Answer::Fenced(Ok(VmSight { running: None, ..drive.sight() }));
+        let seen = Answer::Fenced(Ok(VmObservation { running: None, ..drive.observation() }));
         drive.answer(seen);
         let Some((_, Call::Run(_, _, limit))) = drive.asked() else { panic!("not closed") };
         assert!(limit <= secs(10));

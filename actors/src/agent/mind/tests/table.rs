@@ -8,7 +8,7 @@ use drover_model::fault::FaultKind;
 use drover_model::id::{ClusterId, LeaseId, NodeName, VmId};
 use drover_model::overrides::{Change, OverrideChange};
 use drover_model::phase::AgentPhase;
-use drover_model::ports::{AddressSight, TaskEnd};
+use drover_model::ports::{AddressObservation, TaskEnd};
 use drover_model::record::Reason;
 
 use crate::agent::event::{Answer, Call, Event};
@@ -161,7 +161,7 @@ fn calls_of(
         let asked = name(&call);
         let mut outcomes = Vec::new();
         for (what, answer) in answers(&drive, &call) {
-            let mut other = Drive::of(drive.mind.clone(), drive.now, drive.ledger.clone());
+            let mut other = Drive::of(drive.mind.clone(), drive.now, drive.journal_state.clone());
             other.mind = drive.mind.clone();
             other.effects.clone_from(&drive.effects);
             other.event(Event::Answer(attempt, answer));
@@ -223,7 +223,7 @@ fn an_address_that_is_not_there_yet_is_asked_for_again() {
         drive.answer(fair);
         to_next_call(&mut drive);
     }
-    drive.answer(Answer::Addressed(Ok(AddressSight::NotYet("no agent".into()))));
+    drive.answer(Answer::Addressed(Ok(AddressObservation::NotYet("no agent".into()))));
     drive.wait(secs(2));
     assert!(matches!(drive.asked(), Some((_, Call::Address))));
 }

@@ -47,7 +47,7 @@ async fn a_guest_without_sftp_says_what_to_enable() {
 // Invariant: a login shell accepts what that of Windows accepts, and no POSIX shell lines.
 
 #[tokio::test]
-async fn the_probe_tells_the_login_shells_of_guests_apart() {
+async fn the_probe_shows_the_login_shells_of_guests_apart() {
     let Some(rig) = Rig::isolated() else { return };
     for (vmid, traits, shell) in
         [(1052, "windows", LoginShell::Cmd), (1053, "windows-powershell", LoginShell::Powershell)]

@@ -1,0 +1,156 @@
+//! Why a lease waits, in words for people.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use drover_model::id::{CloudId, TemplateId};
+use drover_model::record::Want;
+use drover_model::spec::{CloudSpec, TemplateSpec};
+use drover_model::status::Standing;
+
+use super::describe;
+use super::state::Scheduler;
+
+/// What stands in the way on the side of the clouds.
+pub struct Ground<'a> {
+    /// The configured templates.
+    pub templates: &'a BTreeMap<TemplateId, Arc<TemplateSpec>>,
+    /// The configured clouds.
+    pub clouds: &'a BTreeMap<CloudId, Arc<CloudSpec>>,
+    /// Why clouds can not be worked with.
+    pub trouble: &'a BTreeMap<CloudId, String>,
+}
+
+fn troubled(cloud: &CloudId, why: &str) -> String {
+    format!("cloud {cloud}: {why}; `drover doctor --cloud {cloud}` checks it")
+}
+
+impl Scheduler {
+    /// That a template has reached its cap, and where its agents are seen.
+    fn says_full(&self, id: &TemplateId, live: u32, cap: u32) -> String {
+        let stock = self.agents.stock(id);
+        let are_all_idle = stock.all == stock.idle && stock.all >= live as usize;
+        let full = format!("{id} is full: {live} of {cap} (instanceCap)");
+        if live > 0 && are_all_idle {
+            return format!("{full}, none of them busy; `drover agents` lists them");
+        }
+        format!("{full}; `drover leases` says who has them")
+    }
+
+    /// Why a lease of this want waits at this moment.
+    pub fn why(&self, want: &Want, ground: &Ground<'_>) -> String {
+        let fits: Vec<&TemplateId> = ground
+            .templates
+            .iter()
+            .filter(|(_, spec)| self.serves(spec, want))
+            .map(|(id, _)| id)
+            .collect();
+        if fits.is_empty() {
+            return format!("no configured template serves {} any more", describe(want));
+        }
+        let troubles = fits.iter().map(|id| Some((&id.cloud, ground.trouble.get(&id.cloud)?)));
+        if let Some(troubles) = troubles.collect::<Option<BTreeMap<&CloudId, &String>>>() {
+            // Whoever is on the way waits for the same.
+            let reported = troubles.into_iter().map(|(cloud, why)| troubled(cloud, why));
+            return reported.collect::<Vec<_>>().join("; ");
+        }
+        let starting = self.starting(want);
+        if starting > 0 {
+            return format!("waits for an agent: {starting} starting");
+        }
+        let mut texts: Vec<String> =
+            fits.iter().filter_map(|id| self.obstacle(id, ground)).collect();
+        // Templates of a full cloud have one cause.
+        texts.dedup();
+        if texts.is_empty() { "waits for an agent".into() } else { texts.join("; ") }
+    }
+
+    /// Agents on their way that could serve a want.
+    fn starting(&self, want: &Want) -> usize {
+        let servers = self.servers(want);
+        let each = servers.specs().map(|kind| {
+            // Who is kept for one owner is on the way for nobody else.
+            let uses = self.agents.coming().get(&(kind, None)).copied().unwrap_or(0);
+            let places = self.specs.get(kind).map_or(1, |spec| spec.executors.max(1));
+            let pending = self.template_of(kind).map_or(0, |(_, view)| view.pending);
+            (uses / places + pending) as usize
+        });
+        each.sum()
+    }
+
+    /// Why no agent of a template starts, with the command or the key that helps where there is one.
+    pub(super) fn obstacle(&self, id: &TemplateId, ground: &Ground<'_>) -> Option<String> {
+        if let Some(why) = ground.trouble.get(&id.cloud) {
+            return Some(troubled(&id.cloud, why));
+        }
+        let view = self.templates.get(id)?;
+        if let Some((until, cause)) = &view.tripped {
+            let until = until.rfc3339();
+            return Some(format!(
+                "{id}: breaker tripped until {until}: {cause}; once that is mended, `drover \
+                 breakers reset {id}` tries at once"
+            ));
+        }
+        if let Some(cap) = view.spec.cap.filter(|cap| view.live >= *cap) {
+            return Some(self.says_full(id, view.live, cap));
+        }
+        if let Some(lack) = &view.lack {
+            return Some(format!("{id}: {lack}"));
+        }
+        if let Some((live, cap)) = self.full_cloud(&id.cloud, ground) {
+            let held = self.holders(&id.cloud).0;
+            let held = if held.is_empty() { held } else { format!(": {held}") };
+            let cloud = &id.cloud;
+            return Some(format!("cloud {cloud} is full: {live} of {cap} (instanceCap){held}"));
+        }
+        let paused = view.room == 0;
+        paused.then(|| match &view.paused {
+            Some(why) => format!("{id} pauses, and drover tries it again by itself: {why}"),
+            None => format!("{id} pauses, for it could not start agents"),
+        })
+    }
+
+    /// Whether no agent of a template starts for another reason than that its cap, or its cloud's, is
+    /// reached.
+    pub(super) fn is_stuck(&self, id: &TemplateId, ground: &Ground<'_>) -> bool {
+        let Some(view) = self.templates.get(id) else { return true };
+        let is_full = view.spec.cap.is_some_and(|cap| view.live >= cap)
+            || self.full_cloud(&id.cloud, ground).is_some();
+        let is_kept = view.tripped.is_some() || view.lack.is_some() || view.paused.is_some();
+        !is_full && (is_kept || ground.trouble.contains_key(&id.cloud))
+    }
+
+    /// Whose agents fill a cloud, and whether no place of it comes free by itself: idle agents that are
+    /// the minimum of their template stay.
+    pub(super) fn holders(&self, cloud: &CloudId) -> (String, bool) {
+        let is_idle = |standing: Standing| matches!(standing, Standing::Free { idle: true, .. });
+        let (mut each, mut stays) = (Vec::new(), true);
+        for (id, view) in &self.templates {
+            if id.cloud != *cloud || view.live == 0 {
+                continue;
+            }
+            let own = self.agents.values().filter(|agent| agent.spec.id == *id && !agent.going);
+            let idle = own.filter(|agent| is_idle(agent.status.standing)).count();
+            let idle = u32::try_from(idle).unwrap_or(u32::MAX).min(view.live);
+            let least = view.kept.idle.max(view.kept.all.saturating_sub(view.live - idle));
+            let kept = idle.min(least);
+            stays &= kept == view.live;
+            each.push(match kept {
+                0 => format!("{} of {id}", view.live),
+                kept => format!("{} of {id}, {kept} idle as its minimum (instanceMin)", view.live),
+            });
+        }
+        if each.is_empty() {
+            return (String::new(), false);
+        }
+        (each.join("; "), stays)
+    }
+
+    /// The agents of a cloud that has reached its cap, and that cap.
+    pub(super) fn full_cloud(&self, cloud: &CloudId, ground: &Ground<'_>) -> Option<(u32, u32)> {
+        let cap = ground.clouds.get(cloud)?.cap?;
+        let own = self.templates.iter().filter(|(id, _)| id.cloud == *cloud);
+        let live: u32 = own.map(|(_, view)| view.live).sum();
+        (live >= cap).then_some((live, cap))
+    }
+}

@@ -1,0 +1,109 @@
+//! How a template looks at what it can be cloned from, and what it tells of nodes, storages and
+//! clouds.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
+use drover_model::fault::{Fault, FaultKind};
+use drover_model::id::AgentId;
+use drover_model::scope::Scope;
+use drover_model::spec::TemplateSpec;
+use drover_model::template_image::Found;
+
+use super::Template;
+use crate::board::Standing;
+use crate::placement::Claim;
+use crate::source::choose;
+
+/// How often it looks while it waits for something else to clone.
+const AGAIN: Duration = Duration::from_secs(30);
+
+impl Template {
+    /// Looks at what can be cloned, at once and again after a while for as long as that is wanted.
+    pub(super) fn seek(&mut self, ctx: &mut Context<Self>) {
+        if self.seeking {
+            return;
+        }
+        self.seeking = true;
+        let spec = Arc::clone(self.mind.spec());
+        let answer = self.common.ports.hypervisor.locate(&spec.id.cloud, &spec.sought(), None);
+        ctx.spawn(answer.into_actor(self).map(move |found, actor, ctx| {
+            if Arc::ptr_eq(actor.mind.spec(), &spec) {
+                actor.found(&spec, found, ctx);
+            }
+            ctx.run_later(AGAIN, |actor, ctx| {
+                actor.seeking = false;
+                if actor.mind.wants_source() {
+                    actor.seek(ctx);
+                }
+            });
+        }));
+    }
+
+    fn found(&mut self, spec: &TemplateSpec, found: Result<Found, Fault>, ctx: &mut Context<Self>) {
+        let Some(cluster) = self.lanes.as_ref().map(|lanes| lanes.cluster.clone()) else { return };
+        let now = self.common.ports.ambient.now();
+        let claims = Claim::of_roster(&self.common.roster, &cluster);
+        let standing = Standing {
+            board: &self.common.board,
+            doubts: None,
+            sites: &self.common.sites,
+            cluster: &cluster,
+            now: now.mono,
+            claims: &claims,
+        };
+        let effects = match found {
+            Ok(found) => {
+                let version = found.version();
+                let source = choose(spec, &found, &standing).map(|choice| choice.origin.why);
+                self.mind.sees(source, version.as_deref(), now)
+            }
+            // By VMID it is the breaker's matter that there is none: nobody else may bring it.
+            Err(fault) if fault.kind == FaultKind::Broken && spec.search.is_some() => {
+                self.mind.sees(Err(fault.text), None, now)
+            }
+            Err(fault) => {
+                tracing::debug!(template = %spec.id, error = %fault, "templates were not told");
+                return;
+            }
+        };
+        self.carry_out(effects, ctx);
+    }
+
+    /// Charges a node, a storage or a cloud with what became of an agent.
+    pub(super) fn charge(&self, agent: &AgentId, fault: &Fault) {
+        let left = || self.left.clone().filter(|(gone, _)| gone == agent).map(|(_, place)| place);
+        let place = self.common.roster.get(agent).and_then(|living| living.place).or_else(left);
+        // One that has no place yet was to be in its template's cluster.
+        let lanes = || self.lanes.as_ref().map(|lanes| lanes.cluster.clone());
+        let cluster = place.as_ref().map(|place| place.cluster.clone()).or_else(lanes);
+        let scope = cluster.and_then(|at| Scope::charged(fault, &at, place.as_ref()));
+        let Some(scope) = scope else { return };
+        let (spec, now) = (Arc::clone(self.mind.spec()), self.common.ports.ambient.now());
+        let board = &self.common.board;
+        if board.failed(&scope, (&spec.id, agent), &fault.text, &spec.breaker, now) {
+            tracing::warn!(scope = %scope, agent = %agent, error = %fault, "breaker is charged");
+            self.report_breakers(&[scope]);
+        }
+    }
+
+    /// An agent got ready: what it made use of works.
+    pub(super) fn proven(&self, agent: &AgentId) {
+        let place = self.common.roster.get(agent).and_then(|living| living.place);
+        let Some(place) = place else { return };
+        let scopes = Scope::used(&place, &self.mind.spec().id.cloud);
+        let moved = self.common.board.succeeded(&scopes);
+        self.report_breakers(&moved);
+    }
+
+    fn report_breakers(&self, moved: &[Scope]) {
+        let now = self.common.ports.ambient.now();
+        for scope in moved {
+            if let Some(body) = self.common.board.record(scope, now) {
+                self.common.records.write(body);
+            }
+            self.common.show_breaker(scope);
+        }
+    }
+}

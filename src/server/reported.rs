@@ -1,0 +1,108 @@
+//! Facts as events of the API.
+
+use drover_model::fact::{Fact, What};
+use drover_model::tenant::By;
+use serde_json::{Value, json};
+
+use super::AddressPoolOut;
+use super::breakers::BreakerOut;
+use super::shapes::{
+    AgentOut, AlarmOut, CloudOut, GoneOut, LeaseOut, ResetsOut, TemplateOut, rfc3339,
+};
+use super::sources::{LostJobOut, SourceOut};
+use crate::view::{BreakerStatus, CloudStatus, GoneAgent, LostJob, TemplateStatus, View};
+
+/// Spells a fact as an event, as far as these may see it: its kind, and `{at, kind, …}`.
+pub fn event_out(view: &View, fact: &Fact, by: &By) -> (&'static str, Value) {
+    let at = fact.at;
+    let (kind, body) = match &fact.what {
+        What::ConfigApplied { generation, .. } => {
+            ("configApplied", json!({ "generation": generation.0 }))
+        }
+        What::ConfigRefused { text, .. } => ("configRefused", json!({ "text": text })),
+        What::Agent(agent) => ("agent", json!({ "agent": AgentOut::of(view, agent, by) })),
+        What::Step { agent, template, step, ms, exit, log } => (
+            "step",
+            json!({ "step": {
+                "agent": agent, "template": template.to_string(), "name": step, "ms": ms,
+                "exit": exit, "log": log,
+            }}),
+        ),
+        What::AgentGone { agent, template, reason, phases } => {
+            let gone = GoneAgent {
+                agent: agent.clone(),
+                template: template.clone(),
+                reason: reason.clone(),
+                phases: phases.clone(),
+                at,
+            };
+            ("agentGone", json!({ "agent": GoneOut::from(&gone) }))
+        }
+        What::Alarm { agent, text, command } => (
+            "alarm",
+            json!({ "alarm": AlarmOut {
+                agent: agent.to_string(),
+                text: text.clone(),
+                command: command.clone(),
+                since: rfc3339(at),
+            }}),
+        ),
+        What::Lease(lease) => ("lease", json!({ "lease": LeaseOut::of(view, lease, by) })),
+        What::Template { .. } => (
+            "template",
+            json!({ "template": TemplateStatus::of(&fact.what).as_ref().map(TemplateOut::from) }),
+        ),
+        What::Breaker { scope, breaker, tripped, template } => {
+            let status = BreakerStatus {
+                id: scope.to_string(),
+                breaker: *breaker,
+                tripped: tripped.clone(),
+                template: template.clone(),
+            };
+            ("breaker", json!({ "breaker": BreakerOut::from(&status) }))
+        }
+        What::Resets { template, resets } => (
+            "resets",
+            json!({ "template": template.to_string(), "resets": ResetsOut::from(resets) }),
+        ),
+        What::HoldNext { template, seconds } => {
+            ("holdNext", json!({ "template": template.to_string(), "seconds": seconds }))
+        }
+        What::TemplateGone { template } => {
+            ("templateGone", json!({ "template": template.to_string() }))
+        }
+        What::Cloud { .. } => (
+            "cloud",
+            json!({ "cloud": CloudStatus::of(&fact.what, at).as_ref().map(CloudOut::from) }),
+        ),
+        What::CloudGone { cloud } => ("cloudGone", json!({ "cloud": cloud })),
+        What::Source(source) => ("source", json!({ "source": SourceOut::from(&**source) })),
+        What::SourceGone { source } => ("sourceGone", json!({ "source": source })),
+        What::JobLost { source, runner, agent, job } => {
+            let lost = LostJob {
+                source: source.clone(),
+                runner: runner.clone(),
+                agent: agent.clone(),
+                job: job.clone(),
+                at,
+            };
+            ("jobLost", json!({ "job": LostJobOut::from(&lost) }))
+        }
+        What::AddressPools { pools } => {
+            let pools: Vec<_> = pools.iter().map(AddressPoolOut::from).collect();
+            ("addressPools", json!({ "addressPools": pools }))
+        }
+        What::Reconciled { cluster, findings, unread } => {
+            let reported = json!({ "cluster": cluster, "findings": findings, "unread": unread });
+            ("reconciled", reported)
+        }
+        What::Restarted { actor, count, gave_up } => {
+            ("restarted", json!({ "actor": actor, "count": count, "gaveUp": gave_up }))
+        }
+    };
+    let mut event = json!({ "at": rfc3339(at), "kind": kind });
+    if let (Value::Object(event), Value::Object(body)) = (&mut event, body) {
+        event.extend(body);
+    }
+    (kind, event)
+}
