@@ -26,7 +26,7 @@ impl Notifier {
         send(&[NotifyState::Status(status)]);
     }
 
-    /// Says that a reload has begun; [`Notifier::ready`] ends it.
+    /// Says that a reload has started; [`Notifier::ready`] ends it.
     pub fn reloading(self) {
         match NotifyState::monotonic_usec_now() {
             Ok(now) => send(&[NotifyState::Reloading, now]),

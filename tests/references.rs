@@ -24,7 +24,7 @@ const FORMER: [&str; 6] = [
 /// What the generated part of a page stands between.
 const GENERATED: (&str, &str) =
     ("<!-- generated: agent transitions -->", "<!-- end of generated -->");
-/// Set to have the generated part of a page written anew.
+/// Set to have the generated part of a page written again.
 const WRITE: &str = "DROVER_WRITE_BOOK";
 
 fn root() -> &'static Path {

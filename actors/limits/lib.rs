@@ -1,5 +1,5 @@
 //! Concurrency limits: how much may run at once at one cluster. Decisions only, without I/O:
-//! whoever calls Proxmox asks here first.
+//! anyone who calls Proxmox asks here first.
 //!
 //! - [`adaptive`]: one limit that finds its width from how long operations take and how they end.
 //! - [`concurrency`]: limits for clones, starts and destroys, on each storage and each node.

@@ -27,7 +27,7 @@ pub struct Fact {
     pub what: What,
 }
 
-/// A fresh picture of one agent.
+/// A fresh status of one agent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AgentDetail {
@@ -86,7 +86,7 @@ pub struct ResetStatus {
     pub detail: String,
 }
 
-/// A fresh picture of one source of demand.
+/// A fresh status of one source of demand.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SourceStatus {
@@ -113,13 +113,13 @@ pub struct SourceStatus {
     pub runners: usize,
     /// Jobs that run on them.
     pub running: usize,
-    /// Runners in a row that could not be begun; nothing more is wanted for a while after each.
+    /// Runners in a row that could not be started; nothing more is wanted for a while after each.
     #[serde(default)]
     pub unserved: u32,
     /// Since when it lets no runner be made, and why.
     #[serde(default)]
     pub refused: Option<(WallTime, String)>,
-    /// Since when it can not be looked at, and why.
+    /// Since when it cannot be looked at, and why.
     pub outage: Option<(WallTime, String)>,
 }
 
@@ -149,7 +149,7 @@ fn configured() -> bool {
     true
 }
 
-/// A fresh picture of one lease.
+/// A fresh status of one lease.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LeaseStatus {
@@ -293,7 +293,7 @@ pub enum What {
         /// What its agents are cloned from, once that was chosen.
         #[serde(default)]
         source: Option<String>,
-        /// Why no agent is begun for a while, when that is no breaker's matter.
+        /// Why no agent is started for a while, when that is no breaker's matter.
         #[serde(default)]
         paused: Option<String>,
     },

@@ -1,6 +1,6 @@
 //! The journal folded: what a start of the service knows before it looks at the world.
 //!
-//! A [`JournalState`] is also the body of a snapshot: folding the records after it gives the same ledger
+//! A [`JournalState`] is also the body of a snapshot: folding the records after it gives the same journal state
 //! as folding all of them.
 
 mod agent;
@@ -199,7 +199,7 @@ impl JournalState {
                 if *state == AgentPhase::Ready {
                     entry.expelling.clear();
                     entry.unswept = false;
-                    // Whoever is free again after a reset is clean.
+                    // Anyone who is free again after a reset is clean.
                     entry.ran &= !entry.clean;
                 }
             }),

@@ -171,7 +171,7 @@ pub struct Configured {
     pub image_refused: Option<Fault>,
 }
 
-/// A disc image of drover's on a storage, whoever's it is.
+/// A disc image of drover's on a storage, anyone who's it is.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ImageObservation {
     /// The node that sees it.
@@ -288,7 +288,7 @@ pub trait Hypervisor: Send + Sync + 'static {
     /// Destroys the stopped guest and its listed disks.
     fn destroy(&self, vm: &VmRef) -> Ask<Upid>;
     /// Lists volumes that still carry the id on any storage. Those of `ours` are removed first, and
-    /// only while a quorate cluster says that the id is free; one that can not be removed is listed.
+    /// only while a quorate cluster says that the id is free; one that cannot be removed is listed.
     /// So are disc images among `ours`, which carry no id. With `only` no other storages are asked.
     fn leftovers(
         &self,
@@ -297,13 +297,13 @@ pub trait Hypervisor: Send + Sync + 'static {
         only: Option<&BTreeSet<String>>,
     ) -> Ask<Vec<String>>;
     /// Lists the files on these storages that are called as disc images of drover's, on each node
-    /// that is online; where one can not be read, none of it.
+    /// that is online; where one cannot be read, none of it.
     fn images(&self, cloud: &CloudId, storages: &BTreeSet<String>) -> Ask<Vec<ImageObservation>>;
     /// Removes a disc image and awaits that; one that is gone already is fine.
     fn remove_image(&self, cloud: &CloudId, image: &ImageObservation) -> Ask<()>;
 }
 
-/// What is put into a guest for whoever holds it.
+/// What is put into a guest for anyone who holds it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Holder {
     /// The key that is added to the login's authorised keys, tagged with the lease.
@@ -367,7 +367,7 @@ pub struct StartRunnerCall {
     pub target: ShellTarget,
     /// The spec of its agent: labels, executors, folders.
     pub spec: Arc<TemplateSpec>,
-    /// What it was begun for.
+    /// What it was started for.
     pub want: Want,
 }
 
@@ -581,7 +581,7 @@ pub struct WindowStatus {
 
 /// Cron patterns and time zones. Must not block.
 pub trait Calendar: Send + Sync + 'static {
-    /// What a window is at a wall time; one that can not be read is never open.
+    /// What a window is at a wall time; one that cannot be read is never open.
     fn observation(&self, window: &WindowSpec, at: WallTime) -> WindowStatus;
 }
 

@@ -39,7 +39,7 @@ pub const RECORD_VERSION: u32 = 1;
 pub const EXPIRED: &str = "expired";
 /// Why a lease ended that its holder gave back.
 pub const RELEASED: &str = "released";
-/// Why a lease ended whose agent can not serve it any more.
+/// Why a lease ended whose agent cannot serve it any more.
 pub const LOST: &str = "lost";
 /// Why a lease ended that no agent was there for in time.
 pub const WAITED: &str = "waited-too-long";

@@ -41,8 +41,8 @@ impl Scope {
 
     /// Who a fault is charged to, when that is neither a guest nor a template.
     ///
-    /// That a node can not be reached is charged to the node, although nobody is to blame for it:
-    /// what else could be begun is begun on another one.
+    /// That a node cannot be reached is charged to the node, although nobody is to blame for it:
+    /// what else could be started is started on another one.
     /// A storage is taken for a shared one while nobody has looked: the next failure is charged to
     /// what it is.
     pub fn charged(fault: &Fault, cluster: &ClusterId, place: Option<&Place>) -> Option<Self> {

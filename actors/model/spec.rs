@@ -36,7 +36,7 @@ pub struct HerdSpec {
     pub pools: BTreeMap<AddressPoolId, Arc<AddressPoolSpec>>,
     /// Sources of demand.
     pub sources: BTreeMap<SourceId, Arc<SourceSpec>>,
-    /// The share of whoever asks for leases themselves.
+    /// The share of anyone who asks for leases themselves.
     pub asked: ShareSpec,
     /// What bounds them.
     pub leases: LeaseLimits,
@@ -150,7 +150,7 @@ pub struct TemplateSpec {
     /// Where its agents are put, and how that is chosen.
     #[serde(default)]
     pub placement: PlacementSpec,
-    /// Templates of the same cloud that stand in for it while it can not be used, in order.
+    /// Templates of the same cloud that stand in for it while it cannot be used, in order.
     #[serde(default)]
     pub fallbacks: Vec<TemplateId>,
     /// Its labels.

@@ -1,7 +1,7 @@
 //! What others may know of an agent.
 //!
 //! An [`AgentStatus`] is made by the agent and travels unchanged: in its report to the template, in
-//! the roster, through the cloud to the herd, and into the scheduler's view of the agent. Whoever
+//! the roster, through the cloud to the herd, and into the scheduler's view of the agent. Anyone who
 //! needs more than that keeps it beside the status, not in a copy of its fields.
 
 use crate::id::LeaseId;

@@ -30,7 +30,7 @@ use drover_server::{ProvisionIn, ProvisionOut};
 const LOOK: Duration = Duration::from_millis(250);
 /// At every so many looks at one that goes it is asked for alarms, too.
 const ALARM_LOOKS: u32 = 4;
-/// How long an agent that was just begun may be unheard of.
+/// How long an agent that was just started may be unheard of.
 const UNHEARD: Duration = Duration::from_secs(10);
 
 /// Options of `doctor`.
@@ -89,7 +89,7 @@ fn run(global: &Global, options: &DoctorOptions) -> Result<ExitCode, ExitCode> {
     } else {
         report.text()
     };
-    // Whoever closed the pipe has read enough.
+    // Anyone who closed the pipe has read enough.
     let _ = io::stdout().write_all(text.as_bytes());
     Ok(ExitCode::from(u8::from(!report.is_well())))
 }
@@ -137,7 +137,7 @@ struct TrialOut {
 /// Makes one agent by the running service, follows it, and retires it.
 ///
 /// The service makes it, so that caps, the journal and the marks hold for it as for any other: it
-/// can not leak, whatever ends this command. On trial it serves nobody, and goes by itself.
+/// cannot leak, whatever ends this command. On trial it serves nobody, and goes by itself.
 pub(super) async fn template(
     global: &Global,
     template: &str,
@@ -171,7 +171,7 @@ pub(super) async fn template(
     done
 }
 
-/// Follows an agent that was begun for trial to its end, and tells of it.
+/// Follows an agent that was started for trial to its end, and tells of it.
 async fn on_trial(
     client: &Client,
     global: &Global,

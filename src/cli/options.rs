@@ -107,7 +107,7 @@ pub enum Command {
         #[command(subcommand)]
         action: ClusterAction,
     },
-    /// List nodes: what is free, what agents take, and what is begun on none of them
+    /// List nodes: what is free, what agents take, and what is started on none of them
     Nodes,
     /// Work with one node
     Node {
@@ -217,7 +217,7 @@ pub enum BreakerAction {
 /// What to do with the cluster behind one cloud.
 #[derive(Debug, Clone, Subcommand)]
 pub enum ClusterAction {
-    /// Say that it is the same cluster as before, whose root CA was made anew; the marks of drover's
+    /// Say that it is the same cluster as before, whose root CA was made again; the marks of drover's
     /// guests there must prove it
     Confirm {
         /// The cloud

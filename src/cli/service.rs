@@ -241,7 +241,7 @@ pub(super) fn replace(file: &Path, text: &str) -> std::io::Result<()> {
         std::fs::rename(&beside, &target)
     })();
     if done.is_err() {
-        // Whatever is left of it is of no use; that it can not be removed adds nothing.
+        // Whatever is left of it is of no use; that it cannot be removed adds nothing.
         let _ = std::fs::remove_file(&beside);
     }
     done

@@ -255,7 +255,7 @@ pub(super) fn address_pools(pools: &[AddressPoolOut]) -> String {
     )
 }
 
-/// Sources of demand, and why one can not be looked at.
+/// Sources of demand, and why one cannot be looked at.
 fn sources(sources: &[SourceOut]) -> String {
     let row = |source: &SourceOut| {
         [
@@ -411,7 +411,7 @@ pub(super) fn all_leases(leases: &[LeaseOut]) -> String {
     table(names, leases.iter().map(row).collect())
 }
 
-/// What was begun, and why not more.
+/// What was started, and why not more.
 pub(super) fn provisioned(out: &ProvisionOut) -> String {
     let started = count(out.agents.len(), "agent");
     let mut text = format!("{started} of {} begun\n", clean(&out.template));

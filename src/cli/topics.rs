@@ -109,7 +109,7 @@ pub(super) fn answer(error: &clap::Error, words: Vec<OsString>) -> Option<ExitCo
     };
     Some(match io::stdout().write_all(page.text.as_bytes()) {
         Ok(()) => ExitCode::SUCCESS,
-        // Whoever closed the pipe has read enough.
+        // Anyone who closed the pipe has read enough.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::FAILURE,
         Err(error) => {
             let text = format!("cannot write the page: {error}");

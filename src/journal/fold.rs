@@ -1,8 +1,8 @@
 //! Folding: turns the journal's records into a `JournalState`, the state that they add up to.
 //!
 //! At a start, [`fold`] reads the whole log. While the service runs, [`Fold`] applies every record
-//! that was written to a ledger of its own, on a thread beside the writer, and writes the log's
-//! successor from that ledger when a snapshot is due. So no append waits for a snapshot.
+//! that was written to a journal state of its own, on a thread beside the writer, and writes the log's
+//! successor from that journal state when a snapshot is due. So no append waits for a snapshot.
 //!
 //! A failure to make a successor goes back to the writer as text; the log goes on as it is. When
 //! the thread panics, the next message to it fails with [`FoldEnded`], and the writer stops.
@@ -128,7 +128,7 @@ pub(super) enum FoldMessage {
 #[derive(Debug)]
 pub(super) struct FoldEnded;
 
-/// The ledger that snapshots are made of.
+/// The journal state that snapshots are made of.
 pub(super) enum Fold {
     /// On a thread of its own, for real time.
     Threaded(mpsc::Sender<FoldMessage>),
@@ -219,7 +219,7 @@ fn written_meanwhile(messages: &mpsc::Receiver<FoldMessage>) -> Vec<Record> {
     records
 }
 
-/// Fills a successor with the ledger and with the records that are written meanwhile.
+/// Fills a successor with the journal state and with the records that are written meanwhile.
 fn fill_successor(
     journal_state: &mut JournalState,
     mut successor: Box<dyn Successor>,
@@ -242,7 +242,7 @@ fn fill_successor(
     Ok(Ready { seq: journal_state.seq, bytes })
 }
 
-/// Writes a ledger into a successor, piece by piece; returns its size in bytes.
+/// Writes a journal state into a successor, piece by piece; returns its size in bytes.
 fn write_snapshot(
     journal_state: &JournalState,
     successor: &mut dyn Successor,

@@ -4,7 +4,7 @@
 //!   directory; [`MemoryLog`] serves virtual time.
 //! - [`Writer`] implements the actors' journal port over any of them. It stamps records with
 //!   sequence, epoch and time, and commits them in groups.
-//! - `fold.rs` turns records into the ledger, at a start and beside the writer.
+//! - `fold.rs` turns records into the journal state, at a start and beside the writer.
 //!
 //! ```text
 //! actors ──append──> Writer ──group──> Log (redb file)        reply: durable, or accepted

@@ -1,4 +1,4 @@
-//! What an operator says of a cluster: that it is the same one, with a root authority made anew.
+//! What an operator says of a cluster: that it is the same one, with a root authority made again.
 
 use actix_web::web;
 use drover_actors::message::HerdCommand;
@@ -31,7 +31,7 @@ pub struct ConfirmOut {
     pub guests: usize,
 }
 
-/// Confirms that a cloud leads to the same cluster as before, whose root CA was made anew. The marks
+/// Confirms that a cloud leads to the same cluster as before, whose root CA was made again. The marks
 /// of drover's guests there must prove it.
 #[utoipa::path(
     post, path = "/v1/clouds/{id}/confirm", request_body = ConfirmIn,

@@ -33,12 +33,12 @@ pub struct JobsOut {
     /// By source; those that wait the longest first, then those that run, those that no template
     /// serves, those of which it is not known what they want, and those left alone.
     pub jobs: Vec<JobOut>,
-    /// Sources that can not be looked at: what is told of their jobs is old, or nothing.
+    /// Sources that cannot be looked at: what is told of their jobs is old, or nothing.
     #[serde(default)]
     pub silent: Vec<SilentOut>,
 }
 
-/// A source that can not be looked at.
+/// A source that cannot be looked at.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SilentOut {
     /// The source.
@@ -130,7 +130,7 @@ pub struct KindOut {
     pub others: Vec<OtherOut>,
     /// Why it waits.
     pub why: String,
-    /// In how many seconds it is served, about; null where that can not be told.
+    /// In how many seconds it is served, about; null where that cannot be told.
     pub estimate_seconds: Option<u64>,
     /// What the estimate is made from, or why there is none.
     pub estimate: String,
@@ -152,7 +152,7 @@ pub struct ServingOut {
     pub free: u32,
     /// Those that are used in full.
     pub busy: u32,
-    /// How many more may be begun by its caps.
+    /// How many more may be started by its caps.
     pub room: u32,
     /// What keeps it from beginning more.
     pub obstacle: Option<String>,
@@ -372,7 +372,7 @@ fn of_template(one: WhyOut) -> WhySubjectOut {
     WhySubjectOut { templates: vec![one], ..WhySubjectOut::of(subject, None) }
 }
 
-/// Since when a source can not be looked at, and why.
+/// Since when a source cannot be looked at, and why.
 fn blind(since: WallTime, text: &str) -> String {
     format!("can not be looked at since {}: {text}", rfc3339(since))
 }
@@ -461,7 +461,7 @@ async fn of_job(state: &State, of: &str) -> Result<WhySubjectOut, Problem> {
     }
 }
 
-/// That runners of a source can not be begun, with what it said against them, or the last agent that
+/// That runners of a source cannot be started, with what it said against them, or the last agent that
 /// failed for it.
 fn unserved(view: &View, source: &SourceId, count: u32) -> Option<String> {
     let all = view.sources();

@@ -1,4 +1,4 @@
-//! What is told of runners that could not be begun.
+//! What is told of runners that could not be started.
 
 use drover_model::fact::{LeaseStatus, What};
 use drover_model::id::{CloudId, TemplateId};
@@ -36,7 +36,7 @@ fn gone(id: &str, reason: Reason) -> What {
     What::AgentGone { agent, template, reason, phases: Vec::new() }
 }
 
-// Invariant: where runners of a source could not be begun, the last cause is told: of the agents that
+// Invariant: where runners of a source could not be started, the last cause is told: of the agents that
 // were started for it, and of those whose fault names it.
 
 #[test]

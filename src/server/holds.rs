@@ -1,4 +1,4 @@
-//! Holds for debugging: an agent is kept from everybody else, with a login for whoever asked.
+//! Holds for debugging: an agent is kept from everybody else, with a login for anyone who asked.
 
 use actix_web::http::header::{CACHE_CONTROL, HeaderValue};
 use actix_web::{HttpResponse, web};

@@ -218,7 +218,7 @@ pub(super) async fn create(
     let fields = Fields::parse_large(body, LEASE_LIMIT)?;
     let (ask, user_data) = read_ask(fields, &caller, &state, lease)?;
     let asked = ask.clone();
-    // Written before the lease is: whoever knows of the lease finds it. Once it was asked for nobody
+    // Written before the lease is: anyone who knows of the lease finds it. Once it was asked for nobody
     // can tell whether that was heard, so that only the lease's end takes it away.
     let kept = match user_data {
         Some(content) => Some(keep(&state, &asked.lease, content).await?),
@@ -265,10 +265,10 @@ async fn keep(state: &State, lease: &LeaseId, content: Vec<u8>) -> Result<UserDa
     }
 }
 
-/// Removes what a lease would have brought that was not begun.
+/// Removes what a lease would have brought that was not started.
 async fn forget(state: &State, lease: &LeaseId) {
     let (store, lease) = (Arc::clone(&state.doors.user_data), lease.clone());
-    // Where it can not be removed that is told, and the next start does it.
+    // Where it cannot be removed that is told, and the next start does it.
     let _ = web::block(move || store.forget(&lease)).await;
 }
 

@@ -1,6 +1,6 @@
 //! The lease API and the status routes: HTTP over a Unix socket and TCP.
 //!
-//! Runs on threads of its own and owns no state of the herd: wishes go to the herd as messages
+//! Runs on threads of its own and owns no state of the herd: commands go to the herd as messages
 //! and come back through one-shot channels, everything shown is read from the view.
 
 #![cfg_attr(not(test), warn(unused_crate_dependencies))]
@@ -210,7 +210,7 @@ impl State {
         let (reply, answer) = Reply::channel();
         let place = Arc::clone(&self.commands).try_acquire_owned().map_err(|_| Problem::busy())?;
         self.doors.herd.do_send(command(reply));
-        // The wish has its place for as long as it waits, whoever still waits for it.
+        // The wish has its place for as long as it waits, anyone who still waits for it.
         let answer = actix_web::rt::spawn(async move {
             let answer = answer.await;
             drop(place);

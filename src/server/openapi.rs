@@ -136,7 +136,7 @@ fn operation_id(method: &Method, path: &str) -> String {
     id
 }
 
-/// The document as JSON, made once: whoever asks has its bytes without a copy of them.
+/// The document as JSON, made once: anyone who asks has its bytes without a copy of them.
 static DOCUMENT: LazyLock<Bytes> =
     LazyLock::new(|| Bytes::from(serde_json::to_vec(&Api::openapi()).unwrap_or_default()));
 

@@ -98,7 +98,7 @@ impl Problem {
         )
     }
 
-    /// Too many wishes wait for the herd.
+    /// Too many commands wait for the herd.
     pub fn busy() -> Self {
         Self::new(
             StatusCode::SERVICE_UNAVAILABLE,
@@ -108,7 +108,7 @@ impl Problem {
         )
     }
 
-    /// Whoever calls is heard again after a while.
+    /// Anyone who calls is heard again after a while.
     pub fn too_many(again: Duration) -> Self {
         let seconds = again.as_millis().div_ceil(1000).max(1);
         let seconds = u64::try_from(seconds).unwrap_or(u64::MAX);

@@ -117,7 +117,7 @@ pub struct Bound {
     sockets: Sockets,
 }
 
-/// Takes the addresses; whoever is to come in by them says which permissions a socket needs.
+/// Takes the addresses; anyone who is to come in by them says which permissions a socket needs.
 ///
 /// # Errors
 /// [`StartError`], when one is in use or the system refuses it.
@@ -251,7 +251,7 @@ mod tests {
             let running = bound.serve(served.doors(), auth, Limits::default()).ok().unwrap();
             let seen = || std::fs::metadata(&path).unwrap().permissions().mode() & 0o777;
             assert_eq!(seen(), expected);
-            // Whoever is listed by an edit reaches it, and whoever is not any more does not.
+            // Anyone who is listed by an edit reaches it, and anyone who is not any more does not.
             running.replace_auth(peers());
             assert_eq!(seen(), mode.unwrap_or(0o666));
             running.replace_auth(Auth::default());

@@ -200,7 +200,7 @@ pub struct TemplateOut {
     /// What its agents are cloned from and why; null before that was chosen.
     #[serde(default)]
     pub source: Option<String>,
-    /// Why no agent is begun for a while, when that is no breaker's matter.
+    /// Why no agent is started for a while, when that is no breaker's matter.
     #[serde(default)]
     pub paused: Option<String>,
     /// What is known of its resets; null where there were none.
@@ -328,7 +328,7 @@ pub struct StatusOut {
     pub version: String,
     /// Whether the service is ready for work.
     pub ready: bool,
-    /// Why the journal cannot be written; null when it can. Nothing new is begun meanwhile.
+    /// Why the journal cannot be written; null when it can. Nothing new is started meanwhile.
     #[serde(default)]
     pub journal: Option<String>,
     /// The configuration in force.
@@ -407,7 +407,7 @@ impl LeaseOut {
 
 impl AgentOut {
     /// Spells an agent; how to log in is told to admins, and to those alone whose are all leases on
-    /// it, or its hold where there is no lease. Whoever was told it before a lease could use it then.
+    /// it, or its hold where there is no lease. Anyone who was told it before a lease could use it then.
     pub fn of(view: &View, agent: &AgentDetail, by: &By) -> Self {
         let theirs = |lease: &LeaseId| {
             let known = view.lease(lease);

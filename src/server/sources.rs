@@ -1,4 +1,4 @@
-//! Sources of demand: how much waits and runs there, and since when one can not be looked at.
+//! Sources of demand: how much waits and runs there, and since when one cannot be looked at.
 
 use drover_model::fact::SourceStatus;
 use serde::{Deserialize, Serialize};
@@ -34,7 +34,7 @@ pub struct SourceOut {
     pub runners: usize,
     /// Jobs that run on them.
     pub running: usize,
-    /// Runners in a row that could not be begun; nothing more is wanted for a while after each.
+    /// Runners in a row that could not be started; nothing more is wanted for a while after each.
     #[serde(default)]
     pub unserved: u32,
     /// Since when it lets no runner be made (RFC 3339); null while it does.
@@ -43,7 +43,7 @@ pub struct SourceOut {
     /// Why it lets none be made.
     #[serde(default)]
     pub refusal: Option<String>,
-    /// Since when it can not be looked at (RFC 3339); null while it can.
+    /// Since when it cannot be looked at (RFC 3339); null while it can.
     pub silent_since: Option<String>,
     /// Why: that it does not answer, refuses the login, or what else it says.
     pub detail: Option<String>,

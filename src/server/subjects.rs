@@ -91,7 +91,7 @@ mod tests {
 
     use crate::testing::{Served, agent, reported};
 
-    // Invariant: whoever asks why gets an answer for agents and nodes, too, and a refusal for what is
+    // Invariant: anyone who asks why gets an answer for agents and nodes, too, and a refusal for what is
     // nothing.
 
     #[tokio::test]

@@ -1,4 +1,4 @@
-//! Templates: what they hold, and agents of one begun at once.
+//! Templates: what they hold, and agents of one started at once.
 
 use actix_web::{HttpResponse, web};
 use drover_actors::message::{HerdCommand, Refusal};
@@ -11,7 +11,7 @@ use super::shapes::TemplatesOut;
 use super::{Problem, State};
 use drover_api::nearest;
 
-/// The most agents that are begun by one request.
+/// The most agents that are started by one request.
 const AT_ONCE: u64 = 10_000;
 
 /// How many agents to begin.
@@ -30,7 +30,7 @@ pub struct ProvisionOut {
     pub template: String,
     /// How many agents were wanted.
     pub wanted: u32,
-    /// The agents that were begun.
+    /// The agents that were started.
     pub agents: Vec<String>,
     /// Why they are fewer than wanted; null when they are not.
     pub short: Option<String>,

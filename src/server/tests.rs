@@ -326,7 +326,7 @@ async fn a_service_that_stops_says_so() {
     served.stop().await;
 }
 
-// Invariant: whoever waits for the end of a lease is told it at once, with its cause.
+// Invariant: anyone who waits for the end of a lease is told it at once, with its cause.
 
 #[tokio::test]
 async fn a_long_poll_until_the_end_shows_the_holder_of_a_ready_lease_by_what_it_was_lost() {
@@ -448,7 +448,7 @@ async fn a_release_can_be_repeated_and_a_renewal_shows_the_new_end() {
     served.stop().await;
 }
 
-// Invariant: operators' wishes reach the herd and come back in words.
+// Invariant: operators' commands reach the herd and come back in words.
 
 #[tokio::test]
 async fn operators_reap_resync_reload_and_set_the_log() {

@@ -1,4 +1,4 @@
-//! How soon whoever holds a machine hears that it was switched off, and what it costs to know.
+//! How soon anyone who holds a machine hears that it was switched off, and what it costs to know.
 
 use std::time::{Duration, Instant};
 
@@ -47,7 +47,7 @@ pub fn report(report: &mut Report) {
 }
 
 /// Switches a machine off: seconds until the list shows it and how often it was read for that, and
-/// seconds until whoever waits for the end of its lease is told.
+/// seconds until anyone who waits for the end of its lease is told.
 fn death(cluster: &Cluster, service: &Service, lease: &str, agent: &Value) -> ((f64, usize), f64) {
     let (node, vmid) = (agent["node"].as_str().unwrap(), agent["vmid"].as_u64().unwrap());
     let started = Instant::now();

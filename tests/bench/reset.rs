@@ -1,5 +1,5 @@
 //! How soon a used machine's owner has a clean one again: put back to its snapshot, beside destroyed
-//! and cloned anew on the same cluster.
+//! and cloned again on the same cluster.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! One decision of the broker over many different wants, beside the same over a tenth of them.
+//! One decision of the scheduler over many different wants, beside the same over a tenth of them.
 
 use std::collections::BTreeSet;
 use std::hint::black_box;

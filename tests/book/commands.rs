@@ -55,7 +55,7 @@ fn is_name(words: &[String]) -> bool {
     Cli::try_parse_from(words).is_err_and(|error| kinds.contains(&error.kind()))
 }
 
-// Invariant: whoever copies a command from README or the book can run it.
+// Invariant: anyone who copies a command from README or the book can run it.
 
 #[test]
 fn every_command_in_a_block_is_one_that_drover_takes() {

@@ -128,7 +128,7 @@ fn refusal(block: &str) -> Option<String> {
     load(&path, &Environment::of(&[]).without_secrets()).err().map(|fault| fault.render())
 }
 
-// Invariant: whoever copies a configuration from README or the book has one without faults.
+// Invariant: anyone who copies a configuration from README or the book has one without faults.
 
 #[test]
 fn every_configuration_passes_the_check() {

@@ -48,7 +48,7 @@ fn plain(path: &Path) -> PathBuf {
     plain
 }
 
-// Invariant: whoever follows a link arrives.
+// Invariant: anyone who follows a link arrives.
 
 #[test]
 fn every_link_and_anchor_leads_somewhere() {

@@ -393,7 +393,7 @@ async fn a_key_that_cannot_be_removed_after_a_crash_goes_with_its_guest() {
     world.end().await;
 }
 
-// Invariant: a retirement that was begun comes to its end.
+// Invariant: a retirement that was started comes to its end.
 
 async fn cut_while_retiring(method: &'static str, end: &'static str, hold: Hold) {
     let mut world = World::started(Setup::linux("maxTotalUses: 1")).await;

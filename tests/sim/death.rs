@@ -31,7 +31,7 @@ fn is_lost(world: &World, lease: &LeaseId) -> bool {
     status.is_some_and(|seen| seen.state == LeasePhase::Ended && seen.detail.starts_with("lost"))
 }
 
-/// What whoever holds a lease is shown of it.
+/// What anyone who holds a lease is shown of it.
 fn shown(world: &World, lease: &LeaseId) -> String {
     let seen = world.view().lease(lease).unwrap();
     format!("{}: {}", seen.state, seen.detail)

@@ -161,7 +161,7 @@ async fn a_node_that_gets_lost_under_a_clone_keeps_no_other_node_from_cloning() 
 #[tokio::test(start_paused = true)]
 async fn a_cluster_that_is_cut_off_is_known_with_the_first_call_and_so_is_its_end() {
     let world = World::started(Setup::linux("instanceCap: 6")).await;
-    // What can be cloned is not known any more: it is read anew before anything is cloned.
+    // What can be cloned is not known any more: it is read again before anything is cloned.
     world.pass(30 * SECOND).await;
     world.ways.cut(0, true);
     let lease = world.lease("linux").await;

@@ -532,7 +532,7 @@ async fn a_storage_that_is_full_is_waited_for() {
     let lease = world.lease("linux").await;
     world.pass(10 * MINUTE).await;
     assert_eq!(world.view().lease(&lease).unwrap().state, LeasePhase::Waiting);
-    // The list says so: nothing is tried that can not be.
+    // The list says so: nothing is tried that cannot be.
     assert_eq!(world.notes.intended(), 0, "{:?}", reasons(&world));
     let why = world.view().lease(&lease).unwrap().detail;
     assert!(why.contains("storage `shared`: 0 GiB are free, 10 GiB are needed"), "{why}");

@@ -182,7 +182,7 @@ async fn nothing_is_promised_while_all_nodes_are_drained() {
 #[tokio::test(start_paused = true)]
 async fn a_cluster_that_is_out_of_reach_is_waited_for_and_nothing_is_promised() {
     let world = seen(Setup::linux(ONCE), MINUTE).await;
-    // What can be cloned is not known any more: it is read anew before anything is cloned.
+    // What can be cloned is not known any more: it is read again before anything is cloned.
     world.pass(MINUTE / 2).await;
     world.ways.cut(0, true);
     let lease = promises_nothing(&world, "no route to host").await;

@@ -115,7 +115,7 @@ async fn a_service_that_retires_all_takes_what_is_held_along() {
     world.end().await;
 }
 
-// Invariant: an agent that fails on its way is kept for whoever asked, and its failure counts.
+// Invariant: an agent that fails on its way is kept for anyone who asked, and its failure counts.
 
 #[tokio::test(start_paused = true)]
 async fn an_agent_on_its_way_that_is_to_be_held_is_held_when_it_fails() {

@@ -54,7 +54,7 @@ async fn churn(latency: &Latency, template: &str, lanes: &str, rounds: u32) -> C
         let count = if round == 0 { AGENTS } else { AGENTS + 2 };
         let started = world.elapsed();
         world.provision("linux", count as u32).await;
-        // One that fails is not begun again: nobody asks for it.
+        // One that fails is not started again: nobody asks for it.
         let over = |view: &View| ready(view) == AGENTS + 2 || failures(view) > 0;
         world.until("all are ready, or one failed", over).await;
         if round > 0 || rounds == 1 {

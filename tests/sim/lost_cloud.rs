@@ -44,7 +44,7 @@ async fn calls_for_its_cloud(world: &World, agent: &AgentDetail) {
         .await;
     let vmid = agent.vmid.unwrap().0;
     let all = world.view().alarms();
-    // The one in its place may have been begun before the service went down.
+    // The one in its place may have been started before the service went down.
     let reported = all.iter().find(|alarm| alarm.agent == agent.agent).unwrap();
     assert!(reported.command.contains(&vmid.to_string()), "{reported:?}");
 }

@@ -265,7 +265,7 @@ async fn only_nodes_with_the_label_and_guests_with_the_tag_are_joined() {
     end(world, &[first, second, third]).await;
 }
 
-// Invariant: on a drained node nothing is begun, idle agents go, busy ones finish; across restarts.
+// Invariant: on a drained node nothing is started, idle agents go, busy ones finish; across restarts.
 
 #[tokio::test(start_paused = true)]
 async fn a_drained_node_empties_itself_and_stays_so_until_it_is_used_again() {

@@ -1,5 +1,5 @@
 //! Breakers of nodes, storages and clouds: each is opened by what it alone is charged with, keeps
-//! agents from nothing but itself, and lets one trial through, also when drover is started anew.
+//! agents from nothing but itself, and lets one trial through, also when drover is started again.
 
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ fn template(world: &World, name: &str) -> BreakerPhase {
     one.unwrap_or_else(|| panic!("no template {name}")).breaker
 }
 
-/// Calls that change something on a node and can not be passed on to it by its neighbours.
+/// Calls that change something on a node and cannot be passed on to it by its neighbours.
 fn silent(node: &str) -> Faults {
     let call = CallFault {
         method: Some("POST".into()),
@@ -153,7 +153,7 @@ async fn a_cloud_whose_rights_are_gone_opens_its_breaker_alone_and_another_cloud
     end(world, &[lease, other]).await;
 }
 
-// Invariant: after the cool-down a single agent is begun there, whoever asks and whatever happens to
+// Invariant: after the cool-down a single agent is started there, anyone who asks and whatever happens to
 // drover meanwhile.
 
 /// A herd of two templates on a storage whose breaker is tripped, and five leases that wait.

@@ -73,7 +73,7 @@ async fn a_failed_step_ends_the_provision_with_its_name_and_no_later_step_runs()
     world.end().await;
 }
 
-// Invariant: a crash in the middle begins preparing anew, with the very file the agent was born with.
+// Invariant: a crash in the middle begins preparing again, with the very file the agent was born with.
 
 #[tokio::test(start_paused = true)]
 async fn a_crash_in_the_middle_of_the_steps_begins_them_again() {

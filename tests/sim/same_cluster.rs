@@ -1,4 +1,4 @@
-//! A cluster whose root CA was made anew: agents there are out of reach until an operator says that
+//! A cluster whose root CA was made again: agents there are out of reach until an operator says that
 //! it is the same cluster, and the guests' marks prove it.
 
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::world::setup::Setup;
 
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// The cluster's root CA is made anew.
+/// The cluster's root CA is made again.
 async fn new_authority(world: &World) {
     let before = world.side.certificates();
     // The same pairs, the first of them last.

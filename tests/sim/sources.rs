@@ -97,7 +97,7 @@ async fn of_equally_old_ones_the_highest_vmid_is_taken() {
     end(world, &[lease]).await;
 }
 
-// Invariant: where there is nothing to clone nothing is begun, it is said, and it ends by itself.
+// Invariant: where there is nothing to clone nothing is started, it is said, and it ends by itself.
 
 #[tokio::test(start_paused = true)]
 async fn without_a_template_it_pauses_and_goes_on_when_there_is_one() {

@@ -1,5 +1,5 @@
 //! The template changes under the clones being made of it: its settings, its nature, its being there
-//! at all. Whoever waits is served in the end, by what stands at that id then.
+//! at all. Anyone who waits is served in the end, by what stands at that id then.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ const MINUTE: Duration = Duration::from_secs(60);
 /// Before the call is sent, while it is judged, while the task copies: milliseconds after the intent.
 const MOMENTS: [u64; 3] = [0, 50, 500];
 
-/// A lease whose agent was begun to be cloned so many milliseconds ago.
+/// A lease whose agent was started to be cloned so many milliseconds ago.
 async fn cloning(moment: u64) -> (World, LeaseId) {
     let world = World::started(Setup::linux("maxTotalUses: 1, idleTerminationMinutes: 1")).await;
     let lease = world.lease("linux").await;

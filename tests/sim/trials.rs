@@ -30,7 +30,7 @@ fn reason(world: &World, agent: &AgentId) -> Reason {
 async fn an_agent_on_trial_is_not_leased_and_does_not_stand_in_for_demand() {
     let world = World::started(Setup::linux("instanceCap: 4")).await;
     let (agent, _) = started(&world).await;
-    // A lease that waits while it is on its way has another one begun.
+    // A lease that waits while it is on its way has another one started.
     let (lease, served) = world.leased("linux").await;
     assert_ne!(served.agent, agent);
     world.release(&lease).await;
@@ -95,8 +95,8 @@ async fn an_idle_agent_is_kept_although_others_are_on_trial() {
     world.end().await;
 }
 
-// Invariant: it goes a minute after it was ready, whatever became of whoever wanted it, and also when
-// the service was started anew.
+// Invariant: it goes a minute after it was ready, whatever became of anyone who wanted it, and also when
+// the service was started again.
 
 #[tokio::test(start_paused = true)]
 async fn an_agent_on_trial_goes_a_minute_after_it_was_ready_and_after_a_restart() {

@@ -212,7 +212,7 @@ async fn a_copy_whose_block_names_its_own_vmid_and_an_agent_that_lives_stays() {
 
 // Invariant: an id that changed hands is the new owner's, whatever the agent was about.
 
-/// An agent in this state, and the lease it was begun for.
+/// An agent in this state, and the lease it was started for.
 async fn met_in(world: &World, state: AgentPhase) -> (LeaseId, AgentDetail) {
     if state == AgentPhase::InDoubt {
         world.tap.watch(|knock| match knock.call {
@@ -393,7 +393,7 @@ async fn a_backup_that_is_still_being_brought_back_is_waited_for() {
         let locked = bring_back(&world, vmid, &backup, false);
         world.pass(20 * MINUTE).await;
         assert_eq!(config(&world, vmid), locked, "{state}: somebody is at it");
-        // Whoever wants it to go is told why it does not.
+        // Anyone who wants it to go is told why it does not.
         let alarms = world.view().alarms();
         let reported = alarms.iter().any(|alarm| alarm.command.contains(&vmid.to_string()));
         assert_eq!(reported, state == AgentPhase::Retiring, "{state}: {alarms:?}");

@@ -71,7 +71,7 @@ async fn a_schedule_that_comes_with_a_reload_is_in_force_at_once() {
     world.end().await;
 }
 
-// Invariant: a pool that was begun together is renewed before it is too old, and stays whole.
+// Invariant: a pool that was started together is renewed before it is too old, and stays whole.
 
 #[tokio::test(start_paused = true)]
 async fn a_pool_is_renewed_agent_by_agent_and_stays_whole() {

@@ -98,7 +98,7 @@ impl Board {
         board
     }
 
-    /// Looks at the whole anew.
+    /// Looks at the whole again.
     pub fn look(&mut self, site: &Site) {
         let (_, status) = call(site, "GET", "/v1/status", None);
         let by_id = |list: &Value| {

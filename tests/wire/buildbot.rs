@@ -134,7 +134,7 @@ fn the_machine_of_a_build_whose_master_was_killed_goes_by_the_time_of_its_lease(
     let mut events = Events::follow(&place);
     let mut master = Master::start(&open, 20);
     master.change("echo begun; sleep 600");
-    // It is renewed for as long as the build goes on, also by a service that was started anew.
+    // It is renewed for as long as the build goes on, also by a service that was started again.
     let renewed = |fact: &Value| fact["lease"]["state"] == "ready" && fact["lease"]["detail"] == "";
     let first = events.until("lease", renewed)["lease"]["expiresAt"].clone();
     master.lines.until(|line| line.contains("Worker ci substantiated"));

@@ -377,7 +377,7 @@ fn serve<F: Fake>(stream: &TcpStream, (fake, called): &(Mutex<F>, Condvar)) {
     for (name, value) in &reply.headers {
         head += &format!("{name}: {value}\r\n");
     }
-    // Whoever does not listen any more has gone.
+    // Anyone who does not listen any more has gone.
     let mut out: &TcpStream = stream;
     let _ = out.write_all(format!("{head}\r\n{}", reply.body).as_bytes());
 }

@@ -86,7 +86,7 @@ fn a_journal_that_is_not_written_any_more_ends_the_service_with_74() {
     falls("journal fails", 74, "the journal cannot be written any more");
 }
 
-// Invariant: actors that hang are seen: by whoever asks, and by systemd's watchdog, which kills.
+// Invariant: actors that hang are seen: by anyone who asks, and by systemd's watchdog, which kills.
 
 #[test]
 fn actors_that_hang_feed_no_watchdog_and_hold_up_no_stop() {

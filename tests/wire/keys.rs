@@ -90,7 +90,7 @@ fn leases_of(agent: &Value) -> usize {
     agent["leases"].as_array().map_or(0, Vec::len)
 }
 
-// Invariant: of many leases on one guest, whoever has one gets in, and nobody else.
+// Invariant: of many leases on one guest, anyone who has one gets in, and nobody else.
 
 #[test]
 fn seven_leases_released_at_once_cost_the_eighth_nothing_and_let_nobody_in() {

@@ -10,7 +10,7 @@ use crate::api::{ask, call, ready, release};
 use crate::harness::{Service, world};
 use crate::parity::yaml;
 
-// Invariant: whoever waits for a lease hears of its end, and a command ends with a code of its own.
+// Invariant: anyone who waits for a lease hears of its end, and a command ends with a code of its own.
 
 #[test]
 fn a_lease_that_waits_too_long_ends_and_is_asked_to_all_who_wait() {

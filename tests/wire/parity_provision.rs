@@ -268,7 +268,7 @@ fn unlabelled_demand_goes_to_normal_templates_alone() {
         agent["template"].as_str().unwrap().to_owned()
     };
     assert_eq!(template(json!(["gpu"])), "lab/only");
-    // An idle agent of the exclusive one is there, and yet another is begun.
+    // An idle agent of the exclusive one is there, and yet another is started.
     assert_eq!(template(json!([])), "lab/any");
     assert_eq!(template(json!(["linux", "x64"])), "lab/any");
     let (status, reported) = lease(json!(["gpu", "x64"]));

@@ -179,7 +179,7 @@ fn an_idle_agent_that_died_unseen_is_replaced_when_it_is_leased() {
     release(&site, &lease);
     // Nobody asks the cluster about it before the lease is there.
     switch_off(&sim, "pve1", 10000);
-    // Its key can not be put there.
+    // Its key cannot be put there.
     let mut events = Events::follow(&site);
     let out = site.cli(&["lease", "--template", "linux", "--", "true"]);
     assert!(out.status.success(), "{out:?}");

@@ -228,7 +228,7 @@ fn without_a_distribution_java_is_looked_for_and_only_reported_when_missing() {
     }
 }
 
-// Invariant: what can not be done fails the provision, with the step's name and the guest's own words.
+// Invariant: what cannot be done fails the provision, with the step's name and the guest's own words.
 
 #[test]
 fn a_guest_that_cannot_be_prepared_says_why() {

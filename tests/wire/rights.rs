@@ -143,7 +143,7 @@ fn lines_are_printed_without_a_cluster() {
     assert!(text.contains("systemctl status pveproxy"), "{text}");
 }
 
-// Invariant: a token whose secret is lost is told of, and made anew when that is asked for.
+// Invariant: a token whose secret is lost is told of, and made again when that is asked for.
 
 #[test]
 fn a_lost_secret_is_replaced_when_asked_for() {
@@ -233,7 +233,7 @@ fn a_rotation_that_fails_on_its_way_leaves_the_old_token_in_use() {
         assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     };
 
-    // The new token can not be tried.
+    // The new token cannot be tried.
     order("calls: [{route: /access/permissions, method: GET, skip: 2, reset: true, times: 2}]\n");
     let (code, reported) = setup(&site, &["--rotate", "--grace", "0"]);
     assert_eq!(code, 1);
@@ -254,7 +254,7 @@ fn a_rotation_that_fails_on_its_way_leaves_the_old_token_in_use() {
     assert!(reported.contains("pveum user token remove drover@pve ci-2"), "{reported}");
     stands(&["ci", "ci-2"]);
 
-    // The file of the new secret can not be written: something is in its place. What the one before
+    // The file of the new secret cannot be written: something is in its place. What the one before
     // has left is gone.
     let second = site.dir.path().join("token.ci-2");
     std::fs::create_dir_all(second.join("full")).unwrap();
@@ -302,7 +302,7 @@ fn a_rotation_that_fails_on_its_way_leaves_the_old_token_in_use() {
     stands(&["ci"]);
     assert!(!site.dir.path().join("token.ci-2").exists());
 
-    // The old one can not be removed.
+    // The old one cannot be removed.
     order(
         "calls: [{route: \"/access/users/{userid}/token/{tokenid}\", method: DELETE, reset: true, times: 1}]\n",
     );
@@ -355,7 +355,7 @@ fn one_agent_of_a_template_is_made_and_reported() {
     assert_eq!(sim.guests(), Vec::<u64>::new());
 
     // An address that does not count, nobody at the port, a user who has no key, a cloud-init that
-    // can not tell how it stands.
+    // cannot tell how it stands.
     for (from, to, part) in [
         ("127.77.0.0/16", "10.9.0.0/16", "guestNetworks"),
         ("sshPort: 2222", "sshPort: 2223", "sshPort"),

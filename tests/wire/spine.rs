@@ -107,7 +107,7 @@ fn scripts_get_faults_and_errors_as_json() {
     );
 }
 
-// Invariant: whoever follows the events may begin in the past, as far as it is kept.
+// Invariant: anyone who follows the events may begin in the past, as far as it is kept.
 
 #[test]
 fn events_since_begin_with_what_was_reported_and_after_0_with_all_that_is_kept() {
@@ -173,7 +173,7 @@ fn reload_by_command_and_by_signal_says_what_came_of_it() {
     assert!(String::from_utf8_lossy(&out.stderr).contains("cores"));
 }
 
-// Invariant: whoever is told how the service stands holds nobody up.
+// Invariant: anyone who is told how the service stands holds nobody up.
 
 #[test]
 fn a_service_manager_that_does_not_listen_holds_nothing_up() {

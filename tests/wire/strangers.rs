@@ -180,7 +180,7 @@ fn thousands_of_slow_strangers_and_half_hooks_starve_nobody() {
     assert!(most < MORE_KIB, "{most} KiB over {rest} KiB");
 }
 
-// Invariant: what can not become a hook is refused by its head, and the rest of it is not waited for.
+// Invariant: what cannot become a hook is refused by its head, and the rest of it is not waited for.
 
 #[test]
 fn many_requests_sent_at_once_whose_answers_nobody_reads_take_no_memory() {

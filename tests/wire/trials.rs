@@ -31,7 +31,7 @@ fn an_agent_on_trial_is_not_leased_and_goes_when_its_command_is_killed() {
     assert_eq!(ready["agent"]["onTrial"], Value::Bool(true), "{ready}");
     let shown = String::from_utf8(site.cli(&["agents"]).stdout).unwrap();
     assert!(shown.contains("on trial"), "{shown}");
-    // Whoever wants an agent has another one.
+    // Anyone who wants an agent has another one.
     let out = site.cli(&["lease", "--labels", "linux", "--", "true"]);
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     let served = events.until("agent", |fact| fact["agent"]["state"] == "Leased");
@@ -69,7 +69,7 @@ fn a_trial_whose_agent_is_stranded_ends_with_what_to_run() {
     assert!(reported.contains("qm destroy") && reported.contains(" --purge"), "{reported}");
 }
 
-// Invariant: an agent that can not be destroyed is told of while that lasts, and ends the command with
+// Invariant: an agent that cannot be destroyed is told of while that lasts, and ends the command with
 // what to run once that is an alarm.
 
 #[test]

@@ -8,7 +8,7 @@ use crate::ports::JobObservation;
 use crate::record::Want;
 use crate::time::WallTime;
 
-/// What is told of a source that can not be looked at.
+/// What is told of a source that cannot be looked at.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outage {
     /// Since when.
@@ -44,9 +44,9 @@ pub struct SourceJobs {
     pub unread: Vec<UnreadJob>,
     /// Jobs that run on its runners, where a look tells which.
     pub running: Vec<RunningJob>,
-    /// Since when it can not be looked at, and why.
+    /// Since when it cannot be looked at, and why.
     pub outage: Option<Outage>,
-    /// Runners in a row that could not be begun.
+    /// Runners in a row that could not be started.
     pub unserved: u32,
     /// Since when it lets no runner be made, and why.
     pub refused: Option<Outage>,
@@ -141,7 +141,7 @@ pub struct Serving {
     pub free: u32,
     /// Those whose uses are all taken.
     pub busy: u32,
-    /// How many more may be begun at this moment, by its cap and pauses.
+    /// How many more may be started at this moment, by its cap and pauses.
     pub room: u32,
     /// What keeps it from beginning more, if anything.
     pub obstacle: Option<String>,

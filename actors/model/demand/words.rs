@@ -9,7 +9,7 @@ pub enum Life {
     Runs,
     /// It ended with this status; none where nobody saw it.
     Ended(Option<u32>),
-    /// It ended well, and may have begun something that runs on.
+    /// It ended well, and may have started something that runs on.
     Left,
 }
 
@@ -20,7 +20,7 @@ pub enum Ending {
     Well,
     /// With another status, or by a signal.
     Badly,
-    /// With 0, and it may have begun something that runs on.
+    /// With 0, and it may have started something that runs on.
     Left,
 }
 

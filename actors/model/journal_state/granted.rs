@@ -14,7 +14,7 @@ use crate::time::WallTime;
 pub enum Pass {
     /// What its holder needs there.
     Holder(Holder),
-    /// A runner of its source, for what it was begun for.
+    /// A runner of its source, for what it was started for.
     Runner(SourceId, RunnerName, Want),
 }
 

@@ -12,7 +12,7 @@ use crate::time::WallTime;
 
 /// How long an ended lease that has an idempotency key answers repeated requests.
 const KEYED_KEEP: Duration = Duration::from_secs(24 * 60 * 60);
-/// How long any other is known: whoever releases it again is told that it is over.
+/// How long any other is known: anyone who releases it again is told that it is over.
 const PLAIN_KEEP: Duration = Duration::from_secs(60 * 60);
 
 /// How long an ended lease is known.
@@ -59,7 +59,7 @@ impl JournalState {
         }
     }
 
-    /// Remembers an ended lease for whoever asks about it again; a source never does.
+    /// Remembers an ended lease for anyone who asks about it again; a source never does.
     pub(super) fn remember(&mut self, mut ended: EndedLease) {
         if ended.ask.source.is_none() {
             // It is let in nowhere any more.
@@ -68,7 +68,7 @@ impl JournalState {
         }
     }
 
-    /// Back among those who wait, unless another agent has it already; a source wants anew what it
+    /// Back among those who wait, unless another agent has it already; a source wants again what it
     /// still wants.
     pub(super) fn return_lease(&mut self, agent: &AgentId, lease: &LeaseId) {
         let Some(entry) = self.agents.get_mut(agent) else { return };

@@ -49,10 +49,10 @@ pub struct LeaseAsk {
     #[serde(default)]
     pub whole: bool,
     /// Whether user data goes with it. What that says may be secret and is kept beside the journal,
-    /// by whoever reaches the guest.
+    /// by anyone who reaches the guest.
     #[serde(default)]
     pub user_data: bool,
-    /// The group of whoever asked, whose lease it is too.
+    /// The group of anyone who asked, whose lease it is too.
     #[serde(default)]
     pub group: Option<String>,
     /// How long it waits for an agent, in milliseconds; none for as long as the configuration says.

@@ -1,7 +1,7 @@
 //! Whose each address is: the one authority over all pools, whichever clouds use them. Pure; time
 //! is an argument.
 //!
-//! An address is kept back in memory from the moment an agent is begun. From its record on it is
+//! An address is kept back in memory from the moment an agent is started. From its record on it is
 //! spoken for: a guest may be told it, and it rests after that agent is gone. Addresses are told
 //! apart by themselves and not by pool, so that an edit that moves one to another pool gives it to
 //! nobody while it is used or rests.
@@ -143,7 +143,7 @@ impl Book {
     }
 
     /// Keeps addresses back for an agent: the lowest free one of each pool, or what it has already.
-    /// None when one of them can not be had; then none is kept back.
+    /// None when one of them cannot be had; then none is kept back.
     pub fn take(
         &mut self,
         agent: &AgentId,

@@ -116,7 +116,7 @@ impl Addresses {
         }
     }
 
-    /// Every pool for people, and when a picture of them changes by time alone.
+    /// Every pool for people, and when a status of them changes by time alone.
     pub fn statuses(&self, now: Now) -> (Vec<AddressPoolStatus>, Option<Moment>) {
         let book = self.book.borrow();
         (book.statuses(now), book.next(now.mono))

@@ -39,7 +39,7 @@ pub enum CloudCommand {
         spec: Option<Arc<CloudSpec>>,
         /// Its templates.
         templates: BTreeMap<TemplateId, Arc<TemplateSpec>>,
-        /// Agents to take over before anything is begun.
+        /// Agents to take over before anything is started.
         adopt: Vec<Adoption>,
     },
     /// The ways to its cluster.
@@ -121,7 +121,7 @@ pub enum CloudReport {
         /// The cluster it leads to now.
         cluster: ClusterId,
     },
-    /// It was tried: its version, or why it can not be worked with.
+    /// It was tried: its version, or why it cannot be worked with.
     Tried {
         /// The cloud.
         cloud: CloudId,
@@ -171,7 +171,7 @@ struct Settle;
 struct Kept {
     /// A configuration that is coming into force.
     reported: Option<Reported>,
-    /// Templates that were begun for it and do not know their cluster yet.
+    /// Templates that were started for it and do not know their cluster yet.
     started: BTreeSet<TemplateId>,
     /// Agents to hand to their templates.
     adopt: Vec<Adoption>,
@@ -256,7 +256,7 @@ impl Cloud {
         }
         self.specs = templates;
         self.adopt(ctx);
-        // After the agents that are taken over, so that these count before anything is begun.
+        // After the agents that are taken over, so that these count before anything is started.
         for address in self.kept.started.iter().filter_map(|id| self.templates.get(id)) {
             if let Some(lanes) = self.lanes.clone() {
                 address.do_send(TemplateCommand::Lanes(lanes));
@@ -397,7 +397,7 @@ impl Cloud {
         }
     }
 
-    /// Hands agents to their templates; a template that is not configured is begun for them.
+    /// Hands agents to their templates; a template that is not configured is started for them.
     fn adopt(&mut self, ctx: &mut Context<Self>) {
         let mut of: BTreeMap<TemplateId, Vec<Adoption>> = BTreeMap::new();
         for adoption in self.kept.adopt.clone() {
@@ -456,7 +456,7 @@ impl Actor for Cloud {
 
 impl Supervised for Cloud {
     /// Starts from the specs in force, the living agents and what templates were promised, and
-    /// asks the cloud anew.
+    /// asks the cloud again.
     fn restarting(&mut self, ctx: &mut Context<Self>) {
         self.mind = self.mind.fresh();
         let id = self.id.clone();

@@ -44,7 +44,7 @@ enum Health {
     Degraded { why: Why, since: WallTime },
 }
 
-/// Why it can not be worked with.
+/// Why it cannot be worked with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Why {
     /// Its cluster has no quorum.
@@ -161,12 +161,12 @@ impl CloudMind {
         other_way
     }
 
-    /// The service stops: nothing is begun any more.
+    /// The service stops: nothing is started any more.
     pub fn stop(&mut self) {
         self.stopping = true;
     }
 
-    /// Why it can not be worked with, or its version.
+    /// Why it cannot be worked with, or its version.
     pub fn state(&self) -> Result<String, String> {
         match &self.health {
             Health::Well => Ok(self.version.clone().unwrap_or_default()),
@@ -272,7 +272,7 @@ impl CloudMind {
         self.live().saturating_add(self.reserved.sum())
     }
 
-    /// Agents that may be begun under the cap at this moment.
+    /// Agents that may be started under the cap at this moment.
     pub fn room(&self) -> u32 {
         let Some(spec) = &self.spec else { return 0 };
         if self.health != Health::Well || self.stopping {
@@ -318,7 +318,7 @@ impl CloudMind {
         }
     }
 
-    /// An agent lives: found when this actor was started anew, ahead of its template's news.
+    /// An agent lives: found when this actor was started again, ahead of its template's news.
     pub fn found(&mut self, template: &TemplateId, standing: Standing) {
         if permits::holds_slot(standing) {
             self.live.add(template, 1);

@@ -69,7 +69,7 @@ fn ten_times_the_templates_cost_ten_times_the_looks() {
     assert!(few > 0 && many <= 12 * few, "{few} looks for 100 agents, {many} for 1,000");
 }
 
-// Invariant: nothing is begun on a cloud that is not known to be well.
+// Invariant: nothing is started on a cloud that is not known to be well.
 
 #[test]
 fn a_new_cloud_is_pinned_before_it_is_used() {

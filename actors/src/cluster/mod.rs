@@ -56,7 +56,7 @@ pub enum ClusterCommand {
     },
     /// The list could not be read through this cloud.
     Unread(CloudId),
-    /// A node is drained: nothing is begun there.
+    /// A node is drained: nothing is started there.
     Drained(NodeName),
     /// The actor is not needed any more.
     Leave,
@@ -159,7 +159,7 @@ impl Cluster {
         }
     }
 
-    /// Lets into the lanes whoever may, and finds them an id.
+    /// Lets into the lanes anyone who may, and finds them an id.
     fn advance(&mut self, ctx: &mut Context<Self>) {
         let now = self.common.ports.ambient.now().mono;
         let (width, cluster) = (self.width(), &self.id);
@@ -355,8 +355,8 @@ impl Actor for Cluster {
 }
 
 impl Supervised for Cluster {
-    /// Ids and lanes stand as they are, since agents hold them; whoever waits is asked about
-    /// anew.
+    /// Ids and lanes stand as they are, since agents hold them; anyone who waits is asked about
+    /// again.
     fn restarting(&mut self, ctx: &mut Context<Self>) {
         (self.following, self.timer) = (false, None);
         self.take_back();

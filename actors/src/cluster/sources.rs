@@ -115,7 +115,7 @@ impl Cluster {
         claims
     }
 
-    /// Chooses for agents, one after the other; each that nothing can be begun for hears why.
+    /// Chooses for agents, one after the other; each that nothing can be started for hears why.
     fn place(&mut self, agents: &[AgentId], found: &Found) {
         let mut claims = self.claims();
         let spec = agents.first().and_then(|agent| self.asks.get(agent));
@@ -190,7 +190,7 @@ impl Cluster {
         chosen
     }
 
-    /// Looks anew for those that were to be begun on a node, and have no guest yet: it is drained.
+    /// Looks again for those that were to be started on a node, and have no guest yet: it is drained.
     pub(super) fn leave_node(&mut self, node: &NodeName, ctx: &mut Context<Self>) {
         let there = |ask: &Ask| {
             let origin = ask.chosen.as_ref().and_then(|spec| spec.origin.as_ref());

@@ -34,7 +34,7 @@ pub enum SourceCommand {
     Apply(Option<Arc<SourceSpec>>),
     /// Somebody says that there is news.
     Wake,
-    /// A runner of it could not be begun.
+    /// A runner of it could not be started.
     NotServed,
     /// Somebody wants to see its jobs.
     Jobs(Reply<SourceJobs>),
@@ -92,7 +92,7 @@ pub struct Source {
     mind: Option<SourceMind>,
     /// News that were not taken up yet.
     woken: bool,
-    /// Runners that could not be begun and were not counted yet.
+    /// Runners that could not be started and were not counted yet.
     unserved: u32,
     /// What its jobs want and no template offers.
     unoffered: Arc<[Unoffered]>,

@@ -132,7 +132,7 @@ pub struct SourceMind {
     seen: BTreeMap<RunnerName, Seen>,
     /// When its URL, login or scope changed last.
     changed: Option<Moment>,
-    /// What keeps runners from being begun.
+    /// What keeps runners from being started.
     trouble: Trouble,
     /// What runners are too old for.
     outdated: Outdated,

@@ -483,7 +483,7 @@ fn a_lease_that_nobody_heard_of_yet_is_given_time() {
     assert_eq!(reported(&effects), ["wants [] on []", "strike 1"], "asked whether it had a job");
 }
 
-// Invariant: runners that can not be made do not use up one machine after the other.
+// Invariant: runners that cannot be made do not use up one machine after the other.
 
 #[test]
 fn after_a_runner_that_could_not_be_started_nothing_is_wanted_for_ever_longer() {

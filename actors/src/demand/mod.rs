@@ -1,5 +1,5 @@
 //! Demand from CI systems: each configured source is read as a level, so many jobs of that kind
-//! wait, and the broker turns all levels into starts and hand-outs by weighted fair shares.
+//! wait, and the scheduler turns all levels into starts and hand-outs by weighted fair shares.
 
 pub mod actor;
 pub mod mind;

@@ -16,7 +16,7 @@ use drover_runtime::reply::Reply;
 /// A stop under way.
 pub(super) struct Drain {
     policy: StopPolicy,
-    /// Agents that were told what becomes of them; those that were being begun when it stopped come
+    /// Agents that were told what becomes of them; those that were being started when it stopped come
     /// later.
     met: BTreeSet<AgentId>,
     /// Agents that must be gone first.
@@ -82,7 +82,7 @@ impl Herd {
         drain.leaving.len()
     }
 
-    /// Answers when every agent that had to leave is gone, no lease is half begun or half ended, and
+    /// Answers when every agent that had to leave is gone, no lease is half started or half ended, and
     /// no record is on its way.
     pub(super) fn check_drained(&mut self) {
         let written = self.writes.is_empty();

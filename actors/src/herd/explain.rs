@@ -22,7 +22,7 @@ use crate::scheduler::waiting::Ground;
 /// How often a reason that changed is told again: with many leases it changes all the time.
 const RETELL: Duration = Duration::from_secs(1);
 
-/// Leases told anew in one [`RETELL`]; with more of them waiting it takes longer, or the facts
+/// Leases told again in one [`RETELL`]; with more of them waiting it takes longer, or the facts
 /// would grow with their square.
 const RETOLD_AT_ONCE: usize = 100;
 
@@ -76,7 +76,7 @@ impl Herd {
         }));
     }
 
-    /// Why clouds can not be worked with.
+    /// Why clouds cannot be worked with.
     pub(super) fn trouble(&self) -> BTreeMap<CloudId, String> {
         let now = (!self.common.doubts.is_clear()).then(|| self.common.ports.ambient.now().mono);
         let failed = |(cloud, outcome): (&CloudId, &Result<String, String>)| {

@@ -34,7 +34,7 @@ fn last(bed: &Bed, lease: &str) -> String {
     shown(bed, lease).pop().unwrap()
 }
 
-// Invariant: whoever waits is told why, in words that name what is in the way.
+// Invariant: anyone who waits is told why, in words that name what is in the way.
 
 #[test]
 fn a_lease_hears_what_it_waits_for_and_only_when_that_changes() {

@@ -1,5 +1,5 @@
 //! The herd: the root of all actors. It applies configurations, adopts what the journal knows,
-//! carries out what the broker decides, and is the one door for leases and operators.
+//! carries out what the scheduler decides, and is the one door for leases and operators.
 
 mod addresses;
 mod breakers;

@@ -292,7 +292,7 @@ fn is_on(living: &Living, cluster: &ClusterId, node: &NodeName) -> bool {
     living.place.as_ref().is_some_and(|place| place.cluster == *cluster && place.node == *node)
 }
 
-/// Whether an agent goes without being told, or can not hear it.
+/// Whether an agent goes without being told, or cannot hear it.
 fn stays(living: &Living) -> bool {
     match living.status.standing {
         Stands::Coming | Stands::Free { .. } => false,

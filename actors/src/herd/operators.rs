@@ -80,7 +80,7 @@ fn of_several_requests_at_one_moment_the_last_one_holds_as_in_the_journal() {
     });
 }
 
-// Invariant: agents that an operator wants are begun at once, within the caps, and stay.
+// Invariant: agents that an operator wants are started at once, within the caps, and stay.
 
 async fn provisioned(bed: &Bed, template: &str, count: u32) -> Result<(usize, String), Refusal> {
     let (reply, answer) = Reply::channel();

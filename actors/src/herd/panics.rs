@@ -1,4 +1,4 @@
-//! A panic in any actor below the herd: it is started anew under supervision and goes on from what
+//! A panic in any actor below the herd: it is started again under supervision and goes on from what
 //! others know, without a cap, an id or a lease lost.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
@@ -71,7 +71,7 @@ macro_rules! dies_of_poison {
 
 dies_of_poison!(Herd, Cloud, Template, Cluster, Reconciler);
 
-/// Poisons a kind of actors and lets them come back; gives who was started anew.
+/// Poisons a kind of actors and lets them come back; gives who was started again.
 async fn poison(bed: &Bed, whom: Poisoned) -> Vec<String> {
     let before = restarts(bed).len();
     bed.herd.do_send(whom);
@@ -92,7 +92,7 @@ fn ids(bed: &Bed) -> Vec<u32> {
     living.filter_map(|living| living.place).map(|place| place.vmid.0).collect()
 }
 
-// Invariant: whoever panics, caps hold, ids are handed out once and leases are served.
+// Invariant: anyone who panics, caps hold, ids are handed out once and leases are served.
 
 #[test]
 fn a_cloud_started_again_keeps_its_cap_and_serves_on() {

@@ -52,7 +52,7 @@ fn a_plan_says_that_a_guest_is_ahead_of_the_journal_and_writes_nothing_down() {
         ahead.seq = 5000;
         bed.world.with(|script| {
             let guest = script.survey.as_mut().unwrap().guests.last_mut().unwrap();
-            // Under another name it is looked at anew.
+            // Under another name it is looked at again.
             guest.name = Some("restored".into());
             let reading = Some(Reading::Marked(Box::new(ahead)));
             script.looks.get_mut(&10_000).unwrap().marks = reading;

@@ -1,4 +1,4 @@
-//! Templates by their names, and agents begun because an operator says so.
+//! Templates by their names, and agents started because an operator says so.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

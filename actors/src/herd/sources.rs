@@ -1,4 +1,4 @@
-//! Sources of demand under the herd: an actor for each, whose levels the broker serves.
+//! Sources of demand under the herd: an actor for each, whose levels the scheduler serves.
 
 use std::sync::Arc;
 
@@ -86,7 +86,7 @@ impl Herd {
         reply.send(answer);
     }
 
-    /// The lease of a runner that could not be begun is over for whoever looks at it.
+    /// The lease of a runner that could not be started is over for anyone who looks at it.
     pub(super) fn observe_not_served(&self, lease: LeaseId, source: &SourceId) {
         let Owner { principal, owner } = owner_of(source);
         self.observe(What::Lease(Box::new(LeaseStatus {

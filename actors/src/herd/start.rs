@@ -78,7 +78,7 @@ pub struct Started {
     pub census: Census,
 }
 
-/// The root is not started anew within the process: its knowledge is the journal's, and a start of
+/// The root is not started again within the process: its knowledge is the journal's, and a start of
 /// the service reads that.
 fn root_watch(common: &Common) -> SupervisionOptions {
     let give_up = Arc::clone(&common.give_up);
@@ -218,7 +218,7 @@ impl Herd {
         self.settle_soon(ctx);
     }
 
-    /// A cluster's actors, begun with what the journal knows of its ids where they are new.
+    /// A cluster's actors, started with what the journal knows of its ids where they are new.
     fn begin_cluster(
         &mut self,
         id: &ClusterId,
@@ -270,12 +270,12 @@ impl Herd {
         })
     }
 
-    /// The ways to a cluster, which is begun where it is new.
+    /// The ways to a cluster, which is started where it is new.
     pub(super) fn cluster(&mut self, id: &ClusterId, ctx: &Context<Self>) -> Lanes {
         self.begin_cluster(id, &JournalState::default(), ctx).lanes(id)
     }
 
-    /// A cloud's address; begun with what the journal knows of it where it is new.
+    /// A cloud's address; started with what the journal knows of it where it is new.
     fn begin_cloud(
         &mut self,
         id: &CloudId,
@@ -302,7 +302,7 @@ impl Herd {
         address
     }
 
-    /// A cloud's address; it is begun where it is new.
+    /// A cloud's address; it is started where it is new.
     pub(super) fn cloud(&mut self, id: &CloudId, ctx: &Context<Self>) -> Addr<Cloud> {
         let journal_state =
             JournalState { clusters: self.leads.clone(), ..JournalState::default() };

@@ -1,5 +1,5 @@
 //! What the herd itself writes down: what follows of each record happens in the order of the journal,
-//! so that of two wishes about one thing the later one holds, before and after a start.
+//! so that of two commands about one thing the later one holds, before and after a start.
 
 use std::collections::VecDeque;
 

@@ -1,6 +1,6 @@
 //! Where agents are put: which nodes may take one, which of them does, and on which storage. Pure.
 //!
-//! What is free on a node is never counted up and down. It is worked out anew for each decision from
+//! What is free on a node is never counted up and down. It is worked out again for each decision from
 //! one reading of the cluster's list and from drover's own living agents:
 //!
 //! - *Others* take what the node has in use less what its list says drover's guests use, and at least

@@ -9,7 +9,7 @@ use drover_model::id::{ClusterId, NodeName, TemplateId};
 use drover_model::journal_state::JournalState;
 use drover_model::time::Moment;
 
-/// Why nothing is begun on a node that an operator drained.
+/// Why nothing is started on a node that an operator drained.
 pub fn drained(node: &NodeName) -> String {
     format!("it is drained: `drover node drain {node} --undrain` lets it be used again")
 }

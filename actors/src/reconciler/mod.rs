@@ -235,7 +235,7 @@ impl Reconciler {
     }
 
     fn surveyed(&mut self, cloud: CloudId, survey: Survey, ctx: &mut Context<Self>) {
-        // The roster is read after the list was: whoever was granted an id before is in it.
+        // The roster is read after the list was: anyone who was granted an id before is in it.
         let now = self.common.ports.ambient.now().mono;
         self.watch_in(watch::PERIOD.saturating_sub(survey.age), ctx);
         if !survey.quorate {

@@ -316,7 +316,7 @@ impl Scheduler {
         (!forecast::goes_after_one(&view.spec, of_source)).then_some(view)
     }
 
-    /// Whether agents of a template are begun and get ready, as far as anybody knows.
+    /// Whether agents of a template are started and get ready, as far as anybody knows.
     fn works(&self, one: &Serving, ground: &Ground<'_>) -> bool {
         let view = self.templates.get(&one.template);
         view.is_some_and(|view| view.flowing && view.tripped.is_none())

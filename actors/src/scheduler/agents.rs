@@ -1,4 +1,4 @@
-//! The agents as the broker sees them, with what decisions ask of them at hand: a decision looks at
+//! The agents as the scheduler sees them, with what decisions ask of them at hand: a decision looks at
 //! those that are free, on their way or kept for somebody, and not at all that live.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,4 +1,4 @@
-//! What is begun for those that no agent on its way will serve.
+//! What is started for those that no agent on its way will serve.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ use crate::effort;
 /// are kept for.
 pub(super) type Coming = BTreeMap<(SpecId, Option<Owner>), u32>;
 
-/// What is begun in one decision.
+/// What is started in one decision.
 #[derive(Debug, Default)]
 struct Starts {
     of: BTreeMap<TemplateId, u32>,
@@ -46,7 +46,7 @@ impl Scheduler {
         }
         let classes = self.classes(&wanted.levels, |_| false);
         let coming = self.coming();
-        // Those on their way, then agents that are not begun yet, by spec.
+        // Those on their way, then agents that are not started yet, by spec.
         let mut places: Vec<u32> = Vec::new();
         let mut on_the_way: BTreeMap<SpecId, Vec<(Option<&Owner>, usize)>> = BTreeMap::new();
         for ((kind, owner), uses) in &coming {
@@ -72,7 +72,7 @@ impl Scheduler {
         let mut starts = self.in_flight();
         let mut without = vec![false; classes.count()];
         for class in missing {
-            // What was begun for another may have places left.
+            // What was started for another may have places left.
             if without[class] || matching.place(class) {
                 continue;
             }
@@ -105,7 +105,7 @@ impl Scheduler {
 
     /// The template to begin one more agent of, with its spec and the uses of an agent: the first of
     /// its mapping, then one for which its cluster has room, then one whose breaker flows, then the
-    /// smallest, then the one with the most room, then the one least begun in this round, then by name.
+    /// smallest, then the one with the most room, then the one least started in this round, then by name.
     fn choose(&self, servers: &Servers, starts: &Starts) -> Option<(TemplateId, SpecId, u32)> {
         let candidates = servers.all.iter().filter_map(|(rank, kind)| {
             effort::spend(1);
@@ -116,8 +116,8 @@ impl Scheduler {
             let cloud = self.clouds.get(&id.cloud).copied().unwrap_or(0);
             let room = own.min(cloud.saturating_sub(flight));
             let fits = view.configured && room > 0;
-            // Without a cap all rooms look alike: then what was begun here spreads them.
-            // Caps say what may be begun, its cluster what can be: more goes where more fits.
+            // Without a cap all rooms look alike: then what was started here spreads them.
+            // Caps say what may be started, its cluster what can be: more goes where more fits.
             let room = self.fits.get(id).map_or(room, |fits| {
                 let fits = u32::try_from(*fits).unwrap_or(u32::MAX);
                 room.min(fits.saturating_sub(view.pending + more))

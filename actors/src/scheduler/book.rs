@@ -245,7 +245,7 @@ impl Book {
         self.of.get(&source.cloned()).map_or(0, BTreeSet::len)
     }
 
-    /// Forgets a lease that could not be recorded, or that its source is to want anew.
+    /// Forgets a lease that could not be recorded, or that its source is to want again.
     pub fn forget(&mut self, lease: &LeaseId) {
         // Out of every index first.
         self.stand(lease, Stand::Cancelling);

@@ -16,9 +16,9 @@ use crate::effort;
 struct Ability<'a> {
     /// None where the agent is not heard of yet.
     spec: Option<SpecId>,
-    /// The labels it has, where it was begun for some.
+    /// The labels it has, where it was started for some.
     labels: Option<BTreeSet<String>>,
-    /// What it was begun for, where nothing else says that it takes that.
+    /// What it was started for, where nothing else says that it takes that.
     want: Option<&'a Want>,
 }
 
@@ -39,7 +39,7 @@ struct Groups<'a> {
     /// Jobs they can still take.
     places: Vec<u32>,
     labelled: BTreeMap<String, Vec<usize>>,
-    /// Those that were not begun for labels.
+    /// Those that were not started for labels.
     others: Vec<usize>,
 }
 
@@ -62,7 +62,7 @@ impl Groups<'_> {
 
 impl Scheduler {
     /// How many jobs of each level of a source have a runner that is there and can still take them:
-    /// one that was begun for them, or any other that they fit, since a source gives a job to
+    /// one that was started for them, or any other that they fit, since a source gives a job to
     /// whichever of its runners is idle.
     pub(super) fn covered(&self, source: &SourceId) -> Vec<usize> {
         let Some(view) = self.sources.get(source) else { return Vec::new() };

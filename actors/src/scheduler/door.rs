@@ -1,4 +1,4 @@
-//! What of a source's jobs is let in: whoever may push a workflow may queue any set of labels, and
+//! What of a source's jobs is let in: anyone who may push a workflow may queue any set of labels, and
 //! each kind costs something at every decision.
 
 use std::collections::BTreeMap;

@@ -54,7 +54,7 @@ impl Scheduler {
         orders
     }
 
-    /// Whether nothing can be begun of a template because all its places are taken.
+    /// Whether nothing can be started of a template because all its places are taken.
     fn is_full(&self, id: &TemplateId) -> bool {
         let Some(view) = self.templates.get(id) else { return false };
         let cloud = self.clouds.get(&id.cloud).copied().unwrap_or(0);

@@ -143,7 +143,7 @@ impl Scheduler {
         foreseen(places, ahead, &outlasted)
     }
 
-    /// In how long one of a source's own uses ends, or of whoever asks for leases themselves, after
+    /// In how long one of a source's own uses ends, or of anyone who asks for leases themselves, after
     /// `older` others have taken the place of one each; a use lasts so long where nothing is known
     /// of its template, and keeps its place for so long until another use begins in it.
     pub(super) fn own_turn(

@@ -25,7 +25,7 @@ fn set(n: usize) -> Want {
     Want::Labels(some.map(|bit| format!("l{bit}")).chain(["linux".to_owned()]).collect())
 }
 
-/// A broker with full templates, each with ten agents of which one is ready and none is free.
+/// A scheduler with full templates, each with ten agents of which one is ready and none is free.
 fn full(templates: usize, alike: bool) -> (Scheduler, Vec<Arc<TemplateSpec>>) {
     let mut scheduler = Scheduler::default();
     let mut specs = Vec::new();

@@ -1,4 +1,4 @@
-//! The broker: turns all demand, less what is in flight, into hand-outs and starts. A mind under
+//! The scheduler: turns all demand, less what is in flight, into hand-outs and starts. A mind under
 //! the herd alone; it knows levels, not events, so that whatever is refused, dies or crosses
 //! another message on the way is simply served again.
 
@@ -110,14 +110,14 @@ pub enum Order {
         /// The lease, which is forgotten.
         lease: LeaseId,
     },
-    /// A lease is over; whoever waits for that may be told.
+    /// A lease is over; anyone who waits for that may be told.
     Over {
         /// The lease.
         lease: LeaseId,
     },
 }
 
-/// An agent as the broker sees it.
+/// An agent as the scheduler sees it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AgentView {
     /// The spec it was born with.

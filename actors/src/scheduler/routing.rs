@@ -95,7 +95,7 @@ fn carries(mapping: &LabelMapping, want: &Want) -> bool {
     }
 }
 
-/// The labels of a runner that was begun for some: those, and what its template has beside them.
+/// The labels of a runner that was started for some: those, and what its template has beside them.
 pub(super) fn has(spec: &TemplateSpec, started_for: &Want) -> Option<BTreeSet<String>> {
     let Want::Labels(own) = started_for else { return None };
     let beside = spec.labels.iter().filter(|label| !contradicts(own, label));
@@ -120,7 +120,7 @@ fn contradicts(own: &BTreeSet<String>, label: &str) -> bool {
     key(label).is_some_and(|wanted| own.iter().any(|one| key(one).as_ref() == Some(&wanted)))
 }
 
-/// A named template serves whoever names it, labels must all be there, an expression must hold, and
+/// A named template serves anyone who names it, labels must all be there, an expression must hold, and
 /// unlabelled demand goes to `NORMAL` templates only.
 fn serves(spec: &TemplateSpec, want: &Want) -> bool {
     match want {

@@ -28,7 +28,7 @@ impl Scheduler {
     /// What to do about all demand at this moment; `mint` makes ids for leases of sources.
     ///
     /// Hand-outs first, in the order of fair shares; what they leave is set against agents on their
-    /// way, and only the rest is begun.
+    /// way, and only the rest is started.
     pub fn decide(&mut self, now: WallTime, mint: &mut dyn FnMut() -> LeaseId) -> Vec<Order> {
         self.book.prune(now);
         if self.stopping() {

@@ -97,7 +97,7 @@ fn a_runner_counts_for_whatever_it_can_be_given() {
     for (agent, lease) in [("a1", "use1"), ("a2", "use2")] {
         report(&mut scheduler, &specs[0], agent, Standing::Busy, &[lease]);
     }
-    // The runner that was begun for the second took the first.
+    // The runner that was started for the second took the first.
     wanted_each(&mut scheduler, &[&["linux", "x64"]], &[("use1", 0), ("use2", 1)]);
     assert!(scheduler.decided().is_empty(), "the other takes it");
     wanted_each(&mut scheduler, &[&["linux"], &["linux", "x64"]], &[("use1", 0), ("use2", 1)]);
@@ -288,7 +288,7 @@ fn two_saturating_sources_of_weights_three_and_one_have_three_quarters_and_one()
     assert!((720..=780).contains(&share), "{share} of 1000");
 }
 
-// Invariant: what is over is forgotten, whoever wanted it.
+// Invariant: what is over is forgotten, anyone who wanted it.
 
 #[test]
 fn thirty_days_of_a_sources_jobs_leave_nothing_in_the_book() {

@@ -1,4 +1,4 @@
-//! The broker's mind: leases, agents and room on one page, and what follows from them.
+//! The scheduler's mind: leases, agents and room on one page, and what follows from them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use crate::template::{AgentLevel, TemplateNews};
 /// How often a lease may lose its agent before it is ready.
 const RETURNS: u32 = 3;
 
-/// A template as the broker sees it.
+/// A template as the scheduler sees it.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct TemplateView {
     pub(super) spec: Arc<TemplateSpec>,
@@ -64,11 +64,11 @@ pub struct Scheduler {
     /// The specs of templates and agents.
     pub(super) specs: Specs,
     pub(super) routing: Routing,
-    /// How many uses of each want were given up, for which agents may have been begun.
+    /// How many uses of each want were given up, for which agents may have been started.
     pub(super) given_up: BTreeMap<Want, u32>,
     /// Configured sources of demand, with what they want.
     pub(super) sources: BTreeMap<SourceId, SourceView>,
-    /// The share of whoever asks for leases themselves.
+    /// The share of anyone who asks for leases themselves.
     pub(super) asked: ShareSpec,
     /// How many more agents of a template its cluster has room for, where that is known.
     pub(super) fits: BTreeMap<TemplateId, u64>,
@@ -92,7 +92,7 @@ pub struct Scheduler {
 }
 
 impl Scheduler {
-    /// A broker over the leases and agents the journal knows; until they report, agents without
+    /// A scheduler over the leases and agents the journal knows; until they report, agents without
     /// leases count as on their way.
     pub fn restore(journal_state: &JournalState) -> Self {
         let mut scheduler = Self { book: Book::restore(journal_state), ..Self::default() };
@@ -196,7 +196,7 @@ impl Scheduler {
         self.looks_at_all = true;
     }
 
-    /// Nothing is handed out or begun any more.
+    /// Nothing is handed out or started any more.
     pub fn stop(&mut self) {
         self.stopping = true;
     }
@@ -465,7 +465,7 @@ impl Scheduler {
     fn returned(&mut self, lease: LeaseId, releasing: bool) -> Order {
         if let Some(source) = self.book.of_source(&lease) {
             self.book.forget(&lease);
-            // It says anew what it wants, which is nothing for a while: no machine is begun before.
+            // It says again what it wants, which is nothing for a while: no machine is started before.
             self.demanded(&source, Vec::new(), std::iter::empty());
             return Order::NotServed { source, lease };
         }
@@ -487,7 +487,7 @@ impl Scheduler {
     }
 
     /// How early a template is tried for a want: as it serves it itself, or for a template that is
-    /// tripped or can not be cloned.
+    /// tripped or cannot be cloned.
     pub(super) fn rank(&self, spec: &TemplateSpec, want: &Want) -> Option<usize> {
         let fails = |id: &TemplateId| self.fails(id);
         self.routing.rank(spec, want).or_else(|| self.routing.fallback(spec, want, fails))

@@ -1,4 +1,4 @@
-//! The broker: who gets what, and how much is begun for it.
+//! The scheduler: who gets what, and how much is started for it.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 #[path = "account_tests.rs"]
 mod accounts;
@@ -18,7 +18,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::testbed::{ask, at, entry, labels, template, template_id};
 
-/// A broker over templates with this much room, on clouds without a cap.
+/// A scheduler over templates with this much room, on clouds without a cap.
 fn scheduler(templates: &[(&str, &[&str], u32)]) -> (Scheduler, Vec<Arc<TemplateSpec>>) {
     let mut scheduler = Scheduler::default();
     let mut specs = Vec::new();
@@ -117,7 +117,7 @@ fn named(name: &str) -> Want {
     Want::Template(name.into())
 }
 
-// Invariant: as many are begun as are needed, and no more.
+// Invariant: as many are started as are needed, and no more.
 
 #[test]
 fn one_start_for_one_ask_however_often_it_is_decided() {
@@ -312,10 +312,10 @@ fn a_lease_that_was_reported_and_then_refused_was_never_granted_and_waits_again(
     assert_eq!(text(&scheduler.decided()), ["l1 on a1"]);
 }
 
-// Invariant: what was begun for a lease that is given up goes too, if nothing was sent for it yet
+// Invariant: what was started for a lease that is given up goes too, if nothing was sent for it yet
 // and nobody else needs it.
 
-/// A broker with waiting leases and as many agents on their way, queued or past that.
+/// A scheduler with waiting leases and as many agents on their way, queued or past that.
 fn started(
     queued: &[bool],
     change: impl FnOnce(&mut TemplateSpec),
@@ -377,7 +377,7 @@ fn an_agent_that_was_being_started_is_withdrawn_when_it_is_there() {
     assert_eq!(text(&scheduler.decided()), ["withdraw a1"]);
 }
 
-// Invariant: whoever is asked for serves, and nobody else.
+// Invariant: anyone who is asked for serves, and nobody else.
 
 #[test]
 fn the_templates_of_a_mapping_are_tried_in_order_and_full_ones_skipped() {
@@ -459,7 +459,7 @@ fn a_want_nobody_can_serve_is_refused_with_what_is_known() {
     );
 }
 
-/// A template as it would behave, with its mailbox to and from the broker.
+/// A template as it would behave, with its mailbox to and from the scheduler.
 struct Model {
     spec: Arc<TemplateSpec>,
     asked: Vec<u32>,
@@ -547,7 +547,7 @@ fn kept(spec: &Arc<TemplateSpec>, agent: &str, standing: Standing, owner: &str) 
     kept
 }
 
-/// A broker over one template of one place, which an agent has that is kept for `first`.
+/// A scheduler over one template of one place, which an agent has that is kept for `first`.
 fn with_kept(standing: Standing) -> (Scheduler, Vec<Arc<TemplateSpec>>) {
     let mut spec = template("c/t", &[]);
     spec.cap = Some(1);

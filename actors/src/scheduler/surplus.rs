@@ -1,4 +1,4 @@
-//! Agents that nobody needs any more: begun for leases that were given up before anything was
+//! Agents that nobody needs any more: started for leases that were given up before anything was
 //! sent to the cluster for them.
 
 use std::collections::{BTreeMap, BTreeSet};

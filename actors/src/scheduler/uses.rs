@@ -16,7 +16,7 @@ use crate::demand::Level;
 use crate::demand::share::{Claim, turns};
 use crate::effort;
 
-/// A source as the broker sees it.
+/// A source as the scheduler sees it.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct SourceView {
     pub(super) spec: Arc<SourceSpec>,
@@ -154,7 +154,7 @@ impl Scheduler {
         self.uses_within(now, self.places().saturating_add(1))
     }
 
-    /// Uses that agents have or will have room for, with all that may be begun.
+    /// Uses that agents have or will have room for, with all that may be started.
     fn places(&self) -> usize {
         let of_templates = self.templates.iter().map(|(id, view)| {
             let cloud = self.clouds.get(&id.cloud).copied().unwrap_or(0);
@@ -211,7 +211,7 @@ impl Scheduler {
         uses
     }
 
-    /// Agents or parts of such that a source has by now, or whoever asks for leases themselves.
+    /// Agents or parts of such that a source has by now, or anyone who asks for leases themselves.
     pub(super) fn has(&self, source: Option<&SourceId>) -> u32 {
         u32::try_from(self.book.count_of(source)).unwrap_or(u32::MAX)
     }

@@ -17,7 +17,7 @@ pub struct Ground<'a> {
     pub templates: &'a BTreeMap<TemplateId, Arc<TemplateSpec>>,
     /// The configured clouds.
     pub clouds: &'a BTreeMap<CloudId, Arc<CloudSpec>>,
-    /// Why clouds can not be worked with.
+    /// Why clouds cannot be worked with.
     pub trouble: &'a BTreeMap<CloudId, String>,
 }
 
@@ -50,7 +50,7 @@ impl Scheduler {
         }
         let troubles = fits.iter().map(|id| Some((&id.cloud, ground.trouble.get(&id.cloud)?)));
         if let Some(troubles) = troubles.collect::<Option<BTreeMap<&CloudId, &String>>>() {
-            // Whoever is on the way waits for the same.
+            // Anyone who is on the way waits for the same.
             let reported = troubles.into_iter().map(|(cloud, why)| troubled(cloud, why));
             return reported.collect::<Vec<_>>().join("; ");
         }

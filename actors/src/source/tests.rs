@@ -195,7 +195,7 @@ fn a_node_without_its_own_clones_over_shared_storage_alone() {
     assert_eq!(why, "no template is called `debian-13` on node `pve2`, or on storage it shares");
 }
 
-// Invariant: nothing is begun where something stands in the way, and it is said why.
+// Invariant: nothing is started where something stands in the way, and it is said why.
 
 #[test]
 fn closed_nodes_and_storages_are_passed_over() {

@@ -49,7 +49,7 @@ impl Breaker {
         entry.version.as_deref().is_some_and(spec)
     }
 
-    /// Restores a breaker from the journal. A wall clock that jumped can not stretch its
+    /// Restores a breaker from the journal. A wall clock that jumped cannot stretch its
     /// cool-down.
     pub fn restore(entry: &BreakerEntry, now: Now) -> Self {
         let cooldown = Duration::from_millis(entry.cooldown_ms);
@@ -83,7 +83,7 @@ impl Breaker {
         true
     }
 
-    /// How many agents may be begun at this moment: no limit, one trial, or none.
+    /// How many agents may be started at this moment: no limit, one trial, or none.
     pub fn allowance(&self, now: Moment) -> u32 {
         match &self.position {
             Position::Closed => u32::MAX,
@@ -92,7 +92,7 @@ impl Breaker {
         }
     }
 
-    /// An agent is begun; it becomes the trial where one is due.
+    /// An agent is started; it becomes the trial where one is due.
     pub fn started(&mut self, agent: &AgentId, now: Moment) {
         let due = self.allowance(now) == 1;
         if due && self.position != Position::Closed {
@@ -109,7 +109,7 @@ impl Breaker {
 
     /// An agent failed in a way that is charged to its template. Says whether the breaker moved.
     ///
-    /// Once tripped only the trial's outcome counts: what was begun before tells nothing new.
+    /// Once tripped only the trial's outcome counts: what was started before tells nothing new.
     pub fn failed(&mut self, agent: &AgentId, cause: &str, spec: &BreakerSpec, now: Now) -> bool {
         match &self.position {
             Position::Closed => {
@@ -306,7 +306,7 @@ mod tests {
         assert_eq!(breaker.phase(), BreakerPhase::HalfOpen);
     }
 
-    // Invariant: what is repaired is another version, and begins anew.
+    // Invariant: what is repaired is another version, and begins again.
 
     #[test]
     fn it_flows_as_soon_as_something_else_can_be_cloned_than_what_failed() {

@@ -23,7 +23,7 @@ pub(super) struct Held {
     pub(super) refused: Vec<LeaseId>,
     /// Leases that were on it and are not any more, until they are told.
     pub(super) over: Vec<LeaseId>,
-    /// When it was begun.
+    /// When it was started.
     pub(super) born: WallTime,
     /// When it is renewed; none if it may grow as old as it likes.
     pub(super) renews: Option<Renewal>,
@@ -34,12 +34,12 @@ pub(super) struct Held {
     pub(super) going: bool,
     /// Why it goes once it is idle, unless somebody takes it first.
     pub(super) reaped: Option<Reason>,
-    /// Begun because an operator said so: no lease given up takes it back.
+    /// Started because an operator said so: no lease given up takes it back.
     pub(super) wanted: bool,
 }
 
 impl Held {
-    /// One that is begun.
+    /// One that is started.
     pub(super) fn started(
         agent: &AgentId,
         spec: Arc<TemplateSpec>,

@@ -83,7 +83,7 @@ pub struct TemplateNews {
     pub agents: Vec<AgentLevel>,
     /// Agents that are gone, as they were last.
     pub gone: Vec<AgentLevel>,
-    /// Reservations of the cloud that are settled: begun (and in `live`), or not needed.
+    /// Reservations of the cloud that are settled: started (and in `live`), or not needed.
     pub released: u32,
     /// Starts asked for by the herd that are settled the same way.
     pub answered: u32,

@@ -21,7 +21,7 @@ pub struct Pace {
 impl Pace {
     /// An agent ended before it was ready, through nobody's fault.
     ///
-    /// Agents that end during a pause were begun together with the one that caused it, and do
+    /// Agents that end during a pause were started together with the one that caused it, and do
     /// not lengthen it. One that was not `placed` can be tried again soon.
     pub fn stumbled(&mut self, placed: bool, now: Moment) {
         if self.until.is_some_and(|until| now < until) {

@@ -7,7 +7,7 @@ use drover_model::phase::AgentPhase;
 
 const LIFE: u64 = 10_000;
 
-/// A pool of idle agents begun at the same moment.
+/// A pool of idle agents started at the same moment.
 fn pool(count: u32, change: impl FnOnce(&mut TemplateSpec)) -> (TemplateMind, Vec<AgentId>) {
     let mut mind = mind(|spec| {
         spec.idle_minimum = count;
@@ -56,7 +56,7 @@ fn play(mind: &mut TemplateMind, until: u64) -> (usize, usize, usize) {
     (least, most, went)
 }
 
-// Invariant: a pool that was begun together is renewed a few at a time, before its agents are too
+// Invariant: a pool that was started together is renewed a few at a time, before its agents are too
 // old, and never below what is kept while there is room beside it.
 
 #[test]

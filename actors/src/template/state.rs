@@ -1,4 +1,4 @@
-//! The template's mind: which of its agents hold permits, what may be begun, who goes, and what
+//! The template's mind: which of its agents hold permits, what may be started, who goes, and what
 //! the levels above must know. Pure; the body carries the effects out.
 
 pub(super) mod renew;
@@ -29,7 +29,7 @@ use crate::addresses::Supply;
 use crate::birth::Living;
 use crate::message::{AgentCommand, AgentReport};
 
-/// How long an agent that was reaped before it was ready is left to whoever waits for it.
+/// How long an agent that was reaped before it was ready is left to anyone who waits for it.
 const OFFERED: Duration = Duration::from_secs(1);
 
 /// What the body is to do.
@@ -128,7 +128,7 @@ impl TemplateMind {
         &self.breaker
     }
 
-    /// Its cluster is known: agents can be begun.
+    /// Its cluster is known: agents can be started.
     pub fn opened(&mut self) {
         self.open = true;
     }
@@ -138,7 +138,7 @@ impl TemplateMind {
         self.supply = supply;
     }
 
-    /// The service stops: nothing is begun any more.
+    /// The service stops: nothing is started any more.
     pub fn stop(&mut self) {
         self.stopping = true;
     }
@@ -152,20 +152,20 @@ impl TemplateMind {
         self.changed.insert(agent.clone());
     }
 
-    /// Takes an agent over after this actor was started anew.
+    /// Takes an agent over after this actor was started again.
     pub fn recall(&mut self, agent: &AgentId, living: &Living, now: Now) {
         let held = Held::recalled(agent, living, now);
         self.agents.insert(agent.clone(), held);
         self.changed.insert(agent.clone());
     }
 
-    /// Reservations and asked starts that came to nothing because this actor was started anew.
+    /// Reservations and asked starts that came to nothing because this actor was started again.
     pub fn owes(&mut self, reserved: u32, asked: u32) {
         self.released += reserved;
         self.answered += asked;
     }
 
-    /// What happened to agents while nobody could be told, because this actor was started anew.
+    /// What happened to agents while nobody could be told, because this actor was started again.
     pub fn missed(&mut self, gone: &[AgentId], refused: &[(AgentId, LeaseId)]) {
         let given_back = |agent: &AgentId| {
             let of = refused.iter().filter(move |(other, _)| other == agent);
@@ -218,13 +218,13 @@ impl TemplateMind {
         permits::slots(self.agents.values().map(|held| held.status.standing))
     }
 
-    /// Whether agents are begun at this moment, where there is room for them.
+    /// Whether agents are started at this moment, where there is room for them.
     fn begins(&self, now: Moment) -> bool {
         let closed = !self.open || !self.configured || self.stopping;
         !closed && self.pace.pause(now).is_none() && !matches!(self.source, Some(Err(_)))
     }
 
-    /// How many agents may be begun at this moment, as far as the template knows.
+    /// How many agents may be started at this moment, as far as the template knows.
     pub fn room(&self, now: Moment) -> u32 {
         if !self.begins(now) {
             return 0;
@@ -279,7 +279,7 @@ impl TemplateMind {
         effects
     }
 
-    /// Why nothing more may be begun at this moment, in words for people.
+    /// Why nothing more may be started at this moment, in words for people.
     pub fn shortage(&self, now: Moment) -> String {
         let id = &self.spec.id;
         let full = self.spec.cap.filter(|cap| self.live() >= *cap);
@@ -307,7 +307,7 @@ impl TemplateMind {
         }
     }
 
-    /// An agent's picture changed.
+    /// An agent's status changed.
     pub fn report(&mut self, report: &AgentReport, now: Now) -> Vec<Effect> {
         let Some(held) = self.agents.get_mut(&report.agent) else { return Vec::new() };
         let before = std::mem::replace(&mut held.status, report.status.clone());

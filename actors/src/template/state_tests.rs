@@ -438,7 +438,7 @@ fn a_fault_of_the_cloud_makes_the_cloud_look_at_itself() {
     assert_eq!(effects, [Effect::SuspectCloud(why)]);
 }
 
-// Invariant: adopted agents count before anything is begun.
+// Invariant: adopted agents count before anything is started.
 
 #[test]
 fn adopted_agents_hold_slots_and_fill_the_warm_pool() {

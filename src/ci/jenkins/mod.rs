@@ -275,7 +275,7 @@ impl Jenkins {
         self.client.find(&path).await
     }
 
-    /// The secret of a node. Jenkins derives it from the node's name alone, so whoever had it keeps
+    /// The secret of a node. Jenkins derives it from the node's name alone, so anyone who had it keeps
     /// it for ever; therefore drover never uses a name twice.
     async fn secret(&self, name: &str) -> Result<String, DemandError> {
         let mut answer = self.client.get(&format!("computer/{name}/jenkins-agent.jnlp")).await?;

@@ -300,7 +300,7 @@ impl<'a> Work<'a> {
             .map_err(|error| CliError::Usage(error.render()))
     }
 
-    /// Keeps a token's secret; where it can not be kept the token goes again.
+    /// Keeps a token's secret; where it cannot be kept the token goes again.
     async fn keep(
         &self,
         admin: &Client,

@@ -204,7 +204,7 @@ async fn an_old_nodes_reason_is_read() {
     );
 }
 
-// Invariant: a connection that closes during a call is told apart from a call that was not sent.
+// Invariant: a connection that closes during a call differs from a call that was not sent.
 
 #[tokio::test]
 async fn a_kept_connection_that_closes_costs_a_read_nothing() {

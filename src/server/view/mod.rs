@@ -180,7 +180,7 @@ impl View {
         self.leases.get(lease).map(|entry| entry.value().borrow().clone())
     }
 
-    /// Waits until `done` holds for a lease or the deadline passes, and gives its last picture;
+    /// Waits until `done` holds for a lease or the deadline passes, and gives its last status;
     /// none when there is no such lease.
     pub async fn wait_for_lease(
         &self,
@@ -189,7 +189,7 @@ impl View {
         deadline: Instant,
     ) -> Option<LeaseStatus> {
         let mut changes = self.leases.get(lease).map(|entry| entry.value().subscribe())?;
-        // Either the deadline passed or the lease left the history: the last picture stands.
+        // Either the deadline passed or the lease left the history: the last status stands.
         let _ = tokio::time::timeout_at(deadline, changes.wait_for(|seen| done(seen))).await;
         let last = changes.borrow().clone();
         Some(last)
@@ -307,7 +307,7 @@ impl View {
                 past.refused_after = *after;
             }
             What::Agent(status) => self.fold_agent(status),
-            // For those who follow what happens; the picture tells the step it is at.
+            // For those who follow what happens; the status tells the step it is at.
             What::Step { .. } => {}
             What::AgentGone { agent, template, reason, phases } => {
                 self.agents.remove(agent);
@@ -414,7 +414,7 @@ impl View {
             let sender = entry.or_insert_with(|| watch::Sender::new(status.clone()));
             let mut status = status.clone();
             if status.state == LeasePhase::Ended && status.agent.is_none() {
-                // Where its runner could not be begun, nobody says again which agent it was on.
+                // Where its runner could not be started, nobody says again which agent it was on.
                 status.agent = sender.value().borrow().agent.clone();
             }
             sender.value().send_replace(status);

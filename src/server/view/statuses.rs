@@ -1,4 +1,4 @@
-//! What the view keeps of each kind of thing that facts do not carry as a picture already.
+//! What the view keeps of each kind of thing that facts do not carry as a status already.
 
 use std::collections::BTreeMap;
 
@@ -74,7 +74,7 @@ pub struct TemplateStatus {
     pub tripped: Option<(WallTime, String)>,
     /// What its agents are cloned from, once that was chosen.
     pub source: Option<String>,
-    /// Why no agent is begun for a while, when that is no breaker's matter.
+    /// Why no agent is started for a while, when that is no breaker's matter.
     pub paused: Option<String>,
     /// What is known beside that.
     pub asides: TemplateAsides,
@@ -90,7 +90,7 @@ pub struct TemplateAsides {
 }
 
 impl TemplateStatus {
-    /// Takes the picture out of a fact of that kind.
+    /// Takes the status out of a fact of that kind.
     pub fn of(what: &What) -> Option<Self> {
         let What::Template {
             template,
@@ -158,7 +158,7 @@ pub struct CloudStatus {
 }
 
 impl CloudStatus {
-    /// Takes the picture out of a fact of that kind.
+    /// Takes the status out of a fact of that kind.
     pub fn of(what: &What, at: WallTime) -> Option<Self> {
         let What::Cloud { cloud, cluster, health, version, detail, agents, cap } = what else {
             return None;

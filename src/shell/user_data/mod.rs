@@ -35,7 +35,7 @@ pub struct UserDataStore {
 }
 
 impl UserDataStore {
-    /// Opens the folder in the state directory, and removes files that no lease of the ledger
+    /// Opens the folder in the state directory, and removes files that no lease of the journal state
     /// needs. Such files stay when the service ends between writing the file and the journal, or
     /// between the end of a lease and the removal.
     ///

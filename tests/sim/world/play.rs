@@ -1,4 +1,4 @@
-//! What a storm needs of a world beside what scenarios do: wishes that are not waited for, a step
+//! What a storm needs of a world beside what scenarios do: commands that are not waited for, a step
 //! that ends at a trap, stops that are cut, and a judgement in words rather than a panic.
 
 use drover_model::overrides::OverrideChange;

@@ -59,7 +59,7 @@ fn started(keys: &str) -> (tempfile::TempDir, Sim, Site, GitHub, Service, Events
     (dir, sim, site, github, service, events)
 }
 
-/// Its rows, guests and jobs are as they were before anything was begun.
+/// Its rows, guests and jobs are as they were before anything was started.
 fn left_nothing(github: &GitHub, sim: &Sim, site: &Site) {
     assert_eq!(site.json(&["status"])["lostJobs"], json!([]));
     cleared(github, sim, site);

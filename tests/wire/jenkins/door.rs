@@ -120,7 +120,7 @@ pub fn serve(shared: &Arc<Shared>, link: TcpStream) {
         return launch::inbound(shared, &request, link, reader);
     }
     if let Some(answer) = answer(shared, &request) {
-        // Whoever asked may be gone.
+        // Anyone who asked may be gone.
         let version = shared.state().version();
         let _ = (&link).write_all(&answer.with("X-Jenkins", version).bytes());
     }

@@ -29,7 +29,7 @@ pub struct Item {
     run: String,
 }
 
-/// A build that was begun.
+/// A build that was started.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Build {
     pub name: String,

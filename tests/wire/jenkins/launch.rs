@@ -151,7 +151,7 @@ fn launcher_of(launcher: &Value) -> Option<String> {
     ))
 }
 
-/// Whoever says a node's name and secret is its agent.
+/// Anyone who says a node's name and secret is its agent.
 pub fn inbound(
     shared: &Arc<Shared>,
     request: &Request,

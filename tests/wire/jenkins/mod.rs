@@ -272,7 +272,7 @@ fn builds_that_nobody_offers_are_left_alone_and_counted() {
     scene.jenkins.go("d");
 }
 
-// Invariant: a controller that starts anew costs nobody else anything, and is served when it is back.
+// Invariant: a controller that starts again costs nobody else anything, and is served when it is back.
 
 #[test]
 fn a_controller_that_is_starting_is_waited_for_and_others_are_served() {

@@ -181,7 +181,7 @@ impl SourceMind {
         let mut due = None;
         let over = match runner.kept.ended {
             _ if let_go => true,
-            // Its command may have begun something that its guest does not know of.
+            // Its command may have started something that its guest does not know of.
             Some(end) if seen.may_run_on(end) => {
                 let no_job =
                     firm || seen.jobs == 0 && (seen.began == 0 || seen.rest == Idle::Known);

@@ -11,7 +11,7 @@ use drover_model::record::Want;
 
 use crate::demand::mind::{Runner, SourceMind};
 
-/// Reasons that one picture tells at most.
+/// Reasons that one status tells at most.
 const LACKS: usize = 5;
 
 impl SourceMind {
@@ -20,7 +20,7 @@ impl SourceMind {
         self.seen.values().map(|seen| seen.jobs as usize).sum()
     }
 
-    /// Since when it can not be looked at, and why.
+    /// Since when it cannot be looked at, and why.
     pub fn outage(&self) -> Option<&Outage> {
         self.outage.as_ref().map(|(_, outage)| outage)
     }
@@ -92,7 +92,7 @@ impl SourceMind {
         unoffered.map(|one| &one.lacks).or_else(|| self.outdated.lacks(want))
     }
 
-    /// How many runners in a row could not be begun, or were too old.
+    /// How many runners in a row could not be started, or were too old.
     pub fn unserved(&self) -> u32 {
         self.trouble.count + self.outdated.count()
     }

@@ -1,4 +1,4 @@
-//! Runners that could not be begun: each costs a machine, so that ever fewer are tried, and where the
+//! Runners that could not be started: each costs a machine, so that ever fewer are tried, and where the
 //! source itself is against it none as long as that can be seen without one.
 
 use std::time::Duration;
@@ -18,10 +18,10 @@ pub(super) fn pause_after(count: u32, spec: &SourceSpec) -> Duration {
     spec.poll.saturating_mul(1 << count.min(6)).min(PAUSE_LONGEST)
 }
 
-/// What keeps runners from being begun.
+/// What keeps runners from being started.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Trouble {
-    /// Runners in a row that could not be begun.
+    /// Runners in a row that could not be started.
     pub count: u32,
     /// Until when none is wanted for that.
     pub until: Option<Moment>,
@@ -50,7 +50,7 @@ impl Trouble {
         self.refused.is_some()
     }
 
-    /// A runner was begun in vain, which cost a machine.
+    /// A runner was started in vain, which cost a machine.
     pub fn cost_one(&mut self, spec: &SourceSpec, now: Now) {
         self.count += 1;
         let count = self.count;

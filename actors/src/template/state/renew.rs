@@ -1,9 +1,9 @@
 //! Renewal: agents of the warm pool give way to younger ones before they are too old, a few at a time,
-//! so that a pool whose agents were begun together is never renewed all at once.
+//! so that a pool whose agents were started together is never renewed all at once.
 //!
 //! Each has a time of its own, drawn from its id so that it is the same after a restart: between 0.7
 //! and 0.9 of the most it may live. From then on it counts for less than an agent: another one is
-//! begun beside it, and it goes once that is ready. Where there is no room beside it, it goes first,
+//! started beside it, and it goes once that is ready. Where there is no room beside it, it goes first,
 //! while all others are there and another one can be had. At the end of its life its own mind drains it.
 
 use std::time::Duration;
@@ -29,7 +29,7 @@ pub(in crate::template) struct Renewal {
 }
 
 impl Renewal {
-    /// When an agent of this spec is renewed that was begun at this wall time.
+    /// When an agent of this spec is renewed that was started at this wall time.
     pub(in crate::template) fn of(
         agent: &AgentId,
         spec: &TemplateSpec,
@@ -58,7 +58,7 @@ impl TemplateMind {
         all.max(idle).div_ceil(10)
     }
 
-    /// Of the agents that count, those that another one may be begun beside.
+    /// Of the agents that count, those that another one may be started beside.
     pub(super) fn stale(&self, counts: fn(&Held) -> bool, now: Moment) -> u32 {
         let stale = self.agents.values().filter(|held| counts(held) && held.is_stale(now));
         u32::try_from(stale.count()).unwrap_or(u32::MAX).min(self.renewing())
@@ -95,7 +95,7 @@ impl TemplateMind {
         due.iter().filter_map(|agent| self.report_to_go(agent, Reason::Old)).collect()
     }
 
-    /// Whether all that is kept is there: whoever went before was replaced.
+    /// Whether all that is kept is there: anyone who went before was replaced.
     fn is_whole(&self) -> bool {
         let Minimums { all, idle } = self.kept();
         let ready = self.agents.values().filter(|held| held.is_ready()).count();

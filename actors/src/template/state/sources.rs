@@ -42,7 +42,7 @@ impl TemplateMind {
             || self.breaker.phase() != BreakerPhase::Closed
     }
 
-    /// Why nothing is begun for a while, when that is no breaker's matter.
+    /// Why nothing is started for a while, when that is no breaker's matter.
     pub fn paused(&self, now: Moment) -> Option<String> {
         match &self.source {
             Some(Err(why)) => Some(why.clone()),

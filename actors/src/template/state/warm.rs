@@ -56,7 +56,7 @@ impl Held {
 }
 
 impl TemplateMind {
-    /// The spec that an agent was begun with.
+    /// The spec that an agent was started with.
     pub fn spec_of(&self, agent: &AgentId) -> Arc<TemplateSpec> {
         self.agents.get(agent).map_or_else(|| self.spec.clone(), |held| held.spec.clone())
     }
@@ -99,7 +99,7 @@ impl TemplateMind {
         idle.take(self.spare()).map(|(since, agent)| (since + OFFERED, agent)).collect()
     }
 
-    /// Lets the surplus of a closed window go: whoever waits for an agent was offered it.
+    /// Lets the surplus of a closed window go: anyone who waits for an agent was offered it.
     pub(super) fn shed(&mut self, now: Moment) -> Vec<Effect> {
         let surplus = self.surplus().into_iter().filter(|(at, _)| *at <= now);
         let due: Vec<AgentId> = surplus.map(|(_, agent)| agent).collect();

@@ -1,5 +1,5 @@
 //! A panic at every single knock of every actor at a port, one at a time: that actor alone is
-//! started anew, and the play comes to the same end. The root is not started anew: the service is, and
+//! started again, and the play comes to the same end. The root is not started again: the service is, and
 //! so it is where an actor panics again and again. A call that is never answered holds nobody up.
 
 mod asker;
@@ -43,12 +43,12 @@ fn ordinal(number: usize) -> String {
     format!("{number}{end}")
 }
 
-/// Who may have been started anew, and how often the service did not come up.
+/// Who may have been started again, and how often the service did not come up.
 fn expected(spot: &Spot) -> Vec<(Vec<(String, bool)>, u32)> {
     match kind(spot) {
         // Written apart from its actor, where a panic is a failure to write, and tried again.
         "append" => vec![(Vec::new(), 0)],
-        // While the root is made there is nobody to start it anew: the start fails.
+        // While the root is made there is nobody to start it again: the start fails.
         // While it starts, the start fails too.
         "herd" => {
             let reported = vec![(spot.actor.clone(), true)];
@@ -92,11 +92,11 @@ fn fell(scene: Scene, number: usize, spot: &Spot) {
     assert!(played.failed_starts <= 1, "{} starts failed", played.failed_starts);
 }
 
-/// Whether an actor that panics at this knock does so again as soon as it is started anew.
+/// Whether an actor that panics at this knock does so again as soon as it is started again.
 fn falls(spot: &Spot) -> bool {
     match kind(spot) {
         "agent" | "template" | "cloud" | "reconciler" | "source" => true,
-        // It asks anew about whoever waits.
+        // It asks again about anyone who waits.
         "cluster" => spot.call == "locate",
         _ => false,
     }

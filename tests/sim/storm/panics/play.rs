@@ -1,4 +1,4 @@
-//! A short life of a herd with everything in it, that goes on whoever panics: where the root did,
+//! A short life of a herd with everything in it, that goes on anyone who panics: where the root did,
 //! the service is started again, as its supervisor does.
 
 use std::collections::VecDeque;
@@ -273,7 +273,7 @@ impl Play {
         self.until("it runs", |_| ci.running("git") == 1).await;
         let demand = std::mem::take(&mut self.world.setup.sections);
         self.world.reload();
-        // A node is left by a service that was started anew without its source, until that is back.
+        // A node is left by a service that was started again without its source, until that is back.
         self.until("the third job is over", |_| ci.over("git") == 3).await;
         self.world.setup.sections = demand;
         self.world.reload();
@@ -286,7 +286,7 @@ impl Play {
         self.over(4).await;
         self.world.setup.sections.clear();
         self.world.reload();
-        // Where the service was started anew before it was written down that the last runner is gone,
+        // Where the service was started again before it was written down that the last runner is gone,
         // there is no way to its source any more, and that is told.
         self.until("its source is gone", |view| {
             view.sources().iter().all(|source| source.kind == "-")

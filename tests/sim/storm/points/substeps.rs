@@ -47,7 +47,7 @@ enum What {
     Answered(String, String),
     /// Somebody says something.
     Reported(String),
-    /// The service starts anew.
+    /// The service starts again.
     Restart,
 }
 
@@ -245,7 +245,7 @@ impl Walk {
     }
 
     /// The service stops in order while the agent is in this state, so that the journal says as much,
-    /// and starts anew.
+    /// and starts again.
     async fn restart(&mut self, state: AgentPhase, then: Plan) -> Result<(), String> {
         self.agent(state).await;
         if !self.world.stop_within(StopPolicy::Keep, AWAY).await {

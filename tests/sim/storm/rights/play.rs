@@ -1,4 +1,4 @@
-//! What a feature is for, done; and what is seen where it can not be.
+//! What a feature is for, done; and what is seen where it cannot be.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What befalls what is around agents, drawn by dice of its own for a part of the seeds: nodes that
+//! What happens to what is around agents, drawn by dice of its own for a part of the seeds: nodes that
 //! are drained, down, slow or small, storages that stall, clusters beside the first that are lost
 //! for a while. All else of a plan is as it was drawn before.
 
@@ -223,7 +223,7 @@ impl Around<'_> {
         self.push(at + span, Deed::Afar(place / 10, Box::default()));
     }
 
-    /// A whole cluster can not be reached, or nothing goes well there.
+    /// A whole cluster cannot be reached, or nothing goes well there.
     fn lost(&mut self, at: u64) {
         let cluster = self.node() / 10;
         let span = one_of(&mut self.dice, &[2_000, 30_000, 200_000, 700_000]);

@@ -2,7 +2,7 @@
 //! client of the lease API does, and so knows in the end what became of its lease.
 //!
 //! They are several tenants, two of which share a group. Leases are ended and renewed by their own
-//! tenant or by the other one of its group, and whoever else tries to is refused.
+//! tenant or by the other one of its group, and anyone who else tries to is refused.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -33,7 +33,7 @@ struct Asker {
     tries: u32,
     lease: Option<LeaseId>,
     asking: Option<Receiver<Result<LeaseId, Refusal>>>,
-    /// Told that it can not be served as the YAML stands.
+    /// Told that it cannot be served as the YAML stands.
     refused: bool,
     ends: Ends,
     ending: Option<Receiver<Result<(), Refusal>>>,
@@ -100,7 +100,7 @@ impl Askers {
         }
     }
 
-    /// Whoever holds its lease for long wants it to end once it was served.
+    /// Anyone who holds its lease for long wants it to end once it was served.
     pub fn end_all(&mut self) {
         let stays = |asker: &&mut Asker| asker.ends == Ends::Never && asker.ttl > SHORT;
         for asker in self.0.values_mut().filter(stays) {
@@ -118,7 +118,7 @@ impl Askers {
         asker.renewing = Some((ttl, answer));
     }
 
-    /// Whoever was refused may ask again: the YAML changed.
+    /// Anyone who was refused may ask again: the YAML changed.
     pub fn hope(&mut self) {
         self.0.values_mut().for_each(|asker| asker.refused = false);
     }

@@ -1,5 +1,5 @@
 //! Machines that die, and how long they may seem to live: nobody is handed one that was dead for
-//! longer than the window, and whoever holds one is told in time. Some of their SSH servers hang and
+//! longer than the window, and anyone who holds one is told in time. Some of their SSH servers hang and
 //! some machines die late, drawn by dice of their own for a part of the seeds; in another part idle
 //! machines die, and are wanted between the end of the window and the moment at which they are known
 //! to be dead.

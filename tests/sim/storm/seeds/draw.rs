@@ -322,7 +322,7 @@ impl Draw {
         Faults { frees: vec![free], calls: vec![destroy], ..Faults::default() }
     }
 
-    /// A template, a storage or a node that can not be cloned for a while, the power gone meanwhile, and demand for more
+    /// A template, a storage or a node that cannot be cloned for a while, the power gone meanwhile, and demand for more
     /// than the one agent that tries it again.
     fn broken(&mut self, at: u64, span: u64) -> Faults {
         let count = self.stage.templates.iter().flatten().count();

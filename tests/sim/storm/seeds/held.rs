@@ -25,7 +25,7 @@ struct Reported {
 pub struct Held(BTreeMap<String, Reported>);
 
 impl Held {
-    /// The service starts anew.
+    /// The service starts again.
     pub fn clear(&mut self) {
         self.0.clear();
     }

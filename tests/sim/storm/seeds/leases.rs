@@ -46,7 +46,7 @@ impl Watch {
             self.blame(seen, "journal-before-acting", text);
         }
         let vmid = granted.and_then(|agent| seen.live.get(&agent)?.vmid);
-        // A source's runner stands for the key of whoever asks for a lease.
+        // A source's runner stands for the key of anyone who asks for a lease.
         let keyless = status.principal.starts_with("source:");
         if !keyless
             && vmid.is_none_or(|vmid| !self.shell.admitted(vmid).contains(status.lease.as_str()))

@@ -20,7 +20,7 @@ struct Trip {
     trials: BTreeSet<AgentId>,
 }
 
-/// All of them, and when agents were begun: one from before a trip may be cloned after it.
+/// All of them, and when agents were started: one from before a trip may be cloned after it.
 #[derive(Debug, Default)]
 pub(super) struct Places {
     trips: BTreeMap<Scope, Trip>,
@@ -52,7 +52,7 @@ impl Places {
         }
     }
 
-    /// An agent is begun, its place not chosen yet.
+    /// An agent is started, its place not chosen yet.
     pub(super) fn born(&mut self, agent: &AgentId, now: Duration) {
         self.born.insert(agent.clone(), now);
     }

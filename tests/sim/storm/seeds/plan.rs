@@ -190,7 +190,7 @@ pub enum Deed {
     Stall(usize, usize, u64),
     /// A cluster does not reach a storage of this number from here on, or reaches it again.
     Offline(usize, usize, bool),
-    /// A cluster can not be reached from here on, or it can again.
+    /// A cluster cannot be reached from here on, or it can again.
     Cut(usize, bool),
     /// Other things go wrong on a further cluster, or none.
     Afar(usize, Box<Faults>),
@@ -219,9 +219,9 @@ pub enum Deed {
     },
     /// Somebody alters the marks of an agent's guest.
     Alter(usize),
-    /// A volume of an agent's guest can not be freed from here on.
+    /// A volume of an agent's guest cannot be freed from here on.
     Jam(usize),
-    /// Whoever holds an agent's guest locks drover out of it for some seconds.
+    /// Anyone who holds an agent's guest locks drover out of it for some seconds.
     LockOut {
         /// Which agent that somebody holds.
         pick: usize,
@@ -324,7 +324,7 @@ pub enum Deed {
         /// Which runner.
         pick: usize,
     },
-    /// Something befalls rows of a CI system.
+    /// Something happens to rows of a CI system.
     Rows(usize, RowDeed),
     /// A webhook of a CI system comes in.
     Hook(usize),

@@ -374,7 +374,7 @@ impl Play {
             self.reload();
         }
         self.unlimit();
-        // Whoever died by now is known as dead a while later, before anybody gives a lease back.
+        // Anyone who died by now is known as dead a while later, before anybody gives a lease back.
         self.run_to(self.world.elapsed() + deaths::CALM).await?;
         self.watch.dead_leases(deaths::CALM);
         self.watch.late_leases();
@@ -422,7 +422,7 @@ impl Play {
         Ok(())
     }
 
-    /// Disc images that outlived their agents are removed by drover where it may, and by whoever reads
+    /// Disc images that outlived their agents are removed by drover where it may, and by anyone who reads
     /// its reports where it may not.
     async fn sweep_images(&mut self) -> Result<(), Failure> {
         let started = self.world.elapsed();

@@ -1,4 +1,4 @@
-//! What befalls CI systems, drawn by dice of its own for a part of the seeds: jobs, outages, tokens
+//! What happens to CI systems, drawn by dice of its own for a part of the seeds: jobs, outages, tokens
 //! that may not do what they should, guests that lie, runners that others remove.
 
 use drover_model::ambient::Dice;
@@ -51,7 +51,7 @@ pub fn lay(seed: u64, plan: &mut Plan) {
 }
 
 impl Systems<'_> {
-    /// Something befalls rows while long jobs run on them.
+    /// Something happens to rows while long jobs run on them.
     fn rows(&mut self, source: usize) {
         if self.dice.below(2) == 0 {
             return;
@@ -121,7 +121,7 @@ impl Systems<'_> {
         (!all.is_empty()).then(|| one_of(&mut self.dice, &all))
     }
 
-    /// Most of it befalls a source while its jobs are served.
+    /// Most of it happens to a source while its jobs are served.
     fn trouble(&mut self) {
         let source = index(&mut self.dice, self.plan.stage.sources.len().min(SOURCES.len()));
         let at = match self.busy(source) {

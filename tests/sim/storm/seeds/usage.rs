@@ -13,7 +13,7 @@ use drover_model::spec::{HerdSpec, TemplateSpec};
 
 use super::seen::{LeaseSeen, Live, Seen};
 
-/// How long something that happened to agents may be unknown to whoever decides about others.
+/// How long something that happened to agents may be unknown to anyone who decides about others.
 const NEWS: Duration = Duration::from_secs(5);
 
 /// What an agent was used for, and may be.
@@ -27,7 +27,7 @@ pub(super) struct Used {
 }
 
 impl Used {
-    /// One that is begun.
+    /// One that is started.
     pub(super) fn started(spec: &TemplateSpec) -> Self {
         Self { spec: spec.clone(), uses: 0, overrides: Overrides::default(), before: None }
     }

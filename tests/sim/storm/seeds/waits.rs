@@ -1,5 +1,5 @@
 //! Bounds of leases that wait, drawn by dice of their own for a part of the seeds: how many may, and for
-//! how long. Whoever comes to too many is refused, and nobody waits longer than that.
+//! how long. Anyone who comes to too many is refused, and nobody waits longer than that.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -32,7 +32,7 @@ use crate::world::clusters::Sides;
 use crate::world::eye::Eye;
 use crate::world::shell::Scripted;
 
-/// The name of the key of whoever holds an agent.
+/// The name of the key of anyone who holds an agent.
 const HOLD: &str = "hold";
 /// How long the caps of before a reload are allowed for.
 const RELOAD_SLACK: Duration = Duration::from_secs(1);
@@ -56,7 +56,7 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Looks at a world that has not begun.
+    /// Looks at a world that has not started.
     pub fn over(world: &World, stage: &Stage, logging: bool) -> Arc<Self> {
         let (log, rooms) = (logging.then(Vec::new), Rooms::of(stage));
         let caps = stage.sources.iter().map(|conf| conf.cap);
@@ -146,7 +146,7 @@ impl Watch {
             seen.owners.insert(vmid, id.clone());
             seen.live.insert(id.clone(), live);
         }
-        // One that left before the start is tried anew when it comes back, as without a start.
+        // One that left before the start is tried again when it comes back, as without a start.
         let there =
             journal_state.breakers.iter().filter(|(id, _)| spec.templates.contains_key(*id));
         for (id, entry) in there {
@@ -448,7 +448,7 @@ impl Eye for Watch {
                     self.blame(&mut seen, "a-lost-job-is-told-once", text);
                 }
             }
-            // What is put back into the YAML later is tried anew.
+            // What is put back into the YAML later is tried again.
             What::TemplateGone { template } => {
                 seen.trips.remove(template);
             }

@@ -1,11 +1,11 @@
-//! What befalls rows of runners while their guests run: they are renamed, lose their connection, or
+//! What happens to rows of runners while their guests run: they are renamed, lose their connection, or
 //! are guessed to be idle.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Ci, System};
 
-/// What befalls rows.
+/// What happens to rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RowDeed {
@@ -29,7 +29,7 @@ impl Ci {
         self.with(source, |system| system.guesses = true);
     }
 
-    /// Something befalls rows.
+    /// Something happens to rows.
     pub fn happen_to(&self, source: &str, deed: RowDeed) {
         self.advance();
         self.with(source, |system| match deed {
