@@ -23,6 +23,7 @@ pub mod record;
 pub mod scope;
 pub mod seed;
 pub mod spec;
+pub mod state_machine;
 pub mod status;
 pub mod stop;
 pub mod template_image;

@@ -171,7 +171,7 @@ pub struct Configured {
     pub image_refused: Option<Fault>,
 }
 
-/// A disc image of drover's on a storage, anyone who's it is.
+/// A disc image on a storage that drover made, with its owner.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ImageObservation {
     /// The node that sees it.

@@ -69,7 +69,7 @@ async fn a_template_whose_configuration_somebody_holds_is_cloned_after_that() {
     world.end().await;
 }
 
-// Invariant: gotcha 3, an id is anyone who's has it, container or machine.
+// Invariant: gotcha 3, an id belongs to the guest that has it, container or machine.
 
 #[tokio::test(start_paused = true)]
 async fn an_id_that_a_container_has_is_passed_over() {

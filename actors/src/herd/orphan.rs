@@ -1,5 +1,5 @@
 //! An orphan as an agent: its marks become an entry that is already being retired, so that one
-//! code path destroys guests, anyone who's record they lost.
+//! code path destroys guests, also when their record is lost.
 //!
 //! The entry is durable before the guest is touched: what is left of it when the service stops, such as
 //! volumes that its storage did not let go, is known at the next start.
