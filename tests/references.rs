@@ -302,7 +302,7 @@ fn the_page_of_agents_has_the_table_of_transitions() {
     }
     assert!(
         there == wanted,
-        "`{WRITE}=1 cargo test --test references` writes the table anew:\n{wanted}"
+        "`{WRITE}=1 cargo test --test references` writes the table again:\n{wanted}"
     );
 }
 

@@ -26,7 +26,6 @@ impl Api {
         Self { port, client: crate::client(None), runtime }
     }
 
-    /// The port.
     pub fn port(&self) -> u16 {
         self.port
     }
@@ -47,7 +46,6 @@ impl Api {
         self.send(request).unwrap_or_else(|| panic!("POST {path} failed"))
     }
 
-    /// Ends something.
     pub fn delete(&self, path: &str) {
         let gone = self.send(self.client.delete(self.url(path)));
         assert!(gone.is_some(), "DELETE {path} failed");

@@ -47,7 +47,7 @@ pub fn report(report: &mut Report) {
 }
 
 /// Switches a machine off: seconds until the list shows it and how often it was read for that, and
-/// seconds until anyone who waits for the end of its lease is told.
+/// seconds until those who wait for the end of its lease hear of it.
 fn death(cluster: &Cluster, service: &Service, lease: &str, agent: &Value) -> ((f64, usize), f64) {
     let (node, vmid) = (agent["node"].as_str().unwrap(), agent["vmid"].as_u64().unwrap());
     let started = Instant::now();
@@ -55,7 +55,7 @@ fn death(cluster: &Cluster, service: &Service, lease: &str, agent: &Value) -> ((
     let path = format!("/v1/leases/{lease}");
     let (mut shown, mut known, mut looks) = (None, None, 0);
     while shown.is_none() || known.is_none() {
-        assert!(started.elapsed() < LIMIT, "nobody is told of the end of {vmid}");
+        assert!(started.elapsed() < LIMIT, "nobody hears of the end of {vmid}");
         if shown.is_none() {
             looks += 1;
             let list = cluster.sim.call("GET", "/cluster/resources?type=vm")["data"].clone();

@@ -2,7 +2,6 @@
 
 use serde_json::json;
 
-/// One figure.
 pub struct Figure {
     name: String,
     value: f64,

@@ -20,7 +20,7 @@ pub struct Herd {
 }
 
 impl Herd {
-    /// Provisions them all at once, and tells how that went.
+    /// Provisions them all at once, and reports the times.
     pub fn provisioned(agents: u32, lanes: Lanes) -> (Self, Provision) {
         Self::provisioned_on(Cluster::start(agents, true), lanes)
     }

@@ -37,7 +37,7 @@ pub fn report(report: &mut Report) {
     let used = service.usage().less(&before);
     service.child.signal("KILL");
     service.child.wait();
-    let syncs = service.api().until("the tracer has told all", |_| count(&trace));
+    let syncs = service.api().until("the tracer reported all", |_| count(&trace));
     let records = RedbLog::open(service.journal()).unwrap().read_from(0).unwrap();
     let bytes: usize = records.iter().map(|(_, record)| record.len()).sum();
     let agents = f64::from(AGENTS);
@@ -52,7 +52,7 @@ pub fn report(report: &mut Report) {
 }
 
 /// Syncs of a service that has ended, those of its start included; none while the tracer may have
-/// more to tell.
+/// more to say.
 fn count(trace: &Path) -> Option<usize> {
     let text = std::fs::read_to_string(trace).unwrap_or_default();
     text.contains("+++ killed by SIGKILL +++")

@@ -117,7 +117,7 @@ pub fn micros(mut one: impl FnMut()) -> f64 {
     percentile(&times, 0.5)
 }
 
-/// Tells how long decisions take, plain and with terms of affinity.
+/// Reports how long decisions take, plain and with terms of affinity.
 pub fn report(report: &mut Report) {
     let (found, bed) = cluster();
     let sum = micros(|| {

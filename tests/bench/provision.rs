@@ -99,7 +99,7 @@ impl Provision {
         Self { took, past_queue, phases, piece, used }
     }
 
-    /// Tells all of it, beside the script where it was played.
+    /// Reports all of it, beside the script where it was played.
     pub fn report(&self, report: &mut Report, script: Option<&Naive>) {
         let name = format!("provision-{}", self.took.len());
         report_times(report, &format!("{name}.ready"), &self.took, &self.piece);
@@ -115,7 +115,7 @@ impl Provision {
         self.report_cost(report, &format!("{name}.cost"), script);
     }
 
-    /// Tells what came of provisions in lanes that hold agents up: that wait is told apart.
+    /// Reports the outcome of provisions in lanes that hold agents up: that wait is kept apart.
     pub fn report_lanes(&self, report: &mut Report) {
         let name = format!("lanes-{}", self.took.len());
         report_times(report, &format!("{name}.ready"), &self.past_queue, &self.piece);

@@ -94,7 +94,7 @@ fn decision(wants: usize) -> f64 {
     })
 }
 
-/// Tells how long a decision takes.
+/// Reports how long a decision takes.
 pub fn report(report: &mut Report) {
     let (tenth, all) = (decision(WANTS / 10), decision(WANTS));
     let figure = Figure::alone("wants-2000.decision", all, "us");

@@ -29,7 +29,6 @@ pub enum Lanes {
 
 /// A simulated cluster with room for a number of agents.
 pub struct Cluster {
-    /// The simulator.
     pub sim: Sim,
     /// What it writes down.
     pub record: Record,
@@ -111,7 +110,6 @@ fn describe(agents: u32) -> Value {
 
 /// A service on a cluster.
 pub struct Service {
-    /// The process.
     pub child: Kept,
     site: Site,
 }

@@ -7,7 +7,7 @@ use crate::figure::{Figure, Report};
 /// Seeds that are played.
 const SEEDS: u32 = 100;
 
-/// Plays storms with the storms' own test program, which tells how fast it was without its start.
+/// Plays storms with the storms' own test program, which says how fast it was without its start.
 pub fn report(report: &mut Report) {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
     let mut command = Command::new(&cargo);

@@ -137,7 +137,7 @@ async fn burst(port: u16, queue: &Mutex<Queue>) -> (Vec<Instant>, Vec<Instant>) 
                 let fact = line.strip_prefix("data: ").map(serde_json::from_str::<Value>);
                 let lease = fact.and_then(Result::ok).map(|fact| fact["lease"].clone());
                 let lease = lease.filter(|lease| lease["state"] == "granted");
-                // One is told of more than once.
+                // A caller may hear of one more than once.
                 if lease.is_some_and(|lease| known.insert(lease["id"].to_string())) {
                     granted.push(Instant::now());
                 }

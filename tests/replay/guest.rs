@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 /// The guest with the agent.
 const TINY: u32 = 900;
-/// From the start to the agent's first answer, and from the wish to stop to the end.
+/// From the start to the agent's first answer, and from the request to stop to the end.
 const BOOT: Duration = Duration::from_secs(2);
 const SHUTDOWN: Duration = Duration::from_secs(1);
 

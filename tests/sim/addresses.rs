@@ -37,7 +37,7 @@ fn counts(world: &World) -> (u64, u64, u64) {
     (*used, *resting, *free)
 }
 
-/// What the running guests of drover were told by cloud-init.
+/// What the running guests of drover got from cloud-init.
 fn reported(world: &World) -> Vec<String> {
     let ours = world.ours().into_iter().filter_map(|vmid| world.side.config(vmid));
     ours.filter_map(|config| config.get("ipconfig0").cloned()).collect()
@@ -63,7 +63,7 @@ async fn an_agent_is_given_its_address_and_reached_there_without_a_question() {
     let config = world.side.config(agent.vmid.unwrap().0).unwrap();
     assert_eq!(config.get("nameserver").map(String::as_str), Some("10.20.0.2"));
     assert_eq!(questions(&world), 0);
-    assert_eq!(agent.host_keys.len(), 1, "the guest agent told its key after the greeting");
+    assert_eq!(agent.host_keys.len(), 1, "the guest agent gave its key after the greeting");
     let assigned = &world.journal_state().agents[&agent.agent].addresses;
     assert_eq!(assigned[0].address, ip("10.20.0.50"));
     world.release(&lease).await;
@@ -77,7 +77,7 @@ async fn a_template_without_a_guest_agent_works_with_an_address_of_its_own() {
         world.guests.quirk_next_boot(Quirk::NoAgent);
         let (lease, agent) = world.leased("linux").await;
         assert_eq!(agent.address.as_deref(), Some("10.20.0.50"));
-        assert_eq!(agent.host_keys.len(), 1, "taken on first sight");
+        assert_eq!(agent.host_keys.len(), 1, "taken at first contact");
         world.release(&lease).await;
         world.end().await;
     }
@@ -122,7 +122,7 @@ async fn demand_beyond_the_pool_is_served_as_addresses_have_rested() {
     assert!(world.elapsed() > 6 * MINUTE, "three rests of two minutes: {:?}", world.elapsed());
     assert!(world.elapsed() < 14 * MINUTE, "nobody slept on: {:?}", world.elapsed());
     assert_eq!(world.journal_state().breakers.len(), 0);
-    assert_eq!(world.notes.intended(), 7, "none was begun in vain");
+    assert_eq!(world.notes.intended(), 7, "none was started in vain");
     world.until("all have rested", |_| counts(&world) == (0, 0, 2)).await;
     world.end().await;
 }
@@ -391,7 +391,7 @@ async fn a_guest_that_says_another_agents_address_is_not_connected_to_there() {
     assert_eq!(world.view().lease(&first).unwrap().state, LeasePhase::Ready);
     let gone = world.view().gone_agents();
     let why = gone.iter().find(|gone| gone.agent == poser.agent).unwrap();
-    // Why nobody could reach it is told beyond its end.
+    // The report of why nobody could reach it outlives it.
     let reported = why.reason.to_string();
     assert!(reported.contains("Booting took too long (startupWaitSeconds): "), "{reported}");
     world.release(&second).await;
@@ -404,7 +404,7 @@ async fn a_guest_that_names_a_machines_address_before_anybody_else_gets_nothing_
     let keys = "instanceCap: 2, startupWaitSeconds: 60, maxTotalUses: 1, shutdownTimeoutSec: 5";
     let world = World::started(Setup::linux(keys)).await;
     let sick = |health, skip| AgentFault { health, vmid: None, chance: 1.0, skip, times: Some(1) };
-    // The first one runs and nobody ever tells where; the second one tells that it is there.
+    // The first one runs and nobody ever says where; the second one says that it is there.
     let agents = vec![sick(AgentHealth::Dead, 0)];
     world.faults(Faults { agents, ..Faults::default() });
     let first = world.lease("linux").await;

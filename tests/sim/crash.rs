@@ -301,7 +301,7 @@ async fn cut_at_the_removal(
 #[tokio::test(start_paused = true)]
 async fn a_key_that_outlives_two_crashes_is_removed_after_them() {
     let mut world = World::started(Setup::linux("")).await;
-    // The grant is durable, and that the agent is in use was not told yet.
+    // The grant is durable, and that the agent is in use was not reported yet.
     world.notes.hold(|body| matches!(body, Body::LeaseGranted { .. }));
     let lease = world.lease("linux").await;
     world.until_sprung().await;
@@ -460,7 +460,7 @@ async fn volumes_that_stay_are_reported_again_when_others_find_the_guest_gone() 
     world.side.block_volume_removal(&node, &format!("local-lvm:vm-{vmid}-cloudinit"), "it is busy");
     world.release(&lease).await;
     world.until_state(AgentPhase::Stranded).await;
-    // What was told is not durable yet, and the agent's own look at the id fails.
+    // What was reported is not durable yet, and the agent's own look at the id fails.
     let rule = CallFault {
         route: Some("/nextid".into()),
         times: Some(1),
@@ -474,7 +474,7 @@ async fn volumes_that_stay_are_reported_again_when_others_find_the_guest_gone() 
             view.agents().iter().all(|agent| agent.state == AgentPhase::Stranded)
         })
         .await;
-    assert_eq!(world.view().alarms().len(), 1, "a volume stays and nobody is told");
+    assert_eq!(world.view().alarms().len(), 1, "a volume stays and nobody hears of it");
     world.administer(vmid);
     world.until("the agent is gone", |view| view.agents().is_empty()).await;
     world.end().await;

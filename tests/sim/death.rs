@@ -133,7 +133,7 @@ async fn an_idle_machine_that_is_dead_is_handed_out_to_nobody_fifteen_seconds_la
         };
         world.until("two are ready", two).await;
         world.pass(60 * SECOND).await;
-        // Lists hang, so that they do not tell either.
+        // Lists hang, so that they show no end either.
         world.side.set_stale("pve1", true);
         let agent = world.view().agents()[0].clone();
         world.side.kill_guest(agent.vmid.unwrap().0).await;

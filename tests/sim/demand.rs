@@ -88,7 +88,7 @@ async fn crashes_at_any_moment_cost_no_job_and_leave_no_runner() {
     }
 }
 
-// Invariant: what no template serves is told as that, and is nothing that drover makes wait.
+// Invariant: what no template serves is reported as that, and is nothing that drover makes wait.
 
 #[tokio::test(start_paused = true)]
 async fn a_job_that_no_template_serves_is_no_wait_of_drovers() {
@@ -255,7 +255,7 @@ async fn guests_that_never_connect_or_never_work_are_replaced() {
     world.end().await;
 }
 
-// Invariant: a job lost with its machine is told once, and run by nobody.
+// Invariant: a job lost with its machine is reported once, and run by nobody.
 
 #[tokio::test(start_paused = true)]
 async fn a_job_whose_guest_is_switched_off_is_reported_once() {
@@ -287,7 +287,7 @@ async fn a_source_that_is_taken_out_finishes_what_runs_and_begins_nothing() {
         let reported = view.sources();
         matches!(reported.as_slice(), [one] if !one.configured && one.running == 1)
     };
-    world.until("it is told with what runs still", runs).await;
+    world.until("it is reported with what runs still", runs).await;
     world.until("its source is gone", |view| view.sources().is_empty()).await;
     let jobs = world.ci.jobs("git");
     assert_eq!((&jobs[0].stage, &jobs[1].stage), (&Stage::Done, &Stage::Waiting));
@@ -304,7 +304,7 @@ async fn runners_left_at_a_source_that_went_while_the_service_was_down_are_repor
     world.crash();
     let demand = std::mem::take(&mut world.setup.sections);
     world.start().await;
-    world.until("it is told", |view| !view.sources().is_empty()).await;
+    world.until("it is reported", |view| !view.sources().is_empty()).await;
     let reported = world.view().sources().remove(0);
     let (_, text) = reported.outage.unwrap();
     assert_eq!(
@@ -489,7 +489,7 @@ async fn a_label_that_several_clouds_offer_begins_what_is_wanted_once() {
     world.end().await;
 }
 
-// Invariant: why a job waits is told in numbers that come true.
+// Invariant: why a job waits is reported in numbers that come true.
 
 #[tokio::test(start_paused = true)]
 async fn a_job_is_reported_when_its_turn_comes_and_then_it_comes() {
@@ -510,6 +510,6 @@ async fn a_job_is_reported_when_its_turn_comes_and_then_it_comes() {
     world.until("the last one runs", |_| ci.over("git") == 8 && ci.running("git") == 1).await;
     let took = began.elapsed();
     let ratio = reported.as_secs_f64() / took.as_secs_f64();
-    assert!((0.5..2.0).contains(&ratio), "told {reported:?} ({why}), took {took:?}");
+    assert!((0.5..2.0).contains(&ratio), "reported {reported:?} ({why}), took {took:?}");
     world.end().await;
 }

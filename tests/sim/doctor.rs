@@ -1,5 +1,5 @@
 //! What `drover doctor` says of a cluster: that all is well, and each thing that is not, with what
-//! mends it.
+//! repairs it.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -84,7 +84,7 @@ async fn a_cluster_as_it_should_be_is_well() {
     insta::assert_snapshot!(nine);
 }
 
-// Invariant: each thing that is not as it should be is told with what mends it.
+// Invariant: each thing that is not as it should be is reported with what repairs it.
 
 /// A change of the cluster or of the configuration before anything is looked at.
 type Change = fn(&mut Setup);
@@ -307,7 +307,7 @@ async fn a_node_that_is_down_hides_its_own_template_alone() {
     );
 }
 
-// Invariant: a node that no agent can ever be made on is told, with the reason that `why` gives.
+// Invariant: a node that no agent can ever be made on is reported, with the reason that `why` gives.
 
 #[tokio::test(start_paused = true)]
 async fn nodes_that_a_template_cannot_be_used_on_are_reported() {
@@ -326,7 +326,7 @@ async fn nodes_that_a_template_cannot_be_used_on_are_reported() {
     insta::assert_snapshot!(format!("anywhere:\n{anywhere}\nelsewhere:\n{elsewhere}"));
 }
 
-// Invariant: a refused login is told with what enables its user, then with what renews its secret.
+// Invariant: a refused login is reported with what enables its user, then with what renews its secret.
 
 #[tokio::test(start_paused = true)]
 async fn a_login_that_is_refused_is_reported_with_what_enables_and_what_renews_it() {
@@ -359,7 +359,7 @@ async fn a_preferred_node_that_is_not_there_is_warned_of_and_the_rest_is_well() 
     ");
 }
 
-// Invariant: of a login that lacks something it is told what, with the command that gives it, once.
+// Invariant: the doctor says once what a login lacks, with the command that gives it.
 
 /// A cluster whose login holds all but these privileges.
 fn without(lacks: &[&str], keys: &str) -> Setup {
@@ -406,7 +406,7 @@ async fn one_endpoint_of_several_nodes_and_agents_without_a_pool_are_reported() 
     "#);
 }
 
-// Invariant: an endpoint that does not answer is told with what is to be looked at.
+// Invariant: an endpoint that does not answer is reported with what to look at.
 
 /// Ways on which every connection fails so.
 #[derive(Clone)]

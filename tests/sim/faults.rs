@@ -83,7 +83,7 @@ fn failures(world: &World) -> Vec<String> {
     reasons(world).into_iter().filter(|reason| reason != "used-up" && reason != "idle").collect()
 }
 
-/// What administrators were told to run.
+/// What administrators were asked to run.
 fn alarms(world: &World) -> Vec<String> {
     world.notes.facts(|what| match what {
         What::Alarm { command, .. } => Some(command.clone()),
@@ -476,7 +476,7 @@ async fn a_machine_that_died_unnoticed_costs_the_next_lease_nothing_but_time() {
         _ => None,
     };
     let mut states = world.notes.facts(reported);
-    // What it waits for is told meanwhile.
+    // What it waits for is reported meanwhile.
     states.dedup();
     assert_eq!(
         states,

@@ -42,7 +42,7 @@ async fn comes_as_foreseen(world: &World, lease: &LeaseId, reported: &Estimate, 
     world.ready(lease).await;
     let took = world.elapsed() - began;
     let ratio = reported.as_secs_f64() / took.as_secs_f64();
-    assert!((0.5..=2.0).contains(&ratio), "told {reported:?} ({why}), took {took:?}");
+    assert!((0.5..=2.0).contains(&ratio), "reported {reported:?} ({why}), took {took:?}");
 }
 
 // Invariant: what is foreseen comes within twice and half the time.
@@ -136,7 +136,7 @@ async fn of_many_who_ask_at_any_moment_each_is_served_about_when_it_was_said() {
             // What is nearly there may be a few seconds away.
             let slack = Duration::from_secs(20);
             let is_right = reported <= took * 2 + slack && took <= reported * 2 + slack;
-            assert!(is_right, "seed {seed}: told {reported:?}, took {took:?}");
+            assert!(is_right, "seed {seed}: reported {reported:?}, took {took:?}");
             seen_cases += 1;
         }
         world.end().await;
@@ -146,7 +146,7 @@ async fn of_many_who_ask_at_any_moment_each_is_served_about_when_it_was_said() {
 
 // Invariant: nothing is promised of what cannot come.
 
-/// Nothing is promised for two hours, and what is told names the cause.
+/// Nothing is promised for two hours, and what is reported names the cause.
 async fn promises_nothing(world: &World, cause: &str) -> LeaseId {
     let lease = world.lease("linux").await;
     for _ in 0..12 {

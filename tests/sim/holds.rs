@@ -135,9 +135,9 @@ async fn an_agent_on_its_way_that_is_to_be_held_is_held_when_it_fails() {
     world.end().await;
 }
 
-// Invariant: of a template that was told so the next failure is held, once, whatever happens meanwhile.
+// Invariant: after `hold-next` the next failure of a template is held, once, whatever happens meanwhile.
 
-/// Agents that are held, with what is told of them.
+/// Agents that are held, with what is reported of them.
 fn held_now(world: &World) -> Vec<drover_model::fact::AgentDetail> {
     world.view().agents().into_iter().filter(|agent| agent.state == AgentPhase::Held).collect()
 }

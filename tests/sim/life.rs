@@ -72,7 +72,7 @@ async fn the_example_of_a_cluster_is_cloned_on() {
     let root_tokens = ClusterSpec::three_nodes("", "token-secret").root_tokens;
     let (port, _simulation) =
         cluster_of(&ClusterSpec { root_tokens, ..spec }, PveVersion::V9_2, None);
-    tokio::time::sleep(Duration::from_secs(30)).await; // until the lists tell of running guests
+    tokio::time::sleep(Duration::from_secs(30)).await; // until the lists mention running guests
     let fleet = port.fleet(&primary()).await.unwrap();
     assert_eq!(fleet.nodes().len(), 2);
     assert!(fleet.guests()[&VmId(9000)].template && fleet.guests()[&VmId(100)].running);

@@ -209,7 +209,7 @@ async fn a_reap_right_after_a_start_takes_what_is_still_being_adopted() {
     world.faults(Faults { calls: vec![slow], ..Faults::default() });
     world.start().await;
     assert_eq!(world.reap(true).await, 3);
-    assert_eq!(world.reap(true).await, 0, "nobody is told twice");
+    assert_eq!(world.reap(true).await, 0, "nobody hears it twice");
     world.until("all are gone", |view| view.agents().is_empty()).await;
     let gone = world.view().gone_agents();
     assert!(gone.iter().all(|gone| gone.reason == Reason::Reaped), "{gone:?}");

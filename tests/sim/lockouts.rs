@@ -31,7 +31,7 @@ async fn a_lease_goes_on_while_its_guest_is_shut_over_restarts_and_works_again_a
             let seen = view.agent(&agent.agent);
             seen.is_some_and(|seen| seen.detail.starts_with("SSH login refused since "))
         };
-        world.until("the refusal is told", refused).await;
+        world.until("the refusal is reported", refused).await;
         world.pass(10 * MINUTE).await;
         assert_eq!(world.ready(&lease).await.agent, agent.agent);
     }
@@ -60,7 +60,7 @@ async fn a_lease_that_ends_on_a_shut_guest_takes_it_along_and_costs_no_other_lea
     assert_eq!(world.view().agent(&agent.agent).unwrap().state, AgentPhase::Draining);
     world.release(&second).await;
     world.until("it is gone", |view| view.agent(&agent.agent).is_none()).await;
-    assert_eq!(breaker(&world), BreakerPhase::Closed, "whoever was in it shut it");
+    assert_eq!(breaker(&world), BreakerPhase::Closed, "its user shut it");
     world.end().await;
 }
 

@@ -33,10 +33,10 @@ fn put_back(world: &mut World) {
     world.reload();
 }
 
-/// Its cloud is gone and nobody else knows the way: that is told, with what to do.
+/// Its cloud is gone and nobody else knows the way: that is reported, with what to do.
 async fn calls_for_its_cloud(world: &World, agent: &AgentDetail) {
     world
-        .until("somebody is told what to do", |view| {
+        .until("drover says what to do", |view| {
             view.alarms().iter().any(|alarm| {
                 alarm.agent == agent.agent && alarm.command.contains("put cloud `rack` back")
             })
@@ -128,7 +128,7 @@ async fn an_end_that_is_not_durable_is_found_out_through_another_cloud() {
     world.end().await;
 }
 
-// Invariant: where there is no way in, somebody is told what to do, and nothing else is needed.
+// Invariant: where there is no way in, drover says what to do, and nothing else is needed.
 
 #[tokio::test(start_paused = true)]
 async fn an_agent_nobody_can_reach_calls_for_its_cloud_and_goes_when_that_is_back() {
@@ -177,7 +177,7 @@ async fn a_cloud_that_only_does_not_answer_calls_for_nobody() {
     world.start().await;
     world.pass(2 * MINUTE).await;
     assert!(world.view().agent(&agent.agent).is_some());
-    assert!(world.view().alarms().is_empty(), "the cloud is down, and tells so itself");
+    assert!(world.view().alarms().is_empty(), "the cloud is down, and reports so itself");
     nodes.iter().for_each(|node| world.side.set_partitioned(node, false));
     world.until("the agent is gone", |view| view.agents().is_empty()).await;
     world.end().await;

@@ -345,7 +345,7 @@ async fn a_node_in_maintenance_takes_nothing_new() {
     end(world, &[]).await;
 }
 
-// Invariant: a name means one template on each node, and several are told with their ids.
+// Invariant: a name means one template on each node, and several are reported with their ids.
 
 #[tokio::test(start_paused = true)]
 async fn two_templates_of_one_name_on_a_node_are_refused_there_and_named() {
@@ -434,6 +434,6 @@ async fn demand_that_several_serve_goes_where_more_fits() {
     let all = spread(&world);
     assert!(all["pve1"] <= 4 && all["pve1"] + all["pve2"] == 22, "{all:?}");
     let gone = world.view().gone_agents();
-    assert!(gone.is_empty(), "none was begun in vain: {gone:?}");
+    assert!(gone.is_empty(), "none was started in vain: {gone:?}");
     end(world, &leases).await;
 }

@@ -213,7 +213,7 @@ async fn a_trial_under_way_is_the_only_one_after_a_restart_too() {
     end(world, &leases).await;
 }
 
-// Invariant: an agent that was ready before is no trial: it will tell nothing.
+// Invariant: an agent that was ready before is no trial: it will say nothing.
 
 #[tokio::test(start_paused = true)]
 async fn a_restart_takes_no_ready_agent_for_the_trial_of_its_template_or_its_storage() {
@@ -243,7 +243,7 @@ async fn a_restart_takes_no_ready_agent_for_the_trial_of_its_template_or_its_sto
     let (again, one) = world.leased("linux").await;
     assert_eq!(one.agent, kept.agent);
     let (second, other) = world.leased("linux").await;
-    assert_ne!(other.agent, kept.agent, "the trial is begun");
+    assert_ne!(other.agent, kept.agent, "the trial is started");
     assert_eq!((closed(&world), template(&world, "linux")), (vec![], BreakerPhase::Closed));
     end(world, &[again, second]).await;
 }

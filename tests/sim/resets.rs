@@ -227,7 +227,7 @@ async fn a_crash_before_the_intent_is_durable_puts_nothing_back() {
     world.end().await;
 }
 
-// Invariant: a lock that a crash of the node left behind costs one agent, and is told.
+// Invariant: a lock that a crash of the node left behind costs one agent, and is reported.
 
 #[tokio::test(start_paused = true)]
 async fn a_snapshot_whose_node_died_under_it_costs_its_agent_alone_and_an_alarm() {

@@ -153,7 +153,7 @@ async fn a_restored_journal_leaves_what_was_made_after_the_backup() {
     serve(&world, 20).await;
     assert!(world.journal_state().seq > 200, "the journal has caught up by far");
     world.pass(60 * MINUTE).await;
-    assert!(world.guests.running_vmids().contains(&vmid), "only an operator can tell");
+    assert!(world.guests.running_vmids().contains(&vmid), "only an operator knows");
     world.confirm_older_journal();
     world.until("the orphan goes", |_| !world.side.guests().contains(&vmid)).await;
     empty(&world).await;
@@ -393,7 +393,7 @@ async fn a_backup_that_is_still_being_brought_back_is_waited_for() {
         let locked = bring_back(&world, vmid, &backup, false);
         world.pass(20 * MINUTE).await;
         assert_eq!(config(&world, vmid), locked, "{state}: somebody is at it");
-        // Anyone who wants it to go is told why it does not.
+        // Anyone who wants it to go hears why it does not.
         let alarms = world.view().alarms();
         let reported = alarms.iter().any(|alarm| alarm.command.contains(&vmid.to_string()));
         assert_eq!(reported, state == AgentPhase::Retiring, "{state}: {alarms:?}");

@@ -94,7 +94,7 @@ fn place_of(sim: &Sim, node: &str, vmid: u64) -> String {
     panic!("guest {vmid} never had an address")
 }
 
-/// Calls as the guest at an address does; its status and what it is told.
+/// Calls as the guest at an address does; the status and the body of the answer.
 fn call(port: u16, place: &str, body: &Value) -> (String, Value) {
     let url = format!("http://127.0.0.1:{port}/v1/call-in");
     let mut curl = Command::new("curl");

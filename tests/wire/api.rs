@@ -64,7 +64,7 @@ pub fn release(site: &Site, lease: &str) {
     assert!((200..300).contains(&status), "{status} {reported}");
 }
 
-/// All agents and leases, as the event stream tells them.
+/// All agents and leases, as the event stream reports them.
 pub struct Board {
     events: BufReader<UnixStream>,
     /// Live agents by id.

@@ -52,7 +52,7 @@ impl Master {
         Self { child, lines, port, dir }
     }
 
-    /// Tells of a change, whose build runs this.
+    /// Submits a change, whose build runs this.
     fn change(&self, command: &str) {
         let mut send = Command::new(tool("buildbot"));
         send.args(["sendchange", "--auth", "change:test-only", "--who", "me", "--branch", "main"]);
@@ -133,7 +133,7 @@ fn the_machine_of_a_build_whose_master_was_killed_goes_by_the_time_of_its_lease(
     service.drain();
     let mut events = Events::follow(&place);
     let mut master = Master::start(&open, 20);
-    master.change("echo begun; sleep 600");
+    master.change("echo started; sleep 600");
     // It is renewed for as long as the build goes on, also by a service that was started again.
     let renewed = |fact: &Value| fact["lease"]["state"] == "ready" && fact["lease"]["detail"] == "";
     let first = events.until("lease", renewed)["lease"]["expiresAt"].clone();

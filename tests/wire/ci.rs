@@ -16,7 +16,6 @@ use crate::harness::{Sim, Site, WAIT_LIMIT};
 
 /// A call as it came.
 pub struct Request {
-    /// Its method.
     pub method: String,
     /// The parts of its path, decoded.
     pub path: Vec<String>,
@@ -52,16 +51,12 @@ impl Request {
 
 /// What is answered.
 pub struct Reply {
-    /// The status.
     pub status: u16,
-    /// More headers.
     pub headers: Vec<(&'static str, String)>,
-    /// The body.
     pub body: String,
 }
 
 impl Reply {
-    /// JSON.
     pub fn json(status: u16, body: &Value) -> Self {
         Self { status, headers: Vec::new(), body: body.to_string() }
     }
@@ -91,12 +86,9 @@ pub enum Stand {
     Done(bool, u64),
 }
 
-/// A job.
 #[derive(Debug, Clone)]
 pub struct Job {
-    /// Its number.
     pub id: u64,
-    /// Its name.
     pub name: String,
     /// What it wants.
     pub labels: Vec<String>,
@@ -111,9 +103,7 @@ pub struct Job {
 /// A runner's row.
 #[derive(Debug, Clone)]
 pub struct Row {
-    /// Its number.
     pub id: u64,
-    /// Its name.
     pub name: String,
     /// What it offers.
     pub labels: Vec<String>,
@@ -135,9 +125,7 @@ pub struct Core {
     pub holds: bool,
     /// Whether nothing works.
     pub down: bool,
-    /// Its jobs.
     pub jobs: Vec<Job>,
-    /// Its rows.
     pub rows: Vec<Row>,
     /// Whether drover's rows move to the first page of their list once that was read.
     pub shifts: bool,
@@ -182,7 +170,7 @@ impl Core {
         row
     }
 
-    /// Its rows in the order that a page of them is told in.
+    /// Its rows in the order of a page of them.
     pub fn rows_in_order(&self, first: bool) -> Vec<Row> {
         let mut rows = self.rows.clone();
         if self.shifts {
@@ -297,7 +285,6 @@ impl<F: Fake> Server<F> {
         Self { port, fake }
     }
 
-    /// Its address.
     pub fn url(&self) -> String {
         format!("http://127.0.0.1:{}", self.port)
     }

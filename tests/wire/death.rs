@@ -20,12 +20,12 @@ fn a_machine_switched_off_under_a_lease_is_asked_to_long_polls_and_events_and_en
     let mut events = Events::follow(&site);
     let lease = ask(&site, "linux", "wire");
     let held = ready(&site, &lease);
-    let script = "echo begun; exec sleep 600";
+    let script = "echo started; exec sleep 600";
     let mut command = site.command(["lease", "--template", "linux", "--", script]);
     let mut command = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let (said, errors) = (command.stdout.take().unwrap(), command.stderr.take().unwrap());
     let (mut said, mut errors) = (Lines::of("command", said), Lines::of("errors", errors));
-    said.until(|line| line == "begun");
+    said.until(|line| line == "started");
 
     let path = format!("/v1/leases/{lease}?until=ended&waitSeconds=50");
     std::thread::scope(|scope| {

@@ -172,10 +172,10 @@ fn the_curl_example_releases_its_lease_when_it_is_stopped() {
     let open = opened(&sim, &site, "");
     let _service = Service::start(&site);
     let mut command = command(&open, example("lease.sh"));
-    let child = command.arg("echo begun; sleep 600").stdout(Stdio::piped()).spawn().unwrap();
+    let child = command.arg("echo started; sleep 600").stdout(Stdio::piped()).spawn().unwrap();
     let mut child = Kept(child);
     let mut lines = Lines::of("lease.sh", child.0.stdout.take().unwrap());
-    lines.until(|line| line == "begun");
+    lines.until(|line| line == "started");
     child.signal("TERM");
     assert_eq!(child.wait(), Some(143));
     assert_eq!(leases(&site), ["ended"]);

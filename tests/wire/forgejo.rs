@@ -75,7 +75,7 @@ impl Forgejo {
     }
 
     fn waiting(&self) -> Reply {
-        // Those that run are told as well, and an empty list is null.
+        // Those that run are reported as well, and an empty list is null.
         let is = |job: &&Job| matches!(job.stand, Stand::Waits | Stand::Runs(_));
         let all: Vec<Value> = self.core.jobs.iter().filter(is).map(shown).collect();
         Reply::json(200, &if all.is_empty() { Value::Null } else { all.into() })
@@ -238,7 +238,7 @@ fn a_token_that_may_make_no_runner_of_forgejo_is_reported() {
     ways::a_token_that_may_make_no_row_is_reported(&kind());
 }
 
-// Invariant: a program that is too old for how it is started is told with what takes its place, and costs few
+// Invariant: a program that is too old for how it is started is reported with what takes its place, and costs few
 // machines.
 
 #[test]
@@ -248,7 +248,7 @@ fn a_forgejo_runner_that_is_too_old_is_reported_with_the_version_that_takes_its_
     ways::a_runner_that_is_too_old_is_reported(&old, "", reported);
 }
 
-// Invariant: a job is as old as the first look that saw it: Forgejo's list tells no dates (`shown` has none).
+// Invariant: a job is as old as the first look that saw it: Forgejo's list has no dates (`shown` has none).
 
 #[test]
 fn a_job_of_forgejo_is_as_old_as_the_first_look_that_saw_it_also_over_a_restart() {

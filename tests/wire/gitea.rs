@@ -280,7 +280,7 @@ fn a_hook_of_a_real_gitea_has_its_job_run_long_before_the_next_poll() {
     assert_eq!(gitea.conclusions(), [("it".to_owned(), "success".to_owned())].into());
 }
 
-// Invariant: a job lost with its machine is told of, and not run again.
+// Invariant: a job lost with its machine is reported, and not run again.
 
 #[test]
 fn a_job_whose_machine_is_switched_off_is_lost_once_and_run_by_nobody() {
@@ -291,7 +291,7 @@ fn a_job_whose_machine_is_switched_off_is_lost_once_and_run_by_nobody() {
     assert!(site.cli(&["retire", &agent]).status.success());
     let vmid = agents["agents"][0]["vmid"].as_u64().unwrap();
     sim.call("POST", &format!("/nodes/{}/qemu/{vmid}/status/stop", sim.fact("node")));
-    // The cluster's list tells of it in its next cycle.
+    // The cluster's list mentions it in its next cycle.
     let end = Instant::now() + WAIT_LIMIT;
     while site.json(&["status"])["lostJobs"] == json!([]) && Instant::now() < end {
         assert!(site.cli(&["resync"]).status.success());
@@ -342,7 +342,7 @@ fn a_job_whose_row_somebody_deletes_runs_to_its_end_and_its_machine_goes_with_it
     assert_eq!(lost.as_array().map(Vec::len), Some(1), "{lost}");
 }
 
-// Invariant: a job that somebody cancels ends its machine: Gitea deletes the row, and tells the runner
+// Invariant: a job that somebody cancels ends its machine: Gitea deletes the row, and informs the runner
 // nothing, which goes on.
 
 #[test]

@@ -399,14 +399,14 @@ fn a_hook_of_gitlab_has_its_job_run_long_before_the_next_look() {
     scene.events.until("agentGone", |_| true);
 }
 
-// Invariant: a job lost with its machine is told of, and not run again.
+// Invariant: a job lost with its machine is reported, and not run again.
 
 #[test]
 fn a_job_of_gitlab_whose_machine_is_switched_off_is_lost_once() {
     let mut scene = Scene::start(&kind(), "", |_| ());
     let id = scene.push("it", &["linux"], None, "sleep 600");
     // Its guest may lie, and ask for more.
-    scene.server.until("told to take no more", |core| {
+    scene.server.until("asked to take no more", |core| {
         core.rows.iter().any(|row| row.quiet && row.name.starts_with("drover-"))
     });
     let lost = scene.lose();
@@ -468,7 +468,7 @@ fn block<T>(future: impl Future<Output = T>) -> T {
     runtime.block_on(future)
 }
 
-// Invariant: no part of a list is taken for the whole, whichever way its pages are told.
+// Invariant: no part of a list is taken for the whole, whichever way its pages are reported.
 
 #[test]
 fn lists_of_gitlab_are_read_to_their_end_for_each_scope() {

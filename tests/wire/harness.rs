@@ -123,7 +123,6 @@ impl Drop for Kept {
 
 /// A running `drover sim`.
 pub struct Sim {
-    /// The process.
     pub child: Kept,
     /// Its first line.
     pub facts: Value,
@@ -227,10 +226,10 @@ impl Sim {
     }
 }
 
-/// Tells a figure: shown by `tests/all`, asserted by nobody.
+/// Reports a figure: shown by `tests/all`, asserted by nobody.
 pub fn note(text: &str) {
     use std::io::Write;
-    // Past the capturing of a test's output. Nobody to tell is no fault of the test.
+    // Past the capturing of a test's output. A closed output is no fault of the test.
     let _ = writeln!(std::io::stderr(), "\nnote: {text}");
 }
 
@@ -359,7 +358,6 @@ agentConfigurations:
 
 /// A running `drover run` with a notify socket of its own.
 pub struct Service {
-    /// The process.
     pub child: Kept,
     notify: UnixDatagram,
     heard: Vec<String>,

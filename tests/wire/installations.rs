@@ -18,7 +18,7 @@ fn is_well(site: &Site) {
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stdout));
 }
 
-// Invariant: installations on one cluster take nothing from each other, whatever each of them is told.
+// Invariant: installations on one cluster take nothing from each other, whatever each of them is asked to do.
 
 #[test]
 fn two_installations_that_share_roles_keep_what_each_of_them_needs() {
@@ -57,7 +57,7 @@ fn two_installations_that_share_roles_keep_what_each_of_them_needs() {
         sim.send("PUT", "/access/acl", &entry("DroverGuests"));
         is_well(&one);
         is_well(&other);
-        // What only the other one needed is told with what takes it away, which is enough for this one.
+        // What only the other one needed is reported with what takes it away, which is enough for this one.
         let (code, alone) = setup(&one, &[]);
         assert_eq!(code, 0, "{alone}");
         let narrow =
@@ -70,7 +70,7 @@ fn two_installations_that_share_roles_keep_what_each_of_them_needs() {
     });
 }
 
-// Invariant: an administrator who may not do it is told once, before anything is done: who, which
+// Invariant: an administrator who may not do it is reported once, before anything is done: who, which
 // privileges, where, and what to do.
 
 #[test]

@@ -135,7 +135,7 @@ fn a_lease_whose_guest_refuses_drover_outlives_kill_9() {
         let detail = agent["detail"].as_str().unwrap_or_default();
         detail.starts_with("SSH login refused since ") && detail.contains("; the lease goes on")
     };
-    let agent = agent_until(&site, "the refusal is told", refused);
+    let agent = agent_until(&site, "the refusal is reported", refused);
     assert_eq!((&agent["id"], &agent["state"]), (&lease.reported["agent"], &"Leased".into()));
     let reported = ready(&site, &lease.id);
     assert_eq!(reported["agent"], lease.reported["agent"]);

@@ -72,7 +72,7 @@ fn a_single_use_agent_is_gone_after_its_lease() {
     assert_eq!(sim.guests(), Vec::<u64>::new());
 }
 
-// Invariant: anyone who holds an agent gets in with a key that is told once, and the guest goes after.
+// Invariant: anyone who holds an agent gets in with a key that is reported once, and the guest goes after.
 
 #[test]
 fn a_held_agent_lets_the_new_key_in_and_is_destroyed_when_it_is_released() {

@@ -64,7 +64,7 @@ fn a_service_that_is_stopped_for_a_while_goes_on_where_it_was() {
     let short = Some(json!({"ttlSeconds": 5}));
     assert_eq!(call(&site, "POST", &format!("/v1/leases/{held}/renew"), short.as_ref()).0, 200);
     service.child.signal("STOP");
-    // As long as a paused machine is: nothing else can tell how long that was. The lease runs out
+    // As long as a paused machine is: nothing else knows how long that was. The lease runs out
     // meanwhile, and its holder gets back the time in which nobody could have renewed it.
     std::thread::sleep(OUTAGE * 2);
     service.child.signal("CONT");
@@ -156,7 +156,7 @@ fn an_address_that_leads_to_another_cluster_costs_no_guest_of_either() {
     let all = sim.guests();
     lead_to(&other);
     release(&site, &leaving);
-    board.until(&site, "the other cluster told", |board| {
+    board.until(&site, "the other cluster reported", |board| {
         let (health, detail) = board.cloud("lab");
         health == "degraded" && detail.contains("leads to cluster")
     });

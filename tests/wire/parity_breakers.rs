@@ -26,7 +26,7 @@ fn said(site: &Site, args: &[&str]) -> String {
     String::from_utf8_lossy(&site.cli(args).stdout).into_owned()
 }
 
-// Invariant: a node or storage that fails is left alone, told as such everywhere, and another one used.
+// Invariant: a node or storage that fails is left alone, reported as such everywhere, and another one used.
 
 #[test]
 fn places_that_fail_are_left_alone_and_reported_and_others_are_used() {
@@ -74,7 +74,7 @@ fn places_that_fail_are_left_alone_and_reported_and_others_are_used() {
     assert_eq!(code, 200);
     golden("breakers_json", &serde_json::to_string_pretty(&shown).unwrap(), &site);
 
-    // An operator who mended it need not wait.
+    // An operator who repaired it need not wait.
     let out = site.cli(&["breakers", "reset", "storage:shared"]);
     assert!(out.status.success(), "{out:?}");
     let after = said(&site, &["breakers"]);

@@ -6,7 +6,7 @@ use crate::api::{Board, ask, call, ready, release};
 use crate::harness::{Events, Service, Site, world};
 use crate::parity::{agents, slow, yaml};
 
-/// What an operator is told who wants agents.
+/// What an operator is reported who wants agents.
 fn provision(site: &Site, template: &str, count: u32) -> (usize, String) {
     let path = format!("/v1/templates/{template}/provision");
     let (status, reported) = call(site, "POST", &path, Some(&json!({"count": count})));
@@ -78,7 +78,7 @@ fn a_permit_comes_back_once_the_guest_is_gone() {
             break;
         }
     }
-    assert!(gone, "another one was begun before the first was gone");
+    assert!(gone, "another one was started before the first was gone");
     assert_ne!(ready(&site, &second)["agent"], before);
     assert_eq!(sim.guests().len(), 1);
 }

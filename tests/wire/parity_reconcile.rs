@@ -1,4 +1,4 @@
-//! What a reconciliation finds in a cluster, what it does about it, and what it only tells.
+//! What a reconciliation finds in a cluster, what it does about it, and what it only says.
 
 use serde_json::Value;
 
@@ -50,7 +50,7 @@ fn of_before(marks: &str) -> String {
 }
 
 // Invariant: orphans are destroyed where cleaning is on, dead agents removed, guests that moved
-// followed; what is locked, damaged or somebody else's is told and left alone. A dry run says so
+// followed; what is locked, damaged or somebody else's is reported and left alone. A dry run says so
 // beforehand and changes nothing.
 
 #[test]
@@ -128,7 +128,7 @@ fn a_reconciliation_does_what_its_dry_run_says_and_leaves_everybody_else_alone()
     }
     assert_eq!((guests(&sim), agents(&site, "linux").len()), (all, 4), "a dry run changes nothing");
 
-    // Cleaning is off: the orphan is only told, everything else happens.
+    // Cleaning is off: the orphan is only reported, everything else happens.
     let mut events = Events::follow(&site);
     assert!(site.cli(&["resync"]).status.success());
     let mut left = vec![id(2), id(3)];

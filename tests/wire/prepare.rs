@@ -261,7 +261,7 @@ fn a_guest_that_cannot_be_prepared_says_why() {
     }
 }
 
-// Invariant: errors of cloud-init are told, and nobody has to do without an agent for them.
+// Invariant: errors of cloud-init are reported, and nobody has to do without an agent for them.
 
 #[test]
 fn errors_of_cloud_init_are_reported_as_warnings() {

@@ -1,4 +1,4 @@
-//! `drover doctor` and sources of demand: what it says of each kind, and of what is amiss.
+//! `drover doctor` and sources of demand: what it says of each kind, and of what is wrong.
 
 use crate::ci::{Fake, Server};
 use crate::harness::{Sim, Site, world};
@@ -6,7 +6,7 @@ use crate::open::free_port;
 use crate::ways::Kind;
 use crate::{forgejo, gitlab, woodpecker};
 
-/// What the doctor says of the source `ci`, and whether that is well; ports are not told.
+/// What the doctor says of the source `ci`, and whether that is well; ports are not reported.
 fn doctored(site: &Site) -> (String, bool) {
     let config = site.config().display().to_string();
     let out = site.cli(&["--config", &config, "doctor", "--source", "ci"]);
@@ -70,7 +70,7 @@ fn sources_as_they_should_be_are_well() {
     insta::assert_snapshot!([reported.reported.0, bird.0, edge.0].join("\n"));
 }
 
-// Invariant: each thing that is not as it should be is told with what mends it.
+// Invariant: each thing that is not as it should be is reported with what repairs it.
 
 #[test]
 fn what_a_login_may_not_do_is_reported() {

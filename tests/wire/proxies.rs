@@ -232,7 +232,7 @@ impl Scene {
         (service, events)
     }
 
-    /// What is told of a source.
+    /// What is reported a source.
     fn reported(&self, name: &str) -> Value {
         let status = self.site.json(&["status"]);
         let mut all = status["sources"].as_array().into_iter().flatten();
@@ -271,7 +271,7 @@ fn a_source_is_reached_by_the_proxy_of_the_environment_and_past_it_where_no_prox
     assert!(others.is_empty(), "others go past it: {others:?}");
 }
 
-// Invariant: a proxy that refuses is told as that, nothing goes past it unless somebody says so, and then all
+// Invariant: a proxy that refuses is reported as that, nothing goes past it unless somebody says so, and then all
 // is served.
 
 #[test]

@@ -8,7 +8,6 @@ use std::sync::{Arc, Condvar, Mutex};
 /// What becomes of the bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
-    /// They pass.
     Open,
     /// No connection comes about, those that stand break.
     Cut,

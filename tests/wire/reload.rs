@@ -137,7 +137,7 @@ fn ten_seconds_of_five_hundred_edits_a_second_and_of_signals_are_one_reload() {
     }
 }
 
-// Invariant: the fault is shown with its place until it is mended, and the old one goes on.
+// Invariant: the fault is shown with its place until it is repaired, and the old one goes on.
 
 #[test]
 fn a_bad_file_of_a_directory_is_shown_with_its_place_until_it_is_repaired() {

@@ -79,7 +79,7 @@ fn the_session_and_the_key_of_a_lease_are_gone_with_it() {
 }
 
 // Invariant: without the rights for it agents are destroyed after their lease, as without resets, and
-// what is missing is told.
+// what is missing is reported.
 
 #[test]
 fn without_the_right_to_take_snapshots_agents_are_destroyed_and_that_is_reported() {
@@ -108,7 +108,7 @@ fn without_the_right_to_take_snapshots_agents_are_destroyed_and_that_is_reported
     let clear = "needs the privilege `VM.Snapshot` on `/vms/";
     assert!(reported.iter().all(|text| text.contains(clear)), "{reported:?}");
     let shown = String::from_utf8_lossy(&site.cli(&["templates"]).stdout).into_owned();
-    assert_eq!(shown.matches(clear).count(), 1, "told once: {shown}");
+    assert_eq!(shown.matches(clear).count(), 1, "reported once: {shown}");
     assert_eq!(site.json(&["templates"])["templates"][0]["breaker"], "flowing");
     let status = site.json(&["status"]);
     assert_eq!(status["alarms"].as_array().map(Vec::len), Some(0), "{status}");

@@ -1,5 +1,5 @@
 //! `drover setup rights` and `drover doctor` on real sockets: least rights made, found to be there,
-//! mended, and a token replaced under a running service.
+//! repaired, and a token replaced under a running service.
 
 use std::io::{Read as _, Write as _};
 use std::process::Output;
@@ -50,7 +50,7 @@ pub fn tokens(sim: &Sim) -> Vec<String> {
 }
 
 // Invariant: what is printed is what is done, the second time there is nothing to do, and what was
-// taken away since is mended.
+// taken away since is repaired.
 
 #[test]
 fn rights_are_made_once_and_repaired_when_they_drift() {
@@ -111,7 +111,7 @@ fn rights_are_made_once_and_repaired_when_they_drift() {
         assert!(text.contains("> pveum role modify DroverGuests --privs "), "{text}");
         let (code, repaired) = setup(&site, &[]);
         assert_eq!(code, 0, "{repaired}");
-        insta::assert_snapshot!(format!("mended_on_{}", version.replace('.', "_")), repaired);
+        insta::assert_snapshot!(format!("repaired_on_{}", version.replace('.', "_")), repaired);
         assert!(run(&site, &["doctor"]).status.success());
     });
 }
@@ -143,7 +143,7 @@ fn lines_are_printed_without_a_cluster() {
     assert!(text.contains("systemctl status pveproxy"), "{text}");
 }
 
-// Invariant: a token whose secret is lost is told of, and made again when that is asked for.
+// Invariant: a token whose secret is lost is reported, and made again when that is asked for.
 
 #[test]
 fn a_lost_secret_is_replaced_when_asked_for() {
@@ -314,7 +314,7 @@ fn a_rotation_that_fails_on_its_way_leaves_the_old_token_in_use() {
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
 }
 
-// Invariant: a certificate that is not trusted is told with the fingerprint that would do.
+// Invariant: a certificate that is not trusted is reported with the fingerprint that would do.
 
 #[test]
 fn the_doctor_shows_the_fingerprint_of_a_certificate_that_it_does_not_trust() {
@@ -329,7 +329,7 @@ fn the_doctor_shows_the_fingerprint_of_a_certificate_that_it_does_not_trust() {
     assert!(text.contains(&pin) && text.contains("/etc/pve/pve-root-ca.pem"), "{text}");
 }
 
-// Invariant: the doctor's trial tells where the way ends, and leaves nothing.
+// Invariant: the doctor's trial says where the way ends, and leaves nothing.
 
 #[test]
 fn one_agent_of_a_template_is_made_and_reported() {
@@ -355,7 +355,7 @@ fn one_agent_of_a_template_is_made_and_reported() {
     assert_eq!(sim.guests(), Vec::<u64>::new());
 
     // An address that does not count, nobody at the port, a user who has no key, a cloud-init that
-    // cannot tell how it stands.
+    // cannot know how it stands.
     for (from, to, part) in [
         ("127.77.0.0/16", "10.9.0.0/16", "guestNetworks"),
         ("sshPort: 2222", "sshPort: 2223", "sshPort"),
@@ -379,7 +379,7 @@ fn one_agent_of_a_template_is_made_and_reported() {
     let (code, _, said) = trial("nope");
     assert_eq!(code, Some(1), "{said}");
 
-    // Errors that cloud-init got over are told of an agent that is ready.
+    // Errors that cloud-init got over are reported an agent that is ready.
     let yaml = std::fs::read_to_string(site.config()).unwrap();
     let traits = "sshPort: 2222\n    tags: [guest-init-error]";
     site.write_yaml(&yaml.replace("sshPort: 2222", traits));

@@ -7,7 +7,7 @@ use std::process::Stdio;
 use super::harness::{Kept, Lines, Service, Sim, Site, drover};
 use super::rights::{run, setup, site, tokens};
 
-/// A rotation that begins, with the service that it is told to reach.
+/// A rotation that begins, with the service that it is asked to reach.
 fn started(site: &Site, socket: &Path, grace: &str) -> (Kept, Lines) {
     let mut command = drover();
     command.arg("--config").arg(site.config()).arg("--socket").arg(socket);

@@ -188,7 +188,7 @@ fn every_command_answers_and_fails_in_json() {
     let command = "printf 'no end' >&2; exit 3";
     let out = site.cli(&["--json", "lease", "--template", "linux", "--", command]);
     assert_eq!((out.status.code(), &last_line(&out)["exit"]), (Some(3), &json!(3)), "{out:?}");
-    // The socket is in use, which is told after the log, and the log is JSON.
+    // The socket is in use, which is reported after the log, and the log is JSON.
     let mut command = site.command(["--json", "run", "--config"]);
     command.arg(site.config()).arg("--state-dir").arg(dir.path().join("state"));
     let out = command.env("LOG_LEVEL", "debug").output().unwrap();

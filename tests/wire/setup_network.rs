@@ -98,7 +98,7 @@ fn wait(sim: &Sim, path: &str, params: &[(&str, &str)]) {
     assert_eq!(reported["exitstatus"], "OK", "{reported}");
 }
 
-/// Whether a program accepts a file; where it is not installed that is told.
+/// Whether a program accepts a file; where it is not installed that is reported.
 fn accepted(program: &str, args: &[&str], content: &str) {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("file");

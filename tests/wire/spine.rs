@@ -117,7 +117,7 @@ fn events_since_begin_with_what_was_reported_and_after_0_with_all_that_is_kept()
         let out = site.cli(&["lease", "--labels", "linux", "--", command]);
         assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
     };
-    // Once it has ended, what was told before it ran is more than a second old.
+    // Once it has ended, what was reported before it ran is more than a second old.
     lease("sleep 2");
     let ended = |fact: &Value| fact["kind"] == "lease" && fact["lease"]["state"] == "ended";
     let follow = |options: &[&str]| Events::follow_with(&site, options);
@@ -173,7 +173,7 @@ fn reload_by_command_and_by_signal_says_what_came_of_it() {
     assert!(String::from_utf8_lossy(&out.stderr).contains("cores"));
 }
 
-// Invariant: anyone who is told how the service stands holds nobody up.
+// Invariant: anyone who hears how the service stands holds nobody up.
 
 #[test]
 fn a_service_manager_that_does_not_listen_holds_nothing_up() {

@@ -58,7 +58,7 @@ fn yaml(site: &Site, sim: &Sim) -> String {
 /// Commands that run in leased agents all the time.
 const JOBS: usize = 4;
 
-/// A command in a leased agent, which goes on until it is told to end.
+/// A command in a leased agent, which goes on until it is asked to end.
 struct Job {
     child: Kept,
     out: Lines,
@@ -307,7 +307,7 @@ fn two_hundred_agents_in_all_phases_survive_kill_9_again_and_again() {
     let again: Vec<_> = twice.filter(|(vmid, _)| worked(&sim, **vmid) != 1).collect();
     assert!(again.is_empty(), "of {} guests these were started again: {again:?}", starts.len());
     let any = *starts.keys().next().unwrap();
-    assert_eq!(worked(&sim, any), 1, "the tasks of guest {any} are not told");
+    assert_eq!(worked(&sim, any), 1, "the tasks of guest {any} are not known");
     assert!(starts.len() >= HELD + WARM, "{} starts were written down", starts.len());
     note(&format!(
         "recovery after kill -9 with up to 200 agents: {}; {} used once; {:.0} s in all",

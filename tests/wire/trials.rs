@@ -39,7 +39,7 @@ fn an_agent_on_trial_is_not_leased_and_goes_when_its_command_is_killed() {
     assert_eq!(served["agent"]["onTrial"], Value::Bool(false), "{served}");
 }
 
-// Invariant: an agent that nobody but an administrator can mend ends the command, with what to run.
+// Invariant: an agent that nobody but an administrator can repair ends the command, with what to run.
 
 #[test]
 fn a_trial_whose_agent_is_stranded_ends_with_what_to_run() {
@@ -69,7 +69,7 @@ fn a_trial_whose_agent_is_stranded_ends_with_what_to_run() {
     assert!(reported.contains("qm destroy") && reported.contains(" --purge"), "{reported}");
 }
 
-// Invariant: an agent that cannot be destroyed is told of while that lasts, and ends the command with
+// Invariant: an agent that cannot be destroyed is reported while that lasts, and ends the command with
 // what to run once that is an alarm.
 
 #[test]
@@ -97,7 +97,7 @@ fn a_trial_whose_guest_is_locked_shows_the_lock_and_ends_with_the_alarm() {
     assert!(alarm.contains("\n  > "), "{reported}");
 }
 
-// Invariant: who loses the service on the way is told what becomes of the agent.
+// Invariant: who loses the service on the way hears what becomes of the agent.
 
 #[test]
 fn a_trial_whose_service_ends_says_what_becomes_of_its_agent() {

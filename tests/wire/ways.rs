@@ -25,13 +25,10 @@ pub struct Kind<F: Fake> {
 
 /// A fake, the cluster, and the service between them.
 pub struct Scene<F: Fake> {
-    /// The fake.
     pub server: Server<F>,
-    /// The cluster.
     pub sim: Sim,
     /// The service's site.
     pub site: Site,
-    /// What happens.
     pub events: Events,
     label: fn(&str) -> String,
     service: Service,
@@ -99,7 +96,7 @@ impl<F: Fake> Scene<F> {
         let vmid = agents["agents"][0]["vmid"].as_u64().unwrap();
         let node = self.sim.fact("node");
         self.sim.call("POST", &format!("/nodes/{node}/qemu/{vmid}/status/stop"));
-        // The cluster's list tells of it in its next cycle.
+        // The cluster's list mentions it in its next cycle.
         let end = Instant::now() + WAIT_LIMIT;
         while self.site.json(&["status"])["lostJobs"] == json!([]) && Instant::now() < end {
             assert!(self.site.cli(&["resync"]).status.success());

@@ -17,7 +17,7 @@ pub fn bake(sim: &Sim) {
     assert!(answer["errors"].is_null(), "{answer}");
 }
 
-/// Keys of a template of Windows, with some of which no guest could be logged in to if it were told them.
+/// Keys of a template of Windows, with some of which no guest could be logged in to if it were reported them.
 fn keys(site: &Site, traits: &str, more: &str) -> String {
     let file = site.dir.path().join("ci.conf");
     std::fs::write(&file, "retries = 3\n").unwrap();
@@ -46,7 +46,7 @@ fn a_windows_guest_is_prepared_without_cloud_init_and_lets_a_lease_in() {
     let templates = [
         ("cmd", keys(&site, "windows", "")),
         ("posh", keys(&site, "windows-powershell", "")),
-        ("told", keys(&site, "windows-powershell", ", windowsLoginShell: POWERSHELL")),
+        ("set", keys(&site, "windows-powershell", ", windowsLoginShell: POWERSHELL")),
     ];
     let templates = templates.each_ref().map(|(name, keys)| (*name, keys.as_str()));
     site.write_yaml(&yaml(&site, &sim, &[], &templates));
@@ -76,7 +76,7 @@ fn a_windows_guest_is_prepared_without_cloud_init_and_lets_a_lease_in() {
     assert_eq!((said.0, said.1.as_str()), (Some(0), "hello\nretries = 3\n"), "{}", said.2);
     let keys = says(&site, "cmd", r"type .ssh\authorized_keys").1;
     assert_eq!(keys.matches(" drover-lease-").count(), 1, "those before it went: {keys}");
-    for template in ["posh", "told"] {
+    for template in ["posh", "set"] {
         let said = says(&site, template, &format!("cmd /c '{conf}'"));
         assert_eq!((said.0, said.1.as_str()), (Some(0), "retries = 3\n"), "{}", said.2);
     }

@@ -337,7 +337,7 @@ fn a_workflow_that_its_server_forgot_in_its_queue_is_not_over() {
     assert_eq!(look(), (0, Idle::Over));
 }
 
-// Invariant: an agent that its server does not understand is told with the version that it does.
+// Invariant: an agent that its server does not understand is reported with the version that it does.
 
 #[test]
 fn an_agent_of_woodpecker_that_is_too_old_is_reported_with_the_version_of_its_server() {
@@ -371,7 +371,7 @@ fn a_workflow_that_its_concurrency_holds_back_begins_no_machine_until_it_is_its_
     let scene = Scene::start(&kind(), "", |fake| fake.limit = 1);
     let first = scene.push("first", &["linux"], None, "sleep 600");
     scene.push("second", &["linux"], None, "echo served");
-    scene.server.until("begun", |core| core.ends()["first"] == "runs");
+    scene.server.until("started", |core| core.ends()["first"] == "runs");
     let looks = |core: &mut Core| core.calls.iter().filter(|call| call.contains("queue")).count();
     let before = looks(scene.server.fake().core());
     scene.server.until("looked at", |core| looks(core) >= before + 2);

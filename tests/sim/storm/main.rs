@@ -32,7 +32,6 @@ pub struct Seeds {
 }
 
 impl Seeds {
-    /// Their numbers.
     pub fn numbers(&self) -> impl Iterator<Item = u64> {
         self.from..self.from + self.count
     }

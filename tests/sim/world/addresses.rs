@@ -1,4 +1,4 @@
-//! Whose each address is, as the journal is told: an address is one agent's, and rests after it.
+//! Whose each address is, as the journal has it: an address is one agent's, and rests after it.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

@@ -2,7 +2,7 @@
 //!
 //! A system gives a job to a runner that is connected, idle and has its labels; an ephemeral runner
 //! is gone after it, and one that is a node takes job after job, one on each of its executors, until
-//! it is told not to. A guest that ends takes its runner off, and its job hangs there as lost.
+//! it is asked not to. A guest that ends takes its runner off, and its job hangs there as lost.
 //!
 //! A look reads a list of runners that may be cut, or shift while it is read, and then asks for each
 //! runner by itself that is waited for and that the list did not show.
@@ -66,9 +66,7 @@ pub enum Lists {
 /// Where a job is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stage {
-    /// It waits.
     Waiting,
-    /// It runs.
     Running(RunnerName, Instant),
     /// It is over.
     Done,
@@ -76,7 +74,6 @@ pub enum Stage {
     Lost,
 }
 
-/// A job.
 #[derive(Debug, Clone)]
 pub struct Job {
     /// What it wants.

@@ -1,7 +1,7 @@
 //! The clusters of a world: one, or several that know nothing of each other.
 //!
 //! The host of an endpoint names the cluster behind its node: `pve1` is of the first, `pve1.c2` of
-//! the second. Guests of all of them are told apart by their ids: each cluster's agents have a range
+//! the second. Guests of all of them are kept apart by their ids: each cluster's agents have a range
 //! of their own (see [`floor`]).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -106,7 +106,7 @@ impl Ways {
         Self { simulations: simulations.to_vec(), cut: Arc::default() }
     }
 
-    /// Cuts the ways to a cluster, or mends them: no call arrives, and no answer comes.
+    /// Cuts the ways to a cluster, or repairs them: no call arrives, and no answer comes.
     pub fn cut(&self, cluster: usize, cut: bool) {
         let mut all = self.cut.lock().unwrap();
         if cut {

@@ -1,4 +1,4 @@
-//! An eye on a world: told of every fact, record, request and key at the moment it happens, so that
+//! An eye on a world: sees every fact, record, request and key at the moment it happens, so that
 //! what must hold can be judged there and then.
 
 use std::sync::{Arc, Mutex};
@@ -9,7 +9,7 @@ use proxmox_client::transport::Request;
 
 /// Looks on; it must not call the world's own parts back.
 pub trait Eye: Send + Sync {
-    /// A fact is told to the read side.
+    /// A fact is reported to the read side.
     fn fact(&self, fact: &Fact);
     /// A record was taken by the journal.
     fn record(&self, body: &Body);
@@ -19,7 +19,7 @@ pub trait Eye: Send + Sync {
     fn key(&self, lease: &str, vmid: u32);
 }
 
-/// The place of a world's eye; everybody who tells it something has a handle.
+/// The place of a world's eye; everybody who reports to it has a handle.
 #[derive(Clone, Default)]
 pub struct Socket(Arc<Mutex<Option<Arc<dyn Eye>>>>);
 

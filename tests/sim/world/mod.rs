@@ -91,9 +91,7 @@ pub struct World {
     pub wire: Tally,
     /// The ways out of the actors under watch.
     pub tap: Tap,
-    /// SSH.
     pub shell: Scripted,
-    /// CI systems.
     pub ci: Ci,
     /// What was seen.
     pub notes: Notes,
@@ -107,7 +105,7 @@ pub struct World {
     starts: u64,
     /// Restarts of actors that a test planned in this run of the service.
     pub planned_restarts: u64,
-    /// The machine the service runs on, where that is told.
+    /// The machine the service runs on, where a test gives one.
     pub machine: Option<Machine>,
     /// Whether it was looked at what it leaves behind, or somebody else does so.
     pub judged: bool,
@@ -310,7 +308,7 @@ impl World {
         self.start().await;
     }
 
-    /// Stops as `drover run` does when told to, with what the policy leaves alive.
+    /// Stops as `drover run` does when asked to, with what the policy leaves alive.
     pub async fn stop(&mut self, policy: StopPolicy) {
         self.command(|reply| HerdCommand::Drain { policy, reply }).await;
         self.planned_restarts = 0;
@@ -398,7 +396,7 @@ impl World {
         format!("{}\n{}\nlast facts:\n{}", agents.join("\n"), leases.join("\n"), self.notes.tail())
     }
 
-    /// Sends a wish; its answer, or none when nobody is left to give one.
+    /// Sends a request; its answer, or none when nobody is left to give one.
     pub async fn try_request<T>(&self, command: impl FnOnce(Reply<T>) -> HerdCommand) -> Option<T> {
         let (reply, answer) = Reply::channel();
         let life = self.life();
@@ -418,10 +416,10 @@ impl World {
             }
         });
         let answer = outcome.await?;
-        answer.unwrap_or_else(|_| panic!("no answer to a wish\n{}", self.status())).ok()
+        answer.unwrap_or_else(|_| panic!("no answer to a request\n{}", self.status())).ok()
     }
 
-    /// Sends a wish and waits for its answer.
+    /// Sends a request and waits for its answer.
     pub async fn command<T>(&self, command: impl FnOnce(Reply<T>) -> HerdCommand) -> T {
         self.try_request(command).await.expect("the herd lives")
     }
@@ -525,7 +523,7 @@ impl World {
             .unwrap();
     }
 
-    /// Retires everything idle, the warm minimum too; says how many were told to go.
+    /// Retires everything idle, the warm minimum too; says how many were asked to go.
     pub async fn reap(&self, all: bool) -> u32 {
         self.command(|reply| HerdCommand::Reap { all, reply }).await
     }

@@ -62,7 +62,7 @@ impl Seen {
 pub struct Notes {
     seen: Arc<Mutex<Seen>>,
     side: WorldControl,
-    /// Told at every fact.
+    /// Called at every fact.
     pub pulse: Arc<Notify>,
     /// An eye that judges instead of the notebook.
     pub socket: Socket,
@@ -98,7 +98,7 @@ impl Notes {
         self.seen().planted.insert(vmid);
     }
 
-    /// Everything that was told, as lines to compare.
+    /// Everything that was reported, as lines to compare.
     pub fn log(&self) -> Vec<String> {
         let seen = self.seen();
         seen.facts.iter().map(|fact| format!("{fact:?}")).collect()
@@ -126,7 +126,7 @@ impl Notes {
         self.seen().trap = Some(Box::new(trap));
     }
 
-    /// A crash: nobody tells that the living live until they are taken over.
+    /// A crash: nobody reports that the living live until they are taken over.
     pub fn crash(&self) {
         let mut seen = self.seen();
         seen.living.clear();
@@ -140,7 +140,7 @@ impl Notes {
 
     /// The last facts, for a failure; `STORM_TAIL` in the environment says how many.
     pub fn tail(&self) -> String {
-        // What the reconcilers tell again and again says nothing here.
+        // What the reconcilers say again and again says nothing here.
         let reported = |fact: &&Fact| !matches!(fact.what, What::Reconciled { .. });
         let seen = self.seen();
         let log: Vec<String> =
@@ -216,9 +216,7 @@ impl Notes {
 
 /// One start's read side: the notebook, and the view behind it.
 pub struct Listener {
-    /// The notebook.
     pub notes: Notes,
-    /// The view.
     pub view: Arc<View>,
 }
 
@@ -250,9 +248,8 @@ impl Observer for Listener {
 pub struct Recorder {
     /// The real one.
     pub writer: Arc<Writer>,
-    /// The notebook.
     pub notes: Notes,
-    /// Whom a held append tells.
+    /// Who hears of a held append.
     pub tally: Tally,
 }
 

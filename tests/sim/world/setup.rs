@@ -26,7 +26,6 @@ static KEY: LazyLock<String> = LazyLock::new(|| {
 pub struct Setup {
     /// Fixes all chance.
     pub seed: u64,
-    /// The cluster.
     pub cluster: ClusterSpec,
     /// Further ones, which only clouds with `apiUrls` of their own lead to.
     pub beyond: Vec<ClusterSpec>,

@@ -1,5 +1,5 @@
 //! SSH by script: a guest can be logged in to when it runs at that address, has booted, and shows
-//! the key it should; everything else is what a test told it to refuse.
+//! the key it should; everything else is what a test set it to refuse.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -49,7 +49,7 @@ struct Script {
 pub struct Scripted {
     guests: Arc<StubGuests>,
     script: Arc<Mutex<Script>>,
-    /// An eye that is told of every key.
+    /// An eye that sees every key.
     pub socket: Socket,
 }
 
@@ -218,7 +218,7 @@ impl Shell for Scripted {
         let shell = self.clone();
         async move {
             let (vmid, _) = shell.clone().login(target, limit).await?;
-            // What mends a guest looks for keys that should not be there.
+            // What repairs a guest looks for keys that should not be there.
             let remedies = command.contains("the rollback did not happen");
             if remedies && shell.admitted(vmid).iter().any(|key| key != "hold") {
                 return Ok(Ran { exit: Some(1), tail: "a key is there".into() });

@@ -1,5 +1,5 @@
 //! The wire under watch: every call is counted at the dialer, and one can be held for ever, so
-//! that a crash strikes before it or before its answer.
+//! that a crash hits before it or before its answer.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -48,12 +48,12 @@ struct Seen {
 pub struct Tally {
     seen: Arc<Mutex<Seen>>,
     pulse: Arc<Notify>,
-    /// An eye that is told of every request.
+    /// An eye that sees every request.
     pub socket: Socket,
 }
 
 impl Tally {
-    /// Nothing yet; `pulse` is told when the trap springs.
+    /// Nothing yet; `pulse` is sent when the trap springs.
     pub fn new(pulse: Arc<Notify>) -> Self {
         Self { seen: Arc::default(), pulse, socket: Socket::default() }
     }

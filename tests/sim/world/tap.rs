@@ -1,4 +1,4 @@
-//! A tap on every way out of the actors: a test sees each call before it leaves, and may strike it.
+//! A tap on every way out of the actors: a test sees each call before it leaves, and may hit it.
 //!
 //! The tap sits above the ports, where one call of an agent is one call; [`super::tally`] sits below
 //! the client, where it is one or more requests.
@@ -115,7 +115,7 @@ pub struct Tap {
 }
 
 impl Tap {
-    /// A tap that passes everything; a trap that springs tells the tally.
+    /// A tap that passes everything; a trap that springs informs the tally.
     pub fn new(tally: Tally) -> Self {
         Self { watcher: Arc::default(), tally, looks: Arc::default() }
     }
@@ -353,10 +353,10 @@ impl Demand for Tapped<dyn Demand> {
         self.tap.ask("look_at_jobs", None, || self.inner.look(source, known))
     }
     fn start_runner(&self, call: StartRunnerCall, limit: Duration) -> Ask<()> {
-        self.tap.ask("hire", None, || self.inner.start_runner(call.clone(), limit))
+        self.tap.ask("start_runner", None, || self.inner.start_runner(call.clone(), limit))
     }
     fn stop_runner(&self, call: StartRunnerCall, limit: Duration) -> Ask<()> {
-        self.tap.ask("dismiss", None, || self.inner.stop_runner(call.clone(), limit))
+        self.tap.ask("stop_runner", None, || self.inner.stop_runner(call.clone(), limit))
     }
     fn words(&self, call: StartRunnerCall, limit: Duration) -> Ask<Words> {
         self.tap.ask("words", None, || self.inner.words(call.clone(), limit))
@@ -368,12 +368,12 @@ impl Demand for Tapped<dyn Demand> {
         self.tap.ask("quiet", None, || self.inner.quiet(source, runner))
     }
     fn deregister(&self, source: &SourceId, runner: &RunnerName) -> Ask<()> {
-        self.tap.ask("strike", None, || self.inner.deregister(source, runner))
+        self.tap.ask("deregister", None, || self.inner.deregister(source, runner))
     }
 }
 
 impl Journal for Tapped<dyn Journal> {
-    /// Only `Panic`, `Hold` (nothing is written) and `HoldAnswer` strike an append.
+    /// Only `Panic`, `Hold` (nothing is written) and `HoldAnswer` hit an append.
     fn append(&self, bodies: Vec<Body>) -> BoxFuture<'static, Result<u64, JournalFault>> {
         let knock = Knock { call: "append", vmid: None, records: bodies.clone() };
         let deregister = self.tap.judge_knock(&knock);
@@ -400,7 +400,7 @@ impl Journal for Tapped<dyn Journal> {
 }
 
 impl Observer for Tapped<dyn Observer> {
-    /// Only `Panic` strikes a fact.
+    /// Only `Panic` hits a fact.
     fn observe(&self, fact: Fact) {
         self.tap.judge("observe", None);
         self.inner.observe(fact);
@@ -408,7 +408,7 @@ impl Observer for Tapped<dyn Observer> {
 }
 
 impl Ambient for Tapped<dyn Ambient> {
-    /// Only `Panic` strikes a look at the clock.
+    /// Only `Panic` hits a look at the clock.
     fn now(&self) -> Now {
         self.tap.looks.fetch_add(1, Ordering::Relaxed);
         self.tap.judge("now", None);

@@ -91,7 +91,7 @@ fn looks_at_an_organisation_where_nothing_happens_are_free() {
     github.sound();
 }
 
-// Invariant: nothing is asked while nothing may be, and it is told until when.
+// Invariant: nothing is asked while nothing may be, and the report says until when.
 
 #[test]
 fn a_limit_that_is_used_up_ends_all_calls_and_says_so() {

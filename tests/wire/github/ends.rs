@@ -41,6 +41,6 @@ fn a_cancelled_job_of_a_scale_set_whose_runner_goes_on_ends_its_machine_once_tha
     cancel(&github);
     let gone = events.until("agentGone", |_| true);
     assert_eq!(gone["agent"]["reason"], "used-up", "{gone}");
-    assert_eq!(github.heard("/actions/jobs/"), [], "it was told");
+    assert_eq!(github.heard("/actions/jobs/"), [], "it was reported");
     left_nothing(&github, &sim, &site);
 }

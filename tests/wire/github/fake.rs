@@ -19,7 +19,7 @@ use super::scale::Scale;
 use super::server::{Reply, Request, serve};
 use super::shapes::Shapes;
 
-/// Calls that the schemas do not tell of.
+/// Calls that the schemas lack.
 const LACKING: [&str; 6] = [
     "/enterprises/{enterprise}/",
     "GET /orgs/{org}/repos",
@@ -190,7 +190,7 @@ impl GitHub {
         assert_eq!(self.state().faults, Vec::<String>::new());
     }
 
-    /// What it tells of a job by webhook.
+    /// What it sends of a job by webhook.
     pub fn hook(&self, id: u64) -> Value {
         let state = self.state();
         let job = state.jobs.iter().find(|job| job.id == id).unwrap();

@@ -140,7 +140,7 @@ fn two_thousand_rows_of_others_that_change_all_the_time_do_not_use_up_the_limit(
             seen.extend(observation.rows.into_iter().map(|row| row.runner));
             first = if at == 0 { paid() } else { first };
         }
-        assert_eq!(seen, known.keys().cloned().collect(), "each is told of");
+        assert_eq!(seen, known.keys().cloned().collect(), "each is reported");
         // A look each 10 s, and the whole list each quarter of an hour.
         let hour = 4 * first + 360 * (paid() - first) / looks;
         let all = 360 * github.heard("").len() / looks;

@@ -164,7 +164,7 @@ fn an_older_servers_guests_register_themselves_where_that_is_asked_for() {
     left_nothing(&github, &sim, &site);
 }
 
-// Invariant: a scale set's jobs are told, not looked for, and its session is given back.
+// Invariant: a scale set's jobs are reported, not looked for, and its session is given back.
 
 #[test]
 fn a_scale_set_is_made_and_its_jobs_run_without_a_look_at_any_list() {
@@ -297,7 +297,7 @@ fn a_hook_has_its_job_run_long_before_the_next_look_and_counts_once() {
         open.send("hub", &headers, &body)
     };
     assert_eq!(send("ping", &json!({ "zen": "Keep it logically awesome." }), "p"), "200");
-    let first = github.job("o/app", "told", &["self-hosted", "linux"], "true");
+    let first = github.job("o/app", "sent", &["self-hosted", "linux"], "true");
     let other = github.heard("/repos/o/other/").len();
     let body = github.hook(first);
     let sent = [("a", "202"), ("a", "200"), ("b", "200")];
@@ -306,10 +306,10 @@ fn a_hook_has_its_job_run_long_before_the_next_look_and_counts_once() {
     }
     let gone = events.until("agentGone", |_| true);
     assert_eq!(gone["agent"]["reason"], "used-up", "{gone}");
-    assert_eq!(github.conclusions()["told"], "success");
-    // Nobody is told of this one: it waits for the next look at all, and nothing is the worse for it.
-    github.job("o/app", "untold", &["self-hosted", "linux"], "true");
-    assert_eq!(github.conclusions()["untold"], "queued");
+    assert_eq!(github.conclusions()["sent"], "success");
+    // Nobody hears of this one: it waits for the next look at all, and nothing is the worse for it.
+    github.job("o/app", "unsent", &["self-hosted", "linux"], "true");
+    assert_eq!(github.conclusions()["unsent"], "queued");
     assert_eq!(github.heard("/repos/o/other/").len(), other, "nobody spoke of it");
     github.sound();
 }

@@ -9,7 +9,7 @@ use super::fake::GitHub;
 use super::{left_nothing, started};
 use crate::harness::{Events, Service, Sim, Site};
 
-/// What is told of the version that the guests here have.
+/// What is reported of the version that the guests here have.
 const REPORTED: &str = "its actions/runner 2.331.0 is too old: GitHub gives jobs to a version for 30 days after \
                     a newer one is released, to this one until 2026-06-19; install 2.336.0, the newest, \
                     in the template image";
@@ -39,8 +39,8 @@ fn reported(events: &mut Events) -> (String, String) {
     }
 }
 
-// Invariant: a runner that GitHub takes no more is told with its version, the last day of that and what takes
-// its place; its jobs want no machine but ever fewer that try; and what mended it is found by itself.
+// Invariant: a runner that GitHub takes no more is reported with its version, the last day of that and what takes
+// its place; its jobs want no machine but ever fewer that try; and what repaired it is found by itself.
 
 #[test]
 fn a_runner_too_old_for_github_is_reported_with_its_version_and_last_day_until_it_is_repaired() {

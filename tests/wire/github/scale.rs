@@ -1,4 +1,4 @@
-//! The fake's scale-set service; no schema tells of it.
+//! The fake's scale-set service; no schema mentions it.
 //!
 //! It follows GitHub's public client of it, actions/scaleset at 6ce025902cd9: `types.go` (what is said),
 //! `client.go` (the set, the login, the content type of each call), `session_client.go` (sessions, messages and
@@ -38,7 +38,7 @@ pub struct Scale {
     pub expired: bool,
     pub acknowledged: Vec<u64>,
     messages: Vec<Message>,
-    /// The last message that was told.
+    /// The last message that was reported.
     reported: u64,
     /// The number of the session's login: an older one is good for nothing.
     login: u32,
@@ -48,13 +48,13 @@ pub struct Scale {
     pub news: Arc<Condvar>,
 }
 
-/// A message, which grows until it is told.
+/// A message, which grows until it is reported.
 struct Message {
     id: u64,
     jobs: Vec<Value>,
 }
 
-/// What is told of a job: `JobMessageBase`, and what its kind has beside that.
+/// What is reported of a job: `JobMessageBase`, and what its kind has beside that.
 fn reported(kind: &str, job: &Job) -> Value {
     let (owner, repository) = job.repository.split_once('/').unwrap_or(("", ""));
     let assigned = if kind == "JobAvailable" { NEVER.to_owned() } else { job.created.to_string() };
@@ -92,7 +92,7 @@ impl Scale {
             "totalBusyRunners": self.running, "totalIdleRunners": 0 })
     }
 
-    /// What happens until a message is told is in one message.
+    /// What happens until a message is reported is in one message.
     fn say(&mut self, body: Value) {
         let reported = self.reported;
         match self.messages.last_mut().filter(|message| message.id > reported) {
@@ -215,7 +215,7 @@ pub fn poll(state: &Arc<Mutex<State>>, request: &Request) -> Option<Reply> {
         return Some(fault(&mut guard, "a poll does not say how many jobs it takes".to_owned()));
     }
     if last != 0 && last != guard.scale.reported {
-        let text = format!("message {last} was the last, and {} was told", guard.scale.reported);
+        let text = format!("message {last} was the last, and {} was sent", guard.scale.reported);
         return Some(fault(&mut guard, text));
     }
     let news = Arc::clone(&guard.scale.news);
@@ -237,7 +237,7 @@ fn is_page(base: &str, url: &str) -> bool {
     matches!(parts.as_slice(), [_] | [_, _]) && parts.iter().all(|part| !part.is_empty())
 }
 
-/// What is wrong with a set as it is to be (`RunnerScaleSet`).
+/// What is wrong with the wanted state of a set (`RunnerScaleSet`).
 fn wrong(set: &Value) -> Option<String> {
     let known = ["name", "runnerGroupId", "labels", "RunnerSetting"];
     let fields: Vec<&String> = set.as_object().map(|map| map.keys().collect()).unwrap_or_default();
@@ -280,7 +280,7 @@ pub fn answer(state: &mut State, request: &Request) -> Option<Reply> {
         let id: u64 = id.parse().unwrap();
         if state.scale.reported < id || state.scale.messages.iter().all(|message| message.id != id)
         {
-            return Some(fault(state, format!("message {id} is acknowledged, and was not told")));
+            return Some(fault(state, format!("message {id} is acknowledged, and was not sent")));
         }
         state.scale.messages.retain(|message| message.id != id);
         state.scale.acknowledged.push(id);

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-/// One field.
 struct Line {
     path: Vec<String>,
     optional: bool,

@@ -1,4 +1,4 @@
-//! What runners call: a job is asked for, and told of.
+//! What runners call: a job is asked for, and reported.
 //!
 //! It follows gitlab-runner 19.4.0 at d79f3e7b89ab (`common/network.go`, `network/gitlab.go`) and GitLab's own
 //! source (gitlabhq/gitlabhq: `lib/api/ci/runner.rb` at 027f19b39c73, and of `app/services/ci`
@@ -46,11 +46,11 @@ impl GitLab {
         Reply::json(201, &json!({ "id": job.id, "token": token, "job_info": info, "steps": steps }))
     }
 
-    /// What a runner tells of its job.
+    /// What a runner reports of its job.
     pub(super) fn reported(&mut self, request: &Request, id: &str) -> Reply {
         let token = format!("job-{id}");
         if request.header("job-token") != token {
-            return self.core.complain(format!("job {id} is told of without its token"));
+            return self.core.complain(format!("job {id} is reported without its token"));
         }
         let id: u64 = id.parse().unwrap();
         if request.method == "PATCH" {

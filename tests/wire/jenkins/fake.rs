@@ -42,7 +42,6 @@ pub struct Build {
 /// Where words for an agent go.
 pub type Channel = Box<dyn Write + Send>;
 
-/// A node.
 #[derive(Default)]
 pub struct Node {
     pub xml: String,

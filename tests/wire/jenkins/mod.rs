@@ -171,7 +171,7 @@ fn jenkins_starts_agents_itself_by_ssh_also_where_nodes_are_made_by_form() {
     scene.is_over();
 }
 
-// Invariant: a Jenkins whose agents cannot connect is told with what mends it, and has no node made.
+// Invariant: a Jenkins whose agents cannot connect is reported with what repairs it, and has no node made.
 
 #[test]
 fn a_jenkins_whose_agent_does_not_know_drovers_options_is_reported_and_has_no_node_made() {
@@ -185,7 +185,7 @@ fn a_jenkins_whose_agent_does_not_know_drovers_options_is_reported_and_has_no_no
     assert!(text.contains("Jenkins 2.426.3") && text.ends_with(remedy), "{text}");
     scene.jenkins.looked();
     assert_eq!(scene.jenkins.nodes(), Vec::<String>::new());
-    assert_eq!(scene.sim.guests(), Vec::<u64>::new(), "no machine is begun for it");
+    assert_eq!(scene.sim.guests(), Vec::<u64>::new(), "no machine is started for it");
 }
 
 // Invariant: a node takes as many builds as its template's uses, on all its executors, and no more

@@ -9,12 +9,12 @@ use super::{Scene, ended, scene};
 /// The node by which it names labels.
 const SIGN: &str = "drover-labels";
 
-/// What is told of why no runner can be made.
+/// What is reported why no runner can be made.
 fn refusal(fact: &Value) -> &str {
     fact["source"]["refusal"].as_str().unwrap_or_default()
 }
 
-// Invariant: a Jenkins that makes no nodes is told with why, costs no machine, and is served as soon as it
+// Invariant: a Jenkins that makes no nodes is reported with why, costs no machine, and is served as soon as it
 // makes some.
 
 #[test]
@@ -38,7 +38,7 @@ fn a_jenkins_that_makes_no_nodes_is_reported_with_why_and_is_served_once_it_does
         assert!(said.contains(&cause) && said.contains(lacks), "{said}");
     }
     scene.jenkins.looked();
-    assert_eq!(scene.sim.guests(), Vec::<u64>::new(), "no machine is begun for it");
+    assert_eq!(scene.sim.guests(), Vec::<u64>::new(), "no machine is started for it");
     scene.jenkins.change(|state| state.denies = false);
     events.until("source", |fact| refusal(fact).is_empty());
     scene.jenkins.running("a");

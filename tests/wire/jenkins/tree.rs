@@ -58,7 +58,7 @@ pub fn pruned(value: Value, asked: &str) -> Option<Value> {
     rest.is_empty().then(|| tree.of(value))
 }
 
-// Invariant: what is not asked for is not told.
+// Invariant: what is not asked for is not reported.
 
 #[test]
 fn an_answer_has_the_fields_that_are_asked_for_and_no_other() {

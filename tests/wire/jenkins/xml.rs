@@ -5,7 +5,6 @@
 //! the SSH launcher the fields of ssh-slaves 3. It is stricter in this: an element that nobody reads is refused,
 //! where XStream leaves it out, and one that is missing.
 
-/// One element.
 struct Element {
     name: String,
     class: Option<String>,
@@ -15,9 +14,7 @@ struct Element {
 
 /// What an element must be.
 enum Kind {
-    /// Some text.
     Text,
-    /// Any text.
     Any,
     /// A number above 0.
     Number,

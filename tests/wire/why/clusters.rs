@@ -72,7 +72,7 @@ fn one_endpoint_is_down_of_three() {
     let stage = seen(of_three());
     stage.sim.order("node-down pve1");
     kept_back(&stage);
-    // The first try is refused; by the next one the list of nodes tells why.
+    // The first try is refused; by the next one the list of nodes says why.
     let text = stage.until(&["why", "leases"], "no agent starts");
     stage.ends("one_endpoint_down_of_three", &text, &[&["pve1", "offline"]]);
 }

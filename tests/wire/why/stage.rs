@@ -8,7 +8,7 @@ use regex_lite::Regex;
 
 use crate::harness::{Service, Sim, Site, WAIT_LIMIT};
 
-/// What a golden text does not tell, since each run has its own.
+/// What a golden text does not say, since each run has its own.
 const MASKS: &[(&str, &str)] = &[
     (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", "TIME"),
     (r"127\.0\.0\.1:\d+", "ENDPOINT"),
@@ -29,7 +29,6 @@ const COUNTS: &str = r"\d+ of 4 living, \d+ on their way, 0 free, \d+ busy, room
 
 /// A case on its stage.
 pub struct Stage {
-    /// The cluster.
     pub sim: Sim,
     /// The folder of the service.
     pub site: Site,
@@ -74,7 +73,6 @@ impl Stage {
         self.dir.path().join("journal")
     }
 
-    /// Plans faults.
     pub fn faults(&self, text: &str) {
         let file = self.dir.path().join("faults.yaml");
         std::fs::write(&file, text).unwrap();

@@ -1,4 +1,4 @@
-//! Which actor is at work: told by the span that supervision puts around each of its steps.
+//! Which actor is at work: reported by the span that supervision puts around each of its steps.
 
 use std::cell::RefCell;
 use std::fmt::Debug;

@@ -78,7 +78,7 @@ fn hold(scene: Scene, number: usize, spot: &Spot, hit: Hit) {
 /// source that left the configuration may be gone before it is given up.
 fn fell(scene: Scene, number: usize, spot: &Spot) {
     let played = on_paused_clock(play(scene, Some(Blow::Fell(number))));
-    let (last, before) = played.restarts.split_last().expect("nobody was started anew");
+    let (last, before) = played.restarts.split_last().expect("nobody was started again");
     let gone = spot.actor.strip_prefix("cloud ").is_some_and(|cloud| {
         let gone = format!("CloudGone {{ cloud: {cloud} }}");
         played.log.iter().any(|line| line.contains(&gone))

@@ -28,7 +28,6 @@ const MINUTE: Duration = Duration::from_secs(60);
 /// A knock at a port, by the actor that knocked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Spot {
-    /// Its name.
     pub actor: String,
     /// The port's method.
     pub call: &'static str,
@@ -37,7 +36,7 @@ pub struct Spot {
 /// What goes wrong in a play.
 #[derive(Debug, Clone)]
 pub enum Blow {
-    /// The knock of this number is struck.
+    /// The knock of this number is hit.
     Once(usize, Hit),
     /// From the knock of this number on every knock of its actor panics, until it is given up. The
     /// knocks by which supervision counts a panic pass.
@@ -142,7 +141,7 @@ impl Play {
         }
     }
 
-    /// Who was given up is not struck again.
+    /// Who was given up is not hit again.
     fn spare(&mut self) {
         if matches!(self.blow, Some(Blow::Fell(_))) {
             self.blow = None;
@@ -287,7 +286,7 @@ impl Play {
         self.world.setup.sections.clear();
         self.world.reload();
         // Where the service was started again before it was written down that the last runner is gone,
-        // there is no way to its source any more, and that is told.
+        // there is no way to its source any more, and that is reported.
         self.until("its source is gone", |view| {
             view.sources().iter().all(|source| source.kind == "-")
         })

@@ -1,5 +1,5 @@
 //! What must hold after any blow: the lease is served or the retirement completed, an administrator
-//! is called only where the table says so and is told what to do, and nothing is left.
+//! is called only where the table says so and hears what to do, and nothing is left.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -56,7 +56,7 @@ pub async fn settle(
                 let alarm = alarms.iter().find(|alarm| alarm.agent == agent.agent);
                 let alarm = alarm.ok_or_else(|| format!("no alarm for {agent:?}"))?;
                 if !alarm.command.contains(&vmid.to_string()) {
-                    return Err(format!("the alarm tells nothing to do: {alarm:?}"));
+                    return Err(format!("the alarm names nothing to do: {alarm:?}"));
                 }
                 called.insert(alarm.text.clone());
                 if script.strangers().contains_key(&vmid) {

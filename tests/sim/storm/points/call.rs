@@ -1,4 +1,4 @@
-//! Transitions by the answer of a call: the call is struck, and answered so as soon as it is made
+//! Transitions by the answer of a call: the call is hit, and answered so as soon as it is made
 //! again.
 
 use std::collections::VecDeque;

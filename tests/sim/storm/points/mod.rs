@@ -1,5 +1,5 @@
 //! Crash points made from the tables: every transition of the agent machine, and every call it ever
-//! makes, struck in every way a call or a record can be struck.
+//! makes, hit in every way a call or a record can be hit.
 //!
 //! A row of the table that nobody knows how to bring about fails, so that a new transition asks for
 //! its driver.
@@ -20,7 +20,7 @@ use crate::world::World;
 use crate::world::setup::Setup;
 use table::{Cause, Transition};
 
-/// How a transition is struck.
+/// How a transition is hit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Blow {
     /// Not at all: the transition itself.
@@ -111,7 +111,7 @@ pub fn trials() -> Vec<Trial> {
     let mut all = Vec::new();
     for transition in table::transitions() {
         for blow in Blow::ALL {
-            // Where nothing follows there is nothing to strike but the moment after it.
+            // Where nothing follows there is nothing to hit but the moment after it.
             let idle =
                 matches!(transition.cause, Cause::Reported(_)) && reported::is_idle(&transition);
             if idle && blow != Blow::NotSent {

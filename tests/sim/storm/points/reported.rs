@@ -1,5 +1,5 @@
-//! Transitions by a command or a deadline: what the state waits for never comes, then it is told; the
-//! next call or record is struck.
+//! Transitions by a command or a deadline: what the state waits for never comes, then the command comes; the
+//! next call or record is hit.
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -24,7 +24,7 @@ use crate::world::tap::Hit;
 const HELD: Duration = Duration::from_secs(1200);
 /// How long the service is away after the power went.
 const AWAY: Duration = Duration::from_secs(30);
-/// What is to be struck comes within this time or not at all.
+/// The call to hit comes within this time or not at all.
 const SOON: Duration = Duration::from_secs(600);
 /// A deadline that nobody sees passes within this time.
 const DEADLINE: Duration = Duration::from_secs(1800);
@@ -193,7 +193,7 @@ impl Reported<'_> {
         here.or_else(|| living.values().next()).cloned().expect("an agent")
     }
 
-    /// Makes it happen, with what comes next under watch; gives the lease that is to be served.
+    /// Makes it happen, with what comes next under watch; gives the lease to serve.
     async fn happen(
         &self,
         blow: Blow,
@@ -230,7 +230,7 @@ impl Reported<'_> {
                 return Err(format!("it went to {moved}"));
             }
             if self.what == "deadline" && world.view().alarms().is_empty() {
-                return Err("nobody was told".into());
+                return Err("nobody heard".into());
             }
         } else if blow == Blow::None {
             self.follow(mark, &agent, transition).await?;

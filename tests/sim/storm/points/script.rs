@@ -1,4 +1,4 @@
-//! What strikes at the tap: which call of which state is meant, and what becomes of it.
+//! What hits the tap: which call of which state is meant, and what becomes of it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -18,7 +18,6 @@ use crate::world::tap::{Hit, Knock};
 /// What happens on the cluster just before a call arrives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Deed {
-    /// Nothing.
     Nothing,
     /// An administrator removes the guest with all its volumes.
     Remove,
@@ -97,9 +96,8 @@ pub struct Plan {
 /// A call or an append after the answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Later {
-    /// Which.
     pub call: &'static str,
-    /// How many facts were told before it.
+    /// How many facts were reported before it.
     pub reported: usize,
 }
 
@@ -165,7 +163,6 @@ const NEVER: Duration = Duration::from_secs(7 * 86_400);
 /// What is held next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Hold {
-    /// Nothing.
     #[default]
     Nothing,
     /// The next call or append.
@@ -190,7 +187,7 @@ fn is_agents(knock: &Knock) -> bool {
             .iter()
             .any(|body| matches!(body, Body::LeaseEnded { .. }) || agent_of(body).is_some()),
         "identify" | "survey" | "locate" | "fleet" | "id_taken" | "observe" | "now" | "draw"
-        | "look_at_jobs" | "obstacle" | "quiet" | "strike" => false,
+        | "look_at_jobs" | "obstacle" | "quiet" | "deregister" => false,
         _ => true,
     }
 }
@@ -242,7 +239,7 @@ fn agent_of(body: &Body) -> Option<&AgentId> {
 }
 
 impl Script {
-    /// A script that strikes nothing yet.
+    /// A script that hits nothing yet.
     pub fn new(world: &World) -> Self {
         Self { seen: Arc::default(), notes: world.notes.clone(), side: world.side.clone() }
     }
@@ -263,7 +260,7 @@ impl Script {
         world.tap.watch(move |knock| script.judge(knock));
     }
 
-    /// Strikes nothing more.
+    /// Hits nothing more.
     pub fn rest(&self, world: &World) {
         world.tap.release();
         self.seen().plan = None;
@@ -307,7 +304,7 @@ impl Script {
         self.seen().strangers.clone()
     }
 
-    /// The last pictures of agents that live.
+    /// The last statuses of agents that live.
     fn living(&self) -> BTreeMap<AgentId, AgentDetail> {
         living(&self.notes)
     }
@@ -345,7 +342,7 @@ impl Script {
         }
         let mut seen = self.seen();
         let written = knock.records.iter().find_map(agent_of);
-        // Of some calls nobody can tell whose they are where there are two.
+        // Of some calls nobody knows whose they are where there are two.
         let known = knock.vmid.is_some() || self.living().len() == 1;
         let who = written.or(knocker.as_ref().filter(|_| known).map(|status| &status.agent));
         let mine = seen.answered.as_ref().is_none_or(|(_, agent)| Some(agent) == who);
@@ -440,12 +437,12 @@ impl Script {
     }
 }
 
-/// How many facts were told so far.
+/// How many facts were reported so far.
 fn reported(notes: &Notes) -> usize {
     notes.facts(|_| Some(())).len()
 }
 
-/// The last pictures of agents that are not gone.
+/// The last statuses of agents that are not gone.
 pub fn living(notes: &Notes) -> BTreeMap<AgentId, AgentDetail> {
     let mut all = BTreeMap::new();
     let statuses = notes.facts(|what| match what {

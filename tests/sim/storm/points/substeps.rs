@@ -99,7 +99,7 @@ fn step(text: &str) -> Step {
     Step { state: state.parse().expect("a phase"), what }
 }
 
-/// Calls that the transitions strike already: each state's own, reached as they reach it.
+/// Calls that the transitions hit already: each state's own, reached as they reach it.
 fn hit() -> BTreeSet<(AgentPhase, String)> {
     let of = |transition: Transition| match transition.cause {
         Cause::Answered { call, answer, .. } if answer == "ok" => Some((transition.state, call)),
@@ -108,7 +108,7 @@ fn hit() -> BTreeSet<(AgentPhase, String)> {
     transitions().into_iter().filter_map(of).collect()
 }
 
-/// One trial for each call that is not struck yet, and each blow.
+/// One trial for each call that is not hit yet, and each blow.
 pub fn trials() -> Vec<Trial> {
     let hit = hit();
     let mut all = Vec::new();

@@ -12,7 +12,6 @@ pub enum Cause {
     Reported(String),
     /// The answer of a call.
     Answered {
-        /// The call.
         call: String,
         /// The last other call before it in a life without faults.
         after: Option<String>,
@@ -23,7 +22,6 @@ pub enum Cause {
     },
 }
 
-/// One transition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Transition {
     /// The state it begins in.

@@ -1,6 +1,6 @@
 //! Rights, made from the table of privileges itself: every feature works with exactly what is
 //! documented, and with each privilege taken away the 403 that names it is seen, or the documented
-//! milder effect. The doctor tells of it either way.
+//! milder effect. The doctor mentions it either way.
 
 mod play;
 mod stage;
@@ -64,7 +64,7 @@ async fn works(version: PveVersion, features: &[Feature], layout: Layout) {
     if layout == Layout::Pool {
         expected.push("privilege VM.Audit on /vms");
     }
-    // It is given where it is asked for, and told where it is not.
+    // It is given where it is asked for, and reported where it is not.
     if !features.contains(&Feature::Leftovers) {
         expected.push("privilege Datastore.Allocate on /storage/local-lvm");
     }

@@ -180,7 +180,7 @@ pub async fn denied(setup: Setup, row: &Row, any_of: &[&str]) {
     refused(setup, row.feature, &any_of.join("|"), path).await;
 }
 
-/// Nothing becomes ready, and what is told names the privilege and where it is missing.
+/// Nothing becomes ready, and what is reported names the privilege and where it is missing.
 pub async fn refused(setup: Setup, feature: Feature, privilege: &str, path: &str) {
     let mut world = World::started(setup).await;
     world.judged = true;
@@ -206,7 +206,7 @@ pub async fn degrades(world: &World, row: &Row) {
     };
     match (row.feature, row.at) {
         (Feature::Reset, _) => {
-            assert!(any("VM.Snapshot"), "it is told why there are no resets");
+            assert!(any("VM.Snapshot"), "it is reported why there are no resets");
             assert!(!any("count: 1,"), "there was none");
         }
         (Feature::HostKeys, _) => {

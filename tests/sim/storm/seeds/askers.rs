@@ -33,7 +33,7 @@ struct Asker {
     tries: u32,
     lease: Option<LeaseId>,
     asking: Option<Receiver<Result<LeaseId, Refusal>>>,
-    /// Told that it cannot be served as the YAML stands.
+    /// The answer was that the YAML serves no such lease.
     refused: bool,
     ends: Ends,
     ending: Option<Receiver<Result<(), Refusal>>>,
@@ -142,7 +142,7 @@ impl Askers {
         }
     }
 
-    /// Who still has something to be told or to say.
+    /// Who still waits for an answer, or has something to say.
     pub fn busy(&self, watch: &Watch) -> Vec<String> {
         let busy = self.0.iter().filter(|(_, asker)| {
             let seen = asker.lease.as_ref().and_then(|lease| watch.lease(lease));

@@ -1,5 +1,5 @@
 //! Machines that die, and how long they may seem to live: nobody is handed one that was dead for
-//! longer than the window, and anyone who holds one is told in time. Some of their SSH servers hang and
+//! longer than the window, and the holder of each hears of it in time. Some of their SSH servers hang and
 //! some machines die late, drawn by dice of their own for a part of the seeds; in another part idle
 //! machines die, and are wanted between the end of the window and the moment at which they are known
 //! to be dead.
@@ -29,7 +29,6 @@ pub const CALM: Duration = Duration::from_secs(90);
 const WANTED: (u64, u64) = (17_100, 20_000);
 /// When idle agents may die.
 const IDLE: (u64, u64) = (30_000, 300_000);
-/// How often.
 const TIMES: u32 = 6;
 /// The first of those who ask then; others have other numbers.
 const WHO: u32 = 300;

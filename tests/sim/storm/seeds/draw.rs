@@ -15,7 +15,6 @@ use super::{around, clocks, deaths, lockouts, systems, waits};
 enum Kind {
     /// Demand and crashes alone: compared with the same without crashes.
     Strict,
-    /// Everything.
     Full,
 }
 

@@ -20,7 +20,7 @@ struct Reported {
     clones: u32,
 }
 
-/// What clouds told of themselves last, where it keeps clones back.
+/// What clouds reported of themselves last, where it keeps clones back.
 #[derive(Debug, Default)]
 pub struct Held(BTreeMap<String, Reported>);
 
@@ -30,7 +30,7 @@ impl Held {
         self.0.clear();
     }
 
-    /// A cloud tells its health, and what keeps clones back.
+    /// A cloud reports its health, and what keeps clones back.
     pub fn reported(&mut self, cloud: &CloudId, health: CloudHealth, detail: &str, now: Duration) {
         let down = health != CloudHealth::Well;
         if !down && detail.is_empty() {

@@ -69,7 +69,7 @@ pub enum QuirkName {
     NeverBoots,
     /// It hangs once it has booted.
     Hangs,
-    /// It ignores the wish to shut down.
+    /// It ignores the request to shut down.
     IgnoresShutdown,
     /// It gets no address.
     NoAddress,

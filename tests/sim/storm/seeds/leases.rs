@@ -21,7 +21,7 @@ impl Watch {
         }
     }
 
-    /// Guests on which somebody was told that a lease is ready, and nobody is that it is over.
+    /// Guests with a lease that somebody heard is ready, and nobody heard is over.
     pub(super) fn held(&self) -> Vec<u32> {
         let seen = self.seen();
         let holds = |agent: &AgentId| {

@@ -86,7 +86,7 @@ pub fn trials(range: &Seeds) -> Vec<Trial> {
         Ok(())
     });
     let compared = range.numbers().take(COMPARED).map(same);
-    // The seeds first and in a row: how many pass in a second is told of them alone.
+    // The seeds first and in a row: the rate in a second is that of the seeds alone.
     range.numbers().map(trial).chain(compared).chain(std::iter::once(text)).collect()
 }
 
@@ -96,12 +96,12 @@ fn replay(path: &Path) -> Result<(), Failed> {
     judge(&plan).map_err(|failure| describe(&failure).into())
 }
 
-/// Two plays of one plan tell and ask the same in the same order.
+/// Two plays of one plan report and ask the same in the same order.
 fn same_twice(seed: u64) -> Result<(), Failed> {
     let log = || play(&draw::plan(seed), true).map(|outcome| outcome.log);
     let (one, other) = match (log(), log()) {
         (Ok(one), Ok(other)) => (one, other),
-        // What is wrong with it is told by its own trial.
+        // What is wrong with it is reported by its own trial.
         (Err(one), Err(other)) => (vec![describe(&one)], vec![describe(&other)]),
         (one, other) => return Err(format!("{} {}", one.is_ok(), other.is_ok()).into()),
     };

@@ -22,7 +22,6 @@ pub struct Outage {
 }
 
 impl Outage {
-    /// It begins.
     pub fn from(now: Duration) -> Self {
         Self { from: now, calls: 0, clones: 0, most: 0 }
     }

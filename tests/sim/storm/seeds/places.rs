@@ -57,7 +57,7 @@ impl Places {
         self.born.insert(agent.clone(), now);
     }
 
-    /// An agent tells something of where it is, or nothing any more.
+    /// An agent reports where it is, or nothing any more.
     pub(super) fn reported(&mut self, agent: &AgentId) {
         for trip in self.trips.values_mut() {
             trip.trials.remove(agent);

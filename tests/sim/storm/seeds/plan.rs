@@ -67,7 +67,6 @@ pub struct Stage {
 pub struct SourceConf {
     /// Its share's weight.
     pub weight: u32,
-    /// Its priority.
     pub priority: u32,
     /// Its cap; 0 for none.
     pub cap: u32,
@@ -138,7 +137,6 @@ pub struct TemplateConf {
 pub struct Event {
     /// When, in milliseconds from the beginning; later where the service was down meanwhile.
     pub at: u64,
-    /// What.
     #[serde(rename = "do")]
     pub deed: Deed,
 }
@@ -198,18 +196,12 @@ pub enum Deed {
     Drain(usize, bool),
     /// Somebody holds the lock of an agent's guest for some seconds.
     HoldGuest {
-        /// Which agent.
         pick: usize,
         /// For how long.
         seconds: u64,
     },
     /// The guest agent of a living guest changes its health.
-    Health {
-        /// Which agent.
-        pick: usize,
-        /// Its health.
-        health: AgentHealth,
-    },
+    Health { pick: usize, health: AgentHealth },
     /// Somebody makes a guest of their own.
     Plant {
         /// Of what sort.
@@ -261,7 +253,6 @@ pub enum Deed {
     Retire(usize),
     /// An operator sets an agent's limits against its template's.
     Limit {
-        /// Which agent.
         pick: usize,
         /// The minutes it may be idle, where they change.
         idle: Option<u32>,
@@ -270,7 +261,6 @@ pub enum Deed {
     },
     /// An operator holds an agent for debugging.
     Hold {
-        /// Which agent.
         pick: usize,
         /// For how many seconds.
         seconds: u64,
@@ -281,7 +271,6 @@ pub enum Deed {
     Provision {
         /// The template's number.
         template: usize,
-        /// How many.
         count: u32,
     },
     /// An operator reaps.
@@ -302,7 +291,6 @@ pub enum Deed {
     Jobs {
         /// The system's number.
         source: usize,
-        /// How many.
         count: usize,
         /// The template whose label they want.
         template: usize,
@@ -321,7 +309,6 @@ pub enum Deed {
     Unlist {
         /// The system's number.
         source: usize,
-        /// Which runner.
         pick: usize,
     },
     /// Something happens to rows of a CI system.

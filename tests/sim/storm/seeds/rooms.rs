@@ -17,7 +17,7 @@ use super::seen::Live;
 const OWN: u64 = 1024;
 /// How long what was granted before a drain may be written down after it.
 const MOMENT: Duration = Duration::from_millis(1);
-/// How long an agent that nobody uses may stay on a drained node before it is told to go.
+/// How long an agent that nobody uses may stay on a drained node before it is asked to go.
 const NOTICE: Duration = Duration::from_secs(60);
 
 /// A node: the number of its cluster, and its name.
@@ -33,7 +33,7 @@ pub(super) struct Rooms {
     promised: BTreeMap<AgentId, (Place, u64)>,
     /// The nodes of agents with disc images.
     images: BTreeMap<AgentId, Place>,
-    /// Since when nodes are drained, as an operator was told.
+    /// Since when nodes are drained, as an operator heard.
     drained: BTreeMap<Place, Duration>,
     /// What clusters are called.
     names: BTreeMap<ClusterId, usize>,
@@ -106,8 +106,9 @@ impl Rooms {
         let home = spec.origin.as_ref().map(|origin| self.place(&spec.id.cloud, &origin.home));
         for at in std::iter::once(&place).chain(&home) {
             if let Some(since) = self.drained.get(at).filter(|since| now > **since + MOMENT) {
-                let text = format!("{agent} is begun on {at:?}, which is drained since {since:?}");
-                return Some(("nothing-is-begun-on-a-drained-node", text));
+                let text =
+                    format!("{agent} is started on {at:?}, which is drained since {since:?}");
+                return Some(("nothing-is-started-on-a-drained-node", text));
             }
         }
         let all = self.promised.values().filter(|(at, _)| *at == place).map(|(_, mb)| mb);
@@ -119,7 +120,7 @@ impl Rooms {
         })
     }
 
-    /// An agent tells where its guest is: one that moved is followed.
+    /// An agent says where its guest is: one that moved is followed.
     pub(super) fn reported(&mut self, agent: &AgentId, at: &Place) {
         if let Some((place, _)) = self.promised.get_mut(agent).filter(|(place, _)| place != at) {
             place.clone_from(at);
@@ -132,7 +133,7 @@ impl Rooms {
         self.images.remove(agent)
     }
 
-    /// An operator was told that a node of this cluster is drained, or used again.
+    /// An operator heard that a node of this cluster is drained, or used again.
     pub(super) fn drained(&mut self, cluster: usize, done: &NodeDrained, now: Duration) {
         self.names.insert(done.cluster.clone(), cluster);
         let place = (cluster, done.node.to_string());

@@ -34,7 +34,7 @@ const SWEPT: Duration = Duration::from_secs(600);
 /// How long a guest of ours may be without a record: never, but for the time of a look.
 const UNOWNED: Duration = Duration::from_secs(60);
 
-/// How often the herd looks at the clock for a reload that changes nothing: for the fact that it tells.
+/// How often the herd looks at the clock for a reload that changes nothing: for the fact that this reports.
 const OWN_LOOKS: u64 = 1;
 
 /// What came of a plan that went well.
@@ -44,7 +44,7 @@ pub struct Outcome {
     pub fates: BTreeMap<u32, String>,
     /// Agents ready in the end, by template.
     pub pool: BTreeMap<String, usize>,
-    /// Everything that was told and asked, where that was kept.
+    /// Everything that was reported and asked, where that was kept.
     pub log: Vec<String>,
     /// How often actors looked at the clock at the moments of reloads that may change nothing.
     looks: Vec<u64>,

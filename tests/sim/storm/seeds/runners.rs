@@ -1,5 +1,5 @@
 //! What must hold of runners at CI systems: none is made before that is written down, none stays
-//! once it is written down as gone, no source has more than its cap, and a lost job is told.
+//! once it is written down as gone, no source has more than its cap, and a lost job is reported.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,7 +12,7 @@ use super::run::Play;
 use super::seen::Seen;
 use super::watch::Watch;
 
-/// What the records tell of runners.
+/// What the records say of runners.
 #[derive(Debug, Default)]
 pub(super) struct Runners {
     /// Those that may be at their sources.
@@ -21,7 +21,7 @@ pub(super) struct Runners {
     leases: BTreeMap<LeaseId, (SourceId, AgentId)>,
     /// The runners of those.
     by_lease: BTreeMap<LeaseId, (SourceId, RunnerName)>,
-    /// Jobs that were told to be lost, in this start of the service.
+    /// Jobs that were reported as lost, in this start of the service.
     lost: BTreeSet<(SourceId, String)>,
 }
 
@@ -89,10 +89,10 @@ impl Runners {
         self.by_lease.get(lease)
     }
 
-    /// A job was told to be lost; what is wrong with that, if anything.
+    /// A job was reported as lost; what is wrong with that, if anything.
     pub(super) fn job_lost(&mut self, source: &SourceId, job: Option<&String>) -> Option<String> {
         let job = job?.clone();
-        let reported = format!("job {job} of {source} is told to be lost twice");
+        let reported = format!("job {job} of {source} is reported as lost twice");
         (!self.lost.insert((source.clone(), job))).then_some(reported)
     }
 

@@ -29,12 +29,10 @@ pub struct Wrong {
     pub at: Duration,
 }
 
-/// One agent as records and facts tell of it.
+/// One agent as records and facts describe it.
 #[derive(Debug, Clone)]
 pub struct Live {
-    /// Its template.
     pub template: TemplateId,
-    /// Its phase.
     pub state: AgentPhase,
     /// Its guest, once intended.
     pub vmid: Option<u32>,
@@ -60,7 +58,7 @@ impl Live {
     }
 }
 
-/// One lease as records and facts tell of it.
+/// One lease as records and facts describe it.
 #[derive(Debug, Clone, Default)]
 pub struct LeaseSeen {
     /// Whether it was ever ready.
@@ -96,7 +94,7 @@ impl Seen {
         }
     }
 
-    /// An agent tells something of its template and its place, or nothing any more.
+    /// An agent reports its template and its place, or nothing any more.
     pub(super) fn proven(&mut self, agent: &AgentId, template: &TemplateId) {
         if let Some(trip) = self.trips.get_mut(template) {
             trip.trials.remove(agent);

@@ -59,7 +59,7 @@ impl Used {
 #[derive(Debug, Default)]
 pub(super) struct Losses {
     lost: Vec<(Duration, TemplateId, AgentId, Left)>,
-    /// Those that were told to go because they were more than enough.
+    /// Those that were asked to go because they were more than enough.
     spared: BTreeSet<AgentId>,
     /// Whether somebody let the warm minimum go too, ever.
     all_reaped: bool,
@@ -79,7 +79,7 @@ impl Losses {
         self.all_reaped = true;
     }
 
-    /// An agent's state is told.
+    /// An agent's state is reported.
     pub(super) fn reported(
         &mut self,
         now: Duration,

@@ -29,11 +29,10 @@ pub fn lay(seed: u64, plan: &mut Plan) {
     plan.stage.wait = one_of(&mut dice, &[0, 20, 60, 240]);
 }
 
-/// Leases that wait, as records tell.
+/// Leases that wait, as records say.
 #[derive(Debug, Default)]
 pub(super) struct Waits {
     asks: BTreeMap<LeaseId, LeaseAsk>,
-    /// Since when.
     since: BTreeMap<LeaseId, WallTime>,
     /// When the service started last.
     started: WallTime,

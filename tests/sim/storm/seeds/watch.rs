@@ -188,7 +188,7 @@ impl Watch {
         seen.frail.insert(place);
     }
 
-    /// An operator was told that a node is drained, or used again.
+    /// An operator heard that a node is drained, or used again.
     pub fn drained(&self, cluster: usize, done: &NodeDrained) {
         self.seen().rooms.drained(cluster, done, self.now());
     }
@@ -445,7 +445,7 @@ impl Eye for Watch {
             What::Lease(status) => self.lease_reported(&mut seen, status),
             What::JobLost { source, job, .. } => {
                 if let Some(text) = seen.runners.job_lost(source, job.as_ref()) {
-                    self.blame(&mut seen, "a-lost-job-is-told-once", text);
+                    self.blame(&mut seen, "a-lost-job-is-reported-once", text);
                 }
             }
             // What is put back into the YAML later is tried again.
@@ -587,7 +587,7 @@ impl Eye for Watch {
         let lease = LeaseId::new(lease);
         let holder = seen.leases.get(&lease).and_then(|known| known.agent.clone());
         let own = holder.as_ref().and_then(|agent| seen.live.get(agent)).and_then(|one| one.vmid);
-        // One that was told first is believed; whose guest it is nobody can tell.
+        // One that was reported first is believed; whose guest it is nobody knows.
         let reported = |live: &&Live| {
             live.state.takes_leases()
                 || matches!(live.state, AgentPhase::Preparing | AgentPhase::Draining)
