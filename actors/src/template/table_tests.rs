@@ -36,7 +36,6 @@ fn in_state(wanted: &str) -> TemplateMind {
     let agents = begin(&mut mind, 3, Some(3), 0);
     heard(&mut mind, &agents[1], IDLE, None, 1);
     heard(&mut mind, &agents[2], Standing::Busy, None, 1);
-    mind.news(at(1).mono);
     match wanted {
         "unconnected" => mind.open = false,
         "stopping" => mind.stop(),
@@ -54,7 +53,6 @@ fn in_state(wanted: &str) -> TemplateMind {
         }
         _ => {}
     }
-    mind.news(at(NOW).mono);
     assert_eq!(state(&mind, NOW), wanted);
     mind
 }
