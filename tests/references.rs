@@ -322,7 +322,7 @@ fn drawing(states: &[String], moves: &[Move]) -> String {
     const LABELS: usize = 3;
     let mut arrows: Vec<(&str, &str, Vec<&str>)> = Vec::new();
     for Move { from, to, events, .. } in moves.iter().filter(|one| one.to != "stay") {
-        let events = events.iter().map(|event| event.split(": ").next().unwrap());
+        let events = events.iter().map(String::as_str);
         match arrows.iter_mut().find(|(a, b, _)| a == from && b == to) {
             Some((.., known)) => known.extend(events),
             None => arrows.push((from, to, events.collect())),
@@ -334,11 +334,19 @@ fn drawing(states: &[String], moves: &[Move]) -> String {
         writeln!(text, "    state \"{state}\" as {}", plain(state)).unwrap();
     }
     for (from, to, mut events) in arrows {
-        let mut known = BTreeSet::new();
-        events.retain(|event| known.insert(*event));
+        if events.len() > LABELS {
+            let mut known = BTreeSet::new();
+            events = events.iter().map(|event| event.split(": ").next().unwrap()).collect();
+            events.retain(|event| known.insert(*event));
+        }
         let more = if events.len() > LABELS { ", …" } else { "" };
         events.truncate(LABELS);
-        let events = events.join(", ");
+        // A colon would end the label.
+        let events = events.iter().map(|event| match event.split_once(": ") {
+            Some((event, which)) => format!("{event} ({which})"),
+            None => (*event).to_owned(),
+        });
+        let events = events.collect::<Vec<_>>().join(", ");
         writeln!(text, "    {} --> {} : {events}{more}", plain(from), plain(to)).unwrap();
     }
     text.push_str("```\n");
