@@ -1,5 +1,20 @@
-//! The cluster actor: what belongs to a Proxmox cluster and not to one configured way into it:
-//! VMIDs, the lanes for clones, and where templates are. One per cluster, shared by its clouds.
+//! The cluster actor: what belongs to a Proxmox cluster and not to one configured way into it. There
+//! is one per cluster, shared by its clouds.
+//!
+//! ```text
+//!   agent ── LaneAsk ──▶ located ──▶ chosen ──▶ in line ──▶ let in ──▶ id free? ──▶ Granted
+//!                           │           │                                │
+//!                           └── refused ┴────────────────────────────────┘ NotGranted
+//! ```
+//!
+//! - It owns the VMIDs ([`allocator`], a mind of its own), the concurrency limits of clones, and the
+//!   asks of agents that wait for both.
+//! - `sources.rs` finds what an agent is cloned from and chooses a place. `held.rs` keeps clones back
+//!   while a cloud does not work or the outcome of another clone is unknown.
+//! - An agent gives its place back with `LaneFree` and its id with `IdBack`. Each list of all guests
+//!   (`Surveyed`) takes places back from agents that ended without that.
+//!
+//! Ids and limits outlive a panic, since agents hold them. Asks that wait begin again.
 
 pub mod allocator;
 mod held;
@@ -66,7 +81,7 @@ pub enum ClusterCommand {
 /// How far an ask has come.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Stage {
-    /// Its cloud does not work: nothing is asked yet.
+    /// Its cloud does not work: the cluster is not asked yet.
     Held,
     /// Its template is being located.
     Locating,
@@ -158,7 +173,7 @@ impl Cluster {
         }
     }
 
-    /// Lets into the lanes anyone who may, and finds them an id.
+    /// Lets in every agent that the limits and doubts admit, and finds each an id.
     fn advance(&mut self, ctx: &mut Context<Self>) {
         let now = self.common.ports.ambient.now().mono;
         let (width, cluster) = (self.width(), &self.id);
@@ -366,8 +381,7 @@ impl Actor for Cluster {
 }
 
 impl Supervised for Cluster {
-    /// Ids and lanes stand as they are, since agents hold them; anyone who waits is asked about
-    /// again.
+    /// Ids and lanes stay as they are, since agents hold them. Asks that wait begin again.
     fn restarting(&mut self, ctx: &mut Context<Self>) {
         (self.following, self.timer) = (false, None);
         self.take_back();
