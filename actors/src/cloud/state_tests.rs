@@ -80,9 +80,11 @@ impl CloudMind {
 
     fn warm_grants(&mut self) -> Vec<(TemplateId, u32)> {
         let effects = self.effects_of(Event::Settle, at(0), 0);
-        let grant = |effect| match effect {
-            Effect::Begin { template, reserved, asked: None } => (template, reserved),
-            other => panic!("{other:?}"),
+        let grant = |effect| {
+            let Effect::Begin { template, reserved, asked: None } = effect else {
+                panic!("no warm pool: {effect:?}");
+            };
+            (template, reserved)
         };
         effects.into_iter().map(grant).collect()
     }
