@@ -21,9 +21,18 @@ const FORMER: [&str; 6] = [
     concat!("behaviour", ".md"),
     concat!("Invariant: ", "section"),
 ];
-/// What the generated part of a page stands between.
-const GENERATED: (&str, &str) =
-    ("<!-- generated: agent transitions -->", "<!-- end of generated -->");
+/// The end of a generated part of a page.
+const END: &str = "<!-- end of generated -->";
+/// Golden tables that pages show, in order of their page.
+const TABLES: [Table; 7] = [
+    Table { title: "", file: "agent", page: "agents", mark: "agent transitions", stays: false },
+    Table::of("A template", "template"),
+    Table::of("A cloud", "cloud"),
+    Table::of("A VMID of a cluster", "cluster"),
+    Table::of("A runner of a source", "demand"),
+    Table::of("A lease in the scheduler", "scheduler"),
+    Table::of("A guest in the reconciler", "reconciler"),
+];
 /// Set to have the generated part of a page written again.
 const WRITE: &str = "DROVER_WRITE_BOOK";
 
@@ -234,21 +243,58 @@ fn every_file_that_a_page_names_is_there() {
 
 // Invariant: what is generated says what its golden table says.
 
-/// The changes of state in the table of transitions, for people.
-fn transitions() -> String {
-    let table = std::fs::read_to_string(root().join("actors/src/agent/transitions.txt")).unwrap();
+/// A golden table and its place in the book.
+struct Table {
+    /// The heading; none where the page has its own.
+    title: &'static str,
+    /// The folder of its actor.
+    file: &'static str,
+    page: &'static str,
+    mark: &'static str,
+    /// Whether the page also shows what follows where the state stays.
+    stays: bool,
+}
+
+/// One row of a golden table: the events by which one state leads to another.
+struct Move {
+    from: String,
+    to: String,
+    effects: String,
+    events: Vec<String>,
+}
+
+impl Table {
+    const fn of(title: &'static str, file: &'static str) -> Self {
+        Self { title, file, page: "architecture", mark: "other transitions", stays: true }
+    }
+
+    fn path(&self) -> PathBuf {
+        root().join("actors/src").join(self.file).join("transitions.txt")
+    }
+
+    /// What the page says; nothing for a mind without a table.
+    fn text(&self) -> String {
+        let Ok(table) = std::fs::read_to_string(self.path()) else { return String::new() };
+        let title = match self.title {
+            "" => String::new(),
+            title => format!("\n### {title}\n\nFrom `{}`.\n\n", shown(&self.path())),
+        };
+        let (states, moves) = moves(&table);
+        format!("{title}{}\n{}", drawing(&states, &moves), rows(&states, &moves, self.stays))
+    }
+}
+
+/// The states of a golden table, and its moves in order of both states.
+fn moves(table: &str) -> (Vec<String>, Vec<Move>) {
     let mut states: Vec<String> = Vec::new();
     let mut moves: BTreeMap<(usize, String), Vec<String>> = BTreeMap::new();
     for line in table.lines().filter(|line| !line.trim().is_empty()) {
-        let (state, rest) = line.split_once(' ').unwrap();
+        let (state, rest) = line.split_once("  ").or_else(|| line.split_once(' ')).unwrap();
         let at = states.iter().position(|known| known == state).unwrap_or_else(|| {
             states.push(state.to_owned());
             states.len() - 1
         });
         let (events, to) = rest.trim().split_once(" -> ").unwrap();
-        if to.starts_with("stay") {
-            continue;
-        }
         let known = moves.entry((at, to.to_owned())).or_default();
         for event in events.split(" | ").filter(|event| !event.is_empty()) {
             if !known.iter().any(|one| one == event) {
@@ -256,16 +302,75 @@ fn transitions() -> String {
             }
         }
     }
-    let mut page = String::from("| from | to | by |\n|---|---|---|\n");
-    for (at, state) in states.iter().enumerate() {
-        let own = moves.iter().filter(|((of, _), _)| *of == at);
-        let own: Vec<_> = own.map(|((_, to), events)| (to, grouped(events))).collect();
-        if own.is_empty() {
-            writeln!(page, "| `{state}` | – | |").unwrap();
+    let read = |((at, to), events): ((usize, String), Vec<String>)| {
+        let (to, effects) = to.split_once(", ").unwrap_or((&to, ""));
+        let effects = effects.trim_start_matches("then ").to_owned();
+        Move { from: states[at].clone(), to: to.to_owned(), effects, events }
+    };
+    let moves: Vec<Move> = moves.into_iter().map(read).collect();
+    // One that is only entered has no lines of its own.
+    for Move { to, .. } in moves.iter().filter(|one| one.to != "stay") {
+        if !states.contains(to) {
+            states.push(to.clone());
         }
-        for (n, (to, events)) in own.iter().enumerate() {
+    }
+    (states, moves)
+}
+
+/// The changes of state as a diagram, each arrow with its first events.
+fn drawing(states: &[String], moves: &[Move]) -> String {
+    const LABELS: usize = 3;
+    let mut arrows: Vec<(&str, &str, Vec<&str>)> = Vec::new();
+    for Move { from, to, events, .. } in moves.iter().filter(|one| one.to != "stay") {
+        let events = events.iter().map(String::as_str);
+        match arrows.iter_mut().find(|(a, b, _)| a == from && b == to) {
+            Some((.., known)) => known.extend(events),
+            None => arrows.push((from, to, events.collect())),
+        }
+    }
+    let plain = |state: &str| state.replace(|ch: char| !ch.is_ascii_alphanumeric(), "_");
+    let mut text = String::from("```mermaid\nstateDiagram-v2\n");
+    for state in states.iter().filter(|state| plain(state) != **state) {
+        writeln!(text, "    state \"{state}\" as {}", plain(state)).unwrap();
+    }
+    for (from, to, mut events) in arrows {
+        if events.len() > LABELS {
+            let mut known = BTreeSet::new();
+            events = events.iter().map(|event| event.split(": ").next().unwrap()).collect();
+            events.retain(|event| known.insert(*event));
+        }
+        let more = if events.len() > LABELS { ", …" } else { "" };
+        events.truncate(LABELS);
+        // A colon would end the label.
+        let events = events.iter().map(|event| match event.split_once(": ") {
+            Some((event, which)) => format!("{event} ({which})"),
+            None => (*event).to_owned(),
+        });
+        let events = events.collect::<Vec<_>>().join(", ");
+        writeln!(text, "    {} --> {} : {events}{more}", plain(from), plain(to)).unwrap();
+    }
+    text.push_str("```\n");
+    text
+}
+
+/// The moves as a table for people.
+fn rows(states: &[String], moves: &[Move], stays: bool) -> String {
+    let mut page = String::from(match stays {
+        true => "| from | to | by | effects |\n|---|---|---|---|\n",
+        false => "| from | to | by |\n|---|---|---|\n",
+    });
+    for state in states {
+        let shown = |one: &&Move| one.to != "stay" || (stays && !one.effects.is_empty());
+        let own: Vec<&Move> = moves.iter().filter(|one| one.from == *state).filter(shown).collect();
+        let last = if stays { " |" } else { "" };
+        if own.is_empty() {
+            writeln!(page, "| `{state}` | – | |{last}").unwrap();
+        }
+        for (n, Move { to, effects, events, .. }) in own.into_iter().enumerate() {
             let from = if n == 0 { format!("`{state}`") } else { String::new() };
-            writeln!(page, "| {from} | `{to}` | {events} |").unwrap();
+            let to = if to == "stay" { "stays".to_owned() } else { format!("`{to}`") };
+            let effects = if stays { format!(" {effects} |") } else { String::new() };
+            writeln!(page, "| {from} | {to} | {} |{effects}", grouped(events)).unwrap();
         }
     }
     page
@@ -288,22 +393,36 @@ fn grouped(events: &[String]) -> String {
     each.collect::<Vec<_>>().join("; ")
 }
 
+/// A page with its generated parts as the golden tables have them now.
+fn generated(name: &str, page: &str) -> String {
+    let marks: BTreeSet<&str> =
+        TABLES.iter().filter(|table| table.page == name).map(|table| table.mark).collect();
+    marks.into_iter().fold(page.to_owned(), |page, mark| {
+        let begin = format!("<!-- generated: {mark} -->");
+        let (before, rest) = page.split_once(&begin).unwrap();
+        let (_, after) = rest.split_once(END).unwrap();
+        let own = TABLES.iter().filter(|table| (table.page, table.mark) == (name, mark));
+        let text: String = own.map(Table::text).collect();
+        format!("{before}{begin}\n{text}{END}{after}")
+    })
+}
+
 #[test]
-fn the_page_of_agents_has_the_table_of_transitions() {
-    let file = book().join("agents.md");
-    let page = std::fs::read_to_string(&file).unwrap();
-    let (before, rest) = page.split_once(GENERATED.0).unwrap();
-    let (there, after) = rest.split_once(GENERATED.1).unwrap();
-    let wanted = format!("\n{}", transitions());
-    if std::env::var_os(WRITE).is_some() {
-        let (begin, end) = GENERATED;
-        std::fs::write(&file, format!("{before}{begin}{wanted}{end}{after}")).unwrap();
-        return;
+fn the_book_has_the_transitions_of_every_mind() {
+    for name in TABLES.iter().map(|table| table.page).collect::<BTreeSet<_>>() {
+        let file = book().join(format!("{name}.md"));
+        let page = std::fs::read_to_string(&file).unwrap();
+        let wanted = generated(name, &page);
+        if std::env::var_os(WRITE).is_some() {
+            std::fs::write(&file, wanted).unwrap();
+            continue;
+        }
+        assert!(
+            page == wanted,
+            "{}: `{WRITE}=1 cargo test --test references` writes its tables again:\n{wanted}",
+            shown(&file)
+        );
     }
-    assert!(
-        there == wanted,
-        "`{WRITE}=1 cargo test --test references` writes the table again:\n{wanted}"
-    );
 }
 
 // Invariant: what these tests read is read rightly.
@@ -318,4 +437,24 @@ fn references_are_read_over_lines_and_in_the_plural() {
     assert_eq!(read(0), ("proxmox", "section-5".to_owned()));
     assert_eq!(read(1), ("safety", "rule-4 rule-5".to_owned()));
     assert_eq!((read(2), all[2].text.as_str()), (("agents", String::new()), "marks"));
+}
+
+#[test]
+fn a_golden_table_is_read_with_its_effects_and_its_stays() {
+    let (states, moves) =
+        moves("closed     Failed | Tick -> stay, then Record\n\nopen       Tick -> closed\n");
+    assert_eq!(states, ["closed", "open"]);
+    let drawn = drawing(
+        &states,
+        &[Move {
+            to: "open".into(),
+            from: "closed".into(),
+            effects: String::new(),
+            events: vec!["Failed".into()],
+        }],
+    );
+    assert!(drawn.contains("closed --> open : Failed\n"), "{drawn}");
+    let table = rows(&states, &moves, true);
+    assert!(table.contains("| `closed` | stays | Failed; Tick | Record |\n"), "{table}");
+    assert!(table.contains("| `open` | `closed` | Tick |  |\n"), "{table}");
 }

@@ -1,8 +1,27 @@
-//! The cloud actor: one configured way into a cluster. It asks who the cluster is, keeps the cap
-//! over its templates, and stands between them and the herd; see [`state`].
+//! The cloud actor: one configured way into a cluster.
+//!
+//! ```text
+//!          CloudCommand                  TemplateCommand
+//!   herd ───────────────▶ cloud ───────────────────────────▶ templates
+//!        ◀───────────────   │   ◀───────────────────────────
+//!          CloudReport      │            ToCloud
+//!                           └──▶ hypervisor: who are you?
+//! ```
+//!
+//! - It owns the templates of one cloud and the cap over them: a template starts nothing without a
+//!   reservation.
+//! - It asks who the cluster is, pins the answer in the journal, and says whether it works.
+//! - Its mind ([`state`]) decides. This body turns messages into events (`step`) and carries the
+//!   effects out (`carry_out`). `Settle` reports once for all messages that waited.
+//!
+//! A panic drops what the mind knows of health. A new incarnation keeps the specs, the reservations
+//! and what `Kept` has of messages that were not carried out, and asks the cloud again.
 
 mod asking;
 mod counts;
+pub mod event;
+mod inquiry;
+mod message;
 pub mod state;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,124 +32,21 @@ use actix::{
 };
 use drover_model::ambient::jittered;
 use drover_model::fact::{Fact, What};
-use drover_model::fault::Fault;
 use drover_model::id::{CloudId, ClusterId, TemplateId};
 use drover_model::journal_state::BreakerEntry;
-use drover_model::record::{Reason, Troubled};
+use drover_model::record::Troubled;
 use drover_model::spec::{CloudSpec, TemplateSpec};
+use drover_model::state_machine::StateMachine as _;
 use drover_model::status::Standing;
-use drover_model::time::Moment;
-use tokio::sync::mpsc::UnboundedSender;
 
 use crate::birth::{Adoption, Common, Lanes, Rank, spawn_child};
 use crate::message::{ProvisionReply, Refusal};
 use crate::template::breaker::Breaker;
 use crate::template::{Template, TemplateCommand, TemplateNews, ToCloud};
 use drover_runtime::supervise::{count_message, limit_turns};
-use state::{CloudMind, Effect};
-
-/// To a cloud, from the herd.
-#[derive(Debug, Message)]
-#[rtype(result = "()")]
-pub enum CloudCommand {
-    /// A spec and its templates come into force; no spec when the cloud left the configuration.
-    Apply {
-        /// The cloud's own spec.
-        spec: Option<Arc<CloudSpec>>,
-        /// Its templates.
-        templates: BTreeMap<TemplateId, Arc<TemplateSpec>>,
-        /// Agents to take over before anything is started.
-        adopt: Vec<Adoption>,
-    },
-    /// The ways to its cluster.
-    Lanes(Lanes),
-    /// Take over an orphan.
-    Adopt(Adoption),
-    /// Begin agents for demand.
-    Provision {
-        /// Of which template.
-        template: TemplateId,
-        /// How many.
-        count: u32,
-    },
-    /// Begin agents because an operator says so.
-    Begin {
-        /// Of which template.
-        template: TemplateId,
-        /// How many.
-        count: u32,
-        /// Whether they are on trial.
-        trial: bool,
-        /// Filled with what came of it.
-        reply: ProvisionReply,
-    },
-    /// Let idle agents go.
-    Reap {
-        /// Whether the warm minimum goes too.
-        all: bool,
-        /// Why.
-        reason: Reason,
-        /// Told a number by each template.
-        tally: Option<UnboundedSender<u32>>,
-    },
-    /// An answer that came through it speaks against it: ask at once whether it still works.
-    Suspect(Fault),
-    /// What is known of its cluster has changed: ask at once who it is.
-    AskAgain,
-    /// An operator says that a template works again.
-    ResetBreaker(TemplateId),
-    /// The service stops: begin nothing.
-    Stop,
-    /// The actor is not needed any more.
-    Leave,
-}
-
-/// From a cloud to the herd.
-#[derive(Debug, Clone, PartialEq, Message)]
-#[rtype(result = "()")]
-pub enum CloudReport {
-    /// How many agents it has room for.
-    Room {
-        /// The cloud.
-        cloud: CloudId,
-        /// How many.
-        room: u32,
-    },
-    /// A template's news.
-    News(Box<TemplateNews>),
-    /// Starts that did not reach the template: there was no room.
-    NotStarted {
-        /// The template.
-        template: TemplateId,
-        /// How many.
-        count: u32,
-    },
-    /// Its cluster could not learn from it whether an id is free.
-    Silent(CloudId),
-    /// It works, and leads to this cluster.
-    Leads {
-        /// The cloud.
-        cloud: CloudId,
-        /// The cluster.
-        cluster: ClusterId,
-    },
-    /// It leads to this cluster, and not to its own: nothing is done there.
-    Elsewhere {
-        /// The cloud.
-        cloud: CloudId,
-        /// The cluster it leads to now.
-        cluster: ClusterId,
-    },
-    /// It was tried: its version, or why it cannot be worked with.
-    Tried {
-        /// The cloud.
-        cloud: CloudId,
-        /// The outcome.
-        outcome: Result<String, String>,
-    },
-    /// It is not configured, and its last agent is gone.
-    Empty(CloudId),
-}
+use event::{Effect, Event};
+pub use message::{CloudCommand, CloudReport};
+use state::CloudMind;
 
 /// The actor of one cloud.
 pub struct Cloud {
@@ -142,16 +58,10 @@ pub struct Cloud {
     breakers: BTreeMap<TemplateId, BreakerEntry>,
     templates: BTreeMap<TemplateId, Addr<Template>>,
     specs: BTreeMap<TemplateId, Arc<TemplateSpec>>,
-    /// Templates that were sent an agent to adopt and have not told of it yet.
+    /// Templates that were sent an agent to adopt and have not reported it yet.
     adopting: BTreeSet<TemplateId>,
-    /// Stamps identifications: answers to older ones are dropped.
-    asking: u64,
-    /// Whether one is under way.
-    in_question: bool,
-    /// When a suspicion had it asked last.
-    suspected_at: Option<Moment>,
-    /// Whether it was suspected while one was under way: that answer may be older than its cause.
-    suspected: bool,
+    /// Who waits for what an operator wants, and whether that is on trial.
+    operator: Option<(bool, ProvisionReply)>,
     /// Whether it will hear of a change of what keeps clones back.
     following: bool,
     room_reported: Option<u32>,
@@ -166,7 +76,7 @@ pub struct Cloud {
 #[rtype(result = "()")]
 struct Settle;
 
-/// What it was told and has not carried out yet: kept for a new incarnation.
+/// What it received and has not carried out yet: kept for a new incarnation.
 #[derive(Default)]
 struct Kept {
     /// A configuration that is coming into force.
@@ -209,10 +119,7 @@ impl Cloud {
             templates: BTreeMap::new(),
             specs: BTreeMap::new(),
             adopting: BTreeSet::new(),
-            asking: 0,
-            in_question: false,
-            suspected_at: None,
-            suspected: false,
+            operator: None,
             following: false,
             room_reported: None,
             shown: None,
@@ -234,10 +141,10 @@ impl Cloud {
         self.templates.values()
     }
 
-    /// Brings what it was told into force; what was done of it before a panic does no harm.
+    /// Brings a configuration into force. What was done of it before a panic does no harm.
     fn apply(&mut self, ctx: &mut Context<Self>) {
         let Some(Reported { spec, templates }) = self.kept.reported.clone() else { return };
-        let ask = self.mind.apply(spec);
+        let effects = self.step(Event::Applied(spec));
         for id in self.specs.keys().filter(|id| !templates.contains_key(id)) {
             if let Some(address) = self.templates.get(id) {
                 address.do_send(TemplateCommand::Apply(None));
@@ -264,9 +171,8 @@ impl Cloud {
         }
         self.kept.started.clear();
         self.kept.reported = None;
-        if ask {
-            self.ask(ctx);
-        } else if self.mind.spec().is_none() && self.templates.is_empty() {
+        self.carry_out(effects, ctx);
+        if self.mind.spec().is_none() && self.templates.is_empty() {
             self.herd.do_send(CloudReport::Empty(self.id.clone()));
         }
     }
@@ -297,6 +203,18 @@ impl Cloud {
         address
     }
 
+    /// Steps the mind: what it wants done, in order.
+    fn step(&mut self, event: Event) -> Vec<Effect> {
+        // It draws nothing: the body jitters its pauses.
+        self.mind.effects_of(event, self.common.ports.ambient.now(), 0)
+    }
+
+    /// Steps the mind and carries out what it wants done.
+    fn act(&mut self, event: Event, ctx: &mut Context<Self>) {
+        let effects = self.step(event);
+        self.carry_out(effects, ctx);
+    }
+
     fn carry_out(&mut self, effects: Vec<Effect>, ctx: &mut Context<Self>) {
         for effect in effects {
             match effect {
@@ -309,13 +227,31 @@ impl Cloud {
                     let cloud = self.id.clone();
                     self.herd.do_send(CloudReport::Elsewhere { cloud, cluster });
                 }
+                Effect::Ask => self.ask(ctx),
+                Effect::AskIn(wait) => self.ask_in(wait, ctx),
                 Effect::AskAgain(wait) => {
                     self.tried();
                     self.ask_in(jittered(wait, self.common.ports.ambient.draw()), ctx);
                 }
+                Effect::Begin { template, reserved, asked } => {
+                    if let Some(address) = self.templates.get(&template) {
+                        address.do_send(TemplateCommand::Begin { reserved, asked });
+                    }
+                    if asked.is_some() {
+                        self.kept.starts = None;
+                    }
+                }
+                Effect::Provision { template, reserved, short } => {
+                    if let Some(address) = self.templates.get(&template)
+                        && let Some((trial, reply)) = self.operator.take()
+                    {
+                        let command = TemplateCommand::Provision { reserved, short, trial, reply };
+                        address.do_send(command);
+                    }
+                }
+                Effect::Refuse => self.refuse(),
             }
         }
-        self.settle_soon(ctx);
     }
 
     fn settle_soon(&mut self, ctx: &mut Context<Self>) {
@@ -325,13 +261,9 @@ impl Cloud {
         }
     }
 
-    /// Serves warm pools while there is room, and tells what changed.
-    fn settle(&mut self) {
-        for (template, reserved) in self.mind.warm_grants() {
-            if let Some(address) = self.templates.get(&template) {
-                address.do_send(TemplateCommand::Begin { reserved, asked: None });
-            }
-        }
+    /// Serves warm pools while there is room, and reports what changed.
+    fn settle(&mut self, ctx: &mut Context<Self>) {
+        self.act(Event::Settle, ctx);
         self.report_room();
         let of = Troubled::Cloud { cloud: self.id.clone() };
         self.common.troubles.set(of, self.mind.degraded_since());
@@ -353,36 +285,39 @@ impl Cloud {
         }
     }
 
-    fn provision(&mut self, template: TemplateId, count: u32) {
+    fn provision(&mut self, template: TemplateId, count: u32, ctx: &mut Context<Self>) {
         self.kept.starts = Some((template.clone(), count));
-        let address = self.templates.get(&template);
-        let reserved = address.map_or(0, |_| self.mind.reserve(&template, count));
-        match address.filter(|_| reserved > 0) {
-            // What is not reserved is answered with the rest: the herd sees the room left.
-            Some(address) => {
-                address.do_send(TemplateCommand::Begin { reserved, asked: Some(count) });
-                self.kept.starts = None;
-            }
-            None => {
-                // Before the herd hears that it was refused: else it would ask for the same.
-                self.room_reported = None;
-                self.report_room();
-                self.not_started();
-            }
+        if self.templates.contains_key(&template) {
+            self.act(Event::Wanted { template, count }, ctx);
+        } else {
+            self.refuse();
         }
     }
 
-    /// Begins what an operator wants, as far as the caps go.
-    fn begin(&mut self, template: &TemplateId, count: u32, trial: bool, reply: ProvisionReply) {
-        let Some(address) = self.templates.get(template) else {
+    /// Starts that the herd wants do not reach the template.
+    fn refuse(&mut self) {
+        // Before the herd hears that it was refused: else it would ask for the same.
+        self.room_reported = None;
+        self.report_room();
+        self.not_started();
+    }
+
+    /// Starts what an operator wants, as far as the caps go.
+    fn begin(
+        &mut self,
+        template: TemplateId,
+        count: u32,
+        (trial, reply): (bool, ProvisionReply),
+        ctx: &mut Context<Self>,
+    ) {
+        if !self.templates.contains_key(&template) {
             let text =
-                format!("nothing was begun: template `{template}` is not configured any more");
+                format!("nothing was started: template `{template}` is not configured any more");
             reply.send(Err(Refusal::Unavailable(text)));
             return;
-        };
-        let reserved = self.mind.reserve(template, count);
-        let short = (reserved < count).then(|| self.mind.shortage());
-        address.do_send(TemplateCommand::Provision { reserved, short, trial, reply });
+        }
+        self.operator = Some((trial, reply));
+        self.act(Event::Provisioned { template, count }, ctx);
     }
 
     fn not_started(&mut self) {
@@ -413,7 +348,8 @@ impl Cloud {
                 self.begin_template(spec, false, ctx)
             });
             for _ in &adoptions {
-                self.mind.found(&id, Standing::Coming);
+                let standing = Standing::Coming;
+                self.step(Event::Found { template: id.clone(), standing });
             }
             self.adopting.insert(id);
             address.do_send(TemplateCommand::Adopt(adoptions));
@@ -425,7 +361,12 @@ impl Cloud {
     }
 
     fn news(&mut self, news: Box<TemplateNews>) {
-        self.mind.news(&news);
+        self.step(Event::News {
+            template: news.template.clone(),
+            live: news.live,
+            released: news.released,
+            over: news.empty && !news.configured,
+        });
         if !news.empty {
             self.adopting.remove(&news.template);
         }
@@ -461,11 +402,13 @@ impl Supervised for Cloud {
         self.mind = self.mind.fresh();
         let id = self.id.clone();
         for living in self.common.roster.select(|living| living.template.cloud == id).values() {
-            self.mind.found(&living.template, living.status.standing);
+            let (template, standing) = (living.template.clone(), living.status.standing);
+            self.step(Event::Found { template, standing });
         }
         self.room_reported = None;
         self.shown = None;
         self.settling = false;
+        self.operator = None;
         self.following = false;
         self.follow(ctx);
         if self.kept.reported.is_some() {
@@ -474,7 +417,7 @@ impl Supervised for Cloud {
             self.adopt(ctx);
         }
         self.not_started();
-        self.ask(ctx);
+        self.act(Event::Ask, ctx);
     }
 }
 
@@ -497,9 +440,11 @@ impl Handler<CloudCommand> for Cloud {
                 self.kept.adopt.push(adoption);
                 self.adopt(ctx);
             }
-            CloudCommand::Provision { template, count } => self.provision(template, count),
+            CloudCommand::Provision { template, count } => {
+                self.provision(template, count, ctx);
+            }
             CloudCommand::Begin { template, count, trial, reply } => {
-                self.begin(&template, count, trial, reply);
+                self.begin(template, count, (trial, reply), ctx);
             }
             CloudCommand::Reap { all, reason, tally } => {
                 let command =
@@ -508,16 +453,16 @@ impl Handler<CloudCommand> for Cloud {
             }
             CloudCommand::Suspect(fault) => {
                 tracing::debug!(cloud = %self.id, error = %fault, "cloud is suspected");
-                self.suspect(&fault, ctx);
+                self.act(Event::Suspected(fault), ctx);
             }
-            CloudCommand::AskAgain => self.ask(ctx),
+            CloudCommand::AskAgain => self.act(Event::Ask, ctx),
             CloudCommand::ResetBreaker(template) => {
                 if let Some(address) = self.templates.get(&template) {
                     address.do_send(TemplateCommand::ResetBreaker);
                 }
             }
             CloudCommand::Stop => {
-                self.mind.stop();
+                self.step(Event::Stopped);
                 self.report_all(|| TemplateCommand::Stop);
             }
             CloudCommand::Leave => return ctx.stop(),
@@ -533,10 +478,12 @@ impl Handler<ToCloud> for Cloud {
         count_message(ctx);
         match message {
             ToCloud::News(news) => self.news(news),
-            ToCloud::WarmNeed { template, count } => self.mind.warm_need(&template, count),
+            ToCloud::WarmNeed { template, count } => {
+                self.step(Event::WarmNeed { template, count });
+            }
             ToCloud::Suspect(fault) => {
                 tracing::warn!(cloud = %self.id, error = %fault, "agent blames its cloud");
-                self.suspect(&fault, ctx);
+                self.act(Event::Suspected(fault), ctx);
             }
         }
         self.settle_soon(ctx);
@@ -549,6 +496,6 @@ impl Handler<Settle> for Cloud {
     fn handle(&mut self, _: Settle, ctx: &mut Context<Self>) {
         count_message(ctx);
         self.settling = false;
-        self.settle();
+        self.settle(ctx);
     }
 }

@@ -1,40 +1,37 @@
-//! The cloud's mind: its cap over all templates, kept by reservations, and its health. Pure.
+//! The cloud's mind: its cap over all templates, kept by reservations, and its health.
+//!
+//! ```text
+//! connecting ── pinned, quorate ──▶ well ── no answer, no quorum, login refused, ──▶ degraded
+//!                                    ▲      another cluster                            │
+//!                                    └──────────────── it answers again ───────────────┘
+//! ```
+//!
+//! Agents start only on a cloud that is well. `inquiry.rs` has when it is asked.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use drover_model::fact::What;
-use drover_model::fault::{Culprit, Fault, FaultKind};
+use drover_model::fault::{Fault, FaultKind};
 use drover_model::id::{CloudId, ClusterId, TemplateId};
 use drover_model::phase::CloudHealth;
 use drover_model::ports::ClusterObservation;
 use drover_model::spec::CloudSpec;
-use drover_model::status::Standing;
-use drover_model::time::WallTime;
+use drover_model::state_machine::{StateMachine, Turn};
+use drover_model::time::{Now, WallTime};
 
 use super::counts::Counts;
-use crate::template::{TemplateNews, permits};
+pub use super::event::{Effect, Event};
+use super::inquiry::Inquiry;
+use crate::template::permits;
 
 const RETRY_FIRST: Duration = Duration::from_secs(1);
-/// How often a cloud that does not work is asked: its return is to be known in seconds.
+/// How often a cloud that does not work is asked: people must see its return within seconds.
 const RETRY_LONGEST: Duration = Duration::from_secs(4);
 /// The same where the login is refused, since sites shut out hosts that fail to log in too often.
 const LOGIN_RETRY_LONGEST: Duration = Duration::from_secs(15);
 /// How often a cloud that is well is asked all the same: its health is shown to people.
 const WELL: Duration = Duration::from_secs(30);
-
-/// What the body is to do.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Effect {
-    /// Record which cluster the cloud leads to, and say when it is durable.
-    Pin(ClusterId),
-    /// The cloud leads to this cluster and works.
-    Leads(ClusterId),
-    /// The cloud leads to this cluster, and not to its own.
-    Elsewhere(ClusterId),
-    /// Ask the cloud who it is again after a while.
-    AskAgain(Duration),
-}
 
 /// Whether a cloud can be worked with.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -55,7 +52,7 @@ enum Why {
     Other(String),
 }
 
-fn refuses_login(fault: &Fault) -> bool {
+pub(super) fn refuses_login(fault: &Fault) -> bool {
     matches!(fault.kind, FaultKind::Denied { privilege: None, .. })
 }
 
@@ -86,6 +83,7 @@ pub struct CloudMind {
     /// Since when it is degraded; also from before this start, until it is known to be well.
     since: Option<WallTime>,
     retries: u32,
+    pub(super) inquiry: Inquiry,
     stopping: bool,
     live: Counts,
     reserved: Counts,
@@ -104,6 +102,7 @@ impl CloudMind {
             health: Health::Connecting,
             since: None,
             retries: 0,
+            inquiry: Inquiry::default(),
             stopping: false,
             live: Counts::default(),
             reserved: Counts::default(),
@@ -129,10 +128,15 @@ impl CloudMind {
         mind.reserved.clone_from(&self.reserved);
         mind.warm.clone_from(&self.warm);
         mind.stopping = self.stopping;
+        mind.inquiry = self.inquiry.clone();
         mind
     }
 
-    /// The spec in force.
+    pub(super) fn is(&self, cloud: &CloudId) -> bool {
+        self.id == *cloud
+    }
+
+    /// The spec in force; none when only its agents are left of it.
     pub fn spec(&self) -> Option<&Arc<CloudSpec>> {
         self.spec.as_ref()
     }
@@ -142,8 +146,8 @@ impl CloudMind {
         self.pinned.as_ref()
     }
 
-    /// A spec comes into force. Says whether the cloud must be asked who it is at once.
-    pub fn apply(&mut self, spec: Option<Arc<CloudSpec>>) -> bool {
+    /// Another way in is asked at once who it is.
+    fn apply(&mut self, spec: Option<Arc<CloudSpec>>, turn: &mut Turn<Effect>) {
         let other_way = match (&self.spec, &spec) {
             (Some(old), Some(new)) => old.connection != new.connection,
             (None, Some(_)) => true,
@@ -157,13 +161,8 @@ impl CloudMind {
         if other_way {
             self.health = Health::Connecting;
             self.retries = 0;
+            self.ask(turn);
         }
-        other_way
-    }
-
-    /// The service stops: nothing is started any more.
-    pub fn stop(&mut self) {
-        self.stopping = true;
     }
 
     /// Why it cannot be worked with, or its version.
@@ -180,30 +179,22 @@ impl CloudMind {
         self.health == Health::Well
     }
 
-    /// An answer speaks against the cloud while it is well: a refused login needs no second
-    /// question before it is told, which Proxmox would answer 3 s late as well
-    /// (book: proxmox, section 2).
-    pub fn suspected(&mut self, fault: &Fault, now: WallTime) -> Vec<Effect> {
-        let own = matches!(&fault.culprit, Culprit::Cloud(cloud) if *cloud == self.id);
-        if !self.is_well() || !own || !refuses_login(fault) {
-            return Vec::new();
-        }
+    pub(super) fn refuse_login(&mut self, text: String, now: WallTime) {
         let since = *self.since.get_or_insert(now);
-        self.health = Health::Degraded { why: Why::Login(fault.text.clone()), since };
-        vec![Effect::AskAgain(Duration::ZERO)]
+        self.health = Health::Degraded { why: Why::Login(text), since };
     }
 
-    /// The cloud said who it is, or failed to.
-    pub fn identified(
+    pub(super) fn identify(
         &mut self,
         observation: Result<ClusterObservation, Fault>,
         now: WallTime,
-    ) -> Vec<Effect> {
+        turn: &mut Turn<Effect>,
+    ) {
         let observation = match observation {
             Ok(observation) => observation,
             Err(fault) => {
                 let why = if refuses_login(&fault) { Why::Login } else { Why::Other };
-                return self.degrade(why(fault.text), now);
+                return self.degrade(why(fault.text), now, turn);
             }
         };
         self.version = Some(observation.version);
@@ -217,40 +208,44 @@ impl CloudMind {
                      key",
                     observation.cluster
                 );
-                let elsewhere = Effect::Elsewhere(observation.cluster);
-                self.degrade(Why::Other(why), now).into_iter().chain([elsewhere]).collect()
+                self.degrade(Why::Other(why), now, turn);
+                turn.push(Effect::Elsewhere(observation.cluster));
             }
-            _ if !observation.quorate => self.degrade(Why::NoQuorum(observation.cluster), now),
-            None => vec![Effect::Pin(observation.cluster)],
-            Some(_) => self.well(),
+            _ if !observation.quorate => {
+                self.degrade(Why::NoQuorum(observation.cluster), now, turn);
+            }
+            None => turn.push(Effect::Pin(observation.cluster)),
+            Some(_) => self.recover(turn),
         }
     }
 
-    /// The pin is durable, or could not be made so.
-    pub fn pin_written(
+    fn pin(
         &mut self,
         cluster: ClusterId,
         written: Result<(), String>,
         now: WallTime,
-    ) -> Vec<Effect> {
+        turn: &mut Turn<Effect>,
+    ) {
         match written {
             Ok(()) => {
                 self.pinned = Some(cluster);
-                self.well()
+                self.recover(turn);
             }
-            Err(why) => self.degrade(Why::Other(why), now),
+            Err(why) => self.degrade(Why::Other(why), now, turn),
         }
     }
 
-    fn well(&mut self) -> Vec<Effect> {
+    fn recover(&mut self, turn: &mut Turn<Effect>) {
         self.health = Health::Well;
         self.since = None;
         self.retries = 0;
-        let leads = self.pinned.clone().map(Effect::Leads);
-        leads.into_iter().chain([Effect::AskAgain(WELL)]).collect()
+        if let Some(cluster) = self.pinned.clone() {
+            turn.push(Effect::Leads(cluster));
+        }
+        turn.push(Effect::AskAgain(WELL));
     }
 
-    fn degrade(&mut self, why: Why, now: WallTime) -> Vec<Effect> {
+    fn degrade(&mut self, why: Why, now: WallTime, turn: &mut Turn<Effect>) {
         let longest = match &why {
             Why::Login(_) => LOGIN_RETRY_LONGEST,
             Why::NoQuorum(_) | Why::Other(_) => RETRY_LONGEST,
@@ -259,7 +254,7 @@ impl CloudMind {
         self.health = Health::Degraded { why, since };
         let wait = RETRY_FIRST.saturating_mul(1 << self.retries.min(6)).min(longest);
         self.retries = self.retries.saturating_add(1);
-        vec![Effect::AskAgain(wait)]
+        turn.push(Effect::AskAgain(wait));
     }
 
     /// Agents that count against the cap.
@@ -298,9 +293,8 @@ impl CloudMind {
         }
     }
 
-    /// Reserves slots for a template and gives how many; they are held until its news settles
-    /// them.
-    pub fn reserve(&mut self, template: &TemplateId, count: u32) -> u32 {
+    /// Reserves slots for a template and gives how many. They are held until its news settles them.
+    fn reserve(&mut self, template: &TemplateId, count: u32) -> u32 {
         let granted = count.min(self.room());
         if granted > 0 {
             self.reserved.add(template, granted);
@@ -308,39 +302,29 @@ impl CloudMind {
         granted
     }
 
-    /// A template's agents changed.
-    pub fn news(&mut self, news: &TemplateNews) {
-        self.live.set(&news.template, news.live);
-        self.reserved.take(&news.template, news.released);
-        if news.empty && !news.configured {
-            self.live.set(&news.template, 0);
-            self.warm.set(&news.template, 0);
-        }
+    fn want(&mut self, template: TemplateId, count: u32, turn: &mut Turn<Effect>) {
+        turn.push(match self.reserve(&template, count) {
+            0 => Effect::Refuse,
+            // What is not reserved is answered with the rest: the herd sees the room left.
+            reserved => Effect::Begin { template, reserved, asked: Some(count) },
+        });
     }
 
-    /// An agent lives: found when this actor was started again, ahead of its template's news.
-    pub fn found(&mut self, template: &TemplateId, standing: Standing) {
-        if permits::holds_slot(standing) {
-            self.live.add(template, 1);
-        }
-    }
-
-    /// A template's warm pool lacks agents.
-    pub fn warm_need(&mut self, template: &TemplateId, count: u32) {
-        self.warm.set(template, count);
+    fn provision(&mut self, template: TemplateId, count: u32, turn: &mut Turn<Effect>) {
+        let reserved = self.reserve(&template, count);
+        let short = (reserved < count).then(|| self.shortage());
+        turn.push(Effect::Provision { template, reserved, short });
     }
 
     /// Reserves slots for warm pools while there is room, in turn by name.
-    pub fn warm_grants(&mut self) -> Vec<(TemplateId, u32)> {
-        let mut grants = Vec::new();
+    fn serve_warm_pools(&mut self, turn: &mut Turn<Effect>) {
         while self.room() > 0
             && let Some((template, count)) = self.warm.pop()
         {
-            let granted = self.reserve(&template, count);
-            self.warm.set(&template, count - granted);
-            grants.push((template, granted));
+            let reserved = self.reserve(&template, count);
+            self.warm.set(&template, count - reserved);
+            turn.push(Effect::Begin { template, reserved, asked: None });
         }
-        grants
     }
 
     /// Its health for the read side, with what keeps clones back while it works.
@@ -363,6 +347,43 @@ impl CloudMind {
             detail,
             agents: self.live(),
             cap: self.spec.as_ref().and_then(|spec| spec.cap),
+        }
+    }
+}
+
+impl StateMachine for CloudMind {
+    type Event = Event;
+    type Effect = Effect;
+
+    fn step(&mut self, event: Event, now: Now, turn: &mut Turn<Effect>) {
+        match event {
+            Event::Applied(spec) => self.apply(spec, turn),
+            Event::Stopped => self.stopping = true,
+            Event::Ask => self.ask(turn),
+            Event::AskDue { stamp } => self.ask_due(stamp, turn),
+            Event::Identified { stamp, observation } => self.answer(stamp, observation, now, turn),
+            Event::PinWritten { stamp, cluster, written } => {
+                if stamp == self.stamp() {
+                    self.pin(cluster, written, now.wall, turn);
+                }
+            }
+            Event::Suspected(fault) => self.suspect(fault, now, turn),
+            Event::Found { template, standing } => {
+                if permits::holds_slot(standing) {
+                    self.live.add(&template, 1);
+                }
+            }
+            Event::News { template, live, released, over } => {
+                self.live.set(&template, if over { 0 } else { live });
+                self.reserved.take(&template, released);
+                if over {
+                    self.warm.set(&template, 0);
+                }
+            }
+            Event::WarmNeed { template, count } => self.warm.set(&template, count),
+            Event::Wanted { template, count } => self.want(template, count, turn),
+            Event::Provisioned { template, count } => self.provision(template, count, turn),
+            Event::Settle => self.serve_warm_pools(turn),
         }
     }
 }

@@ -4,11 +4,14 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::effort;
+use crate::template::TemplateNews;
 use crate::testbed::{self, CLUSTER, at, cloud, observation, template_id, unreachable};
+
+mod table_tests;
 
 fn well(cap: Option<u32>) -> CloudMind {
     let mut mind = CloudMind::new(CloudId::new("c"), None, Some(ClusterId::new(CLUSTER)));
-    mind.apply(Some(Arc::new(cloud("c", cap))));
+    mind.applied(Some(Arc::new(cloud("c", cap))));
     mind.identified(Ok(observation(CLUSTER)), at(0).wall);
     mind
 }
@@ -34,7 +37,58 @@ fn news(template: &str, live: u32, released: u32) -> TemplateNews {
     }
 }
 
+/// Steps of the mind as the tests speak of them.
 impl CloudMind {
+    /// Whether it is asked at once.
+    pub(super) fn applied(&mut self, spec: Option<Arc<CloudSpec>>) -> bool {
+        self.effects_of(Event::Applied(spec), at(0), 0).contains(&Effect::Ask)
+    }
+
+    pub(super) fn identified(
+        &mut self,
+        observation: Result<ClusterObservation, Fault>,
+        wall: WallTime,
+    ) -> Vec<Effect> {
+        let event = Event::Identified { stamp: self.stamp(), observation };
+        self.effects_of(event, Now { wall, ..at(0) }, 0)
+    }
+
+    fn pin_written(
+        &mut self,
+        cluster: ClusterId,
+        written: Result<(), String>,
+        wall: WallTime,
+    ) -> Vec<Effect> {
+        let event = Event::PinWritten { stamp: self.stamp(), cluster, written };
+        self.effects_of(event, Now { wall, ..at(0) }, 0)
+    }
+
+    pub(super) fn stop(&mut self) {
+        self.effects_of(Event::Stopped, at(0), 0);
+    }
+
+    fn news(&mut self, news: &TemplateNews) {
+        let (template, live, released) = (news.template.clone(), news.live, news.released);
+        let over = news.empty && !news.configured;
+        self.effects_of(Event::News { template, live, released, over }, at(0), 0);
+    }
+
+    fn warm_need(&mut self, template: &TemplateId, count: u32) {
+        let template = template.clone();
+        self.effects_of(Event::WarmNeed { template, count }, at(0), 0);
+    }
+
+    fn warm_grants(&mut self) -> Vec<(TemplateId, u32)> {
+        let effects = self.effects_of(Event::Settle, at(0), 0);
+        let grant = |effect| {
+            let Effect::Begin { template, reserved, asked: None } = effect else {
+                panic!("no warm pool: {effect:?}");
+            };
+            (template, reserved)
+        };
+        effects.into_iter().map(grant).collect()
+    }
+
     fn adds_up(&self) -> bool {
         [&self.live, &self.reserved, &self.warm].into_iter().all(Counts::adds_up)
     }
@@ -74,7 +128,7 @@ fn ten_times_the_templates_cost_ten_times_the_looks() {
 #[test]
 fn a_new_cloud_is_pinned_before_it_is_used() {
     let mut mind = CloudMind::new(CloudId::new("c"), None, None);
-    assert!(mind.apply(Some(Arc::new(cloud("c", None)))));
+    assert!(mind.applied(Some(Arc::new(cloud("c", None)))));
     let cluster = ClusterId::new(CLUSTER);
     assert_eq!(
         mind.identified(Ok(observation(CLUSTER)), at(0).wall),
@@ -102,7 +156,14 @@ fn pauses(mind: &mut CloudMind, fault: &Fault) -> Vec<u64> {
     let all = (0..7).flat_map(|second| mind.identified(Err(fault.clone()), at(second).wall));
     let pause = |effect| match effect {
         Effect::AskAgain(pause) => Some(pause.as_secs()),
-        Effect::Pin(_) | Effect::Leads(_) | Effect::Elsewhere(_) => None,
+        Effect::Pin(_)
+        | Effect::Leads(_)
+        | Effect::Elsewhere(_)
+        | Effect::Ask
+        | Effect::AskIn(_)
+        | Effect::Begin { .. }
+        | Effect::Provision { .. }
+        | Effect::Refuse => None,
     };
     all.filter_map(pause).collect()
 }
@@ -113,7 +174,7 @@ fn a_silent_cloud_is_asked_again_every_few_seconds_and_a_refused_login_less_ofte
     assert_eq!(pauses(&mut mind, &unreachable("c")), [1, 2, 4, 4, 4, 4, 4]);
     let since = at(0).wall.rfc3339();
     let reported = format!("no endpoint answers; nothing is started since {since}");
-    assert_eq!(mind.state(), Err(reported), "it tells since when, and not when it was asked last");
+    assert_eq!(mind.state(), Err(reported), "it says since when, and not when it was asked last");
     let denied = FaultKind::Denied { privilege: None, path: None };
     let refused = Fault::new(denied, Culprit::Cloud(CloudId::new("c")), "no login");
     assert_eq!(pauses(&mut well(None), &refused), [1, 2, 4, 8, 15, 15, 15]);
@@ -123,7 +184,7 @@ fn a_silent_cloud_is_asked_again_every_few_seconds_and_a_refused_login_less_ofte
 fn a_cloud_is_degraded_since_before_a_start_until_it_is_well() {
     let mut mind = CloudMind::new(CloudId::new("c"), None, Some(ClusterId::new(CLUSTER)));
     mind = mind.degraded_from(Some(at(5).wall));
-    mind.apply(Some(Arc::new(cloud("c", None))));
+    mind.applied(Some(Arc::new(cloud("c", None))));
     assert_eq!(mind.degraded_since(), Some(at(5).wall), "nothing is known yet");
     let reported = |mind: &CloudMind| mind.state().err().unwrap_or_default();
     mind.identified(Err(unreachable("c")), at(100).wall);
@@ -134,7 +195,7 @@ fn a_cloud_is_degraded_since_before_a_start_until_it_is_well() {
     assert_eq!(mind.degraded_since(), None);
     mind.identified(Err(unreachable("c")), at(300).wall);
     assert_eq!(mind.degraded_since(), Some(at(300).wall));
-    mind.apply(None);
+    mind.applied(None);
     assert_eq!(mind.degraded_since(), None, "it is not configured any more");
 }
 
@@ -155,11 +216,11 @@ fn a_cluster_without_quorum_is_not_used() {
 #[test]
 fn only_a_changed_connection_makes_it_ask_again() {
     let mut mind = well(Some(3));
-    assert!(!mind.apply(Some(Arc::new(cloud("c", Some(9))))));
+    assert!(!mind.applied(Some(Arc::new(cloud("c", Some(9))))));
     assert_eq!(mind.room(), 9);
     let mut other = cloud("c", Some(9));
     other.connection = 2;
-    assert!(mind.apply(Some(Arc::new(other))));
+    assert!(mind.applied(Some(Arc::new(other))));
     assert_eq!(mind.room(), 0);
 }
 
@@ -185,7 +246,7 @@ fn whatever_keeps_a_cloud_from_taking_more_is_named() {
     let since = at(0).wall.rfc3339();
     let reported = format!("cloud c: no endpoint answers; nothing is started since {since}");
     assert_eq!(silent.shortage(), reported);
-    silent.apply(None);
+    silent.applied(None);
     assert_eq!(silent.shortage(), "cloud c is not configured any more");
     full.stop();
     assert_eq!(full.shortage(), "the service is stopping");

@@ -1,13 +1,61 @@
-//! VMIDs of one cluster: the lowest free one of drover's range. What is free here is only a
-//! proposal; the cluster is asked before it is granted.
+//! VMIDs of one cluster: the lowest free one of drover's range.
+//!
+//! ```text
+//! free ── proposed ──▶ held ── given back ──▶ resting ── an hour ──▶ free
+//!                       │ └── withdrawn ─────────────────────────────▶ free
+//!                       └──── its volumes remain ──▶ burned ── cleared ──▶ free
+//! ```
+//!
+//! An id that a guest of the last list carries is in use, whatever else is known of it. What is free
+//! here is only a proposal: unless a complete list was read, the cluster is asked before it is
+//! granted.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use drover_model::id::VmId;
 use drover_model::journal_state::REST;
+use drover_model::state_machine::{StateMachine, Turn};
 use drover_model::time::{Moment, Now, WallTime};
 
 use crate::effort;
+
+/// What can happen to the ids.
+#[derive(Debug, Clone)]
+pub enum Event {
+    /// The actor is a new one, which has read no list.
+    Unlisted,
+    /// An agent is known to have this id.
+    Held(VmId),
+    /// A list of all guests was read, which carry these ids.
+    Surveyed(BTreeSet<VmId>),
+    /// An agent needs an id at or above the floor and below the ceiling.
+    Wanted { floor: VmId, ceiling: VmId },
+    /// A guest that no list showed has this id.
+    Taken(VmId),
+    /// A proposed id was not used after all.
+    Withdrawn(VmId),
+    /// An agent gives its id back: it rests, or is burned since volumes of it remain.
+    GivenBack { vmid: VmId, burned: bool },
+    /// One burned id can be inspected.
+    Inspect,
+    /// The volumes of a burned id were listed empty.
+    Cleared(VmId),
+}
+
+/// What the body is to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Effect {
+    /// Grant this id; ask the cluster first unless it is `listed` as free.
+    Propose { vmid: VmId, listed: bool },
+    /// Refuse: no id of the range is free.
+    Exhausted,
+    /// List the volumes of this burned id.
+    Inspect(VmId),
+    /// Record that this id is burned.
+    RecordBurned(VmId),
+    /// Record that this id is not burned any more.
+    RecordCleared(VmId),
+}
 
 /// Ids in use, resting and burned.
 #[derive(Debug, Clone, Default)]
@@ -20,7 +68,10 @@ pub struct Allocator {
     /// By floor, an id that none is free below.
     lowest: BTreeMap<VmId, VmId>,
     burned: BTreeSet<VmId>,
-    /// The burned id that was looked at last.
+    /// Whether the last list of all guests was read, and nothing has shown since that it misses
+    /// some: then an id that is not in it is granted without another question.
+    listed: bool,
+    /// The burned id that was inspected last.
     inspected: Option<VmId>,
 }
 
@@ -59,25 +110,20 @@ impl Allocator {
         }
     }
 
-    /// Notes an id as an agent's.
-    pub fn hold(&mut self, vmid: VmId) {
-        self.held.insert(vmid);
-    }
-
-    /// A list of all guests was read.
-    pub fn surveyed(&mut self, seen: impl IntoIterator<Item = VmId>) {
+    fn surveyed(&mut self, seen: impl IntoIterator<Item = VmId>) {
+        self.listed = true;
         self.seen = seen.into_iter().collect();
         self.lowest.clear();
     }
 
-    /// The cluster says that an id is taken, by a guest that no list showed.
-    pub fn taken(&mut self, vmid: VmId) {
+    fn taken(&mut self, vmid: VmId) {
+        self.listed = false;
         self.held.remove(&vmid);
         self.seen.insert(vmid);
     }
 
     /// Takes the lowest free id at or above the floor and below the ceiling.
-    pub fn propose(&mut self, floor: VmId, ceiling: VmId, now: Moment) -> Option<VmId> {
+    fn propose(&mut self, floor: VmId, ceiling: VmId, now: Moment) -> Option<VmId> {
         while let Some((until, vmid)) = self.rests.first().copied().filter(|(at, _)| *at <= now) {
             self.rests.remove(&(until, vmid));
             self.resting.remove(&vmid);
@@ -98,15 +144,13 @@ impl Allocator {
         found
     }
 
-    /// A proposed id was not used after all.
-    pub fn withdraw(&mut self, vmid: VmId) {
+    fn withdraw(&mut self, vmid: VmId) {
         self.held.remove(&vmid);
         self.freed(vmid);
     }
 
-    /// A burned id that no guest carries any more, one after the other: its volumes may be
-    /// listed.
-    pub fn inspect(&mut self) -> Option<VmId> {
+    /// The next burned id that no guest carries any more.
+    fn inspect(&mut self) -> Option<VmId> {
         let clear = |vmid: &&VmId| !self.seen.contains(vmid) && !self.held.contains(vmid);
         let after = self.inspected.map_or(VmId(0), |last| VmId(last.0.saturating_add(1)));
         let mut turn = self.burned.range(after..).chain(self.burned.range(..after));
@@ -114,16 +158,15 @@ impl Allocator {
         self.inspected
     }
 
-    /// A burned id's volumes were listed empty.
-    pub fn clear(&mut self, vmid: VmId) {
+    fn clear(&mut self, vmid: VmId) {
         self.burned.remove(&vmid);
         self.freed(vmid);
     }
 
-    /// An agent gives its id back: it rests, or is burned.
-    pub fn give_back(&mut self, vmid: VmId, burned: bool, now: Moment) {
+    fn give_back(&mut self, vmid: VmId, burned: bool, now: Moment) {
         self.held.remove(&vmid);
         if burned {
+            self.listed = false;
             self.burned.insert(vmid);
         } else {
             self.rest(vmid, now + REST);
@@ -131,8 +174,48 @@ impl Allocator {
     }
 }
 
+impl StateMachine for Allocator {
+    type Event = Event;
+    type Effect = Effect;
+
+    fn step(&mut self, event: Event, now: Now, turn: &mut Turn<Effect>) {
+        match event {
+            Event::Unlisted => self.listed = false,
+            Event::Held(vmid) => {
+                self.held.insert(vmid);
+            }
+            Event::Surveyed(seen) => self.surveyed(seen),
+            Event::Wanted { floor, ceiling } => {
+                let listed = self.listed;
+                turn.push(match self.propose(floor, ceiling, now.mono) {
+                    Some(vmid) => Effect::Propose { vmid, listed },
+                    None => Effect::Exhausted,
+                });
+            }
+            Event::Taken(vmid) => self.taken(vmid),
+            Event::Withdrawn(vmid) => self.withdraw(vmid),
+            Event::GivenBack { vmid, burned } => {
+                self.give_back(vmid, burned, now.mono);
+                if burned {
+                    turn.push(Effect::RecordBurned(vmid));
+                }
+            }
+            Event::Inspect => {
+                if let Some(vmid) = self.inspect() {
+                    turn.push(Effect::Inspect(vmid));
+                }
+            }
+            Event::Cleared(vmid) => {
+                self.clear(vmid);
+                turn.push(Effect::RecordCleared(vmid));
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use drover_model::state_machine::{Row, table};
     use proptest::prelude::*;
 
     use super::*;
@@ -232,6 +315,96 @@ mod tests {
         };
         let (few, many) = (cost(100), cost(1000));
         assert!(many <= 12 * few, "{few} looks for 100 ids, {many} for 1,000");
+    }
+
+    // Invariant: the table of transitions of an id is the agreed one.
+
+    /// What is known of the id 100.
+    fn state(ids: &Allocator) -> String {
+        let (vmid, mut known) = (VmId(100), Vec::new());
+        for (name, there) in [
+            ("held", ids.held.contains(&vmid)),
+            ("seen", ids.seen.contains(&vmid)),
+            ("resting", ids.resting.contains_key(&vmid)),
+            ("burned", ids.burned.contains(&vmid)),
+        ] {
+            if there {
+                known.push(name);
+            }
+        }
+        if known.is_empty() { "free".into() } else { known.join("+") }
+    }
+
+    fn in_state(wanted: &str) -> Allocator {
+        let mut ids = Allocator::default();
+        ids.surveyed([VmId(101)]);
+        match wanted {
+            "held" => drop(ids.propose(FLOOR, CEILING, hours(0))),
+            "resting" => ids.give_back(VmId(100), false, hours(0)),
+            "burned" => ids.give_back(VmId(100), true, hours(0)),
+            "held+seen" => {
+                ids.propose(FLOOR, CEILING, hours(0));
+                ids.surveyed([VmId(100)]);
+            }
+            "seen" => ids.surveyed([VmId(100)]),
+            "seen+burned" => {
+                ids.give_back(VmId(100), true, hours(0));
+                ids.surveyed([VmId(100)]);
+            }
+            _ => {}
+        }
+        assert_eq!(state(&ids), wanted);
+        ids
+    }
+
+    #[test]
+    fn the_table_drawn_from_the_code_is_the_one_agreed_on() {
+        let vmid = VmId(100);
+        let wanted = Event::Wanted { floor: FLOOR, ceiling: VmId(101) };
+        let events = [
+            ("Held", 0, Event::Held(vmid)),
+            ("Surveyed: with it", 0, Event::Surveyed([vmid].into())),
+            ("Surveyed: without it", 0, Event::Surveyed(BTreeSet::new())),
+            ("Wanted", 0, wanted.clone()),
+            ("Wanted: an hour later", 1, wanted),
+            ("Taken", 0, Event::Taken(vmid)),
+            ("Withdrawn", 0, Event::Withdrawn(vmid)),
+            ("GivenBack", 0, Event::GivenBack { vmid, burned: false }),
+            ("GivenBack: burned", 0, Event::GivenBack { vmid, burned: true }),
+            ("Inspect", 0, Event::Inspect),
+            ("Cleared", 0, Event::Cleared(vmid)),
+        ];
+        // Events that only some states can see: who holds an id gives it back.
+        let fits = |state: &str, event: &str| match event {
+            "Withdrawn" | "GivenBack" | "GivenBack: burned" | "Taken" => state.contains("held"),
+            "Held" => !state.contains("burned"),
+            "Cleared" => state.contains("burned"),
+            _ => true,
+        };
+        let mut rows = Vec::new();
+        for before in ["free", "held", "held+seen", "seen", "resting", "burned", "seen+burned"] {
+            for (name, hour, event) in events.iter().filter(|(name, ..)| fits(before, name)) {
+                let mut ids = in_state(before);
+                let now = Now { mono: hours(*hour), ..start(0) };
+                let effects = ids.effects_of(event.clone(), now, 0);
+                let effects = effects.iter().map(|effect| match effect {
+                    Effect::Propose { listed: true, .. } => "Propose as listed".to_owned(),
+                    Effect::Propose { listed: false, .. } => "Propose".to_owned(),
+                    Effect::Exhausted => "Exhausted".to_owned(),
+                    Effect::Inspect(_) => "Inspect".to_owned(),
+                    Effect::RecordBurned(_) => "RecordBurned".to_owned(),
+                    Effect::RecordCleared(_) => "RecordCleared".to_owned(),
+                });
+                rows.push(Row {
+                    before: before.to_owned(),
+                    event: (*name).to_owned(),
+                    effects: effects.collect(),
+                    after: state(&ids),
+                });
+            }
+        }
+        let drawn = table(&rows);
+        assert!(drawn == include_str!("transitions.txt"), "the table moved; it is:\n{drawn}");
     }
 
     proptest! {

@@ -1,5 +1,20 @@
-//! The cluster actor: what belongs to a Proxmox cluster and not to one configured way into it:
-//! VMIDs, the lanes for clones, and where templates are. One per cluster, shared by its clouds.
+//! The cluster actor: what belongs to a Proxmox cluster and not to one configured way into it. There
+//! is one per cluster, shared by its clouds.
+//!
+//! ```text
+//!   agent ── LaneAsk ──▶ located ──▶ chosen ──▶ in line ──▶ let in ──▶ id free? ──▶ Granted
+//!                           │           │                                │
+//!                           └── refused ┴────────────────────────────────┘ NotGranted
+//! ```
+//!
+//! - It owns the VMIDs ([`allocator`], a mind of its own), the concurrency limits of clones, and the
+//!   asks of agents that wait for both.
+//! - `sources.rs` finds what an agent is cloned from and chooses a place. `held.rs` keeps clones back
+//!   while a cloud does not work or the outcome of another clone is unknown.
+//! - An agent gives its place back with `LaneFree` and its id with `IdBack`. Each list of all guests
+//!   (`Surveyed`) takes places back from agents that ended without that.
+//!
+//! Ids and limits outlive a panic, since agents hold them. Asks that wait begin again.
 
 pub mod allocator;
 mod held;
@@ -19,7 +34,7 @@ use actix::{
 use crate::birth::Common;
 use crate::cloud::CloudReport;
 use crate::message::{AgentCommand, IdBack, LaneAsk, LaneFree};
-use allocator::Allocator;
+use allocator::{Allocator, Effect, Event};
 use drover_runtime::supervise::{count_message, limit_turns};
 
 use drover_limits::concurrency::{ConcurrencyLimits, Footprint, MaxConcurrent, OperationEnd};
@@ -30,11 +45,12 @@ use drover_model::place::Place;
 use drover_model::ports::{IdStatus, VmRef};
 use drover_model::record::Body;
 use drover_model::spec::{CloudSpec, TemplateSpec};
+use drover_model::state_machine::StateMachine as _;
 use drover_model::time::Moment;
 use sources::Located;
 
 /// How long one that is not needed any more still takes ids back: an agent gives its own back when
-/// the journal knows that it is gone, after everybody else was told.
+/// the journal knows that it is gone, after everybody else heard of it.
 const LINGER: Duration = Duration::from_secs(60);
 /// How soon an id is asked about again after no answer.
 const RECHECK: Duration = Duration::from_secs(2);
@@ -65,7 +81,7 @@ pub enum ClusterCommand {
 /// How far an ask has come.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Stage {
-    /// Its cloud does not work: nothing is asked yet.
+    /// Its cloud does not work: the cluster is not asked yet.
     Held,
     /// Its template is being located.
     Locating,
@@ -99,9 +115,6 @@ pub struct Cluster {
     ids: Rc<RefCell<Allocator>>,
     lanes: ConcurrencyLimits,
     asks: BTreeMap<AgentId, Ask>,
-    /// Whether the last list of all guests was read, and nothing has shown since that it misses
-    /// some: then an id that is not in it is granted without another question.
-    listed: bool,
     located: Located,
     /// Ids that were given back and are not entered yet.
     back: VecDeque<IdBack>,
@@ -120,7 +133,7 @@ impl Cluster {
         ids: Rc<RefCell<Allocator>>,
         lanes: ConcurrencyLimits,
     ) -> Self {
-        Self {
+        let actor = Self {
             common,
             id,
             herd,
@@ -128,12 +141,13 @@ impl Cluster {
             ids,
             lanes,
             asks: BTreeMap::new(),
-            listed: false,
             located: Located::default(),
             back: VecDeque::new(),
             following: false,
             timer: None,
-        }
+        };
+        actor.act(Event::Unlisted);
+        actor
     }
 
     /// Everything it holds, as text.
@@ -159,7 +173,7 @@ impl Cluster {
         }
     }
 
-    /// Lets into the lanes anyone who may, and finds them an id.
+    /// Lets in every agent that the limits and doubts admit, and finds each an id.
     fn advance(&mut self, ctx: &mut Context<Self>) {
         let now = self.common.ports.ambient.now().mono;
         let (width, cluster) = (self.width(), &self.id);
@@ -173,9 +187,26 @@ impl Cluster {
         self.follow(ctx);
     }
 
-    fn propose(&self, floor: VmId, ceiling: VmId) -> Option<VmId> {
-        let now = self.common.ports.ambient.now().mono;
-        self.ids.borrow_mut().propose(floor, ceiling, now)
+    /// Steps the ids. Records are written at once; any other effect is the answer to the event.
+    fn act(&self, event: Event) -> Option<Effect> {
+        let now = self.common.ports.ambient.now();
+        let effects = self.ids.borrow_mut().effects_of(event, now, 0);
+        let cluster = || self.id.clone();
+        let mut answer = None;
+        for effect in effects {
+            match effect {
+                Effect::RecordBurned(vmid) => {
+                    self.common.records.write(Body::IdBurned { cluster: cluster(), vmid });
+                }
+                Effect::RecordCleared(vmid) => {
+                    self.common.records.write(Body::IdCleared { cluster: cluster(), vmid });
+                }
+                Effect::Propose { .. } | Effect::Exhausted | Effect::Inspect(_) => {
+                    answer = Some(effect);
+                }
+            }
+        }
+        answer
     }
 
     fn find_id(&mut self, agent: &AgentId, ctx: &mut Context<Self>) {
@@ -191,7 +222,8 @@ impl Cluster {
             return self.advance(ctx);
         };
         let (floor, ceiling) = (spec.vmid_floor, spec.vmid_ceiling);
-        let Some(vmid) = self.propose(floor, ceiling) else {
+        let proposal = self.act(Event::Wanted { floor, ceiling });
+        let Some(Effect::Propose { vmid, listed }) = proposal else {
             let text = format!(
                 "no VMID from {floor} to below {ceiling} is free on cloud `{cloud}`: freed ids \
                  rest an hour; widen its range"
@@ -203,7 +235,7 @@ impl Cluster {
         // A clone to an id that somebody took meanwhile is refused without an effect, or fails
         // before it allocates anything (book: proxmox, section 7), so a question would only save a
         // try.
-        if self.listed {
+        if listed {
             return self.grant(agent, vmid, ctx);
         }
         self.set_stage(agent, Stage::Checking(vmid));
@@ -211,7 +243,7 @@ impl Cluster {
         let agent = agent.clone();
         ctx.spawn(answer.into_actor(self).map(move |observation, actor, ctx| {
             if let Err(fault) = &observation {
-                tracing::warn!(cloud = %cloud, vmid = vmid.0, error = %fault, "id was not told");
+                tracing::warn!(cloud = %cloud, vmid = vmid.0, error = %fault, "id cannot be checked");
             }
             let observation = observation.unwrap_or(IdStatus::Unknown);
             if observation == IdStatus::Unknown {
@@ -232,15 +264,14 @@ impl Cluster {
         let wanted = self.asks.get(agent).is_some_and(|ask| ask.stage == Stage::Checking(vmid));
         match observation {
             IdStatus::Taken => {
-                self.listed = false;
-                self.ids.borrow_mut().taken(vmid);
+                self.act(Event::Taken(vmid));
                 if wanted {
                     self.find_id(agent, ctx);
                 }
             }
             IdStatus::Free if wanted => self.grant(agent, vmid, ctx),
             IdStatus::Unknown if wanted => {
-                self.ids.borrow_mut().withdraw(vmid);
+                self.act(Event::Withdrawn(vmid));
                 self.set_stage(agent, Stage::Pausing);
                 let agent = agent.clone();
                 let pause = jittered(RECHECK, self.common.ports.ambient.draw());
@@ -250,18 +281,20 @@ impl Cluster {
                     }
                 });
             }
-            IdStatus::Free | IdStatus::Unknown => self.ids.borrow_mut().withdraw(vmid),
+            IdStatus::Free | IdStatus::Unknown => {
+                self.act(Event::Withdrawn(vmid));
+            }
         }
     }
 
     fn grant(&mut self, agent: &AgentId, vmid: VmId, ctx: &mut Context<Self>) {
         if self.is_held(agent) {
-            self.ids.borrow_mut().withdraw(vmid);
+            self.act(Event::Withdrawn(vmid));
             return self.back_in_line(agent);
         }
         let Some(ask) = self.asks.get_mut(agent) else { return };
         let Some(node) = ask.node.clone().filter(|_| ask.reply.connected()) else {
-            self.ids.borrow_mut().withdraw(vmid);
+            self.act(Event::Withdrawn(vmid));
             self.forget(agent, OperationEnd::Inconclusive);
             return self.advance(ctx);
         };
@@ -292,9 +325,9 @@ impl Cluster {
         self.lanes.release(agent, end, self.common.ports.ambient.now().mono);
     }
 
-    /// Looks at one burned id: free and without volumes on any node it may be used again.
+    /// Inspects one burned id. Free and without volumes on any node, it may be used again.
     fn inspect(&mut self, cloud: CloudId, nodes: Vec<NodeName>, ctx: &mut Context<Self>) {
-        let Some(vmid) = self.ids.borrow_mut().inspect() else { return };
+        let Some(Effect::Inspect(vmid)) = self.act(Event::Inspect) else { return };
         let hypervisor = self.common.ports.hypervisor.clone();
         let clear = async move {
             let taken = hypervisor.id_taken(&cloud, vmid).await;
@@ -312,9 +345,7 @@ impl Cluster {
         ctx.spawn(clear.into_actor(self).map(move |clear, actor, _| {
             if clear {
                 tracing::info!(cluster = %actor.id, vmid = vmid.0, "burned id is clear");
-                actor.ids.borrow_mut().clear(vmid);
-                let cluster = actor.id.clone();
-                actor.common.records.write(Body::IdCleared { cluster, vmid });
+                actor.act(Event::Cleared(vmid));
             }
         }));
     }
@@ -322,12 +353,7 @@ impl Cluster {
     /// Enters the ids that were given back.
     fn take_back(&mut self) {
         while let Some(IdBack { vmid, burned }) = self.back.front().cloned() {
-            let now = self.common.ports.ambient.now().mono;
-            self.ids.borrow_mut().give_back(vmid, burned, now);
-            if burned {
-                self.listed = false;
-                self.common.records.write(Body::IdBurned { cluster: self.id.clone(), vmid });
-            }
+            self.act(Event::GivenBack { vmid, burned });
             self.back.pop_front();
         }
     }
@@ -355,8 +381,7 @@ impl Actor for Cluster {
 }
 
 impl Supervised for Cluster {
-    /// Ids and lanes stand as they are, since agents hold them; anyone who waits is asked about
-    /// again.
+    /// Ids and lanes stay as they are, since agents hold them. Asks that wait begin again.
     fn restarting(&mut self, ctx: &mut Context<Self>) {
         (self.following, self.timer) = (false, None);
         self.take_back();
@@ -365,7 +390,7 @@ impl Supervised for Cluster {
             .roster
             .select(|living| living.place.as_ref().is_some_and(|place| place.cluster == self.id));
         for place in held.into_values().filter_map(|living| living.place) {
-            self.ids.borrow_mut().hold(place.vmid);
+            self.act(Event::Held(place.vmid));
         }
         let now = self.common.ports.ambient.now().mono;
         let waiting: Vec<AgentId> = self
@@ -376,7 +401,7 @@ impl Supervised for Cluster {
             .collect();
         for agent in waiting {
             if let Some(Ask { stage: Stage::Checking(vmid), .. }) = self.asks.get(&agent) {
-                self.ids.borrow_mut().withdraw(*vmid);
+                self.act(Event::Withdrawn(*vmid));
             }
             self.lanes.release(&agent, OperationEnd::Inconclusive, now);
             self.set_stage(&agent, Stage::Locating);
@@ -436,8 +461,7 @@ impl Handler<ClusterCommand> for Cluster {
                 self.clouds.remove(&cloud);
             }
             ClusterCommand::Surveyed { seen, through } => {
-                self.ids.borrow_mut().surveyed(seen);
-                self.listed = true;
+                self.act(Event::Surveyed(seen));
                 self.sweep();
                 if let Some((cloud, nodes)) = through {
                     self.inspect(cloud, nodes, ctx);

@@ -12,6 +12,7 @@ use drover_model::spec::TemplateSpec;
 use drover_model::template_image::{Found, Sought};
 use drover_model::time::Moment;
 
+use super::allocator::Event;
 use super::{Ask, Cluster, Footprint, OperationEnd, Stage};
 use crate::board::Standing;
 use crate::placement::Claim;
@@ -25,7 +26,7 @@ const LOCATED: Duration = Duration::from_secs(20);
 /// What was found, and when.
 pub(super) type Located = BTreeMap<Key, (Found, Moment)>;
 
-/// What is asked: through which cloud, for what, and which nodes are enough to be told.
+/// What is asked: through which cloud, for what, and of which nodes an answer is enough.
 type Key = (CloudId, Sought, Option<Vec<NodeName>>);
 
 impl Cluster {
@@ -203,7 +204,7 @@ impl Cluster {
         let now = self.common.ports.ambient.now().mono;
         for agent in &leave {
             if let Some(Ask { stage: Stage::Checking(vmid), .. }) = self.asks.get(agent) {
-                self.ids.borrow_mut().withdraw(*vmid);
+                self.act(Event::Withdrawn(*vmid));
             }
             self.lanes.release(agent, OperationEnd::Inconclusive, now);
             if let Some(ask) = self.asks.get_mut(agent) {

@@ -395,6 +395,8 @@ fn an_id_burned_while_the_disk_is_full_is_burned_after_a_restart_too() {
             (bed.world.with(|script| script.journal_state.clone()), bed.world.now());
         let burned = journal_state.burned.values().flat_map(BTreeMap::keys).copied();
         let mut ids = Allocator::restore([], &BTreeMap::new(), burned, now);
-        assert_eq!(ids.propose(VmId(10_000), VmId(20_000), now.mono), Some(VmId(10_001)));
+        let wanted = Event::Wanted { floor: VmId(10_000), ceiling: VmId(20_000) };
+        let proposed = Effect::Propose { vmid: VmId(10_001), listed: false };
+        assert_eq!(ids.effects_of(wanted, now, 0), [proposed]);
     });
 }

@@ -1,5 +1,15 @@
-//! The breaker of a template: stops it being tried after failures in a row, then lets exactly one
-//! trial through. A plain value; who counts as a failure is decided by the caller.
+//! The circuit breaker of a template.
+//!
+//! ```text
+//!          failures in a row               cool-down over, an agent starts
+//! closed ────────────────────▶ open ────────────────────────────────────────▶ half-open
+//!    ▲                           ▲                                               │  │
+//!    │                           └──────────── the trial fails ──────────────────┘  │
+//!    └──────────────────── success, or another version ─────────────────────────────┘
+//! ```
+//!
+//! A half-open breaker lets exactly one trial through. It is a plain value: its caller decides what
+//! counts as a failure.
 
 use std::time::Duration;
 
@@ -10,7 +20,7 @@ use drover_model::record::Body;
 use drover_model::spec::BreakerSpec;
 use drover_model::time::{Moment, Now, WallTime};
 
-/// Where a breaker stands.
+/// Where a breaker stands, with what only that position needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Position {
     Closed,
@@ -70,8 +80,8 @@ impl Breaker {
         }
     }
 
-    /// What can be cloned at this moment has this version; another one than it judges lets it flow.
-    /// Says whether the breaker moved.
+    /// What can be cloned at this moment has this version. Another version than the judged one closes
+    /// it. Says whether the breaker moved.
     pub fn sees(&mut self, found: &str) -> bool {
         if self.rests() || self.judged.as_deref() == Some(found) {
             return false;
@@ -109,19 +119,19 @@ impl Breaker {
 
     /// An agent failed in a way that is charged to its template. Says whether the breaker moved.
     ///
-    /// Once tripped only the trial's outcome counts: what was started before tells nothing new.
+    /// Once it is open only the trial's outcome counts: earlier agents show nothing new.
     pub fn failed(&mut self, agent: &AgentId, cause: &str, spec: &BreakerSpec, now: Now) -> bool {
         match &self.position {
             Position::Closed => {
                 self.failures = self.failures.saturating_add(1);
                 if self.failures >= spec.threshold.max(1) {
-                    self.trip(spec.cooldown, now);
+                    self.open_for(spec.cooldown, now);
                 }
             }
             Position::HalfOpen { trial } if trial.as_ref() == Some(agent) => {
                 self.failures = self.failures.saturating_add(1);
                 let longest = spec.cooldown_cap.max(spec.cooldown);
-                self.trip(self.cooldown.saturating_mul(2).clamp(spec.cooldown, longest), now);
+                self.open_for(self.cooldown.saturating_mul(2).clamp(spec.cooldown, longest), now);
             }
             Position::Open { .. } | Position::HalfOpen { .. } => return false,
         }
@@ -129,13 +139,13 @@ impl Breaker {
         true
     }
 
-    fn trip(&mut self, cooldown: Duration, now: Now) {
+    fn open_for(&mut self, cooldown: Duration, now: Now) {
         self.cooldown = cooldown;
         self.position = Position::Open { until: now.mono + cooldown, wall: now.wall + cooldown };
     }
 
-    /// An agent ended without telling anything; its trial, if it was one, may be repeated. Says
-    /// whether it was.
+    /// An agent ended without an outcome. If it was the trial, another one may follow. Says whether it
+    /// was.
     pub fn left(&mut self, agent: &AgentId) -> bool {
         let trial = self.position == (Position::HalfOpen { trial: Some(agent.clone()) });
         if trial {
@@ -153,12 +163,12 @@ impl Breaker {
         }
     }
 
-    /// Whether it flows, and no failure is counted.
+    /// Whether it is closed, and no failure is counted.
     pub fn rests(&self) -> bool {
         self.failures == 0 && self.position == Position::Closed
     }
 
-    /// When a trial is due next, while it is tripped.
+    /// When a trial is due next, while it is open.
     pub fn due(&self) -> Option<Moment> {
         match self.position {
             Position::Open { until, .. } => Some(until),
@@ -166,7 +176,7 @@ impl Breaker {
         }
     }
 
-    /// When a tripped breaker may be tried again, and the last cause.
+    /// When an open breaker may be tried again, and the last cause.
     pub fn tripped(&self) -> Option<(WallTime, String)> {
         match self.position {
             Position::Open { wall, .. } => Some((wall, self.cause.clone())),
@@ -220,7 +230,7 @@ mod tests {
         AgentId::new(format!("a{n}"))
     }
 
-    fn tripped() -> Breaker {
+    fn opened() -> Breaker {
         let mut breaker = Breaker::default();
         for n in 0..3 {
             breaker.failed(&agent(n), "no", &SPEC, at(0));
@@ -228,10 +238,10 @@ mod tests {
         breaker
     }
 
-    // Invariant: failures in a row trip it, a success resets it.
+    // Invariant: failures in a row open it, a success closes it.
 
     #[test]
-    fn two_failures_leave_it_flowing_and_the_third_trips_it() {
+    fn two_failures_leave_it_closed_and_the_third_opens_it() {
         let mut breaker = Breaker::default();
         breaker.failed(&agent(1), "no", &SPEC, at(0));
         breaker.failed(&agent(2), "no", &SPEC, at(0));
@@ -259,7 +269,7 @@ mod tests {
 
     #[test]
     fn nothing_passes_before_the_cool_down_is_over_and_one_trial_after() {
-        let mut breaker = tripped();
+        let mut breaker = opened();
         assert_eq!(breaker.allowance(at(119).mono), 0);
         assert_eq!(breaker.allowance(at(120).mono), 1);
         breaker.started(&agent(7), at(120).mono);
@@ -268,7 +278,7 @@ mod tests {
 
     #[test]
     fn a_failed_trial_doubles_the_cool_down_up_to_the_cap() {
-        let mut breaker = tripped();
+        let mut breaker = opened();
         let mut now = 0;
         let mut spans = Vec::new();
         for n in 10..15 {
@@ -281,8 +291,8 @@ mod tests {
     }
 
     #[test]
-    fn a_trial_that_succeeds_lets_everything_flow() {
-        let mut breaker = tripped();
+    fn a_trial_that_succeeds_closes_it() {
+        let mut breaker = opened();
         breaker.started(&agent(7), at(130).mono);
         assert!(breaker.succeeded());
         assert_eq!(breaker, Breaker::default());
@@ -290,15 +300,15 @@ mod tests {
 
     #[test]
     fn a_trial_that_ends_without_an_outcome_may_be_repeated() {
-        let mut breaker = tripped();
+        let mut breaker = opened();
         breaker.started(&agent(7), at(130).mono);
         breaker.left(&agent(7));
         assert_eq!(breaker.allowance(at(130).mono), 1);
     }
 
     #[test]
-    fn agents_started_before_it_tripped_do_not_lengthen_the_cool_down() {
-        let mut breaker = tripped();
+    fn agents_started_before_it_opened_do_not_lengthen_the_cool_down() {
+        let mut breaker = opened();
         assert!(!breaker.failed(&agent(8), "no", &SPEC, at(5)));
         assert_eq!(breaker.due(), Some(at(120).mono));
         breaker.started(&agent(9), at(120).mono);
@@ -309,8 +319,8 @@ mod tests {
     // Invariant: what is repaired is another version, and begins again.
 
     #[test]
-    fn it_flows_as_soon_as_something_else_can_be_cloned_than_what_failed() {
-        let mut breaker = tripped();
+    fn it_closes_as_soon_as_something_else_can_be_cloned_than_what_failed() {
+        let mut breaker = opened();
         assert!(breaker.sees("one"), "to be written down");
         assert!(!breaker.sees("one"));
         assert_eq!(breaker.phase(), BreakerPhase::Open);
@@ -322,10 +332,10 @@ mod tests {
     // Invariant: it outlives the service.
 
     #[test]
-    fn a_tripped_breaker_is_restored_with_what_is_left_of_its_cool_down() {
+    fn an_open_breaker_is_restored_with_what_is_left_of_its_cool_down() {
         let template = TemplateId::new(CloudId::new("c"), "t");
         let Body::BreakerMoved { failures, until, cooldown_ms, cause, version, .. } =
-            tripped().record(&template, "v1".into(), at(0).wall)
+            opened().record(&template, "v1".into(), at(0).wall)
         else {
             panic!("another record");
         };
@@ -343,7 +353,7 @@ mod tests {
         fn at_most_one_trial_is_under_way_whatever_happens(
             steps in prop::collection::vec((0u8..4, 0u32..6, 0u64..200), 1..200)
         ) {
-            let mut breaker = tripped();
+            let mut breaker = opened();
             let mut clock = 0;
             let mut trials: Vec<AgentId> = Vec::new();
             for (n, (what, pick, wait)) in steps.into_iter().enumerate() {
@@ -369,7 +379,7 @@ mod tests {
                     }
                     _ => {
                         if breaker.phase() == BreakerPhase::Closed {
-                            breaker = tripped();
+                            breaker = opened();
                             trials.clear();
                         }
                     }

@@ -19,9 +19,9 @@ use crate::birth::Living;
 pub(super) struct Held {
     pub(super) spec: Arc<TemplateSpec>,
     pub(super) status: AgentStatus,
-    /// Leases it could not take, until they are told.
+    /// Leases it could not take, until the next news.
     pub(super) refused: Vec<LeaseId>,
-    /// Leases that were on it and are not any more, until they are told.
+    /// Leases that were on it and are not any more, until the next news.
     pub(super) over: Vec<LeaseId>,
     /// When it was started.
     pub(super) born: WallTime,
@@ -30,7 +30,7 @@ pub(super) struct Held {
     /// When it got free without leases.
     pub(super) idle_since: Option<Moment>,
     pub(super) was_ready: bool,
-    /// Told to go.
+    /// It goes, or will once it is free: its command was sent.
     pub(super) going: bool,
     /// Why it goes once it is idle, unless somebody takes it first.
     pub(super) reaped: Option<Reason>,
@@ -83,7 +83,7 @@ impl Held {
         }
     }
 
-    /// What the herd is told of it.
+    /// What the herd hears of it.
     pub(super) fn level(&mut self, agent: AgentId) -> AgentLevel {
         AgentLevel {
             agent,

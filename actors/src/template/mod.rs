@@ -1,8 +1,26 @@
-//! The template actor: keeps agents of one template on one cloud alive. It begins them under the
-//! cloud's reservations, passes their reports up, and tells them to go; see [`state`].
+//! The template actor: keeps agents of one template on one cloud alive.
+//!
+//! ```text
+//!              TemplateCommand                AgentCommand
+//!   cloud ────────────────────▶ template ────────────────────▶ agents
+//!         ◀──────────────────── (one spec) ◀────────────────────
+//!          ToCloud: news, warm need           AgentReport
+//! ```
+//!
+//! - It owns the agents of one template: it starts them under the cloud's reservations, passes
+//!   their reports up, and has them go when they are idle, too old or not configured.
+//! - Its mind ([`state`]) decides. This body turns messages into events (`step`) and carries the
+//!   effects out (`carry_out`). `Flush` does both once for all messages that waited.
+//! - It reads and writes knowledge that actors share: the roster of agents, addresses, and the
+//!   breakers of nodes, storages and clouds (`observation.rs`).
+//!
+//! A panic drops the mind. A new incarnation starts from the roster, the configuration, the last
+//! breaker and what `Kept` says of messages that were not carried out.
 
 pub mod breaker;
+pub mod event;
 mod held;
+mod message;
 mod observation;
 pub mod pace;
 pub mod permits;
@@ -18,14 +36,13 @@ use actix::{
 };
 use drover_model::ambient::mint_agent;
 use drover_model::fact::{Fact, What};
-use drover_model::fault::Fault;
-use drover_model::id::{AgentId, LeaseId, TemplateId};
+use drover_model::id::{AgentId, LeaseId};
 use drover_model::phase::AgentPhase;
 use drover_model::place::Place;
-use drover_model::record::Reason;
-use drover_model::spec::{Minimums, TemplateSpec};
+use drover_model::spec::TemplateSpec;
+use drover_model::state_machine::StateMachine as _;
 use drover_model::status::{AgentStatus, Standing};
-use drover_model::time::{Moment, WallTime};
+use drover_model::time::Moment;
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::agent::boots::Boots;
@@ -33,124 +50,9 @@ use crate::birth::{Adoption, AgentBirth, Common, Lanes, Living, Start};
 use crate::message::{AgentReport, ProvisionReply, Provisioned};
 use breaker::Breaker;
 use drover_runtime::supervise::{count_message, limit_turns};
-use state::{Effect, TemplateMind};
-
-/// One agent as the levels above see it.
-#[derive(Debug, Clone, PartialEq)]
-pub struct AgentLevel {
-    /// The agent.
-    pub agent: AgentId,
-    /// The spec it was born with.
-    pub spec: Arc<TemplateSpec>,
-    pub status: AgentStatus,
-    /// Whether nothing was sent to the cluster for it yet.
-    pub queued: bool,
-    /// Leases it was sent and could not take, or gives back.
-    pub refused: Vec<LeaseId>,
-    /// Leases that were on it and are over, since it was last told of.
-    pub over: Vec<LeaseId>,
-    /// Told to go: nothing is handed out on it.
-    pub going: bool,
-}
-
-/// From a template, through its cloud, to the herd: what changed, and the levels in force.
-#[derive(Debug, Clone, PartialEq, Message)]
-#[rtype(result = "()")]
-pub struct TemplateNews {
-    /// The template.
-    pub template: TemplateId,
-    /// The spec new agents are born with.
-    pub spec: Arc<TemplateSpec>,
-    /// Whether it is configured, or only its agents are left.
-    pub configured: bool,
-    /// Whether its breaker flows.
-    pub flowing: bool,
-    /// Until when its breaker is tripped, and why.
-    pub tripped: Option<(WallTime, String)>,
-    /// Why it begins nothing, when that is no breaker's matter.
-    pub paused: Option<String>,
-    /// Slots held.
-    pub live: u32,
-    /// Agents it may begin at this moment, the cloud's cap aside.
-    pub room: u32,
-    /// Why no address is free for another agent, when none is.
-    pub lack: Option<String>,
-    /// What it keeps without demand at this moment.
-    pub kept: Minimums,
-    /// Whether it has no agent at all.
-    pub empty: bool,
-    /// Agents that changed.
-    pub agents: Vec<AgentLevel>,
-    /// Agents that are gone, as they were last.
-    pub gone: Vec<AgentLevel>,
-    /// Reservations of the cloud that are settled: started (and in `live`), or not needed.
-    pub released: u32,
-    /// Starts asked for by the herd that are settled the same way.
-    pub answered: u32,
-}
-
-/// From a template to its cloud.
-#[derive(Debug, Clone, PartialEq, Message)]
-#[rtype(result = "()")]
-pub enum ToCloud {
-    /// What changed.
-    News(Box<TemplateNews>),
-    /// How many agents the warm pool lacks; replaces what was said before.
-    WarmNeed {
-        /// The template.
-        template: TemplateId,
-        /// How many.
-        count: u32,
-    },
-    /// An agent's fault names the cloud.
-    Suspect(Fault),
-}
-
-/// To a template, from its cloud.
-#[derive(Debug, Message)]
-#[rtype(result = "()")]
-pub enum TemplateCommand {
-    /// A spec comes into force; none when it left the configuration.
-    Apply(Option<Arc<TemplateSpec>>),
-    /// The ways to its cluster.
-    Lanes(Lanes),
-    /// Take over agents that lived before, or an orphan; all at once, so that the first news
-    /// counts them all.
-    Adopt(Vec<Adoption>),
-    /// Begin agents under a reservation.
-    Begin {
-        /// Slots reserved under the cloud's cap.
-        reserved: u32,
-        /// Starts the herd asked for; none for the warm pool's.
-        asked: Option<u32>,
-    },
-    /// Begin agents under a reservation because an operator says so.
-    Provision {
-        /// Slots reserved under the cloud's cap.
-        reserved: u32,
-        /// Why the cloud reserved fewer than wanted.
-        short: Option<String>,
-        /// Whether they are on trial.
-        trial: bool,
-        /// Filled with what came of it.
-        reply: ProvisionReply,
-    },
-    /// Let idle agents go.
-    Reap {
-        /// Whether the warm minimum goes too, and what is coming once it is idle.
-        all: bool,
-        /// Why.
-        reason: Reason,
-        /// Told the number.
-        tally: Option<UnboundedSender<u32>>,
-    },
-    /// An operator says that it works again.
-    ResetBreaker,
-    /// The service stops: begin nothing.
-    Stop,
-    /// The actor is not needed any more.
-    Leave,
-}
+use event::{Effect, Event};
+pub use message::{AgentLevel, TemplateCommand, TemplateNews, ToCloud};
+use state::TemplateMind;
 
 /// The actor of one template on one cloud.
 pub struct Template {
@@ -165,10 +67,12 @@ pub struct Template {
     kept: Kept,
     shown: Option<What>,
     boots: Boots,
+    /// Who waits for the number of agents that go.
+    tally: Option<UnboundedSender<u32>>,
     /// When it wakes next; timers for other times are stale.
     timer: Option<Moment>,
     flushing: bool,
-    /// Whether it looks at what can be cloned, or will soon.
+    /// Whether it asks what can be cloned, or will soon.
     seeking: bool,
     /// Where the agent was that left last: what it came to may yet be charged to that place.
     left: Option<(AgentId, Place)>,
@@ -176,7 +80,7 @@ pub struct Template {
     following: bool,
 }
 
-/// What it was told and has not passed on or carried out yet: kept apart from the mind, for a new
+/// What it received and has not passed on or carried out yet: kept apart from the mind, for a new
 /// incarnation.
 #[derive(Default)]
 struct Kept {
@@ -216,6 +120,7 @@ impl Template {
             kept: Kept::default(),
             shown: None,
             boots: Boots::default(),
+            tally: None,
             timer: None,
             flushing: false,
             seeking: false,
@@ -231,6 +136,18 @@ impl Template {
         format!("{:?} {owed:?} {} {gone:?} {refused:?}", self.mind, adopt.len())
     }
 
+    /// Steps the mind: what it wants done, in order.
+    fn step(&mut self, event: Event) -> Vec<Effect> {
+        // It draws nothing: ids of agents come with the events.
+        self.mind.effects_of(event, self.common.ports.ambient.now(), 0)
+    }
+
+    /// Steps the mind and carries out what it wants done.
+    fn act(&mut self, event: Event, ctx: &mut Context<Self>) {
+        let effects = self.step(event);
+        self.carry_out(effects, ctx);
+    }
+
     fn carry_out(&mut self, effects: Vec<Effect>, ctx: &mut Context<Self>) {
         for effect in effects {
             match effect {
@@ -240,39 +157,68 @@ impl Template {
                         self.spawn_agent(agent, spec, Start::Fresh, lanes, ctx);
                     }
                 }
-                Effect::Lines(agent, command) => {
+                Effect::Send(agent, command) => {
                     self.common.roster.send(&agent, command);
                 }
                 Effect::Record(body) => self.common.records.write(body),
                 Effect::SuspectCloud(fault) => self.cloud.do_send(ToCloud::Suspect(fault)),
                 Effect::Charge(agent, fault) => self.charge(&agent, &fault),
                 Effect::Proven(agent) => self.proven(&agent),
+                Effect::Reaped(count) => {
+                    if let Some(tally) = self.tally.take() {
+                        tally.send(count).ok(); // an error: nobody waits for the number any more
+                    }
+                }
+                Effect::News(news) => {
+                    let Kept { owed, gone, refused, .. } = &mut self.kept;
+                    *owed = (0, 0);
+                    gone.clear();
+                    refused.clear();
+                    self.cloud.do_send(ToCloud::News(news));
+                }
             }
         }
         self.saved = self.mind.breaker().clone();
+        self.flush_soon(ctx);
+    }
+
+    fn flush_soon(&mut self, ctx: &mut Context<Self>) {
         if !self.flushing {
             self.flushing = true;
             ctx.notify(Flush);
         }
     }
 
-    /// Begins what an operator wants, and answers once the agents live.
+    /// An id for each agent that a reservation starts.
+    fn mint(&self, reserved: u32, asked: Option<u32>) -> Vec<AgentId> {
+        let ambient = &self.common.ports.ambient;
+        let count = self.mind.startable(reserved, asked, ambient.now().mono);
+        (0..count).map(|_| mint_agent(|| ambient.draw())).collect()
+    }
+
+    fn start(&mut self, slots: u32, asked: Option<u32>, ctx: &mut Context<Self>) {
+        self.kept.owed.0 += slots;
+        self.kept.owed.1 += asked.unwrap_or(0);
+        self.warm_reported = if asked.is_none() { 0 } else { self.warm_reported };
+        let ids = self.mint(slots, asked);
+        self.act(Event::Reserved { slots, asked, ids }, ctx);
+    }
+
+    /// Starts what an operator wants, and answers once the agents live.
     fn provision(
         &mut self,
-        (reserved, trial): (u32, bool),
+        (slots, trial): (u32, bool),
         short: Option<String>,
         reply: ProvisionReply,
         ctx: &mut Context<Self>,
     ) {
-        self.kept.owed.0 += reserved;
-        let ambient = self.common.ports.ambient.clone();
-        let mut draw = || mint_agent(|| ambient.draw());
-        let now = self.common.ports.ambient.now();
-        let effects = self.mind.provision(reserved, trial, &mut draw, now);
+        self.kept.owed.0 += slots;
+        let ids = self.mint(slots, Some(0));
+        let effects = self.step(Event::Provisioned { slots, trial, ids });
         let agents: Vec<AgentId> = effects.iter().filter_map(Effect::spawned).cloned().collect();
         self.carry_out(effects, ctx);
         self.look();
-        let own = (agents.len() < reserved as usize)
+        let own = (agents.len() < slots as usize)
             .then(|| self.mind.shortage(self.common.ports.ambient.now().mono));
         let template = self.mind.spec().id.clone();
         let answer = Provisioned { template, agents, short: own.or(short) };
@@ -333,7 +279,7 @@ impl Template {
         while let Some(Adoption { entry, lanes, down }) = self.kept.adopt.front().cloned() {
             let agent = entry.marks.agent.clone();
             if self.common.roster.get(&agent).is_none() {
-                self.mind.adopt(&agent, &entry, self.common.ports.ambient.now());
+                self.step(Event::Adopted(agent.clone(), entry.clone()));
                 let spec = Arc::new((*entry.spec).clone());
                 self.spawn_agent(agent, spec, Start::Adopted { entry, down }, lanes, ctx);
             }
@@ -348,15 +294,16 @@ impl Template {
         ctx.stop();
     }
 
-    /// Looks at the calendar, where what is kept may have changed, and at the addresses.
+    /// Reads the calendar, where what is kept may have changed, and the addresses.
     fn look(&mut self) {
         let now = self.common.ports.ambient.now();
-        self.mind.look(&*self.common.ports.calendar, now);
+        let window = self.mind.window(&*self.common.ports.calendar, now);
+        self.step(Event::Scheduled(window));
         let supply = self.common.addresses.supply(&self.mind.spec().address, now);
-        self.mind.supplied(supply);
+        self.step(Event::Supplied(supply));
     }
 
-    /// Sees to it that it hears when an address gets free.
+    /// Waits for an address to get free, where they are scarce.
     fn follow(&mut self, ctx: &mut Context<Self>) {
         if self.following || !self.mind.spec().address.is_scarce() {
             return;
@@ -365,7 +312,7 @@ impl Template {
         let change = self.common.addresses.change();
         ctx.spawn(change.into_actor(self).map(|(), actor, ctx| {
             actor.following = false;
-            actor.carry_out(Vec::new(), ctx);
+            actor.flush_soon(ctx);
         }));
     }
 
@@ -380,7 +327,7 @@ impl Template {
             ctx.run_later(at - now, move |actor, ctx| {
                 if actor.timer == Some(at) {
                     actor.timer = None;
-                    actor.carry_out(Vec::new(), ctx);
+                    actor.flush_soon(ctx);
                 }
             });
         }
@@ -405,16 +352,18 @@ impl Supervised for Template {
         let id = spec.id.clone();
         self.mind = TemplateMind::new(spec, self.configured.is_some(), self.saved.clone());
         if self.lanes.is_some() {
-            self.mind.opened();
+            self.step(Event::Opened);
         }
         let now = self.common.ports.ambient.now();
         for (agent, living) in self.common.roster.select(|living| living.template == id) {
-            self.mind.recall(&agent, &living, now);
+            self.step(Event::Recalled(agent, Box::new(living)));
         }
-        self.mind.owes(self.kept.owed.0, self.kept.owed.1);
-        self.mind.missed(&self.kept.gone, &self.kept.refused);
+        let (reserved, asked) = self.kept.owed;
+        self.step(Event::Owed { reserved, asked });
+        let (gone, refused) = (self.kept.gone.clone(), self.kept.refused.clone());
+        self.step(Event::Missed { gone, refused });
         if self.kept.stopping {
-            self.mind.stop();
+            self.step(Event::Stopped);
         }
         self.take_over(ctx);
         let roster = self.common.roster.clone();
@@ -425,6 +374,7 @@ impl Supervised for Template {
         self.timer = None;
         self.flushing = false;
         self.seeking = false;
+        self.tally = None;
         self.carry_out(Vec::new(), ctx);
     }
 }
@@ -436,17 +386,10 @@ impl Handler<Flush> for Template {
         count_message(ctx);
         self.follow(ctx);
         self.look();
-        let now = self.common.ports.ambient.now();
-        let effects = self.mind.settle(now.mono);
-        self.carry_out(effects, ctx);
+        self.act(Event::Tick, ctx);
+        self.act(Event::Publish, ctx);
         self.flushing = false;
-        if let Some(news) = self.mind.news(now.mono) {
-            let Kept { owed, gone, refused, .. } = &mut self.kept;
-            *owed = (0, 0);
-            gone.clear();
-            refused.clear();
-            self.cloud.do_send(ToCloud::News(Box::new(news)));
-        }
+        let now = self.common.ports.ambient.now();
         let count = self.mind.warm_need(now.mono);
         if count != self.warm_reported {
             self.warm_reported = count;
@@ -471,7 +414,7 @@ impl Handler<AgentReport> for Template {
     fn handle(&mut self, report: AgentReport, ctx: &mut Context<Self>) {
         count_message(ctx);
         if let Some(place) = self.common.roster.get(&report.agent).and_then(|one| one.place) {
-            self.mind.cloned_from(&place);
+            self.step(Event::Placed(place));
         }
         let refused = report.refused.iter().map(|lease| (report.agent.clone(), lease.clone()));
         self.kept.refused.extend(refused);
@@ -489,12 +432,13 @@ impl Handler<AgentReport> for Template {
                 living.status = AgentStatus { overrides, ..report.status.clone() };
             });
         }
-        let effects = self.mind.report(&report, self.common.ports.ambient.now());
-        self.carry_out(effects, ctx);
-        let leaves =
-            report.status.standing == Standing::Leaving && !report.status.phase.is_cloning();
-        if leaves || report.status.standing == Standing::Gone {
-            let moved = self.common.board.left(&report.agent);
+        let AgentReport { ref agent, ref status, .. } = report;
+        let leaves = status.standing == Standing::Leaving && !status.phase.is_cloning();
+        let over = leaves || status.standing == Standing::Gone;
+        let agent = agent.clone();
+        self.act(Event::Reported(Box::new(report)), ctx);
+        if over {
+            let moved = self.common.board.left(&agent);
             moved.iter().for_each(|scope| self.common.show_breaker(scope));
         }
     }
@@ -505,58 +449,44 @@ impl Handler<TemplateCommand> for Template {
 
     fn handle(&mut self, command: TemplateCommand, ctx: &mut Context<Self>) {
         count_message(ctx);
-        let effects = match command {
+        match command {
             TemplateCommand::Apply(spec) => {
                 self.configured.clone_from(&spec);
-                let effects = self.mind.apply(spec, self.common.ports.ambient.now());
+                let effects = self.step(Event::Applied(spec));
                 self.look();
-                effects
+                self.carry_out(effects, ctx);
             }
             TemplateCommand::Lanes(lanes) => {
                 self.lanes = Some(lanes);
-                self.mind.opened();
-                Vec::new()
+                self.act(Event::Opened, ctx);
             }
             TemplateCommand::Adopt(adoptions) => {
                 self.kept.adopt.extend(adoptions);
                 self.take_over(ctx);
-                Vec::new()
+                self.carry_out(Vec::new(), ctx);
             }
-            TemplateCommand::Begin { reserved, asked } => {
-                self.kept.owed.0 += reserved;
-                self.kept.owed.1 += asked.unwrap_or(0);
-                let now = self.common.ports.ambient.now();
-                let ambient = self.common.ports.ambient.clone();
-                let mut draw = || mint_agent(|| ambient.draw());
-                self.warm_reported = if asked.is_none() { 0 } else { self.warm_reported };
-                self.mind.begin(reserved, asked, &mut draw, now)
-            }
+            TemplateCommand::Begin { reserved, asked } => self.start(reserved, asked, ctx),
             TemplateCommand::Provision { reserved, short, trial, reply } => {
-                return self.provision((reserved, trial), short, reply, ctx);
+                self.provision((reserved, trial), short, reply, ctx);
             }
             TemplateCommand::Reap { all, reason, tally } => {
                 self.look();
-                let (effects, count) = self.mind.reap(all, &reason);
-                if let Some(tally) = tally {
-                    tally.send(count).ok(); // an error: nobody waits for the number any more
-                }
-                effects
+                self.tally = tally;
+                self.act(Event::Reap { all, reason }, ctx);
             }
             TemplateCommand::ResetBreaker => {
                 tracing::warn!(template = %self.mind.spec().id, "operator reset the breaker");
-                self.mind.reset_breaker(self.common.ports.ambient.now())
+                self.act(Event::BreakerReset, ctx);
             }
             TemplateCommand::Stop => {
                 self.kept.stopping = true;
-                self.mind.stop();
-                Vec::new()
+                self.act(Event::Stopped, ctx);
             }
             TemplateCommand::Leave => {
                 self.kept.leaving = true;
-                return self.leave(ctx);
+                self.leave(ctx);
             }
-        };
-        self.carry_out(effects, ctx);
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! How a template looks at what it can be cloned from, and what it tells of nodes, storages and
+//! How a template asks what it can be cloned from, and what its agents prove of nodes, storages and
 //! clouds.
 
 use std::sync::Arc;
@@ -12,15 +12,16 @@ use drover_model::spec::TemplateSpec;
 use drover_model::template_image::Found;
 
 use super::Template;
+use super::event::Event;
 use crate::board::Standing;
 use crate::placement::Claim;
 use crate::source::choose;
 
-/// How often it looks while it waits for something else to clone.
+/// How often it asks while it waits for something else to clone.
 const AGAIN: Duration = Duration::from_secs(30);
 
 impl Template {
-    /// Looks at what can be cloned, at once and again after a while for as long as that is wanted.
+    /// Asks what can be cloned, at once and again after a while for as long as that is wanted.
     pub(super) fn seek(&mut self, ctx: &mut Context<Self>) {
         if self.seeking {
             return;
@@ -53,22 +54,21 @@ impl Template {
             now: now.mono,
             claims: &claims,
         };
-        let effects = match found {
+        let (source, version) = match found {
             Ok(found) => {
-                let version = found.version();
                 let source = choose(spec, &found, &standing).map(|choice| choice.origin.why);
-                self.mind.sees(source, version.as_deref(), now)
+                (source, found.version())
             }
             // By VMID it is the breaker's matter that there is none: nobody else may bring it.
             Err(fault) if fault.kind == FaultKind::Broken && spec.search.is_some() => {
-                self.mind.sees(Err(fault.text), None, now)
+                (Err(fault.text), None)
             }
             Err(fault) => {
-                tracing::debug!(template = %spec.id, error = %fault, "templates were not told");
+                tracing::debug!(template = %spec.id, error = %fault, "templates cannot be read");
                 return;
             }
         };
-        self.carry_out(effects, ctx);
+        self.act(Event::Located { source, version }, ctx);
     }
 
     /// Charges a node, a storage or a cloud with what became of an agent.

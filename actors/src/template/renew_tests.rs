@@ -31,7 +31,7 @@ fn play(mind: &mut TemplateMind, until: u64) -> (usize, usize, usize) {
     while now < until {
         now += 1;
         for effect in mind.settle(at(now).mono) {
-            let Effect::Lines(agent, AgentCommand::Retire(reason)) = effect else { continue };
+            let Effect::Send(agent, AgentCommand::Retire(reason)) = effect else { continue };
             assert_eq!(reason, Reason::Old);
             heard(mind, &agent, Standing::Leaving, None, now);
             leaving.push((now + 10, agent));
@@ -121,7 +121,7 @@ fn what_is_not_kept_lives_to_its_end() {
     let (mut mind, agents) = pool(3, |_| ());
     let mut none = (**mind.spec()).clone();
     none.idle_minimum = 0;
-    mind.apply(Some(Arc::new(none)), at(11));
+    mind.applied(Some(Arc::new(none)), at(11));
     assert_eq!((mind.settle(at(LIFE - 1).mono), agents.len()), (Vec::new(), 3));
 }
 

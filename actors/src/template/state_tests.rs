@@ -2,17 +2,20 @@
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 use std::time::Duration;
 
-use drover_model::fault::FaultKind;
+use drover_model::fault::{Culprit, Fault, FaultKind};
 use drover_model::overrides::Overrides;
-use drover_model::phase::{AgentPhase, BreakerPhase};
+use drover_model::phase::BreakerPhase;
 use drover_model::record::Owner;
-use drover_model::status::AgentStatus;
 use proptest::prelude::*;
 
 use super::*;
+use crate::message::AgentReport;
+use crate::template::TemplateNews;
 use crate::testbed::{at, entry, seconds, template};
 
 mod renew_tests;
+mod step_tests;
+mod table_tests;
 mod warm_tests;
 
 fn mind(change: impl FnOnce(&mut TemplateSpec)) -> TemplateMind {
@@ -29,16 +32,18 @@ fn begin(mind: &mut TemplateMind, reserved: u32, asked: Option<u32>, now: u64) -
         count += 1;
         AgentId::new(format!("a{count}"))
     };
-    let effects = mind.begin(reserved, asked, &mut draw, at(now));
+    let effects = mind.reserved(reserved, asked, &mut draw, at(now));
     effects
         .into_iter()
         .filter_map(|effect| match effect {
             Effect::Spawn(agent) => Some(agent),
-            Effect::Lines(..)
+            Effect::Send(..)
             | Effect::Record(_)
             | Effect::SuspectCloud(_)
             | Effect::Charge(..)
-            | Effect::Proven(_) => None,
+            | Effect::Proven(_)
+            | Effect::Reaped(_)
+            | Effect::News(_) => None,
         })
         .collect()
 }
@@ -51,7 +56,7 @@ fn heard(
     now: u64,
 ) -> Vec<Effect> {
     let report = AgentReport { fault, ..a_report(mind, agent, standing) };
-    mind.report(&report, at(now))
+    mind.reported(&report, at(now))
 }
 
 /// What an agent of this standing reports that has nothing else to say.
@@ -80,12 +85,14 @@ fn reported(effects: &[Effect]) -> Vec<String> {
     effects
         .iter()
         .filter_map(|effect| match effect {
-            Effect::Lines(agent, command) => Some(format!("{agent} {command:?}")),
+            Effect::Send(agent, command) => Some(format!("{agent} {command:?}")),
             Effect::Spawn(_)
             | Effect::Record(_)
             | Effect::SuspectCloud(_)
             | Effect::Charge(..)
-            | Effect::Proven(_) => None,
+            | Effect::Proven(_)
+            | Effect::Reaped(_)
+            | Effect::News(_) => None,
         })
         .collect()
 }
@@ -128,7 +135,7 @@ fn nothing_begins_before_the_cluster_is_known() {
     assert_eq!(mind.news(at(0).mono).unwrap().answered, 3);
 }
 
-// Invariant: an operator gets what the caps leave, and is told what stands in the way of more.
+// Invariant: an operator gets what the caps leave, and hears what stands in the way of more.
 
 fn provision(mind: &mut TemplateMind, reserved: u32) -> usize {
     let mut count = mind.agents.len();
@@ -136,7 +143,9 @@ fn provision(mind: &mut TemplateMind, reserved: u32) -> usize {
         count += 1;
         AgentId::new(format!("p{count}"))
     };
-    mind.provision(reserved, false, &mut draw, at(0)).len()
+    let ids = (0..mind.startable(reserved, Some(0), at(0).mono)).map(|_| draw()).collect();
+    let event = Event::Provisioned { slots: reserved, trial: false, ids };
+    mind.effects_of(event, at(0), 0).len()
 }
 
 #[test]
@@ -147,7 +156,7 @@ fn what_an_operator_wants_is_started_without_demand_and_is_not_taken_back() {
     let news = mind.news(at(0).mono).unwrap();
     assert_eq!((news.released, news.answered, news.live), (6, 1, 3));
     let takeable: Vec<bool> = news.agents.iter().map(|level| level.queued).collect();
-    assert_eq!(takeable, [true, false, false], "only what was begun for a lease goes with it");
+    assert_eq!(takeable, [true, false, false], "only what was started for a lease goes with it");
 }
 
 #[test]
@@ -160,7 +169,7 @@ fn whatever_keeps_an_operator_from_more_agents_is_named() {
     let agent = begin(&mut pausing, 1, Some(1), 0)[0].clone();
     gone(&mut pausing, &agent, fault(FaultKind::Contention), 0);
     let mut left = mind(|_| {});
-    left.apply(None, at(0));
+    left.applied(None, at(0));
     let mut stopping = mind(|_| {});
     stopping.stop();
     let unknown = TemplateMind::new(left.spec().clone(), true, Breaker::default());
@@ -207,7 +216,7 @@ fn idle_for(mind: &mut TemplateMind, agent: &str, minutes: u32, now: u64) {
     let agent = AgentId::new(agent);
     let mut report = a_report(mind, &agent, IDLE);
     report.status.overrides = overrides;
-    mind.report(&report, at(now));
+    mind.reported(&report, at(now));
 }
 
 #[test]
@@ -248,24 +257,28 @@ fn a_use_starts_the_idle_time_again() {
 #[test]
 fn a_reap_spares_the_minimum_unless_all_are_wanted() {
     let mut mind = three_idle(|spec| spec.minimum = 1);
-    let (reaped, count) = mind.clone().reap(false, &Reason::Reaped);
+    let (reaped, count) = mind.clone().reaps(false, &Reason::Reaped);
     assert_eq!(reported(&reaped), ["a1 Retire(Reaped)", "a2 Retire(Reaped)"]);
     assert_eq!(count, 2);
-    assert_eq!(mind.reap(true, &Reason::Reaped).1, 3);
-    assert_eq!(mind.reap(true, &Reason::Reaped), (Vec::new(), 0));
+    assert_eq!(mind.reaps(true, &Reason::Reaped).1, 3);
+    assert_eq!(mind.reaps(true, &Reason::Reaped), (Vec::new(), 0));
 }
 
 #[test]
 fn what_is_coming_or_being_adopted_counts_as_reaped_and_goes_once_it_is_idle() {
     let mut mind = mind(|spec| spec.minimum = 2);
     let adopted = AgentId::new("b1");
-    mind.adopt(&adopted, &entry("b1", 101, template("c/t", &["linux"]), AgentPhase::Ready), at(0));
+    mind.adopted(
+        &adopted,
+        &entry("b1", 101, template("c/t", &["linux"]), AgentPhase::Ready),
+        at(0),
+    );
     let started = begin(&mut mind, 1, Some(1), 0);
-    assert_eq!(mind.clone().reap(false, &Reason::Reaped), (Vec::new(), 0));
-    assert_eq!(mind.reap(true, &Reason::Reaped), (Vec::new(), 2));
-    assert_eq!(mind.reap(true, &Reason::Reaped), (Vec::new(), 0));
+    assert_eq!(mind.clone().reaps(false, &Reason::Reaped), (Vec::new(), 0));
+    assert_eq!(mind.reaps(true, &Reason::Reaped), (Vec::new(), 2));
+    assert_eq!(mind.reaps(true, &Reason::Reaped), (Vec::new(), 0));
     heard(&mut mind, &adopted, IDLE, None, 10);
-    assert!(mind.settle(at(10).mono).is_empty(), "whoever waits for it comes first");
+    assert!(mind.settle(at(10).mono).is_empty(), "who waits for it comes first");
     assert_eq!(mind.wake(at(10).mono), Some(at(11).mono));
     assert_eq!(reported(&mind.settle(at(11).mono)), ["b1 Retire(Reaped)"]);
     heard(&mut mind, &started[0], IDLE, None, 20);
@@ -276,11 +289,11 @@ fn what_is_coming_or_being_adopted_counts_as_reaped_and_goes_once_it_is_idle() {
 fn what_was_leased_since_it_was_reaped_stays() {
     let mut mind = mind(|_| ());
     let started = begin(&mut mind, 1, Some(1), 0);
-    mind.reap(true, &Reason::Reaped);
+    mind.reaps(true, &Reason::Reaped);
     let mut report = a_report(&mind, &started[0], Standing::Busy);
     report.status.phase = AgentPhase::Leased;
     report.status.leases = vec![LeaseId::new("l1")];
-    mind.report(&report, at(1));
+    mind.reported(&report, at(1));
     heard(&mut mind, &started[0], IDLE, None, 2);
     assert!(mind.settle(at(5).mono).is_empty());
 }
@@ -291,7 +304,7 @@ fn what_was_leased_since_it_was_reaped_stays() {
 fn an_unconfigured_template_retires_the_idle_and_drains_the_busy() {
     let mut mind = three_idle(|_| ());
     heard(&mut mind, &AgentId::new("a2"), Standing::Busy, None, 40);
-    assert!(mind.apply(None, at(41)).is_empty());
+    assert!(mind.applied(None, at(41)).is_empty());
     let effects = mind.settle(at(41).mono);
     assert_eq!(
         reported(&effects),
@@ -308,9 +321,9 @@ fn an_agent_asked_to_go_while_it_was_stranded_serves_or_is_reported_again_once_i
         let agent = begin(&mut mind, 1, Some(1), 0).remove(0);
         heard(&mut mind, &agent, Standing::Leaving, None, 1);
         let spec = mind.spec().clone();
-        mind.apply(None, at(2));
-        assert_eq!(mind.settle(at(2).mono).len(), 1, "which a stranded one does not heed");
-        mind.apply(back.then_some(spec), at(3));
+        mind.applied(None, at(2));
+        assert_eq!(mind.settle(at(2).mono).len(), 1, "which a stranded one does not follow");
+        mind.applied(back.then_some(spec), at(3));
         heard(&mut mind, &agent, Standing::Coming, None, 4);
         heard(&mut mind, &agent, IDLE, None, 5);
         let reported = reported(&mind.settle(at(70).mono));
@@ -325,7 +338,7 @@ fn agents_keep_the_spec_they_were_born_with() {
     begin(&mut mind, 1, Some(1), 0);
     let mut other = template("c/t", &["windows"]);
     other.executors = 4;
-    mind.apply(Some(Arc::new(other)), at(1));
+    mind.applied(Some(Arc::new(other)), at(1));
     let news = mind.news(at(1).mono).unwrap();
     assert_eq!((news.agents[0].spec.executors, news.spec.executors), (1, 4));
 }
@@ -394,7 +407,7 @@ fn a_trial_called_off_while_it_clones_is_the_only_one_until_the_clone_is_over() 
     let mut room_in = |phase, now| {
         let mut report = a_report(&mind, &trial, Standing::Leaving);
         report.status.phase = phase;
-        mind.report(&report, at(now));
+        mind.reported(&report, at(now));
         mind.room(at(now).mono)
     };
     assert_eq!(room_in(AgentPhase::Cloning, 122), 0);
@@ -408,10 +421,10 @@ fn a_changed_spec_lets_a_tripped_breaker_flow() {
     fail_three(&mut mind, &FaultKind::Broken);
     let mut same = (**mind.spec()).clone();
     same.generation.0 += 1;
-    assert!(mind.apply(Some(Arc::new(same.clone())), at(2)).is_empty());
+    assert!(mind.applied(Some(Arc::new(same.clone())), at(2)).is_empty());
     assert_eq!(mind.breaker().phase(), BreakerPhase::Open);
     same.source.0 += 1;
-    assert_eq!(mind.apply(Some(Arc::new(same)), at(3)).len(), 1);
+    assert_eq!(mind.applied(Some(Arc::new(same)), at(3)).len(), 1);
     assert_eq!(mind.breaker().phase(), BreakerPhase::Closed);
 }
 
@@ -422,7 +435,7 @@ fn a_change_of_how_many_agents_there_are_leaves_the_breaker_as_it_is() {
     let mut same = (**mind.spec()).clone();
     (same.cap, same.minimum, same.idle_minimum) = (Some(9), 1, 2);
     same.limits.lifetime = Some(seconds(9999));
-    assert!(mind.apply(Some(Arc::new(same)), at(2)).is_empty());
+    assert!(mind.applied(Some(Arc::new(same)), at(2)).is_empty());
     assert_eq!(mind.breaker().phase(), BreakerPhase::Open);
 }
 
@@ -444,11 +457,11 @@ fn a_fault_of_the_cloud_makes_the_cloud_look_at_itself() {
 fn adopted_agents_hold_slots_and_fill_the_warm_pool() {
     let mut mind = mind(|spec| (spec.cap, spec.minimum) = (Some(3), 2));
     let known = entry("a1", 10_000, template("c/t", &[]), AgentPhase::Ready);
-    mind.adopt(&AgentId::new("a1"), &known, at(0));
+    mind.adopted(&AgentId::new("a1"), &known, at(0));
     assert_eq!((mind.live(), mind.warm_need(at(0).mono), mind.room(Moment(0))), (1, 1, 2));
 }
 
-// Invariant: news is told once, and only when there is any.
+// Invariant: news is sent once, and only when there is any.
 
 #[test]
 fn nothing_changed_is_no_news() {
@@ -481,7 +494,7 @@ proptest! {
                         AgentId::new(format!("x{n}-{serial}"))
                     };
                     let asked = (what == 0).then_some(count);
-                    let effects = mind.begin(count, asked, &mut draw, at(now));
+                    let effects = mind.reserved(count, asked, &mut draw, at(now));
                     reserved += count;
                     for effect in effects {
                         if let Effect::Spawn(agent) = effect {
@@ -540,9 +553,9 @@ fn an_agent_of_one_owner_counts_for_no_minimum_and_goes_when_it_was_idle_for_lon
     let owner = Owner { principal: "alice".into(), owner: "build".into() };
     let mut report = a_report(&mind, &agent, IDLE);
     report.status.owner = Some(owner);
-    mind.report(&report, at(2));
+    mind.reported(&report, at(2));
     assert_eq!(mind.warm_need(at(2).mono), 1);
     assert_eq!(mind.wake(at(2).mono), Some(at(601).mono));
     let go = mind.settle(at(601).mono);
-    assert_eq!(go, [Effect::Lines(agent, AgentCommand::Retire(Reason::Idle))]);
+    assert_eq!(go, [Effect::Send(agent, AgentCommand::Retire(Reason::Idle))]);
 }

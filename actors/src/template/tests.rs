@@ -3,6 +3,7 @@
 use std::sync::Mutex;
 
 use actix::{Addr, Supervisor};
+use drover_model::fault::Fault;
 use drover_model::id::ClusterId;
 use drover_model::phase::AgentPhase;
 use drover_model::status::AgentStatus;
@@ -12,7 +13,7 @@ use crate::birth::Roster;
 use crate::message::{IdBack, LaneAsk, LaneFree};
 use crate::testbed::{self, CLUSTER, World, on_paused_system, pass, seconds, template};
 
-/// A cloud that keeps what it is told, and a cluster that answers nobody.
+/// A cloud that keeps what it hears, and a cluster that answers nobody.
 struct Listener(Arc<Mutex<Vec<ToCloud>>>);
 
 impl Actor for Listener {

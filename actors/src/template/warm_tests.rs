@@ -36,7 +36,7 @@ fn an_agent_in_use_counts_for_the_minimum_and_not_for_the_idle_one() {
 fn last_use(mind: &mut TemplateMind, agent: &AgentId, state: AgentPhase, now: u64) {
     let mut report = a_report(mind, agent, Standing::Busy);
     report.status.phase = state;
-    mind.report(&report, at(now));
+    mind.reported(&report, at(now));
 }
 
 #[test]
@@ -84,7 +84,7 @@ fn a_reload_that_raises_what_is_kept_is_felt_at_once_and_reported_above() {
     mind.news(at(0).mono);
     let mut more = (**mind.spec()).clone();
     more.idle_minimum = 2;
-    mind.apply(Some(Arc::new(more)), at(1));
+    mind.applied(Some(Arc::new(more)), at(1));
     assert_eq!(mind.warm_need(at(1).mono), 2);
     assert_eq!(mind.news(at(1).mono).unwrap().kept, Minimums { all: 0, idle: 2 });
 }
@@ -162,7 +162,7 @@ fn an_agent_in_use_goes_a_moment_after_its_use_unless_somebody_waits_for_it() {
     mind.look(&Hours, at(HOUR));
     assert!(mind.settle(at(HOUR).mono).is_empty());
     heard(&mut mind, &agent, IDLE, None, HOUR + 5);
-    assert!(mind.settle(at(HOUR + 5).mono).is_empty(), "whoever waits comes first");
+    assert!(mind.settle(at(HOUR + 5).mono).is_empty(), "who waits comes first");
     assert_eq!(mind.wake(at(HOUR + 5).mono), Some(at(HOUR + 6).mono));
     assert_eq!(
         reported(&mind.settle(at(HOUR + 6).mono)),
@@ -174,7 +174,7 @@ fn an_agent_in_use_goes_a_moment_after_its_use_unless_somebody_waits_for_it() {
 fn a_window_that_closed_while_nobody_looked_sheds_what_was_adopted() {
     let mut mind = mind(|spec| spec.schedule = vec![window(0, 1, (2, 0))]);
     let known = entry("a1", 10_000, template("c/t", &[]), AgentPhase::Ready);
-    mind.adopt(&AgentId::new("a1"), &known, at(3 * HOUR));
+    mind.adopted(&AgentId::new("a1"), &known, at(3 * HOUR));
     mind.look(&Hours, at(3 * HOUR));
     heard(&mut mind, &AgentId::new("a1"), IDLE, None, 3 * HOUR);
     assert_eq!(reported(&mind.settle(at(3 * HOUR + 1).mono)), ["a1 Retire(WindowClosed)"]);
@@ -215,9 +215,9 @@ proptest! {
                 AgentId::new(format!("x{n}-{serial}"))
             };
             let effects = match (what, alive.get(pick)) {
-                (0, _) => mind.begin(2, Some(2), &mut draw, at(now)),
+                (0, _) => mind.reserved(2, Some(2), &mut draw, at(now)),
                 (1, _) => {
-                    let effects = mind.begin(9, None, &mut draw, at(now));
+                    let effects = mind.reserved(9, None, &mut draw, at(now));
                     prop_assert!(mind.warm_need(at(now).mono) == 0, "as many as it may");
                     effects
                 }
@@ -227,7 +227,7 @@ proptest! {
                     gone(&mut mind, agent, None, now);
                     Vec::new()
                 }
-                (6, _) => mind.reap(false, &Reason::Reaped).0,
+                (6, _) => mind.reaps(false, &Reason::Reaped).0,
                 _ => mind.settle(at(now).mono),
             };
             if !reported(&effects).is_empty() {

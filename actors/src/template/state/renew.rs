@@ -13,6 +13,7 @@ use drover_model::id::AgentId;
 use drover_model::phase::BreakerPhase;
 use drover_model::record::Reason;
 use drover_model::spec::{Minimums, TemplateSpec};
+use drover_model::state_machine::Turn;
 use drover_model::status::Standing;
 use drover_model::time::{Moment, Now, WallTime};
 
@@ -78,21 +79,21 @@ impl TemplateMind {
         ripe
     }
 
-    /// Lets go what was renewed, and what must be and has no room beside it.
-    pub(super) fn renew(&mut self, now: Moment) -> Vec<Effect> {
+    /// Sends away what was renewed, and what must be and has no room for another one.
+    pub(super) fn renew(&mut self, now: Moment, turn: &mut Turn<Effect>) {
         let ripe: Vec<_> =
             self.ripe().into_iter().filter(|(renewal, _)| renewal.from <= now).collect();
         let mut due: Vec<AgentId> =
             ripe.iter().take(self.spare()).map(|(_, agent)| agent.clone()).collect();
         let another = self.breaker.phase() == BreakerPhase::Closed
-            && self.begins(now)
+            && self.starts(now)
             && self.supply.free > 0;
         if due.is_empty() && another && self.at_rest() && self.is_whole() {
             let full = permits::room(self.spec.cap, self.live()) == 0;
             let first = ripe.into_iter().find(|(renewal, _)| full || renewal.at_last <= now);
             due.extend(first.map(|(_, agent)| agent));
         }
-        due.iter().filter_map(|agent| self.report_to_go(agent, Reason::Old)).collect()
+        due.iter().for_each(|agent| self.send_away(agent, Reason::Old, turn));
     }
 
     /// Whether all that is kept is there: anyone who went before was replaced.

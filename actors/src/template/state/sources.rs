@@ -2,26 +2,28 @@
 
 use drover_model::phase::BreakerPhase;
 use drover_model::place::Place;
+use drover_model::state_machine::Turn;
 use drover_model::time::{Moment, Now};
 
 use super::{Effect, TemplateMind};
 
 impl TemplateMind {
-    /// What can be cloned was looked at: what would be taken or why nothing can be, and which version
-    /// of it there is. A breaker that judges another version flows.
-    pub fn sees(
+    /// Notes what can be cloned. A breaker that judges another version of it closes.
+    pub(super) fn locate(
         &mut self,
         source: Result<String, String>,
         version: Option<&str>,
         now: Now,
-    ) -> Vec<Effect> {
+        turn: &mut Turn<Effect>,
+    ) {
         self.source = Some(source);
-        let moved = version.is_some_and(|version| self.breaker.sees(version));
-        if moved { vec![self.record(now)] } else { Vec::new() }
+        if version.is_some_and(|version| self.breaker.sees(version)) {
+            turn.push(self.record(now));
+        }
     }
 
-    /// An agent was given a place.
-    pub fn cloned_from(&mut self, place: &Place) {
+    /// Notes what an agent is cloned from.
+    pub(super) fn place(&mut self, place: &Place) {
         let why = place.origin.as_ref().map(|origin| &origin.why);
         if let Some(why) = why.filter(|why| !why.is_empty())
             && !matches!(&self.source, Some(Ok(known)) if known == why)
@@ -30,8 +32,10 @@ impl TemplateMind {
         }
     }
 
-    /// Whether it must be looked at what can be cloned: while that is not known although it is sought
-    /// by more than a VMID, while there is nothing, and while a breaker waits for something else.
+    /// Whether the cluster must be asked what can be cloned.
+    ///
+    /// It must while that is unknown although the spec searches by more than a VMID, while there is
+    /// nothing, and while the breaker is not closed.
     pub fn wants_source(&self) -> bool {
         if !self.open || !self.configured || self.stopping {
             return false;
@@ -42,7 +46,7 @@ impl TemplateMind {
             || self.breaker.phase() != BreakerPhase::Closed
     }
 
-    /// Why nothing is started for a while, when that is no breaker's matter.
+    /// Why nothing is started for a while, where that is not by the breaker.
     pub fn paused(&self, now: Moment) -> Option<String> {
         match &self.source {
             Some(Err(why)) => Some(why.clone()),
@@ -50,10 +54,11 @@ impl TemplateMind {
         }
     }
 
-    /// An operator says that it works again.
-    pub fn reset_breaker(&mut self, now: Now) -> Vec<Effect> {
+    pub(super) fn reset_breaker(&mut self, now: Now, turn: &mut Turn<Effect>) {
         self.pace.succeeded();
         self.obstacle = None;
-        if self.breaker.succeeded() { vec![self.record(now)] } else { Vec::new() }
+        if self.breaker.succeeded() {
+            turn.push(self.record(now));
+        }
     }
 }

@@ -8,14 +8,15 @@ use drover_model::phase::AgentPhase;
 use drover_model::ports::Calendar;
 use drover_model::record::Reason;
 use drover_model::spec::{Minimums, TemplateSpec};
+use drover_model::state_machine::Turn;
 use drover_model::status::Standing;
 use drover_model::time::{Moment, Now};
 
 use super::super::schedule_window::ScheduleWindow;
 use super::{Effect, Held, OFFERED, TemplateMind, lives};
 
-/// The longest time between two looks at the calendar: wall clocks are set now and then.
-const LOOK: Duration = Duration::from_secs(60);
+/// The longest time between two readings of the calendar: somebody may set the wall clock.
+const CALENDAR: Duration = Duration::from_secs(60);
 
 impl Held {
     /// Whether it stands for one of the agents that are kept, ready or on its way.
@@ -23,8 +24,8 @@ impl Held {
         lives(self.status.standing) && self.serves_on()
     }
 
-    /// Whether it will serve others after this: not what is told to go, drains, is held, is on trial,
-    /// or is kept for its owner.
+    /// Whether it will serve others after this. One that goes, drains, is held, is on trial or is kept
+    /// for its owner will not.
     fn serves_on(&self) -> bool {
         let over = self.status.phase.takes_no_more() || self.spec.trial;
         !self.going && !over && self.status.owner.is_none()
@@ -63,29 +64,30 @@ impl TemplateMind {
 
     /// What it keeps at this moment; nothing once it left the configuration.
     pub fn kept(&self) -> Minimums {
-        let kept = || {
-            self.schedule_window
-                .map_or_else(|| self.spec.minimums(), |schedule_window| schedule_window.kept)
-        };
-        if self.configured { kept() } else { Minimums::default() }
+        match self.schedule_window {
+            _ if !self.configured => Minimums::default(),
+            Some(window) => window.kept,
+            None => self.spec.minimums(),
+        }
     }
 
-    /// Looks at the calendar, unless what was seen there still holds.
-    pub fn look(&mut self, calendar: &dyn Calendar, now: Now) {
-        let known = self.schedule_window.filter(|schedule_window| schedule_window.holds(now.wall));
-        let schedule_window =
-            known.unwrap_or_else(|| ScheduleWindow::at(&self.spec, calendar, now.wall));
-        self.turns = schedule_window.until().map(|until| {
+    /// What the calendar keeps at this moment: what is known of it, as long as that holds.
+    pub fn window(&self, calendar: &dyn Calendar, now: Now) -> ScheduleWindow {
+        let known = self.schedule_window.filter(|window| window.holds(now.wall));
+        known.unwrap_or_else(|| ScheduleWindow::at(&self.spec, calendar, now.wall))
+    }
+
+    pub(super) fn schedule(&mut self, window: ScheduleWindow, now: Now) {
+        self.turns = window.until().map(|until| {
             let ahead = u64::try_from(until.0.saturating_sub(now.wall.0)).unwrap_or(0);
-            now.mono + Duration::from_millis(ahead).min(LOOK)
+            now.mono + Duration::from_millis(ahead).min(CALENDAR)
         });
-        self.schedule_window = Some(schedule_window);
+        self.schedule_window = Some(window);
     }
 
     /// Idle agents that a window kept which is closed now, and when they go.
     fn surplus(&self) -> Vec<(Moment, AgentId)> {
-        let Some(closed) = self.schedule_window.and_then(|schedule_window| schedule_window.closed)
-        else {
+        let Some(closed) = self.schedule_window.and_then(|window| window.closed) else {
             return Vec::new();
         };
         // One that an operator keeps for ever was not kept by the window.
@@ -99,11 +101,11 @@ impl TemplateMind {
         idle.take(self.spare()).map(|(since, agent)| (since + OFFERED, agent)).collect()
     }
 
-    /// Lets the surplus of a closed window go: anyone who waits for an agent was offered it.
-    pub(super) fn shed(&mut self, now: Moment) -> Vec<Effect> {
-        let surplus = self.surplus().into_iter().filter(|(at, _)| *at <= now);
-        let due: Vec<AgentId> = surplus.map(|(_, agent)| agent).collect();
-        due.iter().filter_map(|agent| self.report_to_go(agent, Reason::WindowClosed)).collect()
+    /// Sends the surplus of a closed window away. It was offered first to all who wait.
+    pub(super) fn shed(&mut self, now: Moment, turn: &mut Turn<Effect>) {
+        for (_, agent) in self.surplus().into_iter().filter(|(at, _)| *at <= now) {
+            self.send_away(&agent, Reason::WindowClosed, turn);
+        }
     }
 
     /// When surplus goes.
@@ -111,7 +113,7 @@ impl TemplateMind {
         self.surplus().into_iter().map(|(at, _)| at)
     }
 
-    /// Agents to begin so that what is kept is there or on its way.
+    /// Agents to start so that what is kept is there or on its way.
     pub fn warm_need(&self, now: Moment) -> u32 {
         let count = |counts: fn(&Held) -> bool| {
             let kept = self.agents.values().filter(|held| counts(held)).count();
@@ -126,7 +128,7 @@ impl TemplateMind {
         all.max(idle).min(self.room(now))
     }
 
-    /// Idle agents of the pool that were not told to go, longest idle first.
+    /// Idle agents of the pool that stay, longest idle first.
     pub(super) fn idle(&self) -> Vec<(Moment, AgentId)> {
         self.idle_where(|held| held.status.owner.is_none())
     }

@@ -1,0 +1,105 @@
+//! What others hear of a template: news for its cloud and the herd, counts for people, and why nothing
+//! more is started.
+
+use std::collections::BTreeMap;
+
+use drover_model::fact::What;
+use drover_model::phase::{AgentPhase, BreakerPhase};
+use drover_model::state_machine::Turn;
+use drover_model::time::Moment;
+
+use super::{Effect, TemplateMind};
+use crate::template::{AgentLevel, TemplateNews};
+
+impl TemplateMind {
+    /// Why nothing more may be started at this moment, in words for people.
+    pub fn shortage(&self, now: Moment) -> String {
+        let id = &self.spec.id;
+        let full = self.spec.cap.filter(|cap| self.live() >= *cap);
+        match (full, self.breaker.tripped()) {
+            _ if self.stopping => "the service is stopping".into(),
+            _ if !self.configured => format!("template {id} is not configured any more"),
+            _ if !self.open => format!("cloud {}: its cluster is not known yet", id.cloud),
+            (Some(cap), _) => format!("{id} is full: {} of {cap}", self.live()),
+            (None, Some((until, cause))) => {
+                format!("{id}: breaker tripped until {}: {cause}", until.rfc3339())
+            }
+            (None, None) if matches!(self.source, Some(Err(_))) => {
+                format!("{id} pauses: {}", self.paused(now).unwrap_or_default())
+            }
+            (None, None) if self.supply.lack.is_some() => {
+                format!("{id}: {}", self.supply.lack.as_deref().unwrap_or_default())
+            }
+            (None, None) if self.breaker.allowance(now) <= 1 => {
+                format!("{id}: its breaker lets a single agent try first")
+            }
+            (None, None) => match self.paused(now) {
+                Some(why) => format!("{id} pauses, for it could not begin agents: {why}"),
+                None => format!("{id} pauses, for it could not begin agents"),
+            },
+        }
+    }
+
+    /// Gives the cloud what changed since the last time, where anything did.
+    pub(super) fn publish(&mut self, now: Moment, turn: &mut Turn<Effect>) {
+        let (kept, paused, lack) = (self.kept(), self.paused(now), self.supply.lack.clone());
+        let why = (paused.clone(), lack.clone());
+        let spec = self.spec.clone();
+        let level = (self.live(), self.room(now), self.configured, kept, why, spec);
+        let unchanged = self.changed.is_empty() && self.gone.is_empty();
+        if unchanged
+            && self.released == 0
+            && self.answered == 0
+            && self.reported.as_ref() == Some(&level)
+        {
+            return;
+        }
+        self.reported = Some(level);
+        let changed = std::mem::take(&mut self.changed);
+        let agents: Vec<AgentLevel> = changed
+            .iter()
+            .filter_map(|agent| {
+                let held = self.agents.get_mut(agent)?;
+                Some(held.level(agent.clone()))
+            })
+            .collect();
+        turn.push(Effect::News(Box::new(TemplateNews {
+            template: self.spec.id.clone(),
+            agents,
+            spec: self.spec.clone(),
+            configured: self.configured,
+            flowing: self.breaker.phase() == BreakerPhase::Closed,
+            tripped: self.breaker.tripped(),
+            paused,
+            live: self.live(),
+            room: self.room(now),
+            lack,
+            kept: self.kept(),
+            empty: self.agents.is_empty(),
+            gone: std::mem::take(&mut self.gone),
+            released: std::mem::take(&mut self.released),
+            answered: std::mem::take(&mut self.answered),
+        })));
+    }
+
+    /// Its counts for the read side.
+    pub fn status(&self, now: Moment) -> What {
+        let mut states: BTreeMap<AgentPhase, u32> = BTreeMap::new();
+        for held in self.agents.values() {
+            *states.entry(held.status.phase).or_default() += 1;
+        }
+        What::Template {
+            template: self.spec.id.clone(),
+            states,
+            cap: self.spec.cap,
+            minimum: self.kept().all,
+            idle_minimum: self.kept().idle,
+            lack: self.supply.lack.clone(),
+            labels: self.spec.labels.iter().cloned().collect(),
+            breaker: self.breaker.phase(),
+            tripped: self.breaker.tripped(),
+            source: self.source.clone().and_then(Result::ok),
+            paused: self.paused(now),
+        }
+    }
+}
