@@ -38,7 +38,8 @@ impl Mind {
     /// is free.
     pub(super) fn configure_call(&mut self, out: &mut Out) -> Option<Call> {
         if self.spec.address.is_scarce() && self.addresses.is_empty() {
-            let text = "no address is free for it; it was begun before its pool was changed";
+            let text =
+                "no address is free for it; its pool was changed after the agent was started";
             self.fail(Fault::new(FaultKind::Contention, Culprit::Template, text), out);
             return None;
         }

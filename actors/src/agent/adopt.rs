@@ -20,8 +20,8 @@
 //! - A reset that was cut short, and a lease whose end was cut short, end in retirement.
 //! - An agent whose actor panicked before its clone was durable ends (`give_up_unborn`).
 //!
-//! Beside it: `journal_view.rs` keeps the journal's view across a panic, `doubt.rs` makes the
-//! observation, `serve.rs` and `keys.rs` take up leases.
+//! Beside it: `journal_view.rs` keeps the journal's view across a panic, `verify_clone.rs` makes the
+//! observation, `leasing.rs` and `keys.rs` take up leases.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,7 +32,6 @@ use drover_model::phase::AgentPhase;
 use drover_model::record::{Body, Reason};
 use drover_model::time::Now;
 
-use crate::agent::doubt::horizon;
 use crate::agent::event::{Effect, Guest};
 use crate::agent::mind::{Mind, Out};
 use crate::agent::retire::is_courteous;
@@ -40,6 +39,7 @@ use crate::agent::state::{
     BootStep, Lease, Login, PrepareStep, ResetStep, RetireStep, Stage, State,
 };
 use crate::agent::status::Waterfall;
+use crate::agent::verify_clone::horizon;
 
 /// The reason of a retirement whose lease end was cut short with the service.
 const LEASE_CUT: &str = "the end of a lease was cut short";

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! - [`Event`]: commands of other actors, answers of ports, the timer, the progress of the journal.
-//! - [`Call`]: a call to a port about the agent's own guest. `carry.rs` makes it.
+//! - [`Call`]: a call to a port about the agent's own guest. `port_calls.rs` makes it.
 //! - [`Answer`]: the result of a call. Every answer is a value or a `Fault`; a fault has a kind and
 //!   a culprit (book: agents, What a failure means).
 //! - [`Effect`]: what the body must do. `mod.rs` carries effects out in order, and nothing behind a

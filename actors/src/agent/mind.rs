@@ -13,7 +13,7 @@
 //! - Every step ends with one timer ([`Effect::WakeAt`]) for the earliest deadline or retry.
 //! - A parked agent's deadline does not count.
 //!
-//! `hear.rs` says which file handles a command or an answer; `state.rs` has the states.
+//! `dispatch.rs` says which file handles a command or an answer; `state.rs` has the states.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

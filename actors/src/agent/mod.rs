@@ -25,37 +25,37 @@
 //!   mind again from what the journal knows. Answers to the old incarnation are dropped.
 //! - No cloud leads to the guest's cluster: a call waits (`Unproven`), or the agent is cut off.
 //!
-//! Files: `state.rs` (states), `event.rs` (events, calls, effects), `mind.rs` (`step`), `hear.rs`
-//! (dispatch), `doubt.rs` (clone), `provision.rs`, `prepare.rs`, `serve.rs` (leases), `keys.rs`,
+//! Files: `state.rs` (states), `event.rs` (events, calls, effects), `mind.rs` (`step`), `dispatch.rs`
+//! (dispatch), `verify_clone.rs` (clone), `provision.rs`, `prepare.rs`, `leasing.rs` (leases), `keys.rs`,
 //! `reset.rs`, `hold.rs`, `retire.rs`, `strand.rs`, `adopt.rs`, `alive.rs`, `address.rs`,
-//! `image.rs`, `status.rs` (status), `carry.rs` (port calls), `journal_view.rs` (the journal's view of
+//! `image.rs`, `status.rs` (status), `port_calls.rs` (port calls), `journal_view.rs` (the journal's view of
 //! this agent), `boots.rs`, `reset_stats.rs` and `hold_next.rs` (shared by agents).
 
 mod address;
 mod adopt;
 mod alive;
 pub mod boots;
-pub mod carry;
-mod doubt;
+mod dispatch;
 pub mod event;
-mod hear;
 mod hold;
 pub mod hold_next;
 mod image;
 pub mod journal_view;
 mod keys;
+mod leasing;
 pub mod mind;
+mod port_calls;
 mod prepare;
 mod provision;
 mod reset;
 pub mod reset_stats;
 mod retire;
-mod serve;
 pub mod state;
 pub mod status;
 mod strand;
 #[cfg(test)]
 mod testing;
+mod verify_clone;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
@@ -377,7 +377,7 @@ impl Agent {
     fn learnt(&self, reset_stats: ResetStats) {
         let id = &self.birth.spec.id;
         if let Some(refusal) = self.birth.resets.note(id, reset_stats) {
-            tracing::warn!(template = %id, refusal, "agents can not be reset and are destroyed");
+            tracing::warn!(template = %id, refusal, "agents cannot be reset and are destroyed");
         }
         let resets = self.birth.resets.status(id);
         self.show(What::Resets { template: id.clone(), resets });
@@ -441,7 +441,7 @@ impl Agent {
             }));
             return;
         };
-        if let Some(answer) = carry::carry(call, mind, cloud, &self.birth.ports) {
+        if let Some(answer) = port_calls::make(call, mind, cloud, &self.birth.ports) {
             ctx.spawn(answer.into_actor(self).map(move |answer, agent, ctx| {
                 let answer = agent.checked(answer);
                 agent.feed(Event::Answer(attempt, answer), ctx);

@@ -242,7 +242,8 @@ impl Mind {
     fn keys_reread(&mut self, keys: Vec<String>, out: &mut Out) {
         let known = self.guest.as_ref().is_some_and(|guest| guest.host_keys == keys);
         if keys.is_empty() || known {
-            let text = "the SSH host key is another than the guest agent tells, twice".to_owned();
+            let text = "the SSH host key differs from the one that the guest agent reports, twice"
+                .to_owned();
             let fault = Fault::new(FaultKind::Impostor, Culprit::Guest, text);
             return self.fail(fault, out);
         }

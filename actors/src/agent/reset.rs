@@ -46,7 +46,7 @@ impl Mind {
                 self.prepare_next(PrepareStep::Snapshot, out);
             }
             Ok(Snapped::Impossible(why)) => {
-                self.warnings.push(format!("it can not be reset: {why}"));
+                self.warnings.push(format!("it cannot be reset: {why}"));
                 self.learn(ResetStats::Refused(why), out);
                 self.prepare_next(PrepareStep::Snapshot, out);
             }
@@ -173,7 +173,7 @@ impl Mind {
     /// The guest must show its known host key. Otherwise it is not the guest that was reset.
     pub(super) fn reset_greeted(&mut self, result: Result<Greeting, Fault>, out: &mut Out) {
         match result.and_then(|greeting| self.proven(greeting)) {
-            Ok(_) => self.reset_step(ResetStep::Remedy, "is mended", out),
+            Ok(_) => self.reset_step(ResetStep::Remedy, "is repaired", out),
             Err(fault) if can_pass(&fault.kind) => {
                 self.hinder(fault);
                 self.retry_in(GREET_PAUSE, out);
@@ -194,7 +194,7 @@ impl Mind {
                 self.lease_over(out);
             }
             Ok(ran) => {
-                let name = if step == ResetStep::Remedy { "mend" } else { "readyCommand" };
+                let name = if step == ResetStep::Remedy { "repair" } else { "readyCommand" };
                 let text = describe_failure(name, &ran);
                 self.reset_failed(Fault::new(FaultKind::Broken, Culprit::Guest, text), out);
             }

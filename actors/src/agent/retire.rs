@@ -28,7 +28,7 @@
 //! - Out: the `RetireIntended` record before the first call, `Gone` after the last, and the VMID
 //!   back.
 //!
-//! Beside it: `strand.rs` (what only an administrator can finish), `doubt.rs` (`gone`), `hold.rs`.
+//! Beside it: `strand.rs` (what only an administrator can finish), `verify_clone.rs` (`gone`), `hold.rs`.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -325,14 +325,11 @@ pub fn usual(from: AgentPhase, to: AgentPhase) -> &'static str {
         (Phase::Cloning, Phase::InDoubt) => "whether its clone was made is not known",
         (Phase::Cloning | Phase::InDoubt, Phase::Configuring) => "its clone is there",
         (Phase::Configuring, Phase::Booting) => "it is configured",
-        (Phase::Booting | Phase::Resetting, Phase::Connecting) => {
-            "it runs, and its address is known"
-        }
+        (Phase::Booting, Phase::Connecting) => "it runs, and its address is known",
         (Phase::Connecting, Phase::Preparing) => "it lets drover in",
-        (Phase::Connecting | Phase::Preparing, Phase::Ready) => "it is prepared",
+        (Phase::Preparing, Phase::Ready) => "it is prepared",
         (Phase::Resetting, Phase::Ready) => "it is as new",
-        (Phase::Leased | Phase::Draining, Phase::Ready) => "its last lease ended",
-        (Phase::Held, Phase::Ready) => "its hold ended",
+        (Phase::Leased, Phase::Ready) => "its last lease ended",
         (_, Phase::Leased) => "it was handed out",
         (_, Phase::Draining) => "it takes no new lease, and goes after the last one",
         (_, Phase::Resetting) => "it is put back to how it was after its clone",

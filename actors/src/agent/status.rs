@@ -190,7 +190,7 @@ impl Mind {
         let others = self.leases.values().filter(|lease| lease.stage != Stage::Expelling);
         let last = others.map(|lease| lease.granted.expires).max()?;
         Some(format!(
-            "takes no new lease: one of its leases ran out, and whoever held it may still be at work; \
+            "takes no new lease: one of its leases ran out, and its holder may still be at work; \
              retires when its other leases end, at {} unless one is renewed",
             last.rfc3339()
         ))

@@ -7,9 +7,9 @@ use drover_model::fault::{Culprit, Fault};
 use drover_model::ports::VmObservation;
 use drover_model::record::{Body, Reason};
 
-use crate::agent::doubt::Verdict;
 use crate::agent::mind::{Mind, Out};
 use crate::agent::state::State;
+use crate::agent::verify_clone::Verdict;
 use drover_limits::concurrency::OperationEnd;
 
 /// The pause between two reads of a stranded guest.
@@ -33,7 +33,7 @@ impl Mind {
                 self.freed = false;
                 self.clone_is_ours(reason, None, out);
             }
-            // Volumes of this id cannot be told apart from those of its new owner any more.
+            // Volumes of this id cannot be distinguished from those of its new owner any more.
             Verdict::Foreign(_) if self.freed => {
                 self.gone(reason.unwrap_or(Reason::Vanished), true, out);
             }

@@ -31,7 +31,11 @@ fn with_lease(ttl: Duration) -> Drive {
 /// The remaining time of the agent's lease.
 fn left(drive: &Drive) -> Duration {
     let lease = drive.mind.leases.values().next().expect("one");
-    assert_eq!(lease.granted.expires - drive.now.wall, lease.ends - drive.now.mono, "as is told");
+    assert_eq!(
+        lease.granted.expires - drive.now.wall,
+        lease.ends - drive.now.mono,
+        "as is reported"
+    );
     lease.ends - drive.now.mono
 }
 

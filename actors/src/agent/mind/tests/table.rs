@@ -12,6 +12,7 @@ use drover_model::ports::{AddressObservation, TaskEnd};
 use drover_model::record::Reason;
 
 use crate::agent::event::{Answer, Call, Event};
+use crate::agent::state::usual;
 use crate::agent::testing::*;
 use crate::message::AgentCommand;
 
@@ -193,6 +194,34 @@ fn prefix(call: &str, outcomes: Vec<(String, String)>) -> Vec<(String, String)> 
 fn the_table_drawn_from_the_code_is_the_one_agreed_on() {
     let drawn = draw();
     assert!(drawn == GOLDEN, "the table moved; it is:\n{drawn}");
+}
+
+// Invariant: the usual reason of a move is there for every move that the table has, and for no other.
+
+#[test]
+fn every_move_of_the_table_has_its_usual_reason_and_no_other_move_has_one() {
+    use AgentPhase as Phase;
+    let moves: Vec<(&str, &str)> = GOLDEN
+        .lines()
+        .filter_map(|line| {
+            let (before, after) = (line.split(' ').next()?, line.rsplit(' ').next()?);
+            Some((before, after))
+        })
+        .collect();
+    // These need no reason of their own: the fault or the command is the reason.
+    let caused = [Phase::Retiring, Phase::Stranded];
+    // These have one reason, wherever the agent comes from.
+    let alike = [Phase::Leased, Phase::Draining, Phase::Resetting, Phase::Held, Phase::Gone];
+    for before in Phase::ALL {
+        for after in Phase::ALL.into_iter().filter(|after| *after != before) {
+            if caused.contains(&after) || alike.contains(&after) {
+                continue;
+            }
+            let moves = moves.contains(&(before.name(), after.name()));
+            let named = usual(before, after) != "it went on";
+            assert_eq!(named, moves, "{before} to {after}");
+        }
+    }
 }
 
 // Invariant: ends of tasks other than success.
