@@ -56,7 +56,7 @@ impl Mind {
     pub(super) fn awaits_call(&mut self) -> bool {
         let awaits = self.spec.address == AddressSource::Call && self.called.is_none();
         if awaits {
-            self.detail = "waits for the guest's call".into();
+            self.report.say("waits for the guest's call");
         }
         awaits
     }

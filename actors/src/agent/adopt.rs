@@ -34,11 +34,11 @@ use drover_model::time::Now;
 
 use crate::agent::event::{Effect, Guest};
 use crate::agent::mind::{Mind, Out};
+use crate::agent::report::Waterfall;
 use crate::agent::retire::is_courteous;
 use crate::agent::state::{
     BootStep, Lease, Login, PrepareStep, ResetStep, RetireStep, Stage, State,
 };
-use crate::agent::status::Waterfall;
 use crate::agent::verify_clone::horizon;
 
 /// The reason of a retirement whose lease end was cut short with the service.
@@ -75,7 +75,7 @@ impl Mind {
         let mut mind = Self::new(agent, installation, spec, epoch, incarnation, now);
         let earlier = now.wall - entry.intended;
         mind.old_at = mind.spec.limits.lifetime.map(|life| now.mono + life.saturating_sub(earlier));
-        mind.waterfall =
+        *mind.report.waterfall_mut() =
             Waterfall::resumed(u64::try_from(earlier.as_millis()).unwrap_or(u64::MAX), now);
         mind.uses = entry.uses;
         mind.overrides = entry.commands.overrides;
@@ -128,10 +128,10 @@ impl Mind {
         mind.state = adopted_state(entry, now);
         mind.observing = mind.state.is_alive();
         if let Some(since) = entry.since.filter(|_| entry.state == Some(mind.state.phase())) {
-            mind.waterfall.shown_since(since.min(now.wall));
+            mind.report.waterfall_mut().shown_since(since.min(now.wall));
         }
         if let (State::Held { .. }, Some(why)) = (&mind.state, &mind.held_why) {
-            mind.detail.clone_from(why);
+            mind.report.say(why);
         }
         mind
     }
@@ -179,7 +179,7 @@ impl Mind {
         if let State::Stranded { why, command, .. } = &self.state {
             let (why, command) = (why.clone(), command.clone());
             self.alarm(&why, &command, out);
-            self.detail = why;
+            self.report.say(why);
         }
         self.act(out);
     }

@@ -252,10 +252,10 @@ impl Mind {
             return;
         }
         let why = format!("node {} is offline, and its SSH does not answer", guest.node);
-        let detail = self.detail.clone();
+        let detail = self.detail().to_owned();
         self.lose_leases(&why, out);
         self.enter(State::Draining(Reason::ReturnedFromPark), out);
-        self.detail = detail;
+        self.report.say(detail);
     }
 
     /// Records at the end of a step whether leases may be given out.

@@ -112,7 +112,7 @@ impl Mind {
         // Without a guest there is nothing on that node.
         self.parked = down && self.guest.is_some();
         if let Some(guest) = self.guest.as_ref().filter(|_| self.parked) {
-            self.detail = format!("node {} is down; waiting for it", guest.node);
+            self.report.say(format!("node {} is down; waiting for it", guest.node));
         }
         if self.parked {
             self.lose_where_parked(out);

@@ -68,7 +68,7 @@ impl Mind {
         self.lose_leases("its agent is held for debugging", out);
         out.record(Body::HoldSet { agent, hold, until: Some(until), next, why: said });
         self.enter(State::Held { until, ends, login: Login::Owed }, out);
-        self.detail = self.held_why.clone().unwrap_or_default();
+        self.report.say(self.held_why.clone().unwrap_or_default());
         if self.address().is_none() {
             self.closed("it has no address", out);
         } else {
@@ -117,9 +117,9 @@ impl Mind {
     }
 
     fn report_login(&mut self, reported: &str) {
-        self.detail = match &self.held_why {
+        self.report.say(match &self.held_why {
             Some(why) => format!("{why}; {reported}"),
             None => reported.to_owned(),
-        };
+        });
     }
 }

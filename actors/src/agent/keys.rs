@@ -147,12 +147,12 @@ impl Mind {
             | FaultKind::Broken => "no SSH login",
         };
         let (since, why) = (since.rfc3339(), &fault.text);
-        self.detail = format!("{what} since {since}; the lease goes on: {why}");
+        self.report.say(format!("{what} since {since}; the lease goes on: {why}"));
     }
 
     pub(super) fn keys_open(&mut self) {
         if self.keys.shut_since.take().is_some() {
-            self.detail.clear();
+            self.report.say_nothing();
         }
     }
 

@@ -37,9 +37,9 @@ use crate::agent::boots::{Boot, Booted};
 use crate::agent::event::{Call, Effect, Event, Guest};
 use crate::agent::keys::Keys;
 use crate::agent::provision::can_pass;
+use crate::agent::report::Report;
 use crate::agent::reset_stats::TemplateHints;
 use crate::agent::state::{BootStep, CloneStep, Lease, State};
-use crate::agent::status::{Reported, Waterfall};
 use drover_limits::concurrency::OperationEnd;
 
 const PAUSE_FIRST: Duration = Duration::from_secs(2);
@@ -87,8 +87,6 @@ pub struct Mind {
     pub(super) lent: bool,
     pub(super) parked: bool,
     pub(super) cut_off: bool,
-    /// Whether `detail` describes a call that waits for a way to the cluster.
-    unproven: bool,
     /// Whether the user of a lease that ended before this start may still be in the guest.
     pub(super) unswept: bool,
     /// The owner of the last lease.
@@ -128,13 +126,7 @@ pub struct Mind {
     pub(super) moved: BTreeSet<LeaseId>,
     pub(super) boot: Boot,
     pub(super) alive: Alive,
-    pub(super) detail: String,
-    /// Why the outcome of the clone is unknown.
-    pub(super) doubted: Option<String>,
-    /// Problems that preparing found and passed over.
-    pub(super) warnings: Vec<String>,
-    pub(super) waterfall: Waterfall,
-    pub(super) reported: Reported,
+    pub(super) report: Report,
 }
 
 pub(super) struct Out {
@@ -173,9 +165,7 @@ pub fn step(mind: &mut Mind, event: Event, now: Now, draw: u64) -> Vec<Effect> {
             }
         }
         Event::Answer(attempt, answer) => {
-            if std::mem::take(&mut mind.unproven) {
-                mind.detail.clear();
-            }
+            mind.report.way_found();
             mind.answered(attempt, answer, &mut out);
         }
         Event::Unmade(attempt) => mind.not_made(attempt, &mut out),
@@ -185,12 +175,11 @@ pub fn step(mind: &mut Mind, event: Event, now: Now, draw: u64) -> Vec<Effect> {
                 mind.tick(due, &mut out);
             }
         }
-        Event::JournalFailed(text) => mind.detail = text,
+        Event::JournalFailed(text) => mind.report.say(text),
         Event::Unproven(text) => {
             // What an administrator must know goes before a problem that passes by itself.
             if !matches!(mind.state, State::Stranded { .. }) {
-                mind.detail = text;
-                mind.unproven = true;
+                mind.report.no_way(text);
             }
         }
         Event::CutOff(cut_off) => mind.way(cut_off, &mut out),
@@ -202,7 +191,7 @@ pub fn step(mind: &mut Mind, event: Event, now: Now, draw: u64) -> Vec<Effect> {
     if !mind.resting {
         mind.settle_use(&out);
         mind.report_trouble(&mut out);
-        mind.report(&mut out);
+        mind.publish(&mut out);
         mind.arm(&mut out);
     }
     out.effects
@@ -245,7 +234,6 @@ impl Mind {
             lent: false,
             parked: false,
             cut_off: false,
-            unproven: false,
             unswept: false,
             owner: None,
             ran: false,
@@ -266,11 +254,7 @@ impl Mind {
             moved: BTreeSet::new(),
             boot: Boot::default(),
             alive: Alive::since(now.mono),
-            detail: String::new(),
-            doubted: None,
-            warnings: Vec::new(),
-            waterfall: Waterfall::new(now),
-            reported: Reported::default(),
+            report: Report::new(now),
             spec,
         }
     }
@@ -299,7 +283,7 @@ impl Mind {
 
     /// What delays the agent, or what people must know of it.
     pub fn detail(&self) -> &str {
-        &self.detail
+        self.report.detail()
     }
 
     /// The spec of the agent's birth.
@@ -327,7 +311,8 @@ impl Mind {
     pub(super) fn enter(&mut self, state: State, out: &mut Out) {
         let changed = self.state.phase() != state.phase();
         if changed {
-            self.waterfall.move_on(&self.part(), out.now);
+            let part = self.part();
+            self.report.waterfall_mut().move_on(&part, out.now);
         }
         let within_startup = matches!(state, State::Connecting { .. } | State::Booting(_))
             && matches!(self.state, State::Connecting { .. } | State::Booting(_));
@@ -337,7 +322,7 @@ impl Mind {
         self.retry = None;
         self.calm();
         self.hindrance = None;
-        self.detail.clear();
+        self.report.say_nothing();
         if !within_startup {
             self.deadline = self.deadline_of_state(out.now.mono);
         }
@@ -425,7 +410,7 @@ impl Mind {
 
     /// Keeps a fault as the last one in this state.
     pub(super) fn hinder(&mut self, fault: Fault) {
-        self.detail.clone_from(&fault.text);
+        self.report.say(&fault.text);
         self.hindrance = Some(fault);
     }
 
@@ -517,7 +502,7 @@ impl Mind {
         match &self.state {
             State::Queued => {
                 self.lane_back(OperationEnd::Inconclusive, out);
-                let (state, text) = (AgentPhase::Queued, self.detail.clone());
+                let (state, text) = (AgentPhase::Queued, self.detail().to_owned());
                 self.gone(Reason::TooSlow { state, text }, false, out);
             }
             State::Cloning { step, cancelled } => {
@@ -548,7 +533,7 @@ impl Mind {
 
     fn too_slow(&mut self, out: &mut Out) {
         let state = self.state.phase();
-        let cause = self.hindrance.as_ref().map_or(&self.detail, |fault| &fault.text).clone();
+        let cause = self.hindrance.as_ref().map_or(self.detail(), |fault| &fault.text).to_owned();
         let text = format!("`{}` took too long in {state}: {cause}", self.spec.id);
         out.fault = Some(match self.hindrance.take() {
             Some(fault) => Fault { text, ..slow(fault) },

@@ -47,6 +47,7 @@ pub mod mind;
 mod port_calls;
 mod prepare;
 mod provision;
+mod report;
 mod reset;
 pub mod reset_stats;
 mod retire;

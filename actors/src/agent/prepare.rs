@@ -78,7 +78,7 @@ impl PrepareStep {
 impl Mind {
     /// SSH answers: starts the first step.
     pub(super) fn prepare(&mut self, out: &mut Out) {
-        self.warnings.clear();
+        self.report.forget_warnings();
         let first = PrepareStep::first(&self.spec);
         self.enter(State::Preparing(first), out);
         self.show_step(first);
@@ -119,7 +119,7 @@ impl Mind {
         match ran {
             Ok(Ran { exit: Some(0), tail }) => {
                 if step.warns() {
-                    self.warnings.extend(guest::warnings(&tail));
+                    self.report.warn(guest::warnings(&tail));
                 }
                 self.prepare_next(step, out);
             }
@@ -142,10 +142,10 @@ impl Mind {
                 self.learn(ResetStats::Made(out.now.mono - started), out);
             }
             self.enter(State::Ready, out);
-            self.detail = last_chars(&self.warnings.join("; "), WARNINGS_SHOWN);
+            self.report.say(last_chars(&self.report.warnings(), WARNINGS_SHOWN));
             return self.lease_over(out);
         };
-        self.waterfall.step_on(&phase(step, &self.spec), out.now);
+        self.report.waterfall_mut().step_on(&phase(step, &self.spec), out.now);
         self.calm();
         self.hindrance = None;
         self.state = State::Preparing(next);
@@ -156,7 +156,7 @@ impl Mind {
     fn show_step(&mut self, step: PrepareStep) {
         let all = PrepareStep::all(&self.spec);
         let at = all.iter().position(|other| *other == step).map_or(0, |at| at + 1);
-        self.detail = format!("step {at} of {}: {}", all.len(), step.name(&self.spec));
+        self.report.say(format!("step {at} of {}: {}", all.len(), step.name(&self.spec)));
     }
 }
 

@@ -109,7 +109,7 @@ impl Mind {
         out.record(Body::VolumesKnown { agent, volumes, mac: done.mac });
         self.enter(State::Booting(BootStep::Start), out);
         if let Some(refusal) = done.tags_refused {
-            self.detail = format!("its tags were refused and left out: {refusal}");
+            self.report.say(format!("its tags were refused and left out: {refusal}"));
         }
         self.act(out);
     }
@@ -197,7 +197,7 @@ impl Mind {
                 self.boot_step(BootStep::HostKeys, out);
             }
             Ok(AddressObservation::NotYet(text)) => {
-                self.detail = text;
+                self.report.say(text);
                 self.hindrance = None;
                 self.ask_address_again(out);
             }

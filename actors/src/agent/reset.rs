@@ -46,7 +46,7 @@ impl Mind {
                 self.prepare_next(PrepareStep::Snapshot, out);
             }
             Ok(Snapped::Impossible(why)) => {
-                self.warnings.push(format!("it cannot be reset: {why}"));
+                self.report.warn([format!("it cannot be reset: {why}")]);
                 self.learn(ResetStats::Refused(why), out);
                 self.prepare_next(PrepareStep::Snapshot, out);
             }
@@ -66,7 +66,7 @@ impl Mind {
         out.record(Body::ResetIntended { agent: self.agent.clone() });
         self.since = out.now.mono;
         self.enter(State::Resetting(ResetStep::Rollback), out);
-        self.detail = "goes back to its snapshot".into();
+        self.report.say("goes back to its snapshot");
         if !self.observing {
             self.act(out);
         }
@@ -95,7 +95,7 @@ impl Mind {
         self.calm();
         self.hindrance = None;
         self.state = State::Resetting(step);
-        reported.clone_into(&mut self.detail);
+        self.report.say(reported);
         self.act(out);
     }
 
@@ -132,7 +132,7 @@ impl Mind {
         // one.
         let own = self.own_address().is_some();
         self.state = State::Resetting(if own { ResetStep::Greet } else { ResetStep::Address });
-        self.detail = if own { "waits for its login" } else { "waits for its address" }.into();
+        self.report.say(if own { "waits for its login" } else { "waits for its address" });
         if self.spec.reset == Some(ResetKind::Memory) {
             return self.act(out);
         }
@@ -158,7 +158,7 @@ impl Mind {
                 self.reset_step(ResetStep::Greet, "waits for its login", out);
             }
             Ok(AddressObservation::NotYet(text)) => {
-                self.detail = text;
+                self.report.say(text);
                 self.hindrance = None;
                 self.ask_address_again(out);
             }

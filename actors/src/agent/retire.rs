@@ -112,7 +112,7 @@ impl Mind {
         self.since = out.now.mono;
         let why = reason.to_string();
         self.enter(State::Retiring { reason, step, graceful, alarmed: false }, out);
-        self.detail = why;
+        self.report.say(why);
         self.alarm_cut_off(out);
         self.act(out);
     }
@@ -195,11 +195,11 @@ impl Mind {
         if !matches!(self.state, State::Retiring { step: RetireStep::Close, .. }) {
             return;
         }
-        self.detail = match result {
+        self.report.say(match result {
             Ok(Ran { exit: Some(0), .. }) => String::new(),
             Ok(ran) => format!("SSH was not closed off: {}", ran.tail.trim_end()),
             Err(fault) => format!("SSH was not closed off: {}", fault.text),
-        };
+        });
         self.retire_step(RetireStep::Stop, out);
     }
 
@@ -261,7 +261,7 @@ impl Mind {
                 self.retired(out);
             }
             (RetireStep::DestroyTask(_), Ok(TaskEnd::Done { warnings })) => {
-                self.detail = warnings.join("; ");
+                self.report.say(warnings.join("; "));
                 self.retire_step(RetireStep::Leftovers, out);
             }
             (RetireStep::ShutdownTask(_) | RetireStep::StopTask(_), Ok(TaskEnd::Done { .. })) => {
@@ -354,7 +354,7 @@ impl Mind {
         let State::Retiring { alarmed, step, .. } = &mut self.state else { return };
         if !std::mem::replace(alarmed, true) {
             let lists = *step == RetireStep::Leftovers;
-            let why = format!("its retirement takes too long: {}", self.detail);
+            let why = format!("its retirement takes too long: {}", self.detail());
             let command = if lists { self.list_command() } else { self.remedy_command(&[]) };
             self.alarm(&why, &command, out);
         }

@@ -6,7 +6,7 @@ use drover_model::id::LeaseId;
 use drover_model::phase::LeasePhase;
 use drover_model::record::Reason;
 use drover_model::status::{AgentStatus, Standing};
-use drover_model::time::{Moment, Now, WallTime};
+use drover_model::time::WallTime;
 
 use crate::agent::event::Effect;
 use crate::agent::mind::{Mind, Out};
@@ -15,93 +15,22 @@ use crate::agent::state::{Lease, Stage, State};
 use crate::message::AgentReport;
 use crate::scheduler::describe;
 
-/// The most phases that are kept apart. Beyond that, time is added to an earlier phase of the same
-/// name.
-const PHASES_KEPT: usize = 64;
-
-/// Time spent in each state. The parts always sum to the wall time since the start.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Waterfall {
-    past: Vec<(String, u64)>,
-    since: Moment,
-    since_wall: WallTime,
-}
-
-impl Waterfall {
-    /// Starts with no phase past.
-    pub fn new(now: Now) -> Self {
-        Self { past: Vec::new(), since: now.mono, since_wall: now.wall }
-    }
-
-    /// Starts with the time that passed before this start of the service.
-    pub fn resumed(earlier_ms: u64, now: Now) -> Self {
-        Self { past: vec![("Earlier".into(), earlier_ms)], ..Self::new(now) }
-    }
-
-    /// Sets the start of the running phase, which is older than this start of the service.
-    pub fn shown_since(&mut self, since: WallTime) {
-        self.since_wall = since;
-    }
-
-    /// Ends the phase of this name.
-    pub fn move_on(&mut self, name: &str, now: Now) {
-        self.step_on(name, now);
-        self.since_wall = now.wall;
-    }
-
-    /// Ends a part of the running phase.
-    pub fn step_on(&mut self, name: &str, now: Now) {
-        let spent = now.mono.0.saturating_sub(self.since.0);
-        let full = self.past.len() >= PHASES_KEPT;
-        let known = self.past.iter_mut().rev().find(|(past, _)| past == name);
-        match known {
-            Some((_, sum)) if full => *sum += spent,
-            Some(_) | None => self.past.push((name.to_owned(), spent)),
-        }
-        self.since = now.mono;
-    }
-
-    /// All phases; the running one is last.
-    pub fn phases(&self, name: &str, now: Now) -> Vec<(String, u64)> {
-        let mut phases = self.past.clone();
-        phases.push((name.to_owned(), now.mono.0.saturating_sub(self.since.0)));
-        phases
-    }
-
-    pub fn ended(&self) -> Vec<(String, u64)> {
-        self.past.clone()
-    }
-
-    /// When the running phase started.
-    pub fn since(&self) -> WallTime {
-        self.since_wall
-    }
-}
-
-/// What was reported last, so that only changes are reported.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct Reported {
-    report: Option<AgentStatus>,
-    status: Option<AgentDetail>,
-}
-
 impl Mind {
     /// Reports and publishes what changed in this step.
-    pub(super) fn report(&mut self, out: &mut Out) {
+    pub(super) fn publish(&mut self, out: &mut Out) {
         let status = self.status();
-        let changed = self.reported.report.as_ref() != Some(&status);
+        let changed = self.report.is_news(&status);
         if changed || out.fault.is_some() || !out.refused.is_empty() {
             let report = AgentReport {
                 agent: self.agent.clone(),
                 template: self.spec.id.clone(),
-                status: status.clone(),
+                status,
                 fault: out.fault.take(),
                 refused: std::mem::take(&mut out.refused),
             };
             // At the front: the scheduler must know a taken executor before anything waits for a
             // disk.
             out.effects.insert(0, Effect::Report(Box::new(report)));
-            self.reported.report = Some(status);
         }
         self.show(out);
     }
@@ -147,12 +76,10 @@ impl Mind {
             return;
         }
         let status = self.full_status(Vec::new());
-        if self.reported.status.as_ref() == Some(&status) {
-            return;
+        if self.report.is_unseen(&status) {
+            let phases = self.report.waterfall().phases(&self.part(), out.now);
+            out.observe(What::Agent(Box::new(AgentDetail { phases, ..status })));
         }
-        let phases = self.waterfall.phases(&self.part(), out.now);
-        out.observe(What::Agent(Box::new(AgentDetail { phases, ..status.clone() })));
-        self.reported.status = Some(status);
     }
 
     fn full_status(&self, phases: Vec<(String, u64)>) -> AgentDetail {
@@ -161,7 +88,7 @@ impl Mind {
             agent: self.agent.clone(),
             template: self.spec.id.clone(),
             state: self.state.phase(),
-            since: self.waterfall.since(),
+            since: self.report.waterfall().since(),
             vmid: guest.map(|guest| guest.marks.vmid),
             node: guest.map(|guest| guest.node.clone()),
             address: self.address().or(self.own_address()).map(|address| address.to_string()),
@@ -179,7 +106,7 @@ impl Mind {
     }
 
     fn whole_detail(&self) -> String {
-        let hindrance = Some(self.detail.clone()).filter(|detail| !detail.is_empty());
+        let hindrance = Some(self.detail().to_owned()).filter(|detail| !detail.is_empty());
         let parts = [self.why_draining(), hindrance, self.trouble()];
         parts.into_iter().flatten().collect::<Vec<_>>().join("; ")
     }

@@ -81,7 +81,7 @@ impl Mind {
         self.alarm(why, &command, out);
         let why = why.to_owned();
         self.enter(State::Stranded { why: why.clone(), command, reason, listing: false }, out);
-        self.detail = why;
+        self.report.say(why);
         self.retry_about(STRANDED_PAUSE, out);
     }
 

@@ -242,7 +242,7 @@ impl Mind {
     ) {
         let horizon = out.now.mono + horizon(&self.spec.limits);
         self.enter(State::InDoubt { horizon, dead, cancelled }, out);
-        self.doubted = cause.as_ref().map(|fault| fault.text.clone());
+        self.report.doubt_clone(cause.as_ref().map(|fault| fault.text.clone()));
         out.effects.extend(cause.map(|fault| Effect::Doubted(Box::new(fault))));
         self.say_doubt(out.now);
         self.act(out);
@@ -252,14 +252,14 @@ impl Mind {
     pub(super) fn say_doubt(&mut self, now: Now) {
         if let State::InDoubt { horizon, .. } = self.state {
             let until = (now.wall + (horizon - now.mono)).rfc3339();
-            self.detail = match &self.doubted {
+            self.report.say(match self.report.clone_doubt() {
                 Some(cause) => format!(
                     "whether its clone was made is not known: {cause}; looked for until {until}"
                 ),
                 None => {
                     format!("whether its clone was made is not known; looked for until {until}")
                 }
-            };
+            });
         }
     }
 
@@ -538,7 +538,7 @@ impl Mind {
             agent: self.agent.clone(),
             template: self.spec.id.clone(),
             reason: reason.clone(),
-            phases: self.waterfall.ended(),
+            phases: self.report.waterfall().ended(),
         });
         let Some(guest) = &self.guest else {
             // A grant may still be on its way, and the agent must give it back.

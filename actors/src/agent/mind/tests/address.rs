@@ -130,7 +130,7 @@ fn a_call_while_booting_says_the_address_and_a_second_one_nothing() {
     let mut drive = calling();
     to_start(&mut drive);
     assert_eq!((drive.state(), drive.asked()), (AgentPhase::Booting, None));
-    assert_eq!(drive.mind.detail, "waits for the guest's call");
+    assert_eq!(drive.mind.detail(), "waits for the guest's call");
     drive.command(AgentCommand::CalledIn(OWN));
     assert!(matches!(drive.asked(), Some((_, Call::Greet(OWN, _)))));
     drive.command(AgentCommand::CalledIn(IpAddr::from([10, 20, 0, 99])));

@@ -207,11 +207,11 @@ fn a_lease_that_was_ready_outlives_any_refusal_after_a_restart() {
             (AgentPhase::Leased, Some(false))
         );
         if kind != FaultKind::Gone {
-            let detail = &adopted.mind.detail;
+            let detail = adopted.mind.detail();
             assert!(detail.contains(" since 2026-11-21T08:31:"), "{detail}");
             assert!(detail.contains("; the lease goes on: a planned "), "{detail}");
             adopted.answer(Answer::Admitted(LeaseId::new("l1"), Ok(())));
-            assert_eq!(adopted.mind.detail, "");
+            assert_eq!(adopted.mind.detail(), "");
         }
         end(&mut adopted, "l1");
         answer(&mut adopted, "expel l1", Ok(()));
