@@ -95,7 +95,7 @@ impl Mind {
     /// The machine at the address has greeted with this key. Before anything is sent, the guest
     /// agent, if there is one, is asked whether the key is the guest's (book: safety, rule 12).
     pub(super) fn ask_for_keys_late(&mut self, offered: String, out: &mut Out) {
-        self.calm();
+        self.tries.calm();
         self.offered = Some(offered);
         self.state = State::Connecting { reread: false, reading: true };
         self.act(out);

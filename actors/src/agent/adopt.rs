@@ -32,6 +32,7 @@ use drover_model::phase::AgentPhase;
 use drover_model::record::{Body, Reason};
 use drover_model::time::Now;
 
+use crate::agent::concurrency_place::ConcurrencyPlace;
 use crate::agent::event::{Effect, Guest};
 use crate::agent::mind::{Mind, Out};
 use crate::agent::report::Waterfall;
@@ -74,7 +75,8 @@ impl Mind {
         let installation = entry.marks.installation.clone();
         let mut mind = Self::new(agent, installation, spec, epoch, incarnation, now);
         let earlier = now.wall - entry.intended;
-        mind.old_at = mind.spec.limits.lifetime.map(|life| now.mono + life.saturating_sub(earlier));
+        let lifetime = mind.spec.limits.lifetime;
+        mind.timers.live_until(lifetime.map(|life| now.mono + life.saturating_sub(earlier)));
         *mind.report.waterfall_mut() =
             Waterfall::resumed(u64::try_from(earlier.as_millis()).unwrap_or(u64::MAX), now);
         mind.uses = entry.uses;
@@ -84,7 +86,9 @@ impl Mind {
         mind.addresses.clone_from(&entry.addresses);
         mind.called = entry.called;
         mind.spoken = !entry.addresses.is_empty();
-        mind.lane = !entry.settled;
+        if !entry.settled {
+            mind.place = ConcurrencyPlace::Held;
+        }
         mind.guest = Some(Guest {
             marks: entry.marks.clone(),
             node: entry.node.clone(),
@@ -142,7 +146,7 @@ impl Mind {
     /// and a second try would be a second agent (book: safety, rule 3). Or the agent was `Gone`
     /// already, with that reason and perhaps a burned id, and only must be reported.
     pub fn give_up_unborn(&mut self, granted: Option<VmId>, gone: Option<(Reason, bool)>) {
-        self.lane = true;
+        self.place = ConcurrencyPlace::Held;
         self.unborn = Some(Unborn { granted, gone });
     }
 
@@ -198,13 +202,13 @@ impl Mind {
         self.start_deadline(out.now.mono);
         match self.state.clone() {
             State::Configuring => {
-                self.calm();
+                self.tries.calm();
                 self.act(out);
             }
             // The start may still run: drover does not start the guest twice.
-            State::Booting(BootStep::Start) if !running && self.tries < START_LOOKS => {
+            State::Booting(BootStep::Start) if !running && self.tries.count() < START_LOOKS => {
                 self.observing = true;
-                self.tries += 1;
+                self.tries.add();
                 self.retry_in(START_SHOWS, out);
             }
             State::Booting(_) | State::Connecting { .. } | State::Preparing(_) => {
@@ -223,11 +227,11 @@ impl Mind {
             }
             State::Held { .. } if self.hold.is_none() => self.retire(Reason::HoldOver, out),
             State::Held { .. } => {
-                self.calm();
+                self.tries.calm();
                 self.act(out);
             }
             State::Ready => {
-                self.calm();
+                self.tries.calm();
                 self.lease_over(out);
             }
             State::Leased if self.leases.is_empty() => {
@@ -235,7 +239,7 @@ impl Mind {
             }
             State::Draining(reason) if self.leases.is_empty() => self.retire(reason, out),
             State::Leased | State::Draining(_) => {
-                self.calm();
+                self.tries.calm();
                 if self.unswept {
                     self.drain(cut_short(AgentPhase::Leased, LEASE_CUT), out);
                 }

@@ -5,6 +5,7 @@ use drover_model::id::Attempt;
 use drover_model::record::Reason;
 
 use crate::agent::alive::is_of_ssh;
+use crate::agent::concurrency_place::ConcurrencyPlace;
 use crate::agent::event::{Answer, Effect};
 use crate::agent::mind::{Mind, Out};
 use crate::agent::state::{RetireStep, State};
@@ -73,7 +74,7 @@ impl Mind {
         }
         let reason = self.failure(&fault);
         out.fault = Some(fault);
-        self.lane = false;
+        self.place = ConcurrencyPlace::None;
         self.gone(reason, false, out);
     }
 
@@ -96,13 +97,13 @@ impl Mind {
         }
         let settled = self.guest.as_ref().is_some_and(|guest| guest.settled);
         if matches!(self.state, State::Stranded { .. }) {
-            self.asked = None;
+            self.in_flight.forget();
             self.list_remains(out);
         } else if self.state.is_alive() {
             self.vanished(out);
         } else if matches!(self.state, State::Retiring { .. }) && settled {
             // The end of the destroy was not seen: volumes may remain.
-            self.asked = None;
+            self.in_flight.forget();
             self.retire_step(RetireStep::Leftovers, out);
         }
     }
@@ -155,8 +156,8 @@ impl Mind {
                     self.worded(&id, result, out);
                 }
             }
-            Answer::Looked(result) if self.peek == Some(attempt) => {
-                self.peek = None;
+            Answer::Looked(result) if self.in_flight.is_peek(attempt) => {
+                self.in_flight.forget_peek();
                 self.peeked(result, out);
             }
             answer @ (Answer::Cloned(_)
@@ -174,8 +175,7 @@ impl Mind {
             | Answer::Unlocked(_)
             | Answer::Fenced(_)
             | Answer::Leftovers(_)) => {
-                if self.asked == Some(attempt) {
-                    self.asked = None;
+                if self.in_flight.take_answer(attempt) {
                     self.state_answered(answer, out);
                 }
             }

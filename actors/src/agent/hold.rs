@@ -87,7 +87,7 @@ impl Mind {
             Ok(()) => self.login(Login::Open, "the login is open"),
             Err(fault) if can_pass(&fault.kind) => {
                 self.back_off(out);
-                if self.tries == WAIT_LIMIT {
+                if self.tries.count() == WAIT_LIMIT {
                     self.report_login(&format!("no login yet, {}: {}", self.console(), fault.text));
                 }
             }

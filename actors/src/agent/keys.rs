@@ -80,8 +80,8 @@ impl Mind {
         }
         self.keys.under_way = None;
         if matches!(self.state, State::Held { login: Login::Owed, .. })
-            && self.asked.is_none()
-            && self.retry.is_none()
+            && !self.in_flight.state_waits()
+            && self.timers.retry().is_none()
         {
             self.act(out);
         }

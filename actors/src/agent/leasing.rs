@@ -556,7 +556,7 @@ impl Mind {
     /// When the agent gets too old.
     pub(super) fn old_due(&self) -> Option<Moment> {
         let counts = matches!(self.state, State::Ready | State::Leased) && !self.observing;
-        self.old_at.filter(|_| counts)
+        self.timers.old_at().filter(|_| counts)
     }
 
     pub(super) fn tick_age(&mut self, out: &mut Out) {

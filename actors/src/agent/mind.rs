@@ -34,16 +34,18 @@ use drover_model::time::{Moment, Now};
 use crate::agent::adopt::Unborn;
 use crate::agent::alive::Alive;
 use crate::agent::boots::{Boot, Booted};
+use crate::agent::concurrency_place::ConcurrencyPlace;
 use crate::agent::event::{Call, Effect, Event, Guest};
+use crate::agent::in_flight::InFlight;
 use crate::agent::keys::Keys;
 use crate::agent::provision::can_pass;
 use crate::agent::report::Report;
 use crate::agent::reset_stats::TemplateHints;
 use crate::agent::state::{BootStep, CloneStep, Lease, State};
+use crate::agent::timers::Timers;
+use crate::agent::tries::Tries;
 use drover_limits::concurrency::OperationEnd;
 
-const PAUSE_FIRST: Duration = Duration::from_secs(2);
-const PAUSE_LONGEST: Duration = Duration::from_secs(30);
 /// How long an agent on trial stays once it is ready: enough for its starter to see it.
 const TRIAL_LIMIT: Duration = Duration::from_secs(60);
 
@@ -63,28 +65,10 @@ pub struct Mind {
     pub(super) hold: Option<Hold>,
     /// Why the agent would have retired, where it is held instead.
     pub(super) held_why: Option<String>,
-    /// The stamp of the latest effect.
-    pub(super) stamp: Attempt,
-    /// The call this state waits for.
-    pub(super) asked: Option<Attempt>,
-    pub(super) asked_at: Moment,
-    /// A [`Call::Look`] beside `asked`, sent because a list shows the guest stopped.
-    pub(super) peek: Option<Attempt>,
-    pub(super) wake: Option<(Attempt, Moment)>,
-    pub(super) deadline: Option<Moment>,
-    pub(super) retry: Option<Moment>,
-    pub(super) pause: Duration,
-    /// Failures in a row of this state's step.
-    pub(super) tries: u32,
-    /// The last fault in this state.
-    pub(super) hindrance: Option<Fault>,
-    /// The deadline of the whole clone.
-    pub(super) clone_until: Moment,
-    pub(super) old_at: Option<Moment>,
-    /// Whether the agent holds or asked for a place in the concurrency limits.
-    pub(super) lane: bool,
-    /// Whether others may use that place, because no clone is seen running in it.
-    pub(super) lent: bool,
+    pub(super) in_flight: InFlight,
+    pub(super) timers: Timers,
+    pub(super) tries: Tries,
+    pub(super) place: ConcurrencyPlace,
     pub(super) parked: bool,
     pub(super) cut_off: bool,
     /// Whether the user of a lease that ended before this start may still be in the guest.
@@ -99,8 +83,6 @@ pub struct Mind {
     pub(super) clean: bool,
     /// What the template knows at this moment.
     pub(super) hints: TemplateHints,
-    /// When the clone was intended, until the agent is first ready.
-    pub(super) started: Option<Moment>,
     /// When the reset or the retirement started.
     pub(super) since: Moment,
     /// The agent rests: it does nothing any more.
@@ -170,8 +152,7 @@ pub fn step(mind: &mut Mind, event: Event, now: Now, draw: u64) -> Vec<Effect> {
         }
         Event::Unmade(attempt) => mind.not_made(attempt, &mut out),
         Event::Wake(attempt) => {
-            if let Some((_, due)) = mind.wake.filter(|(expected, _)| *expected == attempt) {
-                mind.wake = None;
+            if let Some(due) = mind.timers.take_wake(attempt) {
                 mind.tick(due, &mut out);
             }
         }
@@ -218,20 +199,10 @@ impl Mind {
             overrides: Overrides::default(),
             hold: None,
             held_why: None,
-            stamp: Attempt { epoch, incarnation, n: 0 },
-            asked: None,
-            asked_at: now.mono,
-            peek: None,
-            wake: None,
-            deadline: None,
-            retry: None,
-            pause: PAUSE_FIRST,
-            tries: 0,
-            hindrance: None,
-            clone_until: now.mono + spec.limits.clone,
-            old_at: spec.limits.lifetime.map(|life| now.mono + life),
-            lane: false,
-            lent: false,
+            in_flight: InFlight::new(epoch, incarnation, now.mono),
+            timers: Timers::new(&spec.limits, now.mono),
+            tries: Tries::default(),
+            place: ConcurrencyPlace::None,
             parked: false,
             cut_off: false,
             unswept: false,
@@ -240,7 +211,6 @@ impl Mind {
             spent: false,
             clean: false,
             hints: TemplateHints::default(),
-            started: None,
             since: now.mono,
             resting: false,
             freed: false,
@@ -297,14 +267,13 @@ impl Mind {
 
     /// Whether the mind still waits for this answer. Other calls are not made.
     pub fn awaits(&self, attempt: Attempt) -> bool {
-        self.asked == Some(attempt)
-            || self.peek == Some(attempt)
+        self.in_flight.awaits(attempt)
             || self.alive.awaits(attempt)
             || self.leases.values().any(|l| l.asked == Some(attempt) && !l.outdated)
     }
 
     pub(super) fn start_deadline(&mut self, now: Moment) {
-        self.deadline = self.deadline_of_state(now);
+        self.timers.set_deadline(self.deadline_of_state(now));
     }
 
     /// Moves to another state. Calls of the old state are stale from now on.
@@ -317,14 +286,15 @@ impl Mind {
         let within_startup = matches!(state, State::Connecting { .. } | State::Booting(_))
             && matches!(self.state, State::Connecting { .. } | State::Booting(_));
         self.state = state;
-        self.asked = None;
-        self.peek = self.peek.filter(|_| self.state.is_alive());
-        self.retry = None;
-        self.calm();
-        self.hindrance = None;
+        self.in_flight.forget();
+        if !self.state.is_alive() {
+            self.in_flight.forget_peek();
+        }
+        self.timers.forget_retry();
+        self.tries.start_again();
         self.report.say_nothing();
         if !within_startup {
-            self.deadline = self.deadline_of_state(out.now.mono);
+            self.timers.set_deadline(self.deadline_of_state(out.now.mono));
         }
         if changed && (self.state.is_alive() || matches!(self.state, State::Retiring { .. })) {
             let state = self.state.phase();
@@ -341,8 +311,8 @@ impl Mind {
         let limits = &self.spec.limits;
         match &self.state {
             State::Queued => Some(now + limits.queue),
-            State::Cloning { .. } => Some((now + limits.operation).min(self.clone_until)),
-            State::InDoubt { .. } => Some(self.clone_until),
+            State::Cloning { .. } => Some((now + limits.operation).min(self.timers.clone_until())),
+            State::InDoubt { .. } => Some(self.timers.clone_until()),
             State::Configuring => Some(now + limits.operation),
             // The start may have to wait for its turn before the startup time counts.
             State::Booting(BootStep::Start) => Some(now + limits.operation + limits.startup),
@@ -358,14 +328,8 @@ impl Mind {
         }
     }
 
-    pub(super) fn calm(&mut self) {
-        self.pause = PAUSE_FIRST;
-        self.tries = 0;
-    }
-
     pub(super) fn next(&mut self) -> Attempt {
-        self.stamp.n += 1;
-        self.stamp
+        self.in_flight.next()
     }
 
     /// Makes the call of this state.
@@ -375,9 +339,8 @@ impl Mind {
     }
 
     fn ask_as(&mut self, attempt: Attempt, call: Call, out: &mut Out) {
-        self.asked = Some(attempt);
-        self.asked_at = out.now.mono;
-        self.retry = None;
+        self.in_flight.ask(attempt, out.now.mono);
+        self.timers.forget_retry();
         out.effects.push(Effect::Ask(attempt, call));
     }
 
@@ -391,9 +354,8 @@ impl Mind {
 
     /// Repeats this state's step after a growing pause.
     pub(super) fn back_off(&mut self, out: &Out) {
-        self.retry_about(self.pause, out);
-        self.pause = (self.pause * 2).min(PAUSE_LONGEST);
-        self.tries += 1;
+        let pause = self.tries.failed();
+        self.retry_about(pause, out);
     }
 
     /// Repeats this state's step after about this pause, jittered because many may wait for one
@@ -404,14 +366,14 @@ impl Mind {
 
     /// Repeats this state's step after exactly this pause.
     pub(super) fn retry_in(&mut self, pause: Duration, out: &Out) {
-        self.asked = None;
-        self.retry = Some(out.now.mono + pause);
+        self.in_flight.forget();
+        self.timers.retry_at(out.now.mono + pause);
     }
 
     /// Keeps a fault as the last one in this state.
     pub(super) fn hinder(&mut self, fault: Fault) {
         self.report.say(&fault.text);
-        self.hindrance = Some(fault);
+        self.tries.keep(fault);
     }
 
     /// Makes the call of the state and its step.
@@ -422,7 +384,7 @@ impl Mind {
                 self.state,
                 State::Ready | State::Leased | State::Draining(_) | State::Held { .. }
             );
-            let call = if at_rest && self.tries == 0 { Call::Confirm } else { Call::Look };
+            let call = if at_rest && self.tries.count() == 0 { Call::Confirm } else { Call::Look };
             return self.ask(call, out);
         }
         if matches!(self.state, State::Booting(BootStep::Address)) && self.awaits_call() {
@@ -430,7 +392,7 @@ impl Mind {
         }
         let call = match &self.state {
             State::Queued => {
-                self.lane = true;
+                self.place = ConcurrencyPlace::Held;
                 out.effects.push(Effect::LaneAsk);
                 return;
             }
@@ -485,12 +447,10 @@ impl Mind {
 
     fn tick(&mut self, due: Moment, out: &mut Out) {
         let now = out.now.mono;
-        if self.deadline.is_some_and(|due| due <= now) && !self.parked {
-            self.deadline = None;
+        if !self.parked && self.timers.take_deadline(now) {
             self.late(out);
         }
-        if self.retry.is_some_and(|due| due <= now) {
-            self.retry = None;
+        if self.timers.take_retry(now) {
             self.act(out);
         }
         self.tick_leases(now - due, out);
@@ -533,9 +493,9 @@ impl Mind {
 
     fn too_slow(&mut self, out: &mut Out) {
         let state = self.state.phase();
-        let cause = self.hindrance.as_ref().map_or(self.detail(), |fault| &fault.text).to_owned();
+        let cause = self.tries.fault().map_or(self.detail(), |fault| &fault.text).to_owned();
         let text = format!("`{}` took too long in {state}: {cause}", self.spec.id);
-        out.fault = Some(match self.hindrance.take() {
+        out.fault = Some(match self.tries.take_fault() {
             Some(fault) => Fault { text, ..slow(fault) },
             None => Fault::new(FaultKind::Broken, Culprit::Template, text),
         });
@@ -545,27 +505,27 @@ impl Mind {
     /// Forgets timers and calls. The guest stays as it is.
     pub(super) fn rest(&mut self, out: &mut Out) {
         self.resting = true;
-        self.asked = None;
-        self.wake = None;
+        self.in_flight.forget();
+        self.timers.disarm();
         out.effects.clear();
         out.effects.push(Effect::End);
     }
 
     /// Keeps exactly one wake pending, for the earliest due time.
     fn arm(&mut self, out: &mut Out) {
-        let deadline = if self.parked { None } else { self.deadline };
-        let due = [deadline, self.retry, self.old_due(), self.alive_due()]
+        let deadline = if self.parked { None } else { self.timers.deadline() };
+        let due = [deadline, self.timers.retry(), self.old_due(), self.alive_due()]
             .into_iter()
             .flatten()
             .chain(self.leases_due())
             .min()
             .map(|at| at.max(out.now.mono));
         match due {
-            None => self.wake = None,
-            Some(at) if self.wake.is_some_and(|(_, armed)| armed == at) => {}
+            None => self.timers.disarm(),
+            Some(at) if self.timers.is_armed_for(at) => {}
             Some(at) => {
                 let attempt = self.next();
-                self.wake = Some((attempt, at));
+                self.timers.arm(attempt, at);
                 out.effects.push(Effect::WakeAt(attempt, at));
             }
         }

@@ -35,11 +35,13 @@ mod address;
 mod adopt;
 mod alive;
 pub mod boots;
+mod concurrency_place;
 mod dispatch;
 pub mod event;
 mod hold;
 pub mod hold_next;
 mod image;
+mod in_flight;
 pub mod journal_view;
 mod keys;
 mod leasing;
@@ -56,6 +58,8 @@ pub mod status;
 mod strand;
 #[cfg(test)]
 mod testing;
+mod timers;
+mod tries;
 mod verify_clone;
 
 use std::collections::{BTreeSet, VecDeque};

@@ -87,7 +87,7 @@ impl Mind {
 
     pub(super) fn prepare_call(&self, step: PrepareStep, now: Moment) -> Option<Call> {
         let address = self.address()?;
-        let left = self.deadline.map_or(self.spec.limits.prepare, |deadline| deadline - now);
+        let left = self.timers.left(now).unwrap_or(self.spec.limits.prepare);
         let limit = left.saturating_sub(LAST_WORDS).max(left / 2);
         let command = match step {
             PrepareStep::CloudInit => guest::cloud_init(),
@@ -111,7 +111,7 @@ impl Mind {
                 agent: self.agent.clone(),
                 template: self.spec.id.clone(),
                 step: step.name(&self.spec).to_owned(),
-                ms: out.now.mono.0.saturating_sub(self.asked_at.0),
+                ms: u64::try_from(self.in_flight.age(out.now.mono).as_millis()).unwrap_or(u64::MAX),
                 exit: ran.exit,
                 log: ran.tail.clone(),
             });
@@ -138,7 +138,7 @@ impl Mind {
 
     pub(super) fn prepare_next(&mut self, step: PrepareStep, out: &mut Out) {
         let Some(next) = step.next(&self.spec) else {
-            if let Some(started) = self.started.take() {
+            if let Some(started) = self.timers.take_clone_start() {
                 self.learn(ResetStats::Made(out.now.mono - started), out);
             }
             self.enter(State::Ready, out);
@@ -146,8 +146,7 @@ impl Mind {
             return self.lease_over(out);
         };
         self.report.waterfall_mut().step_on(&phase(step, &self.spec), out.now);
-        self.calm();
-        self.hindrance = None;
+        self.tries.start_again();
         self.state = State::Preparing(next);
         self.show_step(next);
         self.act(out);

@@ -57,8 +57,7 @@ impl Mind {
             template: self.spec.id.name.to_string(),
             born: out.now.wall.rfc3339(),
         };
-        self.clone_until = out.now.mono + self.spec.limits.clone;
-        self.started = Some(out.now.mono);
+        self.timers.start_clone(out.now.mono, self.spec.limits.clone);
         out.record(Body::CloneIntended {
             marks: Box::new(marks.clone()),
             node: node.clone(),
@@ -133,7 +132,7 @@ impl Mind {
         match result {
             Ok(upid) => {
                 let until = out.now.mono + self.spec.limits.startup;
-                self.deadline = self.deadline.map(|due| due.min(until));
+                self.timers.bring_deadline_forward(until);
                 self.boot_step(BootStep::Task(upid), out);
             }
             Err(fault) if fault.kind == FaultKind::UnknownOutcome => {
@@ -146,7 +145,7 @@ impl Mind {
     pub(super) fn start_ended(&mut self, result: Result<TaskEnd, Fault>, out: &mut Out) {
         match result {
             Ok(TaskEnd::Done { .. }) => {
-                self.calm();
+                self.tries.calm();
                 if let Some(address) = self.own_address() {
                     return self.reach_at(address, out);
                 }
@@ -191,14 +190,13 @@ impl Mind {
                 if let Some(guest) = &mut self.guest {
                     guest.address = Some(address);
                 }
-                self.calm();
-                self.hindrance = None;
+                self.tries.start_again();
                 out.effects.extend(self.boot.end(out.now.mono).map(Effect::Booted));
                 self.boot_step(BootStep::HostKeys, out);
             }
             Ok(AddressObservation::NotYet(text)) => {
                 self.report.say(text);
-                self.hindrance = None;
+                self.tries.forget_fault();
                 self.ask_address_again(out);
             }
             Err(fault) => self.failed(fault, out),
@@ -208,7 +206,7 @@ impl Mind {
     /// Each question to a guest without a running agent occupies a worker of Proxmox for up to 3 s.
     /// The answer comes sooner when the agent starts meanwhile (book: proxmox, section 17).
     pub(super) fn ask_address_again(&mut self, out: &Out) {
-        if out.now.mono - self.asked_at >= ADDRESS_BLOCKED {
+        if self.in_flight.age(out.now.mono) >= ADDRESS_BLOCKED {
             self.boot.blocked();
             return self.retry_in(ADDRESS_SOON, out);
         }
@@ -221,7 +219,7 @@ impl Mind {
         let tries = if self.offered.is_some() { HOST_KEY_TRIES_LATE } else { HOST_KEY_TRIES };
         let keys = match result {
             Ok(keys) => keys,
-            Err(fault) if can_pass(&fault.kind) && self.tries < tries => {
+            Err(fault) if can_pass(&fault.kind) && self.tries.count() < tries => {
                 return self.back_off(out);
             }
             Err(_) => Vec::new(),

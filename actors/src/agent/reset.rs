@@ -73,7 +73,7 @@ impl Mind {
     }
 
     pub(super) fn reset_call(&self, step: ResetStep, out: &Out) -> Option<Call> {
-        let left = self.deadline.map_or(REMEDY_LIMIT, |deadline| deadline - out.now.mono);
+        let left = self.timers.left(out.now.mono).unwrap_or(REMEDY_LIMIT);
         Some(match step {
             ResetStep::Rollback => Call::Rollback,
             ResetStep::Address => Call::Address,
@@ -92,8 +92,7 @@ impl Mind {
     }
 
     fn reset_step(&mut self, step: ResetStep, reported: &str, out: &mut Out) {
-        self.calm();
-        self.hindrance = None;
+        self.tries.start_again();
         self.state = State::Resetting(step);
         self.report.say(reported);
         self.act(out);
@@ -126,8 +125,7 @@ impl Mind {
         if let Err(fault) = result {
             return self.reset_failed(fault, out);
         }
-        self.calm();
-        self.hindrance = None;
+        self.tries.start_again();
         // A guest with an assigned address has it again, and perhaps no guest agent that reports
         // one.
         let own = self.own_address().is_some();
@@ -159,7 +157,7 @@ impl Mind {
             }
             Ok(AddressObservation::NotYet(text)) => {
                 self.report.say(text);
-                self.hindrance = None;
+                self.tries.forget_fault();
                 self.ask_address_again(out);
             }
             Err(fault) if can_pass(&fault.kind) => {

@@ -142,7 +142,7 @@ impl Mind {
     pub(super) fn list_command(&self) -> String {
         let Some(guest) = &self.guest else { return String::new() };
         let (vmid, node) = (guest.marks.vmid, &guest.node);
-        let culprit = self.hindrance.as_ref().map(|fault| &fault.culprit);
+        let culprit = self.tries.fault().map(|fault| &fault.culprit);
         let storage = match culprit {
             Some(Culprit::Storage(storage)) => storage,
             Some(

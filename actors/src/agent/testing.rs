@@ -352,7 +352,7 @@ impl Drive {
     }
 
     pub fn wake(&self) -> Option<(Attempt, Moment)> {
-        self.mind.wake
+        self.mind.timers.wake()
     }
 
     pub fn state(&self) -> AgentPhase {

@@ -134,7 +134,7 @@ impl Mind {
             Err(fault) => match fault.kind {
                 FaultKind::UnknownOutcome => {
                     self.doubt(None, Some(fault.clone()), cancelled, out);
-                    self.hindrance = Some(fault);
+                    self.tries.keep(fault);
                 }
                 // Nothing was sent.
                 FaultKind::Unreachable => self.clone_failed(fault, false, out),
@@ -196,7 +196,7 @@ impl Mind {
             }
             Err(fault) => {
                 self.doubt(None, Some(fault.clone()), cancelled, out);
-                self.hindrance = Some(fault);
+                self.tries.keep(fault);
             }
         }
     }
@@ -420,7 +420,7 @@ impl Mind {
     /// unknown state is not.
     pub(super) fn clone_too_slow(&self) -> Option<Fault> {
         self.guest.as_ref()?.upid.as_ref()?;
-        if let Some(fault) = &self.hindrance {
+        if let Some(fault) = self.tries.fault() {
             return Some(slow(fault.clone()));
         }
         let text = format!("a clone of `{}` took longer than it may in all", self.spec.id);
@@ -455,9 +455,10 @@ impl Mind {
 
     /// A list shows the guest stopped. The agent reads the guest itself, beside any other call.
     pub(super) fn seen_stopped(&mut self, out: &mut Out) {
-        if self.should_run() && !self.observing && self.peek.is_none() {
-            let attempt = self.next();
-            self.peek = Some(attempt);
+        if self.should_run()
+            && !self.observing
+            && let Some(attempt) = self.in_flight.peek()
+        {
             out.effects.push(Effect::Ask(attempt, Call::Look));
         }
     }
@@ -509,7 +510,7 @@ impl Mind {
 
     /// Gives the place in the concurrency limits back, once.
     pub(super) fn lane_back(&mut self, end: OperationEnd, out: &mut Out) {
-        if std::mem::take(&mut self.lane) {
+        if self.place.give_back() {
             out.effects.push(Effect::LaneFree(end));
         }
     }
@@ -519,7 +520,7 @@ impl Mind {
     /// places would stop all clones until their horizon. A clone call that starts late runs beside
     /// the others.
     fn lend_lane(&mut self, out: &mut Out) {
-        if self.lane && !std::mem::replace(&mut self.lent, true) {
+        if self.place.lend() {
             out.effects.push(Effect::LaneFree(OperationEnd::InDoubt));
         }
     }

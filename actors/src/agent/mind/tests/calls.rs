@@ -81,7 +81,7 @@ fn kind(place: &Place) -> String {
     let guest = mind.guest();
     let guest = guest.map(|one| (one.upid.is_some(), one.address.is_some(), one.settled));
     let dead = matches!(mind.state(), State::InDoubt { dead: Some(_), .. });
-    let waits = (mind.leases.len(), mind.observing, mind.retry.is_some());
+    let waits = (mind.leases.len(), mind.observing, mind.timers.retry().is_some());
     let here = place.made.iter().filter(|(.., made)| *made == drive.state()).count();
     format!("{} {calls:?} {here} {guest:?} {dead} {waits:?} {resets} {closes}", drive.state())
 }

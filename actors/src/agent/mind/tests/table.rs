@@ -98,7 +98,7 @@ fn outcome(drive: &Drive, before: AgentPhase, asked: Option<String>) -> String {
         return drive.state().to_string();
     }
     let after = drive.asked().map(|(_, call)| name(&call));
-    match (after, drive.mind.retry) {
+    match (after, drive.mind.timers.retry()) {
         (Some(call), _) if Some(&call) != asked.as_ref() => format!("stay, then {call}"),
         (None, Some(_)) => "stay, again later".into(),
         (Some(_) | None, _) => "stay".into(),
@@ -130,10 +130,10 @@ fn draw() -> String {
             outcomes.push((name_of.to_owned(), outcome(&drive, state, asked)));
         }
         let mut drive = at(state);
-        if drive.mind.deadline.is_some() {
-            drive.mind.retry = None;
+        if drive.mind.timers.deadline().is_some() {
+            drive.mind.timers.forget_retry();
             let asked = drive.asked().map(|(_, call)| name(&call));
-            let due = drive.mind.deadline.expect("a deadline");
+            let due = drive.mind.timers.deadline().expect("a deadline");
             drive.wait(due - drive.now.mono);
             outcomes.push(("deadline".into(), outcome(&drive, state, asked)));
         }
@@ -179,7 +179,7 @@ fn calls_of(
 
 /// Lets the pause before a delayed call pass.
 fn to_next_call(drive: &mut Drive) {
-    if let Some(due) = drive.mind.retry.filter(|_| drive.asked().is_none()) {
+    if let Some(due) = drive.mind.timers.retry().filter(|_| drive.asked().is_none()) {
         drive.wait(due - drive.now.mono);
     }
 }
