@@ -15,35 +15,36 @@
 //!
 //! `dispatch.rs` says which file handles a command or an answer; `state.rs` has the states.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use drover_model::addresses::AssignedAddress;
 use drover_model::ambient::jittered;
 use drover_model::fact::What;
 use drover_model::fault::{Culprit, Fault, FaultKind};
 use drover_model::id::{AgentId, Attempt, Installation, LeaseId};
-use drover_model::overrides::Overrides;
 use drover_model::phase::AgentPhase;
-use drover_model::record::{Body, Hold, Owner, Reason};
+use drover_model::record::{Body, Reason};
 use drover_model::spec::TemplateSpec;
 use drover_model::time::{Moment, Now};
 
-use crate::agent::adopt::Unborn;
+use crate::agent::address::Addresses;
+use crate::agent::adoption::Adoption;
 use crate::agent::alive::Alive;
 use crate::agent::boots::{Boot, Booted};
 use crate::agent::concurrency_place::ConcurrencyPlace;
 use crate::agent::event::{Call, Effect, Event, Guest};
+use crate::agent::holding::Holding;
 use crate::agent::in_flight::InFlight;
 use crate::agent::keys::Keys;
+use crate::agent::leases::Leases;
 use crate::agent::provision::can_pass;
+use crate::agent::reachability::Reachability;
 use crate::agent::report::Report;
 use crate::agent::reset_stats::TemplateHints;
-use crate::agent::state::{BootStep, CloneStep, Lease, State};
+use crate::agent::state::{BootStep, CloneStep, ConnectStep, State};
 use crate::agent::timers::Timers;
 use crate::agent::tries::Tries;
+use crate::agent::usage::Usage;
 use drover_limits::concurrency::OperationEnd;
 
 /// How long an agent on trial stays once it is ready: enough for its starter to see it.
@@ -56,56 +57,21 @@ pub struct Mind {
     pub(super) spec: Arc<TemplateSpec>,
     pub(super) state: State,
     pub(super) guest: Option<Guest>,
-    pub(super) leases: BTreeMap<LeaseId, Lease>,
+    pub(super) leases: Leases,
     pub(super) keys: Keys,
-    pub(super) uses: u32,
-    /// Limits that override the template's.
-    pub(super) overrides: Overrides,
-    /// The hold that starts as soon as no lease is on the agent.
-    pub(super) hold: Option<Hold>,
-    /// Why the agent would have retired, where it is held instead.
-    pub(super) held_why: Option<String>,
+    pub(super) usage: Usage,
+    pub(super) holding: Holding,
     pub(super) in_flight: InFlight,
     pub(super) timers: Timers,
     pub(super) tries: Tries,
     pub(super) place: ConcurrencyPlace,
-    pub(super) parked: bool,
-    pub(super) cut_off: bool,
-    /// Whether the user of a lease that ended before this start may still be in the guest.
-    pub(super) unswept: bool,
-    /// The owner of the last lease.
-    pub(super) owner: Option<Owner>,
-    /// Whether jobs of a source may have run since the guest was clean.
-    pub(super) ran: bool,
-    /// Whether a lease of the whole agent has ended.
-    pub(super) spent: bool,
-    /// Whether a snapshot from before the first use exists.
-    pub(super) clean: bool,
+    pub(super) reachability: Reachability,
+    pub(super) addresses: Addresses,
+    pub(super) adoption: Adoption,
     /// What the template knows at this moment.
     pub(super) hints: TemplateHints,
-    /// When the reset or the retirement started.
-    pub(super) since: Moment,
     /// The agent rests: it does nothing any more.
     pub(super) resting: bool,
-    /// The clone was never made and the id was free. Only the check for volumes is left, which
-    /// lasts as long as a storage is unreachable.
-    pub(super) freed: bool,
-    /// Whether the disc image is recorded but, as far as known, was never sent.
-    pub(super) image_unsent: bool,
-    /// Whether the guest is adopted and not inspected yet.
-    pub(super) observing: bool,
-    /// Set where the journal does not know the agent, which then ends.
-    pub(super) unborn: Option<Unborn>,
-    /// The agent's assigned addresses; drover connects to the first.
-    pub(super) addresses: Vec<AssignedAddress>,
-    /// Whether the addresses are recorded.
-    pub(super) spoken: bool,
-    /// The address that the guest called from.
-    pub(super) called: Option<IpAddr>,
-    /// The host key of the greeting, while the guest agent is asked for its keys.
-    pub(super) offered: Option<String>,
-    /// Leases whose end differs from the journal's: the service was down, or the clock was set.
-    pub(super) moved: BTreeSet<LeaseId>,
     pub(super) boot: Boot,
     pub(super) alive: Alive,
     pub(super) report: Report,
@@ -193,35 +159,19 @@ impl Mind {
             installation,
             state: State::Queued,
             guest: None,
-            leases: BTreeMap::new(),
+            leases: Leases::default(),
             keys: Keys::default(),
-            uses: 0,
-            overrides: Overrides::default(),
-            hold: None,
-            held_why: None,
+            usage: Usage::default(),
+            holding: Holding::default(),
             in_flight: InFlight::new(epoch, incarnation, now.mono),
             timers: Timers::new(&spec.limits, now.mono),
             tries: Tries::default(),
             place: ConcurrencyPlace::None,
-            parked: false,
-            cut_off: false,
-            unswept: false,
-            owner: None,
-            ran: false,
-            spent: false,
-            clean: false,
+            reachability: Reachability::default(),
+            addresses: Addresses::default(),
+            adoption: Adoption::default(),
             hints: TemplateHints::default(),
-            since: now.mono,
             resting: false,
-            freed: false,
-            image_unsent: false,
-            observing: false,
-            unborn: None,
-            addresses: Vec::new(),
-            spoken: false,
-            called: None,
-            offered: None,
-            moved: BTreeSet::new(),
             boot: Boot::default(),
             alive: Alive::since(now.mono),
             report: Report::new(now),
@@ -262,14 +212,12 @@ impl Mind {
     }
 
     pub fn is_cut_off(&self) -> bool {
-        self.cut_off
+        self.reachability.is_cut_off()
     }
 
     /// Whether the mind still waits for this answer. Other calls are not made.
     pub fn awaits(&self, attempt: Attempt) -> bool {
-        self.in_flight.awaits(attempt)
-            || self.alive.awaits(attempt)
-            || self.leases.values().any(|l| l.asked == Some(attempt) && !l.outdated)
+        self.in_flight.awaits(attempt) || self.alive.awaits(attempt) || self.leases.awaits(attempt)
     }
 
     pub(super) fn start_deadline(&mut self, now: Moment) {
@@ -300,7 +248,7 @@ impl Mind {
             let state = self.state.phase();
             out.record(Body::Phase { agent: self.agent.clone(), state });
         }
-        if self.observing {
+        if self.adoption.is_unseen() {
             // The adopted guest must still be inspected, whatever a lease did to the state
             // meanwhile.
             self.ask(Call::Look, out);
@@ -318,7 +266,7 @@ impl Mind {
             State::Booting(BootStep::Start) => Some(now + limits.operation + limits.startup),
             State::Booting(_) | State::Connecting { .. } => Some(now + limits.startup),
             State::Preparing(_) => Some(now + limits.prepare),
-            State::Resetting(_) => Some(now + limits.reset),
+            State::Resetting { .. } => Some(now + limits.reset),
             State::Held { ends, .. } => Some(*ends),
             State::Retiring { .. } => Some(now + limits.retire),
             State::Ready => self.spec.trial.then(|| now + TRIAL_LIMIT),
@@ -378,7 +326,7 @@ impl Mind {
 
     /// Makes the call of the state and its step.
     pub(super) fn act(&mut self, out: &mut Out) {
-        if self.observing {
+        if self.adoption.is_unseen() {
             // Idle and used agents go on as they were if the guest runs, which a list shows.
             let at_rest = matches!(
                 self.state,
@@ -409,18 +357,18 @@ impl Mind {
                 None => return,
             },
             State::Booting(step) => self.boot_call(step),
-            State::Connecting { reading, .. } => match (reading, self.address()) {
-                (false, Some(address)) => {
+            State::Connecting { step } => match (step, self.address()) {
+                (ConnectStep::ReadKeys | ConnectStep::CompareKeys(_), _) => Call::HostKeys,
+                (ConnectStep::Greet | ConnectStep::GreetAgain, Some(address)) => {
                     Call::Greet(address, super::provision::greet_limit(self.spec.os))
                 }
-                (true, _) => Call::HostKeys,
-                (false, None) => Call::Look,
+                (ConnectStep::Greet | ConnectStep::GreetAgain, None) => Call::Look,
             },
             State::Preparing(step) => match self.prepare_call(*step, out.now.mono) {
                 Some(call) => call,
                 None => return,
             },
-            State::Resetting(step) => match self.reset_call(*step, out) {
+            State::Resetting { step, .. } => match self.reset_call(*step, out) {
                 Some(call) => call,
                 None => return,
             },
@@ -447,7 +395,7 @@ impl Mind {
 
     fn tick(&mut self, due: Moment, out: &mut Out) {
         let now = out.now.mono;
-        if !self.parked && self.timers.take_deadline(now) {
+        if !self.reachability.is_parked() && self.timers.take_deadline(now) {
             self.late(out);
         }
         if self.timers.take_retry(now) {
@@ -483,7 +431,7 @@ impl Mind {
             | State::Booting(_)
             | State::Connecting { .. }
             | State::Preparing(_)
-            | State::Resetting(_) => self.too_slow(out),
+            | State::Resetting { .. } => self.too_slow(out),
             State::Held { .. } => self.retire(Reason::HoldOver, out),
             State::Retiring { .. } => self.retire_late(out),
             State::Ready => self.retire(Reason::TrialOver, out),
@@ -513,11 +461,11 @@ impl Mind {
 
     /// Keeps exactly one wake pending, for the earliest due time.
     fn arm(&mut self, out: &mut Out) {
-        let deadline = if self.parked { None } else { self.timers.deadline() };
+        let deadline = if self.reachability.is_parked() { None } else { self.timers.deadline() };
         let due = [deadline, self.timers.retry(), self.old_due(), self.alive_due()]
             .into_iter()
             .flatten()
-            .chain(self.leases_due())
+            .chain(self.leases.due())
             .min()
             .map(|at| at.max(out.now.mono));
         match due {

@@ -33,6 +33,7 @@
 
 mod address;
 mod adopt;
+mod adoption;
 mod alive;
 pub mod boots;
 mod concurrency_place;
@@ -40,15 +41,18 @@ mod dispatch;
 pub mod event;
 mod hold;
 pub mod hold_next;
+mod holding;
 mod image;
 mod in_flight;
 pub mod journal_view;
 mod keys;
+mod leases;
 mod leasing;
 pub mod mind;
 mod port_calls;
 mod prepare;
 mod provision;
+mod reachability;
 mod report;
 mod reset;
 pub mod reset_stats;
@@ -60,6 +64,7 @@ mod strand;
 mod testing;
 mod timers;
 mod tries;
+mod usage;
 mod verify_clone;
 
 use std::collections::{BTreeSet, VecDeque};

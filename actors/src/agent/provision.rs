@@ -13,9 +13,9 @@ use drover_model::ports::{AddressObservation, Configured, Greeting, TaskEnd, VmO
 use drover_model::record::{Body, Reason};
 use drover_model::spec::TemplateSpec;
 
-use crate::agent::event::{Call, Effect, Guest};
+use crate::agent::event::{Call, CloneProof, Effect, Guest};
 use crate::agent::mind::{Mind, Out};
-use crate::agent::state::{BootStep, CloneStep, State};
+use crate::agent::state::{BootStep, CloneStep, ConnectStep, State};
 use drover_limits::concurrency::OperationEnd;
 
 /// The limit of one try to log in.
@@ -67,11 +67,12 @@ impl Mind {
             marks,
             node,
             upid: None,
-            settled: false,
+            clone: CloneProof::None,
             mac: None,
             address: None,
             host_keys: Vec::new(),
             volumes: Vec::new(),
+            image_unsent: false,
         });
         self.enter(State::Cloning { step: CloneStep::Call, cancelled: None }, out);
         self.act(out);
@@ -80,7 +81,7 @@ impl Mind {
     /// The guest is proven to exist and to be ours.
     pub(super) fn settle(&mut self, out: &mut Out) {
         let Some(guest) = &mut self.guest else { return };
-        guest.settled = true;
+        guest.clone = CloneProof::Ours;
         let node = guest.node.clone();
         out.record(Body::CloneSettled { agent: self.agent.clone(), node });
         // The time that the proof took says nothing about the storage.
@@ -96,7 +97,9 @@ impl Mind {
             }
             Ok(done) => done,
             Err(fault) => {
-                self.image_unsent = false;
+                if let Some(guest) = &mut self.guest {
+                    guest.image_unsent = false;
+                }
                 return self.failed(fault, out);
             }
         };
@@ -216,7 +219,13 @@ impl Mind {
 
     /// The result of reading host keys, in `Booting` or after a mismatch in `Connecting`.
     pub(super) fn keys_read(&mut self, result: Result<Vec<String>, Fault>, out: &mut Out) {
-        let tries = if self.offered.is_some() { HOST_KEY_TRIES_LATE } else { HOST_KEY_TRIES };
+        let offered = if let State::Connecting { step: ConnectStep::CompareKeys(key) } = &self.state
+        {
+            Some(key.clone())
+        } else {
+            None
+        };
+        let tries = if offered.is_some() { HOST_KEY_TRIES_LATE } else { HOST_KEY_TRIES };
         let keys = match result {
             Ok(keys) => keys,
             Err(fault) if can_pass(&fault.kind) && self.tries.count() < tries => {
@@ -224,7 +233,7 @@ impl Mind {
             }
             Err(_) => Vec::new(),
         };
-        if let Some(offered) = self.offered.take() {
+        if let Some(offered) = offered {
             return self.keys_compared(offered, keys, out);
         }
         if matches!(self.state, State::Connecting { .. }) {
@@ -233,7 +242,7 @@ impl Mind {
         if !keys.is_empty() {
             self.pin(keys, out);
         }
-        self.enter(State::Connecting { reread: false, reading: false }, out);
+        self.enter(State::Connecting { step: ConnectStep::Greet }, out);
         self.act(out);
     }
 
@@ -246,7 +255,7 @@ impl Mind {
             return self.fail(fault, out);
         }
         self.pin(keys, out);
-        self.state = State::Connecting { reread: true, reading: false };
+        self.state = State::Connecting { step: ConnectStep::GreetAgain };
         self.act(out);
     }
 
@@ -271,10 +280,10 @@ impl Mind {
             // Cloud-init may have just made a new key (book: safety, rule 12).
             Err(fault)
                 if fault.kind == FaultKind::Impostor
-                    && matches!(self.state, State::Connecting { reread: false, .. }) =>
+                    && matches!(self.state, State::Connecting { step: ConnectStep::Greet }) =>
             {
                 self.hinder(fault);
-                self.state = State::Connecting { reread: true, reading: true };
+                self.state = State::Connecting { step: ConnectStep::ReadKeys };
                 self.act(out);
             }
             Err(fault) if can_pass(&fault.kind) => {

@@ -26,7 +26,7 @@ const REMEDY_LIMIT: Duration = Duration::from_secs(60);
 impl Mind {
     /// The only owner whose leases the agent takes. `None` while it takes anybody's.
     pub(super) fn kept_for(&self) -> Option<&Owner> {
-        self.owner.as_ref().filter(|_| self.spec.reset.is_some())
+        self.usage.owner().filter(|_| self.spec.reset.is_some())
     }
 
     /// Reports what this agent has shown to its template's other agents.
@@ -41,7 +41,7 @@ impl Mind {
     pub(super) fn snapped(&mut self, result: Result<Snapped, Fault>, out: &mut Out) {
         match result {
             Ok(Snapped::Taken) => {
-                self.clean = true;
+                self.usage.take_snapshot();
                 out.record(Body::SnapshotTaken { agent: self.agent.clone() });
                 self.prepare_next(PrepareStep::Snapshot, out);
             }
@@ -56,7 +56,7 @@ impl Mind {
 
     /// After the last lease: resets the agent where that is possible and worth it, or retires it.
     pub(super) fn reset_or_retire(&mut self, out: &mut Out) {
-        if !self.clean {
+        if !self.usage.has_snapshot() {
             return self.retire(Reason::UsedUp, out);
         }
         if !self.hints.worth {
@@ -64,10 +64,10 @@ impl Mind {
             return self.retire(Reason::UsedUp, out);
         }
         out.record(Body::ResetIntended { agent: self.agent.clone() });
-        self.since = out.now.mono;
-        self.enter(State::Resetting(ResetStep::Rollback), out);
+        let since = out.now.mono;
+        self.enter(State::Resetting { step: ResetStep::Rollback, since }, out);
         self.report.say("goes back to its snapshot");
-        if !self.observing {
+        if !self.adoption.is_unseen() {
             self.act(out);
         }
     }
@@ -93,9 +93,15 @@ impl Mind {
 
     fn reset_step(&mut self, step: ResetStep, reported: &str, out: &mut Out) {
         self.tries.start_again();
-        self.state = State::Resetting(step);
+        self.set_reset_step(step);
         self.report.say(reported);
         self.act(out);
+    }
+
+    fn set_reset_step(&mut self, next: ResetStep) {
+        if let State::Resetting { step, .. } = &mut self.state {
+            *step = next;
+        }
     }
 
     /// Ends the agent for a fault that does not pass. Somebody else's guest stays untouched.
@@ -129,7 +135,7 @@ impl Mind {
         // A guest with an assigned address has it again, and perhaps no guest agent that reports
         // one.
         let own = self.own_address().is_some();
-        self.state = State::Resetting(if own { ResetStep::Greet } else { ResetStep::Address });
+        self.set_reset_step(if own { ResetStep::Greet } else { ResetStep::Address });
         self.report.say(if own { "waits for its login" } else { "waits for its address" });
         if self.spec.reset == Some(ResetKind::Memory) {
             return self.act(out);
@@ -186,8 +192,10 @@ impl Mind {
                 if step == ResetStep::Remedy && self.spec.ready_command.is_some() {
                     return self.reset_step(ResetStep::ReadyCommand, "runs readyCommand", out);
                 }
-                self.learn(ResetStats::Reset(out.now.mono - self.since), out);
-                (self.ran, self.spent) = (false, false);
+                if let State::Resetting { since, .. } = self.state {
+                    self.learn(ResetStats::Reset(out.now.mono - since), out);
+                }
+                self.usage.clean();
                 self.enter(State::Ready, out);
                 self.lease_over(out);
             }

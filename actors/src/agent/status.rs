@@ -8,10 +8,11 @@ use drover_model::record::Reason;
 use drover_model::status::{AgentStatus, Standing};
 use drover_model::time::WallTime;
 
-use crate::agent::event::Effect;
+use crate::agent::event::{Effect, Guest};
+use crate::agent::leases::{Lease, Stage};
 use crate::agent::mind::{Mind, Out};
 use crate::agent::prepare;
-use crate::agent::state::{Lease, Stage, State};
+use crate::agent::state::State;
 use crate::message::AgentReport;
 use crate::scheduler::describe;
 
@@ -40,14 +41,13 @@ impl Mind {
             phase: self.state.phase(),
             standing: self.standing(),
             leases: self.reported_leases(),
-            overrides: self.overrides,
+            overrides: self.usage.overrides(),
             owner: self.kept_for().cloned(),
         }
     }
 
     fn reported_leases(&self) -> Vec<LeaseId> {
-        let there = self.leases.iter().filter(|(_, lease)| !lease.let_go);
-        there.map(|(id, _)| id.clone()).collect()
+        self.leases.reported()
     }
 
     /// The waterfall's name for the present part of the agent's life.
@@ -63,7 +63,7 @@ impl Mind {
             | State::Ready
             | State::Leased
             | State::Draining(_)
-            | State::Resetting(_)
+            | State::Resetting { .. }
             | State::Held { .. }
             | State::Retiring { .. }
             | State::Stranded { .. }
@@ -95,10 +95,10 @@ impl Mind {
             ssh: Some((self.spec.ssh.port, self.spec.ssh.user.clone())),
             host_keys: guest.map(|guest| guest.host_keys.clone()).unwrap_or_default(),
             leases: self.reported_leases(),
-            uses: self.uses,
-            overrides: self.overrides,
+            uses: self.usage.count(),
+            overrides: self.usage.overrides(),
             held_until: self.held_until(),
-            hold_owner: self.hold.as_ref().and_then(|hold| hold.owner.clone()),
+            hold_owner: self.holding.hold().and_then(|hold| hold.owner.clone()),
             on_trial: self.spec.trial,
             detail: self.whole_detail(),
             phases,
@@ -114,7 +114,7 @@ impl Mind {
     /// Why an agent with leases takes no more, and until when.
     fn why_draining(&self) -> Option<String> {
         let State::Draining(Reason::LeaseExpired) = &self.state else { return None };
-        let others = self.leases.values().filter(|lease| lease.stage != Stage::Expelling);
+        let others = self.leases.running();
         let last = others.map(|lease| lease.granted.expires).max()?;
         Some(format!(
             "takes no new lease: one of its leases ran out, and its holder may still be at work; \
@@ -129,17 +129,19 @@ impl Mind {
 
     /// What the agent means to its template.
     pub(super) fn standing(&self) -> Standing {
-        if self.parked && !matches!(self.state, State::Gone { .. }) {
+        if self.reachability.is_parked() && !matches!(self.state, State::Gone { .. }) {
             return Standing::Parked;
         }
-        if self.freed && matches!(self.state, State::Retiring { .. } | State::Stranded { .. }) {
+        if self.guest.as_ref().is_some_and(Guest::is_never_made)
+            && matches!(self.state, State::Retiring { .. } | State::Stranded { .. })
+        {
             return Standing::Parked;
         }
         match &self.state {
             State::Queued | State::Configuring | State::Booting(_) | State::Connecting { .. } => {
                 Standing::Coming
             }
-            State::Preparing(_) | State::Resetting(_) => Standing::Coming,
+            State::Preparing(_) | State::Resetting { .. } => Standing::Coming,
             State::Cloning { cancelled, .. } => {
                 if cancelled.is_some() {
                     Standing::Leaving
@@ -156,7 +158,7 @@ impl Mind {
                     Standing::Busy
                 }
             }
-            State::Ready | State::Leased if self.observing => {
+            State::Ready | State::Leased if self.adoption.is_unseen() => {
                 if self.leases.is_empty() {
                     Standing::Coming
                 } else {
@@ -181,21 +183,18 @@ impl Mind {
     /// Leases that still fit. None while the guest has the key of an ended lease, while an operator
     /// waits to hold the agent, or while it is on trial.
     pub(super) fn free_executors(&self) -> u32 {
-        if self.hold.is_some() || self.spec.trial {
+        if self.holding.is_wanted() || self.spec.trial {
             return 0;
         }
-        if self.leases.values().any(|lease| lease.stage == Stage::Expelling) {
+        if self.leases.any_expels() {
             return 0;
         }
-        if self.spent || self.leases.values().any(|lease| lease.granted.ask.whole) {
+        if self.usage.is_whole_spent() || self.leases.any_whole() {
             return 0;
         }
         let taken = u32::try_from(self.leases.len()).unwrap_or(u32::MAX);
         let free = self.spec.executors.saturating_sub(taken);
-        match self.max_uses() {
-            Some(most) => free.min(most.saturating_sub(self.uses)),
-            None => free,
-        }
+        self.usage.left(&self.spec).map_or(free, |left| free.min(left))
     }
 
     /// Publishes a lease's status.

@@ -37,7 +37,7 @@ use drover_model::record::{Body, Reason};
 use drover_model::spec::LimitSpec;
 use drover_model::time::{Moment, Now};
 
-use crate::agent::event::{Call, Effect};
+use crate::agent::event::{Call, Effect, Guest};
 use crate::agent::mind::{Mind, Out, slow};
 use crate::agent::reset_stats::ResetStats;
 use crate::agent::state::{BootStep, CloneStep, ResetStep, RetireStep, State};
@@ -282,7 +282,7 @@ impl Mind {
         {
             guest.node = node.clone();
         }
-        if self.observing {
+        if self.adoption.is_unseen() {
             return self.observed(&observation, out);
         }
         match self.state.clone() {
@@ -303,7 +303,7 @@ impl Mind {
             | State::Ready
             | State::Leased
             | State::Draining(_)
-            | State::Resetting(_)
+            | State::Resetting { .. }
             | State::Held { .. } => self.alive_looked(&observation, out),
             State::Retiring { .. } => self.retire_found(&observation, out),
             State::Stranded { reason, .. } => self.stranded_looked(&observation, reason, out),
@@ -431,7 +431,7 @@ impl Mind {
     fn powered_off(&mut self, out: &mut Out) {
         let was_ready = matches!(
             self.state,
-            State::Ready | State::Leased | State::Draining(_) | State::Resetting(_)
+            State::Ready | State::Leased | State::Draining(_) | State::Resetting { .. }
         );
         if !was_ready {
             let text = format!("a guest of `{}` stopped in {}", self.spec.id, self.state.phase());
@@ -448,7 +448,9 @@ impl Mind {
         // The holder of a guest may stop and start it, and a rollback does so too.
         let may_stand = matches!(
             self.state,
-            State::Configuring | State::Held { .. } | State::Resetting(ResetStep::Rollback)
+            State::Configuring
+                | State::Held { .. }
+                | State::Resetting { step: ResetStep::Rollback, .. }
         );
         self.state.is_alive() && !may_stand
     }
@@ -456,7 +458,7 @@ impl Mind {
     /// A list shows the guest stopped. The agent reads the guest itself, beside any other call.
     pub(super) fn seen_stopped(&mut self, out: &mut Out) {
         if self.should_run()
-            && !self.observing
+            && !self.adoption.is_unseen()
             && let Some(attempt) = self.in_flight.peek()
         {
             out.effects.push(Effect::Ask(attempt, Call::Look));
@@ -491,7 +493,7 @@ impl Mind {
 
     /// A quorate endpoint says that the id of a proven guest is free.
     pub(super) fn vanished(&mut self, out: &mut Out) {
-        let settled = self.guest.as_ref().is_some_and(|guest| guest.settled);
+        let settled = self.guest.as_ref().is_some_and(Guest::is_settled);
         if settled && self.has_image() {
             // Only drover removes the guest's disc image.
             self.send_out(Reason::Vanished, out);
@@ -527,11 +529,13 @@ impl Mind {
 
     /// The end of the agent. The id goes back after the journal has the record.
     pub(super) fn gone(&mut self, reason: Reason, burned: bool, out: &mut Out) {
-        let settled = self.guest.as_ref().is_some_and(|guest| guest.settled);
-        if settled && matches!(self.state, State::Retiring { .. }) {
-            self.learn(ResetStats::Retired(out.now.mono - self.since), out);
+        let settled = self.guest.as_ref().is_some_and(Guest::is_settled);
+        if let State::Retiring { since, .. } = self.state
+            && settled
+        {
+            self.learn(ResetStats::Retired(out.now.mono - since), out);
         }
-        self.observing = false;
+        self.adoption.finish();
         self.lose_leases(&reason.to_string(), out);
         self.lane_back(lane_end(&self.state, out.fault.as_ref()), out);
         self.enter(State::Gone { reason: reason.clone(), burned }, out);

@@ -47,7 +47,7 @@ fn a_free_agent_is_held_at_once_with_the_operators_key() {
     drive.answer(Answer::Unlocked(Ok(())));
     take(&mut drive, "l1");
     assert_eq!(drive.reports().last().expect("a report").refused, [LeaseId::new("l1")]);
-    assert_eq!(drive.mind.uses, 0);
+    assert_eq!(drive.mind.usage.count(), 0);
 }
 
 #[test]
@@ -79,7 +79,7 @@ fn an_agent_that_is_to_be_held_takes_no_further_lease() {
     );
     drive.command(AgentCommand::Hold(None));
     take(&mut drive, "l3");
-    assert_eq!(drive.mind.uses, 2);
+    assert_eq!(drive.mind.usage.count(), 2);
 }
 
 #[test]

@@ -362,7 +362,7 @@ fn a_lowered_limit_lets_the_use_under_way_end_and_then_retires_the_agent() {
     uses(&mut drive, Change::Set(1));
     assert_eq!((drive.state(), drive.mind.standing()), (AgentPhase::Leased, Standing::Busy));
     take(&mut drive, "l2", None);
-    assert_eq!(drive.mind.uses, 1, "a second use is refused");
+    assert_eq!(drive.mind.usage.count(), 1, "a second use is refused");
     end(&mut drive, "l1");
     assert_eq!(drive.state(), AgentPhase::Retiring);
 }
