@@ -1,7 +1,7 @@
 //! What goes into an agent's mind and what comes out: plain values without behaviour.
 //!
 //! ```text
-//! Event ──▶ mind::step ──▶ Effects
+//! Event ──▶ Mind::step ──▶ Effects
 //!   ▲                         │ Ask(stamp, Call)
 //!   └── Answer(stamp, Answer) ◀── port
 //! ```

@@ -23,7 +23,7 @@
 //! - An expired lease costs the guest, not only the key: its holder may still be at work.
 //! - Idle time is the template's matter, because the template knows the warm minimum.
 //!
-//! Beside it: `keys.rs` (the queue for key changes), `state.rs` ([`Lease`], [`Stage`]), `reset.rs`,
+//! Beside it: `keys.rs` (the queue for key changes), `leases.rs` ([`Lease`], [`Stage`]), `reset.rs`,
 //! `hold.rs`, `alive.rs` (whether a lease may be given out now).
 
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! An agent's mind and the one function that moves it: [`step`] (book: agents, The transitions).
+//! An agent's mind and the one function that moves it: [`StateMachine::step`] (book: agents, The
+//! transitions).
 //!
 //! The mind is pure. Time and chance are arguments; everything that must be done is an [`Effect`].
 //!
@@ -25,6 +26,7 @@ use drover_model::id::{AgentId, Attempt, Installation, LeaseId};
 use drover_model::phase::AgentPhase;
 use drover_model::record::{Body, Reason};
 use drover_model::spec::TemplateSpec;
+use drover_model::state_machine::{StateMachine, Turn};
 use drover_model::time::{Moment, Now};
 
 use crate::agent::address::Addresses;
@@ -97,51 +99,56 @@ impl Out {
     }
 }
 
-/// Moves the mind by one event. `draw` is 64 random bits.
-pub fn step(mind: &mut Mind, event: Event, now: Now, draw: u64) -> Vec<Effect> {
-    if mind.resting {
-        return Vec::new();
-    }
-    let mut out = Out { now, draw, effects: Vec::new(), fault: None, refused: Vec::new() };
-    let ran = mind.is_watched();
-    match event {
-        Event::Begin => mind.begin(&mut out),
-        Event::Command(command) => mind.command(command, &mut out),
-        Event::Intended { seq } => {
-            if let Some(guest) = &mut mind.guest {
-                guest.marks.seq = seq;
+impl StateMachine for Mind {
+    type Event = Event;
+    type Effect = Effect;
+
+    fn step(&mut self, event: Event, now: Now, turn: &mut Turn<Effect>) {
+        if self.resting {
+            return;
+        }
+        let mut out =
+            Out { now, draw: turn.draw, effects: Vec::new(), fault: None, refused: Vec::new() };
+        let ran = self.is_watched();
+        match event {
+            Event::Begin => self.begin(&mut out),
+            Event::Command(command) => self.command(command, &mut out),
+            Event::Intended { seq } => {
+                if let Some(guest) = &mut self.guest {
+                    guest.marks.seq = seq;
+                }
             }
-        }
-        Event::Answer(attempt, answer) => {
-            mind.report.way_found();
-            mind.answered(attempt, answer, &mut out);
-        }
-        Event::Unmade(attempt) => mind.not_made(attempt, &mut out),
-        Event::Wake(attempt) => {
-            if let Some(due) = mind.timers.take_wake(attempt) {
-                mind.tick(due, &mut out);
+            Event::Answer(attempt, answer) => {
+                self.report.way_found();
+                self.answered(attempt, answer, &mut out);
             }
-        }
-        Event::JournalFailed(text) => mind.report.say(text),
-        Event::Unproven(text) => {
-            // What an administrator must know goes before a problem that passes by itself.
-            if !matches!(mind.state, State::Stranded { .. }) {
-                mind.report.no_way(text);
+            Event::Unmade(attempt) => self.not_made(attempt, &mut out),
+            Event::Wake(attempt) => {
+                if let Some(due) = self.timers.take_wake(attempt) {
+                    self.tick(due, &mut out);
+                }
             }
+            Event::JournalFailed(text) => self.report.say(text),
+            Event::Unproven(text) => {
+                // What an administrator must know goes before a problem that passes by itself.
+                if !matches!(self.state, State::Stranded { .. }) {
+                    self.report.no_way(text);
+                }
+            }
+            Event::CutOff(cut_off) => self.way(cut_off, &mut out),
+            Event::Fenced => self.rest(&mut out),
         }
-        Event::CutOff(cut_off) => mind.way(cut_off, &mut out),
-        Event::Fenced => mind.rest(&mut out),
+        if !ran && self.is_watched() {
+            self.alive = Alive::since(now.mono);
+        }
+        if !self.resting {
+            self.settle_use(&out);
+            self.report_trouble(&mut out);
+            self.publish(&mut out);
+            self.arm(&mut out);
+        }
+        turn.effects.append(&mut out.effects);
     }
-    if !ran && mind.is_watched() {
-        mind.alive = Alive::since(now.mono);
-    }
-    if !mind.resting {
-        mind.settle_use(&out);
-        mind.report_trouble(&mut out);
-        mind.publish(&mut out);
-        mind.arm(&mut out);
-    }
-    out.effects
 }
 
 impl Mind {

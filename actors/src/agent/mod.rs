@@ -4,7 +4,7 @@
 //! The body owns the mailbox, the queue of effects and the timer. It makes no decision.
 //!
 //! ```text
-//! AgentCommand, answers, timer ──▶ feed ──▶ mind::step(event, now, draw) ──▶ effects
+//! AgentCommand, answers, timer ──▶ feed ──▶ Mind::step(event, now, turn) ──▶ effects
 //!                                                                              │
 //!   at once: reports, status, timer, doubts ◀──────────────────────────────────┤
 //!   in order: queue ──▶ pump ──▶ record ──▶ journal (the queue waits) ◀────────┘
@@ -25,11 +25,16 @@
 //!   mind again from what the journal knows. Answers to the old incarnation are dropped.
 //! - No cloud leads to the guest's cluster: a call waits (`Unproven`), or the agent is cut off.
 //!
-//! Files: `state.rs` (states), `event.rs` (events, calls, effects), `mind.rs` (`step`), `dispatch.rs`
-//! (dispatch), `verify_clone.rs` (clone), `provision.rs`, `prepare.rs`, `leasing.rs` (leases), `keys.rs`,
-//! `reset.rs`, `hold.rs`, `retire.rs`, `strand.rs`, `adopt.rs`, `alive.rs`, `address.rs`,
-//! `image.rs`, `status.rs` (status), `port_calls.rs` (port calls), `journal_view.rs` (the journal's view of
-//! this agent), `boots.rs`, `reset_stats.rs` and `hold_next.rs` (shared by agents).
+//! Parts of the mind, each with private fields: `leases.rs`, `keys.rs`, `usage.rs`, `holding.rs`,
+//! `in_flight.rs`, `timers.rs`, `tries.rs`, `concurrency_place.rs`, `reachability.rs`, `address.rs`,
+//! `adoption.rs`, `boots.rs`, `alive.rs`, `report.rs`.
+//!
+//! What the mind decides: `mind.rs` (`step`), `dispatch.rs`, `verify_clone.rs`, `provision.rs`,
+//! `prepare.rs`, `leasing.rs`, `reset.rs`, `hold.rs`, `retire.rs`, `strand.rs`, `adopt.rs`, `image.rs`,
+//! `status.rs`. Its words: `state.rs` (states), `event.rs` (events, calls, effects).
+//!
+//! Beside it: `port_calls.rs` (calls of ports), `journal_view.rs` (the journal's view of this agent),
+//! `reset_stats.rs`, `boots.rs` and `hold_next.rs` (shared by agents).
 
 mod address;
 mod adopt;
@@ -80,7 +85,7 @@ use futures_util::future::{AbortHandle, abortable};
 
 pub use event::{Answer, Call, Effect, Event, Guest};
 pub use journal_view::{JournalView, Progress};
-pub use mind::{Mind, step};
+pub use mind::Mind;
 use reset_stats::{ResetStats, TemplateHints};
 pub use state::State;
 
@@ -94,6 +99,7 @@ use drover_model::id::{Attempt, LeaseId};
 use drover_model::journal_state::RunnerEntry;
 use drover_model::ports::AddressObservation;
 use drover_model::record::Body;
+use drover_model::state_machine::StateMachine as _;
 use drover_model::status::Standing;
 use drover_model::time::Moment;
 use drover_runtime::supervise::{
@@ -219,7 +225,7 @@ impl Agent {
             hold_next: self.birth.hold_next.of(id),
         });
         let before = mind.state().phase();
-        let effects = step(mind, event, now, draw);
+        let effects = mind.effects_of(event, now, draw);
         let after = mind.state().phase();
         let reached_at = mind.reached_at();
         self.birth.addresses.settle(&self.birth.id, reached_at);
