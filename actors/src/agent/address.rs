@@ -9,42 +9,82 @@ use drover_model::record::Body;
 
 use crate::agent::event::Call;
 use crate::agent::mind::{Mind, Out};
-use crate::agent::state::{BootStep, State};
+use crate::agent::state::{BootStep, ConnectStep, State};
+
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(super) struct Addresses {
+    /// drover connects to the first.
+    assigned: Vec<AssignedAddress>,
+    /// Whether the assigned ones are recorded.
+    recorded: bool,
+    /// The address that the guest called from.
+    called: Option<IpAddr>,
+}
+
+impl Addresses {
+    /// The addresses that the journal knows.
+    pub(super) fn recorded(assigned: Vec<AssignedAddress>, called: Option<IpAddr>) -> Self {
+        Self { recorded: !assigned.is_empty(), assigned, called }
+    }
+
+    fn reserve(&mut self, addresses: Vec<AssignedAddress>) {
+        if self.assigned.is_empty() {
+            self.assigned = addresses;
+        }
+    }
+
+    fn first(&self) -> Option<IpAddr> {
+        self.assigned.first().map(|one| one.address)
+    }
+
+    /// The addresses to record, once.
+    fn take_unrecorded(&mut self) -> Option<Vec<AssignedAddress>> {
+        if self.assigned.is_empty() || std::mem::replace(&mut self.recorded, true) {
+            return None;
+        }
+        Some(self.assigned.clone())
+    }
+
+    /// Whether this call of the guest counts, which is the first.
+    fn call_in(&mut self, address: IpAddr) -> bool {
+        let first = self.called.is_none();
+        self.called.get_or_insert(address);
+        first
+    }
+}
 
 impl Mind {
     /// Takes the addresses reserved for this agent, unless the journal knows its addresses.
     pub fn own(&mut self, addresses: Vec<AssignedAddress>) {
-        if self.addresses.is_empty() {
-            self.addresses = addresses;
-        }
+        self.addresses.reserve(addresses);
     }
 
     pub fn addresses(&self) -> &[AssignedAddress] {
-        &self.addresses
+        &self.addresses.assigned
     }
 
     /// The address of a guest that may be logged in to. `None` for an agent that retires or is
     /// parked.
     pub fn reached_at(&self) -> Option<IpAddr> {
-        self.address().filter(|_| self.state.is_alive() && !self.parked)
+        self.address().filter(|_| self.state.is_alive() && !self.reachability.is_parked())
     }
 
     /// The assigned or reported address, which the guest agent need not be asked for.
     pub(super) fn own_address(&self) -> Option<IpAddr> {
-        self.addresses.first().map(|one| one.address).or(self.called)
+        self.addresses.first().or(self.addresses.called)
     }
 
     /// The call that configures the guest, once its addresses are recorded. `None` where no address
     /// is free.
     pub(super) fn configure_call(&mut self, out: &mut Out) -> Option<Call> {
-        if self.spec.address.is_scarce() && self.addresses.is_empty() {
-            let text = "no address is free for it; it was begun before its pool was changed";
+        if self.spec.address.is_scarce() && self.addresses.assigned.is_empty() {
+            let text =
+                "no address is free for it; its pool was changed after the agent was started";
             self.fail(Fault::new(FaultKind::Contention, Culprit::Template, text), out);
             return None;
         }
-        if !self.addresses.is_empty() && !self.spoken {
-            self.spoken = true;
-            let (agent, addresses) = (self.agent.clone(), self.addresses.clone());
+        if let Some(addresses) = self.addresses.take_unrecorded() {
+            let agent = self.agent.clone();
             out.record(Body::AddressAssigned { agent, addresses });
         }
         self.intend_image(out);
@@ -53,20 +93,19 @@ impl Mind {
 
     /// Whether the agent waits for its guest to report an address. Sets `detail`.
     pub(super) fn awaits_call(&mut self) -> bool {
-        let awaits = self.spec.address == AddressSource::Call && self.called.is_none();
+        let awaits = self.spec.address == AddressSource::Call && self.addresses.called.is_none();
         if awaits {
-            self.detail = "waits for the guest's call".into();
+            self.report.say("waits for the guest's call");
         }
         awaits
     }
 
     /// The guest has called. The first call counts.
     pub(super) fn called_in(&mut self, address: IpAddr, out: &mut Out) {
-        if self.spec.address != AddressSource::Call || self.called.is_some() {
+        if self.spec.address != AddressSource::Call || !self.addresses.call_in(address) {
             return;
         }
-        self.called = Some(address);
-        if matches!(self.state, State::Booting(BootStep::Address)) && !self.observing {
+        if matches!(self.state, State::Booting(BootStep::Address)) && !self.adoption.is_unseen() {
             self.reach_at(address, out);
         }
     }
@@ -87,16 +126,15 @@ impl Mind {
         if let Some(guest) = &mut self.guest {
             guest.address = Some(address);
         }
-        self.enter(State::Connecting { reread: false, reading: false }, out);
+        self.enter(State::Connecting { step: ConnectStep::Greet }, out);
         self.act(out);
     }
 
     /// The machine at the address has greeted with this key. Before anything is sent, the guest
     /// agent, if there is one, is asked whether the key is the guest's (book: safety, rule 12).
     pub(super) fn ask_for_keys_late(&mut self, offered: String, out: &mut Out) {
-        self.calm();
-        self.offered = Some(offered);
-        self.state = State::Connecting { reread: false, reading: true };
+        self.tries.calm();
+        self.state = State::Connecting { step: ConnectStep::CompareKeys(offered) };
         self.act(out);
     }
 
@@ -112,7 +150,7 @@ impl Mind {
         }
         // The machine showed another kind of key, or it is another guest. drover greets again and
         // accepts only the guest's keys.
-        self.state = State::Connecting { reread: true, reading: false };
+        self.state = State::Connecting { step: ConnectStep::GreetAgain };
         self.act(out);
     }
 }

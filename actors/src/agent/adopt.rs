@@ -12,7 +12,7 @@
 //! ```
 //!
 //! - In: the `AgentEntry` of the journal, how long the service was down, the clock.
-//! - Out: a [`Mind`] whose `observing` is set while its guest must still be inspected.
+//! - Out: a [`Mind`] whose [`Adoption`] lasts while its guest must still be inspected.
 //! - Time: the deadline of the state starts again, once. The downtime is credited to leases. No
 //!   lease and no hold gets longer than it was granted for, however the clock was set.
 //! - A guest that does not run restarts at `Booting` if it was never ready, and is retired
@@ -20,8 +20,8 @@
 //! - A reset that was cut short, and a lease whose end was cut short, end in retirement.
 //! - An agent whose actor panicked before its clone was durable ends (`give_up_unborn`).
 //!
-//! Beside it: `journal_view.rs` keeps the journal's view across a panic, `doubt.rs` makes the
-//! observation, `serve.rs` and `keys.rs` take up leases.
+//! Beside it: `journal_view.rs` keeps the journal's view across a panic, `verify_clone.rs` makes the
+//! observation, `leasing.rs` and `keys.rs` take up leases.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,14 +32,20 @@ use drover_model::phase::AgentPhase;
 use drover_model::record::{Body, Reason};
 use drover_model::time::Now;
 
-use crate::agent::doubt::horizon;
-use crate::agent::event::{Effect, Guest};
+use crate::agent::address::Addresses;
+use crate::agent::adoption::{Adoption, Unborn};
+use crate::agent::concurrency_place::ConcurrencyPlace;
+use crate::agent::event::{CloneProof, Effect, Guest};
+use crate::agent::holding::Holding;
+use crate::agent::leases::{Lease, Stage};
 use crate::agent::mind::{Mind, Out};
+use crate::agent::report::Waterfall;
 use crate::agent::retire::is_courteous;
 use crate::agent::state::{
-    BootStep, Lease, Login, PrepareStep, ResetStep, RetireStep, Stage, State,
+    BootStep, ConnectStep, Login, PrepareStep, ResetStep, RetireStep, State,
 };
-use crate::agent::status::Waterfall;
+use crate::agent::usage::Usage;
+use crate::agent::verify_clone::horizon;
 
 /// The reason of a retirement whose lease end was cut short with the service.
 const LEASE_CUT: &str = "the end of a lease was cut short";
@@ -49,14 +55,6 @@ const LEASE_CUT: &str = "the end of a lease was cut short";
 const START_LOOKS: u32 = 2;
 /// How long a start may take to show.
 const START_SHOWS: Duration = Duration::from_secs(2);
-
-/// An agent that the journal does not know.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct Unborn {
-    granted: Option<VmId>,
-    /// Why the agent was gone, and whether its id was burned.
-    gone: Option<(Reason, bool)>,
-}
 
 impl Mind {
     /// Makes the mind of an agent that the journal knows. `down` is credited to its leases.
@@ -74,26 +72,26 @@ impl Mind {
         let installation = entry.marks.installation.clone();
         let mut mind = Self::new(agent, installation, spec, epoch, incarnation, now);
         let earlier = now.wall - entry.intended;
-        mind.old_at = mind.spec.limits.lifetime.map(|life| now.mono + life.saturating_sub(earlier));
-        mind.waterfall =
+        let lifetime = mind.spec.limits.lifetime;
+        mind.timers.live_until(lifetime.map(|life| now.mono + life.saturating_sub(earlier)));
+        *mind.report.waterfall_mut() =
             Waterfall::resumed(u64::try_from(earlier.as_millis()).unwrap_or(u64::MAX), now);
-        mind.uses = entry.uses;
-        mind.overrides = entry.commands.overrides;
-        mind.hold.clone_from(&entry.commands.hold);
-        mind.held_why.clone_from(&entry.commands.held_why);
-        mind.addresses.clone_from(&entry.addresses);
-        mind.called = entry.called;
-        mind.spoken = !entry.addresses.is_empty();
-        mind.lane = !entry.settled;
+        mind.usage = Usage::of_entry(entry);
+        mind.holding = Holding::new(entry.commands.hold.clone(), entry.commands.held_why.clone());
+        mind.addresses = Addresses::recorded(entry.addresses.clone(), entry.called);
+        if !entry.settled {
+            mind.place = ConcurrencyPlace::Held;
+        }
         mind.guest = Some(Guest {
             marks: entry.marks.clone(),
             node: entry.node.clone(),
             upid: entry.upid.as_ref().map(Upid::new),
-            settled: entry.settled,
+            clone: if entry.settled { CloneProof::Ours } else { CloneProof::None },
             mac: entry.mac.clone(),
             address: entry.address.as_deref().and_then(|text| text.parse().ok()),
             host_keys: entry.host_keys.clone(),
             volumes: entry.volumes.clone(),
+            image_unsent: false,
         });
         let lease = |id: &LeaseId, granted: &GrantedLease, stage| {
             let mut granted = granted.clone();
@@ -116,22 +114,20 @@ impl Mind {
         });
         let over = entry.expelling.iter().map(|(id, granted)| lease(id, granted, Stage::Expelling));
         mind.leases = over.chain(held).collect();
-        let moved = mind.leases.iter().filter(|(id, lease)| {
+        let moved = mind.leases.all().filter(|(id, lease)| {
             let known = entry.leases.get(*id);
             known.is_some_and(|known| known.expires != lease.granted.expires)
         });
-        mind.moved = moved.map(|(id, _)| id.clone()).collect();
-        mind.unswept = entry.unswept;
-        mind.owner.clone_from(&entry.owner);
-        mind.ran = entry.ran;
-        mind.clean = entry.clean;
+        let moved = moved.map(|(id, _)| id.clone()).collect();
         mind.state = adopted_state(entry, now);
-        mind.observing = mind.state.is_alive();
-        if let Some(since) = entry.since.filter(|_| entry.state == Some(mind.state.phase())) {
-            mind.waterfall.shown_since(since.min(now.wall));
+        if mind.state.is_alive() {
+            mind.adoption = Adoption::unseen(moved, entry.unswept);
         }
-        if let (State::Held { .. }, Some(why)) = (&mind.state, &mind.held_why) {
-            mind.detail.clone_from(why);
+        if let Some(since) = entry.since.filter(|_| entry.state == Some(mind.state.phase())) {
+            mind.report.waterfall_mut().shown_since(since.min(now.wall));
+        }
+        if let (State::Held { .. }, Some(why)) = (&mind.state, mind.holding.why()) {
+            mind.report.say(why);
         }
         mind
     }
@@ -142,13 +138,13 @@ impl Mind {
     /// and a second try would be a second agent (book: safety, rule 3). Or the agent was `Gone`
     /// already, with that reason and perhaps a burned id, and only must be reported.
     pub fn give_up_unborn(&mut self, granted: Option<VmId>, gone: Option<(Reason, bool)>) {
-        self.lane = true;
-        self.unborn = Some(Unborn { granted, gone });
+        self.place = ConcurrencyPlace::Held;
+        self.adoption = Adoption::unborn(Unborn { granted, gone });
     }
 
     /// Carries out what adoption changed. Runs once, before anything else.
     pub(super) fn begin(&mut self, out: &mut Out) {
-        if let Some(Unborn { granted, gone }) = self.unborn.take() {
+        if let Some(Unborn { granted, gone }) = self.adoption.take_unborn() {
             if let Some(vmid) = granted {
                 let burned = gone.as_ref().is_some_and(|(_, burned)| *burned);
                 out.effects.push(Effect::IdBack { vmid, burned });
@@ -160,12 +156,12 @@ impl Mind {
             let reason = Reason::Failed { state: AgentPhase::Queued, kind: "broken".into(), text };
             return self.gone(reason, false, out);
         }
-        if self.observing {
+        if self.adoption.is_unseen() {
             self.intend_missing_runner(out);
-            for lease in self.leases.values().filter(|lease| lease.stage != Stage::Expelling) {
+            for lease in self.leases.running() {
                 let id = lease.granted.ask.lease.clone();
                 let expires = lease.granted.expires;
-                if self.moved.contains(&id) {
+                if self.adoption.has_moved(&id) {
                     out.record(Body::LeaseRenewed { lease: id, expires });
                 }
                 self.show_lease(lease, "adopted", out);
@@ -179,7 +175,7 @@ impl Mind {
         if let State::Stranded { why, command, .. } = &self.state {
             let (why, command) = (why.clone(), command.clone());
             self.alarm(&why, &command, out);
-            self.detail = why;
+            self.report.say(why);
         }
         self.act(out);
     }
@@ -194,17 +190,17 @@ impl Mind {
 
     /// The adopted guest exists and is ours: goes on from the journal's state.
     pub(super) fn resume(&mut self, running: bool, out: &mut Out) {
-        self.observing = false;
+        let unswept = self.adoption.see();
         self.start_deadline(out.now.mono);
         match self.state.clone() {
             State::Configuring => {
-                self.calm();
+                self.tries.calm();
                 self.act(out);
             }
             // The start may still run: drover does not start the guest twice.
-            State::Booting(BootStep::Start) if !running && self.tries < START_LOOKS => {
-                self.observing = true;
-                self.tries += 1;
+            State::Booting(BootStep::Start) if !running && self.tries.count() < START_LOOKS => {
+                self.adoption.look_again();
+                self.tries.add();
                 self.retry_in(START_SHOWS, out);
             }
             State::Booting(_) | State::Connecting { .. } | State::Preparing(_) => {
@@ -218,16 +214,16 @@ impl Mind {
                 self.retire(Reason::PoweredOff, out);
             }
             // How far the reset came is unknown: the last user may still be in the guest.
-            State::Resetting(_) => {
+            State::Resetting { .. } => {
                 self.retire(cut_short(AgentPhase::Resetting, "a reset was cut short"), out)
             }
-            State::Held { .. } if self.hold.is_none() => self.retire(Reason::HoldOver, out),
+            State::Held { .. } if !self.holding.is_wanted() => self.retire(Reason::HoldOver, out),
             State::Held { .. } => {
-                self.calm();
+                self.tries.calm();
                 self.act(out);
             }
             State::Ready => {
-                self.calm();
+                self.tries.calm();
                 self.lease_over(out);
             }
             State::Leased if self.leases.is_empty() => {
@@ -235,11 +231,11 @@ impl Mind {
             }
             State::Draining(reason) if self.leases.is_empty() => self.retire(reason, out),
             State::Leased | State::Draining(_) => {
-                self.calm();
-                if self.unswept {
+                self.tries.calm();
+                if unswept {
                     self.drain(cut_short(AgentPhase::Leased, LEASE_CUT), out);
                 }
-                for id in self.leases_in_line() {
+                for id in self.leases.in_line() {
                     self.runner_started_before(&id, out);
                     self.lease_go_on(&id, out);
                 }
@@ -270,7 +266,13 @@ fn adopted_state(entry: &AgentEntry, now: Now) -> State {
     }
     if let Some(reason) = entry.retiring.clone() {
         let graceful = is_courteous(&entry.spec, entry.address.is_some());
-        return State::Retiring { reason, step: RetireStep::Fence, graceful, alarmed: false };
+        return State::Retiring {
+            reason,
+            step: RetireStep::Fence,
+            graceful,
+            alarmed: false,
+            since: now.mono,
+        };
     }
     match entry.phase() {
         AgentPhase::Held => {
@@ -282,12 +284,12 @@ fn adopted_state(entry: &AgentEntry, now: Now) -> State {
             State::Held { until: now.wall + left, ends: now.mono + left, login: Login::Owed }
         }
         AgentPhase::Draining => State::Draining(Reason::Asked),
-        AgentPhase::Resetting => State::Resetting(ResetStep::Rollback),
+        AgentPhase::Resetting => State::Resetting { step: ResetStep::Rollback, since: now.mono },
         _ if entry.is_entered() => State::Leased,
         AgentPhase::Leased => State::Leased,
         AgentPhase::Ready => State::Ready,
         AgentPhase::Preparing => State::Preparing(PrepareStep::first(&entry.spec)),
-        AgentPhase::Connecting => State::Connecting { reread: false, reading: false },
+        AgentPhase::Connecting => State::Connecting { step: ConnectStep::Greet },
         AgentPhase::Booting => State::Booting(BootStep::Start),
         // The clone is settled and the journal has no later state. `Retiring`, `Stranded` and
         // `Gone` are in the journal with their reasons, which are handled above. Configuring the

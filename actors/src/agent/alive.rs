@@ -21,8 +21,9 @@ use drover_model::record::Reason;
 use drover_model::time::Moment;
 
 use crate::agent::event::{Answer, Call, Effect};
+use crate::agent::leases::Stage;
 use crate::agent::mind::{Mind, Out};
-use crate::agent::state::{Stage, State};
+use crate::agent::state::State;
 use crate::message::{Observed, Shown};
 
 /// How far a list may be behind its guest: the cycle of the status daemon, and what the answering
@@ -154,7 +155,7 @@ impl Mind {
 
     /// Whether the guest should run and no other check of that is under way.
     pub(super) fn is_watched(&self) -> bool {
-        self.should_run() && !self.observing
+        self.should_run() && !self.adoption.is_unseen()
     }
 
     /// What keeps leases from being given out, for people.
@@ -181,7 +182,7 @@ impl Mind {
         }
         self.alive.reported.clone_from(&trouble);
         let detail = trouble.unwrap_or_default();
-        for lease in self.leases.values().filter(|lease| lease.stage == Stage::Ready) {
+        for lease in self.leases.each().filter(|lease| lease.stage == Stage::Ready) {
             self.show_lease(lease, &detail, out);
         }
     }
@@ -230,7 +231,9 @@ impl Mind {
     /// does not show the guest running, the network may be at fault, and the agent stays.
     fn retire_silent(&mut self, out: &mut Out) {
         let now = out.now.mono;
-        let idle = matches!(self.state, State::Ready) && !self.observing && !self.parked;
+        let idle = matches!(self.state, State::Ready)
+            && !self.adoption.is_unseen()
+            && !self.reachability.is_parked();
         let listed = self.alive.listed.is_some_and(|at| now - at <= LISTED);
         if idle && listed && now - self.alive.unanswered_since >= SILENT_IDLE {
             let text = format!("its SSH did not answer for {} s", SILENT_IDLE.as_secs());
@@ -245,17 +248,19 @@ impl Mind {
     pub(super) fn lose_where_parked(&mut self, out: &mut Out) {
         let in_use = matches!(self.state, State::Leased | State::Draining(_));
         let silent = self.alive.is_silent() || self.address().is_none();
-        let Some(guest) = self.guest.as_ref().filter(|_| self.parked && in_use && silent) else {
+        let Some(guest) =
+            self.guest.as_ref().filter(|_| self.reachability.is_parked() && in_use && silent)
+        else {
             return;
         };
-        if self.only_expels() {
+        if self.leases.only_expels() {
             return;
         }
         let why = format!("node {} is offline, and its SSH does not answer", guest.node);
-        let detail = self.detail.clone();
+        let detail = self.detail().to_owned();
         self.lose_leases(&why, out);
         self.enter(State::Draining(Reason::ReturnedFromPark), out);
-        self.detail = detail;
+        self.report.say(detail);
     }
 
     /// Records at the end of a step whether leases may be given out.
@@ -285,8 +290,8 @@ impl Mind {
     /// The address to probe, in states that probe SSH.
     fn probe_address(&self) -> Option<IpAddr> {
         let waits = match self.state {
-            State::Ready => !self.parked,
-            State::Leased | State::Draining(_) => !self.only_expels(),
+            State::Ready => !self.reachability.is_parked(),
+            State::Leased | State::Draining(_) => !self.leases.only_expels(),
             State::Queued
             | State::Cloning { .. }
             | State::InDoubt { .. }
@@ -294,14 +299,14 @@ impl Mind {
             | State::Booting(_)
             | State::Connecting { .. }
             | State::Preparing(_)
-            | State::Resetting(_)
+            | State::Resetting { .. }
             | State::Held { .. }
             | State::Retiring { .. }
             | State::Stranded { .. }
             | State::Gone { .. } => false,
         };
         // After a start of the service the node may be offline. Then no read of the guest ends.
-        let started = !self.observing || self.parked;
+        let started = !self.adoption.is_unseen() || self.reachability.is_parked();
         self.address().filter(|_| waits && started)
     }
 

@@ -1,13 +1,13 @@
 //! What goes into an agent's mind and what comes out: plain values without behaviour.
 //!
 //! ```text
-//! Event ──▶ mind::step ──▶ Effects
+//! Event ──▶ Mind::step ──▶ Effects
 //!   ▲                         │ Ask(stamp, Call)
 //!   └── Answer(stamp, Answer) ◀── port
 //! ```
 //!
 //! - [`Event`]: commands of other actors, answers of ports, the timer, the progress of the journal.
-//! - [`Call`]: a call to a port about the agent's own guest. `carry.rs` makes it.
+//! - [`Call`]: a call to a port about the agent's own guest. `port_calls.rs` makes it.
 //! - [`Answer`]: the result of a call. Every answer is a value or a `Fault`; a fault has a kind and
 //!   a culprit (book: agents, What a failure means).
 //! - [`Effect`]: what the body must do. `mod.rs` carries effects out in order, and nothing behind a
@@ -268,8 +268,7 @@ pub struct Guest {
     pub node: NodeName,
     /// The clone's task, once accepted.
     pub upid: Option<Upid>,
-    /// Whether the guest is proven to be this agent's, by the task's end or by its marks.
-    pub settled: bool,
+    pub clone: CloneProof,
     /// The MAC address of `net0`.
     pub mac: Option<String>,
     pub address: Option<IpAddr>,
@@ -277,4 +276,35 @@ pub struct Guest {
     pub host_keys: Vec<String>,
     /// The guest's volumes, as its configuration named them after the clone, and its disc image.
     pub volumes: Vec<String>,
+    /// Whether the disc image is recorded but, as far as known, was never sent.
+    pub image_unsent: bool,
+}
+
+/// What is proven about the clone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CloneProof {
+    None,
+    /// The guest is this agent's, by the task's end or by its marks.
+    Ours,
+    /// The clone was never made and the id was free. Only the check for volumes is left.
+    NeverMade,
+}
+
+impl Guest {
+    /// Whether the guest is proven to be this agent's.
+    pub fn is_settled(&self) -> bool {
+        self.clone == CloneProof::Ours
+    }
+
+    pub(super) fn is_never_made(&self) -> bool {
+        self.clone == CloneProof::NeverMade
+    }
+
+    /// The id was free. Returns `false` for a guest that was proven to be this agent's.
+    pub(super) fn prove_never_made(&mut self) -> bool {
+        if !self.is_settled() {
+            self.clone = CloneProof::NeverMade;
+        }
+        self.is_never_made()
+    }
 }

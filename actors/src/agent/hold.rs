@@ -19,12 +19,13 @@ impl Mind {
     /// An operator starts or ends a hold. The command is durable already.
     pub(super) fn hold(&mut self, hold: Option<Hold>, out: &mut Out) {
         let held = matches!(self.state, State::Held { .. });
-        self.hold = hold;
-        self.held_why = self.held_why.take().filter(|_| self.hold.is_some());
-        match (&self.hold, held) {
-            (Some(_), true) if !self.observing => self.be_held("", out),
+        self.holding.set(hold);
+        match (self.holding.hold(), held) {
+            (Some(_), true) if !self.adoption.is_unseen() => self.be_held("", out),
             (None, true) => self.retire(Reason::HoldOver, out),
-            (Some(_), false) if matches!(self.state, State::Ready) && !self.observing => {
+            (Some(_), false)
+                if matches!(self.state, State::Ready) && !self.adoption.is_unseen() =>
+            {
                 self.lease_over(out);
             }
             (Some(_) | None, _) => {}
@@ -44,12 +45,12 @@ impl Mind {
         );
         let failed =
             matches!(reason, Reason::Failed { .. } | Reason::TooSlow { .. } | Reason::PoweredOff);
-        on_its_way && failed && self.hold.is_none() && self.hints.hold_next.is_some()
+        on_its_way && failed && !self.holding.is_wanted() && self.hints.hold_next.is_some()
     }
 
     /// Starts the hold that its template kept for the next failure.
     pub(super) fn hold_as_next(&mut self, reason: &Reason, out: &mut Out) {
-        self.hold = self.hints.hold_next.take();
+        self.holding.want(self.hints.hold_next.take());
         out.effects.push(Effect::HeldAsNext);
         let next = Some(self.spec.id.clone());
         self.be_held_as(&format!("held instead of retired: {reason}"), next, out);
@@ -57,27 +58,26 @@ impl Mind {
 
     /// Starts the hold, perhaps as the next failure of a template.
     pub(super) fn be_held_as(&mut self, why: &str, next: Option<TemplateId>, out: &mut Out) {
-        let Some(hold) = &self.hold else { return };
+        let Some(hold) = self.holding.hold() else { return };
         let span = Duration::from_millis(hold.span_ms);
         let (until, ends) = (out.now.wall + span, out.now.mono + span);
         let (agent, hold) = (self.agent.clone(), Some(Box::new(hold.clone())));
         let said = (!why.is_empty()).then(|| why.to_owned());
-        // A hold that is extended keeps the reason it started with.
-        self.held_why = said.clone().or(self.held_why.take());
-        self.observing = false;
+        self.holding.begin(said.clone());
+        self.adoption.finish();
         self.lose_leases("its agent is held for debugging", out);
         out.record(Body::HoldSet { agent, hold, until: Some(until), next, why: said });
         self.enter(State::Held { until, ends, login: Login::Owed }, out);
-        self.detail = self.held_why.clone().unwrap_or_default();
+        self.report.say(self.holding.why().unwrap_or_default());
         if self.address().is_none() {
-            self.closed("it has no address", out);
+            self.closed("it has no address");
         } else {
             self.act(out);
         }
     }
 
     pub(super) fn unlock_call(&self, login: Login) -> Option<Call> {
-        let hold = self.hold.as_ref().filter(|_| login == Login::Owed)?;
+        let hold = self.holding.hold().filter(|_| login == Login::Owed)?;
         Some(Call::Unlock(self.address()?, hold.public_key.clone()))
     }
 
@@ -87,16 +87,16 @@ impl Mind {
             Ok(()) => self.login(Login::Open, "the login is open"),
             Err(fault) if can_pass(&fault.kind) => {
                 self.back_off(out);
-                if self.tries == WAIT_LIMIT {
+                if self.tries.count() == WAIT_LIMIT {
                     self.report_login(&format!("no login yet, {}: {}", self.console(), fault.text));
                 }
             }
-            Err(fault) => self.closed(&fault.text, out),
+            Err(fault) => self.closed(&fault.text),
         }
     }
 
     /// No login is possible. Only the guest's console is left.
-    fn closed(&mut self, why: &str, _: &mut Out) {
+    fn closed(&mut self, why: &str) {
         self.login(Login::Closed, &format!("no login, {}: {why}", self.console()));
     }
 
@@ -117,9 +117,9 @@ impl Mind {
     }
 
     fn report_login(&mut self, reported: &str) {
-        self.detail = match &self.held_why {
+        self.report.say(match self.holding.why() {
             Some(why) => format!("{why}; {reported}"),
             None => reported.to_owned(),
-        };
+        });
     }
 }

@@ -17,16 +17,16 @@ impl Mind {
             return;
         }
         guest.volumes.push(volume.clone());
-        self.image_unsent = true;
+        guest.image_unsent = true;
         out.record(Body::IsoIntended { agent: self.agent.clone(), volume });
     }
 
     /// The image was refused. It is nowhere, unless an earlier try may have stored it.
     pub(super) fn forget_image(&mut self, out: &mut Out) {
-        if !std::mem::take(&mut self.image_unsent) {
+        let Some(guest) = &mut self.guest else { return };
+        if !std::mem::take(&mut guest.image_unsent) {
             return;
         }
-        let Some(guest) = &mut self.guest else { return };
         guest.volumes.retain(|volume| !seed::is_image(volume));
         let volumes = guest.volumes.clone();
         out.record(Body::VolumesKnown { agent: self.agent.clone(), volumes, mac: None });

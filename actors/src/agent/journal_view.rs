@@ -65,7 +65,7 @@ pub enum Progress {
 }
 
 impl JournalView {
-    /// Makes the shadow of an agent from what the journal knows.
+    /// Makes the view of an agent from what the journal knows.
     pub fn new(
         agent: AgentId,
         epoch: u64,

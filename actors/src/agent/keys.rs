@@ -14,7 +14,7 @@ use drover_model::time::WallTime;
 
 use crate::agent::event::Call;
 use crate::agent::mind::{Mind, Out};
-use crate::agent::state::{Lease, Login, Stage, State};
+use crate::agent::state::{Login, State};
 use drover_model::journal_state::Pass;
 
 /// The pause between two tries to change a key, and the first of growing pauses.
@@ -80,30 +80,20 @@ impl Mind {
         }
         self.keys.under_way = None;
         if matches!(self.state, State::Held { login: Login::Owed, .. })
-            && self.asked.is_none()
-            && self.retry.is_none()
+            && !self.in_flight.state_waits()
+            && self.timers.retry().is_none()
         {
             self.act(out);
         }
         while self.keys.under_way.is_none() {
-            let waiting = self.leases.values().filter(|lease| lease.waits);
-            let next = waiting.min_by_key(|lease| lease.place());
-            let Some(id) = next.map(|lease| lease.granted.ask.lease.clone()) else { return };
+            let Some(id) = self.leases.next_waiting() else { return };
             self.lease_act(&id, out);
         }
     }
 
-    /// All leases, sorted by when their call is due.
-    pub(super) fn leases_in_line(&self) -> Vec<LeaseId> {
-        let mut line: Vec<&Lease> = self.leases.values().collect();
-        line.sort_by_key(|lease| lease.place());
-        line.into_iter().map(|lease| lease.granted.ask.lease.clone()).collect()
-    }
-
     /// A call was not made, because the mind no longer waited for it.
     pub(super) fn not_made(&mut self, attempt: Attempt, out: &mut Out) {
-        let of = self.leases.values().find(|lease| lease.asked == Some(attempt));
-        if let Some(id) = of.map(|lease| lease.granted.ask.lease.clone()) {
+        if let Some(id) = self.leases.of_call(attempt) {
             self.is_outdated(&id, out);
         }
         self.give_keys_back(attempt, out);
@@ -147,17 +137,12 @@ impl Mind {
             | FaultKind::Broken => "no SSH login",
         };
         let (since, why) = (since.rfc3339(), &fault.text);
-        self.detail = format!("{what} since {since}; the lease goes on: {why}");
+        self.report.say(format!("{what} since {since}; the lease goes on: {why}"));
     }
 
     pub(super) fn keys_open(&mut self) {
         if self.keys.shut_since.take().is_some() {
-            self.detail.clear();
+            self.report.say_nothing();
         }
-    }
-
-    /// Whether only keys of ended leases are left.
-    pub(super) fn only_expels(&self) -> bool {
-        self.leases.values().all(|lease| lease.stage == Stage::Expelling)
     }
 }

@@ -4,7 +4,7 @@
 //! The body owns the mailbox, the queue of effects and the timer. It makes no decision.
 //!
 //! ```text
-//! AgentCommand, answers, timer ──▶ feed ──▶ mind::step(event, now, draw) ──▶ effects
+//! AgentCommand, answers, timer ──▶ feed ──▶ Mind::step(event, now, turn) ──▶ effects
 //!                                                                              │
 //!   at once: reports, status, timer, doubts ◀──────────────────────────────────┤
 //!   in order: queue ──▶ pump ──▶ record ──▶ journal (the queue waits) ◀────────┘
@@ -25,37 +25,52 @@
 //!   mind again from what the journal knows. Answers to the old incarnation are dropped.
 //! - No cloud leads to the guest's cluster: a call waits (`Unproven`), or the agent is cut off.
 //!
-//! Files: `state.rs` (states), `event.rs` (events, calls, effects), `mind.rs` (`step`), `hear.rs`
-//! (dispatch), `doubt.rs` (clone), `provision.rs`, `prepare.rs`, `serve.rs` (leases), `keys.rs`,
-//! `reset.rs`, `hold.rs`, `retire.rs`, `strand.rs`, `adopt.rs`, `alive.rs`, `address.rs`,
-//! `image.rs`, `status.rs` (status), `carry.rs` (port calls), `journal_view.rs` (the journal's view of
-//! this agent), `boots.rs`, `reset_stats.rs` and `hold_next.rs` (shared by agents).
+//! Parts of the mind, each with private fields: `leases.rs`, `keys.rs`, `usage.rs`, `holding.rs`,
+//! `in_flight.rs`, `timers.rs`, `tries.rs`, `concurrency_place.rs`, `reachability.rs`, `address.rs`,
+//! `adoption.rs`, `boots.rs`, `alive.rs`, `report.rs`.
+//!
+//! What the mind decides: `mind.rs` (`step`), `dispatch.rs`, `verify_clone.rs`, `provision.rs`,
+//! `prepare.rs`, `leasing.rs`, `reset.rs`, `hold.rs`, `retire.rs`, `strand.rs`, `adopt.rs`, `image.rs`,
+//! `status.rs`. Its words: `state.rs` (states), `event.rs` (events, calls, effects).
+//!
+//! Beside it: `port_calls.rs` (calls of ports), `journal_view.rs` (the journal's view of this agent),
+//! `reset_stats.rs`, `boots.rs` and `hold_next.rs` (shared by agents).
 
 mod address;
 mod adopt;
+mod adoption;
 mod alive;
 pub mod boots;
-pub mod carry;
-mod doubt;
+mod concurrency_place;
+mod dispatch;
 pub mod event;
-mod hear;
 mod hold;
 pub mod hold_next;
+mod holding;
 mod image;
+mod in_flight;
 pub mod journal_view;
 mod keys;
+mod leases;
+mod leasing;
 pub mod mind;
+mod port_calls;
 mod prepare;
 mod provision;
+mod reachability;
+mod report;
 mod reset;
 pub mod reset_stats;
 mod retire;
-mod serve;
 pub mod state;
 pub mod status;
 mod strand;
 #[cfg(test)]
 mod testing;
+mod timers;
+mod tries;
+mod usage;
+mod verify_clone;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
@@ -70,7 +85,7 @@ use futures_util::future::{AbortHandle, abortable};
 
 pub use event::{Answer, Call, Effect, Event, Guest};
 pub use journal_view::{JournalView, Progress};
-pub use mind::{Mind, step};
+pub use mind::Mind;
 use reset_stats::{ResetStats, TemplateHints};
 pub use state::State;
 
@@ -84,6 +99,7 @@ use drover_model::id::{Attempt, LeaseId};
 use drover_model::journal_state::RunnerEntry;
 use drover_model::ports::AddressObservation;
 use drover_model::record::Body;
+use drover_model::state_machine::StateMachine as _;
 use drover_model::status::Standing;
 use drover_model::time::Moment;
 use drover_runtime::supervise::{
@@ -209,7 +225,7 @@ impl Agent {
             hold_next: self.birth.hold_next.of(id),
         });
         let before = mind.state().phase();
-        let effects = step(mind, event, now, draw);
+        let effects = mind.effects_of(event, now, draw);
         let after = mind.state().phase();
         let reached_at = mind.reached_at();
         self.birth.addresses.settle(&self.birth.id, reached_at);
@@ -377,7 +393,7 @@ impl Agent {
     fn learnt(&self, reset_stats: ResetStats) {
         let id = &self.birth.spec.id;
         if let Some(refusal) = self.birth.resets.note(id, reset_stats) {
-            tracing::warn!(template = %id, refusal, "agents can not be reset and are destroyed");
+            tracing::warn!(template = %id, refusal, "agents cannot be reset and are destroyed");
         }
         let resets = self.birth.resets.status(id);
         self.show(What::Resets { template: id.clone(), resets });
@@ -441,7 +457,7 @@ impl Agent {
             }));
             return;
         };
-        if let Some(answer) = carry::carry(call, mind, cloud, &self.birth.ports) {
+        if let Some(answer) = port_calls::make(call, mind, cloud, &self.birth.ports) {
             ctx.spawn(answer.into_actor(self).map(move |answer, agent, ctx| {
                 let answer = agent.checked(answer);
                 agent.feed(Event::Answer(attempt, answer), ctx);

@@ -78,7 +78,7 @@ impl PrepareStep {
 impl Mind {
     /// SSH answers: starts the first step.
     pub(super) fn prepare(&mut self, out: &mut Out) {
-        self.warnings.clear();
+        self.report.forget_warnings();
         let first = PrepareStep::first(&self.spec);
         self.enter(State::Preparing(first), out);
         self.show_step(first);
@@ -87,7 +87,7 @@ impl Mind {
 
     pub(super) fn prepare_call(&self, step: PrepareStep, now: Moment) -> Option<Call> {
         let address = self.address()?;
-        let left = self.deadline.map_or(self.spec.limits.prepare, |deadline| deadline - now);
+        let left = self.timers.left(now).unwrap_or(self.spec.limits.prepare);
         let limit = left.saturating_sub(LAST_WORDS).max(left / 2);
         let command = match step {
             PrepareStep::CloudInit => guest::cloud_init(),
@@ -111,7 +111,7 @@ impl Mind {
                 agent: self.agent.clone(),
                 template: self.spec.id.clone(),
                 step: step.name(&self.spec).to_owned(),
-                ms: out.now.mono.0.saturating_sub(self.asked_at.0),
+                ms: u64::try_from(self.in_flight.age(out.now.mono).as_millis()).unwrap_or(u64::MAX),
                 exit: ran.exit,
                 log: ran.tail.clone(),
             });
@@ -119,7 +119,7 @@ impl Mind {
         match ran {
             Ok(Ran { exit: Some(0), tail }) => {
                 if step.warns() {
-                    self.warnings.extend(guest::warnings(&tail));
+                    self.report.warn(guest::warnings(&tail));
                 }
                 self.prepare_next(step, out);
             }
@@ -138,16 +138,15 @@ impl Mind {
 
     pub(super) fn prepare_next(&mut self, step: PrepareStep, out: &mut Out) {
         let Some(next) = step.next(&self.spec) else {
-            if let Some(started) = self.started.take() {
+            if let Some(started) = self.timers.take_clone_start() {
                 self.learn(ResetStats::Made(out.now.mono - started), out);
             }
             self.enter(State::Ready, out);
-            self.detail = last_chars(&self.warnings.join("; "), WARNINGS_SHOWN);
+            self.report.say(last_chars(&self.report.warnings(), WARNINGS_SHOWN));
             return self.lease_over(out);
         };
-        self.waterfall.step_on(&phase(step, &self.spec), out.now);
-        self.calm();
-        self.hindrance = None;
+        self.report.waterfall_mut().step_on(&phase(step, &self.spec), out.now);
+        self.tries.start_again();
         self.state = State::Preparing(next);
         self.show_step(next);
         self.act(out);
@@ -156,7 +155,7 @@ impl Mind {
     fn show_step(&mut self, step: PrepareStep) {
         let all = PrepareStep::all(&self.spec);
         let at = all.iter().position(|other| *other == step).map_or(0, |at| at + 1);
-        self.detail = format!("step {at} of {}: {}", all.len(), step.name(&self.spec));
+        self.report.say(format!("step {at} of {}: {}", all.len(), step.name(&self.spec)));
     }
 }
 

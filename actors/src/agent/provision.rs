@@ -13,9 +13,9 @@ use drover_model::ports::{AddressObservation, Configured, Greeting, TaskEnd, VmO
 use drover_model::record::{Body, Reason};
 use drover_model::spec::TemplateSpec;
 
-use crate::agent::event::{Call, Effect, Guest};
+use crate::agent::event::{Call, CloneProof, Effect, Guest};
 use crate::agent::mind::{Mind, Out};
-use crate::agent::state::{BootStep, CloneStep, State};
+use crate::agent::state::{BootStep, CloneStep, ConnectStep, State};
 use drover_limits::concurrency::OperationEnd;
 
 /// The limit of one try to log in.
@@ -57,8 +57,7 @@ impl Mind {
             template: self.spec.id.name.to_string(),
             born: out.now.wall.rfc3339(),
         };
-        self.clone_until = out.now.mono + self.spec.limits.clone;
-        self.started = Some(out.now.mono);
+        self.timers.start_clone(out.now.mono, self.spec.limits.clone);
         out.record(Body::CloneIntended {
             marks: Box::new(marks.clone()),
             node: node.clone(),
@@ -68,11 +67,12 @@ impl Mind {
             marks,
             node,
             upid: None,
-            settled: false,
+            clone: CloneProof::None,
             mac: None,
             address: None,
             host_keys: Vec::new(),
             volumes: Vec::new(),
+            image_unsent: false,
         });
         self.enter(State::Cloning { step: CloneStep::Call, cancelled: None }, out);
         self.act(out);
@@ -81,7 +81,7 @@ impl Mind {
     /// The guest is proven to exist and to be ours.
     pub(super) fn settle(&mut self, out: &mut Out) {
         let Some(guest) = &mut self.guest else { return };
-        guest.settled = true;
+        guest.clone = CloneProof::Ours;
         let node = guest.node.clone();
         out.record(Body::CloneSettled { agent: self.agent.clone(), node });
         // The time that the proof took says nothing about the storage.
@@ -97,7 +97,9 @@ impl Mind {
             }
             Ok(done) => done,
             Err(fault) => {
-                self.image_unsent = false;
+                if let Some(guest) = &mut self.guest {
+                    guest.image_unsent = false;
+                }
                 return self.failed(fault, out);
             }
         };
@@ -109,7 +111,7 @@ impl Mind {
         out.record(Body::VolumesKnown { agent, volumes, mac: done.mac });
         self.enter(State::Booting(BootStep::Start), out);
         if let Some(refusal) = done.tags_refused {
-            self.detail = format!("its tags were refused and left out: {refusal}");
+            self.report.say(format!("its tags were refused and left out: {refusal}"));
         }
         self.act(out);
     }
@@ -133,7 +135,7 @@ impl Mind {
         match result {
             Ok(upid) => {
                 let until = out.now.mono + self.spec.limits.startup;
-                self.deadline = self.deadline.map(|due| due.min(until));
+                self.timers.bring_deadline_forward(until);
                 self.boot_step(BootStep::Task(upid), out);
             }
             Err(fault) if fault.kind == FaultKind::UnknownOutcome => {
@@ -146,7 +148,7 @@ impl Mind {
     pub(super) fn start_ended(&mut self, result: Result<TaskEnd, Fault>, out: &mut Out) {
         match result {
             Ok(TaskEnd::Done { .. }) => {
-                self.calm();
+                self.tries.calm();
                 if let Some(address) = self.own_address() {
                     return self.reach_at(address, out);
                 }
@@ -191,14 +193,13 @@ impl Mind {
                 if let Some(guest) = &mut self.guest {
                     guest.address = Some(address);
                 }
-                self.calm();
-                self.hindrance = None;
+                self.tries.start_again();
                 out.effects.extend(self.boot.end(out.now.mono).map(Effect::Booted));
                 self.boot_step(BootStep::HostKeys, out);
             }
             Ok(AddressObservation::NotYet(text)) => {
-                self.detail = text;
-                self.hindrance = None;
+                self.report.say(text);
+                self.tries.forget_fault();
                 self.ask_address_again(out);
             }
             Err(fault) => self.failed(fault, out),
@@ -208,7 +209,7 @@ impl Mind {
     /// Each question to a guest without a running agent occupies a worker of Proxmox for up to 3 s.
     /// The answer comes sooner when the agent starts meanwhile (book: proxmox, section 17).
     pub(super) fn ask_address_again(&mut self, out: &Out) {
-        if out.now.mono - self.asked_at >= ADDRESS_BLOCKED {
+        if self.in_flight.age(out.now.mono) >= ADDRESS_BLOCKED {
             self.boot.blocked();
             return self.retry_in(ADDRESS_SOON, out);
         }
@@ -218,15 +219,21 @@ impl Mind {
 
     /// The result of reading host keys, in `Booting` or after a mismatch in `Connecting`.
     pub(super) fn keys_read(&mut self, result: Result<Vec<String>, Fault>, out: &mut Out) {
-        let tries = if self.offered.is_some() { HOST_KEY_TRIES_LATE } else { HOST_KEY_TRIES };
+        let offered = if let State::Connecting { step: ConnectStep::CompareKeys(key) } = &self.state
+        {
+            Some(key.clone())
+        } else {
+            None
+        };
+        let tries = if offered.is_some() { HOST_KEY_TRIES_LATE } else { HOST_KEY_TRIES };
         let keys = match result {
             Ok(keys) => keys,
-            Err(fault) if can_pass(&fault.kind) && self.tries < tries => {
+            Err(fault) if can_pass(&fault.kind) && self.tries.count() < tries => {
                 return self.back_off(out);
             }
             Err(_) => Vec::new(),
         };
-        if let Some(offered) = self.offered.take() {
+        if let Some(offered) = offered {
             return self.keys_compared(offered, keys, out);
         }
         if matches!(self.state, State::Connecting { .. }) {
@@ -235,19 +242,20 @@ impl Mind {
         if !keys.is_empty() {
             self.pin(keys, out);
         }
-        self.enter(State::Connecting { reread: false, reading: false }, out);
+        self.enter(State::Connecting { step: ConnectStep::Greet }, out);
         self.act(out);
     }
 
     fn keys_reread(&mut self, keys: Vec<String>, out: &mut Out) {
         let known = self.guest.as_ref().is_some_and(|guest| guest.host_keys == keys);
         if keys.is_empty() || known {
-            let text = "the SSH host key is another than the guest agent tells, twice".to_owned();
+            let text = "the SSH host key differs from the one that the guest agent reports, twice"
+                .to_owned();
             let fault = Fault::new(FaultKind::Impostor, Culprit::Guest, text);
             return self.fail(fault, out);
         }
         self.pin(keys, out);
-        self.state = State::Connecting { reread: true, reading: false };
+        self.state = State::Connecting { step: ConnectStep::GreetAgain };
         self.act(out);
     }
 
@@ -272,10 +280,10 @@ impl Mind {
             // Cloud-init may have just made a new key (book: safety, rule 12).
             Err(fault)
                 if fault.kind == FaultKind::Impostor
-                    && matches!(self.state, State::Connecting { reread: false, .. }) =>
+                    && matches!(self.state, State::Connecting { step: ConnectStep::Greet }) =>
             {
                 self.hinder(fault);
-                self.state = State::Connecting { reread: true, reading: true };
+                self.state = State::Connecting { step: ConnectStep::ReadKeys };
                 self.act(out);
             }
             Err(fault) if can_pass(&fault.kind) => {

@@ -26,7 +26,7 @@ const REMEDY_LIMIT: Duration = Duration::from_secs(60);
 impl Mind {
     /// The only owner whose leases the agent takes. `None` while it takes anybody's.
     pub(super) fn kept_for(&self) -> Option<&Owner> {
-        self.owner.as_ref().filter(|_| self.spec.reset.is_some())
+        self.usage.owner().filter(|_| self.spec.reset.is_some())
     }
 
     /// Reports what this agent has shown to its template's other agents.
@@ -41,12 +41,12 @@ impl Mind {
     pub(super) fn snapped(&mut self, result: Result<Snapped, Fault>, out: &mut Out) {
         match result {
             Ok(Snapped::Taken) => {
-                self.clean = true;
+                self.usage.take_snapshot();
                 out.record(Body::SnapshotTaken { agent: self.agent.clone() });
                 self.prepare_next(PrepareStep::Snapshot, out);
             }
             Ok(Snapped::Impossible(why)) => {
-                self.warnings.push(format!("it can not be reset: {why}"));
+                self.report.warn([format!("it cannot be reset: {why}")]);
                 self.learn(ResetStats::Refused(why), out);
                 self.prepare_next(PrepareStep::Snapshot, out);
             }
@@ -56,7 +56,7 @@ impl Mind {
 
     /// After the last lease: resets the agent where that is possible and worth it, or retires it.
     pub(super) fn reset_or_retire(&mut self, out: &mut Out) {
-        if !self.clean {
+        if !self.usage.has_snapshot() {
             return self.retire(Reason::UsedUp, out);
         }
         if !self.hints.worth {
@@ -64,16 +64,16 @@ impl Mind {
             return self.retire(Reason::UsedUp, out);
         }
         out.record(Body::ResetIntended { agent: self.agent.clone() });
-        self.since = out.now.mono;
-        self.enter(State::Resetting(ResetStep::Rollback), out);
-        self.detail = "goes back to its snapshot".into();
-        if !self.observing {
+        let since = out.now.mono;
+        self.enter(State::Resetting { step: ResetStep::Rollback, since }, out);
+        self.report.say("goes back to its snapshot");
+        if !self.adoption.is_unseen() {
             self.act(out);
         }
     }
 
     pub(super) fn reset_call(&self, step: ResetStep, out: &Out) -> Option<Call> {
-        let left = self.deadline.map_or(REMEDY_LIMIT, |deadline| deadline - out.now.mono);
+        let left = self.timers.left(out.now.mono).unwrap_or(REMEDY_LIMIT);
         Some(match step {
             ResetStep::Rollback => Call::Rollback,
             ResetStep::Address => Call::Address,
@@ -92,11 +92,16 @@ impl Mind {
     }
 
     fn reset_step(&mut self, step: ResetStep, reported: &str, out: &mut Out) {
-        self.calm();
-        self.hindrance = None;
-        self.state = State::Resetting(step);
-        reported.clone_into(&mut self.detail);
+        self.tries.start_again();
+        self.set_reset_step(step);
+        self.report.say(reported);
         self.act(out);
+    }
+
+    fn set_reset_step(&mut self, next: ResetStep) {
+        if let State::Resetting { step, .. } = &mut self.state {
+            *step = next;
+        }
     }
 
     /// Ends the agent for a fault that does not pass. Somebody else's guest stays untouched.
@@ -126,13 +131,12 @@ impl Mind {
         if let Err(fault) = result {
             return self.reset_failed(fault, out);
         }
-        self.calm();
-        self.hindrance = None;
+        self.tries.start_again();
         // A guest with an assigned address has it again, and perhaps no guest agent that reports
         // one.
         let own = self.own_address().is_some();
-        self.state = State::Resetting(if own { ResetStep::Greet } else { ResetStep::Address });
-        self.detail = if own { "waits for its login" } else { "waits for its address" }.into();
+        self.set_reset_step(if own { ResetStep::Greet } else { ResetStep::Address });
+        self.report.say(if own { "waits for its login" } else { "waits for its address" });
         if self.spec.reset == Some(ResetKind::Memory) {
             return self.act(out);
         }
@@ -158,8 +162,8 @@ impl Mind {
                 self.reset_step(ResetStep::Greet, "waits for its login", out);
             }
             Ok(AddressObservation::NotYet(text)) => {
-                self.detail = text;
-                self.hindrance = None;
+                self.report.say(text);
+                self.tries.forget_fault();
                 self.ask_address_again(out);
             }
             Err(fault) if can_pass(&fault.kind) => {
@@ -173,7 +177,7 @@ impl Mind {
     /// The guest must show its known host key. Otherwise it is not the guest that was reset.
     pub(super) fn reset_greeted(&mut self, result: Result<Greeting, Fault>, out: &mut Out) {
         match result.and_then(|greeting| self.proven(greeting)) {
-            Ok(_) => self.reset_step(ResetStep::Remedy, "is mended", out),
+            Ok(_) => self.reset_step(ResetStep::Remedy, "is repaired", out),
             Err(fault) if can_pass(&fault.kind) => {
                 self.hinder(fault);
                 self.retry_in(GREET_PAUSE, out);
@@ -188,13 +192,15 @@ impl Mind {
                 if step == ResetStep::Remedy && self.spec.ready_command.is_some() {
                     return self.reset_step(ResetStep::ReadyCommand, "runs readyCommand", out);
                 }
-                self.learn(ResetStats::Reset(out.now.mono - self.since), out);
-                (self.ran, self.spent) = (false, false);
+                if let State::Resetting { since, .. } = self.state {
+                    self.learn(ResetStats::Reset(out.now.mono - since), out);
+                }
+                self.usage.clean();
                 self.enter(State::Ready, out);
                 self.lease_over(out);
             }
             Ok(ran) => {
-                let name = if step == ResetStep::Remedy { "mend" } else { "readyCommand" };
+                let name = if step == ResetStep::Remedy { "repair" } else { "readyCommand" };
                 let text = describe_failure(name, &ran);
                 self.reset_failed(Fault::new(FaultKind::Broken, Culprit::Guest, text), out);
             }

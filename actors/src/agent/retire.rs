@@ -28,7 +28,7 @@
 //! - Out: the `RetireIntended` record before the first call, `Gone` after the last, and the VMID
 //!   back.
 //!
-//! Beside it: `strand.rs` (what only an administrator can finish), `doubt.rs` (`gone`), `hold.rs`.
+//! Beside it: `strand.rs` (what only an administrator can finish), `verify_clone.rs` (`gone`), `hold.rs`.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -40,7 +40,7 @@ use drover_model::record::{Body, Reason};
 use drover_model::spec::TemplateSpec;
 use drover_scripts::guest;
 
-use crate::agent::event::Call;
+use crate::agent::event::{Call, Guest};
 use crate::agent::mind::{Mind, Out};
 use crate::agent::provision::can_pass;
 use crate::agent::state::{RetireStep, State};
@@ -79,8 +79,8 @@ impl Mind {
             | State::Ready
             | State::Leased
             | State::Draining(_)
-            | State::Resetting(_)
-                if self.hold.is_some() =>
+            | State::Resetting { .. }
+                if self.holding.is_wanted() =>
             {
                 self.be_held(&format!("held instead of retired: {reason}"), out);
             }
@@ -91,7 +91,7 @@ impl Mind {
             | State::Ready
             | State::Leased
             | State::Draining(_)
-            | State::Resetting(_)
+            | State::Resetting { .. }
             | State::Held { .. }
             | State::Stranded { .. } => self.send_out(reason, out),
         }
@@ -104,15 +104,17 @@ impl Mind {
 
     /// Starts to retire at this step. A clone that was never made may only have left volumes.
     pub(super) fn send_out_at(&mut self, reason: Reason, step: RetireStep, out: &mut Out) {
-        self.observing = false;
+        self.adoption.finish();
         self.lose_leases(&reason.to_string(), out);
         let agent = self.agent.clone();
         out.record(Body::RetireIntended { agent, reason: reason.clone() });
         let graceful = is_courteous(&self.spec, self.address().is_some());
-        self.since = out.now.mono;
         let why = reason.to_string();
-        self.enter(State::Retiring { reason, step, graceful, alarmed: false }, out);
-        self.detail = why;
+        self.enter(
+            State::Retiring { reason, step, graceful, alarmed: false, since: out.now.mono },
+            out,
+        );
+        self.report.say(why);
         self.alarm_cut_off(out);
         self.act(out);
     }
@@ -195,11 +197,11 @@ impl Mind {
         if !matches!(self.state, State::Retiring { step: RetireStep::Close, .. }) {
             return;
         }
-        self.detail = match result {
+        self.report.say(match result {
             Ok(Ran { exit: Some(0), .. }) => String::new(),
             Ok(ran) => format!("SSH was not closed off: {}", ran.tail.trim_end()),
             Err(fault) => format!("SSH was not closed off: {}", fault.text),
-        };
+        });
         self.retire_step(RetireStep::Stop, out);
     }
 
@@ -261,7 +263,7 @@ impl Mind {
                 self.retired(out);
             }
             (RetireStep::DestroyTask(_), Ok(TaskEnd::Done { warnings })) => {
-                self.detail = warnings.join("; ");
+                self.report.say(warnings.join("; "));
                 self.retire_step(RetireStep::Leftovers, out);
             }
             (RetireStep::ShutdownTask(_) | RetireStep::StopTask(_), Ok(TaskEnd::Done { .. })) => {
@@ -314,8 +316,7 @@ impl Mind {
             Ok(volumes) if volumes.is_empty() => self.retired(out),
             Ok(volumes) => {
                 let remain = volumes.join(", ");
-                let why = if self.is_undone() {
-                    self.freed = true;
+                let why = if self.clone_undone_for_good() {
                     format!("its clone came to nothing, but volumes of its id remain: {remain}")
                 } else {
                     format!("the guest is destroyed, but remain: {remain}")
@@ -332,7 +333,13 @@ impl Mind {
 
     /// Whether the guest never existed, as far as is known: its clone was never made.
     fn is_undone(&self) -> bool {
-        self.guest.as_ref().is_some_and(|guest| !guest.settled)
+        self.guest.as_ref().is_some_and(|guest| !guest.is_settled())
+    }
+
+    /// The clone was never made: only the check for volumes is left, which lasts as long as a storage
+    /// is unreachable. `false` for a guest that existed.
+    fn clone_undone_for_good(&mut self) -> bool {
+        self.guest.as_mut().is_some_and(Guest::prove_never_made)
     }
 
     /// The storages on which a clone that was never made may have left volumes. `None` where that
@@ -350,11 +357,11 @@ impl Mind {
 
     /// After the deadline: sends an alarm once. The retirement goes on.
     pub(super) fn retire_late(&mut self, out: &mut Out) {
-        self.freed |= self.is_undone();
+        self.clone_undone_for_good();
         let State::Retiring { alarmed, step, .. } = &mut self.state else { return };
         if !std::mem::replace(alarmed, true) {
             let lists = *step == RetireStep::Leftovers;
-            let why = format!("its retirement takes too long: {}", self.detail);
+            let why = format!("its retirement takes too long: {}", self.detail());
             let command = if lists { self.list_command() } else { self.remedy_command(&[]) };
             self.alarm(&why, &command, out);
         }

@@ -21,14 +21,12 @@
 //!   foreign or damaged marks mean `Stranded`.
 //! - [`State`] never leaves the actor. [`AgentPhase`] is the same without its data: journal,
 //!   reports and API use it.
-//! - [`Lease`] and [`Stage`] describe one lease on the agent.
 //!
 //! Beside it: `mind.rs` moves between states, `event.rs` has the calls, `transitions.txt` has every
 //! transition, drawn from the code by a test.
 
 use drover_model::fault::Fault;
-use drover_model::id::{Attempt, LeaseId, Upid};
-use drover_model::journal_state::GrantedLease;
+use drover_model::id::Upid;
 use drover_model::phase::AgentPhase;
 use drover_model::record::Reason;
 use drover_model::time::{Moment, WallTime};
@@ -59,10 +57,7 @@ pub enum State {
     Booting(BootStep),
     /// Waits for SSH.
     Connecting {
-        /// Whether the host keys were read a second time after a mismatch.
-        reread: bool,
-        /// Whether the state waits for that reading.
-        reading: bool,
+        step: ConnectStep,
     },
     /// Prepares the guest over SSH.
     Preparing(PrepareStep),
@@ -72,7 +67,10 @@ pub enum State {
     /// In use; takes no new lease.
     Draining(Reason),
     /// Returns to the snapshot after the last lease.
-    Resetting(ResetStep),
+    Resetting {
+        step: ResetStep,
+        since: Moment,
+    },
     /// Reserved for an operator's debugging.
     Held {
         /// The end in wall time, for people.
@@ -89,6 +87,7 @@ pub enum State {
         graceful: bool,
         /// Whether the deadline's alarm was sent.
         alarmed: bool,
+        since: Moment,
     },
     Stranded {
         why: String,
@@ -134,6 +133,17 @@ pub enum BootStep {
     Check(Fault),
     Address,
     HostKeys,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ConnectStep {
+    Greet,
+    /// The machine showed another host key than the guest agent reported. Reads the keys once more.
+    ReadKeys,
+    /// Greets with the keys of that reading.
+    GreetAgain,
+    /// The machine showed this host key. Asks the guest agent whether it is the guest's.
+    CompareKeys(String),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -200,7 +210,7 @@ impl State {
             Self::Ready => AgentPhase::Ready,
             Self::Leased => AgentPhase::Leased,
             Self::Draining(_) => AgentPhase::Draining,
-            Self::Resetting(_) => AgentPhase::Resetting,
+            Self::Resetting { .. } => AgentPhase::Resetting,
             Self::Held { .. } => AgentPhase::Held,
             Self::Retiring { .. } => AgentPhase::Retiring,
             Self::Stranded { .. } => AgentPhase::Stranded,
@@ -224,7 +234,7 @@ impl State {
             | Self::Preparing(_)
             | Self::Ready
             | Self::Leased
-            | Self::Resetting(_)
+            | Self::Resetting { .. }
             | Self::Held { .. } => None,
         }
     }
@@ -232,88 +242,6 @@ impl State {
     /// Whether the guest is known to exist, is ours and is meant for use.
     pub fn is_alive(&self) -> bool {
         self.phase().is_alive()
-    }
-}
-
-/// The stage of a lease on this agent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stage {
-    /// drover installs the lease's key.
-    Admitting,
-    Ready,
-    /// The end is recorded; drover removes the key.
-    Expelling,
-}
-
-#[derive(Debug, Clone, PartialEq)]
-pub struct Lease {
-    /// The ask, and the end as the holder and the journal know it.
-    pub granted: GrantedLease,
-    /// The end in monotonic time, which no change of the clock moves (book: safety, rule 13).
-    pub ends: Moment,
-    pub stage: Stage,
-    /// The running call of this lease.
-    pub asked: Option<Attempt>,
-    /// When that call is repeated.
-    pub retry: Option<Moment>,
-    /// Failures of that call.
-    pub tries: u32,
-    /// Whether the lease was ever reported ready to its holder.
-    pub reported_ready: bool,
-    /// Why the lease fails as soon as its guest has answered about its runner.
-    pub failing: Option<String>,
-    /// Whether the lease's call waits for another change of the guest's keys.
-    pub waits: bool,
-    /// Since when the lease's call is due: its grant, its end, or the end of a pause between two
-    /// tries. This is its place in the queue.
-    pub due: Moment,
-    /// Whether the running call belongs to a stage that is over.
-    pub outdated: bool,
-    /// Whether the lease comes from an earlier start of the service and drover has not entered its
-    /// guest since.
-    pub unseen: bool,
-    /// Whether the runner may be at work although its start was not confirmed.
-    pub unsure: bool,
-    /// Whether the lease is over for everybody else although its key is still in the guest.
-    pub let_go: bool,
-}
-
-impl Lease {
-    /// Whether the lease puts a source's runner into the guest.
-    pub fn is_runners(&self) -> bool {
-        self.granted.ask.source.is_some()
-    }
-
-    /// Repeats the lease's call at this moment, behind the calls that wait by then.
-    pub fn retry_at(&mut self, at: Moment) {
-        self.retry = Some(at);
-        self.due = at;
-    }
-
-    /// The sort key of the queue: due time first, then time of the ask.
-    pub fn place(&self) -> (Moment, WallTime, &LeaseId) {
-        let ask = &self.granted.ask;
-        (self.due, ask.asked, &ask.lease)
-    }
-
-    /// A lease before its first call.
-    pub fn new(granted: GrantedLease, now: Moment, ends: Moment, stage: Stage) -> Self {
-        Self {
-            granted,
-            due: now,
-            ends,
-            reported_ready: stage != Stage::Admitting,
-            stage,
-            asked: None,
-            retry: None,
-            tries: 0,
-            failing: None,
-            waits: false,
-            outdated: false,
-            unseen: false,
-            unsure: false,
-            let_go: false,
-        }
     }
 }
 
@@ -325,14 +253,11 @@ pub fn usual(from: AgentPhase, to: AgentPhase) -> &'static str {
         (Phase::Cloning, Phase::InDoubt) => "whether its clone was made is not known",
         (Phase::Cloning | Phase::InDoubt, Phase::Configuring) => "its clone is there",
         (Phase::Configuring, Phase::Booting) => "it is configured",
-        (Phase::Booting | Phase::Resetting, Phase::Connecting) => {
-            "it runs, and its address is known"
-        }
+        (Phase::Booting, Phase::Connecting) => "it runs, and its address is known",
         (Phase::Connecting, Phase::Preparing) => "it lets drover in",
-        (Phase::Connecting | Phase::Preparing, Phase::Ready) => "it is prepared",
+        (Phase::Preparing, Phase::Ready) => "it is prepared",
         (Phase::Resetting, Phase::Ready) => "it is as new",
-        (Phase::Leased | Phase::Draining, Phase::Ready) => "its last lease ended",
-        (Phase::Held, Phase::Ready) => "its hold ended",
+        (Phase::Leased, Phase::Ready) => "its last lease ended",
         (_, Phase::Leased) => "it was handed out",
         (_, Phase::Draining) => "it takes no new lease, and goes after the last one",
         (_, Phase::Resetting) => "it is put back to how it was after its clone",

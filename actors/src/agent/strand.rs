@@ -7,9 +7,10 @@ use drover_model::fault::{Culprit, Fault};
 use drover_model::ports::VmObservation;
 use drover_model::record::{Body, Reason};
 
-use crate::agent::doubt::Verdict;
+use crate::agent::event::Guest;
 use crate::agent::mind::{Mind, Out};
 use crate::agent::state::State;
+use crate::agent::verify_clone::Verdict;
 use drover_limits::concurrency::OperationEnd;
 
 /// The pause between two reads of a stranded guest.
@@ -21,20 +22,19 @@ impl Mind {
         reason: Option<Reason>,
         out: &mut Out,
     ) {
-        let settled = self.guest.as_ref().is_some_and(|guest| guest.settled);
+        let settled = self.guest.as_ref().is_some_and(Guest::is_settled);
         match self.judge(observation) {
             Verdict::Free => {
-                self.freed = !settled;
+                if let Some(guest) = &mut self.guest {
+                    guest.prove_never_made();
+                }
                 self.list_remains(out);
             }
             Verdict::Ours if settled => self.retire(reason.unwrap_or(Reason::Cancelled), out),
             // The time for the doubt may be over. The marks are proof enough.
-            Verdict::Ours => {
-                self.freed = false;
-                self.clone_is_ours(reason, None, out);
-            }
-            // Volumes of this id cannot be told apart from those of its new owner any more.
-            Verdict::Foreign(_) if self.freed => {
+            Verdict::Ours => self.clone_is_ours(reason, None, out),
+            // Volumes of this id cannot be distinguished from those of its new owner any more.
+            Verdict::Foreign(_) if self.guest.as_ref().is_some_and(Guest::is_never_made) => {
                 self.gone(reason.unwrap_or(Reason::Vanished), true, out);
             }
             Verdict::Copying | Verdict::Foreign(_) | Verdict::Damaged(_) | Verdict::Unclear => {
@@ -70,7 +70,7 @@ impl Mind {
 
     pub(super) fn strand_with(&mut self, why: &str, command: String, out: &mut Out) {
         let reason = self.state.leaving().cloned();
-        self.observing = false;
+        self.adoption.finish();
         self.lane_back(OperationEnd::Inconclusive, out);
         self.lose_leases(why, out);
         out.record(Body::Stranded {
@@ -81,7 +81,7 @@ impl Mind {
         self.alarm(why, &command, out);
         let why = why.to_owned();
         self.enter(State::Stranded { why: why.clone(), command, reason, listing: false }, out);
-        self.detail = why;
+        self.report.say(why);
         self.retry_about(STRANDED_PAUSE, out);
     }
 
@@ -94,7 +94,7 @@ impl Mind {
     }
 
     fn way_back(&self) -> Option<String> {
-        let guest = self.guest.as_ref().filter(|_| self.cut_off)?;
+        let guest = self.guest.as_ref().filter(|_| self.reachability.is_cut_off())?;
         Some(format!(
             "put cloud `{}` back into the configuration, or another one that leads to cluster \
              `{}`: drover then goes on with VMID {} by itself",
@@ -104,7 +104,7 @@ impl Mind {
 
     /// The last way to the guest is lost, or there is one again. An agent in use needs none.
     pub(super) fn way(&mut self, cut_off: bool, out: &mut Out) {
-        self.cut_off = cut_off;
+        self.reachability.cut_off(cut_off);
         match &self.state {
             State::Retiring { .. } if cut_off => self.alarm_cut_off(out),
             State::Retiring { .. } => {
@@ -124,7 +124,7 @@ impl Mind {
             | State::Ready
             | State::Leased
             | State::Draining(_)
-            | State::Resetting(_)
+            | State::Resetting { .. }
             | State::Held { .. }
             | State::Gone { .. } => {}
         }
@@ -133,7 +133,7 @@ impl Mind {
     /// Alarms that the retirement cannot start.
     pub(super) fn alarm_cut_off(&mut self, out: &mut Out) {
         let State::Retiring { alarmed, .. } = &mut self.state else { return };
-        if self.cut_off && !std::mem::replace(alarmed, true) {
+        if self.reachability.is_cut_off() && !std::mem::replace(alarmed, true) {
             self.alarm("no configured cloud leads to its guest any more", "", out);
         }
     }
@@ -142,7 +142,7 @@ impl Mind {
     pub(super) fn list_command(&self) -> String {
         let Some(guest) = &self.guest else { return String::new() };
         let (vmid, node) = (guest.marks.vmid, &guest.node);
-        let culprit = self.hindrance.as_ref().map(|fault| &fault.culprit);
+        let culprit = self.tries.fault().map(|fault| &fault.culprit);
         let storage = match culprit {
             Some(Culprit::Storage(storage)) => storage,
             Some(

@@ -21,10 +21,11 @@ use drover_model::ports::{
 };
 use drover_model::record::{Body, Hold, LeaseAsk, Record, Want};
 use drover_model::spec::{LimitSpec, ResetKind, StepSpec, StepWork, TemplateSpec, UploadSpec};
+use drover_model::state_machine::StateMachine as _;
 use drover_model::time::{Moment, Now, WallTime};
 
 use crate::agent::event::{Answer, Call, Effect, Event};
-use crate::agent::mind::{Mind, step};
+use crate::agent::mind::Mind;
 use crate::message::{AgentCommand, AgentReport};
 use crate::testbed;
 
@@ -159,7 +160,7 @@ impl Drive {
 
     /// Steps the mind. Records get sequences and are folded; intents are reported back.
     pub fn event(&mut self, event: Event) -> Vec<Effect> {
-        let mut effects = step(&mut self.mind, event, self.now, self.draw);
+        let mut effects = self.mind.effects_of(event, self.now, self.draw);
         let probe = |effect: &Effect| match effect {
             Effect::Ask(attempt, Call::Probe(..)) => Some(*attempt),
             _ => None,
@@ -352,7 +353,7 @@ impl Drive {
     }
 
     pub fn wake(&self) -> Option<(Attempt, Moment)> {
-        self.mind.wake
+        self.mind.timers.wake()
     }
 
     pub fn state(&self) -> AgentPhase {

@@ -11,6 +11,7 @@ use drover_model::ports::{Configured, Greeting, TaskEnd};
 use drover_model::record::Body;
 use drover_model::spec::TemplateSpec;
 
+use crate::agent::address::Addresses;
 use crate::agent::event::{Answer, Call, Effect};
 use crate::agent::testing::*;
 use crate::message::AgentCommand;
@@ -70,7 +71,7 @@ fn an_address_is_recorded_before_configure_and_never_twice() {
 #[test]
 fn an_agent_without_an_address_ends_and_no_breaker_hears_of_it() {
     let mut drive = pooled();
-    drive.mind.addresses.clear();
+    drive.mind.addresses = Addresses::default();
     drive.go_to(AgentPhase::Cloning);
     drive.answer(Answer::Cloned(Ok(upid("qmclone"))));
     drive.answer(Answer::TaskEnded(Ok(TaskEnd::Done { warnings: Vec::new() })));
@@ -130,7 +131,7 @@ fn a_call_while_booting_says_the_address_and_a_second_one_nothing() {
     let mut drive = calling();
     to_start(&mut drive);
     assert_eq!((drive.state(), drive.asked()), (AgentPhase::Booting, None));
-    assert_eq!(drive.mind.detail, "waits for the guest's call");
+    assert_eq!(drive.mind.detail(), "waits for the guest's call");
     drive.command(AgentCommand::CalledIn(OWN));
     assert!(matches!(drive.asked(), Some((_, Call::Greet(OWN, _)))));
     drive.command(AgentCommand::CalledIn(IpAddr::from([10, 20, 0, 99])));

@@ -79,9 +79,9 @@ fn kind(place: &Place) -> String {
     let calls: BTreeSet<String> = pending(drive).iter().map(|(_, call)| sketch(call)).collect();
     let mind = &drive.mind;
     let guest = mind.guest();
-    let guest = guest.map(|one| (one.upid.is_some(), one.address.is_some(), one.settled));
+    let guest = guest.map(|one| (one.upid.is_some(), one.address.is_some(), one.is_settled()));
     let dead = matches!(mind.state(), State::InDoubt { dead: Some(_), .. });
-    let waits = (mind.leases.len(), mind.observing, mind.retry.is_some());
+    let waits = (mind.leases.len(), mind.adoption.is_unseen(), mind.timers.retry().is_some());
     let here = place.made.iter().filter(|(.., made)| *made == drive.state()).count();
     format!("{} {calls:?} {here} {guest:?} {dead} {waits:?} {resets} {closes}", drive.state())
 }
@@ -143,7 +143,7 @@ fn next(place: &Place) -> Vec<Place> {
             drive.command(command.clone());
         });
     }
-    if state == AgentPhase::Ready && !place.drive.mind.observing {
+    if state == AgentPhase::Ready && !place.drive.mind.adoption.is_unseen() {
         go("Hold", &|drive| drive.be_held());
     }
     if let Some((_, at)) = place.drive.wake() {
@@ -187,9 +187,9 @@ fn draw() -> String {
         for (_, call, made) in place.made.iter().filter(|(.., made)| *made == place.drive.state()) {
             // Leftovers of a clone that was never made differ from leftovers of a destroy.
             let mind = &place.drive.mind;
-            let undone = mind.guest().is_some_and(|guest| !guest.settled);
+            let undone = mind.guest().is_some_and(|guest| !guest.is_settled());
             let undone = undone && *call == Call::Leftovers && *made == AgentPhase::Retiring;
-            let key = (*made, name(call), mind.observing, undone);
+            let key = (*made, name(call), mind.adoption.is_unseen(), undone);
             calls.entry(key).or_insert_with(|| place.way.clone());
         }
         for place in next(&place) {

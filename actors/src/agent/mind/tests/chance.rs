@@ -90,7 +90,7 @@ impl Witness {
             }
         }
         self.seen = drive.effects.len();
-        let ready = drive.state() == AgentPhase::Ready && !drive.mind.observing;
+        let ready = drive.state() == AgentPhase::Ready && !drive.mind.adoption.is_unseen();
         let last = ready || drive.state() == AgentPhase::Gone;
         let waits = drive.asked().is_some() || drive.wake().is_some();
         assert!(last || waits, "{} waits for nothing", drive.state());

@@ -30,8 +30,12 @@ fn with_lease(ttl: Duration) -> Drive {
 
 /// The remaining time of the agent's lease.
 fn left(drive: &Drive) -> Duration {
-    let lease = drive.mind.leases.values().next().expect("one");
-    assert_eq!(lease.granted.expires - drive.now.wall, lease.ends - drive.now.mono, "as is told");
+    let lease = drive.mind.leases.each().next().expect("one");
+    assert_eq!(
+        lease.granted.expires - drive.now.wall,
+        lease.ends - drive.now.mono,
+        "as is reported"
+    );
     lease.ends - drive.now.mono
 }
 
@@ -90,7 +94,7 @@ proptest! {
         for (span, hours) in renewals {
             drive.now.wall = WallTime(drive.now.wall.0 + hours * 3_600_000);
             let expires = drive.now.wall + secs(span);
-            let lease = drive.mind.leases.keys().next().cloned().expect("one");
+            let lease = drive.mind.leases.all().next().map(|(id, _)| id.clone()).expect("one");
             drive.record(Body::LeaseRenewed { lease: lease.clone(), expires });
             drive.command(AgentCommand::LeaseRenewed { lease, expires });
             most = secs(span);

@@ -43,7 +43,7 @@ fn the_id_of_a_clone_that_failed_is_given_back_once_its_volumes_are_listed_empty
     let mut drive = undone();
     assert_eq!(drive.asked().map(|(_, call)| call), Some(Call::Leftovers));
     let charged = drive.reports().iter().rev().find_map(|r| r.fault.clone()).expect("a fault");
-    assert_eq!(charged, fault(FaultKind::Broken), "told at once");
+    assert_eq!(charged, fault(FaultKind::Broken), "reported at once");
     assert!(drive.effects.iter().any(|e| matches!(e, Effect::LaneFree(_))), "and out of the way");
     assert!(!drive.effects.iter().any(|e| matches!(e, Effect::IdBack { .. })));
     let effects = drive.answer(Answer::Leftovers(Ok(Vec::new())));
@@ -142,7 +142,7 @@ fn an_id_that_was_taken_by_the_same_call_arriving_twice_is_settled_by_its_marks(
         ..drive.observation()
     };
     drive.answer(Answer::Looked(Ok(bare)));
-    assert_eq!(drive.state(), AgentPhase::InDoubt, "nobody can tell yet");
+    assert_eq!(drive.state(), AgentPhase::InDoubt, "nobody knows yet");
     while drive.asked().is_none() {
         drive.wait(secs(1));
     }

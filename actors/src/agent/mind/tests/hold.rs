@@ -47,7 +47,7 @@ fn a_free_agent_is_held_at_once_with_the_operators_key() {
     drive.answer(Answer::Unlocked(Ok(())));
     take(&mut drive, "l1");
     assert_eq!(drive.reports().last().expect("a report").refused, [LeaseId::new("l1")]);
-    assert_eq!(drive.mind.uses, 0);
+    assert_eq!(drive.mind.usage.count(), 0);
 }
 
 #[test]
@@ -79,7 +79,7 @@ fn an_agent_that_is_to_be_held_takes_no_further_lease() {
     );
     drive.command(AgentCommand::Hold(None));
     take(&mut drive, "l3");
-    assert_eq!(drive.mind.uses, 2);
+    assert_eq!(drive.mind.usage.count(), 2);
 }
 
 #[test]
@@ -173,7 +173,11 @@ fn a_key_that_cannot_be_installed_leaves_the_console() {
     drive.answer(Answer::Unlocked(Err(fault(FaultKind::KeyRejected))));
     drive.wait(secs(600));
     assert_eq!((drive.state(), drive.asked().is_none()), (AgentPhase::Held, true));
-    assert!(drive.mind.detail.starts_with("no login, use its console"), "{}", drive.mind.detail);
+    assert!(
+        drive.mind.detail().starts_with("no login, use its console"),
+        "{}",
+        drive.mind.detail()
+    );
 }
 
 // Invariant: a recorded hold survives a crash and lasts no longer than without the crash.
@@ -204,7 +208,7 @@ fn why_an_agent_failed_that_is_held_is_reported_after_a_crash_too() {
         }
         drive.answer(Answer::Ran(Err(fault(FaultKind::Broken))));
         drive.answer(Answer::Unlocked(Ok(())));
-        let reported = drive.mind.detail.clone();
+        let reported = drive.mind.detail().to_owned();
         assert!(
             reported.starts_with("held instead of retired: ")
                 && reported.contains("a planned broken")
@@ -215,7 +219,7 @@ fn why_an_agent_failed_that_is_held_is_reported_after_a_crash_too() {
             let seen = Answer::Looked(Ok(adopted.observation()));
             adopted.answer(seen);
             adopted.answer(Answer::Unlocked(Ok(())));
-            assert_eq!(adopted.mind.detail, reported, "after the {crash} crash");
+            assert_eq!(adopted.mind.detail(), reported, "after the {crash} crash");
             adopted = adopted.adopt(secs(5));
         }
         let seen = Answer::Looked(Ok(adopted.observation()));
@@ -223,12 +227,12 @@ fn why_an_agent_failed_that_is_held_is_reported_after_a_crash_too() {
         adopted.answer(Answer::Unlocked(Ok(())));
         adopted.be_held();
         adopted.answer(Answer::Unlocked(Ok(())));
-        assert_eq!(adopted.mind.detail, reported, "a hold made longer forgets nothing");
+        assert_eq!(adopted.mind.detail(), reported, "a hold made longer forgets nothing");
         let mut adopted = adopted.adopt(secs(5));
         let seen = Answer::Looked(Ok(adopted.observation()));
         adopted.answer(seen);
         adopted.answer(Answer::Unlocked(Ok(())));
-        assert_eq!(adopted.mind.detail, reported);
+        assert_eq!(adopted.mind.detail(), reported);
     }
 }
 
@@ -285,7 +289,7 @@ fn the_next_failure_of_a_template_is_held_with_its_cause_and_waits_no_more() {
         let (_, call) = drive.asked().expect("a call");
         drive.answer(refused(&call, fault(FaultKind::Denied { privilege: None, path: None })));
         assert_eq!((drive.state(), held_as_next(&drive)), (AgentPhase::Held, 1), "{state}");
-        assert!(drive.mind.detail.contains("a planned denied"), "{}", drive.mind.detail);
+        assert!(drive.mind.detail().contains("a planned denied"), "{}", drive.mind.detail());
         assert!(drive.journal_state.hold_next.is_empty(), "it is used");
         assert_eq!(drive.adopt(secs(5)).state(), AgentPhase::Held);
     }
@@ -326,7 +330,7 @@ fn a_login_that_does_not_come_points_to_the_console_meanwhile() {
         drive.wait(secs(40));
     }
     let console = "use its console (`qm terminal 10417` on node n1)";
-    assert!(drive.mind.detail.contains(console), "{}", drive.mind.detail);
+    assert!(drive.mind.detail().contains(console), "{}", drive.mind.detail());
     drive.answer(Answer::Unlocked(Ok(())));
-    assert!(drive.mind.detail.ends_with("the login is open"), "{}", drive.mind.detail);
+    assert!(drive.mind.detail().ends_with("the login is open"), "{}", drive.mind.detail());
 }

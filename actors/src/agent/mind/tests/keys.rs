@@ -171,9 +171,9 @@ fn a_key_that_cannot_be_removed_beside_a_lease_is_tried_for_until_the_guest_goes
     let effects = answer(&mut drive, "expel l1", Err(FaultKind::KeyRejected));
     assert_eq!(drive.state(), AgentPhase::Draining);
     let charged = |e: &Effect| matches!(e, Effect::Report(report) if report.fault.is_some());
-    assert!(!effects.iter().any(charged), "whoever was in it can have locked drover out");
+    assert!(!effects.iter().any(charged), "its earlier user can have locked drover out");
     let reported = drive.reports().last().expect("a report").status.leases.clone();
-    assert_eq!(reported, [LeaseId::new("l2")], "whoever ended it need not wait");
+    assert_eq!(reported, [LeaseId::new("l2")], "the caller that ended it need not wait");
     for _ in 0..10 {
         let before = drive.effects.len();
         drive.wait(secs(90));
@@ -207,11 +207,11 @@ fn a_lease_that_was_ready_outlives_any_refusal_after_a_restart() {
             (AgentPhase::Leased, Some(false))
         );
         if kind != FaultKind::Gone {
-            let detail = &adopted.mind.detail;
+            let detail = adopted.mind.detail();
             assert!(detail.contains(" since 2026-11-21T08:31:"), "{detail}");
             assert!(detail.contains("; the lease goes on: a planned "), "{detail}");
             adopted.answer(Answer::Admitted(LeaseId::new("l1"), Ok(())));
-            assert_eq!(adopted.mind.detail, "");
+            assert_eq!(adopted.mind.detail(), "");
         }
         end(&mut adopted, "l1");
         answer(&mut adopted, "expel l1", Ok(()));

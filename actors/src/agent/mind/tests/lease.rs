@@ -120,7 +120,7 @@ fn a_lease_goes_back_when_its_key_cannot_be_installed() {
     let refused = Err(fault(FaultKind::KeyRejected));
     drive.answer(Answer::Admitted(LeaseId::new("l1"), refused));
     assert_eq!(drive.state(), AgentPhase::Retiring);
-    assert_eq!(shown(&drive, "l1"), [LeasePhase::Granted], "the herd tells that it waits");
+    assert_eq!(shown(&drive, "l1"), [LeasePhase::Granted], "the herd shows that it waits");
 }
 
 #[test]
@@ -233,7 +233,7 @@ fn an_end_cut_short_by_a_crash_is_finished_by_the_adopted_agent() {
     assert_eq!((adopted.state(), adopted.mind.standing()), (AgentPhase::Leased, Standing::Busy));
     expelled(&mut adopted, "l1");
     assert_eq!(adopted.state(), AgentPhase::Ready);
-    assert_eq!(shown(&adopted, "l1"), [], "its end was told before");
+    assert_eq!(shown(&adopted, "l1"), [], "its end was reported before");
 }
 
 #[test]
@@ -242,7 +242,7 @@ fn an_end_cut_short_beside_another_lease_is_finished_before_anybody_else_comes()
         assert!(adopted.calls().contains(&expel("l1")));
         assert_eq!(adopted.mind.standing(), Standing::Busy, "a key is there that should not be");
         take(&mut adopted, "l3", Some(KEY));
-        assert_eq!(adopted.reports().last().expect("told").refused, [LeaseId::new("l3")]);
+        assert_eq!(adopted.reports().last().expect("a report").refused, [LeaseId::new("l3")]);
         expelled(&mut adopted, "l1");
         assert_eq!(adopted.state(), AgentPhase::Leased);
         assert_eq!(adopted.mind.standing(), Standing::Free { executors: 2, idle: false });
@@ -362,7 +362,7 @@ fn a_lowered_limit_lets_the_use_under_way_end_and_then_retires_the_agent() {
     uses(&mut drive, Change::Set(1));
     assert_eq!((drive.state(), drive.mind.standing()), (AgentPhase::Leased, Standing::Busy));
     take(&mut drive, "l2", None);
-    assert_eq!(drive.mind.uses, 1, "a second use is refused");
+    assert_eq!(drive.mind.usage.count(), 1, "a second use is refused");
     end(&mut drive, "l1");
     assert_eq!(drive.state(), AgentPhase::Retiring);
 }
@@ -469,7 +469,7 @@ fn an_expired_lease_beside_another_drains() {
         _ => None,
     });
     let until = (drive.now.wall + secs(3600 - 1801)).rfc3339();
-    let reported = reported.expect("a picture");
+    let reported = reported.expect("a status");
     assert!(reported.starts_with("takes no new lease: one of its leases ran out, "), "{reported}");
     assert!(reported.ends_with(&format!(" end, at {until} unless one is renewed")), "{reported}");
     end(&mut drive, "l2");
@@ -498,7 +498,7 @@ fn a_draining_agent_takes_nothing_new() {
     take(&mut drive, "l1", None);
     drive.command(AgentCommand::Drain(Reason::Asked));
     take(&mut drive, "l2", None);
-    assert_eq!(drive.reports().last().expect("told").refused, [LeaseId::new("l2")]);
+    assert_eq!(drive.reports().last().expect("a report").refused, [LeaseId::new("l2")]);
 }
 
 // Invariant: idle time is the template's matter; age is the agent's own.
@@ -543,7 +543,7 @@ fn a_lease_on_a_node_that_lost_its_power_is_lost_as_soon_as_the_node_is_back() {
     let mut drive = ready(spec());
     take(&mut drive, "l1", None);
     drive.command(AgentCommand::NodeDown(true));
-    assert_eq!(drive.mind.detail, "node n1 is down; waiting for it");
+    assert_eq!(drive.mind.detail(), "node n1 is down; waiting for it");
     drive.command(AgentCommand::NodeDown(false));
     assert_eq!(drive.state(), AgentPhase::Draining);
     let observation = VmObservation { running: Some(false), ..drive.observation() };

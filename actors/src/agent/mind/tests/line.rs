@@ -10,7 +10,7 @@ use proptest::prelude::*;
 
 use super::keys::{answer, end, ready, spelled, take};
 use crate::agent::event::{Call, Effect};
-use crate::agent::state::Stage;
+use crate::agent::leases::Stage;
 use crate::agent::testing::*;
 
 #[derive(Debug, Clone)]
@@ -74,7 +74,7 @@ impl Line {
             }
             Turn::End(which) => {
                 let all: Vec<String> =
-                    self.drive.mind.leases.keys().map(|id| id.as_str().into()).collect();
+                    self.drive.mind.leases.all().map(|(id, _)| id.as_str().into()).collect();
                 if all.is_empty() {
                     return;
                 }

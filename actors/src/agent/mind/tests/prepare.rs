@@ -35,7 +35,7 @@ fn status(drive: &Drive) -> AgentDetail {
         What::Agent(status) => Some((**status).clone()),
         _ => None,
     });
-    reported.expect("a picture")
+    reported.expect("a status")
 }
 
 fn failure(drive: &Drive) -> String {

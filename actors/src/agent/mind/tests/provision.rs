@@ -481,11 +481,11 @@ fn an_adopted_agent_shows_since_when_it_is_in_its_state() {
     let mut leased = ready.clone();
     leased.command(AgentCommand::Lease { ask: Box::new(ask("l1", None)) });
     for drive in [ready, leased] {
-        let (state, since) = (drive.state(), drive.mind.waterfall.since());
+        let (state, since) = (drive.state(), drive.mind.report.waterfall().since());
         let adopted = drive.adopt(secs(300));
-        assert_eq!((adopted.state(), adopted.mind.waterfall.since()), (state, since));
+        assert_eq!((adopted.state(), adopted.mind.report.waterfall().since()), (state, since));
         let again = adopted.adopt(secs(300));
-        assert_eq!(again.mind.waterfall.since(), since, "{state}");
+        assert_eq!(again.mind.report.waterfall().since(), since, "{state}");
     }
 }
 

@@ -192,7 +192,7 @@ fn where_there_can_be_no_snapshot_the_agent_serves_once_and_says_why() {
     let refusal = || "snapshot feature is not available".to_owned();
     drive.answer(Answer::Snapped(Ok(Snapped::Impossible(refusal()))));
     assert_eq!(drive.state(), AgentPhase::Ready);
-    assert!(drive.mind.detail.contains("can not be reset"), "{}", drive.mind.detail);
+    assert!(drive.mind.detail().contains("cannot be reset"), "{}", drive.mind.detail());
     assert_eq!(reset_stats(&drive)[0], &ResetStats::Refused(refusal()));
     lease(&mut drive, "l1");
     assert_eq!(why(&drive), Reason::UsedUp);

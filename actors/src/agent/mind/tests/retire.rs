@@ -43,7 +43,7 @@ fn the_usual_way_out_is_fence_stop_destroy() {
 fn why_it_goes_is_reported_while_it_goes() {
     let drive = retiring();
     assert_eq!(
-        (drive.state(), drive.mind.detail.as_str()),
+        (drive.state(), drive.mind.detail()),
         (AgentPhase::Retiring, "an operator retired it")
     );
 }

@@ -347,5 +347,8 @@ fn a_runner_that_could_not_be_made_gives_its_lease_back_and_blames_no_machine() 
     let effects = drive.answer(Answer::Admitted(LeaseId::new("l1"), Err(fault)));
     let Some(Effect::Report(report)) = effects.first() else { panic!("{effects:?}") };
     assert_eq!(report.refused, [LeaseId::new("l1")]);
-    assert!(drive.journal_state.waiting.is_empty(), "the source asks anew for what it still wants");
+    assert!(
+        drive.journal_state.waiting.is_empty(),
+        "the source asks again for what it still wants"
+    );
 }

@@ -12,6 +12,7 @@ use drover_model::ports::{AddressObservation, TaskEnd};
 use drover_model::record::Reason;
 
 use crate::agent::event::{Answer, Call, Event};
+use crate::agent::state::usual;
 use crate::agent::testing::*;
 use crate::message::AgentCommand;
 
@@ -97,7 +98,7 @@ fn outcome(drive: &Drive, before: AgentPhase, asked: Option<String>) -> String {
         return drive.state().to_string();
     }
     let after = drive.asked().map(|(_, call)| name(&call));
-    match (after, drive.mind.retry) {
+    match (after, drive.mind.timers.retry()) {
         (Some(call), _) if Some(&call) != asked.as_ref() => format!("stay, then {call}"),
         (None, Some(_)) => "stay, again later".into(),
         (Some(_) | None, _) => "stay".into(),
@@ -129,10 +130,10 @@ fn draw() -> String {
             outcomes.push((name_of.to_owned(), outcome(&drive, state, asked)));
         }
         let mut drive = at(state);
-        if drive.mind.deadline.is_some() {
-            drive.mind.retry = None;
+        if drive.mind.timers.deadline().is_some() {
+            drive.mind.timers.forget_retry();
             let asked = drive.asked().map(|(_, call)| name(&call));
-            let due = drive.mind.deadline.expect("a deadline");
+            let due = drive.mind.timers.deadline().expect("a deadline");
             drive.wait(due - drive.now.mono);
             outcomes.push(("deadline".into(), outcome(&drive, state, asked)));
         }
@@ -178,7 +179,7 @@ fn calls_of(
 
 /// Lets the pause before a delayed call pass.
 fn to_next_call(drive: &mut Drive) {
-    if let Some(due) = drive.mind.retry.filter(|_| drive.asked().is_none()) {
+    if let Some(due) = drive.mind.timers.retry().filter(|_| drive.asked().is_none()) {
         drive.wait(due - drive.now.mono);
     }
 }
@@ -193,6 +194,34 @@ fn prefix(call: &str, outcomes: Vec<(String, String)>) -> Vec<(String, String)> 
 fn the_table_drawn_from_the_code_is_the_one_agreed_on() {
     let drawn = draw();
     assert!(drawn == GOLDEN, "the table moved; it is:\n{drawn}");
+}
+
+// Invariant: the usual reason of a move is there for every move that the table has, and for no other.
+
+#[test]
+fn every_move_of_the_table_has_its_usual_reason_and_no_other_move_has_one() {
+    use AgentPhase as Phase;
+    let moves: Vec<(&str, &str)> = GOLDEN
+        .lines()
+        .filter_map(|line| {
+            let (before, after) = (line.split(' ').next()?, line.rsplit(' ').next()?);
+            Some((before, after))
+        })
+        .collect();
+    // These need no reason of their own: the fault or the command is the reason.
+    let caused = [Phase::Retiring, Phase::Stranded];
+    // These have one reason, wherever the agent comes from.
+    let alike = [Phase::Leased, Phase::Draining, Phase::Resetting, Phase::Held, Phase::Gone];
+    for before in Phase::ALL {
+        for after in Phase::ALL.into_iter().filter(|after| *after != before) {
+            if caused.contains(&after) || alike.contains(&after) {
+                continue;
+            }
+            let moves = moves.contains(&(before.name(), after.name()));
+            let named = usual(before, after) != "it went on";
+            assert_eq!(named, moves, "{before} to {after}");
+        }
+    }
 }
 
 // Invariant: ends of tasks other than success.

@@ -23,7 +23,7 @@
 //! - An expired lease costs the guest, not only the key: its holder may still be at work.
 //! - Idle time is the template's matter, because the template knows the warm minimum.
 //!
-//! Beside it: `keys.rs` (the queue for key changes), `state.rs` ([`Lease`], [`Stage`]), `reset.rs`,
+//! Beside it: `keys.rs` (the queue for key changes), `leases.rs` ([`Lease`], [`Stage`]), `reset.rs`,
 //! `hold.rs`, `alive.rs` (whether a lease may be given out now).
 
 use std::time::Duration;
@@ -38,9 +38,10 @@ use drover_model::time::{Moment, WallTime};
 
 use crate::agent::event::{Call, Effect};
 use crate::agent::keys::KEY_PAUSE;
+use crate::agent::leases::{Lease, Leases, Stage};
 use crate::agent::mind::{Mind, Out};
 use crate::agent::provision::can_pass;
-use crate::agent::state::{Lease, Stage, State};
+use crate::agent::state::State;
 use crate::demand::runners::TooOld;
 use drover_model::journal_state::Pass;
 
@@ -55,14 +56,18 @@ const CAUSE_CHARS: usize = 1000;
 impl Mind {
     /// Gives a lease to this agent.
     pub(super) fn lease(&mut self, ask: LeaseAsk, out: &mut Out) {
-        if self.leases.contains_key(&ask.lease) {
+        if self.leases.has(&ask.lease) {
             return;
         }
         let open = matches!(self.state, State::Ready | State::Leased);
         let whose = ask.whose();
         let anothers = self.kept_for().is_some_and(|owner| *owner != whose);
         let crowded = ask.whole && !self.leases.is_empty();
-        let closed = !open || anothers || crowded || self.observing || self.parked;
+        let closed = !open
+            || anothers
+            || crowded
+            || self.adoption.is_unseen()
+            || self.reachability.is_parked();
         if closed || self.free_executors() == 0 || !self.may_be_used(out) {
             out.refused.push(ask.lease);
             return;
@@ -75,17 +80,18 @@ impl Mind {
             expires,
             pending: ask.enters(),
         });
-        self.uses += 1;
-        self.owner = Some(whose);
+        self.usage.begin(whose);
         let stage = if ask.enters() { Stage::Admitting } else { Stage::Ready };
         let runner = self.intend_runner(&ask, out);
-        self.ran |= runner.is_some();
+        if runner.is_some() {
+            self.usage.begin_jobs();
+        }
         let (span_ms, pending) = (Some(ask.ttl_ms), ask.enters());
         let granted = GrantedLease { ask, expires, span_ms, runner, pending };
         let ends = out.now.mono + (expires - out.now.wall);
         let lease = Lease::new(granted, out.now.mono, ends, stage);
         self.show_lease(&lease, "", out);
-        self.leases.insert(id.clone(), lease);
+        self.leases.put(id.clone(), lease);
         if !matches!(self.state, State::Leased) {
             self.enter(State::Leased, out);
         }
@@ -95,7 +101,7 @@ impl Mind {
     /// Records the runner of a source's lease. The number of this use is part of its name.
     fn intend_runner(&self, ask: &LeaseAsk, out: &mut Out) -> Option<RunnerName> {
         let source = ask.source.clone()?;
-        let runner = RunnerName::of(&self.installation, &self.agent, self.uses);
+        let runner = RunnerName::of(&self.installation, &self.agent, self.usage.count());
         let (agent, lease) = (self.agent.clone(), ask.lease.clone());
         // The agent's actor fills in the source's place.
         let place = None;
@@ -112,7 +118,7 @@ impl Mind {
                 && granted.ask.source.is_some()
                 && granted.runner.is_none()
         };
-        let Some(ask) = self.leases.values().find(lacks).map(|lease| lease.granted.ask.clone())
+        let Some(ask) = self.leases.each().find(lacks).map(|lease| lease.granted.ask.clone())
         else {
             return;
         };
@@ -130,7 +136,7 @@ impl Mind {
         let Some(lease) = self.leases.get_mut(id) else { return };
         lease.retry = None;
         lease.waits = false;
-        if self.observing || lease.asked.is_some() {
+        if self.adoption.is_unseen() || lease.asked.is_some() {
             return;
         }
         let call = match (lease.stage, address, lease.granted.pass()) {
@@ -235,7 +241,7 @@ impl Mind {
     }
 
     fn key_failed(&mut self, id: &LeaseId, fault: Fault, out: &mut Out) {
-        let others = !self.only_expels();
+        let others = !self.leases.only_expels();
         let Some(lease) = self.leases.get_mut(id) else { return };
         let shut = matches!(fault.kind, FaultKind::KeyRejected | FaultKind::Impostor);
         // A source's refusal of a runner is final. A guest may be broken for a while.
@@ -266,7 +272,7 @@ impl Mind {
         let reason = self.failure(&fault);
         let Some(lease) = self.leases.remove(id) else { return };
         let charged = match lease.stage {
-            Stage::Admitting => self.uses <= 1,
+            Stage::Admitting => self.usage.count() <= 1,
             Stage::Ready => true,
             Stage::Expelling => false,
         };
@@ -285,7 +291,7 @@ impl Mind {
                 tries: 0,
                 ..lease
             };
-            self.leases.insert(id.clone(), lease);
+            self.leases.put(id.clone(), lease);
             self.key_later(id, out);
         }
         out.fault = Some(fault).filter(|_| charged);
@@ -317,7 +323,9 @@ impl Mind {
         lease.unsure = false;
         lease.tries = 0;
         lease.due = out.now.mono;
-        self.spent |= ended.granted.ask.whole;
+        if ended.granted.ask.whole {
+            self.usage.end_whole();
+        }
         self.write_end(ended, why, "", out);
         self.lease_go_on(id, out);
     }
@@ -340,7 +348,7 @@ impl Mind {
     pub(super) fn ask_words(&mut self, id: &LeaseId, out: &mut Out) -> bool {
         let (address, attempt) = (self.address(), self.next());
         let Some(lease) = self.leases.get_mut(id) else { return false };
-        if self.observing || lease.stage != Stage::Ready {
+        if self.adoption.is_unseen() || lease.stage != Stage::Ready {
             return false;
         }
         if lease.asked.is_some() {
@@ -395,7 +403,7 @@ impl Mind {
         if lease.stage == Stage::Expelling && (self.goes_after() || !self.has_key(id)) {
             if self.goes_after() {
                 // Keys that could not be removed before go with the guest, too.
-                self.leases.clear();
+                self.leases = Leases::default();
             }
             self.leases.remove(id);
             self.lease_over(out);
@@ -407,32 +415,21 @@ impl Mind {
     /// Whether the agent retires once the ending leases are over. Then their keys go with the
     /// guest.
     fn goes_after(&self) -> bool {
-        let goes =
-            self.used_up() || self.spec.reset.is_some() || matches!(self.state, State::Draining(_));
-        self.only_expels() && goes && self.hold.is_none()
+        let goes = self.usage.is_used_up(&self.spec)
+            || self.spec.reset.is_some()
+            || matches!(self.state, State::Draining(_));
+        self.leases.only_expels() && goes && !self.holding.is_wanted()
     }
 
     fn has_key(&self, id: &LeaseId) -> bool {
         self.leases.get(id).is_some_and(|lease| lease.granted.pass().is_some())
     }
 
-    /// The number of leases after which the agent retires. `None` for no limit. Without a setting,
-    /// jobs of a source never get a guest that a job was in before.
-    pub(super) fn max_uses(&self) -> Option<u32> {
-        let once = self.ran && self.spec.reset.is_none();
-        self.overrides.max_uses(&self.spec).or(once.then_some(self.spec.executors.max(1)))
-    }
-
-    fn used_up(&self) -> bool {
-        let spent = self.spent && self.spec.reset.is_none();
-        spent || self.max_uses().is_some_and(|most| self.uses >= most)
-    }
-
     /// Applies new limits. An agent that was used often enough retires at once, or at the end of
     /// its last lease.
     pub(super) fn override_limits(&mut self, change: OverrideChange, out: &mut Out) {
-        self.overrides.change(change);
-        if matches!(self.state, State::Ready) && !self.observing {
+        self.usage.override_limits(change);
+        if matches!(self.state, State::Ready) && !self.adoption.is_unseen() {
             self.lease_over(out);
         }
     }
@@ -442,12 +439,12 @@ impl Mind {
         if !self.leases.is_empty() {
             return;
         }
-        if let (Some(_), State::Ready | State::Leased) = (&self.hold, &self.state) {
+        if let (Some(_), State::Ready | State::Leased) = (self.holding.hold(), &self.state) {
             self.be_held("", out);
         } else if let State::Draining(reason) = &self.state {
             let reason = reason.clone();
             self.retire(reason, out);
-        } else if self.used_up() {
+        } else if self.usage.is_used_up(&self.spec) {
             self.retire(Reason::UsedUp, out);
         } else if matches!(self.state, State::Leased) && self.spec.reset.is_some() {
             self.reset_or_retire(out);
@@ -458,7 +455,7 @@ impl Mind {
 
     /// Ends every lease at once for this cause, without a call to the guest.
     pub(super) fn lose_leases(&mut self, cause: &str, out: &mut Out) {
-        for lease in std::mem::take(&mut self.leases).into_values() {
+        for lease in self.leases.remove_all() {
             self.lose(lease, cause, out);
         }
     }
@@ -488,21 +485,10 @@ impl Mind {
         }
     }
 
-    /// When leases are due: their end, or another try for their key.
-    pub(super) fn leases_due(&self) -> Vec<Moment> {
-        let due = |lease: &Lease| match lease.stage {
-            Stage::Expelling => lease.retry,
-            Stage::Admitting | Stage::Ready => {
-                Some(lease.retry.map_or(lease.ends, |retry| retry.min(lease.ends)))
-            }
-        };
-        self.leases.values().filter_map(due).collect()
-    }
-
     /// Ends expired leases and repeats due calls. `late` is how much too late the timer came. A
     /// lease expires in time even where its guest could not be inspected yet.
     pub(super) fn tick_leases(&mut self, late: Duration, out: &mut Out) {
-        for id in self.leases_in_line() {
+        for id in self.leases.in_line() {
             let Some(lease) = self.leases.get(&id) else { continue };
             let expired = lease.ends <= out.now.mono && lease.stage != Stage::Expelling;
             // The timer may have been for something that was due earlier.
@@ -546,7 +532,7 @@ impl Mind {
             | State::Ready
             | State::Leased
             | State::Draining(_)
-            | State::Resetting(_)
+            | State::Resetting { .. }
             | State::Retiring { .. }
             | State::Stranded { .. }
             | State::Gone { .. } => self.retire(reason, out),
@@ -555,8 +541,9 @@ impl Mind {
 
     /// When the agent gets too old.
     pub(super) fn old_due(&self) -> Option<Moment> {
-        let counts = matches!(self.state, State::Ready | State::Leased) && !self.observing;
-        self.old_at.filter(|_| counts)
+        let counts =
+            matches!(self.state, State::Ready | State::Leased) && !self.adoption.is_unseen();
+        self.timers.old_at().filter(|_| counts)
     }
 
     pub(super) fn tick_age(&mut self, out: &mut Out) {

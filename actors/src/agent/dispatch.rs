@@ -5,7 +5,8 @@ use drover_model::id::Attempt;
 use drover_model::record::Reason;
 
 use crate::agent::alive::is_of_ssh;
-use crate::agent::event::{Answer, Effect};
+use crate::agent::concurrency_place::ConcurrencyPlace;
+use crate::agent::event::{Answer, Effect, Guest};
 use crate::agent::mind::{Mind, Out};
 use crate::agent::state::{RetireStep, State};
 use crate::message::AgentCommand;
@@ -34,7 +35,7 @@ impl Mind {
             AgentCommand::Drain(reason) => self.retire_idle(reason, out),
             AgentCommand::Retire(reason) => {
                 if matches!(reason, Reason::Asked | Reason::Stopping) {
-                    self.hold = None;
+                    self.holding.want(None);
                 }
                 if matches!(self.state, State::Held { .. }) {
                     self.retire(reason, out);
@@ -49,7 +50,7 @@ impl Mind {
             }
             AgentCommand::ForceRetire(reason) => {
                 if !matches!(self.state, State::Stranded { .. }) {
-                    self.hold = None;
+                    self.holding.want(None);
                     self.retire(reason, out);
                 }
             }
@@ -73,7 +74,7 @@ impl Mind {
         }
         let reason = self.failure(&fault);
         out.fault = Some(fault);
-        self.lane = false;
+        self.place = ConcurrencyPlace::None;
         self.gone(reason, false, out);
     }
 
@@ -94,27 +95,27 @@ impl Mind {
             // This agent destroys the guest itself and must still find out whether volumes remain.
             return;
         }
-        let settled = self.guest.as_ref().is_some_and(|guest| guest.settled);
+        let settled = self.guest.as_ref().is_some_and(Guest::is_settled);
         if matches!(self.state, State::Stranded { .. }) {
-            self.asked = None;
+            self.in_flight.forget();
             self.list_remains(out);
         } else if self.state.is_alive() {
             self.vanished(out);
         } else if matches!(self.state, State::Retiring { .. }) && settled {
             // The end of the destroy was not seen: volumes may remain.
-            self.asked = None;
+            self.in_flight.forget();
             self.retire_step(RetireStep::Leftovers, out);
         }
     }
 
     fn node_down(&mut self, down: bool, out: &mut Out) {
-        let back = self.parked && !down;
         // Without a guest there is nothing on that node.
-        self.parked = down && self.guest.is_some();
-        if let Some(guest) = self.guest.as_ref().filter(|_| self.parked) {
-            self.detail = format!("node {} is down; waiting for it", guest.node);
+        let was_parked = self.reachability.park(down && self.guest.is_some());
+        let back = was_parked && !down;
+        if let Some(guest) = self.guest.as_ref().filter(|_| self.reachability.is_parked()) {
+            self.report.say(format!("node {} is down; waiting for it", guest.node));
         }
-        if self.parked {
+        if self.reachability.is_parked() {
             self.lose_where_parked(out);
         }
         if back {
@@ -141,22 +142,22 @@ impl Mind {
                 }
             }
             Answer::Admitted(id, result) => {
-                if self.leases.get(&id).is_some_and(|lease| lease.asked == Some(attempt)) {
+                if self.leases.is_asked(&id, attempt) {
                     self.admitted(&id, result, out);
                 }
             }
             Answer::Expelled(id, result) => {
-                if self.leases.get(&id).is_some_and(|lease| lease.asked == Some(attempt)) {
+                if self.leases.is_asked(&id, attempt) {
                     self.expelled(&id, result, out);
                 }
             }
             Answer::Words(id, result) => {
-                if self.leases.get(&id).is_some_and(|lease| lease.asked == Some(attempt)) {
+                if self.leases.is_asked(&id, attempt) {
                     self.worded(&id, result, out);
                 }
             }
-            Answer::Looked(result) if self.peek == Some(attempt) => {
-                self.peek = None;
+            Answer::Looked(result) if self.in_flight.is_peek(attempt) => {
+                self.in_flight.forget_peek();
                 self.peeked(result, out);
             }
             answer @ (Answer::Cloned(_)
@@ -174,8 +175,7 @@ impl Mind {
             | Answer::Unlocked(_)
             | Answer::Fenced(_)
             | Answer::Leftovers(_)) => {
-                if self.asked == Some(attempt) {
-                    self.asked = None;
+                if self.in_flight.take_answer(attempt) {
                     self.state_answered(answer, out);
                 }
             }
@@ -202,20 +202,20 @@ impl Mind {
                     self.start_accepted(result, out);
                 }
             }
-            Answer::Addressed(result) if matches!(self.state, State::Resetting(_)) => {
+            Answer::Addressed(result) if matches!(self.state, State::Resetting { .. }) => {
                 self.reset_addressed(result, out);
             }
             Answer::Addressed(result) => self.addressed(result, out),
             Answer::HostKeys(result) => self.keys_read(result, out),
             Answer::Snapped(result) => self.snapped(result, out),
             Answer::RolledBack(result) => self.rolled_back(result, out),
-            Answer::Greeted(result) if matches!(self.state, State::Resetting(_)) => {
+            Answer::Greeted(result) if matches!(self.state, State::Resetting { .. }) => {
                 self.reset_greeted(result, out);
             }
             Answer::Greeted(result) => self.greeted(result, out),
             Answer::Ran(result) => match self.state {
                 State::Preparing(step) => self.prepared(step, result, out),
-                State::Resetting(step) => self.repaired(step, result, out),
+                State::Resetting { step, .. } => self.repaired(step, result, out),
                 State::Queued
                 | State::Cloning { .. }
                 | State::InDoubt { .. }

@@ -37,7 +37,7 @@ use drover_model::record::{Body, Reason};
 use drover_model::spec::LimitSpec;
 use drover_model::time::{Moment, Now};
 
-use crate::agent::event::{Call, Effect};
+use crate::agent::event::{Call, Effect, Guest};
 use crate::agent::mind::{Mind, Out, slow};
 use crate::agent::reset_stats::ResetStats;
 use crate::agent::state::{BootStep, CloneStep, ResetStep, RetireStep, State};
@@ -134,7 +134,7 @@ impl Mind {
             Err(fault) => match fault.kind {
                 FaultKind::UnknownOutcome => {
                     self.doubt(None, Some(fault.clone()), cancelled, out);
-                    self.hindrance = Some(fault);
+                    self.tries.keep(fault);
                 }
                 // Nothing was sent.
                 FaultKind::Unreachable => self.clone_failed(fault, false, out),
@@ -196,7 +196,7 @@ impl Mind {
             }
             Err(fault) => {
                 self.doubt(None, Some(fault.clone()), cancelled, out);
-                self.hindrance = Some(fault);
+                self.tries.keep(fault);
             }
         }
     }
@@ -242,7 +242,7 @@ impl Mind {
     ) {
         let horizon = out.now.mono + horizon(&self.spec.limits);
         self.enter(State::InDoubt { horizon, dead, cancelled }, out);
-        self.doubted = cause.as_ref().map(|fault| fault.text.clone());
+        self.report.doubt_clone(cause.as_ref().map(|fault| fault.text.clone()));
         out.effects.extend(cause.map(|fault| Effect::Doubted(Box::new(fault))));
         self.say_doubt(out.now);
         self.act(out);
@@ -252,14 +252,14 @@ impl Mind {
     pub(super) fn say_doubt(&mut self, now: Now) {
         if let State::InDoubt { horizon, .. } = self.state {
             let until = (now.wall + (horizon - now.mono)).rfc3339();
-            self.detail = match &self.doubted {
+            self.report.say(match self.report.clone_doubt() {
                 Some(cause) => format!(
                     "whether its clone was made is not known: {cause}; looked for until {until}"
                 ),
                 None => {
                     format!("whether its clone was made is not known; looked for until {until}")
                 }
-            };
+            });
         }
     }
 
@@ -282,7 +282,7 @@ impl Mind {
         {
             guest.node = node.clone();
         }
-        if self.observing {
+        if self.adoption.is_unseen() {
             return self.observed(&observation, out);
         }
         match self.state.clone() {
@@ -303,7 +303,7 @@ impl Mind {
             | State::Ready
             | State::Leased
             | State::Draining(_)
-            | State::Resetting(_)
+            | State::Resetting { .. }
             | State::Held { .. } => self.alive_looked(&observation, out),
             State::Retiring { .. } => self.retire_found(&observation, out),
             State::Stranded { reason, .. } => self.stranded_looked(&observation, reason, out),
@@ -420,7 +420,7 @@ impl Mind {
     /// unknown state is not.
     pub(super) fn clone_too_slow(&self) -> Option<Fault> {
         self.guest.as_ref()?.upid.as_ref()?;
-        if let Some(fault) = &self.hindrance {
+        if let Some(fault) = self.tries.fault() {
             return Some(slow(fault.clone()));
         }
         let text = format!("a clone of `{}` took longer than it may in all", self.spec.id);
@@ -431,7 +431,7 @@ impl Mind {
     fn powered_off(&mut self, out: &mut Out) {
         let was_ready = matches!(
             self.state,
-            State::Ready | State::Leased | State::Draining(_) | State::Resetting(_)
+            State::Ready | State::Leased | State::Draining(_) | State::Resetting { .. }
         );
         if !was_ready {
             let text = format!("a guest of `{}` stopped in {}", self.spec.id, self.state.phase());
@@ -448,16 +448,19 @@ impl Mind {
         // The holder of a guest may stop and start it, and a rollback does so too.
         let may_stand = matches!(
             self.state,
-            State::Configuring | State::Held { .. } | State::Resetting(ResetStep::Rollback)
+            State::Configuring
+                | State::Held { .. }
+                | State::Resetting { step: ResetStep::Rollback, .. }
         );
         self.state.is_alive() && !may_stand
     }
 
     /// A list shows the guest stopped. The agent reads the guest itself, beside any other call.
     pub(super) fn seen_stopped(&mut self, out: &mut Out) {
-        if self.should_run() && !self.observing && self.peek.is_none() {
-            let attempt = self.next();
-            self.peek = Some(attempt);
+        if self.should_run()
+            && !self.adoption.is_unseen()
+            && let Some(attempt) = self.in_flight.peek()
+        {
             out.effects.push(Effect::Ask(attempt, Call::Look));
         }
     }
@@ -490,7 +493,7 @@ impl Mind {
 
     /// A quorate endpoint says that the id of a proven guest is free.
     pub(super) fn vanished(&mut self, out: &mut Out) {
-        let settled = self.guest.as_ref().is_some_and(|guest| guest.settled);
+        let settled = self.guest.as_ref().is_some_and(Guest::is_settled);
         if settled && self.has_image() {
             // Only drover removes the guest's disc image.
             self.send_out(Reason::Vanished, out);
@@ -509,7 +512,7 @@ impl Mind {
 
     /// Gives the place in the concurrency limits back, once.
     pub(super) fn lane_back(&mut self, end: OperationEnd, out: &mut Out) {
-        if std::mem::take(&mut self.lane) {
+        if self.place.give_back() {
             out.effects.push(Effect::LaneFree(end));
         }
     }
@@ -519,18 +522,20 @@ impl Mind {
     /// places would stop all clones until their horizon. A clone call that starts late runs beside
     /// the others.
     fn lend_lane(&mut self, out: &mut Out) {
-        if self.lane && !std::mem::replace(&mut self.lent, true) {
+        if self.place.lend() {
             out.effects.push(Effect::LaneFree(OperationEnd::InDoubt));
         }
     }
 
     /// The end of the agent. The id goes back after the journal has the record.
     pub(super) fn gone(&mut self, reason: Reason, burned: bool, out: &mut Out) {
-        let settled = self.guest.as_ref().is_some_and(|guest| guest.settled);
-        if settled && matches!(self.state, State::Retiring { .. }) {
-            self.learn(ResetStats::Retired(out.now.mono - self.since), out);
+        let settled = self.guest.as_ref().is_some_and(Guest::is_settled);
+        if let State::Retiring { since, .. } = self.state
+            && settled
+        {
+            self.learn(ResetStats::Retired(out.now.mono - since), out);
         }
-        self.observing = false;
+        self.adoption.finish();
         self.lose_leases(&reason.to_string(), out);
         self.lane_back(lane_end(&self.state, out.fault.as_ref()), out);
         self.enter(State::Gone { reason: reason.clone(), burned }, out);
@@ -538,7 +543,7 @@ impl Mind {
             agent: self.agent.clone(),
             template: self.spec.id.clone(),
             reason: reason.clone(),
-            phases: self.waterfall.ended(),
+            phases: self.report.waterfall().ended(),
         });
         let Some(guest) = &self.guest else {
             // A grant may still be on its way, and the agent must give it back.

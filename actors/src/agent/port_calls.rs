@@ -25,7 +25,7 @@ const RUNNER_LIMIT: Duration = Duration::from_secs(120);
 const WORDS_LIMIT: Duration = Duration::from_secs(15);
 
 /// The future of a call's answer through this cloud. `None` for an agent without a guest.
-pub fn carry(
+pub(super) fn make(
     call: Call,
     mind: &Mind,
     cloud: CloudId,

@@ -1,0 +1,197 @@
+//! What an agent says of itself: the detail for people, warnings, the time in each phase, and what
+//! was last reported.
+
+use drover_model::fact::AgentDetail;
+use drover_model::status::AgentStatus;
+use drover_model::time::{Moment, Now, WallTime};
+
+/// The most phases that are kept apart. Beyond that, time is added to an earlier phase of the same
+/// name.
+const PHASES_KEPT: usize = 64;
+
+/// The text that shows what delays the agent.
+#[derive(Debug, Clone, PartialEq)]
+enum Detail {
+    /// Stays until the next text.
+    Lasting(String),
+    /// A call waits for a way to the cluster. Any answer shows that there is one.
+    NoWay(String),
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Report {
+    detail: Detail,
+    /// Why the outcome of the clone is unknown.
+    doubted: Option<String>,
+    /// Problems that preparing found and passed over.
+    warnings: Vec<String>,
+    waterfall: Waterfall,
+    /// What the template was last sent.
+    sent: Option<AgentStatus>,
+    /// What the read side was last shown.
+    shown: Option<AgentDetail>,
+}
+
+impl Report {
+    pub(super) fn new(now: Now) -> Self {
+        Self {
+            detail: Detail::Lasting(String::new()),
+            doubted: None,
+            warnings: Vec::new(),
+            waterfall: Waterfall::new(now),
+            sent: None,
+            shown: None,
+        }
+    }
+
+    pub(super) fn detail(&self) -> &str {
+        match &self.detail {
+            Detail::Lasting(text) | Detail::NoWay(text) => text,
+        }
+    }
+
+    pub(super) fn say(&mut self, text: impl Into<String>) {
+        self.detail = Detail::Lasting(text.into());
+    }
+
+    pub(super) fn say_nothing(&mut self) {
+        self.say("");
+    }
+
+    /// A call waits for a way to the cluster.
+    pub(super) fn no_way(&mut self, text: String) {
+        self.detail = Detail::NoWay(text);
+    }
+
+    /// A call was answered, so there is a way to the cluster.
+    pub(super) fn way_found(&mut self) {
+        if matches!(self.detail, Detail::NoWay(_)) {
+            self.say_nothing();
+        }
+    }
+
+    pub(super) fn doubt_clone(&mut self, cause: Option<String>) {
+        self.doubted = cause;
+    }
+
+    /// Why the outcome of the clone is unknown.
+    pub(super) fn clone_doubt(&self) -> Option<&str> {
+        self.doubted.as_deref()
+    }
+
+    pub(super) fn warn(&mut self, warnings: impl IntoIterator<Item = String>) {
+        self.warnings.extend(warnings);
+    }
+
+    pub(super) fn forget_warnings(&mut self) {
+        self.warnings.clear();
+    }
+
+    pub(super) fn warnings(&self) -> String {
+        self.warnings.join("; ")
+    }
+
+    pub(super) fn waterfall(&self) -> &Waterfall {
+        &self.waterfall
+    }
+
+    pub(super) fn waterfall_mut(&mut self) -> &mut Waterfall {
+        &mut self.waterfall
+    }
+
+    /// Whether this differs from what the template was last sent. It counts as sent from now on.
+    pub(super) fn is_news(&mut self, status: &AgentStatus) -> bool {
+        let news = self.sent.as_ref() != Some(status);
+        if news {
+            self.sent = Some(status.clone());
+        }
+        news
+    }
+
+    /// Whether this differs from what the read side was last shown. It counts as shown from now on.
+    pub(super) fn is_unseen(&mut self, detail: &AgentDetail) -> bool {
+        let unseen = self.shown.as_ref() != Some(detail);
+        if unseen {
+            self.shown = Some(detail.clone());
+        }
+        unseen
+    }
+}
+
+/// Time spent in each state. The parts always sum to the wall time since the start.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Waterfall {
+    past: Vec<(String, u64)>,
+    since: Moment,
+    since_wall: WallTime,
+}
+
+impl Waterfall {
+    /// Starts with no phase past.
+    pub(super) fn new(now: Now) -> Self {
+        Self { past: Vec::new(), since: now.mono, since_wall: now.wall }
+    }
+
+    /// Starts with the time that passed before this start of the service.
+    pub(super) fn resumed(earlier_ms: u64, now: Now) -> Self {
+        Self { past: vec![("Earlier".into(), earlier_ms)], ..Self::new(now) }
+    }
+
+    /// Sets the start of the running phase, which is older than this start of the service.
+    pub(super) fn shown_since(&mut self, since: WallTime) {
+        self.since_wall = since;
+    }
+
+    /// Ends the phase of this name.
+    pub(super) fn move_on(&mut self, name: &str, now: Now) {
+        self.step_on(name, now);
+        self.since_wall = now.wall;
+    }
+
+    /// Ends a part of the running phase.
+    pub(super) fn step_on(&mut self, name: &str, now: Now) {
+        let spent = now.mono.0.saturating_sub(self.since.0);
+        let full = self.past.len() >= PHASES_KEPT;
+        let known = self.past.iter_mut().rev().find(|(past, _)| past == name);
+        match known {
+            Some((_, sum)) if full => *sum += spent,
+            Some(_) | None => self.past.push((name.to_owned(), spent)),
+        }
+        self.since = now.mono;
+    }
+
+    /// All phases; the running one is last.
+    pub(super) fn phases(&self, name: &str, now: Now) -> Vec<(String, u64)> {
+        let mut phases = self.past.clone();
+        phases.push((name.to_owned(), now.mono.0.saturating_sub(self.since.0)));
+        phases
+    }
+
+    pub(super) fn ended(&self) -> Vec<(String, u64)> {
+        self.past.clone()
+    }
+
+    /// When the running phase started.
+    pub(super) fn since(&self) -> WallTime {
+        self.since_wall
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Invariant: an answer ends the wait for a way to the cluster, and hides nothing else.
+
+    #[test]
+    fn an_answer_clears_only_a_wait_for_a_way_to_the_cluster() {
+        let mut report = Report::new(Now { mono: Moment(0), wall: WallTime(0) });
+        report.no_way("waits for a way".into());
+        report.way_found();
+        assert_eq!(report.detail(), "");
+        report.no_way("waits for a way".into());
+        report.say("node n1 is down; waiting for it");
+        report.way_found();
+        assert_eq!(report.detail(), "node n1 is down; waiting for it");
+    }
+}
