@@ -31,7 +31,7 @@ const SNIPPETS: [&str; 4] = ["user", "meta", "network", "vendor"];
 /// What a template gives to cloud-init beyond Proxmox's own keys.
 #[derive(Debug, Default)]
 pub(super) struct Texts {
-    /// `cicustom`.
+    /// Snippets that Proxmox merges into its own texts (`cicustom`).
     pub custom: Option<String>,
     texts: [Option<String>; 3],
     values: BTreeMap<String, String>,

@@ -17,7 +17,6 @@ pub enum EditError {
     Faulty {
         /// Which of the two.
         why: &'static str,
-        /// The faults.
         #[source]
         source: Box<LoadError>,
     },

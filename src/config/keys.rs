@@ -192,7 +192,7 @@ pub(super) enum Preset {
     Empty,
 }
 
-/// One key.
+/// One entry of a [`Table`].
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Key {
     pub name: &'static str,

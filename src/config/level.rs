@@ -9,10 +9,7 @@ pub enum LevelError {
     #[error(
         "`{given}` is not a log level: use error, warn, info, debug, trace, or target=level pairs"
     )]
-    Unknown {
-        /// The text.
-        given: String,
-    },
+    Unknown { given: String },
     /// Logging is not set up.
     #[error("logging is not set up in this process")]
     NotSetUp,

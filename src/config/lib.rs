@@ -165,9 +165,7 @@ pub enum LoadError {
     /// A file cannot be read.
     #[error("`{path}` cannot be read")]
     Io {
-        /// The file.
         path: PathBuf,
-        /// The system's reason.
         #[source]
         source: io::Error,
     },

@@ -66,7 +66,7 @@ pub(super) fn loaded(
     Loaded { result: Err(error), inputs: Vec::new() }
 }
 
-/// Checks.
+/// Checks files that are already read; the inputs are the files that the YAML names.
 pub(super) fn check(sources: Sources, environment: &Environment) -> Loaded {
     let mut faults = Vec::new();
     let failed = |mut faults: Vec<Fault>, sources: Sources, inputs| {

@@ -229,7 +229,7 @@ impl Cards {
         !self.cards.is_empty()
     }
 
-    /// The `ipconfig0`.
+    /// The addresses of the first card (`ipconfig0` of Proxmox).
     pub fn first(&self) -> Option<&str> {
         self.cards.first()?.nic.ip_config.as_deref()
     }

@@ -34,7 +34,7 @@ pub(super) struct Node {
 pub(super) enum Value {
     /// A scalar as written; `plain` without quotes.
     Scalar { text: String, plain: bool },
-    /// A list.
+    /// Items in the order written.
     List(Vec<Node>),
     /// A mapping, in the order written.
     Map(Vec<Entry>),

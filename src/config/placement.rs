@@ -233,7 +233,7 @@ pub(super) fn on_cloud(
     (placement, storages)
 }
 
-/// Reads `sizes`.
+/// The sizes of `sizes` by name.
 pub(super) fn sizes(
     entries: &[(String, Layer)],
     faults: &mut Vec<Fault>,

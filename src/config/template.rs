@@ -44,7 +44,6 @@ const EVERY_NODE: &str = "*";
 /// What templates are made of, beside their own entries.
 pub(super) struct TemplateInputs<'a> {
     pub environment: &'a Defaults,
-    /// `agentDefaults`.
     pub defaults: &'a Layer,
     /// `agentDefaults-<node>`, by node.
     pub nodes: &'a BTreeMap<String, Layer>,

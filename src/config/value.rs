@@ -58,7 +58,7 @@ pub(super) fn pin(text: &str) -> Checked {
     parse_pin(text).map(drop).map_err(|error| complain(error.to_string(), FORM))
 }
 
-/// Checks `address/prefix`.
+/// Checks a network, written as `address/prefix`.
 pub(super) fn cidr(text: &str) -> Checked {
     const FORM: &str = "write it as `10.1.0.0/16` or `fd00::/8`";
     let Some((address, prefix)) = text.split_once('/') else {

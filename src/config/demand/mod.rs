@@ -31,7 +31,7 @@ use super::trust::{self, Trust};
 /// The kind, and the name, of the lease API.
 const LEASES: &str = "leases";
 
-/// All sources.
+/// The `demand` section without faults.
 #[derive(Debug, Clone, Default)]
 pub(super) struct CheckedDemand {
     pub sources: BTreeMap<SourceId, (SourceSpec, SourceConnection)>,

@@ -2,61 +2,31 @@
 
 use insta::assert_snapshot;
 
+use super::reference::is_generated;
 use super::*;
-
-/// Tests of the rendered faults of one text each.
-macro_rules! shown {
-    ($($name:ident: $text:expr;)*) => {
-        $(
-            #[test]
-            fn $name() {
-                let shown = Scene::new().faults(&$text);
-                assert_snapshot!(shown);
-            }
-        )*
-    };
-}
 
 // Invariant: every fault says what, where and what to do.
 
-shown! {
-    an_unknown_key_is_shown_with_the_nearest_known_one: with_agent("instanceCpa: 5");
-    a_value_of_the_wrong_type_is_shown: with_agent("cores: many\nnumExecutors: \"2\"");
-    a_number_out_of_range_is_shown: with_cloud("orphanCleanupPeriodSeconds: 10");
-    a_key_file_that_cannot_be_read_is_shown:
-        with_agent("cores: 1").replace("privateKeyFile: ed25519", "privateKeyFile: nowhere");
-    a_key_file_that_others_can_read_is_shown:
-        with_agent("cores: 1").replace("privateKeyFile: ed25519", "privateKeyFile: wide");
-    a_key_given_twice_is_shown: with_agent("cores: 1\nmemoryMb: 2048\ncores: 2");
-    a_missing_template_id_is_shown: with_agent("cores: 1").replace("  templateVmId: 9000\n", "");
-    a_minimum_above_the_cap_is_shown: with_agent("instanceCap: 2\ninstanceMin: 3\nidleMin: 4");
-    windows_that_cannot_be_are_shown:
-        with_agent("instanceCap: 2\nschedule:\n  \
-                   - {cron: \"0 25 * * *\", durationMinutes: 0, timeZone: Europe/Berlun, idelMin: 1}\n  \
-                   - {idleMin: 1}\n  \
-                   -\n  \
-                   - weekdays");
-    windows_that_keep_nothing_or_more_than_the_cap_are_shown:
-        with_agent("instanceCap: 2\nschedule:\n  \
-                   - {cron: \"0 8 * * *\", durationMinutes: 60}\n  \
-                   - {cron: \"0 8 * * *\", durationMinutes: 60, idleMin: 3}");
-    a_cloud_that_is_not_there_is_shown:
-        with_agent("cloudIds: [c, primry]").replace("c: {name", "primary: {name");
-    a_credential_that_is_not_there_is_shown: with_cloud("credentialsId: proxmox-token");
-    a_credential_of_the_wrong_kind_is_shown: with_agent("credentialsId: api");
-    a_plain_http_endpoint_is_shown: with_cloud("apiUrl: http://pve.example.com:8006");
-    a_bad_pin_is_shown: with_cloud("pinSha256:\n  - \"AB:CD:EF\"");
-    a_syntax_fault_is_shown_alone: with_agent("cores: [1, 2\nmemoryMb: x\nfoo: bar");
-    an_unset_variable_is_shown:
-        with_cloud("{}").replacen("secretFile: token", "secretEnv: DROVER_TOKEN", 1);
-    a_credential_of_an_unknown_kind_is_shown:
-        with_cloud("{}").replace("proxmoxToken", "proxmoxTokn");
-    trust_said_in_two_ways_is_shown: with_cloud("ignoreSslErrors: true\ncaFile: ca.pem");
-    a_section_of_a_later_version_is_shown:
-        format!("{}images: {{}}\nclouds: {{}}\n", with_cloud("{}"));
-    a_missing_credential_is_shown: with_agent("cores: 1").replace(", credentialsId: api", "");
-    a_repository_that_is_no_url_is_shown:
-        with_agent("correttoRepositoryUrl: apt.corretto.aws\ncorrettoKeyUrl: file:///key");
+/// Every case of `mistakes.txt`: `=== what (around)`, the YAML, `---`, the faults. `around` says
+/// whether the YAML is a whole file, or the lines of an agent or of a cloud.
+#[test]
+fn every_mistake_is_shown() {
+    let file = "src/config/tests/mistakes.txt";
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(file);
+    let scene = Scene::new();
+    let again = |case: &str| {
+        let (head, _) = case.split_once("\n---\n").unwrap();
+        let (name, lines) = head.split_once('\n').unwrap();
+        let text = match name.rsplit_once(' ').unwrap().1 {
+            "(agent)" => with_agent(lines),
+            "(cloud)" => with_cloud(lines),
+            "(file)" => format!("{lines}\n"),
+            around => panic!("`{around}` of `{name}` is none of (agent), (cloud), (file)"),
+        };
+        format!("=== {head}\n---\n{}\n", scene.faults(&text))
+    };
+    let golden = fs::read_to_string(path).unwrap();
+    is_generated(file, &golden.split("=== ").skip(1).map(again).collect::<String>());
 }
 
 #[test]

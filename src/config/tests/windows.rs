@@ -40,7 +40,7 @@ fn a_template_of_windows_may_inherit_what_cloud_init_would_read() {
     let spec = template(&checked, "a");
     assert_eq!((spec.os, spec.remote_fs.as_str()), (Os::Windows(LoginShell::Auto), r"C:\ci"));
     let address = AddressSource::Fixed("10.0.0.9".parse().unwrap());
-    assert_eq!(spec.address, address, "it is not told to the guest, and connected to");
+    assert_eq!(spec.address, address, "drover does not set it in the guest, and connects to it");
 }
 
 #[test]

@@ -51,7 +51,7 @@ impl Events {
         events
     }
 
-    /// No events.
+    /// Without events of the system; only the poll works then.
     pub fn silent() -> Self {
         Self {
             poke: Arc::default(),

@@ -40,7 +40,7 @@ impl Saved {
     async fn is_reported(&mut self, wanted: &str) {
         let reported = tokio::time::timeout(WAIT_LIMIT, self.watch.next()).await;
         self.watch.poll += WAIT_LIMIT * 2;
-        let reported = reported.unwrap_or_else(|_| panic!("{wanted} was not told"));
+        let reported = reported.unwrap_or_else(|_| panic!("the watch did not report {wanted}"));
         assert_eq!(name(reported.change), wanted);
     }
 
