@@ -11,8 +11,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::{CliError, DEFAULT_SOCKET, Global};
+use drover_api::Problem;
 use drover_config::Environment;
-use drover_server::Problem;
 
 /// How long a call may take, unless it waits on purpose.
 pub const CALL_LIMIT: Duration = Duration::from_secs(30);

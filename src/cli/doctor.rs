@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
+use drover_api::{AgentOut, AlarmOut, GoneOut, PhaseOut, ProvisionIn, ProvisionOut, StatusOut};
 use drover_model::id::{NodeName, VmId};
 use drover_model::phase::AgentPhase;
 use drover_ssh::quote;
@@ -23,8 +24,6 @@ use super::{CallError, CliError, Client, Global, Term, report};
 use drover_admin::doctor::trial::{Diagnosis, End, diagnose, timeline};
 use drover_admin::doctor::{self, Clients, NetworkCertificates, Report, clean};
 use drover_config::Checked;
-use drover_server::shapes::{AgentOut, AlarmOut, GoneOut, PhaseOut, StatusOut};
-use drover_server::{ProvisionIn, ProvisionOut};
 
 /// How often the agent on trial is looked at.
 const LOOK: Duration = Duration::from_millis(250);

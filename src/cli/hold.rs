@@ -1,5 +1,6 @@
 //! `drover hold`: an agent kept for debugging, and how to log in to it.
 
+use drover_api::{HoldIn, HoldNextOut, HoldOut};
 use reqwest::Method;
 use serde_json::json;
 
@@ -7,7 +8,6 @@ use super::client::CALL_LIMIT;
 use super::identity;
 use super::remote::{path, print};
 use super::{CliError, Client, HoldNextOptions, HoldOptions, Term};
-use drover_server::{HoldIn, HoldNextOut, HoldOut};
 
 /// Asks for a hold and tells how to log in.
 pub(super) async fn hold(

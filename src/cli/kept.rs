@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use causes::chain;
+use drover_api::{LeaseOut, SshOut, StatusOut};
 use drover_ssh::quote;
 use jiff::Timestamp;
 use rustix::process::geteuid;
@@ -21,7 +22,6 @@ use super::identity::Identity;
 use super::remote::path;
 use super::{CallError, CliError, Client};
 use drover_model::phase::LeasePhase;
-use drover_server::shapes::{LeaseOut, SshOut, StatusOut};
 
 const KEY: &str = "key";
 const HOSTS: &str = "hosts";

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::pin::{Pin, pin};
 use std::time::Duration;
 
+use drover_api::{LeaseIn, LeaseOut, SshOut};
 use drover_model::phase::LeasePhase;
 use drover_model::record::WAITED;
 use drover_shell::user_data::{USER_DATA_MAX, guest};
@@ -21,8 +22,7 @@ use super::identity::Identity;
 use super::over_ssh::{self, Cut};
 use super::tables::clean;
 use super::{CallError, CliError, Client, LeaseOptions, Term, kept};
-use drover_server::shapes::{LeaseOut, SshOut};
-use drover_server::{LONGEST_QUEUE_SECONDS, LeaseIn};
+use drover_server::LONGEST_QUEUE_SECONDS;
 
 /// A command to run on a leased agent.
 pub struct SshJob {

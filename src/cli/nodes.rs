@@ -4,7 +4,7 @@ use super::client::CALL_LIMIT;
 use super::remote::{LONG_LIMIT, path, print};
 use super::tables::{clean, count, table, unread};
 use super::{CliError, Client, NodeAction, Term};
-use drover_server::{DrainIn, DrainOut, NodeOut, NodesOut};
+use drover_api::{DrainIn, DrainOut, NodeOut, NodesOut};
 
 /// Lists all nodes.
 pub(super) async fn list(client: &Client, json: bool, term: &mut Term<'_>) -> Result<(), CliError> {

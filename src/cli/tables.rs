@@ -3,13 +3,9 @@
 use comfy_table::Table;
 use comfy_table::presets::NOTHING;
 use drover_actors::reconciler::finding::Does;
-
-use drover_server::shapes::{
-    AgentOut, AgentsOut, CloudOut, ConfigOut, LeaseOut, StatusOut, TemplateOut,
-};
-use drover_server::sources::SourceOut;
-use drover_server::{
-    AddressPoolOut, BreakerOut, ProvisionOut, ResyncOut, ResyncPlanOut, UnreadOut,
+use drover_api::{
+    AddressPoolOut, AgentOut, AgentsOut, BreakerOut, CloudOut, ConfigOut, LeaseOut, ProvisionOut,
+    ResyncOut, ResyncPlanOut, SourceOut, StatusOut, TemplateOut, UnreadOut,
 };
 
 /// Text from elsewhere without anything that could move the cursor, on one line.

@@ -4,8 +4,7 @@ use super::client::CALL_LIMIT;
 use super::remote::{LONG_LIMIT, path, print};
 use super::tables::{clean, count, dash, table};
 use super::{CliError, Client, Term};
-use drover_server::shapes::TemplatesOut;
-use drover_server::{AccountOut, JobOut, JobsOut, KindOut, WhyOut, WhySubjectOut};
+use drover_api::{AccountOut, JobOut, JobsOut, KindOut, TemplatesOut, WhyOut, WhySubjectOut};
 
 /// Lists the jobs of all sources.
 pub(super) async fn jobs(client: &Client, json: bool, term: &mut Term<'_>) -> Result<(), CliError> {

@@ -23,7 +23,7 @@ use super::intake::Sender;
 use super::line::Line;
 use super::routes::{Access, Guard};
 use super::share::Share;
-use super::{Problem, State, crowd};
+use super::{Rejection, State, crowd};
 
 /// A bearer token and what it is good for.
 pub struct TokenGrant {
@@ -181,7 +181,7 @@ async fn enter(
     guard: Guard,
     state: &State,
     request: &mut ServiceRequest,
-) -> Result<Entered, Problem> {
+) -> Result<Entered, Rejection> {
     let line = request.conn_data::<Arc<Line>>().cloned();
     let (mut command, mut sender) = (None, Sender::Anybody);
     if let Access::Least(role) = guard.access {
@@ -220,7 +220,7 @@ pub(super) fn peer_of(request: &ServiceRequest) -> crowd::Peer {
     known.unwrap_or_else(|| crowd::Peer::at(std::net::Ipv4Addr::UNSPECIFIED.into()))
 }
 
-fn identify(state: &State, request: &ServiceRequest) -> Result<Caller, Problem> {
+fn identify(state: &State, request: &ServiceRequest) -> Result<Caller, Rejection> {
     let auth = state.auth();
     if let Some(value) = request.headers().get(header::AUTHORIZATION) {
         let token = value.to_str().ok().and_then(|text| {
@@ -246,10 +246,15 @@ fn identify(state: &State, request: &ServiceRequest) -> Result<Caller, Problem> 
 
 /// Who shows this token. After too many wrong ones from a peer no token of it is looked at for some
 /// seconds, but those that were right from there before: others behind the same address go on.
-fn by_token(state: &State, auth: &Auth, peer: crowd::Peer, token: &str) -> Result<Caller, Problem> {
+fn by_token(
+    state: &State,
+    auth: &Auth,
+    peer: crowd::Peer,
+    token: &str,
+) -> Result<Caller, Rejection> {
     let (now, shown) = (Instant::now(), digest(token));
     if !state.right_tokens.knows(peer, shown) {
-        state.wrong_tokens.admits(peer, now).map_err(Problem::too_many)?;
+        state.wrong_tokens.admits(peer, now).map_err(Rejection::too_many)?;
     }
     match auth.bearer(token) {
         Some(caller) => {
@@ -263,12 +268,12 @@ fn by_token(state: &State, auth: &Auth, peer: crowd::Peer, token: &str) -> Resul
     }
 }
 
-fn forbidden(detail: String) -> Problem {
-    Problem::new(StatusCode::FORBIDDEN, "forbidden", "the caller may not do this", detail)
+fn forbidden(detail: String) -> Rejection {
+    Rejection::new(StatusCode::FORBIDDEN, "forbidden", "the caller may not do this", detail)
 }
 
-fn unauthorized(detail: &str) -> Problem {
-    Problem::new(StatusCode::UNAUTHORIZED, "unauthorized", "the caller is not known", detail)
+fn unauthorized(detail: &str) -> Rejection {
+    Rejection::new(StatusCode::UNAUTHORIZED, "unauthorized", "the caller is not known", detail)
 }
 
 #[cfg(test)]

@@ -6,10 +6,10 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
+use drover_api::{Nothing, ReloadOut, StatusOut};
 use drover_hypervisor::Client;
 use proxmox_client::WireDialer;
 use secrecy::SecretString;
-use serde_json::json;
 
 use super::super::client::CALL_LIMIT;
 use super::super::service::replace;
@@ -21,8 +21,6 @@ use drover_admin::setup::{
     rotation_comment, secrets_beside, write_secret,
 };
 use drover_config::{Environment, TokenPlace, token_place};
-use drover_server::ReloadOut;
-use drover_server::shapes::StatusOut;
 
 /// How long a service may take to bring the new token into force.
 const RELOAD_LIMIT: Duration = Duration::from_secs(60);
@@ -216,7 +214,7 @@ impl Work<'_> {
     /// Has a running service read the YAML; one that does not run needs nothing.
     async fn reload(&self) -> Result<(), String> {
         let service = Service::new(self.global).map_err(|error| error.to_string())?;
-        let answer = service.post("/v1/reload", &json!({}), RELOAD_LIMIT.max(CALL_LIMIT)).await;
+        let answer = service.post("/v1/reload", &Nothing {}, RELOAD_LIMIT.max(CALL_LIMIT)).await;
         let answer: Result<ReloadOut, _> = answer;
         match answer {
             Ok(_) | Err(CallError::NoService { .. }) => Ok(()),
