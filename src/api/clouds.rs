@@ -21,7 +21,7 @@ pub struct CloudOut {
     pub agents: u32,
     /// The most agents; null for no limit.
     pub cap: Option<u32>,
-    /// When this was last told (RFC 3339).
+    /// When the cloud last reported (RFC 3339).
     #[serde(rename = "toldAt")]
     pub reported_at: String,
 }

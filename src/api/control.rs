@@ -18,7 +18,7 @@ pub struct ReapIn {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ReapOut {
-    /// Agents told to go.
+    /// Agents that drover retires.
     pub retired: u32,
 }
 

@@ -26,7 +26,7 @@ pub struct HoldOut {
     pub seconds: u64,
     /// The public key that is let in.
     pub ssh_public_key: String,
-    /// The private key made for this hold, told here and nowhere else; null for a key of the
+    /// The private key made for this hold, shown here and nowhere else; null for a key of the
     /// caller's.
     pub private_key: Option<String>,
 }
@@ -42,7 +42,7 @@ pub struct HoldNextOut {
     pub seconds: u64,
     /// The public key that is let in.
     pub ssh_public_key: String,
-    /// The private key made for this hold, told here and nowhere else; null for a key of the
+    /// The private key made for this hold, shown here and nowhere else; null for a key of the
     /// caller's.
     pub private_key: Option<String>,
 }

@@ -39,7 +39,7 @@ pub struct LeaseIn {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub idempotency_key: Option<String>,
     /// Text for the machine, at most 65536 bytes: in the login user's `~/.drover-lease/ID/user-data`
-    /// before the lease is ready, removed at its end, and told by nobody.
+    /// before the lease is ready, removed at its end, and shown by nobody.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(value_type = Option<String>))]
     pub user_data: Option<Opaque>,

@@ -75,7 +75,7 @@ pub struct JobsOut {
     /// By source; those that wait the longest first, then those that run, those that no template
     /// serves, those of which it is not known what they want, and those left alone.
     pub jobs: Vec<JobOut>,
-    /// Sources that cannot be looked at: what is told of their jobs is old, or nothing.
+    /// Sources that cannot be looked at: what is listed of their jobs is old, or nothing.
     #[serde(default)]
     pub silent: Vec<SilentOut>,
 }

@@ -72,7 +72,7 @@ pub struct KindOut {
     pub others: Vec<OtherOut>,
     /// Why it waits.
     pub why: String,
-    /// In how many seconds it is served, about; null where that cannot be told.
+    /// In how many seconds it is served, about; null where that is not known.
     pub estimate_seconds: Option<u64>,
     /// What the estimate is made from, or why there is none.
     pub estimate: String,

@@ -33,7 +33,6 @@ pub(super) async fn leases(
     end(client, &ids, json, term).await
 }
 
-/// All pages.
 async fn all(client: &Client, options: &LeasesOptions) -> Result<Vec<LeaseOut>, CliError> {
     let mut found = Vec::new();
     let mut after: Option<String> = None;

@@ -66,6 +66,6 @@ pub(super) async fn act(
             return format!("node {node} is used again\n");
         }
         let agents = count(out.agents, "agent");
-        format!("node {node} is drained: nothing is begun there; {agents} on it, idle ones go\n")
+        format!("node {node} is drained: nothing is started there; {agents} on it, idle ones go\n")
     })
 }

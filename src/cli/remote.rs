@@ -121,7 +121,7 @@ pub(super) async fn run(
         Command::Reap { all } => {
             let out: ReapOut = client.post("/v1/reap", &ReapIn { all }, CALL_LIMIT).await?;
             print(term, json, &out, |out| {
-                format!("{} told to go\n", tables::count(out.retired as usize, "agent"))
+                format!("{} asked to go\n", tables::count(out.retired as usize, "agent"))
             })?;
         }
         Command::Resync { dry_run: true, .. } => {

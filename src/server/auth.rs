@@ -31,14 +31,12 @@ pub struct TokenGrant {
     pub name: String,
     /// What its bearer may do.
     pub role: Role,
-    /// The token.
     pub secret: SecretString,
 }
 
 /// What a local user or group may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PeerGrant {
-    /// Who.
     pub peer: Peer,
     /// What they may do.
     pub role: Role,
@@ -83,7 +81,7 @@ impl Auth {
     fn bearer(&self, token: &str) -> Option<Caller> {
         let presented = digest(token);
         let mut found = None;
-        // No early end: the time taken must not tell which token was nearest.
+        // No early end: the time taken must not reveal which token was nearest.
         for (name, role, known) in &self.tokens {
             if bool::from(presented.ct_eq(known)) {
                 let principal = format!("token:{name}");
@@ -142,7 +140,7 @@ pub(super) struct LocalPeer {
 }
 
 /// Lets a request through to its route, or refuses it with the reason, before any of its body is
-/// read. What the caller needs is told by the route that the router matched.
+/// read. What the caller needs is said by the route that the router matched.
 pub(super) async fn gate(
     guard: Guard,
     mut request: ServiceRequest,

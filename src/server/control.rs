@@ -1,4 +1,4 @@
-//! What operators tell the service itself: reap, resync, reload, the log's level.
+//! Commands of operators to the service itself: reap, resync, reload, the log's level.
 
 use std::collections::BTreeMap;
 

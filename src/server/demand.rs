@@ -224,7 +224,7 @@ fn of_template(one: WhyOut) -> WhySubjectOut {
 
 /// Since when a source cannot be looked at, and why.
 fn blind(since: WallTime, text: &str) -> String {
-    format!("can not be looked at since {}: {text}", rfc3339(since))
+    format!("cannot be looked at since {}: {text}", rfc3339(since))
 }
 
 /// A source that left the configuration, with what it still has.
@@ -232,7 +232,7 @@ async fn left(state: &State, one: &SourceStatus) -> Result<WhySubjectOut, Reject
     let all = state.ask(state.limits.reply, |reply| HerdCommand::Jobs { reply }).await?;
     let its = all.iter().find(|jobs| jobs.source == one.source);
     let stands = format!(
-        "is not configured any more, and nothing is begun for it; jobs that still run: {}, runners \
+        "is not configured any more, and nothing is started for it; jobs that still run: {}, runners \
          that are left there: {}",
         one.running, one.runners
     );
@@ -336,7 +336,7 @@ fn unserved(view: &View, source: &SourceId, count: u32) -> Option<String> {
     let why = why.map(|why| format!(": {why}")).unwrap_or_default();
     let runners = if count == 1 { "runner" } else { "runners" };
     Some(format!(
-        "{count} {runners} in a row could not be begun, and none is wanted for a while, ever longer{why}"
+        "{count} {runners} in a row could not be started, and none is wanted for a while, ever longer{why}"
     ))
 }
 

@@ -33,7 +33,7 @@ pub(super) async fn stream(
     };
     let place = one_of(&state.streams, &caller.principal)?;
     let reader = state.doors.view.events(after);
-    // The first bytes tell the reader that from here on nothing is missed unsaid.
+    // The first bytes show the reader that from here on nothing is missed unsaid.
     let opening = stream::once(async { Ok::<_, actix_web::Error>(Bytes::from(": open\n\n")) });
     let held = (state, reader, place, caller.by());
     let events = stream::unfold(held, |(state, mut reader, place, by)| async move {

@@ -39,7 +39,7 @@ pub(super) async fn readyz(state: web::Data<State>) -> Result<web::Json<Value>, 
             StatusCode::SERVICE_UNAVAILABLE,
             "journal",
             "the journal cannot be written",
-            format!("nothing new is begun until it can: {trouble}"),
+            format!("nothing new is started until it can: {trouble}"),
         ));
     }
     let readiness = state.doors.view.readiness();

@@ -18,7 +18,7 @@ use super::intake::Sender;
 use super::line::Line;
 use super::{Rejection, State};
 
-/// The largest hook taken, in bytes: what is told of a job is some tens of thousands.
+/// The largest hook taken, in bytes: the text about a job is some tens of thousands.
 pub(super) const HOOK_LIMIT: usize = 1024 * 1024;
 
 #[utoipa::path(
@@ -30,7 +30,7 @@ pub(super) const HOOK_LIMIT: usize = 1024 * 1024;
     ),
     responses(
         (status = 202, description = "the source is looked at"),
-        (status = 200, description = "it was heard before, is older than an hour, or tells of no jobs"),
+        (status = 200, description = "it was heard before, is older than an hour, or names no jobs"),
         (status = 401, body = Problem, description = "the signature or secret is missing or wrong"),
         (status = 404, body = Problem, description = "no such source, or it has no `webhook`"),
         (status = 413, body = Problem, description = "too large"),

@@ -1,6 +1,6 @@
 //! Bodies of requests on their way in: how large, how fast, and how many at once.
 //!
-//! A body is read before its handler runs, and after everything was asked that its head tells: the
+//! A body is read before its handler runs, and after everything was asked that its head says: the
 //! role, the route's own question (`First`), the announced size. What is read is counted as it comes,
 //! so that an announced size alone takes nothing from others.
 
@@ -38,7 +38,6 @@ pub(super) struct Intake {
 pub(super) enum Sender {
     /// A caller with a role.
     Known,
-    /// Anybody.
     Anybody,
     /// An address from which much came in vain just now.
     Suspect,

@@ -148,7 +148,7 @@ pub(super) async fn create(
     let (ask, user_data) = read_ask(fields, &caller, &state, lease)?;
     let asked = ask.clone();
     // Written before the lease is: anyone who knows of the lease finds it. Once it was asked for nobody
-    // can tell whether that was heard, so that only the lease's end takes it away.
+    // knows whether that was heard, so that only the lease's end takes it away.
     let kept = match user_data {
         Some(content) => Some(keep(&state, &asked.lease, content).await?),
         None => None,
@@ -192,7 +192,7 @@ async fn keep(
     let (store, lease) = (Arc::clone(&state.doors.user_data), lease.clone());
     let kept = web::block(move || store.write(&lease, &content)).await;
     let unavailable = |error: &(dyn std::error::Error + 'static)| {
-        let text = format!("nothing was done: the user data can not be kept: {}", chain(error));
+        let text = format!("nothing was done: the user data cannot be kept: {}", chain(error));
         Rejection::refused(Refusal::Unavailable(text))
     };
     match kept {
@@ -204,7 +204,7 @@ async fn keep(
 /// Removes what a lease would have brought that was not started.
 async fn forget(state: &State, lease: &LeaseId) {
     let (store, lease) = (Arc::clone(&state.doors.user_data), lease.clone());
-    // Where it cannot be removed that is told, and the next start does it.
+    // Where it cannot be removed that is logged, and the next start does it.
     let _ = web::block(move || store.forget(&lease)).await;
 }
 

@@ -109,7 +109,7 @@ pub struct Doors {
 pub struct Limits {
     /// How long the herd may take to answer.
     pub reply: Duration,
-    /// Wishes that may wait for the herd at once, those of callers that went away too: its mailbox
+    /// Commands that may wait for the herd at once, those of callers that went away too: its mailbox
     /// itself has no bound.
     pub commands: usize,
     /// How long a reconciliation of all clusters may take.
@@ -187,7 +187,7 @@ impl State {
         *self.auth.write() = Arc::new(auth);
     }
 
-    /// Puts a wish to the herd and waits for its answer, at most `limit`. It is refused where too many
+    /// Sends a command to the herd and waits for its answer, at most `limit`. It is refused where too many
     /// wait already.
     async fn ask<T: 'static>(
         &self,
@@ -198,7 +198,7 @@ impl State {
         let place =
             Arc::clone(&self.commands).try_acquire_owned().map_err(|_| Rejection::busy())?;
         self.doors.herd.do_send(command(reply));
-        // The wish has its place for as long as it waits, anyone who still waits for it.
+        // The command has its place for as long as it waits, anyone who still waits for it.
         let answer = actix_web::rt::spawn(async move {
             let answer = answer.await;
             drop(place);

@@ -318,7 +318,7 @@ pub(super) enum Stream {
     Unix(UnixStream),
 }
 
-/// The stream of a connection, which tells its line what goes over it.
+/// The stream of a connection, which reports to its line what goes over it.
 pub(super) struct Wire {
     pub stream: Stream,
     pub line: Arc<Line>,

@@ -233,7 +233,7 @@ mod tests {
         for item in document["paths"].as_object().unwrap().values() {
             for operation in item.as_object().unwrap().values() {
                 assert!(!operation["responses"].as_object().unwrap().is_empty());
-                // Who may use it is told of each.
+                // Each says who may use it.
                 let open = operation["security"] == json!([{}]);
                 assert_ne!(open, operation["x-role"].is_string(), "{operation}");
                 // And how each is refused.

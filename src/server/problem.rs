@@ -50,7 +50,7 @@ impl Rejection {
         Self::new(StatusCode::NOT_FOUND, "not-found", "there is no such thing", detail)
     }
 
-    /// The herd did not answer in time: the wish may have been taken.
+    /// The herd did not answer in time: the command may have been taken.
     pub fn unknown_outcome() -> Self {
         Self::new(
             StatusCode::SERVICE_UNAVAILABLE,
@@ -66,8 +66,8 @@ impl Rejection {
         Self::new(
             StatusCode::SERVICE_UNAVAILABLE,
             "busy",
-            "too many wishes wait",
-            "the herd has more to do than it can; nothing was begun, repeat the request later",
+            "too many commands wait",
+            "the herd has more to do than it can; nothing was started, repeat the request later",
         )
     }
 
@@ -202,7 +202,7 @@ impl actix_web::Responder for Rejection {
 mod tests {
     use super::*;
 
-    // Invariant: who calls too often is told when to call again, in whole seconds that are enough.
+    // Invariant: who calls too often hears when to call again, in whole seconds that are enough.
 
     #[test]
     fn the_time_until_the_next_call_is_rounded_up() {

@@ -127,7 +127,7 @@ impl Place {
         self.on(Method::DELETE, access, handler)
     }
 
-    /// What a caller needs to be told that the path does not take a method: any role, and nothing
+    /// What a caller needs to learn that the path does not take a method: any role, and nothing
     /// where one of its methods needs nothing.
     pub(super) fn access_to_refusal(&self) -> Access {
         if self.methods.iter().any(|(_, access)| *access == OPEN) { OPEN } else { VIEWER }
@@ -172,7 +172,6 @@ fn guarded(route: Route, guard: Guard) -> Route {
     route.wrap(from_fn(gate))
 }
 
-/// Every route.
 pub(super) fn places() -> Vec<Place> {
     vec![
         Place::at("/v1/leases")

@@ -23,7 +23,7 @@ pub(super) async fn list(state: web::Data<State>) -> web::Json<TemplatesOut> {
     post, path = "/v1/templates/{id}/provision", request_body = ProvisionIn,
     params(("id" = String, Path, description = "the template, its bare name or `cloud%2Ftemplate`")),
     responses(
-        (status = 202, body = ProvisionOut, description = "so many were begun, and why not more"),
+        (status = 202, body = ProvisionOut, description = "so many were started, and why not more"),
         (status = 404, body = Problem),
         (status = 409, body = Problem, description = "the bare name is on several clouds"),
     )

@@ -34,7 +34,7 @@ impl Work<'_> {
         let place = self.token_place()?;
         let (Some(old_file), Some(_)) = (place.secret_file.clone(), place.file_for("")) else {
             let text = format!(
-                "the secret of credential `{}` is not in a secretFile, so that drover can not put \
+                "the secret of credential `{}` is not in a secretFile, so that drover cannot put \
                  another one there: rotate it where it comes from",
                 place.credential
             );
@@ -66,7 +66,7 @@ impl Work<'_> {
             RotationResult::Replaced { new } => new,
             RotationResult::BothExist { new, old, remove } => {
                 let file = old_file.display();
-                out.note(format!("{old} and {file} are left for whoever uses them"))?;
+                out.note(format!("{old} and {file} are left for their users"))?;
                 out.note(format!("once nothing does: {remove}"))?;
                 let left = self.leftovers_beside(admin, &new).await?;
                 for left in left.tokens.iter().filter(|left| left.id() != old) {
@@ -78,7 +78,7 @@ impl Work<'_> {
         };
         out.did(format!("removed {}", self.connection.login.name()))?;
         if let Err(error) = std::fs::remove_file(&old_file) {
-            out.note(format!("{} can not be removed: {error}", old_file.display()))?;
+            out.note(format!("{} cannot be removed: {error}", old_file.display()))?;
         }
         // The service works with the new one: it needs none that was made for this configuration before.
         for left in self.leftovers_beside(admin, &new).await?.tokens {
@@ -126,7 +126,7 @@ impl Work<'_> {
         let path = self.path.canonicalize().unwrap_or_else(|_| self.path.clone());
         let folder = if path.is_dir() { &*path } else { path.parent().unwrap_or(&path) };
         let reported =
-            |error: io::Error| failed(format!("{} can not be locked: {error}", folder.display()));
+            |error: io::Error| failed(format!("{} cannot be locked: {error}", folder.display()));
         let lock = File::open(folder).map_err(reported)?;
         match lock.try_lock() {
             Ok(()) => Ok(lock),
@@ -155,7 +155,7 @@ impl Work<'_> {
     }
 
     /// Puts a token in use: its secret in a file of its own, then both keys of the YAML at once, and
-    /// a reload where a service runs, which tells whether it took that up. Whatever fails, the YAML is
+    /// a reload where a service runs, which says whether it took that up. Whatever fails, the YAML is
     /// as it was.
     async fn swap(
         &self,
@@ -166,7 +166,7 @@ impl Work<'_> {
         let written = place.file_for(&name).unwrap_or_default();
         let file = place.resolve(&self.environment, &written);
         let shown = |path: &Path, error: io::Error| {
-            format!("{} can not be written: {error}", path.display())
+            format!("{} cannot be written: {error}", path.display())
         };
         let before =
             std::fs::read_to_string(&place.file).map_err(|error| shown(&place.file, error))?;
@@ -229,7 +229,7 @@ fn take_file_away(file: &Path, out: &mut SetupOutput<'_>) -> Result<(), CliError
         Ok(()) => {
             out.did(format!("removed {shown}, left by an interrupted rotation"))?;
         }
-        Err(error) => out.note(format!("{shown} can not be removed: {error}"))?,
+        Err(error) => out.note(format!("{shown} cannot be removed: {error}"))?,
     }
     Ok(())
 }
