@@ -35,7 +35,7 @@ fn cards(folder: &Path) -> BTreeSet<String> {
     entries.filter_map(|entry| address(&entry.path())).collect()
 }
 
-/// 16 hexadecimal digits that tell nothing of what they are made of.
+/// 16 hexadecimal digits that reveal nothing of what they are made of.
 fn digest(kind: &str, text: &str) -> String {
     let digest = Sha256::digest(format!("drover/{kind}/{text}"));
     digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect()

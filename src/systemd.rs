@@ -55,7 +55,7 @@ fn send(state: &[NotifyState<'_>]) {
         let _ = writeln!(text, "{one}");
     }
     if sender.try_send(text).is_err() {
-        tracing::warn!("systemd does not listen: it is told no more until it does");
+        tracing::warn!("systemd does not listen: drover notifies it again once it does");
     }
 }
 
@@ -69,12 +69,12 @@ fn sender() -> Option<SyncSender<String>> {
         for text in messages {
             let state = NotifyState::Custom(text.trim_end());
             if let Err(error) = sd_notify::notify(&[state]) {
-                tracing::warn!(%error, "systemd could not be told");
+                tracing::warn!(%error, "systemd could not be notified");
             }
         }
     });
     if let Err(error) = spawned {
-        tracing::warn!(%error, "systemd cannot be told");
+        tracing::warn!(%error, "systemd cannot be notified");
     }
     Some(sender)
 }

@@ -10,8 +10,15 @@ use drover_model::phase::AgentPhase;
 
 /// The floors, the ground first.
 const FLOORS: [&[&str]; 7] = [
-    &["causes", "drover-api", "drover-model", "drover-nocloud", "drover-ssh"],
-    &["drover-journal", "drover-limits", "drover-runtime", "drover-scripts", "proxmox-client"],
+    &["causes", "drover-model", "drover-nocloud", "drover-ssh"],
+    &[
+        "drover-api",
+        "drover-journal",
+        "drover-limits",
+        "drover-runtime",
+        "drover-scripts",
+        "proxmox-client",
+    ],
     &["drover-actors", "drover-hypervisor", "drover-shell", "pve-sim"],
     &["drover-ci"],
     &["drover-config"],
@@ -22,7 +29,8 @@ const FLOORS: [&[&str]; 7] = [
 /// Packages that stand alone, with all that they may depend on here.
 const ALONE: [(&str, &[&str]); 7] = [
     ("causes", &[]),
-    ("drover-api", &[]),
+    // A phase in an answer is the model's, not a text that server and command line each spell.
+    ("drover-api", &["drover-model"]),
     ("drover-model", &[]),
     ("drover-nocloud", &[]),
     ("drover-ssh", &[]),
@@ -31,7 +39,8 @@ const ALONE: [(&str, &[&str]); 7] = [
 ];
 
 /// Packages in which nothing does I/O, with all that they may use of others.
-const PURE: [(&str, &[&str]); 4] = [
+const PURE: [(&str, &[&str]); 5] = [
+    ("drover-api", &["base64", "serde", "strsim", "thiserror", "utoipa"]),
     // utoipa for the API's words alone, and only where the API is built: types, no I/O.
     ("drover-model", &["futures-util", "rand", "rand_chacha", "serde", "thiserror", "utoipa"]),
     ("drover-limits", &[]),

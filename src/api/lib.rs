@@ -1,9 +1,57 @@
-//! What the service and its callers say to each other: types that the server and the command line share.
+//! What the service and its callers say to each other: every request and answer of the HTTP API as one
+//! type, which the server parses and answers with, the command line sends and reads, and
+//! `/openapi.json` describes (feature `openapi`).
+//!
+//! - `…In` is the body of a request, `…Out` an answer, [`Problem`] a refusal. Field names in JSON are
+//!   camel case, times are RFC 3339 texts, an absent field of an answer means the same as null.
+//! - An answer may grow fields: readers skip what they do not know, and a field that an older service
+//!   does not send has a default.
+//! - The server refuses unknown fields of a request. It takes the names that it knows from
+//!   [`fields_of`] the request's type.
+//! - [`Role`] says who may do what, [`nearest`] finds the word that somebody meant.
+//!
+//! The package depends on `drover-model` for the phases of agents, leases, breakers and clouds: a phase
+//! is one enum from the actors to the screen, never a text that each side spells by itself. Conversions
+//! from what the actors report are the server's (`Shown`): only the server knows who may see what.
 
 #![cfg_attr(not(test), warn(unused_crate_dependencies))]
 
+mod addresses;
+mod agents;
+mod breakers;
+mod call_in;
+mod clouds;
+mod control;
+mod fields;
+mod holds;
+mod leases;
 mod nearest;
+mod nodes;
+mod problem;
 mod roles;
+mod sources;
+mod status;
+mod templates;
+mod why;
 
+pub use addresses::{AddressPoolOut, AddressPoolsOut};
+pub use agents::{AgentLimits, AgentOut, AgentsOut, GoneOut, LimitsIn, PhaseOut, SshOut};
+pub use breakers::{BreakerOut, BreakersOut, ResetOut};
+pub use call_in::{CallIn, CalledIn};
+pub use clouds::{CloudOut, CloudsOut, ConfirmIn, ConfirmOut};
+pub use control::{
+    FoundOut, LogLevelIn, Nothing, ReapIn, ReapOut, ReloadOut, ResyncIn, ResyncOut, ResyncPlanOut,
+};
+pub use fields::fields_of;
+pub use holds::{HoldIn, HoldNextOut, HoldOut};
+pub use leases::{LeaseIn, LeaseOut, LeasesOut, Opaque, RenewIn};
 pub use nearest::nearest;
+pub use nodes::{DrainIn, DrainOut, NodeOut, NodesOut, RefusesOut, RoomOut, UnreadOut};
+pub use problem::{FieldFault, Problem};
 pub use roles::{Peer, Role};
+pub use sources::{JobOut, JobsOut, LostJobOut, SilentOut, SourceOut};
+pub use status::{AlarmOut, ConfigOut, ReconcileOut, RestartOut, StatusOut};
+pub use templates::{ProvisionIn, ProvisionOut, ResetsOut, TemplateOut, TemplatesOut};
+pub use why::{
+    AccountOut, FailedOut, KindOut, OtherOut, ServingOut, WhyNodeOut, WhyOut, WhySubjectOut,
+};

@@ -11,8 +11,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::{CliError, DEFAULT_SOCKET, Global};
+use drover_api::Problem;
 use drover_config::Environment;
-use drover_server::Problem;
 
 /// How long a call may take, unless it waits on purpose.
 pub const CALL_LIMIT: Duration = Duration::from_secs(30);
@@ -20,27 +20,18 @@ pub const CALL_LIMIT: Duration = Duration::from_secs(30);
 /// Why a call gave nothing.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
-    /// Nobody listens.
     #[error("no drover is listening on `{place}`: is it running? {}", elsewhere(place))]
-    NoService {
-        /// Where.
-        place: String,
-    },
+    NoService { place: String },
     /// The socket may not be opened.
     #[error(
         "may not open `{place}`: run this as root or as the service's own user, or use --url and \
          --token-file"
     )]
-    NotAllowed {
-        /// Where.
-        place: String,
-    },
+    NotAllowed { place: String },
     /// The connection failed on the way; the call may have been taken.
     #[error("the call to drover on `{place}` failed")]
     Broken {
-        /// Where.
         place: String,
-        /// Why.
         #[source]
         cause: reqwest::Error,
     },
@@ -50,7 +41,6 @@ pub enum CallError {
     /// What came back is not an answer of drover.
     #[error("`{place}` answered {status}, and not as drover does: is something else there?")]
     NotDrover {
-        /// Where.
         place: String,
         /// The HTTP status.
         status: u16,
@@ -151,7 +141,6 @@ impl Client {
         &self.place
     }
 
-    /// Reads.
     pub async fn get<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -160,7 +149,7 @@ impl Client {
         self.answer(self.send(Method::GET, path, None::<&()>, limit).await?).await
     }
 
-    /// Tells, and reads what came of it.
+    /// Sends a command, and reads what came of it.
     pub async fn post<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -180,7 +169,7 @@ impl Client {
         self.answer(self.send(Method::PATCH, path, Some(body), limit).await?).await
     }
 
-    /// Tells, when nothing is to be read.
+    /// Sends a command whose answer has no body.
     pub async fn report(&self, method: Method, path: &str) -> Result<(), CallError> {
         self.send(method, path, None::<&()>, CALL_LIMIT).await.map(|_| ())
     }
@@ -263,7 +252,7 @@ fn socket(global: &Global) -> Result<PathBuf, CliError> {
     let Some(path) = &global.config else { return Ok(PathBuf::from(DEFAULT_SOCKET)) };
     drover_config::socket(path, &Environment::of_process()).map_err(|fault| {
         CliError::Usage(format!(
-            "the service's socket is not known, since the configuration `{}` cannot be read: mend \
+            "the service's socket is not known, since the configuration `{}` cannot be read: repair \
              it, or name the socket with --socket or DROVER_SOCKET\n{}",
             path.display(),
             fault.render().trim_end()

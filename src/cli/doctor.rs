@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
+use drover_api::{AgentOut, AlarmOut, GoneOut, PhaseOut, ProvisionIn, ProvisionOut, StatusOut};
 use drover_model::id::{NodeName, VmId};
 use drover_model::phase::AgentPhase;
 use drover_ssh::quote;
@@ -23,8 +24,6 @@ use super::{CallError, CliError, Client, Global, Term, report};
 use drover_admin::doctor::trial::{Diagnosis, End, diagnose, timeline};
 use drover_admin::doctor::{self, Clients, NetworkCertificates, Report, clean};
 use drover_config::Checked;
-use drover_server::shapes::{AgentOut, AlarmOut, GoneOut, PhaseOut, StatusOut};
-use drover_server::{ProvisionIn, ProvisionOut};
 
 /// How often the agent on trial is looked at.
 const LOOK: Duration = Duration::from_millis(250);
@@ -129,7 +128,7 @@ struct TrialOut {
     ready: bool,
     phases: Vec<PhaseOut>,
     diagnosis: Option<Diagnosis>,
-    /// What was told of it when it was ready: errors that cloud-init got over.
+    /// What was reported of it when it was ready: errors that cloud-init got over.
     #[serde(skip_serializing_if = "String::is_empty")]
     warning: String,
 }
@@ -149,7 +148,7 @@ pub(super) async fn template(
     let started: ProvisionOut = client.post(&begin, &command, CALL_LIMIT).await?;
     let Some(agent) = started.agents.first().cloned() else {
         let why = started.short.unwrap_or_default();
-        return Err(CliError::Failed(format!("no agent was begun: {why}")));
+        return Err(CliError::Failed(format!("no agent was started: {why}")));
     };
     let text = format!("agent {agent} of {} is on trial", started.template);
     term.progress(global.json, &text, json!({ "agent": agent }))?;
@@ -171,7 +170,7 @@ pub(super) async fn template(
     done
 }
 
-/// Follows an agent that was started for trial to its end, and tells of it.
+/// Follows an agent that was started for trial to its end, and reports it.
 async fn on_trial(
     client: &Client,
     global: &Global,
@@ -231,13 +230,13 @@ struct Followed {
     end: Option<End>,
     /// The VMID of its template and its configuration.
     config: Option<(String, VmConfig)>,
-    /// What was told of it when it was ready.
+    /// What was reported of it when it was ready.
     warning: String,
     /// What keeps it from being destroyed, where somebody has to do something.
     stuck: Option<AlarmOut>,
 }
 
-/// What was told of an agent while it is destroyed.
+/// What was reported of an agent while it is destroyed.
 #[derive(Default)]
 struct Leaving {
     reported: String,
@@ -245,7 +244,7 @@ struct Leaving {
 }
 
 impl Leaving {
-    /// Tells what it waits for when that changes; gives the alarm once one stands.
+    /// Reports what it waits for when that changes; gives the alarm once one stands.
     async fn look(
         &mut self,
         client: &Client,
@@ -267,7 +266,7 @@ impl Leaving {
     }
 }
 
-/// An alarm with what is to be run.
+/// An alarm with the command to run.
 fn reported(alarm: &AlarmOut) -> String {
     format!("{}\n  > {}", clean(&alarm.text), clean(&alarm.command))
 }
@@ -397,7 +396,7 @@ async fn stranded(client: &Client, agent: &str, why: String) -> CliError {
 }
 
 /// Waits until the agent is gone: nothing of it is left then. Gives what is in the way once an
-/// alarm tells it.
+/// alarm says it.
 async fn gone(
     client: &Client,
     agent: &str,

@@ -9,6 +9,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::time::Duration;
 
+use drover_api::{AgentsOut, LeaseOut, SshOut};
 use drover_model::phase::LeasePhase;
 use drover_model::record::{EXPIRED, LOST, is_lost};
 use tokio::sync::mpsc;
@@ -20,7 +21,6 @@ use super::over_ssh::Cut;
 use super::remote::path;
 use super::tables::clean;
 use super::{CliError, Client};
-use drover_server::shapes::{AgentsOut, LeaseOut, SshOut};
 
 /// How long a machine may take to answer whose command was cut.
 const PROBE_LIMIT: Duration = Duration::from_secs(5);

@@ -10,7 +10,7 @@ use drover_server::view::EventId;
 /// The longest event taken, in bytes.
 const EVENT_LIMIT: usize = 1024 * 1024;
 
-/// The first comment of the stream: what happens after it is told.
+/// The first comment of the stream: what happens after it is sent.
 const OPEN: &str = ": open";
 
 /// Prints events until the stream ends.
@@ -62,7 +62,7 @@ fn field(event: &str, name: &str) -> Option<String> {
     lines.next().map(|value| value.trim_start().to_owned())
 }
 
-/// Whether an event was told before this moment; what has no time was not.
+/// Whether an event was reported before this moment; what has no time was not.
 fn is_before(event: &str, since: Option<Timestamp>) -> bool {
     let reported = || {
         let value: Value = serde_json::from_str(&field(event, "data:")?).ok()?;

@@ -1,5 +1,6 @@
 //! `drover hold`: an agent kept for debugging, and how to log in to it.
 
+use drover_api::{HoldIn, HoldNextOut, HoldOut};
 use reqwest::Method;
 use serde_json::json;
 
@@ -7,9 +8,8 @@ use super::client::CALL_LIMIT;
 use super::identity;
 use super::remote::{path, print};
 use super::{CliError, Client, HoldNextOptions, HoldOptions, Term};
-use drover_server::{HoldIn, HoldNextOut, HoldOut};
 
-/// Asks for a hold and tells how to log in.
+/// Asks for a hold and shows how to log in.
 pub(super) async fn hold(
     client: &Client,
     options: &HoldOptions,
@@ -49,7 +49,7 @@ pub(super) async fn hold_next(
 fn reported_next(out: &HoldNextOut) -> String {
     let reported = format!(
         "the next agent of {} that fails once it has a machine is held for {} s, then destroyed\n\
-         `drover agents` tells why it failed and how to log in\n",
+         `drover agents` shows why it failed and how to log in\n",
         out.template, out.seconds
     );
     reported + &key_reported(out.private_key.as_deref())
@@ -57,13 +57,13 @@ fn reported_next(out: &HoldNextOut) -> String {
 
 fn key_reported(private_key: Option<&str>) -> String {
     let Some(key) = private_key else { return String::new() };
-    format!("the key to log in with, told once; keep it in a file of mode 600:\n{key}")
+    format!("the key to log in with, shown once; keep it in a file of mode 600:\n{key}")
 }
 
 fn reported(out: &HoldOut) -> String {
     let text = format!(
         "agent {} is held for {} s from the moment it is free, then destroyed\n\
-         `drover agents` tells its state and its login\n",
+         `drover agents` shows its state and its login\n",
         out.agent, out.seconds
     );
     text + &key_reported(out.private_key.as_deref())

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use causes::chain;
+use drover_api::{LeaseOut, SshOut, StatusOut};
 use drover_ssh::quote;
 use jiff::Timestamp;
 use rustix::process::geteuid;
@@ -21,7 +22,6 @@ use super::identity::Identity;
 use super::remote::path;
 use super::{CallError, CliError, Client};
 use drover_model::phase::LeasePhase;
-use drover_server::shapes::{LeaseOut, SshOut, StatusOut};
 
 const KEY: &str = "key";
 const HOSTS: &str = "hosts";
@@ -32,7 +32,7 @@ const ENDS: [&str; 3] = [KEY, HOSTS, PLACE];
 const LOOK_LIMIT: Duration = Duration::from_secs(5);
 /// About how many leases one command asks; others are forgotten by their ends.
 const LOOKS_MAX: usize = 16;
-/// How long the files stay of a lease whose end the service does not tell.
+/// How long the files stay of a lease whose end the service does not report.
 const UNTOLD_END: Duration = Duration::from_secs(24 * 60 * 60);
 /// How long the files stay after the last known end where no service says that the lease is over: it
 /// may have been renewed, and it lasts longer by the time that its service was down.

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::pin::{Pin, pin};
 use std::time::Duration;
 
+use drover_api::{LeaseIn, LeaseOut, SshOut};
 use drover_model::phase::LeasePhase;
 use drover_model::record::WAITED;
 use drover_shell::user_data::{USER_DATA_MAX, guest};
@@ -21,18 +22,15 @@ use super::identity::Identity;
 use super::over_ssh::{self, Cut};
 use super::tables::clean;
 use super::{CallError, CliError, Client, LeaseOptions, Term, kept};
-use drover_server::shapes::{LeaseOut, SshOut};
-use drover_server::{LONGEST_QUEUE_SECONDS, LeaseIn};
+use drover_server::LONGEST_QUEUE_SECONDS;
 
 /// A command to run on a leased agent.
 pub struct SshJob {
-    /// The address.
     pub host: String,
-    /// The port.
     pub port: u16,
     /// The login name.
     pub user: String,
-    /// Host keys to accept, public key lines; empty to trust on first sight.
+    /// Host keys to accept, public key lines; empty to trust on first use.
     pub host_keys: Vec<String>,
     /// The private key.
     pub key: drover_ssh::PrivateKey,
@@ -83,7 +81,6 @@ impl Default for TimeLimits {
 
 /// All that leasing needs besides the options.
 pub(super) struct Leasing<'a> {
-    /// The service.
     pub client: &'a Client,
     /// The way to run commands.
     pub over: &'a dyn RunOverSsh,
@@ -187,7 +184,7 @@ async fn take(
     }
     let mut tries = leasing.time_limits.tries;
     loop {
-        // Not given up on a signal: only its answer tells which lease to release.
+        // Not given up on a signal: only its answer says which lease to release.
         let fault = match leasing.client.post("/v1/leases", &ask, CALL_LIMIT).await {
             Ok(lease) => return Ok(lease),
             Err(fault) => fault,
@@ -272,10 +269,10 @@ async fn wait_ready(
         };
         match answer {
             Ok(seen) if seen.state == LeasePhase::Ready && seen.ssh.is_none() => {
-                // Its agent goes at this moment: the lease's end is told next.
+                // Its agent goes at this moment: the lease's end is reported next.
                 if tries <= 1 {
                     let id = &lease.id;
-                    let fault = format!("lease `{id}` is ready and drover does not tell where");
+                    let fault = format!("lease `{id}` is ready and drover does not say where");
                     return Err(CliError::Failed(fault));
                 }
                 tries -= 1;
@@ -302,7 +299,7 @@ async fn wait_ready(
     }
 }
 
-/// Tells the lease's state on the terminal whenever it changed.
+/// Reports the lease's state on the terminal whenever it changed.
 fn say(
     lease: &LeaseOut,
     said: &mut String,

@@ -6,8 +6,8 @@ use serde_json::json;
 use super::client::CALL_LIMIT;
 use super::remote::{path, print};
 use super::{CliError, Client, LeasesOptions, Term, kept, report, tables};
+use drover_api::{LeaseOut, LeasesOut};
 use drover_model::phase::LeasePhase;
-use drover_server::shapes::{LeaseOut, LeasesOut};
 
 /// Lists leases, or ends those that are listed.
 pub(super) async fn leases(
@@ -33,7 +33,6 @@ pub(super) async fn leases(
     end(client, &ids, json, term).await
 }
 
-/// All pages.
 async fn all(client: &Client, options: &LeasesOptions) -> Result<Vec<LeaseOut>, CliError> {
     let mut found = Vec::new();
     let mut after: Option<String> = None;

@@ -45,7 +45,7 @@ pub use options::{
 };
 pub use setup::{DhcpOptions, RightsOptions, ServiceOptions, SetupAction, VipOptions};
 
-/// Why a command did not do what it was told.
+/// Why a command did not do what it was asked for.
 #[derive(Debug, thiserror::Error)]
 pub enum CliError {
     /// The arguments do not fit together.
@@ -57,7 +57,6 @@ pub enum CliError {
     /// A running service could not be asked, or refused.
     #[error(transparent)]
     Call(#[from] CallError),
-    /// Anything else.
     #[error("{0}")]
     Failed(String),
     /// What was waited for did not come in time.
@@ -85,7 +84,6 @@ impl CliError {
 
 /// Where a command prints: results, and what is going on meanwhile.
 pub struct Term<'a> {
-    /// Results.
     pub out: &'a mut (dyn Write + Send),
     /// Progress and warnings.
     pub err: &'a mut (dyn Write + Send),

@@ -4,7 +4,7 @@ use super::client::CALL_LIMIT;
 use super::remote::{LONG_LIMIT, path, print};
 use super::tables::{clean, count, table, unread};
 use super::{CliError, Client, NodeAction, Term};
-use drover_server::{DrainIn, DrainOut, NodeOut, NodesOut};
+use drover_api::{DrainIn, DrainOut, NodeOut, NodesOut};
 
 /// Lists all nodes.
 pub(super) async fn list(client: &Client, json: bool, term: &mut Term<'_>) -> Result<(), CliError> {
@@ -66,6 +66,6 @@ pub(super) async fn act(
             return format!("node {node} is used again\n");
         }
         let agents = count(out.agents, "agent");
-        format!("node {node} is drained: nothing is begun there; {agents} on it, idle ones go\n")
+        format!("node {node} is drained: nothing is started there; {agents} on it, idle ones go\n")
     })
 }

@@ -1,5 +1,10 @@
 //! The commands that ask a running service and print what it says.
 
+use drover_api::{
+    AddressPoolsOut, AgentLimits, AgentsOut, BreakersOut, ConfirmIn, ConfirmOut, LimitsIn, Nothing,
+    ProvisionIn, ProvisionOut, ReapIn, ReapOut, ReloadOut, ResetOut, ResyncIn, ResyncOut,
+    ResyncPlanOut, StatusOut, TemplatesOut, UnreadOut,
+};
 use reqwest::Method;
 use serde::Serialize;
 use serde_json::json;
@@ -10,11 +15,6 @@ use super::lease::{Leasing, OverSsh, TimeLimits, lease};
 use super::{
     AgentAction, BreakerAction, CliError, Client, ClusterAction, Command, DoctorAction,
     DoctorOptions, Global, Limit, Term, doctor, events, hold, kept, leases, nodes, tables, why,
-};
-use drover_server::shapes::{AgentLimits, AgentsOut, StatusOut, TemplatesOut};
-use drover_server::{
-    AddressPoolsOut, BreakersOut, ConfirmIn, ConfirmOut, ProvisionIn, ProvisionOut, ReapIn,
-    ReapOut, ReloadOut, ResetOut, ResyncIn, ResyncOut, ResyncPlanOut, UnreadOut,
 };
 
 /// How long a reload or a full reconciliation may take.
@@ -53,7 +53,7 @@ pub(super) async fn run(
                 return Err(CliError::Usage(text.into()));
             }
             let path = path("breakers", &breaker, "/reset");
-            let out: ResetOut = client.post(&path, &json!({}), CALL_LIMIT).await?;
+            let out: ResetOut = client.post(&path, &Nothing {}, CALL_LIMIT).await?;
             print(term, json, &out, |out| {
                 let does = if out.flowed { ": it flows already" } else { " flows" };
                 format!("breaker {}{does}\n", tables::clean(&out.id))
@@ -121,7 +121,7 @@ pub(super) async fn run(
         Command::Reap { all } => {
             let out: ReapOut = client.post("/v1/reap", &ReapIn { all }, CALL_LIMIT).await?;
             print(term, json, &out, |out| {
-                format!("{} told to go\n", tables::count(out.retired as usize, "agent"))
+                format!("{} asked to go\n", tables::count(out.retired as usize, "agent"))
             })?;
         }
         Command::Resync { dry_run: true, .. } => {
@@ -146,7 +146,7 @@ pub(super) async fn run(
             }
         }
         Command::Reload => {
-            let out: ReloadOut = client.post("/v1/reload", &json!({}), LONG_LIMIT).await?;
+            let out: ReloadOut = client.post("/v1/reload", &Nothing {}, LONG_LIMIT).await?;
             print(term, json, &out, |out| format!("generation {} in force\n", out.generation))?;
         }
         Command::Events(options) => events::follow(&client, &options, json, term).await?,
@@ -195,15 +195,14 @@ async fn limit(
     term: &mut Term<'_>,
 ) -> Result<(), CliError> {
     let AgentAction::Set { agent, idle, max_uses } = action;
-    let mut command = serde_json::Map::new();
-    for (field, limit) in [("idleTerminationMinutes", idle), ("maxTotalUses", max_uses)] {
-        let value = match limit {
-            None => continue,
-            Some(Limit::Template) => serde_json::Value::Null,
-            Some(Limit::Own(number)) => number.into(),
-        };
-        command.insert(field.to_owned(), value);
-    }
+    let change = |limit| match limit {
+        Limit::Template => None,
+        Limit::Own(number) => Some(number),
+    };
+    let command = LimitsIn {
+        idle_termination_minutes: idle.map(change),
+        max_total_uses: max_uses.map(change),
+    };
     let out: AgentLimits = client.change(&path("agents", &agent, ""), &command, CALL_LIMIT).await?;
     print(term, json, &out, |out| match out.spell() {
         text if text.is_empty() => format!("agent {agent}: as its template says\n"),

@@ -27,12 +27,12 @@ fn faulty(code: u8, text: &str, faults: &[LocatedFault]) -> String {
     json!({ "error": error }).to_string()
 }
 
-/// Tells an error, in `plain` to people; gives its exit code.
+/// Reports an error, in `plain` to people; gives its exit code.
 pub(super) fn fail(json: bool, code: u8, text: &str, plain: &str) -> ExitCode {
     fail_with(json, code, (text, &[]), plain)
 }
 
-/// Tells an error with the faults of a configuration, in `plain` to people; gives its exit code.
+/// Reports an error with the faults of a configuration, in `plain` to people; gives its exit code.
 pub(super) fn fail_with(
     json: bool,
     code: u8,
@@ -47,7 +47,7 @@ pub(super) fn fail_with(
     ExitCode::from(code)
 }
 
-/// Tells why a command ended, in `plain` to people; gives its exit code.
+/// Reports why a command ended, in `plain` to people; gives its exit code.
 pub(super) fn fail_by(json: bool, error: &CliError, plain: &str) -> ExitCode {
     match error {
         CliError::Config(fault) => {
@@ -62,12 +62,12 @@ pub(super) fn fail_by(json: bool, error: &CliError, plain: &str) -> ExitCode {
     }
 }
 
-/// Tells what is wrong with a configuration; gives the exit code.
+/// Reports what is wrong with a configuration; gives the exit code.
 pub(super) fn fail_to_load(json: bool, code: u8, error: &LoadError) -> ExitCode {
     fail_with(json, code, (&chain(error), &error.located()), &error.render())
 }
 
-/// Tells what a configuration is warned of.
+/// Reports what a configuration is warned of.
 pub(super) fn warn(json: bool, checked: &Checked) {
     if !json {
         write(&checked.rendered_warnings());
@@ -76,7 +76,7 @@ pub(super) fn warn(json: bool, checked: &Checked) {
     }
 }
 
-/// Tells that the arguments make no command, as JSON where that is asked for; or gives the help.
+/// Reports that the arguments make no command, as JSON where that is asked for; or gives the help.
 pub(super) fn usage(error: &clap::Error) -> ExitCode {
     // What stands behind `--` is another program's.
     let mut own = std::env::args_os().skip(1).take_while(|word| word != "--");
@@ -90,12 +90,12 @@ pub(super) fn usage(error: &clap::Error) -> ExitCode {
 }
 
 fn write(text: &str) {
-    // Nothing is left to tell it to when even this fails.
+    // Nothing is left to report it to when even this fails.
     let _ = io::stderr().write_all(text.as_bytes());
 }
 
 impl Term<'_> {
-    /// Tells what goes on; `facts` are the same for scripts.
+    /// Reports what goes on; `facts` are the same for scripts.
     pub(super) fn progress(&mut self, json: bool, text: &str, mut facts: Value) -> io::Result<()> {
         if !json {
             return writeln!(self.err, "{text}");

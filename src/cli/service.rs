@@ -205,7 +205,7 @@ pub(super) fn copy(global: &Global, options: &CopyOptions) -> ExitCode {
                 ExitCode::SUCCESS
             }
             Err(error) => {
-                let text = format!("{} can not be written: {error}", file.display());
+                let text = format!("{} cannot be written: {error}", file.display());
                 report::fail(global.json, FAILED, &text, &format!("drover: {text}\n"))
             }
         },

@@ -3,13 +3,9 @@
 use comfy_table::Table;
 use comfy_table::presets::NOTHING;
 use drover_actors::reconciler::finding::Does;
-
-use drover_server::shapes::{
-    AgentOut, AgentsOut, CloudOut, ConfigOut, LeaseOut, StatusOut, TemplateOut,
-};
-use drover_server::sources::SourceOut;
-use drover_server::{
-    AddressPoolOut, BreakerOut, ProvisionOut, ResyncOut, ResyncPlanOut, UnreadOut,
+use drover_api::{
+    AddressPoolOut, AgentOut, AgentsOut, BreakerOut, CloudOut, ConfigOut, LeaseOut, ProvisionOut,
+    ResyncOut, ResyncPlanOut, SourceOut, StatusOut, TemplateOut, UnreadOut,
 };
 
 /// Text from elsewhere without anything that could move the cursor, on one line.
@@ -51,7 +47,7 @@ pub(super) fn status(status: &StatusOut) -> String {
     let mut text = format!("drover {}, {ready}\n{}", status.version, config(&status.config));
     if let Some(trouble) = &status.journal {
         let trouble = clean(trouble);
-        text.push_str(&format!("JOURNAL cannot be written, nothing new is begun: {trouble}\n"));
+        text.push_str(&format!("JOURNAL cannot be written, nothing new is started: {trouble}\n"));
     }
     for alarm in &status.alarms {
         text.push_str(&format!(
@@ -287,7 +283,7 @@ fn sources(sources: &[SourceOut]) -> String {
     for source in sources {
         if !source.configured {
             text.push_str(&format!(
-                "{}: is not configured any more; `drover why {0}` tells what still runs\n",
+                "{}: is not configured any more; `drover why {0}` shows what still runs\n",
                 clean(&source.id)
             ));
         }
@@ -303,7 +299,7 @@ fn sources(sources: &[SourceOut]) -> String {
             ));
         } else if source.unserved > 0 {
             text.push_str(&format!(
-                "{}: {} could not be begun in a row; why is told by `drover why` and its log\n",
+                "{}: {} could not be started in a row; `drover why` and its log say why\n",
                 clean(&source.id),
                 count(source.unserved as usize, "runner"),
             ));
@@ -414,13 +410,13 @@ pub(super) fn all_leases(leases: &[LeaseOut]) -> String {
 /// What was started, and why not more.
 pub(super) fn provisioned(out: &ProvisionOut) -> String {
     let started = count(out.agents.len(), "agent");
-    let mut text = format!("{started} of {} begun\n", clean(&out.template));
+    let mut text = format!("{started} of {} started\n", clean(&out.template));
     for agent in &out.agents {
         text.push_str(&format!("  {}\n", clean(agent)));
     }
     if let Some(why) = &out.short {
         let missing = (out.wanted as usize).saturating_sub(out.agents.len());
-        text.push_str(&format!("{missing} not begun: {}\n", clean(why)));
+        text.push_str(&format!("{missing} not started: {}\n", clean(why)));
     }
     text
 }

@@ -62,7 +62,6 @@ pub static PAGES: &[Page] = pages![
 ];
 
 impl Page {
-    /// Its heading.
     pub fn title(&self) -> &'static str {
         self.text.lines().find_map(|line| line.strip_prefix("# ")).unwrap_or(self.topic)
     }
@@ -164,7 +163,7 @@ mod tests {
         line.split(' ').map(OsString::from).collect()
     }
 
-    // Invariant: each topic prints its page, each command its help, and a slip is told.
+    // Invariant: each topic prints its page, each command its help, and a slip is named.
 
     #[test]
     fn every_page_is_found_by_its_name_and_by_that_of_its_file() {

@@ -4,8 +4,7 @@ use super::client::CALL_LIMIT;
 use super::remote::{LONG_LIMIT, path, print};
 use super::tables::{clean, count, dash, table};
 use super::{CliError, Client, Term};
-use drover_server::shapes::TemplatesOut;
-use drover_server::{AccountOut, JobOut, JobsOut, KindOut, WhyOut, WhySubjectOut};
+use drover_api::{AccountOut, JobOut, JobsOut, KindOut, TemplatesOut, WhyOut, WhySubjectOut};
 
 /// Lists the jobs of all sources.
 pub(super) async fn jobs(client: &Client, json: bool, term: &mut Term<'_>) -> Result<(), CliError> {
@@ -14,7 +13,7 @@ pub(super) async fn jobs(client: &Client, json: bool, term: &mut Term<'_>) -> Re
         let mut text = table_of(&out.jobs);
         for one in &out.silent {
             let (source, detail) = (clean(&one.source), clean(&one.detail));
-            text += &format!("{source} can not be looked at since {}: {detail}\n", one.since);
+            text += &format!("{source} cannot be looked at since {}: {detail}\n", one.since);
         }
         text
     })
@@ -89,7 +88,7 @@ fn subject(out: &WhySubjectOut) -> String {
     text + &rest.join("\n")
 }
 
-/// What an answer says already: each cause is told once.
+/// What an answer says already: each cause is said once.
 #[derive(Default)]
 struct Said {
     causes: Vec<String>,

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::waterfall;
+use drover_api::{AgentOut, CloudOut, GoneOut, PhaseOut};
 use drover_model::phase::AgentPhase;
-use drover_server::shapes::{AgentOut, CloudOut, GoneOut, PhaseOut};
 
 /// The agents and clouds as the last events showed them.
 #[derive(Debug, Default)]

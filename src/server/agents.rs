@@ -2,14 +2,17 @@
 
 use actix_web::{HttpResponse, web};
 use drover_actors::message::HerdCommand;
+use drover_api::{
+    AgentLimits, AgentOut, AgentsOut, CloudsOut, GoneOut, LimitsIn, Nothing, Problem, StatusOut,
+};
 use drover_model::id::AgentId;
 use drover_model::overrides::{Change, OverrideChange};
 use drover_model::record::Reason;
 
 use super::body::Fields;
 use super::problem::printable;
-use super::shapes::{AgentLimits, AgentOut, AgentsOut, CloudsOut, GoneOut, StatusOut};
-use super::{Caller, Problem, State};
+use super::shapes::{self, Shown};
+use super::{Caller, Rejection, State};
 
 /// As many minutes as `idleTerminationMinutes` takes.
 const MOST_MINUTES: u32 = 100_000_000;
@@ -23,8 +26,8 @@ pub(super) async fn list(
 ) -> web::Json<AgentsOut> {
     let (view, by) = (&state.doors.view, caller.by());
     web::Json(AgentsOut {
-        agents: view.agents().iter().map(|agent| AgentOut::of(view, agent, &by)).collect(),
-        gone: view.gone_agents().iter().map(GoneOut::from).collect(),
+        agents: view.agents().iter().map(|agent| shapes::agent(view, agent, &by)).collect(),
+        gone: view.gone_agents().iter().map(Shown::shown).collect(),
     })
 }
 
@@ -39,18 +42,18 @@ pub(super) async fn show(
     state: web::Data<State>,
     caller: web::ReqData<Caller>,
     id: web::Path<String>,
-) -> Result<HttpResponse, Problem> {
+) -> Result<HttpResponse, Rejection> {
     let view = &state.doors.view;
     let id = AgentId::new(&*id);
     if let Some(agent) = view.agent(&id) {
-        return Ok(HttpResponse::Ok().json(AgentOut::of(view, &agent, &caller.by())));
+        return Ok(HttpResponse::Ok().json(shapes::agent(view, &agent, &caller.by())));
     }
     let gone = view.gone_agents().into_iter().rev().find(|gone| gone.agent == id);
     let gone = gone.ok_or_else(|| {
         let id = printable(id.as_str());
-        Problem::not_found(format!("no agent `{id}`; `drover agents` lists them"))
+        Rejection::not_found(format!("no agent `{id}`; `drover agents` lists them"))
     })?;
-    Ok(HttpResponse::Ok().json(GoneOut::from(&gone)))
+    Ok(HttpResponse::Ok().json(Shown::<GoneOut>::shown(&gone)))
 }
 
 /// Sets limits of one agent against its template's; null takes one back, what is absent stays.
@@ -67,19 +70,31 @@ pub(super) async fn limit(
     state: web::Data<State>,
     id: web::Path<String>,
     body: Result<web::Bytes, actix_web::Error>,
-) -> Result<web::Json<AgentLimits>, Problem> {
-    let mut fields = Fields::parse(body)?;
-    let idle_minutes = fields.change("idleTerminationMinutes", MOST_MINUTES);
-    let max_uses = fields.change("maxTotalUses", MOST_USES);
-    let change = OverrideChange { idle_minutes, max_uses };
-    if (idle_minutes, max_uses) == (Change::Keep, Change::Keep) && !fields.has_faults() {
+) -> Result<web::Json<AgentLimits>, Rejection> {
+    let mut fields = Fields::<LimitsIn>::parse(body)?;
+    let has_idle = fields.change("idleTerminationMinutes", MOST_MINUTES);
+    let has_uses = fields.change("maxTotalUses", MOST_USES);
+    if !has_idle && !has_uses {
         fields.fault("idleTerminationMinutes", "or maxTotalUses must be given");
     }
-    fields.finish()?;
+    let limits = fields.finish()?;
+    let change = OverrideChange {
+        idle_minutes: change_to(limits.idle_termination_minutes),
+        max_uses: change_to(limits.max_total_uses),
+    };
     let agent = AgentId::new(&*id);
     let command = |reply| HerdCommand::Override { agent, change, reply };
-    let overrides = state.ask(state.limits.reply, command).await?.map_err(Problem::refused)?;
+    let overrides = state.ask(state.limits.reply, command).await?.map_err(Rejection::refused)?;
     Ok(web::Json(overrides.into()))
+}
+
+/// What becomes of a limit that is absent, null or a number.
+fn change_to(limit: Option<Option<u32>>) -> Change {
+    match limit {
+        None => Change::Keep,
+        Some(None) => Change::TakeBack,
+        Some(Some(number)) => Change::Set(number),
+    }
 }
 
 #[utoipa::path(
@@ -95,17 +110,17 @@ pub(super) async fn retire(
     caller: web::ReqData<Caller>,
     id: web::Path<String>,
     body: Result<web::Bytes, actix_web::Error>,
-) -> Result<HttpResponse, Problem> {
-    Fields::parse(body)?.finish()?;
+) -> Result<HttpResponse, Rejection> {
+    Fields::<Nothing>::parse(body)?.finish()?;
     let (agent, by) = (AgentId::new(&*id), caller.by());
     let command = |reply| HerdCommand::Retire { agent, reason: Reason::Asked, by, reply };
-    state.ask(state.limits.reply, command).await?.map_err(Problem::refused)?;
+    state.ask(state.limits.reply, command).await?.map_err(Rejection::refused)?;
     Ok(HttpResponse::Accepted().finish())
 }
 
 #[utoipa::path(get, path = "/v1/clouds", responses((status = 200, body = CloudsOut)))]
 pub(super) async fn clouds(state: web::Data<State>) -> web::Json<CloudsOut> {
-    let clouds = state.doors.view.clouds().iter().map(Into::into).collect();
+    let clouds = state.doors.view.clouds().iter().map(Shown::shown).collect();
     web::Json(CloudsOut { clouds })
 }
 
@@ -114,5 +129,5 @@ pub(super) async fn status(
     state: web::Data<State>,
     caller: web::ReqData<Caller>,
 ) -> web::Json<StatusOut> {
-    web::Json(StatusOut::of(&state.doors.view, &caller.by()))
+    web::Json(shapes::status(&state.doors.view, &caller.by()))
 }

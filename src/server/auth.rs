@@ -23,7 +23,7 @@ use super::intake::Sender;
 use super::line::Line;
 use super::routes::{Access, Guard};
 use super::share::Share;
-use super::{Problem, State, crowd};
+use super::{Rejection, State, crowd};
 
 /// A bearer token and what it is good for.
 pub struct TokenGrant {
@@ -31,14 +31,12 @@ pub struct TokenGrant {
     pub name: String,
     /// What its bearer may do.
     pub role: Role,
-    /// The token.
     pub secret: SecretString,
 }
 
 /// What a local user or group may do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PeerGrant {
-    /// Who.
     pub peer: Peer,
     /// What they may do.
     pub role: Role,
@@ -83,7 +81,7 @@ impl Auth {
     fn bearer(&self, token: &str) -> Option<Caller> {
         let presented = digest(token);
         let mut found = None;
-        // No early end: the time taken must not tell which token was nearest.
+        // No early end: the time taken must not reveal which token was nearest.
         for (name, role, known) in &self.tokens {
             if bool::from(presented.ct_eq(known)) {
                 let principal = format!("token:{name}");
@@ -142,7 +140,7 @@ pub(super) struct LocalPeer {
 }
 
 /// Lets a request through to its route, or refuses it with the reason, before any of its body is
-/// read. What the caller needs is told by the route that the router matched.
+/// read. What the caller needs is said by the route that the router matched.
 pub(super) async fn gate(
     guard: Guard,
     mut request: ServiceRequest,
@@ -181,7 +179,7 @@ async fn enter(
     guard: Guard,
     state: &State,
     request: &mut ServiceRequest,
-) -> Result<Entered, Problem> {
+) -> Result<Entered, Rejection> {
     let line = request.conn_data::<Arc<Line>>().cloned();
     let (mut command, mut sender) = (None, Sender::Anybody);
     if let Access::Least(role) = guard.access {
@@ -220,7 +218,7 @@ pub(super) fn peer_of(request: &ServiceRequest) -> crowd::Peer {
     known.unwrap_or_else(|| crowd::Peer::at(std::net::Ipv4Addr::UNSPECIFIED.into()))
 }
 
-fn identify(state: &State, request: &ServiceRequest) -> Result<Caller, Problem> {
+fn identify(state: &State, request: &ServiceRequest) -> Result<Caller, Rejection> {
     let auth = state.auth();
     if let Some(value) = request.headers().get(header::AUTHORIZATION) {
         let token = value.to_str().ok().and_then(|text| {
@@ -246,10 +244,15 @@ fn identify(state: &State, request: &ServiceRequest) -> Result<Caller, Problem> 
 
 /// Who shows this token. After too many wrong ones from a peer no token of it is looked at for some
 /// seconds, but those that were right from there before: others behind the same address go on.
-fn by_token(state: &State, auth: &Auth, peer: crowd::Peer, token: &str) -> Result<Caller, Problem> {
+fn by_token(
+    state: &State,
+    auth: &Auth,
+    peer: crowd::Peer,
+    token: &str,
+) -> Result<Caller, Rejection> {
     let (now, shown) = (Instant::now(), digest(token));
     if !state.right_tokens.knows(peer, shown) {
-        state.wrong_tokens.admits(peer, now).map_err(Problem::too_many)?;
+        state.wrong_tokens.admits(peer, now).map_err(Rejection::too_many)?;
     }
     match auth.bearer(token) {
         Some(caller) => {
@@ -263,12 +266,12 @@ fn by_token(state: &State, auth: &Auth, peer: crowd::Peer, token: &str) -> Resul
     }
 }
 
-fn forbidden(detail: String) -> Problem {
-    Problem::new(StatusCode::FORBIDDEN, "forbidden", "the caller may not do this", detail)
+fn forbidden(detail: String) -> Rejection {
+    Rejection::new(StatusCode::FORBIDDEN, "forbidden", "the caller may not do this", detail)
 }
 
-fn unauthorized(detail: &str) -> Problem {
-    Problem::new(StatusCode::UNAUTHORIZED, "unauthorized", "the caller is not known", detail)
+fn unauthorized(detail: &str) -> Rejection {
+    Rejection::new(StatusCode::UNAUTHORIZED, "unauthorized", "the caller is not known", detail)
 }
 
 #[cfg(test)]

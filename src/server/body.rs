@@ -1,27 +1,40 @@
 //! Bodies of requests: strict, bounded, and with every fault named.
+//!
+//! A body is read into the type that `drover-api` has for it, in two steps. [`Fields`] first checks the
+//! JSON field by field and notes every fault; then serde reads the type from what was checked. Serde
+//! alone, also with `serde_path_to_error`, ends at the first fault, names the types of Rust rather than
+//! what a caller may write, and knows no limit such as the longest lease: a caller with three faults
+//! would need four requests. The names of the fields come from the type, and a check that misses one of
+//! them fails in every test that sends such a body.
+
+use drover_api::{FieldFault, fields_of, nearest};
+use std::marker::PhantomData;
 
 use actix_web::error::PayloadError;
 use actix_web::web::Bytes;
-use drover_api::nearest;
-use drover_model::overrides::Change;
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
 use super::problem::printable;
 use super::strict_json::Unrepeated;
-use super::{BODY_LIMIT, FieldFault, Problem};
+use super::{BODY_LIMIT, Rejection};
 
-/// A JSON object that is taken apart field by field.
-pub(super) struct Fields {
+/// A JSON object that becomes a `T` once all its fields are checked.
+pub(super) struct Fields<T> {
     values: Map<String, Value>,
     hash: String,
-    known: Vec<&'static str>,
+    /// Fields of `T` that no check asked for yet.
+    unchecked: Vec<&'static str>,
+    /// A field that is no part of `T` and has a refusal of its own.
+    unsupported: Option<&'static str>,
     faults: Vec<FieldFault>,
+    into: PhantomData<T>,
 }
 
-impl Fields {
+impl<T: DeserializeOwned> Fields<T> {
     /// Parses a body; an empty one is an empty object.
-    pub(super) fn parse(body: Result<Bytes, actix_web::Error>) -> Result<Self, Problem> {
+    pub(super) fn parse(body: Result<Bytes, actix_web::Error>) -> Result<Self, Rejection> {
         Self::parse_large(body, BODY_LIMIT)
     }
 
@@ -29,7 +42,7 @@ impl Fields {
     pub(super) fn parse_large(
         body: Result<Bytes, actix_web::Error>,
         limit: usize,
-    ) -> Result<Self, Problem> {
+    ) -> Result<Self, Rejection> {
         let body = body.map_err(|error| unreadable(&error, limit))?;
         let value = if body.is_empty() {
             Value::Object(Map::new())
@@ -40,9 +53,16 @@ impl Fields {
         };
         let hash = hex(&Sha256::digest(canonical(&value).as_bytes()));
         let Value::Object(values) = value else {
-            return Err(Problem::invalid("the body must be a JSON object"));
+            return Err(Rejection::invalid("the body must be a JSON object"));
         };
-        Ok(Self { values, hash, known: Vec::new(), faults: Vec::new() })
+        Ok(Self {
+            values,
+            hash,
+            unchecked: fields_of::<T>().to_vec(),
+            unsupported: None,
+            faults: Vec::new(),
+            into: PhantomData,
+        })
     }
 
     /// SHA-256 of the body in canonical form (keys sorted, no spaces), in hex.
@@ -60,21 +80,29 @@ impl Fields {
         !self.faults.is_empty()
     }
 
-    /// Takes a field as it is; null counts as absent.
-    pub(super) fn take(&mut self, field: &'static str) -> Option<Value> {
-        self.known.push(field);
-        self.values.remove(field).filter(|value| !value.is_null())
+    /// The value of a field; null counts as absent.
+    fn value(&mut self, field: &'static str) -> Option<Value> {
+        self.unchecked.retain(|name| *name != field);
+        self.values.get(field).filter(|value| !value.is_null()).cloned()
     }
 
-    /// Takes a text of at least one and at most `most` characters, none of them a control character.
+    /// Refuses a field that callers may expect, and that is no part of the request.
+    pub(super) fn unsupported(&mut self, field: &'static str, detail: &str) {
+        self.unsupported = Some(field);
+        if self.values.get(field).is_some_and(|value| !value.is_null()) {
+            self.fault(field, detail);
+        }
+    }
+
+    /// Checks a text of at least one and at most `most` characters, none of them a control character.
     pub(super) fn text(&mut self, field: &'static str, most: usize) -> Option<String> {
-        let value = self.take(field)?;
+        let value = self.value(field)?;
         self.text_in(field, value, most)
     }
 
-    /// The same for the only line of a file, which may end as lines do.
+    /// The same for the only line of a file, which may end as lines do; its end is cut off.
     pub(super) fn line(&mut self, field: &'static str, most: usize) -> Option<String> {
-        let value = match self.take(field)? {
+        let value = match self.value(field)? {
             Value::String(text) => Value::String(text.trim_end_matches(['\r', '\n']).to_owned()),
             value @ (Value::Null
             | Value::Bool(_)
@@ -82,6 +110,7 @@ impl Fields {
             | Value::Array(_)
             | Value::Object(_)) => value,
         };
+        self.values.insert(field.to_owned(), value.clone());
         self.text_in(field, value, most)
     }
 
@@ -97,9 +126,9 @@ impl Fields {
         Some(text)
     }
 
-    /// Takes a text of any characters, of which no fault shows one.
+    /// Checks a text of any characters, of which no fault shows one.
     pub(super) fn opaque(&mut self, field: &'static str) -> Option<String> {
-        match self.take(field)? {
+        match self.value(field)? {
             Value::String(text) => Some(text),
             value @ (Value::Null
             | Value::Bool(_)
@@ -112,9 +141,9 @@ impl Fields {
         }
     }
 
-    /// Takes a list of texts.
+    /// Checks a list of texts.
     pub(super) fn texts(&mut self, field: &'static str, most: usize) -> Option<Vec<String>> {
-        let value = self.take(field)?;
+        let value = self.value(field)?;
         let Value::Array(items) = value else {
             self.fault(field, format!("must be a list of texts, and is {}", kind(&value)));
             return None;
@@ -138,9 +167,9 @@ impl Fields {
         Some(texts)
     }
 
-    /// Takes a whole number from 1 to `most`.
+    /// Checks a whole number from 1 to `most`.
     pub(super) fn count(&mut self, field: &'static str, most: u64) -> Option<u64> {
-        let value = self.take(field)?;
+        let value = self.value(field)?;
         let number = value.as_u64().filter(|number| (1..=most).contains(number));
         if number.is_none() {
             let shown = if value.is_number() { value.to_string() } else { kind(&value).into() };
@@ -149,51 +178,64 @@ impl Fields {
         number
     }
 
-    /// Takes what becomes of an override: a whole number up to `most` sets it, null takes it back.
-    pub(super) fn change(&mut self, field: &'static str, most: u32) -> Change {
-        self.known.push(field);
-        let Some(value) = self.values.remove(field) else { return Change::Keep };
-        if value.is_null() {
-            return Change::TakeBack;
+    /// The same, where an absent field stands for a number.
+    pub(super) fn count_or(&mut self, field: &'static str, most: u64, absent: u64) {
+        if self.value(field).is_none() {
+            self.values.insert(field.to_owned(), absent.into());
+        } else {
+            self.count(field, most);
         }
-        let number = value.as_u64().and_then(|number| u32::try_from(number).ok());
-        if let Some(number) = number.filter(|number| *number <= most) {
-            return Change::Set(number);
-        }
-        let shown = if value.is_number() { value.to_string() } else { kind(&value).into() };
-        let must = format!("must be a whole number from 0 to {most}, or null");
-        self.fault(field, format!("{must}, and is {shown}"));
-        Change::Keep
     }
 
-    /// Takes a yes or no; absent is no.
-    pub(super) fn flag(&mut self, field: &'static str) -> bool {
-        match self.take(field) {
-            None => false,
-            Some(Value::Bool(flag)) => flag,
+    /// Checks what becomes of a limit: a whole number up to `most` sets it, null takes it back. Whether
+    /// the field is there.
+    pub(super) fn change(&mut self, field: &'static str, most: u32) -> bool {
+        self.unchecked.retain(|name| *name != field);
+        let Some(value) = self.values.get(field) else { return false };
+        let number = value.as_u64().and_then(|number| u32::try_from(number).ok());
+        if value.is_null() || number.is_some_and(|number| number <= most) {
+            return true;
+        }
+        let shown = if value.is_number() { value.to_string() } else { kind(value).into() };
+        let must = format!("must be a whole number from 0 to {most}, or null");
+        self.fault(field, format!("{must}, and is {shown}"));
+        true
+    }
+
+    /// Checks a yes or no; absent is no.
+    pub(super) fn flag(&mut self, field: &'static str) {
+        match self.value(field) {
+            None => drop(self.values.insert(field.to_owned(), false.into())),
+            Some(Value::Bool(_)) => {}
             Some(other) => {
                 self.fault(field, format!("must be true or false, and is {}", kind(&other)));
-                false
             }
         }
     }
 
-    /// Ends the taking apart: fields left over are unknown.
-    pub(super) fn finish(mut self) -> Result<(), Problem> {
-        for field in std::mem::take(&mut self.values).keys() {
-            let detail = match nearest(field, self.known.iter().copied()) {
+    /// Ends the checks: fields that are no part of `T` are unknown. Gives what was asked for.
+    pub(super) fn finish(mut self) -> Result<T, Rejection> {
+        debug_assert!(self.unchecked.is_empty(), "no check asks for {:?}", self.unchecked);
+        let known: Vec<&str> = fields_of::<T>().iter().copied().chain(self.unsupported).collect();
+        let unknown: Vec<String> =
+            self.values.keys().filter(|field| !known.contains(&field.as_str())).cloned().collect();
+        for field in &unknown {
+            let detail = match nearest(field, known.iter().copied()) {
                 Some(known) => format!("is not known; did you mean `{known}`?"),
-                None if self.known.is_empty() => "is not known; no fields are taken here".into(),
-                None => format!("is not known; known are {}", self.known.join(", ")),
+                None if known.is_empty() => "is not known; no fields are taken here".into(),
+                None => format!("is not known; known are {}", known.join(", ")),
             };
             self.fault(field, detail);
         }
         if self.faults.is_empty() {
-            return Ok(());
+            let read = serde_json::from_value(Value::Object(self.values));
+            return read.map_err(|fault| Rejection::invalid(format!("the body is wrong: {fault}")));
         }
         let lines: Vec<_> =
             self.faults.iter().map(|fault| format!("`{}` {}", fault.field, fault.detail)).collect();
-        Err(Problem { errors: self.faults, ..Problem::invalid(lines.join("; ")) })
+        let mut rejection = Rejection::invalid(lines.join("; "));
+        rejection.document.errors = self.faults;
+        Err(rejection)
     }
 }
 
@@ -213,17 +255,17 @@ fn kind(value: &Value) -> &'static str {
 }
 
 /// Why a body that was read is not taken.
-fn untaken(fault: &serde_json::Error) -> Problem {
+fn untaken(fault: &serde_json::Error) -> Rejection {
     // Of JSON that can be read, a key that is there twice is the only fault.
     let what = if fault.is_data() { "says something twice" } else { "is not JSON" };
-    Problem::invalid(format!("the body {what}: {fault}"))
+    Rejection::invalid(format!("the body {what}: {fault}"))
 }
 
 /// Why a body of at most so many bytes could not be read.
-pub(super) fn unreadable(error: &actix_web::Error, limit: usize) -> Problem {
+pub(super) fn unreadable(error: &actix_web::Error, limit: usize) -> Rejection {
     match error.as_error::<PayloadError>() {
-        Some(PayloadError::Overflow) => Problem::too_large(limit),
-        _ => Problem::invalid("the body could not be read"),
+        Some(PayloadError::Overflow) => Rejection::too_large(limit),
+        _ => Rejection::invalid("the body could not be read"),
     }
 }
 
@@ -258,7 +300,15 @@ mod tests {
 
     use super::*;
 
-    fn fields(text: &str) -> Fields {
+    #[derive(Debug, serde::Deserialize)]
+    #[expect(dead_code, reason = "only its field names matter")]
+    struct Asked {
+        ttl: Option<u64>,
+        owner: Option<String>,
+        labels: Option<Vec<String>>,
+    }
+
+    fn fields(text: &str) -> Fields<Asked> {
         Fields::parse(Ok(Bytes::from(text.to_owned()))).ok().unwrap()
     }
 
@@ -273,7 +323,7 @@ mod tests {
         assert_ne!(one, other);
     }
 
-    // Invariant: every fault of a body is told at once, with its field.
+    // Invariant: an answer names every fault of a body at once, with its field.
 
     #[test]
     fn all_faults_are_reported_together() {
@@ -281,7 +331,7 @@ mod tests {
         assert_eq!(body.count("ttl", 10), None);
         assert_eq!(body.text("owner", 255), None);
         assert_eq!(body.texts("labels", 8), Some(Vec::new()));
-        insta::assert_snapshot!(body.finish().unwrap_err().detail.replace("; ", "\n"), @r"
+        insta::assert_snapshot!(body.finish().unwrap_err().document.detail.replace("; ", "\n"), @r"
         `ttl` must be a whole number from 1 to 10, and is 0
         `owner` must be a text, and is a number
         `labels[0]` must be 1 to 255 characters without spaces

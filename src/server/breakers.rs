@@ -5,55 +5,22 @@ use std::collections::BTreeSet;
 
 use actix_web::web;
 use drover_actors::message::HerdCommand;
-use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
+use drover_api::{BreakerOut, BreakersOut, Problem, ResetOut};
 
-use super::shapes::rfc3339;
-use super::{Problem, State};
+use super::shapes::{Shown, rfc3339};
+use super::{Rejection, State};
 use crate::view::{BreakerStatus, View};
 use drover_model::phase::BreakerPhase;
 
-/// A breaker that does not flow.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct BreakerOut {
-    /// `cloud/template`, or `node:`, `storage:` or `cloud:` and a name.
-    pub id: String,
-    pub state: BreakerPhase,
-    /// When it is tried again (RFC 3339), while it is tripped.
-    pub retry_at: Option<String>,
-    /// What tripped it.
-    pub cause: Option<String>,
-    /// The template whose agent moved it last.
-    pub template: String,
-}
-
-/// Breakers.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct BreakersOut {
-    /// Those that do not flow.
-    pub breakers: Vec<BreakerOut>,
-}
-
-/// What was reset.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct ResetOut {
-    /// The breaker.
-    pub id: String,
-    /// Whether it flowed already.
-    #[serde(default)]
-    pub flowed: bool,
-}
-
-impl From<&BreakerStatus> for BreakerOut {
-    fn from(one: &BreakerStatus) -> Self {
-        let (retry_at, cause) = one.tripped.clone().unzip();
-        Self {
-            id: one.id.clone(),
-            state: one.breaker,
+impl Shown<BreakerOut> for BreakerStatus {
+    fn shown(&self) -> BreakerOut {
+        let (retry_at, cause) = self.tripped.clone().unzip();
+        BreakerOut {
+            id: self.id.clone(),
+            state: self.breaker,
             retry_at: retry_at.map(rfc3339),
             cause,
-            template: one.template.to_string(),
+            template: self.template.to_string(),
         }
     }
 }
@@ -67,7 +34,7 @@ pub fn breakers(view: &View) -> Vec<BreakerOut> {
         template: one.template,
     });
     let all = templates.chain(view.places()).filter(|one| one.breaker != BreakerPhase::Closed);
-    all.map(|one| BreakerOut::from(&one)).collect()
+    all.map(|one| one.shown()).collect()
 }
 
 #[utoipa::path(get, path = "/v1/breakers", responses((status = 200, body = BreakersOut)))]
@@ -88,12 +55,12 @@ pub(super) async fn list(state: web::Data<State>) -> web::Json<BreakersOut> {
 pub(super) async fn reset(
     state: web::Data<State>,
     id: web::Path<String>,
-) -> Result<web::Json<ResetOut>, Problem> {
+) -> Result<web::Json<ResetOut>, Rejection> {
     let name = id.into_inner();
     let shut: BTreeSet<String> =
         breakers(&state.doors.view).into_iter().map(|one| one.id).collect();
     let command = |reply| HerdCommand::ResetBreaker { name, reply };
     let answer = state.ask(state.limits.reply, command).await?;
     let out = |id| ResetOut { flowed: !shut.contains(&id), id };
-    answer.map(|id| web::Json(out(id))).map_err(Problem::refused)
+    answer.map(|id| web::Json(out(id))).map_err(Rejection::refused)
 }

@@ -9,39 +9,22 @@ use actix_web::dev::ServiceRequest;
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, web};
 use drover_actors::message::HerdCommand;
+use drover_api::{CallIn, CalledIn, Problem};
 use drover_model::id::AgentId;
-use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
 use super::auth::peer_of;
 use super::body::Fields;
 use super::crowd::Peer;
 use super::intake::Sender;
 use super::line::Line;
-use super::{Problem, State};
+use super::{Rejection, State};
 
 /// Addresses a guest may say.
 const SAID: usize = 16;
 
-/// A guest's call.
-#[derive(Debug, Clone, Serialize, ToSchema)]
-pub struct CallIn {
-    /// What the guest was given as its serial number (`/sys/class/dmi/id/product_serial`).
-    pub token: String,
-    /// Its addresses; needed only where it does not call from one that lies in `guestNetworks`.
-    pub addresses: Option<Vec<String>>,
-}
-
-/// What came of it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct CalledIn {
-    /// The address that counts.
-    pub address: String,
-}
-
 /// Who called too often in vain is refused by its address alone.
-pub(super) fn first(state: &State, request: &ServiceRequest) -> Result<Sender, Problem> {
-    state.meter.admits(peer_of(request), Instant::now()).map_err(Problem::too_many)?;
+pub(super) fn first(state: &State, request: &ServiceRequest) -> Result<Sender, Rejection> {
+    state.meter.admits(peer_of(request), Instant::now()).map_err(Rejection::too_many)?;
     Ok(Sender::Anybody)
 }
 
@@ -60,7 +43,7 @@ pub(super) async fn call(
     state: web::Data<State>,
     request: HttpRequest,
     body: Result<web::Bytes, actix_web::Error>,
-) -> Result<web::Json<CalledIn>, Problem> {
+) -> Result<web::Json<CalledIn>, Rejection> {
     let peer = request.peer_addr().map(|peer| peer.ip().to_canonical());
     let (agent, said) = whose(&state, body).inspect_err(|_| {
         if let Some(peer) = request.conn_data::<Peer>() {
@@ -71,7 +54,7 @@ pub(super) async fn call(
         line.know();
     }
     let command = |reply| HerdCommand::CallIn { agent, peer, said, reply };
-    let answer = state.ask(state.limits.reply, command).await?.map_err(Problem::refused)?;
+    let answer = state.ask(state.limits.reply, command).await?.map_err(Rejection::refused)?;
     Ok(web::Json(CalledIn { address: answer.to_string() }))
 }
 
@@ -79,8 +62,8 @@ pub(super) async fn call(
 fn whose(
     state: &State,
     body: Result<web::Bytes, actix_web::Error>,
-) -> Result<(AgentId, Vec<IpAddr>), Problem> {
-    let mut fields = Fields::parse(body)?;
+) -> Result<(AgentId, Vec<IpAddr>), Rejection> {
+    let mut fields = Fields::<CallIn>::parse(body)?;
     let token = fields.text("token", 128);
     let mut said = Vec::new();
     for (at, text) in fields.texts("addresses", SAID).unwrap_or_default().iter().enumerate() {
@@ -95,7 +78,7 @@ fn whose(
     fields.finish()?;
     let agent = token.and_then(|token| (state.doors.call_in)(&token)).ok_or_else(|| {
         let detail = "the token is no guest's of this service".to_owned();
-        Problem::new(StatusCode::UNAUTHORIZED, "unauthorized", "the caller is not known", detail)
+        Rejection::new(StatusCode::UNAUTHORIZED, "unauthorized", "the caller is not known", detail)
     })?;
     Ok((agent, said))
 }

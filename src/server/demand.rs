@@ -5,171 +5,29 @@ use std::collections::{BTreeMap, BTreeSet};
 use actix_web::web;
 use drover_actors::message::{HerdCommand, Refusal};
 use drover_actors::scheduler::describe;
+use drover_api::{
+    AccountOut, JobOut, JobsOut, KindOut, OtherOut, Problem, ServingOut, SilentOut, WhyOut,
+    WhySubjectOut, nearest,
+};
 use drover_model::demand::report::{Account, Estimate, Kind, Serving, SourceJobs, Subject};
 use drover_model::fact::SourceStatus;
 use drover_model::id::{AgentId, LeaseId, SourceId};
 use drover_model::phase::{JobPhase, LeasePhase};
 use drover_model::ports::JobObservation;
 use drover_model::time::WallTime;
-use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
+use serde::Deserialize;
 
-use super::nodes::{self, WhyOut};
+use super::nodes;
 use super::problem::printable;
 use super::query::{Keys, Query};
-use super::shapes::rfc3339;
-use super::{Problem, State, subjects, unread};
+use super::shapes::{Shown, rfc3339};
+use super::{Rejection, State, subjects, unread};
 use crate::view::View;
-use drover_api::nearest;
 
 /// How the leases are called as a source.
 const LEASES: &str = "leases";
 /// Templates whose nodes are looked at for one answer.
 const LOOKED_AT: usize = 10;
-
-/// Jobs.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct JobsOut {
-    /// By source; those that wait the longest first, then those that run, those that no template
-    /// serves, those of which it is not known what they want, and those left alone.
-    pub jobs: Vec<JobOut>,
-    /// Sources that cannot be looked at: what is told of their jobs is old, or nothing.
-    #[serde(default)]
-    pub silent: Vec<SilentOut>,
-}
-
-/// A source that cannot be looked at.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct SilentOut {
-    /// The source.
-    pub source: String,
-    /// Since when (RFC 3339).
-    pub since: String,
-    /// Why: that it does not answer, refuses the login, or what else it says.
-    pub detail: String,
-}
-
-/// A job of a source, by its last look.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct JobOut {
-    /// The source.
-    pub source: String,
-    /// Its id there.
-    pub id: String,
-    /// What people call it; null where it was not seen to wait.
-    pub name: Option<String>,
-    /// `waiting`, `running`, `unserved`: no template serves it, `unread`: the source does not say what it
-    /// wants, or `ignored`: it wants labels that the source may not have.
-    pub state: JobPhase,
-    /// What templates are short of for it, where it is unserved; why it is unread.
-    #[serde(default)]
-    pub lacks: Option<String>,
-    /// What it wants; null where it was not seen to wait.
-    pub wants: Option<String>,
-    /// Since when it waits, or waited (RFC 3339); null where it was not seen to wait.
-    pub since: Option<String>,
-    /// The agent it runs on.
-    pub agent: Option<String>,
-}
-
-/// Why something waits.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct WhySubjectOut {
-    /// What was asked about, such as `job git/42`.
-    pub subject: String,
-    /// How it stands; null for a template.
-    pub state: Option<String>,
-    /// The numbers; null for a template, and for what does not wait.
-    pub account: Option<AccountOut>,
-    /// What keeps each template that serves it, or that was asked about, from each node.
-    pub templates: Vec<WhyOut>,
-    /// Of a source that left the configuration, the jobs that still run.
-    #[serde(default)]
-    pub jobs: Vec<JobOut>,
-}
-
-/// What a source wants and has.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct AccountOut {
-    /// The source; `leases` for those who ask for leases.
-    pub source: String,
-    /// Its weight.
-    pub weight: u32,
-    /// The weights of all that want or have something.
-    pub weights: u32,
-    /// Its priority.
-    pub priority: i32,
-    /// The most uses it may have; null for no limit.
-    pub cap: Option<u32>,
-    /// Uses of agents that it has.
-    pub has: u32,
-    /// Uses of agents that all have.
-    pub all: u32,
-    /// What it wants, by kind.
-    pub kinds: Vec<KindOut>,
-}
-
-/// Uses of one kind.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct KindOut {
-    /// What is wanted.
-    pub wants: String,
-    /// How many wait.
-    pub count: usize,
-    /// Since when the one asked about waits, or the oldest (RFC 3339).
-    pub since: Option<String>,
-    /// Of them, those for which a runner is there or on its way.
-    pub open: usize,
-    /// Uses that are served before it; null where its source's cap keeps it from being served.
-    pub ahead: Option<usize>,
-    /// Templates that serve it.
-    pub serve: Vec<ServingOut>,
-    /// Templates that do not.
-    pub others: Vec<OtherOut>,
-    /// Why it waits.
-    pub why: String,
-    /// In how many seconds it is served, about; null where that cannot be told.
-    pub estimate_seconds: Option<u64>,
-    /// What the estimate is made from, or why there is none.
-    pub estimate: String,
-}
-
-/// A template that serves what is wanted.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct ServingOut {
-    /// The template, `cloud/template`.
-    pub template: String,
-    /// Its living agents.
-    pub live: u32,
-    /// The most of them; null for no limit.
-    pub cap: Option<u32>,
-    /// Those on their way.
-    pub coming: u32,
-    /// Uses that are free on ready ones.
-    pub free: u32,
-    /// Those that are used in full.
-    pub busy: u32,
-    /// How many more may be started by its caps.
-    pub room: u32,
-    /// What keeps it from beginning more.
-    pub obstacle: Option<String>,
-    /// Seconds its agents take to be ready, by the last of them.
-    pub ready_seconds: Option<u64>,
-    /// Seconds that uses of its agents last.
-    pub use_seconds: Option<u64>,
-}
-
-/// A template that does not serve what is wanted.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct OtherOut {
-    /// The template, `cloud/template`.
-    pub template: String,
-    /// Why.
-    pub why: String,
-}
 
 /// What is asked about.
 #[derive(Debug, Deserialize)]
@@ -182,32 +40,24 @@ impl Keys for About {
     const TAKEN: &'static str = "`of` is taken";
 }
 
-impl JobOut {
-    fn waiting(source: &SourceId, job: &JobObservation, state: JobPhase) -> Self {
-        Self {
-            source: source.to_string(),
-            id: job.id.clone(),
-            name: Some(job.name.clone()),
-            state,
-            wants: Some(describe(&job.want)),
-            since: Some(rfc3339(job.since)),
-            agent: None,
-            lacks: None,
-        }
+fn waiting_job(source: &SourceId, job: &JobObservation, state: JobPhase) -> JobOut {
+    JobOut {
+        source: source.to_string(),
+        id: job.id.clone(),
+        name: Some(job.name.clone()),
+        state,
+        wants: Some(describe(&job.want)),
+        since: Some(rfc3339(job.since)),
+        agent: None,
+        lacks: None,
     }
 }
 
-impl WhySubjectOut {
-    /// How something stands, and nothing else.
-    pub(super) fn of(subject: String, state: Option<String>) -> Self {
-        Self { subject, state, account: None, templates: Vec::new(), jobs: Vec::new() }
-    }
-}
-
-impl From<&Account> for AccountOut {
-    fn from(one: &Account) -> Self {
+impl Shown<AccountOut> for Account {
+    fn shown(&self) -> AccountOut {
+        let one = self;
         let source = one.source.as_ref().map_or_else(|| LEASES.to_owned(), ToString::to_string);
-        Self {
+        AccountOut {
             source,
             weight: one.share.weight,
             weights: one.weights,
@@ -215,13 +65,14 @@ impl From<&Account> for AccountOut {
             cap: one.share.cap,
             has: one.has,
             all: one.all,
-            kinds: one.kinds.iter().map(Into::into).collect(),
+            kinds: one.kinds.iter().map(Shown::shown).collect(),
         }
     }
 }
 
-impl From<&Kind> for KindOut {
-    fn from(one: &Kind) -> Self {
+impl Shown<KindOut> for Kind {
+    fn shown(&self) -> KindOut {
+        let one = self;
         let (estimate_seconds, estimate) = match &one.estimate {
             Estimate::In(span, text) => (Some(span.as_secs_f64().ceil() as u64), text.clone()),
             Estimate::Never(until) => (None, format!("never, until {until}")),
@@ -230,13 +81,13 @@ impl From<&Kind> for KindOut {
         let others = one.others.iter();
         let others =
             others.map(|(id, why)| OtherOut { template: id.to_string(), why: why.clone() });
-        Self {
+        KindOut {
             wants: describe(&one.want),
             count: one.count,
             since: one.since.map(rfc3339),
             open: one.open,
             ahead: one.ahead,
-            serve: one.serve.iter().map(Into::into).collect(),
+            serve: one.serve.iter().map(Shown::shown).collect(),
             others: others.collect(),
             why: one.why.clone(),
             estimate_seconds,
@@ -245,9 +96,10 @@ impl From<&Kind> for KindOut {
     }
 }
 
-impl From<&Serving> for ServingOut {
-    fn from(one: &Serving) -> Self {
-        Self {
+impl Shown<ServingOut> for Serving {
+    fn shown(&self) -> ServingOut {
+        let one = self;
+        ServingOut {
             template: one.template.to_string(),
             live: one.live,
             cap: one.cap,
@@ -264,7 +116,7 @@ impl From<&Serving> for ServingOut {
 
 /// Jobs of all sources.
 #[utoipa::path(get, path = "/v1/jobs", responses((status = 200, body = JobsOut)))]
-pub(super) async fn list(state: web::Data<State>) -> Result<web::Json<JobsOut>, Problem> {
+pub(super) async fn list(state: web::Data<State>) -> Result<web::Json<JobsOut>, Rejection> {
     let all = state.ask(state.limits.reply, |reply| HerdCommand::Jobs { reply }).await?;
     let silent = all.iter().filter_map(|one| {
         let outage = one.outage.as_ref()?;
@@ -281,14 +133,12 @@ fn jobs_of(one: &SourceJobs) -> Vec<JobOut> {
     let lacks = |job: &JobObservation| lacks(one, job).map(str::to_owned);
     let (waiting, unserved): (Vec<_>, Vec<_>) =
         waiting.into_iter().partition(|job| lacks(job).is_none());
-    let waiting =
-        waiting.into_iter().map(|job| JobOut::waiting(&one.source, job, JobPhase::Waiting));
+    let waiting = waiting.into_iter().map(|job| waiting_job(&one.source, job, JobPhase::Waiting));
     let unserved = unserved.into_iter().map(|job| JobOut {
         lacks: lacks(job),
-        ..JobOut::waiting(&one.source, job, JobPhase::Unserved)
+        ..waiting_job(&one.source, job, JobPhase::Unserved)
     });
-    let ignored =
-        one.ignored.iter().map(|job| JobOut::waiting(&one.source, job, JobPhase::Ignored));
+    let ignored = one.ignored.iter().map(|job| waiting_job(&one.source, job, JobPhase::Ignored));
     waiting.chain(running_of(one)).chain(unserved).chain(unread::jobs(one)).chain(ignored).collect()
 }
 
@@ -325,7 +175,7 @@ fn running_of(one: &SourceJobs) -> impl Iterator<Item = JobOut> {
 pub(super) async fn why(
     state: web::Data<State>,
     Query(About { of }): Query<About>,
-) -> Result<web::Json<WhySubjectOut>, Problem> {
+) -> Result<web::Json<WhySubjectOut>, Rejection> {
     let view = &state.doors.view;
     if view.templates().iter().any(|one| one.template.answers_to(&of)) {
         return Ok(web::Json(of_template(nodes::why_of(&state, &of).await?)));
@@ -359,7 +209,7 @@ pub(super) async fn why(
     match of_job(&state, &of).await {
         // The herd knows templates by their display names, too, and clusters are read for what is
         // nothing else.
-        Err(problem) if problem.status == 404 => match nodes::why_of(&state, &of).await {
+        Err(problem) if problem.document.status == 404 => match nodes::why_of(&state, &of).await {
             Ok(one) => Ok(web::Json(of_template(one))),
             Err(_) => subjects::node(&state, &of).await?.map(web::Json).ok_or(problem),
         },
@@ -374,15 +224,15 @@ fn of_template(one: WhyOut) -> WhySubjectOut {
 
 /// Since when a source cannot be looked at, and why.
 fn blind(since: WallTime, text: &str) -> String {
-    format!("can not be looked at since {}: {text}", rfc3339(since))
+    format!("cannot be looked at since {}: {text}", rfc3339(since))
 }
 
 /// A source that left the configuration, with what it still has.
-async fn left(state: &State, one: &SourceStatus) -> Result<WhySubjectOut, Problem> {
+async fn left(state: &State, one: &SourceStatus) -> Result<WhySubjectOut, Rejection> {
     let all = state.ask(state.limits.reply, |reply| HerdCommand::Jobs { reply }).await?;
     let its = all.iter().find(|jobs| jobs.source == one.source);
     let stands = format!(
-        "is not configured any more, and nothing is begun for it; jobs that still run: {}, runners \
+        "is not configured any more, and nothing is started for it; jobs that still run: {}, runners \
          that are left there: {}",
         one.running, one.runners
     );
@@ -395,7 +245,7 @@ async fn left(state: &State, one: &SourceStatus) -> Result<WhySubjectOut, Proble
 }
 
 /// Why a job waits, or how else it stands.
-async fn of_job(state: &State, of: &str) -> Result<WhySubjectOut, Problem> {
+async fn of_job(state: &State, of: &str) -> Result<WhySubjectOut, Rejection> {
     let all = state.ask(state.limits.reply, |reply| HerdCommand::Jobs { reply }).await?;
     let is_it = |source: &SourceId, id: &str, name: Option<&str>| {
         let whole = of.split_once('/').is_some_and(|(of, job)| of == source.as_str() && job == id);
@@ -450,7 +300,7 @@ async fn of_job(state: &State, of: &str) -> Result<WhySubjectOut, Problem> {
             printable(of),
             which.join(", ")
         );
-        return Err(Problem::refused(Refusal::Conflict(text)));
+        return Err(Rejection::refused(Refusal::Conflict(text)));
     }
     match found.pop_first() {
         Some((_, (shown, Some(subject)))) => {
@@ -486,11 +336,11 @@ fn unserved(view: &View, source: &SourceId, count: u32) -> Option<String> {
     let why = why.map(|why| format!(": {why}")).unwrap_or_default();
     let runners = if count == 1 { "runner" } else { "runners" };
     Some(format!(
-        "{count} {runners} in a row could not be begun, and none is wanted for a while, ever longer{why}"
+        "{count} {runners} in a row could not be started, and none is wanted for a while, ever longer{why}"
     ))
 }
 
-fn unknown(state: &State, of: &str) -> Problem {
+fn unknown(state: &State, of: &str) -> Rejection {
     let view = &state.doors.view;
     let templates = view.templates().into_iter().map(|one| one.template);
     let templates = templates.flat_map(|id| [id.name.to_string(), id.to_string()]);
@@ -504,7 +354,7 @@ fn unknown(state: &State, of: &str) -> Problem {
                 .to_owned()
         }
     };
-    Problem::not_found(format!("nothing is called `{}`; {near}", printable(of)))
+    Rejection::not_found(format!("nothing is called `{}`; {near}", printable(of)))
 }
 
 /// The numbers, and what keeps the templates that serve it from their nodes.
@@ -513,10 +363,10 @@ async fn reported(
     shown: String,
     stands: Option<String>,
     subject: Subject,
-) -> Result<WhySubjectOut, Problem> {
+) -> Result<WhySubjectOut, Rejection> {
     let first = subject.clone();
     let command = |reply| HerdCommand::Account { subject: first, reply };
-    let account = state.ask(state.limits.reply, command).await?.map_err(Problem::refused)?;
+    let account = state.ask(state.limits.reply, command).await?.map_err(Rejection::refused)?;
     let mut serve: Vec<String> = Vec::new();
     for one in account.kinds.iter().flat_map(|kind| &kind.serve) {
         let id = one.template.to_string();
@@ -533,8 +383,8 @@ async fn reported(
     }
     // To read the nodes may have shown that a cluster is out of reach.
     let command = |reply| HerdCommand::Account { subject, reply };
-    let account = state.ask(state.limits.reply, command).await?.map_err(Problem::refused)?;
-    let mut account = AccountOut::from(&account);
+    let account = state.ask(state.limits.reply, command).await?.map_err(Rejection::refused)?;
+    let mut account: AccountOut = account.shown();
     for kind in &mut account.kinds {
         overrule(&state.doors.view, kind, &templates);
     }

@@ -1,4 +1,4 @@
-//! What is told of runners that could not be started.
+//! What is said of runners that could not be started.
 
 use drover_model::fact::{LeaseStatus, What};
 use drover_model::id::{CloudId, TemplateId};
@@ -36,7 +36,7 @@ fn gone(id: &str, reason: Reason) -> What {
     What::AgentGone { agent, template, reason, phases: Vec::new() }
 }
 
-// Invariant: where runners of a source could not be started, the last cause is told: of the agents that
+// Invariant: where runners of a source could not be started, the last cause is named: of the agents that
 // were started for it, and of those whose fault names it.
 
 #[test]
@@ -44,7 +44,7 @@ fn the_last_cause_of_runners_that_could_not_be_started_is_reported_their_own_sou
     let (view, git) = (View::new(1), SourceId::new("git"));
     let said = |view: &View| unserved(view, &git, 2).unwrap_or_default();
     let plain =
-        "2 runners in a row could not be begun, and none is wanted for a while, ever longer";
+        "2 runners in a row could not be started, and none is wanted for a while, ever longer";
     reported(&view, lease("l1", "source:git", LeasePhase::Granted, Some("a1")));
     reported(&view, failed("a1", "`gitea-runner` is not in the guest"));
     // Nobody says then which agent it was on.

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::reported::event_out;
 use super::share::{Share, Shared};
-use super::{Caller, Problem, State};
+use super::{Caller, Rejection, State};
 use crate::view::{EventId, Reader, Reported, View};
 
 #[utoipa::path(
@@ -26,14 +26,14 @@ pub(super) async fn stream(
     state: web::Data<State>,
     caller: web::ReqData<Caller>,
     request: HttpRequest,
-) -> Result<HttpResponse, Problem> {
+) -> Result<HttpResponse, Rejection> {
     let after = match request.headers().get("Last-Event-ID") {
         None => None,
         Some(value) => Some(read_id(value.to_str().unwrap_or_default())?),
     };
     let place = one_of(&state.streams, &caller.principal)?;
     let reader = state.doors.view.events(after);
-    // The first bytes tell the reader that from here on nothing is missed unsaid.
+    // The first bytes show the reader that from here on nothing is missed unsaid.
     let opening = stream::once(async { Ok::<_, actix_web::Error>(Bytes::from(": open\n\n")) });
     let held = (state, reader, place, caller.by());
     let events = stream::unfold(held, |(state, mut reader, place, by)| async move {
@@ -50,15 +50,15 @@ pub(super) async fn stream(
 pub(super) fn one_of(
     shared: &Arc<Shared<String>>,
     principal: &str,
-) -> Result<Share<String>, Problem> {
+) -> Result<Share<String>, Rejection> {
     let mut place = shared.share(principal.to_owned());
-    place.take(1, usize::MAX).map_err(|_| Problem::too_many(Duration::from_secs(5)))?;
+    place.take(1, usize::MAX).map_err(|_| Rejection::too_many(Duration::from_secs(5)))?;
     Ok(place)
 }
 
-fn read_id(text: &str) -> Result<EventId, Problem> {
+fn read_id(text: &str) -> Result<EventId, Rejection> {
     text.parse().map_err(|_| {
-        Problem::invalid(
+        Rejection::invalid(
             "`Last-Event-ID` must be the id of an event of this stream, such as 3-17, or 0 for all that \
              are kept",
         )

@@ -2,24 +2,25 @@
 
 use actix_web::http::StatusCode;
 use actix_web::web;
+use drover_api::Problem;
 use serde_json::{Value, json};
 
-use super::{Problem, State};
+use super::{Rejection, State};
 
 #[utoipa::path(
     get, path = "/healthz",
     responses((status = 200, description = "the actors turn"), (status = 503, body = Problem))
 )]
-pub(super) async fn healthz(state: web::Data<State>) -> Result<web::Json<Value>, Problem> {
+pub(super) async fn healthz(state: web::Data<State>) -> Result<web::Json<Value>, Rejection> {
     alive(&state)?;
     Ok(web::Json(json!({ "status": "alive" })))
 }
 
-fn alive(state: &State) -> Result<(), Problem> {
+fn alive(state: &State) -> Result<(), Rejection> {
     if (state.doors.alive)() {
         return Ok(());
     }
-    Err(Problem::new(
+    Err(Rejection::new(
         StatusCode::SERVICE_UNAVAILABLE,
         "stuck",
         "the actors do not turn",
@@ -31,14 +32,14 @@ fn alive(state: &State) -> Result<(), Problem> {
     get, path = "/readyz",
     responses((status = 200, description = "ready for work"), (status = 503, body = Problem))
 )]
-pub(super) async fn readyz(state: web::Data<State>) -> Result<web::Json<Value>, Problem> {
+pub(super) async fn readyz(state: web::Data<State>) -> Result<web::Json<Value>, Rejection> {
     alive(&state)?;
     if let Some(trouble) = state.doors.view.journal_trouble() {
-        return Err(Problem::new(
+        return Err(Rejection::new(
             StatusCode::SERVICE_UNAVAILABLE,
             "journal",
             "the journal cannot be written",
-            format!("nothing new is begun until it can: {trouble}"),
+            format!("nothing new is started until it can: {trouble}"),
         ));
     }
     let readiness = state.doors.view.readiness();
@@ -47,7 +48,7 @@ pub(super) async fn readyz(state: web::Data<State>) -> Result<web::Json<Value>, 
         (false, _) => "the journal is not folded yet",
         (true, false) => "not every cloud was tried yet",
     };
-    Err(Problem::new(
+    Err(Rejection::new(
         StatusCode::SERVICE_UNAVAILABLE,
         "not-ready",
         "the service is starting",

@@ -3,51 +3,24 @@
 use actix_web::http::header::{CACHE_CONTROL, HeaderValue};
 use actix_web::{HttpResponse, web};
 use drover_actors::message::HerdCommand;
+use drover_api::{HoldIn, HoldNextOut, HoldOut, Nothing, Problem};
 use drover_model::id::AgentId;
 use drover_model::record::Hold;
 use drover_ssh::PrivateKey;
 use rand::TryRng;
 use rand::rngs::SysRng;
 use secrecy::ExposeSecret;
-use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
+use serde::Serialize;
 
 use super::body::Fields;
-use super::leases::read_public_key;
+use super::leases::check_public_key_in;
 use super::templates::named;
-use super::{Caller, Problem, State};
+use super::{Caller, Rejection, State};
 
 /// How long a hold lasts when nothing is said.
 const DEFAULT_SECONDS: u64 = 2 * 60 * 60;
 /// The longest hold.
 const LONGEST_SECONDS: u64 = 7 * 24 * 60 * 60;
-
-/// A hold as it is asked for.
-#[derive(Debug, Clone, Default, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct HoldIn {
-    /// How long from the moment it is held, at most a week; two hours when it is left out.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub seconds: Option<u64>,
-    /// The public key to let in; without one a key pair is made for this hold.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ssh_public_key: Option<String>,
-}
-
-/// A hold that is written down.
-#[derive(Clone, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct HoldOut {
-    /// The agent.
-    pub agent: String,
-    /// How long from the moment it is held.
-    pub seconds: u64,
-    /// The public key that is let in.
-    pub ssh_public_key: String,
-    /// The private key made for this hold, told here and nowhere else; null for a key of the
-    /// caller's.
-    pub private_key: Option<String>,
-}
 
 /// Holds an agent for debugging: at once when it is free, else after its last lease, or instead of
 /// its retirement. It is destroyed afterwards.
@@ -67,13 +40,13 @@ pub(super) async fn hold(
     caller: web::ReqData<Caller>,
     id: web::Path<String>,
     body: Result<web::Bytes, actix_web::Error>,
-) -> Result<HttpResponse, Problem> {
+) -> Result<HttpResponse, Rejection> {
     let terms = Terms::read(body, &id)?;
     let agent = AgentId::new(&*id);
     let hold = Some(terms.hold());
     let by = caller.by();
     let command = |reply| HerdCommand::Hold { agent, hold, by, reply };
-    state.ask(state.limits.reply, command).await?.map_err(Problem::refused)?;
+    state.ask(state.limits.reply, command).await?.map_err(Rejection::refused)?;
     let Terms { seconds, public_key, private_key } = terms;
     let agent = id.into_inner();
     Ok(reported_once(HoldOut { agent, seconds, ssh_public_key: public_key, private_key }))
@@ -93,28 +66,13 @@ pub(super) async fn release(
     caller: web::ReqData<Caller>,
     id: web::Path<String>,
     body: Result<web::Bytes, actix_web::Error>,
-) -> Result<HttpResponse, Problem> {
-    Fields::parse(body)?.finish()?;
+) -> Result<HttpResponse, Rejection> {
+    Fields::<Nothing>::parse(body)?.finish()?;
     let agent = AgentId::new(&*id);
     let by = caller.by();
     let command = |reply| HerdCommand::Hold { agent, hold: None, by, reply };
-    state.ask(state.limits.reply, command).await?.map_err(Problem::refused)?;
+    state.ask(state.limits.reply, command).await?.map_err(Rejection::refused)?;
     Ok(HttpResponse::Accepted().finish())
-}
-
-/// A hold of the next failure of a template that is written down.
-#[derive(Clone, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct HoldNextOut {
-    /// The template, `cloud/template`.
-    pub template: String,
-    /// How long from the moment an agent is held.
-    pub seconds: u64,
-    /// The public key that is let in.
-    pub ssh_public_key: String,
-    /// The private key made for this hold, told here and nowhere else; null for a key of the
-    /// caller's.
-    pub private_key: Option<String>,
 }
 
 /// Holds the next agent of a template that fails on its way, once it has a machine; one alone. Said
@@ -135,7 +93,7 @@ pub(super) async fn hold_next(
     caller: web::ReqData<Caller>,
     id: web::Path<String>,
     body: Result<web::Bytes, actix_web::Error>,
-) -> Result<HttpResponse, Problem> {
+) -> Result<HttpResponse, Rejection> {
     let terms = Terms::read(body, &id)?;
     let template = request_next(&state, &caller, id.into_inner(), Some(terms.hold())).await?;
     let Terms { seconds, public_key, private_key } = terms;
@@ -157,8 +115,8 @@ pub(super) async fn hold_none(
     caller: web::ReqData<Caller>,
     id: web::Path<String>,
     body: Result<web::Bytes, actix_web::Error>,
-) -> Result<HttpResponse, Problem> {
-    Fields::parse(body)?.finish()?;
+) -> Result<HttpResponse, Rejection> {
+    Fields::<Nothing>::parse(body)?.finish()?;
     request_next(&state, &caller, id.into_inner(), None).await?;
     Ok(HttpResponse::Accepted().finish())
 }
@@ -168,7 +126,7 @@ async fn request_next(
     caller: &Caller,
     name: String,
     hold: Option<Box<Hold>>,
-) -> Result<String, Problem> {
+) -> Result<String, Rejection> {
     let (template, by) = (name.clone(), caller.by());
     let command = |reply| HerdCommand::HoldNext { template, hold, by, reply };
     let answer = state.ask(state.limits.reply, command).await?;
@@ -185,12 +143,13 @@ struct Terms {
 
 impl Terms {
     /// Reads them; where the caller gives no key, one is made under this name.
-    fn read(body: Result<web::Bytes, actix_web::Error>, name: &str) -> Result<Self, Problem> {
-        let mut fields = Fields::parse(body)?;
-        let seconds = fields.count("seconds", LONGEST_SECONDS).unwrap_or(DEFAULT_SECONDS);
-        let given = read_public_key(&mut fields);
-        fields.finish()?;
-        let (public_key, private_key) = match given {
+    fn read(body: Result<web::Bytes, actix_web::Error>, name: &str) -> Result<Self, Rejection> {
+        let mut fields = Fields::<HoldIn>::parse(body)?;
+        fields.count("seconds", LONGEST_SECONDS);
+        check_public_key_in(&mut fields);
+        let HoldIn { seconds, ssh_public_key } = fields.finish()?;
+        let seconds = seconds.unwrap_or(DEFAULT_SECONDS);
+        let (public_key, private_key) = match ssh_public_key {
             Some(key) => (key, None),
             None => made(name)?,
         };
@@ -212,10 +171,10 @@ fn reported_once(out: impl Serialize) -> HttpResponse {
 }
 
 /// A new key pair; the private half goes into the answer and is forgotten here.
-fn made(name: &str) -> Result<(String, Option<String>), Problem> {
+fn made(name: &str) -> Result<(String, Option<String>), Rejection> {
     let unavailable = |fault: &dyn std::fmt::Display| {
         let text = format!("nothing was done, no key could be made: {fault}");
-        Problem::refused(drover_actors::message::Refusal::Unavailable(text))
+        Rejection::refused(drover_actors::message::Refusal::Unavailable(text))
     };
     let mut seed = [0; 32];
     SysRng.try_fill_bytes(&mut seed).map_err(|fault| unavailable(&fault))?;

@@ -8,6 +8,7 @@ use actix_web::dev::ServiceRequest;
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, web};
 use drover_actors::message::HerdCommand;
+use drover_api::Problem;
 use drover_ci::{Arrival, HookOutcome, HookRefusal};
 use drover_model::id::SourceId;
 
@@ -15,9 +16,9 @@ use super::auth::peer_of;
 use super::crowd::Peer;
 use super::intake::Sender;
 use super::line::Line;
-use super::{Problem, State};
+use super::{Rejection, State};
 
-/// The largest hook taken, in bytes: what is told of a job is some tens of thousands.
+/// The largest hook taken, in bytes: the text about a job is some tens of thousands.
 pub(super) const HOOK_LIMIT: usize = 1024 * 1024;
 
 #[utoipa::path(
@@ -29,7 +30,7 @@ pub(super) const HOOK_LIMIT: usize = 1024 * 1024;
     ),
     responses(
         (status = 202, description = "the source is looked at"),
-        (status = 200, description = "it was heard before, is older than an hour, or tells of no jobs"),
+        (status = 200, description = "it was heard before, is older than an hour, or names no jobs"),
         (status = 401, body = Problem, description = "the signature or secret is missing or wrong"),
         (status = 404, body = Problem, description = "no such source, or it has no `webhook`"),
         (status = 413, body = Problem, description = "too large"),
@@ -43,7 +44,7 @@ pub(super) async fn hear(
     request: HttpRequest,
     source: web::Path<String>,
     body: Result<web::Bytes, actix_web::Error>,
-) -> Result<HttpResponse, Problem> {
+) -> Result<HttpResponse, Rejection> {
     let peer = request.conn_data::<Peer>().copied();
     let source = SourceId::new(&*source);
     let body = body.map_err(|error| super::body::unreadable(&error, HOOK_LIMIT))?;
@@ -61,14 +62,14 @@ pub(super) async fn hear(
         HookOutcome::Repeated | HookOutcome::Ignored => return Ok(HttpResponse::Ok().finish()),
     }
     let command = |reply| HerdCommand::Wake { source, reply };
-    state.ask(state.limits.reply, command).await?.map_err(Problem::refused)?;
+    state.ask(state.limits.reply, command).await?.map_err(Rejection::refused)?;
     Ok(HttpResponse::Accepted().finish())
 }
 
 /// Refuses by the head alone what no source takes, what is not signed at all, and what comes too
 /// often. Who signs is heard, anyone who else floods from the same address, as behind a proxy; then with
 /// little room for its bodies.
-pub(super) fn first(state: &State, request: &ServiceRequest) -> Result<Sender, Problem> {
+pub(super) fn first(state: &State, request: &ServiceRequest) -> Result<Sender, Rejection> {
     let (peer, now) = (peer_of(request), Instant::now());
     let source = SourceId::new(request.match_info().load::<String>().unwrap_or_default());
     let headers = request.headers();
@@ -80,7 +81,7 @@ pub(super) fn first(state: &State, request: &ServiceRequest) -> Result<Sender, P
 }
 
 /// Counts a hook that is not heard.
-fn vain(state: &State, peer: Peer, unheard: HookRefusal) -> Problem {
+fn vain(state: &State, peer: Peer, unheard: HookRefusal) -> Rejection {
     let now = Instant::now();
     match (unheard, state.meter.admits(peer, now)) {
         (HookRefusal::TooMany(_), _)
@@ -89,24 +90,24 @@ fn vain(state: &State, peer: Peer, unheard: HookRefusal) -> Problem {
             refused(unheard)
         }
         (HookRefusal::UnknownSource | HookRefusal::NotAuthentic, Err(left)) => {
-            Problem::too_many(left)
+            Rejection::too_many(left)
         }
     }
 }
 
-fn refused(why: HookRefusal) -> Problem {
+fn refused(why: HookRefusal) -> Rejection {
     match why {
         HookRefusal::UnknownSource => {
-            Problem::not_found("no source of that name takes webhooks".to_owned())
+            Rejection::not_found("no source of that name takes webhooks".to_owned())
         }
-        HookRefusal::NotAuthentic => Problem::new(
+        HookRefusal::NotAuthentic => Rejection::new(
             StatusCode::UNAUTHORIZED,
             "unauthorized",
             "the caller is not known",
             "the signature or secret is missing or wrong: compare the webhook's with `webhook`"
                 .to_owned(),
         ),
-        HookRefusal::TooMany(left) => Problem::too_many(left),
+        HookRefusal::TooMany(left) => Rejection::too_many(left),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Bodies of requests on their way in: how large, how fast, and how many at once.
 //!
-//! A body is read before its handler runs, and after everything was asked that its head tells: the
+//! A body is read before its handler runs, and after everything was asked that its head says: the
 //! role, the route's own question (`First`), the announced size. What is read is counted as it comes,
 //! so that an announced size alone takes nothing from others.
 
@@ -14,7 +14,7 @@ use actix_web::web::{Bytes, BytesMut};
 use futures_util::{StreamExt, stream};
 use tokio::time::{Instant, timeout_at};
 
-use super::Problem;
+use super::Rejection;
 use super::crowd::Peer;
 use super::share::{Share, Shared};
 
@@ -38,7 +38,6 @@ pub(super) struct Intake {
 pub(super) enum Sender {
     /// A caller with a role.
     Known,
-    /// Anybody.
     Anybody,
     /// An address from which much came in vain just now.
     Suspect,
@@ -65,7 +64,7 @@ impl Intake {
         request: &mut ServiceRequest,
         (peer, sender): (Peer, Sender),
         limit: usize,
-    ) -> Result<Share<Peer>, Problem> {
+    ) -> Result<Share<Peer>, Rejection> {
         let (shared, each) = match sender {
             Sender::Known => (&self.known, OF_KNOWN),
             Sender::Anybody => (&self.open, OF_PEER),
@@ -74,7 +73,7 @@ impl Intake {
         let announced = request.headers().get(header::CONTENT_LENGTH);
         let announced = announced.and_then(|length| length.to_str().ok()?.parse::<usize>().ok());
         if announced.is_some_and(|length| length > limit) {
-            return Err(Problem::too_large(limit));
+            return Err(Rejection::too_large(limit));
         }
         let mut share = shared.share(peer);
         let (mut payload, began) = (request.take_payload(), Instant::now());
@@ -85,13 +84,13 @@ impl Intake {
             let chunk = match timeout_at(end, payload.next()).await {
                 Ok(None) => break,
                 Ok(Some(Ok(chunk))) => chunk,
-                Ok(Some(Err(_))) => return Err(Problem::invalid("the body could not be read")),
-                Err(_) => return Err(Problem::too_slow()),
+                Ok(Some(Err(_))) => return Err(Rejection::invalid("the body could not be read")),
+                Err(_) => return Err(Rejection::too_slow()),
             };
             if body.len() + chunk.len() > limit {
-                return Err(Problem::too_large(limit));
+                return Err(Rejection::too_large(limit));
             }
-            share.take(chunk.len(), each).map_err(|_| Problem::crowded())?;
+            share.take(chunk.len(), each).map_err(|_| Rejection::crowded())?;
             body.extend_from_slice(&chunk);
         }
         let body: Bytes = body.freeze();
@@ -126,7 +125,7 @@ mod tests {
     async fn read(intake: &Intake, mut request: ServiceRequest, sender: Sender) -> (u16, Duration) {
         let start = Instant::now();
         let read = intake.read(&mut request, (peer(1), sender), MIB).await;
-        (read.map_or_else(|problem| problem.status, |_| 200), start.elapsed())
+        (read.map_or_else(|problem| problem.document.status, |_| 200), start.elapsed())
     }
 
     // Invariant: a body comes at a pace, or it is not waited for.
@@ -162,7 +161,7 @@ mod tests {
                     held.push(share);
                     200
                 }
-                Err(problem) => problem.status,
+                Err(problem) => problem.document.status,
             }
         };
         assert_eq!(take(9, Sender::Suspect).await, 200);

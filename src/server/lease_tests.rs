@@ -1,6 +1,7 @@
 //! Requests for leases: what they may hold, and what becomes of it.
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
+use drover_api::LeaseIn;
 use reqwest::Method;
 use serde_json::{Value, json};
 

@@ -11,6 +11,7 @@ use base64::engine::general_purpose::STANDARD;
 use causes::chain;
 use drover_actors::message::{HerdCommand, Refusal};
 use drover_actors::scheduler::describe;
+use drover_api::{LeaseIn, LeaseOut, LeasesOut, Problem, RenewIn};
 use drover_model::id::LeaseId;
 use drover_model::labels::LabelExpression;
 use drover_model::phase::LeasePhase;
@@ -18,17 +19,17 @@ use drover_model::record::{LeaseAsk, Want};
 use drover_model::time::WallTime;
 use drover_shell::user_data::{USER_DATA_MAX, UserDataGuard};
 use russh::keys::PublicKey;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use sha2::{Digest, Sha256};
 use tokio::time::Instant;
-use utoipa::ToSchema;
 
 use super::body::{Fields, hex};
 use super::events::one_of;
 use super::problem::printable;
 use super::query::{Keys, Query};
-use super::shapes::{LeaseOut, LeasesOut, rfc3339};
-use super::{Caller, Problem, State};
+use super::shapes::{self, rfc3339};
+use super::{Caller, Rejection, State};
 
 /// How long a lease lasts when nothing is said, in seconds.
 pub const DEFAULT_TTL_SECONDS: u64 = 3600;
@@ -54,78 +55,6 @@ const KEY_TYPES: [&str; 7] = [
     "sk-ssh-ed25519@openssh.com",
     "sk-ecdsa-sha2-nistp256@openssh.com",
 ];
-
-/// What a lease is asked for with; one of `template`, `labels` and `labelExpression`.
-#[derive(Debug, Clone, Default, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct LeaseIn {
-    /// A template, `cloud/template` or its bare name.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub template: Option<String>,
-    /// Labels that the template must carry, all of them.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub labels: Option<Vec<String>>,
-    /// An expression that must hold for the template's labels, as in Jenkins, such as
-    /// `linux && (x64 || !slow)`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub label_expression: Option<String>,
-    /// How long it lasts from the grant; 3600 when absent.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ttl_seconds: Option<u64>,
-    /// How long it waits for an agent before it ends, at most 30 days; as `service.leases` says when
-    /// absent.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub max_wait_seconds: Option<u64>,
-    /// For whom; the caller when absent.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub owner: Option<String>,
-    /// A public key that may log in while the lease lasts.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ssh_public_key: Option<String>,
-    /// Text for the machine, at most 65536 bytes: in the login user's `~/.drover-lease/ID/user-data`
-    /// before the lease is ready, removed at its end, and told by nobody.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
-    pub user_data: Option<Opaque>,
-    /// The same as any bytes, in base64.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<String>)]
-    pub user_data_base64: Option<Opaque>,
-    /// The same caller, key and body answer the same lease.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub idempotency_key: Option<String>,
-}
-
-/// Text that nobody is shown.
-#[derive(Clone, Serialize)]
-#[serde(transparent)]
-pub struct Opaque(pub String);
-
-impl std::fmt::Debug for Opaque {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Opaque({} bytes)", self.0.len())
-    }
-}
-
-impl LeaseIn {
-    /// Brings these bytes to the machine: as text where they are one.
-    pub fn bring(&mut self, bytes: Vec<u8>) {
-        match String::from_utf8(bytes) {
-            Ok(text) => self.user_data = Some(Opaque(text)),
-            Err(other) => {
-                self.user_data_base64 = Some(Opaque(STANDARD.encode(other.as_bytes())));
-            }
-        }
-    }
-}
-
-/// How a lease is made longer.
-#[derive(Debug, Clone, Serialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct RenewIn {
-    /// How long it lasts from this moment.
-    pub ttl_seconds: u64,
-}
 
 /// How long to wait for a lease.
 #[derive(Debug, Deserialize)]
@@ -168,10 +97,10 @@ pub(super) async fn list(
     state: web::Data<State>,
     caller: web::ReqData<Caller>,
     Query(which): Query<Which>,
-) -> Result<web::Json<LeasesOut>, Problem> {
+) -> Result<web::Json<LeasesOut>, Rejection> {
     let phase = which.state.as_deref().map(str::parse::<LeasePhase>).transpose();
     let phase = phase.map_err(|unknown| {
-        Problem::invalid(format!(
+        Rejection::invalid(format!(
             "`state` must be one of {}, and is `{}`",
             unknown.known.join(", "),
             printable(&unknown.word)
@@ -179,7 +108,7 @@ pub(super) async fn list(
     })?;
     let limit = which.limit.unwrap_or(PAGE);
     if limit == 0 || limit > LARGEST_PAGE {
-        return Err(Problem::invalid(format!(
+        return Err(Rejection::invalid(format!(
             "`limit` must be 1 to {LARGEST_PAGE}, and is {limit}"
         )));
     }
@@ -193,7 +122,7 @@ pub(super) async fn list(
     let more = found.len() > limit;
     found.truncate(limit);
     let next = found.last().filter(|_| more).map(|last| last.lease.to_string());
-    let leases = found.iter().map(|lease| LeaseOut::of(view, lease, &by)).collect();
+    let leases = found.iter().map(|lease| shapes::lease(view, lease, &by)).collect();
     Ok(web::Json(LeasesOut { leases, next }))
 }
 
@@ -213,13 +142,13 @@ pub(super) async fn create(
     state: web::Data<State>,
     caller: web::ReqData<Caller>,
     body: Result<web::Bytes, actix_web::Error>,
-) -> Result<HttpResponse, Problem> {
+) -> Result<HttpResponse, Rejection> {
     let lease = (state.doors.mint_lease)();
-    let fields = Fields::parse_large(body, LEASE_LIMIT)?;
+    let fields = Fields::<LeaseIn>::parse_large(body, LEASE_LIMIT)?;
     let (ask, user_data) = read_ask(fields, &caller, &state, lease)?;
     let asked = ask.clone();
     // Written before the lease is: anyone who knows of the lease finds it. Once it was asked for nobody
-    // can tell whether that was heard, so that only the lease's end takes it away.
+    // knows whether that was heard, so that only the lease's end takes it away.
     let kept = match user_data {
         Some(content) => Some(keep(&state, &asked.lease, content).await?),
         None => None,
@@ -233,17 +162,20 @@ pub(super) async fn create(
         forget(&state, &asked.lease).await;
     }
     let id = answer.map_err(|refusal| match refusal {
-        Refusal::Unknown(text) => {
-            Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "no-template", "no template fits", text)
-        }
+        Refusal::Unknown(text) => Rejection::new(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            "no-template",
+            "no template fits",
+            text,
+        ),
         Refusal::Conflict(_)
         | Refusal::Unavailable(_)
         | Refusal::TooMany(_)
-        | Refusal::Forbidden(_) => Problem::refused(refusal),
+        | Refusal::Forbidden(_) => Rejection::refused(refusal),
     })?;
     let view = &state.doors.view;
     let out = match view.lease(&id) {
-        Some(lease) => LeaseOut::of(view, &lease, &caller.by()),
+        Some(lease) => shapes::lease(view, &lease, &caller.by()),
         None => not_folded_yet(&id, &asked),
     };
     Ok(HttpResponse::Created()
@@ -252,12 +184,16 @@ pub(super) async fn create(
 }
 
 /// Writes down what a lease brings.
-async fn keep(state: &State, lease: &LeaseId, content: Vec<u8>) -> Result<UserDataGuard, Problem> {
+async fn keep(
+    state: &State,
+    lease: &LeaseId,
+    content: Vec<u8>,
+) -> Result<UserDataGuard, Rejection> {
     let (store, lease) = (Arc::clone(&state.doors.user_data), lease.clone());
     let kept = web::block(move || store.write(&lease, &content)).await;
     let unavailable = |error: &(dyn std::error::Error + 'static)| {
-        let text = format!("nothing was done: the user data can not be kept: {}", chain(error));
-        Problem::refused(Refusal::Unavailable(text))
+        let text = format!("nothing was done: the user data cannot be kept: {}", chain(error));
+        Rejection::refused(Refusal::Unavailable(text))
     };
     match kept {
         Ok(kept) => kept.map_err(|error| unavailable(&error)),
@@ -268,7 +204,7 @@ async fn keep(state: &State, lease: &LeaseId, content: Vec<u8>) -> Result<UserDa
 /// Removes what a lease would have brought that was not started.
 async fn forget(state: &State, lease: &LeaseId) {
     let (store, lease) = (Arc::clone(&state.doors.user_data), lease.clone());
-    // Where it cannot be removed that is told, and the next start does it.
+    // Where it cannot be removed that is logged, and the next start does it.
     let _ = web::block(move || store.forget(&lease)).await;
 }
 
@@ -291,46 +227,45 @@ fn not_folded_yet(id: &LeaseId, asked: &LeaseAsk) -> LeaseOut {
 }
 
 fn read_ask(
-    mut fields: Fields,
+    mut fields: Fields<LeaseIn>,
     caller: &Caller,
     state: &State,
     lease: LeaseId,
-) -> Result<(LeaseAsk, Option<Vec<u8>>), Problem> {
+) -> Result<(LeaseAsk, Option<Vec<u8>>), Rejection> {
     let body_hash = fields.hash();
     let longest = state.limits.longest_lease.as_secs();
     let want = read_want(&mut fields);
-    let ttl = fields.count("ttlSeconds", longest).unwrap_or(DEFAULT_TTL_SECONDS.min(longest));
-    let wait = fields.count("maxWaitSeconds", LONGEST_QUEUE_SECONDS);
-    let owner = fields.text("owner", 255);
-    let public_key = read_public_key(&mut fields);
-    let key = fields.text("idempotencyKey", 255);
+    fields.count("ttlSeconds", longest);
+    fields.count("maxWaitSeconds", LONGEST_QUEUE_SECONDS);
+    fields.text("owner", 255);
+    check_public_key_in(&mut fields);
+    fields.text("idempotencyKey", 255);
     let user_data = read_user_data(&mut fields);
-    if fields.take("overrides").is_some() {
-        let text = "is not supported yet; put it into the template and leave it out";
-        fields.fault("overrides", text);
-    }
-    fields.finish()?;
+    let text = "is not supported yet; put it into the template and leave it out";
+    fields.unsupported("overrides", text);
+    let asked = fields.finish()?;
+    let ttl = asked.ttl_seconds.unwrap_or(DEFAULT_TTL_SECONDS.min(longest));
     let ask = LeaseAsk {
         lease,
         want,
         principal: caller.principal.clone(),
-        owner: owner.unwrap_or_else(|| caller.principal.clone()),
+        owner: asked.owner.unwrap_or_else(|| caller.principal.clone()),
         ttl_ms: ttl.saturating_mul(1000),
-        public_key: public_key.map(|key| key.trim().to_owned()),
-        key_hash: key.map(|key| key_hash(&caller.principal, &key)),
+        public_key: asked.ssh_public_key.map(|key| key.trim().to_owned()),
+        key_hash: asked.idempotency_key.map(|key| key_hash(&caller.principal, &key)),
         body_hash,
         asked: WallTime(jiff::Timestamp::now().as_millisecond()),
         source: None,
         whole: false,
         user_data: user_data.is_some(),
         group: caller.group.clone(),
-        wait_ms: wait.map(|seconds| seconds.saturating_mul(1000)),
+        wait_ms: asked.max_wait_seconds.map(|seconds| seconds.saturating_mul(1000)),
     };
     Ok((ask, user_data))
 }
 
 /// One of two, or none.
-fn read_user_data(fields: &mut Fields) -> Option<Vec<u8>> {
+fn read_user_data(fields: &mut Fields<LeaseIn>) -> Option<Vec<u8>> {
     let text = fields.opaque("userData").map(String::into_bytes);
     let encoded = fields.opaque("userDataBase64");
     if text.is_some() && encoded.is_some() {
@@ -356,7 +291,7 @@ fn read_user_data(fields: &mut Fields) -> Option<Vec<u8>> {
 }
 
 /// One of three; with faults, something harmless.
-fn read_want(fields: &mut Fields) -> Want {
+fn read_want(fields: &mut Fields<LeaseIn>) -> Want {
     let template = fields.text("template", 255).map(Want::Template);
     let labels = fields.texts("labels", 64).map(|labels| Want::Labels(BTreeSet::from_iter(labels)));
     // Each decision compares the wants of all that wait.
@@ -393,13 +328,12 @@ fn key_hash(principal: &str, key: &str) -> String {
     hex(&hash.finalize())
 }
 
-/// Takes the line of a `.pub` file, with or without its end.
-pub(super) fn read_public_key(fields: &mut Fields) -> Option<String> {
-    let key = fields.line("sshPublicKey", 16 * 1024)?;
-    if let Err(fault) = check_public_key(&key) {
+/// Checks the line of a `.pub` file, with or without its end.
+pub(super) fn check_public_key_in<T: DeserializeOwned>(fields: &mut Fields<T>) {
+    let key = fields.line("sshPublicKey", 16 * 1024);
+    if let Some(Err(fault)) = key.map(|key| check_public_key(&key)) {
         fields.fault("sshPublicKey", fault);
     }
-    Some(key)
 }
 
 /// Checks that a text is one public key line of a type that guests take.
@@ -438,9 +372,9 @@ pub(super) async fn show(
     caller: web::ReqData<Caller>,
     id: web::Path<String>,
     Query(wait): Query<Wait>,
-) -> Result<web::Json<LeaseOut>, Problem> {
+) -> Result<web::Json<LeaseOut>, Rejection> {
     if wait.wait_seconds > LONGEST_WAIT_SECONDS {
-        return Err(Problem::invalid(format!(
+        return Err(Rejection::invalid(format!(
             "`waitSeconds` must be at most {LONGEST_WAIT_SECONDS}, and is {}; ask again after it",
             wait.wait_seconds
         )));
@@ -452,7 +386,7 @@ pub(super) async fn show(
         Ok(LeasePhase::Waiting | LeasePhase::Granted) | Err(_) => {
             let other = wait.until.as_deref().unwrap_or_default();
             let text = format!("`until` must be ready or ended, and is `{}`", printable(other));
-            return Err(Problem::invalid(text));
+            return Err(Rejection::invalid(text));
         }
     };
     let view = &state.doors.view;
@@ -472,11 +406,14 @@ pub(super) async fn show(
         () = state.stopping() => view.lease(&id),
     };
     let lease = seen.ok_or_else(|| no_lease(&id))?;
-    Ok(web::Json(LeaseOut::of(view, &lease, &caller.by())))
+    Ok(web::Json(shapes::lease(view, &lease, &caller.by())))
 }
 
-fn no_lease(id: &LeaseId) -> Problem {
-    Problem::not_found(format!("no lease `{}`; `drover leases` lists them", printable(id.as_str())))
+fn no_lease(id: &LeaseId) -> Rejection {
+    Rejection::not_found(format!(
+        "no lease `{}`; `drover leases` lists them",
+        printable(id.as_str())
+    ))
 }
 
 #[utoipa::path(
@@ -492,21 +429,21 @@ pub(super) async fn renew(
     caller: web::ReqData<Caller>,
     id: web::Path<String>,
     body: Result<web::Bytes, actix_web::Error>,
-) -> Result<web::Json<LeaseOut>, Problem> {
-    let mut fields = Fields::parse(body)?;
+) -> Result<web::Json<LeaseOut>, Rejection> {
+    let mut fields = Fields::<RenewIn>::parse(body)?;
     let seconds = fields.count("ttlSeconds", state.limits.longest_lease.as_secs());
     if seconds.is_none() && !fields.has_faults() {
         fields.fault("ttlSeconds", "is missing; give how long the lease lasts from this moment");
     }
-    fields.finish()?;
+    let RenewIn { ttl_seconds } = fields.finish()?;
     let lease = LeaseId::new(&*id);
-    let ttl = Duration::from_secs(seconds.unwrap_or(DEFAULT_TTL_SECONDS));
+    let ttl = Duration::from_secs(ttl_seconds);
     let by = caller.by();
     let command = |reply| HerdCommand::Renew { lease: lease.clone(), ttl, by, reply };
-    let expires = state.ask(state.limits.reply, command).await?.map_err(Problem::refused)?;
+    let expires = state.ask(state.limits.reply, command).await?.map_err(Rejection::refused)?;
     let view = &state.doors.view;
     let status = view.lease(&lease).ok_or_else(|| no_lease(&lease))?;
-    let mut out = LeaseOut::of(view, &status, &caller.by());
+    let mut out = shapes::lease(view, &status, &caller.by());
     out.expires_at = Some(rfc3339(expires));
     Ok(web::Json(out))
 }
@@ -519,11 +456,11 @@ pub(super) async fn release(
     state: web::Data<State>,
     caller: web::ReqData<Caller>,
     id: web::Path<String>,
-) -> Result<HttpResponse, Problem> {
+) -> Result<HttpResponse, Rejection> {
     let lease = LeaseId::new(&*id);
     let by = caller.by();
     let command = |reply| HerdCommand::Release { lease, by, reply };
-    state.ask(state.limits.reply, command).await?.map_err(Problem::refused)?;
+    state.ask(state.limits.reply, command).await?.map_err(Rejection::refused)?;
     Ok(HttpResponse::NoContent().finish())
 }
 

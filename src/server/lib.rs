@@ -33,9 +33,9 @@ mod reported;
 mod routes;
 mod serve;
 mod server;
-pub mod shapes;
+mod shapes;
 mod share;
-pub mod sources;
+mod sources;
 mod strict_json;
 mod subjects;
 mod templates;
@@ -57,24 +57,11 @@ use tokio::sync::{Semaphore, watch};
 
 use crate::view::View;
 
-pub use addresses::{AddressPoolOut, AddressPoolsOut};
 pub use auth::{Auth, Caller, PeerGrant, TokenGrant};
-pub use breakers::{BreakerOut, BreakersOut, ResetOut};
-pub use call_in::{CallIn, CalledIn};
-pub use clusters::{ConfirmIn, ConfirmOut};
-pub use control::{
-    FoundOut, LogLevelIn, ReapIn, ReapOut, ReloadOut, ResyncIn, ResyncOut, ResyncPlanOut,
-};
 pub use crowd::Room;
-pub use demand::{AccountOut, JobOut, JobsOut, KindOut, WhySubjectOut};
-pub use holds::{HoldIn, HoldNextOut, HoldOut};
-pub use leases::{LONGEST_QUEUE_SECONDS, LeaseIn, RenewIn, check_public_key};
-pub use nodes::{
-    DrainIn, DrainOut, NodeOut, NodesOut, RefusesOut, RoomOut, UnreadOut, WhyNodeOut, WhyOut,
-};
-pub use problem::{FieldFault, Problem};
+pub use leases::{LONGEST_QUEUE_SECONDS, check_public_key};
+pub use problem::Rejection;
 pub use server::{Bound, Listen, Running, StartError, bind};
-pub use templates::{ProvisionIn, ProvisionOut};
 
 /// Why a reload brought nothing into force.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -122,7 +109,7 @@ pub struct Doors {
 pub struct Limits {
     /// How long the herd may take to answer.
     pub reply: Duration,
-    /// Wishes that may wait for the herd at once, those of callers that went away too: its mailbox
+    /// Commands that may wait for the herd at once, those of callers that went away too: its mailbox
     /// itself has no bound.
     pub commands: usize,
     /// How long a reconciliation of all clusters may take.
@@ -200,17 +187,18 @@ impl State {
         *self.auth.write() = Arc::new(auth);
     }
 
-    /// Puts a wish to the herd and waits for its answer, at most `limit`. It is refused where too many
+    /// Sends a command to the herd and waits for its answer, at most `limit`. It is refused where too many
     /// wait already.
     async fn ask<T: 'static>(
         &self,
         limit: Duration,
         command: impl FnOnce(Reply<T>) -> HerdCommand,
-    ) -> Result<T, Problem> {
+    ) -> Result<T, Rejection> {
         let (reply, answer) = Reply::channel();
-        let place = Arc::clone(&self.commands).try_acquire_owned().map_err(|_| Problem::busy())?;
+        let place =
+            Arc::clone(&self.commands).try_acquire_owned().map_err(|_| Rejection::busy())?;
         self.doors.herd.do_send(command(reply));
-        // The wish has its place for as long as it waits, anyone who still waits for it.
+        // The command has its place for as long as it waits, anyone who still waits for it.
         let answer = actix_web::rt::spawn(async move {
             let answer = answer.await;
             drop(place);
@@ -218,7 +206,7 @@ impl State {
         });
         match tokio::time::timeout(limit, answer).await {
             Ok(Ok(Ok(answer))) => Ok(answer),
-            Ok(Ok(Err(_)) | Err(_)) | Err(_) => Err(Problem::unknown_outcome()),
+            Ok(Ok(Err(_)) | Err(_)) | Err(_) => Err(Rejection::unknown_outcome()),
         }
     }
 

@@ -27,7 +27,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::Problem;
+use super::Rejection;
 use super::auth::LocalPeer;
 use super::crowd::{Crowd, Full, Peer, Place};
 use super::malformed::{Refusal, bare_answer};
@@ -150,9 +150,9 @@ impl Line {
     }
 
     /// A whole body came.
-    pub(super) fn has_body(&self) -> Result<(), Problem> {
+    pub(super) fn has_body(&self) -> Result<(), Rejection> {
         self.go(Phase::Work);
-        self.place().as_ref().map_or(Ok(()), Place::work).map_err(|Full| Problem::crowded())
+        self.place().as_ref().map_or(Ok(()), Place::work).map_err(|Full| Rejection::crowded())
     }
 
     /// Ends when the connection must.
@@ -318,7 +318,7 @@ pub(super) enum Stream {
     Unix(UnixStream),
 }
 
-/// The stream of a connection, which tells its line what goes over it.
+/// The stream of a connection, which reports to its line what goes over it.
 pub(super) struct Wire {
     pub stream: Stream,
     pub line: Arc<Line>,

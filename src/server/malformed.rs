@@ -4,7 +4,7 @@
 //! the last thing that it writes on a connection. [`Wire`](super::line::Wire) writes a problem
 //! document in its place, like any other refusal.
 
-use super::Problem;
+use super::Rejection;
 use super::problem::CONTENT_TYPE;
 
 /// How the framework's own answer goes on after the version.
@@ -41,11 +41,11 @@ pub(super) struct Refusal {
 impl Refusal {
     /// Makes the answer; its date is that of the framework's.
     pub(super) fn in_place_of(bare: &[u8]) -> Self {
-        let problem = Problem::invalid(
+        let rejection = Rejection::invalid(
             "the head is no HTTP/1.1 request: send a request line, one `Host`, and either \
              `Content-Length` with a number or `Transfer-Encoding: chunked` where there is a body",
         );
-        let body = serde_json::to_string(&problem).unwrap_or_default();
+        let body = serde_json::to_string(&rejection.document).unwrap_or_default();
         let bare = String::from_utf8_lossy(bare);
         let date = bare.split_inclusive("\r\n").find(|line| line.starts_with("date: "));
         let (length, date) = (body.len(), date.unwrap_or_default());
@@ -115,7 +115,7 @@ mod tests {
         {
             assert!(head.lines().any(|other| other == line), "{line} in {head}");
         }
-        let problem: Problem = serde_json::from_str(body).unwrap();
+        let problem: drover_api::Problem = serde_json::from_str(body).unwrap();
         assert_eq!((problem.status, &*problem.title), (400, "the request is not valid"));
         refusal.wrote(text.len() - 1);
         assert_eq!(refusal.rest(), b"}");

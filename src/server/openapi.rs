@@ -233,7 +233,7 @@ mod tests {
         for item in document["paths"].as_object().unwrap().values() {
             for operation in item.as_object().unwrap().values() {
                 assert!(!operation["responses"].as_object().unwrap().is_empty());
-                // Who may use it is told of each.
+                // Each says who may use it.
                 let open = operation["security"] == json!([{}]);
                 assert_ne!(open, operation["x-role"].is_string(), "{operation}");
                 // And how each is refused.
@@ -259,6 +259,22 @@ mod tests {
         let fields = &document["components"]["schemas"]["LeaseIn"]["properties"];
         assert!(fields["ttlSeconds"].is_object());
         served.stop().await;
+    }
+
+    // Invariant: requests and answers change only where somebody sees it: one line for each operation
+    // and each type.
+
+    #[test]
+    fn the_document_is_the_golden_one() {
+        let document: Value = serde_json::from_slice(&super::DOCUMENT).unwrap();
+        let paths = document["paths"].as_object().unwrap().iter().flat_map(|(path, item)| {
+            let operations = item.as_object().unwrap().iter();
+            operations.map(move |(method, operation)| format!("{method} {path} {operation}"))
+        });
+        let schemas = document["components"]["schemas"].as_object().unwrap();
+        let schemas = schemas.iter().map(|(name, schema)| format!("{name} {schema}"));
+        let lines: Vec<String> = paths.chain(schemas).collect();
+        insta::assert_snapshot!(lines.join("\n"));
     }
 
     // Invariant: a client made from the document has a name of its own for each operation.

@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::testing::{Served, agent, empty_template, reported};
 
-// Invariant: what is set for one agent is told with it; null takes it back, what is absent stays.
+// Invariant: what is set for one agent is shown with it; null takes it back, what is absent stays.
 
 #[tokio::test]
 async fn limits_of_one_agent_are_set_shown_and_taken_back() {
@@ -45,7 +45,7 @@ async fn limits_of_one_agent_are_set_shown_and_taken_back() {
     served.stop().await;
 }
 
-// Invariant: a hold lets in the key it was given, or one that is told once; nothing keeps that.
+// Invariant: a hold lets in the key it was given, or one that is shown once; nothing keeps that.
 
 #[tokio::test]
 async fn a_hold_takes_the_callers_key_or_makes_one() {
@@ -77,7 +77,7 @@ async fn a_hold_takes_the_callers_key_or_makes_one() {
     served.stop().await;
 }
 
-// Invariant: the next failure of a template is held with a key that is told once, until that is
+// Invariant: the next failure of a template is held with a key that is shown once, until that is
 // taken back.
 
 #[tokio::test]

@@ -6,60 +6,33 @@ use actix_web::http::StatusCode;
 use actix_web::http::header::{ALLOW, HeaderValue, RETRY_AFTER};
 use actix_web::{HttpRequest, HttpResponse, ResponseError};
 use drover_actors::message::Refusal;
-use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
+use drover_api::Problem;
 
 /// What the body of a refusal is.
 pub(super) const CONTENT_TYPE: &str = "application/problem+json";
-/// What the names of all kinds begin with.
-const KINDS: &str = "urn:drover:problem:";
-/// The kind of a configuration with faults.
-const OF_CONFIGURATION: &str = "configuration-refused";
-
 /// When it is worth asking again for what is refused because too much is there, in seconds.
 const AGAIN_SECONDS: u64 = 10;
 
-/// A problem document (`application/problem+json`).
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema, thiserror::Error)]
-#[error("{title}: {detail}")]
-pub struct Problem {
-    /// A name for this kind of problem, `urn:drover:problem:…`.
-    #[serde(rename = "type")]
-    pub kind: String,
-    /// The kind in words.
-    pub title: String,
-    /// The HTTP status.
-    pub status: u16,
-    /// This case in words, with what to do where that is known.
-    pub detail: String,
-    /// What is wrong with single fields of the body.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub errors: Vec<FieldFault>,
-    /// Seconds after which the same is heard, told in the header `Retry-After`.
-    #[serde(skip)]
+/// A refusal on its way to the caller.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{document}")]
+pub struct Rejection {
+    /// What the body says.
+    pub document: Problem,
+    /// The header `Retry-After`: seconds after which the same request is taken.
     pub retry_after: Option<u64>,
 }
 
-/// What is wrong with one field.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct FieldFault {
-    /// The field.
-    pub field: String,
-    /// What is wrong with it and what to do.
-    pub detail: String,
+impl From<Problem> for Rejection {
+    fn from(document: Problem) -> Self {
+        Self { document, retry_after: None }
+    }
 }
 
-impl Problem {
-    /// Builds a problem; `name` ends its type.
+impl Rejection {
+    /// Builds a refusal; `name` ends the kind of its problem.
     pub fn new(status: StatusCode, name: &str, title: &str, detail: impl Into<String>) -> Self {
-        Self {
-            kind: format!("{KINDS}{name}"),
-            title: title.to_owned(),
-            status: status.as_u16(),
-            detail: detail.into(),
-            errors: Vec::new(),
-            retry_after: None,
-        }
+        Problem::new(status.as_u16(), name, title, detail).into()
     }
 
     /// The request cannot be understood or breaks a rule.
@@ -69,17 +42,7 @@ impl Problem {
 
     /// The configuration has faults.
     pub fn of_configuration(faults: String) -> Self {
-        Self::new(
-            StatusCode::UNPROCESSABLE_ENTITY,
-            OF_CONFIGURATION,
-            "the configuration was refused, the old one stays in force",
-            faults,
-        )
-    }
-
-    /// Whether the configuration has faults.
-    pub fn is_of_configuration(&self) -> bool {
-        self.kind.strip_prefix(KINDS) == Some(OF_CONFIGURATION)
+        Problem::of_configuration(StatusCode::UNPROCESSABLE_ENTITY.as_u16(), faults).into()
     }
 
     /// Nothing of that name.
@@ -87,7 +50,7 @@ impl Problem {
         Self::new(StatusCode::NOT_FOUND, "not-found", "there is no such thing", detail)
     }
 
-    /// The herd did not answer in time: the wish may have been taken.
+    /// The herd did not answer in time: the command may have been taken.
     pub fn unknown_outcome() -> Self {
         Self::new(
             StatusCode::SERVICE_UNAVAILABLE,
@@ -103,8 +66,8 @@ impl Problem {
         Self::new(
             StatusCode::SERVICE_UNAVAILABLE,
             "busy",
-            "too many wishes wait",
-            "the herd has more to do than it can; nothing was begun, repeat the request later",
+            "too many commands wait",
+            "the herd has more to do than it can; nothing was started, repeat the request later",
         )
     }
 
@@ -177,27 +140,27 @@ impl Problem {
     }
 }
 
-impl ResponseError for Problem {
+impl ResponseError for Rejection {
     fn status_code(&self) -> StatusCode {
-        StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+        StatusCode::from_u16(self.document.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
     }
 
     fn error_response(&self) -> HttpResponse {
         let mut response = HttpResponse::build(self.status_code());
-        if self.status == StatusCode::UNAUTHORIZED.as_u16() {
+        if self.document.status == StatusCode::UNAUTHORIZED.as_u16() {
             response.insert_header(("WWW-Authenticate", "Bearer realm=\"drover\""));
         }
         if let Some(seconds) = self.retry_after {
             response.insert_header((RETRY_AFTER, seconds.to_string()));
         }
-        let text = serde_json::to_string(self).unwrap_or_default();
+        let text = serde_json::to_string(&self.document).unwrap_or_default();
         response.content_type(CONTENT_TYPE).body(text)
     }
 }
 
 /// Answers what no route is for.
-pub(super) async fn no_such_route(request: HttpRequest) -> Problem {
-    Problem::not_found(format!(
+pub(super) async fn no_such_route(request: HttpRequest) -> Rejection {
+    Rejection::not_found(format!(
         "no route `{}`; /openapi.json lists all of them",
         printable(request.path())
     ))
@@ -205,7 +168,7 @@ pub(super) async fn no_such_route(request: HttpRequest) -> Problem {
 
 /// Answers a method that a route does not take.
 pub(super) fn method_not_allowed(request: &HttpRequest, allow: &str) -> HttpResponse {
-    let problem = Problem::new(
+    let rejection = Rejection::new(
         StatusCode::METHOD_NOT_ALLOWED,
         "method-not-allowed",
         "the route does not take this method",
@@ -215,7 +178,7 @@ pub(super) fn method_not_allowed(request: &HttpRequest, allow: &str) -> HttpResp
             printable(request.method().as_str())
         ),
     );
-    let mut response = problem.error_response();
+    let mut response = rejection.error_response();
     if let Ok(allow) = HeaderValue::from_str(allow) {
         response.headers_mut().insert(ALLOW, allow);
     }
@@ -227,7 +190,7 @@ pub(super) fn printable(text: &str) -> String {
     text.chars().filter(|letter| !letter.is_control()).take(120).collect()
 }
 
-impl actix_web::Responder for Problem {
+impl actix_web::Responder for Rejection {
     type Body = actix_web::body::BoxBody;
 
     fn respond_to(self, _: &HttpRequest) -> HttpResponse {
@@ -239,16 +202,16 @@ impl actix_web::Responder for Problem {
 mod tests {
     use super::*;
 
-    // Invariant: who calls too often is told when to call again, in whole seconds that are enough.
+    // Invariant: who calls too often hears when to call again, in whole seconds that are enough.
 
     #[test]
     fn the_time_until_the_next_call_is_rounded_up() {
         for (millis, seconds) in [(6_001, "7"), (6_000, "6"), (1, "1"), (0, "1")] {
-            let problem = Problem::too_many(Duration::from_millis(millis));
-            let answer = problem.error_response();
+            let rejection = Rejection::too_many(Duration::from_millis(millis));
+            let answer = rejection.error_response();
             let reported = answer.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok());
             assert_eq!(reported, Some(seconds));
-            assert_eq!(problem.detail, format!("wait {seconds} s before the next call"));
+            assert_eq!(rejection.document.detail, format!("wait {seconds} s before the next call"));
         }
     }
 }

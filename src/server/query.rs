@@ -10,7 +10,7 @@ use actix_web::error::QueryPayloadError;
 use actix_web::{FromRequest, HttpRequest, web};
 use serde::de::DeserializeOwned;
 
-use super::Problem;
+use super::Rejection;
 
 /// What a query is read into.
 pub(super) trait Keys: DeserializeOwned {
@@ -23,8 +23,8 @@ pub(super) trait Keys: DeserializeOwned {
 pub(super) struct Query<T>(pub T);
 
 impl<T: Keys> FromRequest for Query<T> {
-    type Error = Problem;
-    type Future = Ready<Result<Self, Problem>>;
+    type Error = Rejection;
+    type Future = Ready<Result<Self, Rejection>>;
 
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
         let read = web::Query::<T>::from_query(request.query_string());
@@ -34,7 +34,7 @@ impl<T: Keys> FromRequest for Query<T> {
 }
 
 /// What is wrong with a query, without the name that the framework gives that.
-fn refusal(fault: &QueryPayloadError, taken: &str) -> Problem {
+fn refusal(fault: &QueryPayloadError, taken: &str) -> Rejection {
     let text = if let QueryPayloadError::Deserialize(what) = fault {
         what.to_string()
     } else {
@@ -42,5 +42,5 @@ fn refusal(fault: &QueryPayloadError, taken: &str) -> Problem {
     };
     // The keys are named once.
     let what = text.split_once(", expected").map_or(&*text, |(what, _)| what);
-    Problem::invalid(format!("the query cannot be read: {what}; only {taken}"))
+    Rejection::invalid(format!("the query cannot be read: {what}; only {taken}"))
 }

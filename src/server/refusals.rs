@@ -10,9 +10,10 @@ use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 
+use super::BODY_LIMIT;
 use super::routes::{Access, Place, places};
 use super::testing::{Answer, Served};
-use super::{BODY_LIMIT, Problem};
+use drover_api::Problem;
 use drover_api::Role;
 
 const METHODS: [&str; 5] = ["GET", "POST", "PUT", "PATCH", "DELETE"];

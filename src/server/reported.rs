@@ -1,15 +1,14 @@
 //! Facts as events of the API.
 
+use super::shapes::{self, Shown, rfc3339};
+use drover_api::{
+    AddressPoolOut, AlarmOut, BreakerOut, CloudOut, GoneOut, LostJobOut, ResetsOut, SourceOut,
+    TemplateOut,
+};
 use drover_model::fact::{Fact, What};
 use drover_model::tenant::By;
 use serde_json::{Value, json};
 
-use super::AddressPoolOut;
-use super::breakers::BreakerOut;
-use super::shapes::{
-    AgentOut, AlarmOut, CloudOut, GoneOut, LeaseOut, ResetsOut, TemplateOut, rfc3339,
-};
-use super::sources::{LostJobOut, SourceOut};
 use crate::view::{BreakerStatus, CloudStatus, GoneAgent, LostJob, TemplateStatus, View};
 
 /// Spells a fact as an event, as far as these may see it: its kind, and `{at, kind, …}`.
@@ -20,7 +19,7 @@ pub fn event_out(view: &View, fact: &Fact, by: &By) -> (&'static str, Value) {
             ("configApplied", json!({ "generation": generation.0 }))
         }
         What::ConfigRefused { text, .. } => ("configRefused", json!({ "text": text })),
-        What::Agent(agent) => ("agent", json!({ "agent": AgentOut::of(view, agent, by) })),
+        What::Agent(agent) => ("agent", json!({ "agent": shapes::agent(view, agent, by) })),
         What::Step { agent, template, step, ms, exit, log } => (
             "step",
             json!({ "step": {
@@ -36,7 +35,7 @@ pub fn event_out(view: &View, fact: &Fact, by: &By) -> (&'static str, Value) {
                 phases: phases.clone(),
                 at,
             };
-            ("agentGone", json!({ "agent": GoneOut::from(&gone) }))
+            ("agentGone", json!({ "agent": Shown::<GoneOut>::shown(&gone) }))
         }
         What::Alarm { agent, text, command } => (
             "alarm",
@@ -47,10 +46,10 @@ pub fn event_out(view: &View, fact: &Fact, by: &By) -> (&'static str, Value) {
                 since: rfc3339(at),
             }}),
         ),
-        What::Lease(lease) => ("lease", json!({ "lease": LeaseOut::of(view, lease, by) })),
+        What::Lease(lease) => ("lease", json!({ "lease": shapes::lease(view, lease, by) })),
         What::Template { .. } => (
             "template",
-            json!({ "template": TemplateStatus::of(&fact.what).as_ref().map(TemplateOut::from) }),
+            json!({ "template": TemplateStatus::of(&fact.what).as_ref().map(Shown::<TemplateOut>::shown) }),
         ),
         What::Breaker { scope, breaker, tripped, template } => {
             let status = BreakerStatus {
@@ -59,11 +58,11 @@ pub fn event_out(view: &View, fact: &Fact, by: &By) -> (&'static str, Value) {
                 tripped: tripped.clone(),
                 template: template.clone(),
             };
-            ("breaker", json!({ "breaker": BreakerOut::from(&status) }))
+            ("breaker", json!({ "breaker": Shown::<BreakerOut>::shown(&status) }))
         }
         What::Resets { template, resets } => (
             "resets",
-            json!({ "template": template.to_string(), "resets": ResetsOut::from(resets) }),
+            json!({ "template": template.to_string(), "resets": Shown::<ResetsOut>::shown(resets) }),
         ),
         What::HoldNext { template, seconds } => {
             ("holdNext", json!({ "template": template.to_string(), "seconds": seconds }))
@@ -73,10 +72,12 @@ pub fn event_out(view: &View, fact: &Fact, by: &By) -> (&'static str, Value) {
         }
         What::Cloud { .. } => (
             "cloud",
-            json!({ "cloud": CloudStatus::of(&fact.what, at).as_ref().map(CloudOut::from) }),
+            json!({ "cloud": CloudStatus::of(&fact.what, at).as_ref().map(Shown::<CloudOut>::shown) }),
         ),
         What::CloudGone { cloud } => ("cloudGone", json!({ "cloud": cloud })),
-        What::Source(source) => ("source", json!({ "source": SourceOut::from(&**source) })),
+        What::Source(source) => {
+            ("source", json!({ "source": Shown::<SourceOut>::shown(&**source) }))
+        }
         What::SourceGone { source } => ("sourceGone", json!({ "source": source })),
         What::JobLost { source, runner, agent, job } => {
             let lost = LostJob {
@@ -86,10 +87,10 @@ pub fn event_out(view: &View, fact: &Fact, by: &By) -> (&'static str, Value) {
                 job: job.clone(),
                 at,
             };
-            ("jobLost", json!({ "job": LostJobOut::from(&lost) }))
+            ("jobLost", json!({ "job": Shown::<LostJobOut>::shown(&lost) }))
         }
         What::AddressPools { pools } => {
-            let pools: Vec<_> = pools.iter().map(AddressPoolOut::from).collect();
+            let pools: Vec<AddressPoolOut> = pools.iter().map(Shown::shown).collect();
             ("addressPools", json!({ "addressPools": pools }))
         }
         What::Reconciled { cluster, findings, unread } => {

@@ -16,7 +16,7 @@ use actix_web::{FromRequest, HttpRequest, Resource, Responder, Route};
 
 use super::intake::Sender;
 use super::{
-    BODY_LIMIT, Problem, State, addresses, agents, auth, breakers, call_in, clusters, control,
+    BODY_LIMIT, Rejection, State, addresses, agents, auth, breakers, call_in, clusters, control,
     demand, events, health, holds, hooks, leases, metrics, nodes, openapi, problem, templates,
 };
 use drover_api::Role;
@@ -41,7 +41,7 @@ pub(super) struct Guard {
 }
 
 /// Refuses a request by its head, or says whose body it has.
-pub(super) type First = fn(&State, &ServiceRequest) -> Result<Sender, Problem>;
+pub(super) type First = fn(&State, &ServiceRequest) -> Result<Sender, Rejection>;
 
 const OPEN: Access = Access::Open;
 const VIEWER: Access = Access::Least(Role::Viewer);
@@ -127,7 +127,7 @@ impl Place {
         self.on(Method::DELETE, access, handler)
     }
 
-    /// What a caller needs to be told that the path does not take a method: any role, and nothing
+    /// What a caller needs to learn that the path does not take a method: any role, and nothing
     /// where one of its methods needs nothing.
     pub(super) fn access_to_refusal(&self) -> Access {
         if self.methods.iter().any(|(_, access)| *access == OPEN) { OPEN } else { VIEWER }
@@ -172,7 +172,6 @@ fn guarded(route: Route, guard: Guard) -> Route {
     route.wrap(from_fn(gate))
 }
 
-/// Every route.
 pub(super) fn places() -> Vec<Place> {
     vec![
         Place::at("/v1/leases")
@@ -230,8 +229,9 @@ pub(super) fn places() -> Vec<Place> {
 /// Registers every route, and what answers where none does.
 pub(super) fn register(config: &mut ServiceConfig) {
     config.app_data(web::PayloadConfig::new(BODY_LIMIT)).app_data(
-        web::PathConfig::default()
-            .error_handler(|fault, _| Problem::not_found(format!("no such name: {fault}")).into()),
+        web::PathConfig::default().error_handler(|fault, _| {
+            Rejection::not_found(format!("no such name: {fault}")).into()
+        }),
     );
     for place in places() {
         config.service(place.service());

@@ -167,7 +167,7 @@ async fn serve(doors: Vec<Door>, state: &web::Data<State>, crowd: &Arc<Crowd>) {
         })
         .h1(map_config(app, |()| AppConfig::default()));
     let Ok(service) = factory.new_service(()).await else {
-        // What failed was told by the framework, which has no more to say.
+        // What failed was answered by the framework, which has no more to say.
         tracing::error!("web cannot be built");
         return;
     };

@@ -40,9 +40,7 @@ pub enum StartError {
          service.socket or service.listen"
     )]
     Bind {
-        /// Where.
         place: String,
-        /// Why.
         #[source]
         cause: io::Error,
     },

@@ -1,12 +1,11 @@
 //! How agents and nodes stand that somebody asks `why` about.
 
 use drover_actors::message::HerdCommand;
+use drover_api::{NodeOut, WhyNodeOut, WhyOut, WhySubjectOut};
 use drover_model::placement::report::NodeReport;
 
-use super::demand::WhySubjectOut;
-use super::nodes::{NodeOut, WhyNodeOut, WhyOut};
-use super::shapes::rfc3339;
-use super::{Problem, State};
+use super::shapes::{Shown, rfc3339};
+use super::{Rejection, State};
 use crate::view::View;
 
 /// The agent that is called so, living or gone.
@@ -34,11 +33,11 @@ pub(super) fn agent(view: &View, name: &str) -> Option<WhySubjectOut> {
 ///
 /// # Errors
 /// The herd does not answer.
-pub(super) async fn node(state: &State, name: &str) -> Result<Option<WhySubjectOut>, Problem> {
+pub(super) async fn node(state: &State, name: &str) -> Result<Option<WhySubjectOut>, Rejection> {
     let seen = state.ask(state.limits.resync, |reply| HerdCommand::Nodes { reply }).await?;
     let own: Vec<NodeReport> =
         seen.nodes.into_iter().filter(|one| one.node.as_str() == name).collect();
-    let own: Vec<NodeOut> = own.into_iter().map(Into::into).collect();
+    let own: Vec<NodeOut> = own.iter().map(Shown::shown).collect();
     let each: Vec<String> = own.iter().map(stands).collect();
     if !each.is_empty() {
         let shown = WhySubjectOut::of(format!("node {name}"), Some(each.join("; ")));

@@ -29,7 +29,7 @@ fn the<'a>(answer: &'a Answer, list: &str, id: &str) -> &'a Value {
     all.iter().find(|one| one["id"] == json!(id)).unwrap()
 }
 
-// Invariant: how to log in, and for whom a lease is, is told to its principal, its group and admins.
+// Invariant: how to log in, and for whom a lease is, is shown to its principal, its group and admins.
 
 #[tokio::test]
 async fn nobody_is_reported_how_to_log_in_to_a_lease_that_is_not_theirs() {
@@ -97,7 +97,7 @@ async fn nobody_renews_or_releases_a_lease_that_is_not_theirs() {
     served.stop().await;
 }
 
-// Invariant: where no lease is on an agent, how to log in is told to whose its hold is, and to admins.
+// Invariant: where no lease is on an agent, how to log in is shown to whose its hold is, and to admins.
 
 #[tokio::test]
 async fn how_to_log_in_is_reported_neither_before_a_lease_nor_after_it_to_those_without_the_hold() {

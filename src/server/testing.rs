@@ -40,7 +40,6 @@ use super::{Auth, Doors, Limits, Listen, NotReloaded, Running, TokenGrant, bind}
 use crate::view::View;
 use drover_api::Role;
 
-/// 2026-11-21T08:11:02Z.
 pub const THEN: WallTime = WallTime(1_795_248_662_000);
 
 struct Scripted(Box<dyn FnMut(HerdCommand) + Send>);
@@ -71,7 +70,7 @@ fn spawn(script: impl FnMut(HerdCommand) + Send + 'static) -> (Recipient<HerdCom
     receiver.recv().expect("the system starts")
 }
 
-/// A lease as the view is told of it.
+/// A lease as it is reported to the view.
 pub fn lease(id: &str, state: LeasePhase, agent: Option<&str>, detail: &str) -> LeaseStatus {
     LeaseStatus {
         lease: LeaseId::new(id),
@@ -87,7 +86,7 @@ pub fn lease(id: &str, state: LeasePhase, agent: Option<&str>, detail: &str) -> 
     }
 }
 
-/// An agent as the view is told of it.
+/// An agent as it is reported to the view.
 pub fn agent(id: &str, state: AgentPhase) -> AgentDetail {
     AgentDetail {
         agent: AgentId::new(id),
@@ -112,7 +111,7 @@ pub fn agent(id: &str, state: AgentPhase) -> AgentDetail {
     }
 }
 
-/// A template without agents as the view is told of it.
+/// A template without agents as it is reported to the view.
 pub fn empty_template() -> What {
     What::Template {
         template: TemplateId::new(CloudId::new("lab"), "linux"),
@@ -129,7 +128,7 @@ pub fn empty_template() -> What {
     }
 }
 
-/// Tells the view.
+/// Reports to the view.
 pub fn reported(view: &View, what: What) {
     view.observe(Fact { at: THEN, what });
 }
@@ -550,7 +549,6 @@ impl Served {
         self.call(Some("admin"), method, path, body).await
     }
 
-    /// Ends everything.
     pub async fn stop(self) {
         self.running.stop().await;
         self.system.stop();

@@ -326,7 +326,7 @@ async fn a_service_that_stops_says_so() {
     served.stop().await;
 }
 
-// Invariant: anyone who waits for the end of a lease is told it at once, with its cause.
+// Invariant: anyone who waits for the end of a lease learns it at once, with its cause.
 
 #[tokio::test]
 async fn a_long_poll_until_the_end_shows_the_holder_of_a_ready_lease_by_what_it_was_lost() {
@@ -344,7 +344,7 @@ async fn a_long_poll_until_the_end_shows_the_holder_of_a_ready_lease_by_what_it_
     served.stop().await;
 }
 
-// Invariant: a wait ends with the change, and a lease tells how to log in only while it is ready.
+// Invariant: a wait ends with the change, and a lease shows how to log in only while it is ready.
 
 #[tokio::test]
 async fn a_long_poll_ends_when_the_lease_is_ready() {
@@ -557,7 +557,7 @@ async fn the_event_stream_goes_on_after_the_last_event_seen() {
     served.stop().await;
 }
 
-// Invariant: health is open, and tells starting from ready.
+// Invariant: health is open, and distinguishes starting from ready.
 
 #[tokio::test]
 async fn readiness_follows_the_start() {
@@ -574,7 +574,7 @@ async fn readiness_follows_the_start() {
     served.stop().await;
 }
 
-// Invariant: a guest is heard by its own token alone, and no answer tells what a right one is like.
+// Invariant: a guest is heard by its own token alone, and no answer shows what a right one is like.
 
 #[tokio::test]
 async fn a_guest_calls_with_its_own_token_and_nothing_else() {

@@ -1,11 +1,10 @@
 //! Jobs of which their source does not say what they want, such as builds of a Jenkins that has no node
 //! and lets none be made: nothing is started for them.
 
+use super::shapes::rfc3339;
+use drover_api::JobOut;
 use drover_model::demand::report::{SourceJobs, UnreadJob};
 use drover_model::phase::JobPhase;
-
-use super::demand::JobOut;
-use super::shapes::rfc3339;
 
 /// The unread jobs of a source, those that wait the longest first.
 pub(super) fn jobs(one: &SourceJobs) -> Vec<JobOut> {

@@ -32,7 +32,7 @@ fn a_drained_node_is_reported_everywhere_takes_nothing_and_is_used_again_when_re
     assert!(!out.status.success() && err.contains("known are pve1, pve2, pve3"), "{err}");
     assert_eq!(
         said(&["node", "drain", "pve1"]),
-        "node pve1 is drained: nothing is begun there; 1 agent on it, idle ones go\n"
+        "node pve1 is drained: nothing is started there; 1 agent on it, idle ones go\n"
     );
     service.child.signal("KILL");
     service.child.wait();

@@ -14,7 +14,7 @@ fn agents_are_started_at_once_and_an_unknown_template_is_answered_with_the_neare
     let mut events = Events::follow(&site);
     let out = site.cli(&["provision", "linux", "--count", "2"]);
     let said = String::from_utf8_lossy(&out.stdout).into_owned();
-    assert!(out.status.success() && said.starts_with("2 agents of lab/linux begun\n"), "{said}");
+    assert!(out.status.success() && said.starts_with("2 agents of lab/linux started\n"), "{said}");
     events.until("template", |fact| fact["template"]["states"]["Ready"] == 2);
     assert_eq!(sim.guests().len(), 2);
 

@@ -57,7 +57,7 @@ fn the_warm_pool_is_topped_up_on_every_occasion_and_never_above_the_cap() {
 
     // What an operator reaps is not below it.
     let out = site.cli(&["reap"]);
-    assert_eq!(String::from_utf8_lossy(&out.stdout), "no agents told to go\n");
+    assert_eq!(String::from_utf8_lossy(&out.stdout), "no agents asked to go\n");
 
     // And again at the next start.
     service.child.signal("TERM");

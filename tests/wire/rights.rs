@@ -260,7 +260,7 @@ fn a_rotation_that_fails_on_its_way_leaves_the_old_token_in_use() {
     std::fs::create_dir_all(second.join("full")).unwrap();
     let (code, reported) = setup(&site, &["--rotate", "--grace", "0"]);
     assert_eq!(code, 1);
-    assert!(reported.contains("token.ci-2 can not be written"), "{reported}");
+    assert!(reported.contains("token.ci-2 cannot be written"), "{reported}");
     stands(&["ci"]);
     std::fs::remove_dir_all(second).unwrap();
 

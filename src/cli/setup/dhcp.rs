@@ -219,7 +219,7 @@ async fn zone_of(
     };
     let gateway = options.gateway.ok_or_else(|| usage("name the nodes' address with --gateway"))?;
     if options.dns.len() > 1 {
-        return Err(usage("a subnet of Proxmox's tells one DNS server: give --dns once"));
+        return Err(usage("a subnet of Proxmox's names one DNS server: give --dns once"));
     }
     let zone = Zone {
         zone: name.to_owned(),

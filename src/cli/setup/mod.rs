@@ -1,4 +1,4 @@
-//! `drover setup`: what is to be done is decided by [`drover_admin::setup`]; here an administrator is asked
+//! `drover setup`: what has to be done is decided by [`drover_admin::setup`]; here an administrator is asked
 //! for a password, and what is done is printed.
 
 mod dhcp;
@@ -82,7 +82,6 @@ pub struct NodeOptions {
     pub host_key: Option<String>,
 }
 
-/// Runs `setup`.
 pub(super) fn run(global: &Global, action: &SetupAction) -> ExitCode {
     let json = global.json;
     let mut stdout = io::stdout();
@@ -183,7 +182,6 @@ async fn carry_out(
 }
 
 impl NodeOptions {
-    /// Goes there.
     async fn machine(&self, out: &mut SetupOutput<'_>) -> Result<Machine, CliError> {
         let Some(text) = &self.node_ssh else { return Ok(Machine::Local) };
         let target = target(text)?;
@@ -234,7 +232,7 @@ fn password(
 ) -> Result<SecretString, CliError> {
     if let Some(file) = file {
         let text = std::fs::read_to_string(file)
-            .map_err(|error| failed(format!("{} can not be read: {error}", file.display())))?;
+            .map_err(|error| failed(format!("{} cannot be read: {error}", file.display())))?;
         return Ok(text.trim_end_matches(['\r', '\n']).into());
     }
     if let Some(secret) = environment.get(PASSWORD) {
@@ -256,9 +254,8 @@ fn ask(what: &str) -> Result<SecretString, CliError> {
     write!(io::stderr(), "{what}")?;
     io::stderr().flush()?;
     if !echo(false) {
-        let text = format!(
-            "the terminal can not hide a password: give --password-file, or set {PASSWORD}"
-        );
+        let text =
+            format!("the terminal cannot hide a password: give --password-file, or set {PASSWORD}");
         return Err(failed(text));
     }
     let mut line = String::new();

@@ -1,4 +1,4 @@
-//! What a set-up tells: lines as it goes, or for scripts one object at its end.
+//! What a set-up reports: lines as it goes, or for scripts one object at its end.
 
 use std::fmt::Display;
 use std::io;
@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::super::CliError;
 use drover_admin::setup::machine::FileToWrite;
 
-/// What a set-up tells.
+/// What a set-up reports.
 pub(super) struct SetupOutput<'a> {
     out: &'a mut (dyn io::Write + Send),
     json: Option<SetupOut>,
@@ -42,7 +42,7 @@ struct FileOut {
 }
 
 impl<'a> SetupOutput<'a> {
-    /// Tells people, or scripts.
+    /// Reports to people, or to scripts.
     pub(super) fn new(out: &'a mut (dyn io::Write + Send), json: bool) -> Self {
         Self { out, json: json.then(SetupOut::default) }
     }
@@ -152,7 +152,7 @@ impl<'a> SetupOutput<'a> {
 mod tests {
     use super::*;
 
-    // Invariant: people and scripts are told the same, and a failure hides nothing that was done.
+    // Invariant: people and scripts learn the same, and a failure hides nothing that was done.
 
     fn reported(json: bool, done: Result<(), CliError>) -> (String, bool) {
         let mut text = Vec::new();

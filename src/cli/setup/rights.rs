@@ -1,4 +1,4 @@
-//! `drover setup rights`: what is to be done is decided by [`drover_admin::setup`]; here it is asked for,
+//! `drover setup rights`: what has to be done is decided by [`drover_admin::setup`]; here it is asked for,
 //! carried out and printed.
 
 use std::io;
@@ -155,7 +155,7 @@ impl<'a> Work<'a> {
             |action: &Action| matches!(action, Action::MakeToken(..) | Action::RenewToken(..));
         if !has_secret && !actions.iter().any(makes) && !self.options.print_secret {
             let text = format!(
-                "the token {}!{} is there, and the file of its secret is not; the secret is told only \
+                "the token {}!{} is there, and the file of its secret is not; the secret is shown only \
                  once: --renew makes another one, and the old one ends",
                 self.user, self.token
             );
@@ -278,7 +278,7 @@ impl<'a> Work<'a> {
         Ok(())
     }
 
-    /// The file that the secret is written into; none where it is to be printed.
+    /// The file that the secret is written into; none where it is printed.
     fn place(&self) -> Result<Option<PathBuf>, CliError> {
         if self.options.print_secret {
             return Ok(None);
@@ -319,7 +319,7 @@ impl<'a> Work<'a> {
                     self.user, self.token
                 ),
             };
-            return Err(failed(format!("{} can not be written: {error}; {gone}", file.display())));
+            return Err(failed(format!("{} cannot be written: {error}; {gone}", file.display())));
         }
         out.did(format!("secret written into {}", file.display()))?;
         Ok(())
@@ -358,7 +358,7 @@ impl<'a> Work<'a> {
             return Ok(());
         }
         let missing = missing.join(", ");
-        Err(failed(format!("{} still lacks {missing}: `drover doctor` tells more", client.login())))
+        Err(failed(format!("{} still lacks {missing}: `drover doctor` says more", client.login())))
     }
 }
 

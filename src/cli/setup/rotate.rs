@@ -6,10 +6,10 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
+use drover_api::{Nothing, ReloadOut, StatusOut};
 use drover_hypervisor::Client;
 use proxmox_client::WireDialer;
 use secrecy::SecretString;
-use serde_json::json;
 
 use super::super::client::CALL_LIMIT;
 use super::super::service::replace;
@@ -21,8 +21,6 @@ use drover_admin::setup::{
     rotation_comment, secrets_beside, write_secret,
 };
 use drover_config::{Environment, TokenPlace, token_place};
-use drover_server::ReloadOut;
-use drover_server::shapes::StatusOut;
 
 /// How long a service may take to bring the new token into force.
 const RELOAD_LIMIT: Duration = Duration::from_secs(60);
@@ -36,7 +34,7 @@ impl Work<'_> {
         let place = self.token_place()?;
         let (Some(old_file), Some(_)) = (place.secret_file.clone(), place.file_for("")) else {
             let text = format!(
-                "the secret of credential `{}` is not in a secretFile, so that drover can not put \
+                "the secret of credential `{}` is not in a secretFile, so that drover cannot put \
                  another one there: rotate it where it comes from",
                 place.credential
             );
@@ -68,7 +66,7 @@ impl Work<'_> {
             RotationResult::Replaced { new } => new,
             RotationResult::BothExist { new, old, remove } => {
                 let file = old_file.display();
-                out.note(format!("{old} and {file} are left for whoever uses them"))?;
+                out.note(format!("{old} and {file} are left for their users"))?;
                 out.note(format!("once nothing does: {remove}"))?;
                 let left = self.leftovers_beside(admin, &new).await?;
                 for left in left.tokens.iter().filter(|left| left.id() != old) {
@@ -80,7 +78,7 @@ impl Work<'_> {
         };
         out.did(format!("removed {}", self.connection.login.name()))?;
         if let Err(error) = std::fs::remove_file(&old_file) {
-            out.note(format!("{} can not be removed: {error}", old_file.display()))?;
+            out.note(format!("{} cannot be removed: {error}", old_file.display()))?;
         }
         // The service works with the new one: it needs none that was made for this configuration before.
         for left in self.leftovers_beside(admin, &new).await?.tokens {
@@ -128,7 +126,7 @@ impl Work<'_> {
         let path = self.path.canonicalize().unwrap_or_else(|_| self.path.clone());
         let folder = if path.is_dir() { &*path } else { path.parent().unwrap_or(&path) };
         let reported =
-            |error: io::Error| failed(format!("{} can not be locked: {error}", folder.display()));
+            |error: io::Error| failed(format!("{} cannot be locked: {error}", folder.display()));
         let lock = File::open(folder).map_err(reported)?;
         match lock.try_lock() {
             Ok(()) => Ok(lock),
@@ -157,7 +155,7 @@ impl Work<'_> {
     }
 
     /// Puts a token in use: its secret in a file of its own, then both keys of the YAML at once, and
-    /// a reload where a service runs, which tells whether it took that up. Whatever fails, the YAML is
+    /// a reload where a service runs, which says whether it took that up. Whatever fails, the YAML is
     /// as it was.
     async fn swap(
         &self,
@@ -168,7 +166,7 @@ impl Work<'_> {
         let written = place.file_for(&name).unwrap_or_default();
         let file = place.resolve(&self.environment, &written);
         let shown = |path: &Path, error: io::Error| {
-            format!("{} can not be written: {error}", path.display())
+            format!("{} cannot be written: {error}", path.display())
         };
         let before =
             std::fs::read_to_string(&place.file).map_err(|error| shown(&place.file, error))?;
@@ -216,7 +214,7 @@ impl Work<'_> {
     /// Has a running service read the YAML; one that does not run needs nothing.
     async fn reload(&self) -> Result<(), String> {
         let service = Service::new(self.global).map_err(|error| error.to_string())?;
-        let answer = service.post("/v1/reload", &json!({}), RELOAD_LIMIT.max(CALL_LIMIT)).await;
+        let answer = service.post("/v1/reload", &Nothing {}, RELOAD_LIMIT.max(CALL_LIMIT)).await;
         let answer: Result<ReloadOut, _> = answer;
         match answer {
             Ok(_) | Err(CallError::NoService { .. }) => Ok(()),
@@ -231,7 +229,7 @@ fn take_file_away(file: &Path, out: &mut SetupOutput<'_>) -> Result<(), CliError
         Ok(()) => {
             out.did(format!("removed {shown}, left by an interrupted rotation"))?;
         }
-        Err(error) => out.note(format!("{shown} can not be removed: {error}"))?,
+        Err(error) => out.note(format!("{shown} cannot be removed: {error}"))?,
     }
     Ok(())
 }

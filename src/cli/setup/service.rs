@@ -163,7 +163,7 @@ pub(super) async fn run(
     out: &mut SetupOutput<'_>,
 ) -> Result<(), CliError> {
     if options.gateway.is_some() && options.ip == "dhcp" {
-        return Err(usage("--gateway goes with an address in --ip: DHCP tells its own"));
+        return Err(usage("--gateway goes with an address in --ip: DHCP names its own"));
     }
     let path = super::config_path(global);
     let folder = if path.is_dir() { Some(path.as_path()) } else { path.parent() };
@@ -214,7 +214,7 @@ pub(super) async fn run(
             let text = key.to_openssh().map_err(|error| failed(chain(&error)))?;
             let text = text.expose_secret().trim_end().to_owned().into();
             write_secret(&file, &text).map_err(|error| {
-                failed(format!("{} can not be written: {error}", file.display()))
+                failed(format!("{} cannot be written: {error}", file.display()))
             })?;
         }
         if now.own.is_none() && pin.exists() {

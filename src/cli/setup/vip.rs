@@ -63,7 +63,7 @@ impl VipOptions {
         let mut password = None;
         if let Some(file) = &self.auth_file {
             let text = std::fs::read_to_string(file)
-                .map_err(|error| failed(format!("{} can not be read: {error}", file.display())))?;
+                .map_err(|error| failed(format!("{} cannot be read: {error}", file.display())))?;
             let word = text.trim().to_owned();
             let plain = word.chars().all(|letter| letter.is_ascii_alphanumeric());
             if word.is_empty() || word.len() > VRRP_PASSWORD_MAX || !plain {

@@ -30,7 +30,7 @@ pub(super) const WAIT_LIMIT: TimeLimits = TimeLimits {
     loss: Duration::from_millis(50),
 };
 
-/// A guest that prints, and ends as told.
+/// A guest that prints, and ends as asked.
 #[derive(Default)]
 pub(super) struct Guest {
     pub jobs: Mutex<Vec<(String, String)>>,
@@ -273,7 +273,7 @@ async fn a_lease_whose_agent_nobody_knows_is_given_up() {
     };
     let (printed, ()) = tokio::join!(waiting, losing);
     let fault = printed.result.unwrap_err();
-    assert_eq!(fault, "lease `l1` is ready and drover does not tell where");
+    assert_eq!(fault, "lease `l1` is ready and drover does not say where");
     assert_eq!(states(&served), [LeasePhase::Ended]);
     served.stop().await;
 }

@@ -23,7 +23,7 @@ fn global(socket: &Path) -> Global {
     Global { socket: Some(socket.to_owned()), ..Global::default() }
 }
 
-// Invariant: a service that is not there, or is something else, is told apart, with what to do.
+// Invariant: a service that is not there, or is something else, is named, with what to do.
 
 #[tokio::test]
 async fn no_service_says_how_to_start_one() {
@@ -40,7 +40,7 @@ async fn no_service_says_how_to_start_one() {
         fault().await,
         @"no drover is listening on `SOCKET`: is it running? start it with `drover run --config FILE`, or name its socket with --socket or DROVER_SOCKET"
     );
-    // A socket that nobody listens on any more is told the same way.
+    // A socket that nobody listens on any more is reported the same way.
     drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
     assert!(fault().await.starts_with("no drover is listening"));
 }

@@ -21,7 +21,7 @@ fn drain(node: &str, undrain: bool) -> Command {
     Command::Node { action: NodeAction::Drain { node: node.into(), undrain, cloud: None } }
 }
 
-// Invariant: what is free is told with what takes it, and each refusal with its node.
+// Invariant: what is free is shown with what takes it, and each refusal with its node.
 
 #[tokio::test]
 async fn nodes_drains_and_reasons_are_reported() {
@@ -51,7 +51,7 @@ async fn nodes_drains_and_reasons_are_reported() {
     NODE  STATE   AGENTS  GUESTS  MEMORY    OTHERS    RESERVED  FREE      CPUS  FREE
     pve1  online  3       1       8192 MiB  2048 MiB  6400 MiB  -256 MiB  8     1.5
     pve1 takes none of lab/linux: no room
-    node pve1 is drained: nothing is begun there; 2 agents on it, idle ones go
+    node pve1 is drained: nothing is started there; 2 agents on it, idle ones go
     node pve1 is used again
     lab/linux
       pve1: it is in maintenance

@@ -21,7 +21,7 @@ async fn cli(served: &Served, json: bool, command: Command) -> (Result<u8, Strin
     (result, String::from_utf8(out).unwrap())
 }
 
-/// Output that tells when the first line came.
+/// Output that records when the first line came.
 struct Watched {
     text: Vec<u8>,
     started: Option<oneshot::Sender<()>>,
@@ -221,7 +221,7 @@ async fn agents_that_went_are_listed_when_asked_for() {
     served.stop().await;
 }
 
-// Invariant: why an agent went is told in words of an operator, and with the keys that decide it.
+// Invariant: why an agent went is said in words of an operator, and with the keys that decide it.
 
 #[test]
 fn every_reason_to_go_is_reported_in_words() {
@@ -358,7 +358,7 @@ async fn short_commands_answer_in_a_line_or_in_json() {
     {"released":"x"}
     agent a1 goes, after its last lease if it has one
     {"retiring":"a1"}
-    3 agents told to go
+    3 agents asked to go
     {"retired":3}
     NAME         AGENTS  KEPT       STATES              LABELS       BREAKER                                                      CLONED FROM
     lab/linux    2/5     2, 1 idle  1 Booting, 1 Ready  big,linux    flowing; address pool `lab` is used up                       VMID 9000 `debian-13` on node pve1
@@ -384,13 +384,13 @@ async fn what_was_started_is_listed_with_what_stands_in_the_way_of_more() {
     let (far, _) = cli(&served, false, provision("x", 1)).await;
     let text = [whole, part, json, unknown.unwrap_err(), far.unwrap_err()].join("\n");
     insta::assert_snapshot!(text, @r#"
-    1 agent of lab/linux begun
+    1 agent of lab/linux started
       a1
 
-    2 agents of lab/linux begun
+    2 agents of lab/linux started
       a1
       a2
-    1 not begun: lab/linux is full: 2 of 2
+    1 not started: lab/linux is full: 2 of 2
 
     {
       "template": "lab/linux",
@@ -472,10 +472,10 @@ async fn a_hold_says_its_time_and_a_made_key_once() {
         [&own, reported, "\n", &released, &unknown.unwrap_err(), "\n", &missing.unwrap_err()];
     insta::assert_snapshot!(said.concat(), @r"
     agent a1 is held for 1800 s from the moment it is free, then destroyed
-    `drover agents` tells its state and its login
+    `drover agents` shows its state and its login
     agent a1 is held for 1800 s from the moment it is free, then destroyed
-    `drover agents` tells its state and its login
-    the key to log in with, told once; keep it in a file of mode 600:
+    `drover agents` shows its state and its login
+    the key to log in with, shown once; keep it in a file of mode 600:
 
     agent a1 is held no longer
     there is no such thing: no agent `a9` lives
@@ -536,8 +536,8 @@ async fn resets_and_a_hold_of_the_next_failure_are_reported_below_the_templates(
     let all = format!("{said}\n{}\n{off}{}", below(&shown), below(&later));
     insta::assert_snapshot!(all, @r"
     the next agent of lab/linux that fails once it has a machine is held for 1800 s, then destroyed
-    `drover agents` tells why it failed and how to log in
-    the key to log in with, told once; keep it in a file of mode 600:
+    `drover agents` shows why it failed and how to log in
+    the key to log in with, shown once; keep it in a file of mode 600:
 
     lab/linux: 12 resets of 8.1 s each, a new agent takes 21.0 s
     lab/linux: the next failure is held for 1800 s

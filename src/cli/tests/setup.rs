@@ -16,7 +16,7 @@ fn help(name: &str) -> String {
     command.render_long_help().to_string()
 }
 
-// Invariant: every option is told with what it stands at.
+// Invariant: every option is shown with what it stands at.
 
 #[test]
 fn setups_commands_say_their_options() {

@@ -43,7 +43,7 @@ async fn cli(served: &Served, command: Command) -> String {
     }
 }
 
-// Invariant: why something waits is told in numbers, by whichever name it is asked for.
+// Invariant: why something waits is shown in numbers, by whichever name it is asked for.
 
 #[tokio::test]
 async fn jobs_and_why_they_wait_are_reported() {
@@ -59,7 +59,7 @@ async fn jobs_and_why_they_wait_are_reported() {
     served.stop().await;
 }
 
-// Invariant: a source that left the configuration, and one that cannot be looked at, are told as
+// Invariant: a source that left the configuration, and one that cannot be looked at, are shown as
 // that, with what still runs there.
 
 #[tokio::test]

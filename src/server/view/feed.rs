@@ -47,16 +47,13 @@ impl FromStr for EventId {
 /// A numbered fact.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Event {
-    /// Its id.
     pub id: EventId,
-    /// The fact.
     pub fact: Fact,
 }
 
-/// What a reader is told.
+/// What a reader of the stream gets.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Reported {
-    /// A fact.
     Event(Arc<Event>),
     /// Facts were missed; the reader should look at the whole again.
     Lagged {

@@ -75,7 +75,7 @@ struct Past {
 }
 
 impl View {
-    /// Makes an empty view; `run` tells this start of the service from others in event ids
+    /// Makes an empty view; `run` distinguishes this start of the service from others in event ids
     /// (the journal's epoch, or any number that differs at each start).
     pub fn new(run: u64) -> Arc<Self> {
         Arc::new(Self {
@@ -175,7 +175,6 @@ impl View {
         all
     }
 
-    /// One lease.
     pub fn lease(&self, lease: &LeaseId) -> Option<LeaseStatus> {
         self.leases.get(lease).map(|entry| entry.value().borrow().clone())
     }
@@ -195,7 +194,6 @@ impl View {
         Some(last)
     }
 
-    /// One template.
     pub fn template(&self, template: &TemplateId) -> Option<TemplateStatus> {
         let status = self.templates.get(template).map(|entry| entry.value().clone());
         status.map(|status| self.with_asides(status))
@@ -293,7 +291,7 @@ impl View {
         match &fact.what {
             What::ConfigApplied { generation, reconcile_seconds } => {
                 let mut past = self.past();
-                // The actors may tell of the one that stays after its successor was refused.
+                // The actors may report the one that stays after its successor was refused.
                 if *generation > past.refused_after {
                     past.config.refused = None;
                 }
@@ -307,7 +305,7 @@ impl View {
                 past.refused_after = *after;
             }
             What::Agent(status) => self.fold_agent(status),
-            // For those who follow what happens; the status tells the step it is at.
+            // For those who follow what happens; the status names the step it is at.
             What::Step { .. } => {}
             What::AgentGone { agent, template, reason, phases } => {
                 self.agents.remove(agent);

@@ -31,7 +31,6 @@ pub struct ConfigStatus {
     pub generation: Option<Generation>,
     /// Seconds between two reconciliations of every cloud; none where each has its own.
     pub reconcile_seconds: Option<u64>,
-    /// Since when.
     pub applied: Option<WallTime>,
     /// When a newer one was refused, and why; none when the newest is in force.
     pub refused: Option<(WallTime, String)>,
@@ -40,7 +39,6 @@ pub struct ConfigStatus {
 /// A job that was lost with its machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LostJob {
-    /// The source.
     pub source: SourceId,
     /// The runner it was on.
     pub runner: RunnerName,
@@ -52,14 +50,11 @@ pub struct LostJob {
     pub at: WallTime,
 }
 
-/// One template.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TemplateStatus {
-    /// The template.
     pub template: TemplateId,
     /// How many of its agents are in each phase.
     pub states: BTreeMap<AgentPhase, u32>,
-    /// Its cap.
     pub cap: Option<u32>,
     /// Agents it keeps at this moment, in use or not.
     pub minimum: u32,
@@ -67,7 +62,6 @@ pub struct TemplateStatus {
     pub idle_minimum: u32,
     /// Why it begins nothing although it may: no address is free.
     pub lack: Option<String>,
-    /// Its labels.
     pub labels: Vec<String>,
     pub breaker: BreakerPhase,
     /// When a tripped breaker may be tried again, and the cause.
@@ -80,7 +74,7 @@ pub struct TemplateStatus {
     pub asides: TemplateAsides,
 }
 
-/// What is told of a template by others than itself.
+/// What is reported of a template by others than itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TemplateAsides {
     /// What is known of its resets; none when it has none.
@@ -125,7 +119,6 @@ impl TemplateStatus {
     }
 }
 
-/// A breaker.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BreakerStatus {
     /// Whose it is.
@@ -137,10 +130,8 @@ pub struct BreakerStatus {
     pub template: TemplateId,
 }
 
-/// One cloud.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CloudStatus {
-    /// The cloud.
     pub cloud: CloudId,
     /// Its cluster, once known.
     pub cluster: Option<ClusterId>,
@@ -151,9 +142,8 @@ pub struct CloudStatus {
     pub detail: String,
     /// Agents that count against its cap.
     pub agents: u32,
-    /// Its cap.
     pub cap: Option<u32>,
-    /// When it was told.
+    /// When the cloud reported it.
     pub at: WallTime,
 }
 
@@ -179,35 +169,29 @@ impl CloudStatus {
 /// An agent that is gone.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GoneAgent {
-    /// The agent.
     pub agent: AgentId,
-    /// Its template.
     pub template: TemplateId,
     /// Why it went.
     pub reason: Reason,
     /// Milliseconds in each state.
     pub phases: Vec<(String, u64)>,
-    /// When.
     pub at: WallTime,
 }
 
 /// An agent that needs an administrator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AlarmStatus {
-    /// The agent.
     pub agent: AgentId,
     /// What is wrong.
     pub text: String,
     /// What to run.
     pub command: String,
-    /// Since when.
     pub at: WallTime,
 }
 
 /// The last reconciliation of a cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReconcileStatus {
-    /// The cluster.
     pub cluster: ClusterId,
     /// Its plan as text, one line a finding.
     pub findings: Vec<String>,
@@ -220,12 +204,10 @@ pub struct ReconcileStatus {
 /// A restart of an actor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RestartStatus {
-    /// Which actor.
     pub actor: String,
     /// Restarts within the window.
     pub count: u32,
     /// Whether it was given up.
     pub gave_up: bool,
-    /// When.
     pub at: WallTime,
 }

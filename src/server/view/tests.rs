@@ -148,7 +148,7 @@ fn a_refused_configuration_shows_until_a_good_one_comes_into_force() {
     assert_eq!(config.refused, Some((WallTime(1), "unknown key".into())));
     reported(&view, applied(2));
     assert_eq!(view.config().refused, None);
-    // The refusal overtakes what the actors tell of the one before.
+    // The refusal overtakes what the actors report of the one before.
     reported(&view, What::ConfigRefused { text: "bad".into(), after: Generation(3) });
     reported(&view, applied(3));
     assert_eq!(view.config().refused.map(|(_, text)| text), Some("bad".into()));
@@ -182,7 +182,7 @@ fn a_cloud_that_went_takes_its_templates_along() {
     assert_eq!(left, ["office/linux"]);
 }
 
-// Invariant: a reader of the stream sees each fact once and in order, or is told how many it missed.
+// Invariant: a reader of the stream sees each fact once and in order, or learns how many it missed.
 
 #[tokio::test]
 async fn a_reader_that_comes_back_goes_on_where_it_was() {

@@ -1,0 +1,48 @@
+//! Holds of agents for debugging.
+
+use serde::{Deserialize, Serialize};
+
+/// A hold as it is asked for.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct HoldIn {
+    /// How long from the moment it is held, at most a week; two hours when it is left out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seconds: Option<u64>,
+    /// The public key to let in; without one a key pair is made for this hold.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ssh_public_key: Option<String>,
+}
+
+/// A hold that is written down.
+#[derive(Clone, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct HoldOut {
+    /// The agent.
+    pub agent: String,
+    /// How long from the moment it is held.
+    pub seconds: u64,
+    /// The public key that is let in.
+    pub ssh_public_key: String,
+    /// The private key made for this hold, shown here and nowhere else; null for a key of the
+    /// caller's.
+    pub private_key: Option<String>,
+}
+
+/// A hold of the next failure of a template that is written down.
+#[derive(Clone, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct HoldNextOut {
+    /// The template, `cloud/template`.
+    pub template: String,
+    /// How long from the moment an agent is held.
+    pub seconds: u64,
+    /// The public key that is let in.
+    pub ssh_public_key: String,
+    /// The private key made for this hold, shown here and nowhere else; null for a key of the
+    /// caller's.
+    pub private_key: Option<String>,
+}

@@ -1,0 +1,98 @@
+//! Nodes: what is free on them, and draining.
+
+use serde::{Deserialize, Serialize};
+
+/// A node.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct NodeOut {
+    /// Its cluster.
+    pub cluster: String,
+    /// Its name.
+    pub node: String,
+    /// `online`, `offline`, `maintenance` or `drained`; or why its breaker is closed.
+    pub state: String,
+    /// Drover's own agents on it.
+    pub agents: usize,
+    /// Running guests of others.
+    pub guests: usize,
+    /// What of it is free; null where the token may not see that (`Sys.Audit`).
+    pub room: Option<RoomOut>,
+    /// Templates that begin nothing on it, each with why.
+    pub refuses: Vec<RefusesOut>,
+}
+
+/// What of a node is free.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct RoomOut {
+    /// Its memory.
+    pub memory_mb: u64,
+    /// What others take of it.
+    pub others_mb: u64,
+    /// What drover's own agents take of it, those on their way included.
+    pub reserved_mb: u64,
+    /// What is left; below zero where more is promised than there is.
+    pub free_mb: i64,
+    /// Its processors.
+    pub cpus: f64,
+    /// What is left of them.
+    pub free_cpus: f64,
+}
+
+/// A template that begins nothing on a node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct RefusesOut {
+    /// The template, `cloud/template`.
+    pub template: String,
+    /// Why.
+    pub why: String,
+}
+
+/// Nodes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct NodesOut {
+    /// Nodes by cluster and name.
+    pub nodes: Vec<NodeOut>,
+    /// Clusters that could not be read.
+    pub unread: Vec<UnreadOut>,
+}
+
+/// A cluster that could not be read.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct UnreadOut {
+    /// The cluster; `unknown` where no cloud has led to it yet.
+    pub cluster: String,
+    /// Why.
+    pub why: String,
+}
+
+/// How to drain a node.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct DrainIn {
+    /// A cloud of its cluster, where several clusters have such a node.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cloud: Option<String>,
+    /// Whether it is used again instead.
+    pub undrain: bool,
+}
+
+/// What came of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct DrainOut {
+    /// Its cluster.
+    pub cluster: String,
+    /// The node.
+    pub node: String,
+    /// Whether it is drained.
+    pub drained: bool,
+    /// Agents on it at this moment: idle ones go, busy ones finish.
+    pub agents: usize,
+}

@@ -1,0 +1,111 @@
+//! The whole service at a glance.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    AddressPoolOut, AgentOut, BreakerOut, CloudOut, LeaseOut, LostJobOut, SourceOut, TemplateOut,
+};
+
+/// The configuration in force.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct ConfigOut {
+    /// Its generation; null before the first.
+    pub generation: Option<u64>,
+    /// Seconds between two reconciliations of every cloud, as `service` says; null where each cloud
+    /// says so itself.
+    #[serde(default)]
+    pub orphan_cleanup_period_seconds: Option<u64>,
+    /// Since when (RFC 3339).
+    pub applied_at: Option<String>,
+    /// When a newer one was refused (RFC 3339); null when the newest is in force.
+    pub refused_at: Option<String>,
+    /// Its faults.
+    pub refusal: Option<String>,
+}
+
+/// Something that needs an administrator.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct AlarmOut {
+    /// The agent.
+    pub agent: String,
+    /// What is wrong.
+    pub text: String,
+    /// What to run.
+    pub command: String,
+    /// Since when (RFC 3339).
+    pub since: String,
+}
+
+/// The last reconciliation of a cluster.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ReconcileOut {
+    /// The cluster.
+    pub cluster: String,
+    /// What was found, a line each.
+    pub findings: Vec<String>,
+    /// Why the cluster could not be read; null where it was.
+    pub unread: Option<String>,
+    /// When (RFC 3339).
+    pub at: String,
+}
+
+/// A restart of an actor.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct RestartOut {
+    /// Which actor.
+    pub actor: String,
+    /// Restarts within the window.
+    pub count: u32,
+    /// Whether it was given up.
+    pub gave_up: bool,
+    /// When (RFC 3339).
+    pub at: String,
+}
+
+/// Everything at a glance.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct StatusOut {
+    /// drover's version.
+    pub version: String,
+    /// Whether the service is ready for work.
+    pub ready: bool,
+    /// Why the journal cannot be written; null when it can. Nothing new is started meanwhile.
+    #[serde(default)]
+    pub journal: Option<String>,
+    /// The configuration in force.
+    pub config: ConfigOut,
+    /// The configured clouds.
+    pub clouds: Vec<CloudOut>,
+    /// Each template on each of its clouds.
+    pub templates: Vec<TemplateOut>,
+    /// Pools of addresses.
+    #[serde(default)]
+    pub address_pools: Vec<AddressPoolOut>,
+    /// Live agents.
+    pub agents: Vec<AgentOut>,
+    /// Leases that have not ended.
+    pub leases: Vec<LeaseOut>,
+    /// What needs an administrator.
+    pub alarms: Vec<AlarmOut>,
+    /// Breakers that do not flow.
+    #[serde(default)]
+    pub breakers: Vec<BreakerOut>,
+    /// Sources of demand.
+    #[serde(default)]
+    pub sources: Vec<SourceOut>,
+    /// The last jobs that were lost with their machines.
+    #[serde(default)]
+    pub lost_jobs: Vec<LostJobOut>,
+    /// The last reconciliation of each cluster.
+    pub reconciled: Vec<ReconcileOut>,
+    /// The last restarts of actors.
+    pub restarts: Vec<RestartOut>,
+}

@@ -1,0 +1,94 @@
+//! Templates, their resets, and agents started without demand.
+
+use std::collections::BTreeMap;
+
+use drover_model::phase::{AgentPhase, BreakerPhase};
+use serde::{Deserialize, Serialize};
+
+/// A template.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct TemplateOut {
+    /// `cloud/template`.
+    pub id: String,
+    /// Its labels.
+    pub labels: Vec<String>,
+    /// How many of its agents are in each phase.
+    #[cfg_attr(feature = "openapi", schema(value_type = BTreeMap<String, u32>))]
+    pub states: BTreeMap<AgentPhase, u32>,
+    /// The most agents; null for no limit.
+    pub cap: Option<u32>,
+    /// Agents kept at this moment, in use or not.
+    pub minimum: u32,
+    /// Idle agents kept at this moment.
+    pub idle_minimum: u32,
+    /// Why it begins nothing although it may: no address is free; null when one is.
+    #[serde(default)]
+    pub lack: Option<String>,
+    pub breaker: BreakerPhase,
+    /// When a tripped breaker may be tried again (RFC 3339).
+    pub retry_at: Option<String>,
+    /// What tripped it.
+    pub cause: Option<String>,
+    /// What its agents are cloned from and why; null before that was chosen.
+    #[serde(default)]
+    pub source: Option<String>,
+    /// Why no agent is started for a while, when that is no breaker's matter.
+    #[serde(default)]
+    pub paused: Option<String>,
+    /// What is known of its resets; null where there were none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resets: Option<ResetsOut>,
+    /// For how many seconds its next failure is held; left out when it is not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hold_next_seconds: Option<u64>,
+}
+
+/// What is known of the resets of a template.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct ResetsOut {
+    /// Resets that went well since the service started.
+    pub count: u64,
+    /// Milliseconds one takes by now.
+    pub reset_ms: Option<u64>,
+    /// Milliseconds it takes to destroy an agent and make a new one.
+    #[serde(rename = "anewMs")]
+    pub clone_ms: Option<u64>,
+    /// Why agents are destroyed all the same; empty when they are not.
+    pub detail: String,
+}
+
+/// Templates.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct TemplatesOut {
+    /// Each template on each of its clouds.
+    pub templates: Vec<TemplateOut>,
+}
+
+/// How many agents to begin.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ProvisionIn {
+    /// From 1 to 10000; 1 when it is left out.
+    pub count: u32,
+    /// Whether they are on trial: handed to nobody, and gone a minute after they are ready.
+    pub trial: bool,
+}
+
+/// What came of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ProvisionOut {
+    /// The template, `cloud/template`.
+    pub template: String,
+    /// How many agents were wanted.
+    pub wanted: u32,
+    /// The agents that were started.
+    pub agents: Vec<String>,
+    /// Why they are fewer than wanted; null when they are not.
+    pub short: Option<String>,
+}
