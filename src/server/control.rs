@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use actix_web::{HttpResponse, web};
 use drover_actors::message::{HerdCommand, Refusal};
-use drover_actors::reconciler::finding::{Finding, Outcome};
+use drover_model::finding::{Finding, Outcome};
 use drover_model::id::ClusterId;
 use drover_model::phase::CloudHealth;
 use serde::{Deserialize, Serialize};

@@ -33,13 +33,14 @@ use drover_model::time::{Moment, Now};
 
 use crate::agent::adopt::Unborn;
 use crate::agent::alive::Alive;
-use crate::agent::boots::{Boot, Booted};
+use crate::agent::boots::Boot;
 use crate::agent::event::{Call, Effect, Event, Guest};
 use crate::agent::keys::Keys;
 use crate::agent::provision::can_pass;
-use crate::agent::reset_stats::TemplateHints;
 use crate::agent::state::{BootStep, CloneStep, Lease, State};
 use crate::agent::status::{Reported, Waterfall};
+use crate::boot_times::Booted;
+use crate::reset_stats::TemplateHints;
 use drover_limits::concurrency::OperationEnd;
 
 const PAUSE_FIRST: Duration = Duration::from_secs(2);

@@ -40,7 +40,6 @@ mod doubt;
 pub mod event;
 mod hear;
 mod hold;
-pub mod hold_next;
 mod image;
 pub mod journal_view;
 mod keys;
@@ -48,7 +47,6 @@ pub mod mind;
 mod prepare;
 mod provision;
 mod reset;
-pub mod reset_stats;
 mod retire;
 mod serve;
 pub mod state;
@@ -68,16 +66,16 @@ use actix::{
 };
 use futures_util::future::{AbortHandle, abortable};
 
+use crate::reset_stats::{ResetStats, TemplateHints};
 pub use event::{Answer, Call, Effect, Event, Guest};
 pub use journal_view::{JournalView, Progress};
 pub use mind::{Mind, step};
-use reset_stats::{ResetStats, TemplateHints};
 pub use state::State;
 
 use crate::birth::{AgentBirth, AgentSpawner, GiveUp, Start};
-use crate::demand::runners::End;
 use crate::doubts::{Path, Spot};
 use crate::message::{AgentCommand, AgentReport, IdBack, LaneAsk, LaneFree};
+use crate::runners::End;
 use drover_model::fact::{Fact, What};
 use drover_model::fault::Fault;
 use drover_model::id::{Attempt, LeaseId};

@@ -41,7 +41,7 @@ use crate::agent::keys::KEY_PAUSE;
 use crate::agent::mind::{Mind, Out};
 use crate::agent::provision::can_pass;
 use crate::agent::state::{Lease, Stage, State};
-use crate::demand::runners::TooOld;
+use crate::runners::TooOld;
 use drover_model::journal_state::Pass;
 
 /// A timer that comes this much too late shows that the process stood still, as a paused process or

@@ -13,7 +13,7 @@ use crate::agent::mind::{Mind, Out};
 use crate::agent::prepare;
 use crate::agent::state::{Lease, Stage, State};
 use crate::message::AgentReport;
-use crate::scheduler::describe;
+use drover_model::record::describe;
 
 /// The most phases that are kept apart. Beyond that, time is added to an earlier phase of the same
 /// name.

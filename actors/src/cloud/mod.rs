@@ -23,8 +23,8 @@ use drover_model::time::Moment;
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::birth::{Adoption, Common, Lanes, Rank, spawn_child};
+use crate::breaker::Breaker;
 use crate::message::{ProvisionReply, Refusal};
-use crate::template::breaker::Breaker;
 use crate::template::{Template, TemplateCommand, TemplateNews, ToCloud};
 use drover_runtime::supervise::{count_message, limit_turns};
 use state::{CloudMind, Effect};

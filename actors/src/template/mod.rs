@@ -1,7 +1,6 @@
 //! The template actor: keeps agents of one template on one cloud alive. It begins them under the
 //! cloud's reservations, passes their reports up, and tells them to go; see [`state`].
 
-pub mod breaker;
 mod held;
 mod observation;
 pub mod pace;
@@ -28,10 +27,11 @@ use drover_model::status::{AgentStatus, Standing};
 use drover_model::time::{Moment, WallTime};
 use tokio::sync::mpsc::UnboundedSender;
 
-use crate::agent::boots::Boots;
-use crate::birth::{Adoption, AgentBirth, Common, Lanes, Living, Start};
+use crate::birth::{Adoption, AgentBirth, Common, Lanes, Start};
+use crate::boot_times::Boots;
+use crate::breaker::Breaker;
 use crate::message::{AgentReport, ProvisionReply, Provisioned};
-use breaker::Breaker;
+use crate::roster::Living;
 use drover_runtime::supervise::{count_message, limit_turns};
 use state::{Effect, TemplateMind};
 

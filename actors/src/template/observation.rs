@@ -12,8 +12,8 @@ use drover_model::spec::TemplateSpec;
 use drover_model::template_image::Found;
 
 use super::Template;
-use crate::board::Standing;
 use crate::placement::Claim;
+use crate::source::Standing;
 use crate::source::choose;
 
 /// How often it looks while it waits for something else to clone.

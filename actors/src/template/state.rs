@@ -20,14 +20,14 @@ use drover_model::spec::{Minimums, TemplateSpec};
 use drover_model::status::{AgentStatus, Standing};
 use drover_model::time::{Moment, Now};
 
-use super::breaker::Breaker;
 use super::held::Held;
 use super::pace::Pace;
 use super::schedule_window::ScheduleWindow;
 use super::{AgentLevel, TemplateNews, permits};
 use crate::addresses::Supply;
-use crate::birth::Living;
+use crate::breaker::Breaker;
 use crate::message::{AgentCommand, AgentReport};
+use crate::roster::Living;
 
 /// How long an agent that was reaped before it was ready is left to anyone who waits for it.
 const OFFERED: Duration = Duration::from_secs(1);

@@ -25,10 +25,10 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
 use crate::addresses::Addresses;
-use crate::agent::boots::Boots;
 use crate::agent::testing::{ADDRESS, WALL, agent_id, installation, spec, upid};
 use crate::agent::{Agent, start};
 use crate::birth::{AgentBirth, Lanes, Start};
+use crate::boot_times::Boots;
 use crate::message::{AgentCommand, AgentReport, IdBack, LaneAsk, LaneFree};
 use crate::testbed::Hours;
 use crate::ways::Ways;
@@ -327,8 +327,8 @@ impl World {
         let boss = &self.boss;
         let ways = self.ways.clone();
         let birth = AgentBirth {
-            resets: crate::agent::reset_stats::Resets::default(),
-            hold_next: crate::agent::hold_next::HoldNext::default(),
+            resets: crate::reset_stats::Resets::default(),
+            hold_next: crate::hold_next::HoldNext::default(),
             id: agent_id(),
             installation: installation(),
             spec: Arc::new(spec()),
@@ -358,7 +358,7 @@ impl World {
             doubts: crate::doubts::Doubts::default(),
             restraint: crate::restraint::Restraint::default(),
             addresses: Addresses::default(),
-            runners: crate::demand::runners::Runners::default(),
+            runners: crate::runners::Runners::default(),
             boots: Boots::default(),
         };
         start(birth, |given_up| panic!("{given_up:?}"))
