@@ -61,7 +61,7 @@ impl Herd {
     }
 
     fn drained(&mut self, cluster: ClusterId, node: NodeName, drained: bool) -> NodeDrained {
-        self.common.sites.drain(&cluster, &node, drained);
+        self.writers.drains.drain(&cluster, &node, drained);
         if let Some(actors) = self.clusters.get(&cluster).filter(|_| drained) {
             actors.cluster.do_send(ClusterCommand::Drained(node.clone()));
         }
