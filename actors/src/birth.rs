@@ -13,9 +13,6 @@
 //!   thread share beside their mailboxes. `src/` cannot see it.
 //! - [`AgentBirth`]: what one agent gets. The spec in it stays the agent's for life. [`Start`] says
 //!   whether the agent is new or adopted.
-//! - [`Roster`]: every agent that is not gone. Permits are derived from it (book: safety, rule 9),
-//!   a restarted actor is rebuilt from it, and reconciliation compares the cluster with it.
-//!   Templates write life and reports, clusters write places, the herd writes overrides.
 //! - [`spawn_child`]: the one place where supervision is put around an actor. A restarted actor
 //!   keeps its address and mailbox; its futures and timers are dropped.
 //! - [`Rank`]: how often an actor may restart: three times in 10 s for a leaf, five times in 60 s

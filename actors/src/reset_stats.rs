@@ -77,7 +77,7 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// Updates the figures with a lesson.
+    /// Updates the figures with what one agent has shown.
     pub fn note(&mut self, reset_stats: ResetStats) {
         match reset_stats {
             ResetStats::Made(span) => self.made.note(span),

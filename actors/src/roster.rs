@@ -1,4 +1,5 @@
-//! Which agents live.
+//! Which agents live. Permits are derived from it (book: safety, rule 9), a restarted actor is
+//! rebuilt from it, and reconciliation compares the cluster with it.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -37,7 +38,7 @@ pub struct Living {
 #[derive(Debug, Clone, Default)]
 pub struct Roster(Rc<RefCell<BTreeMap<AgentId, Living>>>, Rc<RefCell<Started>>);
 
-/// The agents that lived in this start of the service, at most the last [`BEGUN_MOST`].
+/// The agents that lived in this start of the service, at most the last [`STARTED_MOST`].
 #[derive(Debug, Default)]
 struct Started {
     all: BTreeSet<AgentId>,
@@ -45,7 +46,7 @@ struct Started {
 }
 
 /// The number of agents that are remembered, ended ones included.
-const BEGUN_MOST: usize = 10_000;
+const STARTED_MOST: usize = 10_000;
 
 impl Roster {
     /// Adds an agent.
@@ -54,7 +55,7 @@ impl Roster {
         if started.all.insert(agent.clone()) {
             started.order.push_back(agent.clone());
         }
-        if started.order.len() > BEGUN_MOST
+        if started.order.len() > STARTED_MOST
             && let Some(oldest) = started.order.pop_front()
         {
             started.all.remove(&oldest);
