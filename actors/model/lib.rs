@@ -8,6 +8,7 @@ pub mod ambient;
 pub mod demand;
 pub mod fact;
 pub mod fault;
+pub mod finding;
 pub mod id;
 pub mod journal_state;
 pub mod labels;

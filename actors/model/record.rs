@@ -28,7 +28,7 @@ use crate::scope::Scope;
 use crate::spec::TemplateSpec;
 use crate::time::WallTime;
 
-pub use asks::{LeaseAsk, Owner, Want};
+pub use asks::{LeaseAsk, Owner, Want, describe};
 pub use hold::{Hold, HoldOwner};
 pub use troubled::Troubled;
 

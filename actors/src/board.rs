@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use drover_model::fact::What;
-use drover_model::id::{AgentId, ClusterId, NodeName, TemplateId};
+use drover_model::id::{AgentId, TemplateId};
 use drover_model::journal_state::JournalState;
 use drover_model::place::Place;
 use drover_model::record::Body;
@@ -14,11 +14,7 @@ use drover_model::scope::Scope;
 use drover_model::spec::BreakerSpec;
 use drover_model::time::{Moment, Now};
 
-use crate::doubts::Doubts;
-use crate::placement::sites::drained;
-use crate::placement::{Claim, Sites};
-use crate::source::Ground;
-use crate::template::breaker::Breaker;
+use crate::breaker::Breaker;
 
 /// The breakers of one herd that belong to no template.
 ///
@@ -160,48 +156,13 @@ impl Board {
     }
 }
 
-/// The breakers as the choices of one cluster see them, with the resources of drover's own agents
-/// there.
-pub struct Standing<'a> {
-    pub board: &'a Board,
-    /// What holds clones back, where that counts.
-    pub doubts: Option<&'a Doubts>,
-    /// The nodes and which of them are drained.
-    pub sites: &'a Sites,
-    pub cluster: &'a ClusterId,
-    pub now: Moment,
-    /// The resources of agents that have a place or wait for one.
-    pub claims: &'a [Claim],
-}
-
-impl Ground for Standing<'_> {
-    fn node_closed(&self, node: &NodeName) -> Option<String> {
-        if self.sites.is_drained(self.cluster, node) {
-            return Some(drained(node));
-        }
-        let doubt = self.doubts.and_then(|all| all.node_closed(self.cluster, node, self.now));
-        doubt.or_else(|| {
-            self.board.closed(&Scope::Node(self.cluster.clone(), node.clone()), self.now)
-        })
-    }
-
-    fn storage_closed(&self, storage: &str, own: Option<&NodeName>) -> Option<String> {
-        let scope = Scope::Storage(self.cluster.clone(), own.cloned(), storage.to_owned());
-        self.board.closed(&scope, self.now)
-    }
-
-    fn claims(&self) -> &[Claim] {
-        self.claims
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![expect(clippy::unwrap_used, reason = "a test may panic")]
     use super::*;
     use crate::testbed::{CLUSTER, at, template_id};
     use drover_model::fault::{Culprit, Fault, FaultKind};
-    use drover_model::id::CloudId;
+    use drover_model::id::{CloudId, ClusterId, NodeName};
     use drover_model::record::{RECORD_VERSION, Record};
 
     const SPEC: BreakerSpec = BreakerSpec {

@@ -381,7 +381,7 @@ mod tests {
         assert!(!admit(&doubts, 3, 6));
         assert!(admit(&doubts, 3, 20));
         doubts.left(&agent(3));
-        assert!(admit(&doubts, 4, 20), "a probe that did not tell is followed by another");
+        assert!(admit(&doubts, 4, 20), "a probe without a result is followed by another");
     }
 
     #[test]

@@ -14,9 +14,12 @@
 //!
 //! - Actors: `herd` (the root), `cloud`, `template`, `agent`, `cluster`, `reconciler`, `demand`.
 //! - The scheduler (`scheduler`) is a mind under the herd.
-//! - Knowledge that actors of one thread share: `birth` (living agents), `board` (breakers of
+//! - Knowledge that actors of one thread share: `roster` (living agents), `board` (breakers of
 //!   nodes, storages and clouds), `doubts` (what holds clones back), `restraint` (agents that must
-//!   not be destroyed), `troubles`, `records`, `ways` and `addresses`.
+//!   not be destroyed), `sites` (nodes and drains), `runners`, `hold_next`, `reset_stats`,
+//!   `boot_times`, `troubles`, `records`, `ways` and `addresses`. `birth` lists what each actor
+//!   gets of it.
+//! - Modules import each other in one direction only (`tests/walls/circles.rs`).
 //! - Layers between actors and ports: `suspicion` reads answers, `time_limits` limits their time.
 //! - `source` chooses the template image, node and storage of a clone; `placement` counts what is
 //!   free.
@@ -31,18 +34,25 @@ pub mod addresses;
 pub mod agent;
 pub mod birth;
 pub mod board;
+pub mod boot_times;
+pub mod breaker;
 pub mod cloud;
 pub mod cluster;
 pub mod demand;
 pub mod doubts;
 mod effort;
 pub mod herd;
+pub mod hold_next;
 pub mod message;
 pub mod placement;
 pub mod reconciler;
 pub mod records;
+pub mod reset_stats;
 pub mod restraint;
+pub mod roster;
+pub mod runners;
 pub mod scheduler;
+pub mod sites;
 pub mod source;
 pub mod suspicion;
 pub mod template;

@@ -46,8 +46,8 @@ use drover_model::tenant::By;
 use drover_model::time::{Moment, WallTime};
 use drover_runtime::reply::Reply;
 
-use crate::reconciler::finding::{Finding, Outcome};
 use drover_limits::concurrency::OperationEnd;
+use drover_model::finding::{Finding, Outcome};
 
 /// To the herd: puts a checked configuration into force.
 #[derive(Debug, Clone, Message)]

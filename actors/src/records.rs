@@ -4,7 +4,7 @@
 //!
 //! Of two records about the same subject, such as one breaker, only the later one is kept. So there
 //! are never more records than subjects. Agents keep their own records, which they wait for, in
-//! their shadows.
+//! their journal views.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;

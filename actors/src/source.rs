@@ -1,6 +1,8 @@
 //! The choice of a clone: which template images of the cluster fit, and which image, node and
 //! storage the next agent takes. Pure.
 
+mod standing;
+
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,6 +13,7 @@ use drover_model::template_image::{Candidate, Found, Origin, Sought};
 
 use crate::placement::rank::{self, Seat};
 use crate::placement::{Claim, Crowds, Scene};
+pub use standing::Standing;
 
 /// What closes nodes and storages, and what drover's own agents take of them.
 pub trait Ground {

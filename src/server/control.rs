@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use actix_web::{HttpResponse, web};
 use drover_actors::message::{HerdCommand, Refusal};
-use drover_actors::reconciler::finding::{Finding, Outcome};
 use drover_api::{
     FoundOut, LogLevelIn, Nothing, Problem, ReapIn, ReapOut, ReloadOut, ResyncIn, ResyncOut,
     ResyncPlanOut, UnreadOut,
 };
+use drover_model::finding::{Finding, Outcome};
 use drover_model::id::ClusterId;
 use drover_model::phase::CloudHealth;
 

@@ -12,7 +12,7 @@ use actix::{Actor, Context, Handler, Recipient, System};
 use drover_actors::message::{
     ClusterConfirmed, HerdCommand, NodeDrained, NodesSeen, Provisioned, Refusal,
 };
-use drover_actors::reconciler::finding::{Does, Finding};
+use drover_model::finding::{Does, Finding};
 use drover_ci::{HookAuth, HookSecret, Hooks};
 use drover_model::demand::report::Outage;
 use drover_model::demand::report::{

@@ -20,6 +20,19 @@ pub enum Want {
     Expression(LabelExpression),
 }
 
+/// What a lease or job wants, for people.
+pub fn describe(want: &Want) -> String {
+    match want {
+        Want::Template(name) => format!("template `{name}`"),
+        Want::Labels(labels) if labels.is_empty() => "any template in mode NORMAL".into(),
+        Want::Labels(labels) => {
+            let labels: Vec<&str> = labels.iter().map(String::as_str).collect();
+            format!("labels `{}`", labels.join(" "))
+        }
+        Want::Expression(expression) => format!("label expression `{expression}`"),
+    }
+}
+
 /// A lease as it was asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

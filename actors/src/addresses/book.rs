@@ -2,9 +2,9 @@
 //! is an argument.
 //!
 //! An address is kept back in memory from the moment an agent is started. From its record on it is
-//! spoken for: a guest may be told it, and it rests after that agent is gone. Addresses are told
-//! apart by themselves and not by pool, so that an edit that moves one to another pool gives it to
-//! nobody while it is used or rests.
+//! spoken for: a guest may have it, and it rests after that agent is gone. The pool is no part of
+//! an address's identity. So an edit that moves an address to another pool gives it to nobody
+//! while it is used or rests.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -28,7 +28,6 @@ struct Holding {
 /// How many agents more can have addresses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Supply {
-    /// How many.
     pub free: u32,
     /// Why it is none, in words for people.
     pub lack: Option<String>,

@@ -1,4 +1,4 @@
-//! Where the guests of living agents are: one agent an address. Guests tell their addresses
+//! Where the guests of living agents are: one agent an address. Guests report their addresses
 //! themselves, and a hostile one may name another's. Pure.
 
 use std::collections::BTreeMap;

@@ -23,7 +23,8 @@ use drover_runtime::notifier::ChangeNotifier;
 /// The one book of addresses of a herd.
 ///
 /// Shared by the actors of one thread, so that no two of them give the same address; it outlives
-/// each of them.
+/// each of them. Only [`PoolsWriter`] changes the pools. Templates take and give back addresses,
+/// agents write down theirs and where they are reached.
 #[derive(Debug, Clone, Default)]
 pub struct Addresses {
     book: Rc<RefCell<Book>>,
@@ -32,20 +33,9 @@ pub struct Addresses {
 }
 
 impl Addresses {
-    /// Goes on with what the journal knew.
-    pub fn open(&self, book: Book) {
-        *self.book.borrow_mut() = book;
-    }
-
     /// Resolves when whose an address is, or what there are, has changed since this call.
     pub fn change(&self) -> impl Future<Output = ()> + use<> {
         self.changes.changed()
-    }
-
-    /// Other pools come into force.
-    pub fn configure(&self, pools: &BTreeMap<AddressPoolId, Arc<AddressPoolSpec>>) {
-        self.book.borrow_mut().configure(pools);
-        self.changes.notify();
     }
 
     /// How many agents more of this source can have addresses.
@@ -84,19 +74,20 @@ impl Addresses {
         self.claims.borrow_mut().settle(agent, address);
     }
 
-    /// Why an address that an agent's guest tells is not believed; none when it may be the guest's.
+    /// Why drover does not believe an address that an agent's guest reports. `None` when it may be
+    /// the guest's.
     pub fn objection(&self, agent: &AgentId, address: IpAddr) -> Option<String> {
         let (claims, book) = (self.claims.borrow(), self.book.borrow());
         let owner = claims.at(address).or_else(|| book.user(address));
         if let Some(other) = owner.filter(|other| *other != agent) {
             return Some(format!(
-                "its guest tells the address {address}, which is agent {other}'s: drover does not \
+                "its guest reports the address {address}, which is agent {other}'s: drover does not \
                  connect to it there"
             ));
         }
         let pool = book.pool_of(address).filter(|_| owner.is_none())?;
         Some(format!(
-            "its guest tells the address {address}, which address pool `{pool}` gives to others: \
+            "its guest reports the address {address}, which address pool `{pool}` gives to others: \
              drover does not connect to it there"
         ))
     }
@@ -120,5 +111,27 @@ impl Addresses {
     pub fn statuses(&self, now: Now) -> (Vec<AddressPoolStatus>, Option<Moment>) {
         let book = self.book.borrow();
         (book.statuses(now), book.next(now.mono))
+    }
+}
+
+/// Writes which pools there are. It cannot be cloned: the herd makes it and keeps it.
+#[derive(Debug, Default)]
+pub struct PoolsWriter(Addresses);
+
+impl PoolsWriter {
+    /// The addresses for all other actors.
+    pub fn addresses(&self) -> Addresses {
+        self.0.clone()
+    }
+
+    /// Restores the book from the journal.
+    pub fn open(&self, book: Book) {
+        *self.0.book.borrow_mut() = book;
+    }
+
+    /// Other pools come into force.
+    pub fn configure(&self, pools: &BTreeMap<AddressPoolId, Arc<AddressPoolSpec>>) {
+        self.0.book.borrow_mut().configure(pools);
+        self.0.changes.notify();
     }
 }

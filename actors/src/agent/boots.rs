@@ -1,19 +1,12 @@
 //! What the boots of a template show: how soon the next guest may be asked for its address. A
 //! question before the guest agent is up occupies a worker of Proxmox for 3 s.
 
-use std::cell::RefCell;
-use std::collections::VecDeque;
-use std::rc::Rc;
 use std::time::Duration;
 
 use drover_model::time::Moment;
 
-const KEPT: usize = 64;
-/// The fewest boots that an estimate needs.
-const ENOUGH: usize = 4;
-/// One boot in this many is faster than the estimate. A question before the guest agent is up costs
-/// more than a late question to the fastest guest.
-const EARLIEST: usize = 10;
+use crate::boot_times::Booted;
+
 /// From the start to the first question while nothing is known. Hardly any guest boots faster.
 const UNKNOWN: Duration = Duration::from_secs(4);
 /// The earliest first question.
@@ -24,44 +17,6 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(500), Duration::from
 const SLOW: Duration = Duration::from_secs(5);
 /// An address is seen late by at most this fraction of the boot time, within [`PAUSES`].
 const LATE_BY: u32 = 30;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Booted {
-    /// From the end of the start's task to the first answer of the guest agent.
-    pub up: Duration,
-    /// From the guest agent's first answer to the address.
-    pub address: Duration,
-}
-
-/// The last boots of one template, shared by its agents.
-#[derive(Debug, Clone, Default)]
-pub struct Boots(Rc<RefCell<VecDeque<Booted>>>);
-
-impl Boots {
-    pub fn note(&self, booted: Booted) {
-        let mut boots = self.0.borrow_mut();
-        boots.push_back(booted);
-        if boots.len() > KEPT {
-            boots.pop_front();
-        }
-    }
-
-    /// The estimate: a time that one boot in `EARLIEST` undercuts. `None` before enough boots
-    /// were seen.
-    pub fn early(&self) -> Option<Booted> {
-        let boots = self.0.borrow();
-        if boots.len() < ENOUGH {
-            return None;
-        }
-        let early = |part: fn(&Booted) -> Duration| {
-            let mut all: Vec<Duration> = boots.iter().map(part).collect();
-            all.sort_unstable();
-            all.get(all.len() / EARLIEST).copied()
-        };
-        let (up, address) = (early(|booted| booted.up)?, early(|booted| booted.address)?);
-        Some(Booted { up, address: address * 9 / 10 })
-    }
-}
 
 /// What a mind knows of its own guest's boot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -119,6 +74,7 @@ impl Boot {
 #[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
     use super::*;
+    use crate::boot_times::{Boots, KEPT};
 
     fn secs(up: u64, address: u64) -> Booted {
         Booted { up: Duration::from_secs(up), address: Duration::from_secs(address) }

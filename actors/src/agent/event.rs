@@ -25,10 +25,10 @@ use drover_model::fact::What;
 use drover_model::fault::{Culprit, Fault, FaultKind};
 use drover_model::id::{Attempt, LeaseId, NodeName, RunnerName, SourceId, Upid, VmId};
 
-use crate::agent::boots::Booted;
-use crate::agent::reset_stats::ResetStats;
-use crate::demand::runners::TooOld;
+use crate::boot_times::Booted;
 use crate::message::{AgentCommand, AgentReport};
+use crate::reset_stats::ResetStats;
+use crate::runners::TooOld;
 use drover_limits::concurrency::OperationEnd;
 
 use drover_model::journal_state::Pass;

@@ -42,7 +42,7 @@ use crate::agent::leases::{Lease, Leases, Stage};
 use crate::agent::mind::{Mind, Out};
 use crate::agent::provision::can_pass;
 use crate::agent::state::State;
-use crate::demand::runners::TooOld;
+use crate::runners::TooOld;
 use drover_model::journal_state::Pass;
 
 /// A timer that comes this much too late shows that the process stood still, as a paused process or

@@ -32,7 +32,7 @@ use drover_model::time::{Moment, Now};
 use crate::agent::address::Addresses;
 use crate::agent::adoption::Adoption;
 use crate::agent::alive::Alive;
-use crate::agent::boots::{Boot, Booted};
+use crate::agent::boots::Boot;
 use crate::agent::concurrency_place::ConcurrencyPlace;
 use crate::agent::event::{Call, Effect, Event, Guest};
 use crate::agent::holding::Holding;
@@ -42,11 +42,12 @@ use crate::agent::leases::Leases;
 use crate::agent::provision::can_pass;
 use crate::agent::reachability::Reachability;
 use crate::agent::report::Report;
-use crate::agent::reset_stats::TemplateHints;
 use crate::agent::state::{BootStep, CloneStep, ConnectStep, State};
 use crate::agent::timers::Timers;
 use crate::agent::tries::Tries;
 use crate::agent::usage::Usage;
+use crate::boot_times::Booted;
+use crate::reset_stats::TemplateHints;
 use drover_limits::concurrency::OperationEnd;
 
 /// How long an agent on trial stays once it is ready: enough for its starter to see it.

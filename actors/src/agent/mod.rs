@@ -45,7 +45,6 @@ mod concurrency_place;
 mod dispatch;
 pub mod event;
 mod hold;
-pub mod hold_next;
 mod holding;
 mod image;
 mod in_flight;
@@ -60,7 +59,6 @@ mod provision;
 mod reachability;
 mod report;
 mod reset;
-pub mod reset_stats;
 mod retire;
 pub mod state;
 pub mod status;
@@ -83,16 +81,16 @@ use actix::{
 };
 use futures_util::future::{AbortHandle, abortable};
 
+use crate::reset_stats::{ResetStats, TemplateHints};
 pub use event::{Answer, Call, Effect, Event, Guest};
 pub use journal_view::{JournalView, Progress};
 pub use mind::Mind;
-use reset_stats::{ResetStats, TemplateHints};
 pub use state::State;
 
 use crate::birth::{AgentBirth, AgentSpawner, GiveUp, Start};
-use crate::demand::runners::End;
 use crate::doubts::{Path, Spot};
 use crate::message::{AgentCommand, AgentReport, IdBack, LaneAsk, LaneFree};
+use crate::runners::End;
 use drover_model::fact::{Fact, What};
 use drover_model::fault::Fault;
 use drover_model::id::{Attempt, LeaseId};

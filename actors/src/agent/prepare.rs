@@ -17,8 +17,8 @@ use drover_scripts::windows;
 use crate::agent::event::Call;
 use crate::agent::mind::{Mind, Out};
 use crate::agent::provision::{GREET_PAUSE, can_pass};
-use crate::agent::reset_stats::ResetStats;
 use crate::agent::state::{PrepareStep, State};
+use crate::reset_stats::ResetStats;
 
 /// The most characters of a failed command's output that are shown.
 const TAIL_SHOWN: usize = 600;

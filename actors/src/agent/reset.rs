@@ -17,8 +17,8 @@ use crate::agent::event::{Call, Effect};
 use crate::agent::mind::{Mind, Out};
 use crate::agent::prepare::describe_failure;
 use crate::agent::provision::{GREET_PAUSE, can_pass, greet_limit};
-use crate::agent::reset_stats::ResetStats;
 use crate::agent::state::{PrepareStep, ResetStep, State};
+use crate::reset_stats::ResetStats;
 
 /// The limit of the repair after a rollback.
 const REMEDY_LIMIT: Duration = Duration::from_secs(60);

@@ -14,7 +14,7 @@ use crate::agent::mind::{Mind, Out};
 use crate::agent::prepare;
 use crate::agent::state::State;
 use crate::message::AgentReport;
-use crate::scheduler::describe;
+use drover_model::record::describe;
 
 impl Mind {
     /// Reports and publishes what changed in this step.

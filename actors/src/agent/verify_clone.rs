@@ -39,8 +39,8 @@ use drover_model::time::{Moment, Now};
 
 use crate::agent::event::{Call, Effect, Guest};
 use crate::agent::mind::{Mind, Out, slow};
-use crate::agent::reset_stats::ResetStats;
 use crate::agent::state::{BootStep, CloneStep, ResetStep, RetireStep, State};
+use crate::reset_stats::ResetStats;
 use drover_limits::concurrency::OperationEnd;
 
 /// How long a Proxmox node waits for another node that it passes a call on to (book: proxmox,

@@ -40,8 +40,8 @@ use drover_model::state_machine::StateMachine as _;
 use drover_model::status::Standing;
 
 use crate::birth::{Adoption, Common, Lanes, Rank, spawn_child};
+use crate::breaker::Breaker;
 use crate::message::{ProvisionReply, Refusal};
-use crate::template::breaker::Breaker;
 use crate::template::{Template, TemplateCommand, TemplateNews, ToCloud};
 use drover_runtime::supervise::{count_message, limit_turns};
 use event::{Effect, Event};

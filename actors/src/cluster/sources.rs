@@ -14,8 +14,8 @@ use drover_model::time::Moment;
 
 use super::allocator::Event;
 use super::{Ask, Cluster, Footprint, OperationEnd, Stage};
-use crate::board::Standing;
 use crate::placement::Claim;
+use crate::source::Standing;
 use crate::source::{Choice, choose, room};
 
 /// How long what was found is believed: it is read once for all that ask meanwhile. What drover

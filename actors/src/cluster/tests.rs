@@ -9,8 +9,8 @@ use drover_model::status::{AgentStatus, Standing};
 use drover_model::time::{Moment, WallTime};
 
 use super::*;
-use crate::birth::{Living, Roster};
 use crate::doubts::{Doubts, Spot};
+use crate::roster::{Living, Roster};
 use crate::testbed::{self, CLUSTER, World, cloud, on_paused_system, pass, seconds, template};
 
 /// An agent that only listens.

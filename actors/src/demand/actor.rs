@@ -19,10 +19,11 @@ use drover_model::time::{Moment, Now};
 use futures_util::future::abortable;
 use futures_util::stream::AbortHandle;
 
-use crate::birth::{Common, Living};
+use crate::birth::Common;
 use crate::demand::Level;
 use crate::demand::mind::{Effect, Runner, SourceMind};
 use crate::message::AgentCommand;
+use crate::roster::Living;
 use drover_runtime::reply::Reply;
 use drover_runtime::supervise::{count_message, limit_turns};
 

@@ -29,9 +29,9 @@ use crate::demand::Level;
 use crate::demand::mind::absent::{Answers, Reported};
 use crate::demand::mind::outdated::Outdated;
 use crate::demand::mind::trouble::Trouble;
-use crate::demand::runners::Kept;
 use crate::demand::seen::Seen;
 use crate::demand::unknown_runners::UnknownRunners;
+use crate::runners::Kept;
 
 /// The longest pause between two looks at a source that does not answer.
 const PAUSE_LONGEST: Duration = Duration::from_secs(300);

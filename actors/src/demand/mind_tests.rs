@@ -7,7 +7,7 @@ use drover_model::journal_state::RunnerEntry;
 use drover_model::ports::{Idle, JournalFault, NodeObservation, RowObservation, Shut};
 
 use super::*;
-use crate::demand::runners::End;
+use crate::runners::End;
 use crate::testbed::{at, labels, seconds};
 
 fn spec() -> SourceSpec {

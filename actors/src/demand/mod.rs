@@ -3,7 +3,6 @@
 
 pub mod actor;
 pub mod mind;
-pub mod runners;
 mod seen;
 pub mod share;
 pub mod unknown_runners;

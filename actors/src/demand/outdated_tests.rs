@@ -1,7 +1,7 @@
 //! Runners whose program is too old for their source.
 
 use super::*;
-use crate::demand::runners::TooOld;
+use crate::runners::TooOld;
 
 const TEXT: &str = "its actions/runner 2.310.2 is too old";
 

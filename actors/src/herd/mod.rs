@@ -36,16 +36,19 @@ use drover_model::time::WallTime;
 use futures_util::future::AbortHandle;
 use tokio::sync::mpsc;
 
+use crate::addresses::PoolsWriter;
 use crate::birth::{Adoption, Common, Lanes, same_template};
 use crate::cloud::{Cloud, CloudCommand, CloudReport};
 use crate::cluster::{Cluster, ClusterCommand};
 use crate::demand::actor::Source;
 use crate::message::{AgentCommand, ApplySpec, HerdCommand, Refusal};
-use crate::reconciler::finding::Outcome;
 use crate::reconciler::{OrphanFound, Reconciler, ReconcilerCommand};
 use crate::scheduler::Order;
 use crate::scheduler::routing::Routing;
 use crate::scheduler::state::Scheduler;
+use crate::sites::DrainsWriter;
+use crate::ways::WaysWriter;
+use drover_model::finding::Outcome;
 use drover_runtime::reply::Reply;
 use drover_runtime::supervise::{count_message, limit_turns};
 
@@ -63,9 +66,17 @@ struct ClusterActors {
     reconciler: Addr<Reconciler>,
 }
 
+/// Knowledge that all actors read and the herd alone writes.
+struct Writers {
+    ways: WaysWriter,
+    drains: DrainsWriter,
+    pools: PoolsWriter,
+}
+
 /// The root actor.
 pub struct Herd {
     common: Common,
+    writers: Writers,
     spec: Arc<HerdSpec>,
     scheduler: Scheduler,
     clouds: BTreeMap<CloudId, Addr<Cloud>>,
@@ -217,13 +228,13 @@ impl Herd {
         self.scheduler.limit(new.leases.clone());
         self.scheduler.route(Routing::new(&new.mappings).with(new.templates.values()));
         if old.pools != new.pools {
-            self.common.addresses.configure(&new.pools);
+            self.writers.pools.configure(&new.pools);
             self.show_pools(ctx);
         }
         for (id, cloud) in &new.clouds {
             let kept = old.clouds.get(id).filter(|old| *old == cloud);
             if old.clouds.get(id).is_none_or(|old| old.connection != cloud.connection) {
-                self.common.ways.configured(id);
+                self.writers.ways.configured(id);
                 // What it lists now may be another cluster's.
                 self.unlist(id);
             }
@@ -241,7 +252,7 @@ impl Herd {
             self.cloud(&id, ctx).do_send(CloudCommand::Apply { spec, templates, adopt });
         }
         for id in old.clouds.keys().filter(|id| !new.clouds.contains_key(id)) {
-            self.common.ways.unconfigured(id);
+            self.writers.ways.unconfigured(id);
             if let Some(cloud) = self.clouds.get(id) {
                 let (templates, adopt) = (BTreeMap::new(), Vec::new());
                 cloud.do_send(CloudCommand::Apply { spec: None, templates, adopt });
@@ -296,7 +307,7 @@ impl Herd {
     fn leads(&mut self, cloud: &CloudId, cluster: ClusterId, ctx: &Context<Self>) {
         let lanes = self.cluster(&cluster, ctx);
         self.elsewhere.remove(cloud);
-        self.common.ways.leads(cloud, &cluster);
+        self.writers.ways.leads(cloud, &cluster);
         let before = self.leads.insert(cloud.clone(), cluster.clone());
         if before.as_ref() != Some(&cluster)
             && let Some(address) = self.clouds.get(cloud)
@@ -329,7 +340,7 @@ impl Herd {
             }
             Err(why) => {
                 self.common.doubts.down(&cloud, why);
-                self.common.ways.silent(&cloud, self.leads.get(&cloud));
+                self.writers.ways.silent(&cloud, self.leads.get(&cloud));
                 self.unlist(&cloud);
             }
         }
@@ -348,7 +359,7 @@ impl Herd {
             self.leads.remove(&cloud);
             self.elsewhere.remove(&cloud);
             self.scheduler.cloud_gone(&cloud);
-            self.common.ways.forgotten(&cloud);
+            self.writers.ways.forgotten(&cloud);
             self.common.doubts.forget(&cloud);
             self.observe(What::CloudGone { cloud });
         }
@@ -456,7 +467,7 @@ impl Handler<CloudReport> for Herd {
             }
             CloudReport::Leads { cloud, cluster } => self.leads(&cloud, cluster, ctx),
             CloudReport::Elsewhere { cloud, cluster } => {
-                self.common.ways.leads(&cloud, &cluster);
+                self.writers.ways.leads(&cloud, &cluster);
                 self.elsewhere.insert(cloud, cluster);
             }
             CloudReport::Silent(cloud) => {

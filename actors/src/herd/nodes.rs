@@ -17,11 +17,11 @@ use drover_runtime::reply::Reply;
 use futures_util::future::join_all;
 
 use super::Herd;
-use crate::birth::Living;
-use crate::board::Standing;
 use crate::cluster::ClusterCommand;
 use crate::message::{AgentCommand, NodeDrained, NodesSeen, Refusal};
 use crate::placement::{Claim, Room, Scene};
+use crate::roster::Living;
+use crate::source::Standing;
 use crate::source::{choose, survey};
 
 const MIB: u64 = 1 << 20;
@@ -61,7 +61,7 @@ impl Herd {
     }
 
     fn drained(&mut self, cluster: ClusterId, node: NodeName, drained: bool) -> NodeDrained {
-        self.common.sites.drain(&cluster, &node, drained);
+        self.writers.drains.drain(&cluster, &node, drained);
         if let Some(actors) = self.clusters.get(&cluster).filter(|_| drained) {
             actors.cluster.do_send(ClusterCommand::Drained(node.clone()));
         }

@@ -10,7 +10,7 @@ use drover_model::tenant::By;
 use drover_runtime::reply::Reply;
 
 use super::tests::{Bed, t};
-use crate::agent::hold_next::HoldNext;
+use crate::hold_next::HoldNext;
 use crate::message::{AgentCommand, HerdCommand, Refusal};
 use crate::testbed::{World, ask, cloud, entry, herd, on_paused_system, pass, seconds, template};
 

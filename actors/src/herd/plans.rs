@@ -7,8 +7,8 @@ use drover_runtime::reply::Reply;
 
 use super::tests::{Bed, orphan_world};
 use super::*;
-use crate::reconciler::finding::Does;
 use crate::testbed::{CLUSTER, cloud, herd, marks, on_paused_system, pass, seconds};
+use drover_model::finding::Does;
 
 // Invariant: the plan is what a reconciliation would do, and telling it changes nothing.
 

@@ -19,27 +19,28 @@ use tokio::sync::oneshot;
 use super::addresses::ShownPools;
 use super::clusters::Known;
 use super::explain::Explained;
-use super::{ClusterActors, Herd, Suspected, Tried};
-use crate::addresses::Addresses;
-use crate::agent::hold_next::HoldNext;
-use crate::agent::reset_stats::Resets;
-use crate::birth::{Adoption, AgentSpawner, Common, GiveUp, Lanes, Rank, Roster, spawn_child};
+use super::{ClusterActors, Herd, Suspected, Tried, Writers};
+use crate::addresses::PoolsWriter;
+use crate::birth::{Adoption, AgentSpawner, Common, GiveUp, Lanes, Rank, spawn_child};
 use crate::board::Board;
 use crate::cloud::{Cloud, CloudCommand};
 use crate::cluster::Cluster;
 use crate::cluster::allocator::Allocator;
-use crate::demand::runners::Runners;
 use crate::doubts::Doubts;
-use crate::placement::Sites;
+use crate::hold_next::HoldNext;
 use crate::reconciler::Reconciler;
 use crate::reconciler::plan::Memory;
 use crate::records::Records;
+use crate::reset_stats::Resets;
 use crate::restraint::Restraint;
+use crate::roster::Roster;
+use crate::runners::Runners;
 use crate::scheduler::state::Scheduler;
+use crate::sites::DrainsWriter;
 use crate::suspicion::{Suspect, suspicious};
 use crate::time_limits::patient;
 use crate::troubles::Troubles;
-use crate::ways::Ways;
+use crate::ways::WaysWriter;
 use drover_limits::concurrency::{ConcurrencyLimits, Footprint};
 use drover_runtime::reply::Reply;
 use drover_runtime::supervise::{Census, RestartLimit, SupervisionOptions, supervise};
@@ -102,20 +103,25 @@ impl Herd {
         let ports = patient(start.ports);
         let started = ports.ambient.now().wall;
         let records = Records::new(Arc::clone(&ports.journal));
+        let writers = Writers {
+            ways: WaysWriter::default(),
+            drains: DrainsWriter::default(),
+            pools: PoolsWriter::default(),
+        };
         let common = Common {
             troubles: Troubles::of_journal_state(&start.journal_state, records.clone()),
             records,
             ports,
             roster: roster.clone(),
             census: census.clone(),
-            ways: Ways::default(),
+            ways: writers.ways.read(),
             doubts: Doubts::default(),
             restraint: Restraint::default(),
             board: Board::default(),
-            sites: Sites::default(),
+            sites: writers.drains.sites(),
             resets: Resets::default(),
             hold_next: HoldNext::of_journal_state(&start.journal_state),
-            addresses: Addresses::default(),
+            addresses: writers.pools.addresses(),
             runners: Runners::default(),
             spawner: start.spawner,
             installation: start.installation,
@@ -134,6 +140,7 @@ impl Herd {
             let common = Common { ports, ..common };
             let mut herd = Self {
                 common,
+                writers,
                 spec: Arc::default(),
                 scheduler: Scheduler::restore(&journal_state),
                 clouds: BTreeMap::new(),
@@ -178,7 +185,7 @@ impl Herd {
         self.follow_doubts(ctx);
         self.continue_known(&journal_state.continued);
         self.show_known(journal_state, down);
-        self.common.sites.restore(journal_state);
+        self.writers.drains.restore(journal_state);
         // What left the configuration while the service was down tells nothing of itself any more.
         self.common.troubles.retain(|of| match of {
             Troubled::Node { .. } => true,

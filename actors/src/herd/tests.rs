@@ -15,7 +15,8 @@ use drover_model::status::Standing;
 use drover_model::tenant::By;
 
 use super::*;
-use crate::birth::{GiveUp, Roster};
+use crate::birth::GiveUp;
+use crate::roster::Roster;
 use crate::testbed::{
     CLUSTER, World, ask, cloud, entry, herd, labels, marks, observation, on_paused_system, pass,
     seconds, template, unreachable,

@@ -8,7 +8,7 @@ use drover_model::placement::Sizes;
 use drover_model::spec::{CloneStrategy, TemplateSpec};
 use drover_model::template_image::Origin;
 
-use crate::birth::{Living, Roster};
+use crate::roster::{Living, Roster};
 
 /// What one agent takes.
 #[derive(Debug, Clone)]

@@ -17,8 +17,6 @@
 pub mod claim;
 pub mod rank;
 pub mod room;
-pub mod sites;
 
 pub use claim::Claim;
 pub use room::{Crowds, Room, Scene};
-pub use sites::Sites;

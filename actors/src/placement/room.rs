@@ -236,7 +236,7 @@ impl<'a> Scene<'a> {
         Some(most.map_or(fits, |most| fits.min(most)))
     }
 
-    /// Bytes free on a storage, less what is being copied to it; none where that is not told.
+    /// Bytes free on a storage, less what is being copied to it; `None` where that is unknown.
     pub fn free_space(&self, storage: &StorageObservation) -> Option<i64> {
         let (used, size) = storage.space?;
         let own = (!storage.shared).then_some(&storage.node);
@@ -249,7 +249,7 @@ impl<'a> Scene<'a> {
         Some(signed(size) - signed(used) - signed(copied))
     }
 
-    /// Why a storage takes no disk of so many GiB; none also where its figures are not told.
+    /// Why a storage takes no disk of so many GiB; `None` also where its figures are unknown.
     pub fn lacks_space(
         &self,
         storage: &StorageObservation,

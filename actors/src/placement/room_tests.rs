@@ -71,7 +71,7 @@ fn an_agent_counts_once_whether_the_list_knows_it_or_not() {
     let coming = claim("pve1", None, 8 * 1024, &[]);
     assert_eq!(free_gib(&fleet(6, &listed), &[own, coming]), 44, "beside one on its way");
     let unknown = claim("pve1", Some(10_000), 0, &[]);
-    assert_eq!(free_gib(&fleet(6, &listed), &[unknown]), 52, "as the list tells");
+    assert_eq!(free_gib(&fleet(6, &listed), &[unknown]), 52, "as the list says");
 }
 
 #[test]

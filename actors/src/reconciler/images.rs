@@ -12,9 +12,9 @@ use drover_model::seed;
 use drover_model::time::Moment;
 use futures_util::StreamExt as _;
 
-use super::finding::{Does, Finding};
 use super::plan::{Config, Known, Memory};
 use super::{AT_ONCE, Reconciler};
+use drover_model::finding::{Does, Finding};
 
 /// What follows from a list of disc images.
 #[derive(Debug, Default, PartialEq)]

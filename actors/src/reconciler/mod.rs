@@ -1,7 +1,6 @@
 //! The reconciler actor, one per cluster: reads one list of all guests, carries out the
 //! [`plan`], and tells the herd what it found.
 
-pub mod finding;
 mod images;
 mod offline;
 pub mod plan;
@@ -32,8 +31,8 @@ use crate::birth::Common;
 use crate::cluster::{Cluster, ClusterCommand};
 use crate::message::AgentCommand;
 use crate::restraint::Cause;
+use drover_model::finding::{Does, Finding, Outcome};
 use drover_runtime::supervise::{count_message, limit_turns};
-use finding::{Does, Finding, Outcome};
 use plan::{Config, Known, Memory, Plan};
 
 /// Looks and checks at once.

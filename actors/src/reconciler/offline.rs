@@ -8,9 +8,9 @@ use drover_model::id::{AgentId, NodeName};
 use drover_model::ports::Survey;
 use drover_model::time::Moment;
 
-use super::finding::{Does, Finding};
 use super::plan::{Known, Plan};
 use crate::message::AgentCommand;
+use drover_model::finding::{Does, Finding};
 
 /// When a node was seen offline first in this start, and for how long it was by then.
 #[derive(Debug, Clone, Copy)]

@@ -11,10 +11,10 @@ use drover_model::phase::AgentPhase;
 use drover_model::ports::{IdStatus, ImageObservation, Listed, Survey, VmObservation};
 use drover_model::time::{Moment, WallTime};
 
-use super::finding::{Does, Finding};
 use super::offline::Offline;
-use crate::birth::Living;
 use crate::message::{AgentCommand, Observed, Shown};
+use crate::roster::Living;
+use drover_model::finding::{Does, Finding};
 
 /// What is known before the list is read.
 #[derive(Debug, Clone)]

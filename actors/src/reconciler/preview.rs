@@ -8,10 +8,10 @@ use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
 use drover_model::id::CloudId;
 use drover_model::ports::Survey;
 
-use super::finding::{Finding, Outcome};
 use super::{
     Plans, Reconciler, checked, images, plan, reported, templates, unread, without_quorum,
 };
+use drover_model::finding::{Finding, Outcome};
 
 impl Reconciler {
     /// Tells what the next reconciliation would do.

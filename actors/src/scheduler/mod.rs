@@ -26,6 +26,7 @@ pub mod waiting;
 use std::sync::Arc;
 
 use drover_model::id::{AgentId, LeaseId, SourceId, TemplateId};
+pub use drover_model::record::describe;
 use drover_model::record::{LeaseAsk, Owner, Want};
 use drover_model::spec::TemplateSpec;
 use drover_model::status::AgentStatus;
@@ -145,17 +146,4 @@ impl AgentView {
 /// Whether what is kept for one, or for nobody, takes the leases of these.
 pub(crate) fn takes(kept_for: Option<&Owner>, whose: Option<&Owner>) -> bool {
     kept_for.is_none() || kept_for == whose
-}
-
-/// A want in words.
-pub fn describe(want: &Want) -> String {
-    match want {
-        Want::Template(name) => format!("template `{name}`"),
-        Want::Labels(labels) if labels.is_empty() => "any template in mode NORMAL".into(),
-        Want::Labels(labels) => {
-            let labels: Vec<&str> = labels.iter().map(String::as_str).collect();
-            format!("labels `{}`", labels.join(" "))
-        }
-        Want::Expression(expression) => format!("label expression `{expression}`"),
-    }
 }

@@ -36,7 +36,7 @@ fn found(candidates: Vec<Candidate>) -> Found {
     Found { candidates, fleet: fleet(&[]), whole: true }
 }
 
-/// Three nodes, of which these are offline, that share `nfs`; their figures are not told.
+/// Three nodes, of which these are offline, that share `nfs`; their figures are unknown.
 fn fleet(offline: &[&str]) -> Arc<Fleet> {
     let nodes = ["pve1", "pve2", "pve3"].map(|name| {
         let offline = offline.contains(&name);

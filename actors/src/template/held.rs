@@ -12,7 +12,7 @@ use drover_model::time::{Moment, Now, WallTime};
 
 use super::AgentLevel;
 use super::state::renew::Renewal;
-use crate::birth::Living;
+use crate::roster::Living;
 
 /// One agent as its template sees it.
 #[derive(Debug, Clone)]

@@ -17,7 +17,6 @@
 //! A panic drops the mind. A new incarnation starts from the roster, the configuration, the last
 //! breaker and what `Kept` says of messages that were not carried out.
 
-pub mod breaker;
 pub mod event;
 mod held;
 mod message;
@@ -45,10 +44,11 @@ use drover_model::status::{AgentStatus, Standing};
 use drover_model::time::Moment;
 use tokio::sync::mpsc::UnboundedSender;
 
-use crate::agent::boots::Boots;
-use crate::birth::{Adoption, AgentBirth, Common, Lanes, Living, Start};
+use crate::birth::{Adoption, AgentBirth, Common, Lanes, Start};
+use crate::boot_times::Boots;
+use crate::breaker::Breaker;
 use crate::message::{AgentReport, ProvisionReply, Provisioned};
-use breaker::Breaker;
+use crate::roster::Living;
 use drover_runtime::supervise::{count_message, limit_turns};
 use event::{Effect, Event};
 pub use message::{AgentLevel, TemplateCommand, TemplateNews, ToCloud};

@@ -13,8 +13,8 @@ use drover_model::template_image::Found;
 
 use super::Template;
 use super::event::Event;
-use crate::board::Standing;
 use crate::placement::Claim;
+use crate::source::Standing;
 use crate::source::choose;
 
 /// How often it asks while it waits for something else to clone.

@@ -32,15 +32,15 @@ use drover_model::state_machine::{StateMachine, Turn};
 use drover_model::status::{AgentStatus, Standing};
 use drover_model::time::{Moment, Now};
 
-use super::breaker::Breaker;
 pub use super::event::{Effect, Event};
 use super::held::Held;
 use super::pace::Pace;
 use super::schedule_window::ScheduleWindow;
 use super::{AgentLevel, permits};
 use crate::addresses::Supply;
-use crate::birth::Living;
+use crate::breaker::Breaker;
 use crate::message::AgentCommand;
+use crate::roster::Living;
 
 /// How long an agent that was reaped before it was ready is left to anyone who waits for it.
 const OFFERED: Duration = Duration::from_secs(1);

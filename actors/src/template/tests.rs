@@ -9,8 +9,8 @@ use drover_model::phase::AgentPhase;
 use drover_model::status::AgentStatus;
 
 use super::*;
-use crate::birth::Roster;
 use crate::message::{IdBack, LaneAsk, LaneFree};
+use crate::roster::Roster;
 use crate::testbed::{self, CLUSTER, World, on_paused_system, pass, seconds, template};
 
 /// A cloud that keeps what it hears, and a cluster that answers nobody.

@@ -27,9 +27,10 @@ use futures_util::future::BoxFuture;
 
 use super::agent::FakeAgent;
 use crate::addresses::Addresses;
-use crate::birth::{AgentSpawner, Common, Roster};
+use crate::birth::{AgentSpawner, Common};
 use crate::board::Board;
 use crate::message::AgentCommand;
+use crate::roster::Roster;
 use crate::ways::Ways;
 use drover_runtime::supervise::Census;
 
@@ -116,8 +117,8 @@ impl World {
     /// What every actor of a herd in this world is given.
     pub fn common(&self, roster: &Roster) -> Common {
         Common {
-            resets: crate::agent::reset_stats::Resets::default(),
-            hold_next: crate::agent::hold_next::HoldNext::default(),
+            resets: crate::reset_stats::Resets::default(),
+            hold_next: crate::hold_next::HoldNext::default(),
             records: crate::records::Records::new(self.ports().journal),
             troubles: crate::troubles::Troubles::of_journal_state(
                 &JournalState::default(),
@@ -130,9 +131,9 @@ impl World {
             doubts: crate::doubts::Doubts::default(),
             restraint: crate::restraint::Restraint::default(),
             board: Board::default(),
-            sites: crate::placement::Sites::default(),
+            sites: crate::sites::Sites::default(),
             addresses: Addresses::default(),
-            runners: crate::demand::runners::Runners::default(),
+            runners: crate::runners::Runners::default(),
             spawner: self.spawner(),
             installation: Installation::new("7k2m9qxw"),
             epoch: 1,

@@ -26,7 +26,8 @@ use std::time::Duration;
 
 use actix::Addr;
 use drover::clock::VirtualAmbient;
-use drover_actors::birth::{GiveUp, Roster};
+use drover_actors::birth::GiveUp;
+use drover_actors::roster::Roster;
 use drover_actors::herd::{Herd, HerdStart, Started};
 use drover_actors::message::{AgentCommand, ApplySpec, HerdCommand, Refusal};
 use drover_config::Checked;

@@ -25,13 +25,13 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
 use crate::addresses::Addresses;
-use crate::agent::boots::Boots;
 use crate::agent::testing::{ADDRESS, WALL, agent_id, installation, spec, upid};
 use crate::agent::{Agent, start};
 use crate::birth::{AgentBirth, Lanes, Start};
+use crate::boot_times::Boots;
 use crate::message::{AgentCommand, AgentReport, IdBack, LaneAsk, LaneFree};
 use crate::testbed::Hours;
-use crate::ways::Ways;
+use crate::ways::WaysWriter;
 use drover_runtime::supervise::Census;
 
 pub const CLUSTER: &str = "9f31c0aa52e7d410";
@@ -307,7 +307,7 @@ pub struct World {
     ground: Arc<Ground>,
     said: Rc<RefCell<Said>>,
     boss: Addr<Boss>,
-    pub ways: Ways,
+    pub ways: WaysWriter,
 }
 
 impl World {
@@ -317,7 +317,7 @@ impl World {
         let ground = Arc::new(Ground { start, inner: Mutex::default() });
         let said = Rc::new(RefCell::new(Said::default()));
         let boss = Boss { said: Rc::clone(&said), ground: Arc::clone(&ground) };
-        let ways = Ways::default();
+        let ways = WaysWriter::default();
         ways.configured(&spec().id.cloud);
         ways.leads(&spec().id.cloud, &ClusterId::new(CLUSTER));
         Self { ground, said, boss: boss.start(), ways }
@@ -325,10 +325,10 @@ impl World {
 
     pub fn start(&self, adopted: Option<(AgentEntry, Duration)>) -> Addr<Agent> {
         let boss = &self.boss;
-        let ways = self.ways.clone();
+        let ways = self.ways.read();
         let birth = AgentBirth {
-            resets: crate::agent::reset_stats::Resets::default(),
-            hold_next: crate::agent::hold_next::HoldNext::default(),
+            resets: crate::reset_stats::Resets::default(),
+            hold_next: crate::hold_next::HoldNext::default(),
             id: agent_id(),
             installation: installation(),
             spec: Arc::new(spec()),
@@ -358,7 +358,7 @@ impl World {
             doubts: crate::doubts::Doubts::default(),
             restraint: crate::restraint::Restraint::default(),
             addresses: Addresses::default(),
-            runners: crate::demand::runners::Runners::default(),
+            runners: crate::runners::Runners::default(),
             boots: Boots::default(),
         };
         start(birth, |given_up| panic!("{given_up:?}"))

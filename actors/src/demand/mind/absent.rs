@@ -17,8 +17,8 @@ use drover_model::time::Now;
 use crate::demand::mind::doubt::GUESSED_IDLE;
 use crate::demand::mind::judge::{AWAY, SETTLES};
 use crate::demand::mind::{Effect, QUIET_TRIES, Runner, SourceMind};
-use crate::demand::runners::End;
 use crate::demand::seen::Seen;
+use crate::runners::End;
 
 /// So long after its guest was asked its answer is looked for, then after twice that, and so on.
 pub(super) const ANSWERS: Duration = Duration::from_millis(250);

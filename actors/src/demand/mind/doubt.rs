@@ -15,8 +15,8 @@ use drover_model::time::{Moment, Now};
 use crate::demand::mind::absent::ANSWERS;
 use crate::demand::mind::judge::{AWAY, SETTLES};
 use crate::demand::mind::{Effect, Runner, SourceMind};
-use crate::demand::runners::End;
 use crate::demand::seen::Seen;
+use crate::runners::End;
 
 /// A runner that its source guesses to be idle for so long, at each look, waits for a job: one that had a
 /// job would have reported meanwhile.

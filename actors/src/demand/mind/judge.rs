@@ -9,8 +9,8 @@ use drover_model::time::Now;
 
 use crate::demand::mind::absent::Reported;
 use crate::demand::mind::{Effect, Runner, SourceMind};
-use crate::demand::runners::{End, Kept};
 use crate::demand::seen::Seen;
+use crate::runners::{End, Kept};
 
 /// A runner that is not connected for so long while a job is on it is lost to its source.
 pub(super) const AWAY: Duration = Duration::from_secs(600);

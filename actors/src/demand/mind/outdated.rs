@@ -17,7 +17,7 @@ use drover_model::time::{Moment, Now};
 
 use crate::demand::mind::trouble::pause_after;
 use crate::demand::mind::{Effect, Runner, SourceMind};
-use crate::demand::runners::TooOld;
+use crate::runners::TooOld;
 
 /// A kind of which no job has waited for so long is forgotten: longer than any pause.
 const FORGOTTEN: Duration = Duration::from_secs(15 * 60);

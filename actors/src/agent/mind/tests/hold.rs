@@ -9,9 +9,9 @@ use drover_model::spec::TemplateSpec;
 use drover_model::status::Standing;
 
 use crate::agent::event::{Answer, Call, Effect, Event};
-use crate::agent::reset_stats::TemplateHints;
 use crate::agent::testing::*;
 use crate::message::AgentCommand;
+use crate::reset_stats::TemplateHints;
 
 fn held() -> Drive {
     let mut drive = Drive::new(spec());

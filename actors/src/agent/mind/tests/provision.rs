@@ -10,9 +10,9 @@ use drover_model::ports::{AddressObservation, Configured, IdStatus, Ran, TaskEnd
 use drover_model::record::{Body, Reason};
 use drover_model::status::Standing;
 
-use crate::agent::boots::Booted;
 use crate::agent::event::{Answer, Call, Effect, Event};
 use crate::agent::testing::*;
+use crate::boot_times::Booted;
 use crate::message::AgentCommand;
 
 pub(super) fn at(state: AgentPhase) -> Drive {

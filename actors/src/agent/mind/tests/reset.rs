@@ -9,9 +9,9 @@ use drover_model::spec::{ResetKind, TemplateSpec};
 use drover_model::status::Standing;
 
 use crate::agent::event::{Answer, Call, Effect};
-use crate::agent::reset_stats::{ResetStats, TemplateHints};
 use crate::agent::testing::*;
 use crate::message::AgentCommand;
+use crate::reset_stats::{ResetStats, TemplateHints};
 
 /// An agent with resets, after its first lease.
 fn used(spec: TemplateSpec) -> Drive {

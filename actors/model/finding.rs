@@ -1,6 +1,6 @@
 //! What a reconciliation finds, and what each finding comes to.
 
-use drover_model::id::VmId;
+use crate::id::VmId;
 
 /// What a finding comes to, the gravest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -26,27 +26,19 @@ const BELIEVED: Duration = Duration::from_secs(60);
 /// How many more agents of each template there is room for, and when that was worked out.
 type Rooms = BTreeMap<TemplateId, (u64, Moment)>;
 
-/// The nodes of every cluster, shared by the actors of one thread; written by the reconcilers and
-/// clusters (names, room) and the herd (drains, once they are durable).
+/// The nodes of every cluster, shared by the actors of one thread. Clusters, reconcilers and the herd
+/// add names of nodes that they saw; clusters write the room. Only [`DrainsWriter`] writes drains.
 #[derive(Debug, Clone, Default)]
 pub struct Sites(Rc<RefCell<BTreeMap<ClusterId, Site>>>, Rc<RefCell<Rooms>>);
 
 impl Sites {
-    /// Takes in what the journal knows.
-    pub fn restore(&self, journal_state: &JournalState) {
-        let mut all = self.0.borrow_mut();
-        for (cluster, drained) in &journal_state.drained {
-            all.entry(cluster.clone()).or_default().drained.clone_from(drained);
-        }
-    }
-
     /// A cluster has these nodes.
     pub fn seen<'a>(&self, cluster: &ClusterId, nodes: impl Iterator<Item = &'a NodeName>) {
         let mut all = self.0.borrow_mut();
         all.entry(cluster.clone()).or_default().nodes.extend(nodes.cloned());
     }
 
-    /// There is room for so many more agents of a template; none where that is not told.
+    /// There is room for so many more agents of a template. `None`: that is unknown.
     pub fn has_room(&self, template: &TemplateId, room: Option<u64>, now: Moment) {
         let mut all = self.1.borrow_mut();
         match room {
@@ -83,10 +75,29 @@ impl Sites {
     pub fn any_drained(&self) -> bool {
         self.0.borrow().values().any(|site| !site.drained.is_empty())
     }
+}
+
+/// Writes which nodes are drained. It cannot be cloned: the herd makes it and keeps it.
+#[derive(Debug, Default)]
+pub struct DrainsWriter(Sites);
+
+impl DrainsWriter {
+    /// The sites for all other actors.
+    pub fn sites(&self) -> Sites {
+        self.0.clone()
+    }
+
+    /// Restores the drains from the journal.
+    pub fn restore(&self, journal_state: &JournalState) {
+        let mut all = self.0.0.borrow_mut();
+        for (cluster, drained) in &journal_state.drained {
+            all.entry(cluster.clone()).or_default().drained.clone_from(drained);
+        }
+    }
 
     /// Drains a node, or lets it be used again.
     pub fn drain(&self, cluster: &ClusterId, node: &NodeName, drained: bool) {
-        let mut all = self.0.borrow_mut();
+        let mut all = self.0.0.borrow_mut();
         let site = all.entry(cluster.clone()).or_default();
         if drained {
             site.drained.insert(node.clone());
@@ -124,8 +135,9 @@ mod tests {
         }
         let kept: JournalState =
             serde_json::from_str(&serde_json::to_string(&journal_state).unwrap()).unwrap();
-        let sites = Sites::default();
-        sites.restore(&kept);
+        let drains = DrainsWriter::default();
+        drains.restore(&kept);
+        let sites = drains.sites();
         assert!(sites.is_drained(&cluster, &NodeName::new("pve1")));
         assert!(!sites.is_drained(&cluster, &NodeName::new("pve2")));
     }

@@ -1,0 +1,134 @@
+//! Which module of the actors imports which. No module imports itself over others, so each can be
+//! read after those that it imports.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{files_of, is_test, production, root};
+
+/// Each module with the modules that it imports.
+type Imports = BTreeMap<String, BTreeSet<String>>;
+
+/// The code of a source without comments and without its tests.
+fn code(text: &str) -> String {
+    let lines = production(text).lines();
+    lines.map(|line| line.split("//").next().unwrap_or(line)).collect::<Vec<_>>().join("\n")
+}
+
+/// The first names of a path, or of each path in braces: `a` of `a::b`, `a` and `c` of `{a::b, c}`.
+fn heads(path: &str) -> Vec<String> {
+    let name = |part: &str| -> String {
+        let part = part.trim_start();
+        part.chars().take_while(|one| one.is_alphanumeric() || *one == '_').collect()
+    };
+    let Some(list) = path.strip_prefix('{') else { return vec![name(path)] };
+    let (mut depth, mut heads, mut start) = (0_u32, Vec::new(), 0);
+    for (at, one) in list.char_indices() {
+        match one {
+            '{' => depth += 1,
+            '}' if depth > 0 => depth -= 1,
+            ',' if depth == 0 => {
+                heads.push(name(&list[start..at]));
+                start = at + 1;
+            }
+            '}' => {
+                heads.push(name(&list[start..at]));
+                break;
+            }
+            _other => {}
+        }
+    }
+    heads.retain(|head| !head.is_empty());
+    heads
+}
+
+/// The modules at the top of the package that a source imports. `depth` is the number of modules
+/// above the source's items: that many `super::` lead to the top.
+fn imports(text: &str, depth: usize) -> BTreeSet<String> {
+    let code = code(text);
+    let up = "super::".repeat(depth);
+    let mut found = BTreeSet::new();
+    for prefix in ["crate::", up.as_str()] {
+        for (at, _) in code.match_indices(prefix) {
+            let before = code[..at].chars().next_back();
+            // Part of a longer path or of a longer name.
+            let is_whole = before.is_none_or(|one| !one.is_alphanumeric() && !"_:".contains(one));
+            if is_whole {
+                found.extend(heads(&code[at + prefix.len()..]));
+            }
+        }
+    }
+    found
+}
+
+/// The imports between the modules of sources, each with its path under the package's root.
+fn between<'a>(sources: impl Iterator<Item = (&'a str, &'a str)>) -> Imports {
+    let mut all = Imports::new();
+    for (file, text) in sources.filter(|(file, _)| *file != "lib.rs") {
+        let path = file.trim_end_matches(".rs").trim_end_matches("/mod");
+        let module = path.split('/').next().unwrap_or(path).to_owned();
+        let depth = path.split('/').count();
+        all.entry(module).or_default().extend(imports(text, depth));
+    }
+    let modules: BTreeSet<String> = all.keys().cloned().collect();
+    for (module, imported) in &mut all {
+        imported.retain(|other| other != module && modules.contains(other));
+    }
+    all
+}
+
+/// The modules that import themselves over others: what is left when modules that import nothing
+/// that is left are taken away, and then modules that nothing left imports.
+fn circles(mut all: Imports) -> Imports {
+    loop {
+        let known: BTreeSet<String> = all.keys().cloned().collect();
+        all.values_mut().for_each(|imported| imported.retain(|other| known.contains(other)));
+        let used: BTreeSet<String> = all.values().flatten().cloned().collect();
+        let before = all.len();
+        all.retain(|module, imported| !imported.is_empty() && used.contains(module));
+        if all.len() == before {
+            return all;
+        }
+    }
+}
+
+// Invariant: the modules of the actors import each other in one direction only.
+
+#[test]
+fn no_module_of_the_actors_imports_itself_over_others() {
+    let folder = root().join("actors/src");
+    let all: Vec<(String, String)> = files_of(&folder)
+        .into_iter()
+        .map(|path| {
+            let file = path.strip_prefix(&folder).unwrap().to_str().unwrap().to_owned();
+            (file, std::fs::read_to_string(&path).unwrap())
+        })
+        .filter(|(file, _)| !is_test(&format!("/{file}")))
+        .collect();
+    let imports = between(all.iter().map(|(file, text)| (file.as_str(), text.as_str())));
+    assert!(imports["herd"].contains("cloud"), "the reader finds no imports: {imports:?}");
+    let circles = circles(imports);
+    assert!(circles.is_empty(), "move what both sides need into a module beneath: {circles:#?}");
+}
+
+#[test]
+fn the_reader_finds_a_planted_circle_in_every_spelling() {
+    let apart = ("c.rs", "use crate::b::B;\n// crate::a is named here only\n");
+    for back in [
+        "use crate::a::A;",
+        "use crate::{c::{C, D}, a};",
+        "fn f() -> crate::a::A {}",
+        "use super::super::a::A;",
+    ] {
+        let sources = [("a.rs", "use crate::b::{B, c};"), ("b/inner.rs", back), apart];
+        let found = circles(between(sources.into_iter()));
+        assert!(found.contains_key("a") && found.contains_key("b"), "{back}: {found:?}");
+    }
+}
+
+#[test]
+fn tests_comments_and_arrows_in_one_direction_are_no_circle() {
+    for harmless in ["mod x;\nmod tests {\n    use crate::a::A;\n}", "//! crate::a", "use super::a::A;"] {
+        let sources = [("a.rs", "use crate::b::B;"), ("b/inner.rs", harmless)];
+        assert_eq!(circles(between(sources.into_iter())), Imports::new(), "{harmless}");
+    }
+}
