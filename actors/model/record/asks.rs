@@ -24,13 +24,12 @@ pub enum Want {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LeaseAsk {
-    /// Its id.
     pub lease: LeaseId,
-    /// What on.
+    /// What the lease may be on.
     pub want: Want,
     /// Who asked, as authenticated.
     pub principal: String,
-    /// For whom, as told.
+    /// For whom, as the asker says.
     pub owner: String,
     /// How long it lasts from the grant, in milliseconds.
     pub ttl_ms: u64,
@@ -66,7 +65,7 @@ pub struct LeaseAsk {
 pub struct Owner {
     /// Who asked, as authenticated.
     pub principal: String,
-    /// For whom, as told.
+    /// For whom, as the asker says.
     pub owner: String,
 }
 

@@ -71,7 +71,7 @@ pub struct Herd {
     clouds: BTreeMap<CloudId, Addr<Cloud>>,
     clusters: BTreeMap<ClusterId, ClusterActors>,
     sources: BTreeMap<SourceId, Addr<Source>>,
-    /// Sources whose runners were told to be left there without a way to them.
+    /// Sources whose runners were reported as left there without a way to them.
     orphaned: BTreeSet<SourceId>,
     /// What is known of each cluster for as long as the service runs.
     known: BTreeMap<ClusterId, clusters::Known>,
@@ -95,7 +95,7 @@ pub struct Herd {
     pools: addresses::ShownPools,
     /// Orphans that are written down and not in the roster yet.
     taking: BTreeSet<AgentId>,
-    /// Agents on drained nodes that were told to go.
+    /// Agents on drained nodes that were asked to go.
     leaving: BTreeSet<AgentId>,
     /// Where guests of living agents called from in this start.
     called: BTreeMap<AgentId, IpAddr>,
@@ -169,7 +169,7 @@ impl Herd {
                     }
                 }
                 Order::NotServed { source, lease } => {
-                    tracing::warn!(lease = %lease, source = %source, "runner was not begun");
+                    tracing::warn!(lease = %lease, source = %source, "runner was not started");
                     self.observe_not_served(lease, &source);
                     self.not_served(&source);
                 }
@@ -252,7 +252,7 @@ impl Herd {
             }
             self.tried.remove(id);
         }
-        // A file that was merely saved decides nothing, and moves no moment at which something is told.
+        // A file that was merely saved decides nothing, and moves no moment at which something is reported.
         let same = *old == HerdSpec { generation: old.generation, ..merged.clone() };
         self.spec = Arc::new(merged);
         self.apply_sources(&old, ctx);

@@ -20,7 +20,6 @@ pub(crate) enum Verdict {
     Stranger(String),
     /// Marks that do not add up: never touched.
     Damaged(String),
-    /// Gone since.
     Absent,
     /// Nothing could read it: the next list proposes another look.
     Unread(String),
