@@ -1,5 +1,27 @@
 //! The herd: the root of all actors. It applies configurations, adopts what the journal knows,
 //! carries out what the scheduler decides, and is the one door for leases and operators.
+//!
+//! It owns the scheduler, and the addresses of its clouds, clusters and sources. A record is durable
+//! before what follows from it happens.
+//!
+//! ```text
+//! config, leases, operators ──▶ herd ──▶ cloud ──▶ template ──▶ agent
+//!                                │ ▲ reports
+//!                                └──▶ cluster and reconciler, sources
+//! messages ──▶ scheduler ──▶ Settle (once for all that waited) ──▶ orders ──▶ carry_out
+//! ```
+//!
+//! - In: commands of the app and the server, `CloudReport`, [`OrphanFound`], demand of sources.
+//! - Out: commands to clouds, reconcilers, sources and agents; records; facts for the observer.
+//!
+//! Failure paths: a cloud that does not answer leaves the herd degraded, and its templates start
+//! nothing; a record that is not written makes the request fail; an actor that panics is started
+//! again, and goes on from the roster and the journal.
+//!
+//! Beside it: `start.rs` (the start), `writes.rs` (records in order), `leases.rs`, `explain.rs` and
+//! `call_in.rs` (the door), `provision.rs`, `hold.rs`, `overrides.rs`, `breakers.rs`, `nodes.rs` and
+//! `drain.rs` (operators), `clusters.rs`, `continued.rs`, `sources.rs` and `addresses.rs` (what it
+//! leads), `orphan.rs` and `machine.rs` (what another drover may own).
 
 mod addresses;
 mod breakers;
