@@ -40,7 +40,7 @@ const RECENT_WORKS_MAX: usize = 16;
 const WALL_LASTS: Duration = Duration::from_secs(600);
 /// Timeouts within this time count as one.
 const SAME_FAULT_WITHIN: Duration = Duration::from_secs(15);
-/// The number of kinds of work that are told apart; beyond it those not used last are forgotten.
+/// The number of kinds of work that are kept apart; beyond it those not used last are forgotten.
 const WORKS_MAX: usize = 64;
 
 /// What a width follows.

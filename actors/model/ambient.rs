@@ -113,9 +113,9 @@ mod tests {
         let fresh = Dice::from_number(7);
         let mut used = Dice::from_number(7);
         used.draw();
-        assert_eq!(fresh.fork("broker").draw(), used.fork("broker").draw());
-        assert_ne!(fresh.fork("broker").draw(), fresh.fork("herd").draw());
-        assert_ne!(fresh.fork("broker").draw(), fresh.clone().draw());
+        assert_eq!(fresh.fork("scheduler").draw(), used.fork("scheduler").draw());
+        assert_ne!(fresh.fork("scheduler").draw(), fresh.fork("herd").draw());
+        assert_ne!(fresh.fork("scheduler").draw(), fresh.clone().draw());
     }
 
     #[test]

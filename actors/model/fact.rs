@@ -1,4 +1,4 @@
-//! What happened, told once: read by the view, the metrics, the event stream and tests.
+//! What happened, reported once: read by the view, the metrics, the event stream and tests.
 //!
 //! Facts inform; nothing decides by them. Everything durable is a [`crate::record::Body`].
 
@@ -20,9 +20,7 @@ use crate::time::WallTime;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Fact {
-    /// When.
     pub at: WallTime,
-    /// What.
     #[serde(flatten)]
     pub what: What,
 }
@@ -31,9 +29,7 @@ pub struct Fact {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AgentDetail {
-    /// The agent.
     pub agent: AgentId,
-    /// Its template.
     pub template: TemplateId,
     pub state: AgentPhase,
     /// When that state began.
@@ -58,7 +54,7 @@ pub struct AgentDetail {
     /// Until when it is held for debugging, once it is.
     #[serde(default)]
     pub held_until: Option<WallTime>,
-    /// Who asked for its hold; none where nobody did, or the journal does not tell.
+    /// Who asked for its hold; none where nobody did, or the journal does not say.
     #[serde(default)]
     pub hold_owner: Option<HoldOwner>,
     /// Whether it was made for trial, and serves nobody.
@@ -67,7 +63,7 @@ pub struct AgentDetail {
     /// A line for people about what it waits for or why it goes.
     pub detail: String,
     /// Milliseconds spent in each part of its life so far, in order: the waterfall. A part is a
-    /// phase, or a step of one; [`AgentPhase::of_part`] tells which.
+    /// phase, or a step of one; [`AgentPhase::of_part`] says which.
     pub phases: Vec<(String, u64)>,
 }
 
@@ -90,7 +86,6 @@ pub struct ResetStatus {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SourceStatus {
-    /// The source.
     pub source: SourceId,
     /// The kind of system.
     pub kind: String,
@@ -153,14 +148,13 @@ fn configured() -> bool {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LeaseStatus {
-    /// The lease.
     pub lease: LeaseId,
     pub state: LeasePhase,
     /// Its agent, once granted.
     pub agent: Option<AgentId>,
-    /// For whom.
+    /// For whom, as the lease API was given it.
     pub owner: String,
-    /// Who asked.
+    /// Who asked, as authenticated.
     pub principal: String,
     /// The group whose lease it is too.
     pub group: Option<String>,
@@ -178,7 +172,6 @@ pub struct LeaseStatus {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AddressPoolStatus {
-    /// The pool.
     pub pool: AddressPoolId,
     /// What it gives.
     pub ranges: Vec<String>,
@@ -194,13 +187,11 @@ pub struct AddressPoolStatus {
     pub next_free: Option<WallTime>,
 }
 
-/// What happened.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "camelCase", rename_all_fields = "camelCase")]
 pub enum What {
     /// A configuration came into force.
     ConfigApplied {
-        /// Its generation.
         generation: Generation,
         /// Seconds between two reconciliations of every cloud; none where each has its own.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -210,16 +201,14 @@ pub enum What {
     ConfigRefused {
         /// The faults, as shown to people.
         text: String,
-        /// The configuration that stays: what is told of it or of earlier ones later mends nothing.
+        /// The configuration that stays: later reports of it or of earlier ones change nothing.
         after: Generation,
     },
     /// An agent changed.
     Agent(Box<AgentDetail>),
     /// A step of preparing an agent ended.
     Step {
-        /// The agent.
         agent: AgentId,
-        /// Its template.
         template: TemplateId,
         /// The step's name.
         step: String,
@@ -232,18 +221,14 @@ pub enum What {
     },
     /// An agent is gone.
     AgentGone {
-        /// The agent.
         agent: AgentId,
-        /// Its template.
         template: TemplateId,
-        /// Why.
         reason: Reason,
         /// Milliseconds in each state: the waterfall.
         phases: Vec<(String, u64)>,
     },
     /// An agent needs an administrator.
     Alarm {
-        /// The agent.
         agent: AgentId,
         /// What is wrong.
         text: String,
@@ -255,13 +240,9 @@ pub enum What {
     /// A source of demand changed.
     Source(Box<SourceStatus>),
     /// A source of demand left the configuration, and its last runner is gone.
-    SourceGone {
-        /// The source.
-        source: SourceId,
-    },
+    SourceGone { source: SourceId },
     /// A job was lost with its machine; nobody runs it again unasked.
     JobLost {
-        /// The source.
         source: SourceId,
         /// The runner it was on.
         runner: RunnerName,
@@ -272,11 +253,9 @@ pub enum What {
     },
     /// A template's counts changed.
     Template {
-        /// The template.
         template: TemplateId,
         /// How many of its agents are in each phase.
         states: BTreeMap<AgentPhase, u32>,
-        /// Its cap.
         cap: Option<u32>,
         /// Agents it keeps at this moment, in use or not.
         minimum: u32,
@@ -285,7 +264,6 @@ pub enum What {
         /// Why it begins nothing at this moment although it may: no address is free.
         #[serde(default)]
         lack: Option<String>,
-        /// Its labels.
         labels: Vec<String>,
         breaker: BreakerPhase,
         /// When an open breaker may be tried again, and the cause.
@@ -299,7 +277,6 @@ pub enum What {
     },
     /// The breaker of a node, a storage or a cloud moved.
     Breaker {
-        /// Which.
         scope: Scope,
         breaker: BreakerPhase,
         /// When an open breaker may be tried again, and the cause.
@@ -309,26 +286,20 @@ pub enum What {
     },
     /// What is known of the resets of a template changed.
     Resets {
-        /// The template.
         template: TemplateId,
         /// What is known.
         resets: ResetStatus,
     },
     /// The next agent of a template that fails on its way is held, or none.
     HoldNext {
-        /// The template.
         template: TemplateId,
         /// For how long, in seconds; none when none is held.
         seconds: Option<u64>,
     },
     /// A template left the configuration and its last agent is gone.
-    TemplateGone {
-        /// The template.
-        template: TemplateId,
-    },
+    TemplateGone { template: TemplateId },
     /// A cloud's health changed.
     Cloud {
-        /// The cloud.
         cloud: CloudId,
         /// Its cluster, once known.
         cluster: Option<ClusterId>,
@@ -339,14 +310,10 @@ pub enum What {
         detail: String,
         /// Agents that count against its cap.
         agents: u32,
-        /// Its cap.
         cap: Option<u32>,
     },
     /// A cloud left the configuration and its last agent is gone.
-    CloudGone {
-        /// The cloud.
-        cloud: CloudId,
-    },
+    CloudGone { cloud: CloudId },
     /// What the pools of addresses have changed.
     AddressPools {
         /// All of them.
@@ -354,7 +321,6 @@ pub enum What {
     },
     /// A reconciliation ended.
     Reconciled {
-        /// The cluster.
         cluster: ClusterId,
         /// Its plan as text, one line a finding.
         findings: Vec<String>,
@@ -363,7 +329,6 @@ pub enum What {
     },
     /// An actor panicked and was started again, or was given up.
     Restarted {
-        /// Which actor.
         actor: String,
         /// Restarts within the window.
         count: u32,

@@ -106,9 +106,7 @@ pub enum Culprit {
     Guest,
     /// The template as it is configured.
     Template,
-    /// A storage.
     Storage(String),
-    /// A node.
     Node(NodeName),
     /// The cloud: login, rights, endpoints.
     Cloud(CloudId),

@@ -17,7 +17,7 @@ pub enum Does {
     Park,
     /// A guest of ours is left alone, for now or for as long as the configuration says so.
     Leave,
-    /// Told, and nothing done: strangers, damaged marks, what could not be read.
+    /// Reported, and nothing done: strangers, damaged marks, what could not be read.
     Report,
 }
 
@@ -67,7 +67,7 @@ impl Finding {
         Self { does, vmid: Some(vmid), text }
     }
 
-    /// A finding about no guest of its own, that only is told.
+    /// A finding about no guest of its own, which drover only reports.
     pub fn reported(text: String) -> Self {
         Self { does: Does::Report, vmid: None, text }
     }

@@ -86,7 +86,7 @@ pub struct JournalState {
     /// Nodes, clouds and sources that are in trouble, each since when.
     #[serde(with = "keyed")]
     pub troubled: BTreeMap<Troubled, WallTime>,
-    /// Templates whose next agent that fails on its way is to be held.
+    /// Templates of which drover holds the next agent that fails on its way.
     #[serde(with = "keyed")]
     pub hold_next: BTreeMap<TemplateId, Hold>,
     /// Runners that may be at their sources.
@@ -114,7 +114,6 @@ impl AddressRest {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RunnerEntry {
-    /// Its agent.
     pub agent: AgentId,
     /// The lease it serves.
     pub lease: LeaseId,
@@ -221,7 +220,7 @@ impl JournalState {
                     entry.uses += 1;
                     entry.owner = Some(granted.ask.whose());
                     entry.ran |= granted.ask.source.is_some();
-                    // Its phase is told too, and may be lost when this is not.
+                    // Its phase is reported too, and may be lost when this is not.
                     entry.reach(AgentPhase::Leased, at);
                     entry.leases.insert(granted.ask.lease.clone(), granted);
                 });
@@ -291,7 +290,7 @@ impl JournalState {
                 }
             },
             Body::SnapshotTaken { agent } => self.with(agent, |entry| entry.clean = true),
-            // Its phase is told too, and may be lost when this is not.
+            // Its phase is reported too, and may be lost when this is not.
             Body::ResetIntended { agent } => {
                 self.with(agent, |entry| entry.reach(AgentPhase::Resetting, at));
             }
@@ -362,14 +361,14 @@ impl JournalState {
         self.commands(agent).overrides.change(change);
     }
 
-    /// An agent is to be held, is held until some moment, or its hold is over.
+    /// An agent will be held, is held until some moment, or its hold is over.
     pub fn set_hold(&mut self, agent: &AgentId, hold: Option<&Hold>, until: Option<WallTime>) {
         let commands = self.commands(agent);
         commands.hold = hold.cloned();
         commands.held_until = until;
         commands.held_why = commands.held_why.take().filter(|_| hold.is_some());
         if let Some(entry) = self.agents.get_mut(agent).filter(|_| until.is_some()) {
-            // Its phase is told too, and may be lost when this is not. Nobody else comes after it.
+            // Its phase is reported too, and may be lost when this is not. Nobody else comes after it.
             entry.state = Some(AgentPhase::Held);
             entry.expelling.clear();
         }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-/// What tells one machine from another. Digests, so that nothing of it is told.
+/// What sets one machine apart from another. Digests, so that nothing of it is disclosed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Machine {
@@ -43,6 +43,6 @@ mod tests {
         assert!(host.may_be(&machine(Some("m1"), &["c2", "c3"])), "one card was exchanged");
         assert!(!host.may_be(&machine(Some("m1"), &["c8", "c9"])), "a clone of the whole disk");
         assert!(!host.may_be(&machine(Some("m2"), &["c1", "c2"])));
-        assert!(host.may_be(&machine(None, &[])), "a container tells nothing");
+        assert!(host.may_be(&machine(None, &[])), "a container shows nothing");
     }
 }

@@ -7,9 +7,7 @@ use crate::template_image::Origin;
 /// Where a living agent's guest is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
-    /// Its cluster.
     pub cluster: ClusterId,
-    /// Its VMID.
     pub vmid: VmId,
     /// Its node, as last known.
     pub node: NodeName,

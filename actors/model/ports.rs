@@ -33,7 +33,6 @@ pub struct VmRef {
     pub cloud: CloudId,
     /// The node it is on, as last known.
     pub node: NodeName,
-    /// Its VMID.
     pub vmid: VmId,
 }
 
@@ -53,15 +52,13 @@ pub struct ClusterObservation {
 /// A guest in a list: an index, never proof (book: safety, rules 4 and 5).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listed {
-    /// Its VMID.
     pub vmid: VmId,
     /// The node it is on.
     pub node: NodeName,
     /// Its name, once the list knows it.
     pub name: Option<String>,
-    /// Its tags.
     pub tags: Vec<String>,
-    /// Its `lock`.
+    /// Proxmox's `lock` of its config, such as `backup` or `migrate`.
     pub lock: Option<String>,
     /// Its status: `running`, `stopped`, `unknown`, …
     pub status: String,
@@ -104,7 +101,7 @@ pub struct VmObservation {
     pub node: Option<NodeName>,
     /// Its marks; none when its config could not be read.
     pub marks: Option<Reading>,
-    /// Its `lock`.
+    /// Proxmox's `lock` of its config, such as `backup` or `migrate`.
     pub lock: Option<String>,
     /// Whether it runs; none when that could not be read.
     pub running: Option<bool>,
@@ -117,7 +114,7 @@ pub struct CloneCall {
     pub cloud: CloudId,
     /// The node of the template.
     pub node: NodeName,
-    /// The node the clone is to be on, when it is another one.
+    /// The node that the clone goes to, when it is another one.
     pub target: Option<NodeName>,
     /// The marks the new guest carries; the new VMID is in them.
     pub marks: Marks,
@@ -128,7 +125,6 @@ pub struct CloneCall {
 /// A guest to be configured after its clone.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ConfigureCall {
-    /// The guest.
     pub vm: VmRef,
     /// The marks it must carry; anything else is `Foreign` and nothing is written.
     pub marks: Marks,
@@ -136,10 +132,9 @@ pub struct ConfigureCall {
     pub spec: TemplateSpec,
 }
 
-/// A guest whose snapshot from before its first use is to be taken or gone back to.
+/// A guest whose snapshot from before its first use drover takes or goes back to.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SnapshotCall {
-    /// The guest.
     pub vm: VmRef,
     /// The marks it must carry; anything else is `Foreign` and nothing is written.
     pub marks: Marks,
@@ -188,7 +183,6 @@ pub enum TaskEnd {
         /// Warnings, oldest first.
         warnings: Vec<String>,
     },
-    /// It failed.
     Failed(Fault),
     /// `unexpected status`, or the task is unknown: the effect may have happened.
     Unknown(String),
@@ -206,13 +200,12 @@ pub enum AddressObservation {
 /// A guest and how to log in to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShellTarget {
-    /// Its address.
     pub address: std::net::IpAddr,
     /// How to log in.
     pub ssh: SshSpec,
     /// What runs there.
     pub os: Os,
-    /// Known host keys, public key lines; empty to trust and learn on first sight.
+    /// Known host keys, public key lines; empty to trust and learn at the first connection.
     pub host_keys: Vec<String>,
 }
 
@@ -230,7 +223,7 @@ pub struct Ran {
 /// Faults are classified; calls that write are never repeated by the port itself.
 pub trait Hypervisor: Send + Sync + 'static {
     /// Says that a cluster goes on under another fingerprint: from then on a cloud that leads to
-    /// `now` is told to lead to `former`.
+    /// `now` is reported to lead to `former`.
     fn continues(&self, now: &ClusterId, former: &ClusterId);
     /// Asks who the cloud's cluster is.
     fn identify(&self, cloud: &CloudId) -> Ask<ClusterObservation>;
@@ -243,7 +236,7 @@ pub trait Hypervisor: Send + Sync + 'static {
     /// With `near` a template by VMID is not read that is on the only one of these nodes, or on any
     /// where none is named: its node is all that must be known.
     fn locate(&self, cloud: &CloudId, sought: &Sought, near: Option<&[NodeName]>) -> Ask<Found>;
-    /// Reads what the list of the cloud's cluster tells of nodes, storages and guests (at most one
+    /// Reads what the list of the cloud's cluster says of nodes, storages and guests (at most one
     /// call: a list of the last ten seconds does).
     fn fleet(&self, cloud: &CloudId) -> Ask<Fleet>;
     /// Looks at one id and its guest: `nextid?vmid`, then its config and status where it has one.
@@ -260,7 +253,7 @@ pub trait Hypervisor: Send + Sync + 'static {
     fn clone_vm(&self, call: CloneCall) -> Ask<Upid>;
     /// Waits for a task's end by the cluster's shared watcher, at most `limit`.
     fn await_task(&self, cloud: &CloudId, upid: &Upid, limit: Duration) -> Ask<TaskEnd>;
-    /// Verifies the marks, uploads the disc image where there is to be one, sets cloud-init, network
+    /// Verifies the marks, uploads the disc image where one is wanted, sets cloud-init, network
     /// cards, sizes and tags, resizes the disk and awaits that.
     fn configure(&self, call: ConfigureCall) -> Ask<Configured>;
     /// Verifies the marks and takes the snapshot, unless it is there already; awaits that.
@@ -276,10 +269,10 @@ pub trait Hypervisor: Send + Sync + 'static {
         mac: Option<&str>,
         networks: &[String],
     ) -> Ask<AddressObservation>;
-    /// Reads the SSH host keys through the guest agent; empty when it cannot tell.
+    /// Reads the SSH host keys through the guest agent; empty when it does not answer.
     fn host_keys(&self, vm: &VmRef, os: Os) -> Ask<Vec<String>>;
     /// Reads the guest's marks and, when they are exactly these, tags it as being retired (with
-    /// digest). The sight says what was read; `Foreign` when the marks are not these.
+    /// digest). The observation says what was read; `Foreign` when the marks are not these.
     fn fence(&self, vm: &VmRef, marks: &Marks) -> Ask<VmObservation>;
     /// Asks for a graceful shutdown that turns into a stop after `limit`.
     fn shutdown(&self, vm: &VmRef, limit: Duration) -> Ask<Upid>;
@@ -359,7 +352,6 @@ pub trait Shell: Send + Sync + 'static {
 /// A runner to be put on an agent, or taken from it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct StartRunnerCall {
-    /// Its source.
     pub source: SourceId,
     /// Its name there.
     pub runner: RunnerName,
@@ -380,14 +372,12 @@ pub struct JobObservation {
     pub name: String,
     /// What it wants.
     pub want: Want,
-    /// Since when.
     pub since: WallTime,
 }
 
 /// A runner at a source whose name is one of drover's, of whichever installation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RowObservation {
-    /// Its name.
     pub runner: RunnerName,
     /// Whether it is connected.
     pub online: bool,
@@ -397,7 +387,7 @@ pub struct RowObservation {
     pub job: Option<String>,
     /// What it is worth that no job is on it.
     pub idle: Idle,
-    /// What sources tell whose runners are nodes that take job after job.
+    /// What sources report whose runners are nodes that take job after job.
     pub node: NodeObservation,
 }
 
@@ -416,13 +406,13 @@ pub enum Idle {
     Over,
 }
 
-/// Runners that a look is to tell of, each with the numbers that its rows are known to have.
+/// Runners that a look reports on, each with the numbers that its rows are known to have.
 pub type Known = BTreeMap<RunnerName, BTreeSet<u64>>;
 
-/// What only sources tell whose runners are nodes that take job after job.
+/// What only sources report whose runners are nodes that take job after job.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NodeObservation {
-    /// The jobs on it by their ids, as far as those are told.
+    /// The jobs on it by their ids, as far as those are known.
     pub running: BTreeSet<String>,
     /// Whether it takes jobs.
     pub shut: Shut,
@@ -433,7 +423,7 @@ pub struct NodeObservation {
 /// What keeps a node from taking jobs, connected or not.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Shut {
-    /// Nothing.
+    /// Nothing keeps drover from making runners.
     #[default]
     Open,
     /// drover said so.
@@ -461,11 +451,11 @@ pub struct SourceObservation {
     pub done: BTreeSet<RunnerName>,
     /// Whether `rows` has all rows; a list that was cut, or changed while it was read, is not whole.
     pub whole: bool,
-    /// The numbers that rows of runners have or had, as far as the source told them.
+    /// The numbers that rows of runners have or had, as far as the source named them.
     pub numbers: Known,
     /// Jobs that wait for a runner and nothing else.
     pub jobs: Vec<JobObservation>,
-    /// Jobs that wait and of which it is not told what they want.
+    /// Jobs that wait and do not say what they want.
     pub unread: Vec<UnreadJob>,
     /// What keeps runners from being made or jobs from being read, in words for people.
     pub obstacle: Option<String>,
@@ -483,7 +473,7 @@ pub trait Demand: Send + Sync + 'static {
     fn stop_runner(&self, call: StartRunnerCall, limit: Duration) -> Ask<()>;
     /// What the guest says of a runner that was started there; changes nothing.
     fn words(&self, call: StartRunnerCall, limit: Duration) -> Ask<Words>;
-    /// What keeps drover from making runners at its source, as far as that can be told without
+    /// What keeps drover from making runners at its source, as far as that is known without
     /// making one; none where nothing is known against it.
     fn obstacle(&self, source: &SourceId) -> Ask<Option<String>>;
     /// Lets the runner take no further job, where its source knows such a thing.
@@ -545,7 +535,6 @@ pub enum JournalFault {
     Failed(String),
 }
 
-/// The journal.
 pub trait Journal: Send + Sync + 'static {
     /// Appends records in order; done when all of them are durable if any is *before acting*,
     /// else when they are accepted. Gives the sequence of the first one.
@@ -562,7 +551,7 @@ pub trait Observer: Send + Sync + 'static {
 
 /// Time and chance, the two inputs nobody may fetch elsewhere.
 pub trait Ambient: Send + Sync + 'static {
-    /// Both clocks.
+    /// The monotonic and the wall clock, read at one moment.
     fn now(&self) -> Now;
     /// 64 random bits from the service's seeded dice.
     fn draw(&self) -> u64;
@@ -588,13 +577,9 @@ pub trait Calendar: Send + Sync + 'static {
 /// All ways out, as handed to every actor.
 #[derive(Clone)]
 pub struct Ports {
-    /// Proxmox.
     pub hypervisor: Arc<dyn Hypervisor>,
-    /// SSH.
     pub shell: Arc<dyn Shell>,
-    /// CI systems.
     pub demand: Arc<dyn Demand>,
-    /// The journal.
     pub journal: Arc<dyn Journal>,
     /// The read side.
     pub observer: Arc<dyn Observer>,

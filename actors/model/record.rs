@@ -84,7 +84,6 @@ pub enum Reason {
     Asked,
     /// It was held for debugging, and that is over.
     HoldOver,
-    /// A reap.
     Reaped,
     /// Its template or cloud left the configuration.
     Unconfigured,
@@ -200,12 +199,7 @@ pub enum Body {
         installation: Installation,
     },
     /// *Before acting.* A cloud leads to this cluster.
-    ClusterPinned {
-        /// The cloud.
-        cloud: CloudId,
-        /// The cluster.
-        cluster: ClusterId,
-    },
+    ClusterPinned { cloud: CloudId, cluster: ClusterId },
     /// *Before acting.* An agent will be cloned.
     CloneIntended {
         /// The marks it will carry (agent, VMID, cluster, …); `seq` in them is this record's
@@ -218,7 +212,6 @@ pub enum Body {
     },
     /// *Before acting.* A guest of this installation that no agent has is retired as this one.
     OrphanTaken {
-        /// Its marks.
         marks: Box<Marks>,
         /// The node it is on.
         node: NodeName,
@@ -226,43 +219,29 @@ pub enum Body {
         spec: Box<TemplateSpec>,
     },
     /// The clone call returned a task.
-    TaskAccepted {
-        /// The agent.
-        agent: AgentId,
-        /// The task.
-        upid: Upid,
-    },
+    TaskAccepted { agent: AgentId, upid: Upid },
     /// The clone is known to have worked, and the guest to be ours.
     CloneSettled {
-        /// The agent.
         agent: AgentId,
         /// The node the guest is on.
         node: NodeName,
     },
     /// *Before acting.* An agent's guest will be given these addresses, and nobody else's.
     AddressAssigned {
-        /// The agent.
         agent: AgentId,
         /// Its addresses; by the first it is reached.
         addresses: Vec<AssignedAddress>,
     },
     /// *Before acting.* A guest without a guest agent has called from this address first.
-    GuestCalled {
-        /// The agent.
-        agent: AgentId,
-        /// The address.
-        address: IpAddr,
-    },
+    GuestCalled { agent: AgentId, address: IpAddr },
     /// *Before acting.* A disc image for cloud-init will be uploaded for an agent's guest.
     IsoIntended {
-        /// The agent.
         agent: AgentId,
         /// Proxmox's volume id of it.
         volume: String,
     },
     /// The guest's volumes, its disc image with them.
     VolumesKnown {
-        /// The agent.
         agent: AgentId,
         /// Proxmox's volume ids.
         volumes: Vec<String>,
@@ -278,7 +257,6 @@ pub enum Body {
     },
     /// The guest's SSH host keys.
     HostKeyPinned {
-        /// The agent.
         agent: AgentId,
         /// Public key lines.
         keys: Vec<String>,
@@ -286,40 +264,27 @@ pub enum Body {
         address: String,
     },
     /// The agent reached a state (one of those shown to users).
-    Phase {
-        /// The agent.
-        agent: AgentId,
-        state: AgentPhase,
-    },
+    Phase { agent: AgentId, state: AgentPhase },
     /// *Before acting.* A lease was asked for.
     LeaseAsked(Box<LeaseAsk>),
     /// *Before acting.* A lease is given out.
     LeaseGranted {
-        /// The agent.
         agent: AgentId,
         /// The lease as asked for.
         ask: Box<LeaseAsk>,
         /// When it runs out.
         expires: WallTime,
-        /// Whether [`Body::LeaseReady`] tells when it is ready; older journals do not tell.
+        /// Whether [`Body::LeaseReady`] says when it is ready; older journals do not.
         #[serde(default)]
         pending: bool,
     },
-    /// *Before acting.* What a lease needs in its guest is there: its holder can be told that it is
+    /// *Before acting.* What a lease needs in its guest is there: its holder can hear that it is
     /// ready, and nothing but its end takes the guest from then on.
-    LeaseReady {
-        /// The agent.
-        agent: AgentId,
-        /// The lease.
-        lease: LeaseId,
-    },
+    LeaseReady { agent: AgentId, lease: LeaseId },
     /// *Before acting.* A runner of this name will be made at a source, for a lease on an agent.
     RunnerIntended {
-        /// The agent.
         agent: AgentId,
-        /// The lease.
         lease: LeaseId,
-        /// The source.
         source: SourceId,
         /// Its name there.
         runner: RunnerName,
@@ -329,46 +294,30 @@ pub enum Body {
     },
     /// So many jobs began on a runner that may take several, as far as that was seen.
     RunnerWorked {
-        /// The source.
         source: SourceId,
-        /// The runner.
         runner: RunnerName,
         /// Jobs that began on it.
         began: u32,
     },
     /// The numbers that a runner's rows have or had at its source: by those it is asked for.
     RowsNumbered {
-        /// The source.
         source: SourceId,
-        /// The runner.
         runner: RunnerName,
         /// All that are known.
         rows: BTreeSet<u64>,
     },
     /// A runner is known to be at its source no more.
-    RowGone {
-        /// The source.
-        source: SourceId,
-        /// The runner.
-        runner: RunnerName,
-    },
+    RowGone { source: SourceId, runner: RunnerName },
     /// *Before acting.* A lease waits again, or is given up where a source wanted it: its agent was lost before the lease was ready.
-    LeaseReturned {
-        /// The agent.
-        agent: AgentId,
-        /// The lease.
-        lease: LeaseId,
-    },
+    LeaseReturned { agent: AgentId, lease: LeaseId },
     /// *Before acting.* A lease lasts longer.
     LeaseRenewed {
-        /// The lease.
         lease: LeaseId,
         /// When it runs out.
         expires: WallTime,
     },
     /// *Before acting.* A lease is over, or was given up before it was granted.
     LeaseEnded {
-        /// The lease.
         lease: LeaseId,
         /// Why, one word: `released`, [`EXPIRED`], [`LOST`], [`WAITED`], `cancelled`.
         why: String,
@@ -378,22 +327,11 @@ pub enum Body {
     },
     /// The key of a lease that ended is out of its guest, and another lease is on it still; where
     /// none is, the phase or the retirement that follows says as much.
-    KeyRemoved {
-        /// The agent.
-        agent: AgentId,
-        /// The lease.
-        lease: LeaseId,
-    },
+    KeyRemoved { agent: AgentId, lease: LeaseId },
     /// *Before acting.* An operator wants other limits for an agent than its template's.
-    OverrideSet {
-        /// The agent.
-        agent: AgentId,
-        /// What changes.
-        change: OverrideChange,
-    },
+    OverrideSet { agent: AgentId, change: OverrideChange },
     /// *Before acting.* An agent will be held for debugging, or its hold is over.
     HoldSet {
-        /// The agent.
         agent: AgentId,
         /// The hold; none when it is over.
         hold: Option<Box<Hold>>,
@@ -408,28 +346,16 @@ pub enum Body {
     },
     /// *Before acting.* The next agent of a template that fails on its way will be held, or none.
     HoldNextSet {
-        /// The template.
         template: TemplateId,
         /// The hold; none when it is taken back.
         hold: Option<Box<Hold>>,
     },
     /// A snapshot of the guest from before its first use is there.
-    SnapshotTaken {
-        /// The agent.
-        agent: AgentId,
-    },
+    SnapshotTaken { agent: AgentId },
     /// *Before acting.* The guest will be put back to its snapshot.
-    ResetIntended {
-        /// The agent.
-        agent: AgentId,
-    },
+    ResetIntended { agent: AgentId },
     /// *Before acting.* The guest will be destroyed.
-    RetireIntended {
-        /// The agent.
-        agent: AgentId,
-        /// Why.
-        reason: Reason,
-    },
+    RetireIntended { agent: AgentId, reason: Reason },
     /// A breaker moved.
     BreakerMoved {
         /// The node, storage or cloud it belongs to; none for the template's own.
@@ -450,29 +376,14 @@ pub enum Body {
         version: Option<String>,
     },
     /// A VMID must not be used again until its volumes were listed empty.
-    IdBurned {
-        /// The cluster.
-        cluster: ClusterId,
-        /// The id.
-        vmid: VmId,
-    },
+    IdBurned { cluster: ClusterId, vmid: VmId },
     /// A burned VMID's volumes were listed empty: it may be used again.
-    IdCleared {
-        /// The cluster.
-        cluster: ClusterId,
-        /// The id.
-        vmid: VmId,
-    },
+    IdCleared { cluster: ClusterId, vmid: VmId },
     /// *Before acting.* An operator lets orphans go although guests were ahead of the journal.
-    AheadConfirmed {
-        /// The cluster.
-        cluster: ClusterId,
-    },
+    AheadConfirmed { cluster: ClusterId },
     /// *Before acting.* A guest's marks are ahead of this journal: orphans stay until that is confirmed.
     MarksAhead {
-        /// The cluster.
         cluster: ClusterId,
-        /// The guest.
         vmid: VmId,
         /// The sequence in its marks.
         seq: u64,
@@ -485,38 +396,29 @@ pub enum Body {
         now: ClusterId,
     },
     /// *Before acting.* The journal belongs to this machine from here on.
-    MachineBound {
-        /// Which.
-        machine: Machine,
-    },
+    MachineBound { machine: Machine },
     /// *Before acting.* An operator drains a node, or lets it be used again.
     NodeDrained {
-        /// The cluster.
         cluster: ClusterId,
-        /// The node.
         node: NodeName,
         /// Whether it is drained.
         drained: bool,
     },
     /// A node, a cloud or a source is in trouble, or is not any more.
     TroubleSince {
-        /// Which.
         of: Troubled,
         /// Since when; none once it is over.
         since: Option<WallTime>,
     },
     /// An agent's guest cannot be finished without an administrator.
     Stranded {
-        /// The agent.
         agent: AgentId,
-        /// Why.
         why: String,
         /// What an administrator must run.
         command: String,
     },
     /// An agent is gone and its VMID rests.
     Gone {
-        /// The agent.
         agent: AgentId,
         /// Why it went.
         reason: Reason,

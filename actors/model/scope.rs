@@ -19,7 +19,6 @@ pub enum Scope {
     Node(ClusterId, NodeName),
     /// A storage of a cluster, or of one of its nodes where it is not shared.
     Storage(ClusterId, Option<NodeName>, String),
-    /// A cloud.
     Cloud(CloudId),
 }
 

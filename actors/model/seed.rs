@@ -25,7 +25,7 @@ pub struct NicSpec {
     /// Whether Proxmox's firewall is in its way; none for what the template has.
     #[serde(default)]
     pub firewall: Option<bool>,
-    /// `ipconfigN` of it; none where it is to be left alone, or an address pool says it.
+    /// `ipconfigN` of it; none where drover leaves it alone, or an address pool says it.
     #[serde(default)]
     pub ip_config: Option<String>,
     /// DNS servers of its own, in order; empty for those of the whole guest.

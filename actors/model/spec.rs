@@ -61,7 +61,6 @@ pub const WIDTH: u32 = 16;
 /// Never written down: `connection` is drawn from secrets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CloudSpec {
-    /// Its key.
     pub id: CloudId,
     /// Its display name.
     pub name: String,
@@ -121,14 +120,14 @@ pub enum JavaDistribution {
     None,
     /// OpenJDK from the distribution.
     Openjdk,
-    /// Amazon Corretto.
+    /// Amazon's build of OpenJDK.
     Corretto,
 }
 
 /// What to clone on one cloud, and how.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TemplateSpec {
-    /// `cloud/template`.
+    /// Its cloud and its key there, written `cloud/template`.
     pub id: TemplateId,
     /// Its display name.
     pub name: String,
@@ -153,7 +152,6 @@ pub struct TemplateSpec {
     /// Templates of the same cloud that stand in for it while it cannot be used, in order.
     #[serde(default)]
     pub fallbacks: Vec<TemplateId>,
-    /// Its labels.
     pub labels: BTreeSet<String>,
     /// Uses at once on one agent.
     pub executors: u32,
@@ -212,7 +210,6 @@ pub struct TemplateSpec {
     pub tags: BTreeSet<String>,
     /// Text for the guest's notes.
     pub description: String,
-    /// Cloud-init values.
     pub cloud_init: CloudInitSpec,
     /// Where its agents have their addresses from.
     #[serde(default)]
@@ -436,7 +433,6 @@ pub struct SshSpec {
     pub credentials_id: String,
     /// The login name.
     pub user: String,
-    /// The port.
     pub port: u16,
     /// The public key for cloud-init, one line.
     pub public_key: String,
@@ -491,7 +487,7 @@ pub struct UploadSpec {
     pub from: String,
     /// Where it goes in the guest; relative to the login user's home.
     pub to: String,
-    /// Its permissions.
+    /// Unix permission bits.
     pub mode: u32,
     /// The SHA-256 of its content, in hexadecimal digits.
     pub sha256: String,
@@ -509,16 +505,16 @@ pub struct NetworkSpec {
 /// Values for Proxmox's own cloud-init keys.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CloudInitSpec {
-    /// `ciuser`.
+    /// Proxmox's `ciuser`, the user that cloud-init creates.
     pub user: Option<String>,
-    /// `ipconfig0`.
+    /// Proxmox's `ipconfig0`, the address of the first network card.
     pub ip_config: Option<String>,
     /// `ipconfig1` and so on, for the network cards after the first.
     #[serde(default)]
     pub ip_configs: Vec<String>,
-    /// `nameserver`.
+    /// Proxmox's `nameserver`: DNS servers, separated by spaces.
     pub nameserver: Option<String>,
-    /// `searchdomain`.
+    /// Proxmox's `searchdomain`: where short names are looked up.
     pub search_domain: Option<String>,
     /// `ciupgrade`: whether packages are upgraded at the first boot.
     #[serde(default)]

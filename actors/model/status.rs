@@ -17,7 +17,6 @@ pub enum Standing {
     Coming,
     /// Ready, or leased with executors free: this many more uses fit.
     Free {
-        /// Free executors.
         executors: u32,
         /// Whether no lease is on it.
         idle: bool,

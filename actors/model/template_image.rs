@@ -59,13 +59,11 @@ pub struct Origin {
 /// A guest that clones may be made of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Candidate {
-    /// Its VMID.
     pub vmid: VmId,
     /// The node it is on.
     pub node: NodeName,
-    /// Its name.
     pub name: String,
-    /// When it was created, in Unix seconds; none when Proxmox does not tell (`meta`).
+    /// When it was created, in Unix seconds; none when Proxmox does not say (`meta`).
     pub created: Option<u64>,
     /// Storages of its volumes.
     pub storages: BTreeSet<String>,
@@ -80,7 +78,7 @@ pub struct Candidate {
 pub struct Found {
     /// Templates that fit.
     pub candidates: Vec<Candidate>,
-    /// What the same read tells of the cluster.
+    /// What the same read says of the cluster.
     pub fleet: Arc<Fleet>,
     /// Whether every template that fits could be read.
     pub whole: bool,

@@ -80,7 +80,6 @@ impl std::fmt::Display for Whose {
 /// What one principal or group may have; none is no limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Quota {
-    /// Whose.
     pub whose: Whose,
     /// Leases at once, those that wait included.
     pub leases: Option<u32>,

@@ -19,7 +19,6 @@ use crate::spec::{
 };
 use crate::time::{Moment, Now, WallTime};
 
-/// A cluster.
 pub const CLUSTER: &str = "9f31c0aa52e7d410";
 
 pub fn seconds(n: u64) -> Duration {

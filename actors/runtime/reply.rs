@@ -5,7 +5,7 @@ use tokio::sync::oneshot;
 /// Where the answer to a command goes.
 ///
 /// Anyone who asked may have gone meanwhile: then the answer is lost, and nobody misses it. One that is
-/// dropped tells who asked that no answer comes.
+/// dropped shows the asker that no answer comes.
 #[derive(Debug)]
 pub struct Reply<T>(oneshot::Sender<T>);
 

@@ -35,7 +35,7 @@ const OWN_COMMAND_PREFIX: &str =
 /// The longest command that drover sends to a guest: `cmd.exe` accepts lines of 8191 characters,
 /// its own name included.
 pub const COMMAND_CHARS_MAX: usize = 8100;
-/// Tells login shells apart, as the Jenkins plugin does: `cmd.exe` and PowerShell 7 run both parts,
+/// Distinguishes login shells, as the Jenkins plugin does: `cmd.exe` and PowerShell 7 run both parts,
 /// Windows PowerShell only repeats the line on standard error.
 pub const LOGIN_SHELL_PROBE: &str = "echo probe && echo PROXMOX_SHELL_PROBE_OK_9F3A2C";
 /// The line on standard output that shows that the probe's second part ran.

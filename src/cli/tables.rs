@@ -2,6 +2,8 @@
 
 use comfy_table::Table;
 use comfy_table::presets::NOTHING;
+use drover_model::finding::Does;
+
 use drover_api::{
     AddressPoolOut, AgentOut, AgentsOut, BreakerOut, CloudOut, ConfigOut, LeaseOut, ProvisionOut,
     ResyncOut, ResyncPlanOut, SourceOut, StatusOut, TemplateOut, UnreadOut,

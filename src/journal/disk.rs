@@ -14,7 +14,7 @@ use redb::backends::FileBackend;
 pub struct Stat {
     /// The file's length in bytes.
     pub length: u64,
-    /// Tells this file from every other one in its folder (the inode number).
+    /// Distinguishes this file from every other one in its folder (the inode number).
     pub identity: u64,
 }
 

@@ -97,7 +97,6 @@ pub enum LogError {
         .path.display(), env!("CARGO_PKG_VERSION")
     )]
     Unknown {
-        /// The file.
         path: PathBuf,
         /// `record 17` or `the snapshot`.
         place: String,

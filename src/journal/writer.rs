@@ -295,7 +295,7 @@ impl Committer {
             let first = match first {
                 Ok(first) => first,
                 Err(mpsc::RecvTimeoutError::Timeout) => {
-                    // A failure shows again at the next append, which has a caller to tell. That
+                    // A failure shows again at the next append, which has a caller to report to. That
                     // the failure is over shows here.
                     let _ = self.commit(vec![&[]]);
                     continue;

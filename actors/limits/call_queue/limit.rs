@@ -21,7 +21,7 @@ const SHORTEST_READ: Duration = Duration::from_millis(5);
 const SAME_FAILURE_WITHIN: Duration = Duration::from_secs(5);
 /// How long the limit stays below the number of calls that failed.
 const WALL_LASTS: Duration = Duration::from_secs(60);
-/// The number of classes of reads that are told apart.
+/// The number of classes of reads that are kept apart.
 const CLASSES_MAX: usize = 32;
 
 /// The range of a limit.

@@ -41,7 +41,7 @@ impl AddressPoolSpec {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum AddressSource {
-    /// The guest agent tells it.
+    /// The guest agent reports it.
     #[default]
     GuestAgent,
     /// One of each of these pools; by the first it is reached.
@@ -68,7 +68,6 @@ impl AddressSource {
 pub struct AssignedAddress {
     /// The pool it is of; none for the one of `ipConfig`.
     pub pool: Option<AddressPoolId>,
-    /// The address.
     pub address: IpAddr,
     /// Bits of its network.
     pub prefix: u8,
@@ -112,7 +111,7 @@ impl AssignedAddress {
     }
 }
 
-/// Puts an agent's addresses into what cloud-init is told; those of `ipConfig` are there.
+/// Puts an agent's addresses into what cloud-init is given; those of `ipConfig` are there.
 pub fn report(cloud_init: &mut CloudInitSpec, addresses: &[AssignedAddress]) {
     let pooled: Vec<&AssignedAddress> = addresses.iter().filter(|one| one.pool.is_some()).collect();
     if pooled.is_empty() {
@@ -148,7 +147,7 @@ mod tests {
         (cloud_init.ip_config.unwrap_or_default(), cloud_init.nameserver.unwrap_or_default())
     }
 
-    // Invariant: cloud-init is told the agent's own addresses in Proxmox's form, and nothing else is
+    // Invariant: cloud-init is given the agent's own addresses in Proxmox's form, and nothing else is
     // changed that the template says itself.
 
     #[test]

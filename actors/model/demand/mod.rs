@@ -1,4 +1,4 @@
-//! Demand of sources: how they are configured, what is told of them, what their runners say.
+//! Demand of sources: how they are configured, what is reported of them, what their runners say.
 
 pub mod report;
 pub mod spec;

@@ -1,4 +1,4 @@
-//! What people are told of demand: the jobs of a source, and why what is wanted waits, in numbers.
+//! What people see of demand: the jobs of a source, and why what is wanted waits, in numbers.
 
 use std::time::Duration;
 
@@ -8,10 +8,9 @@ use crate::ports::JobObservation;
 use crate::record::Want;
 use crate::time::WallTime;
 
-/// What is told of a source that cannot be looked at.
+/// What is reported of a source that does not answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outage {
-    /// Since when.
     pub since: WallTime,
     /// Why, in words for people.
     pub text: String,
@@ -32,7 +31,6 @@ pub enum Subject {
 /// The jobs of one source, by its last look.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SourceJobs {
-    /// The source.
     pub source: SourceId,
     /// Jobs that wait.
     pub waiting: Vec<JobObservation>,
@@ -40,9 +38,9 @@ pub struct SourceJobs {
     pub unoffered: Vec<Unoffered>,
     /// Jobs that are left alone, since they want labels that it may not have.
     pub ignored: Vec<JobObservation>,
-    /// Jobs that wait and of which it is not told what they want.
+    /// Jobs that wait and do not say what they want.
     pub unread: Vec<UnreadJob>,
-    /// Jobs that run on its runners, where a look tells which.
+    /// Jobs that run on its runners, where a look shows which.
     pub running: Vec<RunningJob>,
     /// Since when it cannot be looked at, and why.
     pub outage: Option<Outage>,
@@ -59,7 +57,6 @@ pub struct UnreadJob {
     pub id: String,
     /// What people call it.
     pub name: String,
-    /// Since when.
     pub since: WallTime,
 }
 
@@ -79,9 +76,7 @@ pub struct RunningJob {
     pub id: String,
     /// The job as it waited, where that was seen in this start of the service.
     pub waited: Option<JobObservation>,
-    /// Its runner.
     pub runner: RunnerName,
-    /// The agent.
     pub agent: AgentId,
 }
 
@@ -90,7 +85,6 @@ pub struct RunningJob {
 pub struct Account {
     /// The source; none for the leases.
     pub source: Option<SourceId>,
-    /// Its share.
     pub share: ShareSpec,
     /// Uses of agents that it has by now.
     pub has: u32,
@@ -122,14 +116,13 @@ pub struct Kind {
     pub others: Vec<(TemplateId, String)>,
     /// Why it waits.
     pub why: String,
-    /// When it is served, as far as that can be told.
+    /// When it is served, as far as that is known.
     pub estimate: Estimate,
 }
 
 /// A template that serves what is wanted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Serving {
-    /// The template.
     pub template: TemplateId,
     /// Its living agents.
     pub live: u32,
@@ -158,6 +151,6 @@ pub enum Estimate {
     In(Duration, String),
     /// Not before this has happened, which no time brings about.
     Never(String),
-    /// Nothing can be told, for this reason.
+    /// Nothing is known, for this reason.
     Unknown(String),
 }

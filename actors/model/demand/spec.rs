@@ -31,7 +31,6 @@ pub struct SourceSpec {
     pub id: SourceId,
     /// The kind of system, as in the configuration.
     pub kind: &'static str,
-    /// Its share.
     pub share: ShareSpec,
     /// Labels that its jobs may want; none for all. Jobs that want others are left alone.
     pub labels: Option<BTreeSet<String>>,
@@ -39,13 +38,13 @@ pub struct SourceSpec {
     pub whole: bool,
     /// Whether a runner is done after its first job, though its source would give it more.
     pub single: bool,
-    /// Whether a runner is told to take no further job once it has one, because its source would give
+    /// Whether a runner is asked to take no further job once it has one, because its source would give
     /// it more (Jenkins), rather than after its job.
     pub early: bool,
     /// Whether a runner makes its row itself, in its guest: one that was never seen may yet come.
     pub registers: bool,
     /// Whether a runner whose row is gone has no job for certain: its source keeps the row while a job
-    /// is on it (GitHub), or tells of the job by itself (Gitea).
+    /// is on it (GitHub), or reports the job by itself (Gitea).
     pub firm: bool,
     /// Time between two looks.
     pub poll: Duration,

@@ -5,7 +5,6 @@ use std::fmt;
 /// How a runner's command stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Life {
-    /// It runs.
     Runs,
     /// It ended with this status; none where nobody saw it.
     Ended(Option<u32>),
@@ -26,7 +25,7 @@ pub enum Ending {
 
 /// What a guest says of a runner.
 ///
-/// Guests may lie: it is told to people, and never ends what its source holds for connected.
+/// Guests may lie: it is shown to people, and never ends what its source holds for connected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Words {
     /// How its command stands.
@@ -38,7 +37,7 @@ pub struct Words {
     /// The last lines of its log, bounded and without what drover handed over.
     pub lines: String,
     /// Where its program is too old for its source: its version, the last day of that where it is known,
-    /// and what mends it.
+    /// and what to do about it.
     pub too_old: Option<String>,
 }
 
@@ -68,7 +67,7 @@ impl fmt::Display for Words {
         }
         match self.lines.as_str() {
             "" => write!(to, "; its log is empty"),
-            // What a guest says is no line of its own wherever it is told.
+            // What a guest says is no line of its own wherever it is shown.
             lines => write!(to, "; its log: {}", lines.trim_end().replace('\n', " | ")),
         }
     }
@@ -78,7 +77,7 @@ impl fmt::Display for Words {
 mod tests {
     use super::*;
 
-    // Invariant: what became of a runner is told in one sentence.
+    // Invariant: what became of a runner is said in one sentence.
 
     #[test]
     fn words_say_how_it_stands_for_how_long_and_what_it_said() {

@@ -49,7 +49,6 @@ pub struct AgentEntry {
     /// SSH host keys.
     #[serde(default)]
     pub host_keys: Vec<String>,
-    /// Its address.
     #[serde(default)]
     pub address: Option<String>,
     /// The last phase it was seen to reach; none where an older journal does not say, see
@@ -88,7 +87,7 @@ pub struct AgentEntry {
     #[serde(default)]
     #[serde(rename = "wishes")]
     pub commands: Commands,
-    /// Why it is stranded, with the command that mends it.
+    /// Why it is stranded, with the command that helps.
     #[serde(default)]
     pub stranded: Option<(String, String)>,
 }
@@ -135,7 +134,7 @@ impl AgentEntry {
         Self { settled: true, state, retiring, ..Self::intended(marks, node, spec, at) }
     }
 
-    /// It reached a phase, or tells of it again.
+    /// It reached a phase, or reports it again.
     pub(super) fn reach(&mut self, phase: AgentPhase, at: WallTime) {
         if self.state != Some(phase) {
             self.state = Some(phase);
@@ -162,7 +161,7 @@ impl AgentEntry {
         !self.leases.is_empty() || !self.expelling.is_empty()
     }
 
-    /// Whether it has not told yet if what it is made of works: it may be a breaker's trial.
+    /// Whether it has not shown yet that what it is made of works: it may be a breaker's trial.
     ///
     /// One that is called off is such until its clone is over.
     pub fn is_unproven(&self) -> bool {

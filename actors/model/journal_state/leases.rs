@@ -12,7 +12,7 @@ use crate::time::WallTime;
 
 /// How long an ended lease that has an idempotency key answers repeated requests.
 const KEYED_KEEP: Duration = Duration::from_secs(24 * 60 * 60);
-/// How long any other is known: anyone who releases it again is told that it is over.
+/// How long any other is known: anyone who releases it again hears that it is over.
 const PLAIN_KEEP: Duration = Duration::from_secs(60 * 60);
 
 /// How long an ended lease is known.
@@ -33,7 +33,6 @@ pub struct EndedLease {
     /// What it was lost by; empty where there is nothing to say.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub cause: String,
-    /// When.
     pub at: WallTime,
 }
 

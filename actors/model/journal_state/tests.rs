@@ -101,7 +101,7 @@ fn with_key(mut body: Body) -> Body {
     body
 }
 
-// Invariant: a lease is pending until it was ready once; journals of before do not tell, and none of theirs
+// Invariant: a lease is pending until it was ready once; journals of before do not say, and none of theirs
 // is.
 
 #[test]

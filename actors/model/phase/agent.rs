@@ -106,7 +106,7 @@ impl AgentPhase {
         matches!(self, Self::Configuring | Self::Booting | Self::Connecting | Self::Preparing)
     }
 
-    /// Whether a lease may begin on it, as far as its phase tells: executors may all be in use.
+    /// Whether a lease may begin on it, as far as its phase says: executors may all be in use.
     pub const fn takes_leases(self) -> bool {
         matches!(self, Self::Ready | Self::Leased)
     }
@@ -116,7 +116,7 @@ impl AgentPhase {
         matches!(self, Self::Draining | Self::Held)
     }
 
-    /// Whether it is busy without ever having been ready, for all that its phase tells: such an
+    /// Whether it is busy without ever having been ready, for all that its phase says: such an
     /// agent proves nothing of its template.
     pub const fn is_busy_unproven(self) -> bool {
         matches!(self, Self::InDoubt | Self::Held)

@@ -2,7 +2,8 @@
 //!
 //! Each set of words is one enum, and everybody uses that enum: the minds, the journal, the
 //! reconciler, the API, the metrics and the command line. No other file of drover's own code spells
-//! the name of an [`AgentPhase`] (a test of the root package reads the sources for that).
+//! the name of an [`AgentPhase`], a [`BreakerPhase`] or a [`CloudHealth`] (`tests/walls.rs` reads the
+//! sources for that).
 //!
 //! What goes in is text of the journal, of a query or of another drover's API; what comes out is
 //! the same text. [`name`](AgentPhase::name), `Display`, `FromStr` and serde agree on it, so a word

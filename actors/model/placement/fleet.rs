@@ -1,4 +1,4 @@
-//! What one read of the cluster's list (`/cluster/resources`) tells of nodes, storages and guests.
+//! What one read of the cluster's list (`/cluster/resources`) says of nodes, storages and guests.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use crate::id::{NodeName, VmId};
 /// How much of a node is there and in use.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct NodeFigures {
-    /// Processor threads.
+    /// Processor threads, not cores or sockets.
     pub cpus: u32,
     /// Thousandths of a processor thread in use.
     pub busy: u64,
@@ -18,7 +18,6 @@ pub struct NodeFigures {
     pub used: u64,
 }
 
-/// A node.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct NodeObservation {
     /// Whether it is offline.
@@ -32,9 +31,7 @@ pub struct NodeObservation {
 /// A storage as one node sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StorageObservation {
-    /// The node.
     pub node: NodeName,
-    /// Its name.
     pub name: String,
     /// Whether all nodes see the same one.
     pub shared: bool,
@@ -56,7 +53,6 @@ impl StorageObservation {
     }
 }
 
-/// A guest.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GuestObservation {
     /// The node it is on.
@@ -65,17 +61,16 @@ pub struct GuestObservation {
     pub running: bool,
     /// Whether it is a template.
     pub template: bool,
-    /// Its memory, in bytes; 0 while the list does not tell.
+    /// Its memory, in bytes; 0 while the list does not say.
     pub memory: u64,
     /// What of it is in use, in bytes.
     pub used: u64,
-    /// Its processors; 0 while the list does not tell.
+    /// Its processors; 0 while the list does not say.
     pub cpus: u32,
     /// Thousandths of a processor in use.
     pub busy: u64,
-    /// The size of the disk it boots from, in bytes; 0 while the list does not tell.
+    /// The size of the disk it boots from, in bytes; 0 while the list does not say.
     pub disk: u64,
-    /// Its tags.
     pub tags: Vec<String>,
 }
 
@@ -84,7 +79,6 @@ pub struct GuestObservation {
 pub struct Sums {
     /// Their memory, in bytes.
     pub memory: u64,
-    /// Guests.
     pub guests: usize,
 }
 
@@ -126,12 +120,10 @@ impl Fleet {
         Self { nodes, storages: by_node, shared, guests, sums }
     }
 
-    /// Its nodes.
     pub fn nodes(&self) -> &BTreeMap<NodeName, NodeObservation> {
         &self.nodes
     }
 
-    /// Its guests.
     pub fn guests(&self) -> &BTreeMap<VmId, GuestObservation> {
         &self.guests
     }

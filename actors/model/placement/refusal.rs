@@ -58,7 +58,6 @@ pub enum Refusal {
     Guests {
         /// Guests on it.
         count: usize,
-        /// The most.
         most: u32,
     },
     /// No guest is on it that must be.

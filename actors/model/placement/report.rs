@@ -1,4 +1,4 @@
-//! What operators are told of nodes, and of why templates begin nothing on them.
+//! What operators see of nodes, and of why templates start nothing on them.
 
 use crate::id::{ClusterId, NodeName, TemplateId};
 use crate::phase::NodeStatus;
@@ -6,9 +6,7 @@ use crate::phase::NodeStatus;
 /// One node as operators see it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeReport {
-    /// Its cluster.
     pub cluster: ClusterId,
-    /// The node.
     pub node: NodeName,
     pub state: NodeStatus,
     /// Drover's own agents on it, those on their way included.
@@ -36,7 +34,6 @@ pub struct NodeReport {
 /// Why a template begins nothing, or where it does.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WhyReport {
-    /// The template.
     pub template: TemplateId,
     /// What keeps it from beginning agents that is no matter of nodes, if anything.
     pub waits: Option<String>,

@@ -8,7 +8,6 @@ use crate::spec::TemplateSpec;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Sizes {
-    /// Processors.
     pub cores: u32,
     /// Memory, in MiB.
     pub memory_mb: u64,

@@ -37,13 +37,12 @@ pub fn describe(want: &Want) -> String {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LeaseAsk {
-    /// Its id.
     pub lease: LeaseId,
-    /// What on.
+    /// What the lease may be on.
     pub want: Want,
     /// Who asked, as authenticated.
     pub principal: String,
-    /// For whom, as told.
+    /// For whom, as the asker says.
     pub owner: String,
     /// How long it lasts from the grant, in milliseconds.
     pub ttl_ms: u64,
@@ -79,7 +78,7 @@ pub struct LeaseAsk {
 pub struct Owner {
     /// Who asked, as authenticated.
     pub principal: String,
-    /// For whom, as told.
+    /// For whom, as the asker says.
     pub owner: String,
 }
 

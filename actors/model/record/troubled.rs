@@ -9,20 +9,9 @@ use crate::id::{CloudId, ClusterId, NodeName, SourceId};
 #[serde(rename_all = "camelCase")]
 pub enum Troubled {
     /// A node that is offline.
-    Node {
-        /// Its cluster.
-        cluster: ClusterId,
-        /// The node.
-        node: NodeName,
-    },
+    Node { cluster: ClusterId, node: NodeName },
     /// A cloud that is degraded.
-    Cloud {
-        /// The cloud.
-        cloud: CloudId,
-    },
+    Cloud { cloud: CloudId },
     /// A source that cannot be read.
-    Source {
-        /// The source.
-        source: SourceId,
-    },
+    Source { source: SourceId },
 }

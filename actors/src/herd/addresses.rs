@@ -11,14 +11,14 @@ use drover_model::spec::HerdSpec;
 use super::Herd;
 use crate::addresses::Book;
 
-/// How often a change is told: with many agents there are many.
+/// How often a change is reported: with many agents there are many.
 const RETELL: Duration = Duration::from_secs(1);
 
-/// What was told of the pools.
+/// What was reported of the pools.
 #[derive(Debug, Default)]
 pub(super) struct ShownPools {
     reported: Vec<AddressPoolStatus>,
-    /// Whether a change is awaited, or about to be told.
+    /// Whether a change is awaited, or about to be reported.
     awaited: bool,
 }
 
@@ -37,7 +37,7 @@ impl Herd {
         }
     }
 
-    /// Tells what the pools have, once for many changes.
+    /// Reports what the pools have, once for many changes.
     pub(super) fn show_pools(&mut self, ctx: &mut Context<Self>) {
         let now = self.common.ports.ambient.now();
         let (pools, next) = self.common.addresses.statuses(now);

@@ -66,7 +66,7 @@ impl Herd {
             // Its answer may have been lost.
             Some(before) if *before == address => return Ok((address, true)),
             Some(_) => {
-                return Err(Refusal::Conflict(format!("agent `{agent}` was told its address")));
+                return Err(Refusal::Conflict(format!("agent `{agent}` has its address already")));
             }
             None => {}
         }

@@ -1,4 +1,4 @@
-//! A cluster whose root authority was made again: its fingerprint tells clusters apart, so that all
+//! A cluster whose root authority was made again: its fingerprint distinguishes clusters, so that all
 //! agents there are out of reach. An operator says that it is the same cluster, and the guests'
 //! marks prove it: they name this installation, their agents, and the cluster by its former id.
 

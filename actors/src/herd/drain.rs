@@ -16,7 +16,7 @@ use drover_runtime::reply::Reply;
 /// A stop under way.
 pub(super) struct Drain {
     policy: StopPolicy,
-    /// Agents that were told what becomes of them; those that were being started when it stopped come
+    /// Agents that know what becomes of them; those that were being started when it stopped come
     /// later.
     met: BTreeSet<AgentId>,
     /// Agents that must be gone first.
@@ -49,7 +49,7 @@ impl Herd {
         tracing::info!(agents, "service stops, agents leave first");
     }
 
-    /// Tells agents that were not met before what the policy wants of them; gives how many leave.
+    /// Sends agents that were not met before what the policy wants of them; gives how many leave.
     fn meet(&self, drain: &mut Drain) -> usize {
         let policy = drain.policy;
         for (agent, living) in self.common.roster.others(&drain.met) {

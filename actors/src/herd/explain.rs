@@ -1,4 +1,4 @@
-//! What the read side is told of leases that are on no agent: why they wait, and what a start of
+//! What the read side hears of leases that are on no agent: why they wait, and what a start of
 //! the service knows of them.
 
 use std::collections::BTreeMap;
@@ -19,23 +19,23 @@ use crate::scheduler::book::{Entry, Stand};
 use crate::scheduler::describe;
 use crate::scheduler::waiting::Ground;
 
-/// How often a reason that changed is told again: with many leases it changes all the time.
+/// How often a reason that changed is reported again: with many leases it changes all the time.
 const RETELL: Duration = Duration::from_secs(1);
 
-/// Leases told again in one [`RETELL`]; with more of them waiting it takes longer, or the facts
+/// Leases reported again in one [`RETELL`]; with more of them waiting it takes longer, or the facts
 /// would grow with their square.
 const RETOLD_AT_ONCE: usize = 100;
 
 /// Kinds whose reasons the log follows.
 const MOST_LOGGED: usize = 100;
 
-/// What was told of waiting leases.
+/// What was reported of waiting leases.
 #[derive(Debug, Default)]
 pub(super) struct Explained {
     reported: BTreeMap<LeaseId, Arc<str>>,
     /// What the log says of each kind that waits.
     logged: BTreeMap<Want, Arc<str>>,
-    /// Whether the moment to tell changes is awaited.
+    /// Whether the moment to report changes is awaited.
     awaited: bool,
 }
 
@@ -44,7 +44,7 @@ impl Herd {
         self.observe(What::Lease(Box::new(status(ask, state, detail))));
     }
 
-    /// Tells leases that begin to wait why they do, and all others after a while, where that
+    /// Reports why leases that begin to wait do so, and all others after a while, where that
     /// changed: what it costs at once does not grow with how many wait.
     pub(super) fn explain(&mut self, ctx: &mut Context<Self>) {
         let fresh = self.scheduler.take_fresh();
@@ -91,7 +91,7 @@ impl Herd {
         Ground { templates: &self.spec.templates, clouds: &self.spec.clouds, trouble }
     }
 
-    /// Tells leases that began to wait why they do.
+    /// Reports why leases that began to wait do so.
     fn report_fresh(&mut self, fresh: Vec<LeaseId>) {
         let mut reported = std::mem::take(&mut self.explained.reported);
         let trouble = self.trouble();
@@ -119,7 +119,7 @@ impl Herd {
         logged.insert(want.clone(), Arc::clone(reason));
     }
 
-    /// Tells all that wait why they do, where that changed.
+    /// Reports why all that wait do so, where that changed.
     fn report_changes(&mut self) {
         if self.scheduler.stopping() {
             return;

@@ -34,7 +34,7 @@ fn last(bed: &Bed, lease: &str) -> String {
     shown(bed, lease).pop().unwrap()
 }
 
-// Invariant: anyone who waits is told why, in words that name what is in the way.
+// Invariant: anyone who waits learns why, in words that name what is in the way.
 
 #[test]
 fn a_lease_hears_what_it_waits_for_and_only_when_that_changes() {
@@ -137,7 +137,7 @@ fn many_waiting_leases_are_reported_changes_at_most_once_a_second() {
     });
 }
 
-// Invariant: a lease waits for an agent as long as it may, also over a start, and is told as ended.
+// Invariant: a lease waits for an agent as long as it may, also over a start, and is reported as ended.
 
 #[test]
 fn a_lease_that_waits_too_long_ends_in_the_journal_and_for_all_who_look() {
@@ -201,7 +201,7 @@ fn a_start_shows_waiting_granted_and_ended_leases() {
     });
 }
 
-// Invariant: what is told of waiting leases does not grow with their square.
+// Invariant: what is reported of waiting leases does not grow with their square.
 
 #[test]
 fn changes_are_reported_less_often_the_more_leases_wait() {
@@ -220,6 +220,6 @@ fn changes_are_reported_less_often_the_more_leases_wait() {
             pass(seconds(1)).await;
         }
         let reported = shown(&bed, "l7").len() - before;
-        assert!((2..=5).contains(&reported), "told {reported} times in 12 s");
+        assert!((2..=5).contains(&reported), "reported {reported} times in 12 s");
     });
 }

@@ -99,7 +99,7 @@ impl Herd {
             let holds = &herd.common.hold_next;
             match hold.as_deref() {
                 // One that failed meanwhile has taken it: then none waits any more, and it is held
-                // although nobody was told so.
+                // although nobody heard of it.
                 Some(mine) if done.is_err() && holds.of(&template).as_ref() == Some(mine) => {
                     holds.set(&template, before);
                 }

@@ -17,7 +17,7 @@ use crate::testbed::{ask, cloud, herd, on_paused_system, pass, seconds, template
 
 const HOUR: u64 = 3600;
 
-/// Tell everything that is held.
+/// Report everything that is held.
 #[derive(Clone, Message)]
 #[rtype(result = "()")]
 struct Lines(UnboundedSender<String>);

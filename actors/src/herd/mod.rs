@@ -1,5 +1,27 @@
 //! The herd: the root of all actors. It applies configurations, adopts what the journal knows,
 //! carries out what the scheduler decides, and is the one door for leases and operators.
+//!
+//! It owns the scheduler, and the addresses of its clouds, clusters and sources. A record is durable
+//! before what follows from it happens.
+//!
+//! ```text
+//! config, leases, operators ──▶ herd ──▶ cloud ──▶ template ──▶ agent
+//!                                │ ▲ reports
+//!                                └──▶ cluster and reconciler, sources
+//! messages ──▶ scheduler ──▶ Settle (once for all that waited) ──▶ orders ──▶ carry_out
+//! ```
+//!
+//! - In: commands of the app and the server, `CloudReport`, [`OrphanFound`], demand of sources.
+//! - Out: commands to clouds, reconcilers, sources and agents; records; facts for the observer.
+//!
+//! Failure paths: a cloud that does not answer leaves the herd degraded, and its templates start
+//! nothing; a record that is not written makes the request fail; an actor that panics is started
+//! again, and goes on from the roster and the journal.
+//!
+//! Beside it: `start.rs` (the start), `writes.rs` (records in order), `leases.rs`, `explain.rs` and
+//! `call_in.rs` (the door), `provision.rs`, `hold.rs`, `overrides.rs`, `breakers.rs`, `nodes.rs` and
+//! `drain.rs` (operators), `clusters.rs`, `continued.rs`, `sources.rs` and `addresses.rs` (what it
+//! leads), `orphan.rs` and `machine.rs` (what another drover may own).
 
 mod addresses;
 mod breakers;
@@ -82,7 +104,7 @@ pub struct Herd {
     clouds: BTreeMap<CloudId, Addr<Cloud>>,
     clusters: BTreeMap<ClusterId, ClusterActors>,
     sources: BTreeMap<SourceId, Addr<Source>>,
-    /// Sources whose runners were told to be left there without a way to them.
+    /// Sources whose runners were reported as left there without a way to them.
     orphaned: BTreeSet<SourceId>,
     /// What is known of each cluster for as long as the service runs.
     known: BTreeMap<ClusterId, clusters::Known>,
@@ -106,7 +128,7 @@ pub struct Herd {
     pools: addresses::ShownPools,
     /// Orphans that are written down and not in the roster yet.
     taking: BTreeSet<AgentId>,
-    /// Agents on drained nodes that were told to go.
+    /// Agents on drained nodes that were asked to go.
     leaving: BTreeSet<AgentId>,
     /// Where guests of living agents called from in this start.
     called: BTreeMap<AgentId, IpAddr>,
@@ -180,7 +202,7 @@ impl Herd {
                     }
                 }
                 Order::NotServed { source, lease } => {
-                    tracing::warn!(lease = %lease, source = %source, "runner was not begun");
+                    tracing::warn!(lease = %lease, source = %source, "runner was not started");
                     self.observe_not_served(lease, &source);
                     self.not_served(&source);
                 }
@@ -263,7 +285,7 @@ impl Herd {
             }
             self.tried.remove(id);
         }
-        // A file that was merely saved decides nothing, and moves no moment at which something is told.
+        // A file that was merely saved decides nothing, and moves no moment at which something is reported.
         let same = *old == HerdSpec { generation: old.generation, ..merged.clone() };
         self.spec = Arc::new(merged);
         self.apply_sources(&old, ctx);

@@ -105,7 +105,7 @@ impl Herd {
         }
     }
 
-    /// Tells agents on drained nodes to go, each of them once: idle ones go, busy ones when their
+    /// Asks agents on drained nodes to go, each of them once: idle ones go, busy ones when their
     /// last lease ends. Those that are held for debugging go with their hold.
     pub(super) fn empty_drained(&mut self) {
         if !self.common.sites.any_drained() {
@@ -292,7 +292,7 @@ fn is_on(living: &Living, cluster: &ClusterId, node: &NodeName) -> bool {
     living.place.as_ref().is_some_and(|place| place.cluster == *cluster && place.node == *node)
 }
 
-/// Whether an agent goes without being told, or cannot hear it.
+/// Whether an agent goes without being asked, or cannot hear it.
 fn stays(living: &Living) -> bool {
     match living.status.standing {
         Stands::Coming | Stands::Free { .. } => false,

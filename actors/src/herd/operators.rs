@@ -165,7 +165,7 @@ async fn retiring_is_forbidden(bed: &Bed, agent: &AgentId, by: &By) -> bool {
     matches!(answer.await.unwrap(), Err(Refusal::Forbidden(_)))
 }
 
-/// The keys of the holds an agent was told of.
+/// The keys of the holds that an agent knows.
 fn let_in(bed: &Bed, agent: &AgentId) -> Vec<String> {
     let reported = bed.on(agent.as_str()).into_iter();
     let keys = reported.filter_map(|command| {

@@ -10,7 +10,7 @@ use super::*;
 use crate::testbed::{CLUSTER, cloud, herd, marks, on_paused_system, pass, seconds};
 use drover_model::finding::Does;
 
-// Invariant: the plan is what a reconciliation would do, and telling it changes nothing.
+// Invariant: the plan is what a reconciliation would do, and reporting it changes nothing.
 
 #[test]
 fn a_planned_resync_says_what_would_go_and_changes_nothing() {
@@ -66,7 +66,7 @@ fn a_plan_says_that_a_guest_is_ahead_of_the_journal_and_writes_nothing_down() {
     });
 }
 
-// Invariant: a cluster that cannot be read is told as that, and not as a finding.
+// Invariant: a cluster that cannot be read is reported as that, and not as a finding.
 
 #[test]
 fn a_cluster_that_cannot_be_read_is_no_finding() {

@@ -91,7 +91,7 @@ impl Herd {
             }
             Ok(template) => match self.clouds.get(&template.cloud) {
                 Some(cloud) => {
-                    tracing::info!(template = %template, count, "agents are begun as asked");
+                    tracing::info!(template = %template, count, "agents are started as asked");
                     return cloud.do_send(CloudCommand::Begin { template, count, trial, reply });
                 }
                 None => Refusal::Unavailable(format!("cloud `{}` does not run", template.cloud)),

@@ -99,7 +99,7 @@ impl Herd {
             wants: "a job".to_owned(),
             asked: None,
             expires: None,
-            detail: "its runner could not be begun".to_owned(),
+            detail: "its runner could not be started".to_owned(),
         })));
     }
 

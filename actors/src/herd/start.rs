@@ -53,23 +53,20 @@ pub struct HerdStart {
     pub journal_state: JournalState,
     /// The first configuration.
     pub spec: Arc<HerdSpec>,
-    /// This installation.
     pub installation: Installation,
     /// This start of the service.
     pub epoch: u64,
     /// How long the service was down, credited to leases.
     pub down: Duration,
-    /// The machine it runs on, where that can be told.
+    /// The machine it runs on, where that is known.
     pub machine: Option<Machine>,
-    /// Starts agents.
     pub spawner: AgentSpawner,
-    /// Told when an actor is given up.
+    /// Hears when an actor is given up.
     pub give_up: GiveUp,
 }
 
 /// A herd that has started.
 pub struct Started {
-    /// Its address.
     pub herd: Addr<Herd>,
     /// Filled when every configured cloud was tried once.
     pub tried: oneshot::Receiver<Tried>,
@@ -186,7 +183,7 @@ impl Herd {
         self.continue_known(&journal_state.continued);
         self.show_known(journal_state, down);
         self.writers.drains.restore(journal_state);
-        // What left the configuration while the service was down tells nothing of itself any more.
+        // What left the configuration while the service was down reports nothing of itself any more.
         self.common.troubles.retain(|of| match of {
             Troubled::Node { .. } => true,
             Troubled::Cloud { cloud } => spec.clouds.contains_key(cloud),

@@ -1,4 +1,4 @@
-//! The whole herd over a scripted world and agents that do what they are told.
+//! The whole herd over a scripted world and agents that do what they are asked.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -285,7 +285,7 @@ fn an_idle_agent_goes_after_its_time() {
     });
 }
 
-// Invariant: a start tells when every cloud was tried, and runs degraded where one fails.
+// Invariant: a start reports when every cloud was tried, and runs degraded where one fails.
 
 #[test]
 fn the_ready_signal_says_which_cloud_is_degraded_and_why() {

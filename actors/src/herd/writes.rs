@@ -50,7 +50,7 @@ impl Writes {
         }
     }
 
-    /// The oldest, when its fate is known.
+    /// The oldest, when its outcome is known.
     fn due(&mut self) -> Option<(Done, Then)> {
         let done = self.waiting.front_mut()?.done.take()?;
         self.waiting.pop_front().map(|write| (done, write.then))
@@ -58,7 +58,7 @@ impl Writes {
 }
 
 impl Herd {
-    /// Appends one record and does the rest when its fate, and that of all before it, is known.
+    /// Appends one record and does the rest when its outcome, and that of all before it, is known.
     pub(super) fn append(
         &mut self,
         body: Body,

@@ -12,6 +12,7 @@ use drover_model::seed;
 use drover_model::time::Moment;
 use futures_util::StreamExt as _;
 
+use super::mind::{Event, Purpose};
 use super::plan::{Config, Known, Memory};
 use super::{AT_ONCE, Reconciler};
 use drover_model::finding::{Does, Finding};
@@ -107,15 +108,11 @@ impl Reconciler {
         let cloud = cloud.clone();
         let listed = self.list_images(&cloud);
         ctx.spawn(listed.into_actor(self).map(move |listed, actor, ctx| {
-            let now = actor.common.ports.ambient.now().mono;
-            let (known, config) = (actor.known(), actor.config());
-            let judged = {
-                let memory = &mut actor.memory.borrow_mut();
-                judge(listed, &named, &known, config, memory, now)
-            };
-            findings.extend(judged.findings);
+            let event = Event::Images(actor.round(Purpose::Reconcile), listed, named);
+            let follows = actor.step(Some(&cloud), event);
+            findings.extend(follows.findings);
             let hypervisor = actor.common.ports.hypervisor.clone();
-            let removals = judged.remove.into_iter().map(move |image| {
+            let removals = follows.images.into_iter().map(move |image| {
                 let removal = hypervisor.remove_image(&cloud, &image);
                 async move { (image, removal.await) }
             });

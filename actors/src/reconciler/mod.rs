@@ -1,11 +1,36 @@
-//! The reconciler actor, one per cluster: reads one list of all guests, carries out the
-//! [`plan`], and tells the herd what it found.
+//! The reconciler actor, one per cluster: it compares one list of all guests with what drover knows,
+//! and sets right what differs.
+//!
+//! It owns its [`Memory`](plan::Memory), which decides everything (`mind.rs`, `transitions.txt`), and
+//! the timers of reconciliations and of the watch. The actor only reads, and carries effects out.
+//!
+//! - In: [`ReconcilerCommand`] from the herd; lists, looks and answers from the hypervisor port.
+//! - Out: [`OrphanFound`] to the herd, `AgentCommand` to agents, `ClusterCommand` to the cluster,
+//!   findings to operators and to the observer.
+//!
+//! ```text
+//! list ──▶ Listed ──▶ looks, checks ──▶ Answered ──▶ images ──▶ Images ──▶ removals ──▶ end
+//!   └ unread or without quorum: the round ends, and nothing follows from it
+//! ```
+//!
+//! Failure paths: a list that cannot be read ends the round with the reason; a look that fails
+//! becomes a finding, and the next round looks again; a panic forgets what was seen, so that graces
+//! start again, and keeps that the journal is older than the world.
+//!
+//! Beside it: `plan.rs` (a list set against what is known), `judge.rs` (what a look proves),
+//! `images.rs` (leftover disc images), `offline.rs` (nodes), `unlisted.rs` (ids that the watch asks
+//! about), `watch.rs` and `preview.rs` (the other two users of the list), `finding.rs`.
 
 mod images;
+mod judge;
+mod mind;
 mod offline;
-pub mod plan;
+pub(crate) mod plan;
 mod preview;
-pub mod watch;
+#[cfg(test)]
+mod testing;
+mod unlisted;
+mod watch;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,20 +45,22 @@ use actix::{
 use drover_model::fact::{Fact, What};
 use drover_model::fault::Fault;
 use drover_model::id::{AgentId, CloudId, ClusterId, NodeName, VmId};
-use drover_model::marks::Marks;
-use drover_model::ports::{IdStatus, Survey, VmObservation, VmRef};
+use drover_model::marks::{Marks, Reading};
+use drover_model::ports::{ImageObservation, Survey, VmRef};
 use drover_model::record::Body;
 use drover_model::spec::CloudSpec;
+use drover_model::state_machine::StateMachine as _;
 use futures_util::StreamExt as _;
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::birth::Common;
 use crate::cluster::{Cluster, ClusterCommand};
-use crate::message::AgentCommand;
 use crate::restraint::Cause;
 use drover_model::finding::{Does, Finding, Outcome};
 use drover_runtime::supervise::{count_message, limit_turns};
-use plan::{Config, Known, Memory, Plan};
+use drover_model::finding::{Finding, Outcome};
+use mind::{Answers, Checked, Effect, Event, Looked, Purpose, Round, Sign};
+use plan::{Config, Known, Memory};
 
 /// Looks and checks at once.
 const AT_ONCE: usize = 8;
@@ -52,9 +79,9 @@ pub enum ReconcilerCommand {
     Use(Arc<CloudSpec>),
     /// A cloud left the configuration, or does not work.
     Drop(CloudId),
-    /// Reconcile at once, and tell the findings, or why the cluster could not be read.
+    /// Reconcile at once, and report the findings, or why the cluster could not be read.
     Resync(Tally),
-    /// Look and judge as a reconciliation does, change nothing, and tell what it would do.
+    /// Look and judge as a reconciliation does, change nothing, and report what it would do.
     Preview(Plans),
     /// An operator knows that the journal is older than the world: orphans may go all the same.
     ConfirmAhead,
@@ -88,18 +115,22 @@ pub struct Reconciler {
     running: bool,
     again: bool,
     waiting: Vec<Tally>,
-    /// Asked while one was running: told the findings of the one after it.
+    /// Asked while one was running: they get the findings of the one after it.
     next: Vec<Tally>,
     /// Stamps reconciliations: timers set before a newer one are stale.
     round: u64,
     watch: watch::Watch,
 }
 
-/// What a look brought back, and what a check did.
-type Looked<F> = (VmId, NodeName, Result<VmObservation, F>);
-type Checked = (AgentId, VmId, Result<IdStatus, Fault>);
-/// What the looks and checks of a plan brought back.
-type Answers = (Vec<Looked<Fault>>, Vec<Checked>);
+/// What the effects of one event leave for the actor to wait for.
+#[derive(Default)]
+struct Follows {
+    looks: Vec<(VmId, NodeName)>,
+    checks: Vec<(AgentId, VmId)>,
+    images: Vec<ImageObservation>,
+    findings: Vec<Finding>,
+    without_quorum: bool,
+}
 
 /// Why the list of a cluster is missing.
 fn unread(cloud: &CloudId, fault: &Fault) -> String {
@@ -127,33 +158,9 @@ fn templates(survey: &Survey) -> BTreeSet<VmId> {
     survey.guests.iter().filter(|guest| guest.template).map(|guest| guest.vmid).collect()
 }
 
-/// Looks with their faults as text.
-fn reported(looks: Vec<Looked<Fault>>) -> Vec<Looked<String>> {
-    let text = |(vmid, node, observation): Looked<Fault>| {
-        (vmid, node, observation.map_err(|fault| fault.text))
-    };
-    looks.into_iter().map(text).collect()
-}
-
-/// What it comes to that a guest is not listed, now that its id was asked about.
-fn checked(agent: &AgentId, vmid: VmId, observation: Result<IdStatus, Fault>) -> Option<Finding> {
-    let (does, text) = match observation {
-        Ok(IdStatus::Free) => (Does::Remove, format!("the guest of agent `{agent}` is gone")),
-        Ok(IdStatus::Taken) => return None,
-        Ok(IdStatus::Unknown) => {
-            let text = format!("the guest of agent `{agent}` is not listed, and nobody can tell");
-            (Does::Report, text)
-        }
-        Err(fault) => {
-            (Does::Report, format!("the guest of agent `{agent}` is not listed: {fault}"))
-        }
-    };
-    Some(Finding::of(does, vmid, text))
-}
-
 impl Reconciler {
-    /// A reconciler without a way into its cluster yet, with what is to be remembered.
-    pub fn new(
+    /// A reconciler without a way into its cluster yet, with what it remembers.
+    pub(crate) fn new(
         common: Common,
         id: ClusterId,
         cluster: Addr<Cluster>,
@@ -233,64 +240,98 @@ impl Reconciler {
         }));
     }
 
-    fn surveyed(&mut self, cloud: CloudId, survey: Survey, ctx: &mut Context<Self>) {
-        // The roster is read after the list was: anyone who was granted an id before is in it.
-        let now = self.common.ports.ambient.now().mono;
-        self.watch_in(watch::PERIOD.saturating_sub(survey.age), ctx);
-        if !survey.quorate {
-            return self.end(Err(without_quorum(&cloud)), ctx);
+    fn round(&self, purpose: Purpose) -> Box<Round> {
+        Box::new(Round { purpose, known: self.known(), config: self.config() })
+    }
+
+    /// Takes an event in, and carries out what follows from it but for reads and removals.
+    fn step(&self, cloud: Option<&CloudId>, event: Event) -> Follows {
+        let ambient = &self.common.ports.ambient;
+        let (now, draw) = (ambient.now(), 0);
+        let effects = self.memory.borrow_mut().effects_of(event, now, draw);
+        let mut follows = Follows::default();
+        for effect in effects {
+            self.carry_out(effect, cloud, &mut follows);
         }
-        let (known, config) = (self.known(), self.config());
-        let plan = plan::plan(&survey, &known, config, &mut self.memory.borrow_mut(), now);
-        self.obey_fences(&plan);
-        self.common.sites.seen(&self.id, survey.nodes.iter().map(|(node, _)| node));
-        let seen: BTreeSet<VmId> = survey.guests.iter().map(|guest| guest.vmid).collect();
-        let nodes = survey.nodes.iter().map(|(node, _)| node.clone()).collect();
-        let all_online = survey.nodes.iter().all(|(_, online)| *online);
-        let through = all_online.then(|| (cloud.clone(), nodes));
-        self.cluster.do_send(ClusterCommand::Surveyed { seen, through });
-        self.follow(&plan);
+        follows
+    }
+
+    fn carry_out(&self, effect: Effect, cloud: Option<&CloudId>, follows: &mut Follows) {
+        match effect {
+            Effect::Restrain { vmid, seq, sign } => self.restrain(vmid, seq, &sign),
+            Effect::Share { seen, nodes, all_online } => {
+                self.common.sites.seen(&self.id, nodes.iter());
+                let through = cloud.filter(|_| all_online).map(|cloud| (cloud.clone(), nodes));
+                self.cluster.do_send(ClusterCommand::Surveyed { seen, through });
+            }
+            Effect::Offline(spans) => {
+                let now = self.common.ports.ambient.now().wall;
+                self.common.troubles.set_offline(&self.id, &spans, now);
+            }
+            Effect::Follow(agent, node) => self.common.roster.update(&agent, |living| {
+                if let Some(place) = &mut living.place {
+                    place.node = node;
+                }
+            }),
+            Effect::Send(agent, command) => drop(self.common.roster.send(&agent, command)),
+            Effect::Look(vmid, node) => follows.looks.push((vmid, node)),
+            Effect::Check(agent, vmid) => follows.checks.push((agent, vmid)),
+            Effect::Found(finding) => follows.findings.push(finding),
+            Effect::Destroy(node, marks) => {
+                if let Some(cloud) = cloud.cloned() {
+                    self.herd.do_send(OrphanFound { cloud, node, marks });
+                }
+            }
+            Effect::RemoveImage(image) => follows.images.push(image),
+            Effect::Confirmed => {
+                tracing::warn!(cluster = %self.id, "operator confirmed an older journal");
+                let cluster = self.id.clone();
+                self.common.records.write(Body::AheadConfirmed { cluster });
+            }
+            Effect::NoQuorum => follows.without_quorum = true,
+        }
+    }
+
+    fn surveyed(&mut self, cloud: CloudId, survey: Survey, ctx: &mut Context<Self>) {
+        self.watch_in(watch::PERIOD.saturating_sub(survey.age), ctx);
         let templates = templates(&survey);
         let named = images::named(&survey, &self.common.installation);
-        let answers = self.ask(&cloud, &plan);
-        let mut findings = plan.findings;
+        let event = Event::Listed(self.round(Purpose::Reconcile), survey);
+        let mut follows = self.step(Some(&cloud), event);
+        if follows.without_quorum {
+            return self.end(Err(without_quorum(&cloud)), ctx);
+        }
+        let answers = self.ask(&cloud, follows.looks, follows.checks);
+        let mut findings = std::mem::take(&mut follows.findings);
         findings.extend(self.common.restraint.why().map(Finding::reported));
         ctx.spawn(answers.into_actor(self).map(move |(looks, checks), actor, ctx| {
-            let looks = reported(looks);
-            actor.learn(&looks);
-            for (vmid, node, observation) in looks {
-                findings.extend(actor.looked(&cloud, vmid, node, observation, &templates));
-            }
-            for (agent, vmid, observation) in checks {
-                if matches!(observation, Ok(IdStatus::Free)) {
-                    actor.common.roster.send(&agent, AgentCommand::Vanished);
-                }
-                findings.extend(checked(&agent, vmid, observation));
-            }
+            let lived = actor.lived(&looks);
+            let answers = Answers { looks, checks, templates, lived };
+            let event = Event::Answered(actor.round(Purpose::Reconcile), answers);
+            findings.extend(actor.step(Some(&cloud), event).findings);
             actor.sweep_images(&cloud, named, findings, ctx);
         }));
     }
 
-    fn ask(&self, cloud: &CloudId, plan: &Plan) -> impl Future<Output = Answers> + use<> {
+    /// Reads guests and asks about ids, some at a time.
+    fn ask(
+        &self,
+        cloud: &CloudId,
+        looks: Vec<(VmId, NodeName)>,
+        checks: Vec<(AgentId, VmId)>,
+    ) -> impl Future<Output = (Vec<Looked>, Vec<Checked>)> + use<> {
         let hypervisor = self.common.ports.hypervisor.clone();
-        let looks: Vec<_> = plan
-            .looks
-            .iter()
-            .map(|(vmid, node)| {
-                let vm = VmRef { cloud: cloud.clone(), node: node.clone(), vmid: *vmid };
-                let look = hypervisor.look(&vm);
-                async move { (vm.vmid, vm.node, look.await) }
-            })
-            .collect();
-        let checks: Vec<_> = plan
-            .checks
-            .iter()
-            .map(|(agent, vmid)| {
-                let (agent, vmid) = (agent.clone(), *vmid);
-                let check = hypervisor.id_taken(cloud, vmid);
-                async move { (agent, vmid, check.await) }
-            })
-            .collect();
+        let look = |(vmid, node): (VmId, NodeName)| {
+            let vm = VmRef { cloud: cloud.clone(), node, vmid };
+            let look = hypervisor.look(&vm);
+            async move { (vm.vmid, vm.node, look.await.map_err(|fault| fault.text)) }
+        };
+        let looks: Vec<_> = looks.into_iter().map(look).collect();
+        let check = |(agent, vmid): (AgentId, VmId)| {
+            let check = hypervisor.id_taken(cloud, vmid);
+            async move { (agent, vmid, check.await) }
+        };
+        let checks: Vec<_> = checks.into_iter().map(check).collect();
         async move {
             let looks = futures_util::stream::iter(looks).buffered(AT_ONCE).collect().await;
             let checks = futures_util::stream::iter(checks).buffered(AT_ONCE).collect().await;
@@ -298,71 +339,36 @@ impl Reconciler {
         }
     }
 
-    /// Writes down that the journal is older than the world, where a look says so.
-    fn learn(&mut self, looks: &[Looked<String>]) {
-        let known = self.known();
-        for (vmid, _, observation) in looks {
-            if !self.memory.borrow_mut().learn(*vmid, observation, &known) {
-                continue;
+    /// The agents that looks name and that lived in this start of the service.
+    fn lived(&self, looks: &[Looked]) -> BTreeSet<AgentId> {
+        let named = looks.iter().filter_map(|(_, _, observation)| {
+            match observation.as_ref().ok()?.marks.as_ref()? {
+                Reading::Marked(marks) => Some(&marks.agent),
+                Reading::Unmarked | Reading::Damaged(_) => None,
             }
-            let Some((vmid, seq)) = self.memory.borrow().ahead() else { continue };
-            tracing::error!(cluster = %self.id, vmid = vmid.0, seq, "journal is older than the world");
-            self.restrain((vmid, seq));
-        }
-        for (vmid, _, observation) in looks {
-            let Some(marks) = plan::young(*vmid, observation, &known) else { continue };
-            let own = self.common.roster.knew(&marks.agent);
-            if own || !self.memory.borrow_mut().foreign(marks) {
-                continue;
-            }
-            tracing::error!(
-                cluster = %self.id, vmid = vmid.0, agent = %marks.agent,
-                "another drover uses this installation"
-            );
-            self.restrain((*vmid, marks.seq));
-        }
-    }
-
-    /// Heeds fences that another drover has set.
-    fn obey_fences(&self, plan: &Plan) {
-        for vmid in &plan.fenced {
-            if self.memory.borrow_mut().fenced(*vmid) {
-                tracing::error!(cluster = %self.id, vmid = vmid.0, "another drover retires a guest");
-                self.restrain((*vmid, 0));
-            }
-        }
+        });
+        named.filter(|agent| self.common.roster.knew(agent)).cloned().collect()
     }
 
     /// Another drover may own what lives now: none of it is destroyed, also after a start, before an
     /// operator has decided.
-    fn restrain(&self, (vmid, seq): (VmId, u64)) {
+    fn restrain(&self, vmid: VmId, seq: u64, sign: &Sign) {
+        let (cluster, guest) = (&self.id, vmid.0);
+        match sign {
+            Sign::OlderJournal => {
+                tracing::error!(%cluster, vmid = guest, seq, "journal is older than the world");
+            }
+            Sign::OthersAgent(agent) => tracing::error!(
+                %cluster, vmid = guest, %agent, "another drover uses this installation"
+            ),
+            Sign::OthersFence => {
+                tracing::error!(%cluster, vmid = guest, "another drover retires a guest");
+            }
+        }
         let agents = self.common.roster.select(|_| true).into_keys();
         let cause = Cause::Guests(self.id.clone());
         self.common.restraint.hold(cause, &restrained(vmid), agents);
         self.common.records.write(Body::MarksAhead { cluster: self.id.clone(), vmid, seq });
-    }
-
-    fn looked(
-        &mut self,
-        cloud: &CloudId,
-        vmid: VmId,
-        node: NodeName,
-        observation: Result<VmObservation, String>,
-        templates: &BTreeSet<VmId>,
-    ) -> Option<Finding> {
-        let now = self.common.ports.ambient.now().mono;
-        let found = observation.as_ref().ok().and_then(|observation| observation.node.clone());
-        let (known, config) = (self.known(), self.config());
-        let template = templates.contains(&vmid);
-        let judged = {
-            let memory = &mut self.memory.borrow_mut();
-            plan::judge(vmid, &observation, template, &known, config, memory, now)
-        };
-        if let Some(marks) = judged.destroy {
-            let (cloud, node) = (cloud.clone(), found.unwrap_or(node));
-            self.herd.do_send(OrphanFound { cloud, node, marks });
-        }
-        judged.finding
     }
 
     fn end(&mut self, found: Outcome<Finding>, ctx: &mut Context<Self>) {
@@ -411,7 +417,7 @@ impl Actor for Reconciler {
 impl Supervised for Reconciler {
     /// Forgets what was seen of guests: their graces start again.
     fn restarting(&mut self, ctx: &mut Context<Self>) {
-        self.memory.borrow_mut().restart();
+        self.step(None, Event::Restarted);
         self.waiting.append(&mut self.next);
         self.running = false;
         self.again = false;
@@ -428,8 +434,8 @@ impl Handler<ReconcilerCommand> for Reconciler {
         count_message(ctx);
         match command {
             ReconcilerCommand::Use(spec) => {
-                let storages = spec.image_storages.iter().cloned();
-                self.memory.borrow_mut().image_storages.extend(storages);
+                let storages = spec.image_storages.iter().cloned().collect();
+                self.step(None, Event::ImageStorages(storages));
                 let first = self.clouds.is_empty();
                 self.dropped.remove(&spec.id);
                 let known = self.clouds.insert(spec.id.clone(), spec.clone());
@@ -442,7 +448,7 @@ impl Handler<ReconcilerCommand> for Reconciler {
                 self.dropped.insert(cloud);
             }
             ReconcilerCommand::Resync(tally) => {
-                self.memory.borrow_mut().look_again();
+                self.step(None, Event::LookAgain);
                 if self.running {
                     self.again = true;
                     self.next.push(tally);
@@ -454,11 +460,7 @@ impl Handler<ReconcilerCommand> for Reconciler {
             ReconcilerCommand::Preview(plans) => self.preview(plans, ctx),
             ReconcilerCommand::ConfirmAhead => {
                 self.common.restraint.lift(&Cause::Guests(self.id.clone()));
-                if self.memory.borrow_mut().confirm() {
-                    tracing::warn!(cluster = %self.id, "operator confirmed an older journal");
-                    let cluster = self.id.clone();
-                    self.common.records.write(Body::AheadConfirmed { cluster });
-                }
+                self.step(None, Event::ConfirmAhead);
             }
             ReconcilerCommand::Leave => ctx.stop(),
         }

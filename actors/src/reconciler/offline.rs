@@ -1,5 +1,5 @@
 //! Nodes that are offline: for how long, also from before this start of the service, and which agents
-//! were told that theirs is so beyond the grace.
+//! know that theirs is so beyond the grace.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -27,31 +27,31 @@ impl Since {
 
 /// The nodes of one cluster that are offline.
 #[derive(Debug, Clone, Default)]
-pub struct Offline {
+pub(crate) struct Offline {
     nodes: BTreeMap<NodeName, Since>,
     reported: BTreeSet<AgentId>,
 }
 
 impl Offline {
     /// Nodes that were offline for so long when they were heard of last.
-    pub fn restored(spans: BTreeMap<NodeName, Duration>, now: Moment) -> Self {
+    pub(crate) fn restored(spans: BTreeMap<NodeName, Duration>, now: Moment) -> Self {
         let since = |before| Since { seen: now, before };
         let nodes = spans.into_iter().map(|(node, before)| (node, since(before))).collect();
         Self { nodes, reported: BTreeSet::new() }
     }
 
     /// For how long each node is offline.
-    pub fn spans(&self, now: Moment) -> BTreeMap<NodeName, Duration> {
+    pub(crate) fn spans(&self, now: Moment) -> BTreeMap<NodeName, Duration> {
         self.nodes.iter().map(|(node, since)| (node.clone(), since.span(now))).collect()
     }
 
-    /// Lets all agents be told again.
-    pub fn forget_reported(&mut self) {
+    /// Reports to all agents again.
+    pub(crate) fn forget_reported(&mut self) {
         self.reported.clear();
     }
 
     /// Plans what a list means for nodes: those that are offline beyond the grace, and those that are back.
-    pub fn plan(
+    pub(crate) fn plan(
         &mut self,
         plan: &mut Plan,
         survey: &Survey,

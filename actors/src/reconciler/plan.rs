@@ -6,19 +6,22 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use drover_model::id::{AgentId, ClusterId, Installation, NodeName, VmId};
-use drover_model::marks::{Kind, Marks, RETIRING, Reading, parse_name};
+use drover_model::marks::{Marks, RETIRING, parse_name};
 use drover_model::phase::AgentPhase;
-use drover_model::ports::{IdStatus, ImageObservation, Listed, Survey, VmObservation};
+use drover_model::ports::{ImageObservation, Listed, Survey, VmObservation};
 use drover_model::time::{Moment, WallTime};
 
+use super::judge::{Verdict, describe, verdict};
 use super::offline::Offline;
+use super::unlisted::Unlisted;
+use crate::roster::Living;
 use crate::message::{AgentCommand, Observed, Shown};
 use crate::roster::Living;
 use drover_model::finding::{Does, Finding};
 
 /// What is known before the list is read.
 #[derive(Debug, Clone)]
-pub struct Known {
+pub(crate) struct Known {
     /// Whose guests are ours.
     pub installation: Installation,
     /// The cluster the list is of.
@@ -34,7 +37,7 @@ pub struct Known {
 
 /// How a reconciliation goes about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Config {
+pub(crate) struct Config {
     /// Whether orphans are destroyed, or only reported.
     pub cleanup_orphans: bool,
     /// How long an orphan is left alone.
@@ -43,34 +46,19 @@ pub struct Config {
     pub node_grace: Duration,
 }
 
-/// What a look at a candidate told.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
-    /// Ours by its marks, and nobody's record.
-    Orphan(Box<Marks>),
-    /// Somebody else's, or a copy: never touched.
-    Stranger(String),
-    /// Marks that do not add up: never touched.
-    Damaged(String),
-    /// Gone since.
-    Absent,
-    /// It could not be read: to be looked at again.
-    Unread(String),
-}
-
 /// A guest that looks like ours and has no agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Candidate {
-    first_seen: Moment,
+pub(super) struct Candidate {
+    pub(super) first_seen: Moment,
     name: Option<String>,
     tags: Vec<String>,
-    verdict: Option<Verdict>,
+    pub(super) verdict: Option<Verdict>,
 }
 
 /// What one reconciliation remembers for the next one.
 #[derive(Debug, Clone, Default)]
-pub struct Memory {
-    candidates: BTreeMap<VmId, Candidate>,
+pub(crate) struct Memory {
+    pub(super) candidates: BTreeMap<VmId, Candidate>,
     /// Nodes that are offline.
     pub(super) offline: Offline,
     /// Disc images without an agent, and since when.
@@ -78,30 +66,32 @@ pub struct Memory {
     /// Where there may be any: storages leave the configuration, what is on them stays.
     pub(super) image_storages: BTreeSet<String>,
     /// A guest's marks were ahead of the journal: its VMID and their sequence.
-    ahead: Option<(VmId, u64)>,
+    pub(super) ahead: Option<(VmId, u64)>,
     /// Up to this sequence an operator knows that guests are ahead.
     confirmed: u64,
     /// When the youngest guest of another drover was made, and up to when an operator knows of such.
     youngest: String,
     confirmed_born: String,
+    /// Ids that the watch asks about.
+    pub(super) unlisted: Unlisted,
 }
 
 impl Memory {
     /// A memory of nothing but a guest that is ahead of the journal, by its VMID and sequence, and of
     /// the storages that disc images were put on.
-    pub fn restored(ahead: Option<(VmId, u64)>, image_storages: BTreeSet<String>) -> Self {
+    pub(crate) fn restored(ahead: Option<(VmId, u64)>, image_storages: BTreeSet<String>) -> Self {
         Self { ahead, image_storages, ..Self::default() }
     }
 
     /// The same with nodes that were offline for so long when they were heard of last.
     #[must_use]
-    pub fn with_offline(self, spans: BTreeMap<NodeName, Duration>, now: Moment) -> Self {
+    pub(crate) fn with_offline(self, spans: BTreeMap<NodeName, Duration>, now: Moment) -> Self {
         Self { offline: Offline::restored(spans, now), ..self }
     }
 
     /// Forgets what was seen of guests and images, whose graces start again; not that a journal is too
     /// old, nor since when nodes are offline.
-    pub fn restart(&mut self) {
+    pub(crate) fn restart(&mut self) {
         let mut offline = std::mem::take(&mut self.offline);
         offline.forget_reported();
         let storages = std::mem::take(&mut self.image_storages);
@@ -109,12 +99,12 @@ impl Memory {
     }
 
     /// The guest that is furthest ahead of the journal, by its VMID and sequence.
-    pub fn ahead(&self) -> Option<(VmId, u64)> {
+    pub(crate) fn ahead(&self) -> Option<(VmId, u64)> {
         self.ahead
     }
 
     /// An operator knows that the journal is older than the world; says whether it was noticed.
-    pub fn confirm(&mut self) -> bool {
+    pub(crate) fn confirm(&mut self) -> bool {
         let ahead = self.ahead.take();
         self.confirmed = ahead.map_or(self.confirmed, |(_, seq)| self.confirmed.max(seq));
         self.confirmed_born.clone_from(&self.youngest);
@@ -122,7 +112,7 @@ impl Memory {
     }
 
     /// A guest of this installation was made by another drover; says whether that is new.
-    pub fn foreign(&mut self, marks: &Marks) -> bool {
+    pub(crate) fn foreign(&mut self, marks: &Marks) -> bool {
         if marks.born <= self.confirmed_born {
             return false;
         }
@@ -133,14 +123,14 @@ impl Memory {
     }
 
     /// A known agent's guest was fenced by another drover; says whether that is new.
-    pub fn fenced(&mut self, vmid: VmId) -> bool {
+    pub(crate) fn fenced(&mut self, vmid: VmId) -> bool {
         let new = self.ahead.is_none();
         self.ahead.get_or_insert((vmid, 0));
         new
     }
 
-    /// Forgets what looks told of guests that are not touched, so that they are looked at afresh.
-    pub fn look_again(&mut self) {
+    /// Forgets what looks showed of guests that are not touched: the next list proposes looks at them.
+    pub(crate) fn look_again(&mut self) {
         for candidate in self.candidates.values_mut() {
             if matches!(candidate.verdict, Some(Verdict::Stranger(_) | Verdict::Damaged(_))) {
                 candidate.verdict = None;
@@ -150,7 +140,7 @@ impl Memory {
 
     /// Learns from a look whether its guest is further ahead of the journal than any before; all
     /// looks are to be learnt from before one is judged.
-    pub fn learn(
+    pub(crate) fn learn(
         &mut self,
         vmid: VmId,
         observation: &Result<VmObservation, String>,
@@ -166,9 +156,9 @@ impl Memory {
     }
 }
 
-/// What is to be done.
+/// What one list calls for.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Plan {
+pub(crate) struct Plan {
     /// Guests whose marks must be read.
     pub looks: Vec<(VmId, NodeName)>,
     /// Known agents missing from the list, to be asked about by id.
@@ -185,16 +175,17 @@ pub struct Plan {
     pub findings: Vec<Finding>,
 }
 
+#[cfg(test)]
 impl Plan {
     /// The plan as text, one line a step, then the findings.
-    pub fn render(&self) -> String {
+    pub(crate) fn render(&self) -> String {
         let looks = self.looks.iter().map(|(vmid, node)| format!("look at {vmid} on {node}"));
         let checks = self
             .checks
             .iter()
             .map(|(agent, vmid)| format!("ask whether {vmid} of {agent} is free"));
         let report =
-            self.report.iter().map(|(agent, command)| format!("tell {agent}: {command:?}"));
+            self.report.iter().map(|(agent, command)| format!("send {agent}: {command:?}"));
         let findings = self.findings.iter().map(|finding| format!("found: {}", finding.text));
         let lines: Vec<String> = looks.chain(checks).chain(report).chain(findings).collect();
         lines.join("\n")
@@ -208,7 +199,7 @@ fn looks_ours(guest: &Listed, installation: &Installation) -> bool {
     guest.tags.contains(&tag) || named.is_some_and(|(whose, _)| whose == *installation)
 }
 
-/// A line for each other installation whose guests are in sight: a neighbour, or this one before
+/// A line for each other installation whose guests the list shows: a neighbour, or this one before
 /// its journal was lost.
 fn others(survey: &Survey, installation: &Installation) -> Vec<Finding> {
     let mut counts: BTreeMap<Installation, Vec<VmId>> = BTreeMap::new();
@@ -231,22 +222,8 @@ fn others(survey: &Survey, installation: &Installation) -> Vec<Finding> {
     counts.into_iter().map(line).collect()
 }
 
-/// The marks of a guest that was made since the journal's last record before this start. They are
-/// those of an agent that another drover made, unless it lived in this start.
-pub fn young<'a>(
-    vmid: VmId,
-    observation: &'a Result<VmObservation, String>,
-    known: &Known,
-) -> Option<&'a Marks> {
-    let Verdict::Orphan(_) = verdict(vmid, observation, false, known) else { return None };
-    let Ok(VmObservation { marks: Some(Reading::Marked(marks)), .. }) = observation else {
-        return None;
-    };
-    (marks.born > known.since.rfc3339()).then_some(&**marks)
-}
-
 /// Plans a reconciliation; `memory` keeps since when something has been so.
-pub fn plan(
+pub(crate) fn plan(
     survey: &Survey,
     known: &Known,
     config: Config,
@@ -280,7 +257,7 @@ pub fn plan(
 }
 
 /// Plans what a list means for living agents alone.
-pub fn watch(
+pub(crate) fn watch(
     survey: &Survey,
     known: &Known,
     config: Config,
@@ -397,7 +374,7 @@ fn is_of_others(lock: &str, state: AgentPhase) -> bool {
     !copies && !snapshots
 }
 
-/// A guest that looks like ours and has no agent: report it, and look at it where that may tell
+/// A guest that looks like ours and has no agent: report it, and look at it where that may show
 /// something new.
 fn consider(plan: &mut Plan, guest: &Listed, config: Config, memory: &mut Memory, now: Moment) {
     let vmid = guest.vmid;
@@ -429,134 +406,6 @@ fn consider(plan: &mut Plan, guest: &Listed, config: Config, memory: &mut Memory
     } else if let Some(verdict) = &candidate.verdict {
         plan.findings.extend(describe(vmid, verdict, config, waited, memory.ahead));
     }
-}
-
-/// What follows from one look.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Judged {
-    /// None when there is nothing to tell.
-    pub finding: Option<Finding>,
-    /// The guest is a true orphan whose time has come: these are its marks.
-    pub destroy: Option<Box<Marks>>,
-}
-
-/// Judges a candidate by what a look at it told.
-pub fn judge(
-    vmid: VmId,
-    observation: &Result<VmObservation, String>,
-    template: bool,
-    known: &Known,
-    config: Config,
-    memory: &mut Memory,
-    now: Moment,
-) -> Judged {
-    let verdict = verdict(vmid, observation, template, known);
-    let Some(candidate) = memory.candidates.get_mut(&vmid) else { return Judged::default() };
-    candidate.verdict = Some(verdict.clone());
-    let waited = now - candidate.first_seen;
-    let finding = describe(vmid, &verdict, config, waited, memory.ahead);
-    let due = config.cleanup_orphans && waited >= config.orphan_grace && memory.ahead.is_none();
-    let lock = observation.as_ref().ok().and_then(|observation| observation.lock.as_deref());
-    let lock = lock.filter(|lock| matches!(*lock, "backup" | "migrate"));
-    match verdict {
-        Verdict::Orphan(marks) if due => match lock {
-            None => Judged { finding, destroy: Some(marks) },
-            Some(lock) => {
-                let text = format!(
-                    "{vmid} is an orphan of agent `{}`: left alone while it is locked ({lock})",
-                    marks.agent
-                );
-                Judged { finding: Some(Finding::of(Does::Leave, vmid, text)), destroy: None }
-            }
-        },
-        Verdict::Orphan(_)
-        | Verdict::Stranger(_)
-        | Verdict::Damaged(_)
-        | Verdict::Absent
-        | Verdict::Unread(_) => Judged { finding, destroy: None },
-    }
-}
-
-fn verdict(
-    vmid: VmId,
-    observation: &Result<VmObservation, String>,
-    template: bool,
-    known: &Known,
-) -> Verdict {
-    let observation = match observation {
-        Ok(observation) => observation,
-        Err(why) => return Verdict::Unread(why.clone()),
-    };
-    let marks = match (&observation.marks, observation.id) {
-        (_, IdStatus::Free) => return Verdict::Absent,
-        (None, IdStatus::Taken | IdStatus::Unknown) => {
-            return Verdict::Unread("its config could not be read".into());
-        }
-        (Some(Reading::Damaged(why)), _) => return Verdict::Damaged(why.clone()),
-        (Some(Reading::Unmarked), _) => {
-            return Verdict::Stranger("it carries no marks".into());
-        }
-        (Some(Reading::Marked(marks)), _) => marks,
-    };
-    if marks.installation != known.installation {
-        return Verdict::Stranger(format!("it is of installation `{}`", marks.installation));
-    }
-    if marks.vmid != vmid {
-        return Verdict::Stranger(format!("it is a copy: its marks name {}", marks.vmid));
-    }
-    if marks.cluster != known.cluster {
-        return Verdict::Stranger(format!("its marks name cluster `{}`", marks.cluster));
-    }
-    if known.agents.contains_key(&marks.agent) {
-        return Verdict::Stranger(format!("agent `{}` lives elsewhere", marks.agent));
-    }
-    if marks.kind == Kind::Image {
-        return Verdict::Stranger("it is an image".into());
-    }
-    if template {
-        return Verdict::Damaged("an agent's marks on a template".into());
-    }
-    Verdict::Orphan(marks.clone())
-}
-
-fn describe(
-    vmid: VmId,
-    verdict: &Verdict,
-    config: Config,
-    waited: Duration,
-    ahead: Option<(VmId, u64)>,
-) -> Option<Finding> {
-    let (does, text) = match verdict {
-        Verdict::Absent => return None,
-        Verdict::Unread(why) => (Does::Report, format!("{vmid} could not be read: {why}")),
-        Verdict::Stranger(why) => {
-            (Does::Report, format!("{vmid} is a stranger, not touched: {why}"))
-        }
-        Verdict::Damaged(why) => {
-            (Does::Report, format!("{vmid} has damaged marks, not touched: {why}"))
-        }
-        Verdict::Orphan(marks) => {
-            let (does, what) = match ahead {
-                Some((at, seq)) => {
-                    let text = format!(
-                        "not destroyed before an operator confirms that the journal is older than \
-                         the world, as the marks of {at} (seq {seq}) say"
-                    );
-                    (Does::Leave, text)
-                }
-                None if !config.cleanup_orphans => {
-                    (Does::Leave, "only reported: cleaning is off".into())
-                }
-                None if waited < config.orphan_grace => {
-                    let left = (config.orphan_grace - waited).as_secs();
-                    (Does::Leave, format!("left alone for {left} s more"))
-                }
-                None => (Does::Destroy, "is retired".into()),
-            };
-            (does, format!("{vmid} is an orphan of agent `{}`: {what}", marks.agent))
-        }
-    };
-    Some(Finding::of(does, vmid, text))
 }
 
 #[cfg(test)]

@@ -1,12 +1,15 @@
 //! The plan of a reconciliation, as text, and its judgements.
 use std::sync::Arc;
 
-use actix::Actor as _;
+use drover_model::marks::{Kind, Reading};
 use drover_model::phase::AgentPhase;
+use drover_model::ports::IdStatus;
 use drover_model::status::{AgentStatus, Standing};
 use drover_model::time::WallTime;
 
 use super::*;
+use crate::reconciler::judge::{Judged, judge, young};
+use crate::reconciler::testing::nobody;
 use crate::testbed::{CLUSTER, at, marks, seconds, survey, template};
 
 const CONFIG: Config = Config {
@@ -15,22 +18,10 @@ const CONFIG: Config = Config {
     node_grace: Duration::from_secs(120),
 };
 
-struct Deaf;
-
-impl actix::Actor for Deaf {
-    type Context = actix::Context<Self>;
-}
-
-impl actix::Handler<AgentCommand> for Deaf {
-    type Result = ();
-
-    fn handle(&mut self, _: AgentCommand, _: &mut Self::Context) {}
-}
-
 /// Runs a test where agents can have addresses.
 fn with_agents(test: impl FnOnce(&dyn Fn(&[(&str, u32, AgentPhase)]) -> Known)) {
     crate::testbed::on_paused_system(|| async move {
-        let address = Deaf.start().recipient();
+        let address = nobody();
         test(&|agents| Known {
             installation: Installation::new("7k2m9qxw"),
             cluster: ClusterId::new(CLUSTER),
@@ -131,8 +122,8 @@ fn a_plan_reads_like_this() {
         let expected = [
             "look at 10006 on pve1",
             "ask whether 10003 of missing is free",
-            "tell dead: SeenStopped",
-            "tell moved: Moved(pve2)",
+            "send dead: SeenStopped",
+            "send moved: Moved(pve2)",
             "found: 10002 of agent `dead` is stopped in state Ready",
             "found: 10001 of agent `moved` moved from `pve1` to `pve2`",
             "found: node `pve3` is seen offline for 0 s",
@@ -575,7 +566,7 @@ fn testbed_now() -> WallTime {
     crate::testbed::at(100_000_000).wall
 }
 
-// Invariant: guests that another drover made since are told from orphans of this one.
+// Invariant: guests that another drover made since are kept apart from orphans of this one.
 
 #[test]
 fn marks_that_are_younger_than_the_journal_are_another_drovers() {

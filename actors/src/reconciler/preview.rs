@@ -1,20 +1,44 @@
 //! The plan of the reconciliation that would be next, without carrying it out: the same list, the
-//! same looks and checks, the same judgement; nobody is told, nothing is written down, and nothing
-//! is remembered.
+//! same looks and checks, the same judgement; no actor hears of it, nothing is written down, and
+//! nothing is remembered.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
 use drover_model::id::CloudId;
 use drover_model::ports::Survey;
+use drover_model::state_machine::StateMachine as _;
 
-use super::{
-    Plans, Reconciler, checked, images, plan, reported, templates, unread, without_quorum,
-};
+use super::mind::{Answers, Effect, Event, Purpose};
 use drover_model::finding::{Finding, Outcome};
 
+use super::{Follows, Plans, Reconciler, images, templates, unread, without_quorum};
+
+/// What a preview uses of the effects: findings, and the reads that lead to more of them.
+fn foreseen(effects: Vec<Effect>) -> Follows {
+    let mut follows = Follows::default();
+    for effect in effects {
+        match effect {
+            Effect::Look(vmid, node) => follows.looks.push((vmid, node)),
+            Effect::Check(agent, vmid) => follows.checks.push((agent, vmid)),
+            Effect::Found(finding) => follows.findings.push(finding),
+            Effect::Restrain { .. }
+            | Effect::Share { .. }
+            | Effect::Offline(_)
+            | Effect::Follow(..)
+            | Effect::Send(..)
+            | Effect::Destroy(..)
+            | Effect::RemoveImage(_)
+            | Effect::Confirmed
+            | Effect::NoQuorum => {}
+        }
+    }
+    follows
+}
+
 impl Reconciler {
-    /// Tells what the next reconciliation would do.
+    /// Reports what the next reconciliation would do.
     pub(super) fn preview(&self, plans: Plans, ctx: &mut Context<Self>) {
         let Some(cloud) = self.clouds.keys().next().cloned() else {
             return self.planned(Err(self.no_way()), &plans);
@@ -22,40 +46,32 @@ impl Reconciler {
         let survey = self.common.ports.hypervisor.survey(&cloud, Duration::ZERO);
         ctx.spawn(survey.into_actor(self).map(move |survey, actor, ctx| match survey {
             Ok(survey) if !survey.quorate => actor.planned(Err(without_quorum(&cloud)), &plans),
-            Ok(survey) => actor.foresee(&cloud, &survey, plans, ctx),
+            Ok(survey) => actor.foresee(&cloud, survey, plans, ctx),
             Err(fault) => actor.planned(Err(unread(&cloud, &fault)), &plans),
         }));
     }
 
-    fn foresee(&self, cloud: &CloudId, survey: &Survey, plans: Plans, ctx: &mut Context<Self>) {
-        let now = self.common.ports.ambient.now().mono;
-        let (known, config) = (self.known(), self.config());
+    fn foresee(&self, cloud: &CloudId, survey: Survey, plans: Plans, ctx: &mut Context<Self>) {
         let mut memory = self.memory.borrow().clone();
-        memory.look_again();
-        let plan = plan::plan(survey, &known, config, &mut memory, now);
-        let templates = templates(survey);
-        let named = images::named(survey, &self.common.installation);
-        let listed = self.list_images(cloud);
-        let answers = self.ask(cloud, &plan);
-        let answers = async move { (answers.await, listed.await) };
-        let mut findings = plan.findings;
-        ctx.spawn(answers.into_actor(self).map(move |((looks, checks), listed), actor, _| {
-            let looks = reported(looks);
-            for (vmid, _, observation) in &looks {
-                memory.learn(*vmid, observation, &known);
-            }
-            for (vmid, _, observation) in looks {
-                let template = templates.contains(&vmid);
-                let judged =
-                    plan::judge(vmid, &observation, template, &known, config, &mut memory, now);
-                findings.extend(judged.finding);
-            }
-            let gone = checks
-                .into_iter()
-                .filter_map(|(agent, vmid, observation)| checked(&agent, vmid, observation));
-            findings.extend(gone);
-            let judged = images::judge(listed, &named, &known, config, &mut memory, now);
-            findings.extend(judged.findings);
+        let ambient = self.common.ports.ambient.clone();
+        // One moment for the whole plan, as if every answer came at once.
+        let now = ambient.now();
+        memory.effects_of(Event::LookAgain, now, 0);
+        let templates = templates(&survey);
+        let named = images::named(&survey, &self.common.installation);
+        let round = self.round(Purpose::Preview);
+        let listed = memory.effects_of(Event::Listed(round.clone(), survey), now, 0);
+        let follows = foreseen(listed);
+        let mut findings = follows.findings;
+        let list = self.list_images(cloud);
+        let answers = self.ask(cloud, follows.looks, follows.checks);
+        let answers = async move { (answers.await, list.await) };
+        ctx.spawn(answers.into_actor(self).map(move |((looks, checks), images), actor, _| {
+            let answers = Answers { looks, checks, templates, lived: BTreeSet::new() };
+            let answered = memory.effects_of(Event::Answered(round.clone(), answers), now, 0);
+            findings.extend(foreseen(answered).findings);
+            let swept = memory.effects_of(Event::Images(round, images, named), now, 0);
+            findings.extend(foreseen(swept).findings);
             actor.planned(Ok(findings), &plans);
         }));
     }
