@@ -11,17 +11,17 @@ use actix::{
 use drover_model::demand::report::{SourceJobs, Unoffered};
 use drover_model::demand::spec::SourceSpec;
 use drover_model::fact::{Fact, SourceStatus, What};
-use drover_model::fault::Fault;
 use drover_model::id::{AgentId, LeaseId, RunnerName, SourceId};
-use drover_model::ports::SourceObservation;
 use drover_model::record::{Body, Troubled};
-use drover_model::time::{Moment, Now};
+use drover_model::state_machine::{StateMachine, Turn};
+use drover_model::time::Moment;
 use futures_util::future::abortable;
 use futures_util::stream::AbortHandle;
 
 use crate::birth::{Common, Living};
 use crate::demand::Level;
-use crate::demand::mind::{Effect, Runner, SourceMind};
+use crate::demand::mind::SourceMind;
+use crate::demand::mind::event::{Effect, Event, Runner};
 use crate::message::AgentCommand;
 use drover_runtime::reply::Reply;
 use drover_runtime::supervise::{count_message, limit_turns};
@@ -135,36 +135,34 @@ impl Source {
         .collect()
     }
 
-    /// Takes up what it was told, lets the mind do `step` and whatever is due, and carries it out.
-    fn step(
-        &mut self,
-        ctx: &mut Context<Self>,
-        step: impl FnOnce(&mut SourceMind, &BTreeMap<RunnerName, Runner>, Now, &mut Vec<Effect>),
-    ) {
-        let now = self.common.ports.ambient.now();
+    /// Brings the mind what this side learned meanwhile, then `event`, lets it do what is due, and
+    /// carries out what it wants.
+    fn step(&mut self, ctx: &mut Context<Self>, event: Option<Event>) {
+        // Only a poll that came back spreads what follows by chance.
+        let ambient = &self.common.ports.ambient;
+        let draw = matches!(event, Some(Event::Polled(_))).then(|| ambient.draw());
+        let (mut turn, now) = (Turn::new(draw.unwrap_or_default()), ambient.now());
         self.common.runners.settle(&self.id, self.spec.place);
-        let runners = self.runners();
-        let spec = self.configured.then(|| self.spec.clone());
-        let mut out = Vec::new();
+        let runners = Arc::new(self.runners());
         let mind = self.mind.get_or_insert_with(|| {
             let of = Troubled::Source { source: self.id.clone() };
             let own = self.common.installation.clone();
             let mind = SourceMind::new(self.spec.clone(), own, now.mono);
             mind.silent_from(self.common.troubles.since(&of))
         });
+        let mut events = vec![Event::Runners(Arc::clone(&runners))];
         if mind.is_configured() != self.configured || !Arc::ptr_eq(mind.spec(), &self.spec) {
-            mind.apply(spec, now, &mut out);
+            events.push(Event::Apply(self.configured.then(|| self.spec.clone())));
         }
         if std::mem::take(&mut self.woken) {
-            mind.wake();
+            events.push(Event::Woken);
         }
-        for _ in 0..std::mem::take(&mut self.unserved) {
-            mind.not_served(&runners, now, &mut out);
-        }
-        mind.not_offered(Arc::clone(&self.unoffered));
-        step(mind, &runners, now, &mut out);
-        mind.tick(&runners, now, &mut out);
-        out.into_iter().for_each(|effect| self.carry_out(effect, ctx));
+        events.extend((0..std::mem::take(&mut self.unserved)).map(|_| Event::NotServed));
+        events.push(Event::NotOffered(Arc::clone(&self.unoffered)));
+        events.extend(event);
+        events.push(Event::Tick);
+        events.into_iter().for_each(|event| mind.step(event, now, &mut turn));
+        turn.effects.into_iter().for_each(|effect| self.carry_out(effect, ctx));
         self.show(runners.len());
         if !self.configured && self.common.runners.of(&self.id).is_empty() {
             self.herd.do_send(SourceReport::Empty(self.id.clone()));
@@ -174,27 +172,26 @@ impl Source {
     fn carry_out(&mut self, effect: Effect, ctx: &mut Context<Self>) {
         let demand = Arc::clone(&self.common.ports.demand);
         match effect {
-            Effect::Look => {
+            Effect::Poll => {
                 let mind = self.mind.as_ref();
                 let known = mind.map(|mind| mind.known(&self.runners())).unwrap_or_default();
-                let look = demand.look(&self.id, &known);
-                ctx.spawn(
-                    look.into_actor(self)
-                        .map(|observation, actor, ctx| actor.looked(observation, ctx)),
-                );
-            }
-            Effect::Quiet(runner) => {
-                let quiet = demand.quiet(&self.id, &runner);
-                ctx.spawn(quiet.into_actor(self).map(move |result, actor, ctx| {
-                    // What it took meanwhile is seen before anything is done to it.
-                    actor.woken = true;
-                    actor.step(ctx, |mind, _, now, _| mind.cordoned(&runner, result, now.mono));
+                let poll = demand.look(&self.id, &known);
+                ctx.spawn(poll.into_actor(self).map(|result, actor, ctx| {
+                    actor.step(ctx, Some(Event::Polled(result.map(Box::new))));
                 }));
             }
-            Effect::Hit(runner) => {
+            Effect::Cordon(runner) => {
+                let cordon = demand.quiet(&self.id, &runner);
+                ctx.spawn(cordon.into_actor(self).map(move |result, actor, ctx| {
+                    // The next poll shows a job that the runner took meanwhile.
+                    actor.woken = true;
+                    actor.step(ctx, Some(Event::Cordoned(runner, result)));
+                }));
+            }
+            Effect::Deregister(runner) => {
                 let deregister = demand.deregister(&self.id, &runner);
                 ctx.spawn(deregister.into_actor(self).map(move |result, actor, ctx| {
-                    actor.step(ctx, |mind, _, _, out| mind.deregistered(&runner, result, out));
+                    actor.step(ctx, Some(Event::Deregistered(runner, result)));
                 }));
             }
             Effect::Gone(runner) => self.gone(runner, ctx),
@@ -204,7 +201,7 @@ impl Source {
                 let source = self.id.clone();
                 self.common.records.write(Body::RowsNumbered { source, runner, rows });
             }
-            Effect::Sweep(runner) => {
+            Effect::RemoveUnknown(runner) => {
                 let deregister = demand.deregister(&self.id, &runner);
                 ctx.spawn(deregister.into_actor(self).map(move |result, actor, _| match result {
                     Ok(()) => {
@@ -216,14 +213,14 @@ impl Source {
                     ),
                 }));
             }
-            Effect::Lines(levels, jobs) => {
+            Effect::Publish(levels, jobs) => {
                 let source = self.id.clone();
                 self.herd.do_send(SourceReport::Wanted { source, levels, jobs });
             }
-            Effect::Prove => {
+            Effect::Probe => {
                 let obstacle = demand.obstacle(&self.id);
                 ctx.spawn(obstacle.into_actor(self).map(|obstacle, actor, ctx| {
-                    actor.step(ctx, |mind, runners, _, out| mind.proven(obstacle, runners, out));
+                    actor.step(ctx, Some(Event::Probed(obstacle)));
                 }));
             }
             Effect::Ask(agent, lease) => {
@@ -252,11 +249,8 @@ impl Source {
             if done.is_ok() {
                 actor.common.runners.gone(&actor.id, &runner);
             }
-            actor.step(ctx, |mind, _, _, _| {
-                if let Err(fault) = done {
-                    mind.not_written(&runner, &fault);
-                }
-            });
+            let failed = done.err().map(|fault| Event::NotWritten(runner, fault));
+            actor.step(ctx, failed);
         }));
     }
 
@@ -265,11 +259,6 @@ impl Source {
         self.common.runners.worked(&self.id, &runner, began);
         let source = self.id.clone();
         self.common.records.write(Body::RunnerWorked { source, runner, began });
-    }
-
-    fn looked(&mut self, observation: Result<SourceObservation, Fault>, ctx: &mut Context<Self>) {
-        let draw = self.common.ports.ambient.draw();
-        self.step(ctx, |mind, runners, now, out| mind.looked(observation, runners, now, draw, out));
     }
 
     fn wake_at(&mut self, at: Moment, ctx: &mut Context<Self>) {
@@ -281,7 +270,7 @@ impl Source {
         self.alarm = Some(alarm);
         ctx.spawn(sleep.into_actor(self).map(|outcome, actor, ctx| {
             if outcome.is_ok() {
-                actor.step(ctx, |_, _, _, _| {});
+                actor.step(ctx, None);
             }
         }));
     }
@@ -334,7 +323,7 @@ impl Actor for Source {
 
     fn started(&mut self, ctx: &mut Context<Self>) {
         limit_turns(ctx);
-        self.step(ctx, |_, _, _, _| {});
+        self.step(ctx, None);
     }
 }
 
@@ -365,13 +354,13 @@ impl Handler<SourceCommand> for Source {
             }
             SourceCommand::NotOffered(unoffered) => self.unoffered = unoffered,
             SourceCommand::Retell => {
-                return self.step(ctx, |mind, runners, _, out| mind.republish(runners, out));
+                return self.step(ctx, Some(Event::Republish));
             }
             SourceCommand::Leave => {
                 self.common.troubles.set(Troubled::Source { source: self.id.clone() }, None);
                 return ctx.stop();
             }
         }
-        self.step(ctx, |_, _, _, _| {});
+        self.step(ctx, None);
     }
 }

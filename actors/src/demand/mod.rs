@@ -3,8 +3,8 @@
 
 pub mod actor;
 pub mod mind;
+mod observed;
 pub mod runners;
-mod seen;
 pub mod share;
 pub mod unknown_runners;
 

@@ -140,7 +140,7 @@ fn a_configuration_that_comes_into_force_has_what_runners_were_too_old_for_tried
     play.sees(&[(1, false, 0)], &[]);
     play.runners.clear();
     let same = Arc::new((**play.mind.spec()).clone());
-    play.mind.apply(Some(same), at(play.now), &mut Vec::new());
+    play.step(Event::Apply(Some(same)));
     assert_eq!(play.until_wanted(&[&["linux"], &["linux"]], "wants [1]"), 0);
 }
 

@@ -11,7 +11,7 @@ use drover_model::time::{Moment, Now};
 use crate::demand::mind::{PAUSE_LONGEST, SourceMind};
 
 /// Between two looks at whether runners can be made.
-const PROVE_PAUSE: Duration = Duration::from_secs(30);
+const PROBE_PAUSE: Duration = Duration::from_secs(30);
 
 /// For so long none is wanted after so many in a row that cost a machine each.
 pub(super) fn pause_after(count: u32, spec: &SourceSpec) -> Duration {
@@ -36,7 +36,7 @@ pub(super) struct Trouble {
     /// Whether its source is seen to be against it.
     shut: bool,
     /// When that was looked at last, and whether such a look is under way.
-    proof: Option<(Moment, bool)>,
+    probe: Option<(Moment, bool)>,
 }
 
 impl Trouble {
@@ -108,25 +108,25 @@ impl Trouble {
         let refused =
             self.refused.get_or_insert_with(|| Outage { since: now.wall, text: String::new() });
         text.clone_into(&mut refused.text);
-        self.proof = self.proof.filter(|(_, under_way)| *under_way);
+        self.probe = self.probe.filter(|(_, under_way)| *under_way);
     }
 
     /// Whether it is to be looked at now whether runners can be made; that is under way then.
-    pub fn wants_proof(&mut self, poll: Duration, now: Moment) -> bool {
-        let pause = poll.max(PROVE_PAUSE);
-        let rests = self.proof.is_some_and(|(at, under_way)| under_way || now - at < pause);
+    pub fn wants_probe(&mut self, poll: Duration, now: Moment) -> bool {
+        let pause = poll.max(PROBE_PAUSE);
+        let rests = self.probe.is_some_and(|(at, under_way)| under_way || now - at < pause);
         // What looks find needs no other proof.
         if self.refused.is_none() || self.found.is_some() || rests {
             return false;
         }
-        self.proof = Some((now, true));
+        self.probe = Some((now, true));
         true
     }
 
     /// What was seen of it. Where nothing is against it any more the next is tried at once; where
     /// nothing ever was, only a pause keeps machines from being used up.
-    pub fn proven(&mut self, obstacle: Result<Option<String>, Fault>) {
-        if let Some((_, under_way)) = &mut self.proof {
+    pub fn probed(&mut self, obstacle: Result<Option<String>, Fault>) {
+        if let Some((_, under_way)) = &mut self.probe {
             *under_way = false;
         }
         let Some(refused) = self.refused.as_mut().filter(|_| self.found.is_none()) else { return };

@@ -6,7 +6,7 @@ use std::time::Duration;
 use drover_model::ports::{Idle, JobObservation, RowObservation};
 use drover_model::time::Moment;
 
-use crate::demand::mind::Runner;
+use crate::demand::mind::event::Runner;
 
 /// The pauses between two times that a guest is asked the same.
 const ASK_PAUSE: Duration = Duration::from_secs(10);
@@ -41,7 +41,7 @@ impl Question {
 
 /// What became of one runner at its source.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Seen {
+pub(super) struct Observed {
     /// Whether it was ever seen.
     pub listed: bool,
     /// When it was first seen connected.
@@ -63,7 +63,7 @@ pub(super) struct Seen {
     /// Since when it has none, once it is connected.
     pub idle: Option<Moment>,
     /// Whether it is told to take no further job.
-    pub quiet: bool,
+    pub cordoning: bool,
     /// Since when it knows, and how often telling it failed.
     pub cordoned: Option<Moment>,
     pub refusals: u32,
@@ -78,7 +78,7 @@ pub(super) struct Seen {
     /// When its lease was found to be over although a job was on it.
     pub died: Option<Moment>,
     /// How often its guest was asked about it before it connected.
-    wondered: u32,
+    times_asked: u32,
     /// What its guest is asked while no look shows it.
     pub missed: Question,
     /// What its guest is asked while what a look shows of it is no proof.
@@ -90,7 +90,7 @@ pub(super) struct Seen {
     /// Since when its source, asked for that very row, does not have it.
     pub gone: Option<Moment>,
     /// Looks in a row that said nothing of it.
-    pub silent_looks: u32,
+    pub silent_polls: u32,
     /// Whether its job was told to be lost.
     pub lost: bool,
     /// Whether it was heard that its source did not let it be made.
@@ -101,7 +101,7 @@ pub(super) struct Seen {
     pub deregister: Option<(Moment, bool)>,
 }
 
-impl Seen {
+impl Observed {
     /// One that is seen for the first time in this start of the service: of the jobs on it those
     /// were counted that were written down.
     pub fn of(runner: &Runner, row: Option<&RowObservation>) -> Self {
@@ -113,11 +113,11 @@ impl Seen {
 
     /// Whether its guest is asked about it now, which it is ever less often: it was started so long
     /// ago, and is first asked about after such a time.
-    pub fn wonders(&mut self, waited: Duration, first: Duration) -> bool {
-        let due = first.saturating_mul(1 << self.wondered.min(5));
-        let wonders = waited >= due;
-        self.wondered += u32::from(wonders);
-        wonders
+    pub fn ask_is_due(&mut self, waited: Duration, first: Duration) -> bool {
+        let due = first.saturating_mul(1 << self.times_asked.min(5));
+        let ask_is_due = waited >= due;
+        self.times_asked += u32::from(ask_is_due);
+        ask_is_due
     }
 
     /// Its row was seen: it is there, whatever other looks did not show.
@@ -126,7 +126,7 @@ impl Seen {
         self.missing = false;
         self.in_doubt = false;
         self.gone = None;
-        self.silent_looks = 0;
+        self.silent_polls = 0;
         self.missed.rest();
     }
 
