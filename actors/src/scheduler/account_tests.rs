@@ -289,10 +289,10 @@ fn a_job_that_no_template_serves_has_no_part_of_its_sources_cap() {
     scheduler.news(&news(&specs[0], 5), at(0).wall);
     let level = |want: &str, since| Level { want: labels(&[want]), since: vec![at(since).wall] };
     scheduler.demanded(&git(), vec![level("gpu", 1), level("linux", 2)], std::iter::empty());
-    let orders = scheduler.decide(at(3).wall, &mut || LeaseId::new("l"));
+    let effects = scheduler.decide(at(3).wall, &mut || LeaseId::new("l"));
     assert!(
-        orders.iter().any(|order| matches!(order, Order::Start { count: 1, .. })),
-        "the older one can not be served: {orders:?}"
+        effects.iter().any(|effect| matches!(effect, Effect::Start { count: 1, .. })),
+        "the older one can not be served: {effects:?}"
     );
 }
 
