@@ -76,7 +76,7 @@ fn of_several_rows_of_one_name_the_one_with_a_job_counts() {
 fn a_runner_that_no_list_shows_is_done_soon_after_its_guest_says_that_it_ended() {
     let mut play = busy();
     play.lists(&[]);
-    assert_eq!(play.hears_end(Ending::Well), Vec::<String>::new(), "what it told is under way");
+    assert_eq!(play.hears_end(Ending::Well), Vec::<String>::new(), "what it reported is under way");
     assert_eq!(verdicts(&play.lists(&[])), ["l1 is done"], "a look later");
 }
 
@@ -117,7 +117,7 @@ fn a_runner_that_had_its_jobs_as_its_source_says_is_done_at_once() {
 }
 
 // Invariant: a runner whose row is gone while its guest does not say that it ended is left until its
-// deadline, and its job is told as lost once.
+// deadline, and its job is reported as lost once.
 
 #[test]
 fn a_job_whose_runner_has_no_row_any_more_is_reported_as_lost_and_its_machine_is_left() {
@@ -273,9 +273,9 @@ fn one_that_registers_itself_elsewhere_is_not_expected_here() {
 fn a_job_whose_machine_went_is_looked_for_until_its_row_is_shown() {
     let mut play = busy();
     play.dies(1);
-    assert_eq!(reported(&play.lists(&[])), ["wants [] on []"], "neither told nor struck");
+    assert_eq!(reported(&play.lists(&[])), ["wants [] on []"], "neither reported nor deregistered");
     let effects = reported(&play.lists(&[(1, false, 1)]));
-    assert_eq!(effects, ["lost job 1 of 1", "wants [] on []", "strike 1"]);
+    assert_eq!(effects, ["lost job 1 of 1", "wants [] on []", "deregister 1"]);
 }
 
 #[test]
@@ -291,7 +291,7 @@ fn a_job_whose_machine_went_and_that_no_look_mentions_is_lost_after_some() {
     assert_eq!(all, Vec::<String>::new(), "it ended before");
 }
 
-// Invariant: a look is asked to tell of each runner that is waited for, and of no other.
+// Invariant: a poll asks for each runner that is waited for, and for no other.
 
 #[test]
 fn a_look_is_to_mention_runners_that_were_made_and_are_not_settled() {
@@ -301,7 +301,7 @@ fn a_look_is_to_mention_runners_that_were_made_and_are_not_settled() {
     play.dies(3);
     play.sees(&[(7, false, 0)], &[]);
     let known: Vec<u32> = play.mind.known(&play.runners).keys().map(number).collect();
-    assert_eq!(known, [1, 3, 7], "the last is a stray");
+    assert_eq!(known, [1, 3, 7], "the last is unknown");
     play.ends(Ending::Well);
     play.sees(&[(7, false, 0)], &[]);
     let known: Vec<u32> = play.mind.known(&play.runners).keys().map(number).collect();

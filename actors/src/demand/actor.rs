@@ -32,17 +32,17 @@ use drover_runtime::supervise::{count_message, limit_turns};
 pub enum SourceCommand {
     /// A spec comes into force; none when it left the configuration.
     Apply(Option<Arc<SourceSpec>>),
-    /// Somebody says that there is news.
+    /// A webhook or a person says that there is news.
     Wake,
     /// A runner of it could not be started.
     NotServed,
     /// Somebody wants to see its jobs.
     Jobs(Reply<SourceJobs>),
-    /// Of what its jobs want, no template offers this, or it is held back; ordered by what is wanted.
+    /// What its jobs want and no template offers, or the scheduler holds back; ordered by what is wanted.
     NotOffered(Arc<[Unoffered]>),
-    /// What templates offer may be another than before: say again what is wanted.
+    /// Templates changed: report the demand of the last poll again.
     Retell,
-    /// It is not needed any more.
+    /// It has no runner left and is not configured: its actor ends.
     Leave,
 }
 
@@ -52,7 +52,6 @@ pub enum SourceCommand {
 pub enum SourceReport {
     /// What is wanted, and how many jobs run on each of its leases.
     Wanted {
-        /// The source.
         source: SourceId,
         /// Jobs that wait.
         levels: Vec<Level>,
@@ -61,18 +60,14 @@ pub enum SourceReport {
     },
     /// A lease's runner is done.
     Over {
-        /// Its agent.
         agent: AgentId,
-        /// The lease.
         lease: LeaseId,
         /// Why, one word.
         why: &'static str,
     },
     /// A lease's runner is not what it should be.
     Fail {
-        /// Its agent.
         agent: AgentId,
-        /// The lease.
         lease: LeaseId,
         /// What is wrong.
         text: String,
@@ -90,7 +85,7 @@ pub struct Source {
     spec: Arc<SourceSpec>,
     configured: bool,
     mind: Option<SourceMind>,
-    /// News that were not taken up yet.
+    /// Whether a poll was asked for that did not start yet.
     woken: bool,
     /// Runners that could not be started and were not counted yet.
     unserved: u32,
@@ -101,7 +96,7 @@ pub struct Source {
 }
 
 impl Source {
-    /// A source that was not looked at yet.
+    /// A source that was not polled yet.
     pub fn new(common: Common, herd: Recipient<SourceReport>, spec: Arc<SourceSpec>) -> Self {
         Self {
             common,
@@ -205,11 +200,11 @@ impl Source {
                 let deregister = demand.deregister(&self.id, &runner);
                 ctx.spawn(deregister.into_actor(self).map(move |result, actor, _| match result {
                     Ok(()) => {
-                        tracing::warn!(source = %actor.id, runner = %runner, "stray runner removed");
+                        tracing::warn!(source = %actor.id, runner = %runner, "unknown runner removed");
                     }
                     Err(fault) => tracing::warn!(
                         source = %actor.id, runner = %runner, error = %fault,
-                        "stray runner can not be removed and is tried again"
+                        "unknown runner cannot be removed; drover tries again"
                     ),
                 }));
             }
@@ -254,7 +249,7 @@ impl Source {
         }));
     }
 
-    /// Remembered beyond a start.
+    /// Writes down how many jobs started on a runner: a restart must not count them again.
     fn worked(&self, runner: RunnerName, began: u32) {
         self.common.runners.worked(&self.id, &runner, began);
         let source = self.id.clone();
@@ -280,7 +275,7 @@ impl Source {
         self.common.ports.observer.observe(Fact { at, what });
     }
 
-    /// Its jobs by the last look.
+    /// Its jobs by the last poll.
     fn jobs(&self) -> SourceJobs {
         let empty = || SourceJobs {
             source: self.id.clone(),
@@ -296,7 +291,7 @@ impl Source {
         self.mind.as_ref().map_or_else(empty, |mind| mind.report(&self.runners()))
     }
 
-    /// Tells the read side what changed, and the journal since when it cannot be looked at.
+    /// Shows the read side what changed, and the journal since when polls fail.
     fn show(&mut self, runners: usize) {
         let Some(mind) = &self.mind else { return };
         let of = Troubled::Source { source: self.id.clone() };
@@ -328,7 +323,7 @@ impl Actor for Source {
 }
 
 impl Supervised for Source {
-    /// What it was told is kept; what it saw is seen again.
+    /// Keeps what the herd sent; the next poll observes the rest again.
     fn restarting(&mut self, _: &mut Context<Self>) {
         self.mind = None;
         self.alarm = None;

@@ -134,7 +134,7 @@ fn a_runner_of_a_source_that_left_the_configuration_is_not_asked_to_go_by_one_gu
 }
 
 // Invariant: a runner whose row stands but is not connected is given up once its guest says that it
-// ended; until then its job is told as lost to its source, once.
+// ended; until then its job is reported as lost, once.
 
 #[test]
 fn a_runner_that_is_off_for_long_with_a_job_is_given_up_once_its_guest_says_that_it_ended() {
@@ -351,7 +351,7 @@ fn a_runner_that_was_missed_and_shown_again_is_asked_about_as_at_first() {
     assert!(asked <= 10, "{asked} times in 100 s");
 }
 
-// Invariant: a runner that could not be told to go because a job is on it has that job.
+// Invariant: a runner that could not be cordoned because a job is on it has that job.
 
 #[test]
 fn a_runner_that_takes_a_job_while_it_is_asked_to_go_is_left_alone() {

@@ -13,12 +13,12 @@ fn finds(play: &mut Play, obstacle: Option<&str>) -> Vec<String> {
     )
 }
 
-/// Since when it is told to let no runner be made, and why.
+/// Since when it lets no runner be made by its status, and why.
 fn refusal(play: &Play) -> Option<(WallTime, String)> {
     play.mind.status(0).refused
 }
 
-// Invariant: what a look finds against runners is told as long as looks find it, and costs no machine.
+// Invariant: what a poll finds against runners is shown as long as polls find it, and costs no machine.
 
 #[test]
 fn what_a_look_finds_against_runners_is_reported_and_nothing_is_wanted_until_it_is_found_no_more() {
@@ -76,7 +76,7 @@ fn what_a_look_finds_is_news_once() {
     assert!(trouble.is_on_trial());
 }
 
-// Invariant: a source that was silent before a start is told to be so since then, until a look succeeds.
+// Invariant: a source that was silent before a start is shown as silent since then, until a poll succeeds.
 
 #[test]
 fn a_source_is_silent_since_before_a_start_until_it_answers() {

@@ -107,7 +107,10 @@ fn a_runner_that_ended_before_it_was_seen_fails_as_soon_as_its_source_has_said_s
     play.ends(Ending::Badly);
     let fails =
         |effects: &[String]| effects.iter().any(|reported| reported.starts_with("l1 fails"));
-    assert!(!fails(&reported(&play.sees(&[(1, false, 0)], &[]))), "what it told last is under way");
+    assert!(
+        !fails(&reported(&play.sees(&[(1, false, 0)], &[]))),
+        "what it reported last is under way"
+    );
     let effects = reported(&play.sees(&[(1, false, 0)], &[]));
     assert!(
         effects[0].starts_with("l1 fails: its runner ended before it connected"),

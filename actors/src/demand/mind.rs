@@ -1,8 +1,21 @@
-//! The mind of one source of demand: when it is looked at, what its jobs and runners mean, and what
-//! becomes of runners that do not do what they are there for.
+//! The mind of one source of demand (a CI system): when it is polled, what its jobs and runners mean,
+//! and which runners are removed or fail.
 //!
-//! What a source says is a level: an answer that is lost, late or told twice changes nothing for
-//! good. Guests are hostile: a runner counts by what its source says of it, and by deadlines.
+//! ```text
+//! Event (Polled, Cordoned, Deregistered, Probed, Tick …) ──▶ step ──▶ Effect (Poll, Cordon, Publish …)
+//! ```
+//!
+//! A poll reports a level, not a change: an answer that is lost, late or repeated does no lasting harm.
+//! Guests are hostile: a runner counts by what its source reports, and by deadlines.
+//!
+//! A runner goes starting → idle → busy → over → deregistering; `transitions.txt` has every step. A
+//! poll that fails changes no runner; after a minute without an answer nothing is wanted. A runner that
+//! a list does not show is over only when its guest or a question for its very row confirms that.
+//!
+//! Files: `event.rs` has events and effects, `observe.rs` what a poll means for a runner, `absent.rs`
+//! runners that a poll does not show, `doubt.rs` runners that a poll does not prove idle. `remove.rs`
+//! cordons and deregisters, `publish.rs` reports demand. `trouble.rs` and `outdated.rs` hold demand back
+//! where runners fail, and `shown.rs` has the status for people.
 
 mod absent;
 mod doubt;
@@ -36,19 +49,19 @@ use crate::demand::mind::trouble::Trouble;
 use crate::demand::observed::Observed;
 use crate::demand::unknown_runners::UnknownRunners;
 
-/// The longest pause between two looks at a source that does not answer.
+/// The longest pause between two polls of a source that does not answer.
 const PAUSE_LONGEST: Duration = Duration::from_secs(300);
-/// Looks that somebody woke it for begin no sooner after the last one than this.
+/// A poll that a webhook asks for starts no sooner after the last one than this.
 const WAKE_GAP: Duration = Duration::from_millis(100);
-/// At the most, where looks take long: they have no more than a third of the time.
+/// The same at most, where polls take long: they take at most a third of the time.
 const WAKE_GAP_LONGEST: Duration = Duration::from_secs(10);
-/// For so long what was heard last still counts while a source does not answer.
+/// The jobs of the last poll count for so long while a source does not answer.
 const STALE: Duration = Duration::from_secs(60);
-/// A runner whose lease nobody has heard of may have just been intended.
+/// A runner whose lease no agent has may have been intended a moment ago: it stays for so long.
 const UNHEARD: Duration = Duration::from_secs(60);
-/// Between two tries to remove a runner.
+/// Between two tries to deregister a runner.
 const DEREGISTER_PAUSE: Duration = Duration::from_secs(30);
-/// How often a runner is told to take no further job before that is taken for done.
+/// After so many failed calls a runner counts as cordoned.
 const CORDON_TRIES: u32 = 3;
 
 /// The mind of one source.
@@ -60,22 +73,22 @@ pub struct SourceMind {
     unknown_runners: UnknownRunners,
     /// Whether it is configured.
     configured: bool,
-    /// Whether a look is under way.
+    /// Whether a poll is under way.
     polling: bool,
-    /// Whether there is a reason for another look at once.
+    /// Whether there is a reason for another poll at once.
     woken: bool,
     polled: Option<Moment>,
-    /// How long the last look took.
+    /// How long the last poll took.
     took: Duration,
     next: Moment,
-    /// When another look is wanted, because it may end a lease.
+    /// When another poll is wanted, because it may end a lease.
     again: Option<Moment>,
-    /// When it is looked whether guests answered that were asked about their runners, and for how
-    /// long they had time since the last such look.
+    /// When answers of guests about their runners are due, and how long the guests had since they were
+    /// due last.
     answers_due: Option<(Moment, Duration)>,
     failures: u32,
     outage: Option<(Moment, Outage)>,
-    /// Since when it cannot be looked at; also from before this start, until a look succeeds.
+    /// Since when polls fail; also from before this start, until a poll succeeds.
     silent: Option<WallTime>,
     observed: BTreeMap<RunnerName, Observed>,
     /// When its URL, login or scope changed last.
@@ -84,9 +97,9 @@ pub struct SourceMind {
     trouble: Trouble,
     /// What runners are too old for.
     outdated: Outdated,
-    /// Jobs that want what this source may not have, by the last look.
+    /// Jobs that want what this source may not have, by the last poll.
     ignored: Vec<JobObservation>,
-    /// Jobs of which the source does not tell what they want, by the last look.
+    /// Jobs of which the source does not report what they want, by the last poll.
     unread: Vec<UnreadJob>,
     /// What is wanted of the jobs that wait and no template offers.
     unoffered: Arc<[Unoffered]>,
@@ -96,7 +109,7 @@ pub struct SourceMind {
 }
 
 impl SourceMind {
-    /// A mind that has not looked yet.
+    /// A mind that has not polled yet.
     pub fn new(spec: Arc<SourceSpec>, own: Installation, now: Moment) -> Self {
         Self {
             spec,
@@ -125,13 +138,13 @@ impl SourceMind {
         }
     }
 
-    /// The same, of a source that could not be looked at since then when it was heard of last.
+    /// The same, of a source whose polls fail since then, as the journal has it.
     #[must_use]
     pub fn silent_from(self, since: Option<WallTime>) -> Self {
         Self { silent: since, ..self }
     }
 
-    /// Since when it cannot be looked at, or could not be when it was heard of last.
+    /// Since when its polls fail, from before this start too.
     pub fn silent_since(&self) -> Option<WallTime> {
         self.silent
     }
@@ -178,8 +191,8 @@ impl SourceMind {
         self.publish(runners, out);
     }
 
-    /// Its URL, login or scope changed: runners that were made before may be where it does not look
-    /// any more, and what is not seen of them means nothing.
+    /// Its URL, login or scope changed: runners that were made before may be where polls
+    /// do not reach any more, and what polls do not show of them means nothing.
     fn leave_former(&mut self, now: Now) {
         self.changed = Some(now.mono);
         for observed in self.observed.values_mut() {
@@ -196,7 +209,7 @@ impl SourceMind {
         }
     }
 
-    /// Whether runners can be made was looked at.
+    /// A probe found whether runners can be made.
     fn probed(
         &mut self,
         obstacle: Result<Option<String>, Fault>,
@@ -207,7 +220,7 @@ impl SourceMind {
         self.publish(runners, out);
     }
 
-    /// Takes in what its source said against runners.
+    /// Takes in that its source refused to make runners.
     fn hear_refusals(
         &mut self,
         runners: &BTreeMap<RunnerName, Runner>,
@@ -230,7 +243,7 @@ impl SourceMind {
         }
     }
 
-    /// Runners that a look is to tell of, whether a list shows them or not.
+    /// Runners that a poll asks for, whether a list shows them or not.
     pub fn known(&self, runners: &BTreeMap<RunnerName, Runner>) -> Known {
         let open = |(name, runner): &(&RunnerName, &Runner)| {
             let observed = self.observed.get(*name);
@@ -249,7 +262,7 @@ impl SourceMind {
         unknown_runners.chain(own).collect()
     }
 
-    /// A look that begins then may end a lease.
+    /// A poll that starts then may end a lease.
     fn poll_by(&mut self, due: Moment) {
         self.again = Some(self.again.map_or(due, |again| again.min(due)));
     }
@@ -294,7 +307,7 @@ impl SourceMind {
         }
     }
 
-    /// A look came back.
+    /// A poll came back.
     fn polled(
         &mut self,
         result: Result<Box<SourceObservation>, Fault>,
@@ -310,7 +323,7 @@ impl SourceMind {
             Err(fault) => return self.failed(&fault, now, draw),
         };
         if self.outage.take().is_some() {
-            tracing::info!(source = %self.spec.id, "source can be looked at again");
+            tracing::info!(source = %self.spec.id, "source can be polled again");
         }
         self.failures = 0;
         self.silent = None;
@@ -330,7 +343,7 @@ impl SourceMind {
             };
             let id = row.job.as_ref();
             let fresh = id.filter(|id| observed.waited.as_ref().is_none_or(|job| job.id != **id));
-            // Only a job that is new to its runner is looked for among all that waited.
+            // Only a job that is new to its runner is searched among all that waited.
             let job = fresh.and_then(|id| self.jobs.iter().find(|job| job.id == *id));
             observed.waited = job.cloned().or_else(|| observed.waited.take());
         }
@@ -378,7 +391,7 @@ impl SourceMind {
         let outage = Outage { since, text: fault.text.clone() };
         let known = self.outage.take();
         if known.as_ref().is_none_or(|(_, known)| known.text != outage.text) {
-            tracing::warn!(source = %self.spec.id, error = %fault, "source can not be looked at");
+            tracing::warn!(source = %self.spec.id, error = %fault, "source cannot be polled");
         }
         let from = known.map_or(now.mono, |(from, _)| from);
         self.outage = Some((from, outage));

@@ -49,7 +49,7 @@ struct Play {
     mind: SourceMind,
     runners: BTreeMap<RunnerName, Runner>,
     now: u64,
-    /// How telling runners to be quiet goes, the last first; then it goes well.
+    /// How cordoning runners goes, the last first; then it goes well.
     cordons: Vec<Result<(), Fault>>,
 }
 
@@ -104,7 +104,7 @@ impl Play {
         self.tick()
     }
 
-    /// Looks at the next moment it wants to, and is told this.
+    /// Polls at the next moment it wants to, and gets this answer.
     fn poll(&mut self, result: Result<SourceObservation, Fault>) -> Vec<Effect> {
         let mut out = self.tick();
         while !out.contains(&Effect::Poll) {
@@ -205,7 +205,7 @@ fn reported(effects: &[Effect]) -> Vec<String> {
         }
         Effect::Cordon(runner) => Some(format!("quiet {}", number(runner))),
         Effect::Worked(_, began) => Some(format!("{began} began")),
-        Effect::Deregister(runner) => Some(format!("strike {}", number(runner))),
+        Effect::Deregister(runner) => Some(format!("deregister {}", number(runner))),
         Effect::Gone(runner) => Some(format!("gone {}", number(runner))),
         Effect::Numbered(runner, rows) => Some(format!("{} has {rows:?}", number(runner))),
         Effect::RemoveUnknown(runner) => Some(format!("sweep {}", number(runner))),
@@ -224,7 +224,7 @@ fn number(runner: &RunnerName) -> u32 {
     RunnerName::parse(runner.as_str()).expect("a name").2
 }
 
-// Invariant: what waits is told as a level, by what it wants; labels that a source may not have are
+// Invariant: what waits is reported as a level, by what it wants; labels that a source may not have are
 // left alone and counted.
 
 #[test]
@@ -289,7 +289,7 @@ fn a_runner_whose_row_went_after_its_job_is_done() {
     assert_eq!(reported(&play.sees(&[], &[])), ["ask of l1", "wants [] on [l1 1]"]);
     assert_eq!(play.hears_end(Ending::Well), ["l1 is done", "wants [] on [l1 full]"]);
     play.dies(1);
-    assert_eq!(reported(&play.tick()), ["strike 1"]);
+    assert_eq!(reported(&play.tick()), ["deregister 1"]);
     let mut out = Vec::new();
     out.extend(play.step(Event::Deregistered(name(1), Ok(()))));
     assert_eq!(reported(&out), ["gone 1"]);
@@ -343,7 +343,11 @@ fn a_runner_whose_source_gives_on_and_on_takes_none_as_soon_as_it_has_one_and_is
     play.start_runner(1);
     assert_eq!(reported(&play.sees(&[(1, true, 1)], &[])), ["quiet 1", "wants [] on [l1 full]"]);
     assert_eq!(play.tick().last(), Some(&Effect::WakeAt(at(play.now + 2).mono)));
-    assert_eq!(reported(&play.sees(&[(1, true, 1)], &[])), ["wants [] on [l1 full]"], "told once");
+    assert_eq!(
+        reported(&play.sees(&[(1, true, 1)], &[])),
+        ["wants [] on [l1 full]"],
+        "reported once"
+    );
     assert_eq!(reported(&play.sees(&[(1, true, 0)], &[])), ["l1 is done", "wants [] on [l1 full]"]);
 }
 
@@ -399,7 +403,7 @@ fn idle_runners_of_a_source_that_left_the_configuration_go_and_busy_ones_finish(
     assert_eq!(effects, ["quiet 1", "wants [] on [l1 full l2 1]"]);
 }
 
-// Invariant: a job that was lost with its machine is told once, and one that was over before is not.
+// Invariant: a job that was lost with its machine is reported once, and one that was over before is not.
 
 #[test]
 fn a_job_whose_machine_went_is_lost_when_its_source_still_has_it_there() {
@@ -411,7 +415,10 @@ fn a_job_whose_machine_went_is_lost_when_its_source_still_has_it_there() {
     play.dies(1);
     play.dies(2);
     let effects = play.sees(&[(1, false, 1)], &[]);
-    assert_eq!(reported(&effects), ["lost job 1 of 1", "wants [] on []", "strike 1", "strike 2"]);
+    assert_eq!(
+        reported(&effects),
+        ["lost job 1 of 1", "wants [] on []", "deregister 1", "deregister 2"]
+    );
     assert_eq!(reported(&play.tick()), Vec::<String>::new());
 }
 
@@ -420,10 +427,14 @@ fn a_job_whose_machine_went_while_nobody_looked_is_reported_too() {
     let mut play = Play::new(spec());
     play.start_runner(1);
     play.dies(1);
-    assert_eq!(reported(&play.sees(&[(1, false, 1)], &[])), ["wants [] on []"], "it may be begun");
+    assert_eq!(
+        reported(&play.sees(&[(1, false, 1)], &[])),
+        ["wants [] on []"],
+        "it may be started"
+    );
     play.now += 60;
     let effects = play.sees(&[(1, false, 1)], &[]);
-    assert_eq!(reported(&effects), ["lost job 1 of 1", "wants [] on []", "strike 1"]);
+    assert_eq!(reported(&effects), ["lost job 1 of 1", "wants [] on []", "deregister 1"]);
 }
 
 #[test]
@@ -463,16 +474,16 @@ fn a_runner_that_cannot_be_removed_is_tried_again() {
     play.now += 1;
     let mut effects = reported(&play.sees(&[(1, true, 0)], &[]));
     effects.extend(reported(&play.tick()));
-    assert!(effects.contains(&"strike 1".to_owned()), "{effects:?}");
+    assert!(effects.contains(&"deregister 1".to_owned()), "{effects:?}");
     let mut out = Vec::new();
     out.extend(play.step(Event::Deregistered(name(1), silent().map(drop))));
     assert!(out.is_empty());
     assert!(reported(&play.wait(29)).is_empty());
-    assert_eq!(reported(&play.wait(1)), ["strike 1"]);
+    assert_eq!(reported(&play.wait(1)), ["deregister 1"]);
     assert!(reported(&play.wait(60)).is_empty(), "while one is under way");
     out.extend(play.step(Event::Deregistered(name(1), Ok(()))));
     play.step(Event::NotWritten(name(1), JournalFault::Failed("full".into())));
-    assert_eq!(reported(&play.tick()), ["strike 1"], "until its end is written down");
+    assert_eq!(reported(&play.tick()), ["deregister 1"], "until its end is written down");
 }
 
 #[test]
@@ -486,7 +497,11 @@ fn a_lease_that_nobody_heard_of_yet_is_given_time() {
     }
     play.now = 69;
     let effects = play.sees(&[(1, false, 0)], &[]);
-    assert_eq!(reported(&effects), ["wants [] on []", "strike 1"], "asked whether it had a job");
+    assert_eq!(
+        reported(&effects),
+        ["wants [] on []", "deregister 1"],
+        "asked whether it had a job"
+    );
 }
 
 // Invariant: runners that cannot be made do not use up one machine after the other.

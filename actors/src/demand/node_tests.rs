@@ -1,4 +1,4 @@
-//! Runners that are nodes: they take job after job until they are told not to, and others may shut
+//! Runners that are nodes: they take job after job until they are cordoned, and others may shut
 //! them too.
 
 use drover_model::demand::report::{Unoffered, UnreadJob};
@@ -14,7 +14,7 @@ fn play(most: u32) -> Play {
     play
 }
 
-// Invariant: a node is told to take no more as soon as it was seen with as many builds as it may
+// Invariant: a node is cordoned as soon as it was seen with as many builds as it may
 // take, each counted once, and goes when the last of them is over.
 
 #[test]
@@ -26,7 +26,7 @@ fn builds_are_counted_once_each_however_often_they_are_seen() {
     assert_eq!(play.node(&["a/2"], Shut::Open), ["2 began"]);
     let reported = play.node(&["b/1"], Shut::Open);
     assert_eq!(reported, ["3 began", "quiet 1"], "one after the other, no pause seen");
-    assert!(play.node(&["b/1"], Shut::Quiet).is_empty(), "told once");
+    assert!(play.node(&["b/1"], Shut::Quiet).is_empty(), "cordoned once");
     assert_eq!(play.node(&[], Shut::Quiet), ["l1 is done"]);
 }
 
@@ -71,7 +71,7 @@ fn a_node_goes_only_after_a_look_that_began_once_it_knew() {
     assert_eq!(play.node(&[], Shut::Quiet), ["l1 is done"]);
 }
 
-// Invariant: what an earlier start of the service told a node holds on.
+// Invariant: what an earlier start of the service cordoned stays cordoned.
 
 #[test]
 fn builds_that_were_counted_before_a_start_are_not_counted_again() {

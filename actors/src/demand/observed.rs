@@ -1,4 +1,4 @@
-//! What was seen of one runner at its source.
+//! What polls observed of one runner at its source.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -39,32 +39,32 @@ impl Question {
     }
 }
 
-/// What became of one runner at its source.
+/// What polls showed of one runner, and what was done about it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Observed {
     /// Whether it was ever seen.
     pub listed: bool,
     /// When it was first seen connected.
     pub online: Option<Moment>,
-    /// Jobs on it by the last look.
+    /// Jobs on it by the last poll.
     pub jobs: u32,
     /// One of them.
     pub job: Option<String>,
     /// The same as it waited, where that was seen.
     pub waited: Option<JobObservation>,
-    /// Those of them that are told by their ids.
+    /// Those of them whose ids the source reports.
     running: BTreeSet<String>,
-    /// Jobs that began on it, as far as looks saw them.
+    /// Jobs that began on it, as far as polls saw them.
     pub began: u32,
-    /// When the first look began that saw a job on it.
+    /// When the first poll started that saw a job on it.
     pub working: Option<Moment>,
-    /// What it is worth that the last look that showed it showed no job.
+    /// How sure it is that it has no job, by the last poll that showed it.
     pub rest: Idle,
     /// Since when it has none, once it is connected.
     pub idle: Option<Moment>,
-    /// Whether it is told to take no further job.
+    /// Whether drover asked its source to give it no further job.
     pub cordoning: bool,
-    /// Since when it knows, and how often telling it failed.
+    /// Since when its source confirmed that, and how often the call failed.
     pub cordoned: Option<Moment>,
     pub refusals: u32,
     /// Whether somebody at its source keeps it from taking jobs.
@@ -79,19 +79,19 @@ pub(super) struct Observed {
     pub died: Option<Moment>,
     /// How often its guest was asked about it before it connected.
     times_asked: u32,
-    /// What its guest is asked while no look shows it.
+    /// What its guest is asked while no poll shows it.
     pub missed: Question,
-    /// What its guest is asked while what a look shows of it is no proof.
+    /// What its guest is asked while what a poll shows of it is no proof.
     pub doubted: Question,
-    /// Whether the last look did not show it.
+    /// Whether the last poll did not show it.
     pub missing: bool,
-    /// Whether its guest's word alone can tell that it is over, though the last look showed it.
+    /// Whether only its guest can say that it is over, although the last poll showed it.
     pub in_doubt: bool,
     /// Since when its source, asked for that very row, does not have it.
     pub gone: Option<Moment>,
-    /// Looks in a row that said nothing of it.
+    /// Polls in a row that said nothing of it.
     pub silent_polls: u32,
-    /// Whether its job was told to be lost.
+    /// Whether its job was reported as lost.
     pub lost: bool,
     /// Whether it was heard that its source did not let it be made.
     pub refused: bool,
@@ -120,7 +120,7 @@ impl Observed {
         ask_is_due
     }
 
-    /// Its row was seen: it is there, whatever other looks did not show.
+    /// Its row was seen: it is there, whatever other polls did not show.
     pub fn show(&mut self) {
         self.listed = true;
         self.missing = false;
@@ -130,7 +130,7 @@ impl Observed {
         self.missed.rest();
     }
 
-    /// Takes in the jobs on it. One that began and ended between two looks was seen by nobody.
+    /// Takes in the jobs on it. One that started and ended between two polls was seen by nobody.
     pub fn count(&mut self, row: &RowObservation) {
         let named = |running: &BTreeSet<String>| u32::try_from(running.len()).unwrap_or(u32::MAX);
         let running = &row.node.running;

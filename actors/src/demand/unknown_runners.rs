@@ -8,9 +8,9 @@ use drover_model::id::{Installation, RunnerName};
 use drover_model::ports::{RowObservation, Shut, SourceObservation};
 use drover_model::time::Moment;
 
-/// A runner counts as a stray once it was seen unknown, offline and without a job for so long.
+/// A runner is deregistered once polls show it unknown, offline and without a job for so long.
 const GRACE: Duration = Duration::from_secs(300);
-/// Of so many a look is to tell, whether a list shows them or not.
+/// A poll asks for so many of them at most, whether a list shows them or not.
 const ASKED: usize = 20;
 /// Between two tries to remove one.
 const PAUSE: Duration = Duration::from_secs(60);
@@ -24,12 +24,12 @@ struct UnknownRunner {
     tried: Option<Moment>,
 }
 
-/// All that were seen at the last look.
+/// All that were seen at the last poll.
 #[derive(Debug, Clone, Default)]
 pub struct UnknownRunners(BTreeMap<RunnerName, UnknownRunner>);
 
 impl UnknownRunners {
-    /// Takes a look in; gives those to be removed now, by their exact names.
+    /// Takes a poll in; gives those to be removed now, by their exact names.
     ///
     /// Those of other installations are never among them, nor one that is connected or has a job:
     /// its machine may be somebody's yet.
@@ -42,7 +42,7 @@ impl UnknownRunners {
     ) -> Vec<RunnerName> {
         let is_ours =
             |name: &RunnerName| RunnerName::parse(name.as_str()).is_some_and(|(of, ..)| of == *own);
-        // A node that drover shut does not tell whether it is connected.
+        // A node that drover shut does not show whether it is connected.
         let off = |row: &RowObservation| !row.online || row.node.shut == Shut::Quiet;
         let idle = |row: &RowObservation| off(row) && row.jobs == 0;
         // Of one name there may be several rows, and all of them are removed.
@@ -75,12 +75,12 @@ impl UnknownRunners {
         due
     }
 
-    /// Those that the next look is to tell of.
+    /// Those that the next poll asks for.
     pub fn names(&self) -> impl Iterator<Item = &RunnerName> {
         self.0.keys().take(ASKED)
     }
 
-    /// How many there are by the last look.
+    /// How many there are by the last poll.
     pub fn count(&self) -> usize {
         self.0.len()
     }

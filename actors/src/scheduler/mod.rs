@@ -89,7 +89,7 @@ pub struct AgentView {
     pub status: AgentStatus,
     /// Whether nothing was sent to the cluster for it yet.
     pub queued: bool,
-    /// Told to go.
+    /// Whether it was asked to go.
     pub going: bool,
     /// Counts the agents as they got free, so that the longest ready one is known.
     pub order: u64,

@@ -50,7 +50,7 @@ pub(super) fn wanted(
     scheduler.demanded(&SourceId::new(name), vec![level], jobs);
 }
 
-// Invariant: demand is a level: told twice, or late, it begins nothing twice.
+// Invariant: demand is a level: reported twice, or late, it starts nothing twice.
 
 #[test]
 fn a_level_reported_again_begins_nothing_more() {

@@ -563,7 +563,7 @@ proptest! {
                     | Effect::Over { .. } => {}
                 }
             }
-            prop_assert!(started <= wanted, "{started} begun for {wanted}");
+            prop_assert!(started <= wanted, "{started} started for {wanted}");
             prop_assert!(scheduler.agents.adds_up(), "{:?}", scheduler.agents);
         }
         prop_assert_eq!(granted, wanted);

@@ -102,7 +102,7 @@ impl Scheduler {
         stock.all <= kept.all as usize || stock.idle <= kept.idle as usize
     }
 
-    /// Whether agents may be on their way that have not been told of.
+    /// Whether agents may be on their way that no template reported yet.
     fn starts_under_way(&self, want: &Want) -> bool {
         let servers = self.servers(want);
         let mut own = servers.specs().filter_map(|kind| self.template_of(kind));

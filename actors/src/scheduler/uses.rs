@@ -44,7 +44,7 @@ pub(super) enum Asker {
 /// All uses that are wanted.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Uses {
-    /// By kind.
+    /// One for each kind of demand; uses name them by their place here.
     pub(super) levels: Vec<Demand>,
     /// One by one, those to be served first in front.
     pub(super) turns: Vec<Use>,
@@ -72,7 +72,7 @@ pub(crate) fn owner_of(source: &SourceId) -> Owner {
 }
 
 impl Scheduler {
-    /// Sources and shares as configured; what sources told stays theirs.
+    /// Sources and shares as configured; what sources reported stays theirs.
     pub(super) fn shares(
         &mut self,
         asked: ShareSpec,
@@ -89,8 +89,8 @@ impl Scheduler {
         }
     }
 
-    /// A source tells which jobs wait there, and how many run on each of its leases. A level that
-    /// is told twice, or was lost on the way, changes nothing.
+    /// A source reports which jobs wait there, and how many run on each of its leases. A level that
+    /// is reported twice, or was lost on the way, changes nothing.
     pub(super) fn demanded(
         &mut self,
         source: &SourceId,

@@ -1,4 +1,4 @@
-//! What it means that a look does not show a runner: nothing by itself.
+//! What it means that a poll does not show a runner: nothing by itself.
 //!
 //! Lists come in pages: they are cut, and they shift while they are read. A runner that is not shown
 //! is over when its guest says that it has ended, or where its guest cannot know that, when its source
@@ -24,7 +24,7 @@ use crate::demand::runners::End;
 /// So long after its guest was asked its answer is looked for, then after twice that, and so on.
 pub(super) const ANSWERS: Duration = Duration::from_millis(250);
 const ANSWERS_LATEST: Duration = Duration::from_secs(4);
-/// Looks that say nothing of a runner whose machine is gone, before its job counts as lost.
+/// Polls that say nothing of a runner whose machine is gone, before its job counts as lost.
 const SILENT_POLLS: u32 = 3;
 
 /// What a look says of one runner.
@@ -40,7 +40,7 @@ pub(super) enum Reported<'a> {
     Gone,
     /// The same, and its job is over, as the source says of that very job: how, in one word.
     Over(&'static str),
-    /// Nothing.
+    /// The poll says nothing of it: lists come in pages, and may be cut.
     Nothing,
 }
 
@@ -131,7 +131,7 @@ impl SourceMind {
 
     /// A look does not show a runner whose lease lives, its row is gone for certain, and its source says
     /// that its job is over: whatever it still does, nobody hears of it. Its guest has the time to say
-    /// that it ended; no longer where somebody cancelled the job, of which nobody tells the runner.
+    /// that it ended; it has less where somebody cancelled the job, which no runner hears of.
     pub(super) fn outlive(
         &mut self,
         name: &RunnerName,

@@ -1,9 +1,8 @@
-//! What a source shows of a runner and cannot prove: that it is idle, drawn from when it was heard of
-//! last, and that it is not connected while a job is on it.
+//! What a source shows of a runner and cannot prove: that it is idle, guessed from its last contact, and
+//! that it is not connected while a job is on it.
 //!
-//! Neither ends a lease. The guest is asked, and its word that the runner has ended does; until then the
-//! lease's deadline is its end, and a job whose source does not hear of it any more is told as lost to
-//! that source, once.
+//! Neither ends a lease. The mind asks the guest; the lease ends when the guest says that the runner
+//! ended, or at the lease's deadline. A job that its source lost contact with is reported as lost, once.
 
 use std::time::Duration;
 
@@ -19,10 +18,10 @@ use crate::demand::mind::observe::{AWAY, SETTLES};
 use crate::demand::observed::Observed;
 use crate::demand::runners::End;
 
-/// A runner that its source guesses to be idle for so long, at each look, waits for a job: one that had a
-/// job would have reported meanwhile.
+/// A runner that each poll guesses idle for so long waits for a job: one with a job would have reported
+/// meanwhile.
 pub(super) const GUESSED_IDLE: Duration = Duration::from_secs(60);
-/// The guest tells times in whole seconds.
+/// The guest reports times in whole seconds.
 const GUEST_SECOND: Duration = Duration::from_secs(1);
 
 impl SourceMind {

@@ -46,11 +46,11 @@ pub enum Event {
 /// What the mind wants done.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Effect {
-    /// Read the source.
+    /// Read runners and jobs of the source.
     Poll,
-    /// Let a runner take no further job.
+    /// Cordon a runner: it takes no further job.
     Cordon(RunnerName),
-    /// Remove a runner from the source.
+    /// Deregister a runner at the source.
     Deregister(RunnerName),
     /// Write down that a runner is gone.
     Gone(RunnerName),
@@ -58,11 +58,11 @@ pub enum Effect {
     Worked(RunnerName, u32),
     /// Write down the numbers of a runner's rows.
     Numbered(RunnerName, BTreeSet<u64>),
-    /// Remove a runner that nobody knows.
+    /// Deregister a runner that the journal does not know.
     RemoveUnknown(RunnerName),
-    /// Tell the herd what is wanted, and the jobs on each lease.
+    /// Report to the herd what is wanted, and the jobs on each lease.
     Publish(Vec<Level>, Vec<(LeaseId, u32)>),
-    /// Look whether runners can be made, without making one.
+    /// Check whether runners can be made, without making one.
     Probe,
     /// Ask a lease's guest whether its runner has ended.
     Ask(AgentId, LeaseId),
@@ -72,7 +72,6 @@ pub enum Effect {
     Fail(AgentId, LeaseId, String),
     /// A job was lost with its machine.
     Lost {
-        /// Its runner.
         runner: RunnerName,
         /// The agent it ran on.
         agent: AgentId,

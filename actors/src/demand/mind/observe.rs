@@ -1,4 +1,4 @@
-//! What a look means for one runner.
+//! What a poll means for one runner.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::demand::runners::{End, Kept};
 /// A runner that is not connected for so long while a job is on it is lost to its source.
 pub(super) const AWAY: Duration = Duration::from_secs(600);
 /// A runner that has ended is believed to have had no job once its source still says so after this
-/// time: what it told its source last may have been under way.
+/// time: what it reported last to its source may have been under way.
 pub(super) const SETTLES: Duration = Duration::from_secs(5);
 /// The part of its time to connect after which the guest of a runner is first asked about it; sooner
 /// where the runner makes its own row, which may have come and gone between two looks.
@@ -27,7 +27,7 @@ const FIRST_OF_ITS_OWN: u32 = 64;
 const LEFT_OF_ITS_OWN: u32 = 4;
 
 impl SourceMind {
-    /// What a look says of one runner.
+    /// What a poll says of one runner.
     pub(super) fn observe(
         &mut self,
         name: &RunnerName,
@@ -52,7 +52,7 @@ impl SourceMind {
         let (row, removed) = match reported {
             Reported::Row(row) => (row, false),
             Reported::Removed(row) => (row, true),
-            // A look that began while it was being made says nothing.
+            // A poll that started while it was being made says nothing.
             Reported::Done
                 if observed.listed || runner_started.is_some_and(|at| self.polled >= Some(at)) =>
             {
@@ -62,7 +62,7 @@ impl SourceMind {
                 return self.note_served(runner);
             }
             Reported::Done => {
-                // Its job was over before it was told that it is started.
+                // Its job was over before drover heard that the runner started.
                 return self.poll_by(now.mono + SETTLES);
             }
             Reported::Over(why) => return self.outlive(name, runner, why, now, out),
@@ -90,7 +90,7 @@ impl SourceMind {
             self.outdated.serves(runner.template.as_ref(), job.map(|job| &job.want));
         }
         if row.node.shut == Shut::Quiet && !observed.cordoning {
-            // It was told by an earlier start of the service.
+            // An earlier start of the service cordoned it.
             observed.cordoning = true;
             observed.cordoned = Some(now.mono);
         }
@@ -138,7 +138,7 @@ impl SourceMind {
             let since = *observed.idle.get_or_insert(now.mono);
             let idle = runner.idle.map_or(self.spec.idle, |idle| idle.min(self.spec.idle));
             let too_long = now.mono - since >= idle || !self.configured;
-            // What it took just before it was told is seen by a look that began later.
+            // A job that it took just before it was cordoned is seen by a poll that started later.
             let reported =
                 observed.cordoned.is_some_and(|at| self.polled.is_some_and(|poll| poll >= at));
             if observed.cordoning && reported {
@@ -172,7 +172,7 @@ impl SourceMind {
             observed.cordoning = true;
             out.push(Effect::Cordon(name.clone()));
         }
-        // A job that it took just before it was cordoned is seen by a look that started later.
+        // A job that it took just before it was cordoned is seen by a poll that started later.
         let cordoned = observed.cordoned.is_some_and(|at| polled >= Some(at));
         if polled < Some(due) {
             self.poll_by(due);
@@ -246,7 +246,7 @@ impl SourceMind {
         let outdated = runner.kept.too_old.is_some();
         let how = |end: End| if outdated { Ending::Badly } else { end.how };
         let text = match ended.filter(reported).map(how) {
-            // It came and went between two looks.
+            // It came and went between two polls.
             Some(Ending::Well) if self.spec.registers && !observed.listed => {
                 observed.settled = true;
                 out.push(Effect::Over(agent, lease, "done"));

@@ -32,7 +32,7 @@ pub(super) struct Outdated(BTreeMap<Want, Kind>);
 struct Kind {
     /// The template whose image has the old program.
     template: TemplateId,
-    /// What is told of it.
+    /// Why its jobs are not served, for people.
     lacks: String,
     /// Runners in a row that were too old.
     count: u32,
@@ -56,7 +56,7 @@ impl Outdated {
         self.0.insert(old.want.clone(), Kind { template, lacks, count, until, idle: None });
     }
 
-    /// Takes in which jobs wait by a look.
+    /// Takes in which jobs wait by a poll.
     pub fn observe(&mut self, jobs: &[JobObservation], now: Moment) {
         self.0.retain(|want, kind| {
             if jobs.iter().any(|job| job.want == *want) {
@@ -94,7 +94,7 @@ impl Outdated {
         any
     }
 
-    /// Ends all pauses: somebody may have mended it.
+    /// Ends all pauses: somebody may have repaired the image.
     pub fn hurry(&mut self) {
         self.0.values_mut().for_each(|kind| kind.until = None);
     }

@@ -23,9 +23,8 @@ impl SourceMind {
             return;
         }
         if !observed.settled {
-            // Whether its job was over before its machine was, only its source can tell; and so
-            // whether one had a job at all whose machine went while nobody looked, or that was free
-            // when it was looked at last.
+            // Only its source knows whether its job was over before its machine was, or whether it took
+            // a job since the last poll.
             if observed.died.is_none() {
                 observed.died = Some(now.mono);
                 self.woken = true;
@@ -42,8 +41,8 @@ impl SourceMind {
         }
     }
 
-    /// A runner was told to take no further job, or could not be told: then it is told once more
-    /// when it is seen again, until that is given up.
+    /// A runner was cordoned, or could not be: the next poll that shows it cordons it again, and some
+    /// failures count as success.
     pub(super) fn cordoned(&mut self, name: &RunnerName, result: Result<(), Fault>, now: Moment) {
         let Some(observed) = self.observed.get_mut(name) else { return };
         match result {
@@ -66,7 +65,7 @@ impl SourceMind {
         }
     }
 
-    /// A removal came back.
+    /// A call to deregister came back.
     pub(super) fn deregistered(
         &mut self,
         name: &RunnerName,
@@ -79,7 +78,7 @@ impl SourceMind {
             Err(fault) => {
                 tracing::warn!(
                     source = %self.spec.id, runner = %name, error = %fault,
-                    "runner can not be removed and is tried again"
+                    "runner cannot be removed; drover tries again"
                 );
                 if let Some((_, under_way)) = &mut observed.deregister {
                     *under_way = false;
@@ -88,7 +87,7 @@ impl SourceMind {
         }
     }
 
-    /// That a runner is gone could not be written down: it is removed once more.
+    /// The journal did not take that a runner is gone: it is deregistered once more.
     pub(super) fn not_written(&mut self, name: &RunnerName, fault: &JournalFault) {
         tracing::warn!(source = %self.spec.id, runner = %name, error = %fault, "record not written");
         if let Some((_, under_way)) =

@@ -1,4 +1,4 @@
-//! What a source's mind tells people.
+//! What a source's mind shows people.
 
 use std::collections::BTreeMap;
 
@@ -11,16 +11,16 @@ use drover_model::record::Want;
 use crate::demand::mind::SourceMind;
 use crate::demand::mind::event::Runner;
 
-/// Reasons that one status tells at most.
+/// Reasons that one status has at most.
 const LACKS: usize = 5;
 
 impl SourceMind {
-    /// Jobs that run on its runners, by the last look.
+    /// Jobs that run on its runners, by the last poll.
     pub fn running(&self) -> usize {
         self.observed.values().map(|observed| observed.jobs as usize).sum()
     }
 
-    /// Since when it cannot be looked at, and why.
+    /// Since when polls fail, and why.
     pub fn outage(&self) -> Option<&Outage> {
         self.outage.as_ref().map(|(_, outage)| outage)
     }

@@ -10,7 +10,7 @@ use drover_model::time::{Moment, Now};
 
 use crate::demand::mind::{PAUSE_LONGEST, SourceMind};
 
-/// Between two looks at whether runners can be made.
+/// Between two probes of whether runners can be made.
 const PROBE_PAUSE: Duration = Duration::from_secs(30);
 
 /// For so long none is wanted after so many in a row that cost a machine each.
@@ -29,13 +29,13 @@ pub(super) struct Trouble {
     jobless: bool,
     /// Since when its source lets none be made, and why.
     pub refused: Option<Outage>,
-    /// What the last look found against it.
+    /// What the last poll found against it.
     found: Option<String>,
     /// What its source was against before that was found.
     under: Option<Outage>,
     /// Whether its source is seen to be against it.
     shut: bool,
-    /// When that was looked at last, and whether such a look is under way.
+    /// When the last probe started, and whether it is under way.
     probe: Option<(Moment, bool)>,
 }
 
@@ -58,11 +58,11 @@ impl Trouble {
         self.until = Some(now.mono + pause);
         tracing::warn!(
             source = %spec.id, count, seconds = pause.as_secs(),
-            "runner was begun in vain: none is wanted for a while"
+            "runner was started in vain: none is wanted for a while"
         );
     }
 
-    /// A runner ended that was connected and had no job. Several that end at once tell no more than one.
+    /// A runner ended that was connected and had no job. Several that end at once count as one.
     pub fn cost_jobless(&mut self, spec: &SourceSpec, now: Now) {
         if self.until.is_none() {
             self.jobless = true;
@@ -77,7 +77,7 @@ impl Trouble {
         }
     }
 
-    /// A runner is connected, or `works`: nothing is against others but what looks find themselves.
+    /// A runner is connected, or `works`: nothing is against others but what polls find themselves.
     pub fn pass(&mut self, works: bool) {
         let found = self.found.take();
         let refused = self.refused.take().filter(|_| found.is_some());
@@ -86,8 +86,8 @@ impl Trouble {
         *self = Self { found, refused, count, until, jobless: stays, ..Self::default() };
     }
 
-    /// What a look found that keeps runners from being made stands until a look does not find it. Gives
-    /// whether that is another than what the last look found.
+    /// What a poll found that keeps runners from being made stands until a poll does not find it. Gives
+    /// whether that is another than what the last poll found.
     pub fn find(&mut self, found: Option<&str>, now: Now) -> bool {
         let is_news = self.found.as_deref() != found;
         if is_news && self.found.is_none() {
@@ -111,11 +111,11 @@ impl Trouble {
         self.probe = self.probe.filter(|(_, under_way)| *under_way);
     }
 
-    /// Whether it is to be looked at now whether runners can be made; that is under way then.
+    /// Whether a probe is due now; it is under way then.
     pub fn wants_probe(&mut self, poll: Duration, now: Moment) -> bool {
         let pause = poll.max(PROBE_PAUSE);
         let rests = self.probe.is_some_and(|(at, under_way)| under_way || now - at < pause);
-        // What looks find needs no other proof.
+        // What polls find needs no probe.
         if self.refused.is_none() || self.found.is_some() || rests {
             return false;
         }
@@ -143,7 +143,7 @@ impl Trouble {
 }
 
 impl SourceMind {
-    /// Takes in what a look found that keeps runners from being made, and tells of it where it changed.
+    /// Takes in what a poll found that keeps runners from being made, and logs it where it changed.
     pub(super) fn find(&mut self, obstacle: Option<&str>, now: Now) {
         if !self.trouble.find(obstacle, now) {
             return;
