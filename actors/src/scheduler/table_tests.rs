@@ -164,27 +164,27 @@ impl Play {
         self.step(Event::Wanted(git.id.clone(), vec![waits], Vec::new()), at(1));
         self.happen("News: its agent has it not");
         let effects = self.happen("Decide: no agent is free");
-        self.lease = effects
-            .into_iter()
-            .find_map(|effect| match effect {
-                Effect::HandOut { ask, .. } => Some(ask.lease),
-                _ => None,
-            })
-            .unwrap();
+        self.lease =
+            effects
+                .into_iter()
+                .find_map(|effect| {
+                    if let Effect::HandOut { ask, .. } = effect { Some(ask.lease) } else { None }
+                })
+                .unwrap();
         // The job is not wanted twice.
         self.step(Event::Wanted(git.id.clone(), Vec::new(), Vec::new()), at(1));
     }
 }
 
 fn word(effect: &Effect) -> String {
-    match effect {
-        Effect::Cancel { why, .. } => format!("Cancel({why})"),
-        Effect::End { why, .. } => format!("End({why})"),
-        other => {
-            let text = format!("{other:?}");
-            text.split([' ', '(']).next().unwrap_or_default().to_owned()
-        }
+    if let Effect::Cancel { why, .. } = effect {
+        return format!("Cancel({why})");
     }
+    if let Effect::End { why, .. } = effect {
+        return format!("End({why})");
+    }
+    let text = format!("{effect:?}");
+    text.split([' ', '(']).next().unwrap_or_default().to_owned()
 }
 
 fn draw() -> String {
