@@ -37,11 +37,11 @@ pub struct TooOld {
     pub template: TemplateId,
     /// What it was started for.
     pub want: Want,
-    /// Its version, the last day of that where it is known, and what mends it.
+    /// Its version, the last day of that where it is known, and what repairs it.
     pub text: String,
 }
 
-/// The end of a runner, as its guest tells it.
+/// The end of a runner, as its guest reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct End {
     /// When that was heard.
@@ -54,7 +54,7 @@ pub struct End {
 
 type BySource = BTreeMap<SourceId, BTreeMap<RunnerName, Kept>>;
 
-/// All runners; shared by the actors of one thread. Agents enter theirs, sources strike them out.
+/// All runners; shared by the actors of one thread. Agents enter theirs, sources remove them.
 #[derive(Debug, Clone, Default)]
 pub struct Runners(Rc<RefCell<BySource>>, Rc<RefCell<BTreeMap<SourceId, u64>>>);
 

@@ -12,7 +12,6 @@ use actix::{Actor, Context, Handler, Recipient, System};
 use drover_actors::message::{
     ClusterConfirmed, HerdCommand, NodeDrained, NodesSeen, Provisioned, Refusal,
 };
-use drover_model::finding::{Does, Finding};
 use drover_ci::{HookAuth, HookSecret, Hooks};
 use drover_model::demand::report::Outage;
 use drover_model::demand::report::{
@@ -20,6 +19,7 @@ use drover_model::demand::report::{
 };
 use drover_model::demand::spec::ShareSpec;
 use drover_model::fact::{AgentDetail, Fact, LeaseStatus, What};
+use drover_model::finding::{Does, Finding};
 use drover_model::id::{
     AgentId, CloudId, ClusterId, LeaseId, NodeName, RunnerName, SourceId, TemplateId, VmId,
 };

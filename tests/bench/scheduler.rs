@@ -4,14 +4,16 @@ use std::collections::BTreeSet;
 use std::hint::black_box;
 use std::sync::Arc;
 
+use drover_actors::scheduler::Event;
 use drover_actors::scheduler::state::Scheduler;
 use drover_actors::template::{AgentLevel, TemplateNews};
 use drover_model::id::{AgentId, CloudId, LeaseId, TemplateId, VmId};
 use drover_model::phase::AgentPhase;
 use drover_model::record::{LeaseAsk, Want};
 use drover_model::spec::TemplateSpec;
+use drover_model::state_machine::StateMachine;
 use drover_model::status::{AgentStatus, Standing};
-use drover_model::time::WallTime;
+use drover_model::time::{Now, WallTime};
 
 use crate::figure::{Figure, Report};
 use crate::placement::micros;
@@ -19,6 +21,10 @@ use crate::placement::micros;
 const WANTS: usize = 2000;
 const AGENTS: usize = 1000;
 const NOW: WallTime = WallTime(1_800_000_000_000);
+
+fn now() -> Now {
+    Now { wall: NOW, ..Now::default() }
+}
 
 /// The n-th set of labels, of those that the template has.
 fn set(n: usize) -> BTreeSet<String> {
@@ -77,11 +83,13 @@ fn scheduler(wants: usize) -> Scheduler {
         released: 0,
         answered: 0,
     };
-    scheduler.cloud(&spec.id.cloud, 0);
-    scheduler.news(&news, NOW);
+    let mut take = |event| drop(scheduler.effects_of(event, now(), 0));
+    take(Event::Room(spec.id.cloud.clone(), 0));
+    take(Event::News(Box::new(news)));
     for ask in (0..wants).map(ask) {
-        scheduler.ask(&ask, std::slice::from_ref(&spec));
-        scheduler.recorded(&ask.lease, true);
+        let lease = ask.lease.clone();
+        take(Event::Asked(Box::new(ask)));
+        take(Event::Recorded(lease, true));
     }
     scheduler
 }
@@ -89,8 +97,8 @@ fn scheduler(wants: usize) -> Scheduler {
 fn decision(wants: usize) -> f64 {
     let mut scheduler = scheduler(wants);
     micros(|| {
-        let orders = scheduler.decide(NOW, &mut || LeaseId::new("none"));
-        assert!(black_box(orders).is_empty(), "nothing is free");
+        let effects = scheduler.effects_of(Event::Decide, now(), 0);
+        assert!(black_box(effects).is_empty(), "nothing is free");
     })
 }
 

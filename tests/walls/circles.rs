@@ -127,7 +127,9 @@ fn the_reader_finds_a_planted_circle_in_every_spelling() {
 
 #[test]
 fn tests_comments_and_arrows_in_one_direction_are_no_circle() {
-    for harmless in ["mod x;\nmod tests {\n    use crate::a::A;\n}", "//! crate::a", "use super::a::A;"] {
+    for harmless in
+        ["mod x;\nmod tests {\n    use crate::a::A;\n}", "//! crate::a", "use super::a::A;"]
+    {
         let sources = [("a.rs", "use crate::b::B;"), ("b/inner.rs", harmless)];
         assert_eq!(circles(between(sources.into_iter())), Imports::new(), "{harmless}");
     }

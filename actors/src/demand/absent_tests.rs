@@ -21,11 +21,11 @@ pub(super) fn verdicts(effects: &[Effect]) -> Vec<String> {
 /// All that is decided in an hour of such looks.
 pub(super) fn an_hour(
     play: &mut Play,
-    mut look: impl FnMut(&mut Play) -> Vec<Effect>,
+    mut poll: impl FnMut(&mut Play) -> Vec<Effect>,
 ) -> Vec<String> {
     let (end, mut all) = (play.now + 3600, Vec::new());
     while play.now < end {
-        all.extend(verdicts(&look(play)));
+        all.extend(verdicts(&poll(play)));
     }
     all
 }
@@ -76,7 +76,7 @@ fn of_several_rows_of_one_name_the_one_with_a_job_counts() {
 fn a_runner_that_no_list_shows_is_done_soon_after_its_guest_says_that_it_ended() {
     let mut play = busy();
     play.lists(&[]);
-    assert_eq!(play.hears_end(Ending::Well), Vec::<String>::new(), "what it told is under way");
+    assert_eq!(play.hears_end(Ending::Well), Vec::<String>::new(), "what it reported is under way");
     assert_eq!(verdicts(&play.lists(&[])), ["l1 is done"], "a look later");
 }
 
@@ -113,11 +113,11 @@ fn its_guest_is_asked_ever_less_often() {
 fn a_runner_that_had_its_jobs_as_its_source_says_is_done_at_once() {
     let mut play = busy();
     let observation = SourceObservation { done: [name(1)].into(), ..observation(&[], &[]) };
-    assert_eq!(verdicts(&play.look(Ok(observation))), ["l1 is done"]);
+    assert_eq!(verdicts(&play.poll(Ok(observation))), ["l1 is done"]);
 }
 
 // Invariant: a runner whose row is gone while its guest does not say that it ended is left until its
-// deadline, and its job is told as lost once.
+// deadline, and its job is reported as lost once.
 
 #[test]
 fn a_job_whose_runner_has_no_row_any_more_is_reported_as_lost_and_its_machine_is_left() {
@@ -151,14 +151,14 @@ fn a_runner_that_was_let_go_without_a_job_goes_with_its_row() {
 #[test]
 fn a_runner_that_could_not_be_let_go_does_not_go_with_its_row() {
     let mut play = Play::new(spec());
-    play.quiets = (0..9).map(|_| silent().map(drop)).collect();
+    play.cordons = (0..9).map(|_| silent().map(drop)).collect();
     play.start_runner(1);
     play.sees(&[(1, true, 0)], &[]);
     play.now += 300;
     for _ in 0..2 {
         assert_eq!(verdicts(&play.sees(&[(1, true, 0)], &[])), Vec::<String>::new());
     }
-    play.mind.cordoned(&name(1), silent().map(drop), at(play.now).mono);
+    play.step(Event::Cordoned(name(1), silent().map(drop)));
     assert_eq!(verdicts(&play.sees(&[], &[])), Vec::<String>::new());
 }
 
@@ -168,7 +168,7 @@ fn a_runner_that_could_not_be_let_go_does_not_go_with_its_row() {
 /// A look that finds the row of the first runner gone, and its job over so.
 fn over(play: &mut Play, why: &'static str) -> Vec<String> {
     let (gone, over) = ([name(1)].into(), [(name(1), why)].into());
-    verdicts(&play.look(Ok(SourceObservation { gone, over, ..observation(&[], &[]) })))
+    verdicts(&play.poll(Ok(SourceObservation { gone, over, ..observation(&[], &[]) })))
 }
 
 #[test]
@@ -225,7 +225,7 @@ fn a_runner_of_an_earlier_start_that_no_look_shows_is_not_counted_on_for_a_job_t
     play.start_runner(1);
     let lists = |play: &mut Play, rows: &[(u32, bool, u32)]| {
         let observation = SourceObservation { whole: false, ..observation(rows, &[&["linux"]]) };
-        reported(&play.look(Ok(observation))).pop()
+        reported(&play.poll(Ok(observation))).pop()
     };
     assert_eq!(lists(&mut play, &[]).as_deref(), Some("wants [1] on [l1 0]"), "it was just made");
     play.runners.get_mut(&name(1)).expect("a runner").kept.restored = true;
@@ -273,9 +273,9 @@ fn one_that_registers_itself_elsewhere_is_not_expected_here() {
 fn a_job_whose_machine_went_is_looked_for_until_its_row_is_shown() {
     let mut play = busy();
     play.dies(1);
-    assert_eq!(reported(&play.lists(&[])), ["wants [] on []"], "neither told nor struck");
+    assert_eq!(reported(&play.lists(&[])), ["wants [] on []"], "neither reported nor deregistered");
     let effects = reported(&play.lists(&[(1, false, 1)]));
-    assert_eq!(effects, ["lost job 1 of 1", "wants [] on []", "strike 1"]);
+    assert_eq!(effects, ["lost job 1 of 1", "wants [] on []", "deregister 1"]);
 }
 
 #[test]
@@ -291,7 +291,7 @@ fn a_job_whose_machine_went_and_that_no_look_mentions_is_lost_after_some() {
     assert_eq!(all, Vec::<String>::new(), "it ended before");
 }
 
-// Invariant: a look is asked to tell of each runner that is waited for, and of no other.
+// Invariant: a poll asks for each runner that is waited for, and for no other.
 
 #[test]
 fn a_look_is_to_mention_runners_that_were_made_and_are_not_settled() {
@@ -301,7 +301,7 @@ fn a_look_is_to_mention_runners_that_were_made_and_are_not_settled() {
     play.dies(3);
     play.sees(&[(7, false, 0)], &[]);
     let known: Vec<u32> = play.mind.known(&play.runners).keys().map(number).collect();
-    assert_eq!(known, [1, 3, 7], "the last is a stray");
+    assert_eq!(known, [1, 3, 7], "the last is unknown");
     play.ends(Ending::Well);
     play.sees(&[(7, false, 0)], &[]);
     let known: Vec<u32> = play.mind.known(&play.runners).keys().map(number).collect();

@@ -11,17 +11,17 @@ use actix::{
 use drover_model::demand::report::{SourceJobs, Unoffered};
 use drover_model::demand::spec::SourceSpec;
 use drover_model::fact::{Fact, SourceStatus, What};
-use drover_model::fault::Fault;
 use drover_model::id::{AgentId, LeaseId, RunnerName, SourceId};
-use drover_model::ports::SourceObservation;
 use drover_model::record::{Body, Troubled};
-use drover_model::time::{Moment, Now};
+use drover_model::state_machine::{StateMachine, Turn};
+use drover_model::time::Moment;
 use futures_util::future::abortable;
 use futures_util::stream::AbortHandle;
 
 use crate::birth::Common;
 use crate::demand::Level;
-use crate::demand::mind::{Effect, Runner, SourceMind};
+use crate::demand::mind::SourceMind;
+use crate::demand::mind::event::{Effect, Event, Runner};
 use crate::message::AgentCommand;
 use crate::roster::Living;
 use drover_runtime::reply::Reply;
@@ -33,17 +33,17 @@ use drover_runtime::supervise::{count_message, limit_turns};
 pub enum SourceCommand {
     /// A spec comes into force; none when it left the configuration.
     Apply(Option<Arc<SourceSpec>>),
-    /// Somebody says that there is news.
+    /// A webhook or a person says that there is news.
     Wake,
     /// A runner of it could not be started.
     NotServed,
     /// Somebody wants to see its jobs.
     Jobs(Reply<SourceJobs>),
-    /// Of what its jobs want, no template offers this, or it is held back; ordered by what is wanted.
+    /// What its jobs want and no template offers, or the scheduler holds back; ordered by what is wanted.
     NotOffered(Arc<[Unoffered]>),
-    /// What templates offer may be another than before: say again what is wanted.
+    /// Templates changed: report the demand of the last poll again.
     Retell,
-    /// It is not needed any more.
+    /// It has no runner left and is not configured: its actor ends.
     Leave,
 }
 
@@ -53,7 +53,6 @@ pub enum SourceCommand {
 pub enum SourceReport {
     /// What is wanted, and how many jobs run on each of its leases.
     Wanted {
-        /// The source.
         source: SourceId,
         /// Jobs that wait.
         levels: Vec<Level>,
@@ -62,18 +61,14 @@ pub enum SourceReport {
     },
     /// A lease's runner is done.
     Over {
-        /// Its agent.
         agent: AgentId,
-        /// The lease.
         lease: LeaseId,
         /// Why, one word.
         why: &'static str,
     },
     /// A lease's runner is not what it should be.
     Fail {
-        /// Its agent.
         agent: AgentId,
-        /// The lease.
         lease: LeaseId,
         /// What is wrong.
         text: String,
@@ -91,7 +86,7 @@ pub struct Source {
     spec: Arc<SourceSpec>,
     configured: bool,
     mind: Option<SourceMind>,
-    /// News that were not taken up yet.
+    /// Whether a poll was asked for that did not start yet.
     woken: bool,
     /// Runners that could not be started and were not counted yet.
     unserved: u32,
@@ -102,7 +97,7 @@ pub struct Source {
 }
 
 impl Source {
-    /// A source that was not looked at yet.
+    /// A source that was not polled yet.
     pub fn new(common: Common, herd: Recipient<SourceReport>, spec: Arc<SourceSpec>) -> Self {
         Self {
             common,
@@ -136,36 +131,34 @@ impl Source {
         .collect()
     }
 
-    /// Takes up what it was told, lets the mind do `step` and whatever is due, and carries it out.
-    fn step(
-        &mut self,
-        ctx: &mut Context<Self>,
-        step: impl FnOnce(&mut SourceMind, &BTreeMap<RunnerName, Runner>, Now, &mut Vec<Effect>),
-    ) {
-        let now = self.common.ports.ambient.now();
+    /// Brings the mind what this side learned meanwhile, then `event`, lets it do what is due, and
+    /// carries out what it wants.
+    fn step(&mut self, ctx: &mut Context<Self>, event: Option<Event>) {
+        // Only a poll that came back spreads what follows by chance.
+        let ambient = &self.common.ports.ambient;
+        let draw = matches!(event, Some(Event::Polled(_))).then(|| ambient.draw());
+        let (mut turn, now) = (Turn::new(draw.unwrap_or_default()), ambient.now());
         self.common.runners.settle(&self.id, self.spec.place);
-        let runners = self.runners();
-        let spec = self.configured.then(|| self.spec.clone());
-        let mut out = Vec::new();
+        let runners = Arc::new(self.runners());
         let mind = self.mind.get_or_insert_with(|| {
             let of = Troubled::Source { source: self.id.clone() };
             let own = self.common.installation.clone();
             let mind = SourceMind::new(self.spec.clone(), own, now.mono);
             mind.silent_from(self.common.troubles.since(&of))
         });
+        let mut events = vec![Event::Runners(Arc::clone(&runners))];
         if mind.is_configured() != self.configured || !Arc::ptr_eq(mind.spec(), &self.spec) {
-            mind.apply(spec, now, &mut out);
+            events.push(Event::Apply(self.configured.then(|| self.spec.clone())));
         }
         if std::mem::take(&mut self.woken) {
-            mind.wake();
+            events.push(Event::Woken);
         }
-        for _ in 0..std::mem::take(&mut self.unserved) {
-            mind.not_served(&runners, now, &mut out);
-        }
-        mind.not_offered(Arc::clone(&self.unoffered));
-        step(mind, &runners, now, &mut out);
-        mind.tick(&runners, now, &mut out);
-        out.into_iter().for_each(|effect| self.carry_out(effect, ctx));
+        events.extend((0..std::mem::take(&mut self.unserved)).map(|_| Event::NotServed));
+        events.push(Event::NotOffered(Arc::clone(&self.unoffered)));
+        events.extend(event);
+        events.push(Event::Tick);
+        events.into_iter().for_each(|event| mind.step(event, now, &mut turn));
+        turn.effects.into_iter().for_each(|effect| self.carry_out(effect, ctx));
         self.show(runners.len());
         if !self.configured && self.common.runners.of(&self.id).is_empty() {
             self.herd.do_send(SourceReport::Empty(self.id.clone()));
@@ -175,27 +168,26 @@ impl Source {
     fn carry_out(&mut self, effect: Effect, ctx: &mut Context<Self>) {
         let demand = Arc::clone(&self.common.ports.demand);
         match effect {
-            Effect::Look => {
+            Effect::Poll => {
                 let mind = self.mind.as_ref();
                 let known = mind.map(|mind| mind.known(&self.runners())).unwrap_or_default();
-                let look = demand.look(&self.id, &known);
-                ctx.spawn(
-                    look.into_actor(self)
-                        .map(|observation, actor, ctx| actor.looked(observation, ctx)),
-                );
-            }
-            Effect::Quiet(runner) => {
-                let quiet = demand.quiet(&self.id, &runner);
-                ctx.spawn(quiet.into_actor(self).map(move |result, actor, ctx| {
-                    // What it took meanwhile is seen before anything is done to it.
-                    actor.woken = true;
-                    actor.step(ctx, |mind, _, now, _| mind.cordoned(&runner, result, now.mono));
+                let poll = demand.look(&self.id, &known);
+                ctx.spawn(poll.into_actor(self).map(|result, actor, ctx| {
+                    actor.step(ctx, Some(Event::Polled(result.map(Box::new))));
                 }));
             }
-            Effect::Hit(runner) => {
+            Effect::Cordon(runner) => {
+                let cordon = demand.quiet(&self.id, &runner);
+                ctx.spawn(cordon.into_actor(self).map(move |result, actor, ctx| {
+                    // The next poll shows a job that the runner took meanwhile.
+                    actor.woken = true;
+                    actor.step(ctx, Some(Event::Cordoned(runner, result)));
+                }));
+            }
+            Effect::Deregister(runner) => {
                 let deregister = demand.deregister(&self.id, &runner);
                 ctx.spawn(deregister.into_actor(self).map(move |result, actor, ctx| {
-                    actor.step(ctx, |mind, _, _, out| mind.deregistered(&runner, result, out));
+                    actor.step(ctx, Some(Event::Deregistered(runner, result)));
                 }));
             }
             Effect::Gone(runner) => self.gone(runner, ctx),
@@ -205,26 +197,26 @@ impl Source {
                 let source = self.id.clone();
                 self.common.records.write(Body::RowsNumbered { source, runner, rows });
             }
-            Effect::Sweep(runner) => {
+            Effect::RemoveUnknown(runner) => {
                 let deregister = demand.deregister(&self.id, &runner);
                 ctx.spawn(deregister.into_actor(self).map(move |result, actor, _| match result {
                     Ok(()) => {
-                        tracing::warn!(source = %actor.id, runner = %runner, "stray runner removed");
+                        tracing::warn!(source = %actor.id, runner = %runner, "unknown runner removed");
                     }
                     Err(fault) => tracing::warn!(
                         source = %actor.id, runner = %runner, error = %fault,
-                        "stray runner can not be removed and is tried again"
+                        "unknown runner cannot be removed; drover tries again"
                     ),
                 }));
             }
-            Effect::Lines(levels, jobs) => {
+            Effect::Publish(levels, jobs) => {
                 let source = self.id.clone();
                 self.herd.do_send(SourceReport::Wanted { source, levels, jobs });
             }
-            Effect::Prove => {
+            Effect::Probe => {
                 let obstacle = demand.obstacle(&self.id);
                 ctx.spawn(obstacle.into_actor(self).map(|obstacle, actor, ctx| {
-                    actor.step(ctx, |mind, runners, _, out| mind.proven(obstacle, runners, out));
+                    actor.step(ctx, Some(Event::Probed(obstacle)));
                 }));
             }
             Effect::Ask(agent, lease) => {
@@ -253,24 +245,16 @@ impl Source {
             if done.is_ok() {
                 actor.common.runners.gone(&actor.id, &runner);
             }
-            actor.step(ctx, |mind, _, _, _| {
-                if let Err(fault) = done {
-                    mind.not_written(&runner, &fault);
-                }
-            });
+            let failed = done.err().map(|fault| Event::NotWritten(runner, fault));
+            actor.step(ctx, failed);
         }));
     }
 
-    /// Remembered beyond a start.
+    /// Writes down how many jobs started on a runner: a restart must not count them again.
     fn worked(&self, runner: RunnerName, began: u32) {
         self.common.runners.worked(&self.id, &runner, began);
         let source = self.id.clone();
         self.common.records.write(Body::RunnerWorked { source, runner, began });
-    }
-
-    fn looked(&mut self, observation: Result<SourceObservation, Fault>, ctx: &mut Context<Self>) {
-        let draw = self.common.ports.ambient.draw();
-        self.step(ctx, |mind, runners, now, out| mind.looked(observation, runners, now, draw, out));
     }
 
     fn wake_at(&mut self, at: Moment, ctx: &mut Context<Self>) {
@@ -282,7 +266,7 @@ impl Source {
         self.alarm = Some(alarm);
         ctx.spawn(sleep.into_actor(self).map(|outcome, actor, ctx| {
             if outcome.is_ok() {
-                actor.step(ctx, |_, _, _, _| {});
+                actor.step(ctx, None);
             }
         }));
     }
@@ -292,7 +276,7 @@ impl Source {
         self.common.ports.observer.observe(Fact { at, what });
     }
 
-    /// Its jobs by the last look.
+    /// Its jobs by the last poll.
     fn jobs(&self) -> SourceJobs {
         let empty = || SourceJobs {
             source: self.id.clone(),
@@ -308,7 +292,7 @@ impl Source {
         self.mind.as_ref().map_or_else(empty, |mind| mind.report(&self.runners()))
     }
 
-    /// Tells the read side what changed, and the journal since when it cannot be looked at.
+    /// Shows the read side what changed, and the journal since when polls fail.
     fn show(&mut self, runners: usize) {
         let Some(mind) = &self.mind else { return };
         let of = Troubled::Source { source: self.id.clone() };
@@ -335,12 +319,12 @@ impl Actor for Source {
 
     fn started(&mut self, ctx: &mut Context<Self>) {
         limit_turns(ctx);
-        self.step(ctx, |_, _, _, _| {});
+        self.step(ctx, None);
     }
 }
 
 impl Supervised for Source {
-    /// What it was told is kept; what it saw is seen again.
+    /// Keeps what the herd sent; the next poll observes the rest again.
     fn restarting(&mut self, _: &mut Context<Self>) {
         self.mind = None;
         self.alarm = None;
@@ -366,13 +350,13 @@ impl Handler<SourceCommand> for Source {
             }
             SourceCommand::NotOffered(unoffered) => self.unoffered = unoffered,
             SourceCommand::Retell => {
-                return self.step(ctx, |mind, runners, _, out| mind.republish(runners, out));
+                return self.step(ctx, Some(Event::Republish));
             }
             SourceCommand::Leave => {
                 self.common.troubles.set(Troubled::Source { source: self.id.clone() }, None);
                 return ctx.stop();
             }
         }
-        self.step(ctx, |_, _, _, _| {});
+        self.step(ctx, None);
     }
 }

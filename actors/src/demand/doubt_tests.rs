@@ -16,13 +16,13 @@ fn asks(effects: &[Effect]) -> bool {
 
 impl Play {
     fn shows(&mut self, online: bool, jobs: u32, idle: Idle) -> Vec<Effect> {
-        self.look(Ok(row(online, jobs, idle)))
+        self.poll(Ok(row(online, jobs, idle)))
     }
 
     /// A look that shows a job on the first runner, and that its source does not have its row any more.
     fn shows_removed(&mut self) -> Vec<Effect> {
         let removed = [name(1)].into();
-        self.look(Ok(SourceObservation { removed, ..row(false, 1, Idle::Known) }))
+        self.poll(Ok(SourceObservation { removed, ..row(false, 1, Idle::Known) }))
     }
 
     /// The first guest says that its runner's command ended with 0 at this moment, and may have left
@@ -59,10 +59,10 @@ fn a_runner_with_a_job_that_its_source_guesses_to_be_idle_is_left_alone_and_its_
                 "{:?}",
                 reported(&effects)
             );
-            let look = |play: &mut Play| play.shows(online, 0, idle);
+            let poll = |play: &mut Play| play.shows(online, 0, idle);
             let mut quiet = false;
             let verdicts = an_hour(&mut play, |play| {
-                let effects = look(play);
+                let effects = poll(play);
                 quiet |= reported(&effects).contains(&"quiet 1".to_owned());
                 effects
             });
@@ -116,8 +116,8 @@ fn a_runner_without_a_job_that_is_guessed_to_be_idle_is_asked_to_go_and_goes_whe
     play.shows(true, 0, Idle::Guessed);
     play.now += 300;
     assert!(reported(&play.shows(true, 0, Idle::Guessed)).contains(&"quiet 1".to_owned()));
-    let look = |play: &mut Play| play.shows(true, 0, Idle::Guessed);
-    assert_eq!(an_hour(&mut play, look), Vec::<String>::new(), "it may have taken one before");
+    let poll = |play: &mut Play| play.shows(true, 0, Idle::Guessed);
+    assert_eq!(an_hour(&mut play, poll), Vec::<String>::new(), "it may have taken one before");
     assert_eq!(an_hour(&mut play, |play| play.sees(&[], &[])), Vec::<String>::new());
     play.ends(Ending::Well);
     assert_eq!(verdicts(&play.sees(&[], &[])), ["l1 is idle"]);
@@ -127,14 +127,14 @@ fn a_runner_without_a_job_that_is_guessed_to_be_idle_is_asked_to_go_and_goes_whe
 fn a_runner_of_a_source_that_left_the_configuration_is_not_asked_to_go_by_one_guess() {
     let mut play = Play::new(spec());
     play.start_runner(1);
-    play.mind.apply(None, at(play.now), &mut Vec::new());
+    play.step(Event::Apply(None));
     assert!(!reported(&play.shows(true, 0, Idle::Guessed)).contains(&"quiet 1".to_owned()));
     play.now += 60;
     assert!(reported(&play.shows(true, 0, Idle::Guessed)).contains(&"quiet 1".to_owned()));
 }
 
 // Invariant: a runner whose row stands but is not connected is given up once its guest says that it
-// ended; until then its job is told as lost to its source, once.
+// ended; until then its job is reported as lost, once.
 
 #[test]
 fn a_runner_that_is_off_for_long_with_a_job_is_given_up_once_its_guest_says_that_it_ended() {
@@ -265,7 +265,7 @@ fn a_runner_that_was_never_seen_with_a_job_and_was_left_running_goes_with_its_ro
 fn a_second_look_that_may_end_a_lease_does_not_wait_for_the_next_poll() {
     let mut play = daemon(SourceSpec { firm: true, ..spec() });
     let hourly = SourceSpec { firm: true, poll: seconds(3600), brisk: seconds(3600), ..spec() };
-    play.mind.apply(Some(Arc::new(hourly)), at(play.now), &mut Vec::new());
+    play.step(Event::Apply(Some(Arc::new(hourly))));
     play.sees(&[], &[]);
     let from = play.now;
     assert_eq!(verdicts(&play.sees(&[], &[])), ["l1 is done"]);
@@ -281,10 +281,10 @@ fn a_runner_whose_job_is_over_before_it_is_asked_to_run_is_looked_at_again_soon(
     let runner_started =
         play.runners.get_mut(&name(1)).expect("a runner").kept.runner_started.take();
     let observation = SourceObservation { done: [name(1)].into(), ..observation(&[], &[]) };
-    assert_eq!(verdicts(&play.look(Ok(observation.clone()))), Vec::<String>::new());
+    assert_eq!(verdicts(&play.poll(Ok(observation.clone()))), Vec::<String>::new());
     play.runners.get_mut(&name(1)).expect("a runner").kept.runner_started = runner_started;
     let from = play.now;
-    assert_eq!(verdicts(&play.look(Ok(observation))), ["l1 is done"]);
+    assert_eq!(verdicts(&play.poll(Ok(observation))), ["l1 is done"]);
     assert!(play.now - from < 8, "{}", play.now - from);
 }
 
@@ -351,7 +351,7 @@ fn a_runner_that_was_missed_and_shown_again_is_asked_about_as_at_first() {
     assert!(asked <= 10, "{asked} times in 100 s");
 }
 
-// Invariant: a runner that could not be told to go because a job is on it has that job.
+// Invariant: a runner that could not be cordoned because a job is on it has that job.
 
 #[test]
 fn a_runner_that_takes_a_job_while_it_is_asked_to_go_is_left_alone() {
@@ -360,7 +360,7 @@ fn a_runner_that_takes_a_job_while_it_is_asked_to_go_is_left_alone() {
         Fault::new(FaultKind::Locked { lock: "job".into() }, culprit, "422")
     };
     let mut play = Play::new(spec());
-    play.quiets = (0..9).map(|_| Err(locked())).collect();
+    play.cordons = (0..9).map(|_| Err(locked())).collect();
     play.start_runner(1);
     play.sees(&[(1, true, 0)], &[]);
     play.now += 300;
@@ -378,12 +378,12 @@ fn numbers_of_rows_are_written_down_once_and_asked_for_where_they_were_given() {
     let mut play = Play::new(spec());
     play.start_runner(1);
     let numbers: drover_model::ports::Known = [(name(1), [7].into()), (name(2), [8].into())].into();
-    let seen = SourceObservation { numbers, ..observation(&[(1, true, 1)], &[]) };
-    let effects = reported(&play.look(Ok(seen.clone())));
+    let observed = SourceObservation { numbers, ..observation(&[(1, true, 1)], &[]) };
+    let effects = reported(&play.poll(Ok(observed.clone())));
     assert!(effects.contains(&"1 has {7}".to_owned()), "{effects:?}");
     let kept = &mut play.runners.get_mut(&name(1)).expect("a runner").kept;
     kept.entry.rows = [7].into();
-    let effects = reported(&play.look(Ok(seen)));
+    let effects = reported(&play.poll(Ok(observed)));
     assert!(!effects.contains(&"1 has {7}".to_owned()), "{effects:?}");
     assert_eq!(play.mind.known(&play.runners), [(name(1), [7].into())].into());
     play.runners.get_mut(&name(1)).expect("a runner").kept.entry.place = Some(2);

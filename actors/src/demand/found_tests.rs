@@ -6,19 +6,19 @@ use super::*;
 fn finds(play: &mut Play, obstacle: Option<&str>) -> Vec<String> {
     let obstacle = obstacle.map(str::to_owned);
     reported(
-        &play.look(Ok(SourceObservation {
+        &play.poll(Ok(SourceObservation {
             obstacle,
             ..observation(&[], &[&["linux"], &["linux"]])
         })),
     )
 }
 
-/// Since when it is told to let no runner be made, and why.
+/// Since when it lets no runner be made by its status, and why.
 fn refusal(play: &Play) -> Option<(WallTime, String)> {
     play.mind.status(0).refused
 }
 
-// Invariant: what a look finds against runners is told as long as looks find it, and costs no machine.
+// Invariant: what a poll finds against runners is shown as long as polls find it, and costs no machine.
 
 #[test]
 fn what_a_look_finds_against_runners_is_reported_and_nothing_is_wanted_until_it_is_found_no_more() {
@@ -27,7 +27,7 @@ fn what_a_look_finds_against_runners_is_reported_and_nothing_is_wanted_until_it_
     let first = at(play.now).wall;
     assert_eq!(refusal(&play), Some((first, "403: it lacks a right".to_owned())));
     // A trial knows less than the look.
-    play.mind.proven(Ok(None), &play.runners, &mut Vec::new());
+    play.step(Event::Probed(Ok(None)));
     for _ in 0..100 {
         assert_eq!(finds(&mut play, Some("it is too old")), ["wants [] on []"]);
     }
@@ -44,10 +44,10 @@ fn a_runner_that_works_ends_what_was_refused_and_not_what_looks_find() {
         let obstacle = obstacle.map(str::to_owned);
         Ok(SourceObservation { obstacle, ..observation(&[(2, true, 1)], &[]) })
     };
-    play.look(works(Some("no node can be made")));
+    play.poll(works(Some("no node can be made")));
     assert_eq!(refusal(&play).map(|(_, text)| text).as_deref(), Some("no node can be made"));
     assert_eq!(play.mind.unserved(), 0, "one works");
-    play.look(works(None));
+    play.poll(works(None));
     assert_eq!(refusal(&play), None);
 }
 
@@ -55,7 +55,7 @@ fn a_runner_that_works_ends_what_was_refused_and_not_what_looks_find() {
 fn a_source_that_refused_a_runner_is_tried_with_one_when_a_look_finds_no_more_against_it() {
     let mut play = refusing();
     let lacks = "it lacks a right".to_owned();
-    play.mind.proven(Ok(Some(lacks)), &play.runners, &mut Vec::new());
+    play.step(Event::Probed(Ok(Some(lacks))));
     finds(&mut play, Some("it is too old"));
     let effects = (0..20).flat_map(|_| finds(&mut play, None)).collect::<Vec<_>>();
     assert!(effects.contains(&"wants [1] on []".to_owned()), "{effects:?}");
@@ -76,7 +76,7 @@ fn what_a_look_finds_is_news_once() {
     assert!(trouble.is_on_trial());
 }
 
-// Invariant: a source that was silent before a start is told to be so since then, until a look succeeds.
+// Invariant: a source that was silent before a start is shown as silent since then, until a poll succeeds.
 
 #[test]
 fn a_source_is_silent_since_before_a_start_until_it_answers() {
@@ -85,11 +85,11 @@ fn a_source_is_silent_since_before_a_start_until_it_answers() {
     assert_eq!(play.mind.silent_since(), Some(at(3).wall), "nothing is known yet");
     assert_eq!(play.mind.status(0).outage, None);
     play.now = 100;
-    play.look(silent());
+    play.poll(silent());
     assert_eq!(play.mind.status(0).outage.map(|(since, _)| since), Some(at(3).wall));
-    play.look(Ok(observation(&[], &[])));
+    play.poll(Ok(observation(&[], &[])));
     assert_eq!(play.mind.silent_since(), None);
     play.now = 900;
-    play.look(silent());
+    play.poll(silent());
     assert_eq!(play.mind.silent_since(), Some(at(play.now).wall));
 }

@@ -27,10 +27,10 @@ fn a_runner_that_never_connects_fails() {
 fn a_look_that_began_before_a_runner_was_made_says_nothing_of_it() {
     let mut play = Play::new(spec());
     let mut out = play.tick();
-    assert!(out.contains(&Effect::Look), "{out:?}");
+    assert!(out.contains(&Effect::Poll), "{out:?}");
     play.now += 1;
     play.start_runner(1);
-    play.mind.looked(Ok(observation(&[], &[])), &play.runners, at(play.now), 0, &mut out);
+    out.extend(play.step(Event::Polled(Ok(Box::new(observation(&[], &[]))))));
     assert!(!reported(&out).contains(&"l1 is done".to_owned()), "{out:?}");
     let effects = reported(&play.sees(&[], &[]));
     assert!(effects.contains(&"ask of l1".to_owned()), "it may have had its job: {effects:?}");
@@ -107,7 +107,10 @@ fn a_runner_that_ended_before_it_was_seen_fails_as_soon_as_its_source_has_said_s
     play.ends(Ending::Badly);
     let fails =
         |effects: &[String]| effects.iter().any(|reported| reported.starts_with("l1 fails"));
-    assert!(!fails(&reported(&play.sees(&[(1, false, 0)], &[]))), "what it told last is under way");
+    assert!(
+        !fails(&reported(&play.sees(&[(1, false, 0)], &[]))),
+        "what it reported last is under way"
+    );
     let effects = reported(&play.sees(&[(1, false, 0)], &[]));
     assert!(
         effects[0].starts_with("l1 fails: its runner ended before it connected"),
@@ -150,7 +153,7 @@ fn a_runner_that_ended_after_its_job_is_done_whatever_it_ended_with() {
 fn moved(play: &mut Play) {
     let other = Arc::new(SourceSpec { connection: 99, ..(**play.mind.spec()).clone() });
     let mut out = Vec::new();
-    play.mind.apply(Some(other), at(play.now), &mut out);
+    out.extend(play.step(Event::Apply(Some(other))));
 }
 
 #[test]

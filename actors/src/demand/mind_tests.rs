@@ -2,12 +2,12 @@
 
 use drover_model::demand::words::Ending;
 use drover_model::fault::{Culprit, FaultKind};
-use drover_model::id::{CloudId, Installation, SourceId};
+use drover_model::id::{AgentId, CloudId, Installation, LeaseId, SourceId, TemplateId};
 use drover_model::journal_state::RunnerEntry;
 use drover_model::ports::{Idle, JournalFault, NodeObservation, RowObservation, Shut};
 
 use super::*;
-use crate::runners::End;
+use crate::runners::{End, Kept};
 use crate::testbed::{at, labels, seconds};
 
 fn spec() -> SourceSpec {
@@ -49,14 +49,14 @@ struct Play {
     mind: SourceMind,
     runners: BTreeMap<RunnerName, Runner>,
     now: u64,
-    /// How telling runners to be quiet goes, the last first; then it goes well.
-    quiets: Vec<Result<(), Fault>>,
+    /// How cordoning runners goes, the last first; then it goes well.
+    cordons: Vec<Result<(), Fault>>,
 }
 
 impl Play {
     fn new(spec: SourceSpec) -> Self {
         let mind = SourceMind::new(Arc::new(spec), own(), at(0).mono);
-        Self { mind, runners: BTreeMap::new(), now: 0, quiets: Vec::new() }
+        Self { mind, runners: BTreeMap::new(), now: 0, cordons: Vec::new() }
     }
 
     /// A runner that was started in its guest at this moment.
@@ -87,10 +87,16 @@ impl Play {
         self.runners.get_mut(&name(n)).expect("a runner").lives = false;
     }
 
+    /// The effects of one event, with the runners as they are now.
+    fn step(&mut self, event: Event) -> Vec<Effect> {
+        let runners = Arc::new(self.runners.clone());
+        let known = self.mind.effects_of(Event::Runners(runners), at(self.now), 0);
+        assert!(known.is_empty(), "knowledge alone wants nothing");
+        self.mind.effects_of(event, at(self.now), 0)
+    }
+
     fn tick(&mut self) -> Vec<Effect> {
-        let mut out = Vec::new();
-        self.mind.tick(&self.runners, at(self.now), &mut out);
-        out
+        self.step(Event::Tick)
     }
 
     fn wait(&mut self, seconds: u64) -> Vec<Effect> {
@@ -98,25 +104,25 @@ impl Play {
         self.tick()
     }
 
-    /// Looks at the next moment it wants to, and is told this.
-    fn look(&mut self, result: Result<SourceObservation, Fault>) -> Vec<Effect> {
+    /// Polls at the next moment it wants to, and gets this answer.
+    fn poll(&mut self, result: Result<SourceObservation, Fault>) -> Vec<Effect> {
         let mut out = self.tick();
-        while !out.contains(&Effect::Look) {
+        while !out.contains(&Effect::Poll) {
             let next = out.iter().find_map(|effect| match effect {
                 Effect::WakeAt(next) => Some(*next),
                 _ => None,
             });
-            let next = next.expect("a wish to be woken") - at(0).mono;
+            let next = next.expect("a moment to wake at") - at(0).mono;
             self.now = self.now.max((next + Duration::from_millis(999)).as_secs());
             out.retain(|effect| !matches!(effect, Effect::WakeAt(_)));
             out.extend(self.tick());
         }
-        self.mind.looked(result, &self.runners, at(self.now), 0, &mut out);
+        out.extend(self.step(Event::Polled(result.map(Box::new))));
         out.extend(self.tick());
         for effect in &out {
-            if let Effect::Quiet(runner) = effect {
-                let result = self.quiets.pop().unwrap_or(Ok(()));
-                self.mind.cordoned(runner, result, at(self.now).mono);
+            if let Effect::Cordon(runner) = effect {
+                let result = self.cordons.pop().unwrap_or(Ok(()));
+                self.step(Event::Cordoned(runner.clone(), result));
             }
         }
         out
@@ -128,7 +134,7 @@ impl Play {
             observation(&[(1, true, u32::try_from(builds.len()).expect("few"))], &[]);
         let running = builds.iter().map(|build| (*build).to_owned()).collect();
         observation.rows[0].node = NodeObservation { running, shut, reason: None };
-        let effects = reported(&self.look(Ok(observation)));
+        let effects = reported(&self.poll(Ok(observation)));
         effects.into_iter().filter(|reported| !reported.starts_with("wants [] on")).collect()
     }
 
@@ -137,13 +143,13 @@ impl Play {
         let mut observation = observation(rows, jobs);
         let shown = |name: &&RunnerName| observation.rows.iter().any(|row| row.runner == **name);
         observation.gone = self.runners.keys().filter(|name| !shown(name)).cloned().collect();
-        self.look(Ok(observation))
+        self.poll(Ok(observation))
     }
 
     /// A look whose list shows these rows alone, and says nothing of others.
     fn lists(&mut self, rows: &[(u32, bool, u32)]) -> Vec<Effect> {
         let observation = SourceObservation { whole: false, ..observation(rows, &[]) };
-        self.look(Ok(observation))
+        self.poll(Ok(observation))
     }
 
     /// The first guest says that its runner ended; what follows from that.
@@ -184,8 +190,8 @@ fn silent() -> Result<SourceObservation, Fault> {
 
 fn reported(effects: &[Effect]) -> Vec<String> {
     let each = effects.iter().filter_map(|effect| match effect {
-        Effect::Look | Effect::WakeAt(_) => None,
-        Effect::Lines(levels, jobs) => {
+        Effect::Poll | Effect::WakeAt(_) => None,
+        Effect::Publish(levels, jobs) => {
             let levels: Vec<String> =
                 levels.iter().map(|level| format!("{}", level.since.len())).collect();
             let jobs: Vec<String> = jobs
@@ -197,14 +203,14 @@ fn reported(effects: &[Effect]) -> Vec<String> {
                 .collect();
             Some(format!("wants [{}] on [{}]", levels.join(" "), jobs.join(" ")))
         }
-        Effect::Quiet(runner) => Some(format!("quiet {}", number(runner))),
+        Effect::Cordon(runner) => Some(format!("quiet {}", number(runner))),
         Effect::Worked(_, began) => Some(format!("{began} began")),
-        Effect::Hit(runner) => Some(format!("strike {}", number(runner))),
+        Effect::Deregister(runner) => Some(format!("deregister {}", number(runner))),
         Effect::Gone(runner) => Some(format!("gone {}", number(runner))),
         Effect::Numbered(runner, rows) => Some(format!("{} has {rows:?}", number(runner))),
-        Effect::Sweep(runner) => Some(format!("sweep {}", number(runner))),
+        Effect::RemoveUnknown(runner) => Some(format!("sweep {}", number(runner))),
         Effect::Ask(_, lease) => Some(format!("ask of {lease}")),
-        Effect::Prove => Some("prove".to_owned()),
+        Effect::Probe => Some("prove".to_owned()),
         Effect::Over(_, lease, why) => Some(format!("{lease} is {why}")),
         Effect::Fail(_, lease, text) => Some(format!("{lease} fails: {text}")),
         Effect::Lost { runner, job, .. } => {
@@ -218,7 +224,7 @@ fn number(runner: &RunnerName) -> u32 {
     RunnerName::parse(runner.as_str()).expect("a name").2
 }
 
-// Invariant: what waits is told as a level, by what it wants; labels that a source may not have are
+// Invariant: what waits is reported as a level, by what it wants; labels that a source may not have are
 // left alone and counted.
 
 #[test]
@@ -235,14 +241,14 @@ fn it_looks_at_its_pace_and_sooner_when_it_is_woken_but_for_a_third_of_the_time_
     let mut play = Play::new(spec());
     play.sees(&[], &[]);
     assert_eq!(play.wait(9), [Effect::WakeAt(at(10).mono)]);
-    assert_eq!(play.wait(1), [Effect::Look]);
-    play.mind.wake();
+    assert_eq!(play.wait(1), [Effect::Poll]);
+    play.step(Event::Woken);
     assert!(play.wait(2).is_empty(), "one look at once");
-    play.mind.looked(Ok(observation(&[], &[])), &play.runners, at(play.now), 0, &mut Vec::new());
+    play.step(Event::Polled(Ok(Box::new(observation(&[], &[])))));
     assert_eq!(play.tick(), [Effect::WakeAt(at(16).mono)], "it took two seconds");
-    assert_eq!(play.wait(4), [Effect::Look]);
-    play.mind.looked(Ok(observation(&[], &[])), &play.runners, at(play.now), 0, &mut Vec::new());
-    play.mind.wake();
+    assert_eq!(play.wait(4), [Effect::Poll]);
+    play.step(Event::Polled(Ok(Box::new(observation(&[], &[])))));
+    play.step(Event::Woken);
     let soon = at(16).mono + Duration::from_millis(100);
     assert_eq!(play.tick(), [Effect::WakeAt(soon)], "it took no time");
 }
@@ -257,9 +263,9 @@ fn a_silent_source_is_asked_less_often_and_begins_nothing_after_a_minute() {
     let mut pauses = Vec::new();
     let mut heard = Vec::new();
     for _ in 0..6 {
-        heard.extend(reported(&play.look(silent())));
+        heard.extend(reported(&play.poll(silent())));
         let before = play.now;
-        let Some(Effect::WakeAt(next)) = play.tick().pop() else { panic!("no wish to be woken") };
+        let Some(Effect::WakeAt(next)) = play.tick().pop() else { panic!("no moment to wake at") };
         pauses.push((next - at(0).mono).as_secs() - before);
     }
     assert_eq!(pauses, [20, 40, 80, 160, 300, 300]);
@@ -283,9 +289,9 @@ fn a_runner_whose_row_went_after_its_job_is_done() {
     assert_eq!(reported(&play.sees(&[], &[])), ["ask of l1", "wants [] on [l1 1]"]);
     assert_eq!(play.hears_end(Ending::Well), ["l1 is done", "wants [] on [l1 full]"]);
     play.dies(1);
-    assert_eq!(reported(&play.tick()), ["strike 1"]);
+    assert_eq!(reported(&play.tick()), ["deregister 1"]);
     let mut out = Vec::new();
-    play.mind.deregistered(&name(1), Ok(()), &mut out);
+    out.extend(play.step(Event::Deregistered(name(1), Ok(()))));
     assert_eq!(reported(&out), ["gone 1"]);
 }
 
@@ -337,7 +343,11 @@ fn a_runner_whose_source_gives_on_and_on_takes_none_as_soon_as_it_has_one_and_is
     play.start_runner(1);
     assert_eq!(reported(&play.sees(&[(1, true, 1)], &[])), ["quiet 1", "wants [] on [l1 full]"]);
     assert_eq!(play.tick().last(), Some(&Effect::WakeAt(at(play.now + 2).mono)));
-    assert_eq!(reported(&play.sees(&[(1, true, 1)], &[])), ["wants [] on [l1 full]"], "told once");
+    assert_eq!(
+        reported(&play.sees(&[(1, true, 1)], &[])),
+        ["wants [] on [l1 full]"],
+        "reported once"
+    );
     assert_eq!(reported(&play.sees(&[(1, true, 0)], &[])), ["l1 is done", "wants [] on [l1 full]"]);
 }
 
@@ -386,14 +396,14 @@ fn idle_runners_of_a_source_that_left_the_configuration_go_and_busy_ones_finish(
     play.start_runner(2);
     play.sees(&[(1, true, 0), (2, true, 1)], &[&["linux"]]);
     let mut out = Vec::new();
-    play.mind.apply(None, at(play.now), &mut out);
+    out.extend(play.step(Event::Apply(None)));
     assert_eq!(reported(&out), ["wants [] on []"]);
     play.now += 1;
     let effects = reported(&play.sees(&[(1, true, 0), (2, true, 1)], &[&["linux"]]));
     assert_eq!(effects, ["quiet 1", "wants [] on [l1 full l2 1]"]);
 }
 
-// Invariant: a job that was lost with its machine is told once, and one that was over before is not.
+// Invariant: a job that was lost with its machine is reported once, and one that was over before is not.
 
 #[test]
 fn a_job_whose_machine_went_is_lost_when_its_source_still_has_it_there() {
@@ -405,7 +415,10 @@ fn a_job_whose_machine_went_is_lost_when_its_source_still_has_it_there() {
     play.dies(1);
     play.dies(2);
     let effects = play.sees(&[(1, false, 1)], &[]);
-    assert_eq!(reported(&effects), ["lost job 1 of 1", "wants [] on []", "strike 1", "strike 2"]);
+    assert_eq!(
+        reported(&effects),
+        ["lost job 1 of 1", "wants [] on []", "deregister 1", "deregister 2"]
+    );
     assert_eq!(reported(&play.tick()), Vec::<String>::new());
 }
 
@@ -414,10 +427,14 @@ fn a_job_whose_machine_went_while_nobody_looked_is_reported_too() {
     let mut play = Play::new(spec());
     play.start_runner(1);
     play.dies(1);
-    assert_eq!(reported(&play.sees(&[(1, false, 1)], &[])), ["wants [] on []"], "it may be begun");
+    assert_eq!(
+        reported(&play.sees(&[(1, false, 1)], &[])),
+        ["wants [] on []"],
+        "it may be started"
+    );
     play.now += 60;
     let effects = play.sees(&[(1, false, 1)], &[]);
-    assert_eq!(reported(&effects), ["lost job 1 of 1", "wants [] on []", "strike 1"]);
+    assert_eq!(reported(&effects), ["lost job 1 of 1", "wants [] on []", "deregister 1"]);
 }
 
 #[test]
@@ -457,16 +474,16 @@ fn a_runner_that_cannot_be_removed_is_tried_again() {
     play.now += 1;
     let mut effects = reported(&play.sees(&[(1, true, 0)], &[]));
     effects.extend(reported(&play.tick()));
-    assert!(effects.contains(&"strike 1".to_owned()), "{effects:?}");
+    assert!(effects.contains(&"deregister 1".to_owned()), "{effects:?}");
     let mut out = Vec::new();
-    play.mind.deregistered(&name(1), silent().map(drop), &mut out);
+    out.extend(play.step(Event::Deregistered(name(1), silent().map(drop))));
     assert!(out.is_empty());
     assert!(reported(&play.wait(29)).is_empty());
-    assert_eq!(reported(&play.wait(1)), ["strike 1"]);
+    assert_eq!(reported(&play.wait(1)), ["deregister 1"]);
     assert!(reported(&play.wait(60)).is_empty(), "while one is under way");
-    play.mind.deregistered(&name(1), Ok(()), &mut out);
-    play.mind.not_written(&name(1), &JournalFault::Failed("full".into()));
-    assert_eq!(reported(&play.tick()), ["strike 1"], "until its end is written down");
+    out.extend(play.step(Event::Deregistered(name(1), Ok(()))));
+    play.step(Event::NotWritten(name(1), JournalFault::Failed("full".into())));
+    assert_eq!(reported(&play.tick()), ["deregister 1"], "until its end is written down");
 }
 
 #[test]
@@ -480,7 +497,11 @@ fn a_lease_that_nobody_heard_of_yet_is_given_time() {
     }
     play.now = 69;
     let effects = play.sees(&[(1, false, 0)], &[]);
-    assert_eq!(reported(&effects), ["wants [] on []", "strike 1"], "asked whether it had a job");
+    assert_eq!(
+        reported(&effects),
+        ["wants [] on []", "deregister 1"],
+        "asked whether it had a job"
+    );
 }
 
 // Invariant: runners that cannot be made do not use up one machine after the other.
@@ -491,7 +512,7 @@ fn after_a_runner_that_could_not_be_started_nothing_is_wanted_for_ever_longer() 
     play.sees(&[], &[&["linux"]]);
     for pause in [20, 40, 80] {
         let mut out = Vec::new();
-        play.mind.not_served(&play.runners, at(play.now), &mut out);
+        out.extend(play.step(Event::NotServed));
         assert_eq!(reported(&out), ["wants [] on []"]);
         let (failed, mut wanted) = (play.now, None);
         while wanted.is_none() {
@@ -527,7 +548,7 @@ fn refusing() -> Play {
     play.dies(1);
     let kept = &mut play.runners.get_mut(&name(1)).expect("a runner").kept;
     (kept.runner_started, kept.refused) = (None, Some("403: no".to_owned()));
-    play.mind.not_served(&play.runners, at(play.now), &mut Vec::new());
+    play.step(Event::NotServed);
     assert_eq!(reported(&play.tick()), ["prove"]);
     play
 }
@@ -543,7 +564,7 @@ fn a_source_that_is_seen_to_let_no_runner_be_made_wants_none_until_it_does() {
     let mut out = Vec::new();
     for _ in 0..20 {
         let lacks = "it needs write:admin".to_owned();
-        play.mind.proven(Ok(Some(lacks)), &play.runners, &mut out);
+        out.extend(play.step(Event::Probed(Ok(Some(lacks)))));
         let effects = reported(&play.sees(&[], &[&["linux"], &["linux"]]));
         let wants = effects
             .iter()
@@ -551,10 +572,10 @@ fn a_source_that_is_seen_to_let_no_runner_be_made_wants_none_until_it_does() {
         assert!(!wants, "{effects:?}");
     }
     assert_eq!(play.mind.refused().expect("still").text, "it needs write:admin");
-    play.mind.proven(Err(silent().expect_err("a fault")), &play.runners, &mut out);
+    out.extend(play.step(Event::Probed(Err(silent().expect_err("a fault")))));
     assert!(!reported(&out).contains(&"wants [1] on []".to_owned()), "no news is no proof");
     out.clear();
-    play.mind.proven(Ok(None), &play.runners, &mut out);
+    out.extend(play.step(Event::Probed(Ok(None))));
     assert_eq!(reported(&out), ["wants [1] on []"], "at once, and one alone");
     play.start_runner(2);
     let effects = reported(&play.sees(&[(2, true, 0)], &[&["linux"], &["linux"]]));
@@ -565,7 +586,7 @@ fn a_source_that_is_seen_to_let_no_runner_be_made_wants_none_until_it_does() {
 #[test]
 fn a_source_of_which_nothing_is_seen_is_tried_by_one_machine_after_the_pause() {
     let mut play = refusing();
-    play.mind.proven(Ok(None), &play.runners, &mut Vec::new());
+    play.step(Event::Probed(Ok(None)));
     let all = wanted(&mut play, 120);
     let wants: Vec<&(u64, String)> =
         all.iter().filter(|(_, reported)| reported.starts_with("wants")).collect();
@@ -577,9 +598,9 @@ fn a_source_of_which_nothing_is_seen_is_tried_by_one_machine_after_the_pause() {
 fn a_source_that_is_configured_again_is_tried_again_at_once() {
     let mut play = refusing();
     let mut out = Vec::new();
-    play.mind.proven(Ok(Some("it lacks a right".into())), &play.runners, &mut out);
+    out.extend(play.step(Event::Probed(Ok(Some("it lacks a right".into())))));
     let spec = SourceSpec { connection: 2, ..(**play.mind.spec()).clone() };
-    play.mind.apply(Some(Arc::new(spec)), at(play.now), &mut out);
+    out.extend(play.step(Event::Apply(Some(Arc::new(spec)))));
     let effects = reported(&play.sees(&[], &[&["linux"], &["linux"]]));
     assert!(effects.contains(&"wants [2] on []".to_owned()), "{effects:?}");
     assert_eq!(play.mind.refused(), None);
@@ -597,3 +618,5 @@ mod late;
 mod nodes;
 #[path = "outdated_tests.rs"]
 mod old;
+#[path = "table_tests.rs"]
+mod table;

@@ -1,4 +1,4 @@
-//! Runners that are nodes: they take job after job until they are told not to, and others may shut
+//! Runners that are nodes: they take job after job until they are cordoned, and others may shut
 //! them too.
 
 use drover_model::demand::report::{Unoffered, UnreadJob};
@@ -14,7 +14,7 @@ fn play(most: u32) -> Play {
     play
 }
 
-// Invariant: a node is told to take no more as soon as it was seen with as many builds as it may
+// Invariant: a node is cordoned as soon as it was seen with as many builds as it may
 // take, each counted once, and goes when the last of them is over.
 
 #[test]
@@ -26,7 +26,7 @@ fn builds_are_counted_once_each_however_often_they_are_seen() {
     assert_eq!(play.node(&["a/2"], Shut::Open), ["2 began"]);
     let reported = play.node(&["b/1"], Shut::Open);
     assert_eq!(reported, ["3 began", "quiet 1"], "one after the other, no pause seen");
-    assert!(play.node(&["b/1"], Shut::Quiet).is_empty(), "told once");
+    assert!(play.node(&["b/1"], Shut::Quiet).is_empty(), "cordoned once");
     assert_eq!(play.node(&[], Shut::Quiet), ["l1 is done"]);
 }
 
@@ -41,17 +41,17 @@ fn builds_on_several_executors_count_each() {
 #[test]
 fn builds_without_an_id_count_when_there_are_more_of_them() {
     let mut play = play(2);
-    let mut look = |jobs: u32| {
+    let mut poll = |jobs: u32| {
         let effects = reported(&play.sees(&[(1, true, jobs)], &[]));
         effects.iter().any(|reported| reported == "quiet 1")
     };
-    assert_eq!([1, 1, 0, 1].map(&mut look), [false, false, false, true]);
+    assert_eq!([1, 1, 0, 1].map(&mut poll), [false, false, false, true]);
 }
 
 #[test]
 fn reporting_a_node_is_tried_again_and_given_up_after_three_times() {
     let mut play = play(1);
-    play.quiets = (0..9).map(|_| silent().map(drop)).collect();
+    play.cordons = (0..9).map(|_| silent().map(drop)).collect();
     let mut reported = Vec::new();
     for _ in 0..5 {
         reported.extend(play.node(&["a/1"], Shut::Open));
@@ -65,13 +65,13 @@ fn a_node_goes_only_after_a_look_that_began_once_it_knew() {
     let mut play = play(1);
     play.node(&["a/1"], Shut::Open);
     // The answer to the word is not there yet.
-    play.mind.seen.get_mut(&name(1)).expect("seen").cordoned = None;
+    play.mind.observed.get_mut(&name(1)).expect("seen").cordoned = None;
     assert!(play.node(&[], Shut::Open).is_empty());
-    play.mind.cordoned(&name(1), Ok(()), at(play.now).mono);
+    play.step(Event::Cordoned(name(1), Ok(())));
     assert_eq!(play.node(&[], Shut::Quiet), ["l1 is done"]);
 }
 
-// Invariant: what an earlier start of the service told a node holds on.
+// Invariant: what an earlier start of the service cordoned stays cordoned.
 
 #[test]
 fn builds_that_were_counted_before_a_start_are_not_counted_again() {
@@ -84,7 +84,7 @@ fn builds_that_were_counted_before_a_start_are_not_counted_again() {
         let mut play = play(3);
         play.runners.get_mut(&name(1)).expect("a runner").kept.entry.began = began;
         assert_eq!(play.node(&on, Shut::Open), reported, "{began} {on:?}");
-        assert_eq!(play.mind.seen[&name(1)].began, began.max(u32::from(began == 0)));
+        assert_eq!(play.mind.observed[&name(1)].began, began.max(u32::from(began == 0)));
     }
 }
 
@@ -104,7 +104,7 @@ fn a_node_that_a_person_took_off_is_kept_and_takes_no_place() {
     let all = |play: &mut Play, shut: Shut| {
         let mut observation = observation(&[(1, true, 0)], &[&["linux"]]);
         observation.rows[0].node = NodeObservation { shut, ..NodeObservation::default() };
-        reported(&play.look(Ok(observation)))
+        reported(&play.poll(Ok(observation)))
     };
     assert_eq!(all(&mut play, Shut::Person), ["wants [1] on [l1 full]"]);
     play.now += 10_000;
@@ -134,14 +134,14 @@ fn a_node_that_its_source_finds_unfit_fails_for_that_reason() {
 #[test]
 fn why_a_node_is_not_connected_is_reported() {
     let mut play = play(1);
-    let look = |play: &mut Play| {
+    let poll = |play: &mut Play| {
         let mut observation = observation(&[(1, false, 0)], &[]);
         observation.rows[0].node.reason = Some("Connection refused".into());
-        reported(&play.look(Ok(observation)))
+        reported(&play.poll(Ok(observation)))
     };
-    look(&mut play);
+    poll(&mut play);
     play.now += 60;
-    let reported = look(&mut play);
+    let reported = poll(&mut play);
     assert!(reported[0].ends_with("reaches it; Connection refused"), "{reported:?}");
 }
 
@@ -166,9 +166,9 @@ fn jobs_that_cannot_be_read_or_that_nobody_offers_are_counted() {
     let mut observation = observation(&[], &[&["linux"], &["mars"]]);
     let unread = |id: &str| UnreadJob { id: id.into(), name: "app".into(), since: at(0).wall };
     observation.unread = vec![unread("7"), unread("8")];
-    play.look(Ok(observation));
+    play.poll(Ok(observation));
     let mars = Unoffered { want: labels(&["mars"]), lacks: "no template has `mars`".into() };
-    play.mind.not_offered(Arc::from([mars]));
+    play.step(Event::NotOffered(Arc::from([mars])));
     let reported = play.mind.status(0);
     assert_eq!((reported.waiting, reported.unoffered, reported.ignored), (1, 1, 2));
     assert_eq!(play.mind.report(&play.runners).unread, [unread("7"), unread("8")]);

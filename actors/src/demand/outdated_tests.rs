@@ -65,7 +65,7 @@ fn a_runner_that_left_and_whose_guest_says_nothing_may_come_back() {
     assert!(fails(play.sees(&[(1, false, 0)], &[])));
 }
 
-// Invariant: a template whose runners are too old costs few machines, is told, and keeps no other job of the
+// Invariant: a template whose runners are too old costs few machines, is shown, and keeps no other job of the
 // source waiting.
 
 #[test]
@@ -140,7 +140,7 @@ fn a_configuration_that_comes_into_force_has_what_runners_were_too_old_for_tried
     play.sees(&[(1, false, 0)], &[]);
     play.runners.clear();
     let same = Arc::new((**play.mind.spec()).clone());
-    play.mind.apply(Some(same), at(play.now), &mut Vec::new());
+    play.step(Event::Apply(Some(same)));
     assert_eq!(play.until_wanted(&[&["linux"], &["linux"]], "wants [1]"), 0);
 }
 
@@ -175,7 +175,7 @@ fn what_runners_were_too_old_for_is_reported_until_no_job_has_wanted_it_for_a_qu
     play.sees(&[], &[]);
     let from = play.now;
     while play.mind.unserved() > 0 {
-        assert!(play.now - from < 5000, "it is told for ever");
+        assert!(play.now - from < 5000, "it is shown for ever");
         play.sees(&[], &[]);
     }
     assert_eq!(play.now - from, 900);

@@ -17,7 +17,6 @@ pub const AGEING: Duration = Duration::from_secs(15 * 60);
 /// What one source wants and has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Claim {
-    /// Its share.
     pub share: ShareSpec,
     /// Agents it has by now.
     pub has: u32,

@@ -8,9 +8,9 @@ use drover_model::id::{Installation, RunnerName};
 use drover_model::ports::{RowObservation, Shut, SourceObservation};
 use drover_model::time::Moment;
 
-/// A runner counts as a stray once it was seen unknown, offline and without a job for so long.
+/// A runner is deregistered once polls show it unknown, offline and without a job for so long.
 const GRACE: Duration = Duration::from_secs(300);
-/// Of so many a look is to tell, whether a list shows them or not.
+/// A poll asks for so many of them at most, whether a list shows them or not.
 const ASKED: usize = 20;
 /// Between two tries to remove one.
 const PAUSE: Duration = Duration::from_secs(60);
@@ -24,16 +24,16 @@ struct UnknownRunner {
     tried: Option<Moment>,
 }
 
-/// All that were seen at the last look.
+/// All that were seen at the last poll.
 #[derive(Debug, Clone, Default)]
 pub struct UnknownRunners(BTreeMap<RunnerName, UnknownRunner>);
 
 impl UnknownRunners {
-    /// Takes a look in; gives those to be removed now, by their exact names.
+    /// Takes a poll in; gives those to be removed now, by their exact names.
     ///
     /// Those of other installations are never among them, nor one that is connected or has a job:
     /// its machine may be somebody's yet.
-    pub fn look(
+    pub fn observe(
         &mut self,
         observation: &SourceObservation,
         own: &Installation,
@@ -42,7 +42,7 @@ impl UnknownRunners {
     ) -> Vec<RunnerName> {
         let is_ours =
             |name: &RunnerName| RunnerName::parse(name.as_str()).is_some_and(|(of, ..)| of == *own);
-        // A node that drover shut does not tell whether it is connected.
+        // A node that drover shut does not show whether it is connected.
         let off = |row: &RowObservation| !row.online || row.node.shut == Shut::Quiet;
         let idle = |row: &RowObservation| off(row) && row.jobs == 0;
         // Of one name there may be several rows, and all of them are removed.
@@ -75,12 +75,12 @@ impl UnknownRunners {
         due
     }
 
-    /// Those that the next look is to tell of.
+    /// Those that the next poll asks for.
     pub fn names(&self) -> impl Iterator<Item = &RunnerName> {
         self.0.keys().take(ASKED)
     }
 
-    /// How many there are by the last look.
+    /// How many there are by the last poll.
     pub fn count(&self) -> usize {
         self.0.len()
     }
@@ -112,11 +112,11 @@ mod tests {
     #[test]
     fn a_leftover_is_removed_once_it_was_seen_for_long_enough_and_tried_again_after_a_pause() {
         let mut unknown_runners = UnknownRunners::default();
-        let mut look = |seconds| {
+        let mut observe = |seconds| {
             let lost = list(&[row("p9t76c7v", false, 0)]);
-            unknown_runners.look(&lost, &own(), |_| false, at(seconds).mono).len()
+            unknown_runners.observe(&lost, &own(), |_| false, at(seconds).mono).len()
         };
-        let due: Vec<usize> = [0, 299, 300, 330, 360].into_iter().map(&mut look).collect();
+        let due: Vec<usize> = [0, 299, 300, 330, 360].into_iter().map(&mut observe).collect();
         assert_eq!(due, [0, 0, 1, 0, 1]);
     }
 
@@ -128,7 +128,7 @@ mod tests {
             for seconds in [0, 1000, 2000] {
                 assert!(
                     unknown_runners
-                        .look(&list(rows), &own(), |_| known, at(seconds).mono)
+                        .observe(&list(rows), &own(), |_| known, at(seconds).mono)
                         .is_empty()
                 );
             }
@@ -140,17 +140,25 @@ mod tests {
         let mut unknown_runners = UnknownRunners::default();
         let mut shut = row("p9t76c7v", true, 0);
         shut.node.shut = Shut::Quiet;
-        unknown_runners.look(&list(&[shut.clone()]), &own(), |_| false, at(0).mono);
-        assert_eq!(unknown_runners.look(&list(&[shut]), &own(), |_| false, at(300).mono).len(), 1);
+        unknown_runners.observe(&list(&[shut.clone()]), &own(), |_| false, at(0).mono);
+        assert_eq!(
+            unknown_runners.observe(&list(&[shut]), &own(), |_| false, at(300).mono).len(),
+            1
+        );
     }
 
     #[test]
     fn one_that_came_back_meanwhile_starts_again() {
         let mut unknown_runners = UnknownRunners::default();
         let lost = list(&[row("p9t76c7v", false, 0)]);
-        unknown_runners.look(&lost, &own(), |_| false, at(0).mono);
-        unknown_runners.look(&list(&[row("p9t76c7v", true, 0)]), &own(), |_| false, at(200).mono);
-        assert!(unknown_runners.look(&lost, &own(), |_| false, at(400).mono).is_empty());
+        unknown_runners.observe(&lost, &own(), |_| false, at(0).mono);
+        unknown_runners.observe(
+            &list(&[row("p9t76c7v", true, 0)]),
+            &own(),
+            |_| false,
+            at(200).mono,
+        );
+        assert!(unknown_runners.observe(&lost, &own(), |_| false, at(400).mono).is_empty());
         assert_eq!(unknown_runners.count(), 1);
     }
 
@@ -159,7 +167,7 @@ mod tests {
         let rows = list(&[row("p9t76c7v", false, 0), row("p9t76c7v", true, 1)]);
         let mut unknown_runners = UnknownRunners::default();
         for seconds in [0, 1000] {
-            assert!(unknown_runners.look(&rows, &own(), |_| false, at(seconds).mono).is_empty());
+            assert!(unknown_runners.observe(&rows, &own(), |_| false, at(seconds).mono).is_empty());
         }
     }
 
@@ -170,12 +178,12 @@ mod tests {
         let lost = list(&[row("p9t76c7v", false, 0)]);
         let cut = SourceObservation::default();
         let mut unknown_runners = UnknownRunners::default();
-        let mut look = |observation: &SourceObservation, seconds| {
-            unknown_runners.look(observation, &own(), |_| false, at(seconds).mono).len()
+        let mut observe = |observation: &SourceObservation, seconds| {
+            unknown_runners.observe(observation, &own(), |_| false, at(seconds).mono).len()
         };
-        assert_eq!([look(&lost, 0), look(&cut, 200), look(&cut, 400)], [0, 0, 0]);
-        assert_eq!(look(&lost, 401), 1);
+        assert_eq!([observe(&lost, 0), observe(&cut, 200), observe(&cut, 400)], [0, 0, 0]);
+        assert_eq!(observe(&lost, 401), 1);
         let gone = SourceObservation { gone: [lost.rows[0].runner.clone()].into(), ..cut };
-        assert_eq!([look(&gone, 500), look(&lost, 900)], [0, 0], "it came back");
+        assert_eq!([observe(&gone, 500), observe(&lost, 900)], [0, 0], "it came back");
     }
 }

@@ -10,6 +10,7 @@ use drover_model::status::Standing;
 use super::Herd;
 use crate::cloud::CloudCommand;
 use crate::message::AgentCommand;
+use crate::scheduler::Event;
 use drover_model::stop::StopPolicy;
 use drover_runtime::reply::Reply;
 
@@ -33,7 +34,7 @@ impl Herd {
             drain.replies.push(reply);
             return;
         }
-        self.scheduler.stop();
+        self.inform_scheduler(Event::Stop);
         for cloud in self.clouds.values() {
             cloud.do_send(CloudCommand::Stop);
         }

@@ -117,7 +117,8 @@ fn a_tripped_breaker_is_named_with_its_end_and_cause() {
         let reported = last(&bed, "l1");
         assert!(reported.starts_with("waiting: c/t: breaker tripped until 20"), "{reported}");
         assert!(
-            reported.contains("Z: no boot disk; once that is mended, `drover breakers reset c/t`"),
+            reported
+                .contains("Z: no boot disk; once that is repaired, `drover breakers reset c/t`"),
             "{reported}"
         );
     });

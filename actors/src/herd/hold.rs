@@ -10,6 +10,7 @@ use drover_runtime::reply::Reply;
 use super::Herd;
 use super::leases::unavailable;
 use crate::message::{AgentCommand, Refusal};
+use crate::scheduler::Event;
 
 impl Herd {
     pub(super) fn hold(
@@ -22,7 +23,7 @@ impl Herd {
         // A hold lets somebody in after the lease, to all that its holder leaves there.
         let theirs =
             self.scheduler.theirs_on(&agent, by).and_then(|()| self.hold_is_theirs(&agent, by));
-        self.scheduler.holds(self.common.hold_next.owners());
+        self.inform_scheduler(Event::Held(self.common.hold_next.owners()));
         let beyond = hold.is_some().then(|| self.scheduler.hold_beyond(&agent, by)).flatten();
         let theirs = theirs.and_then(|()| beyond.map_or(Ok(()), Err));
         if let Err(refusal) = theirs.and_then(|()| self.may_hold(&agent)) {
@@ -31,7 +32,7 @@ impl Herd {
         }
         let hold = owned(hold, by);
         // A holder let onto it meanwhile would find it held for another at the lease's end.
-        self.scheduler.bar(&agent, hold.is_some());
+        self.inform_scheduler(Event::Barred(agent.clone(), hold.is_some()));
         let before = self.common.hold_next.on(&agent);
         if let Some(hold) = hold.as_deref() {
             // It is theirs before it is durable, so that nobody else's is accepted meanwhile.
@@ -45,7 +46,7 @@ impl Herd {
             why: None,
         };
         self.append(body, ctx, move |herd, done, _| {
-            herd.scheduler.bar(&agent, false);
+            herd.inform_scheduler(Event::Barred(agent.clone(), false));
             let holds = &herd.common.hold_next;
             let mine = hold.is_some() && holds.on(&agent).as_ref() == hold.as_deref();
             if done.is_err() && mine {
@@ -76,7 +77,7 @@ impl Herd {
         });
         let template = template.and_then(|template| {
             self.next_is_theirs(&template, by)?;
-            self.scheduler.holds(self.common.hold_next.owners());
+            self.inform_scheduler(Event::Held(self.common.hold_next.owners()));
             let spec = self.spec.templates.get(&template).filter(|_| hold.is_some());
             let beyond = spec.and_then(|spec| self.scheduler.hold_next_beyond(spec, by));
             beyond.map_or(Ok(template), Err)

@@ -13,6 +13,7 @@ use futures_util::future::abortable;
 
 use super::{Herd, LeaseReply, ReleaseReply};
 use crate::message::{AgentCommand, Refusal};
+use crate::scheduler::Event;
 use crate::scheduler::book::Asked;
 
 /// How long at most until it is looked whether a lease has waited as long as it may.
@@ -31,8 +32,7 @@ impl Herd {
     ) {
         let configured: Vec<_> = self.spec.templates.values().cloned().collect();
         let stopping = self.scheduler.stopping();
-        self.scheduler.at(self.common.ports.ambient.now());
-        self.scheduler.holds(self.common.hold_next.owners());
+        self.inform_scheduler(Event::Held(self.common.hold_next.owners()));
         let answer = match self.scheduler.known(&ask) {
             Some(known) => known,
             None if stopping => {
@@ -41,7 +41,7 @@ impl Herd {
             None => match self.by_key(&ask.want).and_then(|want| self.brings(&ask, want)) {
                 Ok(want) => {
                     ask.want = want;
-                    self.scheduler.ask(&ask, &configured)
+                    self.scheduler.admission(&ask, &configured)
                 }
                 Err(refusal) => Asked::Refused(refusal),
             },
@@ -57,9 +57,10 @@ impl Herd {
                 reply.send(Err(refusal));
             }
             Asked::New => {
+                self.inform_scheduler(Event::Asked(ask.clone()));
                 self.asking.entry(ask.lease.clone()).or_default().push(reply);
                 self.append(Body::LeaseAsked(ask.clone()), ctx, move |actor, done, _| {
-                    actor.scheduler.recorded(&ask.lease, done.is_ok());
+                    actor.inform_scheduler(Event::Recorded(ask.lease.clone(), done.is_ok()));
                     let answer = done.map(|_| ask.lease.clone());
                     if answer.is_ok() {
                         actor.observe_lease(&ask, LeasePhase::Waiting, "waits for an agent".into());
@@ -101,16 +102,16 @@ impl Herd {
         reply: ReleaseReply,
         ctx: &mut Context<Self>,
     ) {
-        match self.scheduler.release(&lease, by) {
+        match self.scheduler.releasable(&lease, by) {
             Err(refusal) => {
                 reply.send(Err(refusal));
             }
-            Ok((_, true)) => {
+            Ok(true) => {
                 reply.send(Ok(()));
             }
-            Ok((orders, false)) => {
-                self.releasing.entry(lease).or_default().push(reply);
-                self.carry_out(orders, ctx);
+            Ok(false) => {
+                self.releasing.entry(lease.clone()).or_default().push(reply);
+                self.schedule(Event::Release(lease), ctx);
             }
         }
     }
@@ -119,8 +120,7 @@ impl Herd {
     pub(super) fn cancel(&mut self, lease: LeaseId, why: &'static str, ctx: &mut Context<Self>) {
         let body = Body::LeaseEnded { lease: lease.clone(), why: why.into(), cause: String::new() };
         self.append(body, ctx, move |actor, done, _| {
-            let now = actor.common.ports.ambient.now().wall;
-            actor.scheduler.cancelled(&lease, done.is_ok(), now);
+            actor.inform_scheduler(Event::Cancelled(lease.clone(), done.is_ok()));
             if let Some(entry) = actor.scheduler.lease(&lease).filter(|_| done.is_ok()) {
                 actor.observe_lease(&entry.ask.clone(), LeasePhase::Ended, why.into());
             }

@@ -46,7 +46,6 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use actix::{Actor, Addr, AsyncContext, Context, Handler, Message, WrapFuture};
-use drover_model::ambient::mint_lease;
 use drover_model::fact::{Fact, What};
 use drover_model::fault::{Culprit, Fault, FaultKind};
 use drover_model::id::{AgentId, CloudId, ClusterId, LeaseId, SourceId, TemplateId};
@@ -54,6 +53,7 @@ use drover_model::machine::Machine;
 use drover_model::phase::LeasePhase;
 use drover_model::record::Reason;
 use drover_model::spec::{CloudSpec, HerdSpec, TemplateSpec};
+use drover_model::state_machine::StateMachine;
 use drover_model::time::WallTime;
 use futures_util::future::AbortHandle;
 use tokio::sync::mpsc;
@@ -65,9 +65,9 @@ use crate::cluster::{Cluster, ClusterCommand};
 use crate::demand::actor::Source;
 use crate::message::{AgentCommand, ApplySpec, HerdCommand, Refusal};
 use crate::reconciler::{OrphanFound, Reconciler, ReconcilerCommand};
-use crate::scheduler::Order;
 use crate::scheduler::routing::Routing;
 use crate::scheduler::state::Scheduler;
+use crate::scheduler::{Effect, Event};
 use crate::sites::DrainsWriter;
 use crate::ways::WaysWriter;
 use drover_model::finding::Outcome;
@@ -165,48 +165,68 @@ impl Herd {
         self.common.ports.observer.observe(Fact { at, what });
     }
 
-    fn carry_out(&mut self, orders: Vec<Order>, ctx: &mut Context<Self>) {
-        for order in orders {
-            match order {
-                Order::HandOut { agent, ask } => {
+    /// Lets the scheduler take `event` in, and carries out what follows.
+    pub(super) fn schedule(&mut self, event: Event, ctx: &mut Context<Self>) {
+        let effects = self.effects_of(event);
+        self.carry_out(effects, ctx);
+    }
+
+    /// Lets the scheduler take in what changes nothing before it decides again.
+    pub(super) fn inform_scheduler(&mut self, event: Event) {
+        let effects = self.effects_of(event);
+        debug_assert!(effects.is_empty(), "left undone: {effects:?}");
+    }
+
+    fn effects_of(&mut self, event: Event) -> Vec<Effect> {
+        let ambient = &self.common.ports.ambient;
+        // Only a decision makes ids, and only for jobs of sources.
+        let draws = matches!(event, Event::Decide) && !self.spec.sources.is_empty();
+        let draw = if draws { ambient.draw() } else { 0 };
+        self.scheduler.effects_of(event, ambient.now(), draw)
+    }
+
+    fn carry_out(&mut self, effects: Vec<Effect>, ctx: &mut Context<Self>) {
+        for effect in effects {
+            match effect {
+                Effect::HandOut { agent, ask } => {
                     tracing::info!(lease = %ask.lease, agent = %agent, "lease is handed out");
                     self.common.roster.send(&agent, AgentCommand::Lease { ask });
                 }
-                Order::Start { template, count } => {
+                Effect::Start { template, count } => {
                     tracing::info!(template = %template, count, "agents are wanted");
                     match self.clouds.get(&template.cloud) {
                         Some(cloud) => {
                             cloud.do_send(CloudCommand::Provision { template, count });
                         }
-                        None => self.scheduler.not_started(&template, count),
+                        None => self.inform_scheduler(Event::NotStarted(template, count)),
                     }
                 }
-                Order::Withdraw { agent } => {
+                Effect::Withdraw { agent } => {
                     tracing::info!(agent = %agent, "agent is not needed any more");
                     self.common.roster.send(&agent, AgentCommand::Withdraw);
                 }
-                Order::Evict { agent } => {
+                Effect::Evict { agent } => {
                     tracing::info!(agent = %agent, "agent makes room for another owner");
                     self.common.roster.send(&agent, AgentCommand::Retire(Reason::MadeRoom));
                 }
-                Order::End { agent, lease, why } => {
+                Effect::End { agent, lease, why } => {
                     let why = why.to_owned();
                     self.common.roster.send(&agent, AgentCommand::EndLease { lease, why });
                 }
-                Order::Cancel { lease, why } => self.cancel(lease, why, ctx),
-                Order::Again { lease } => {
+                Effect::Cancel { lease, why } => self.cancel(lease, why, ctx),
+                Effect::Again { lease } => {
                     tracing::warn!(lease = %lease, "lease lost its agent and waits again");
                     if let Some(ask) = self.scheduler.lease(&lease).map(|entry| entry.ask.clone()) {
                         let detail = "its agent was lost before it was ready: waits for another";
                         self.observe_lease(&ask, LeasePhase::Waiting, detail.into());
                     }
                 }
-                Order::NotServed { source, lease } => {
+                Effect::NotServed { source, lease } => {
                     tracing::warn!(lease = %lease, source = %source, "runner was not started");
                     self.observe_not_served(lease, &source);
                     self.not_served(&source);
                 }
-                Order::Over { lease } => {
+                Effect::Over { lease } => {
                     for reply in self.releasing.remove(&lease).into_iter().flatten() {
                         reply.send(Ok(()));
                     }
@@ -247,8 +267,9 @@ impl Herd {
             leases: new.leases.clone(),
             ..HerdSpec::default()
         };
-        self.scheduler.limit(new.leases.clone());
-        self.scheduler.route(Routing::new(&new.mappings).with(new.templates.values()));
+        self.inform_scheduler(Event::Limits(new.leases.clone()));
+        let routing = Routing::new(&new.mappings).with(new.templates.values());
+        self.inform_scheduler(Event::Routing(routing));
         if old.pools != new.pools {
             self.writers.pools.configure(&new.pools);
             self.show_pools(ctx);
@@ -380,7 +401,7 @@ impl Herd {
             address.do_send(CloudCommand::Leave);
             self.leads.remove(&cloud);
             self.elsewhere.remove(&cloud);
-            self.scheduler.cloud_gone(&cloud);
+            self.inform_scheduler(Event::CloudGone(cloud.clone()));
             self.writers.ways.forgotten(&cloud);
             self.common.doubts.forget(&cloud);
             self.observe(What::CloudGone { cloud });
@@ -444,14 +465,10 @@ impl Handler<Settle> for Herd {
     fn handle(&mut self, _: Settle, ctx: &mut Context<Self>) {
         count_message(ctx);
         self.settling = false;
-        let ambient = Arc::clone(&self.common.ports.ambient);
-        let now = ambient.now();
-        self.scheduler.fits(self.common.sites.rooms(now.mono));
-        self.scheduler.at(now);
-        self.scheduler.restrain(self.common.restraint.agents());
-        let mut orders = self.scheduler.waited(now.wall);
-        orders.extend(self.scheduler.decide(now.wall, &mut || mint_lease(|| ambient.draw())));
-        self.carry_out(orders, ctx);
+        let now = self.common.ports.ambient.now();
+        self.inform_scheduler(Event::Fits(self.common.sites.rooms(now.mono)));
+        self.inform_scheduler(Event::Restrained(self.common.restraint.agents()));
+        self.schedule(Event::Decide, ctx);
         self.await_end(now.wall, ctx);
         self.explain(ctx);
         self.orphans_came();
@@ -475,17 +492,11 @@ impl Handler<CloudReport> for Herd {
 
     fn handle(&mut self, report: CloudReport, ctx: &mut Context<Self>) {
         count_message(ctx);
-        let now = self.common.ports.ambient.now();
-        self.scheduler.at(now);
-        let now = now.wall;
         match report {
-            CloudReport::Room { cloud, room } => self.scheduler.cloud(&cloud, room),
-            CloudReport::News(news) => {
-                let orders = self.scheduler.news(&news, now);
-                self.carry_out(orders, ctx);
-            }
+            CloudReport::Room { cloud, room } => self.inform_scheduler(Event::Room(cloud, room)),
+            CloudReport::News(news) => self.schedule(Event::News(news), ctx),
             CloudReport::NotStarted { template, count } => {
-                self.scheduler.not_started(&template, count)
+                self.inform_scheduler(Event::NotStarted(template, count));
             }
             CloudReport::Leads { cloud, cluster } => self.leads(&cloud, cluster, ctx),
             CloudReport::Elsewhere { cloud, cluster } => {

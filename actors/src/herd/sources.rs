@@ -15,6 +15,7 @@ use super::Herd;
 use crate::birth::{Rank, spawn_child};
 use crate::demand::actor::{Source, SourceCommand, SourceReport};
 use crate::message::{AgentCommand, Refusal};
+use crate::scheduler::Event;
 use crate::scheduler::uses::owner_of;
 use drover_runtime::reply::Reply;
 use drover_runtime::supervise::count_message;
@@ -23,7 +24,8 @@ impl Herd {
     /// Sources of a new configuration; those that left it go when their last runner is gone.
     pub(super) fn apply_sources(&mut self, old: &HerdSpec, ctx: &Context<Self>) {
         let spec = Arc::clone(&self.spec);
-        self.scheduler.shares(spec.asked, spec.sources.values().cloned());
+        let sources = spec.sources.values().cloned().collect();
+        self.inform_scheduler(Event::Shares(spec.asked, sources));
         for (id, source) in &spec.sources {
             match self.sources.get(id) {
                 Some(_) if old.sources.get(id) == Some(source) => {}
@@ -151,15 +153,14 @@ impl Handler<SourceReport> for Herd {
         match report {
             SourceReport::Wanted { source, levels, jobs } => {
                 let (levels, outside) = self.scheduler.admit(levels, &self.spec.templates);
-                self.scheduler.demanded(&source, levels, jobs.into_iter());
+                self.inform_scheduler(Event::Wanted(source.clone(), levels, jobs));
                 if let Some(address) = self.sources.get(&source) {
                     address.do_send(SourceCommand::NotOffered(outside.into()));
                 }
             }
             SourceReport::Over { lease, why, .. } => {
                 tracing::info!(lease = %lease, why, "runner is done");
-                let orders = self.scheduler.stop_runner(&lease, why);
-                self.carry_out(orders, ctx);
+                self.schedule(Event::RunnerDone(lease, why), ctx);
             }
             SourceReport::Fail { agent, lease, text } => {
                 tracing::warn!(lease = %lease, agent = %agent, error = text, "runner failed");

@@ -8,8 +8,8 @@ use drover_model::marks::{Kind, Marks, Reading};
 use drover_model::ports::{IdStatus, VmObservation};
 use drover_model::time::Moment;
 
-use drover_model::finding::{Does, Finding};
 use super::plan::{Config, Known, Memory};
+use drover_model::finding::{Does, Finding};
 
 /// What a look at a candidate showed.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -23,10 +23,10 @@ use drover_model::ports::{IdStatus, ImageObservation, Survey, VmObservation};
 use drover_model::state_machine::{StateMachine, Turn};
 use drover_model::time::{Moment, Now};
 
-use drover_model::finding::{Does, Finding};
 use super::plan::{Config, Known, Memory};
 use super::{images, judge, plan};
 use crate::message::AgentCommand;
+use drover_model::finding::{Does, Finding};
 
 /// What an event is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -58,7 +58,6 @@ use crate::cluster::{Cluster, ClusterCommand};
 use crate::restraint::Cause;
 use drover_model::finding::{Does, Finding, Outcome};
 use drover_runtime::supervise::{count_message, limit_turns};
-use drover_model::finding::{Finding, Outcome};
 use mind::{Answers, Checked, Effect, Event, Looked, Purpose, Round, Sign};
 use plan::{Config, Known, Memory};
 

@@ -14,7 +14,6 @@ use drover_model::time::{Moment, WallTime};
 use super::judge::{Verdict, describe, verdict};
 use super::offline::Offline;
 use super::unlisted::Unlisted;
-use crate::roster::Living;
 use crate::message::{AgentCommand, Observed, Shown};
 use crate::roster::Living;
 use drover_model::finding::{Does, Finding};

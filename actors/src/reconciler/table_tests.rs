@@ -13,7 +13,7 @@ use drover_model::state_machine::{Row, table};
 use drover_model::status::{AgentStatus, Standing};
 
 use super::*;
-use crate::birth::Living;
+use crate::roster::Living;
 use crate::reconciler::testing::nobody;
 use crate::testbed::{CLUSTER, at, marks, survey, template};
 

@@ -255,7 +255,7 @@ impl Scheduler {
         if serve.is_empty() {
             return Estimate::Never("a template that serves it is configured".into());
         }
-        // What stands in its way ends when somebody mends it, which nobody foresees.
+        // What stands in its way ends when somebody repairs it, which nobody foresees.
         let able: Vec<&Serving> = serve.iter().filter(|one| self.works(one, ground)).collect();
         let ahead = match ahead {
             Ok(ahead) => ahead,

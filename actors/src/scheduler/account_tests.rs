@@ -72,7 +72,7 @@ fn scene() -> (Scheduler, Vec<Arc<TemplateSpec>>) {
     (scheduler, specs)
 }
 
-// Invariant: an account tells whose turn it is, who serves it, and when, from what was seen.
+// Invariant: an account says whose turn it is, who serves it, and when, from what was seen.
 
 #[test]
 fn a_job_that_waits_for_others_to_end_is_reported_when_that_may_be() {
@@ -289,10 +289,10 @@ fn a_job_that_no_template_serves_has_no_part_of_its_sources_cap() {
     scheduler.news(&news(&specs[0], 5), at(0).wall);
     let level = |want: &str, since| Level { want: labels(&[want]), since: vec![at(since).wall] };
     scheduler.demanded(&git(), vec![level("gpu", 1), level("linux", 2)], std::iter::empty());
-    let orders = scheduler.decide(at(3).wall, &mut || LeaseId::new("l"));
+    let effects = scheduler.decide(at(3).wall, &mut || LeaseId::new("l"));
     assert!(
-        orders.iter().any(|order| matches!(order, Order::Start { count: 1, .. })),
-        "the older one can not be served: {orders:?}"
+        effects.iter().any(|effect| matches!(effect, Effect::Start { count: 1, .. })),
+        "the older one cannot be served: {effects:?}"
     );
 }
 
@@ -311,7 +311,7 @@ fn a_lease_that_waits_has_an_account_and_others_have_none() {
     }
 }
 
-// Invariant: what is told of a template that has reached its cap leads to who has its agents.
+// Invariant: what is shown of a template that has reached its cap leads to who has its agents.
 
 #[test]
 fn leases_are_looked_at_only_where_an_agent_of_a_full_template_is_busy() {

@@ -35,7 +35,7 @@ struct Indices {
     queued: BTreeMap<SpecId, BTreeSet<AgentId>>,
     /// Uses that those on their way will have room for, by whom they are kept for.
     coming: BTreeMap<(SpecId, Option<Owner>), u32>,
-    /// Those that leave or were told to.
+    /// Those that leave or were asked to.
     leaving: BTreeMap<SpecId, u32>,
     /// Those that are kept for one owner.
     kept: BTreeSet<AgentId>,
@@ -44,12 +44,11 @@ struct Indices {
 }
 
 impl Agents {
-    /// An agent.
     pub(super) fn get(&self, agent: &AgentId) -> Option<&AgentView> {
         self.views.get(agent)
     }
 
-    /// All agents, for what is told people.
+    /// All agents, for accounts and texts: a decision never walks over all.
     pub(super) fn values(&self) -> impl Iterator<Item = &AgentView> {
         self.views.values().inspect(|_| effort::spend(1))
     }
@@ -77,7 +76,7 @@ impl Agents {
         }
     }
 
-    /// An agent is told to go.
+    /// An agent was asked to go.
     pub(super) fn goes(&mut self, agent: &AgentId) {
         if let Some(mut view) = self.remove(agent) {
             view.going = true;
@@ -119,7 +118,7 @@ impl Agents {
         &self.by.coming
     }
 
-    /// How many agents of a spec leave or were told to.
+    /// How many agents of a spec leave or were asked to.
     pub(super) fn leaving(&self, spec: SpecId) -> u32 {
         self.by.leaving.get(&spec).copied().unwrap_or(0)
     }

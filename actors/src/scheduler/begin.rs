@@ -10,7 +10,7 @@ use super::matching::Matching;
 use super::specs::{Servers, SpecId};
 use super::state::Scheduler;
 use super::uses::Uses;
-use super::{Order, takes};
+use super::{Effect, takes};
 use crate::effort;
 
 /// Uses that agents on their way will have room for, by the spec they are born with and by whom they
@@ -40,7 +40,7 @@ impl Scheduler {
 
     /// Begins what is missing, in the order of fair shares: where room is short, those whose turn
     /// comes first have it.
-    pub(super) fn start(&mut self, wanted: &Uses) -> Vec<Order> {
+    pub(super) fn start(&mut self, wanted: &Uses) -> Vec<Effect> {
         if wanted.turns.is_empty() {
             return Vec::new();
         }
@@ -92,7 +92,7 @@ impl Scheduler {
             }
         }
         let each = starts.of.into_iter();
-        each.map(|(template, count)| Order::Start { template, count }).collect()
+        each.map(|(template, count)| Effect::Start { template, count }).collect()
     }
 
     fn in_flight(&self) -> Starts {

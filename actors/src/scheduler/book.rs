@@ -26,11 +26,11 @@ pub enum Stand {
     Sent(AgentId),
     /// On an agent.
     On(AgentId),
-    /// Over.
+    /// Over since then; known for a while, for callers who ask again.
     Ended(WallTime),
 }
 
-/// One lease.
+/// A lease with what the scheduler knows of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
     /// As asked for.
@@ -78,7 +78,6 @@ pub enum Asked {
     New,
     /// The same ask is known as this lease; `durable` when its record is on the disk.
     Known {
-        /// The lease.
         lease: LeaseId,
         /// Whether it may be answered at once.
         durable: bool,
@@ -256,7 +255,6 @@ impl Book {
         }
     }
 
-    /// A lease.
     pub fn get(&self, lease: &LeaseId) -> Option<&Entry> {
         self.entries.get(lease)
     }

@@ -7,12 +7,12 @@ use drover_model::record::Owner;
 
 use super::specs::SpecId;
 use super::state::Scheduler;
-use super::{Demand, Order, takes};
+use super::{Demand, Effect, takes};
 
 impl Scheduler {
     /// Idle agents that are kept for one owner, where others wait and their template or its cloud is
     /// full: as many as are wanted beyond those that leave already.
-    pub(super) fn evict(&mut self, levels: &[Demand]) -> Vec<Order> {
+    pub(super) fn evict(&mut self, levels: &[Demand]) -> Vec<Effect> {
         if !self.agents.any_kept() {
             return Vec::new();
         }
@@ -29,7 +29,7 @@ impl Scheduler {
             return Vec::new();
         }
         let coming = self.coming();
-        let mut orders = Vec::new();
+        let mut effects = Vec::new();
         for level in levels.iter().filter(|level| level.count > 0) {
             let specs: BTreeSet<SpecId> = self.servers(&level.want).specs().collect();
             let on_their_way: u32 = specs
@@ -47,11 +47,11 @@ impl Scheduler {
                 }
                 wanted -= 1;
                 self.agents.goes(agent);
-                orders.push(Order::Evict { agent: agent.clone() });
+                effects.push(Effect::Evict { agent: agent.clone() });
                 false
             });
         }
-        orders
+        effects
     }
 
     /// Whether nothing can be started of a template because all its places are taken.

@@ -12,7 +12,7 @@ use drover_model::time::WallTime;
 
 use super::state::Scheduler;
 
-/// Places that are looked at, and uses before it that take one each: more are not told apart.
+/// Places that are looked at, and uses before it that take one each: more are not kept apart.
 const MOST: usize = 10_000;
 
 /// Something that outlasts its mean is over soon, as far as anybody knows: after this part of the mean.

@@ -116,8 +116,8 @@ fn ten_times_the_wants_that_agents_run_for_cost_ten_times_the_looks() {
         let wants = |all: usize| (0..all).map(|n| labels(&[&format!("w{n}")]));
         let specs = [specs[0].clone(), own.clone()];
         demand(&mut scheduler, &specs, wants(agents.len()));
-        let orders = scheduler.decided();
-        assert_eq!(orders.len(), agents.len());
+        let effects = scheduler.decided();
+        assert_eq!(effects.len(), agents.len());
         effort::of(|| {
             demand(&mut scheduler, &specs, wants(agents.len()));
             scheduler.decided();

@@ -84,7 +84,7 @@ fn a_key_is_forgotten_a_day_after_its_lease_ended() {
     let (mut scheduler, specs) = scheduler(&[("c/t", &[], 0)]);
     scheduler.ask(&keyed("l1", "x"), &specs);
     scheduler.recorded(&LeaseId::new("l1"), true);
-    scheduler.release(&LeaseId::new("l1"), &By::admin("root")).unwrap();
+    scheduler.release_by(&LeaseId::new("l1"), &By::admin("root")).unwrap();
     scheduler.cancelled(&LeaseId::new("l1"), true, at(0).wall);
     let mut later = keyed("l2", "y");
     later.asked = at(24 * 3600).wall;
@@ -98,11 +98,11 @@ fn a_waiting_lease_is_cancelled_and_not_handed_out_meanwhile() {
     let (mut scheduler, specs) = scheduler(&[("c/t", &[], 9)]);
     wait(&mut scheduler, &specs, "l1", named("t"), 0);
     let lease = LeaseId::new("l1");
-    let (orders, over) = scheduler.release(&lease, &By::admin("root")).unwrap();
-    assert_eq!((text(&orders), over), (vec!["cancelled l1".into()], false));
+    let (effects, over) = scheduler.release_by(&lease, &By::admin("root")).unwrap();
+    assert_eq!((text(&effects), over), (vec!["cancelled l1".into()], false));
     assert!(scheduler.decided().is_empty());
     scheduler.cancelled(&lease, true, at(1).wall);
-    assert_eq!(scheduler.release(&lease, &By::admin("root")), Ok((Vec::new(), true)));
+    assert_eq!(scheduler.release_by(&lease, &By::admin("root")), Ok((Vec::new(), true)));
 }
 
 #[test]
@@ -111,11 +111,14 @@ fn a_lease_released_on_its_way_is_ended_when_the_agent_confirms_it() {
     report(&mut scheduler, &specs[0], "a1", IDLE, &[]);
     wait(&mut scheduler, &specs, "l1", named("t"), 0);
     scheduler.decided();
-    assert_eq!(scheduler.release(&LeaseId::new("l1"), &By::admin("root")), Ok((Vec::new(), false)));
-    let orders = report(&mut scheduler, &specs[0], "a1", Standing::Busy, &["l1"]);
-    assert_eq!(text(&orders), ["end l1 on a1"]);
-    let orders = report(&mut scheduler, &specs[0], "a1", IDLE, &[]);
-    assert_eq!(text(&orders), ["over l1"]);
+    assert_eq!(
+        scheduler.release_by(&LeaseId::new("l1"), &By::admin("root")),
+        Ok((Vec::new(), false))
+    );
+    let effects = report(&mut scheduler, &specs[0], "a1", Standing::Busy, &["l1"]);
+    assert_eq!(text(&effects), ["end l1 on a1"]);
+    let effects = report(&mut scheduler, &specs[0], "a1", IDLE, &[]);
+    assert_eq!(text(&effects), ["over l1"]);
 }
 
 #[test]
@@ -124,12 +127,12 @@ fn a_lease_released_on_its_way_to_an_agent_that_leaves_is_cancelled() {
     report(&mut scheduler, &specs[0], "a1", IDLE, &[]);
     wait(&mut scheduler, &specs, "l1", named("t"), 0);
     scheduler.decided();
-    scheduler.release(&LeaseId::new("l1"), &By::admin("root")).unwrap();
-    let orders = report(&mut scheduler, &specs[0], "a1", Standing::Leaving, &[]);
-    assert_eq!(text(&orders), ["cancelled l1"]);
+    scheduler.release_by(&LeaseId::new("l1"), &By::admin("root")).unwrap();
+    let effects = report(&mut scheduler, &specs[0], "a1", Standing::Leaving, &[]);
+    assert_eq!(text(&effects), ["cancelled l1"]);
 }
 
-fn give_back(scheduler: &mut Scheduler, spec: &Arc<TemplateSpec>, agent: &str) -> Vec<Order> {
+fn give_back(scheduler: &mut Scheduler, spec: &Arc<TemplateSpec>, agent: &str) -> Vec<Effect> {
     let mut reported = news(spec, 0);
     let refused = vec![LeaseId::new("l1")];
     reported.agents = vec![AgentLevel { refused, ..level(spec, agent, Standing::Leaving, &[]) }];
@@ -161,7 +164,7 @@ fn a_lease_that_is_given_back_waits_again_until_that_happened_too_often() {
 #[test]
 fn a_lease_that_is_given_back_while_it_is_released_is_cancelled() {
     let (mut scheduler, specs) = one_granted();
-    scheduler.release(&LeaseId::new("l1"), &By::admin("root")).unwrap();
+    scheduler.release_by(&LeaseId::new("l1"), &By::admin("root")).unwrap();
     assert_eq!(text(&give_back(&mut scheduler, &specs[0], "a1")), ["cancelled l1"]);
 }
 

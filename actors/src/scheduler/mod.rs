@@ -1,6 +1,25 @@
-//! The scheduler: turns all demand, less what is in flight, into hand-outs and starts. A mind under
-//! the herd alone; it knows levels, not events, so that whatever is refused, dies or crosses
-//! another message on the way is simply served again.
+//! The scheduler: turns all demand, less what is in flight, into hand-outs and starts.
+//!
+//! It is a mind under the herd. The herd translates messages to an [`Event`], lets the scheduler
+//! [`step`](drover_model::state_machine::StateMachine::step), and carries out each [`Effect`].
+//!
+//! ```text
+//! leases ──┐                                  ┌──▶ agents (HandOut, End, Withdraw, Evict)
+//! sources ─┼─ Event ─▶ Scheduler ─ Effect ────┼──▶ clouds (Start)
+//! clouds ──┘           (state.rs)             └──▶ journal and callers (Cancel, Over, Again)
+//! ```
+//!
+//! It works by levels of demand, not by changes. A hand-out or start that is refused, dies, or
+//! crosses another message on the way is decided again at the next [`Event::Decide`].
+//!
+//! One lease goes Recording → Waiting → Sent → On → Ended; `transitions.txt` has every step. A lease
+//! that ends before an agent has it goes through Cancelling, until the journal has its end. A lease
+//! that an agent gives back waits again; after some returns the scheduler cancels it.
+//!
+//! Files: `state.rs` takes events in, `follow.rs` compares agents with the book of leases
+//! (`book.rs`, `queue.rs`). `serve.rs`, `begin.rs`, `evict.rs` and `surplus.rs` decide, by `uses.rs`
+//! (what is wanted), `classes.rs`, `specs.rs`, `routing.rs` (which templates serve it) and
+//! `matching.rs`. `account.rs`, `forecast.rs` and `waiting.rs` explain a wait to people.
 
 pub mod account;
 mod agents;
@@ -9,11 +28,14 @@ pub mod book;
 mod classes;
 mod covered;
 pub mod door;
+pub mod event;
 mod evict;
+mod follow;
 mod forecast;
 pub mod matching;
 mod queue;
 mod quota;
+mod refusal;
 pub mod routing;
 mod serve;
 mod specs;
@@ -23,11 +45,13 @@ mod surplus;
 pub mod uses;
 pub mod waiting;
 
+pub use event::{Effect, Event};
+
 use std::sync::Arc;
 
-use drover_model::id::{AgentId, LeaseId, SourceId, TemplateId};
+use drover_model::id::SourceId;
 pub use drover_model::record::describe;
-use drover_model::record::{LeaseAsk, Owner, Want};
+use drover_model::record::{Owner, Want};
 use drover_model::spec::TemplateSpec;
 use drover_model::status::AgentStatus;
 use drover_model::time::WallTime;
@@ -56,68 +80,6 @@ pub struct Demand {
     pub oldest: WallTime,
 }
 
-/// What the herd is to do.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Order {
-    /// Give a lease out on an agent.
-    HandOut {
-        /// The agent.
-        agent: AgentId,
-        /// The lease as asked for.
-        ask: Box<LeaseAsk>,
-    },
-    /// Have a template begin agents.
-    Start {
-        /// The template.
-        template: TemplateId,
-        /// How many.
-        count: u32,
-    },
-    /// Let an agent go that nobody needs, if it is still Queued.
-    Withdraw {
-        /// The agent.
-        agent: AgentId,
-    },
-    /// Let an idle agent go that is kept for another owner: its place is wanted.
-    Evict {
-        /// The agent.
-        agent: AgentId,
-    },
-    /// End a lease on its agent.
-    End {
-        /// The agent.
-        agent: AgentId,
-        /// The lease.
-        lease: LeaseId,
-        /// Why, one word, as in the record.
-        why: &'static str,
-    },
-    /// Record that a lease is over that no agent has.
-    Cancel {
-        /// The lease.
-        lease: LeaseId,
-        /// Why, as in the record.
-        why: &'static str,
-    },
-    /// A lease lost its agent before it was ready, and waits again.
-    Again {
-        /// The lease.
-        lease: LeaseId,
-    },
-    /// A source's runner could not be put on its agent.
-    NotServed {
-        /// The source.
-        source: SourceId,
-        /// The lease, which is forgotten.
-        lease: LeaseId,
-    },
-    /// A lease is over; anyone who waits for that may be told.
-    Over {
-        /// The lease.
-        lease: LeaseId,
-    },
-}
-
 /// An agent as the scheduler sees it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AgentView {
@@ -128,7 +90,7 @@ pub struct AgentView {
     pub status: AgentStatus,
     /// Whether nothing was sent to the cluster for it yet.
     pub queued: bool,
-    /// Told to go.
+    /// Whether it was asked to go.
     pub going: bool,
     /// Counts the agents as they got free, so that the longest ready one is known.
     pub order: u64,

@@ -1,18 +1,17 @@
 //! How many leases may be asked for, how large their machines may be, and how long they may wait.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use drover_model::id::{AgentId, LeaseId};
-use drover_model::record::{HoldOwner, LeaseAsk, WAITED};
+use drover_model::record::{LeaseAsk, WAITED};
 use drover_model::spec::TemplateSpec;
 use drover_model::tenant::{By, LeaseLimits, Quota, Whose};
 use drover_model::time::WallTime;
 
 use super::book::Stand;
 use super::state::Scheduler;
-use super::{Order, describe};
+use super::{Effect, describe};
 use crate::message::Refusal;
 
 /// When the end of a wait is written down again that could not be written.
@@ -20,7 +19,7 @@ const AGAIN: Duration = Duration::from_secs(10);
 
 impl Scheduler {
     /// Takes limits into force; leases that wait already stay, and wait as long as it says now.
-    pub fn limit(&mut self, limits: LeaseLimits) {
+    pub(super) fn limit(&mut self, limits: LeaseLimits) {
         self.book.wait_for(limits.wait);
         self.limits = limits;
     }
@@ -50,11 +49,6 @@ impl Scheduler {
         }
         let quotas = self.limits.quotas.iter().filter(|quota| quota.whose.counts(ask));
         quotas.filter_map(|quota| self.beyond_quota(quota, ask, configured)).next()
-    }
-
-    /// Which agents are held, and by whom: each counts as one lease.
-    pub fn holds(&mut self, held: BTreeMap<AgentId, HoldOwner>) {
-        self.held = held;
     }
 
     /// Why somebody may not hold an agent, which gives them a machine as a lease does; none where they
@@ -149,7 +143,7 @@ impl Scheduler {
     }
 
     /// Ends the leases that have waited as long as they may.
-    pub fn waited(&mut self, now: WallTime) -> Vec<Order> {
+    pub(super) fn waited(&mut self, now: WallTime) -> Vec<Effect> {
         if self.stopping() {
             return Vec::new();
         }
@@ -157,7 +151,7 @@ impl Scheduler {
         let over = self.book.overdue(now);
         let each = over.into_iter().map(|lease| {
             self.book.stand(&lease, Stand::Cancelling);
-            Order::Cancel { lease, why: WAITED }
+            Effect::Cancel { lease, why: WAITED }
         });
         each.collect()
     }

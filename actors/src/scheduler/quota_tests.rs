@@ -59,7 +59,7 @@ fn a_principal_has_as_many_leases_wait_as_the_limit_and_no_more() {
     // The same ask again is no other lease.
     assert!(matches!(scheduler.ask(&of("a1", "ann", None), &specs), Asked::Known { .. }));
     // An end makes room, and so does a hand-out.
-    scheduler.release(&LeaseId::new("a1"), &By::admin("root")).unwrap();
+    scheduler.release_by(&LeaseId::new("a1"), &By::admin("root")).unwrap();
     admit(&mut scheduler, &specs, &of("a4", "ann", None));
     report(&mut scheduler, &specs[0], "m1", IDLE, &[]);
     assert_eq!(scheduler.decided().len(), 1);
@@ -188,7 +188,7 @@ fn a_lease_that_nobody_serves_in_time_ends_and_says_so() {
 fn an_end_that_was_requested_and_not_written_leaves_the_wait_as_it_was() {
     let (mut scheduler, specs) = scheduler(&[("c/t", &[], 0)]);
     admit(&mut scheduler, &specs, &LeaseAsk { wait_ms: Some(60_000), ..of("l1", "ann", None) });
-    scheduler.release(&LeaseId::new("l1"), &By::admin("root")).unwrap();
+    scheduler.release_by(&LeaseId::new("l1"), &By::admin("root")).unwrap();
     scheduler.cancelled(&LeaseId::new("l1"), false, at(1).wall);
     assert_eq!(scheduler.first_end(), Some(at(60).wall));
 }
@@ -274,7 +274,7 @@ fn nobody_renews_releases_or_gets_at_a_lease_that_is_not_theirs() {
                     report(&mut scheduler, &specs[0], "a1", IDLE, &[]);
                 }
                 let before = format!("{:?}", scheduler.book);
-                let released = scheduler.release(&lease, &by);
+                let released = scheduler.release_by(&lease, &by);
                 assert_eq!(released.is_ok(), theirs, "{what}, {stage}");
                 if !theirs {
                     assert!(matches!(released, Err(Refusal::Forbidden(_))), "{what}");
@@ -291,7 +291,7 @@ fn a_lease_that_is_not_on_the_disk_yet_is_unknown_to_others() {
     let (mut scheduler, specs) = scheduler(&[("c/t", &[], 0)]);
     assert_eq!(scheduler.ask(&of("l1", "ann", None), &specs), Asked::New);
     let bob = By { all: false, ..By::admin("bob") };
-    assert!(matches!(scheduler.release(&LeaseId::new("l1"), &bob), Err(Refusal::Unknown(_))));
+    assert!(matches!(scheduler.release_by(&LeaseId::new("l1"), &bob), Err(Refusal::Unknown(_))));
 }
 
 #[test]
@@ -303,8 +303,8 @@ fn a_lease_of_a_source_is_an_admins_alone() {
     sources::wanted(&mut scheduler, "git", 1, 0, &[]);
     assert_eq!(text(&scheduler.decided()), ["use1 on a1"]);
     let (lease, by) = (LeaseId::new("use1"), By { all: false, ..By::admin("ann") });
-    assert!(matches!(scheduler.release(&lease, &by), Err(Refusal::Forbidden(_))));
-    assert!(scheduler.release(&lease, &By::admin("root")).is_ok());
+    assert!(matches!(scheduler.release_by(&lease, &by), Err(Refusal::Forbidden(_))));
+    assert!(scheduler.release_by(&lease, &By::admin("root")).is_ok());
 }
 
 // Invariant: what a decision looks at does not grow with how many wait.
@@ -378,7 +378,7 @@ proptest! {
                         scheduler.recorded(&lease, n != 5);
                     }
                 }
-                1 => drop(scheduler.release(&lease, &By::admin("root"))),
+                1 => drop(scheduler.release_by(&lease, &By::admin("root"))),
                 2 => {
                     let ending = scheduler.lease(&lease).is_some_and(|e| e.stand == Stand::Cancelling);
                     if ending {

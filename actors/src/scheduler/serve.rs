@@ -12,7 +12,7 @@ use super::matching::Matching;
 use super::specs::{Size, SpecId};
 use super::state::Scheduler;
 use super::uses::{Asker, Use, Uses, owner_of};
-use super::{Order, Source, takes};
+use super::{Effect, Source, takes};
 
 /// A free agent with the places left on it.
 struct Slot {
@@ -29,18 +29,22 @@ impl Scheduler {
     ///
     /// Hand-outs first, in the order of fair shares; what they leave is set against agents on their
     /// way, and only the rest is started.
-    pub fn decide(&mut self, now: WallTime, mint: &mut dyn FnMut() -> LeaseId) -> Vec<Order> {
+    pub(super) fn decide(
+        &mut self,
+        now: WallTime,
+        mint: &mut dyn FnMut() -> LeaseId,
+    ) -> Vec<Effect> {
         self.book.prune(now);
         if self.stopping() {
             return Vec::new();
         }
         let all = self.next_uses(now);
-        let mut orders = self.hand_out(&all, now, mint);
-        let rest = if orders.is_empty() { all } else { self.next_uses(now) };
-        orders.extend(self.start(&rest));
-        orders.extend(self.evict(&rest.levels));
-        orders.extend(self.withdraw(&rest.levels));
-        orders
+        let mut effects = self.hand_out(&all, now, mint);
+        let rest = if effects.is_empty() { all } else { self.next_uses(now) };
+        effects.extend(self.start(&rest));
+        effects.extend(self.evict(&rest.levels));
+        effects.extend(self.withdraw(&rest.levels));
+        effects
     }
 
     /// Free agents of these specs with the places left on them, in the order of preference: agents
@@ -79,13 +83,13 @@ impl Scheduler {
         uses: &Uses,
         now: WallTime,
         mint: &mut dyn FnMut() -> LeaseId,
-    ) -> Vec<Order> {
+    ) -> Vec<Effect> {
         if uses.turns.is_empty() || !self.agents.any_free() {
             return Vec::new();
         }
         let classes = self.classes(&uses.levels, |source| self.takes_whole(source));
         let free = self.free(&classes.specs());
-        let mut orders = Vec::new();
+        let mut effects = Vec::new();
         // Some runners take their agent whole, and all jobs that there is room for.
         let mut taken: BTreeMap<usize, bool> = BTreeMap::new();
         for (one, index) in self.placed(uses, &classes, &free) {
@@ -126,9 +130,9 @@ impl Scheduler {
                 }
                 (Asker::Job(_), Source::Leases) => continue,
             };
-            orders.push(Order::HandOut { agent: slot.agent.clone(), ask: Box::new(ask) });
+            effects.push(Effect::HandOut { agent: slot.agent.clone(), ask: Box::new(ask) });
         }
-        orders
+        effects
     }
 
     /// Whether the runners of a source take an agent with all its executors.

@@ -50,7 +50,7 @@ pub(super) fn wanted(
     scheduler.demanded(&SourceId::new(name), vec![level], jobs);
 }
 
-// Invariant: demand is a level: told twice, or late, it begins nothing twice.
+// Invariant: demand is a level: reported twice, or late, it starts nothing twice.
 
 #[test]
 fn a_level_reported_again_begins_nothing_more() {
@@ -128,8 +128,8 @@ fn a_runner_that_could_not_be_started_is_wanted_again_when_its_source_says_so() 
         refused: vec![LeaseId::new("use1")],
         ..level(&specs[0], "a1", Standing::Leaving, &[])
     }];
-    let orders = scheduler.news(&back, at(1).wall);
-    assert_eq!(text(&orders), ["use1 of git is not served"]);
+    let effects = scheduler.news(&back, at(1).wall);
+    assert_eq!(text(&effects), ["use1 of git is not served"]);
     assert!(scheduler.lease(&LeaseId::new("use1")).is_none());
     assert!(scheduler.decided().is_empty(), "what that means is its source's to say");
     wanted(&mut scheduler, "git", 1, 0, &[]);
@@ -188,13 +188,13 @@ fn free_agents_go_to_the_one_that_has_the_least_for_its_weight() {
     }
     wanted(&mut scheduler, "hub", 9, 0, &[]);
     wanted(&mut scheduler, "git", 9, 1, &[]);
-    let orders = scheduler.decided();
-    let sources = orders.iter().filter_map(|order| {
-        if let Order::HandOut { ask, .. } = order { ask.source.clone() } else { None }
+    let effects = scheduler.decided();
+    let sources = effects.iter().filter_map(|effect| {
+        if let Effect::HandOut { ask, .. } = effect { ask.source.clone() } else { None }
     });
     let sources: Vec<SourceId> = sources.collect();
     let given = |name: &str| sources.iter().filter(|source| source.as_str() == name).count();
-    assert_eq!((given("git"), given("hub")), (3, 1), "{orders:?}");
+    assert_eq!((given("git"), given("hub")), (3, 1), "{effects:?}");
 }
 
 #[test]
@@ -255,12 +255,12 @@ fn two_saturating_sources_of_weights_three_and_one_have_three_quarters_and_one()
             let waits = if name == "git" && minute < 100 { 0 } else { 40 };
             wanted(&mut scheduler, name, waits, 0, &on);
         }
-        let orders = scheduler.decide(at(1).wall, &mut || {
+        let effects = scheduler.decide(at(1).wall, &mut || {
             minted += 1;
             LeaseId::new(format!("use{minted}"))
         });
-        for order in orders {
-            let Order::HandOut { agent, ask } = order else { continue };
+        for effect in effects {
+            let Effect::HandOut { agent, ask } = effect else { continue };
             let git = ask.source == Some(SourceId::new("git"));
             report(
                 &mut scheduler,
@@ -298,8 +298,8 @@ fn thirty_days_of_a_sources_jobs_leave_nothing_in_the_book() {
         report(&mut scheduler, &specs[0], "a1", IDLE, &[]);
         wanted(&mut scheduler, "git", 1, job * 3600, &[]);
         let mut mint = || LeaseId::new(format!("use{job}"));
-        let orders = scheduler.decide(hour.wall, &mut mint);
-        assert_eq!(text(&orders).first(), Some(&format!("use{job} on a1")));
+        let effects = scheduler.decide(hour.wall, &mut mint);
+        assert_eq!(text(&effects).first(), Some(&format!("use{job} on a1")));
         let lease = format!("use{job}");
         report(&mut scheduler, &specs[0], "a1", Standing::Busy, &[&lease]);
         wanted(&mut scheduler, "git", 0, job * 3600, &[]);
@@ -316,7 +316,7 @@ fn leases_are_forgotten_in_time_although_nobody_asks_for_another() {
         let ask = LeaseAsk { key_hash, ..ask(lease, labels(&["linux"]), 0) };
         scheduler.ask(&ask, &specs);
         scheduler.recorded(&ask.lease, true);
-        scheduler.release(&ask.lease, &By::admin("root")).unwrap();
+        scheduler.release_by(&ask.lease, &By::admin("root")).unwrap();
         scheduler.cancelled(&ask.lease, true, at(0).wall);
     }
     let mut nobody = || LeaseId::new("nobody");
@@ -335,7 +335,7 @@ fn a_lease_that_ended_while_the_clock_was_ahead_is_forgotten_a_day_after_it_is_r
     let ask = ask("l1", labels(&["linux"]), YEAR);
     scheduler.ask(&LeaseAsk { key_hash: Some("key".into()), ..ask }, &specs);
     scheduler.recorded(&lease, true);
-    scheduler.release(&lease, &By::admin("root")).unwrap();
+    scheduler.release_by(&lease, &By::admin("root")).unwrap();
     scheduler.cancelled(&lease, true, at(YEAR).wall);
     let mut nobody = || LeaseId::new("nobody");
     for (seconds, known) in [(0, true), (24 * 3600 - 1, true), (24 * 3600, false)] {

@@ -109,7 +109,6 @@ impl Specs {
         }
     }
 
-    /// A spec.
     pub(super) fn get(&self, id: SpecId) -> Option<&Arc<TemplateSpec>> {
         self.all.get(&id).map(|(spec, _)| spec)
     }

@@ -3,27 +3,26 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use drover_model::ambient::{Dice, mint_lease};
 use drover_model::demand::spec::ShareSpec;
 use drover_model::id::{AgentId, CloudId, LeaseId, SourceId, TemplateId};
 use drover_model::journal_state::JournalState;
 use drover_model::record::{HoldOwner, LeaseAsk, RELEASED, Want};
 use drover_model::spec::{Minimums, TemplateSpec};
-use drover_model::status::{AgentStatus, Standing};
+use drover_model::state_machine::{StateMachine, Turn};
+use drover_model::status::AgentStatus;
 use drover_model::tenant::{By, LeaseLimits};
 use drover_model::time::{Now, WallTime};
 
 use super::agents::Agents;
 use super::book::{Asked, Book, Entry, Stand};
+use super::refusal::refusal;
 use super::routing::Routing;
 use super::specs::{Servers, SpecId, Specs};
 use super::start_backoff::StartBackoff;
 use super::uses::SourceView;
-use super::{AgentView, Order, describe};
+use super::{AgentView, Effect, Event};
 use crate::message::Refusal;
-use crate::template::{AgentLevel, TemplateNews};
-
-/// How often a lease may lose its agent before it is ready.
-const RETURNS: u32 = 3;
 
 /// A template as the scheduler sees it.
 #[derive(Debug, Clone, PartialEq)]
@@ -45,13 +44,9 @@ pub(super) struct TemplateView {
 
 impl TemplateView {
     /// Whether others may stand in for it.
-    fn fails(&self) -> bool {
+    pub(super) fn fails(&self) -> bool {
         self.configured && (!self.flowing || self.paused.is_some())
     }
-}
-
-fn fails(news: &TemplateNews) -> bool {
-    news.configured && (!news.flowing || news.paused.is_some())
 }
 
 /// All demand and all capacity.
@@ -82,7 +77,8 @@ pub struct Scheduler {
     pub(super) barred: BTreeSet<AgentId>,
     /// Agents that another drover may have handed out.
     pub(super) restrained: BTreeSet<AgentId>,
-    clock: u64,
+    /// Counts the agents as they got free.
+    pub(super) clock: u64,
     /// How the wall clock went when it was looked at last.
     zero: Option<WallTime>,
     stopping: bool,
@@ -157,7 +153,7 @@ impl Scheduler {
 
     /// Lets nobody onto an agent while something is written down that would be theirs to know of, or
     /// lets them again.
-    pub fn bar(&mut self, agent: &AgentId, barred: bool) {
+    fn bar(&mut self, agent: &AgentId, barred: bool) {
         if barred {
             self.barred.insert(agent.clone());
         } else {
@@ -165,13 +161,8 @@ impl Scheduler {
         }
     }
 
-    /// Lets nobody onto agents that another drover may have handed out.
-    pub fn restrain(&mut self, agents: BTreeSet<AgentId>) {
-        self.restrained = agents;
-    }
-
     /// Looks whether the wall clock was set, before anything is done at that time.
-    pub fn at(&mut self, now: Now) {
+    fn at(&mut self, now: Now) {
         let zero = *self.zero.get_or_insert_with(|| now.zero());
         if let Some(by_ms) = now.set_by(zero) {
             self.book.clock_set(by_ms);
@@ -181,14 +172,9 @@ impl Scheduler {
     }
 
     /// Takes label mappings into force.
-    pub fn route(&mut self, routing: Routing) {
+    fn route(&mut self, routing: Routing) {
         self.routing = routing;
         self.specs.changed();
-    }
-
-    /// How many more agents of templates their clusters have room for.
-    pub fn fits(&mut self, fits: BTreeMap<TemplateId, u64>) {
-        self.fits = fits;
     }
 
     #[cfg(test)]
@@ -196,34 +182,37 @@ impl Scheduler {
         self.looks_at_all = true;
     }
 
-    /// Nothing is handed out or started any more.
-    pub fn stop(&mut self) {
-        self.stopping = true;
-    }
-
     /// Whether it stops.
     pub fn stopping(&self) -> bool {
         self.stopping
     }
 
-    /// Takes an ask; a want that no configured template can ever serve is refused at once.
-    pub fn ask(&mut self, ask: &LeaseAsk, configured: &[Arc<TemplateSpec>]) -> Asked {
-        self.book.prune(ask.asked);
+    /// What becomes of an ask: it is known already, refused, or new. A new one is entered by
+    /// [`Event::Asked`].
+    pub fn admission(&self, ask: &LeaseAsk, configured: &[Arc<TemplateSpec>]) -> Asked {
         if let Some(known) = self.book.known(ask) {
             return known;
         }
         if let Some(refusal) = refusal(&ask.want, configured, &self.routing) {
             return Asked::Refused(refusal);
         }
-        if let Some(refusal) = self.beyond(ask, configured) {
-            return Asked::Refused(refusal);
+        self.beyond(ask, configured).map_or(Asked::New, Asked::Refused)
+    }
+
+    /// Whether a lease stands there: the journal's answer counts for the stand that asked for it.
+    fn is_at(&self, lease: &LeaseId, stand: &Stand) -> bool {
+        self.book.get(lease).is_some_and(|entry| entry.stand == *stand)
+    }
+
+    fn asked(&mut self, ask: &LeaseAsk) {
+        self.book.prune(ask.asked);
+        if self.book.known(ask).is_none() {
+            self.book.open(ask);
         }
-        self.book.open(ask);
-        Asked::New
     }
 
     /// An ask is durable, or could not be made so.
-    pub fn recorded(&mut self, lease: &LeaseId, durable: bool) {
+    fn recorded(&mut self, lease: &LeaseId, durable: bool) {
         if durable {
             self.book.stand(lease, Stand::Waiting);
         } else {
@@ -265,30 +254,38 @@ impl Scheduler {
         Ok(())
     }
 
-    /// A lease is to end. Gives what must be done, and whether it is over already.
-    pub fn release(&mut self, lease: &LeaseId, by: &By) -> Result<(Vec<Order>, bool), Refusal> {
-        let entry = self.theirs(lease, by)?;
-        match entry.stand.clone() {
+    /// Whether a lease is over already, where they may end it.
+    ///
+    /// # Errors
+    /// Unknown, or forbidden where it is another's.
+    pub fn releasable(&self, lease: &LeaseId, by: &By) -> Result<bool, Refusal> {
+        match self.theirs(lease, by)?.stand {
             Stand::Recording => Err(Refusal::Unknown(format!("no lease `{lease}` is known"))),
-            Stand::Ended(_) => Ok((Vec::new(), true)),
-            Stand::Cancelling => Ok((Vec::new(), false)),
-            Stand::Waiting => {
+            Stand::Ended(_) => Ok(true),
+            Stand::Cancelling | Stand::Waiting | Stand::Sent(_) | Stand::On(_) => Ok(false),
+        }
+    }
+
+    fn release(&mut self, lease: &LeaseId) -> Vec<Effect> {
+        match self.book.get(lease).map(|entry| entry.stand.clone()) {
+            None | Some(Stand::Recording | Stand::Ended(_) | Stand::Cancelling) => Vec::new(),
+            Some(Stand::Waiting) => {
                 self.book.stand(lease, Stand::Cancelling);
-                Ok((vec![Order::Cancel { lease: lease.clone(), why: "cancelled" }], false))
+                vec![Effect::Cancel { lease: lease.clone(), why: "cancelled" }]
             }
-            Stand::Sent(_) => {
+            Some(Stand::Sent(_)) => {
                 self.book.releasing(lease);
-                Ok((Vec::new(), false))
+                Vec::new()
             }
-            Stand::On(agent) => {
+            Some(Stand::On(agent)) => {
                 self.book.releasing(lease);
-                Ok((vec![Order::End { agent, lease: lease.clone(), why: RELEASED }], false))
+                vec![Effect::End { agent, lease: lease.clone(), why: RELEASED }]
             }
         }
     }
 
     /// The end of a lease that was never granted is durable, or could not be made so.
-    pub fn cancelled(&mut self, lease: &LeaseId, durable: bool, now: WallTime) {
+    fn cancelled(&mut self, lease: &LeaseId, durable: bool, now: WallTime) {
         if let Some(entry) = self.book.get(lease).filter(|_| durable) {
             *self.given_up.entry(entry.ask.want.clone()).or_default() += 1;
         }
@@ -316,171 +313,12 @@ impl Scheduler {
     }
 
     /// Agents a cloud has room for, beside its templates' own room.
-    pub fn cloud(&mut self, cloud: &CloudId, room: u32) {
+    fn cloud(&mut self, cloud: &CloudId, room: u32) {
         self.clouds.insert(cloud.clone(), room);
     }
 
-    /// A cloud is gone.
-    pub fn cloud_gone(&mut self, cloud: &CloudId) {
-        self.clouds.remove(cloud);
-    }
-
-    /// A template's agents and levels changed.
-    pub fn news(&mut self, news: &TemplateNews, now: WallTime) -> Vec<Order> {
-        let kind = self.specs.enter(&news.spec);
-        let known = self.templates.contains_key(&news.template);
-        let view = self.templates.entry(news.template.clone()).or_insert_with(|| TemplateView {
-            spec: news.spec.clone(),
-            kind,
-            configured: news.configured,
-            flowing: news.flowing,
-            tripped: None,
-            paused: None,
-            live: 0,
-            room: 0,
-            lack: None,
-            kept: news.kept,
-            pending: 0,
-        });
-        if known {
-            self.specs.leave(std::mem::replace(&mut view.kind, kind));
-        }
-        if !known || view.fails() != fails(news) {
-            self.specs.changed();
-        }
-        view.spec = news.spec.clone();
-        view.configured = news.configured;
-        view.flowing = news.flowing;
-        view.tripped.clone_from(&news.tripped);
-        view.paused.clone_from(&news.paused);
-        view.live = news.live;
-        view.room = news.room;
-        view.lack.clone_from(&news.lack);
-        view.kept = news.kept;
-        view.pending = view.pending.saturating_sub(news.answered);
-        let mut orders = Vec::new();
-        for level in &news.agents {
-            orders.extend(self.follow(level, now));
-            let free = matches!(level.status.standing, Standing::Free { .. });
-            let earlier = self.agents.get(&level.agent);
-            let was = earlier.filter(|view| matches!(view.status.standing, Standing::Free { .. }));
-            let order = was.map_or(self.clock + 1, |view| view.order);
-            self.clock += u64::from(free && was.is_none());
-            let coming = level.status.standing == Standing::Coming;
-            let started = earlier.map_or(coming.then_some(now), |view| view.started);
-            if let Some(started) = started.filter(|_| free) {
-                self.start_backoff.ready(&level.spec.id, now - started);
-            }
-            let kind = self.specs.enter(&level.spec);
-            let view = AgentView {
-                spec: self.specs.get(kind).unwrap_or(&level.spec).clone(),
-                kind,
-                status: level.status.clone(),
-                queued: level.queued,
-                going: level.going,
-                order,
-                started: started.filter(|_| coming),
-            };
-            if let Some(before) = self.agents.insert(level.agent.clone(), view) {
-                self.specs.leave(before.kind);
-            }
-        }
-        for level in &news.gone {
-            if let Some(before) = self.agents.remove(&level.agent) {
-                self.specs.leave(before.kind);
-            }
-            orders.extend(self.follow(level, now));
-        }
-        if news.empty && !news.configured {
-            if let Some(view) = self.templates.remove(&news.template) {
-                self.specs.leave(view.kind);
-                self.specs.changed();
-            }
-            self.start_backoff.forget(&news.template);
-        }
-        orders
-    }
-
-    /// Compares the leases an agent reports with the book.
-    fn follow(&mut self, level: &AgentLevel, now: WallTime) -> Vec<Order> {
-        let agent = &level.agent;
-        let mut orders = Vec::new();
-        let leaves = matches!(level.status.standing, Standing::Leaving | Standing::Gone);
-        for (lease, stand) in self.book.at(agent) {
-            let there = level.status.leases.contains(&lease);
-            let back = level.refused.contains(&lease);
-            let refused = leaves || back;
-            let releasing = self.book.get(&lease).is_some_and(|entry| entry.releasing);
-            match stand {
-                Stand::Sent(_) if there => {
-                    self.book.stand(&lease, Stand::On(agent.clone()));
-                    if releasing {
-                        let why = self.book.ending(&lease);
-                        orders.push(Order::End { agent: agent.clone(), lease, why });
-                    }
-                }
-                Stand::On(_) | Stand::Sent(_) if level.over.contains(&lease) && !there => {
-                    if leaves && !releasing {
-                        self.leave_to_next_look(&lease);
-                    }
-                    self.start_backoff.used(&level.spec.id, self.book.lasted(&lease, now));
-                    self.book.end(&lease, now);
-                    orders.push(Order::Over { lease });
-                }
-                Stand::Sent(_) if refused => {
-                    if releasing {
-                        self.book.stand(&lease, Stand::Cancelling);
-                        orders.push(Order::Cancel { lease, why: "cancelled" });
-                    } else if self.book.of_source(&lease).is_some() {
-                        // Its source wants another as long as its job waits.
-                        self.book.forget(&lease);
-                    } else {
-                        self.book.stand(&lease, Stand::Waiting);
-                    }
-                }
-                Stand::On(_) if !there && back => {
-                    orders.push(self.returned(lease, releasing));
-                }
-                Stand::On(_) if !there => {
-                    if leaves && !releasing {
-                        self.leave_to_next_look(&lease);
-                    }
-                    self.start_backoff.used(&level.spec.id, self.book.lasted(&lease, now));
-                    self.book.end(&lease, now);
-                    orders.push(Order::Over { lease });
-                }
-                Stand::Sent(_)
-                | Stand::On(_)
-                | Stand::Recording
-                | Stand::Waiting
-                | Stand::Cancelling
-                | Stand::Ended(_) => {}
-            }
-        }
-        orders
-    }
-
-    /// A lease that was reported and never ready waits again. One that is given back too often would
-    /// use up one agent after the other: its key may be what no guest takes.
-    fn returned(&mut self, lease: LeaseId, releasing: bool) -> Order {
-        if let Some(source) = self.book.of_source(&lease) {
-            self.book.forget(&lease);
-            // It says again what it wants, which is nothing for a while: no machine is started before.
-            self.demanded(&source, Vec::new(), std::iter::empty());
-            return Order::NotServed { source, lease };
-        }
-        let returns = self.book.returned(&lease);
-        if releasing || returns > RETURNS {
-            self.book.stand(&lease, Stand::Cancelling);
-            let why = if releasing { "cancelled" } else { "lost" };
-            return Order::Cancel { lease, why };
-        }
-        self.book.stand(&lease, Stand::Waiting);
-        Order::Again { lease }
-    }
-
     /// A start was not passed on to the template: it is not in flight.
-    pub fn not_started(&mut self, template: &TemplateId, count: u32) {
+    fn not_started(&mut self, template: &TemplateId, count: u32) {
         if let Some(view) = self.templates.get_mut(template) {
             view.pending = view.pending.saturating_sub(count);
         }
@@ -514,37 +352,49 @@ impl Scheduler {
     }
 }
 
-/// Why no configured template can ever serve a want; none when one can.
-fn refusal(want: &Want, configured: &[Arc<TemplateSpec>], routing: &Routing) -> Option<Refusal> {
-    let able: Vec<&Arc<TemplateSpec>> =
-        configured.iter().filter(|spec| routing.serves(spec, want)).collect();
-    let names = |specs: &mut dyn Iterator<Item = &Arc<TemplateSpec>>| {
-        specs.map(|spec| format!("`{}`", spec.id)).collect::<Vec<_>>().join(", ")
-    };
-    if let (Want::Template(name), [_, _, ..]) = (want, able.as_slice()) {
-        let which = names(&mut able.iter().copied());
-        return Some(Refusal::Conflict(format!(
-            "template `{name}` is on several clouds: name one of {which}, or ask by labels"
-        )));
-    }
-    if !able.is_empty() {
-        return None;
-    }
-    let known = match want {
-        Want::Template(_) => format!("known templates: {}", names(&mut configured.iter())),
-        Want::Labels(labels) if labels.is_empty() => {
-            "all templates are in mode EXCLUSIVE: ask by labels or by template".into()
+impl StateMachine for Scheduler {
+    type Event = Event;
+    type Effect = Effect;
+
+    fn step(&mut self, event: Event, now: Now, turn: &mut Turn<Effect>) {
+        self.at(now);
+        match event {
+            Event::Limits(limits) => self.limit(limits),
+            Event::Routing(routing) => self.route(routing),
+            Event::Shares(asked, sources) => self.shares(asked, sources.into_iter()),
+            Event::Fits(fits) => self.fits = fits,
+            Event::Restrained(agents) => self.restrained = agents,
+            Event::Barred(agent, barred) => self.bar(&agent, barred),
+            Event::Held(held) => self.held = held,
+            Event::Asked(ask) => self.asked(&ask),
+            Event::Recorded(lease, durable) => {
+                if self.is_at(&lease, &Stand::Recording) {
+                    self.recorded(&lease, durable);
+                }
+            }
+            Event::Release(lease) => turn.effects.extend(self.release(&lease)),
+            Event::Cancelled(lease, durable) => {
+                if self.is_at(&lease, &Stand::Cancelling) {
+                    self.cancelled(&lease, durable, now.wall);
+                }
+            }
+            Event::Room(cloud, room) => self.cloud(&cloud, room),
+            Event::CloudGone(cloud) => drop(self.clouds.remove(&cloud)),
+            Event::News(news) => turn.effects.extend(self.news(&news, now.wall)),
+            Event::NotStarted(template, count) => self.not_started(&template, count),
+            Event::Wanted(source, levels, jobs) => {
+                self.demanded(&source, levels, jobs.into_iter());
+            }
+            Event::RunnerDone(lease, why) => turn.effects.extend(self.stop_runner(&lease, why)),
+            Event::Decide => {
+                let mut dice = Dice::from_number(turn.draw);
+                turn.effects.extend(self.waited(now.wall));
+                let decided = self.decide(now.wall, &mut || mint_lease(|| dice.draw()));
+                turn.effects.extend(decided);
+            }
+            Event::Stop => self.stopping = true,
         }
-        Want::Labels(_) | Want::Expression(_) => {
-            let each = configured.iter().map(|spec| {
-                let labels: Vec<&str> = spec.labels.iter().map(String::as_str).collect();
-                format!("`{}` has `{}`", spec.id, labels.join(" "))
-            });
-            format!("known: {}", each.collect::<Vec<_>>().join(", "))
-        }
-    };
-    let known = if configured.is_empty() { "no template is configured".into() } else { known };
-    Some(Refusal::Unknown(format!("no template serves {}; {known}", describe(want))))
+    }
 }
 
 #[cfg(test)]

@@ -8,14 +8,17 @@ mod growth;
 mod leases;
 #[path = "source_tests.rs"]
 mod sources;
+#[path = "table_tests.rs"]
+mod table;
 
 use drover_model::labels::LabelExpression;
 use drover_model::record::Owner;
 use drover_model::spec::LabelMapping;
-use drover_model::status::AgentStatus;
+use drover_model::status::{AgentStatus, Standing};
 use proptest::prelude::*;
 
 use super::*;
+use crate::template::{AgentLevel, TemplateNews};
 use crate::testbed::{ask, at, entry, labels, template, template_id};
 
 /// A scheduler over templates with this much room, on clouds without a cap.
@@ -32,8 +35,36 @@ fn scheduler(templates: &[(&str, &[&str], u32)]) -> (Scheduler, Vec<Arc<Template
 }
 
 impl Scheduler {
+    /// Asks for a lease, and enters it where it is new.
+    fn ask(&mut self, ask: &LeaseAsk, configured: &[Arc<TemplateSpec>]) -> Asked {
+        self.book.prune(ask.asked);
+        let answer = self.admission(ask, configured);
+        if answer == Asked::New {
+            self.stepped(Event::Asked(Box::new(ask.clone())));
+        }
+        answer
+    }
+
+    /// Ends a lease; gives what follows, and whether it is over already.
+    fn release_by(&mut self, lease: &LeaseId, by: &By) -> Result<(Vec<Effect>, bool), Refusal> {
+        let over = self.releasable(lease, by)?;
+        Ok((self.stepped(Event::Release(lease.clone())), over))
+    }
+
+    fn holds(&mut self, held: BTreeMap<AgentId, HoldOwner>) {
+        self.stepped(Event::Held(held));
+    }
+
+    fn restrain(&mut self, agents: BTreeSet<AgentId>) {
+        self.stepped(Event::Restrained(agents));
+    }
+
+    fn stepped(&mut self, event: Event) -> Vec<Effect> {
+        self.effects_of(event, at(1), 0)
+    }
+
     /// What it decides a second after the start, with ids of leases that count up.
-    fn decided(&mut self) -> Vec<Order> {
+    fn decided(&mut self) -> Vec<Effect> {
         let mut minted = 0;
         self.decide(at(1).wall, &mut || {
             minted += 1;
@@ -78,7 +109,7 @@ fn report(
     agent: &str,
     standing: Standing,
     on: &[&str],
-) -> Vec<Order> {
+) -> Vec<Effect> {
     let room = scheduler.templates.get(&spec.id).map_or(u32::MAX, |view| view.room);
     let mut news = news(spec, room);
     news.agents = vec![level(spec, agent, standing, on)];
@@ -96,19 +127,19 @@ fn wait(
     scheduler.recorded(&LeaseId::new(lease), true);
 }
 
-fn text(orders: &[Order]) -> Vec<String> {
-    orders
+fn text(effects: &[Effect]) -> Vec<String> {
+    effects
         .iter()
-        .map(|order| match order {
-            Order::HandOut { agent, ask } => format!("{} on {agent}", ask.lease),
-            Order::Start { template, count } => format!("start {count} {template}"),
-            Order::Withdraw { agent } => format!("withdraw {agent}"),
-            Order::Evict { agent } => format!("evict {agent}"),
-            Order::End { agent, lease, .. } => format!("end {lease} on {agent}"),
-            Order::Cancel { lease, why } => format!("{why} {lease}"),
-            Order::Again { lease } => format!("again {lease}"),
-            Order::NotServed { source, lease } => format!("{lease} of {source} is not served"),
-            Order::Over { lease } => format!("over {lease}"),
+        .map(|effect| match effect {
+            Effect::HandOut { agent, ask } => format!("{} on {agent}", ask.lease),
+            Effect::Start { template, count } => format!("start {count} {template}"),
+            Effect::Withdraw { agent } => format!("withdraw {agent}"),
+            Effect::Evict { agent } => format!("evict {agent}"),
+            Effect::End { agent, lease, .. } => format!("end {lease} on {agent}"),
+            Effect::Cancel { lease, why } => format!("{why} {lease}"),
+            Effect::Again { lease } => format!("again {lease}"),
+            Effect::NotServed { source, lease } => format!("{lease} of {source} is not served"),
+            Effect::Over { lease } => format!("over {lease}"),
         })
         .collect()
 }
@@ -335,7 +366,7 @@ fn started(
 }
 
 fn give_up(scheduler: &mut Scheduler, lease: &str) -> Vec<String> {
-    scheduler.release(&LeaseId::new(lease), &By::admin("root")).unwrap();
+    scheduler.release_by(&LeaseId::new(lease), &By::admin("root")).unwrap();
     scheduler.cancelled(&LeaseId::new(lease), true, at(1).wall);
     text(&scheduler.decided())
 }
@@ -509,30 +540,30 @@ proptest! {
                 }
                 _ => {}
             }
-            for order in scheduler.decided() {
-                match order {
-                    Order::Start { template, count } => {
+            for effect in scheduler.decided() {
+                match effect {
+                    Effect::Start { template, count } => {
                         started += u64::from(count);
                         let of = models.iter_mut().find(|model| model.spec.id == template);
                         of.unwrap().asked.push(count);
                     }
-                    Order::HandOut { agent, ask } => {
+                    Effect::HandOut { agent, ask } => {
                         granted += 1;
                         let spec = scheduler.agents.get(&agent).unwrap().spec.clone();
                         prop_assert!(Routing::default().serves(&spec, &ask.want));
                         let lease = ask.lease.to_string();
                         report(&mut scheduler, &spec, agent.as_str(), Standing::Busy, &[&lease]);
                     }
-                    Order::End { .. }
-                    | Order::Withdraw { .. }
-                    | Order::Evict { .. }
-                    | Order::Cancel { .. }
-                    | Order::Again { .. }
-                    | Order::NotServed { .. }
-                    | Order::Over { .. } => {}
+                    Effect::End { .. }
+                    | Effect::Withdraw { .. }
+                    | Effect::Evict { .. }
+                    | Effect::Cancel { .. }
+                    | Effect::Again { .. }
+                    | Effect::NotServed { .. }
+                    | Effect::Over { .. } => {}
                 }
             }
-            prop_assert!(started <= wanted, "{started} begun for {wanted}");
+            prop_assert!(started <= wanted, "{started} started for {wanted}");
             prop_assert!(scheduler.agents.adds_up(), "{:?}", scheduler.agents);
         }
         prop_assert_eq!(granted, wanted);

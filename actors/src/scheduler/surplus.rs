@@ -9,7 +9,7 @@ use drover_model::record::{Owner, Want};
 use super::matching::Matching;
 use super::specs::SpecId;
 use super::state::Scheduler;
-use super::{Demand, Order, takes};
+use super::{Demand, Effect, takes};
 
 /// Who is on the way for whom, as far as agents were not taken back.
 struct Spare {
@@ -23,23 +23,23 @@ struct Spare {
 impl Scheduler {
     /// For each lease given up lets one queued agent go, unless other demand or the warm minimum
     /// needs it.
-    pub(super) fn withdraw(&mut self, levels: &[Demand]) -> Vec<Order> {
+    pub(super) fn withdraw(&mut self, levels: &[Demand]) -> Vec<Effect> {
         let wants = std::mem::take(&mut self.given_up);
         let mut spare: Option<Spare> = None;
-        let mut orders = Vec::new();
+        let mut effects = Vec::new();
         for (want, mut left) in wants {
             while left > 0 {
                 let spare = spare.get_or_insert_with(|| self.spare(levels));
                 let Some(agent) = self.surplus(&want, spare) else { break };
                 self.agents.goes(&agent);
-                orders.push(Order::Withdraw { agent });
+                effects.push(Effect::Withdraw { agent });
                 left -= 1;
             }
             if left > 0 && self.starts_under_way(&want) {
                 self.given_up.insert(want, left);
             }
         }
-        orders
+        effects
     }
 
     /// Who is on the way for whom.
@@ -102,7 +102,7 @@ impl Scheduler {
         stock.all <= kept.all as usize || stock.idle <= kept.idle as usize
     }
 
-    /// Whether agents may be on their way that have not been told of.
+    /// Whether agents may be on their way that no template reported yet.
     fn starts_under_way(&self, want: &Want) -> bool {
         let servers = self.servers(want);
         let mut own = servers.specs().filter_map(|kind| self.template_of(kind));

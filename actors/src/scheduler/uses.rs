@@ -11,7 +11,7 @@ use drover_model::time::WallTime;
 
 use super::book::Stand;
 use super::state::Scheduler;
-use super::{Demand, Order, Source};
+use super::{Demand, Effect, Source};
 use crate::demand::Level;
 use crate::demand::share::{Claim, turns};
 use crate::effort;
@@ -44,7 +44,7 @@ pub(super) enum Asker {
 /// All uses that are wanted.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Uses {
-    /// By kind.
+    /// One for each kind of demand; uses name them by their place here.
     pub(super) levels: Vec<Demand>,
     /// One by one, those to be served first in front.
     pub(super) turns: Vec<Use>,
@@ -72,8 +72,12 @@ pub(crate) fn owner_of(source: &SourceId) -> Owner {
 }
 
 impl Scheduler {
-    /// Sources and shares as configured; what sources told stays theirs.
-    pub fn shares(&mut self, asked: ShareSpec, sources: impl Iterator<Item = Arc<SourceSpec>>) {
+    /// Sources and shares as configured; what sources reported stays theirs.
+    pub(super) fn shares(
+        &mut self,
+        asked: ShareSpec,
+        sources: impl Iterator<Item = Arc<SourceSpec>>,
+    ) {
         self.asked = asked;
         let mut old = std::mem::take(&mut self.sources);
         for spec in sources {
@@ -85,9 +89,9 @@ impl Scheduler {
         }
     }
 
-    /// A source tells which jobs wait there, and how many run on each of its leases. A level that
-    /// is told twice, or was lost on the way, changes nothing.
-    pub fn demanded(
+    /// A source reports which jobs wait there, and how many run on each of its leases. A level that
+    /// is reported twice, or was lost on the way, changes nothing.
+    pub(super) fn demanded(
         &mut self,
         source: &SourceId,
         levels: Vec<Level>,
@@ -217,7 +221,7 @@ impl Scheduler {
     }
 
     /// Ends a source's lease because its runner is done there, or was taken away.
-    pub fn stop_runner(&mut self, lease: &LeaseId, why: &'static str) -> Vec<Order> {
+    pub(super) fn stop_runner(&mut self, lease: &LeaseId, why: &'static str) -> Vec<Effect> {
         let Some(entry) = self.book.get(lease).filter(|entry| entry.ask.source.is_some()) else {
             return Vec::new();
         };
@@ -228,7 +232,7 @@ impl Scheduler {
             }
             Stand::On(agent) if !entry.releasing => {
                 self.book.releasing(lease);
-                vec![Order::End { agent, lease: lease.clone(), why }]
+                vec![Effect::End { agent, lease: lease.clone(), why }]
             }
             Stand::On(_)
             | Stand::Recording

@@ -87,7 +87,7 @@ impl Scheduler {
         if let Some((until, cause)) = &view.tripped {
             let until = until.rfc3339();
             return Some(format!(
-                "{id}: breaker tripped until {until}: {cause}; once that is mended, `drover \
+                "{id}: breaker tripped until {until}: {cause}; once that is repaired, `drover \
                  breakers reset {id}` tries at once"
             ));
         }

@@ -12,7 +12,7 @@ use drover_model::spec::TemplateSpec;
 use super::TemplateNews;
 use super::schedule_window::ScheduleWindow;
 use crate::addresses::Supply;
-use crate::birth::Living;
+use crate::roster::Living;
 use crate::message::{AgentCommand, AgentReport};
 
 /// What can happen to a template.

@@ -1,4 +1,4 @@
-//! What it means that a look does not show a runner: nothing by itself.
+//! What it means that a poll does not show a runner: nothing by itself.
 //!
 //! Lists come in pages: they are cut, and they shift while they are read. A runner that is not shown
 //! is over when its guest says that it has ended, or where its guest cannot know that, when its source
@@ -15,16 +15,17 @@ use drover_model::ports::{Idle, RowObservation, SourceObservation};
 use drover_model::time::Now;
 
 use crate::demand::mind::doubt::GUESSED_IDLE;
-use crate::demand::mind::judge::{AWAY, SETTLES};
-use crate::demand::mind::{Effect, QUIET_TRIES, Runner, SourceMind};
-use crate::demand::seen::Seen;
+use crate::demand::mind::event::{Effect, Runner};
+use crate::demand::mind::observe::{AWAY, SETTLES};
+use crate::demand::mind::{CORDON_TRIES, SourceMind};
+use crate::demand::observed::Observed;
 use crate::runners::End;
 
 /// So long after its guest was asked its answer is looked for, then after twice that, and so on.
 pub(super) const ANSWERS: Duration = Duration::from_millis(250);
 const ANSWERS_LATEST: Duration = Duration::from_secs(4);
-/// Looks that say nothing of a runner whose machine is gone, before its job counts as lost.
-const SILENT_LOOKS: u32 = 3;
+/// Polls that say nothing of a runner whose machine is gone, before its job counts as lost.
+const SILENT_POLLS: u32 = 3;
 
 /// What a look says of one runner.
 #[derive(Debug, Clone, Copy)]
@@ -39,7 +40,7 @@ pub(super) enum Reported<'a> {
     Gone,
     /// The same, and its job is over, as the source says of that very job: how, in one word.
     Over(&'static str),
-    /// Nothing.
+    /// The poll says nothing of it: lists come in pages, and may be cut.
     Nothing,
 }
 
@@ -89,17 +90,17 @@ impl SourceMind {
         out: &mut Vec<Effect>,
     ) {
         let here = self.is_here(name, runner);
-        let Some(seen) = self.seen.get_mut(name) else { return };
+        let Some(observed) = self.observed.get_mut(name) else { return };
         // A look that began while it was being made says nothing.
-        let made = runner.kept.runner_started.is_some_and(|at| self.looked >= Some(at));
-        if !made && !seen.listed {
+        let made = runner.kept.runner_started.is_some_and(|at| self.polled >= Some(at));
+        if !made && !observed.listed {
             return;
         }
-        seen.missing = true;
+        observed.missing = true;
         if gone {
-            seen.gone.get_or_insert(now.mono);
+            observed.gone.get_or_insert(now.mono);
         }
-        if self.spec.registers && !seen.listed && here {
+        if self.spec.registers && !observed.listed && here {
             // It makes its row itself, and may not have come to that.
             if gone {
                 self.await_row(name, runner, "", now, out);
@@ -109,10 +110,10 @@ impl SourceMind {
         if self.conclude(name, runner, now, out) {
             return;
         }
-        let Some(seen) = self.seen.get_mut(name) else { return };
+        let Some(observed) = self.observed.get_mut(name) else { return };
         let agent = runner.kept.entry.agent.clone();
-        let long = seen.gone.is_some_and(|since| now.mono - since >= AWAY);
-        if long && seen.jobs > 0 && here && !std::mem::replace(&mut seen.lost, true) {
+        let long = observed.gone.is_some_and(|since| now.mono - since >= AWAY);
+        if long && observed.jobs > 0 && here && !std::mem::replace(&mut observed.lost, true) {
             tracing::warn!(
                 source = %self.spec.id, runner = %name, agent = %agent,
                 "runner has no row any more since {} s, had a job, and its guest does not say that it \
@@ -120,17 +121,17 @@ impl SourceMind {
                 AWAY.as_secs(),
                 runner.kept.entry.lease
             );
-            let job = seen.job.clone();
+            let job = observed.job.clone();
             out.push(Effect::Lost { runner: name.clone(), agent, job });
         }
-        if runner.kept.ended.is_none() && seen.missed.is_due(now.mono) {
+        if runner.kept.ended.is_none() && observed.missed.is_due(now.mono) {
             self.ask(runner, now, out);
         }
     }
 
     /// A look does not show a runner whose lease lives, its row is gone for certain, and its source says
     /// that its job is over: whatever it still does, nobody hears of it. Its guest has the time to say
-    /// that it ended; no longer where somebody cancelled the job, of which nobody tells the runner.
+    /// that it ended; it has less where somebody cancelled the job, which no runner hears of.
     pub(super) fn outlive(
         &mut self,
         name: &RunnerName,
@@ -141,19 +142,19 @@ impl SourceMind {
     ) {
         let here = self.is_here(name, runner);
         let span = if why == "done" { GUESSED_IDLE } else { SETTLES };
-        let since = self.seen.get(name).and_then(|seen| seen.gone);
+        let since = self.observed.get(name).and_then(|observed| observed.gone);
         let is_due = since.is_some_and(|since| here && now.mono - since >= span);
         if !is_due {
             self.miss(name, runner, true, now, out);
-            let seen = self.seen.get(name).filter(|seen| here && !seen.settled);
-            if let Some(since) = seen.and_then(|seen| seen.gone) {
-                self.look_by(since + span);
+            let observed = self.observed.get(name).filter(|observed| here && !observed.settled);
+            if let Some(since) = observed.and_then(|observed| observed.gone) {
+                self.poll_by(since + span);
             }
             return;
         }
-        let Some(seen) = self.seen.get_mut(name) else { return };
-        seen.settled = true;
-        seen.jobs = 0;
+        let Some(observed) = self.observed.get_mut(name) else { return };
+        observed.settled = true;
+        observed.jobs = 0;
         let entry = &runner.kept.entry;
         out.push(Effect::Over(entry.agent.clone(), entry.lease.clone(), why));
         if why == "done" {
@@ -170,46 +171,51 @@ impl SourceMind {
         out: &mut Vec<Effect>,
     ) -> bool {
         let here = self.is_here(name, runner);
-        let (looked, firm) = (self.looked, self.spec.firm);
-        let Some(seen) = self.seen.get_mut(name) else { return false };
-        let gone = seen.gone.filter(|_| here);
+        let (polled, firm) = (self.polled, self.spec.firm);
+        let Some(observed) = self.observed.get_mut(name) else { return false };
+        let gone = observed.gone.filter(|_| here);
         // It took no further job before its row went.
-        let reported =
-            seen.cordoned.is_some_and(|at| looked >= Some(at)) && seen.refusals < QUIET_TRIES;
-        let rests = matches!(seen.rest, Idle::Known | Idle::Over);
-        let let_go = reported && seen.jobs == 0 && gone.is_some() && rests;
+        let reported = observed.cordoned.is_some_and(|at| polled >= Some(at))
+            && observed.refusals < CORDON_TRIES;
+        let rests = matches!(observed.rest, Idle::Known | Idle::Over);
+        let let_go = reported && observed.jobs == 0 && gone.is_some() && rests;
         let mut due = None;
         let over = match runner.kept.ended {
             _ if let_go => true,
             // Its command may have started something that its guest does not know of.
-            Some(end) if seen.may_run_on(end) => {
-                let no_job =
-                    firm || seen.jobs == 0 && (seen.began == 0 || seen.rest == Idle::Known);
-                due = gone.filter(|_| no_job).map(|since| since + SETTLES).or_else(|| seen.spent());
+            Some(end) if observed.may_run_on(end) => {
+                let no_job = firm
+                    || observed.jobs == 0 && (observed.began == 0 || observed.rest == Idle::Known);
+                due = gone
+                    .filter(|_| no_job)
+                    .map(|since| since + SETTLES)
+                    .or_else(|| observed.spent());
                 due.is_some_and(|due| now.mono >= due)
             }
             Some(End { at, .. }) => {
-                let agreed = seen.in_doubt && seen.began > 0;
+                let agreed = observed.in_doubt && observed.began > 0;
                 due = Some(at + SETTLES);
-                seen.gone.is_some() || agreed || looked >= due
+                observed.gone.is_some() || agreed || polled >= due
             }
             None => false,
         };
         if over {
-            let had_all = self.spec.single && seen.began >= runner.most;
-            let idle = let_go || seen.in_doubt || seen.rest == Idle::Guessed && seen.quiet;
-            let why = if idle && !had_all && seen.rest != Idle::Spent { "idle" } else { "done" };
-            seen.settled = true;
-            seen.jobs = 0;
+            let had_all = self.spec.single && observed.began >= runner.most;
+            let idle =
+                let_go || observed.in_doubt || observed.rest == Idle::Guessed && observed.cordoning;
+            let why =
+                if idle && !had_all && observed.rest != Idle::Spent { "idle" } else { "done" };
+            observed.settled = true;
+            observed.jobs = 0;
             let badly = runner.kept.ended.is_some_and(|end| end.how == Ending::Badly);
-            let served = why == "done" && seen.gone.is_some() && !badly;
+            let served = why == "done" && observed.gone.is_some() && !badly;
             let entry = &runner.kept.entry;
             out.push(Effect::Over(entry.agent.clone(), entry.lease.clone(), why));
             if served {
                 self.note_served(runner);
             }
-        } else if let Some(due) = due.filter(|due| looked < Some(*due)) {
-            self.look_by(due);
+        } else if let Some(due) = due.filter(|due| polled < Some(*due)) {
+            self.poll_by(due);
         }
         over
     }
@@ -222,21 +228,22 @@ impl SourceMind {
         out: &mut Vec<Effect>,
     ) {
         let missing = |(name, runner): &(&RunnerName, &Runner)| {
-            let seen = self.seen.get(*name);
-            let open = |seen: &Seen| (seen.missing || seen.in_doubt) && !seen.settled;
-            runner.lives && seen.is_some_and(open)
+            let observed = self.observed.get(*name);
+            let open =
+                |observed: &Observed| (observed.missing || observed.in_doubt) && !observed.settled;
+            runner.lives && observed.is_some_and(open)
         };
         let missing: Vec<(&RunnerName, &Runner)> = runners.iter().filter(missing).collect();
         let (answered, silent): (Vec<_>, Vec<_>) =
             missing.into_iter().partition(|(_, runner)| runner.kept.ended.is_some());
-        if let Some((_, pause)) = self.hark.filter(|(at, _)| *at <= now.mono) {
+        if let Some((_, pause)) = self.answers_due.filter(|(at, _)| *at <= now.mono) {
             let next = pause * 2;
             let waits = !silent.is_empty() && next <= ANSWERS_LATEST;
-            self.hark = waits.then_some((now.mono + next, next));
+            self.answers_due = waits.then_some((now.mono + next, next));
         }
         let mut over = false;
         for (name, runner) in answered {
-            let waits = self.spec.registers && self.seen.get(name).is_some_and(|it| !it.listed);
+            let waits = self.spec.registers && self.observed.get(name).is_some_and(|it| !it.listed);
             over |= !waits && self.conclude(name, runner, now, out);
         }
         if over {
@@ -247,13 +254,13 @@ impl SourceMind {
     /// Whether a runner belongs to what is looked at now: it was seen there, or made there and not
     /// before its URL, login or scope changed, in whichever start of the service.
     fn is_here(&self, name: &RunnerName, runner: &Runner) -> bool {
-        let listed = self.seen.get(name).is_some_and(|seen| seen.listed);
+        let listed = self.observed.get(name).is_some_and(|observed| observed.listed);
         let since = self.changed.is_none_or(|at| runner.kept.since >= at);
         listed || since && runner.kept.entry.place == Some(self.spec.place)
     }
 
     /// What a look says of a runner whose machine went while a job was on it.
-    pub(super) fn mourn(
+    pub(super) fn observe_dead(
         &mut self,
         name: &RunnerName,
         runner: &Runner,
@@ -261,29 +268,30 @@ impl SourceMind {
         out: &mut Vec<Effect>,
     ) {
         let here = self.is_here(name, runner);
-        let Some(seen) = self.seen.get_mut(name) else { return };
-        let asked_since = seen.died.is_some_and(|died| self.looked.is_some_and(|at| at >= died));
-        if !asked_since || seen.settled {
+        let Some(observed) = self.observed.get_mut(name) else { return };
+        let asked_since =
+            observed.died.is_some_and(|died| self.polled.is_some_and(|at| at >= died));
+        if !asked_since || observed.settled {
             return;
         }
-        let unended = seen.jobs > 0 && runner.kept.ended.is_none();
+        let unended = observed.jobs > 0 && runner.kept.ended.is_none();
         let (lost, job) = match reported {
             Reported::Row(row) | Reported::Removed(row) => (row.jobs > 0, row.job.clone()),
             Reported::Done | Reported::Over(_) => (false, None),
             // What is not there now says nothing of a runner that was made elsewhere.
             Reported::Gone => (unended && !here, None),
             Reported::Nothing => {
-                seen.silent_looks += 1;
-                if seen.silent_looks < SILENT_LOOKS {
+                observed.silent_polls += 1;
+                if observed.silent_polls < SILENT_POLLS {
                     return;
                 }
                 (unended, None)
             }
         };
-        seen.settled = true;
-        if lost && !std::mem::replace(&mut seen.lost, true) {
+        observed.settled = true;
+        if lost && !std::mem::replace(&mut observed.lost, true) {
             let agent = runner.kept.entry.agent.clone();
-            let job = job.or(seen.job.take());
+            let job = job.or(observed.job.take());
             out.push(Effect::Lost { runner: name.clone(), agent, job });
         }
     }

@@ -1,9 +1,8 @@
-//! What a source shows of a runner and cannot prove: that it is idle, drawn from when it was heard of
-//! last, and that it is not connected while a job is on it.
+//! What a source shows of a runner and cannot prove: that it is idle, guessed from its last contact, and
+//! that it is not connected while a job is on it.
 //!
-//! Neither ends a lease. The guest is asked, and its word that the runner has ended does; until then the
-//! lease's deadline is its end, and a job whose source does not hear of it any more is told as lost to
-//! that source, once.
+//! Neither ends a lease. The mind asks the guest; the lease ends when the guest says that the runner
+//! ended, or at the lease's deadline. A job that its source lost contact with is reported as lost, once.
 
 use std::time::Duration;
 
@@ -12,16 +11,17 @@ use drover_model::id::RunnerName;
 use drover_model::ports::Idle;
 use drover_model::time::{Moment, Now};
 
+use crate::demand::mind::SourceMind;
 use crate::demand::mind::absent::ANSWERS;
-use crate::demand::mind::judge::{AWAY, SETTLES};
-use crate::demand::mind::{Effect, Runner, SourceMind};
-use crate::demand::seen::Seen;
+use crate::demand::mind::event::{Effect, Runner};
+use crate::demand::mind::observe::{AWAY, SETTLES};
+use crate::demand::observed::Observed;
 use crate::runners::End;
 
-/// A runner that its source guesses to be idle for so long, at each look, waits for a job: one that had a
-/// job would have reported meanwhile.
+/// A runner that each poll guesses idle for so long waits for a job: one with a job would have reported
+/// meanwhile.
 pub(super) const GUESSED_IDLE: Duration = Duration::from_secs(60);
-/// The guest tells times in whole seconds.
+/// The guest reports times in whole seconds.
 const GUEST_SECOND: Duration = Duration::from_secs(1);
 
 impl SourceMind {
@@ -34,23 +34,23 @@ impl SourceMind {
         now: Now,
         out: &mut Vec<Effect>,
     ) {
-        let Some(seen) = self.seen.get_mut(name) else { return };
-        seen.in_doubt = true;
-        let since = *seen.idle.get_or_insert(now.mono);
+        let Some(observed) = self.observed.get_mut(name) else { return };
+        observed.in_doubt = true;
+        let since = *observed.idle.get_or_insert(now.mono);
         if self.conclude(name, runner, now, out) {
             return;
         }
         let idle = runner.idle.map_or(self.spec.idle, |idle| idle.min(self.spec.idle));
         let idle = if self.configured { idle.max(GUESSED_IDLE) } else { GUESSED_IDLE };
-        let Some(seen) = self.seen.get_mut(name) else { return };
+        let Some(observed) = self.observed.get_mut(name) else { return };
         let too_long = now.mono - since >= idle;
-        let fresh = seen.began == 0 && seen.rest == Idle::Guessed;
-        if online && fresh && too_long && !seen.quiet {
-            seen.quiet = true;
-            out.push(Effect::Quiet(name.clone()));
+        let fresh = observed.began == 0 && observed.rest == Idle::Guessed;
+        if online && fresh && too_long && !observed.cordoning {
+            observed.cordoning = true;
+            out.push(Effect::Cordon(name.clone()));
         }
-        let waits = online && fresh && !seen.quiet;
-        if !waits && runner.kept.ended.is_none() && seen.doubted.is_due(now.mono) {
+        let waits = online && fresh && !observed.cordoning;
+        if !waits && runner.kept.ended.is_none() && observed.doubted.is_due(now.mono) {
             self.ask(runner, now, out);
         }
     }
@@ -66,16 +66,16 @@ impl SourceMind {
         now: Now,
         out: &mut Vec<Effect>,
     ) -> bool {
-        let Some(seen) = self.seen.get_mut(name) else { return false };
-        let since = *seen.idle.get_or_insert(now.mono);
+        let Some(observed) = self.observed.get_mut(name) else { return false };
+        let since = *observed.idle.get_or_insert(now.mono);
         if now.mono - since >= if online { GUESSED_IDLE } else { self.spec.register } {
             return false;
         }
-        if online && seen.began >= runner.most && !seen.quiet {
-            seen.quiet = true;
-            out.push(Effect::Quiet(name.clone()));
+        if online && observed.began >= runner.most && !observed.cordoning {
+            observed.cordoning = true;
+            out.push(Effect::Cordon(name.clone()));
         }
-        seen.rest = Idle::Spent;
+        observed.rest = Idle::Spent;
         self.doubt(name, runner, online, now, out);
         true
     }
@@ -93,15 +93,15 @@ impl SourceMind {
         now: Now,
         out: &mut Vec<Effect>,
     ) {
-        let (looked, id) = (self.looked, &self.spec.id);
-        let Some(seen) = self.seen.get_mut(name) else { return };
-        let since = *seen.away.get_or_insert(now.mono);
+        let (polled, id) = (self.polled, &self.spec.id);
+        let Some(observed) = self.observed.get_mut(name) else { return };
+        let since = *observed.away.get_or_insert(now.mono);
         let long = now.mono - since >= AWAY;
         if !long && !removed {
             return;
         }
         let (agent, lease) = (runner.kept.entry.agent.clone(), runner.kept.entry.lease.clone());
-        if long && !std::mem::replace(&mut seen.lost, true) {
+        if long && !std::mem::replace(&mut observed.lost, true) {
             tracing::warn!(
                 source = %id, runner = %name, agent = %agent,
                 "runner with a job is not connected since {} s: drover leaves its machine until its \
@@ -110,16 +110,16 @@ impl SourceMind {
                 AWAY.as_secs(),
                 lease
             );
-            let (agent, job) = (agent.clone(), seen.job.clone());
+            let (agent, job) = (agent.clone(), observed.job.clone());
             out.push(Effect::Lost { runner: name.clone(), agent, job });
         }
         match runner.kept.ended {
             // One that ended well may have done its job, which its source still counts as under way.
             Some(end) if !long && end.how != Ending::Badly => {}
-            Some(end) if !seen.may_run_on(end) && looked >= Some(end.at + SETTLES) => {
-                seen.settled = true;
-                if !std::mem::replace(&mut seen.lost, true) {
-                    let (agent, job) = (agent.clone(), seen.job.clone());
+            Some(end) if !observed.may_run_on(end) && polled >= Some(end.at + SETTLES) => {
+                observed.settled = true;
+                if !std::mem::replace(&mut observed.lost, true) {
+                    let (agent, job) = (agent.clone(), observed.job.clone());
                     out.push(Effect::Lost { runner: name.clone(), agent, job });
                 }
                 let text = if removed {
@@ -133,20 +133,20 @@ impl SourceMind {
                 out.push(Effect::Fail(agent, lease, text));
             }
             Some(_) => {}
-            None if seen.doubted.is_due(now.mono) => self.ask(runner, now, out),
+            None if observed.doubted.is_due(now.mono) => self.ask(runner, now, out),
             None => {}
         }
     }
 
     /// Asks a runner's guest whether it has ended, and listens for the answer.
     pub(super) fn ask(&mut self, runner: &Runner, now: Now, out: &mut Vec<Effect>) {
-        self.hark = Some((now.mono + ANSWERS, ANSWERS));
+        self.answers_due = Some((now.mono + ANSWERS, ANSWERS));
         let entry = &runner.kept.entry;
         out.push(Effect::Ask(entry.agent.clone(), entry.lease.clone()));
     }
 }
 
-impl Seen {
+impl Observed {
     /// Whether a runner may run whose command ended so: a command that ended before a job was seen may
     /// have started it for itself, and one that ended after that has ended with it.
     pub fn may_run_on(&self, end: End) -> bool {

@@ -15,8 +15,9 @@ use drover_model::ports::JobObservation;
 use drover_model::record::Want;
 use drover_model::time::{Moment, Now};
 
+use crate::demand::mind::SourceMind;
+use crate::demand::mind::event::{Effect, Runner};
 use crate::demand::mind::trouble::pause_after;
-use crate::demand::mind::{Effect, Runner, SourceMind};
 use crate::runners::TooOld;
 
 /// A kind of which no job has waited for so long is forgotten: longer than any pause.
@@ -31,7 +32,7 @@ pub(super) struct Outdated(BTreeMap<Want, Kind>);
 struct Kind {
     /// The template whose image has the old program.
     template: TemplateId,
-    /// What is told of it.
+    /// Why its jobs are not served, for people.
     lacks: String,
     /// Runners in a row that were too old.
     count: u32,
@@ -55,8 +56,8 @@ impl Outdated {
         self.0.insert(old.want.clone(), Kind { template, lacks, count, until, idle: None });
     }
 
-    /// Takes in which jobs wait by a look.
-    pub fn look(&mut self, jobs: &[JobObservation], now: Moment) {
+    /// Takes in which jobs wait by a poll.
+    pub fn observe(&mut self, jobs: &[JobObservation], now: Moment) {
         self.0.retain(|want, kind| {
             if jobs.iter().any(|job| job.want == *want) {
                 kind.idle = None;
@@ -93,7 +94,7 @@ impl Outdated {
         any
     }
 
-    /// Ends all pauses: somebody may have mended it.
+    /// Ends all pauses: somebody may have repaired the image.
     pub fn hurry(&mut self) {
         self.0.values_mut().for_each(|kind| kind.until = None);
     }
@@ -127,10 +128,11 @@ impl SourceMind {
     /// Whether the program of a runner that had no job is too old. It is counted once.
     pub(super) fn note_outdated(&mut self, name: &RunnerName, runner: &Runner, now: Now) -> bool {
         let Some(old) = &runner.kept.too_old else { return false };
-        let Some(seen) = self.seen.get_mut(name).filter(|seen| seen.began == 0) else {
+        let Some(observed) = self.observed.get_mut(name).filter(|observed| observed.began == 0)
+        else {
             return false;
         };
-        if !std::mem::replace(&mut seen.outdated, true) {
+        if !std::mem::replace(&mut observed.outdated, true) {
             self.outdated.cost_one(old, &self.spec, now);
         }
         true
@@ -154,7 +156,7 @@ impl SourceMind {
     ) {
         let before = self.outdated.count();
         for (name, runner) in runners.iter().filter(|(_, it)| it.kept.too_old.is_some()) {
-            if self.seen.get(name).is_some_and(|seen| seen.settled) {
+            if self.observed.get(name).is_some_and(|observed| observed.settled) {
                 self.note_outdated(name, runner, now);
             }
         }

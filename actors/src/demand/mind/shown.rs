@@ -1,36 +1,36 @@
-//! What a source's mind tells people.
+//! What a source's mind shows people.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use drover_model::demand::report::Outage;
-use drover_model::demand::report::{RunningJob, SourceJobs, Unoffered};
+use drover_model::demand::report::{RunningJob, SourceJobs};
 use drover_model::fact::SourceStatus;
 use drover_model::id::RunnerName;
 use drover_model::record::Want;
 
-use crate::demand::mind::{Runner, SourceMind};
+use crate::demand::mind::SourceMind;
+use crate::demand::mind::event::Runner;
 
-/// Reasons that one status tells at most.
+/// Reasons that one status has at most.
 const LACKS: usize = 5;
 
 impl SourceMind {
-    /// Jobs that run on its runners, by the last look.
+    /// Jobs that run on its runners, by the last poll.
     pub fn running(&self) -> usize {
-        self.seen.values().map(|seen| seen.jobs as usize).sum()
+        self.observed.values().map(|observed| observed.jobs as usize).sum()
     }
 
-    /// Since when it cannot be looked at, and why.
+    /// Since when polls fail, and why.
     pub fn outage(&self) -> Option<&Outage> {
         self.outage.as_ref().map(|(_, outage)| outage)
     }
 
     /// Everything about its jobs, for people.
     pub fn report(&self, runners: &BTreeMap<RunnerName, Runner>) -> SourceJobs {
-        let running = self.seen.iter().filter_map(|(name, seen)| {
-            let id = seen.job.clone().filter(|_| seen.jobs > 0)?;
+        let running = self.observed.iter().filter_map(|(name, observed)| {
+            let id = observed.job.clone().filter(|_| observed.jobs > 0)?;
             let agent = runners.get(name)?.kept.entry.agent.clone();
-            let waited = seen.waited.clone().filter(|job| job.id == id);
+            let waited = observed.waited.clone().filter(|job| job.id == id);
             Some(RunningJob { id, waited, runner: name.clone(), agent })
         });
         SourceJobs {
@@ -77,11 +77,6 @@ impl SourceMind {
             refused: self.refused().map(|reported| (reported.since, reported.text.clone())),
             outage: self.outage().map(|outage| (outage.since, outage.text.clone())),
         }
-    }
-
-    /// What is wanted of the jobs that wait and no template offers, ordered by that.
-    pub fn not_offered(&mut self, unoffered: Arc<[Unoffered]>) {
-        self.unoffered = unoffered;
     }
 
     /// What the templates are short of for this, or that their runners are too old; none where one offers

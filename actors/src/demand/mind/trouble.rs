@@ -10,8 +10,8 @@ use drover_model::time::{Moment, Now};
 
 use crate::demand::mind::{PAUSE_LONGEST, SourceMind};
 
-/// Between two looks at whether runners can be made.
-const PROVE_PAUSE: Duration = Duration::from_secs(30);
+/// Between two probes of whether runners can be made.
+const PROBE_PAUSE: Duration = Duration::from_secs(30);
 
 /// For so long none is wanted after so many in a row that cost a machine each.
 pub(super) fn pause_after(count: u32, spec: &SourceSpec) -> Duration {
@@ -29,14 +29,14 @@ pub(super) struct Trouble {
     jobless: bool,
     /// Since when its source lets none be made, and why.
     pub refused: Option<Outage>,
-    /// What the last look found against it.
+    /// What the last poll found against it.
     found: Option<String>,
     /// What its source was against before that was found.
     under: Option<Outage>,
     /// Whether its source is seen to be against it.
     shut: bool,
-    /// When that was looked at last, and whether such a look is under way.
-    proof: Option<(Moment, bool)>,
+    /// When the last probe started, and whether it is under way.
+    probe: Option<(Moment, bool)>,
 }
 
 impl Trouble {
@@ -58,11 +58,11 @@ impl Trouble {
         self.until = Some(now.mono + pause);
         tracing::warn!(
             source = %spec.id, count, seconds = pause.as_secs(),
-            "runner was begun in vain: none is wanted for a while"
+            "runner was started in vain: none is wanted for a while"
         );
     }
 
-    /// A runner ended that was connected and had no job. Several that end at once tell no more than one.
+    /// A runner ended that was connected and had no job. Several that end at once count as one.
     pub fn cost_jobless(&mut self, spec: &SourceSpec, now: Now) {
         if self.until.is_none() {
             self.jobless = true;
@@ -77,7 +77,7 @@ impl Trouble {
         }
     }
 
-    /// A runner is connected, or `works`: nothing is against others but what looks find themselves.
+    /// A runner is connected, or `works`: nothing is against others but what polls find themselves.
     pub fn pass(&mut self, works: bool) {
         let found = self.found.take();
         let refused = self.refused.take().filter(|_| found.is_some());
@@ -86,8 +86,8 @@ impl Trouble {
         *self = Self { found, refused, count, until, jobless: stays, ..Self::default() };
     }
 
-    /// What a look found that keeps runners from being made stands until a look does not find it. Gives
-    /// whether that is another than what the last look found.
+    /// What a poll found that keeps runners from being made stands until a poll does not find it. Gives
+    /// whether that is another than what the last poll found.
     pub fn find(&mut self, found: Option<&str>, now: Now) -> bool {
         let is_news = self.found.as_deref() != found;
         if is_news && self.found.is_none() {
@@ -108,25 +108,25 @@ impl Trouble {
         let refused =
             self.refused.get_or_insert_with(|| Outage { since: now.wall, text: String::new() });
         text.clone_into(&mut refused.text);
-        self.proof = self.proof.filter(|(_, under_way)| *under_way);
+        self.probe = self.probe.filter(|(_, under_way)| *under_way);
     }
 
-    /// Whether it is to be looked at now whether runners can be made; that is under way then.
-    pub fn wants_proof(&mut self, poll: Duration, now: Moment) -> bool {
-        let pause = poll.max(PROVE_PAUSE);
-        let rests = self.proof.is_some_and(|(at, under_way)| under_way || now - at < pause);
-        // What looks find needs no other proof.
+    /// Whether a probe is due now; it is under way then.
+    pub fn wants_probe(&mut self, poll: Duration, now: Moment) -> bool {
+        let pause = poll.max(PROBE_PAUSE);
+        let rests = self.probe.is_some_and(|(at, under_way)| under_way || now - at < pause);
+        // What polls find needs no probe.
         if self.refused.is_none() || self.found.is_some() || rests {
             return false;
         }
-        self.proof = Some((now, true));
+        self.probe = Some((now, true));
         true
     }
 
     /// What was seen of it. Where nothing is against it any more the next is tried at once; where
     /// nothing ever was, only a pause keeps machines from being used up.
-    pub fn proven(&mut self, obstacle: Result<Option<String>, Fault>) {
-        if let Some((_, under_way)) = &mut self.proof {
+    pub fn probed(&mut self, obstacle: Result<Option<String>, Fault>) {
+        if let Some((_, under_way)) = &mut self.probe {
             *under_way = false;
         }
         let Some(refused) = self.refused.as_mut().filter(|_| self.found.is_none()) else { return };
@@ -143,7 +143,7 @@ impl Trouble {
 }
 
 impl SourceMind {
-    /// Takes in what a look found that keeps runners from being made, and tells of it where it changed.
+    /// Takes in what a poll found that keeps runners from being made, and logs it where it changed.
     pub(super) fn find(&mut self, obstacle: Option<&str>, now: Now) {
         if !self.trouble.find(obstacle, now) {
             return;

@@ -1,4 +1,4 @@
-//! What was seen of one runner at its source.
+//! What polls observed of one runner at its source.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use drover_model::ports::{Idle, JobObservation, RowObservation};
 use drover_model::time::Moment;
 
-use crate::demand::mind::Runner;
+use crate::demand::mind::event::Runner;
 
 /// The pauses between two times that a guest is asked the same.
 const ASK_PAUSE: Duration = Duration::from_secs(10);
@@ -39,32 +39,32 @@ impl Question {
     }
 }
 
-/// What became of one runner at its source.
+/// What polls showed of one runner, and what was done about it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Seen {
+pub(super) struct Observed {
     /// Whether it was ever seen.
     pub listed: bool,
     /// When it was first seen connected.
     pub online: Option<Moment>,
-    /// Jobs on it by the last look.
+    /// Jobs on it by the last poll.
     pub jobs: u32,
     /// One of them.
     pub job: Option<String>,
     /// The same as it waited, where that was seen.
     pub waited: Option<JobObservation>,
-    /// Those of them that are told by their ids.
+    /// Those of them whose ids the source reports.
     running: BTreeSet<String>,
-    /// Jobs that began on it, as far as looks saw them.
+    /// Jobs that began on it, as far as polls saw them.
     pub began: u32,
-    /// When the first look began that saw a job on it.
+    /// When the first poll started that saw a job on it.
     pub working: Option<Moment>,
-    /// What it is worth that the last look that showed it showed no job.
+    /// How sure it is that it has no job, by the last poll that showed it.
     pub rest: Idle,
     /// Since when it has none, once it is connected.
     pub idle: Option<Moment>,
-    /// Whether it is told to take no further job.
-    pub quiet: bool,
-    /// Since when it knows, and how often telling it failed.
+    /// Whether drover asked its source to give it no further job.
+    pub cordoning: bool,
+    /// Since when its source confirmed that, and how often the call failed.
     pub cordoned: Option<Moment>,
     pub refusals: u32,
     /// Whether somebody at its source keeps it from taking jobs.
@@ -78,20 +78,20 @@ pub(super) struct Seen {
     /// When its lease was found to be over although a job was on it.
     pub died: Option<Moment>,
     /// How often its guest was asked about it before it connected.
-    wondered: u32,
-    /// What its guest is asked while no look shows it.
+    times_asked: u32,
+    /// What its guest is asked while no poll shows it.
     pub missed: Question,
-    /// What its guest is asked while what a look shows of it is no proof.
+    /// What its guest is asked while what a poll shows of it is no proof.
     pub doubted: Question,
-    /// Whether the last look did not show it.
+    /// Whether the last poll did not show it.
     pub missing: bool,
-    /// Whether its guest's word alone can tell that it is over, though the last look showed it.
+    /// Whether only its guest can say that it is over, although the last poll showed it.
     pub in_doubt: bool,
     /// Since when its source, asked for that very row, does not have it.
     pub gone: Option<Moment>,
-    /// Looks in a row that said nothing of it.
-    pub silent_looks: u32,
-    /// Whether its job was told to be lost.
+    /// Polls in a row that said nothing of it.
+    pub silent_polls: u32,
+    /// Whether its job was reported as lost.
     pub lost: bool,
     /// Whether it was heard that its source did not let it be made.
     pub refused: bool,
@@ -101,7 +101,7 @@ pub(super) struct Seen {
     pub deregister: Option<(Moment, bool)>,
 }
 
-impl Seen {
+impl Observed {
     /// One that is seen for the first time in this start of the service: of the jobs on it those
     /// were counted that were written down.
     pub fn of(runner: &Runner, row: Option<&RowObservation>) -> Self {
@@ -113,24 +113,24 @@ impl Seen {
 
     /// Whether its guest is asked about it now, which it is ever less often: it was started so long
     /// ago, and is first asked about after such a time.
-    pub fn wonders(&mut self, waited: Duration, first: Duration) -> bool {
-        let due = first.saturating_mul(1 << self.wondered.min(5));
-        let wonders = waited >= due;
-        self.wondered += u32::from(wonders);
-        wonders
+    pub fn ask_is_due(&mut self, waited: Duration, first: Duration) -> bool {
+        let due = first.saturating_mul(1 << self.times_asked.min(5));
+        let ask_is_due = waited >= due;
+        self.times_asked += u32::from(ask_is_due);
+        ask_is_due
     }
 
-    /// Its row was seen: it is there, whatever other looks did not show.
+    /// Its row was seen: it is there, whatever other polls did not show.
     pub fn show(&mut self) {
         self.listed = true;
         self.missing = false;
         self.in_doubt = false;
         self.gone = None;
-        self.silent_looks = 0;
+        self.silent_polls = 0;
         self.missed.rest();
     }
 
-    /// Takes in the jobs on it. One that began and ended between two looks was seen by nobody.
+    /// Takes in the jobs on it. One that started and ended between two polls was seen by nobody.
     pub fn count(&mut self, row: &RowObservation) {
         let named = |running: &BTreeSet<String>| u32::try_from(running.len()).unwrap_or(u32::MAX);
         let running = &row.node.running;

@@ -1,4 +1,4 @@
-//! What a look means for one runner.
+//! What a poll means for one runner.
 
 use std::time::Duration;
 
@@ -7,15 +7,16 @@ use drover_model::id::RunnerName;
 use drover_model::ports::{Idle, Shut};
 use drover_model::time::Now;
 
+use crate::demand::mind::SourceMind;
 use crate::demand::mind::absent::Reported;
-use crate::demand::mind::{Effect, Runner, SourceMind};
-use crate::demand::seen::Seen;
+use crate::demand::mind::event::{Effect, Runner};
+use crate::demand::observed::Observed;
 use crate::runners::{End, Kept};
 
 /// A runner that is not connected for so long while a job is on it is lost to its source.
 pub(super) const AWAY: Duration = Duration::from_secs(600);
 /// A runner that has ended is believed to have had no job once its source still says so after this
-/// time: what it told its source last may have been under way.
+/// time: what it reported last to its source may have been under way.
 pub(super) const SETTLES: Duration = Duration::from_secs(5);
 /// The part of its time to connect after which the guest of a runner is first asked about it; sooner
 /// where the runner makes its own row, which may have come and gone between two looks.
@@ -26,8 +27,8 @@ const FIRST_OF_ITS_OWN: u32 = 64;
 const LEFT_OF_ITS_OWN: u32 = 4;
 
 impl SourceMind {
-    /// What a look says of one runner.
-    pub(super) fn judge(
+    /// What a poll says of one runner.
+    pub(super) fn observe(
         &mut self,
         name: &RunnerName,
         runner: &Runner,
@@ -42,112 +43,113 @@ impl SourceMind {
         } else {
             None
         };
-        let seen = self.seen.entry(name.clone()).or_insert_with(|| Seen::of(runner, row));
-        seen.held = true;
-        if seen.settled {
+        let observed =
+            self.observed.entry(name.clone()).or_insert_with(|| Observed::of(runner, row));
+        observed.held = true;
+        if observed.settled {
             return;
         }
         let (row, removed) = match reported {
             Reported::Row(row) => (row, false),
             Reported::Removed(row) => (row, true),
-            // A look that began while it was being made says nothing.
+            // A poll that started while it was being made says nothing.
             Reported::Done
-                if seen.listed || runner_started.is_some_and(|at| self.looked >= Some(at)) =>
+                if observed.listed || runner_started.is_some_and(|at| self.polled >= Some(at)) =>
             {
-                seen.settled = true;
-                seen.jobs = 0;
+                observed.settled = true;
+                observed.jobs = 0;
                 out.push(Effect::Over(agent, lease, "done"));
                 return self.note_served(runner);
             }
             Reported::Done => {
-                // Its job was over before it was told that it is started.
-                return self.look_by(now.mono + SETTLES);
+                // Its job was over before drover heard that the runner started.
+                return self.poll_by(now.mono + SETTLES);
             }
             Reported::Over(why) => return self.outlive(name, runner, why, now, out),
             Reported::Gone => return self.miss(name, runner, true, now, out),
             Reported::Nothing => return self.miss(name, runner, false, now, out),
         };
-        seen.show();
-        if row.idle == Idle::Over && seen.rest != Idle::Over {
-            seen.idle = None;
+        observed.show();
+        if row.idle == Idle::Over && observed.rest != Idle::Over {
+            observed.idle = None;
         }
-        seen.rest = row.idle;
-        let before = seen.began;
-        seen.count(row);
-        if seen.began > before && runner.most > 1 {
-            out.push(Effect::Worked(name.clone(), seen.began));
+        observed.rest = row.idle;
+        let before = observed.began;
+        observed.count(row);
+        if observed.began > before && runner.most > 1 {
+            out.push(Effect::Worked(name.clone(), observed.began));
         }
-        let done = self.spec.single && seen.began >= runner.most;
+        let done = self.spec.single && observed.began >= runner.most;
         if row.online || row.jobs > 0 {
             self.trouble.pass(row.jobs > 0);
-            seen.online.get_or_insert(now.mono);
+            observed.online.get_or_insert(now.mono);
         }
         if row.jobs > 0 && !self.outdated.is_empty() {
             let waited = |id: &String| self.jobs.iter().find(|job| job.id == *id);
-            let job = row.job.as_ref().and_then(waited).or(seen.waited.as_ref());
+            let job = row.job.as_ref().and_then(waited).or(observed.waited.as_ref());
             self.outdated.serves(runner.template.as_ref(), job.map(|job| &job.want));
         }
-        if row.node.shut == Shut::Quiet && !seen.quiet {
-            // It was told by an earlier start of the service.
-            seen.quiet = true;
-            seen.cordoned = Some(now.mono);
+        if row.node.shut == Shut::Quiet && !observed.cordoning {
+            // An earlier start of the service cordoned it.
+            observed.cordoning = true;
+            observed.cordoned = Some(now.mono);
         }
         let guessed = row.idle != Idle::Known;
         let spent = done || row.idle == Idle::Over;
-        seen.shut = row.node.shut != Shut::Open || guessed && spent && row.jobs == 0;
+        observed.shut = row.node.shut != Shut::Open || guessed && spent && row.jobs == 0;
         if row.jobs > 0 {
-            seen.idle = None;
-            seen.working = seen.working.or(self.looked);
-            if self.spec.early && done && !seen.quiet {
-                seen.quiet = true;
-                out.push(Effect::Quiet(name.clone()));
+            observed.idle = None;
+            observed.working = observed.working.or(self.polled);
+            if self.spec.early && done && !observed.cordoning {
+                observed.cordoning = true;
+                out.push(Effect::Cordon(name.clone()));
             }
             if row.online {
-                seen.away = None;
-                seen.doubted.rest();
+                observed.away = None;
+                observed.doubted.rest();
             } else {
                 self.miss_connection(name, runner, removed, now, out);
             }
             return;
         }
-        seen.away = None;
+        observed.away = None;
         if row.idle == Idle::Over {
             return self.end_after_job(name, runner, now, out);
         }
-        if guessed && seen.online.is_some() {
+        if guessed && observed.online.is_some() {
             return self.doubt(name, runner, row.online, now, out);
         }
-        let ends_itself = !self.spec.early && seen.working.is_some();
+        let ends_itself = !self.spec.early && observed.working.is_some();
         if ends_itself && self.rests(name, runner, row.online, now, out) {
             return;
         }
-        let Some(seen) = self.seen.get_mut(name) else { return };
+        let Some(observed) = self.observed.get_mut(name) else { return };
         let said = row.node.reason.as_ref().map_or_else(String::new, |why| format!("; {why}"));
         if let Shut::Unfit(why) = &row.node.shut
             && !done
         {
-            seen.settled = true;
+            observed.settled = true;
             let text = format!("source `{}` took its runner off: {why}", self.spec.id);
             out.push(Effect::Fail(agent, lease, text));
         } else if row.online && row.node.shut == Shut::Person && !done && self.configured {
             // Anyone who did that looks at it, or wants it to rest: it is theirs until its time is over.
-            seen.idle = None;
+            observed.idle = None;
         } else if row.online {
-            let since = *seen.idle.get_or_insert(now.mono);
+            let since = *observed.idle.get_or_insert(now.mono);
             let idle = runner.idle.map_or(self.spec.idle, |idle| idle.min(self.spec.idle));
             let too_long = now.mono - since >= idle || !self.configured;
-            // What it took just before it was told is seen by a look that began later.
+            // A job that it took just before it was cordoned is seen by a poll that started later.
             let reported =
-                seen.cordoned.is_some_and(|at| self.looked.is_some_and(|look| look >= at));
-            if seen.quiet && reported {
-                seen.settled = true;
+                observed.cordoned.is_some_and(|at| self.polled.is_some_and(|poll| poll >= at));
+            if observed.cordoning && reported {
+                observed.settled = true;
                 let why = if done { "done" } else { "idle" };
                 out.push(Effect::Over(agent, lease, why));
-            } else if !seen.quiet && (too_long || done) {
-                seen.quiet = true;
-                out.push(Effect::Quiet(name.clone()));
+            } else if !observed.cordoning && (too_long || done) {
+                observed.cordoning = true;
+                out.push(Effect::Cordon(name.clone()));
             }
-        } else if seen.online.is_none() {
+        } else if observed.online.is_none() {
             self.await_row(name, runner, &said, now, out);
         } else {
             self.await_return(name, runner, &said, now, out);
@@ -163,19 +165,19 @@ impl SourceMind {
         now: Now,
         out: &mut Vec<Effect>,
     ) {
-        let looked = self.looked;
-        let Some(seen) = self.seen.get_mut(name) else { return };
-        let due = *seen.idle.get_or_insert(now.mono) + SETTLES;
-        if !seen.quiet {
-            seen.quiet = true;
-            out.push(Effect::Quiet(name.clone()));
+        let polled = self.polled;
+        let Some(observed) = self.observed.get_mut(name) else { return };
+        let due = *observed.idle.get_or_insert(now.mono) + SETTLES;
+        if !observed.cordoning {
+            observed.cordoning = true;
+            out.push(Effect::Cordon(name.clone()));
         }
-        // A job that it took just before it was cordoned is seen by a look that started later.
-        let cordoned = seen.cordoned.is_some_and(|at| looked >= Some(at));
-        if looked < Some(due) {
-            self.look_by(due);
+        // A job that it took just before it was cordoned is seen by a poll that started later.
+        let cordoned = observed.cordoned.is_some_and(|at| polled >= Some(at));
+        if polled < Some(due) {
+            self.poll_by(due);
         } else if cordoned {
-            seen.settled = true;
+            observed.settled = true;
             let entry = &runner.kept.entry;
             out.push(Effect::Over(entry.agent.clone(), entry.lease.clone(), "done"));
             self.note_served(runner);
@@ -193,13 +195,13 @@ impl SourceMind {
         out: &mut Vec<Effect>,
     ) {
         let Kept { entry, ended, .. } = &runner.kept;
-        let Some(seen) = self.seen.get_mut(name) else { return };
+        let Some(observed) = self.observed.get_mut(name) else { return };
         let (agent, lease) = (entry.agent.clone(), entry.lease.clone());
-        let since = *seen.idle.get_or_insert(now.mono);
-        let (jobless, left) = (seen.began == 0, now.mono - since >= self.spec.register);
-        let reported = |end: &End| self.looked >= Some(end.at + SETTLES);
+        let since = *observed.idle.get_or_insert(now.mono);
+        let (jobless, left) = (observed.began == 0, now.mono - since >= self.spec.register);
+        let reported = |end: &End| self.polled >= Some(end.at + SETTLES);
         let broke = ended.is_some_and(|end| end.how == Ending::Badly && reported(&end));
-        let asks = jobless && ended.is_none() && seen.doubted.is_due(now.mono);
+        let asks = jobless && ended.is_none() && observed.doubted.is_due(now.mono);
         let outdated = jobless && self.note_outdated(name, runner, now);
         let id = &self.spec.id;
         let text = if jobless && (outdated || broke) {
@@ -212,8 +214,8 @@ impl SourceMind {
             }
             return;
         };
-        if let Some(seen) = self.seen.get_mut(name) {
-            seen.settled = true;
+        if let Some(observed) = self.observed.get_mut(name) {
+            observed.settled = true;
         }
         if jobless && !outdated && ended.is_some() {
             self.trouble.cost_jobless(&self.spec, now);
@@ -231,26 +233,27 @@ impl SourceMind {
         out: &mut Vec<Effect>,
     ) {
         let Kept { entry, runner_started, ended, .. } = &runner.kept;
-        let (Some(seen), Some(runner_started)) = (self.seen.get_mut(name), runner_started) else {
+        let (Some(observed), Some(runner_started)) = (self.observed.get_mut(name), runner_started)
+        else {
             return;
         };
         let (agent, lease) = (entry.agent.clone(), entry.lease.clone());
         let (id, waited) = (&self.spec.id, now.mono - *runner_started);
-        let reported = |end: &End| self.looked >= Some(end.at + SETTLES) && seen.began == 0;
+        let reported = |end: &End| self.polled >= Some(end.at + SETTLES) && observed.began == 0;
         let part = self.spec.register / LEFT_OF_ITS_OWN;
-        let had_time = ended.is_some_and(|end| self.looked >= Some(end.at + part));
+        let had_time = ended.is_some_and(|end| self.polled >= Some(end.at + part));
         // Whatever an operator's own command began, one that is too old connects no more.
         let outdated = runner.kept.too_old.is_some();
         let how = |end: End| if outdated { Ending::Badly } else { end.how };
         let text = match ended.filter(reported).map(how) {
-            // It came and went between two looks.
-            Some(Ending::Well) if self.spec.registers && !seen.listed => {
-                seen.settled = true;
+            // It came and went between two polls.
+            Some(Ending::Well) if self.spec.registers && !observed.listed => {
+                observed.settled = true;
                 out.push(Effect::Over(agent, lease, "done"));
                 return;
             }
-            Some(Ending::Left) if self.spec.registers && !seen.listed && had_time => {
-                seen.settled = true;
+            Some(Ending::Left) if self.spec.registers && !observed.listed && had_time => {
+                observed.settled = true;
                 out.push(Effect::Over(agent, lease, "done"));
                 return;
             }
@@ -264,13 +267,13 @@ impl SourceMind {
             ),
             Some(Ending::Left) | None => {
                 let first = if self.spec.registers { FIRST_OF_ITS_OWN } else { FIRST };
-                if ended.is_none() && seen.wonders(waited, self.spec.register / first) {
+                if ended.is_none() && observed.ask_is_due(waited, self.spec.register / first) {
                     out.push(Effect::Ask(agent, lease));
                 }
                 return;
             }
         };
-        seen.settled = true;
+        observed.settled = true;
         if !self.note_outdated(name, runner, now) {
             self.trouble.cost_one(&self.spec, now);
         }

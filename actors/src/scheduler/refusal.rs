@@ -1,0 +1,47 @@
+//! Why no template can ever serve an ask: the answer names what can be asked for instead.
+
+use std::sync::Arc;
+
+use drover_model::record::Want;
+use drover_model::spec::TemplateSpec;
+
+use super::describe;
+use super::routing::Routing;
+use crate::message::Refusal;
+
+/// Why no configured template can ever serve a want; none when one can.
+pub(super) fn refusal(
+    want: &Want,
+    configured: &[Arc<TemplateSpec>],
+    routing: &Routing,
+) -> Option<Refusal> {
+    let able: Vec<&Arc<TemplateSpec>> =
+        configured.iter().filter(|spec| routing.serves(spec, want)).collect();
+    let names = |specs: &mut dyn Iterator<Item = &Arc<TemplateSpec>>| {
+        specs.map(|spec| format!("`{}`", spec.id)).collect::<Vec<_>>().join(", ")
+    };
+    if let (Want::Template(name), [_, _, ..]) = (want, able.as_slice()) {
+        let which = names(&mut able.iter().copied());
+        return Some(Refusal::Conflict(format!(
+            "template `{name}` is on several clouds: name one of {which}, or ask by labels"
+        )));
+    }
+    if !able.is_empty() {
+        return None;
+    }
+    let known = match want {
+        Want::Template(_) => format!("known templates: {}", names(&mut configured.iter())),
+        Want::Labels(labels) if labels.is_empty() => {
+            "all templates are in mode EXCLUSIVE: ask by labels or by template".into()
+        }
+        Want::Labels(_) | Want::Expression(_) => {
+            let each = configured.iter().map(|spec| {
+                let labels: Vec<&str> = spec.labels.iter().map(String::as_str).collect();
+                format!("`{}` has `{}`", spec.id, labels.join(" "))
+            });
+            format!("known: {}", each.collect::<Vec<_>>().join(", "))
+        }
+    };
+    let known = if configured.is_empty() { "no template is configured".into() } else { known };
+    Some(Refusal::Unknown(format!("no template serves {}; {known}", describe(want))))
+}
