@@ -366,7 +366,7 @@ impl BackgroundTask {
 }
 
 impl Demand for CiSystems {
-    fn look(&self, source: &SourceId, known: &Known) -> Ask<SourceObservation> {
+    fn look_at_jobs(&self, source: &SourceId, known: &Known) -> Ask<SourceObservation> {
         let known = known.clone();
         self.call(source, |connector| async move { connector.poll(&known).await })
     }
