@@ -77,7 +77,7 @@ port! {
         /// Waits for a task's end by the cluster's shared watcher, at most `limit`.
         read fn await_task(cloud: &CloudId, upid: &Upid, limit: Duration) -> TaskEnd,
             within limit + BEYOND;
-        /// Verifies the marks, uploads the disc image where there is to be one, sets cloud-init,
+        /// Verifies the marks, uploads the disc image where one is wanted, sets cloud-init,
         /// network cards, sizes and tags, resizes the disk and awaits that.
         change fn configure(call: ConfigureCall) -> Configured,
             within call.spec.limits.operation + CHANGE;

@@ -261,7 +261,7 @@ impl CiSystems {
         let _ = self.on_news_callback.set(Box::new(callback));
     }
 
-    /// Tells a source's connector what a verified webhook is about.
+    /// Says a source's connector what a verified webhook is about.
     pub fn hint(&self, id: &SourceId, body: &[u8]) {
         let all = self.connectors.read();
         if let Some(connector) = all.get(id).cloned() {

@@ -147,7 +147,6 @@ impl Tap {
         assert_ne!(deregister, Hit::Panic, "a planned panic at {}", knock.call);
         deregister
     }
-
 }
 
 impl Layer for Tap {
