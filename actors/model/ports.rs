@@ -1,5 +1,5 @@
 //! The ways out: what the actors may ask of the world. `src/` implements these; tests and storms
-//! put the simulated cluster beneath the same implementations.
+//! put the simulated cluster beneath the same implementations. `operations.rs` lists their calls.
 //!
 //! Every future is driven on the actors' thread and only waits; work happens on the ports' own
 //! runtime. Dropping a future does not take the call back.
@@ -14,14 +14,16 @@ use serde::{Deserialize, Serialize};
 use crate::demand::{report::UnreadJob, words::Words};
 use crate::fact::Fact;
 use crate::fault::{Culprit, Fault, FaultKind};
-use crate::id::{CloudId, ClusterId, NodeName, RunnerName, SourceId, Upid, VmId};
+use crate::id::{CloudId, ClusterId, NodeName, RunnerName, SourceId, VmId};
 use crate::marks::{Marks, Reading};
 use crate::os::Os;
-use crate::placement::Fleet;
 use crate::record::{Body, Want};
 use crate::spec::{SshSpec, TemplateSpec, UploadSpec, WindowSpec};
-use crate::template_image::{Found, Sought};
 use crate::time::{Now, WallTime};
+
+pub use crate::operations::{Demand, Hypervisor, Shell};
+#[cfg(any(test, feature = "testing"))]
+pub use crate::operations::{FakeDemand, FakeHypervisor, FakeShell};
 
 /// What a port gives back.
 pub type Ask<T> = BoxFuture<'static, Result<T, Fault>>;
@@ -218,84 +220,6 @@ pub struct Ran {
     pub tail: String,
 }
 
-/// Proxmox.
-///
-/// Faults are classified; calls that write are never repeated by the port itself.
-pub trait Hypervisor: Send + Sync + 'static {
-    /// Says that a cluster goes on under another fingerprint: from then on a cloud that leads to
-    /// `now` is reported to lead to `former`.
-    fn continues(&self, now: &ClusterId, former: &ClusterId);
-    /// Asks who the cloud's cluster is.
-    fn identify(&self, cloud: &CloudId) -> Ask<ClusterObservation>;
-    /// Lists every guest of the cloud's cluster: one list call, none where a list that somebody asked
-    /// for at most `within` ago is there.
-    fn survey(&self, cloud: &CloudId, within: Duration) -> Ask<Survey>;
-    /// Finds the templates that may be cloned, and reads their configurations. By VMID it is a fault
-    /// when there is none; agents never count.
-    ///
-    /// With `near` a template by VMID is not read that is on the only one of these nodes, or on any
-    /// where none is named: its node is all that must be known.
-    fn locate(&self, cloud: &CloudId, sought: &Sought, near: Option<&[NodeName]>) -> Ask<Found>;
-    /// Reads what the list of the cloud's cluster says of nodes, storages and guests (at most one
-    /// call: a list of the last ten seconds does).
-    fn fleet(&self, cloud: &CloudId) -> Ask<Fleet>;
-    /// Looks at one id and its guest: `nextid?vmid`, then its config and status where it has one.
-    fn look(&self, vm: &VmRef) -> Ask<VmObservation>;
-    /// Whether a guest that these marks were read from before still runs, by the cluster's list
-    /// (one call for all who ask together) where that has it under this very name and VMID on this
-    /// node and running. A list proves nothing else: any other guest is looked at.
-    fn confirm(&self, vm: &VmRef, _marks: &Marks, _name: &str) -> Ask<VmObservation> {
-        self.look(vm)
-    }
-    /// Whether the id is taken (one call).
-    fn id_taken(&self, cloud: &CloudId, vmid: VmId) -> Ask<IdStatus>;
-    /// Asks for a clone that carries its marks in name and description.
-    fn clone_vm(&self, call: CloneCall) -> Ask<Upid>;
-    /// Waits for a task's end by the cluster's shared watcher, at most `limit`.
-    fn await_task(&self, cloud: &CloudId, upid: &Upid, limit: Duration) -> Ask<TaskEnd>;
-    /// Verifies the marks, uploads the disc image where one is wanted, sets cloud-init, network
-    /// cards, sizes and tags, resizes the disk and awaits that.
-    fn configure(&self, call: ConfigureCall) -> Ask<Configured>;
-    /// Verifies the marks and takes the snapshot, unless it is there already; awaits that.
-    fn snapshot(&self, call: SnapshotCall) -> Ask<Snapped>;
-    /// Verifies the marks, goes back to the snapshot and lets the guest run; awaits that.
-    fn rollback(&self, call: SnapshotCall) -> Ask<()>;
-    /// Starts the guest.
-    fn start(&self, vm: &VmRef) -> Ask<Upid>;
-    /// Asks the guest agent once for an address that fits.
-    fn address(
-        &self,
-        vm: &VmRef,
-        mac: Option<&str>,
-        networks: &[String],
-    ) -> Ask<AddressObservation>;
-    /// Reads the SSH host keys through the guest agent; empty when it does not answer.
-    fn host_keys(&self, vm: &VmRef, os: Os) -> Ask<Vec<String>>;
-    /// Reads the guest's marks and, when they are exactly these, tags it as being retired (with
-    /// digest). The observation says what was read; `Foreign` when the marks are not these.
-    fn fence(&self, vm: &VmRef, marks: &Marks) -> Ask<VmObservation>;
-    /// Asks for a graceful shutdown that turns into a stop after `limit`.
-    fn shutdown(&self, vm: &VmRef, limit: Duration) -> Ask<Upid>;
-    /// Stops the guest hard, past a running shutdown.
-    fn stop(&self, vm: &VmRef) -> Ask<Upid>;
-    /// Destroys the stopped guest and its listed disks.
-    fn destroy(&self, vm: &VmRef) -> Ask<Upid>;
-    /// Lists volumes that still carry the id on any storage. Those of `ours` are removed first, and
-    /// only while a quorate cluster says that the id is free; one that cannot be removed is listed.
-    /// So are disc images among `ours`, which carry no id. With `only` no other storages are asked.
-    fn leftovers(
-        &self,
-        vm: &VmRef,
-        ours: &[String],
-        only: Option<&BTreeSet<String>>,
-    ) -> Ask<Vec<String>>;
-    /// Lists the files on these storages that are called as disc images of drover's, on each node
-    /// that is online; where one cannot be read, none of it.
-    fn images(&self, cloud: &CloudId, storages: &BTreeSet<String>) -> Ask<Vec<ImageObservation>>;
-    /// Removes a disc image and awaits that; one that is gone already is fine.
-    fn remove_image(&self, cloud: &CloudId, image: &ImageObservation) -> Ask<()>;
-}
-
 /// What is put into a guest for anyone who holds it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Holder {
@@ -325,28 +249,6 @@ impl From<&str> for Greeting {
     fn from(host_key: &str) -> Self {
         Self { host_key: host_key.to_owned(), cards: Vec::new() }
     }
-}
-
-/// SSH into guests.
-pub trait Shell: Send + Sync + 'static {
-    /// Logs in once, changes nothing, and gives what the machine shows of itself.
-    ///
-    /// `KeyRejected` and `Impostor` are final, `Unreachable` may be tried again.
-    fn greet(&self, target: ShellTarget, limit: Duration) -> Ask<Greeting>;
-    /// Whether an SSH server is there: a connection and its first line, without a login.
-    ///
-    /// `Unreachable` when none answers within the limit; any other fault says nothing of the guest.
-    fn probe(&self, target: ShellTarget, limit: Duration) -> Ask<()>;
-    /// Runs a command to its end or the limit.
-    fn run(&self, target: ShellTarget, command: String, limit: Duration) -> Ask<Ran>;
-    /// Puts a file at its place, replacing what stood there; repeatable. `Broken` when its content
-    /// is not known any more.
-    fn upload(&self, target: ShellTarget, upload: UploadSpec, limit: Duration) -> Ask<Ran>;
-    /// Puts into the guest what a lease's holder needs there; repeatable. `Gone` when its user data
-    /// is not known any more.
-    fn admit(&self, target: ShellTarget, lease: &str, holder: &Holder, limit: Duration) -> Ask<()>;
-    /// Removes what `admit` added for the lease; repeatable.
-    fn expel(&self, target: ShellTarget, lease: &str, limit: Duration) -> Ask<()>;
 }
 
 /// A runner to be put on an agent, or taken from it.
@@ -461,28 +363,6 @@ pub struct SourceObservation {
     pub obstacle: Option<String>,
 }
 
-/// Sources of demand. A fault of theirs is charged to [`crate::fault::Culprit::Source`].
-pub trait Demand: Send + Sync + 'static {
-    /// Reads runners and waiting jobs. Each of the `known` runners that the lists do not show is asked
-    /// for by itself, as far as the source can be asked so; of the others nothing is said then.
-    fn look(&self, source: &SourceId, known: &Known) -> Ask<SourceObservation>;
-    /// Makes the runner at its source and starts it in the guest, which is given what serves this
-    /// one runner and nothing else; repeatable: one that was started is left alone.
-    fn start_runner(&self, call: StartRunnerCall, limit: Duration) -> Ask<()>;
-    /// Ends the runner in the guest and removes what it was given; repeatable.
-    fn stop_runner(&self, call: StartRunnerCall, limit: Duration) -> Ask<()>;
-    /// What the guest says of a runner that was started there; changes nothing.
-    fn words(&self, call: StartRunnerCall, limit: Duration) -> Ask<Words>;
-    /// What keeps drover from making runners at its source, as far as that is known without
-    /// making one; none where nothing is known against it.
-    fn obstacle(&self, source: &SourceId) -> Ask<Option<String>>;
-    /// Lets the runner take no further job, where its source knows such a thing.
-    fn quiet(&self, source: &SourceId, runner: &RunnerName) -> Ask<()>;
-    /// Removes the runner from its source; one that is not there is fine. `Locked` while a job of it
-    /// runs, where the source says so.
-    fn deregister(&self, source: &SourceId, runner: &RunnerName) -> Ask<()>;
-}
-
 /// No source of demand.
 pub struct NoDemand;
 
@@ -495,7 +375,7 @@ impl NoDemand {
 }
 
 impl Demand for NoDemand {
-    fn look(&self, source: &SourceId, _: &Known) -> Ask<SourceObservation> {
+    fn look_at_jobs(&self, source: &SourceId, _: &Known) -> Ask<SourceObservation> {
         Self::none(source)
     }
 

@@ -24,6 +24,17 @@ pub enum Sought {
     Tag(String),
 }
 
+impl Sought {
+    /// The VMID, where that is what the template is found by.
+    #[must_use]
+    pub fn vmid(&self) -> Option<VmId> {
+        match self {
+            Self::Id(vmid) => Some(*vmid),
+            Self::Name(_) | Self::Pattern(_) | Self::Tag(_) => None,
+        }
+    }
+}
+
 impl fmt::Display for Sought {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

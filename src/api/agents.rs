@@ -9,9 +9,9 @@ use serde::{Deserialize, Deserializer, Serialize};
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct SshOut {
-    /// The address.
+    /// The IP address.
     pub host: String,
-    /// The port.
+    /// The TCP port of its SSH server.
     pub port: u16,
     /// The login name.
     pub user: String,
@@ -28,16 +28,16 @@ pub struct PhaseOut {
     /// A phase, or a step of one such as `Preparing: cloud-init`; `Earlier` is the time before the
     /// service started.
     pub state: String,
-    /// Milliseconds.
+    /// Its length in milliseconds.
     pub ms: u64,
 }
 
-/// An agent.
+/// An agent, its state and how to reach it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct AgentOut {
-    /// Its id.
+    /// The id of the agent.
     pub id: String,
     /// Its template, `cloud/template`.
     pub template: String,
@@ -117,7 +117,7 @@ impl AgentLimits {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct GoneOut {
-    /// Its id.
+    /// The id of the agent.
     pub id: String,
     /// Its template, `cloud/template`.
     pub template: String,
@@ -131,11 +131,11 @@ pub struct GoneOut {
     pub phases: Vec<PhaseOut>,
 }
 
-/// Agents.
+/// The answer to a list of agents.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct AgentsOut {
-    /// Live ones.
+    /// The agents that are not gone.
     pub agents: Vec<AgentOut>,
     /// The last that went, oldest first.
     pub gone: Vec<GoneOut>,

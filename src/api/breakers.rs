@@ -19,7 +19,7 @@ pub struct BreakerOut {
     pub template: String,
 }
 
-/// Breakers.
+/// The answer to a list of circuit breakers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct BreakersOut {
@@ -31,7 +31,7 @@ pub struct BreakersOut {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ResetOut {
-    /// The breaker.
+    /// The name of the breaker.
     pub id: String,
     /// Whether it flowed already.
     #[serde(default)]

@@ -3,12 +3,12 @@
 use drover_model::phase::CloudHealth;
 use serde::{Deserialize, Serialize};
 
-/// A cloud.
+/// A cloud and its state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct CloudOut {
-    /// Its key.
+    /// Its key in the configuration.
     pub id: String,
     /// Its cluster, once known.
     pub cluster: Option<String>,
@@ -26,7 +26,7 @@ pub struct CloudOut {
     pub reported_at: String,
 }
 
-/// Clouds.
+/// The answer to a list of clouds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct CloudsOut {
@@ -48,7 +48,7 @@ pub struct ConfirmIn {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct ConfirmOut {
-    /// The cloud.
+    /// The name of the cloud.
     pub cloud: String,
     /// The id by which drover knows its cluster, as before.
     pub cluster: String,

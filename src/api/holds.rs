@@ -20,7 +20,7 @@ pub struct HoldIn {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct HoldOut {
-    /// The agent.
+    /// The id of the agent.
     pub agent: String,
     /// How long from the moment it is held.
     pub seconds: u64,

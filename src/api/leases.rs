@@ -81,19 +81,19 @@ pub struct RenewIn {
     pub ttl_seconds: u64,
 }
 
-/// A lease.
+/// A lease, its state and what it waits for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct LeaseOut {
-    /// Its id.
+    /// The id of the lease.
     pub id: String,
     pub state: LeasePhase,
     /// Its agent, once granted.
     pub agent: Option<String>,
     /// For whom; blank where the lease is not the caller's.
     pub owner: String,
-    /// Who asked.
+    /// The principal that asked for it.
     pub principal: String,
     /// The group whose lease it is too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -112,7 +112,7 @@ pub struct LeaseOut {
     pub ssh: Option<SshOut>,
 }
 
-/// Leases.
+/// The answer to a list of leases.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct LeasesOut {

@@ -2,14 +2,14 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A node.
+/// A node of a cluster, with room and drains.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct NodeOut {
-    /// Its cluster.
+    /// The fingerprint of its cluster.
     pub cluster: String,
-    /// Its name.
+    /// The name in Proxmox.
     pub node: String,
     /// `online`, `offline`, `maintenance` or `drained`; or why its breaker is closed.
     pub state: String,
@@ -28,7 +28,7 @@ pub struct NodeOut {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct RoomOut {
-    /// Its memory.
+    /// Its memory in MiB.
     pub memory_mb: u64,
     /// What others take of it.
     pub others_mb: u64,
@@ -36,7 +36,7 @@ pub struct RoomOut {
     pub reserved_mb: u64,
     /// What is left; below zero where more is promised than there is.
     pub free_mb: i64,
-    /// Its processors.
+    /// Its processor threads.
     pub cpus: f64,
     /// What is left of them.
     pub free_cpus: f64,
@@ -48,11 +48,11 @@ pub struct RoomOut {
 pub struct RefusesOut {
     /// The template, `cloud/template`.
     pub template: String,
-    /// Why.
+    /// The reason in words.
     pub why: String,
 }
 
-/// Nodes.
+/// The answer to a list of nodes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct NodesOut {
@@ -68,7 +68,7 @@ pub struct NodesOut {
 pub struct UnreadOut {
     /// The cluster; `unknown` where no cloud has led to it yet.
     pub cluster: String,
-    /// Why.
+    /// The reason in words.
     pub why: String,
 }
 
@@ -87,9 +87,9 @@ pub struct DrainIn {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct DrainOut {
-    /// Its cluster.
+    /// The fingerprint of its cluster.
     pub cluster: String,
-    /// The node.
+    /// The name of the node.
     pub node: String,
     /// Whether it is drained.
     pub drained: bool,

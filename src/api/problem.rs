@@ -54,7 +54,7 @@ impl Problem {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct FieldFault {
-    /// The field.
+    /// The path of the field in the body.
     pub field: String,
     /// What is wrong with it and what to do.
     pub detail: String,

@@ -8,11 +8,11 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Role {
-    /// Reads.
+    /// Reads the status of everything.
     Viewer,
     /// Takes and ends leases, retires agents, reconciles.
     Operator,
-    /// Everything.
+    /// May do everything, as root on the socket.
     Admin,
 }
 

@@ -56,7 +56,7 @@ fn configured() -> bool {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct LostJobOut {
-    /// The source.
+    /// The name of the source.
     pub source: String,
     /// The runner it was on.
     pub runner: String,
@@ -68,7 +68,7 @@ pub struct LostJobOut {
     pub at: String,
 }
 
-/// Jobs.
+/// The answer to a list of jobs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct JobsOut {
@@ -84,7 +84,7 @@ pub struct JobsOut {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct SilentOut {
-    /// The source.
+    /// The name of the source.
     pub source: String,
     /// Since when (RFC 3339).
     pub since: String,
@@ -96,7 +96,7 @@ pub struct SilentOut {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct JobOut {
-    /// The source.
+    /// The name of the source.
     pub source: String,
     /// Its id there.
     pub id: String,

@@ -21,7 +21,7 @@ pub struct ConfigOut {
     pub applied_at: Option<String>,
     /// When a newer one was refused (RFC 3339); null when the newest is in force.
     pub refused_at: Option<String>,
-    /// Its faults.
+    /// What is wrong in it, with places.
     pub refusal: Option<String>,
 }
 
@@ -29,7 +29,7 @@ pub struct ConfigOut {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct AlarmOut {
-    /// The agent.
+    /// The id of the agent.
     pub agent: String,
     /// What is wrong.
     pub text: String,
@@ -43,7 +43,7 @@ pub struct AlarmOut {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ReconcileOut {
-    /// The cluster.
+    /// The fingerprint of the cluster.
     pub cluster: String,
     /// What was found, a line each.
     pub findings: Vec<String>,
@@ -58,7 +58,7 @@ pub struct ReconcileOut {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct RestartOut {
-    /// Which actor.
+    /// The name of the actor.
     pub actor: String,
     /// Restarts within the window.
     pub count: u32,
@@ -73,7 +73,7 @@ pub struct RestartOut {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct StatusOut {
-    /// drover's version.
+    /// The version of drover.
     pub version: String,
     /// Whether the service is ready for work.
     pub ready: bool,
@@ -89,7 +89,7 @@ pub struct StatusOut {
     /// Pools of addresses.
     #[serde(default)]
     pub address_pools: Vec<AddressPoolOut>,
-    /// Live agents.
+    /// The number of agents that are not gone.
     pub agents: Vec<AgentOut>,
     /// Leases that have not ended.
     pub leases: Vec<LeaseOut>,

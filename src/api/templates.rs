@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use drover_model::phase::{AgentPhase, BreakerPhase};
 use serde::{Deserialize, Serialize};
 
-/// A template.
+/// A template, its pool and its breaker.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct TemplateOut {
     /// `cloud/template`.
     pub id: String,
-    /// Its labels.
+    /// The labels that it serves.
     pub labels: Vec<String>,
     /// How many of its agents are in each phase.
     #[cfg_attr(feature = "openapi", schema(value_type = BTreeMap<String, u32>))]
@@ -61,7 +61,7 @@ pub struct ResetsOut {
     pub detail: String,
 }
 
-/// Templates.
+/// The answer to a list of templates.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct TemplatesOut {

@@ -35,11 +35,11 @@ impl WhySubjectOut {
 pub struct AccountOut {
     /// The source; `leases` for those who ask for leases.
     pub source: String,
-    /// Its weight.
+    /// The weight of its share.
     pub weight: u32,
     /// The weights of all that want or have something.
     pub weights: u32,
-    /// Its priority.
+    /// The priority; a higher one comes first.
     pub priority: i32,
     /// The most uses it may have; null for no limit.
     pub cap: Option<u32>,
@@ -111,7 +111,7 @@ pub struct ServingOut {
 pub struct OtherOut {
     /// The template, `cloud/template`.
     pub template: String,
-    /// Why.
+    /// The reason in words.
     pub why: String,
 }
 
@@ -140,7 +140,7 @@ pub struct WhyOut {
 pub struct FailedOut {
     /// When it was gone (RFC 3339).
     pub at: String,
-    /// Why.
+    /// The reason in words.
     pub why: String,
 }
 
@@ -148,7 +148,7 @@ pub struct FailedOut {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct WhyNodeOut {
-    /// The node.
+    /// The name of the node.
     pub node: String,
     /// What keeps the template from it; null when nothing does.
     pub refused: Option<String>,

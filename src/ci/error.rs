@@ -1,7 +1,7 @@
 //! Why a call to a CI system failed, and what that means to the actors.
 //!
 //! Connectors return a [`DemandError`]. [`DemandError::fault`] maps it to a fault of the model: the
-//! kind decides whether the actors try again, and the text tells an operator what to do.
+//! kind decides whether the actors try again, and the text says what an operator can do.
 
 use causes::chain;
 use drover_model::fault::{Culprit, Fault, FaultKind};

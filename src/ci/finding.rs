@@ -10,7 +10,6 @@ use crate::error::DemandError;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// Everything works.
     Ok,
     /// drover works, with less than it could.
     Warn,

@@ -96,7 +96,6 @@ impl Dialect {
 pub enum Scope {
     /// The whole server.
     Server,
-    /// An organisation.
     Organisation(String),
     /// The user of the token.
     User,

@@ -261,7 +261,7 @@ impl CiSystems {
         let _ = self.on_news_callback.set(Box::new(callback));
     }
 
-    /// Tells a source's connector what a verified webhook is about.
+    /// Says a source's connector what a verified webhook is about.
     pub fn hint(&self, id: &SourceId, body: &[u8]) {
         let all = self.connectors.read();
         if let Some(connector) = all.get(id).cloned() {
@@ -366,7 +366,7 @@ impl BackgroundTask {
 }
 
 impl Demand for CiSystems {
-    fn look(&self, source: &SourceId, known: &Known) -> Ask<SourceObservation> {
+    fn look_at_jobs(&self, source: &SourceId, known: &Known) -> Ask<SourceObservation> {
         let known = known.clone();
         self.call(source, |connector| async move { connector.poll(&known).await })
     }

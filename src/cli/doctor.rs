@@ -49,7 +49,7 @@ pub struct DoctorOptions {
 /// What the doctor does beside looking.
 #[derive(Debug, Clone, Subcommand)]
 pub enum DoctorAction {
-    /// Make one agent of a template, tell where its way ends, and destroy it
+    /// Make one agent of a template, say where its way ends, and destroy it
     Template {
         /// The template, `cloud/template` or its bare name
         template: String,

@@ -60,7 +60,7 @@ pub enum Command {
     Sim(SimOptions),
     /// Check a configuration
     Check(CheckOptions),
-    /// Look at each cloud: endpoints, rights, storages, bridges, templates; say what mends it
+    /// Look at each cloud: endpoints, rights, storages, bridges, templates; say what repairs it
     #[command(args_conflicts_with_subcommands = true)]
     Doctor(DoctorOptions),
     /// Set up, with an administrator's rights, what drover needs on a cluster
@@ -130,7 +130,7 @@ pub enum Command {
     Provision {
         /// The template, `cloud/template` or its bare name
         template: String,
-        /// How many
+        /// The number of agents to make
         #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=10_000))]
         count: u32,
     },
@@ -140,13 +140,13 @@ pub enum Command {
     Leases(LeasesOptions),
     /// End leases (safe to repeat)
     Release {
-        /// The leases
+        /// The ids of the leases
         #[arg(required = true, value_name = "LEASE")]
         leases: Vec<String>,
     },
     /// Retire an agent, after its last lease
     Retire {
-        /// The agent
+        /// The id of the agent
         agent: String,
     },
     /// Hold an agent for debugging, with a login; it is destroyed afterwards
@@ -155,7 +155,7 @@ pub enum Command {
     HoldNext(HoldNextOptions),
     /// End a hold before its time
     ReleaseHold {
-        /// The agent
+        /// The id of the agent
         agent: String,
     },
     /// Retire everything idle that may go
@@ -220,7 +220,7 @@ pub enum ClusterAction {
     /// Say that it is the same cluster as before, whose root CA was made again; the marks of drover's
     /// guests there must prove it
     Confirm {
-        /// The cloud
+        /// The name of the cloud
         cloud: String,
         /// drover has no guest there that could prove it
         #[arg(long)]
@@ -233,7 +233,7 @@ pub enum ClusterAction {
 pub enum NodeAction {
     /// Begin nothing there any more: idle agents go, busy ones finish; across restarts
     Drain {
-        /// The node
+        /// The name of the node
         node: String,
         /// Use it again
         #[arg(long)]
@@ -250,7 +250,7 @@ pub enum AgentAction {
     /// Set limits of an agent against its template's; they hold across restarts
     #[command(group(ArgGroup::new("limit").required(true).multiple(true).args(["idle", "max_uses"])))]
     Set {
-        /// The agent
+        /// The id of the agent
         agent: String,
         /// Minutes of idling after which it goes, 0 for never; `template` takes it back
         #[arg(long, value_name = "MINUTES", value_parser = read_limit)]
@@ -266,7 +266,6 @@ pub enum AgentAction {
 pub enum Limit {
     /// As its template says.
     Template,
-    /// Its own.
     Own(u32),
 }
 
@@ -491,7 +490,7 @@ pub struct EventsOptions {
     /// Go on after this event; 0: from the oldest that is kept
     #[arg(long, value_name = "ID")]
     pub after: Option<String>,
-    /// Begin with what was told in this time, as far as it is kept
+    /// Begin with the events of this time, as far as they are kept
     #[arg(long, value_name = "TIME", value_parser = read_span, conflicts_with = "after")]
     pub since: Option<Duration>,
 }

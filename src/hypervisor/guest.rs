@@ -168,7 +168,7 @@ fn no_usable_address(interfaces: &[GuestInterface], networks: &[String]) -> Stri
     )
 }
 
-/// Tells a guest agent that is not up yet from a real failure.
+/// Says a guest agent that is not up yet from a real failure.
 fn not_yet(error: PveError) -> Result<AddressObservation, PveError> {
     if let PveError::Unsent { source, .. } = &error {
         return Ok(AddressObservation::NotYet(format!(

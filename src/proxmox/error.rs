@@ -1,6 +1,6 @@
 //! Every failure between a client and Proxmox, with its call and endpoint.
 //!
-//! [`PveError`] tells apart what callers must treat differently: a call that was not sent
+//! [`PveError`] keeps apart what callers must treat differently: a call that was not sent
 //! ([`PveError::Unreachable`], [`PveError::Unsent`]), one whose outcome is unknown
 //! ([`PveError::Lost`], and [`PveError::Shape`] for a write), and one that the node refused
 //! ([`PveError::Refused`]).

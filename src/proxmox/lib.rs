@@ -8,7 +8,7 @@
 //! - [`api`] and [`admin`]: typed calls; [`types`] has the shapes of their answers. [`Client::get`]
 //!   and [`Client::write`] make any other call.
 //! - [`transport`]: what carries requests. [`WireDialer`] is HTTPS; tests bring their own.
-//! - [`error`]: what can go wrong. [`PveError`] tells a call that was not sent from one whose
+//! - [`error`]: what can go wrong. [`PveError`] separates a call that was not sent from one whose
 //!   answer was lost and one that was refused; [`refusal`] holds what the node said.
 //! - [`limiter`]: lets a program decide when each call is sent.
 //! - [`loose`] and [`upid`]: reading Perl's loosely typed JSON, and the names of tasks.

@@ -1,6 +1,6 @@
 //! Limiting calls: a program may decide when each call is sent.
 //!
-//! A client asks its [`CallLimiter`] before each call. It gets a [`CallPermit`], which it tells the
+//! A client asks its [`CallLimiter`] before each call. It gets a [`CallPermit`], which hears the
 //! outcome of the call and then drops, or a [`NotAdmitted`]; then the call is not sent.
 
 use std::time::Duration;

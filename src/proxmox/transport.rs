@@ -31,13 +31,10 @@ const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b
 /// The methods that Proxmox accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Method {
-    /// Reads something.
     Get,
     /// Creates something, or starts a task.
     Post,
-    /// Changes something.
     Put,
-    /// Removes something.
     Delete,
 }
 

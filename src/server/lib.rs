@@ -84,7 +84,6 @@ pub type SetLogLevel = Arc<dyn Fn(&str) -> Result<(), String> + Send + Sync>;
 /// The ways from the web into the rest of the service.
 #[derive(Clone)]
 pub struct Doors {
-    /// The herd.
     pub herd: Recipient<HerdCommand>,
     /// The read side.
     pub view: Arc<View>,

@@ -153,7 +153,7 @@ impl KeptKeys {
     }
 }
 
-/// A journal that tells [`KeptKeys`] which agents exist.
+/// A journal that lists for [`KeptKeys`] which agents exist.
 pub struct KeyTrackingJournal {
     journal: Arc<dyn Journal>,
     keys: Arc<KeptKeys>,

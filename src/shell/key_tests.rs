@@ -375,7 +375,7 @@ fn the_key_of_a_hold_takes_the_place_of_all_leases_keys() {
     }
 }
 
-// Invariant: a caller that waits long for the lock is told to try again, and nobody waits for a
+// Invariant: a caller that waits long for the lock is asked to try again, and nobody waits for a
 // lock that no owner can have.
 
 #[test]

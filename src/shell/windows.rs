@@ -2,7 +2,7 @@
 //!
 //! drover's own commands are encoded PowerShell, the same line for every login shell, and print
 //! their exit status because PowerShell as a login shell loses it. Commands from the configuration
-//! are for `cmd.exe`; if the login shell is left to be found out, a probe tells it apart, as in the
+//! are for `cmd.exe`; if the login shell is left to be found out, a probe distinguishes it, as in the
 //! Jenkins plugin. User data of leases is refused.
 
 use std::time::Duration;

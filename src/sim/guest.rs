@@ -58,11 +58,7 @@ pub enum AgentCall {
     /// Another read-only `guest-get-…` command, by its name in Proxmox, such as `get-osinfo`.
     Get(String),
     /// `guest-exec`: program and arguments, with input.
-    Exec {
-        command: Vec<String>,
-        /// Standard input.
-        input: Option<Vec<u8>>,
-    },
+    Exec { command: Vec<String>, input: Option<Vec<u8>> },
     /// `guest-exec-status`.
     ExecStatus { pid: i64 },
     /// Reads a whole file.

@@ -79,7 +79,6 @@ impl WorkersSpec {
 }
 
 impl Default for WorkersSpec {
-    /// Proxmox's default.
     fn default() -> Self {
         Self::of(3)
     }
@@ -89,7 +88,6 @@ impl Default for WorkersSpec {
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct NodeSpec {
     pub name: String,
-    /// Processor threads.
     #[serde(default = "default_cpus")]
     pub cpus: u32,
     #[serde(default = "default_memory")]

@@ -1,4 +1,4 @@
-//! Logging in: one attempt, with the host key checked and every way to fail told apart. Trying
+//! Logging in: one attempt, with the host key checked and every way to fail kept apart. Trying
 //! again is in `retry.rs`.
 //!
 //! [`connect`] makes the TCP connection, the key exchange and the login within one time limit. With

@@ -12,7 +12,7 @@
 //! Guests are hostile: everything they send is cut to a limit, and every wait has an end. What to
 //! run, and whether to try again after a refused key or host key, is up to the caller.
 //!
-//! Each failure has a type that tells the cases apart: [`ConnectError`] (unreachable, refused key,
+//! Each failure has a type that separates the cases: [`ConnectError`] (unreachable, refused key,
 //! wrong host key), [`ExecError`] (timeout, refused, connection lost), [`UploadError`] and
 //! [`KeyError`].
 

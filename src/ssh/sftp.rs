@@ -13,7 +13,7 @@ use russh::{Channel, ChannelMsg, ChannelReadHalf, ChannelWriteHalf};
 use super::session::{ExecError, Session};
 use super::upload::UploadError;
 
-/// Packet types.
+/// Packet types of the protocol.
 pub mod kind {
     pub const INIT: u8 = 1;
     pub const VERSION: u8 = 2;
@@ -27,7 +27,7 @@ pub mod kind {
     pub const EXTENDED: u8 = 200;
 }
 
-/// Status codes.
+/// Status codes of the protocol.
 pub mod code {
     pub const OK: u32 = 0;
     pub const NO_SUCH_FILE: u32 = 2;

@@ -30,7 +30,7 @@ async fn serve() -> TestServer {
     TestServer::start(0, &key(1), key(9)).await
 }
 
-// Invariant: only the pinned host key is accepted, and each way to fail is told apart.
+// Invariant: only the pinned host key is accepted, and each way to fail is kept apart.
 
 #[tokio::test]
 async fn a_pinned_host_key_lets_in_and_is_reported() {

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use super::session::{ExecError, Keep, Limits, Session};
 use super::words::quote;
 
-/// Writes beside the target and renames only a complete file: `cat` cannot tell a cut connection
+/// Writes beside the target and renames only a complete file: `cat` cannot know a cut connection
 /// from the end of the input.
 const SCRIPT: &str = "; t=\"$p.part.$$\"; umask 077; [ ! -d \"$p\" ] \
     && cat > \"$t\" && [ \"$(wc -c < \"$t\")\" -eq \"$n\" ] && chmod \"$m\" \"$t\" \

@@ -99,7 +99,7 @@ fn a_copied_template_is_checked_written_and_served() {
     assert_eq!(std::fs::read_to_string(site.config()).unwrap(), after);
     site.json(&["reload"]);
     let out = site.cli(&["provision", "big"]);
-    assert!(String::from_utf8_lossy(&out.stdout).starts_with("1 agent of lab/big begun\n"));
+    assert!(String::from_utf8_lossy(&out.stdout).starts_with("1 agent of lab/big started\n"));
     let flow = site.cli(&["breakers"]);
     assert_eq!(String::from_utf8_lossy(&flow.stdout), "all flow\n");
     let unknown = site.cli(&["breakers", "reset", "node:pve9"]);

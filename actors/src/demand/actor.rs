@@ -171,7 +171,7 @@ impl Source {
             Effect::Poll => {
                 let mind = self.mind.as_ref();
                 let known = mind.map(|mind| mind.known(&self.runners())).unwrap_or_default();
-                let poll = demand.look(&self.id, &known);
+                let poll = demand.look_at_jobs(&self.id, &known);
                 ctx.spawn(poll.into_actor(self).map(|result, actor, ctx| {
                     actor.step(ctx, Some(Event::Polled(result.map(Box::new))));
                 }));

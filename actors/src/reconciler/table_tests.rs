@@ -13,8 +13,8 @@ use drover_model::state_machine::{Row, table};
 use drover_model::status::{AgentStatus, Standing};
 
 use super::*;
-use crate::roster::Living;
 use crate::reconciler::testing::nobody;
+use crate::roster::Living;
 use crate::testbed::{CLUSTER, at, marks, survey, template};
 
 const GOLDEN: &str = include_str!("transitions.txt");

@@ -12,8 +12,8 @@ use drover_model::spec::TemplateSpec;
 use super::TemplateNews;
 use super::schedule_window::ScheduleWindow;
 use crate::addresses::Supply;
-use crate::roster::Living;
 use crate::message::{AgentCommand, AgentReport};
+use crate::roster::Living;
 
 /// What can happen to a template.
 #[derive(Debug, Clone)]

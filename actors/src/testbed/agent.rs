@@ -16,7 +16,7 @@ use crate::birth::{AgentBirth, Start};
 
 use crate::message::{AgentCommand, AgentReport, IdBack, LaneAsk, LaneFree};
 
-/// An agent that walks its life by the clock: ready after 10 s, gone 5 s after it was told.
+/// An agent that walks its life by the clock: ready after 10 s, gone 5 s after it was asked to go.
 pub struct FakeAgent {
     world: World,
     birth: AgentBirth,

@@ -1,5 +1,5 @@
 //! What tests of the herd stand on: specs, a scripted world behind the ports, and an agent that
-//! does what it is told.
+//! does what it is asked.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 mod agent;

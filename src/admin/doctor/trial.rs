@@ -48,7 +48,6 @@ pub enum Part {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Diagnosis {
     pub part: Part,
-    /// What happened.
     pub text: String,
     /// Commands or settings that help.
     #[serde(rename = "mend")]

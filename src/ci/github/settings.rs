@@ -14,9 +14,7 @@ use super::app::AppSpec;
 pub enum Scope {
     /// A repository, by owner and name.
     Repository(String, String),
-    /// An organisation.
     Organisation(String),
-    /// An enterprise.
     Enterprise(String),
 }
 

@@ -271,10 +271,10 @@ mod tests {
             "requestLabels":["self-hosted","gpu"],"queueTime":"2026-01-01T00:00:00Z"},
             {"messageType":"JobAvailable","runnerRequestId":8}]"#;
         for _ in 0..2 {
-            assert_eq!(known.apply(&message(2, 0, body)), [8], "told twice is as once");
+            assert_eq!(known.apply(&message(2, 0, body)), [8], "twice is as once");
             assert_eq!(wants(&mut known, 0), ["gpu", "set"]);
         }
-        assert_eq!(wants(&mut known, 1), ["gpu"], "one is seen to run before that is told");
+        assert_eq!(wants(&mut known, 1), ["gpu"], "one is seen to run before the message");
         let body = r#"[{"messageType":"JobStarted","runnerRequestId":7}]"#;
         known.apply(&message(2, 1, body));
         assert_eq!(wants(&mut known, 0), ["set"]);
@@ -287,7 +287,7 @@ mod tests {
         assert_eq!(known.taken(&made, &rows(&[true]), start), 1);
         assert_eq!(known.taken(&made, &rows(&[]), start), 1, "it had its job");
         known.apply(&message(2, 1, body));
-        assert_eq!(known.taken(&made, &rows(&[]), start), 0, "it is told now");
+        assert_eq!(known.taken(&made, &rows(&[]), start), 0, "it is reported now");
         known.made.insert("r".into(), None);
         assert_eq!(known.taken(&made, &rows(&[]), start), 1);
         assert_eq!(

@@ -29,7 +29,7 @@ impl Jenkins {
             ),
             None => Finding::warn(
                 about,
-                "cannot tell whether the login may; only making a node would show it",
+                "whether the login may is unknown; only making a node would show it",
                 format!("make sure that the user of `credentialsId` has {CREATE_RIGHT} in Jenkins"),
             ),
         });

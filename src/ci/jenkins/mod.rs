@@ -17,7 +17,7 @@
 //! was forked, accepts the form of a node and all calls of its life, and builds on it; a Jenkins is
 //! untried.
 //!
-//! Beside this file: `client` (HTTP with crumbs), `node` (what Jenkins is told to create), `queue`
+//! Beside this file: `client` (HTTP with crumbs), `node` (what Jenkins is asked to create), `queue`
 //! (nodes and queue), `why` (the label that a build waits for), `checks` (what doctor tests).
 
 mod checks;

@@ -1,4 +1,4 @@
-//! The node that Jenkins is told to create: as XML, and for older controllers as a form.
+//! The node that Jenkins is asked to create: as XML, and for older controllers as a form.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! What drover tells Jenkins, and how it reads Jenkins' answers, without a server.
+//! What drover sends Jenkins, and how it reads Jenkins' answers, without a server.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::collections::BTreeSet;

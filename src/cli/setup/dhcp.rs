@@ -37,10 +37,10 @@ pub struct DhcpOptions {
     /// The addresses that are given out, 10.0.0.50-10.0.0.99
     #[arg(long, value_name = "FIRST-LAST", value_parser = range)]
     range: (Ipv4Addr, Ipv4Addr),
-    /// The router that guests are told [default: the bridge's own address]
+    /// The router that guests get [default: the bridge's own address]
     #[arg(long, value_name = "ADDRESS")]
     gateway: Option<Ipv4Addr>,
-    /// DNS servers that guests are told, with commas [default: the router]
+    /// DNS servers that guests get, with commas [default: the router]
     #[arg(long, value_name = "ADDRESSES", value_delimiter = ',')]
     dns: Vec<Ipv4Addr>,
     /// For how long an address is given out
@@ -63,7 +63,6 @@ pub struct DhcpOptions {
     dry_run: bool,
 }
 
-/// Runs it.
 pub(super) async fn run(
     global: &Global,
     options: &DhcpOptions,
@@ -188,7 +187,6 @@ async fn now(client: &Client, zone: &Zone) -> Result<Sdn, PveError> {
     Ok(now)
 }
 
-/// Reads `10.9.0.0/24`.
 fn subnet(text: &str) -> Option<(Ipv4Addr, u8)> {
     let (address, prefix) = text.split_once('/')?;
     let prefix = prefix.parse().ok().filter(|prefix| (1..=30).contains(prefix))?;

@@ -77,7 +77,7 @@ pub struct NodeOptions {
     #[arg(long, value_name = "FILE", requires = "node_ssh")]
     pub ssh_key: Option<PathBuf>,
     /// Its host key, a line as in ssh_host_ed25519_key.pub [default: whichever it shows, which is
-    /// told]
+    /// reported]
     #[arg(long, value_name = "LINE", requires = "node_ssh")]
     pub host_key: Option<String>,
 }

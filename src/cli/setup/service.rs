@@ -28,7 +28,7 @@ changes nothing, or with --upgrade what is other than here.
 
 A token will do instead of a password where it holds VM.Allocate, VM.PowerMgmt, VM.Audit and the \
 VM.Config.* of what is set, Datastore.AllocateSpace, SDN.Use, Datastore.AllocateTemplate to \
-download a template, and for --ha Sys.Console on /. What is missing is told before anything is done.")]
+download a template, and for --ha Sys.Console on /. What is missing is reported before anything is done.")]
 pub struct ServiceOptions {
     #[command(flatten)]
     login: LoginOptions,
@@ -47,7 +47,7 @@ pub struct ServiceOptions {
     /// Its bridge or VNet; vmbr0.100 is VLAN 100
     #[arg(long, value_name = "BRIDGE", env = "CT_BRIDGE", default_value = "vmbr0")]
     bridge: String,
-    /// Its processors
+    /// The number of its processors
     #[arg(long, value_name = "N", env = "CT_CORES", default_value_t = 1)]
     cores: u32,
     /// Its memory in MiB
@@ -156,7 +156,6 @@ impl ServiceOptions {
     }
 }
 
-/// Runs it.
 pub(super) async fn run(
     global: &Global,
     options: &ServiceOptions,

@@ -90,7 +90,6 @@ impl VipOptions {
     }
 }
 
-/// Runs it.
 pub(super) async fn run(
     global: &Global,
     options: &VipOptions,

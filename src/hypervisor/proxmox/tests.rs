@@ -163,7 +163,7 @@ impl Dialer for Switched {
     }
 }
 
-// Invariant: a survey costs two calls, and tells guests from other rows.
+// Invariant: a survey costs two calls, and distinguishes guests from other rows.
 
 #[tokio::test(start_paused = true)]
 async fn a_survey_reads_loose_rows() {
@@ -530,7 +530,7 @@ async fn volumes_that_were_the_guests_are_removed_once_its_id_is_free() {
     let (left, deletes) = remains(true).await;
     assert_eq!((left, deletes), (both.map(str::to_owned).to_vec(), 0), "somebody has the id");
     let (left, deletes) = remains(false).await;
-    assert_eq!((left, deletes), (both.map(str::to_owned).to_vec(), 1), "refused, and told");
+    assert_eq!((left, deletes), (both.map(str::to_owned).to_vec(), 1), "refused, and reported");
 }
 
 // Invariant: with a runtime of its own, a call goes on when its answer is dropped.

@@ -1,4 +1,4 @@
-//! Snapshots through the port's own calls: marks first, and refusals told apart.
+//! Snapshots through the port's own calls: marks first, and refusals kept apart.
 
 #![expect(clippy::unwrap_used, reason = "tests")]
 

@@ -274,7 +274,7 @@ async fn readiness_needs_the_journal_and_the_clouds() {
     view.wait_ready().await;
     assert!(view.ready());
     view.mark_journal(Some("no space left".into()));
-    assert!(!view.ready(), "nothing can be begun");
+    assert!(!view.ready(), "nothing can be started");
     view.mark_journal(None);
     assert!(view.ready());
 }

@@ -16,7 +16,6 @@ pub(crate) enum Permission {
     World,
     /// Any user; the code of the route checks more.
     Everyone,
-    /// Only `root@pam`.
     RootOnly,
     Check(Check),
 }

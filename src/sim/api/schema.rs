@@ -103,9 +103,7 @@ pub(crate) struct Property {
     pub default_key: bool,
     pub minimum: Option<f64>,
     pub maximum: Option<f64>,
-    /// In characters.
     pub min_length: Option<usize>,
-    /// In characters.
     pub max_length: Option<usize>,
     /// All valid values; empty for any.
     #[serde(rename = "enum")]

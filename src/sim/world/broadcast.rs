@@ -1,4 +1,4 @@
-//! What `pvestatd` of a node tells the cluster about its guests.
+//! What `pvestatd` of a node reports to the cluster about its guests.
 //!
 //! The lists of the cluster show a guest as of the last cycle of the status daemon on its node.
 //! Nothing runs every 10 s: a guest's status is brought up to the last cycle just before it is read

@@ -23,11 +23,7 @@ pub(crate) enum DriveRequest {
     /// No volume: `none` or `cdrom`.
     NoVolume,
     /// A new disk: `STORAGE:GIB`.
-    NewDisk {
-        storage: String,
-        /// Bytes.
-        size: u64,
-    },
+    NewDisk { storage: String, size: u64 },
     /// A copy of a volume: `import-from`.
     Import {
         storage: String,

@@ -67,7 +67,6 @@ pub(crate) struct VolumeRequest {
     pub(crate) purpose: VolumePurpose,
     /// The format; none for the default of the storage.
     pub(crate) format: Option<String>,
-    /// Bytes.
     pub(crate) size: u64,
 }
 

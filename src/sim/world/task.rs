@@ -31,7 +31,6 @@ pub(crate) struct Upid {
     pub(crate) pid: u32,
     /// The start of the process in clock ticks since boot.
     pub(crate) pstart: u64,
-    /// Unix seconds.
     pub(crate) starttime: u64,
     /// The type of the task, such as `qmclone`.
     pub(crate) kind: String,
@@ -109,7 +108,6 @@ impl Upid {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct TaskEnd {
-    /// Unix seconds.
     pub(crate) time: u64,
     /// `OK`, `WARNINGS: n`, `unexpected status` or the error.
     pub(crate) status: String,

@@ -53,7 +53,7 @@ impl WorkerSignals {
         }
     }
 
-    /// Tells waiting callers that the task has ended.
+    /// Says waiting callers that the task has ended.
     pub(crate) fn mark_ended(&self) {
         self.ended.send_replace(true);
     }

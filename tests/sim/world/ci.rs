@@ -432,7 +432,7 @@ fn denied(source: &SourceId) -> Fault {
 }
 
 impl Demand for Ci {
-    fn look(&self, source: &SourceId, known: &Known) -> Ask<SourceObservation> {
+    fn look_at_jobs(&self, source: &SourceId, known: &Known) -> Ask<SourceObservation> {
         let (ci, source, known) = (self.clone(), source.clone(), known.clone());
         async move {
             tokio::time::sleep(CALL).await;

@@ -113,6 +113,9 @@ impl Hypervisor for Ground {
     fn fleet(&self, _: &CloudId) -> Ask<Fleet> {
         unreachable!("an agent does not look at nodes")
     }
+    fn confirm(&self, vm: &VmRef, _: &Marks, _: &str) -> Ask<VmObservation> {
+        self.look(vm)
+    }
     fn look(&self, _: &VmRef) -> Ask<VmObservation> {
         let observation = self.observation();
         self.call("look", observation)

@@ -322,7 +322,7 @@ impl Sandbox {
         set("LOGNAME", identity.user.clone());
         set("SHELL", "/bin/sh".to_owned());
         set("LANG", "C.UTF-8".to_owned());
-        // The last two words tell a session which guest it is in, on a host with many.
+        // The last two words name for a session which guest it is in, on a host with many.
         set("SSH_CONNECTION", format!("{0} 0 {0} 22", identity.address));
         if self.is_isolated() {
             set("HOME", identity.home.clone());

@@ -94,8 +94,8 @@ expel)
     echo "$1" >>"$ended"
     sed "/ drover-lease-$1\$/d" "$keys" | replace
     ;;
-mend) ! grep -q ' drover-lease-' "$keys" || fail 'the key of a lease is still there: the rollback did not happen' ;;
-runner-begun)
+repair) ! grep -q ' drover-lease-' "$keys" || fail 'the key of a lease is still there: the rollback did not happen' ;;
+runner-started)
     ! runner "$1" || [ ! -d begun ] || leave "$2"
     mkdir -p "$HOME/.drover-runners/$1"
     ;;
