@@ -1,4 +1,4 @@
-//! The language of the house (book: contributing, Language): words that no comment, text or name may
+//! The language of the house (book: contributing, Language and names): words that no comment, text or name may
 //! have, since the field has a term of its own for each, and comments of documentation that say nothing.
 //!
 //! A word that is right in one place alone (a quoted message of Proxmox, a key of the journal's
