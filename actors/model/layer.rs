@@ -1,7 +1,7 @@
 //! Layers over the ports, and the macro that makes ports of their tables.
 //!
-//! `port!` reads a table of calls (`operations.rs`) and writes two things: the trait of the port, and
-//! the port under a [`Layer`]. A layer says once what becomes of every call:
+//! `port!` reads a table of calls (`operations.rs`) and writes three things: the trait of the port,
+//! the port under a [`Layer`], and a fake for tests. A layer says once what becomes of every call:
 //! it limits the time, reads the answers, or lets a test judge the call.
 
 use std::sync::Arc;
@@ -184,7 +184,7 @@ impl Reply for Survey {
 macro_rules! port {
     (
         $(#[$port_doc:meta])*
-        trait $port:ident {
+        trait $port:ident, fake $fake:ident {
             $(
                 $(#[$doc:meta])*
                 $effect:ident fn $name:ident($subject:ident: $subject_type:ty
@@ -227,6 +227,38 @@ macro_rules! port {
                     self.layer.ask(call, || {
                         self.port.$name(Clone::clone(&$subject) $(, Clone::clone(&$arg))*)
                     })
+                }
+            )+
+        }
+
+        /// The port for tests that serve a few of its calls.
+        #[cfg(any(test, feature = "testing"))]
+        pub trait $fake: Send + Sync + 'static {
+            /// Answers a call that is not served.
+            fn unserved<T: Send + 'static>(&self, call: &'static str) -> Ask<T>;
+            $(
+                fn $note(&self, $($note_arg: $note_type),+) {
+                    let _ = ($($note_arg),+);
+                }
+            )?
+            $(
+                fn $name(&self, $subject: $subject_type $(, $arg: $type)*) -> Ask<$answer> {
+                    let _ = ($subject, $($arg),*);
+                    self.unserved(stringify!($name))
+                }
+            )+
+        }
+
+        #[cfg(any(test, feature = "testing"))]
+        impl<F: $fake> $port for F {
+            $(
+                fn $note(&self, $($note_arg: $note_type),+) {
+                    $fake::$note(self, $($note_arg),+);
+                }
+            )?
+            $(
+                fn $name(&self, $subject: $subject_type $(, $arg: $type)*) -> Ask<$answer> {
+                    $fake::$name(self, $subject $(, $arg)*)
                 }
             )+
         }

@@ -47,7 +47,7 @@ port! {
     /// Proxmox.
     ///
     /// Faults are classified; calls that write are never repeated by the port itself.
-    trait Hypervisor {
+    trait Hypervisor, fake FakeHypervisor {
         /// Asks who the cloud's cluster is.
         read fn identify(cloud: &CloudId) -> ClusterObservation, within LIST;
         /// Lists every guest of the cloud's cluster: one list call, or none where a list that
@@ -123,7 +123,7 @@ port! {
 
 port! {
     /// SSH into guests.
-    trait Shell {
+    trait Shell, fake FakeShell {
         /// Logs in once, changes nothing, and gives what the machine shows of itself.
         ///
         /// `KeyRejected` and `Impostor` are final, `Unreachable` may be tried again.
@@ -152,7 +152,7 @@ port! {
 
 port! {
     /// Sources of demand. A fault of theirs is charged to [`crate::fault::Culprit::Source`].
-    trait Demand {
+    trait Demand, fake FakeDemand {
         /// Reads runners and waiting jobs. Each of the `known` runners that the lists do not show is
         /// asked for by itself, as far as the source can be asked so; of the others nothing is said
         /// then.

@@ -18,7 +18,7 @@ use crate::id::{CloudId, ClusterId, NodeName, RunnerName, SourceId, VmId};
 use crate::marks::{Marks, Reading};
 use crate::os::Os;
 use crate::record::{Body, Want};
-use crate::spec::{SshSpec, TemplateSpec, UploadSpec, WindowSpec};
+use crate::spec::{SshSpec, TemplateSpec, WindowSpec};
 use crate::time::{Now, WallTime};
 
 pub use crate::operations::{Demand, Hypervisor, Shell};

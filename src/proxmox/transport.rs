@@ -31,10 +31,13 @@ const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b
 /// The methods that Proxmox accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Method {
+    /// Reads, and changes nothing.
     Get,
     /// Creates something, or starts a task.
     Post,
+    /// Changes what is there already.
     Put,
+    /// Removes what is there.
     Delete,
 }
 

@@ -48,7 +48,6 @@ use crate::demand::mind::outdated::Outdated;
 use crate::demand::mind::trouble::Trouble;
 use crate::demand::observed::Observed;
 use crate::demand::unknown_runners::UnknownRunners;
-use crate::runners::Kept;
 
 /// The longest pause between two polls of a source that does not answer.
 const PAUSE_LONGEST: Duration = Duration::from_secs(300);

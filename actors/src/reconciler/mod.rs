@@ -56,7 +56,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use crate::birth::Common;
 use crate::cluster::{Cluster, ClusterCommand};
 use crate::restraint::Cause;
-use drover_model::finding::{Does, Finding, Outcome};
+use drover_model::finding::{Finding, Outcome};
 use drover_runtime::supervise::{count_message, limit_turns};
 use mind::{Answers, Checked, Effect, Event, Looked, Purpose, Round, Sign};
 use plan::{Config, Known, Memory};
