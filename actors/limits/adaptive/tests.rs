@@ -163,7 +163,7 @@ fn faults_halve_what_runs_at_once_and_timeouts_that_come_together_count_once() {
 }
 
 #[test]
-fn what_never_began_teaches_nothing() {
+fn what_never_began_changes_nothing() {
     let mut limit = AdaptiveLimit::default();
     for _ in 0..10 {
         let turn = limit.begin(clone(), Moment(0));

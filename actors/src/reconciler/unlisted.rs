@@ -1,6 +1,7 @@
 //! Agents whose guests a list of the watch does not show: which of their ids the watch asks about.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::time::Duration;
 
 use drover_model::fault::Fault;
@@ -14,12 +15,20 @@ const UNSEEN: Duration = Duration::from_secs(60);
 const CHECKS: usize = 32;
 
 /// The questions of the watch.
-#[derive(Debug, Clone, Default)]
+#[derive(Clone, Default)]
 pub(super) struct Unlisted {
     /// Whether questions are on their way: a list that comes meanwhile adds none.
     asking: bool,
     /// Agents whose ids are taken, and when the next question about each is due.
     taken: BTreeMap<AgentId, Moment>,
+}
+
+/// How many agents it holds, not which.
+impl fmt::Debug for Unlisted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut text = f.debug_struct("Unlisted");
+        text.field("asking", &self.asking).field("taken", &self.taken.len()).finish()
+    }
 }
 
 impl Unlisted {

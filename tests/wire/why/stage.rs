@@ -49,7 +49,7 @@ impl Stage {
     }
 
     /// Writes the configuration: keys of the template, and a change of the whole text. Calls give up
-    /// soon, failures are heeded at once, and what failed rests for longer than a case lasts.
+    /// soon, failures count at once, and what failed rests for longer than a case lasts.
     pub fn configure(&self, template: &str, change: impl Fn(String) -> String) {
         let yaml = self.site.yaml(&self.sim, template).replace(
             "startVmId: 10000",
