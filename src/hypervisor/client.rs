@@ -11,6 +11,7 @@ use drover_model::fault::{Culprit, Fault, FaultKind};
 use drover_model::id::{CloudId, Upid};
 use proxmox_client::connection::Connection;
 use proxmox_client::transport::{Dialer, Sent};
+use proxmox_client::wire::WireDialer;
 use proxmox_client::{PveError, client};
 
 use crate::calls::ClusterCallLimiter;
@@ -166,6 +167,13 @@ pub(crate) fn fault(error: &PveError, cloud: &CloudId, login: &str) -> Fault {
         }
         PveError::Setup { .. } => Fault::new(FaultKind::Broken, whole, error.chain()),
     }
+}
+
+/// Tries a connection over HTTPS and returns Proxmox's version; for checks before anything runs.
+pub async fn probe(cloud: &CloudId, connection: &Connection) -> Result<String, Fault> {
+    let to_fault = |error: PveError| fault(&error, cloud, connection.login.name());
+    let client = Client::new(cloud.clone(), connection, &WireDialer).map_err(to_fault)?;
+    client.version().await.map(|version| version.version).map_err(|error| client.fault(&error))
 }
 
 #[cfg(test)]

@@ -50,12 +50,13 @@ pub mod testing;
 mod watcher;
 
 pub use call_in::CallInKey;
+pub use client::probe;
 pub use client::{AsFault, Client, Failure};
 pub use cloud_init::network::is_mac;
 pub use cloud_init::{BUILT_IN_PLACEHOLDERS, TextsError, texts};
 pub use configure::{has_agent, has_cloud_init, primary_disk};
 pub use fleet::{read_fleet, template_sizes};
 pub use observe::identify;
-pub use proxmox::{Proxmox, TASK_POLL_INTERVAL, probe};
+pub use proxmox::{Proxmox, TASK_POLL_INTERVAL};
 pub use template_image::{locate, name_pattern};
 pub use watcher::Watcher;

@@ -29,18 +29,15 @@ use drover_model::spec::{CloneStrategy, CloudSpec, WIDTH};
 use drover_model::template_image::{Found, Sought};
 use parking_lot::{Mutex, MutexGuard};
 use proxmox_client::Params;
-use proxmox_client::PveError;
 use proxmox_client::connection::Connection;
 use proxmox_client::transport::Dialer;
 use proxmox_client::upid::{task_guest, task_kind};
-use proxmox_client::wire::WireDialer;
 use secrecy::SecretString;
 use tokio::runtime::Handle;
 
 use crate::call_in::CallInKey;
 use crate::calls::{ClusterCallLimiter, ClusterCalls, as_purpose};
-use crate::client::Failure;
-use crate::client::{Client, fault, task};
+use crate::client::{Client, Failure, task};
 use crate::cluster_aliases::ClusterAliases;
 use crate::configure::{self, RETIRING, split_tags};
 use crate::disc::ImageUpload;
@@ -589,13 +586,6 @@ fn is_same_volume(one: &str, other: &str) -> bool {
         Some((storage.to_owned(), path.rsplit('/').next()?.to_owned()))
     };
     parts(one).is_some_and(|one| parts(other) == Some(one))
-}
-
-/// Tries a connection over HTTPS and returns Proxmox's version; for checks before anything runs.
-pub async fn probe(cloud: &CloudId, connection: &Connection) -> Result<String, Fault> {
-    let to_fault = |error: PveError| fault(&error, cloud, connection.login.name());
-    let client = Client::new(cloud.clone(), connection, &WireDialer).map_err(to_fault)?;
-    client.version().await.map(|version| version.version).map_err(|error| client.fault(&error))
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! What looks themselves find that keeps runners from being made.
 
+use super::refusals::refusing;
 use super::*;
 
 /// A look at a source with two jobs, which finds this.

@@ -7,7 +7,8 @@ use std::rc::Rc;
 
 use drover_model::id::ClusterId;
 
-use super::Herd;
+use super::{ClusterActors, Herd};
+use crate::birth::Lanes;
 use crate::cluster::ClusterCommand;
 use crate::cluster::allocator::Allocator;
 use crate::reconciler::ReconcilerCommand;
@@ -19,6 +20,18 @@ pub(super) struct Known {
     pub(super) ids: Rc<RefCell<Allocator>>,
     /// What its reconciler remembers.
     pub(super) memory: Rc<RefCell<Memory>>,
+}
+
+impl ClusterActors {
+    /// Where an agent of this cluster asks for its place and its VMID.
+    pub(super) fn lanes(&self, cluster: &ClusterId) -> Lanes {
+        Lanes {
+            cluster: cluster.clone(),
+            ask: self.cluster.clone().recipient(),
+            free: self.cluster.clone().recipient(),
+            id_back: self.cluster.clone().recipient(),
+        }
+    }
 }
 
 impl Herd {

@@ -59,7 +59,7 @@ use futures_util::future::AbortHandle;
 use tokio::sync::mpsc;
 
 use crate::addresses::PoolsWriter;
-use crate::birth::{Adoption, Common, Lanes, same_template};
+use crate::birth::{Adoption, Common, same_template};
 use crate::cloud::{Cloud, CloudCommand, CloudReport};
 use crate::cluster::{Cluster, ClusterCommand};
 use crate::demand::actor::Source;
@@ -445,17 +445,6 @@ impl Herd {
             reply.send(all);
         };
         ctx.spawn(all.into_actor(self));
-    }
-}
-
-impl ClusterActors {
-    fn lanes(&self, cluster: &ClusterId) -> Lanes {
-        Lanes {
-            cluster: cluster.clone(),
-            ask: self.cluster.clone().recipient(),
-            free: self.cluster.clone().recipient(),
-            id_back: self.cluster.clone().recipient(),
-        }
     }
 }
 

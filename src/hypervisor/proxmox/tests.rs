@@ -6,6 +6,8 @@ use proxmox_client::Endpoint;
 use proxmox_client::transport::Transport;
 use serde_json::{Value, json};
 
+use proxmox_client::PveError;
+
 use super::*;
 use crate::testing::{Script, Step, connection, marks, spec, token};
 

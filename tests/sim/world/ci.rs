@@ -403,7 +403,6 @@ impl Ci {
         Ok(SourceObservation { rows, gone, whole, numbers, jobs, ..SourceObservation::default() })
     }
 
-    /// The guest at an address.
     fn guest(&self, target: &ShellTarget) -> Option<(u32, String)> {
         let here =
             |vmid: &u32| self.guests.address(*vmid).is_some_and(|at| at.ip == target.address);

@@ -219,17 +219,14 @@ impl Watch {
         self.seen().strangers.remove(&vmid);
     }
 
-    /// A guest is an orphan, which may be destroyed.
     pub fn orphan(&self, vmid: u32) {
         self.seen().orphans.insert(vmid);
     }
 
-    /// Whether somebody else's guest is under this id.
     pub fn is_stranger(&self, vmid: u32) -> bool {
         self.seen().strangers.contains(&vmid)
     }
 
-    /// The agents that live.
     pub fn live(&self) -> BTreeMap<AgentId, Live> {
         self.seen().live.clone()
     }
@@ -239,7 +236,6 @@ impl Watch {
         self.seen().past.clone()
     }
 
-    /// Somebody is about to release a lease.
     pub fn commands_end(&self, lease: &LeaseId) {
         self.seen().leases.entry(lease.clone()).or_default().wanted = true;
     }
