@@ -4,8 +4,8 @@ use actix_web::web;
 use drover_api::{AddressPoolOut, AddressPoolsOut};
 use drover_model::fact::AddressPoolStatus;
 
-use super::State;
 use super::shapes::{Shown, rfc3339};
+use super::state::State;
 
 impl Shown<AddressPoolOut> for AddressPoolStatus {
     fn shown(&self) -> AddressPoolOut {

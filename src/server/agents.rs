@@ -9,10 +9,12 @@ use drover_model::id::AgentId;
 use drover_model::overrides::{Change, OverrideChange};
 use drover_model::record::Reason;
 
+use super::auth::Caller;
 use super::body::Fields;
+use super::problem::Rejection;
 use super::problem::printable;
 use super::shapes::{self, Shown};
-use super::{Caller, Rejection, State};
+use super::state::State;
 
 /// As many minutes as `idleTerminationMinutes` takes.
 const MOST_MINUTES: u32 = 100_000_000;

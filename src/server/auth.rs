@@ -19,11 +19,13 @@ use secrecy::{ExposeSecret, SecretString};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 
+use super::crowd;
 use super::intake::Sender;
 use super::line::Line;
+use super::problem::Rejection;
 use super::routes::{Access, Guard};
 use super::share::Share;
-use super::{Rejection, State, crowd};
+use super::state::State;
 
 /// A bearer token and what it is good for.
 pub struct TokenGrant {

@@ -16,9 +16,10 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
+use super::problem::Rejection;
 use super::problem::printable;
+use super::state::BODY_LIMIT;
 use super::strict_json::Unrepeated;
-use super::{BODY_LIMIT, Rejection};
 
 /// A JSON object that becomes a `T` once all its fields are checked.
 pub(super) struct Fields<T> {

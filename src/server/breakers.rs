@@ -7,8 +7,9 @@ use actix_web::web;
 use drover_actors::message::HerdCommand;
 use drover_api::{BreakerOut, BreakersOut, Problem, ResetOut};
 
+use super::problem::Rejection;
 use super::shapes::{Shown, rfc3339};
-use super::{Rejection, State};
+use super::state::State;
 use crate::view::{BreakerStatus, View};
 use drover_model::phase::BreakerPhase;
 

@@ -17,7 +17,8 @@ use super::body::Fields;
 use super::crowd::Peer;
 use super::intake::Sender;
 use super::line::Line;
-use super::{Rejection, State};
+use super::problem::Rejection;
+use super::state::State;
 
 /// Addresses a guest may say.
 const SAID: usize = 16;

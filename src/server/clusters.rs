@@ -6,7 +6,8 @@ use drover_api::{ConfirmIn, ConfirmOut, Problem};
 use drover_model::id::CloudId;
 
 use super::body::Fields;
-use super::{Rejection, State};
+use super::problem::Rejection;
+use super::state::State;
 
 /// Confirms that a cloud leads to the same cluster as before, whose root CA was made again. The marks
 /// of drover's guests there must prove it.

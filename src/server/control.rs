@@ -12,10 +12,12 @@ use drover_model::finding::{Finding, Outcome};
 use drover_model::id::ClusterId;
 use drover_model::phase::CloudHealth;
 
+use super::auth::Caller;
 use super::body::Fields;
+use super::problem::Rejection;
 use super::routes::RELOAD;
 use super::shapes::Shown;
-use super::{Caller, NotReloaded, Rejection, State};
+use super::state::{NotReloaded, State};
 use crate::view::View;
 
 impl Shown<FoundOut> for Finding {

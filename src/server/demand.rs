@@ -18,10 +18,12 @@ use drover_model::time::WallTime;
 use serde::Deserialize;
 
 use super::nodes;
+use super::problem::Rejection;
 use super::problem::printable;
 use super::query::{Keys, Query};
 use super::shapes::{Shown, rfc3339};
-use super::{Rejection, State, subjects, unread};
+use super::state::State;
+use super::{subjects, unread};
 use crate::view::View;
 
 /// How the leases are called as a source.

@@ -9,9 +9,11 @@ use drover_model::tenant::By;
 use futures_util::stream;
 use serde_json::json;
 
+use super::auth::Caller;
+use super::problem::Rejection;
 use super::reported::event_out;
 use super::share::{Share, Shared};
-use super::{Caller, Rejection, State};
+use super::state::State;
 use crate::view::{EventId, Reader, Reported, View};
 
 #[utoipa::path(
@@ -91,7 +93,7 @@ fn spell(view: &View, reported: &Reported, by: &By) -> String {
 mod tests {
     #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
-    use super::super::STREAMS;
+    use super::super::state::STREAMS;
     use super::super::testing::Served;
 
     // Invariant: nobody has so many streams open that others have none.

@@ -5,7 +5,8 @@ use actix_web::web;
 use drover_api::Problem;
 use serde_json::{Value, json};
 
-use super::{Rejection, State};
+use super::problem::Rejection;
+use super::state::State;
 
 #[utoipa::path(
     get, path = "/healthz",

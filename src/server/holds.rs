@@ -12,10 +12,12 @@ use rand::rngs::SysRng;
 use secrecy::ExposeSecret;
 use serde::Serialize;
 
+use super::auth::Caller;
 use super::body::Fields;
 use super::leases::check_public_key_in;
+use super::problem::Rejection;
+use super::state::State;
 use super::templates::named;
-use super::{Caller, Rejection, State};
 
 /// How long a hold lasts when nothing is said.
 const DEFAULT_SECONDS: u64 = 2 * 60 * 60;

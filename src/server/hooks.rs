@@ -16,7 +16,8 @@ use super::auth::peer_of;
 use super::crowd::Peer;
 use super::intake::Sender;
 use super::line::Line;
-use super::{Rejection, State};
+use super::problem::Rejection;
+use super::state::State;
 
 /// The largest hook taken, in bytes: the text about a job is some tens of thousands.
 pub(super) const HOOK_LIMIT: usize = 1024 * 1024;

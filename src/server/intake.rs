@@ -14,8 +14,8 @@ use actix_web::web::{Bytes, BytesMut};
 use futures_util::{StreamExt, stream};
 use tokio::time::{Instant, timeout_at};
 
-use super::Rejection;
 use super::crowd::Peer;
+use super::problem::Rejection;
 use super::share::{Share, Shared};
 
 /// How long a body may take before its first byte.

@@ -27,10 +27,10 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::Rejection;
 use super::auth::LocalPeer;
 use super::crowd::{Crowd, Full, Peer, Place};
 use super::malformed::{Refusal, bare_answer};
+use super::problem::Rejection;
 
 /// How long a client may take for the head of a request, also for the first byte of it.
 const HEAD_LIMIT: Duration = Duration::from_secs(10);

@@ -4,8 +4,8 @@
 //! the last thing that it writes on a connection. [`Wire`](super::line::Wire) writes a problem
 //! document in its place, like any other refusal.
 
-use super::Rejection;
 use super::problem::CONTENT_TYPE;
+use super::problem::Rejection;
 
 /// How the framework's own answer goes on after the version.
 const BARE: &[u8] = b" 400 Bad Request\r\ncontent-length: 0\r\n";

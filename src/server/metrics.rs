@@ -10,7 +10,7 @@ use std::fmt::Write;
 use actix_web::{HttpResponse, web};
 use drover_limits::call_queue::CallLoad;
 
-use super::State;
+use super::state::State;
 use crate::view::View;
 use drover_model::phase::{AgentPhase, BreakerPhase, CloudHealth, LeasePhase};
 

@@ -11,8 +11,10 @@ use drover_model::placement::report::{NodeReport, WhyReport};
 use drover_model::record::Reason;
 
 use super::body::Fields;
+use super::problem::Rejection;
 use super::shapes::{Shown, rfc3339};
-use super::{Rejection, State, templates};
+use super::state::State;
+use super::templates;
 use crate::view::View;
 
 /// The longest name of a cloud that is taken.

@@ -10,7 +10,7 @@ use actix_web::error::QueryPayloadError;
 use actix_web::{FromRequest, HttpRequest, web};
 use serde::de::DeserializeOwned;
 
-use super::Rejection;
+use super::problem::Rejection;
 
 /// What a query is read into.
 pub(super) trait Keys: DeserializeOwned {

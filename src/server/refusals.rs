@@ -10,8 +10,8 @@ use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 
-use super::BODY_LIMIT;
 use super::routes::{Access, Place, places};
+use super::state::BODY_LIMIT;
 use super::testing::{Answer, Served};
 use drover_api::Problem;
 use drover_api::Role;

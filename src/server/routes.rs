@@ -15,9 +15,11 @@ use actix_web::web::{self, ServiceConfig};
 use actix_web::{FromRequest, HttpRequest, Resource, Responder, Route};
 
 use super::intake::Sender;
+use super::problem::Rejection;
+use super::state::{BODY_LIMIT, State};
 use super::{
-    BODY_LIMIT, Rejection, State, addresses, agents, auth, breakers, call_in, clusters, control,
-    demand, events, health, holds, hooks, leases, metrics, nodes, openapi, problem, templates,
+    addresses, agents, auth, breakers, call_in, clusters, control, demand, events, health, holds,
+    hooks, leases, metrics, nodes, openapi, problem, templates,
 };
 use drover_api::Role;
 

@@ -24,7 +24,8 @@ use tokio::task::JoinSet;
 use super::auth::LocalPeer;
 use super::crowd::{Crowd, Peer};
 use super::line::{self, Line, REST_LIMIT, Stream, Wire};
-use super::{State, routes};
+use super::routes;
+use super::state::State;
 
 /// Threads for TCP.
 const TCP_THREADS: usize = 2;

@@ -9,7 +9,9 @@ use std::{fs, io};
 
 use actix_web::web;
 
-use super::{Auth, Doors, Limits, State, serve};
+use super::auth::Auth;
+use super::serve;
+use super::state::{Doors, Limits, State};
 
 /// Where to listen.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -200,7 +202,7 @@ fn bind_unix(path: &Path, mode: u32) -> Result<(UnixListener, u32), StartError> 
 mod tests {
     #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
-    use super::super::PeerGrant;
+    use super::super::auth::PeerGrant;
     use super::super::testing::Served;
     use super::*;
     use drover_api::{Peer, Role};

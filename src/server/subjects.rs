@@ -4,8 +4,9 @@ use drover_actors::message::HerdCommand;
 use drover_api::{NodeOut, WhyNodeOut, WhyOut, WhySubjectOut};
 use drover_model::placement::report::NodeReport;
 
+use super::problem::Rejection;
 use super::shapes::{Shown, rfc3339};
-use super::{Rejection, State};
+use super::state::State;
 use crate::view::View;
 
 /// The agent that is called so, living or gone.

@@ -5,9 +5,10 @@ use drover_actors::message::{HerdCommand, Refusal};
 use drover_api::{Problem, ProvisionIn, ProvisionOut, TemplatesOut, nearest};
 
 use super::body::Fields;
+use super::problem::Rejection;
 use super::problem::printable;
 use super::shapes::Shown;
-use super::{Rejection, State};
+use super::state::State;
 
 /// The most agents that are started by one request.
 const AT_ONCE: u64 = 10_000;

@@ -36,7 +36,9 @@ use reqwest::Method;
 use secrecy::SecretString;
 use serde_json::Value;
 
-use super::{Auth, Doors, Limits, Listen, NotReloaded, Running, TokenGrant, bind};
+use super::auth::{Auth, TokenGrant};
+use super::server::{Listen, Running, bind};
+use super::state::{Doors, Limits, NotReloaded};
 use crate::view::View;
 use drover_api::Role;
 

@@ -15,8 +15,10 @@ use reqwest::Method;
 use secrecy::SecretString;
 use serde_json::{Value, json};
 
+use super::auth::{Auth, TokenGrant};
+use super::server::{Listen, bind};
+use super::state::{BODY_LIMIT, Doors, Limits};
 use super::testing::{Served, agent, lease, reported};
-use super::{Auth, BODY_LIMIT, Doors, Limits, Listen, TokenGrant, bind};
 use crate::view::View;
 use drover_api::Role;
 
