@@ -114,7 +114,7 @@ pub struct SourceStatus {
     /// Since when it lets no runner be made, and why.
     #[serde(default)]
     pub refused: Option<(WallTime, String)>,
-    /// Since when it cannot be looked at, and why.
+    /// Since when it cannot be polled, and why.
     pub outage: Option<(WallTime, String)>,
 }
 

@@ -40,7 +40,7 @@ pub struct SourceOut {
     /// Why it lets none be made.
     #[serde(default)]
     pub refusal: Option<String>,
-    /// Since when it cannot be looked at (RFC 3339); null while it can.
+    /// Since when it cannot be polled (RFC 3339); null while it can.
     pub silent_since: Option<String>,
     /// Why: that it does not answer, refuses the login, or what else it says.
     pub detail: Option<String>,
@@ -75,12 +75,12 @@ pub struct JobsOut {
     /// By source; those that wait the longest first, then those that run, those that no template
     /// serves, those of which it is not known what they want, and those left alone.
     pub jobs: Vec<JobOut>,
-    /// Sources that cannot be looked at: what is listed of their jobs is old, or nothing.
+    /// Sources that cannot be polled: what is listed of their jobs is old, or nothing.
     #[serde(default)]
     pub silent: Vec<SilentOut>,
 }
 
-/// A source that cannot be looked at.
+/// A source that cannot be polled.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct SilentOut {

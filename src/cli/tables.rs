@@ -252,7 +252,7 @@ pub(super) fn address_pools(pools: &[AddressPoolOut]) -> String {
     )
 }
 
-/// Sources of demand, and why one cannot be looked at.
+/// Sources of demand, and why one cannot be polled.
 fn sources(sources: &[SourceOut]) -> String {
     let row = |source: &SourceOut| {
         [

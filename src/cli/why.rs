@@ -13,7 +13,7 @@ pub(super) async fn jobs(client: &Client, json: bool, term: &mut Term<'_>) -> Re
         let mut text = table_of(&out.jobs);
         for one in &out.silent {
             let (source, detail) = (clean(&one.source), clean(&one.detail));
-            text += &format!("{source} cannot be looked at since {}: {detail}\n", one.since);
+            text += &format!("{source} cannot be polled since {}: {detail}\n", one.since);
         }
         text
     })
@@ -75,7 +75,7 @@ fn subject(out: &WhySubjectOut) -> String {
     }
     let mut said = Said::default();
     if let Some(one) = &out.account {
-        text += &account(one, &out.templates, &mut said);
+        text += &account(one, out.state.is_none(), &out.templates, &mut said);
     }
     if !out.jobs.is_empty() {
         text += &table_of(&out.jobs);
@@ -111,17 +111,21 @@ impl Said {
     }
 }
 
-fn account(one: &AccountOut, templates: &[WhyOut], said: &mut Said) -> String {
-    let (uses, all) = (count(one.has as usize, "use"), one.all);
+/// `is_known` says whether drover knows what waits.
+fn account(one: &AccountOut, is_known: bool, templates: &[WhyOut], said: &mut Said) -> String {
+    let uses = match (one.has, one.all) {
+        (0, _) => "uses no agent".to_owned(),
+        (has, all) => format!("has {has} of the {all} uses"),
+    };
     let cap = one.cap.map(|cap| format!(", at most {cap}")).unwrap_or_default();
     let mut text = format!(
-        "  {} has {uses} of {all}{cap}; weight {} of {}, priority {}\n",
+        "  {} {uses}{cap}; weight {} of {}, priority {}\n",
         clean(&one.source),
         one.weight,
         one.weights,
         one.priority
     );
-    if one.kinds.is_empty() {
+    if one.kinds.is_empty() && is_known {
         text += "  nothing waits\n";
     }
     one.kinds.iter().for_each(|one| text += &kind(one, templates, said));

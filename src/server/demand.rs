@@ -77,7 +77,7 @@ impl Shown<KindOut> for Kind {
         let one = self;
         let (estimate_seconds, estimate) = match &one.estimate {
             Estimate::In(span, text) => (Some(span.as_secs_f64().ceil() as u64), text.clone()),
-            Estimate::Never(until) => (None, format!("never, until {until}")),
+            Estimate::Never(until) => (None, format!("once {until}")),
             Estimate::Unknown(text) => (None, format!("not known: {text}")),
         };
         let others = one.others.iter();
@@ -224,9 +224,9 @@ fn of_template(one: WhyOut) -> WhySubjectOut {
     WhySubjectOut { templates: vec![one], ..WhySubjectOut::of(subject, None) }
 }
 
-/// Since when a source cannot be looked at, and why.
+/// Since when a source cannot be polled, and why.
 fn blind(since: WallTime, text: &str) -> String {
-    format!("cannot be looked at since {}: {text}", rfc3339(since))
+    format!("cannot be polled since {}: {text}", rfc3339(since))
 }
 
 /// A source that left the configuration, with what it still has.

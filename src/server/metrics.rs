@@ -133,7 +133,7 @@ fn sources(page: &mut Page, view: &View) {
             page.line("drover_source_jobs", &[("source", id), ("state", state)], count as u64);
         }
     }
-    let text = "1 for a source of demand that cannot be looked at.";
+    let text = "1 for a source of demand that cannot be polled.";
     page.head("drover_source_silent", "gauge", text);
     for source in &all {
         let silent = u64::from(source.outage.is_some());

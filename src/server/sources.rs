@@ -1,4 +1,4 @@
-//! Sources of demand: how much waits and runs there, and since when one cannot be looked at.
+//! Sources of demand: how much waits and runs there, and since when one cannot be polled.
 
 use super::shapes::{Shown, rfc3339};
 use drover_api::{LostJobOut, SourceOut};

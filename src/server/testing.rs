@@ -337,7 +337,7 @@ fn jobs_of_git() -> SourceJobs {
     }
 }
 
-/// What runs still at a source that left the configuration, and cannot be looked at.
+/// What runs still at a source that left the configuration, and cannot be polled.
 fn jobs_of_old() -> SourceJobs {
     let text = "source `old` refuses the login: GET /api: 401".into();
     let running = RunningJob {

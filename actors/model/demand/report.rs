@@ -42,7 +42,7 @@ pub struct SourceJobs {
     pub unread: Vec<UnreadJob>,
     /// Jobs that run on its runners, where a look shows which.
     pub running: Vec<RunningJob>,
-    /// Since when it cannot be looked at, and why.
+    /// Since when it cannot be polled, and why.
     pub outage: Option<Outage>,
     /// Runners in a row that could not be started.
     pub unserved: u32,

@@ -20,7 +20,7 @@ pub enum Refusal {
     #[error("{0}")]
     Closed(String),
     /// It lacks a label of `nodeSelector`.
-    #[error("it lacks the label `{0}` (nodeSelector): `nodeLabels` gives it one")]
+    #[error("it lacks the label `{0}`, which `nodeSelector` requires; add it to `nodeLabels`")]
     Label(String),
     /// Its memory does not do; in MiB.
     #[error("{}, {needed} MiB are needed{}", free_mb(*.free), and_kept(*.kept))]

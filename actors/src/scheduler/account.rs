@@ -226,7 +226,7 @@ impl Scheduler {
             _ if self.routing.is_mapped(want) => {
                 "a label mapping sends this to other templates".to_owned()
             }
-            Want::Template(_) => "another template is asked for".to_owned(),
+            Want::Template(_) => "the request names another template".to_owned(),
             Want::Labels(labels) if labels.is_empty() => {
                 "its mode is EXCLUSIVE, and no label is asked for".to_owned()
             }
@@ -277,7 +277,7 @@ impl Scheduler {
         let are_stuck = coming == 0 && able.iter().all(is_stuck);
         let reuses = |one: &&Serving| self.reuses(one, of_source).is_some();
         if are_stuck && (busy == 0 || !able.iter().any(reuses)) {
-            return Estimate::Never("what keeps its agents from starting is gone".into());
+            return Estimate::Never("the cause below is gone".into());
         }
         if coming + busy + room == 0 {
             return self.at_rest(&able, ground);
@@ -293,7 +293,7 @@ impl Scheduler {
         let behind = (ahead + 1).saturating_sub(free + coming + room);
         let (Some(lasts), Foreseen::In(span), true) = (lasts, foreseen, busy > 0) else {
             if are_stuck {
-                let text = "what keeps its agents from starting is gone, or a busy one comes free";
+                let text = "the cause below is gone, or a busy agent is free";
                 return Estimate::Never(text.into());
             }
             if let Foreseen::Outlasted(lasts) = foreseen {
@@ -349,17 +349,17 @@ impl Scheduler {
                 let view = self.reuses(one, of_source);
                 one.busy > 0 && view.is_some_and(|view| view.spec.reset.is_none())
             });
-            let or_free = if comes_free { ", or a busy one comes free" } else { "" };
+            let or_free = if comes_free { ", or a busy agent is free" } else { "" };
             let clouds = clouds.join(" or ");
-            return Estimate::Never(format!("{clouds} can be worked with{or_free}"));
+            return Estimate::Never(format!("{clouds} is usable again{or_free}"));
         }
         let opens =
             tried.iter().filter_map(|one| self.templates.get(&one.template)?.tripped.as_ref());
         Estimate::Unknown(match opens.min_by_key(|(until, _)| *until) {
             Some((until, _)) => {
-                format!("its agents failed, and a single one is tried at {}", until.rfc3339())
+                format!("its agents failed; drover tries one at {}", until.rfc3339())
             }
-            None => "its agents failed, and a single one is tried now".to_owned(),
+            None => "its agents failed; drover tries one now".to_owned(),
         })
     }
 

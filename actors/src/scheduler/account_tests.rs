@@ -225,9 +225,9 @@ fn what_stands_still_is_reported_with_what_it_stands_for_and_no_time() {
         account_on(&scheduler, &specs, &subject, 150, &trouble).kinds.remove(0).estimate
     };
     let down = reported(|_| (), &[("c", "no route to host")]);
-    assert_eq!(down, Estimate::Never("cloud c can be worked with".into()));
+    assert_eq!(down, Estimate::Never("cloud c is usable again".into()));
     let lack = reported(|news| news.lack = Some("no node has 64 GiB".into()), &[]);
-    let stuck = Estimate::Never("what keeps its agents from starting is gone".into());
+    let stuck = Estimate::Never("the cause below is gone".into());
     assert_eq!(lack, stuck);
     let paused = |news: &mut TemplateNews| {
         (news.room, news.paused) = (0, Some("VMID 9000 does not exist".into()));
@@ -236,11 +236,10 @@ fn what_stands_still_is_reported_with_what_it_stands_for_and_no_time() {
     let tripped = |news: &mut TemplateNews| {
         (news.flowing, news.tripped) = (false, Some((at(300).wall, "readyCommand failed".into())));
     };
-    let tried =
-        format!("its agents failed, and a single one is tried at {}", at(300).wall.rfc3339());
+    let tried = format!("its agents failed; drover tries one at {}", at(300).wall.rfc3339());
     assert_eq!(reported(tripped, &[]), Estimate::Unknown(tried));
     let probing = reported(|news| news.flowing = false, &[]);
-    let now = "its agents failed, and a single one is tried now";
+    let now = "its agents failed; drover tries one now";
     assert_eq!(probing, Estimate::Unknown(now.into()));
 }
 
@@ -258,9 +257,9 @@ fn a_busy_agent_that_is_used_again_serves_though_its_cloud_is_out_of_reach() {
         account_on(&scheduler, &specs, subject, 150, &trouble).kinds.remove(0).estimate
     };
     let lease = Subject::Lease(LeaseId::new("l1"));
-    let or_free = "cloud c can be worked with, or a busy one comes free";
+    let or_free = "cloud c is usable again, or a busy agent is free";
     assert_eq!(reported(|_| (), &lease), Estimate::Never(or_free.into()));
-    let alone = Estimate::Never("cloud c can be worked with".into());
+    let alone = Estimate::Never("cloud c is usable again".into());
     assert_eq!(reported(|spec| spec.max_uses = Some(1), &lease), alone);
     let resets = |spec: &mut TemplateSpec| spec.reset = Some(ResetKind::Disk);
     assert_eq!(reported(resets, &lease), alone, "a reset needs the cloud");

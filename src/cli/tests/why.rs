@@ -59,7 +59,7 @@ async fn jobs_and_why_they_wait_are_reported() {
     served.stop().await;
 }
 
-// Invariant: a source that left the configuration, and one that cannot be looked at, are shown as
+// Invariant: a source that left the configuration, and one that cannot be polled, are shown as
 // that, with what still runs there.
 
 #[tokio::test]

@@ -13,7 +13,7 @@ fn no_node_has_the_memory() {
     stage.configure("    memoryMb: 70000\n", |yaml| yaml);
     stage.start();
     ask(&stage.site, "linux", "ci");
-    let text = stage.until(&["why", "leases"], "never, until");
+    let text = stage.until(&["why", "leases"], "when: once");
     stage.ends("memory_above_any_node", &text, &[&["lab/linux", "70000", "memoryMb"]]);
 }
 
@@ -27,7 +27,7 @@ fn no_node_has_the_label() {
     });
     stage.start();
     ask(&stage.site, "linux", "ci");
-    let text = stage.until(&["why", "leases"], "never, until");
+    let text = stage.until(&["why", "leases"], "when: once");
     let text = text + &stage.said(&["lease", "--labels", "arm64"]);
     stage.ends("label_nobody_has", &text, &[&["lab/linux", "gpu"]]);
 }

@@ -59,7 +59,7 @@ fn one_endpoint_is_down_of_one() {
     let stage = seen(Stage::new(&[]));
     stage.sim.order("node-down pve1");
     ask(&stage.site, "linux", "ci");
-    let text = stage.until(&["why", "leases"], "never, until");
+    let text = stage.until(&["why", "leases"], "when: once");
     stage.ends(
         "one_endpoint_down_of_one",
         &text,
@@ -82,7 +82,7 @@ fn the_login_is_disabled() {
     let stage = seen(of_own_user());
     stage.sim.admin("PUT", "/access/users/drover@pve", &[("enable", "0")]);
     ask(&stage.site, "linux", "ci");
-    let text = stage.until(&["why", "leases"], "never, until");
+    let text = stage.until(&["why", "leases"], "when: once");
     stage.ends("user_disabled", &text, &[&["cloud=lab", "drover@pve!ci", "refused"]]);
 }
 
