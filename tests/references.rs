@@ -265,7 +265,7 @@ struct Move {
 
 impl Table {
     const fn of(title: &'static str, file: &'static str) -> Self {
-        Self { title, file, page: "architecture", mark: "other transitions", stays: true }
+        Self { title, file, page: "minds", mark: "other transitions", stays: true }
     }
 
     fn path(&self) -> PathBuf {
@@ -277,7 +277,7 @@ impl Table {
         let Ok(table) = std::fs::read_to_string(self.path()) else { return String::new() };
         let title = match self.title {
             "" => String::new(),
-            title => format!("\n### {title}\n\nFrom `{}`.\n\n", shown(&self.path())),
+            title => format!("\n## {title}\n\nFrom `{}`.\n\n", shown(&self.path())),
         };
         let (states, moves) = moves(&table);
         format!("{title}{}\n{}", drawing(&states, &moves), rows(&states, &moves, self.stays))

@@ -56,6 +56,7 @@ pub static PAGES: &[Page] = pages![
     "simulator",
     "architecture",
     "agents",
+    "minds",
     "safety",
     "proxmox",
     "contributing",
