@@ -1,4 +1,4 @@
-//! Sources: CI systems whose jobs want agents. One [actor](actor) polls one source.
+//! Sources: CI systems whose jobs want agents. One [actor] polls one source.
 //!
 //! It owns what polls observed of the runners there, and nothing else: agents make runners, and the
 //! scheduler decides which agents start.

@@ -1,7 +1,7 @@
 //! The reconciler actor, one per cluster: it compares one list of all guests with what drover knows,
 //! and sets right what differs.
 //!
-//! It owns its [`Memory`](plan::Memory), which decides everything (`mind.rs`, `transitions.txt`), and
+//! It owns its `Memory` (`plan.rs`), which decides everything (`mind.rs`, `transitions.txt`), and
 //! the timers of reconciliations and of the watch. The actor only reads, and carries effects out.
 //!
 //! - In: [`ReconcilerCommand`] from the herd; lists, looks and answers from the hypervisor port.
