@@ -130,7 +130,7 @@ fn the_certificate_changed() {
     let stage = seen(of_three());
     stage.sim.order("renew-authority");
     ask(&stage.site, "linux", "ci");
-    let text = stage.until(&["why", "leases"], "until cloud lab");
+    let text = stage.until(&["why", "leases"], "once cloud lab");
     stage.ends("certificate_changed", &text, &[&["cloud=lab", "certificate"]]);
 }
 
