@@ -6,10 +6,14 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::collections::{BTreeSet, HashMap};
+mod tree;
+
+use std::collections::HashMap;
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::LazyLock;
+
+use tree::{files, root};
 
 /// Words, each with what to write in its place.
 const BANNED: &[(&str, &str)] = &[
@@ -224,26 +228,6 @@ fn short_documentation(source: &str) -> Vec<(usize, String)> {
     short
 }
 
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
-
-/// Files beneath with an ending, without what is built.
-fn files(of: &Path, ending: &str, into: &mut BTreeSet<PathBuf>) {
-    if of.is_file() {
-        if of.extension().is_some_and(|found| found == ending) {
-            into.insert(of.to_owned());
-        }
-        return;
-    }
-    for entry in std::fs::read_dir(of).unwrap() {
-        let path = entry.unwrap().path();
-        if !path.ends_with("target") {
-            files(&path, ending, into);
-        }
-    }
-}
-
 fn excepted(file: &str, word: &str) -> bool {
     EXCEPTIONS.iter().any(|(place, one, _)| file == *place && word == *one)
 }
@@ -262,12 +246,10 @@ fn fail_on(faults: &[String], what: &str) {
 
 /// Sources without this file, which has every banned word.
 fn sources() -> Vec<(String, String)> {
-    let mut all = BTreeSet::new();
-    for folder in SOURCES {
-        files(&root().join(folder), "rs", &mut all);
-    }
-    all.retain(|file| !file.ends_with("tests/language.rs"));
-    all.iter().map(|file| (name_of(file), std::fs::read_to_string(file).unwrap())).collect()
+    let all = SOURCES.iter().flat_map(|folder| files(&root().join(folder), &["rs"]));
+    all.filter(|file| !file.ends_with("tests/language.rs"))
+        .map(|file| (name_of(&file), std::fs::read_to_string(&file).unwrap()))
+        .collect()
 }
 
 #[test]
@@ -294,14 +276,10 @@ fn comments_texts_and_names_use_the_words_of_the_field() {
 
 #[test]
 fn pages_use_the_words_of_the_field() {
-    let mut all = BTreeSet::new();
-    for place in PAGES {
-        files(&root().join(place), "md", &mut all);
-    }
     let mut faults = Vec::new();
-    for file in &all {
-        let name = name_of(file);
-        for (at, line) in std::fs::read_to_string(file).unwrap().lines().enumerate() {
+    for file in PAGES.iter().flat_map(|place| files(&root().join(place), &["md"])) {
+        let name = name_of(&file);
+        for (at, line) in std::fs::read_to_string(&file).unwrap().lines().enumerate() {
             for (word, instead) in faults_of_prose(line) {
                 if !excepted(&name, &word) {
                     faults.push(format!("{name}:{}: `{word}`; write: {instead}", at + 1));

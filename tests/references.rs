@@ -3,9 +3,13 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod tree;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+
+use tree::{files, root};
 
 /// Folders and files whose texts may refer to the book.
 const SOURCES: [&str; 5] = ["actors", "src", "tests", "configs", "README.md"];
@@ -36,10 +40,6 @@ const TABLES: [Table; 7] = [
 /// Set to have the generated part of a page written again.
 const WRITE: &str = "DROVER_WRITE_BOOK";
 
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-}
-
 fn book() -> PathBuf {
     root().join("src/book")
 }
@@ -48,35 +48,14 @@ fn shown(file: &Path) -> String {
     file.strip_prefix(root()).unwrap().display().to_string()
 }
 
-/// All files beneath, in order, without what is built.
-fn files(of: &Path, into: &mut Vec<PathBuf>) {
-    if of.is_file() {
-        let ending = of.extension().and_then(|ending| ending.to_str()).unwrap_or_default();
-        if ENDINGS.contains(&ending) {
-            into.push(of.to_owned());
-        }
-        return;
-    }
-    let mut entries: Vec<_> =
-        std::fs::read_dir(of).unwrap().map(|entry| entry.unwrap().path()).collect();
-    entries.sort();
-    for entry in entries.iter().filter(|entry| !entry.ends_with("target")) {
-        files(entry, into);
-    }
-}
-
 fn sources() -> Vec<PathBuf> {
-    let mut all = Vec::new();
-    SOURCES.iter().for_each(|of| files(&root().join(of), &mut all));
+    let mut all: Vec<_> = SOURCES.iter().flat_map(|of| files(&root().join(of), &ENDINGS)).collect();
     all.retain(|file| !file.starts_with(book()) && !file.ends_with("tests/references.rs"));
     all
 }
 
 fn pages() -> Vec<PathBuf> {
-    let mut all = Vec::new();
-    files(&book(), &mut all);
-    all.retain(|file| file.extension().is_some_and(|ending| ending == "md"));
-    all
+    files(&book(), &["md"])
 }
 
 /// A line without the mark of a comment; none where it is no comment.

@@ -5,9 +5,12 @@
 
 #[path = "walls/circles.rs"]
 mod circles;
+mod tree;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+
+use tree::{files, root};
 
 use drover_model::phase::{AgentPhase, BreakerPhase, CloudHealth, LeasePhase};
 
@@ -61,10 +64,6 @@ struct Manifest {
     folder: PathBuf,
     uses: BTreeSet<String>,
     tests_use: BTreeSet<String>,
-}
-
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
 fn read(folder: PathBuf) -> Manifest {
@@ -161,14 +160,6 @@ fn actix_is_where_actors_are_and_where_they_are_asked() {
     assert_eq!(with, ["drover", "drover-actors", "drover-runtime", "drover-server"]);
 }
 
-/// All sources of drover's own code under a folder.
-fn files_of(folder: &Path) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    let (folders, files): (Vec<_>, Vec<_>) = entries.partition(|path| path.is_dir());
-    let files = files.into_iter().filter(|file| file.extension().is_some_and(|it| it == "rs"));
-    files.chain(folders.iter().flat_map(|inner| files_of(inner))).collect()
-}
-
 /// Whether a source is a test, or what tests are made of.
 fn is_test(file: &str) -> bool {
     let name = file.rsplit('/').next().unwrap_or(file);
@@ -202,7 +193,7 @@ fn no_phase_is_spelled_outside_the_model() {
     let words: Vec<String> =
         words_of_the_model().into_iter().map(|word| format!("\"{word}\"")).collect();
     let mut spelled = Vec::new();
-    let files = ["actors", "src"].iter().flat_map(|folder| files_of(&root().join(folder)));
+    let files = ["actors", "src"].iter().flat_map(|folder| files(&root().join(folder), &["rs"]));
     for path in files {
         let file = path.strip_prefix(root()).unwrap().to_str().unwrap().to_owned();
         if is_test(&file) || file.starts_with("actors/model/phase/") {

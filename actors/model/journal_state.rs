@@ -198,7 +198,7 @@ impl JournalState {
                 if *state == AgentPhase::Ready {
                     entry.expelling.clear();
                     entry.unswept = false;
-                    // Anyone who is free again after a reset is clean.
+                    // An agent that is free again after a reset is clean.
                     entry.ran &= !entry.clean;
                 }
             }),

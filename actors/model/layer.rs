@@ -1,7 +1,7 @@
 //! Layers over the ports, and the macro that makes ports of their tables.
 //!
 //! `port!` reads a table of calls (`operations.rs`) and writes three things: the trait of the port,
-//! the port under a [`Layer`], and a fake for tests. A layer says once what becomes of every call:
+//! the port under a [`Layer`], and where `fake` names one a fake for tests. A layer says once what becomes of every call:
 //! it limits the time, reads the answers, or lets a test judge the call.
 
 use std::sync::Arc;
@@ -182,9 +182,18 @@ impl Reply for Survey {
 /// Makes a port of its table. A row is `read` or `change`, the method, its answer, the longest wait
 /// for it and, where the first argument does not say which guest the call is about, that guest.
 macro_rules! port {
+    // The port, and a fake of it.
     (
         $(#[$port_doc:meta])*
-        trait $port:ident, fake $fake:ident {
+        trait $port:ident, fake $fake:ident { $($rows:tt)+ }
+        $(notes { $($notes:tt)+ })?
+    ) => {
+        port! { $(#[$port_doc])* trait $port { $($rows)+ } $(notes { $($notes)+ })? }
+        port! { @fake $port $fake { $($rows)+ } $(notes { $($notes)+ })? }
+    };
+    (
+        $(#[$port_doc:meta])*
+        trait $port:ident {
             $(
                 $(#[$doc:meta])*
                 $effect:ident fn $name:ident($subject:ident: $subject_type:ty
@@ -230,7 +239,21 @@ macro_rules! port {
                 }
             )+
         }
-
+    };
+    (
+        @fake $port:ident $fake:ident {
+            $(
+                $(#[$doc:meta])*
+                $effect:ident fn $name:ident($subject:ident: $subject_type:ty
+                    $(, $arg:ident: $type:ty)* $(,)?) -> $answer:ty,
+                    within $limit:expr $(, about $vmid:expr)?;
+            )+
+        }
+        $(notes {
+            $(#[$note_doc:meta])*
+            fn $note:ident($($note_arg:ident: $note_type:ty),+);
+        })?
+    ) => {
         /// The port for tests that serve a few of its calls.
         #[cfg(any(test, feature = "testing"))]
         pub trait $fake: Send + Sync + 'static {

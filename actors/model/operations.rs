@@ -152,7 +152,7 @@ port! {
 
 port! {
     /// Sources of demand. A fault of theirs is charged to [`crate::fault::Culprit::Source`].
-    trait Demand, fake FakeDemand {
+    trait Demand {
         /// Reads runners and waiting jobs. Each of the `known` runners that the lists do not show is
         /// asked for by itself, as far as the source can be asked so; of the others nothing is said
         /// then.

@@ -23,7 +23,7 @@ use crate::time::{Now, WallTime};
 
 pub use crate::operations::{Demand, Hypervisor, Shell};
 #[cfg(any(test, feature = "testing"))]
-pub use crate::operations::{FakeDemand, FakeHypervisor, FakeShell};
+pub use crate::operations::{FakeHypervisor, FakeShell};
 
 /// What a port gives back.
 pub type Ask<T> = BoxFuture<'static, Result<T, Fault>>;

@@ -94,13 +94,13 @@ impl Figures {
     }
 
     /// How long it takes to destroy an agent and make a new one.
-    fn fresh(&self) -> Option<Duration> {
+    fn clone_time(&self) -> Option<Duration> {
         Some(self.made.get()? + self.retired.get().unwrap_or_default())
     }
 
     fn slower(&self) -> bool {
         let known = self.reset.get().filter(|_| self.reset.count >= ENOUGH);
-        matches!((known, self.fresh()), (Some(reset), Some(fresh)) if reset > fresh)
+        matches!((known, self.clone_time()), (Some(reset), Some(clone)) if reset > clone)
     }
 
     /// Whether the next used agent is reset rather than destroyed.
@@ -121,7 +121,7 @@ impl Figures {
         ResetStatus {
             count: self.total,
             reset_ms: self.reset.get().map(ms),
-            clone_ms: self.fresh().map(ms),
+            clone_ms: self.clone_time().map(ms),
             detail,
         }
     }

@@ -2,7 +2,7 @@
 
 use super::client::CALL_LIMIT;
 use super::remote::{LONG_LIMIT, path, print};
-use super::tables::{clean, count, dash, table};
+use super::tables::{clean, dash, table};
 use super::{CliError, Client, Term};
 use drover_api::{AccountOut, JobOut, JobsOut, KindOut, TemplatesOut, WhyOut, WhySubjectOut};
 

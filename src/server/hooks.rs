@@ -68,7 +68,7 @@ pub(super) async fn hear(
 }
 
 /// Refuses by the head alone what no source takes, what is not signed at all, and what comes too
-/// often. Who signs is heard, anyone who else floods from the same address, as behind a proxy; then with
+/// often. A caller who signs is heard while another floods from the same address, as behind a proxy; then with
 /// little room for its bodies.
 pub(super) fn first(state: &State, request: &ServiceRequest) -> Result<Sender, Rejection> {
     let (peer, now) = (peer_of(request), Instant::now());

@@ -153,7 +153,7 @@ impl State {
         let place =
             Arc::clone(&self.commands).try_acquire_owned().map_err(|_| Rejection::busy())?;
         self.doors.herd.do_send(command(reply));
-        // The command has its place for as long as it waits, anyone who still waits for it.
+        // The command has its place for as long as it waits, also when its caller is gone.
         let answer = actix_web::rt::spawn(async move {
             let answer = answer.await;
             drop(place);

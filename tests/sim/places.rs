@@ -153,7 +153,7 @@ async fn a_cloud_whose_rights_are_gone_opens_its_breaker_alone_and_another_cloud
     end(world, &[lease, other]).await;
 }
 
-// Invariant: after the cool-down a single agent is started there, anyone who asks and whatever happens to
+// Invariant: after the cool-down a single agent is started there, whichever template asks and whatever happens to
 // drover meanwhile.
 
 /// A herd of two templates on a storage whose breaker is tripped, and five leases that wait.

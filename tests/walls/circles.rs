@@ -3,7 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{files_of, is_test, production, root};
+use super::tree::{files, root};
+use super::{is_test, production};
 
 /// Each module with the modules that it imports.
 type Imports = BTreeMap<String, BTreeSet<String>>;
@@ -96,7 +97,7 @@ fn circles(mut all: Imports) -> Imports {
 #[test]
 fn no_module_of_the_actors_imports_itself_over_others() {
     let folder = root().join("actors/src");
-    let all: Vec<(String, String)> = files_of(&folder)
+    let all: Vec<(String, String)> = files(&folder, &["rs"])
         .into_iter()
         .map(|path| {
             let file = path.strip_prefix(&folder).unwrap().to_str().unwrap().to_owned();

@@ -75,7 +75,7 @@ struct Machine {
 impl Machine {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        // Anyone who the unit's user is gets through.
+        // The unit's user gets through, whichever it is.
         fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
         let (etc, bin) = (dir.path().join("etc"), dir.path().join("bin"));
         for folder in [&etc, &bin, &etc.join("drover")] {

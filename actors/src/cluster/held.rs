@@ -67,7 +67,7 @@ impl Cluster {
         }
     }
 
-    /// Something that kept clones back has changed: anyone who waited for it goes on.
+    /// Something that kept clones back has changed: agents that waited for it go on.
     fn go_on(&mut self, ctx: &mut Context<Self>) {
         let held = self.asks.iter().filter(|(_, ask)| ask.stage == Stage::Held);
         let held: Vec<AgentId> = held.map(|(agent, _)| agent.clone()).collect();

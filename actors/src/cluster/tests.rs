@@ -210,7 +210,7 @@ fn a_burned_id_is_used_again_only_when_its_volumes_are_listed_empty() {
     });
 }
 
-// Invariant: lanes are kept, and given back by anyone who gives up.
+// Invariant: lanes are kept, and given back by an agent that gives up.
 
 #[test]
 fn the_lane_of_one_clone_is_the_next_ones_turn() {

@@ -92,7 +92,7 @@ fn ids(bed: &Bed) -> Vec<u32> {
     living.filter_map(|living| living.place).map(|place| place.vmid.0).collect()
 }
 
-// Invariant: anyone who panics, caps hold, ids are handed out once and leases are served.
+// Invariant: whichever actor panics, caps hold, ids are handed out once and leases are served.
 
 #[test]
 fn a_cloud_started_again_keeps_its_cap_and_serves_on() {

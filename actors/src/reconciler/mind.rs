@@ -66,7 +66,7 @@ pub(crate) struct Answers {
 /// What can happen to a reconciler's mind.
 #[derive(Debug, Clone)]
 pub(crate) enum Event {
-    /// A list of the cluster came. Known agents were read after it: anyone who was granted an id
+    /// A list of the cluster came. Known agents were read after it: an agent that was granted an id
     /// before is among them.
     Listed(Box<Round>, Survey),
     /// The looks and questions of that list came back.

@@ -65,7 +65,7 @@ impl Matching {
         for (kind, at) in &self.served[group] {
             self.passed[*kind] = self.passed[*kind].min(*at);
         }
-        // Anyone who can be placed there now, at once or by moving others, is not full any more.
+        // A use that can be placed there now, at once or by moving others, is not full any more.
         let mut groups = vec![group];
         while let Some(group) = groups.pop() {
             for (kind, _) in &self.served[group] {

@@ -288,7 +288,7 @@ fn two_saturating_sources_of_weights_three_and_one_have_three_quarters_and_one()
     assert!((720..=780).contains(&share), "{share} of 1000");
 }
 
-// Invariant: what is over is forgotten, anyone who wanted it.
+// Invariant: what is over is forgotten, whichever source wanted it.
 
 #[test]
 fn thirty_days_of_a_sources_jobs_leave_nothing_in_the_book() {

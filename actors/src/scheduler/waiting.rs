@@ -50,7 +50,7 @@ impl Scheduler {
         }
         let troubles = fits.iter().map(|id| Some((&id.cloud, ground.trouble.get(&id.cloud)?)));
         if let Some(troubles) = troubles.collect::<Option<BTreeMap<&CloudId, &String>>>() {
-            // Anyone who is on the way waits for the same.
+            // An agent on the way waits for the same.
             let reported = troubles.into_iter().map(|(cloud, why)| troubled(cloud, why));
             return reported.collect::<Vec<_>>().join("; ");
         }

@@ -7,18 +7,15 @@ use std::time::Duration;
 use actix::Actor as _;
 use drover_model::fact::Fact;
 use drover_model::fault::{Culprit, Fault, FaultKind};
-use drover_model::id::{AgentId, CloudId, ClusterId, Installation, NodeName, Upid, VmId};
+use drover_model::id::{AgentId, CloudId, ClusterId, Installation, NodeName, VmId};
 use drover_model::journal_state::JournalState;
 use drover_model::marks::Marks;
-use drover_model::os::Os;
 use drover_model::placement::Fleet;
 use drover_model::ports::{
-    AddressObservation, Ambient, Ask, CloneCall, ClusterObservation, ConfigureCall, Configured,
-    Greeting, Holder, Hypervisor, IdStatus, ImageObservation, Journal, JournalFault, Observer,
-    Ports, Ran, Shell, ShellTarget, Snapped, SnapshotCall, Survey, TaskEnd, VmObservation, VmRef,
+    Ambient, Ask, ClusterObservation, FakeHypervisor, FakeShell, IdStatus, ImageObservation,
+    Journal, JournalFault, Observer, Ports, Survey, VmObservation, VmRef,
 };
 use drover_model::record::{Body, Record};
-use drover_model::spec::UploadSpec;
 use drover_model::template_image::{Candidate, Found, Sought};
 use drover_model::testing::{CLUSTER, at};
 use drover_model::time::Now;
@@ -166,7 +163,11 @@ fn now<T: Send + 'static>(value: T) -> BoxFuture<'static, T> {
     .boxed()
 }
 
-impl Hypervisor for World {
+impl FakeHypervisor for World {
+    fn unserved<T: Send + 'static>(&self, _: &'static str) -> Ask<T> {
+        never()
+    }
+
     fn continues(&self, now: &ClusterId, former: &ClusterId) {
         self.with(|script| script.calls.push(format!("continues {now} {former}")));
     }
@@ -217,6 +218,7 @@ impl Hypervisor for World {
     fn confirm(&self, vm: &VmRef, _: &Marks, _: &str) -> Ask<VmObservation> {
         self.look(vm)
     }
+
     fn look(&self, vm: &VmRef) -> Ask<VmObservation> {
         now(self.with(|script| {
             script.calls.push(format!("look {}", vm.vmid));
@@ -231,42 +233,6 @@ impl Hypervisor for World {
         }))
     }
 
-    fn clone_vm(&self, _: CloneCall) -> Ask<Upid> {
-        never()
-    }
-    fn await_task(&self, _: &CloudId, _: &Upid, _: Duration) -> Ask<TaskEnd> {
-        never()
-    }
-    fn configure(&self, _: ConfigureCall) -> Ask<Configured> {
-        never()
-    }
-    fn snapshot(&self, _: SnapshotCall) -> Ask<Snapped> {
-        never()
-    }
-    fn rollback(&self, _: SnapshotCall) -> Ask<()> {
-        never()
-    }
-    fn start(&self, _: &VmRef) -> Ask<Upid> {
-        never()
-    }
-    fn address(&self, _: &VmRef, _: Option<&str>, _: &[String]) -> Ask<AddressObservation> {
-        never()
-    }
-    fn host_keys(&self, _: &VmRef, _: Os) -> Ask<Vec<String>> {
-        never()
-    }
-    fn fence(&self, _: &VmRef, _: &Marks) -> Ask<VmObservation> {
-        never()
-    }
-    fn shutdown(&self, _: &VmRef, _: Duration) -> Ask<Upid> {
-        never()
-    }
-    fn stop(&self, _: &VmRef) -> Ask<Upid> {
-        never()
-    }
-    fn destroy(&self, _: &VmRef) -> Ask<Upid> {
-        never()
-    }
     fn images(&self, _: &CloudId, storages: &BTreeSet<String>) -> Ask<Vec<ImageObservation>> {
         now(self.with(|script| {
             let shown = storages.iter().cloned().collect::<Vec<_>>().join(",");
@@ -294,23 +260,8 @@ impl Hypervisor for World {
     }
 }
 
-impl Shell for World {
-    fn greet(&self, _: ShellTarget, _: Duration) -> Ask<Greeting> {
-        never()
-    }
-    fn probe(&self, _: ShellTarget, _: Duration) -> Ask<()> {
-        never()
-    }
-    fn run(&self, _: ShellTarget, _: String, _: Duration) -> Ask<Ran> {
-        never()
-    }
-    fn upload(&self, _: ShellTarget, _: UploadSpec, _: Duration) -> Ask<Ran> {
-        never()
-    }
-    fn admit(&self, _: ShellTarget, _: &str, _: &Holder, _: Duration) -> Ask<()> {
-        never()
-    }
-    fn expel(&self, _: ShellTarget, _: &str, _: Duration) -> Ask<()> {
+impl FakeShell for World {
+    fn unserved<T: Send + 'static>(&self, _: &'static str) -> Ask<T> {
         never()
     }
 }

@@ -14,12 +14,10 @@ use drover_model::journal_state::{AgentEntry, JournalState};
 use drover_model::marks::{Marks, Reading};
 use drover_model::os::Os;
 use drover_model::phase::AgentPhase;
-use drover_model::placement::Fleet;
 use drover_model::ports::*;
 use drover_model::record::{Body, Record};
 use drover_model::spec::UploadSpec;
 use drover_model::status::Standing;
-use drover_model::template_image::{Found, Sought};
 use drover_model::time::{Moment, Now, WallTime};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -98,23 +96,12 @@ impl Ground {
     }
 }
 
-impl Hypervisor for Ground {
-    fn continues(&self, _: &ClusterId, _: &ClusterId) {}
-
-    fn identify(&self, _: &CloudId) -> Ask<ClusterObservation> {
-        unreachable!("an agent does not ask for the cluster")
-    }
-    fn survey(&self, _: &CloudId, _: Duration) -> Ask<Survey> {
-        unreachable!("an agent does not list")
-    }
-    fn locate(&self, _: &CloudId, _: &Sought, _: Option<&[NodeName]>) -> Ask<Found> {
-        unreachable!("an agent does not locate templates")
-    }
-    fn fleet(&self, _: &CloudId) -> Ask<Fleet> {
-        unreachable!("an agent does not look at nodes")
+impl FakeHypervisor for Ground {
+    fn unserved<T: Send + 'static>(&self, call: &'static str) -> Ask<T> {
+        unreachable!("an agent does not ask for `{call}`")
     }
     fn confirm(&self, vm: &VmRef, _: &Marks, _: &str) -> Ask<VmObservation> {
-        self.look(vm)
+        FakeHypervisor::look(self, vm)
     }
     fn look(&self, _: &VmRef) -> Ask<VmObservation> {
         let observation = self.observation();

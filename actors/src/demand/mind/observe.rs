@@ -132,7 +132,7 @@ impl SourceMind {
             let text = format!("source `{}` took its runner off: {why}", self.spec.id);
             out.push(Effect::Fail(agent, lease, text));
         } else if row.online && row.node.shut == Shut::Person && !done && self.configured {
-            // Anyone who did that looks at it, or wants it to rest: it is theirs until its time is over.
+            // The user who did that looks at it, or wants it to rest: it is theirs until its time is over.
             observed.idle = None;
         } else if row.online {
             let since = *observed.idle.get_or_insert(now.mono);

@@ -96,7 +96,7 @@ impl TemplateMind {
         due.iter().for_each(|agent| self.send_away(agent, Reason::Old, turn));
     }
 
-    /// Whether all that is kept is there: anyone who went before was replaced.
+    /// Whether all that is kept is there: agents that went before were replaced.
     fn is_whole(&self) -> bool {
         let Minimums { all, idle } = self.kept();
         let ready = self.agents.values().filter(|held| held.is_ready()).count();

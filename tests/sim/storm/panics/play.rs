@@ -1,4 +1,4 @@
-//! A short life of a herd with everything in it, that goes on anyone who panics: where the root did,
+//! A short life of a herd with everything in it, that goes on whichever actor panics: where the root did,
 //! the service is started again, as its supervisor does.
 
 use std::collections::VecDeque;

@@ -309,7 +309,7 @@ impl Script {
         living(&self.notes)
     }
 
-    /// The agent that knocks: the one whose guest it is, or anyone who is in the state that is meant.
+    /// The agent that knocks: the one whose guest it is, or any that is in the state that is meant.
     fn knocker(&self, knock: &Knock, state: Option<AgentPhase>) -> Option<AgentDetail> {
         let living = self.living();
         let of_guest = |status: &&AgentDetail| knock.vmid.is_some() && status.vmid == knock.vmid;

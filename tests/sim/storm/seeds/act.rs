@@ -379,7 +379,7 @@ impl Play {
             let value = value.replace(&format!("vm-{like}-"), &format!("vm-{vmid}-"));
             if sort == Stranger::Foreign { value.replace(&ours, "0123abcd") } else { value }
         };
-        // A disc image under an agent's name is that agent's, anyone who else has it in a drive.
+        // A disc image under an agent's name is that agent's, whichever other guest has it in a drive.
         let own = |value: &str| sort == Stranger::Orphan || !value.contains("iso/drover-");
         let config = config.into_iter().filter(|(_, value)| own(value));
         let config: BTreeMap<String, String> =

@@ -2,7 +2,7 @@
 //! client of the lease API does, and so knows in the end what became of its lease.
 //!
 //! They are several tenants, two of which share a group. Leases are ended and renewed by their own
-//! tenant or by the other one of its group, and anyone who else tries to is refused.
+//! tenant or by the other one of its group, and anyone else who tries is refused.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
