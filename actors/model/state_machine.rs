@@ -5,7 +5,7 @@
 //! ```
 //!
 //! A mind does no I/O, reads no clock and draws no random number: both come in. Each mind has a
-//! table of its transitions, which [`table`] draws from the code and a test compares with a file
+//! table of its transitions, which `table` draws from the code and a test compares with a file
 //! beside it; the book has a drawing of each.
 
 use crate::time::Now;
