@@ -26,6 +26,28 @@ pub trait StateMachine {
         self.step(event, now, &mut turn);
         turn.effects
     }
+
+    /// One step by a clock, which is read only for an event that needs the time.
+    ///
+    /// A port is where an actor may panic. An actor that asks for no time that it does not need keeps
+    /// what a message says, where it keeps that before it asks.
+    fn effects_by(
+        &mut self,
+        event: Self::Event,
+        clock: impl FnOnce() -> Now,
+        draw: u64,
+    ) -> Vec<Self::Effect>
+    where
+        Self::Event: Timed,
+    {
+        let now = if event.needs_time() { clock() } else { Now::UNREAD };
+        self.effects_of(event, now, draw)
+    }
+}
+
+/// An event that says whether a mind needs the time to take it in.
+pub trait Timed {
+    fn needs_time(&self) -> bool;
 }
 
 /// What one step has beside its event: random bits, and room for what it wants done.

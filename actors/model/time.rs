@@ -101,6 +101,11 @@ pub struct Now {
     pub wall: WallTime,
 }
 
+impl Now {
+    /// Stands where nobody read the clock, because nobody looks at the time.
+    pub const UNREAD: Self = Self { mono: Moment(0), wall: WallTime(0) };
+}
+
 /// The wall clock is taken to be set when it moves by more than this against the monotonic one.
 const CLOCK_STEP_MS: u64 = 10_000;
 

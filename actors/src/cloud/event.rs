@@ -7,6 +7,7 @@ use drover_model::fault::Fault;
 use drover_model::id::{ClusterId, TemplateId};
 use drover_model::ports::ClusterObservation;
 use drover_model::spec::CloudSpec;
+use drover_model::state_machine::Timed;
 use drover_model::status::Standing;
 
 /// What can happen to a cloud.
@@ -38,6 +39,24 @@ pub enum Event {
     Provisioned { template: TemplateId, count: u32 },
     /// All messages that waited are handled: warm pools get what room there is.
     Settle,
+}
+
+impl Timed for Event {
+    fn needs_time(&self) -> bool {
+        match self {
+            Self::Identified { .. } | Self::PinWritten { .. } | Self::Suspected(_) => true,
+            Self::Applied(_)
+            | Self::Stopped
+            | Self::Ask
+            | Self::AskDue { .. }
+            | Self::Found { .. }
+            | Self::News { .. }
+            | Self::WarmNeed { .. }
+            | Self::Wanted { .. }
+            | Self::Provisioned { .. }
+            | Self::Settle => false,
+        }
+    }
 }
 
 /// What the body is to do.

@@ -206,7 +206,7 @@ impl Cloud {
     /// Steps the mind: what it wants done, in order.
     fn step(&mut self, event: Event) -> Vec<Effect> {
         // It draws nothing: the body jitters its pauses.
-        self.mind.effects_of(event, self.common.ports.ambient.now(), 0)
+        self.mind.effects_by(event, || self.common.ports.ambient.now(), 0)
     }
 
     /// Steps the mind and carries out what it wants done.

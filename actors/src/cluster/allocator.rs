@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use drover_model::id::VmId;
 use drover_model::journal_state::REST;
-use drover_model::state_machine::{StateMachine, Turn};
+use drover_model::state_machine::{StateMachine, Timed, Turn};
 use drover_model::time::{Moment, Now, WallTime};
 
 use crate::effort;
@@ -40,6 +40,21 @@ pub enum Event {
     Inspect,
     /// The volumes of a burned id were listed empty.
     Cleared(VmId),
+}
+
+impl Timed for Event {
+    fn needs_time(&self) -> bool {
+        match self {
+            Self::Wanted { .. } | Self::GivenBack { .. } => true,
+            Self::Unlisted
+            | Self::Held(_)
+            | Self::Surveyed(_)
+            | Self::Taken(_)
+            | Self::Withdrawn(_)
+            | Self::Inspect
+            | Self::Cleared(_) => false,
+        }
+    }
 }
 
 /// What the body is to do.

@@ -189,8 +189,8 @@ impl Cluster {
 
     /// Steps the ids. Records are written at once; any other effect is the answer to the event.
     fn act(&self, event: Event) -> Option<Effect> {
-        let now = self.common.ports.ambient.now();
-        let effects = self.ids.borrow_mut().effects_of(event, now, 0);
+        let clock = || self.common.ports.ambient.now();
+        let effects = self.ids.borrow_mut().effects_by(event, clock, 0);
         let cluster = || self.id.clone();
         let mut answer = None;
         for effect in effects {

@@ -182,7 +182,7 @@ impl Herd {
         // Only a decision makes ids, and only for jobs of sources.
         let draws = matches!(event, Event::Decide) && !self.spec.sources.is_empty();
         let draw = if draws { ambient.draw() } else { 0 };
-        self.scheduler.effects_of(event, ambient.now(), draw)
+        self.scheduler.effects_by(event, || ambient.now(), draw)
     }
 
     fn carry_out(&mut self, effects: Vec<Effect>, ctx: &mut Context<Self>) {

@@ -20,7 +20,7 @@ use drover_model::fault::Fault;
 use drover_model::id::{AgentId, NodeName, VmId};
 use drover_model::marks::Marks;
 use drover_model::ports::{IdStatus, ImageObservation, Survey, VmObservation};
-use drover_model::state_machine::{StateMachine, Turn};
+use drover_model::state_machine::{StateMachine, Timed, Turn};
 use drover_model::time::{Moment, Now};
 
 use super::plan::{Config, Known, Memory};
@@ -83,6 +83,17 @@ pub(crate) enum Event {
     ConfirmAhead,
     /// The actor starts again: what was seen of guests is forgotten.
     Restarted,
+}
+
+impl Timed for Event {
+    fn needs_time(&self) -> bool {
+        match self {
+            Self::Listed(..) | Self::Answered(..) | Self::Images(..) | Self::IdsAnswered(_) => true,
+            Self::ImageStorages(_) | Self::LookAgain | Self::ConfirmAhead | Self::Restarted => {
+                false
+            }
+        }
+    }
 }
 
 /// Why agents that live now may be another drover's.

@@ -246,8 +246,7 @@ impl Reconciler {
     /// Takes an event in, and carries out what follows from it but for reads and removals.
     fn step(&self, cloud: Option<&CloudId>, event: Event) -> Follows {
         let ambient = &self.common.ports.ambient;
-        let (now, draw) = (ambient.now(), 0);
-        let effects = self.memory.borrow_mut().effects_of(event, now, draw);
+        let effects = self.memory.borrow_mut().effects_by(event, || ambient.now(), 0);
         let mut follows = Follows::default();
         for effect in effects {
             self.carry_out(effect, cloud, &mut follows);

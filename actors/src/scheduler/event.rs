@@ -6,6 +6,7 @@ use std::sync::Arc;
 use drover_model::demand::spec::{ShareSpec, SourceSpec};
 use drover_model::id::{AgentId, CloudId, LeaseId, SourceId, TemplateId};
 use drover_model::record::{HoldOwner, LeaseAsk};
+use drover_model::state_machine::Timed;
 use drover_model::tenant::LeaseLimits;
 
 use super::routing::Routing;
@@ -54,6 +55,29 @@ pub enum Event {
     Decide,
     /// The service stops: nothing is handed out or started any more.
     Stop,
+}
+
+impl Timed for Event {
+    fn needs_time(&self) -> bool {
+        match self {
+            Self::Asked(_) | Self::Cancelled(..) | Self::News(_) | Self::Decide => true,
+            Self::Limits(_)
+            | Self::Routing(_)
+            | Self::Shares(..)
+            | Self::Fits(_)
+            | Self::Restrained(_)
+            | Self::Barred(..)
+            | Self::Held(_)
+            | Self::Recorded(..)
+            | Self::Release(_)
+            | Self::Room(..)
+            | Self::CloudGone(_)
+            | Self::NotStarted(..)
+            | Self::Wanted(..)
+            | Self::RunnerDone(..)
+            | Self::Stop => false,
+        }
+    }
 }
 
 /// What the scheduler wants done by the herd.

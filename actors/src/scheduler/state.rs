@@ -9,7 +9,7 @@ use drover_model::id::{AgentId, CloudId, LeaseId, SourceId, TemplateId};
 use drover_model::journal_state::JournalState;
 use drover_model::record::{HoldOwner, LeaseAsk, RELEASED, Want};
 use drover_model::spec::{Minimums, TemplateSpec};
-use drover_model::state_machine::{StateMachine, Turn};
+use drover_model::state_machine::{StateMachine, Timed as _, Turn};
 use drover_model::status::AgentStatus;
 use drover_model::tenant::{By, LeaseLimits};
 use drover_model::time::{Now, WallTime};
@@ -357,7 +357,9 @@ impl StateMachine for Scheduler {
     type Effect = Effect;
 
     fn step(&mut self, event: Event, now: Now, turn: &mut Turn<Effect>) {
-        self.at(now);
+        if event.needs_time() {
+            self.at(now);
+        }
         match event {
             Event::Limits(limits) => self.limit(limits),
             Event::Routing(routing) => self.route(routing),

@@ -8,6 +8,7 @@ use drover_model::journal_state::AgentEntry;
 use drover_model::place::Place;
 use drover_model::record::{Body, Reason};
 use drover_model::spec::TemplateSpec;
+use drover_model::state_machine::Timed;
 
 use super::TemplateNews;
 use super::schedule_window::ScheduleWindow;
@@ -59,6 +60,31 @@ pub enum Event {
     Tick,
     /// The levels above are to have what changed since the last time.
     Publish,
+}
+
+impl Timed for Event {
+    fn needs_time(&self) -> bool {
+        match self {
+            Self::Applied(_)
+            | Self::Adopted(..)
+            | Self::Recalled(..)
+            | Self::Reserved { .. }
+            | Self::Provisioned { .. }
+            | Self::Reported(_)
+            | Self::Located { .. }
+            | Self::Scheduled(_)
+            | Self::BreakerReset
+            | Self::Tick
+            | Self::Publish => true,
+            Self::Opened
+            | Self::Stopped
+            | Self::Owed { .. }
+            | Self::Missed { .. }
+            | Self::Placed(_)
+            | Self::Supplied(_)
+            | Self::Reap { .. } => false,
+        }
+    }
 }
 
 /// What the body is to do.

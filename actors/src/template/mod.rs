@@ -139,7 +139,7 @@ impl Template {
     /// Steps the mind: what it wants done, in order.
     fn step(&mut self, event: Event) -> Vec<Effect> {
         // It draws nothing: ids of agents come with the events.
-        self.mind.effects_of(event, self.common.ports.ambient.now(), 0)
+        self.mind.effects_by(event, || self.common.ports.ambient.now(), 0)
     }
 
     /// Steps the mind and carries out what it wants done.
