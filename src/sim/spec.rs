@@ -151,7 +151,7 @@ fn default_storage_size() -> u64 {
 }
 
 /// A file that nodes can download.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct WebFile {
     pub url: String,
@@ -160,6 +160,9 @@ pub struct WebFile {
     /// SHA-256 in lower-case hexadecimal.
     #[serde(default)]
     pub sha256: String,
+    /// SHA-512 in lower-case hexadecimal.
+    #[serde(default)]
+    pub sha512: String,
 }
 
 /// A guest that exists at the start. The disks named in `config` are allocated.

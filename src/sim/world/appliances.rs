@@ -28,7 +28,7 @@ pub(crate) fn downloadable_files() -> impl Iterator<Item = WebFile> {
     TEMPLATES.iter().map(|(package, _, version, size)| WebFile {
         url: format!("{DOWNLOAD_BASE}/system/{}", file_name(package, version)),
         size: *size,
-        sha256: String::new(),
+        ..WebFile::default()
     })
 }
 
@@ -72,6 +72,7 @@ pub(crate) fn fetch(ctx: &CallContext) -> Outcome {
             volid: format!("{storage}:vztmpl/{template}"),
             task_id: template,
             checksum: None,
+            algorithm: None,
             overwrite: true,
         },
     ))

@@ -21,8 +21,10 @@ pub(crate) struct Download {
     /// The target volume.
     pub(crate) volid: String,
     pub(crate) task_id: String,
-    /// The expected SHA-256.
+    /// The expected checksum.
     pub(crate) checksum: Option<String>,
+    /// What kind of checksum that is; SHA-256 where nothing is said.
+    pub(crate) algorithm: Option<String>,
     /// Whether an existing file is replaced.
     pub(crate) overwrite: bool,
 }
@@ -81,6 +83,7 @@ pub(crate) fn from_url(ctx: &CallContext) -> Outcome {
             volid: format!("{storage}:{content}/{file}"),
             task_id: utf8_percent_encode(&file, TASK_ID_ENCODE_SET).to_string(),
             checksum: ctx.text("checksum"),
+            algorithm: ctx.text("checksum-algorithm"),
             overwrite: false,
         },
     ))
@@ -97,7 +100,7 @@ pub(crate) fn start_download(ctx: &CallContext, wanted: Download) -> Answer {
     let (cluster, node) = (ctx.cluster.clone(), ctx.node.clone());
     let task = wanted.task_id.clone();
     ctx.cluster.fork(&ctx.call.caller, &ctx.node, "download", task, |worker| async move {
-        let Download { url, volid, checksum, overwrite, .. } = wanted;
+        let Download { url, volid, checksum, algorithm, overwrite, .. } = wanted;
         worker.log(format!("downloading {url}"));
         let (path, exists, found) = {
             let state = cluster.state();
@@ -105,7 +108,15 @@ pub(crate) fn start_download(ctx: &CallContext, wanted: Download) -> Answer {
             let exists = storage.volume(&node, &volid).is_some();
             (storage.path(&volid), exists, state.find_web_file(&url))
         };
-        let sum = found.as_ref().map(|file| file.sha256.clone()).unwrap_or_default();
+        let sum = match (&found, algorithm.as_deref()) {
+            (Some(file), None | Some("sha256")) => file.sha256.clone(),
+            (Some(file), Some("sha512")) => file.sha512.clone(),
+            (Some(_), Some(other)) => {
+                let text = "drover sim does not support the checksum algorithm";
+                return Err(format!("{text} '{other}'"));
+            }
+            (None, _) => String::new(),
+        };
         if exists && !overwrite {
             // The existing file came from the same URL, so it has this checksum.
             return match &checksum {

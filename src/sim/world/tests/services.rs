@@ -155,7 +155,12 @@ async fn a_firewall_rule_comes_first_and_goes_by_its_place() {
 async fn a_node_downloads_what_is_there_and_never_over_something_else() {
     let cluster = TestCluster::instant();
     let url = "https://example.com/disc.iso";
-    cluster.control.publish(WebFile { url: url.into(), size: 4096, sha256: "ab12".into() });
+    cluster.control.publish(WebFile {
+        url: url.into(),
+        size: 4096,
+        sha256: "ab12".into(),
+        ..WebFile::default()
+    });
     let meta = cluster.get("/nodes/{node}/query-url-metadata", json!({ "url": url })).await;
     assert_eq!((&meta["filename"], &meta["size"]), (&json!("disc.iso"), &json!(4096)));
     let route = "/nodes/{node}/storage/{storage}/download-url";
