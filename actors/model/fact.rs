@@ -10,6 +10,7 @@ use crate::id::{
     AddressPoolId, AgentId, CloudId, ClusterId, Generation, LeaseId, NodeName, RunnerName,
     SourceId, TemplateId, VmId,
 };
+use crate::image::ImageStatus;
 use crate::overrides::Overrides;
 use crate::phase::{AgentPhase, BreakerPhase, CloudHealth, LeasePhase};
 use crate::record::{HoldOwner, Reason};
@@ -319,6 +320,8 @@ pub enum What {
         /// All of them.
         pools: Vec<AddressPoolStatus>,
     },
+    /// The build of an image, or the removal of a version, moved on.
+    Image(Box<ImageStatus>),
     /// A reconciliation ended.
     Reconciled {
         cluster: ClusterId,

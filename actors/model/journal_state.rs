@@ -6,6 +6,7 @@
 mod agent;
 mod clock;
 mod granted;
+mod images;
 mod keyed;
 mod leases;
 mod places;
@@ -31,6 +32,7 @@ use crate::time::WallTime;
 pub use agent::{AgentEntry, Commands};
 pub use granted::{GrantedLease, Pass};
 use granted::{is_within, millis};
+pub use images::BuildEntry;
 pub use leases::{EndedLease, ended_keep};
 
 /// How long an id rests after use.
@@ -91,6 +93,8 @@ pub struct JournalState {
     pub hold_next: BTreeMap<TemplateId, Hold>,
     /// Runners that may be at their sources.
     pub runners: BTreeMap<SourceId, BTreeMap<RunnerName, RunnerEntry>>,
+    /// Builds of images, and removals of versions, that are not over.
+    pub builds: BTreeMap<AgentId, BuildEntry>,
 }
 
 /// The rest of an address after use.
@@ -297,6 +301,11 @@ impl JournalState {
             Body::RetireIntended { agent, reason } => {
                 self.with(agent, |entry| entry.retiring = Some(reason.clone()));
             }
+            Body::ImageIntended { .. }
+            | Body::ImageSealed { .. }
+            | Body::ImageBuilt { .. }
+            | Body::ImagePruned { .. }
+            | Body::ImageGone { .. } => self.of_images(&record.body, record.seq, at),
             Body::BreakerMoved {
                 scope,
                 template,

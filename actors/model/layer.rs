@@ -12,9 +12,9 @@ use crate::fault::{Culprit, Fault};
 use crate::id::{CloudId, SourceId, Upid, VmId};
 use crate::placement::Fleet;
 use crate::ports::{
-    AddressObservation, Ask, CloneCall, ClusterObservation, ConfigureCall, Configured, Greeting,
-    IdStatus, Ports, Ran, ShellTarget, Snapped, SnapshotCall, SourceObservation, StartRunnerCall,
-    Survey, TaskEnd, VmObservation, VmRef,
+    AddressObservation, Ask, CloneCall, ClusterObservation, ConfigureCall, Configured, CreateCall,
+    FinishCall, Greeting, IdStatus, Ports, PullCall, Ran, SealCall, ShellTarget, Snapped,
+    SnapshotCall, SourceObservation, StartRunnerCall, Survey, TaskEnd, VmObservation, VmRef,
 };
 use crate::template_image::Found;
 
@@ -99,6 +99,39 @@ impl Subject for ConfigureCall {
 }
 
 impl Subject for SnapshotCall {
+    fn culprit(&self) -> Culprit {
+        self.vm.culprit()
+    }
+    fn vmid(&self) -> Option<VmId> {
+        self.vm.vmid()
+    }
+}
+
+impl Subject for PullCall {
+    fn culprit(&self) -> Culprit {
+        self.cloud.culprit()
+    }
+}
+
+impl Subject for CreateCall {
+    fn culprit(&self) -> Culprit {
+        self.cloud.culprit()
+    }
+    fn vmid(&self) -> Option<VmId> {
+        Some(self.marks.vmid)
+    }
+}
+
+impl Subject for FinishCall {
+    fn culprit(&self) -> Culprit {
+        self.vm.culprit()
+    }
+    fn vmid(&self) -> Option<VmId> {
+        self.vm.vmid()
+    }
+}
+
+impl Subject for SealCall {
     fn culprit(&self) -> Culprit {
         self.vm.culprit()
     }

@@ -10,6 +10,7 @@ pub mod fact;
 pub mod fault;
 pub mod finding;
 pub mod id;
+pub mod image;
 pub mod journal_state;
 pub mod labels;
 pub mod layer;

@@ -16,8 +16,10 @@ pub const SLUG_MAX: usize = 36;
 pub enum Kind {
     /// A machine for work.
     Agent,
-    /// A template made by drover.
+    /// A template made by drover, or taken over by it.
     Image,
+    /// A machine that is being made into a template.
+    Builder,
 }
 
 impl Kind {
@@ -25,6 +27,7 @@ impl Kind {
         match self {
             Self::Agent => "agent",
             Self::Image => "image",
+            Self::Builder => "builder",
         }
     }
 }
@@ -34,7 +37,7 @@ impl Kind {
 pub struct Marks {
     /// Whose it is.
     pub installation: Installation,
-    /// Which agent it is.
+    /// Which agent it is; of an image its version, of a builder the build.
     pub agent: AgentId,
     /// The VMID it was made with.
     pub vmid: VmId,
@@ -46,7 +49,7 @@ pub struct Marks {
     pub seq: u64,
     /// The cloud's name, for people.
     pub cloud: String,
-    /// The template's name, for people.
+    /// The template's name, for people; of images and builders the image's.
     pub template: String,
     /// When it was born, RFC 3339, for people.
     pub born: String,
@@ -191,6 +194,7 @@ fn parse_block(lines: &[&str]) -> Result<Marks, String> {
     let kind = match field("kind")? {
         "agent" => Kind::Agent,
         "image" => Kind::Image,
+        "builder" => Kind::Builder,
         other => return Err(format!("the block's kind `{other}` is unknown")),
     };
     let vmid = u32::try_from(number("vmid")?).map_err(|_| "the block's `vmid` is too large")?;

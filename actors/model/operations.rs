@@ -9,14 +9,16 @@ use std::time::Duration;
 
 use crate::demand::words::Words;
 use crate::id::{CloudId, ClusterId, NodeName, RunnerName, SourceId, Upid, VmId};
+use crate::image::ImageVersion;
 use crate::layer::{Layer, Layered, PortCall, Subject, port};
 use crate::marks::Marks;
 use crate::os::Os;
 use crate::placement::Fleet;
 use crate::ports::{
-    AddressObservation, Ask, CloneCall, ClusterObservation, ConfigureCall, Configured, Greeting,
-    Holder, IdStatus, ImageObservation, Known, Ran, ShellTarget, Snapped, SnapshotCall,
-    SourceObservation, StartRunnerCall, Survey, TaskEnd, VmObservation, VmRef,
+    AddressObservation, Ask, CloneCall, ClusterObservation, ConfigureCall, Configured, CreateCall,
+    FinishCall, Greeting, Holder, IdStatus, ImageObservation, Known, PullCall, Ran, SealCall,
+    ShellTarget, Snapped, SnapshotCall, SourceObservation, StartRunnerCall, Survey, TaskEnd,
+    VmObservation, VmRef,
 };
 use crate::spec::UploadSpec;
 use crate::template_image::{Found, Sought};
@@ -113,6 +115,24 @@ port! {
             within VOLUMES;
         /// Removes a disc image and awaits that; one that is gone already is fine.
         change fn remove_image(cloud: &CloudId, image: &ImageObservation) -> (), within VOLUMES;
+        /// Brings an image's source to a storage of a node, which checks its checksum. Repeatable:
+        /// a file that is there with that checksum stays. Gives the volume, and the task that makes it.
+        change fn pull(call: PullCall) -> Upid, within call.limit + CHANGE;
+        /// Makes a guest that carries its marks in name and description, its disk a copy of a
+        /// volume that `pull` brought.
+        change fn create(call: CreateCall) -> Upid, within CHANGE;
+        /// Verifies the marks, gives the stopped guest the drives and values that its clones begin
+        /// with, and makes it a template. None where it is one already.
+        change fn finish(call: FinishCall) -> Option<Upid>, within CHANGE;
+        /// What keeps a template from being cloned and booted; empty where nothing does.
+        read fn shortcomings(vm: &VmRef) -> Vec<String>, within LOOK;
+        /// Verifies that a template carries the first marks, or none where there are none, and
+        /// gives it the others. Repeatable.
+        change fn seal(call: SealCall) -> (), within CHANGE;
+        /// Reads the templates that carry the marks of images, of whichever installation.
+        read fn image_versions(cloud: &CloudId) -> Vec<ImageVersion>, within VOLUMES;
+        /// Volumes of other guests that share a template's disks, on its storages.
+        read fn linked_volumes(vm: &VmRef) -> Vec<String>, within VOLUMES;
     }
     notes {
         /// Says that a cluster goes on under another fingerprint: from then on `identify` answers

@@ -13,6 +13,8 @@ pub struct Place {
     pub node: NodeName,
     /// Where its clone came from, where that was chosen.
     pub origin: Option<Origin>,
+    /// The template image that it was cloned from, where that was chosen.
+    pub source: Option<VmId>,
 }
 
 impl Place {
@@ -23,6 +25,7 @@ impl Place {
             vmid: entry.marks.vmid,
             node: entry.node.clone(),
             origin: entry.spec.origin.clone(),
+            source: Some(entry.spec.source),
         }
     }
 }

@@ -15,6 +15,7 @@ use crate::demand::{report::UnreadJob, words::Words};
 use crate::fact::Fact;
 use crate::fault::{Culprit, Fault, FaultKind};
 use crate::id::{CloudId, ClusterId, NodeName, RunnerName, SourceId, VmId};
+use crate::image::Hardware;
 use crate::marks::{Marks, Reading};
 use crate::os::Os;
 use crate::record::{Body, Want};
@@ -144,6 +145,70 @@ pub struct SnapshotCall {
     pub memory: bool,
     /// How long its task may take.
     pub limit: Duration,
+}
+
+/// The source of an image, to be brought to a storage of a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PullCall {
+    /// The cloud to go through.
+    pub cloud: CloudId,
+    pub node: NodeName,
+    pub storage: String,
+    /// Where it is.
+    pub url: String,
+    /// Its checksum, in hexadecimal digits, and what kind of one, as Proxmox names it.
+    pub checksum: String,
+    pub algorithm: String,
+    /// What it is called on the storage.
+    pub file: String,
+    /// How long the call may take.
+    pub limit: Duration,
+}
+
+impl PullCall {
+    /// Proxmox's volume id of the file.
+    pub fn volume(&self) -> String {
+        format!("{}:import/{}", self.storage, self.file)
+    }
+}
+
+/// A guest to be made of a disk image.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CreateCall {
+    /// The cloud to go through.
+    pub cloud: CloudId,
+    pub node: NodeName,
+    /// The marks it carries; its VMID is in them.
+    pub marks: Marks,
+    pub hardware: Hardware,
+    /// The volume that its disk is copied from.
+    pub source: String,
+    /// The storage of its disks.
+    pub storage: String,
+    /// What else it is to be: name, description, sizes, pool.
+    pub spec: TemplateSpec,
+}
+
+/// A built guest that becomes a template.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FinishCall {
+    pub vm: VmRef,
+    /// The marks it must carry; anything else is `Foreign` and nothing is written.
+    pub marks: Marks,
+    /// The storage of its cloud-init drive.
+    pub storage: String,
+}
+
+/// A template that gets the marks of an image.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SealCall {
+    pub vm: VmRef,
+    /// The marks it must carry; none for a template that is taken over, which must carry none.
+    pub from: Option<Marks>,
+    /// The marks that it gets.
+    pub to: Marks,
+    /// Text for people.
+    pub description: String,
 }
 
 /// What came of taking a snapshot.

@@ -9,7 +9,7 @@ mod asks;
 mod hold;
 mod troubled;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
 
@@ -356,6 +356,35 @@ pub enum Body {
     ResetIntended { agent: AgentId },
     /// *Before acting.* The guest will be destroyed.
     RetireIntended { agent: AgentId, reason: Reason },
+    /// *Before acting.* A guest will be made for an image.
+    ImageIntended {
+        /// The marks it will carry, as a builder.
+        marks: Box<Marks>,
+        node: NodeName,
+        /// The version that it is to be.
+        version: AgentId,
+        /// Values of variables that somebody gave.
+        #[serde(default)]
+        given: BTreeMap<String, String>,
+    },
+    /// *Before acting.* A build is proved: its template will carry these marks.
+    ImageSealed { build: AgentId, marks: Box<Marks> },
+    /// A version carries its marks, and the build is over.
+    ImageBuilt { build: AgentId },
+    /// *Before acting.* A version will be destroyed.
+    ImagePruned {
+        /// Names the removal.
+        build: AgentId,
+        /// The marks of the version.
+        marks: Box<Marks>,
+        node: NodeName,
+    },
+    /// A build came to nothing, or a version was destroyed: the guest is gone.
+    ImageGone {
+        build: AgentId,
+        /// Whether the id must be burned rather than rest.
+        burned: bool,
+    },
     /// A breaker moved.
     BreakerMoved {
         /// The node, storage or cloud it belongs to; none for the template's own.
@@ -454,6 +483,9 @@ impl Body {
             | Self::HoldSet { .. }
             | Self::HoldNextSet { .. }
             | Self::ResetIntended { .. }
+            | Self::ImageIntended { .. }
+            | Self::ImageSealed { .. }
+            | Self::ImagePruned { .. }
             | Self::RetireIntended { .. } => true,
             Self::TaskAccepted { .. }
             | Self::CloneSettled { .. }
@@ -471,6 +503,8 @@ impl Body {
             | Self::ClockSet { .. }
             | Self::TroubleSince { .. }
             | Self::Stranded { .. }
+            | Self::ImageBuilt { .. }
+            | Self::ImageGone { .. }
             | Self::Gone { .. } => false,
         }
     }

@@ -12,6 +12,7 @@ use crate::addresses::{AddressPoolSpec, AddressSource};
 use crate::ambient::fnv1a;
 use crate::demand::spec::{ShareSpec, SourceSpec};
 use crate::id::{AddressPoolId, CloudId, Generation, NodeName, SourceId, TemplateId, VmId};
+use crate::image::ImageSpec;
 use crate::os::Os;
 use crate::placement::PlacementSpec;
 use crate::seed::{NicSpec, SeedSpec};
@@ -32,6 +33,8 @@ pub struct HerdSpec {
     pub reconcile_period: Option<Duration>,
     /// Labels given to lists of templates, as written.
     pub mappings: Vec<Arc<LabelMapping>>,
+    /// Each image on each of its clouds.
+    pub images: BTreeMap<TemplateId, Arc<ImageSpec>>,
     /// Addresses for agents, whichever clouds use them.
     pub pools: BTreeMap<AddressPoolId, Arc<AddressPoolSpec>>,
     /// Sources of demand.

@@ -22,6 +22,8 @@ pub enum Sought {
     Pattern(String),
     /// By a tag (`templateTag`).
     Tag(String),
+    /// By the image that it is a version of (`image`).
+    Image(String),
 }
 
 impl Sought {
@@ -30,7 +32,7 @@ impl Sought {
     pub fn vmid(&self) -> Option<VmId> {
         match self {
             Self::Id(vmid) => Some(*vmid),
-            Self::Name(_) | Self::Pattern(_) | Self::Tag(_) => None,
+            Self::Name(_) | Self::Pattern(_) | Self::Tag(_) | Self::Image(_) => None,
         }
     }
 }
@@ -42,6 +44,7 @@ impl fmt::Display for Sought {
             Self::Name(name) => write!(f, "is called `{name}`"),
             Self::Pattern(pattern) => write!(f, "has a name that matches `{pattern}`"),
             Self::Tag(tag) => write!(f, "carries the tag `{tag}`"),
+            Self::Image(name) => write!(f, "is a version of image `{name}`"),
         }
     }
 }

@@ -9,13 +9,15 @@ use std::time::Duration;
 use crate::id::{
     AgentId, CloudId, ClusterId, Generation, Installation, LeaseId, NodeName, TemplateId, VmId,
 };
+use crate::image::{Bios, Hardware, ImageLimits, ImageSource, ImageSpec};
 use crate::journal_state::{AgentEntry, Commands};
 use crate::marks::{Kind, Marks};
 use crate::phase::AgentPhase;
 use crate::ports::{Calendar, WindowStatus};
 use crate::record::{LeaseAsk, Want};
 use crate::spec::{
-    CloneStrategy, CloudSpec, HerdSpec, LimitSpec, Mode, SshSpec, TemplateSpec, WindowSpec,
+    CloneStrategy, CloudSpec, HerdSpec, LimitSpec, Mode, SshSpec, StepSpec, StepWork, TemplateSpec,
+    WindowSpec,
 };
 use crate::time::{Moment, Now, WallTime};
 
@@ -56,6 +58,42 @@ pub fn template(text: &str, labels: &[&str]) -> TemplateSpec {
             ..bare.limits
         },
         ..bare
+    }
+}
+
+/// An image from a URL, of one step.
+pub fn image(text: &str) -> ImageSpec {
+    let step = StepSpec {
+        name: "packages".into(),
+        work: StepWork::Packages(vec!["git".into()]),
+        timeout: seconds(600),
+    };
+    ImageSpec {
+        id: template_id(text),
+        source: Some(ImageSource::Url {
+            url: "https://cloud.example/debian-13.qcow2".into(),
+            checksum: "ab".repeat(32),
+            algorithm: "sha256".into(),
+        }),
+        hardware: Hardware {
+            machine: "q35".into(),
+            bios: Bios::Ovmf,
+            cpu: "host".into(),
+            scsi: "virtio-scsi-single".into(),
+            serial: true,
+            os_type: "l26".into(),
+            bridge: "vmbr0".into(),
+            vlan: None,
+        },
+        machine: TemplateSpec { steps: vec![step], ..template(text, &[]) },
+        variables: BTreeMap::new(),
+        clean: "clean".into(),
+        nodes: vec![NodeName::new("pve1")],
+        storage: "local-lvm".into(),
+        import_storage: "local".into(),
+        vmid_floor: VmId(9000),
+        keep: 1,
+        limits: ImageLimits { pull: seconds(7200), lock: seconds(7800), build: seconds(9000) },
     }
 }
 

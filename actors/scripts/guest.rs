@@ -10,7 +10,7 @@ use drover_model::time::WallTime;
 
 const CLOUD_INIT: &str = include_str!("guest/cloud-init.sh");
 const REMOTE_FS: &str = include_str!("guest/remote-fs.sh");
-const COMMON: &str = include_str!("guest/common.sh");
+pub(crate) const COMMON: &str = include_str!("guest/common.sh");
 const PACKAGES: &str = include_str!("guest/packages.sh");
 const JAVA: &str = include_str!("guest/java.sh");
 const KEYS: &str = include_str!("guest/keys.sh");
@@ -104,7 +104,7 @@ pub fn warnings(said: &str) -> Vec<String> {
 }
 
 /// A script and its arguments as one command.
-fn script(parts: &[&str], arguments: &[&str]) -> String {
+pub(crate) fn script(parts: &[&str], arguments: &[&str]) -> String {
     let words = arguments.iter().map(|word| format!(" {}", quote(word)));
     format!("sh -c {} drover{}", quote(&parts.concat()), words.collect::<String>())
 }

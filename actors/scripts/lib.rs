@@ -10,6 +10,7 @@
 //!   `sessions` as shared parts.
 //! - `after-rollback`: what a guest needs after a rollback to its snapshot.
 //! - `runner-*` (Windows): start, watch and end a CI runner.
+//! - `image/` ([`image`]): what only the build of an image runs, such as `clean`.
 //!
 //! A script reports a failure by its exit status and a text on standard error, which drover shows
 //! with the step that failed. Lines that start with `warning: ` do not fail a step.
@@ -17,4 +18,5 @@
 #![cfg_attr(not(test), warn(unused_crate_dependencies))]
 
 pub mod guest;
+pub mod image;
 pub mod windows;

@@ -12,7 +12,8 @@
 //!   └──▶ source (`demand`)                       jobs and runners of a CI system
 //! ```
 //!
-//! - Actors: `herd` (the root), `cloud`, `template`, `agent`, `cluster`, `reconciler`, `demand`.
+//! - Actors: `herd` (the root), `cloud`, `template`, `agent`, `cluster`, `reconciler`, `demand`,
+//!   `builder` (images).
 //! - The scheduler (`scheduler`) is a mind under the herd.
 //! - Knowledge that actors of one thread share: `roster` (living agents), `board` (breakers of
 //!   nodes, storages and clouds), `doubts` (what holds clones back), `restraint` (agents that must
@@ -36,6 +37,7 @@ pub mod birth;
 pub mod board;
 pub mod boot_times;
 pub mod breaker;
+pub mod builder;
 pub mod cloud;
 pub mod cluster;
 pub mod demand;
@@ -45,6 +47,7 @@ pub mod herd;
 pub mod hold_next;
 pub mod message;
 pub mod placement;
+mod ran;
 pub mod reconciler;
 pub mod records;
 pub mod reset_stats;

@@ -36,6 +36,7 @@ use drover_model::fault::Fault;
 use drover_model::id::{
     AgentId, CloudId, ClusterId, LeaseId, NodeName, SourceId, TemplateId, VmId,
 };
+use drover_model::image::{ImagePlan, PrunePlan};
 use drover_model::overrides::{OverrideChange, Overrides};
 use drover_model::placement::report::{NodeReport, WhyReport};
 use drover_model::record::{Hold, LeaseAsk, Reason};
@@ -215,6 +216,38 @@ pub enum HerdCommand {
         /// Receives the account or a refusal.
         reply: Reply<Result<Account, Refusal>>,
     },
+    /// Builds an image on its nodes, or on one node.
+    BuildImage {
+        /// The image, by `cloud/image` or bare name.
+        image: String,
+        node: Option<NodeName>,
+        /// Values of variables, against those of the configuration.
+        given: BTreeMap<String, String>,
+        /// Plans, and changes nothing.
+        dry_run: bool,
+        /// Receives what it comes to on each node, or a refusal.
+        reply: Reply<Result<Vec<ImagePlan>, Refusal>>,
+    },
+    /// Lists images, their versions and their builds.
+    Images {
+        /// Receives what is there, and why other clusters were not readable.
+        reply: Reply<ImagesSeen>,
+    },
+    /// Removes old versions of images.
+    PruneImages {
+        /// Plans, and changes nothing.
+        dry_run: bool,
+        /// Receives what becomes of each version, and why other clusters were not readable.
+        reply: Reply<ImagesPruned>,
+    },
+    /// Marks an existing template as a version of an image.
+    ImportImage {
+        /// The image, by `cloud/image` or bare name.
+        image: String,
+        vmid: VmId,
+        /// Receives the new version or a refusal.
+        reply: Reply<Result<ImageImported, Refusal>>,
+    },
     /// Takes no new work. The reply comes when nothing is in flight that must not be interrupted.
     Drain {
         policy: StopPolicy,
@@ -256,6 +289,36 @@ pub struct NodeDrained {
     pub drained: bool,
     /// Agents on the node at this moment.
     pub agents: usize,
+}
+
+/// The result of [`HerdCommand::Images`].
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ImagesSeen {
+    /// The configured images, each with the version that its recipe makes.
+    pub configured: Vec<(TemplateId, AgentId)>,
+    /// What is on the clusters, and what pruning would do with it.
+    pub versions: PrunePlan,
+    /// Clouds that were not readable, each with the reason.
+    pub unread: Vec<(CloudId, String)>,
+}
+
+/// The result of [`HerdCommand::PruneImages`].
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ImagesPruned {
+    pub versions: PrunePlan,
+    /// Clouds that were not readable, each with the reason.
+    pub unread: Vec<(CloudId, String)>,
+}
+
+/// The result of [`HerdCommand::ImportImage`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ImageImported {
+    pub image: TemplateId,
+    pub version: AgentId,
+    pub node: NodeName,
+    pub vmid: VmId,
+    /// The template's name from now on.
+    pub name: String,
 }
 
 /// The result of [`HerdCommand::Nodes`].

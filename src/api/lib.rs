@@ -24,6 +24,7 @@ mod clouds;
 mod control;
 mod fields;
 mod holds;
+mod images;
 mod leases;
 mod nearest;
 mod nodes;
@@ -44,6 +45,10 @@ pub use control::{
 };
 pub use fields::fields_of;
 pub use holds::{HoldIn, HoldNextOut, HoldOut};
+pub use images::{
+    BuildImageIn, BuildImageOut, ImageBuildOut, ImageBuildsOut, ImageOut, ImagePlanOut,
+    ImageVersionOut, ImagesOut, ImportImageIn, ImportImageOut, PruneImagesIn, PruneImagesOut,
+};
 pub use leases::{LeaseIn, LeaseOut, LeasesOut, Opaque, RenewIn};
 pub use nearest::nearest;
 pub use nodes::{DrainIn, DrainOut, NodeOut, NodesOut, RefusesOut, RoomOut, UnreadOut};

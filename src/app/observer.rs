@@ -118,6 +118,8 @@ fn log(view: &View, what: &What) {
         // The configuration's watch has logged the faults with their places.
         What::ConfigRefused { .. }
         | What::Source(_)
+        // A build logs its own moves.
+        | What::Image(_)
         | What::JobLost { .. }
         | What::TemplateGone { .. }
         | What::Resets { .. }

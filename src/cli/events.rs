@@ -126,6 +126,14 @@ fn summary(kind: &str, value: &Value) -> String {
             text("/template/breaker"),
             text("/template/states")
         ),
+        "image" => format!(
+            "image {} build {} on {} {} {}",
+            text("/image/image"),
+            text("/image/build"),
+            text("/image/node"),
+            text("/image/state"),
+            text("/image/detail")
+        ),
         "alarm" => format!("ALARM agent {}: {}", text("/alarm/agent"), text("/alarm/text")),
         "lagged" => format!("missed {} events; look at `drover status`", text("/missed")),
         _ => {

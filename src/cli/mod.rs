@@ -12,6 +12,7 @@ mod ending;
 mod events;
 mod hold;
 mod identity;
+mod image;
 mod kept;
 mod lease;
 mod leases;
@@ -38,10 +39,10 @@ pub use client::{CallError, Client};
 pub use doctor::{DoctorAction, DoctorOptions};
 pub use lease::{RunOverSsh, SshJob};
 pub use options::{
-    AgentAction, BreakerAction, CheckOptions, Cli, ClusterAction, Command, CopyOptions,
-    DEFAULT_SOCKET, DemoOptions, EventsOptions, Global, GuestKind, HoldNextOptions, HoldOptions,
-    LeaseOptions, LeasesOptions, Limit, NodeAction, PveVersion, RunOptions, SimOptions,
-    TemplateAction,
+    AgentAction, BreakerAction, BuildImageOptions, CheckOptions, Cli, ClusterAction, Command,
+    CopyOptions, DEFAULT_SOCKET, DemoOptions, EventsOptions, Global, GuestKind, HoldNextOptions,
+    HoldOptions, ImageAction, LeaseOptions, LeasesOptions, Limit, NodeAction, PveVersion,
+    RunOptions, SimOptions, TemplateAction,
 };
 pub use setup::{DhcpOptions, RightsOptions, ServiceOptions, SetupAction, VipOptions};
 
@@ -121,6 +122,7 @@ pub fn main() -> ExitCode {
         | Command::Node { .. }
         | Command::Why { .. }
         | Command::Jobs
+        | Command::Image(_)
         | Command::AddressPools
         | Command::Provision { .. }
         | Command::Lease(_)

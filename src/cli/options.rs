@@ -1,5 +1,7 @@
 //! The arguments of every command.
 
+mod image;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,6 +13,7 @@ use drover_model::phase::LeasePhase;
 use super::doctor::DoctorOptions;
 use super::setup::SetupAction;
 use super::topics;
+pub use image::{BuildImageOptions, ImageAction};
 
 /// Where the service listens when nothing is said.
 pub const DEFAULT_SOCKET: &str = "/run/drover/drover.sock";
@@ -122,6 +125,10 @@ pub enum Command {
         #[arg(value_name = "TEMPLATE|SOURCE|LEASE|AGENT|NODE|JOB")]
         of: Option<String>,
     },
+    /// Build, list, prune and import template images
+    #[command(after_help = "The page of the book: `drover help images`")]
+    #[command(subcommand)]
+    Image(ImageAction),
     /// List jobs of CI systems that wait, run, or are left alone
     Jobs,
     /// List pools of addresses: size, used, resting, free, and when the next is free

@@ -14,7 +14,8 @@ use super::client::CALL_LIMIT;
 use super::lease::{Leasing, OverSsh, TimeLimits, lease};
 use super::{
     AgentAction, BreakerAction, CliError, Client, ClusterAction, Command, DoctorAction,
-    DoctorOptions, Global, Limit, Term, doctor, events, hold, kept, leases, nodes, tables, why,
+    DoctorOptions, Global, Limit, Term, doctor, events, hold, image, kept, leases, nodes, tables,
+    why,
 };
 
 /// How long a reload or a full reconciliation may take.
@@ -74,6 +75,7 @@ pub(super) async fn run(
         Command::Nodes => nodes::list(&client, json, term).await?,
         Command::Node { action } => nodes::act(&client, action, json, term).await?,
         Command::Why { of } => why::why(&client, of, json, term).await?,
+        Command::Image(action) => return image::act(&client, action, json, term).await,
         Command::Jobs => why::jobs(&client, json, term).await?,
         Command::AddressPools => {
             let pools: AddressPoolsOut = client.get("/v1/address-pools", CALL_LIMIT).await?;

@@ -37,6 +37,7 @@ pub static PAGES: &[Page] = pages![
     "concepts",
     "configuration",
     "reference/configuration",
+    "images",
     "ci/index",
     "ci/gitea",
     "ci/forgejo",

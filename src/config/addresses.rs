@@ -262,7 +262,7 @@ fn without_pool(
 }
 
 /// The address in `ipConfig`, IPv4 before IPv6.
-fn fixed(ip_config: &str) -> Option<IpAddr> {
+pub(super) fn fixed(ip_config: &str) -> Option<IpAddr> {
     let setting = |name: &str| {
         let mut parts = ip_config.split(',').filter_map(|part| part.trim().split_once('='));
         parts.find(|(key, _)| *key == name).map(|(_, value)| value)

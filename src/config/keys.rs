@@ -23,7 +23,7 @@
 //! A new key takes one entry here, the use of its field where the spec is built, and one row in
 //! `tests/keys.rs`. Checks that hold one key against another are in the module of their section.
 //!
-//! Files: `cloud`, `agent` (with `placement` and `guest`), `demand`, `service`, `credential`,
+//! Files: `cloud`, `agent` (with `placement` and `guest`), `image`, `demand`, `service`, `credential`,
 //! `shared` (mappings, pools, sizes). [`SECTIONS`] lists the top level.
 
 /// A table of keys, and the struct that its values are read into where entries name a field.
@@ -66,6 +66,7 @@ mod cloud;
 mod credential;
 mod demand;
 mod guest;
+mod image;
 mod placement;
 mod service;
 mod shared;
@@ -81,6 +82,7 @@ pub(super) use cloud::{CLOUD, RawCloud};
 pub(super) use credential::{CREDENTIALS, SECRET_KEYS};
 pub(super) use demand::{DEMAND, Launch, RawDemand};
 pub(super) use guest::RawNic;
+pub(super) use image::{IMAGE, RawHardware, RawImage, RawImageRunner, RawSource, SOURCE_KEYS};
 pub(super) use placement::{RawHeadroom, RawTerm, RawWeights, SIZES, Size};
 pub(super) use service::{RawLeases, RawPeer, RawQuota, RawService, RawToken, SERVICE};
 pub(super) use shared::{ADDRESS_POOL, MAPPING, RawMapping, RawPool};
@@ -371,7 +373,7 @@ pub(super) const NODE_DEFAULTS_HELP: &str = "Values for all agents on one node (
                                              the node's name); they override agentDefaults.";
 
 /// The top level, beside the `agentDefaults-<node>` sections.
-pub(super) static SECTIONS: [Section; 10] = [
+pub(super) static SECTIONS: [Section; 11] = [
     section("cloudDefaults", Form::One(&CLOUD), "Values that all clouds inherit."),
     section(
         "cloudConfigurations",
@@ -383,6 +385,11 @@ pub(super) static SECTIONS: [Section; 10] = [
         "agentConfigurations",
         Form::Many(&AGENT),
         "One entry for each kind of agent; it may override any key of agentDefaults.",
+    ),
+    section(
+        "images",
+        Form::Many(&IMAGE),
+        "Template images that drover builds; an agent names one with the key image.",
     ),
     section(
         "labelMappings",
@@ -413,7 +420,7 @@ pub(super) static SECTIONS: [Section; 10] = [
 ];
 
 /// Top-level names that are reserved for a later version.
-pub(super) const LATER: [&str; 2] = ["images", "machines"];
+pub(super) const LATER: [&str; 1] = ["machines"];
 
 /// Whether a section holds no secrets, so that its values may be shown.
 pub(super) fn is_open(name: &str) -> bool {

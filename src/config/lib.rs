@@ -38,6 +38,7 @@ mod edit;
 mod environment;
 mod fault;
 mod file;
+mod image;
 mod keys;
 mod layer;
 pub mod level;

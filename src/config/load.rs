@@ -23,8 +23,10 @@ use super::credential::{self, Credentials};
 use super::demand::{self, CheckedDemand};
 use super::environment::{Defaults, Environment};
 use super::fault::{self, Fault, Place};
+use super::image::{self, Images};
 use super::keys::{
-    ADDRESS_POOL, AGENT, CLOUD, DEMAND, LATER, MAPPING, NODE_DEFAULTS, SECTIONS, SIZES, Table,
+    ADDRESS_POOL, AGENT, CLOUD, DEMAND, IMAGE, LATER, MAPPING, NODE_DEFAULTS, SECTIONS, SIZES,
+    Table,
 };
 use super::layer::{Layer, unknown, wrong_type};
 use super::mapping;
@@ -188,6 +190,7 @@ struct Parts {
     clouds: BTreeMap<CloudId, CheckedCloud>,
     templates: BTreeMap<String, CheckedTemplate>,
     mappings: Vec<LabelMapping>,
+    images: Images,
     pools: Pools,
     credentials: Credentials,
     demand: CheckedDemand,
@@ -227,6 +230,9 @@ fn parts(top: &[Entry], defaults: &Defaults, cx: &mut Context<'_>) -> Option<Par
         }
     }
     origin::fallbacks(&mut templates, &mut cx.faults);
+    let images = many(top, "images", &IMAGE, &mut cx.faults);
+    let images = image::images(&images, &clouds, &credentials, cx);
+    image::check_named(&templates, &images, &mut cx.faults);
     let mappings = many(top, "labelMappings", &MAPPING, &mut cx.faults);
     let mappings = mappings.iter();
     let mappings: Vec<LabelMapping> = mappings
@@ -239,7 +245,17 @@ fn parts(top: &[Entry], defaults: &Defaults, cx: &mut Context<'_>) -> Option<Par
     runners::check(&templates, &mappings, &demand, &mut cx.faults);
     let uploads = std::mem::take(&mut cx.uploads.contents);
     let service = service?;
-    Some(Parts { clouds, templates, mappings, pools, credentials, demand, uploads, service })
+    Some(Parts {
+        clouds,
+        templates,
+        mappings,
+        images,
+        pools,
+        credentials,
+        demand,
+        uploads,
+        service,
+    })
 }
 
 /// Faults of the top level itself: unknown sections, and sections that are not mappings.
@@ -404,6 +420,14 @@ impl Parts {
                 }
                 herd.templates.insert(spec.id.clone(), Arc::new(spec));
             }
+        }
+        for (id, spec) in self.images {
+            if let Some(seed) = &spec.machine.cloud_init.seed
+                && let Some(cloud) = herd.clouds.get_mut(&id.cloud)
+            {
+                Arc::make_mut(cloud).image_storages.insert(seed.storage.clone());
+            }
+            herd.images.insert(id, Arc::new(spec));
         }
         let pools = self.pools.into_iter();
         herd.pools = pools.filter_map(|(id, pool)| Some((id, Arc::new(pool.spec?)))).collect();

@@ -18,11 +18,12 @@ use super::placement;
 use super::template::CheckedTemplate;
 
 /// The keys that find the template image.
-const SOUGHT: [&str; 4] = ["templateVmId", "templateName", "templateNamePattern", "templateTag"];
+const SOUGHT: [&str; 5] =
+    ["templateVmId", "templateName", "templateNamePattern", "templateTag", "image"];
 /// The key that says which of them counts.
 const MODE: &str = "templateSelectionMode";
 /// All keys about it.
-const FOUND_BY: [&str; 5] = [SOUGHT[0], SOUGHT[1], SOUGHT[2], SOUGHT[3], MODE];
+const FOUND_BY: [&str; 6] = [SOUGHT[0], SOUGHT[1], SOUGHT[2], SOUGHT[3], SOUGHT[4], MODE];
 const NODES: [&str; 2] = ["node", "nodes"];
 const STORAGES: [&str; 2] = ["targetStorage", "targetStorages"];
 /// Texts for cloud-init, here or in a file.
@@ -100,14 +101,15 @@ pub(super) fn search(layer: &Layer, faults: &mut Vec<Fault>) -> Option<Sought> {
         let fault = layer.fault(SOUGHT[0], "`templateVmId` is missing");
         faults.push(fault.help(
             "add `templateVmId:`, the VMID of the template image; or templateName, \
-             templateNamePattern or templateTag",
+             templateNamePattern, templateTag or image",
         ));
     }
     let text = |key: &str| layer.text(key).map(str::to_owned);
     let by_name = text("templateName").map(Sought::Name);
     let by_pattern = || text("templateNamePattern").map(Sought::Pattern);
     let by_tag = || text("templateTag").map(|tag| Sought::Tag(tag.to_ascii_lowercase()));
-    by_name.or_else(by_pattern).or_else(by_tag)
+    let by_image = || text("image").map(Sought::Image);
+    by_name.or_else(by_pattern).or_else(by_tag).or_else(by_image)
 }
 
 /// Gives each template its fallback templates, on the clouds that both are on.

@@ -54,7 +54,7 @@ fn step(at: usize, layer: &Layer, cx: &mut Context<'_>) -> Option<StepSpec> {
     Some(StepSpec { name, work: found?, timeout: Duration::from_secs(raw.timeout_sec) })
 }
 
-fn upload(layer: &Layer, cx: &mut Context<'_>) -> Option<UploadSpec> {
+pub(super) fn upload(layer: &Layer, cx: &mut Context<'_>) -> Option<UploadSpec> {
     let before = cx.faults.len();
     let raw: RawUpload = layer.typed(&mut cx.faults)?;
     let faulty = ["from", "to", "mode"].iter().any(|key| layer.is_faulty(key));

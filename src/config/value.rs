@@ -320,6 +320,15 @@ pub(super) fn repository(text: &str) -> Checked {
     must(sound, text, "an http or https URL", FORM)
 }
 
+/// Checks the URL of a disk image, in which `${name}` may stand.
+pub(super) fn download(text: &str) -> Checked {
+    const FORM: &str = "write it as `https://cloud.debian.org/images/cloud/…/disk.qcow2`";
+    let rest = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
+    let plain = |c: char| c.is_ascii_graphic() && !"\"'`\\<>".contains(c);
+    let sound = rest.is_some_and(|rest| !rest.is_empty() && !rest.starts_with('/'));
+    must(sound && text.chars().all(plain), text, "an http or https URL", FORM)
+}
+
 /// Checks a bridge's name as Proxmox takes it; blank is fine.
 pub(super) fn bridge(text: &str) -> Checked {
     let sound = made_of(text, "_.-") && text.len() <= 15;

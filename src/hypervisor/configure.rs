@@ -78,7 +78,10 @@ pub(crate) fn verify(config: &VmConfig, expected: &Marks, vmid: VmId) -> Result<
     if let (Some(lock @ ("clone" | "destroyed")), Reading::Unmarked) = (config.lock(), &reading) {
         return Err(locked(vmid, lock));
     }
-    let allowed = !config.is_template() || expected.kind == Kind::Image;
+    let allowed = match expected.kind {
+        Kind::Agent => !config.is_template(),
+        Kind::Image | Kind::Builder => true,
+    };
     if allowed && marks::is_ours(&reading, expected, vmid) {
         return Ok(());
     }

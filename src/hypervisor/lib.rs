@@ -8,7 +8,7 @@
 //! actors ──Hypervisor──> Proxmox ──> Cloud: Client, Cluster (shared)
 //!                                      │        │
 //!    configure, snapshot, disc,        │        ├── calls.rs       when is a call sent
-//!    guest, observe, fleet,            │        ├── task_queue.rs  when does a start or destroy begin
+//!    guest, observe, fleet, image,     │        ├── task_queue.rs  when does a start or destroy begin
 //!    template_image                    │        ├── watcher.rs     when has a task ended
 //!                                      │        └── list.rs        one list of guests for all readers
 //!                                      └──> proxmox-client ──> HTTPS, or the simulated cluster
@@ -38,6 +38,7 @@ mod configure;
 mod disc;
 mod fleet;
 mod guest;
+mod image;
 mod list;
 mod nics;
 mod observe;

@@ -7,6 +7,7 @@
 //! what it learned.
 
 mod identity;
+mod leftovers;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
@@ -18,12 +19,14 @@ use drover_limits::concurrency::{MaxConcurrent, OperationEnd};
 use drover_model::addresses::AddressSource;
 use drover_model::fault::{Culprit, Fault, FaultKind};
 use drover_model::id::{CloudId, ClusterId, NodeName, Upid, VmId};
+use drover_model::image::ImageVersion;
 use drover_model::marks::Marks;
 use drover_model::os::Os;
 use drover_model::placement::Fleet;
 use drover_model::ports::{
-    AddressObservation, Ask, CloneCall, ClusterObservation, ConfigureCall, Configured, Hypervisor,
-    IdStatus, ImageObservation, Snapped, SnapshotCall, Survey, TaskEnd, VmObservation, VmRef,
+    AddressObservation, Ask, CloneCall, ClusterObservation, ConfigureCall, Configured, CreateCall,
+    FinishCall, Hypervisor, IdStatus, ImageObservation, PullCall, SealCall, Snapped, SnapshotCall,
+    Survey, TaskEnd, VmObservation, VmRef,
 };
 use drover_model::spec::{CloneStrategy, CloudSpec, WIDTH};
 use drover_model::template_image::{Found, Sought};
@@ -44,7 +47,7 @@ use crate::disc::ImageUpload;
 use crate::list::Lists;
 use crate::task_queue::{QueuedTask, TaskQueue};
 use crate::watcher::Watcher;
-use crate::{disc, fleet, guest, observe, snapshot, template_image};
+use crate::{disc, fleet, guest, image, observe, snapshot, template_image};
 
 /// The shortest time between two reads of a cluster's tasks.
 pub const TASK_POLL_INTERVAL: Duration = Duration::from_millis(250);
@@ -52,9 +55,6 @@ pub const TASK_POLL_INTERVAL: Duration = Duration::from_millis(250);
 /// The limits of a cloud before its own are set.
 const DEFAULT_MAX_CONCURRENT: MaxConcurrent =
     MaxConcurrent { per_storage: WIDTH, per_node: WIDTH, adapts: true };
-
-/// How long drover waits for the removal of one volume.
-const VOLUME_REMOVAL_LIMIT: Duration = Duration::from_secs(60);
 
 pub struct Proxmox {
     runtime: Option<Handle>,
@@ -236,47 +236,6 @@ impl Cloud {
             self.client.share.lists().destroyed(VmId(vmid));
         }
         end
-    }
-
-    /// Removes drover's disc images and leftover volumes of a guest; returns the volumes that still
-    /// carry its id.
-    async fn leftovers(
-        &self,
-        vm: &VmRef,
-        ours: &[String],
-        only: Option<&BTreeSet<String>>,
-    ) -> Result<Vec<String>, Failure> {
-        let mut left = self.remove_images(vm, ours).await?;
-        left.extend(self.volumes_left(vm, ours, only).await?);
-        Ok(left)
-    }
-
-    async fn volumes_left(
-        &self,
-        vm: &VmRef,
-        ours: &[String],
-        only: Option<&BTreeSet<String>>,
-    ) -> Result<Vec<String>, Failure> {
-        let found = observe::leftovers(&self.client, vm, only).await?;
-        let is_ours = |volume: &&String| ours.iter().any(|one| is_same_volume(one, volume));
-        let mine: Vec<&String> = found.iter().filter(is_ours).collect();
-        // A new guest with the same id would have volumes of these very names.
-        if mine.is_empty() || observe::id_taken(&self.client, vm.vmid).await? != IdStatus::Free {
-            return Ok(found);
-        }
-        for volume in mine {
-            match self.client.free_volume(vm.node.as_str(), volume).await {
-                Ok(upid) => {
-                    let end = self.await_task(&task(upid), VOLUME_REMOVAL_LIMIT).await;
-                    tracing::info!(vmid = vm.vmid.0, volume, end = ?end, "tried to remove leftover volume");
-                }
-                Err(error) => {
-                    let fault = self.client.fault(&error);
-                    tracing::warn!(vmid = vm.vmid.0, volume, error = %fault, "leftover volume stays");
-                }
-            }
-        }
-        observe::leftovers(&self.client, vm, only).await
     }
 
     /// Destroys a guest as soon as its storages have room for that.
@@ -566,6 +525,47 @@ impl Hypervisor for Proxmox {
         self.ask(cloud, move |cloud| async move { cloud.remove_image(&image).await })
     }
 
+    fn pull(&self, call: PullCall) -> Ask<Upid> {
+        self.ask(
+            &call.cloud.clone(),
+            |cloud| async move { image::pull(&cloud.client, &call).await },
+        )
+    }
+
+    fn create(&self, call: CreateCall) -> Ask<Upid> {
+        self.ask(
+            &call.cloud.clone(),
+            |cloud| async move { image::create(&cloud.client, &call).await },
+        )
+    }
+
+    fn finish(&self, call: FinishCall) -> Ask<Option<Upid>> {
+        self.ask(&call.vm.cloud.clone(), |cloud| async move { cloud.finish(&call).await })
+    }
+
+    fn shortcomings(&self, vm: &VmRef) -> Ask<Vec<String>> {
+        let vm = vm.clone();
+        self.ask(
+            &vm.cloud.clone(),
+            |cloud| async move { image::shortcomings(&cloud.client, &vm).await },
+        )
+    }
+
+    fn seal(&self, call: SealCall) -> Ask<()> {
+        self.ask(&call.vm.cloud.clone(), |cloud| async move { cloud.seal(&call).await })
+    }
+
+    fn image_versions(&self, cloud: &CloudId) -> Ask<Vec<ImageVersion>> {
+        self.ask(cloud, |cloud| async move { image::versions(&cloud.client).await })
+    }
+
+    fn linked_volumes(&self, vm: &VmRef) -> Ask<Vec<String>> {
+        let vm = vm.clone();
+        self.ask(&vm.cloud.clone(), |cloud| async move {
+            image::linked_volumes(&cloud.client, &vm).await
+        })
+    }
+
     fn leftovers(
         &self,
         vm: &VmRef,
@@ -577,15 +577,6 @@ impl Hypervisor for Proxmox {
             cloud.leftovers(&vm, &ours, only.as_ref()).await
         })
     }
-}
-
-/// Whether two names mean the same volume: the name of a linked clone may start with its base's.
-fn is_same_volume(one: &str, other: &str) -> bool {
-    let parts = |volume: &str| {
-        let (storage, path) = volume.split_once(':')?;
-        Some((storage.to_owned(), path.rsplit('/').next()?.to_owned()))
-    };
-    parts(one).is_some_and(|one| parts(other) == Some(one))
 }
 
 #[cfg(test)]

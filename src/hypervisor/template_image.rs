@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use drover_model::fault::{Culprit, Fault, FaultKind};
 use drover_model::id::{NodeName, VmId};
-use drover_model::marks::{Kind, Reading};
+use drover_model::marks::{Kind, Reading, parse_name, slug};
 use drover_model::placement::Fleet;
 use drover_model::ports::{IdStatus, Listed};
 use drover_model::template_image::{Candidate, Found, Sought};
@@ -63,7 +63,10 @@ pub async fn locate(
         }
         match client.config(guest.node.as_str(), guest.vmid.0).await {
             Ok(config) if config.is_template() => {
-                candidates.extend(candidate(&guest, &config, &fleet));
+                candidates.extend(
+                    candidate(&guest, &config, &fleet)
+                        .filter(|_| is_version(&guest, &config, sought)),
+                );
             }
             Ok(_) if by_id => return Err(not_a_template(client, guest.vmid).into()),
             Ok(_) => {}
@@ -79,6 +82,13 @@ pub async fn locate(
         }
     }
     Ok(Found { candidates, fleet, whole })
+}
+
+/// Whether a template is a version of the image that is sought, where one is.
+fn is_version(guest: &Listed, config: &VmConfig, sought: &Sought) -> bool {
+    let Sought::Image(name) = sought else { return true };
+    let Reading::Marked(marks) = reading(config) else { return false };
+    marks.kind == Kind::Image && marks.vmid == guest.vmid && marks.template == *name
 }
 
 fn template_fault(kind: FaultKind, text: String) -> Fault {
@@ -133,6 +143,11 @@ async fn fitting(
             let new = guest.name.is_none() && guest.lock.is_none();
             (guest.template || new) && carries(&guest.tags, tag)
         })),
+        Sought::Image(name) => {
+            let slug = format!("{}-", slug("", name));
+            let named = |name: &String| name.starts_with(&slug) && parse_name(name).is_some();
+            Ok(by(&|guest| guest.template && guest.name.as_ref().is_some_and(named)))
+        }
     }
 }
 
@@ -185,7 +200,7 @@ fn unread_candidate(guest: &Listed, fleet: &Fleet) -> Candidate {
 /// A template image from its configuration; none for a guest with an agent's marks.
 fn candidate(guest: &Listed, config: &VmConfig, fleet: &Fleet) -> Option<Candidate> {
     if let Reading::Marked(marks) = reading(config)
-        && marks.kind == Kind::Agent
+        && matches!(marks.kind, Kind::Agent | Kind::Builder)
     {
         return None;
     }
@@ -202,13 +217,13 @@ fn candidate(guest: &Listed, config: &VmConfig, fleet: &Fleet) -> Option<Candida
 }
 
 /// When a guest was created, from `meta: creation-qemu=…,ctime=…`.
-fn created(config: &VmConfig) -> Option<u64> {
+pub(crate) fn created(config: &VmConfig) -> Option<u64> {
     let meta = config.get("meta")?;
     meta.split(',').find_map(|part| part.trim().strip_prefix("ctime="))?.parse().ok()
 }
 
 /// The storages of its volumes, including cloud-init drives and images in its drives.
-fn storages(config: &VmConfig) -> BTreeSet<String> {
+pub(crate) fn storages(config: &VmConfig) -> BTreeSet<String> {
     let is_drive = |key: &str| {
         let kind = key.trim_end_matches(|c: char| c.is_ascii_digit());
         kind.len() < key.len()

@@ -3,9 +3,11 @@
 //! - cluster: [`Client::cluster_status`], [`Client::resources`], [`Client::cluster_tasks`],
 //!   [`Client::check_free_id`].
 //! - guests: [`Client::config`], [`Client::set_config`], [`Client::clone_guest`],
-//!   [`Client::start`], [`Client::shutdown`], [`Client::stop`], [`Client::destroy`], snapshots.
+//!   [`Client::start`], [`Client::shutdown`], [`Client::stop`], [`Client::destroy`], snapshots,
+//!   [`Client::create_guest`], [`Client::make_template`].
 //! - guest agent: [`Client::interfaces`], [`Client::read_file`].
-//! - storages: [`Client::volumes`], [`Client::upload_iso`], [`Client::free_volume`].
+//! - storages: [`Client::volumes`], [`Client::upload_iso`], [`Client::download_url`],
+//!   [`Client::free_volume`].
 //! - tasks: [`Client::task_status`], [`Client::task_log`], [`Client::running_tasks`].
 //!
 //! A call that starts a task returns the task's name ([`Upid`]) at once; its end must be read. What
@@ -130,6 +132,16 @@ impl Client {
         Ok(upid.map(Upid::new))
     }
 
+    /// Starts to make a guest with this configuration; its VMID is taken when this returns.
+    pub async fn create_guest(&self, node: &str, config: Params) -> Result<Upid, PveError> {
+        self.start_task(Method::Post, &format!("/nodes/{}/qemu", encode(node)), config).await
+    }
+
+    /// Starts to turn a stopped guest into a template.
+    pub async fn make_template(&self, node: &str, vmid: u32) -> Result<Upid, PveError> {
+        self.start_task(Method::Post, &guest(node, vmid, "/template"), Params::new()).await
+    }
+
     /// Starts a guest; the task ends when its QEMU runs.
     pub async fn start(&self, node: &str, vmid: u32) -> Result<Upid, PveError> {
         self.start_task(Method::Post, &guest(node, vmid, "/status/start"), Params::new()).await
@@ -221,6 +233,25 @@ impl Client {
         let (node, storage) = (encode(node), encode(storage));
         let path = format!("/nodes/{node}/storage/{storage}/content");
         self.get(&path, params([("content", "images"), ("vmid", &vmid.to_string())])).await
+    }
+
+    /// All disk images on a storage of a node.
+    pub async fn all_volumes(&self, node: &str, storage: &str) -> Result<Vec<Volume>, PveError> {
+        let (node, storage) = (encode(node), encode(storage));
+        let path = format!("/nodes/{node}/storage/{storage}/content");
+        self.get(&path, params([("content", "images")])).await
+    }
+
+    /// Lets a node download a file to one of its storages. A file that is there stays where its
+    /// checksum is the one given.
+    pub async fn download_url(
+        &self,
+        node: &str,
+        storage: &str,
+        how: Params,
+    ) -> Result<Upid, PveError> {
+        let path = format!("/nodes/{}/storage/{}/download-url", encode(node), encode(storage));
+        self.start_task(Method::Post, &path, how).await
     }
 
     /// Uploads an ISO image and replaces one of the same name. The node checks `sha256`, in

@@ -196,6 +196,9 @@ pub struct Volume {
     /// The volume's size in bytes.
     #[serde(default, deserialize_with = "loose::maybe_number")]
     pub size: Option<u64>,
+    /// The volume that it shares data with, where the storage says so.
+    #[serde(default, deserialize_with = "loose::maybe_text")]
+    pub parent: Option<String>,
 }
 
 /// One network interface as the guest agent reports it. Guests may be hostile, so every field may

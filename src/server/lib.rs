@@ -19,6 +19,7 @@ mod events;
 mod health;
 mod holds;
 mod hooks;
+mod images;
 mod intake;
 mod leases;
 mod line;

@@ -14,7 +14,7 @@ use super::problem::CONTENT_TYPE;
 use super::routes::{self, Access};
 use super::{
     addresses, agents, breakers, call_in, clusters, control, demand, events, health, holds, hooks,
-    leases, metrics, nodes, templates,
+    images, leases, metrics, nodes, templates,
 };
 
 #[derive(OpenApi)]
@@ -26,6 +26,7 @@ use super::{
         holds::hold_next, holds::hold_none, agents::clouds,
         agents::status, addresses::list, call_in::call, hooks::hear, templates::list, templates::provision, events::stream, control::reap, control::resync, control::plan_resync,
         control::reload,
+        images::list, images::builds, images::build, images::prune, images::import,
         control::log_level, clusters::confirm, breakers::list, breakers::reset, nodes::list, nodes::drain, nodes::why, demand::list, demand::why, health::healthz, health::readyz, metrics::show, show,
     ),
     modifiers(&Bearer, &Routed),

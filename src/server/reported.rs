@@ -2,8 +2,8 @@
 
 use super::shapes::{self, Shown, rfc3339};
 use drover_api::{
-    AddressPoolOut, AlarmOut, BreakerOut, CloudOut, GoneOut, LostJobOut, ResetsOut, SourceOut,
-    TemplateOut,
+    AddressPoolOut, AlarmOut, BreakerOut, CloudOut, GoneOut, ImageBuildOut, LostJobOut, ResetsOut,
+    SourceOut, TemplateOut,
 };
 use drover_model::fact::{Fact, What};
 use drover_model::tenant::By;
@@ -92,6 +92,9 @@ pub fn event_out(view: &View, fact: &Fact, by: &By) -> (&'static str, Value) {
         What::AddressPools { pools } => {
             let pools: Vec<AddressPoolOut> = pools.iter().map(Shown::shown).collect();
             ("addressPools", json!({ "addressPools": pools }))
+        }
+        What::Image(status) => {
+            ("image", json!({ "image": Shown::<ImageBuildOut>::shown(&**status) }))
         }
         What::Reconciled { cluster, findings, unread } => {
             let reported = json!({ "cluster": cluster, "findings": findings, "unread": unread });

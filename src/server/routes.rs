@@ -19,7 +19,7 @@ use super::problem::Rejection;
 use super::state::{BODY_LIMIT, State};
 use super::{
     addresses, agents, auth, breakers, call_in, clusters, control, demand, events, health, holds,
-    hooks, leases, metrics, nodes, openapi, problem, templates,
+    hooks, images, leases, metrics, nodes, openapi, problem, templates,
 };
 use drover_api::Role;
 
@@ -205,6 +205,11 @@ pub(super) fn places() -> Vec<Place> {
         Place::at("/v1/why").get(OPERATOR, demand::why),
         Place::at("/v1/nodes").get(OPERATOR, nodes::list),
         Place::at("/v1/resync").get(OPERATOR, control::plan_resync).post(OPERATOR, control::resync),
+        Place::at("/v1/images").get(OPERATOR, images::list),
+        Place::at("/v1/images/builds").get(VIEWER, images::builds),
+        Place::at("/v1/images/prune").post(ADMIN, images::prune),
+        Place::at("/v1/images/{id}/build").post(ADMIN, images::build),
+        Place::at("/v1/images/{id}/import").post(ADMIN, images::import),
         Place::at("/v1/jobs").get(VIEWER, demand::list),
         Place::at("/v1/nodes/{node}/drain").post(ADMIN, nodes::drain),
         Place::at("/v1/address-pools").get(VIEWER, addresses::list),

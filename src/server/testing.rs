@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use actix::{Actor, Context, Handler, Recipient, System};
 use drover_actors::message::{
-    ClusterConfirmed, HerdCommand, NodeDrained, NodesSeen, Provisioned, Refusal,
+    ClusterConfirmed, HerdCommand, ImageImported, ImagesPruned, ImagesSeen, NodeDrained, NodesSeen,
+    Provisioned, Refusal,
 };
 use drover_ci::{HookAuth, HookSecret, Hooks};
 use drover_model::demand::report::Outage;
@@ -23,6 +24,7 @@ use drover_model::finding::{Does, Finding};
 use drover_model::id::{
     AgentId, CloudId, ClusterId, LeaseId, NodeName, RunnerName, SourceId, TemplateId, VmId,
 };
+use drover_model::image::ImagePlan;
 use drover_model::journal_state::JournalState;
 use drover_model::overrides::Overrides;
 use drover_model::phase::{AgentPhase, BreakerPhase, LeasePhase, NodeStatus};
@@ -293,6 +295,34 @@ fn book(view: Arc<View>, asks: Arc<Mutex<Vec<LeaseAsk>>>) -> impl FnMut(HerdComm
                 Subject::Source(None) | Subject::Lease(_) => None,
             };
             reply.send(account.map(an_account).ok_or_else(missing));
+        }
+        HerdCommand::BuildImage { image, node, dry_run, reply, .. } => {
+            let node = node.unwrap_or_else(|| NodeName::new("pve1"));
+            let (build, version) = (AgentId::new("b1"), AgentId::new("v1"));
+            let plan = match dry_run {
+                true => ImagePlan::WouldStart { node, version },
+                false => ImagePlan::Starts { node, build, version },
+            };
+            let missing = || Refusal::Unknown(format!("no image is called `{image}`"));
+            reply.send((image == "debian").then(|| vec![plan]).ok_or_else(missing));
+        }
+        HerdCommand::Images { reply } => {
+            let configured =
+                vec![(TemplateId::new(CloudId::new("lab"), "debian"), AgentId::new("v1"))];
+            let unread = vec![(CloudId::new("far"), "it does not answer".to_owned())];
+            reply.send(ImagesSeen { configured, versions: Vec::new(), unread });
+        }
+        HerdCommand::PruneImages { reply, .. } => reply.send(ImagesPruned::default()),
+        HerdCommand::ImportImage { image, vmid, reply } => {
+            let missing = Refusal::Unknown(format!("no image is called `{image}`"));
+            let imported = ImageImported {
+                image: TemplateId::new(CloudId::new("lab"), &image),
+                version: AgentId::new("v1"),
+                node: NodeName::new("pve1"),
+                vmid,
+                name: "debian-7k2m9qxw-4f8z1c3px9t2vkab".to_owned(),
+            };
+            reply.send(if image == "debian" { Ok(imported) } else { Err(missing) });
         }
         HerdCommand::Drain { reply, .. } => {
             reply.send(());

@@ -24,6 +24,8 @@ cloudConfigurations:
 agentDefaults: {cloudIds: [primary], credentialsId: agents, templateVmId: 9000}
 agentConfigurations:
   linux-builder: {node: pve1}
+images:
+  debian: {cloudIds: [primary], credentialsId: agents, storage: local-lvm}
 service: {listen: '127.0.0.1:8080'}
 ";
 

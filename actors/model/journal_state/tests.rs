@@ -417,6 +417,18 @@ fn a_journal_state_with_something_in_each_map_is_read_as_it_was_written() {
         resting: [(cluster.clone(), [(VmId(7), now)].into())].into(),
         resting_addresses: [(address, AddressRest { since: now, cooldown_ms: 9 })].into(),
         burned: [(cluster.clone(), [(VmId(8), now)].into())].into(),
+        builds: [(
+            AgentId::new("b1"),
+            BuildEntry {
+                marks: marks("b1", 9000),
+                node: NodeName::new("n1"),
+                version: AgentId::new("v1"),
+                given: [("word".to_owned(), "hello".to_owned())].into(),
+                sealed: Some(marks("v1", 9000)),
+                pruned: true,
+            },
+        )]
+        .into(),
         ahead: [(cluster.clone(), (VmId(9), 77))].into(),
         early: [(
             AgentId::new("a2"),

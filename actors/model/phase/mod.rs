@@ -19,11 +19,12 @@
 //! The words sort as their names do, in maps of the API too. `ALL` has them in the order of life.
 //!
 //! Beside this: `agent.rs` the life of an agent, with its diagram; `lease.rs`, `breaker.rs`,
-//! `cloud.rs`, `node.rs` and `job.rs` the others.
+//! `cloud.rs`, `image.rs`, `node.rs` and `job.rs` the others.
 
 mod agent;
 mod breaker;
 mod cloud;
+mod image;
 mod job;
 mod lease;
 mod node;
@@ -37,6 +38,7 @@ use serde::de::{Error, Visitor};
 pub use agent::AgentPhase;
 pub use breaker::BreakerPhase;
 pub use cloud::CloudHealth;
+pub use image::ImagePhase;
 pub use job::JobPhase;
 pub use lease::LeasePhase;
 pub use node::NodeStatus;

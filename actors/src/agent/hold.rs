@@ -9,8 +9,8 @@ use drover_model::record::{Body, Hold, Reason};
 
 use crate::agent::event::{Call, Effect};
 use crate::agent::mind::{Mind, Out};
-use crate::agent::provision::can_pass;
 use crate::agent::state::{Login, State};
+use crate::ran::can_pass;
 
 /// After this many failures in a row the login may never come.
 const WAIT_LIMIT: u32 = 3;

@@ -40,8 +40,8 @@ use crate::agent::event::{Call, Effect};
 use crate::agent::keys::KEY_PAUSE;
 use crate::agent::leases::{Lease, Leases, Stage};
 use crate::agent::mind::{Mind, Out};
-use crate::agent::provision::can_pass;
 use crate::agent::state::State;
+use crate::ran::can_pass;
 use crate::runners::TooOld;
 use drover_model::journal_state::Pass;
 

@@ -39,7 +39,6 @@ use crate::agent::holding::Holding;
 use crate::agent::in_flight::InFlight;
 use crate::agent::keys::Keys;
 use crate::agent::leases::Leases;
-use crate::agent::provision::can_pass;
 use crate::agent::reachability::Reachability;
 use crate::agent::report::Report;
 use crate::agent::state::{BootStep, CloneStep, ConnectStep, State};
@@ -47,6 +46,7 @@ use crate::agent::timers::Timers;
 use crate::agent::tries::Tries;
 use crate::agent::usage::Usage;
 use crate::boot_times::Booted;
+use crate::ran::can_pass;
 use crate::reset_stats::TemplateHints;
 use drover_limits::concurrency::OperationEnd;
 

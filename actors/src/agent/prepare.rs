@@ -16,12 +16,11 @@ use drover_scripts::windows;
 
 use crate::agent::event::Call;
 use crate::agent::mind::{Mind, Out};
-use crate::agent::provision::{GREET_PAUSE, can_pass};
+use crate::agent::provision::GREET_PAUSE;
 use crate::agent::state::{PrepareStep, State};
+use crate::ran::{can_pass, describe_failure, last_chars};
 use crate::reset_stats::ResetStats;
 
-/// The most characters of a failed command's output that are shown.
-const TAIL_SHOWN: usize = 600;
 /// The most characters of warnings that are shown.
 const WARNINGS_SHOWN: usize = 300;
 /// A step that uses all the time ends this much before the deadline, so that its last output
@@ -172,19 +171,4 @@ fn own_call(step: &StepSpec, address: IpAddr, limit: Duration) -> Call {
         StepWork::Upload(upload) => Call::Upload(address, upload.clone(), limit),
         StepWork::Packages(names) => Call::Run(address, guest::packages(names), limit),
     }
-}
-
-/// The end of a text, with at most `most` characters.
-fn last_chars(text: &str, most: usize) -> String {
-    text.chars().skip(text.chars().count().saturating_sub(most)).collect()
-}
-
-pub(super) fn describe_failure(step: &str, ran: &Ran) -> String {
-    let how = match ran.exit {
-        Some(exit) => format!("ended with exit status {exit}"),
-        None => "was ended by a signal or its limit".to_owned(),
-    };
-    let tail = last_chars(ran.tail.trim_end(), TAIL_SHOWN);
-    let last = if tail.is_empty() { String::new() } else { format!("; last: {tail}") };
-    format!("the step `{step}` {how}{last}")
 }

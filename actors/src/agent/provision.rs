@@ -16,6 +16,7 @@ use drover_model::spec::TemplateSpec;
 use crate::agent::event::{Call, CloneProof, Effect, Guest};
 use crate::agent::mind::{Mind, Out};
 use crate::agent::state::{BootStep, CloneStep, ConnectStep, State};
+use crate::ran::can_pass;
 use drover_limits::concurrency::OperationEnd;
 
 /// The limit of one try to log in.
@@ -364,23 +365,5 @@ pub(super) fn greet_limit(os: Os) -> Duration {
     match os {
         Os::Linux => GREET_LIMIT,
         Os::Windows(_) => GREET_LIMIT_WINDOWS,
-    }
-}
-
-/// Whether a fault may pass by itself.
-pub(super) fn can_pass(kind: &FaultKind) -> bool {
-    match kind {
-        FaultKind::Contention
-        | FaultKind::Locked { .. }
-        | FaultKind::Unreachable
-        | FaultKind::UnknownOutcome => true,
-        FaultKind::Denied { .. }
-        | FaultKind::Gone
-        | FaultKind::IdTaken
-        | FaultKind::Capacity
-        | FaultKind::Foreign
-        | FaultKind::KeyRejected
-        | FaultKind::Impostor
-        | FaultKind::Broken => false,
     }
 }

@@ -15,9 +15,9 @@ use drover_scripts::windows;
 
 use crate::agent::event::{Call, Effect};
 use crate::agent::mind::{Mind, Out};
-use crate::agent::prepare::describe_failure;
-use crate::agent::provision::{GREET_PAUSE, can_pass, greet_limit};
+use crate::agent::provision::{GREET_PAUSE, greet_limit};
 use crate::agent::state::{PrepareStep, ResetStep, State};
+use crate::ran::{can_pass, describe_failure};
 use crate::reset_stats::ResetStats;
 
 /// The limit of the repair after a rollback.

@@ -42,8 +42,8 @@ use drover_scripts::guest;
 
 use crate::agent::event::{Call, Guest};
 use crate::agent::mind::{Mind, Out};
-use crate::agent::provision::can_pass;
 use crate::agent::state::{RetireStep, State};
+use crate::ran::can_pass;
 
 /// The pause between two tries while Proxmox itself locks the guest (a backup, a migration).
 const LOCK_PAUSE: Duration = Duration::from_secs(10);

@@ -11,6 +11,7 @@
 //!   asks of agents that wait for both.
 //! - `sources.rs` finds what an agent is cloned from and chooses a place. `held.rs` keeps clones back
 //!   while a cloud does not work or the outcome of another clone is unknown.
+//! - A build of an image asks for its id alone (`image_ids.rs`).
 //! - An agent gives its place back with `LaneFree` and its id with `IdBack`. Each list of all guests
 //!   (`Surveyed`) takes places back from agents that ended without that.
 //!
@@ -18,6 +19,7 @@
 
 pub mod allocator;
 mod held;
+mod image_ids;
 mod sources;
 
 use std::cell::RefCell;
@@ -36,6 +38,7 @@ use crate::cloud::CloudReport;
 use crate::message::{AgentCommand, IdBack, LaneAsk, LaneFree};
 use allocator::{Allocator, Effect, Event};
 use drover_runtime::supervise::{count_message, limit_turns};
+pub use image_ids::ImageIdAsk;
 
 use drover_limits::concurrency::{ConcurrencyLimits, Footprint, MaxConcurrent, OperationEnd};
 use drover_model::ambient::jittered;
@@ -303,9 +306,10 @@ impl Cluster {
         tracing::debug!(agent = %agent, vmid = vmid.0, node = %node, "place granted");
         let spec = ask.chosen.clone();
         let origin = spec.as_ref().and_then(|spec| spec.origin.clone());
+        let source = spec.as_ref().map(|spec| spec.source);
         let granted = AgentCommand::Granted { vmid, node: node.clone(), cluster, spec };
         ask.reply.do_send(granted);
-        let place = Place { cluster: self.id.clone(), vmid, node, origin };
+        let place = Place { cluster: self.id.clone(), vmid, node, origin, source };
         self.common.roster.update(agent, |living| living.place = Some(place));
     }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
 use drover_model::fault::{Culprit, Fault, FaultKind};
 use drover_model::id::{AgentId, CloudId, NodeName};
+use drover_model::marks::parse_name;
 use drover_model::scope::Scope;
 use drover_model::spec::TemplateSpec;
 use drover_model::template_image::{Found, Sought};
@@ -79,7 +80,13 @@ impl Cluster {
         let agents: Vec<AgentId> =
             self.asks.iter().filter(|(_, ask)| alike(ask)).map(|(id, _)| id.clone()).collect();
         match found {
-            Ok(found) => {
+            Ok(mut found) => {
+                if matches!(key.1, Sought::Image(_)) {
+                    let own = &self.common.installation;
+                    found.candidates.retain(|one| {
+                        parse_name(&one.name).is_some_and(|(whose, _)| whose == *own)
+                    });
+                }
                 self.common.sites.seen(&self.id, found.fleet.nodes().keys());
                 self.place(&agents, &found);
                 let now = self.common.ports.ambient.now().mono;

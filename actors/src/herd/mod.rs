@@ -20,8 +20,9 @@
 //!
 //! Beside it: `start.rs` (the start), `writes.rs` (records in order), `leases.rs`, `explain.rs` and
 //! `call_in.rs` (the door), `provision.rs`, `hold.rs`, `overrides.rs`, `breakers.rs`, `nodes.rs` and
-//! `drain.rs` (operators), `clusters.rs`, `continued.rs`, `sources.rs` and `addresses.rs` (what it
-//! leads), `orphan.rs` and `machine.rs` (what another drover may own).
+//! `drain.rs` (operators), `images.rs` (builds of images), `clusters.rs`, `continued.rs`,
+//! `sources.rs` and `addresses.rs` (what it leads), `orphan.rs` and `machine.rs` (what another drover
+//! may own).
 
 mod addresses;
 mod breakers;
@@ -31,6 +32,7 @@ mod continued;
 mod drain;
 mod explain;
 mod hold;
+mod images;
 mod leases;
 mod machine;
 mod nodes;
@@ -118,6 +120,7 @@ pub struct Herd {
     ready: Option<Reply<Tried>>,
     asking: BTreeMap<LeaseId, Vec<LeaseReply>>,
     releasing: BTreeMap<LeaseId, Vec<ReleaseReply>>,
+    images: images::Images,
     /// Appends under way.
     writes: writes::Writes,
     drain: Option<drain::Drain>,
@@ -257,16 +260,8 @@ impl Herd {
         ctx: &mut Context<Self>,
     ) {
         let old = std::mem::take(&mut self.spec);
-        let mut merged = HerdSpec {
-            generation: new.generation,
-            reconcile_period: new.reconcile_period,
-            mappings: new.mappings.clone(),
-            pools: new.pools.clone(),
-            sources: new.sources.clone(),
-            asked: new.asked,
-            leases: new.leases.clone(),
-            ..HerdSpec::default()
-        };
+        let (clouds, templates) = (BTreeMap::new(), BTreeMap::new());
+        let mut merged = HerdSpec { clouds, templates, ..HerdSpec::clone(new) };
         self.inform_scheduler(Event::Limits(new.leases.clone()));
         let routing = Routing::new(&new.mappings).with(new.templates.values());
         self.inform_scheduler(Event::Routing(routing));
@@ -579,6 +574,14 @@ impl Handler<HerdCommand> for Herd {
             HerdCommand::Why { template, reply } => self.why(&template, reply, ctx),
             HerdCommand::Jobs { reply } => self.jobs(reply, ctx),
             HerdCommand::Account { subject, reply } => self.account(&subject, reply),
+            HerdCommand::BuildImage { image, node, given, dry_run, reply } => {
+                self.build_image(&image, (node, given, dry_run), reply, ctx);
+            }
+            HerdCommand::Images { reply } => self.list_images(reply, ctx),
+            HerdCommand::PruneImages { dry_run, reply } => self.prune_images(dry_run, reply, ctx),
+            HerdCommand::ImportImage { image, vmid, reply } => {
+                self.import_image(&image, vmid, reply, ctx);
+            }
             HerdCommand::Drain { policy, reply } => self.begin_drain(policy, reply),
         }
         self.settle_soon(ctx);

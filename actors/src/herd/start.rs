@@ -28,8 +28,8 @@ use crate::cluster::Cluster;
 use crate::cluster::allocator::Allocator;
 use crate::doubts::Doubts;
 use crate::hold_next::HoldNext;
-use crate::reconciler::Reconciler;
 use crate::reconciler::plan::Memory;
+use crate::reconciler::{Reconciler, ReconcilerCommand};
 use crate::records::Records;
 use crate::reset_stats::Resets;
 use crate::restraint::Restraint;
@@ -152,6 +152,7 @@ impl Herd {
                 ready: Some(ready),
                 asking: BTreeMap::new(),
                 releasing: BTreeMap::new(),
+                images: super::images::Images::default(),
                 writes: super::writes::Writes::default(),
                 drain: None,
                 settling: false,
@@ -210,6 +211,7 @@ impl Herd {
         for cloud in spec.clouds.keys().chain(homes) {
             self.begin_cloud(cloud, journal_state, ctx);
         }
+        self.adopt_builds(journal_state, ctx);
         let mut adopt: BTreeMap<CloudId, Vec<Adoption>> = BTreeMap::new();
         for (id, entry) in &journal_state.agents {
             tracing::info!(agent = %id, state = entry.phase().name(), "agent is taken over");
@@ -230,10 +232,14 @@ impl Herd {
         ctx: &Context<Self>,
     ) -> &ClusterActors {
         let (common, known) = (&self.common, &mut self.known);
+        let builds_here = self.images.known();
         self.clusters.entry(id.clone()).or_insert_with(|| {
             let here =
                 || journal_state.agents.iter().filter(|(_, entry)| entry.marks.cluster == *id);
+            let builds = journal_state.builds.values();
+            let builds = builds.filter(|entry| entry.marks.cluster == *id);
             let held = here().map(|(_, entry)| entry.marks.vmid);
+            let held = held.chain(builds.map(|entry| entry.marks.vmid));
             let mut lanes = ConcurrencyLimits::default();
             let now = common.ports.ambient.now();
             for (agent, entry) in here().filter(|(_, entry)| !entry.settled) {
@@ -270,6 +276,7 @@ impl Herd {
                 spawn_child(common, Rank::Branch, &format!("reconciler {id}"), move |_| {
                     Reconciler::new(given, name, at, herd, memory)
                 });
+            reconciler.do_send(ReconcilerCommand::Builds(builds_here));
             ClusterActors { cluster, reconciler }
         })
     }

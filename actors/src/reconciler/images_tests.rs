@@ -1,6 +1,6 @@
 //! Which disc images go.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use drover_model::fault::{Culprit, FaultKind};
@@ -20,6 +20,7 @@ fn known() -> Known {
         installation: Installation::new("7k2m9qxw"),
         cluster: ClusterId::new(CLUSTER),
         agents: BTreeMap::new(),
+        builds: BTreeSet::new(),
         last_seq: 100,
         since: crate::testbed::at(0).wall,
     }

@@ -18,6 +18,8 @@ pub(crate) enum Verdict {
     Orphan(Box<Marks>),
     /// Somebody else's, or a copy: never touched.
     Stranger(String),
+    /// A version of an image, or a build that runs: never touched, and nothing to report.
+    Image,
     /// Marks that do not add up: never touched.
     Damaged(String),
     Absent,
@@ -79,6 +81,7 @@ pub(crate) fn judge(
         },
         Verdict::Orphan(_)
         | Verdict::Stranger(_)
+        | Verdict::Image
         | Verdict::Damaged(_)
         | Verdict::Absent
         | Verdict::Unread(_) => Judged { finding, destroy: None },
@@ -118,13 +121,12 @@ pub(super) fn verdict(
     if known.agents.contains_key(&marks.agent) {
         return Verdict::Stranger(format!("agent `{}` lives elsewhere", marks.agent));
     }
-    if marks.kind == Kind::Image {
-        return Verdict::Stranger("it is an image".into());
+    match marks.kind {
+        Kind::Image => Verdict::Image,
+        Kind::Builder if known.builds.contains(&marks.agent) => Verdict::Image,
+        Kind::Agent if template => Verdict::Damaged("an agent's marks on a template".into()),
+        Kind::Agent | Kind::Builder => Verdict::Orphan(marks.clone()),
     }
-    if template {
-        return Verdict::Damaged("an agent's marks on a template".into());
-    }
-    Verdict::Orphan(marks.clone())
 }
 
 pub(super) fn describe(
@@ -135,7 +137,7 @@ pub(super) fn describe(
     ahead: Option<(VmId, u64)>,
 ) -> Option<Finding> {
     let (does, text) = match verdict {
-        Verdict::Absent => return None,
+        Verdict::Absent | Verdict::Image => return None,
         Verdict::Unread(why) => (Does::Report, format!("{vmid} could not be read: {why}")),
         Verdict::Stranger(why) => {
             (Does::Report, format!("{vmid} is a stranger, not touched: {why}"))

@@ -78,6 +78,8 @@ pub enum ReconcilerCommand {
     Use(Arc<CloudSpec>),
     /// A cloud left the configuration, or does not work.
     Drop(CloudId),
+    /// The builds of images whose guests are known.
+    Builds(BTreeSet<AgentId>),
     /// Reconcile at once, and report the findings, or why the cluster could not be read.
     Resync(Tally),
     /// Look and judge as a reconciliation does, change nothing, and report what it would do.
@@ -109,6 +111,8 @@ pub struct Reconciler {
     clouds: BTreeMap<CloudId, Arc<CloudSpec>>,
     /// Those that led here and do not now.
     dropped: BTreeSet<CloudId>,
+    /// Builds of images whose guests are known.
+    builds: BTreeSet<AgentId>,
     /// Outlives the actor, as the journal does that is older than the world.
     memory: Rc<RefCell<Memory>>,
     running: bool,
@@ -173,6 +177,7 @@ impl Reconciler {
             herd,
             clouds: BTreeMap::new(),
             dropped: BTreeSet::new(),
+            builds: BTreeSet::new(),
             memory,
             running: false,
             again: false,
@@ -206,6 +211,7 @@ impl Reconciler {
             installation: self.common.installation.clone(),
             cluster: self.id.clone(),
             agents: self.common.roster.select(|_| true),
+            builds: self.builds.clone(),
             last_seq: self.common.ports.journal.last_seq(),
             since: self.common.since,
         }
@@ -441,6 +447,7 @@ impl Handler<ReconcilerCommand> for Reconciler {
                     self.begin(ctx);
                 }
             }
+            ReconcilerCommand::Builds(builds) => self.builds = builds,
             ReconcilerCommand::Drop(cloud) => {
                 self.clouds.remove(&cloud);
                 self.dropped.insert(cloud);

@@ -27,6 +27,8 @@ pub(crate) struct Known {
     pub cluster: ClusterId,
     /// Every living agent.
     pub agents: BTreeMap<AgentId, Living>,
+    /// Builds of images that run.
+    pub builds: BTreeSet<AgentId>,
     /// The journal's highest sequence.
     pub last_seq: u64,
     /// The journal's last record before this start: whatever is younger it knows, or another drover
@@ -245,7 +247,12 @@ pub(crate) fn plan(
         )));
     }
     plan.findings.extend(others(survey, &known.installation));
-    let candidates = survey.guests.iter().filter(|guest| !ours.contains(&guest.vmid));
+    let builds = |guest: &Listed| {
+        let named = guest.name.as_deref().and_then(parse_name);
+        named.is_some_and(|(_, build)| known.builds.contains(&build))
+    };
+    let candidates =
+        survey.guests.iter().filter(|guest| !ours.contains(&guest.vmid) && !builds(guest));
     let candidates: Vec<&Listed> =
         candidates.filter(|guest| looks_ours(guest, &known.installation)).collect();
     memory.candidates.retain(|vmid, _| candidates.iter().any(|guest| guest.vmid == *vmid));
@@ -398,7 +405,7 @@ fn consider(plan: &mut Plan, guest: &Listed, config: Config, memory: &mut Memory
         Some(Verdict::Orphan(_)) => {
             config.cleanup_orphans && waited >= config.orphan_grace && memory.ahead.is_none()
         }
-        Some(Verdict::Stranger(_) | Verdict::Damaged(_)) => false,
+        Some(Verdict::Stranger(_) | Verdict::Image | Verdict::Damaged(_)) => false,
     };
     if look {
         plan.looks.push((vmid, guest.node.clone()));

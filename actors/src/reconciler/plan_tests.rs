@@ -40,11 +40,13 @@ fn with_agents(test: impl FnOnce(&dyn Fn(&[(&str, u32, AgentPhase)]) -> Known)) 
                             vmid: VmId(*vmid),
                             node: NodeName::new("pve1"),
                             origin: None,
+                            source: None,
                         }),
                     };
                     (AgentId::new(agent), living)
                 })
                 .collect(),
+            builds: BTreeSet::new(),
             last_seq: 100,
             since: testbed_now(),
         });
@@ -374,10 +376,6 @@ fn whatever_is_not_exactly_ours_is_never_destroyed() {
                 change(&|marks| marks.agent = AgentId::new("0000000000000000")),
                 "is a stranger, not touched: agent `0000000000000000` lives elsewhere",
             ),
-            (
-                change(&|marks| marks.kind = Kind::Image),
-                "is a stranger, not touched: it is an image",
-            ),
             (Err("no endpoint answers".into()), "could not be read: no endpoint answers"),
         ];
         for (observation, text) in cases {
@@ -385,6 +383,19 @@ fn whatever_is_not_exactly_ours_is_never_destroyed() {
             let finding = Finding::of(Does::Report, VmId(10_500), format!("10500 {text}"));
             assert_eq!(judged, Judged { finding: Some(finding), destroy: None });
         }
+    });
+}
+
+#[test]
+fn versions_of_images_and_builds_that_run_are_neither_reported_nor_destroyed_and_lost_builds_are() {
+    with_agents(|known| {
+        let of = |kind| seen(Reading::Marked(Box::new(Marks { kind, ..marks(ORPHAN, 10_500) })));
+        let nothing = Judged::default();
+        assert_eq!(judged(&known(&[]), &of(Kind::Image), 999), nothing);
+        let running = Known { builds: [AgentId::new(ORPHAN)].into(), ..known(&[]) };
+        assert_eq!(judged(&running, &of(Kind::Builder), 999), nothing);
+        let lost = judged(&known(&[]), &of(Kind::Builder), 999);
+        assert_eq!(lost.destroy.map(|marks| marks.kind), Some(Kind::Builder));
     });
 }
 

@@ -43,6 +43,7 @@ fn living(phase: AgentPhase, cluster: &str) -> Living {
             vmid: OURS.1,
             node: NodeName::new("pve1"),
             origin: None,
+            source: None,
         }),
     }
 }
@@ -54,6 +55,7 @@ fn round(purpose: Purpose, agent: Option<(AgentPhase, &str)>) -> Box<Round> {
         installation: Installation::new("7k2m9qxw"),
         cluster: ClusterId::new(CLUSTER),
         agents: agents.into_iter().collect(),
+        builds: BTreeSet::new(),
         last_seq: 100,
         since: at(100_000_000).wall,
     };

@@ -77,6 +77,7 @@ fn events(mind: &TemplateMind) -> Vec<(&'static str, Event)> {
         vmid: drover_model::id::VmId(10_000),
         node: NodeName::new("pve1"),
         origin: None,
+        source: None,
     };
     let located = |source: Result<&str, &str>, version: Option<&str>| Event::Located {
         source: source.map(String::from).map_err(String::from),

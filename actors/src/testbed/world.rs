@@ -189,7 +189,7 @@ impl FakeHypervisor for World {
     fn locate(&self, cloud: &CloudId, sought: &Sought, _: Option<&[NodeName]>) -> Ask<Found> {
         let vmid = match sought {
             Sought::Id(vmid) => *vmid,
-            Sought::Name(_) | Sought::Pattern(_) | Sought::Tag(_) => VmId(9000),
+            Sought::Name(_) | Sought::Pattern(_) | Sought::Tag(_) | Sought::Image(_) => VmId(9000),
         };
         now(self.with(|script| {
             script.calls.push(format!("locate {cloud} {vmid}"));

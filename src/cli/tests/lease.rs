@@ -441,6 +441,10 @@ async fn a_lost_answer_is_asked_for_again_with_the_same_key() {
         | HerdCommand::Why { .. }
         | HerdCommand::Jobs { .. }
         | HerdCommand::Account { .. }
+        | HerdCommand::BuildImage { .. }
+        | HerdCommand::Images { .. }
+        | HerdCommand::PruneImages { .. }
+        | HerdCommand::ImportImage { .. }
         | HerdCommand::Drain { .. } => panic!("not asked for here"),
     };
     let served = Served::scripted(view, Arc::clone(&asks), script, Limits::default());

@@ -64,7 +64,7 @@ table! {
             "memory that stays free on a node, beside headroom: MiB, or with a unit such as 4Gi; \
              0: none";
         "templateVmId" => template_vm_id: Option<u32>, whole(100..=LAST_VMID).eg("9000"),
-            "VMID of the template image; this or one of the next three keys is required";
+            "VMID of the template image; this or one of the next four keys is required";
         "templateName",
             text().check(value::filled).eg(r#""debian-13""#).variable("TEMPLATE_NAME"),
             "name of the template image, unique on each node; the agent's node comes first";
@@ -73,6 +73,8 @@ table! {
             "regular expression for the whole name; drover takes the newest match";
         "templateTag", text().check(value::template_tag).eg(r#""golden""#),
             "tag of the template image; drover takes the newest match";
+        "image", text().check(value::filled).eg(r#""debian""#),
+            "one of images: drover takes its newest version that the node reaches";
         "templateSelectionMode", choice(&["STATIC_ID", "NAME_REGEX", "TAG"]).eg("TAG"),
             "which key counts: templateVmId, templateNamePattern or templateTag; unset: the one \
              given";

@@ -1,6 +1,10 @@
 //! The files in `configs/`: they load and say what they must. `reference.rs` holds full.yaml
 //! against the tables of keys.
 
+use std::collections::BTreeMap;
+
+use drover_model::image::Recipe;
+
 use super::*;
 
 pub(super) fn shipped(name: &str) -> PathBuf {
@@ -24,6 +28,8 @@ fn the_full_file_says_what_holds_without_it() {
         "cloudConfigurations:\n  primary: {name: Production, credentialsId: proxmox-token}\n\
          agentConfigurations:\n  linux-builder: {cloudIds: [primary], node: pve1, \
          templateVmId: 9000, credentialsId: agent-key, labelString: linux}\n\
+         images:\n  debian: {cloudIds: [primary], source: {templateVmId: 9000}, \
+         storage: local-lvm, credentialsId: agent-key}\n\
          labelMappings: {builds: {labels: docker linux, templates: [linux-builder]}}\n\
          addressPools: {lab: {ranges: [10.20.0.50-10.20.0.99], prefix: 24}}\n\
          demand: {git: {kind: gitea, url: \"https://git.lan\", credentialsId: git-token}}\n\
@@ -53,6 +59,24 @@ fn the_reference_file_loads_with_credentials_beside_it() {
     assert_eq!(ids, expected);
     for key in PLUGIN_KEYS {
         assert!(reference.contains(&format!("{key}:")), "{key} is missing in reference.yaml");
+    }
+}
+
+// Invariant: each recipe of an image loads beside a cloud and a key, and yields a version.
+
+#[test]
+fn the_recipes_of_images_load() {
+    let scene = Scene::new();
+    let base = "cloudConfigurations: {primary: {name: Rack, credentialsId: api}}\ncredentials:\n  \
+        api: {kind: proxmoxToken, tokenId: drover@pve!drover, secretFile: token}\n  \
+        agent-key: {kind: sshKey, username: ci, privateKeyFile: ed25519}\n";
+    for name in ["debian", "ubuntu", "alma", "runner"] {
+        let recipe = fs::read_to_string(shipped(&format!("images/{name}.yaml"))).unwrap();
+        let files = [("drover.yaml", base), ("image.yaml", recipe.as_str())];
+        let checked = scene.check_files(&files);
+        let checked = checked.unwrap_or_else(|error| panic!("{name}: {}", scene.shown(error)));
+        let spec = &checked.herd.images[&TemplateId::new(CloudId::new("primary"), name)];
+        Recipe::new(spec, &BTreeMap::new()).unwrap_or_else(|fault| panic!("{name}: {fault}"));
     }
 }
 

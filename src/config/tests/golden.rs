@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use insta::assert_snapshot;
 
 use super::*;
-use crate::keys::{AGENT, CLOUD, CREDENTIALS, Key, Kind, MAPPING, SERVICE, Table};
+use crate::keys::{AGENT, CLOUD, CREDENTIALS, IMAGE, Key, Kind, MAPPING, SERVICE, Table};
 
 /// Texts of which each check refuses one at least.
 const ODD: [&str; 2] = ["a b", ""];
@@ -106,6 +106,12 @@ fn every_key_of_an_agent_says_what_is_wrong() {
 fn every_key_of_the_service_says_what_is_wrong() {
     let service = |line: &str| format!("{}service:\n  {line}\n", with_cloud("{}"));
     assert_snapshot!(said(&SERVICE, &service));
+}
+
+#[test]
+fn every_key_of_an_image_says_what_is_wrong() {
+    let image = |line: &str| format!("{}images:\n  m:\n    {line}\n", with_cloud("{}"));
+    assert_snapshot!(said(&IMAGE, &image));
 }
 
 #[test]

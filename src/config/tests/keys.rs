@@ -71,6 +71,7 @@ const AGENT_ROWS: &[Row<TemplateSpec>] = &[
     ("templateName", "Id(VmId(9000))", ("debian-13", r#"Name("debian-13")"#), REFUSED, |s| text(&s.sought())),
     ("templateNamePattern", "Id(VmId(9000))", (r"debian-\d+", r#"Pattern("debian-\\d+")"#), REFUSED, |s| text(&s.sought())),
     ("templateTag", "Id(VmId(9000))", ("golden", r#"Tag("golden")"#), REFUSED, |s| text(&s.sought())),
+    ("image", "Id(VmId(9000))", ("debian", r#"Image("debian")"#), REFUSED, |s| text(&s.sought())),
     ("templateSelectionMode", "Id(VmId(9000))", ("TAG\ntemplateTag: golden", r#"Tag("golden")"#), REFUSED, |s| text(&s.sought())),
     ("labelString", "{}", ("linux  docker", r#"{"docker", "linux"}"#), "{}", |s| text(&s.labels)),
     ("numExecutors", "1", ("3", "3"), REFUSED, |s| text(&s.executors)),
@@ -253,7 +254,8 @@ fn with_cloud_and_agent(lines: &str) -> String {
 fn with_all_beside(lines: &str) -> String {
     format!(
         "{}addressPools:\n  lab: {{ranges: [10.0.0.10], prefix: 24}}\n  \
-         six: {{ranges: [\"fd00::9\"], prefix: 64}}\nservice: {{listen: \"127.0.0.1:80\"}}\n",
+         six: {{ranges: [\"fd00::9\"], prefix: 64}}\nservice: {{listen: \"127.0.0.1:80\"}}\n\
+         images:\n  debian: {{cloudIds: [c], storage: local, credentialsId: ssh}}\n",
         with_agent(lines)
     )
 }

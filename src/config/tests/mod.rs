@@ -9,6 +9,7 @@ mod faults;
 mod files;
 mod golden;
 mod guests;
+mod images;
 mod keys;
 mod layers;
 mod mappings;

@@ -137,6 +137,7 @@ fn content(section: &Section) -> String {
     match (section.name, section.form) {
         ("cloudConfigurations", _) => CLOUD_ENTRY.to_owned(),
         ("agentConfigurations", _) => AGENT_ENTRY.to_owned(),
+        ("images", Form::Many(table)) => entry("debian", table, &["source"]),
         ("labelMappings", Form::Many(table)) => entry("builds", table, &[]),
         ("addressPools", Form::Many(table)) => entry("lab", table, &[]),
         ("demand", Form::Many(table)) => {

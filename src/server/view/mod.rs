@@ -13,6 +13,7 @@ use dashmap::DashMap;
 use drover_limits::call_queue::CallLoad;
 use drover_model::fact::{AddressPoolStatus, AgentDetail, Fact, LeaseStatus, SourceStatus, What};
 use drover_model::id::{AgentId, CloudId, ClusterId, Generation, LeaseId, SourceId, TemplateId};
+use drover_model::image::ImageStatus;
 use drover_model::phase::{AgentPhase, LeasePhase};
 use drover_model::ports::Observer;
 use drover_model::scope::Scope;
@@ -33,6 +34,8 @@ pub const ENDED_LEASES_KEPT: usize = 1000;
 pub const GONE_AGENTS_KEPT: usize = 500;
 /// Jobs lost with their machines that are still shown.
 pub const LOST_JOBS_KEPT: usize = 100;
+/// Builds of images that are shown, ended ones included.
+const BUILDS_KEPT: usize = 200;
 /// Restarts of actors that are still shown.
 pub const RESTARTS_KEPT: usize = 100;
 
@@ -45,6 +48,7 @@ pub struct View {
     clouds: DashMap<CloudId, CloudStatus>,
     reconciled: DashMap<ClusterId, ReconcileStatus>,
     pools: Mutex<Vec<AddressPoolStatus>>,
+    builds: Mutex<VecDeque<ImageStatus>>,
     sources: DashMap<SourceId, SourceStatus>,
     alarms: DashMap<AgentId, AlarmStatus>,
     /// Breakers of nodes, storages and clouds.
@@ -86,6 +90,7 @@ impl View {
             clouds: DashMap::new(),
             reconciled: DashMap::new(),
             pools: Mutex::new(Vec::new()),
+            builds: Mutex::default(),
             sources: DashMap::new(),
             alarms: DashMap::new(),
             places: DashMap::new(),
@@ -387,6 +392,7 @@ impl View {
             What::AddressPools { pools } => {
                 self.pools.lock().clone_from(pools);
             }
+            What::Image(status) => self.fold_image(status),
             What::Template { .. }
             | What::TemplateGone { .. }
             | What::Cloud { .. }
@@ -404,6 +410,19 @@ impl View {
             self.alarms.remove(&status.agent);
         }
         self.agents.insert(status.agent.clone(), status.clone());
+    }
+
+    fn fold_image(&self, status: &ImageStatus) {
+        let mut builds = self.builds.lock();
+        match builds.iter_mut().find(|known| known.build == status.build) {
+            Some(known) => known.clone_from(status),
+            None => drop(keep(&mut builds, status.clone(), BUILDS_KEPT)),
+        }
+    }
+
+    /// Builds of images that run, and the last that ended, in the order of their beginning.
+    pub fn image_builds(&self) -> Vec<ImageStatus> {
+        self.builds.lock().iter().cloned().collect()
     }
 
     fn fold_lease(&self, status: &LeaseStatus) {

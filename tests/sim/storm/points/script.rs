@@ -231,6 +231,11 @@ fn agent_of(body: &Body) -> Option<&AgentId> {
         | Body::ClockSet { .. }
         | Body::TroubleSince { .. }
         | Body::NodeDrained { .. }
+        | Body::ImageIntended { .. }
+        | Body::ImageSealed { .. }
+        | Body::ImageBuilt { .. }
+        | Body::ImagePruned { .. }
+        | Body::ImageGone { .. }
         | Body::OverrideSet { .. }
         | Body::HoldSet { .. }
         | Body::HoldNextSet { .. }

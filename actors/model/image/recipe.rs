@@ -1,0 +1,177 @@
+//! A recipe: an image with the values of its variables, and the version that it makes.
+
+use std::collections::BTreeMap;
+
+use super::spec::{ImageSource, ImageSpec};
+use crate::ambient::{fnv1a, mint_agent};
+use crate::id::AgentId;
+use crate::spec::{StepSpec, StepWork};
+
+/// Why a variable cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum VariableError {
+    #[error("image `{image}` has no variable `{name}`; its `variables` names them")]
+    Unknown { image: String, name: String },
+}
+
+/// What a build makes: everything that is filled in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Recipe {
+    /// With the steps as they are run.
+    pub spec: ImageSpec,
+    /// The values that somebody gave, against those of the configuration.
+    pub given: BTreeMap<String, String>,
+}
+
+impl Recipe {
+    /// Fills in the variables: what somebody gives wins over the configuration.
+    ///
+    /// # Errors
+    /// When the image has no variable of a given name.
+    pub fn new(spec: &ImageSpec, given: &BTreeMap<String, String>) -> Result<Self, VariableError> {
+        if let Some(name) = given.keys().find(|name| !spec.variables.contains_key(*name)) {
+            let (image, name) = (spec.id.name.to_string(), name.clone());
+            return Err(VariableError::Unknown { image, name });
+        }
+        let mut spec = spec.clone();
+        spec.variables.extend(given.clone());
+        let values = std::mem::take(&mut spec.variables);
+        for step in &mut spec.machine.steps {
+            step.work = filled(&step.work, &values);
+        }
+        spec.source = spec.source.map(|source| match source {
+            ImageSource::Url { url, checksum, algorithm } => ImageSource::Url {
+                url: fill(&url, &values),
+                checksum: fill(&checksum, &values),
+                algorithm,
+            },
+            template @ ImageSource::Template(_) => template,
+        });
+        spec.variables = values;
+        Ok(Self { spec, given: given.clone() })
+    }
+
+    /// The version that it makes: a hash of everything that is in the image. Where it is built, and
+    /// how long that may take, makes no other version.
+    pub fn version(&self) -> AgentId {
+        let spec = &self.spec;
+        let machine = &spec.machine;
+        let steps: Vec<(&str, &StepWork)> =
+            machine.steps.iter().map(|StepSpec { name, work, .. }| (name.as_str(), work)).collect();
+        let content = format!(
+            "{:?}",
+            (
+                (&spec.source, &spec.hardware, &spec.clean, steps),
+                (machine.cores, machine.memory_mb, machine.disk_gb, &machine.ssh.user),
+                machine.cloud_init.seed.as_ref().map(|seed| &seed.user_data),
+            )
+        );
+        let mut part = 0;
+        mint_agent(|| {
+            part += 1;
+            fnv1a(&format!("{part} {content}"))
+        })
+    }
+}
+
+fn filled(work: &StepWork, values: &BTreeMap<String, String>) -> StepWork {
+    match work {
+        StepWork::Run(command) => StepWork::Run(fill(command, values)),
+        StepWork::Packages(names) => {
+            StepWork::Packages(names.iter().map(|name| fill(name, values)).collect())
+        }
+        upload @ StepWork::Upload(_) => upload.clone(),
+    }
+}
+
+/// The text with `${name}` replaced where `name` is a variable. Any other `$` is the shell's.
+fn fill(text: &str, values: &BTreeMap<String, String>) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find("${") {
+        let (before, after) = (&rest[..at], &rest[at + 2..]);
+        out.push_str(before);
+        let value = after.find('}').and_then(|end| Some((values.get(&after[..end])?, end)));
+        match value {
+            Some((value, end)) => {
+                out.push_str(value);
+                rest = &after[end + 1..];
+            }
+            None => {
+                out.push_str("${");
+                rest = after;
+            }
+        }
+    }
+    out.push_str(rest);
+    out
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test may panic")]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::id::{NodeName, is_crockford};
+    use crate::testing::image;
+
+    fn given(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    }
+
+    fn with_step(command: &str) -> ImageSpec {
+        let mut spec = image("c/debian");
+        let timeout = Duration::from_secs(60);
+        let work = StepWork::Run(command.into());
+        spec.machine.steps = vec![StepSpec { name: "one".into(), work, timeout }];
+        spec.variables = given(&[("version", "13")]);
+        spec
+    }
+
+    // Invariant: the same recipe makes the same version, and another recipe another one.
+
+    #[test]
+    fn a_version_depends_on_what_is_in_the_image_and_on_nothing_else() {
+        let version = |spec: &ImageSpec| Recipe::new(spec, &given(&[])).unwrap().version();
+        let spec = with_step("echo ${version}");
+        let known = version(&spec);
+        assert!(is_crockford(known.as_str(), 16), "{known}");
+        let mut same = spec.clone();
+        same.keep = 9;
+        same.nodes = vec![NodeName::new("pve3")];
+        same.limits.build *= 2;
+        same.machine.limits.prepare *= 2;
+        assert_eq!(version(&same), known);
+        let changes: [fn(&mut ImageSpec); 5] = [
+            |spec| spec.hardware.cpu = "x86-64-v2".into(),
+            |spec| spec.machine.cores = Some(7),
+            |spec| spec.machine.ssh.user = "other".into(),
+            |spec| spec.clean.push_str("; true"),
+            |spec| spec.variables = given(&[("version", "14")]),
+        ];
+        for (at, change) in changes.into_iter().enumerate() {
+            let mut other = spec.clone();
+            change(&mut other);
+            assert_ne!(version(&other), known, "change {at}");
+        }
+    }
+
+    // Invariant: variables have the values that were given, else those of the configuration.
+
+    #[test]
+    fn variables_are_filled_in_and_the_shells_own_stay() {
+        let spec = with_step("echo ${version} ${HOME} $version $(id) ${");
+        let run = |values: &[(&str, &str)]| {
+            let recipe = Recipe::new(&spec, &given(values)).unwrap();
+            recipe.spec.machine.steps[0].work.clone()
+        };
+        let echoes =
+            |version| StepWork::Run(format!("echo {version} ${{HOME}} $version $(id) ${{"));
+        assert_eq!(run(&[]), echoes("13"));
+        assert_eq!(run(&[("version", "14")]), echoes("14"));
+        let unknown = Recipe::new(&spec, &given(&[("verson", "14")]));
+        let text = "image `debian` has no variable `verson`; its `variables` names them";
+        assert_eq!(unknown.unwrap_err().to_string(), text);
+    }
+}

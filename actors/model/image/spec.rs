@@ -1,0 +1,99 @@
+//! One image as it is configured (an entry of `images`, on one of its clouds).
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::id::{NodeName, TemplateId, VmId};
+use crate::spec::TemplateSpec;
+use crate::template_image::Sought;
+
+/// What an image begins with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ImageSource {
+    /// A disk image that the node downloads.
+    Url {
+        url: String,
+        /// The checksum, in hexadecimal digits.
+        checksum: String,
+        /// Such as `sha256`, as Proxmox names it.
+        algorithm: String,
+    },
+    /// A template image that is copied in full.
+    Template(Sought),
+}
+
+/// The firmware of a guest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bios {
+    /// UEFI, with an EFI disk.
+    Ovmf,
+    Seabios,
+}
+
+impl Bios {
+    /// The word of Proxmox.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ovmf => "ovmf",
+            Self::Seabios => "seabios",
+        }
+    }
+}
+
+/// The virtual hardware of an image made from a disk image.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Hardware {
+    /// Proxmox's `machine`, such as `q35`.
+    pub machine: String,
+    pub bios: Bios,
+    /// Proxmox's `cpu`, such as `host`.
+    pub cpu: String,
+    /// The controller of disks, Proxmox's `scsihw`.
+    pub scsi: String,
+    /// Whether its screen is a serial console.
+    pub serial: bool,
+    /// The operating system as Proxmox knows it, its `ostype`.
+    pub os_type: String,
+    /// The bridge of its network card.
+    pub bridge: String,
+    /// The VLAN tag of its network card; none for untagged.
+    pub vlan: Option<u16>,
+}
+
+/// How long the parts of a build may take.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ImageLimits {
+    /// Bringing the source to the node.
+    pub pull: Duration,
+    /// Waiting while another build brings the same source to the same place.
+    pub lock: Duration,
+    /// All of a build, waits included.
+    pub build: Duration,
+}
+
+/// One image on one cloud.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ImageSpec {
+    /// Its cloud and its key in `images`, written `cloud/image`.
+    pub id: TemplateId,
+    /// What it begins with; none where versions are only imported.
+    pub source: Option<ImageSource>,
+    pub hardware: Hardware,
+    /// How the guest that is built is configured, logged in to and prepared.
+    pub machine: TemplateSpec,
+    /// Values of `${name}` in its commands, where nobody gives others.
+    pub variables: BTreeMap<String, String>,
+    /// What removes from the guest that which no clone may have; run as the last of its steps.
+    pub clean: String,
+    /// The nodes that get a version each; empty for one that drover chooses.
+    pub nodes: Vec<NodeName>,
+    /// The storage of its disks.
+    pub storage: String,
+    /// The storage that its source is brought to.
+    pub import_storage: String,
+    /// The lowest VMID of a version.
+    pub vmid_floor: VmId,
+    /// Versions that are kept beside the newest.
+    pub keep: u32,
+    pub limits: ImageLimits,
+}

@@ -1,0 +1,173 @@
+//! Which versions of images may go: all but the newest and the few that are kept, and none that
+//! somebody uses. Pure.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+use drover_model::id::{ClusterId, Installation, NodeName, TemplateId, VmId};
+use drover_model::image::{ImageVersion, PlannedPrune, PrunePlan};
+
+/// How an image is kept: its cloud and name, and the versions beside the newest.
+pub type Kept = BTreeMap<TemplateId, u32>;
+
+/// What is used of a cluster, and by whom.
+#[derive(Debug, Clone, Default)]
+pub struct Uses {
+    /// Templates that agents were cloned from, or are about to be.
+    pub cloned: BTreeSet<VmId>,
+    /// Templates that the configuration names by their VMID.
+    pub named: BTreeSet<VmId>,
+    /// Volumes of other guests that share a template's disks; one that was not asked about has none.
+    pub linked: BTreeMap<VmId, Vec<String>>,
+}
+
+/// The most volumes that a reason names.
+const VOLUMES_SHOWN: usize = 3;
+
+/// What becomes of each version of these images on one cluster.
+///
+/// Each node has versions of its own; those that every node reaches count together.
+pub fn plan(
+    versions: &[ImageVersion],
+    installation: &Installation,
+    cluster: &ClusterId,
+    kept: &Kept,
+    uses: &Uses,
+) -> PrunePlan {
+    let mut groups: BTreeMap<(&TemplateId, Option<&NodeName>), Vec<&ImageVersion>> =
+        BTreeMap::new();
+    let mut plan = Vec::new();
+    for version in versions {
+        let marks = &version.marks;
+        if marks.installation != *installation || marks.cluster != *cluster {
+            continue;
+        }
+        let image = kept.keys().find(|image| *image.name == *marks.template);
+        if let Some(image) = image {
+            let place = (!version.shared).then_some(&version.node);
+            groups.entry((image, place)).or_default().push(version);
+        }
+    }
+    for ((image, _), mut group) in groups {
+        group.sort_by_key(|one| Reverse((one.created, one.vmid)));
+        let keep = usize::try_from(kept.get(image).copied().unwrap_or_default()).unwrap_or(0);
+        for (at, version) in group.into_iter().enumerate() {
+            let kept = match at {
+                0 => Some("it is the newest".to_owned()),
+                at if at <= keep => Some(format!("`keep` is {keep}")),
+                _ => used(version.vmid, uses),
+            };
+            let (image, cluster) = (image.clone(), cluster.clone());
+            plan.push(PlannedPrune { image, cluster, version: version.clone(), kept });
+        }
+    }
+    plan.sort_by_key(|one| (one.image.clone(), one.version.node.clone(), one.version.vmid));
+    plan
+}
+
+/// Why a version must stay although it is old.
+fn used(vmid: VmId, uses: &Uses) -> Option<String> {
+    if uses.cloned.contains(&vmid) {
+        return Some("agents were cloned from it".to_owned());
+    }
+    if uses.named.contains(&vmid) {
+        return Some("a template names its VMID (templateVmId)".to_owned());
+    }
+    let linked = uses.linked.get(&vmid).filter(|volumes| !volumes.is_empty())?;
+    let shown: Vec<&str> = linked.iter().take(VOLUMES_SHOWN).map(String::as_str).collect();
+    let more = if linked.len() > VOLUMES_SHOWN { ", …" } else { "" };
+    Some(format!("linked clones share its disks: {}{more}", shown.join(", ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use drover_model::id::AgentId;
+    use drover_model::marks::{Kind, Marks};
+    use drover_model::testing::{CLUSTER, marks, template_id};
+
+    use super::*;
+
+    fn version(vmid: u32, node: &str, created: u64) -> ImageVersion {
+        let marks = Marks {
+            kind: Kind::Image,
+            agent: AgentId::new(format!("{vmid:016}")),
+            template: "debian".into(),
+            ..marks("4f8z1c3px9t2vkab", vmid)
+        };
+        ImageVersion {
+            node: NodeName::new(node),
+            vmid: VmId(vmid),
+            marks,
+            created: Some(created),
+            storages: ["thin".to_owned()].into(),
+            shared: false,
+        }
+    }
+
+    fn planned(versions: &[ImageVersion], keep: u32, uses: &Uses) -> Vec<String> {
+        let kept = [(template_id("c/debian"), keep)].into();
+        let (installation, cluster) = (Installation::new("7k2m9qxw"), ClusterId::new(CLUSTER));
+        let plan = plan(versions, &installation, &cluster, &kept, uses);
+        plan.iter()
+            .map(|one| format!("{} {}", one.version.vmid, one.kept.as_deref().unwrap_or("goes")))
+            .collect()
+    }
+
+    // Invariant: the newest stays, so do as many others as `keep` says, on each node.
+
+    #[test]
+    fn the_newest_and_those_that_are_kept_stay_on_each_node() {
+        let all = [
+            version(9000, "pve1", 10),
+            version(9001, "pve1", 30),
+            version(9002, "pve1", 20),
+            version(9003, "pve2", 5),
+        ];
+        let none = Uses::default();
+        let newest = "it is the newest";
+        assert_eq!(
+            planned(&all, 1, &none),
+            [
+                "9000 goes".to_owned(),
+                format!("9001 {newest}"),
+                "9002 `keep` is 1".into(),
+                format!("9003 {newest}")
+            ]
+        );
+        assert_eq!(planned(&all, 0, &none)[2], "9002 goes");
+        let shared: Vec<_> =
+            all.iter().map(|one| ImageVersion { shared: true, ..one.clone() }).collect();
+        assert_eq!(planned(&shared, 0, &none)[3], "9003 goes", "they count together");
+    }
+
+    // Invariant: none goes that somebody uses, or that is somebody else's.
+
+    #[test]
+    fn a_version_in_use_stays() {
+        let all = [version(9000, "pve1", 10), version(9001, "pve1", 30)];
+        let cloned = Uses { cloned: [VmId(9000)].into(), ..Uses::default() };
+        assert_eq!(planned(&all, 0, &cloned)[0], "9000 agents were cloned from it");
+        let named = Uses { named: [VmId(9000)].into(), ..Uses::default() };
+        assert!(planned(&all, 0, &named)[0].contains("templateVmId"));
+        let volumes = vec!["nfs:9000/base-9000-disk-0.raw/120/vm-120-disk-0.qcow2".to_owned()];
+        let linked = Uses { linked: [(VmId(9000), volumes)].into(), ..Uses::default() };
+        assert!(
+            planned(&all, 0, &linked)[0].starts_with("9000 linked clones share its disks: nfs:")
+        );
+    }
+
+    #[test]
+    fn versions_of_other_installations_images_and_clusters_are_not_looked_at() {
+        let change = |change: fn(&mut Marks)| {
+            let mut other = version(9000, "pve1", 1);
+            change(&mut other.marks);
+            other
+        };
+        let all = [
+            change(|marks| marks.installation = Installation::new("7k2m9qxx")),
+            change(|marks| marks.cluster = ClusterId::new("0000000000000000")),
+            change(|marks| marks.template = "ubuntu".into()),
+        ];
+        assert_eq!(planned(&all, 0, &Uses::default()), Vec::<String>::new());
+    }
+}

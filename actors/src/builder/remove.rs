@@ -1,0 +1,310 @@
+//! How a guest of a build, or a version that is pruned, is destroyed (book: safety, rule 5).
+//!
+//! ```text
+//! Look ─▶ Fence ─▶ Stop ─▶ StopAwait ─▶ Destroy ─▶ DestroyAwait ─▶ Confirm ─▶ Leftovers ─▶ over
+//!  │ free ──────────────────────────────────────────────────────────────────────▲
+//!  └ other marks: left alone, over          any fault ── pause ──▶ Look
+//! ```
+
+use std::time::Duration;
+
+use drover_model::fault::Fault;
+use drover_model::id::Upid;
+use drover_model::marks::{Marks, Reading, is_ours};
+use drover_model::ports::{IdStatus, TaskEnd, VmObservation};
+use drover_model::record::Body;
+use drover_model::state_machine::Turn;
+use drover_model::time::Now;
+
+use super::event::{Call, Effect};
+use super::mind::Mind;
+use super::state::{Boot, Create, Remove, Shut, State, Task};
+
+/// How long a call to make a guest may still have its effect: Proxmox's own proxy gives up after
+/// 30 s, and drover's client after `callTimeoutSec`.
+pub(super) const HORIZON: Duration = Duration::from_secs(180);
+/// The pause between two looks at a guest that is unclear.
+const LOOK_PAUSE: Duration = Duration::from_secs(5);
+
+type Out<'a> = &'a mut Turn<Effect>;
+
+/// What a look shows of the guest.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Seen {
+    /// Nobody has the id.
+    Free,
+    /// It cannot be said, or Proxmox is still at it.
+    Unclear(&'static str),
+    /// Exactly the guest of this build.
+    Ours { running: Option<bool> },
+    /// The version, proved and marked.
+    Version { running: Option<bool> },
+    /// The guest of somebody else.
+    Foreign,
+}
+
+impl Mind {
+    fn seen(&self, observation: &VmObservation) -> Seen {
+        let Some(marks) = &self.marks else { return Seen::Unclear("nothing was intended") };
+        match observation.id {
+            IdStatus::Free => return Seen::Free,
+            IdStatus::Unknown => {
+                return Seen::Unclear("Proxmox does not say whether the id is free");
+            }
+            IdStatus::Taken => {}
+        }
+        let running = observation.running;
+        let Some(reading) = &observation.marks else {
+            return Seen::Unclear("its configuration could not be read");
+        };
+        if self.sealed.as_ref().is_some_and(|sealed| is_ours(reading, sealed, marks.vmid)) {
+            return Seen::Version { running };
+        }
+        if is_ours(reading, marks, marks.vmid) {
+            return if observation.lock.is_some() {
+                Seen::Unclear("Proxmox has it locked")
+            } else {
+                Seen::Ours { running }
+            };
+        }
+        match (reading, observation.lock.as_deref()) {
+            (Reading::Unmarked, Some("create" | "clone" | "destroyed")) => {
+                Seen::Unclear("Proxmox is still at it")
+            }
+            (Reading::Unmarked | Reading::Damaged(_) | Reading::Marked(_), _) => Seen::Foreign,
+        }
+    }
+
+    /// A look came back, in whichever state.
+    pub(super) fn looked(&mut self, result: Result<VmObservation, Fault>, now: Now, out: Out<'_>) {
+        let observation = match result {
+            Ok(observation) => observation,
+            Err(fault) => return self.back_off(&fault, now, out),
+        };
+        let seen = self.seen(&observation);
+        match self.state {
+            State::Creating(Create::Look) => self.looked_while_creating(&seen, now, out),
+            State::Booting(_) => match observation.running {
+                Some(true) => self.enter(State::Booting(Boot::Address), now, out),
+                Some(false) => self.enter(State::Booting(Boot::Start), now, out),
+                None => self.again_in(LOOK_PAUSE, now, out),
+            },
+            State::ShuttingDown(_) => match observation.running {
+                Some(false) => self.enter(State::Converting(Task::Call), now, out),
+                Some(true) => self.enter(State::ShuttingDown(Shut::Call), now, out),
+                None => self.again_in(LOOK_PAUSE, now, out),
+            },
+            State::Removing(_) => self.looked_to_remove(&seen, now, out),
+            State::Queued
+            | State::Pulling(_)
+            | State::Creating(_)
+            | State::Configuring
+            | State::Connecting
+            | State::Provisioning(_)
+            | State::Cleaning
+            | State::Converting(_)
+            | State::Verifying
+            | State::Sealing
+            | State::Done
+            | State::Failed
+            | State::Removed => {}
+        }
+    }
+
+    /// The marks that the guest is known to carry.
+    pub(super) fn marks_on_guest(&self) -> Option<Marks> {
+        self.carried.clone().or_else(|| self.marks.clone())
+    }
+
+    fn horizon_passed(&self, now: Now) -> bool {
+        self.made || self.asked.is_none_or(|asked| now.mono - asked >= HORIZON)
+    }
+
+    fn looked_while_creating(&mut self, seen: &Seen, now: Now, out: Out<'_>) {
+        match seen {
+            Seen::Ours { .. } => {
+                self.made = true;
+                self.enter(State::Configuring, now, out);
+            }
+            Seen::Free if !self.horizon_passed(now) => {
+                "Proxmox has not made the guest yet".clone_into(&mut self.detail);
+                self.again_in(LOOK_PAUSE, now, out);
+            }
+            Seen::Unclear(why) => {
+                (*why).clone_into(&mut self.detail);
+                self.again_in(LOOK_PAUSE, now, out);
+            }
+            Seen::Free => self.remove("Proxmox never made the guest", now, out),
+            Seen::Foreign | Seen::Version { .. } => {
+                self.remove("its VMID is somebody else's", now, out);
+            }
+        }
+    }
+
+    fn remove(&mut self, why: &str, now: Now, out: Out<'_>) {
+        self.failure.get_or_insert_with(|| why.to_owned());
+        self.enter(State::Removing(Remove::Look), now, out);
+    }
+
+    fn looked_to_remove(&mut self, seen: &Seen, now: Now, out: Out<'_>) {
+        match seen {
+            Seen::Free if self.horizon_passed(now) => {
+                self.remove_step(Remove::Leftovers, now, out);
+            }
+            Seen::Free => {
+                "it waits until a late create can have no effect".clone_into(&mut self.detail);
+                self.again_in(LOOK_PAUSE * 2, now, out);
+            }
+            Seen::Unclear(why) => {
+                (*why).clone_into(&mut self.detail);
+                self.again_in(LOOK_PAUSE, now, out);
+            }
+            // It was proved before the service stopped.
+            Seen::Version { .. } if !self.pruned => self.built(now, out),
+            Seen::Ours { running } | Seen::Version { running } => {
+                self.made = true;
+                let version = matches!(seen, Seen::Version { .. });
+                self.carried = self.sealed.clone().filter(|_| version);
+                let stopped = *running == Some(false);
+                self.remove_step(Remove::Fence { stopped }, now, out);
+            }
+            Seen::Foreign => {
+                let text = "the guest with its VMID carries other marks and is left alone";
+                self.failure = Some(match self.failure.take() {
+                    Some(failure) => format!("{failure}; {text}"),
+                    None => text.to_owned(),
+                });
+                self.gone(true, State::Failed, now, out);
+            }
+        }
+    }
+
+    pub(super) fn remove_call(&self, step: &Remove) -> Call {
+        match step {
+            Remove::Look => Call::Look,
+            Remove::Fence { .. } => Call::Fence,
+            Remove::Stop => Call::Stop,
+            Remove::StopAwait(upid) | Remove::DestroyAwait(upid) => {
+                Call::Await(upid.clone(), self.operation())
+            }
+            Remove::Destroy => Call::Destroy,
+            Remove::Confirm => Call::IdTaken,
+            Remove::Leftovers => Call::Leftovers,
+        }
+    }
+
+    fn remove_step(&mut self, step: Remove, now: Now, out: Out<'_>) {
+        self.state = State::Removing(step);
+        self.act(now, out);
+    }
+
+    /// Tries again later, from the look on.
+    fn remove_again(&mut self, fault: &Fault, now: Now, out: Out<'_>) {
+        self.state = State::Removing(Remove::Look);
+        self.back_off(fault, now, out);
+    }
+
+    /// The fence is set.
+    pub(super) fn fenced(&mut self, result: Result<(), Fault>, now: Now, out: Out<'_>) {
+        match (&self.state, result) {
+            (State::Removing(Remove::Fence { stopped: true }), Ok(())) => {
+                self.remove_step(Remove::Destroy, now, out);
+            }
+            (_, Ok(())) => self.remove_step(Remove::Stop, now, out),
+            (_, Err(fault)) => self.remove_again(&fault, now, out),
+        }
+    }
+
+    pub(super) fn remove_accepted(
+        &mut self,
+        result: Result<Option<Upid>, Fault>,
+        now: Now,
+        out: Out<'_>,
+    ) {
+        match (&self.state, result) {
+            (State::Removing(Remove::Fence { .. }), result) => {
+                self.fenced(result.map(drop), now, out);
+            }
+            (State::Removing(Remove::Stop), Ok(Some(upid))) => {
+                self.remove_step(Remove::StopAwait(upid), now, out);
+            }
+            (State::Removing(_), Ok(Some(upid))) => {
+                self.remove_step(Remove::DestroyAwait(upid), now, out);
+            }
+            (_, Ok(None)) => self.remove_step(Remove::Confirm, now, out),
+            (_, Ok(Some(_))) => {}
+            (_, Err(fault)) => self.remove_again(&fault, now, out),
+        }
+    }
+
+    pub(super) fn remove_task_ended(
+        &mut self,
+        end: Result<TaskEnd, Fault>,
+        now: Now,
+        out: Out<'_>,
+    ) {
+        match (&self.state, end) {
+            (State::Removing(Remove::StopAwait(_)), Ok(TaskEnd::Done { .. })) => {
+                self.remove_step(Remove::Destroy, now, out);
+            }
+            (State::Removing(_), Ok(TaskEnd::Done { .. })) => {
+                self.remove_step(Remove::Confirm, now, out);
+            }
+            (_, Ok(TaskEnd::Failed(fault)) | Err(fault)) => self.remove_again(&fault, now, out),
+            (_, Ok(TaskEnd::Unknown(text))) => {
+                self.state = State::Removing(Remove::Look);
+                self.detail = text;
+                self.again_in(LOOK_PAUSE, now, out);
+            }
+            (_, Ok(TaskEnd::Done { .. })) => {}
+        }
+    }
+
+    pub(super) fn remove_confirmed(
+        &mut self,
+        result: Result<IdStatus, Fault>,
+        now: Now,
+        out: Out<'_>,
+    ) {
+        match result {
+            Ok(IdStatus::Free) => self.remove_step(Remove::Leftovers, now, out),
+            Ok(IdStatus::Taken | IdStatus::Unknown) => {
+                self.state = State::Removing(Remove::Look);
+                "its VMID is still taken".clone_into(&mut self.detail);
+                self.again_in(LOOK_PAUSE, now, out);
+            }
+            Err(fault) => self.remove_again(&fault, now, out),
+        }
+    }
+
+    pub(super) fn remains_listed(
+        &mut self,
+        result: Result<Vec<String>, Fault>,
+        now: Now,
+        out: Out<'_>,
+    ) {
+        match result {
+            Ok(volumes) => {
+                if !volumes.is_empty() {
+                    let text = format!("volumes remain: {}", volumes.join(", "));
+                    self.failure = Some(match self.failure.take() {
+                        Some(failure) => format!("{failure}; {text}"),
+                        None => text,
+                    });
+                }
+                let state = if self.pruned { State::Removed } else { State::Failed };
+                self.gone(!volumes.is_empty(), state, now, out);
+            }
+            Err(fault) => self.back_off(&fault, now, out),
+        }
+    }
+
+    fn gone(&mut self, burned: bool, state: State, now: Now, out: Out<'_>) {
+        let build = self.birth.build.clone();
+        out.push(Effect::Record(Body::ImageGone { build, burned }));
+        if let Some(vmid) = self.vmid() {
+            out.push(Effect::IdBack { vmid, burned });
+        }
+        self.over(state, now, out);
+    }
+}

@@ -1,0 +1,239 @@
+//! The versions of images on the clusters: what is there, which ones go, and the import of a template
+//! that was built elsewhere.
+
+use std::collections::BTreeMap;
+
+use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
+use drover_model::ambient::{fnv1a, mint_agent};
+use drover_model::fault::{Culprit, Fault, FaultKind};
+use drover_model::id::{AgentId, CloudId, ClusterId, TemplateId, VmId};
+use drover_model::image::{ImageVersion, PlannedPrune, PrunePlan, Recipe};
+use drover_model::journal_state::BuildEntry;
+use drover_model::marks::{Kind, Marks};
+use drover_model::ports::{SealCall, VmRef};
+use drover_model::record::Body;
+use drover_model::spec::CloneStrategy;
+use drover_model::template_image::Sought;
+use drover_runtime::reply::Reply;
+use futures_util::future::join_all;
+
+use crate::builder::prune::{Kept, Uses, plan};
+use crate::herd::Herd;
+use crate::message::{ImageImported, ImagesPruned, ImagesSeen, Refusal};
+
+impl Herd {
+    pub(in crate::herd) fn list_images(&self, reply: Reply<ImagesSeen>, ctx: &mut Context<Self>) {
+        let configured: Vec<(TemplateId, AgentId)> = self
+            .spec
+            .images
+            .values()
+            .filter_map(|spec| {
+                let recipe = Recipe::new(spec, &BTreeMap::new()).ok()?;
+                Some((spec.id.clone(), recipe.version()))
+            })
+            .collect();
+        self.plan_prune(&|_| true, ctx, move |_, planned, _| {
+            let ImagesPruned { versions, unread } = planned;
+            reply.send(ImagesSeen { configured, versions, unread });
+        });
+    }
+
+    pub(in crate::herd) fn prune_images(
+        &mut self,
+        dry_run: bool,
+        reply: Reply<ImagesPruned>,
+        ctx: &mut Context<Self>,
+    ) {
+        self.prune(&|_| true, dry_run, reply, ctx);
+    }
+
+    pub(super) fn prune(
+        &mut self,
+        which: &dyn Fn(&TemplateId) -> bool,
+        dry_run: bool,
+        reply: Reply<ImagesPruned>,
+        ctx: &mut Context<Self>,
+    ) {
+        self.plan_prune(which, ctx, move |actor, planned, ctx| {
+            let going = planned.versions.iter().filter(|one| one.kept.is_none() && !dry_run);
+            for one in going.cloned().collect::<Vec<_>>() {
+                actor.remove_version(one, ctx);
+            }
+            reply.send(planned);
+        });
+    }
+
+    /// What is used of a cluster's templates, as far as drover itself knows.
+    fn uses(&self, cluster: &ClusterId) -> Uses {
+        let mut uses = Uses::default();
+        self.common.roster.each(|living| {
+            let Some(place) = living.place.as_ref().filter(|place| place.cluster == *cluster)
+            else {
+                return;
+            };
+            let linked = living.spec.clone == CloneStrategy::Linked;
+            if linked || !living.status.phase.has_guest() {
+                uses.cloned.extend(place.source);
+            }
+        });
+        let here = |cloud: &CloudId| self.leads.get(cloud) == Some(cluster);
+        let templates = self.spec.templates.values().filter(|spec| here(&spec.id.cloud));
+        uses.named.extend(templates.filter_map(|spec| spec.sought().vmid()));
+        let removed = self.images.builds.values().filter(|build| build.cluster == *cluster);
+        // One that goes already is not removed twice.
+        uses.named.extend(removed.filter_map(|build| build.status.vmid));
+        uses
+    }
+
+    /// Reads the versions of images and plans what becomes of them.
+    fn plan_prune(
+        &self,
+        which: &dyn Fn(&TemplateId) -> bool,
+        ctx: &mut Context<Self>,
+        then: impl FnOnce(&mut Self, ImagesPruned, &mut Context<Self>) + 'static,
+    ) {
+        let mut clouds: BTreeMap<CloudId, (ClusterId, Kept)> = BTreeMap::new();
+        let mut pruned = ImagesPruned::default();
+        for spec in self.spec.images.values().filter(|spec| which(&spec.id)) {
+            let cloud = &spec.id.cloud;
+            match self.cluster_of_image(cloud) {
+                Ok(cluster) => {
+                    let entry = clouds.entry(cloud.clone());
+                    let (_, kept) = entry.or_insert_with(|| (cluster, Kept::new()));
+                    kept.insert(spec.id.clone(), spec.keep);
+                }
+                Err(refusal) => {
+                    let unread = (cloud.clone(), refusal.to_string());
+                    if !pruned.unread.contains(&unread) {
+                        pruned.unread.push(unread);
+                    }
+                }
+            }
+        }
+        let installation = self.common.installation.clone();
+        let reads = clouds.into_iter().map(|(cloud, (cluster, kept))| {
+            let hypervisor = self.common.ports.hypervisor.clone();
+            let (installation, mut uses) = (installation.clone(), self.uses(&cluster));
+            async move {
+                let planned = async {
+                    let versions = hypervisor.image_versions(&cloud).await?;
+                    let first = plan(&versions, &installation, &cluster, &kept, &uses);
+                    for one in first.iter().filter(|one| one.kept.is_none()) {
+                        let (node, vmid) = (one.version.node.clone(), one.version.vmid);
+                        let vm = VmRef { cloud: cloud.clone(), node, vmid };
+                        uses.linked.insert(vmid, hypervisor.linked_volumes(&vm).await?);
+                    }
+                    Ok::<PrunePlan, Fault>(plan(&versions, &installation, &cluster, &kept, &uses))
+                };
+                let planned = planned.await;
+                (cloud, planned)
+            }
+        });
+        let reads: Vec<_> = reads.collect();
+        ctx.spawn(join_all(reads).into_actor(self).map(move |read, actor, ctx| {
+            for (cloud, planned) in read {
+                match planned {
+                    Ok(planned) => pruned.versions.extend(planned),
+                    Err(fault) => pruned.unread.push((cloud, fault.text)),
+                }
+            }
+            then(actor, pruned, ctx);
+        }));
+    }
+
+    /// Destroys an old version, once that is durable.
+    fn remove_version(&mut self, planned: PlannedPrune, ctx: &mut Context<Self>) {
+        let PlannedPrune { image, version: ImageVersion { node, vmid, marks, .. }, .. } = planned;
+        let goes = self
+            .images
+            .builds
+            .values()
+            .any(|build| build.cluster == marks.cluster && build.status.vmid == Some(vmid));
+        if goes {
+            return;
+        }
+        let build = mint_agent(|| self.common.ports.ambient.draw());
+        tracing::info!(image = %image, version = %marks.agent, vmid = vmid.0, "version is pruned");
+        let entry = BuildEntry {
+            marks: marks.clone(),
+            node: node.clone(),
+            version: marks.agent.clone(),
+            given: BTreeMap::new(),
+            sealed: None,
+            pruned: true,
+        };
+        let of = (image, marks.agent.clone());
+        let birth = self.birth_of_build(&build, of, marks.cluster.clone(), node.clone(), None);
+        let body = Body::ImagePruned { build, marks: Box::new(marks), node };
+        self.append(body, ctx, move |actor, done, ctx| {
+            if done.is_ok() {
+                actor.enter_build(birth, None, Some(entry), ctx);
+            }
+        });
+    }
+
+    pub(in crate::herd) fn import_image(
+        &mut self,
+        name: &str,
+        vmid: VmId,
+        reply: Reply<Result<ImageImported, Refusal>>,
+        ctx: &mut Context<Self>,
+    ) {
+        let ready = self
+            .image_named(name)
+            .and_then(|spec| Ok((self.cluster_of_image(&spec.id.cloud)?, spec.id.clone())));
+        let (cluster, image) = match ready {
+            Ok(ready) => ready,
+            Err(refusal) => return reply.send(Err(refusal)),
+        };
+        let common = self.common.clone();
+        let born = common.ports.ambient.now().wall.rfc3339();
+        let import = async move {
+            let hypervisor = common.ports.hypervisor.clone();
+            let found = hypervisor.locate(&image.cloud, &Sought::Id(vmid), None).await?;
+            let found = found.candidates.into_iter().find(|one| one.vmid == vmid);
+            let Some(found) = found else {
+                let text = format!("guest `{vmid}` carries the marks of an agent or a build");
+                return Err(Fault::new(FaultKind::Foreign, Culprit::Guest, text));
+            };
+            let mut part = 0;
+            let version = mint_agent(|| {
+                part += 1;
+                fnv1a(&format!("{part} {cluster} {vmid} {}", found.digest))
+            });
+            let marks = Marks {
+                installation: common.installation.clone(),
+                agent: version.clone(),
+                vmid,
+                cluster,
+                kind: Kind::Image,
+                seq: common.ports.journal.last_seq(),
+                cloud: image.cloud.as_str().to_owned(),
+                template: image.name.to_string(),
+                born,
+            };
+            let node = found.node;
+            let name = marks.name("");
+            let vm = VmRef { cloud: image.cloud.clone(), node: node.clone(), vmid };
+            let description =
+                format!("A version of image {}, imported from `{}`.", image.name, found.name);
+            hypervisor.seal(SealCall { vm, from: None, to: marks, description }).await?;
+            Ok(ImageImported { image, version, node, vmid, name })
+        };
+        ctx.spawn(import.into_actor(self).map(move |done, _, _| {
+            reply.send(done.map_err(|fault| match fault.kind {
+                FaultKind::Gone => Refusal::Unknown(fault.text),
+                FaultKind::Broken | FaultKind::Foreign => Refusal::Conflict(fault.text),
+                FaultKind::Contention
+                | FaultKind::Locked { .. }
+                | FaultKind::Unreachable
+                | FaultKind::UnknownOutcome
+                | FaultKind::Denied { .. }
+                | FaultKind::IdTaken
+                | FaultKind::Capacity
+                | FaultKind::KeyRejected
+                | FaultKind::Impostor => Refusal::Unavailable(fault.text),
+            }));
+        }));
+    }
+}

@@ -1,0 +1,40 @@
+//! What failed commands and calls mean where a guest is prepared.
+
+use drover_model::fault::FaultKind;
+use drover_model::ports::Ran;
+
+/// The most characters of a failed command's output that are shown.
+const TAIL_SHOWN: usize = 600;
+
+/// The end of a text, with at most `most` characters.
+pub(crate) fn last_chars(text: &str, most: usize) -> String {
+    text.chars().skip(text.chars().count().saturating_sub(most)).collect()
+}
+
+pub(crate) fn describe_failure(step: &str, ran: &Ran) -> String {
+    let how = match ran.exit {
+        Some(exit) => format!("ended with exit status {exit}"),
+        None => "was ended by a signal or its limit".to_owned(),
+    };
+    let tail = last_chars(ran.tail.trim_end(), TAIL_SHOWN);
+    let last = if tail.is_empty() { String::new() } else { format!("; last: {tail}") };
+    format!("the step `{step}` {how}{last}")
+}
+
+/// Whether a fault may pass by itself.
+pub(crate) fn can_pass(kind: &FaultKind) -> bool {
+    match kind {
+        FaultKind::Contention
+        | FaultKind::Locked { .. }
+        | FaultKind::Unreachable
+        | FaultKind::UnknownOutcome => true,
+        FaultKind::Denied { .. }
+        | FaultKind::Gone
+        | FaultKind::IdTaken
+        | FaultKind::Capacity
+        | FaultKind::Foreign
+        | FaultKind::KeyRejected
+        | FaultKind::Impostor
+        | FaultKind::Broken => false,
+    }
+}

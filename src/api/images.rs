@@ -1,0 +1,149 @@
+//! Images: building them, what is there, pruning and importing versions.
+
+use drover_model::phase::ImagePhase;
+use serde::{Deserialize, Serialize};
+
+use crate::{PhaseOut, UnreadOut};
+
+/// How to build an image.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct BuildImageIn {
+    /// The node; absent for all nodes of the image.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
+    /// Values of variables against those of the configuration, each `name=value`.
+    #[serde(default)]
+    pub variables: Vec<String>,
+    /// Whether it is only planned.
+    #[serde(default)]
+    pub dry_run: bool,
+}
+
+/// What a command to build comes to on one node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ImagePlanOut {
+    pub node: String,
+    /// `upToDate`, `running`, `started` or `wouldStart`.
+    pub does: String,
+    /// The version that is there or is made.
+    pub version: String,
+    /// The build; null where there is none.
+    pub build: Option<String>,
+    /// The VMID of the version that is there.
+    pub vmid: Option<u32>,
+}
+
+/// What came of a command to build.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct BuildImageOut {
+    /// One for each node.
+    pub plans: Vec<ImagePlanOut>,
+}
+
+/// A configured image.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ImageOut {
+    /// `cloud/image`.
+    pub id: String,
+    /// The version that its recipe makes.
+    pub version: String,
+}
+
+/// A version of an image on a cluster.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ImageVersionOut {
+    /// The image, `cloud/image`.
+    pub image: String,
+    pub version: String,
+    pub node: String,
+    pub vmid: u32,
+    /// When it was built or imported.
+    pub born: String,
+    /// Why pruning keeps it; null where pruning removes it.
+    pub kept: Option<String>,
+}
+
+/// A build of an image, or the removal of a version.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ImageBuildOut {
+    /// The build's own id.
+    pub build: String,
+    /// The image, `cloud/image`.
+    pub image: String,
+    pub version: String,
+    pub node: String,
+    pub vmid: Option<u32>,
+    pub state: ImagePhase,
+    /// When it came into its phase.
+    pub since: String,
+    /// The step, what it waits for, or why it failed.
+    pub detail: String,
+    /// The time of each part so far.
+    pub phases: Vec<PhaseOut>,
+}
+
+/// The answer to a list of images.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ImagesOut {
+    pub images: Vec<ImageOut>,
+    pub versions: Vec<ImageVersionOut>,
+    /// Builds that run, and the last that ended.
+    pub builds: Vec<ImageBuildOut>,
+    /// Clouds that could not be read.
+    pub unread: Vec<UnreadOut>,
+}
+
+/// The answer to a list of builds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ImageBuildsOut {
+    /// Builds that run, and the last that ended.
+    pub builds: Vec<ImageBuildOut>,
+}
+
+/// How to prune.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "camelCase")]
+pub struct PruneImagesIn {
+    /// Whether it is only planned.
+    pub dry_run: bool,
+}
+
+/// What pruning does with each version.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct PruneImagesOut {
+    pub versions: Vec<ImageVersionOut>,
+    /// Clouds that could not be read.
+    pub unread: Vec<UnreadOut>,
+}
+
+/// Which template to import.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ImportImageIn {
+    /// The VMID of the template.
+    pub vmid: u32,
+}
+
+/// A template that became a version.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct ImportImageOut {
+    /// The image, `cloud/image`.
+    pub image: String,
+    pub version: String,
+    pub node: String,
+    pub vmid: u32,
+    /// The template's name from now on.
+    pub name: String,
+}

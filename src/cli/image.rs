@@ -1,0 +1,200 @@
+//! `drover image`: builds images and follows that, lists, prunes and imports versions.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use drover_api::{
+    BuildImageIn, BuildImageOut, ImageBuildOut, ImageBuildsOut, ImagePlanOut, ImageVersionOut,
+    ImagesOut, ImportImageIn, ImportImageOut, PruneImagesIn, PruneImagesOut,
+};
+use drover_model::phase::ImagePhase;
+
+use super::client::CALL_LIMIT;
+use super::options::{BuildImageOptions, ImageAction};
+use super::remote::{LONG_LIMIT, path, print};
+use super::tables::{clean, count, table, unread};
+use super::{CliError, Client, Term};
+
+/// The pause between two looks at builds.
+const POLL: Duration = Duration::from_secs(1);
+
+/// Runs one of the commands; gives the exit code.
+pub(super) async fn act(
+    client: &Client,
+    action: ImageAction,
+    json: bool,
+    term: &mut Term<'_>,
+) -> Result<u8, CliError> {
+    match action {
+        ImageAction::Build(options) => return build(client, &options, json, term).await,
+        ImageAction::List => {
+            let out: ImagesOut = client.get("/v1/images", LONG_LIMIT).await?;
+            print(term, json, &out, listed)?;
+        }
+        ImageAction::Prune { dry_run } => {
+            let command = PruneImagesIn { dry_run };
+            let out: PruneImagesOut = client.post("/v1/images/prune", &command, LONG_LIMIT).await?;
+            print(term, json, &out, |out| pruned(out, dry_run))?;
+        }
+        ImageAction::Import { vmid, image } => {
+            let path = path("images", &image, "/import");
+            let out: ImportImageOut =
+                client.post(&path, &ImportImageIn { vmid }, LONG_LIMIT).await?;
+            print(term, json, &out, |out| {
+                format!(
+                    "template {} on {} is version {} of {} and is called {}\n",
+                    out.vmid,
+                    clean(&out.node),
+                    out.version,
+                    clean(&out.image),
+                    out.name
+                )
+            })?;
+        }
+    }
+    Ok(0)
+}
+
+/// Builds an image, and follows its builds unless that is not wanted.
+async fn build(
+    client: &Client,
+    options: &BuildImageOptions,
+    json: bool,
+    term: &mut Term<'_>,
+) -> Result<u8, CliError> {
+    let command = BuildImageIn {
+        node: options.node.clone(),
+        variables: options.variables.clone(),
+        dry_run: options.dry_run,
+    };
+    let path = path("images", &options.image, "/build");
+    let out: BuildImageOut = client.post(&path, &command, LONG_LIMIT).await?;
+    let mut waited: BTreeMap<String, ImagePlanOut> = BTreeMap::new();
+    if !options.no_wait {
+        let built = out.plans.iter().filter_map(|plan| Some((plan.build.clone()?, plan.clone())));
+        waited.extend(built);
+    }
+    if waited.is_empty() || !json {
+        print(term, json, &out, |out| out.plans.iter().map(planned).collect())?;
+    }
+    follow(client, waited, json, term).await
+}
+
+/// What a command to build comes to on a node.
+fn planned(plan: &ImagePlanOut) -> String {
+    let (node, version) = (clean(&plan.node), clean(&plan.version));
+    let build = plan.build.as_deref().unwrap_or_default();
+    match plan.does.as_str() {
+        "upToDate" => {
+            let vmid = plan.vmid.unwrap_or_default();
+            format!("{node}: version {version} is up to date (VMID {vmid}): nothing to build\n")
+        }
+        "running" => format!("{node}: build {build} of version {version} runs already\n"),
+        "started" => format!("{node}: build {build} of version {version} starts\n"),
+        "wouldStart" => format!("{node}: a build of version {version} would start\n"),
+        other => format!("{node}: {}\n", clean(other)),
+    }
+}
+
+/// Prints how builds move on until all are over; gives the exit code.
+async fn follow(
+    client: &Client,
+    mut waited: BTreeMap<String, ImagePlanOut>,
+    json: bool,
+    term: &mut Term<'_>,
+) -> Result<u8, CliError> {
+    let (mut shown, mut failed) = (BTreeMap::new(), 0);
+    while !waited.is_empty() {
+        let out: ImageBuildsOut = client.get("/v1/images/builds", CALL_LIMIT).await?;
+        for build in out.builds.iter().filter(|build| waited.contains_key(&build.build)) {
+            let now = (build.state, build.detail.clone());
+            if shown.insert(build.build.clone(), now.clone()) != Some(now) {
+                print(term, json, build, moved)?;
+            }
+        }
+        for build in out.builds.iter().filter(|build| build.state.is_over()) {
+            if waited.remove(&build.build).is_some() && build.state != ImagePhase::Done {
+                failed += 1;
+            }
+        }
+        let known = |id: &String| out.builds.iter().any(|build| build.build == *id);
+        if let Some(lost) = waited.keys().find(|id| !known(id) && shown.contains_key(*id)) {
+            let text = format!(
+                "drover knows build {lost} no more, since it started again: `drover image list` \
+                 shows whether it is built again"
+            );
+            return Err(CliError::Failed(text));
+        }
+        if !waited.is_empty() {
+            tokio::time::sleep(POLL).await;
+        }
+    }
+    Ok(u8::from(failed > 0))
+}
+
+fn moved(build: &ImageBuildOut) -> String {
+    let total: u64 = build.phases.iter().map(|phase| phase.ms).sum();
+    let seconds = Duration::from_millis(total).as_secs_f64();
+    let (node, detail) = (clean(&build.node), clean(&build.detail));
+    let vmid = build.vmid.map(|vmid| format!(" (VMID {vmid})")).unwrap_or_default();
+    let line = format!("{seconds:8.1} s  {node}{vmid}  {:<13} {detail}", build.state.name());
+    format!("{}\n", line.trim_end())
+}
+
+fn version_row(version: &ImageVersionOut) -> [String; 6] {
+    [
+        version.image.clone(),
+        version.version.clone(),
+        version.node.clone(),
+        version.vmid.to_string(),
+        version.born.clone(),
+        version.kept.clone().unwrap_or_else(|| "pruning removes it".to_owned()),
+    ]
+}
+
+const HEADINGS: [&str; 6] = ["IMAGE", "VERSION", "NODE", "VMID", "BORN", "STAYS"];
+
+fn listed(out: &ImagesOut) -> String {
+    let mut text = String::new();
+    if !out.versions.is_empty() {
+        text += &table(HEADINGS, out.versions.iter().map(version_row).collect());
+    }
+    for image in &out.images {
+        let there = |one: &ImageVersionOut| one.image == image.id && one.version == image.version;
+        if !out.versions.iter().any(there) {
+            let (id, version) = (clean(&image.id), clean(&image.version));
+            text += &format!(
+                "{id}: version {version} of its recipe is not there; `drover image build {id}` \
+                 builds it\n"
+            );
+        }
+    }
+    let running = out.builds.iter().filter(|build| !build.state.is_over());
+    for build in running {
+        let (image, node) = (clean(&build.image), clean(&build.node));
+        let line = format!("{image} on {node}: {} {}", build.state, clean(&build.detail));
+        text += &format!("{}\n", line.trim_end());
+    }
+    text += &unread(&out.unread);
+    if text.is_empty() { "none\n".to_owned() } else { text }
+}
+
+fn pruned(out: &PruneImagesOut, dry_run: bool) -> String {
+    let mut text = String::new();
+    let going: Vec<_> = out.versions.iter().filter(|one| one.kept.is_none()).collect();
+    for one in &going {
+        let does = if dry_run { "would be removed" } else { "is removed" };
+        let (image, node) = (clean(&one.image), clean(&one.node));
+        text += &format!("{image} {} on {node} (VMID {}) {does}\n", one.version, one.vmid);
+    }
+    for (one, why) in out.versions.iter().filter_map(|one| Some((one, one.kept.as_ref()?))) {
+        let (image, node) = (clean(&one.image), clean(&one.node));
+        let (version, vmid) = (&one.version, one.vmid);
+        text += &format!("{image} {version} on {node} (VMID {vmid}) stays: {}\n", clean(why));
+    }
+    text += &unread(&out.unread);
+    if going.is_empty() {
+        text += &format!("nothing to remove of {}\n", count(out.versions.len(), "version"));
+    }
+    text
+}

@@ -1,0 +1,331 @@
+//! Images: each entry of `images`, on each of its clouds, as an [`ImageSpec`].
+//!
+//! What a recipe installs becomes steps over SSH, in this order: packages, files, runners, commands,
+//! netplan. Variables stay in the texts until a build fills them in, since a caller may give values.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use drover_model::addresses::AddressSource;
+use drover_model::id::{CloudId, NodeName, TemplateId, VmId};
+use drover_model::image::{Bios, Hardware, ImageLimits, ImageSource, ImageSpec};
+use drover_model::os::Os;
+use drover_model::seed::SeedSpec;
+use drover_model::spec::{
+    CloneStrategy, CloudInitSpec, JavaDistribution, JavaSpec, LimitSpec, NetworkSpec, SshSpec,
+    StepSpec, StepWork, TemplateSpec,
+};
+use drover_model::template_image::Sought;
+use drover_scripts::{guest, image};
+
+use super::addresses::fixed;
+use super::cloud::CheckedCloud;
+use super::context::Context;
+use super::credential::{Credential, Credentials, SshKeySpec, resolve};
+use super::fault::Fault;
+use super::keys::{RawHardware, RawImage, RawImageRunner, RawSource, SOURCE_KEYS};
+use super::layer::Layer;
+use super::prepare;
+use super::template::CheckedTemplate;
+
+/// The beginning of variables of the environment that give values.
+const VARIABLE: &str = "DROVER_VAR_";
+/// What cloud-init does in the guest that is built: a login, and the guest agent, which most cloud
+/// images lack and without which Proxmox does not know the guest's address.
+const USER_DATA: &str = "#cloud-config
+hostname: ${hostname}
+manage_etc_hosts: true
+user: ${user}
+users: [default]
+ssh_authorized_keys: [\"${sshPublicKey}\"]
+chpasswd: {expire: false}
+package_update: true
+packages: [qemu-guest-agent]
+runcmd:
+  - [sh, -c, \"systemctl enable --now qemu-guest-agent || service qemu-guest-agent start || true\"]
+";
+
+/// The images, each on each of its clouds.
+pub(super) type Images = BTreeMap<TemplateId, ImageSpec>;
+
+/// Makes all images.
+pub(super) fn images(
+    entries: &[(String, Layer)],
+    clouds: &BTreeMap<CloudId, CheckedCloud>,
+    credentials: &Credentials,
+    cx: &mut Context<'_>,
+) -> Images {
+    let mut images = Images::new();
+    for (name, layer) in entries {
+        for spec in image_on_clouds(name, layer, clouds, credentials, cx) {
+            images.insert(spec.id.clone(), spec);
+        }
+    }
+    images
+}
+
+/// Checks that the images of templates exist on their clouds.
+pub(super) fn check_named(
+    templates: &BTreeMap<String, CheckedTemplate>,
+    images: &Images,
+    faults: &mut Vec<Fault>,
+) {
+    for template in templates.values() {
+        let layer = &template.layer;
+        let Some(name) = layer.text("image") else { continue };
+        let missing = template.specs.iter().find(|spec| {
+            let sought = spec.search == Some(Sought::Image(name.to_owned()));
+            sought && !images.contains_key(&TemplateId::new(spec.id.cloud.clone(), name))
+        });
+        let Some(spec) = missing else { continue };
+        let cloud = &spec.id.cloud;
+        let known: BTreeSet<&str> = images.keys().map(|id| &*id.name).collect();
+        let fault = if known.contains(name) {
+            let message = format!("image `{name}` is not on cloud `{cloud}`");
+            layer.fault("image", message).help("add the cloud to the cloudIds of the image")
+        } else {
+            let fault = layer.fault("image", format!("unknown image `{name}`"));
+            fault.known_in("images", name, known.iter().copied())
+        };
+        faults.push(fault);
+    }
+}
+
+fn image_on_clouds(
+    name: &str,
+    layer: &Layer,
+    clouds: &BTreeMap<CloudId, CheckedCloud>,
+    credentials: &Credentials,
+    cx: &mut Context<'_>,
+) -> Vec<ImageSpec> {
+    let Some(raw) = layer.typed::<RawImage>(&mut cx.faults) else { return Vec::new() };
+    let source = layer.nested("source").first().and_then(|layer| source(layer, cx));
+    let hardware = layer.nested("hardware").first();
+    let none = Layer::empty(layer.place, format!("{}.hardware", layer.path));
+    let hardware = hardware.unwrap_or(&none).typed::<RawHardware>(&mut cx.faults).map(hardware_of);
+    let key = (!raw.credentials_id.is_empty())
+        .then(|| {
+            resolve(layer, &raw.credentials_id, credentials, "sshKey", Credential::as_ssh_key, cx)
+        })
+        .flatten();
+    let steps = steps(&raw, layer, cx);
+    let variables = variables(&raw, layer, cx);
+    let mut specs = Vec::new();
+    for (at, id) in raw.cloud_ids.iter().enumerate() {
+        let Some(cloud) = clouds.get(&CloudId::new(id)) else {
+            let known = clouds.keys().map(CloudId::as_str);
+            let fault = layer.item_fault("cloudIds", at, format!("unknown cloud `{id}`"));
+            cx.faults.push(fault.known_in("cloudConfigurations", id, known));
+            continue;
+        };
+        let Some((key, hardware)) = key.zip(hardware.clone()) else { continue };
+        let id = TemplateId::new(cloud.spec.id.clone(), name);
+        let machine = machine(id.clone(), &raw, &steps, &hardware, cloud, key);
+        specs.push(ImageSpec {
+            id,
+            source: source.clone(),
+            hardware,
+            machine,
+            variables: variables.clone(),
+            clean: clean(&raw.clean_commands),
+            nodes: raw.nodes.iter().map(NodeName::new).collect(),
+            storage: raw.storage.clone(),
+            import_storage: raw.import_storage.clone(),
+            vmid_floor: VmId(raw.vmid_floor),
+            keep: raw.keep,
+            limits: ImageLimits {
+                pull: minutes(raw.pull_timeout_minutes),
+                lock: minutes(raw.lock_timeout_minutes),
+                build: minutes(raw.build_timeout_minutes),
+            },
+        });
+    }
+    specs
+}
+
+fn minutes(number: u64) -> Duration {
+    Duration::from_secs(number * 60)
+}
+
+fn source(layer: &Layer, cx: &mut Context<'_>) -> Option<ImageSource> {
+    let none = || layer.own_fault(format!("none of {} is given", SOURCE_KEYS.join(", ")));
+    let key = layer.one_of(&SOURCE_KEYS).map_err(|fault| fault.help("keep one of them"));
+    let key = key.and_then(|key| key.ok_or_else(|| none().help("add one of them")));
+    key.map_err(|fault| cx.faults.push(fault)).ok()?;
+    let raw: RawSource = layer.typed(&mut cx.faults)?;
+    if let Some(vmid) = raw.template_vm_id {
+        return Some(ImageSource::Template(Sought::Id(VmId(vmid))));
+    }
+    if let Some(name) = raw.template_name {
+        return Some(ImageSource::Template(Sought::Name(name)));
+    }
+    let url = raw.url?;
+    let Some(checksum) = raw.checksum else {
+        let fault = layer.fault("checksum", "`checksum` is missing");
+        cx.faults.push(fault.help(
+            "add the checksum that the publisher lists beside the disk image (SHA256SUMS or \
+             SHA512SUMS), and checksumAlgorithm where it is not sha256",
+        ));
+        return None;
+    };
+    let checksum = checksum.to_ascii_lowercase();
+    let is_sum = checksum.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if !is_sum && !checksum.contains("${") {
+        let fault = layer.fault("checksum", "the checksum has other characters than 0-9 and a-f");
+        cx.faults.push(fault.help("copy it from the publisher's list"));
+        return None;
+    }
+    let algorithm = raw.checksum_algorithm;
+    Some(ImageSource::Url { url, checksum, algorithm })
+}
+
+fn hardware_of(raw: RawHardware) -> Hardware {
+    Hardware {
+        machine: raw.machine,
+        bios: if raw.bios == "OVMF" { Bios::Ovmf } else { Bios::Seabios },
+        cpu: raw.cpu,
+        scsi: raw.scsi,
+        serial: raw.serial,
+        os_type: raw.os_type,
+        bridge: raw.bridge,
+        vlan: (raw.vlan > 0).then_some(raw.vlan),
+    }
+}
+
+/// The steps of a recipe, in the order in which they run. Each may take all of a build's time.
+fn steps(raw: &RawImage, layer: &Layer, cx: &mut Context<'_>) -> Vec<StepSpec> {
+    let timeout = minutes(raw.build_timeout_minutes);
+    let step = |name: String, work: StepWork| StepSpec { name, work, timeout };
+    let mut steps = Vec::new();
+    if !raw.packages.is_empty() {
+        steps.push(step("packages".to_owned(), StepWork::Packages(raw.packages.clone())));
+    }
+    for file in layer.nested("files") {
+        if let Some(upload) = prepare::upload(file, cx) {
+            steps.push(step(format!("file {}", upload.to), StepWork::Upload(upload)));
+        }
+    }
+    for runner in layer.nested("runners") {
+        let Some(raw) = runner.typed::<RawImageRunner>(&mut cx.faults) else { continue };
+        if let Some(command) = install(&raw, runner, cx) {
+            let name = format!("runner {} {}", raw.system, raw.version);
+            steps.push(step(name, StepWork::Run(command)));
+        }
+    }
+    for (at, command) in raw.commands.iter().enumerate() {
+        steps.push(step(format!("command {}", at + 1), StepWork::Run(command.clone())));
+    }
+    if raw.netplan {
+        steps.push(step("netplan".to_owned(), StepWork::Run(image::netplan())));
+    }
+    steps
+}
+
+/// The command that installs a runner.
+fn install(raw: &RawImageRunner, layer: &Layer, cx: &mut Context<'_>) -> Option<String> {
+    if raw.system != "jenkins" {
+        return Some(image::runner(&raw.system, &raw.version, &raw.url, &raw.sha256));
+    }
+    let Ok(major) = raw.version.parse() else {
+        let message = format!("`{}` is not a major version of Java", raw.version);
+        cx.faults.push(layer.fault("version", message).help("write a number, such as `21`"));
+        return None;
+    };
+    guest::java(&JavaSpec {
+        distribution: JavaDistribution::Openjdk,
+        major,
+        path: "java".to_owned(),
+        options: String::new(),
+        repository: None,
+        repository_key: None,
+    })
+}
+
+/// The values of variables: the environment over a file over the configuration.
+fn variables(raw: &RawImage, layer: &Layer, cx: &mut Context<'_>) -> BTreeMap<String, String> {
+    const KEY: &str = "variablesFile";
+    let mut values = raw.variables.clone();
+    if let Some(name) = &raw.variables_file
+        && let Some(text) = cx.open_file(layer, KEY, name)
+    {
+        for (at, line) in text.lines().enumerate().filter(|(_, line)| !is_note(line)) {
+            let Some((name, value)) = line.split_once('=') else {
+                let message = format!("line {} of the file is not `name=value`", at + 1);
+                cx.faults.push(layer.fault(KEY, message).help("write one variable in each line"));
+                continue;
+            };
+            values.insert(name.trim().to_owned(), value.trim().to_owned());
+        }
+    }
+    for (name, value) in &mut values {
+        if let Some(given) = cx.environment.get(&format!("{VARIABLE}{name}")) {
+            given.clone_into(value);
+        }
+    }
+    values
+}
+
+/// Whether a line of a file of variables says nothing.
+fn is_note(line: &str) -> bool {
+    let line = line.trim();
+    line.is_empty() || line.starts_with('#')
+}
+
+/// What runs before the shutdown.
+fn clean(commands: &[String]) -> String {
+    let own = commands.iter().map(|command| format!("{{ {command}\n}} && "));
+    format!("{}{}", own.collect::<String>(), image::clean())
+}
+
+/// How the guest is configured, logged in to and prepared while it is built.
+fn machine(
+    id: TemplateId,
+    raw: &RawImage,
+    steps: &[StepSpec],
+    hardware: &Hardware,
+    cloud: &CheckedCloud,
+    key: &SshKeySpec,
+) -> TemplateSpec {
+    let given = |text: &str| Some(text.trim().to_owned()).filter(|text| !text.is_empty());
+    let bare = TemplateSpec::bare(id, VmId(0));
+    let build = minutes(raw.build_timeout_minutes);
+    TemplateSpec {
+        clone: CloneStrategy::Full,
+        target_storage: Some(raw.storage.clone()),
+        target_pool: given(&raw.target_pool),
+        cores: Some(raw.cores),
+        memory_mb: (raw.memory_mb > 0).then_some(raw.memory_mb),
+        disk_gb: (raw.disk_size_gb > 0).then_some(raw.disk_size_gb),
+        network: NetworkSpec { bridge: Some(hardware.bridge.clone()), vlan: hardware.vlan },
+        os: Os::Linux,
+        ssh: SshSpec {
+            credentials_id: raw.credentials_id.clone(),
+            user: key.username.clone(),
+            port: raw.ssh_port,
+            public_key: key.public_line.clone(),
+        },
+        cloud_init: CloudInitSpec {
+            user: Some(key.username.clone()),
+            ip_config: given(&raw.ip_config),
+            nameserver: given(&raw.nameserver),
+            seed: Some(SeedSpec {
+                storage: cloud.iso_storage.clone(),
+                user_data: Some(USER_DATA.to_owned()),
+                ..SeedSpec::default()
+            }),
+            ..CloudInitSpec::default()
+        },
+        address: fixed(&raw.ip_config).map_or(AddressSource::GuestAgent, AddressSource::Fixed),
+        guest_networks: raw.guest_networks.clone(),
+        steps: steps.to_vec(),
+        limits: LimitSpec {
+            call: cloud.call_timeout,
+            operation: cloud.spec.operation_timeout,
+            clone: build,
+            startup: Duration::from_secs(raw.startup_wait_seconds),
+            prepare: build,
+            ..bare.limits.clone()
+        },
+        ..bare
+    }
+}

@@ -1,0 +1,268 @@
+//! Images in virtual time: builds, restarts in each of their states, versions that go and stay.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use drover_actors::message::{HerdCommand, Refusal};
+use drover_model::id::{NodeName, VmId};
+use drover_model::image::{ImagePlan, ImageStatus};
+use drover_model::marks::{Kind, Reading, read};
+use drover_model::phase::ImagePhase;
+use drover_server::view::View;
+use pve_sim::spec::WebFile;
+
+use super::world::World;
+use super::world::setup::Setup;
+
+const SECOND: Duration = Duration::from_secs(1);
+const URL: &str = "https://cloud.example/debian-13.qcow2";
+
+fn sum() -> String {
+    "ab".repeat(32)
+}
+
+/// One image `debian` with these keys, and what a node can download.
+fn setup(keys: &str) -> Setup {
+    let mut setup = Setup::linux("cloneStrategy: LINKED").rack("cleanupOrphanedAgents: true");
+    setup.sections = format!(
+        "images:\n  debian: {{cloudIds: [rack], source: {{url: \"{URL}\", checksum: {sum}}}, \
+         storage: local-lvm, importStorage: shared, credentialsId: ssh, packages: [git], \
+         commands: ['echo ${{word}}'], variables: {{word: hello}}, nodes: [pve1], {keys}}}\n",
+        sum = sum(),
+    );
+    setup
+}
+
+async fn started(keys: &str) -> World {
+    let world = World::new(setup(keys));
+    let file = WebFile { url: URL.into(), size: 400 << 20, sha256: sum(), ..WebFile::default() };
+    world.side.publish(file);
+    let mut world = world;
+    world.start().await;
+    world
+}
+
+async fn ask(
+    world: &World,
+    given: &[(&str, &str)],
+    dry_run: bool,
+) -> Result<Vec<ImagePlan>, Refusal> {
+    let given: BTreeMap<String, String> =
+        given.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    let (image, node) = ("debian".to_owned(), None);
+    let command = |reply| HerdCommand::BuildImage { image, node, given, dry_run, reply };
+    world.command(command).await
+}
+
+fn builds(view: &View) -> Vec<ImageStatus> {
+    view.image_builds()
+}
+
+/// Lets it run until no build runs; gives the last one.
+async fn over(world: &World) -> ImageStatus {
+    let done = |view: &View| {
+        let all = builds(view);
+        !all.is_empty() && all.iter().all(|build| build.phase.is_over())
+    };
+    world.until("the builds are over", done).await;
+    builds(world.view()).pop().unwrap()
+}
+
+async fn built(world: &World, given: &[(&str, &str)]) -> ImageStatus {
+    let plans = ask(world, given, false).await.unwrap();
+    assert!(matches!(plans[..], [ImagePlan::Starts { .. }]), "{plans:?}");
+    let status = over(world).await;
+    assert_eq!(status.phase, ImagePhase::Done, "{status:?}");
+    // Proxmox's list is ten seconds behind.
+    world.pass(15 * SECOND).await;
+    status
+}
+
+/// What the configuration of a guest says; none where there is no guest.
+fn config(world: &World, vmid: u32) -> Option<BTreeMap<String, String>> {
+    world.side.config(vmid)
+}
+
+fn marks(world: &World, vmid: u32) -> Reading {
+    let config = config(world, vmid).unwrap();
+    let text = |key: &str| config.get(key).map(String::as_str).unwrap_or_default();
+    read(text("name"), text("description"))
+}
+
+/// Guests from 9003 on: 9000 to 9002 are the cluster's own templates.
+fn ours(world: &World) -> Vec<u32> {
+    (9003..9030).filter(|vmid| config(world, *vmid).is_some()).collect()
+}
+
+fn finish(mut world: World) {
+    world.check();
+    world.judged = true;
+}
+
+// Invariant: a build makes a template with the marks of an image, out of the lowest free VMID, and
+// nothing twice.
+
+#[tokio::test(start_paused = true)]
+async fn an_image_is_built_once_and_agents_are_cloned_from_it() {
+    let mut world = started("").await;
+    assert!(matches!(ask(&world, &[], true).await.unwrap()[..], [ImagePlan::WouldStart { .. }]));
+    let status = built(&world, &[]).await;
+    assert_eq!((status.vmid, ours(&world)), (Some(VmId(9003)), vec![9003]));
+    let Reading::Marked(found) = marks(&world, 9003) else { panic!("no marks") };
+    assert_eq!((found.kind, &found.agent), (Kind::Image, &status.version));
+    let made = config(&world, 9003).unwrap();
+    assert_eq!(made["template"], "1");
+    assert_eq!((&*made["machine"], &*made["bios"], &*made["agent"]), ("q35", "ovmf", "enabled=1"));
+    assert!(made["scsi0"].starts_with("local-lvm:base-9003-disk-"), "{made:?}");
+    assert!(made["ide2"].contains("cloudinit"), "{made:?}");
+    assert!(!made.contains_key("sshkeys") && !made.contains_key("ciuser"), "{made:?}");
+    let ran = world.shell.ran();
+    assert!(ran.iter().any(|command| command == "echo hello"), "{ran:?}");
+    assert!(ran.last().unwrap().contains("cloud-init clean"), "it cleans last");
+    let again = ask(&world, &[], false).await.unwrap();
+    assert!(matches!(again[..], [ImagePlan::UpToDate { vmid: VmId(9003), .. }]), "{again:?}");
+    world.setup.templates = vec![("linux", "image: debian, cloneStrategy: LINKED".into())];
+    world.reload();
+    let (lease, agent) = world.leased("linux").await;
+    assert_eq!(agent.node, Some(NodeName::new("pve1")));
+    assert_eq!(world.journal_state().agents[&agent.agent].spec.source, VmId(9003));
+    // An image is no orphan, however often it is looked at.
+    assert_eq!(world.resync().await, Vec::<String>::new());
+    world.release(&lease).await;
+    finish(world);
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_who_want_an_image_share_one_build_and_other_values_make_another_version() {
+    let world = started("").await;
+    let first = ask(&world, &[], false).await.unwrap();
+    let second = ask(&world, &[], false).await.unwrap();
+    let [ImagePlan::Starts { build, .. }] = &first[..] else { panic!("{first:?}") };
+    let [ImagePlan::Running { build: shared, .. }] = &second[..] else { panic!("{second:?}") };
+    assert_eq!(build, shared);
+    let done = over(&world).await;
+    world.pass(15 * SECOND).await;
+    let other = built(&world, &[("word", "other")]).await;
+    assert_ne!(done.version, other.version);
+    assert_eq!(ours(&world), [9003, 9004], "`keep` is 1");
+    let unknown = ask(&world, &[("wort", "x")], false).await.unwrap_err();
+    assert!(unknown.to_string().contains("no variable `wort`"), "{unknown}");
+    finish(world);
+}
+
+// Invariant: a build that fails leaves nothing, and says why.
+
+#[tokio::test(start_paused = true)]
+async fn a_step_that_fails_ends_the_build_and_destroys_its_guest() {
+    let world = started("").await;
+    world.shell.fail(Some("echo hello"));
+    ask(&world, &[], false).await.unwrap();
+    let status = over(&world).await;
+    assert_eq!(status.phase, ImagePhase::Failed);
+    assert!(status.detail.contains("the step `command 1` ended with exit status"), "{status:?}");
+    assert_eq!(ours(&world), Vec::<u32>::new());
+    assert!(world.journal_state().builds.is_empty());
+    world.shell.fail(None);
+    built(&world, &[]).await;
+    finish(world);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_source_with_another_checksum_or_none_at_all_ends_the_build() {
+    let world = World::new(setup(""));
+    let file =
+        WebFile { url: URL.into(), size: 1 << 20, sha256: "cd".repeat(32), ..WebFile::default() };
+    world.side.publish(file);
+    let mut world = world;
+    world.start().await;
+    ask(&world, &[], false).await.unwrap();
+    let status = over(&world).await;
+    assert!(status.detail.contains("checksum mismatch"), "{status:?}");
+    assert_eq!((status.phase, ours(&world)), (ImagePhase::Failed, Vec::new()));
+    finish(world);
+}
+
+// Invariant: after a crash in any state the guest of the build goes and the build is made again.
+
+#[tokio::test(start_paused = true)]
+async fn a_crash_in_any_state_leads_to_the_same_end() {
+    let states = [
+        ImagePhase::Pulling,
+        ImagePhase::Creating,
+        ImagePhase::Configuring,
+        ImagePhase::Booting,
+        ImagePhase::Provisioning,
+        ImagePhase::ShuttingDown,
+        ImagePhase::Converting,
+        ImagePhase::Sealing,
+    ];
+    for state in states {
+        let mut world = started("").await;
+        ask(&world, &[], false).await.unwrap();
+        let reached = |view: &View| builds(view).iter().any(|build| build.phase == state);
+        world.until(state.name(), reached).await;
+        world.restart(30 * SECOND).await;
+        if world.journal_state().builds.is_empty() {
+            // Nothing was intended yet: nobody wants it any more.
+            assert!(ours(&world).is_empty(), "{state}");
+            built(&world, &[]).await;
+        } else {
+            let done = |view: &View| builds(view).iter().any(|one| one.phase == ImagePhase::Done);
+            world.until("it is built after all", done).await;
+        }
+        world.pass(20 * SECOND).await;
+        assert!(world.journal_state().builds.is_empty(), "{state}");
+        let left = ours(&world);
+        assert_eq!(left.len(), 1, "{state}: {left:?}");
+        let Reading::Marked(found) = marks(&world, left[0]) else { panic!("{state}: no marks") };
+        assert_eq!(found.kind, Kind::Image, "{state}");
+        finish(world);
+    }
+}
+
+// Invariant: versions beyond `keep` go, and none in use does.
+
+#[tokio::test(start_paused = true)]
+async fn old_versions_go_and_one_with_linked_clones_stays() {
+    let mut world = started("keep: 0").await;
+    built(&world, &[("word", "one")]).await;
+    world.setup.templates = vec![("linux", "image: debian, cloneStrategy: LINKED".into())];
+    world.reload();
+    let (lease, _) = world.leased("linux").await;
+    built(&world, &[("word", "two")]).await;
+    world.pass(60 * SECOND).await;
+    assert_eq!(ours(&world), [9003, 9004], "an agent was cloned from the first");
+    let plan = |reply| HerdCommand::PruneImages { dry_run: true, reply };
+    let kept: Vec<_> = world.command(plan).await.versions.into_iter().map(|one| one.kept).collect();
+    assert_eq!(
+        kept,
+        [Some("agents were cloned from it".to_owned()), Some("it is the newest".to_owned())]
+    );
+    world.release(&lease).await;
+    world.reap(true).await;
+    world.until("the agents are gone", |view| view.agents().is_empty()).await;
+    world.pass(60 * SECOND).await;
+    world.command(|reply| HerdCommand::PruneImages { dry_run: false, reply }).await;
+    world.pass(120 * SECOND).await;
+    assert_eq!(ours(&world), [9004]);
+    finish(world);
+}
+
+// Invariant: a template that exists becomes a version, once.
+
+#[tokio::test(start_paused = true)]
+async fn a_template_that_exists_is_imported() {
+    let world = started("").await;
+    let import = async |vmid: u32| {
+        let image = "debian".to_owned();
+        let vmid = VmId(vmid);
+        world.command(|reply| HerdCommand::ImportImage { image, vmid, reply }).await
+    };
+    let done = import(9001).await.unwrap();
+    let Reading::Marked(found) = marks(&world, 9001) else { panic!("no marks") };
+    assert_eq!((found.kind, &found.agent), (Kind::Image, &done.version));
+    let refused = import(9001).await.unwrap_err();
+    assert!(refused.to_string().contains("carries marks of drover's"), "{refused}");
+    assert!(import(9500).await.is_err());
+    finish(world);
+}
