@@ -11,6 +11,7 @@ use drover_model::time::{Moment, WallTime};
 use super::*;
 use crate::doubts::{Doubts, Spot};
 use crate::roster::{Living, Roster};
+use crate::shared::Shared;
 use crate::testbed::{self, CLUSTER, World, cloud, on_paused_system, pass, seconds, template};
 
 /// An agent that only listens.
@@ -54,8 +55,9 @@ impl Handler<CloudReport> for Herd {
 
 struct Bed {
     world: World,
-    roster: Roster,
-    doubts: Doubts,
+    /// As a template has it, which enters agents.
+    roster: Shared<Roster, role::Template>,
+    doubts: Shared<Doubts, role::Herd>,
     cluster: Addr<Cluster>,
     heard: Arc<Mutex<Vec<String>>>,
 }
@@ -67,11 +69,11 @@ impl Bed {
 
     fn with_lanes(change: impl FnOnce(&mut CloudSpec), lanes: ConcurrencyLimits) -> Self {
         let world = World::new(&["c"]);
-        let roster = Roster::default();
-        let common = world.common(&roster);
+        let common = world.common();
+        let roster = common.roster.playing();
         let mut spec = cloud("c", None);
         change(&mut spec);
-        let (id, doubts) = (ClusterId::new(CLUSTER), common.doubts.clone());
+        let (id, doubts) = (ClusterId::new(CLUSTER), common.doubts.playing());
         let heard = Arc::<Mutex<Vec<String>>>::default();
         let herd = Herd(heard.clone()).start().recipient();
         let cluster = Cluster::new(common, id, herd, Rc::default(), lanes).start();
@@ -88,12 +90,11 @@ impl Bed {
         let living = Living {
             template: spec.id.clone(),
             spec: spec.clone(),
-            address: reply.clone(),
             status: AgentStatus::new(AgentPhase::Queued, Standing::Coming),
             born: WallTime::default(),
             place: None,
         };
-        self.roster.enter(AgentId::new(agent), living);
+        self.roster.enter(AgentId::new(agent), living, reply.clone());
         self.cluster.do_send(LaneAsk { agent: AgentId::new(agent), spec, reply });
     }
 

@@ -28,8 +28,8 @@ impl Herd {
     pub(super) fn open_addresses(&self, journal_state: &JournalState, spec: &Arc<HerdSpec>) {
         let addresses = &self.common.addresses;
         let now = self.common.ports.ambient.now();
-        self.writers.pools.open(Book::restore(journal_state, now));
-        self.writers.pools.configure(&spec.pools);
+        addresses.open(Book::restore(journal_state, now));
+        addresses.configure(&spec.pools);
         for (agent, entry) in
             journal_state.agents.iter().filter(|(_, entry)| entry.retiring.is_none())
         {

@@ -61,7 +61,7 @@ impl Herd {
     }
 
     fn drained(&mut self, cluster: ClusterId, node: NodeName, drained: bool) -> NodeDrained {
-        self.writers.drains.drain(&cluster, &node, drained);
+        self.common.sites.drain(&cluster, &node, drained);
         if let Some(actors) = self.clusters.get(&cluster).filter(|_| drained) {
             actors.cluster.do_send(ClusterCommand::Drained(node.clone()));
         }
@@ -112,7 +112,7 @@ impl Herd {
             self.leaving.clear();
             return;
         }
-        let sites = self.common.sites.clone();
+        let sites = &self.common.sites;
         let there = |living: &Living| {
             let place = living.place.as_ref();
             place.is_some_and(|place| sites.is_drained(&place.cluster, &place.node))

@@ -12,6 +12,7 @@ use drover_runtime::reply::Reply;
 use super::tests::{Bed, t};
 use crate::hold_next::HoldNext;
 use crate::message::{AgentCommand, HerdCommand, Refusal};
+use crate::shared::{Shared, role};
 use crate::testbed::{World, ask, cloud, entry, herd, on_paused_system, pass, seconds, template};
 
 async fn with_one_agent() -> (Bed, AgentId) {
@@ -271,10 +272,10 @@ fn a_hold_on_the_next_failure_is_neither_replaced_nor_taken_back_by_another_tena
 
 #[test]
 fn the_hold_of_a_next_failure_is_whose_it_was_before() {
-    let holds = HoldNext::default();
+    let holds = Shared::<HoldNext, role::Agent>::default();
     let (template, agent) = (template("c/t", &[]).id, AgentId::new("a1"));
     let hold = Hold { owner: Some(by("ann", None).owner()), ..of_key("ann's") };
-    holds.set(&template, Some(hold.clone()));
+    holds.playing::<role::Herd>().set(&template, Some(hold.clone()));
     holds.take(&template, &agent);
     assert_eq!((holds.of(&template), holds.on(&agent)), (None, Some(hold)));
 }

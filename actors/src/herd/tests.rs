@@ -17,6 +17,7 @@ use drover_model::tenant::By;
 use super::*;
 use crate::birth::GiveUp;
 use crate::roster::Roster;
+use crate::shared::Shared;
 use crate::testbed::{
     CLUSTER, World, ask, cloud, entry, herd, labels, marks, observation, on_paused_system, pass,
     seconds, template, unreachable,
@@ -29,7 +30,7 @@ pub(super) struct Bed {
     pub(super) world: World,
     pub(super) herd: Addr<Herd>,
     pub(super) tried: oneshot::Receiver<Tried>,
-    pub(super) roster: Roster,
+    pub(super) roster: Shared<Roster>,
 }
 
 impl Bed {

@@ -11,8 +11,8 @@
 //!   their reports up, and has them go when they are idle, too old or not configured.
 //! - Its mind ([`state`]) decides. This body turns messages into events (`step`) and carries the
 //!   effects out (`carry_out`). `Flush` does both once for all messages that waited.
-//! - It reads and writes knowledge that actors share: the roster of agents, addresses, and the
-//!   breakers of nodes, storages and clouds (`observation.rs`).
+//! - It writes into what actors share which agents live, which addresses they have, and what they
+//!   prove of nodes, storages and clouds (`observation.rs`).
 //!
 //! A panic drops the mind. A new incarnation starts from the roster, the configuration, the last
 //! breaker and what `Kept` says of messages that were not carried out.
@@ -45,10 +45,11 @@ use drover_model::time::Moment;
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::birth::{Adoption, AgentBirth, Common, Lanes, Start};
-use crate::boot_times::Boots;
 use crate::breaker::Breaker;
+use crate::history::History;
 use crate::message::{AgentReport, ProvisionReply, Provisioned};
 use crate::roster::Living;
+use crate::shared::{Shared, role};
 use drover_runtime::supervise::{count_message, limit_turns};
 use event::{Effect, Event};
 pub use message::{AgentLevel, TemplateCommand, TemplateNews, ToCloud};
@@ -56,7 +57,7 @@ use state::TemplateMind;
 
 /// The actor of one template on one cloud.
 pub struct Template {
-    common: Common,
+    common: Common<role::Template>,
     cloud: Recipient<ToCloud>,
     lanes: Option<Lanes>,
     mind: TemplateMind,
@@ -66,7 +67,8 @@ pub struct Template {
     warm_reported: u32,
     kept: Kept,
     shown: Option<What>,
-    boots: Boots,
+    /// What its agents have shown.
+    history: Shared<History, role::Template>,
     /// Who waits for the number of agents that go.
     tally: Option<UnboundedSender<u32>>,
     /// When it wakes next; timers for other times are stale.
@@ -103,7 +105,7 @@ struct Flush;
 impl Template {
     /// A template without agents yet.
     pub fn new(
-        common: Common,
+        common: Common<role::Template>,
         cloud: Recipient<ToCloud>,
         spec: Arc<TemplateSpec>,
         configured: bool,
@@ -119,7 +121,7 @@ impl Template {
             warm_reported: 0,
             kept: Kept::default(),
             shown: None,
-            boots: Boots::default(),
+            history: Shared::default(),
             tally: None,
             timer: None,
             flushing: false,
@@ -244,41 +246,30 @@ impl Template {
                 (status, Some(Place::of(entry)), entry.intended)
             }
         };
-        let addresses = self.common.addresses.clone();
         if matches!(start, Start::Fresh) {
-            addresses.take(&agent, &spec.id, &spec.address, self.common.ports.ambient.now());
+            let now = self.common.ports.ambient.now();
+            self.common.addresses.take(&agent, &spec.id, &spec.address, now);
         }
         tracing::info!(agent = %agent, template = %spec.id, state = status.phase.name(), "agent begins");
         let birth = AgentBirth {
             id: agent.clone(),
             spec: spec.clone(),
             start,
-            installation: self.common.installation.clone(),
-            epoch: self.common.epoch,
             report: ctx.address().recipient(),
             lanes,
-            ports: self.common.ports.clone(),
-            census: self.common.census.clone(),
-            ways: self.common.ways.clone(),
-            doubts: self.common.doubts.clone(),
-            restraint: self.common.restraint.clone(),
-            boots: self.boots.clone(),
-            resets: self.common.resets.clone(),
-            hold_next: self.common.hold_next.clone(),
-            addresses,
-            runners: self.common.runners.clone(),
+            common: self.common.give(),
+            history: self.history.give(),
         };
-        let address = (self.common.spawner)(birth);
-        let template = spec.id.clone();
-        let living = Living { template, spec, address, status, born, place };
-        self.common.roster.enter(agent, living);
+        let address = (self.common.supervision.spawner)(birth);
+        let living = Living { template: spec.id.clone(), spec, status, born, place };
+        self.common.roster.enter(agent, living, address);
     }
 
     /// Takes over the agents it was sent, those first that came first.
     fn take_over(&mut self, ctx: &Context<Self>) {
         while let Some(Adoption { entry, lanes, down }) = self.kept.adopt.front().cloned() {
             let agent = entry.marks.agent.clone();
-            if self.common.roster.get(&agent).is_none() {
+            if !self.common.roster.has(&agent) {
                 self.step(Event::Adopted(agent.clone(), entry.clone()));
                 let spec = Arc::new((*entry.spec).clone());
                 self.spawn_agent(agent, spec, Start::Adopted { entry, down }, lanes, ctx);
@@ -366,8 +357,8 @@ impl Supervised for Template {
             self.step(Event::Stopped);
         }
         self.take_over(ctx);
-        let roster = self.common.roster.clone();
-        self.common.addresses.sweep(&id, |agent| roster.get(agent).is_some(), now);
+        let roster = &self.common.roster;
+        self.common.addresses.sweep(&id, |agent| roster.has(agent), now);
         self.following = false;
         self.warm_reported = 0;
         self.shown = None;
@@ -423,14 +414,10 @@ impl Handler<AgentReport> for Template {
             let place = self.common.roster.get(&report.agent).and_then(|living| living.place);
             self.left = place.map(|place| (report.agent.clone(), place));
             self.common.roster.leave(&report.agent);
-            self.common.hold_next.set_on(&report.agent, None);
+            self.common.hold_next.gone(&report.agent);
             self.common.addresses.give_back(&report.agent, self.common.ports.ambient.now());
         } else {
-            self.common.roster.update(&report.agent, |living| {
-                // The herd may have set other overrides since.
-                let overrides = living.status.overrides;
-                living.status = AgentStatus { overrides, ..report.status.clone() };
-            });
+            self.common.roster.reported(&report.agent, report.status.clone());
         }
         let AgentReport { ref agent, ref status, .. } = report;
         let leaves = status.standing == Standing::Leaving && !status.phase.is_cloning();

@@ -55,7 +55,7 @@ impl Handler<testbed::End> for Template {
 }
 
 struct Bed {
-    roster: Roster,
+    roster: Shared<Roster>,
     address: Addr<Template>,
     heard: Arc<Mutex<Vec<ToCloud>>>,
 }
@@ -63,8 +63,8 @@ struct Bed {
 /// A template under a supervisor, with its ways to a cluster that never answers.
 fn bed(change: impl FnOnce(&mut TemplateSpec)) -> Bed {
     let world = World::new(&["c"]);
-    let roster = Roster::default();
-    let common = world.common(&roster);
+    let common: Common<role::Template> = world.common();
+    let roster = common.roster.playing();
     let heard: Arc<Mutex<Vec<ToCloud>>> = Arc::default();
     let listener = Listener(heard.clone()).start();
     let lanes = Lanes {

@@ -23,12 +23,10 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 
 use super::agent::FakeAgent;
-use crate::addresses::Addresses;
-use crate::birth::{AgentSpawner, Common};
-use crate::board::Board;
+use crate::birth::{AgentSpawner, Common, Run, Supervision};
 use crate::message::AgentCommand;
-use crate::roster::Roster;
-use crate::ways::Ways;
+use crate::records::Records;
+use crate::shared::Shared;
 use drover_runtime::supervise::Census;
 
 /// The world behind the ports: what it answers, and what was asked of it.
@@ -111,32 +109,9 @@ impl World {
         }
     }
 
-    /// What every actor of a herd in this world is given.
-    pub fn common(&self, roster: &Roster) -> Common {
-        Common {
-            resets: crate::reset_stats::Resets::default(),
-            hold_next: crate::hold_next::HoldNext::default(),
-            records: crate::records::Records::new(self.ports().journal),
-            troubles: crate::troubles::Troubles::of_journal_state(
-                &JournalState::default(),
-                crate::records::Records::new(self.ports().journal),
-            ),
-            ports: self.ports(),
-            roster: roster.clone(),
-            census: Census::default(),
-            ways: Ways::default(),
-            doubts: crate::doubts::Doubts::default(),
-            restraint: crate::restraint::Restraint::default(),
-            board: Board::default(),
-            sites: crate::sites::Sites::default(),
-            addresses: Addresses::default(),
-            runners: crate::runners::Runners::default(),
-            spawner: self.spawner(),
-            installation: Installation::new("7k2m9qxw"),
-            epoch: 1,
-            since: at(100_000_000).wall,
-            give_up: Arc::new(|what| panic!("{} was given up", what.name)),
-        }
+    /// What an actor of a herd in this world is given.
+    pub fn common<R>(&self) -> Common<R> {
+        common(self.ports(), self.spawner())
     }
 
     /// Counts the calls whose text begins so.
@@ -148,6 +123,33 @@ impl World {
     pub fn spawner(&self) -> AgentSpawner {
         let world = self.clone();
         Arc::new(move |birth| FakeAgent::new(world.clone(), birth).start().recipient())
+    }
+}
+
+/// What an actor of a herd behind these ports is given.
+pub fn common<R>(ports: Ports, spawner: AgentSpawner) -> Common<R> {
+    Common {
+        run: Run {
+            installation: Installation::new("7k2m9qxw"),
+            epoch: 1,
+            since: at(100_000_000).wall,
+        },
+        supervision: Supervision {
+            census: Census::default(),
+            give_up: Arc::new(|what| panic!("{} was given up", what.name)),
+            spawner,
+        },
+        records: Shared::new(Records::new(ports.journal.clone())),
+        ports,
+        roster: Shared::default(),
+        ways: Shared::default(),
+        doubts: Shared::default(),
+        restraint: Shared::default(),
+        board: Shared::default(),
+        sites: Shared::default(),
+        addresses: Shared::default(),
+        runners: Shared::default(),
+        hold_next: Shared::default(),
     }
 }
 

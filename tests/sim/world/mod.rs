@@ -30,6 +30,7 @@ use drover_actors::birth::GiveUp;
 use drover_actors::herd::{Herd, HerdStart, Started};
 use drover_actors::message::{AgentCommand, ApplySpec, HerdCommand, Refusal};
 use drover_actors::roster::Roster;
+use drover_actors::shared::Shared;
 use drover_config::Checked;
 use drover_config::calendar::Almanac;
 use drover_hypervisor::CallInKey;
@@ -118,7 +119,7 @@ pub struct World {
 struct Life {
     local: LocalSet,
     herd: Addr<Herd>,
-    roster: Roster,
+    roster: Shared<Roster>,
     census: Census,
     view: Arc<View>,
     proxmox: Arc<Proxmox>,
@@ -448,7 +449,7 @@ impl World {
 
     /// The address of an agent that lives, for what its template, cluster or reconciler would say.
     pub fn address(&self, agent: &AgentId) -> actix::Recipient<AgentCommand> {
-        self.life().roster.get(agent).expect("the agent lives").address
+        self.life().roster.address(agent).expect("the agent lives")
     }
 
     /// Asks for a lease of an hour without waiting for the answer.
