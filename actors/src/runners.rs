@@ -55,7 +55,7 @@ pub struct End {
 
 type BySource = BTreeMap<SourceId, BTreeMap<RunnerName, Kept>>;
 
-/// All runners, and where their sources are. It tells a source what agents know of its runners.
+/// All runners, and where their sources are. By it a source knows what agents know of its runners.
 ///
 /// A table and not messages: a runner outlives its agent, and may be there before its source has an
 /// actor and after that. A source reads all of its runners before each step.

@@ -286,8 +286,14 @@ fn a_clone_in_doubt_leaves_its_place_keeps_others_back_and_gives_nobody_elses_pl
         let track = Footprint::of(&template("c/t", &[]), NodeName::new("pve1"));
         lanes.adopt(old.clone(), track, Moment(0));
         let bed = Bed::with_lanes(|spec| spec.operations_per_node = 1, lanes);
-        let now = bed.world.common(&bed.roster).ports.ambient.now();
-        bed.doubts.doubt(&old, Spot::Cluster(ClusterId::new(CLUSTER)), "no answer", now, 0);
+        let now = bed.world.now();
+        bed.doubts.playing::<role::Agent>().doubt(
+            &old,
+            Spot::Cluster(ClusterId::new(CLUSTER)),
+            "no answer",
+            now,
+            0,
+        );
         bed.cluster.do_send(LaneFree { agent: old.clone(), end: OperationEnd::InDoubt });
         bed.ask("a", |_| ());
         bed.ask("b", |_| ());
