@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-use drover_model::fact::ResetStatus;
 use drover_model::id::TemplateId;
 use drover_model::record::Hold;
+use drover_model::status::ResetStatus;
 
 /// The mean covers roughly this many of the last values.
 const WEIGHT: u32 = 8;

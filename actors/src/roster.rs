@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use actix::Recipient;
 use drover_model::id::{AgentId, TemplateId};
+use drover_model::overrides::Overrides;
 use drover_model::place::Place;
 use drover_model::spec::TemplateSpec;
 use drover_model::status::AgentStatus;
@@ -22,8 +23,10 @@ pub struct Living {
     /// The spec of the agent's birth.
     pub spec: Arc<TemplateSpec>,
     pub address: Recipient<AgentCommand>,
-    /// From the last report; the overrides as the herd set them last.
-    pub status: AgentStatus,
+    /// From the last report.
+    pub status: Arc<AgentStatus>,
+    /// As the herd set them last; the agent may not have reported them yet.
+    pub overrides: Overrides,
     /// When the agent was started.
     pub born: WallTime,
     /// Where the guest is, once a place was granted.
