@@ -1,6 +1,7 @@
 //! What happened, reported once: read by the view, the metrics, the event stream and tests.
 //!
-//! Facts inform; nothing decides by them. Everything durable is a [`crate::record::Body`].
+//! Facts inform; nothing decides by them. Everything durable is a [`crate::record::Body`]. Where a
+//! thing changed, its fact carries its [status](crate::status).
 
 use std::sync::Arc;
 
