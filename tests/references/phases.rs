@@ -7,8 +7,11 @@ use drover_model::phase::AgentPhase;
 
 use super::tree::root;
 
+/// The name of a method of a phase, and the method.
+type Question = (&'static str, fn(AgentPhase) -> bool);
+
 /// The questions, in order of their columns.
-const QUESTIONS: [(&str, fn(AgentPhase) -> bool); 11] = [
+const QUESTIONS: [Question; 11] = [
     ("has_guest", AgentPhase::has_guest),
     ("is_alive", AgentPhase::is_alive),
     ("should_run", AgentPhase::should_run),
