@@ -1,7 +1,6 @@
 //! Where agents are.
 
 use crate::id::{ClusterId, NodeName, VmId};
-use crate::journal_state::AgentEntry;
 use crate::template_image::Origin;
 
 /// Where a living agent's guest is.
@@ -13,16 +12,4 @@ pub struct Place {
     pub node: NodeName,
     /// Where its clone came from, where that was chosen.
     pub origin: Option<Origin>,
-}
-
-impl Place {
-    /// Where an agent is that the journal knows.
-    pub fn of(entry: &AgentEntry) -> Self {
-        Self {
-            cluster: entry.marks.cluster.clone(),
-            vmid: entry.marks.vmid,
-            node: entry.node.clone(),
-            origin: entry.spec.origin.clone(),
-        }
-    }
 }

@@ -17,6 +17,7 @@ use crate::record::{LeaseAsk, Want};
 use crate::spec::{
     CloneStrategy, CloudSpec, HerdSpec, LimitSpec, Mode, SshSpec, TemplateSpec, WindowSpec,
 };
+use crate::status::{AgentStatus, Standing};
 use crate::time::{Moment, Now, WallTime};
 
 pub const CLUSTER: &str = "9f31c0aa52e7d410";
@@ -57,6 +58,17 @@ pub fn template(text: &str, labels: &[&str]) -> TemplateSpec {
         },
         ..bare
     }
+}
+
+/// The status of an agent of which only this is known.
+pub fn agent_status(
+    agent: &str,
+    template: &TemplateId,
+    phase: AgentPhase,
+    standing: Standing,
+) -> AgentStatus {
+    let started = AgentStatus::started(AgentId::new(agent), template.clone(), at(0).wall);
+    AgentStatus { phase, standing, ..started }
 }
 
 pub fn cloud(id: &str, cap: Option<u32>) -> CloudSpec {

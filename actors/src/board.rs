@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 use drover_model::fact::What;
 use drover_model::id::{AgentId, TemplateId};
 use drover_model::journal_state::JournalState;
-use drover_model::place::Place;
 use drover_model::record::Body;
 use drover_model::scope::Scope;
 use drover_model::spec::BreakerSpec;
+use drover_model::status::BreakerStatus;
 use drover_model::time::{Moment, Now};
 
 use crate::breaker::Breaker;
@@ -74,12 +74,12 @@ impl Board {
     pub fn status(&self, scope: &Scope) -> Option<What> {
         let all = self.0.borrow();
         let entry = all.get(scope)?;
-        Some(What::Breaker {
+        Some(What::Breaker(Box::new(BreakerStatus {
             scope: scope.clone(),
             breaker: entry.breaker.phase(),
             tripped: entry.breaker.tripped(),
             template: entry.template.clone(),
-        })
+        })))
     }
 
     /// An agent starts there and becomes the trial wherever one is due. Returns the scopes whose
@@ -119,7 +119,7 @@ impl Shared<Board, role::Herd> {
         });
         self.0.borrow_mut().extend(all);
         for (agent, entry) in journal_state.agents.iter().filter(|(_, entry)| entry.is_unproven()) {
-            let scopes = Scope::used(&Place::of(entry), &entry.spec.id.cloud);
+            let scopes = Scope::used(&entry.place(), &entry.spec.id.cloud);
             self.started(&scopes, agent, now.mono);
         }
     }

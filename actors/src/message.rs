@@ -404,9 +404,7 @@ impl Shown {
 #[derive(Debug, Clone, PartialEq, Message)]
 #[rtype(result = "()")]
 pub struct AgentReport {
-    pub agent: AgentId,
-    pub template: TemplateId,
-    pub status: AgentStatus,
+    pub status: Arc<AgentStatus>,
     /// A fault to charge, where one ended or delayed the agent in this step.
     pub fault: Option<Fault>,
     /// Leases that the agent did not take, or gives back before they were ready. They wait again.

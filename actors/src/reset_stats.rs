@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use drover_model::fact::ResetStatus;
 use drover_model::record::Hold;
+use drover_model::status::ResetStatus;
 
 /// The mean covers roughly this many of the last values.
 const WEIGHT: u32 = 8;

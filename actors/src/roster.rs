@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use actix::Recipient;
 use drover_model::id::{AgentId, LeaseId, NodeName, TemplateId};
-use drover_model::overrides::OverrideChange;
+use drover_model::overrides::{OverrideChange, Overrides};
 use drover_model::place::Place;
 use drover_model::spec::TemplateSpec;
 use drover_model::status::AgentStatus;
@@ -22,8 +22,10 @@ pub struct Living {
     pub template: TemplateId,
     /// The spec of the agent's birth.
     pub spec: Arc<TemplateSpec>,
-    /// From the last report; the overrides as the herd set them last.
-    pub status: AgentStatus,
+    /// From the last report.
+    pub status: Arc<AgentStatus>,
+    /// As the herd set them last; the agent may not have reported them yet.
+    pub overrides: Overrides,
     /// When the agent was started.
     pub born: WallTime,
     /// Where the guest is, once a place was granted.
@@ -143,11 +145,8 @@ impl Shared<Roster, role::Template> {
     }
 
     /// An agent's report. The overrides stay: the herd may have set others since.
-    pub fn reported(&self, agent: &AgentId, status: AgentStatus) {
-        self.update(agent, |living| {
-            let overrides = living.status.overrides;
-            living.status = AgentStatus { overrides, ..status };
-        });
+    pub fn reported(&self, status: &Arc<AgentStatus>) {
+        self.update(&status.agent, |living| living.status = Arc::clone(status));
     }
 
     /// Removes an agent.
@@ -159,7 +158,7 @@ impl Shared<Roster, role::Template> {
 impl Shared<Roster, role::Herd> {
     /// Changes an agent's own limits.
     pub fn set_overrides(&self, agent: &AgentId, change: OverrideChange) {
-        self.update(agent, |living| living.status.overrides.change(change));
+        self.update(agent, |living| living.overrides.change(change));
     }
 }
 

@@ -10,10 +10,10 @@ use drover_api::{
     WhySubjectOut, nearest,
 };
 use drover_model::demand::report::{Account, Estimate, Kind, Serving, SourceJobs, Subject};
-use drover_model::fact::SourceStatus;
 use drover_model::id::{AgentId, LeaseId, SourceId};
 use drover_model::phase::{JobPhase, LeasePhase};
 use drover_model::ports::JobObservation;
+use drover_model::status::SourceStatus;
 use drover_model::time::WallTime;
 use serde::Deserialize;
 
@@ -401,7 +401,7 @@ fn overrule(view: &View, kind: &mut KindOut, templates: &[WhyOut]) {
     let comes = view
         .agents()
         .iter()
-        .any(|agent| agent.state.is_starting() && serves(&agent.template.to_string()));
+        .any(|agent| agent.phase.is_starting() && serves(&agent.template.to_string()));
     let mut read = templates.iter().filter(|one| serves(&one.template)).peekable();
     // A busy agent that comes free needs no node.
     let places: u32 = kind.serve.iter().map(|one| one.coming + one.room).sum();

@@ -1,9 +1,10 @@
 //! What is said of runners that could not be started.
 
-use drover_model::fact::{LeaseStatus, What};
+use drover_model::fact::What;
 use drover_model::id::{CloudId, TemplateId};
 use drover_model::phase::AgentPhase;
 use drover_model::record::Reason;
+use drover_model::status::LeaseStatus;
 
 use super::*;
 use crate::testing::reported;

@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
+use std::sync::Arc;
+
 use drover_model::fact::What;
 use drover_model::phase::AgentPhase;
 use reqwest::Method;
@@ -14,7 +16,7 @@ use super::testing::{Served, agent, empty_template, reported};
 #[tokio::test]
 async fn limits_of_one_agent_are_set_shown_and_taken_back() {
     let served = Served::default();
-    reported(&served.view, What::Agent(Box::new(agent("a1", AgentPhase::Ready))));
+    reported(&served.view, What::Agent(Arc::new(agent("a1", AgentPhase::Ready))));
     let set = async |body: &str| served.admin(Method::PATCH, "/v1/agents/a1", body).await;
     let one = set(r#"{"idleTerminationMinutes": 0}"#).await;
     assert_eq!(one.body, json!({"idleTerminationMinutes": 0, "maxTotalUses": null}));
@@ -50,7 +52,7 @@ async fn limits_of_one_agent_are_set_shown_and_taken_back() {
 #[tokio::test]
 async fn a_hold_takes_the_callers_key_or_makes_one() {
     let served = Served::default();
-    reported(&served.view, What::Agent(Box::new(agent("a1", AgentPhase::Ready))));
+    reported(&served.view, What::Agent(Arc::new(agent("a1", AgentPhase::Ready))));
     let hold = async |body: &str| served.admin(Method::POST, "/v1/agents/a1/hold", body).await;
     let made = hold(r#"{"seconds": 60}"#).await;
     assert_eq!((made.status, &made.body["seconds"]), (202, &json!(60)));

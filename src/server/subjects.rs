@@ -13,7 +13,7 @@ use crate::view::View;
 pub(super) fn agent(view: &View, name: &str) -> Option<WhySubjectOut> {
     let subject = format!("agent {name}");
     if let Some(one) = view.agents().into_iter().find(|one| one.agent.as_str() == name) {
-        let mut stands = format!("{} since {}, of {}", one.state, rfc3339(one.since), one.template);
+        let mut stands = format!("{} since {}, of {}", one.phase, rfc3339(one.since), one.template);
         if let (Some(vmid), Some(node)) = (one.vmid, &one.node) {
             stands += &format!(", VMID {vmid} on node {node}");
         }
@@ -83,6 +83,8 @@ fn refusals(one: &NodeOut) -> impl Iterator<Item = WhyOut> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use drover_model::fact::What;
     use drover_model::id::{AgentId, CloudId, TemplateId};
     use drover_model::phase::AgentPhase;
@@ -99,7 +101,7 @@ mod tests {
         let served = Served::default();
         let mut booting = agent("a5", AgentPhase::Booting);
         booting.detail = "waits for an address".into();
-        reported(&served.view, What::Agent(Box::new(booting)));
+        reported(&served.view, What::Agent(Arc::new(booting)));
         let (template, text) = (TemplateId::new(CloudId::new("lab"), "linux"), "no space".into());
         let reason = Reason::Failed { state: AgentPhase::Cloning, kind: "broken".into(), text };
         let gone = What::AgentGone { agent: AgentId::new("a6"), template, reason, phases: vec![] };

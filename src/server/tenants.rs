@@ -1,10 +1,13 @@
 //! Whose leases callers see and change, over HTTP.
 #![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
 
-use drover_model::fact::{AgentDetail, Fact, LeaseStatus, What};
+use std::sync::Arc;
+
+use drover_model::fact::{Fact, What};
 use drover_model::id::LeaseId;
 use drover_model::phase::{AgentPhase, LeasePhase};
 use drover_model::record::HoldOwner;
+use drover_model::status::{AgentStatus, LeaseStatus};
 use drover_model::tenant::By;
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -16,8 +19,8 @@ use super::testing::{self, Answer, Served, reported};
 fn ready(served: &Served, id: &str, principal: &str, group: Option<&str>) {
     let agent = format!("on-{id}");
     let leases = vec![LeaseId::new(id)];
-    let status = AgentDetail { leases, ..testing::agent(&agent, AgentPhase::Leased) };
-    reported(&served.view, What::Agent(Box::new(status)));
+    let status = AgentStatus { leases, ..testing::agent(&agent, AgentPhase::Leased) };
+    reported(&served.view, What::Agent(Arc::new(status)));
     let group = group.map(str::to_owned);
     let status = testing::lease(id, LeasePhase::Ready, Some(&agent), "");
     let status = LeaseStatus { principal: principal.into(), group, ..status };
@@ -115,8 +118,8 @@ async fn how_to_log_in_is_reported_neither_before_a_lease_nor_after_it_to_those_
         (AgentPhase::Held, Some(owner("token:other", Some("build"))), &["admin", "build"]),
     ];
     for (state, hold_owner, sees) in cases {
-        let status = AgentDetail { hold_owner, ..testing::agent("a1", state) };
-        let fact = Fact { at: status.since, what: What::Agent(Box::new(status.clone())) };
+        let status = AgentStatus { hold_owner, ..testing::agent("a1", state) };
+        let fact = Fact { at: status.since, what: What::Agent(Arc::new(status.clone())) };
         reported(&served.view, fact.what.clone());
         for token in ["admin", "operator", "viewer", "build"] {
             let one = served.call(Some(token), Method::GET, "/v1/agents/a1", "").await.body;

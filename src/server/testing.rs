@@ -18,17 +18,17 @@ use drover_model::demand::report::{
     Account, Estimate, Kind, RunningJob, Serving, SourceJobs, Subject, Unoffered,
 };
 use drover_model::demand::spec::ShareSpec;
-use drover_model::fact::{AgentDetail, Fact, LeaseStatus, What};
+use drover_model::fact::{Fact, What};
 use drover_model::finding::{Does, Finding};
 use drover_model::id::{
     AgentId, CloudId, ClusterId, LeaseId, NodeName, RunnerName, SourceId, TemplateId, VmId,
 };
 use drover_model::journal_state::JournalState;
-use drover_model::overrides::Overrides;
 use drover_model::phase::{AgentPhase, BreakerPhase, LeasePhase, NodeStatus};
 use drover_model::placement::report::{NodeReport, WhyReport};
 use drover_model::ports::{JobObservation, Observer};
 use drover_model::record::{LeaseAsk, Want};
+use drover_model::status::{AgentStatus, LeaseStatus, TemplateStatus};
 use drover_model::tenant::By;
 use drover_model::time::WallTime;
 use drover_shell::user_data::UserDataStore;
@@ -89,33 +89,26 @@ pub fn lease(id: &str, state: LeasePhase, agent: Option<&str>, detail: &str) -> 
 }
 
 /// An agent as it is reported to the view.
-pub fn agent(id: &str, state: AgentPhase) -> AgentDetail {
-    AgentDetail {
-        agent: AgentId::new(id),
-        template: TemplateId::new(CloudId::new("lab"), "linux"),
-        state,
-        since: THEN,
+pub fn agent(id: &str, state: AgentPhase) -> AgentStatus {
+    let template = TemplateId::new(CloudId::new("lab"), "linux");
+    AgentStatus {
+        phase: state,
         vmid: Some(VmId(10417)),
         node: Some(NodeName::new("pve1")),
         address: Some("127.77.0.9".into()),
         ssh: Some((2222, "ci".into())),
         host_keys: vec!["ecdsa-sha2-nistp256 AAAAE".into(), "ssh-ed25519 AAAAC3".into()],
-        leases: Vec::new(),
         uses: 1,
-        overrides: Overrides::default(),
-        held_until: None,
-        hold_owner: None,
-        on_trial: false,
-        detail: String::new(),
         phases: [(AgentPhase::Cloning, 1200), (AgentPhase::Booting, 4000)]
             .map(|(phase, ms)| (phase.to_string(), ms))
             .into(),
+        ..AgentStatus::started(AgentId::new(id), template, THEN)
     }
 }
 
 /// A template without agents as it is reported to the view.
 pub fn empty_template() -> What {
-    What::Template {
+    What::Template(Box::new(TemplateStatus {
         template: TemplateId::new(CloudId::new("lab"), "linux"),
         states: [].into(),
         cap: None,
@@ -127,7 +120,7 @@ pub fn empty_template() -> What {
         lack: None,
         source: None,
         paused: None,
-    }
+    }))
 }
 
 /// Reports to the view.
@@ -155,7 +148,7 @@ fn book(view: Arc<View>, asks: Arc<Mutex<Vec<LeaseAsk>>>) -> impl FnMut(HerdComm
                 None => {
                     let quick = ask.want == Want::Template("quick".into());
                     let id = ask.lease.as_str();
-                    reported(&view, What::Agent(Box::new(agent("a1", AgentPhase::Leased))));
+                    reported(&view, What::Agent(Arc::new(agent("a1", AgentPhase::Leased))));
                     let first = lease(id, LeasePhase::Waiting, None, "no agent is free");
                     reported(&view, What::Lease(Box::new(first)));
                     if quick {
@@ -187,8 +180,8 @@ fn book(view: Arc<View>, asks: Arc<Mutex<Vec<LeaseAsk>>>) -> impl FnMut(HerdComm
         HerdCommand::Override { agent, change, reply } => {
             let missing = || Refusal::Unknown(format!("no agent `{agent}` lives"));
             let answer = view.agent(&agent).ok_or_else(missing).map(|mut status| {
-                status.overrides.change(change);
-                reported(&view, What::Agent(Box::new(status.clone())));
+                Arc::make_mut(&mut status).overrides.change(change);
+                reported(&view, What::Agent(Arc::clone(&status)));
                 status.overrides
             });
             reply.send(answer);
@@ -198,8 +191,8 @@ fn book(view: Arc<View>, asks: Arc<Mutex<Vec<LeaseAsk>>>) -> impl FnMut(HerdComm
             let answer = view.agent(&agent).ok_or_else(missing).map(|status| {
                 let until = hold.map(|hold| THEN + Duration::from_millis(hold.span_ms));
                 let state = if until.is_some() { AgentPhase::Held } else { AgentPhase::Retiring };
-                let held = AgentDetail { state, held_until: until, ..status };
-                reported(&view, What::Agent(Box::new(held)));
+                let held = AgentStatus { phase: state, held_until: until, ..(*status).clone() };
+                reported(&view, What::Agent(Arc::new(held)));
             });
             reply.send(answer);
         }
@@ -233,7 +226,8 @@ fn book(view: Arc<View>, asks: Arc<Mutex<Vec<LeaseAsk>>>) -> impl FnMut(HerdComm
             reply.send(heard.ok_or_else(refusal));
         }
         HerdCommand::ResetBreaker { name, reply } => {
-            let known = view.places().into_iter().map(|one| one.id).find(|id| *id == name);
+            let known =
+                view.places().into_iter().map(|one| one.scope.to_string()).find(|id| *id == name);
             let missing = || Refusal::Unknown(format!("no breaker is called `{name}`"));
             reply.send(known.ok_or_else(missing));
         }

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use crate::demand::spec::ShareSpec;
 use crate::id::{AgentId, LeaseId, RunnerName, SourceId, TemplateId};
-use crate::ports::JobObservation;
 use crate::record::Want;
 use crate::time::WallTime;
 
@@ -48,6 +47,18 @@ pub struct SourceJobs {
     pub unserved: u32,
     /// Since when it lets no runner be made, and why.
     pub refused: Option<Outage>,
+}
+
+/// A job that waits at a source.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JobObservation {
+    /// Its id there.
+    pub id: String,
+    /// What people call it.
+    pub name: String,
+    /// What it wants.
+    pub want: Want,
+    pub since: WallTime,
 }
 
 /// A job that waits and of which its source does not say what it wants.

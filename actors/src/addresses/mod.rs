@@ -14,8 +14,8 @@ pub use book::{Book, Supply};
 
 use claims::Claims;
 
-use drover_model::fact::AddressPoolStatus;
 use drover_model::id::{AddressPoolId, AgentId, TemplateId};
+use drover_model::status::AddressPoolStatus;
 use drover_model::time::{Moment, Now};
 use drover_runtime::notifier::ChangeNotifier;
 

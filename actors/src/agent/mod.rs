@@ -311,13 +311,14 @@ impl Agent {
         let ends: Vec<LeaseId> = waiting.chain(&self.ending).cloned().collect();
         self.reported = Some(AgentReport { fault: None, refused: Vec::new(), ..report.clone() });
         let mut report = report;
-        let status = &mut report.status;
-        let more = ends.into_iter().filter(|lease| !status.leases.contains(lease));
-        let more: Vec<LeaseId> = more.collect();
-        status.leases.extend(more);
+        let known = &report.status.leases;
+        let more: Vec<LeaseId> = ends.into_iter().filter(|lease| !known.contains(lease)).collect();
+        if !more.is_empty() {
+            Arc::make_mut(&mut report.status).leases.extend(more);
+        }
         // The template ignores an agent that is gone. So `Gone` must be the last report.
-        if status.standing == Standing::Gone && !status.leases.is_empty() {
-            status.standing = Standing::Leaving;
+        if report.status.standing == Standing::Gone && !report.status.leases.is_empty() {
+            Arc::make_mut(&mut report.status).standing = Standing::Leaving;
         }
         self.birth.report.do_send(report);
     }

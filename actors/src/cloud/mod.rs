@@ -36,7 +36,7 @@ use drover_model::id::{CloudId, ClusterId, TemplateId};
 use drover_model::journal_state::BreakerEntry;
 use drover_model::spec::{CloudSpec, TemplateSpec};
 use drover_model::state_machine::StateMachine as _;
-use drover_model::status::Standing;
+use drover_model::status::{CloudStatus, Standing};
 
 use crate::birth::{Adoption, Common, Lanes, Rank, spawn_child};
 use crate::breaker::Breaker;
@@ -68,7 +68,7 @@ pub struct Cloud {
     /// Whether it will hear of a change of what keeps clones back.
     following: bool,
     room_reported: Option<u32>,
-    shown: Option<What>,
+    shown: Option<CloudStatus>,
     /// Whether it will settle at the end of this turn.
     settling: bool,
     kept: Kept,
@@ -272,7 +272,8 @@ impl Cloud {
         if self.shown.as_ref() != Some(&status) {
             self.shown = Some(status.clone());
             let at = self.common.ports.ambient.now().wall;
-            self.common.ports.observer.observe(Fact { at, what: status });
+            let what = What::Cloud(Box::new(status));
+            self.common.ports.observer.observe(Fact { at, what });
         }
     }
 

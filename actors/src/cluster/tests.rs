@@ -3,9 +3,9 @@
 use std::sync::{Arc, Mutex};
 
 use actix::{Addr, Recipient};
-use drover_model::phase::AgentPhase;
+use drover_model::overrides::Overrides;
 use drover_model::ports::Ambient as _;
-use drover_model::status::{AgentStatus, Standing};
+use drover_model::status::AgentStatus;
 use drover_model::time::{Moment, WallTime};
 
 use super::*;
@@ -90,7 +90,12 @@ impl Bed {
         let living = Living {
             template: spec.id.clone(),
             spec: spec.clone(),
-            status: AgentStatus::new(AgentPhase::Queued, Standing::Coming),
+            status: Arc::new(AgentStatus::started(
+                AgentId::new(agent),
+                spec.id.clone(),
+                WallTime::default(),
+            )),
+            overrides: Overrides::default(),
             born: WallTime::default(),
             place: None,
         };

@@ -10,10 +10,11 @@ use actix::{
 };
 use drover_model::demand::report::{SourceJobs, Unoffered};
 use drover_model::demand::spec::SourceSpec;
-use drover_model::fact::{Fact, SourceStatus, What};
+use drover_model::fact::{Fact, What};
 use drover_model::id::{AgentId, LeaseId, RunnerName, SourceId};
 use drover_model::record::Body;
 use drover_model::state_machine::{StateMachine, Turn};
+use drover_model::status::SourceStatus;
 use drover_model::time::Moment;
 use futures_util::future::abortable;
 use futures_util::stream::AbortHandle;
@@ -124,7 +125,7 @@ impl Source {
             let here =
                 living.as_ref().filter(|living| living.status.leases.contains(&kept.entry.lease));
             let (most, idle) = match here.filter(|_| self.spec.whole) {
-                Some(living) => (builds(living), living.status.overrides.idle(&living.spec)),
+                Some(living) => (builds(living), living.overrides.idle(&living.spec)),
                 None => (1, None),
             };
             let template = living.as_ref().map(|living| living.template.clone());
@@ -310,8 +311,7 @@ impl Source {
 /// said how many, one on each executor. One that is made clean afterwards has a round for each lease.
 fn builds(living: &Living) -> u32 {
     let executors = living.spec.executors.max(1);
-    let most =
-        living.status.overrides.max_uses(&living.spec).filter(|_| living.spec.reset.is_none());
+    let most = living.overrides.max_uses(&living.spec).filter(|_| living.spec.reset.is_none());
     most.unwrap_or(executors)
 }
 

@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{ActorFutureExt, AsyncContext, Context, WrapFuture};
-use drover_model::fact::{AddressPoolStatus, What};
+use drover_model::fact::What;
 use drover_model::journal_state::JournalState;
 use drover_model::spec::HerdSpec;
+use drover_model::status::AddressPoolStatus;
 
 use super::Herd;
 use crate::addresses::Book;

@@ -91,8 +91,8 @@ fn a_cloud_that_works_again_is_shown_without_its_old_trouble() {
             pass(seconds(600)).await;
         }
         let of = |what: &What| {
-            let What::Cloud { health, detail, .. } = what else { return None };
-            Some((*health, detail.clone()))
+            let What::Cloud(status) = what else { return None };
+            Some((status.health, status.detail.clone()))
         };
         let all: Vec<(CloudHealth, String)> = bed
             .world

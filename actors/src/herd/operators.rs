@@ -77,7 +77,7 @@ fn of_several_requests_at_one_moment_the_last_one_holds_as_in_the_journal() {
         });
         let sent: Vec<Change> = (1..6).map(Change::Set).collect();
         assert_eq!(reported.collect::<Vec<_>>(), sent);
-        assert_eq!(bed.roster.get(&agent).unwrap().status.overrides.max_uses, Some(5));
+        assert_eq!(bed.roster.get(&agent).unwrap().overrides.max_uses, Some(5));
     });
 }
 

@@ -39,7 +39,7 @@ impl Herd {
         let roster = &self.common.roster;
         roster.set_overrides(agent, change);
         roster.send(agent, AgentCommand::Override(change));
-        let living = roster.get(agent).map(|living| living.status.overrides);
+        let living = roster.get(agent).map(|living| living.overrides);
         living.ok_or_else(|| Refusal::Unknown(format!("agent `{agent}` is gone by now")))
     }
 }

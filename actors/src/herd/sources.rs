@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use actix::{ActorFutureExt, AsyncContext, Context, Handler, WrapFuture};
 use drover_model::demand::report::{Account, SourceJobs, Subject};
-use drover_model::fact::{LeaseStatus, SourceStatus, What};
+use drover_model::fact::What;
 use drover_model::id::{LeaseId, SourceId};
 use drover_model::phase::LeasePhase;
 use drover_model::record::{Owner, Troubled};
 use drover_model::spec::HerdSpec;
+use drover_model::status::{LeaseStatus, SourceStatus};
 use futures_util::future::join_all;
 
 use super::Herd;

@@ -151,7 +151,7 @@ fn fifty_leases_under_a_cap_of_five_never_see_a_sixth_agent() {
             pass(seconds(1)).await;
             assert!(bed.roster.len() <= 5, "{}", bed.states());
             for living in bed.roster.select(|_| true).into_values() {
-                for lease in living.status.leases {
+                for lease in &living.status.leases {
                     assert!(done.insert(lease.clone()), "{lease} twice");
                     bed.release(lease.as_str()).await.unwrap();
                 }

@@ -2,14 +2,15 @@
 use std::sync::Arc;
 
 use drover_model::marks::{Kind, Reading};
+use drover_model::overrides::Overrides;
 use drover_model::phase::AgentPhase;
 use drover_model::ports::IdStatus;
-use drover_model::status::{AgentStatus, Standing};
+use drover_model::status::Standing;
 use drover_model::time::WallTime;
 
 use super::*;
 use crate::reconciler::judge::{Judged, judge, young};
-use crate::testbed::{CLUSTER, at, marks, seconds, survey, template};
+use crate::testbed::{CLUSTER, agent_status, at, marks, seconds, survey, template};
 
 const CONFIG: Config = Config {
     cleanup_orphans: true,
@@ -26,10 +27,12 @@ fn known(agents: &[(&str, u32, AgentPhase)]) -> Known {
             .iter()
             .map(|(agent, vmid, state)| {
                 let spec = Arc::new(template("c/t", &[]));
+                let status = agent_status(agent, &spec.id, *state, Standing::Busy);
                 let living = Living {
                     template: spec.id.clone(),
                     spec,
-                    status: AgentStatus::new(*state, Standing::Busy),
+                    status: Arc::new(status),
+                    overrides: Overrides::default(),
                     born: WallTime::default(),
                     place: Some(drover_model::place::Place {
                         cluster: ClusterId::new(CLUSTER),

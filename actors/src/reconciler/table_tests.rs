@@ -7,14 +7,15 @@ use std::sync::Arc;
 use drover_model::fault::{Culprit, FaultKind};
 use drover_model::id::{ClusterId, Installation};
 use drover_model::marks::{Kind, Marks, RETIRING, Reading};
+use drover_model::overrides::Overrides;
 use drover_model::phase::AgentPhase;
 use drover_model::ports::Listed;
 use drover_model::state_machine::{Row, table};
-use drover_model::status::{AgentStatus, Standing};
+use drover_model::status::Standing;
 
 use super::*;
 use crate::roster::Living;
-use crate::testbed::{CLUSTER, at, marks, survey, template};
+use crate::testbed::{CLUSTER, agent_status, at, marks, survey, template};
 
 const GOLDEN: &str = include_str!("transitions.txt");
 
@@ -31,10 +32,12 @@ const ORPHAN: (&str, VmId) = ("5g9z1c3px9t2vkab", VmId(10_500));
 
 fn living(phase: AgentPhase, cluster: &str) -> Living {
     let spec = Arc::new(template("c/t", &[]));
+    let status = agent_status(OURS.0, &spec.id, phase, Standing::Busy);
     Living {
         template: spec.id.clone(),
         spec,
-        status: AgentStatus::new(phase, Standing::Busy),
+        status: Arc::new(status),
+        overrides: Overrides::default(),
         born: at(0).wall,
         place: Some(drover_model::place::Place {
             cluster: ClusterId::new(cluster),

@@ -8,7 +8,8 @@ use super::*;
 
 fn kept(spec: &Arc<TemplateSpec>, agent: &str, standing: Standing, owner: &str) -> AgentLevel {
     let mut kept = level(spec, agent, standing, &[]);
-    kept.status.owner = Some(Owner { principal: "alice".into(), owner: owner.into() });
+    Arc::make_mut(&mut kept.status).owner =
+        Some(Owner { principal: "alice".into(), owner: owner.into() });
     kept
 }
 

@@ -350,7 +350,7 @@ proptest! {
         for (n, at) in idle.iter().enumerate() {
             let mut news = news(&specs[*at], rooms[*at]);
             let mut level = level(&specs[*at], &format!("m{n}"), IDLE, &[]);
-            level.status.owner = (n % 2 == 1).then(|| Owner {
+            Arc::make_mut(&mut level.status).owner = (n % 2 == 1).then(|| Owner {
                 principal: format!("p{at}"),
                 owner: "build".into(),
             });

@@ -10,7 +10,6 @@ use drover_model::journal_state::JournalState;
 use drover_model::record::{HoldOwner, LeaseAsk, RELEASED, Want};
 use drover_model::spec::{Minimums, TemplateSpec};
 use drover_model::state_machine::{StateMachine, Timed as _, Turn};
-use drover_model::status::AgentStatus;
 use drover_model::tenant::{By, LeaseLimits};
 use drover_model::time::{Now, WallTime};
 
@@ -93,7 +92,7 @@ impl Scheduler {
     pub fn restore(journal_state: &JournalState) -> Self {
         let mut scheduler = Self { book: Book::restore(journal_state), ..Self::default() };
         for (agent, entry) in &journal_state.agents {
-            let (status, spec) = (AgentStatus::of(entry), Arc::new((*entry.spec).clone()));
+            let (status, spec) = (Arc::new(entry.status()), Arc::new((*entry.spec).clone()));
             let kind = scheduler.specs.enter(&spec);
             let spec = scheduler.specs.get(kind).cloned().unwrap_or(spec);
             let (queued, going, order, started) = (false, false, 0, None);

@@ -21,7 +21,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::template::{AgentLevel, TemplateNews};
-use crate::testbed::{ask, at, entry, labels, template, template_id};
+use crate::testbed::{agent_status, ask, at, entry, labels, template, template_id};
 
 /// A scheduler over templates with this much room, on clouds without a cap.
 fn scheduler(templates: &[(&str, &[&str], u32)]) -> (Scheduler, Vec<Arc<TemplateSpec>>) {
@@ -96,11 +96,11 @@ fn news(spec: &Arc<TemplateSpec>, room: u32) -> TemplateNews {
 }
 
 fn level(spec: &Arc<TemplateSpec>, agent: &str, standing: Standing, on: &[&str]) -> AgentLevel {
-    let mut status = AgentStatus::new(drover_model::phase::AgentPhase::Ready, standing);
-    status.leases = on.iter().map(LeaseId::new).collect();
-    let (agent, spec) = (AgentId::new(agent), spec.clone());
+    let leases = on.iter().map(LeaseId::new).collect();
+    let status = agent_status(agent, &spec.id, drover_model::phase::AgentPhase::Ready, standing);
+    let (status, spec) = (Arc::new(AgentStatus { leases, ..status }), spec.clone());
     let (queued, refused, over) = (standing == Standing::Coming, Vec::new(), Vec::new());
-    AgentLevel { agent, spec, status, queued, refused, over, going: false }
+    AgentLevel { status, spec, queued, refused, over, going: false }
 }
 
 const IDLE: Standing = Standing::Free { executors: 1, idle: true };

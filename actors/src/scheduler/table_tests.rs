@@ -110,17 +110,18 @@ impl Play {
             "Cancelled: durable" => self.step(Event::Cancelled(lease, true), now),
             "Cancelled: lost" => self.step(Event::Cancelled(lease, false), now),
             "News: its agent has it" => self.reports(|agent| {
-                agent.status.standing = Standing::Busy;
-                agent.status.leases = [lease].into_iter().collect();
+                let status = Arc::make_mut(&mut agent.status);
+                status.standing = Standing::Busy;
+                status.leases = vec![lease];
             }),
             "News: its agent has it not" => self.reports(|_| {}),
             "News: its agent gave it back" => self.reports(|agent| agent.refused = vec![lease]),
             "News: it is over on its agent" => self.reports(|agent| agent.over = vec![lease]),
             "News: its agent leaves" => {
-                self.reports(|agent| agent.status.standing = Standing::Leaving)
+                self.reports(|agent| Arc::make_mut(&mut agent.status).standing = Standing::Leaving)
             }
             "News: its agent is gone" => self.news(|news, mut agent| {
-                agent.status.standing = Standing::Gone;
+                Arc::make_mut(&mut agent.status).standing = Standing::Gone;
                 news.gone = vec![agent];
             }),
             "RunnerDone" => self.step(Event::RunnerDone(lease, "done"), now),

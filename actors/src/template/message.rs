@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use actix::Message;
 use drover_model::fault::Fault;
-use drover_model::id::{AgentId, LeaseId, TemplateId};
+use drover_model::id::{LeaseId, TemplateId};
 use drover_model::record::Reason;
 use drover_model::spec::{Minimums, TemplateSpec};
 use drover_model::status::AgentStatus;
@@ -17,10 +17,9 @@ use crate::message::ProvisionReply;
 /// One agent as the levels above see it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct AgentLevel {
-    pub agent: AgentId,
+    pub status: Arc<AgentStatus>,
     /// The spec it was born with.
     pub spec: Arc<TemplateSpec>,
-    pub status: AgentStatus,
     /// Whether nothing was sent to the cluster for it yet.
     pub queued: bool,
     /// Leases it was sent and could not take, or gives back.

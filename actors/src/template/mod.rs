@@ -36,11 +36,10 @@ use actix::{
 use drover_model::ambient::mint_agent;
 use drover_model::fact::{Fact, What};
 use drover_model::id::{AgentId, LeaseId};
-use drover_model::phase::AgentPhase;
 use drover_model::place::Place;
 use drover_model::spec::TemplateSpec;
 use drover_model::state_machine::StateMachine as _;
-use drover_model::status::{AgentStatus, Standing};
+use drover_model::status::{AgentStatus, Standing, TemplateStatus};
 use drover_model::time::Moment;
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -66,7 +65,7 @@ pub struct Template {
     saved: Breaker,
     warm_reported: u32,
     kept: Kept,
-    shown: Option<What>,
+    shown: Option<TemplateStatus>,
     /// What its agents have shown.
     history: Shared<History, role::Template>,
     /// Who waits for the number of agents that go.
@@ -237,13 +236,13 @@ impl Template {
     ) {
         let (status, place, born) = match &start {
             Start::Fresh => {
-                let status = AgentStatus::new(AgentPhase::Queued, Standing::Coming);
-                (status, None, self.common.ports.ambient.now().wall)
+                let born = self.common.ports.ambient.now().wall;
+                (AgentStatus::started(agent.clone(), spec.id.clone(), born), None, born)
             }
             Start::Adopted { entry, .. } => {
                 // Until it reports, whatever the journal says of it.
-                let status = AgentStatus { standing: Standing::Coming, ..AgentStatus::of(entry) };
-                (status, Some(Place::of(entry)), entry.intended)
+                let status = AgentStatus { standing: Standing::Coming, ..entry.status() };
+                (status, Some(entry.place()), entry.intended)
             }
         };
         if matches!(start, Start::Fresh) {
@@ -261,7 +260,9 @@ impl Template {
             history: self.history.give(),
         };
         let address = (self.common.supervision.spawner)(birth);
-        let living = Living { template: spec.id.clone(), spec, status, born, place };
+        let template = spec.id.clone();
+        let (overrides, status) = (status.overrides, Arc::new(status));
+        let living = Living { template, spec, status, overrides, born, place };
         self.common.roster.enter(agent, living, address);
     }
 
@@ -390,7 +391,8 @@ impl Handler<Flush> for Template {
         let status = self.mind.status(now.mono);
         if self.shown.as_ref() != Some(&status) {
             self.shown = Some(status.clone());
-            self.common.ports.observer.observe(Fact { at: now.wall, what: status });
+            let what = What::Template(Box::new(status));
+            self.common.ports.observer.observe(Fact { at: now.wall, what });
         }
         self.set_timer(ctx);
         if self.mind.wants_source() {
@@ -404,25 +406,24 @@ impl Handler<AgentReport> for Template {
 
     fn handle(&mut self, report: AgentReport, ctx: &mut Context<Self>) {
         count_message(ctx);
-        if let Some(place) = self.common.roster.get(&report.agent).and_then(|one| one.place) {
-            self.step(Event::Placed(place));
+        let (agent, status) = (report.status.agent.clone(), Arc::clone(&report.status));
+        let place = self.common.roster.get(&agent).and_then(|living| living.place);
+        if let Some(place) = &place {
+            self.step(Event::Placed(place.clone()));
         }
-        let refused = report.refused.iter().map(|lease| (report.agent.clone(), lease.clone()));
+        let refused = report.refused.iter().map(|lease| (agent.clone(), lease.clone()));
         self.kept.refused.extend(refused);
-        if report.status.standing == Standing::Gone {
-            self.kept.gone.push(report.agent.clone());
-            let place = self.common.roster.get(&report.agent).and_then(|living| living.place);
-            self.left = place.map(|place| (report.agent.clone(), place));
-            self.common.roster.leave(&report.agent);
-            self.common.hold_next.gone(&report.agent);
-            self.common.addresses.give_back(&report.agent, self.common.ports.ambient.now());
+        if status.standing == Standing::Gone {
+            self.kept.gone.push(agent.clone());
+            self.left = place.map(|place| (agent.clone(), place));
+            self.common.roster.leave(&agent);
+            self.common.hold_next.gone(&agent);
+            self.common.addresses.give_back(&agent, self.common.ports.ambient.now());
         } else {
-            self.common.roster.reported(&report.agent, report.status.clone());
+            self.common.roster.reported(&status);
         }
-        let AgentReport { ref agent, ref status, .. } = report;
         let leaves = status.standing == Standing::Leaving && !status.phase.is_cloning();
         let over = leaves || status.standing == Standing::Gone;
-        let agent = agent.clone();
         self.act(Event::Reported(Box::new(report)), ctx);
         if over {
             let moved = self.common.board.left(&agent);

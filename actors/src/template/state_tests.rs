@@ -11,7 +11,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::message::AgentReport;
 use crate::template::TemplateNews;
-use crate::testbed::{at, entry, seconds, template};
+use crate::testbed::{agent_status, at, entry, seconds, template};
 
 mod renew_tests;
 mod step_tests;
@@ -61,13 +61,8 @@ fn heard(
 
 /// What an agent of this standing reports that has nothing else to say.
 fn a_report(mind: &TemplateMind, agent: &AgentId, standing: Standing) -> AgentReport {
-    AgentReport {
-        agent: agent.clone(),
-        template: mind.spec().id.clone(),
-        status: AgentStatus::new(AgentPhase::Ready, standing),
-        fault: None,
-        refused: Vec::new(),
-    }
+    let status = agent_status(agent.as_str(), &mind.spec().id, AgentPhase::Ready, standing);
+    AgentReport { status: Arc::new(status), fault: None, refused: Vec::new() }
 }
 
 const IDLE: Standing = Standing::Free { executors: 1, idle: true };
@@ -215,7 +210,7 @@ fn idle_for(mind: &mut TemplateMind, agent: &str, minutes: u32, now: u64) {
     let overrides = Overrides { idle_minutes: Some(minutes), ..Overrides::default() };
     let agent = AgentId::new(agent);
     let mut report = a_report(mind, &agent, IDLE);
-    report.status.overrides = overrides;
+    Arc::make_mut(&mut report.status).overrides = overrides;
     mind.reported(&report, at(now));
 }
 
@@ -291,8 +286,8 @@ fn what_was_leased_since_it_was_reaped_stays() {
     let started = begin(&mut mind, 1, Some(1), 0);
     mind.reaps(true, &Reason::Reaped);
     let mut report = a_report(&mind, &started[0], Standing::Busy);
-    report.status.phase = AgentPhase::Leased;
-    report.status.leases = vec![LeaseId::new("l1")];
+    Arc::make_mut(&mut report.status).phase = AgentPhase::Leased;
+    Arc::make_mut(&mut report.status).leases = vec![LeaseId::new("l1")];
     mind.reported(&report, at(1));
     heard(&mut mind, &started[0], IDLE, None, 2);
     assert!(mind.settle(at(5).mono).is_empty());
@@ -406,7 +401,7 @@ fn a_trial_called_off_while_it_clones_is_the_only_one_until_the_clone_is_over() 
     let trial = begin(&mut mind, 1, Some(1), 121).remove(0);
     let mut room_in = |phase, now| {
         let mut report = a_report(&mind, &trial, Standing::Leaving);
-        report.status.phase = phase;
+        Arc::make_mut(&mut report.status).phase = phase;
         mind.reported(&report, at(now));
         mind.room(at(now).mono)
     };
@@ -552,7 +547,7 @@ fn an_agent_of_one_owner_counts_for_no_minimum_and_goes_when_it_was_idle_for_lon
     assert_eq!(mind.warm_need(at(1).mono), 0);
     let owner = Owner { principal: "alice".into(), owner: "build".into() };
     let mut report = a_report(&mind, &agent, IDLE);
-    report.status.owner = Some(owner);
+    Arc::make_mut(&mut report.status).owner = Some(owner);
     mind.reported(&report, at(2));
     assert_eq!(mind.warm_need(at(2).mono), 1);
     assert_eq!(mind.wake(at(2).mono), Some(at(601).mono));

@@ -6,12 +6,13 @@ use actix::{Addr, Supervisor};
 use drover_model::fault::Fault;
 use drover_model::id::ClusterId;
 use drover_model::phase::AgentPhase;
-use drover_model::status::AgentStatus;
 
 use super::*;
 use crate::message::{IdBack, LaneAsk, LaneFree};
 use crate::roster::Roster;
-use crate::testbed::{self, CLUSTER, World, on_paused_system, pass, seconds, template};
+use crate::testbed::{
+    self, CLUSTER, World, agent_status, on_paused_system, pass, seconds, template,
+};
 
 /// A cloud that keeps what it hears, and a cluster that answers nobody.
 struct Listener(Arc<Mutex<Vec<ToCloud>>>);
@@ -123,10 +124,10 @@ fn a_template_started_again_is_as_tripped_as_before() {
         for agent in bed.roster.select(|_| true).into_keys() {
             let culprit = drover_model::fault::Culprit::Template;
             let fault = Fault::new(drover_model::fault::FaultKind::Broken, culprit, "no boot disk");
+            let (phase, standing) = (AgentPhase::Retiring, Standing::Leaving);
+            let template = testbed::template_id("c/t");
             bed.address.do_send(AgentReport {
-                agent,
-                template: testbed::template_id("c/t"),
-                status: AgentStatus::new(AgentPhase::Retiring, Standing::Leaving),
+                status: Arc::new(agent_status(agent.as_str(), &template, phase, standing)),
                 fault: Some(fault),
                 refused: Vec::new(),
             });

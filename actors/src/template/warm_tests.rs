@@ -35,7 +35,7 @@ fn an_agent_in_use_counts_for_the_minimum_and_not_for_the_idle_one() {
 /// An agent is in use and serves nobody after that.
 fn last_use(mind: &mut TemplateMind, agent: &AgentId, state: AgentPhase, now: u64) {
     let mut report = a_report(mind, agent, Standing::Busy);
-    report.status.phase = state;
+    Arc::make_mut(&mut report.status).phase = state;
     mind.reported(&report, at(now));
 }
 

@@ -1,5 +1,7 @@
 //! An agent without a guest.
 
+use std::sync::Arc;
+
 use actix::{Actor, AsyncContext, Context, Handler};
 use drover_limits::concurrency::OperationEnd;
 use drover_model::fault::Fault;
@@ -64,15 +66,16 @@ impl FakeAgent {
             | AgentPhase::Resetting
             | AgentPhase::Stranded => Standing::Coming,
         };
+        let (agent, template) = (self.birth.id.clone(), self.birth.spec.id.clone());
         let status = AgentStatus {
+            phase: self.at,
+            standing,
             leases: self.leases.clone(),
             overrides: self.overrides,
-            ..AgentStatus::new(self.at, standing)
+            ..AgentStatus::started(agent, template, at(0).wall)
         };
         self.birth.report.do_send(AgentReport {
-            agent: self.birth.id.clone(),
-            template: self.birth.spec.id.clone(),
-            status,
+            status: Arc::new(status),
             fault,
             refused: refused.into_iter().collect(),
         });

@@ -1,6 +1,7 @@
 //! `drover lease -- COMMAND` where the lease or the machine ends under the command.
 
 use std::future::pending;
+use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -28,7 +29,7 @@ async fn cut_off(detail: &str, killed: bool) -> Result<u8, String> {
         reported(&view, What::Lease(Box::new(ended)));
         let mut goes = testing::agent("a1", AgentPhase::Retiring);
         goes.detail = "asked".into();
-        reported(&view, What::Agent(Box::new(goes)));
+        reported(&view, What::Agent(Arc::new(goes)));
     };
     let meanwhile = Mutex::new(Some(Box::new(ends) as Box<dyn FnOnce() + Send>));
     let guest = Guest { fails: !killed, killed, meanwhile, ..Guest::default() };

@@ -413,7 +413,7 @@ async fn a_lost_answer_is_asked_for_again_with_the_same_key() {
                 let id = first.lease.clone();
                 reported(
                     &reported_view,
-                    What::Agent(Box::new(testing::agent("a1", AgentPhase::Leased))),
+                    What::Agent(Arc::new(testing::agent("a1", AgentPhase::Leased))),
                 );
                 let ready = testing::lease(id.as_str(), LeasePhase::Ready, Some("a1"), "");
                 reported(&reported_view, What::Lease(Box::new(ready)));

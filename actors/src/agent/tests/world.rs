@@ -408,7 +408,7 @@ impl World {
 
     pub fn detail(&self) -> String {
         let details = self.facts().into_iter().filter_map(|what| match what {
-            What::Agent(status) => Some(status.detail),
+            What::Agent(status) => Some(status.detail.clone()),
             _ => None,
         });
         details.collect::<Vec<_>>().join("\n")

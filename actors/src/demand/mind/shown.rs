@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use drover_model::demand::report::Outage;
 use drover_model::demand::report::{RunningJob, SourceJobs};
-use drover_model::fact::SourceStatus;
 use drover_model::id::RunnerName;
 use drover_model::record::Want;
+use drover_model::status::SourceStatus;
 
 use crate::demand::mind::SourceMind;
 use crate::demand::mind::event::Runner;

@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use drover_model::fact::What;
 use drover_model::phase::{AgentPhase, BreakerPhase};
 use drover_model::state_machine::Turn;
+use drover_model::status::TemplateStatus;
 use drover_model::time::Moment;
 
 use super::{Effect, TemplateMind};
@@ -56,13 +56,8 @@ impl TemplateMind {
         }
         self.reported = Some(level);
         let changed = std::mem::take(&mut self.changed);
-        let agents: Vec<AgentLevel> = changed
-            .iter()
-            .filter_map(|agent| {
-                let held = self.agents.get_mut(agent)?;
-                Some(held.level(agent.clone()))
-            })
-            .collect();
+        let agents: Vec<AgentLevel> =
+            changed.iter().filter_map(|agent| Some(self.agents.get_mut(agent)?.level())).collect();
         turn.push(Effect::News(Box::new(TemplateNews {
             template: self.spec.id.clone(),
             agents,
@@ -83,12 +78,12 @@ impl TemplateMind {
     }
 
     /// Its counts for the read side.
-    pub fn status(&self, now: Moment) -> What {
+    pub fn status(&self, now: Moment) -> TemplateStatus {
         let mut states: BTreeMap<AgentPhase, u32> = BTreeMap::new();
         for held in self.agents.values() {
             *states.entry(held.status.phase).or_default() += 1;
         }
-        What::Template {
+        TemplateStatus {
             template: self.spec.id.clone(),
             states,
             cap: self.spec.cap,
