@@ -3,8 +3,6 @@
 
 use std::fmt::Write as _;
 
-use insta::assert_snapshot;
-
 use super::*;
 use crate::keys::{AGENT, CLOUD, CREDENTIALS, Key, Kind, MAPPING, SERVICE, Table};
 
@@ -90,28 +88,32 @@ fn faults_of(key: &Key, value: &str, around: &dyn Fn(&str) -> String) -> String 
     text
 }
 
+fn file(of: &str) -> String {
+    format!("src/config/tests/wrong/{of}.txt")
+}
+
 // Invariant: of every key there is a text for each way its value can be wrong.
 
 #[test]
 fn every_key_of_a_cloud_says_what_is_wrong() {
-    assert_snapshot!(said(&CLOUD, &with_cloud));
+    is_generated(&file("cloud"), &said(&CLOUD, &with_cloud));
 }
 
 #[test]
 fn every_key_of_an_agent_says_what_is_wrong() {
-    assert_snapshot!(said(&AGENT, &with_agent));
+    is_generated(&file("agent"), &said(&AGENT, &with_agent));
 }
 
 #[test]
 fn every_key_of_the_service_says_what_is_wrong() {
     let service = |line: &str| format!("{}service:\n  {line}\n", with_cloud("{}"));
-    assert_snapshot!(said(&SERVICE, &service));
+    is_generated(&file("service"), &said(&SERVICE, &service));
 }
 
 #[test]
 fn every_key_of_a_label_mapping_says_what_is_wrong() {
     let mapping = |line: &str| format!("{}labelMappings:\n  m:\n    {line}\n", with_agent("{}"));
-    assert_snapshot!(said(&MAPPING, &mapping));
+    is_generated(&file("mapping"), &said(&MAPPING, &mapping));
 }
 
 #[test]
@@ -125,5 +127,5 @@ fn every_key_of_a_credential_says_what_is_wrong() {
         };
         write!(text, "{kind}\n\n{}\n", said(table, &credential)).unwrap();
     }
-    assert_snapshot!(text);
+    is_generated(&file("credential"), &text);
 }

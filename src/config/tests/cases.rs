@@ -1,0 +1,233 @@
+//! Texts and what drover makes of them: golden files in `cases/`, one for each topic.
+//!
+//! ```text
+//! === a size fills what the template leaves open (agent)
+//! size: large
+//! @sizes large: {cpu: 8}
+//! ---
+//! herd.templates.c/a.cores: 8
+//! ```
+//!
+//! A case is a name with the place of its lines, the lines, and behind `---` what comes of them:
+//! faults; or warnings, and the values that differ from those without these lines. `+++` begins
+//! another text of the same case. `cases/around.yaml` has the places and what is around the lines.
+//!
+//! | line | meaning |
+//! |---|---|
+//! | `@PLACE` | the place of the lines behind it; one line may follow at once |
+//! | `@without TEXT` | leaves out the line around that begins so |
+//! | `@environment NAME=value` | a variable |
+//! | `@file NAME`, `@secret NAME` | the lines behind it are a file, which others can read or not |
+//!
+//! Lines with `#` before the first case and between cases are for people.
+//! `DROVER_WRITE=1 cargo test -p drover-config cases` writes what comes of each text.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+use super::*;
+use crate::keys::{AGENT, CLOUD, SERVICE};
+
+/// What is around the lines of a case.
+const AROUND: &str = include_str!("cases/around.yaml");
+
+/// Each topic is a file and a test.
+macro_rules! topics {
+    ($($topic:ident)*) => {
+        $(#[test]
+        fn $topic() {
+            holds(stringify!($topic));
+        })*
+
+        #[test]
+        fn every_file_of_cases_is_a_topic() {
+            let files = fs::read_dir(folder()).unwrap().map(|file| file.unwrap().file_name());
+            let files: BTreeSet<String> = files.map(|name| name.into_string().unwrap()).collect();
+            let topics = [$(concat!(stringify!($topic), ".txt")),*, "around.yaml"];
+            assert_eq!(files, topics.map(str::to_owned).into());
+        }
+    };
+}
+
+topics! {
+    addresses agents cloud_init clouds credentials demand environment github layers mappings
+    networks origins placing service steps syntax windows
+}
+
+// Invariant: of every key there is a case of what it gives, and of what zero or blank means.
+
+#[test]
+fn every_key_has_its_case() {
+    let topics = [("clouds", "cloud", &CLOUD), ("agents", "agent", &AGENT)];
+    for (topic, place, table) in topics.into_iter().chain([("service", "service", &SERVICE)]) {
+        let cases = fs::read_to_string(folder().join(format!("{topic}.txt"))).unwrap();
+        for key in table.iter() {
+            let head = format!("=== {} ({place})\n", key.name);
+            assert!(cases.contains(&head), "`{}` has no case in {topic}.txt", key.name);
+        }
+    }
+}
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases")
+}
+
+/// Holds every case of a topic.
+fn holds(topic: &str) {
+    let golden = fs::read_to_string(folder().join(format!("{topic}.txt"))).unwrap();
+    let (note, cases) = golden.split_once("=== ").unwrap();
+    let mut names = BTreeSet::new();
+    let again = cases.split("\n=== ").map(|case| {
+        let (head, rest) = case.split_once('\n').unwrap();
+        assert!(names.insert(head), "two cases are called `{head}`");
+        let place = head.rsplit_once('(').and_then(|(_, end)| end.strip_suffix(')')).unwrap();
+        let lines: Vec<&str> = rest.trim_end().lines().collect();
+        let end = lines.iter().rposition(|line| !line.starts_with("# ")).map_or(0, |at| at + 1);
+        let (texts, note) = lines.split_at(end);
+        let texts = texts.split(|line| *line == "+++").map(|text| {
+            let lines = text.split(|line| *line == "---").next().unwrap().join("\n");
+            let lines = lines.trim_end();
+            format!("{lines}\n---\n{}", outcome(&Text::of(place, lines)))
+        });
+        let note: String = note.iter().map(|line| format!("{line}\n")).collect();
+        let gap = if note.is_empty() { "" } else { "\n" };
+        format!("=== {head}\n{}{gap}{note}", texts.collect::<Vec<_>>().join("\n+++\n"))
+    });
+    let again = again.collect::<Vec<_>>().join("\n");
+    is_generated(&format!("src/config/tests/cases/{topic}.txt"), &format!("{note}{again}"));
+}
+
+/// One text of a case: the lines of each place, and what is left out around them.
+#[derive(Default)]
+struct Text<'a> {
+    places: BTreeMap<&'a str, Vec<&'a str>>,
+    without: Vec<&'a str>,
+}
+
+impl<'a> Text<'a> {
+    fn of(place: &'a str, lines: &'a str) -> Self {
+        let mut text = Self::default();
+        let mut place = place;
+        for line in lines.lines() {
+            let Some(command) = line.strip_prefix('@') else {
+                text.places.entry(place).or_default().push(line);
+                continue;
+            };
+            match command.split_once(' ') {
+                Some(("without", rest)) => text.without.push(rest),
+                Some(("file" | "secret", _)) | None => place = command,
+                Some((other, rest)) => {
+                    place = other;
+                    text.places.entry(place).or_default().push(rest);
+                }
+            }
+            text.places.entry(place).or_default();
+        }
+        text
+    }
+
+    /// The whole configuration.
+    fn yaml(&self) -> String {
+        if let Some(whole) = self.places.get("whole") {
+            return whole.join("\n") + "\n";
+        }
+        let mut yaml = String::new();
+        for line in AROUND.lines() {
+            let bare = line.trim_start();
+            let indent = &line[..line.len() - bare.len()];
+            let Some(place) = bare.strip_prefix('@') else {
+                if !self.without.iter().any(|text| bare.starts_with(text)) {
+                    writeln!(yaml, "{line}").unwrap();
+                }
+                continue;
+            };
+            for own in self.places.get(place).into_iter().flatten() {
+                writeln!(yaml, "{indent}{own}").unwrap();
+            }
+        }
+        yaml
+    }
+}
+
+/// What comes of a text.
+fn outcome(text: &Text<'_>) -> String {
+    let mut scene = Scene::new();
+    for (place, lines) in &text.places {
+        let lines = lines.join("\n");
+        match place.split_once(' ') {
+            Some(("file", name)) => scene.put(name, 0o644, &lines),
+            Some(("secret", name)) => scene.put(name, 0o600, &lines),
+            Some((other, _)) => panic!("`@{other}` is no place"),
+            None if *place == "environment" => {
+                let pairs: Vec<_> = lines.lines().filter_map(|pair| pair.split_once('=')).collect();
+                scene.environment = Environment::of(&pairs);
+            }
+            None => assert!(
+                *place == "whole" || AROUND.contains(&format!("@{place}\n")),
+                "`@{place}` is no place"
+            ),
+        }
+    }
+    let checked = match scene.check(&text.yaml()) {
+        Err(error) => return scene.shown(error),
+        Ok(checked) => checked,
+    };
+    let without = values(&Scene::new().good(&Text::default().yaml()));
+    let mut shown = scene.placed(&checked.rendered_warnings());
+    if !shown.is_empty() {
+        shown.push('\n');
+    }
+    let given = values(&checked);
+    for (name, value) in given.iter().filter(|(name, value)| without.get(*name) != Some(value)) {
+        writeln!(shown, "{}", scene.placed(&format!("{name}: {value}"))).unwrap();
+    }
+    if shown.is_empty() { "no fault\n".to_owned() } else { shown }
+}
+
+/// Every value of a configuration, by the names on the way to it.
+fn values(checked: &Checked) -> BTreeMap<String, String> {
+    let keys = checked.keys.iter().map(|(id, key)| (id, (&key.username, &key.public_line)));
+    let keys: BTreeMap<_, _> = keys.collect();
+    let parts = [
+        ("herd", format!("{:#?}", checked.herd)),
+        ("connections", format!("{:#?}", checked.connections)),
+        ("keys", format!("{keys:#?}")),
+        ("demand", format!("{:#?}", checked.demand)),
+        ("service", format!("{:#?}", checked.service)),
+    ];
+    let mut values = BTreeMap::new();
+    for (part, shown) in parts {
+        let mut path = Vec::new();
+        // How many values without a name are before this one, at each depth.
+        let mut counts = vec![0];
+        for line in shown.lines().map(|line| line.trim().trim_end_matches(',')) {
+            if matches!(line, "}" | ")" | "]") {
+                path.pop();
+                counts.pop();
+                continue;
+            }
+            let named = line.split_once(": ").filter(|(name, _)| !name.contains(' '));
+            let (name, value) = match named {
+                Some((name, value)) => (name.trim_matches('"').to_owned(), value),
+                None => (counts.last().copied().unwrap_or(0).to_string(), line),
+            };
+            if let Some(count) = counts.last_mut() {
+                *count += usize::from(named.is_none());
+            }
+            match value.strip_suffix(['{', '(', '[']) {
+                Some(of) => {
+                    let of = of.trim();
+                    let known = ["Spec", "Settings", "Connection", "Some"];
+                    let plain = of.is_empty() || known.iter().any(|end| of.ends_with(end));
+                    let name = if path.is_empty() && named.is_none() { part } else { &name };
+                    path.push(if plain { name.to_owned() } else { format!("{name}.{of}") });
+                    counts.push(0);
+                }
+                // Numbers that secrets change, too.
+                None if matches!(&*name, "connection" | "place") => {}
+                None => drop(values.insert(format!("{}.{name}", path.join(".")), value.to_owned())),
+            }
+        }
+    }
+    values
+}
