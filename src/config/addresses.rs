@@ -41,11 +41,7 @@ fn pool(layer: &Layer, faults: &mut Vec<Fault>) -> Option<AddressPoolSpec> {
     if faults.len() > before || written.iter().any(|key| layer.is_faulty(key)) {
         return None;
     }
-    let Some(first) = raw.ranges.first().and_then(|text| value::range_of(text)) else {
-        let fault = layer.fault("ranges", "no range is listed");
-        faults.push(fault.help("list at least one, such as `10.20.0.50-10.20.0.99`"));
-        return None;
-    };
+    let first = raw.ranges.first().and_then(|text| value::range_of(text))?;
     // A link-local gateway (`fe80::/10`) is not in the network of the guests.
     let gateway = raw.gateway.filter(|gateway| !value::is_link_local(*gateway));
     let base = gateway.unwrap_or(first.first());
@@ -263,15 +259,8 @@ fn without_pool(
 
 /// The address in `ipConfig`, IPv4 before IPv6.
 fn fixed(ip_config: &str) -> Option<IpAddr> {
-    let setting = |name: &str| {
-        let mut parts = ip_config.split(',').filter_map(|part| part.trim().split_once('='));
-        parts.find(|(key, _)| *key == name).map(|(_, value)| value)
-    };
-    let address = |value: &str| value.split_once('/')?.0.parse().ok();
-    match setting("ip") {
-        Some(value) => address(value),
-        None => setting("ip6").and_then(address),
-    }
+    let own = value::ip_setting(ip_config, "ip").or_else(|| value::ip_setting(ip_config, "ip6"));
+    own?.split_once('/')?.0.parse().ok()
 }
 
 /// The warning that all agents have one address, in the place of that address.

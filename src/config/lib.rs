@@ -50,6 +50,7 @@ mod origin;
 mod os;
 mod placement;
 mod prepare;
+mod rules;
 mod runners;
 mod schedule;
 mod schema;

@@ -4,6 +4,7 @@ use proxmox_client::{Tls, parse_pin};
 
 use super::connection::certificates;
 use super::context::Context;
+use super::keys::TRUST;
 use super::layer::Layer;
 
 /// The TLS keys of one mapping.
@@ -16,8 +17,11 @@ pub(super) struct Trust<'a> {
     pub remedy: &'static str,
 }
 
-/// The TLS setting; at most one of the keys is given. None where it has a fault.
+/// The TLS setting. None where it has a fault; two keys that contradict are one already.
 pub(super) fn tls(trust: &Trust<'_>, layer: &Layer, cx: &mut Context<'_>) -> Option<Tls> {
+    if layer.one_of(&TRUST).is_err() || TRUST.into_iter().any(|key| layer.is_faulty(key)) {
+        return None;
+    }
     if trust.ignore {
         let message =
             "drover does not verify certificates: anyone on the way can read and change everything";

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use drover_model::os::LoginShell;
 use drover_model::placement::Strategy;
-use drover_model::spec::{CloneStrategy, JavaDistribution, Mode};
+use drover_model::spec::{CloneStrategy, JavaDistribution, Mode, ResetKind};
 use serde::Deserialize;
 
 use super::guest::{NIC, SNIPPETS};
@@ -23,6 +23,16 @@ pub(crate) enum Reset {
     Memory,
 }
 
+impl Reset {
+    pub(crate) fn kind(self) -> Option<ResetKind> {
+        match self {
+            Self::None => None,
+            Self::Disk => Some(ResetKind::Disk),
+            Self::Memory => Some(ResetKind::Memory),
+        }
+    }
+}
+
 /// The operating system of guests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
@@ -31,12 +41,29 @@ pub(crate) enum OsType {
     Windows,
 }
 
+/// The keys that find the template image.
+pub(crate) const SOUGHT: [&str; 4] =
+    ["templateVmId", "templateName", "templateNamePattern", "templateTag"];
+
+static WAYS: [&[&str]; 6] = [
+    &SOUGHT,
+    &["node", "nodes"],
+    &["targetStorage", "targetStorages"],
+    &["userData", "userDataFile"],
+    &["metaData", "metaDataFile"],
+    &["networkConfig", "networkConfigFile"],
+];
+
 table! {
     /// Keys of `agentDefaults`, `agentDefaults-<node>` and each entry of `agentConfigurations`.
-    AGENT => RawAgent {
-        "name" => name: Option<String>, text().eg(r#""linux-builder""#),
+    AGENT, ways: WAYS => RawAgent {
+        "name" => name: Option<String>,
+            text().filled("the name is blank", "remove the key: the name is then the key")
+                .eg(r#""linux-builder""#),
             "display name, which leases may ask for; only in agentConfigurations; unset: the key";
-        "cloudIds" => cloud_ids: Vec<String>, texts().required().eg(r#"["primary"]"#),
+        "cloudIds" => cloud_ids: Vec<String>,
+            texts().required().eg(r#"["primary"]"#)
+                .filled("no cloud is listed", "list at least one key of cloudConfigurations"),
             "keys of cloudConfigurations: the clouds that the template is on";
         "node" => node: Option<String>, text().eg(r#""pve1""#),
             "node of the agents, also selects agentDefaults-<node>; unset: the template's node";
@@ -127,7 +154,8 @@ table! {
             "working directory in the guest; blank: /home/<user>/agent";
         "mode" => mode: Mode, choice(&["NORMAL", "EXCLUSIVE"]).or_text("EXCLUSIVE"),
             "NORMAL: the agents also take jobs and leases without labels";
-        "credentialsId" => credentials_id: String, text().required().eg(r#""agent-key""#),
+        "credentialsId" => credentials_id: String,
+            text().required().filled("the id is blank", "name an sshKey").eg(r#""agent-key""#),
             "an sshKey of credentials: drover's login in the guests";
         "javaDistribution" => java_distribution: JavaDistribution,
             choice(&["NONE", "OPENJDK", "CORRETTO"]).or_text("NONE"),
@@ -149,9 +177,9 @@ table! {
             "minutes an agent is idle before drover retires it; 0: never";
         "instanceCap" => instance_cap: u32, whole(0..=MANY).or(0),
             "maximum number of agents of the template; 0: unlimited";
-        "instanceMin" => instance_min: u32, whole(0..=MANY).or(0),
+        "instanceMin" => instance_min: u32, whole(0..=MANY).or(0).at_most("instanceCap"),
             "minimum number of agents, busy ones included; at most instanceCap; 0: none";
-        "idleMin" => idle_min: u32, whole(0..=MANY).or(0),
+        "idleMin" => idle_min: u32, whole(0..=MANY).or(0).at_most("instanceCap"),
             "minimum number of idle agents, within all caps; 0: none";
         "schedule", mappings(&WINDOW),
             "times of the week with higher minimums";
@@ -236,7 +264,8 @@ table! {
             "maximum minutes an agent lives; drover replaces idle ones earlier; 0: unlimited";
         "breakerThreshold" => breaker_threshold: u32, whole(1..=1000).or(3),
             "failures in a row that open the template's circuit breaker";
-        "breakerCooldownSec" => breaker_cooldown_sec: u64, whole(1..=LONG).or(120),
+        "breakerCooldownSec" => breaker_cooldown_sec: u64,
+            whole(1..=LONG).or(120).at_most("breakerCooldownCapSec"),
             "seconds the circuit breaker stays open the first time";
         "breakerCooldownCapSec" => breaker_cooldown_cap_sec: u64, whole(1..=LONG).or(1800),
             "maximum seconds the circuit breaker stays open";
@@ -260,7 +289,7 @@ table! {
 }
 
 /// What a step of `prepare` does; exactly one is given.
-pub(crate) static STEP_WORK: [&str; 3] = ["run", "upload", "packages"];
+static STEP_WORK: [&str; 3] = ["run", "upload", "packages"];
 
 table! {
     /// Keys of each item of `prepare`.

@@ -46,7 +46,10 @@ fn what_is_wrong_with_broken_files_is_shown() {
         ("a zero in a value", &[("a.yaml", b"cloudDefaults:\n  name: a\0b\n")]),
         ("a file cut off in a word", &[("a.yaml", &whole.as_bytes()[..cut])]),
         ("a key of two files", &[one, ("20-more.yml", two)]),
-        ("a section that is not the same in two files", &[one, ("b.yaml", b"cloudConfigurations: 5\n")]),
+        (
+            "a section that is not the same in two files",
+            &[one, ("b.yaml", b"cloudConfigurations: 5\n")],
+        ),
         ("a fault behind a byte order mark and carriage returns", &[("a.yaml", marked.as_bytes())]),
         ("a swarm of aliases", &[("a.yaml", aliases.as_bytes())]),
         ("nesting without an end", &[("a.yaml", nested.as_bytes())]),
@@ -80,7 +83,8 @@ fn what_is_no_plain_file_is_named() {
 #[test]
 fn a_byte_order_mark_and_carriage_returns_are_taken() {
     let text = with_agent("cores: 2");
-    for text in [format!("\u{feff}{text}"), text.replace('\n', "\r\n"), text.trim_end().to_owned()] {
+    for text in [format!("\u{feff}{text}"), text.replace('\n', "\r\n"), text.trim_end().to_owned()]
+    {
         said(&[("a.yaml", text.as_bytes())]).unwrap();
     }
 }

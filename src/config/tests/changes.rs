@@ -61,7 +61,8 @@ fn another_url_or_scope_is_another_place_and_another_login_is_not() {
     assert_ne!(here, place("url: \"https://git2.lan/ci\""));
     assert_ne!(here, place("url: \"https://git.lan/ci\", scope: org/o"));
     assert_eq!(here, place("url: \"https://git.lan/ci/\", pollSeconds: 3, ignoreSslErrors: true"));
-    let [one, two] = ["ci", "other"].map(|path| source(&format!("url: \"https://git.lan/{path}\"")));
+    let [one, two] =
+        ["ci", "other"].map(|path| source(&format!("url: \"https://git.lan/{path}\"")));
     assert_ne!(one.connection, two.connection);
     scene.put("git", 0o600, "another token\n");
     assert_eq!(here, place("url: \"https://git.lan/ci\""));

@@ -119,7 +119,7 @@ fn every_key_of_a_label_mapping_says_what_is_wrong() {
 #[test]
 fn every_key_of_a_credential_says_what_is_wrong() {
     let mut text = String::new();
-    for (kind, table) in CREDENTIALS {
+    for (kind, _, table) in CREDENTIALS {
         let credential = |line: &str| {
             let kind =
                 if line.starts_with("kind:") { String::new() } else { format!("kind: {kind}, ") };

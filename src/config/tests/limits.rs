@@ -17,7 +17,10 @@ fn what_exceeds_a_limit_of_a_template_says_which() {
             "33 network cards exceed the maximum of 32",
         ),
         ("userDataFile: large.yaml".to_owned(), "65552 bytes exceed the maximum of 64 KiB"),
-        ("prepare: [{upload: {from: big, to: x}}]".to_owned(), "/big` cannot be read: it is larger than 4 MiB"),
+        (
+            "prepare: [{upload: {from: big, to: x}}]".to_owned(),
+            "/big` cannot be read: it is larger than 4 MiB",
+        ),
         (format!("{windows}readyCommand: '{}'", "x".repeat(5000)), "it is too long for cmd.exe"),
     ] {
         let shown = scene.faults(&with_agent(&lines));

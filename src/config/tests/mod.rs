@@ -6,6 +6,7 @@ mod cases;
 mod changes;
 mod copies;
 mod files;
+mod forms;
 mod golden;
 mod limits;
 mod reference;

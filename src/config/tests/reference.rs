@@ -20,14 +20,7 @@ fn every_key_is_in_the_reference_of_the_book() {
 
 /// The default of a key as YAML.
 fn default(key: &Key) -> Option<String> {
-    match key.preset {
-        Preset::Whole(number) => Some(number.to_string()),
-        Preset::Flag(flag) => Some(flag.to_string()),
-        Preset::Text(text) => Some(format!("\"{text}\"")),
-        Preset::Empty if matches!(key.kind, Kind::Names) => Some("{}".to_owned()),
-        Preset::Empty => Some("[]".to_owned()),
-        Preset::Unset | Preset::Required => None,
-    }
+    key.default().map(|value| serde_json::to_string(&value).unwrap())
 }
 
 /// Every key with its default, its help above it; keys without a default as commented examples.
@@ -214,7 +207,7 @@ fn reference() -> String {
         match first.form {
             Form::One(table) | Form::Many(table) => text += &rows(table, ""),
             Form::Kinds(kinds) => {
-                for (kind, table) in kinds {
+                for (kind, _, table) in kinds {
                     writeln!(text, "\n### `kind: {kind}`").unwrap();
                     text += &rows(table, "");
                 }

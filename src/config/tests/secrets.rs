@@ -53,6 +53,15 @@ fn a_secret_comes_from_any_of_its_sources() {
     scene.put("credentials/proxmox-token", 0o600, "beside\n");
     let checked = scene.good(&with_secret("systemdCredential: proxmox-token"));
     assert_eq!(token(&checked), "beside");
+    // Of two families of variables the first gives the whole login.
+    let text = with_cloud("{}").replace("  credentialsId: api\n", "");
+    let scene = Scene::with(&[
+        ("PVE_TOKEN_ID", "b@pve!b"),
+        ("PVE_TOKEN_SECRET", "two"),
+        ("PROXMOX_TOKEN_ID", "a@pve!a"),
+        ("PROXMOX_TOKEN_SECRET", "one"),
+    ]);
+    assert_eq!(token(&scene.good(&text)), "one");
 }
 
 // Invariant: a key that is made later stops no command that logs in nowhere, and no other command
