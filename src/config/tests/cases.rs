@@ -5,7 +5,7 @@
 //! size: large
 //! @sizes large: {cpu: 8}
 //! ---
-//! herd.templates.c/a.cores: 8
+//! templates.c/a.cores: 8
 //! ```
 //!
 //! A case is a name with the place of its lines, the lines, and behind `---` what comes of them:
@@ -23,7 +23,8 @@
 //! `DROVER_WRITE=1 cargo test -p drover-config cases` writes what comes of each text.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
+use std::fmt::{Debug, Write as _};
+use std::sync::LazyLock;
 
 use super::*;
 use crate::keys::{AGENT, CLOUD, SERVICE};
@@ -68,6 +69,12 @@ fn every_key_has_its_case() {
     }
 }
 
+#[test]
+fn a_configuration_without_a_key_has_the_defaults() {
+    let lines: String = PLAIN.iter().map(|(name, value)| format!("{name}: {value}\n")).collect();
+    is_generated("src/config/tests/defaults.txt", &lines);
+}
+
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases")
 }
@@ -106,7 +113,7 @@ struct Text<'a> {
 
 impl<'a> Text<'a> {
     fn of(place: &'a str, lines: &'a str) -> Self {
-        let mut text = Self::default();
+        let mut text = Self { places: [(place, Vec::new())].into(), ..Self::default() };
         let mut place = place;
         for line in lines.lines() {
             let Some(command) = line.strip_prefix('@') else {
@@ -172,62 +179,99 @@ fn outcome(text: &Text<'_>) -> String {
         Err(error) => return scene.shown(error),
         Ok(checked) => checked,
     };
-    let without = values(&Scene::new().good(&Text::default().yaml()));
     let mut shown = scene.placed(&checked.rendered_warnings());
     if !shown.is_empty() {
         shown.push('\n');
     }
-    let given = values(&checked);
-    for (name, value) in given.iter().filter(|(name, value)| without.get(*name) != Some(value)) {
-        writeln!(shown, "{}", scene.placed(&format!("{name}: {value}"))).unwrap();
+    for (name, value) in &values(&checked) {
+        if PLAIN.get(name).or_else(|| PLAIN.get(&of_plain(name))) != Some(value) {
+            writeln!(shown, "{}", scene.placed(&format!("{name}: {value}"))).unwrap();
+        }
     }
     if shown.is_empty() { "no fault\n".to_owned() } else { shown }
 }
 
+/// The values without any lines.
+static PLAIN: LazyLock<BTreeMap<String, String>> =
+    LazyLock::new(|| values(&Scene::new().good(&Text::default().yaml())));
+
+/// The name of a value of another cloud or template for the one that is always there.
+fn of_plain(name: &str) -> String {
+    let mut parts: Vec<&str> = name.split('.').collect();
+    match parts[..] {
+        ["clouds" | "connections", _, ..] => parts[1] = "c",
+        ["templates", _, ..] => parts[1] = "c/a",
+        _ => {}
+    }
+    parts.join(".")
+}
+
 /// Every value of a configuration, by the names on the way to it.
 fn values(checked: &Checked) -> BTreeMap<String, String> {
-    let keys = checked.keys.iter().map(|(id, key)| (id, (&key.username, &key.public_line)));
-    let keys: BTreeMap<_, _> = keys.collect();
-    let parts = [
-        ("herd", format!("{:#?}", checked.herd)),
-        ("connections", format!("{:#?}", checked.connections)),
-        ("keys", format!("{keys:#?}")),
-        ("demand", format!("{:#?}", checked.demand)),
-        ("service", format!("{:#?}", checked.service)),
-    ];
     let mut values = BTreeMap::new();
-    for (part, shown) in parts {
-        let mut path = Vec::new();
-        // How many values without a name are before this one, at each depth.
-        let mut counts = vec![0];
-        for line in shown.lines().map(|line| line.trim().trim_end_matches(',')) {
-            if matches!(line, "}" | ")" | "]") {
-                path.pop();
-                counts.pop();
-                continue;
+    let mut add =
+        |path: String, part: &dyn Debug| flatten(&path, &format!("{part:#?}"), &mut values);
+    let herd = &checked.herd;
+    herd.clouds.iter().for_each(|(id, cloud)| add(format!("clouds.{id}"), cloud));
+    herd.templates.iter().for_each(|(id, template)| add(format!("templates.{id}"), template));
+    herd.pools.iter().for_each(|(id, pool)| add(format!("pools.{id}"), pool));
+    herd.sources.iter().for_each(|(id, source)| add(format!("sources.{id}"), source));
+    add("mappings".to_owned(), &herd.mappings);
+    add("asked".to_owned(), &herd.asked);
+    add("leases".to_owned(), &herd.leases);
+    add("service".to_owned(), &checked.service);
+    for (id, connection) in &checked.connections {
+        add(format!("connections.{id}"), connection);
+    }
+    for (id, key) in &checked.keys {
+        add(format!("keys.{id}"), &(&key.username, &key.public_line));
+    }
+    for (id, source) in &checked.demand {
+        add(format!("demand.{id}"), source);
+        add(format!("demand.{id}.url"), &source.url.as_str());
+    }
+    values.retain(|name, value| {
+        // Numbers that secrets change, and parts of URLs.
+        let opaque = [".connection", ".place"].iter().any(|end| name.ends_with(end));
+        if value.contains("REDACTED") {
+            *value = "a secret".to_owned();
+        }
+        !opaque && !name.contains(".url.")
+    });
+    values
+}
+
+/// Adds the values of a text by `{:#?}`, each with the names on the way to it. Of names of types it
+/// keeps those of variants.
+fn flatten(path: &str, shown: &str, values: &mut BTreeMap<String, String>) {
+    let mut names = vec![path.to_owned()];
+    // Of each bracket around the line: whether names are left out in it, and the number of values.
+    let mut around = vec![(true, 0)];
+    for line in shown.lines().map(|line| line.trim().trim_end_matches(',')) {
+        if matches!(line, "}" | ")" | "]") {
+            names.pop();
+            around.pop();
+            continue;
+        }
+        let (bare, count) = around.last_mut().unwrap();
+        let is_name =
+            |name: &str| name.starts_with('"') == name.ends_with('"') && !name.contains(' ');
+        let named = line.split_once(": ").filter(|(name, _)| is_name(name));
+        let (name, value) = named.map_or((String::new(), line), |(name, value)| {
+            (format!(".{}", name.trim_matches('"')), value)
+        });
+        let name =
+            if named.is_none() && !(*bare && *count == 0) { format!(".{count}") } else { name };
+        *count += 1;
+        let open = value.strip_suffix('{').map(|of| (of.trim(), false));
+        let open = open.or_else(|| value.strip_suffix('[').map(|of| (of, false)));
+        match open.or_else(|| value.strip_suffix('(').map(|of| (of, true))) {
+            Some((of, bare)) => {
+                let variant = bare && of != "Some" || matches!(of, "Token" | "Password");
+                names.push(if variant && !of.is_empty() { format!("{name}.{of}") } else { name });
+                around.push((bare, 0));
             }
-            let named = line.split_once(": ").filter(|(name, _)| !name.contains(' '));
-            let (name, value) = match named {
-                Some((name, value)) => (name.trim_matches('"').to_owned(), value),
-                None => (counts.last().copied().unwrap_or(0).to_string(), line),
-            };
-            if let Some(count) = counts.last_mut() {
-                *count += usize::from(named.is_none());
-            }
-            match value.strip_suffix(['{', '(', '[']) {
-                Some(of) => {
-                    let of = of.trim();
-                    let known = ["Spec", "Settings", "Connection", "Some"];
-                    let plain = of.is_empty() || known.iter().any(|end| of.ends_with(end));
-                    let name = if path.is_empty() && named.is_none() { part } else { &name };
-                    path.push(if plain { name.to_owned() } else { format!("{name}.{of}") });
-                    counts.push(0);
-                }
-                // Numbers that secrets change, too.
-                None if matches!(&*name, "connection" | "place") => {}
-                None => drop(values.insert(format!("{}.{name}", path.join(".")), value.to_owned())),
-            }
+            None => drop(values.insert(names.concat() + &name, value.to_owned())),
         }
     }
-    values
 }

@@ -25,6 +25,7 @@ fn what_exceeds_a_limit_of_a_template_says_which() {
     ] {
         let shown = scene.faults(&with_agent(&lines));
         assert!(shown.contains(what) && shown.contains("has 1 fault\n"), "{shown}");
+        assert!(shown.contains("help: "), "{shown}");
     }
 }
 
