@@ -10,7 +10,7 @@ fn said(files: &[(&str, &[u8])]) -> Result<Checked, String> {
     let scene = Scene::new();
     let root = scene.path("conf");
     fs::create_dir(&root).unwrap();
-    for name in ["token", "ed25519"] {
+    for name in ["token", "ed25519", "git"] {
         fs::copy(scene.path(name), root.join(name)).unwrap();
     }
     for (name, bytes) in files {
@@ -98,7 +98,10 @@ fn files_are_joined_section_by_section() {
     let files: [(&str, &[u8]); 4] = [
         ("10.yaml", clouds),
         ("20.yaml", more),
-        ("30.yaml", CREDENTIALS.as_bytes()),
+        (
+            "30.yaml",
+            b"credentials:\n  api: {kind: proxmoxToken, tokenId: a@pve!a, secretFile: token}\n",
+        ),
         ("40.yaml", b""),
     ];
     assert_eq!(said(&files).unwrap().herd.clouds.len(), 2);

@@ -106,13 +106,13 @@ fn holds(topic: &str) {
 
 /// One text of a case: the lines of each place, and what is left out around them.
 #[derive(Default)]
-struct Text<'a> {
+pub(super) struct Text<'a> {
     places: BTreeMap<&'a str, Vec<&'a str>>,
     without: Vec<&'a str>,
 }
 
 impl<'a> Text<'a> {
-    fn of(place: &'a str, lines: &'a str) -> Self {
+    pub fn of(place: &'a str, lines: &'a str) -> Self {
         let mut text = Self { places: [(place, Vec::new())].into(), ..Self::default() };
         let mut place = place;
         for line in lines.lines() {
@@ -134,7 +134,7 @@ impl<'a> Text<'a> {
     }
 
     /// The whole configuration.
-    fn yaml(&self) -> String {
+    pub fn yaml(&self) -> String {
         if let Some(whole) = self.places.get("whole") {
             return whole.join("\n") + "\n";
         }
@@ -231,8 +231,8 @@ fn values(checked: &Checked) -> BTreeMap<String, String> {
         add(format!("demand.{id}.url"), &source.url.as_str());
     }
     values.retain(|name, value| {
-        // Numbers that secrets change, and parts of URLs.
-        let opaque = [".connection", ".place"].iter().any(|end| name.ends_with(end));
+        // Numbers that secrets change, the version, and parts of URLs.
+        let opaque = [".connection", ".place", ".user_agent"].iter().any(|end| name.ends_with(end));
         if value.contains("REDACTED") {
             *value = "a secret".to_owned();
         }

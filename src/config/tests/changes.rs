@@ -12,12 +12,7 @@ use super::*;
 #[test]
 fn only_what_changed_looks_new_after_a_reload() {
     let scene = Scene::new();
-    let text = |cores: u32| {
-        with_agent("cores: 1").replace(
-            "agentConfigurations:",
-            &format!("agentConfigurations:\n  b: {{cores: {cores}}}"),
-        )
-    };
+    let text = |cores: u32| with("agentConfigurations", &format!("b: {{cores: {cores}}}"));
     let mut first = scene.good(&text(2));
     first.follow(&HerdSpec::default(), Generation(1));
     let mut second = scene.good(&text(3));
@@ -51,10 +46,8 @@ fn another_secret_changes_the_connection_of_its_cloud() {
 fn another_url_or_scope_is_another_place_and_another_login_is_not() {
     let scene = Scene::new();
     let source = |keys: &str| {
-        let token = "credentials:\n  git: {kind: apiToken, secretFile: git}\n";
-        let yaml = with_agent("").replace("credentials:\n", token);
-        let yaml = format!("{yaml}demand:\n  lan: {{kind: gitea, credentialsId: git, {keys}}}\n");
-        scene.good(&yaml).herd.sources[&SourceId::new("lan")].as_ref().clone()
+        let lan = format!("lan: {{kind: gitea, credentialsId: git, {keys}}}");
+        scene.good(&with("demand", &lan)).herd.sources[&SourceId::new("lan")].as_ref().clone()
     };
     let place = |keys: &str| source(keys).place;
     let here = place("url: \"https://git.lan/ci\"");

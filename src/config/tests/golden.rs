@@ -4,7 +4,9 @@
 use std::fmt::Write as _;
 
 use super::*;
-use crate::keys::{AGENT, CLOUD, CREDENTIALS, Key, Kind, MAPPING, SERVICE, Table};
+use crate::keys::{
+    ADDRESS_POOL, AGENT, CLOUD, CREDENTIALS, Key, Kind, MAPPING, SERVICE, SIZES, Table,
+};
 
 /// Texts of which each check refuses one at least.
 const ODD: [&str; 2] = ["a b", ""];
@@ -88,32 +90,22 @@ fn faults_of(key: &Key, value: &str, around: &dyn Fn(&str) -> String) -> String 
     text
 }
 
-fn file(of: &str) -> String {
-    format!("src/config/tests/wrong/{of}.txt")
-}
-
 // Invariant: of every key there is a text for each way its value can be wrong.
 
 #[test]
-fn every_key_of_a_cloud_says_what_is_wrong() {
-    is_generated(&file("cloud"), &said(&CLOUD, &with_cloud));
-}
-
-#[test]
-fn every_key_of_an_agent_says_what_is_wrong() {
-    is_generated(&file("agent"), &said(&AGENT, &with_agent));
-}
-
-#[test]
-fn every_key_of_the_service_says_what_is_wrong() {
-    let service = |line: &str| format!("{}service:\n  {line}\n", with_cloud("{}"));
-    is_generated(&file("service"), &said(&SERVICE, &service));
-}
-
-#[test]
-fn every_key_of_a_label_mapping_says_what_is_wrong() {
-    let mapping = |line: &str| format!("{}labelMappings:\n  m:\n    {line}\n", with_agent("{}"));
-    is_generated(&file("mapping"), &said(&MAPPING, &mapping));
+fn every_key_says_what_is_wrong() {
+    let tables: [(&str, &Table, &str, &str); 6] = [
+        ("cloud", &CLOUD, "cloud", "LINE"),
+        ("agent", &AGENT, "agent", "LINE"),
+        ("service", &SERVICE, "service", "LINE"),
+        ("mapping", &MAPPING, "labelMappings", "m: {LINE}"),
+        ("pool", &ADDRESS_POOL, "addressPools", "lab: {LINE}"),
+        ("size", &SIZES, "sizes", "small: {LINE}"),
+    ];
+    for (name, table, place, entry) in tables {
+        let around = |line: &str| with(place, &entry.replace("LINE", line));
+        is_generated(&format!("src/config/tests/wrong/{name}.txt"), &said(table, &around));
+    }
 }
 
 #[test]
@@ -123,9 +115,9 @@ fn every_key_of_a_credential_says_what_is_wrong() {
         let credential = |line: &str| {
             let kind =
                 if line.starts_with("kind:") { String::new() } else { format!("kind: {kind}, ") };
-            format!("{}  x: {{{kind}{line}}}\n", with_cloud("{}"))
+            with("credentials", &format!("x: {{{kind}{line}}}"))
         };
-        write!(text, "{kind}\n\n{}\n", said(table, &credential)).unwrap();
+        writeln!(text, "{kind}\n\n{}", said(table, &credential)).unwrap();
     }
-    is_generated(&file("credential"), &text);
+    is_generated("src/config/tests/wrong/credential.txt", &text);
 }

@@ -22,14 +22,6 @@ use drover_model::spec::TemplateSpec;
 
 use super::{Checked, Environment, LoadError, Sources, check, load};
 
-/// The credentials that clouds and agents of the tests name.
-const CREDENTIALS: &str = "
-credentials:
-  api: {kind: proxmoxToken, tokenId: drover@pve!drover, secretFile: token}
-  login: {kind: proxmoxPassword, username: drover@pve, secretFile: token}
-  ssh: {kind: sshKey, username: ci, privateKeyFile: ed25519}
-";
-
 /// A directory with secrets, which is the directory of the checked configuration.
 struct Scene {
     dir: tempfile::TempDir,
@@ -100,23 +92,17 @@ impl Scene {
     }
 }
 
-/// A cloud with these lines, beside what it needs.
-fn with_cloud(lines: &str) -> String {
-    let lines = lines.replace('\n', "\n    ");
-    format!(
-        "cloudDefaults:\n  name: C\n  credentialsId: api\ncloudConfigurations:\n  c:\n    \
-        {lines}\n{CREDENTIALS}"
-    )
+/// A configuration with these lines at a place of `cases/around.yaml`.
+fn with(place: &str, lines: &str) -> String {
+    cases::Text::of(place, lines).yaml()
 }
 
-/// An agent with these lines, beside what it needs.
+fn with_cloud(lines: &str) -> String {
+    with("cloud", lines)
+}
+
 fn with_agent(lines: &str) -> String {
-    let lines = lines.replace('\n', "\n    ");
-    format!(
-        "cloudConfigurations:\n  c: {{name: C, credentialsId: api}}\n\
-         agentDefaults:\n  cloudIds: [c]\n  templateVmId: 9000\n  credentialsId: ssh\n\
-         agentConfigurations:\n  a:\n    {lines}\n{CREDENTIALS}"
-    )
+    with("agent", lines)
 }
 
 /// A template of [`with_agent`], on its cloud.
