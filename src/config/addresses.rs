@@ -9,7 +9,7 @@ use drover_model::addresses::{AddressPoolSpec, AddressRange, AddressSource};
 use drover_model::id::AddressPoolId;
 
 use super::fault::Fault;
-use super::keys::{RawAgent, RawPool};
+use super::keys::{AddressFrom, RawAgent, RawPool};
 use super::layer::Layer;
 use super::value;
 
@@ -171,7 +171,7 @@ pub(super) fn source(
 ) -> AddressSource {
     let names = [("addressPool", &raw.address_pool), ("addressPool6", &raw.address_pool6)];
     let named: Vec<_> = names.into_iter().filter(|(_, name)| !name.is_empty()).collect();
-    let from = raw.address_from.as_deref();
+    let from = raw.address_from;
     if named.is_empty() {
         return without_pool(from, ip_config, listens, layer, faults);
     }
@@ -183,7 +183,8 @@ pub(super) fn source(
         let fault = layer.fault("ipConfig", "addressPool already gives the address");
         faults.push(fault.help("remove one of the two, or leave ipConfig blank here"));
     }
-    if let Some(from) = from.filter(|from| *from != "static") {
+    if from.is_some_and(|from| from != AddressFrom::Static) {
+        let from = layer.text("addressFrom").unwrap_or_default();
         let fault = layer.fault("addressFrom", format!("`{from}` contradicts addressPool"));
         faults.push(fault.help("remove one of the two"));
     }
@@ -225,14 +226,14 @@ fn check_family(
 
 /// Without a pool: the address of `ipConfig` where it has one, unless `addressFrom` says otherwise.
 fn without_pool(
-    from: Option<&str>,
+    from: Option<AddressFrom>,
     ip_config: &str,
     listens: bool,
     layer: &Layer,
     faults: &mut Vec<Fault>,
 ) -> AddressSource {
     match (from, fixed(ip_config)) {
-        (Some("static"), None) => {
+        (Some(AddressFrom::Static), None) => {
             if !layer.is_faulty("ipConfig") && !layer.is_faulty("networks") {
                 let (key, help) = if layer.nested("networks").is_empty() {
                     ("ipConfig", "name an addressPool, or set ipConfig to one address")
@@ -244,8 +245,8 @@ fn without_pool(
             }
             AddressSource::GuestAgent
         }
-        (Some("static") | None, Some(address)) => AddressSource::Fixed(address),
-        (Some("call"), _) => {
+        (Some(AddressFrom::Static) | None, Some(address)) => AddressSource::Fixed(address),
+        (Some(AddressFrom::Call), _) => {
             if !listens {
                 let message = "service.listen is not set, so guests cannot call drover";
                 let fault = layer.fault("addressFrom", message);
@@ -253,7 +254,7 @@ fn without_pool(
             }
             AddressSource::Call
         }
-        (Some(_) | None, _) => AddressSource::GuestAgent,
+        (Some(AddressFrom::GuestAgent), _) | (None, None) => AddressSource::GuestAgent,
     }
 }
 

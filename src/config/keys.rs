@@ -82,7 +82,9 @@ use serde_yaml::{Mapping, Value as Yaml};
 
 use super::value::{self, Check};
 
-pub(super) use agent::{AGENT, OsType, RawAgent, RawStep, RawUpload, RawWindow, Reset, SOUGHT};
+pub(super) use agent::{
+    AGENT, AddressFrom, OsType, RawAgent, RawStep, RawUpload, RawWindow, Reset, SELECTION, SOUGHT,
+};
 pub(super) use cloud::{CLOUD, RawCloud};
 pub(super) use credential::{CREDENTIALS, CredentialKind, KEY_SOURCES};
 pub(super) use demand::{DEMAND, FORGES, Launch, Mode, RawDemand, SourceKind};
@@ -364,7 +366,7 @@ impl Key {
         Self { secret: true, ..self }
     }
 
-    /// The default.
+    /// The value that holds where the key is not given.
     pub(super) fn default(&self) -> Option<Yaml> {
         match self.preset {
             Preset::Required | Preset::Unset => None,

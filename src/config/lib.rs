@@ -7,7 +7,7 @@
 //!
 //! ```text
 //! source, file ─▶ node ─▶ layer ◀─ keys          sections: cloud, template, demand, service, …
-//!  read files     parse   check each mapping      merge layers, check references
+//!  read files     parse   check each mapping      merge layers, check rules and references
 //!                 (YAML)  against its table    ─▶ load ─▶ Checked or faults (fault, mask)
 //! ```
 //!

@@ -12,7 +12,7 @@ use drover_model::template_image::Sought;
 use serde_yaml::Value as Yaml;
 
 use super::fault::Fault;
-use super::keys::{AGENT, SOUGHT};
+use super::keys::{AGENT, SELECTION, SOUGHT};
 use super::layer::Layer;
 use super::network;
 use super::placement;
@@ -38,12 +38,8 @@ pub(super) fn overlaid(lower: &Layer, upper: &Layer) -> Layer {
 
 /// The key that counts by `templateSelectionMode`.
 fn counted(layer: &Layer) -> Option<&'static str> {
-    match layer.text(MODE)? {
-        "STATIC_ID" => Some("templateVmId"),
-        "NAME_REGEX" => Some("templateNamePattern"),
-        "TAG" => Some("templateTag"),
-        _ => None,
-    }
+    let mode = layer.text(MODE)?;
+    SELECTION.iter().find(|(word, _)| *word == mode).map(|(_, key)| *key)
 }
 
 /// With a `templateSelectionMode`, keeps only the key that counts, from the first of `layers` that

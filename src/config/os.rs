@@ -8,7 +8,7 @@ use serde_yaml::Value as Yaml;
 
 use super::context::Context;
 use super::fault::Fault;
-use super::keys::{OsType, RawAgent, Reset};
+use super::keys::{AddressFrom, OsType, RawAgent, Reset};
 use super::layer::Layer;
 
 /// Keys that only cloud-init reads, beyond those of Proxmox itself.
@@ -100,7 +100,7 @@ fn linux_only(raw: &RawAgent, own: &Layer, layer: &Layer, faults: &mut Vec<Fault
         let message = "a Windows guest has no cloud-init that sets the address of a pool";
         add(key, message, "leave it blank here, and use a DHCP server");
     }
-    if layer.text("addressFrom") == Some("call") {
+    if raw.address_from == Some(AddressFrom::Call) {
         let message = "a Windows guest has no cloud-init that learns how to call drover";
         add("addressFrom", message, "set it to guestAgent here");
     }

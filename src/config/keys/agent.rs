@@ -33,6 +33,15 @@ impl Reset {
     }
 }
 
+/// Where drover learns the address of an agent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum AddressFrom {
+    GuestAgent,
+    Static,
+    Call,
+}
+
 /// The operating system of guests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
@@ -44,6 +53,10 @@ pub(crate) enum OsType {
 /// The keys that find the template image.
 pub(crate) const SOUGHT: [&str; 4] =
     ["templateVmId", "templateName", "templateNamePattern", "templateTag"];
+
+/// The words of `templateSelectionMode`, each with the key that counts by it.
+pub(crate) const SELECTION: [(&str, &str); 3] =
+    [("STATIC_ID", SOUGHT[0]), ("NAME_REGEX", SOUGHT[2]), ("TAG", SOUGHT[3])];
 
 static WAYS: [&[&str]; 6] = [
     &SOUGHT,
@@ -100,7 +113,8 @@ table! {
             "regular expression for the whole name; drover takes the newest match";
         "templateTag", text().check(value::template_tag).eg(r#""golden""#),
             "tag of the template image; drover takes the newest match";
-        "templateSelectionMode", choice(&["STATIC_ID", "NAME_REGEX", "TAG"]).eg("TAG"),
+        "templateSelectionMode",
+            choice(&[SELECTION[0].0, SELECTION[1].0, SELECTION[2].0]).eg("TAG"),
             "which key counts: templateVmId, templateNamePattern or templateTag; unset: the one \
              given";
         "labelString" => label_string: String, text().or_text("").variable("RUNNER_LABELS"),
@@ -200,7 +214,7 @@ table! {
             "one of addressPools: drover gives each agent an address of it; blank: none";
         "addressPool6" => address_pool6: String, text().or_text(""),
             "a second pool with IPv6 addresses, beside an IPv4 one; blank: none";
-        "addressFrom" => address_from: Option<String>,
+        "addressFrom" => address_from: Option<AddressFrom>,
             choice(&["guestAgent", "static", "call"]).eg("guestAgent"),
             "where drover learns the address: the QEMU guest agent, the configuration, or a call \
              of the guest; unset: static for a pool or one address in ipConfig, else guestAgent";
