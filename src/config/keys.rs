@@ -84,6 +84,7 @@ use super::value::{self, Check};
 
 pub(super) use agent::{
     AGENT, AddressFrom, OsType, RawAgent, RawStep, RawUpload, RawWindow, Reset, SELECTION, SOUGHT,
+    STORAGES, TEXTS,
 };
 pub(super) use cloud::{CLOUD, RawCloud};
 pub(super) use credential::{CREDENTIALS, CredentialKind, KEY_SOURCES};

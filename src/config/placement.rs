@@ -10,7 +10,7 @@ use serde_yaml::Value as Yaml;
 
 use super::context::Context;
 use super::fault::Fault;
-use super::keys::{RawAgent, RawHeadroom, RawTerm, RawWeights, SIZES, Size};
+use super::keys::{RawAgent, RawHeadroom, RawTerm, RawWeights, SIZES, STORAGES, Size};
 use super::layer::Layer;
 
 /// What a cloud says about its nodes and storages, beside its spec.
@@ -69,8 +69,6 @@ pub(super) fn classes(
 
 /// The sizes of the template image.
 const NO_SIZE: Size = Size { cpu: 0, memory: 0, disk: 0 };
-/// The keys that name storages of full clones.
-const STORAGES: [&str; 2] = ["targetStorage", "targetStorages"];
 /// The key that names a class of storages.
 const CLASS: &str = "storageClass";
 

@@ -58,14 +58,17 @@ pub(crate) const SOUGHT: [&str; 4] =
 pub(crate) const SELECTION: [(&str, &str); 3] =
     [("STATIC_ID", SOUGHT[0]), ("NAME_REGEX", SOUGHT[2]), ("TAG", SOUGHT[3])];
 
-static WAYS: [&[&str]; 6] = [
-    &SOUGHT,
-    &["node", "nodes"],
-    &["targetStorage", "targetStorages"],
-    &["userData", "userDataFile"],
-    &["metaData", "metaDataFile"],
-    &["networkConfig", "networkConfigFile"],
+/// The keys of storages of full clones.
+pub(crate) const STORAGES: [&str; 2] = ["targetStorage", "targetStorages"];
+/// The key of each text for cloud-init, and the key of a file with it.
+pub(crate) const TEXTS: [[&str; 2]; 3] = [
+    ["userData", "userDataFile"],
+    ["metaData", "metaDataFile"],
+    ["networkConfig", "networkConfigFile"],
 ];
+
+static WAYS: [&[&str]; 6] =
+    [&SOUGHT, &["node", "nodes"], &STORAGES, &TEXTS[0], &TEXTS[1], &TEXTS[2]];
 
 table! {
     /// Keys of `agentDefaults`, `agentDefaults-<node>` and each entry of `agentConfigurations`.
