@@ -15,6 +15,7 @@ use super::fault::{Fault, Place};
 use super::keys::{CREDENTIALS, CredentialKind, KEY_SOURCES};
 use super::layer::{Layer, unknown, wrong_type};
 use super::node::{Entry, Node, Value};
+use super::rules;
 
 /// A private key for the guests, and the user it logs in.
 #[derive(Debug, Clone)]
@@ -108,7 +109,7 @@ fn credential(entry: &Entry, path: &str, cx: &mut Context<'_>) -> Option<Credent
         cx.faults.push(fault.help(format!("add `kind:`, one of {known}")));
         return None;
     };
-    let Some((word, kind, table)) = CREDENTIALS.iter().find(|(word, ..)| *word == kind) else {
+    let Some((_, kind, table)) = CREDENTIALS.iter().find(|(word, ..)| *word == kind) else {
         let mut fault = unknown(kind, place, &format!("{path}.kind"), kinds);
         fault.message = format!("unknown kind `{kind}`");
         let help = fault.help.take().unwrap_or_default();
@@ -118,12 +119,7 @@ fn credential(entry: &Entry, path: &str, cx: &mut Context<'_>) -> Option<Credent
     };
     let before = cx.faults.len();
     let layer = Layer::check(&entry.value, entry.place, path, table, &mut cx.faults);
-    for name in table.required().filter(|name| *name != "kind") {
-        if layer.text(name).is_none_or(str::is_empty) && !layer.is_faulty(name) {
-            let fault = layer.fault(name, format!("`{name}` is missing"));
-            cx.faults.push(fault.help(format!("add `{name}:` beside `kind: {word}`")));
-        }
-    }
+    rules::check(&layer, table, &mut cx.faults);
     let text = |name: &str| layer.text(name).unwrap_or_default().to_owned();
     let credential = match kind {
         CredentialKind::ProxmoxToken => {

@@ -47,7 +47,9 @@ table! {
     /// Keys of a credential of kind `sshKey`.
     SSH_KEY, one_of: KEY_SOURCES, shared: SECRETS {
         "kind", KIND, KIND_HELP;
-        "username", text().required().eg(r#""ubuntu""#), "login in the guest";
+        "username",
+            text().required().filled("the login is blank", "name the user").eg(r#""ubuntu""#),
+            "login in the guest";
         "privateKeyFile", text().eg("/etc/drover/ed25519"),
             "file with the private key, which only its owner can read; or one of the secret keys";
         "passphraseFile", text().eg("/etc/drover/passphrase"),
