@@ -37,8 +37,7 @@ pub(super) fn pools(entries: Vec<(String, Layer)>, faults: &mut Vec<Fault>) -> P
 fn pool(layer: &Layer, faults: &mut Vec<Fault>) -> Option<AddressPoolSpec> {
     let before = faults.len();
     let raw: RawPool = layer.typed(faults)?;
-    let written = ["ranges", "prefix", "gateway", "cooldownSeconds", "nameserver"];
-    if faults.len() > before || written.iter().any(|key| layer.is_faulty(key)) {
+    if faults.len() > before || layer.has_faulty() {
         return None;
     }
     let first = raw.ranges.first().and_then(|text| value::range_of(text))?;

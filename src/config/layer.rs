@@ -189,6 +189,11 @@ impl Layer {
         self.given.get(key).is_some_and(|given| matches!(given.state, State::Faulty))
     }
 
+    /// Whether any key is written here but wrong.
+    pub fn has_faulty(&self) -> bool {
+        self.given.values().any(|given| matches!(given.state, State::Faulty))
+    }
+
     /// Where a key is written; none when it is not, or in a variable.
     pub fn place_of(&self, key: &str) -> Option<Place> {
         self.given.get(key).and_then(|given| given.place)

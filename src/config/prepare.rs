@@ -45,17 +45,13 @@ fn step(at: usize, layer: &Layer, cx: &mut Context<'_>) -> Option<StepSpec> {
         "packages" => raw.packages.filter(|names| !names.is_empty()).map(StepWork::Packages),
         _ => Some(StepWork::Upload(upload(layer.nested("upload").first()?, cx)?)),
     };
-    if found.is_none() && !layer.is_faulty(work) {
-        cx.faults.push(layer.fault(work, "it is empty").help("remove the step"));
-    }
     Some(StepSpec { name, work: found?, timeout: Duration::from_secs(raw.timeout_sec) })
 }
 
 fn upload(layer: &Layer, cx: &mut Context<'_>) -> Option<UploadSpec> {
     let before = cx.faults.len();
     let raw: RawUpload = layer.typed(&mut cx.faults)?;
-    let faulty = ["from", "to", "mode"].iter().any(|key| layer.is_faulty(key));
-    if cx.faults.len() > before || faulty {
+    if cx.faults.len() > before || layer.has_faulty() {
         return None;
     }
     let mode = u32::from_str_radix(&raw.mode, 8).ok()?;

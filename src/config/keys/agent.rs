@@ -313,11 +313,13 @@ table! {
     STEP, one_of: STEP_WORK => RawStep {
         "name" => name: Option<String>, text().check(value::step_name).eg(r#""docker""#),
             "name shown while the step runs; unset: its number and what it does";
-        "run" => run: Option<String>, text().eg(r#""systemctl is-active docker""#),
+        "run" => run: Option<String>,
+            text().filled("it is empty", "remove the step").eg(r#""systemctl is-active docker""#),
             "command for the login shell; drover runs it again after a lost connection";
         "upload", mapping(&UPLOAD), "a file to copy into the guest";
         "packages" => packages: Option<Vec<String>>,
-            texts().check(value::package).eg(r#"["git", "jq"]"#),
+            texts().check(value::package).filled("it is empty", "remove the step")
+                .eg(r#"["git", "jq"]"#),
             "packages for the guest's own package manager: apt-get, dnf, yum, zypper or apk";
         "timeoutSec" => timeout_sec: u64, whole(1..=LONG).or(300),
             "seconds for the step, within prepareTimeoutSec";
