@@ -278,7 +278,7 @@ fn flatten(path: &str, shown: &str, values: &mut BTreeMap<String, String>) {
         let open = open.or_else(|| value.strip_suffix('[').map(|of| (of, false)));
         match open.or_else(|| value.strip_suffix('(').map(|of| (of, true))) {
             Some((of, bare)) => {
-                let variant = bare && of != "Some" || matches!(of, "Token" | "Password");
+                let variant = (bare && of != "Some") || matches!(of, "Token" | "Password");
                 names.push(if variant && !of.is_empty() { format!("{name}.{of}") } else { name });
                 around.push((bare, 0));
             }
