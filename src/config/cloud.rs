@@ -16,7 +16,7 @@ use super::keys::RawCloud;
 use super::layer::Layer;
 use super::network;
 use super::placement::{self, Region};
-use super::trust::{self, Trust};
+use super::trust;
 
 /// A cloud, checked; without a connection where login or TLS have a fault.
 pub(super) struct CheckedCloud {
@@ -42,14 +42,8 @@ pub(super) fn cloud(
     let layer = environment.cloud.overlaid(defaults).overlaid(own);
     let raw: RawCloud = layer.typed(&mut cx.faults)?;
     let login = login(&raw, &layer, environment, credentials, cx);
-    let trust = Trust {
-        ca_file: raw.ca_file.as_deref(),
-        ca_pem: raw.ca_pem.as_deref(),
-        pins: raw.pin_sha256.as_deref(),
-        ignore: raw.ignore_ssl_errors,
-        remedy: "give PEM, such as /etc/pve/pve-root-ca.pem of a node",
-    };
-    let tls = trust::tls(&trust, &layer, cx);
+    let remedy = "give PEM, such as /etc/pve/pve-root-ca.pem of a node";
+    let tls = trust::tls(&layer, remedy, cx);
     let endpoints = endpoints(&raw);
     let call_timeout = Duration::from_secs(raw.call_timeout_sec);
     let connection = login.zip(tls).map(|(login, tls)| Connection {

@@ -172,24 +172,6 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    /// The least and the most of a number, beside 0.
-    pub fn range(self) -> Option<(u64, u64)> {
-        match self {
-            Self::Whole(least, most) | Self::ZeroOr(least, most) | Self::Memory(least, most) => {
-                Some((least, most))
-            }
-            Self::Text
-            | Self::Flag
-            | Self::Choice(_)
-            | Self::Texts
-            | Self::Wholes
-            | Self::Names
-            | Self::Lists
-            | Self::Mapping(_)
-            | Self::Mappings(_) => None,
-        }
-    }
-
     /// A list or mapping of this kind without entries.
     pub fn empty(self) -> Yaml {
         if matches!(self, Self::Names | Self::Lists) {

@@ -10,7 +10,7 @@ use serde_yaml::Value as Yaml;
 
 use super::context::Context;
 use super::fault::Fault;
-use super::keys::{RawAgent, RawHeadroom, RawTerm, RawWeights, SIZES, STORAGES, Size};
+use super::keys::{Kind, RawAgent, RawHeadroom, RawTerm, RawWeights, SIZES, STORAGES, Size};
 use super::layer::Layer;
 
 /// What a cloud says about its nodes and storages, beside its spec.
@@ -281,9 +281,12 @@ fn inline(written: &str) -> Result<Size, String> {
         let number: u32 = number.trim().parse().map_err(|_| wrong())?;
         let name = name.trim();
         let key = SIZES.find(name).ok_or(format!("`{name}` is not cpu, memory or disk"))?;
-        let range = key.kind.range().unwrap_or_default();
-        if number == 0 || !(range.0..=range.1).contains(&u64::from(number)) {
-            return Err(format!("{number} is out of the range of {name}"));
+        let outside = || format!("{number} is out of the range of {name}");
+        let (Kind::Whole(least, most) | Kind::ZeroOr(least, most)) = key.kind else {
+            return Err(outside());
+        };
+        if number == 0 || !(least..=most).contains(&u64::from(number)) {
+            return Err(outside());
         }
         if sizes.has(key.name) {
             return Err(format!("{name} is given twice"));

@@ -26,7 +26,7 @@ use super::context::Context;
 use super::credential::{Credential, Credentials, resolve};
 use super::keys::{FORGES, RawDemand, SourceKind};
 use super::layer::Layer;
-use super::trust::{self, Trust};
+use super::trust;
 
 /// The `demand` section without faults.
 #[derive(Debug, Clone, Default)]
@@ -119,14 +119,7 @@ fn source(
     cx: &mut Context<'_>,
 ) -> Option<(SourceSpec, SourceConnection)> {
     let url = url(raw, layer, cx);
-    let trust = Trust {
-        ca_file: raw.ca_file.as_deref(),
-        ca_pem: None,
-        pins: raw.pin_sha256.as_deref(),
-        ignore: raw.ignore_ssl_errors,
-        remedy: "give PEM, one certificate or more",
-    };
-    let tls = trust::tls(&trust, layer, cx);
+    let tls = trust::tls(layer, "give PEM, one certificate or more", cx);
     let webhook = layer.nested("webhook").first();
     // A webhook whose secret cannot be read is a fault already.
     let webhook = match webhook.map(|layer| cx.secret(layer)) {

@@ -27,14 +27,14 @@ table! {
             "several URLs in place of apiUrl; drover tries them in turn";
         "credentialsId" => credentials_id: Option<String>, text().eg(r#""proxmox-token""#),
             "a proxmoxToken or proxmoxPassword; unset: the login of the environment";
-        "caFile" => ca_file: Option<String>, text().eg("/etc/drover/pve-root-ca.pem"),
+        "caFile", text().eg("/etc/drover/pve-root-ca.pem"),
             "PEM file of trusted CA certificates; without any TLS key: the system's CAs";
-        "caPem" => ca_pem: Option<String>, text().eg(r#""-----BEGIN CERTIFICATE-----\n...""#),
+        "caPem", text().eg(r#""-----BEGIN CERTIFICATE-----\n...""#),
             "text of such a file, in place of caFile";
-        "pinSha256" => pin_sha256: Option<Vec<String>>,
+        "pinSha256",
             texts().check(value::pin).eg(r#"["AB:CD:..."]"#),
             "SHA-256 fingerprints of accepted certificates, in place of caFile";
-        "ignoreSslErrors" => ignore_ssl_errors: bool, flag().or_flag(false),
+        "ignoreSslErrors", flag().or_flag(false),
             "true: certificates are not verified; drover warns about it";
         "connectTimeoutSec" => connect_timeout_sec: u64, whole(1..=300).or(10),
             "seconds to connect to the API";

@@ -134,12 +134,12 @@ table! {
             "for launch ssh: the credential in Jenkins that logs in to the agents";
         "webhook", mapping(&WEBHOOK).only(FORGES).eg("{secretFile: /etc/drover/git-webhook}"),
             "secret of the source's webhooks; unset: drover takes none";
-        "caFile" => ca_file: Option<String>, text().only(SYSTEMS).eg("/etc/drover/git-ca.pem"),
+        "caFile", text().only(SYSTEMS).eg("/etc/drover/git-ca.pem"),
             "PEM file of trusted CA certificates; without any TLS key: the system's CAs";
-        "pinSha256" => pin_sha256: Option<Vec<String>>,
+        "pinSha256",
             texts().check(value::pin).only(SYSTEMS).eg(r#"["AB:CD:..."]"#),
             "SHA-256 fingerprints of accepted certificates, in place of caFile";
-        "ignoreSslErrors" => ignore_ssl_errors: bool, flag().or_flag(false).only(SYSTEMS),
+        "ignoreSslErrors", flag().or_flag(false).only(SYSTEMS),
             "true: certificates are not verified; drover warns about it";
         "proxy" => proxy: Option<String>,
             text().check(value::proxy).only(SYSTEMS).eg("http://proxy.lan:3128"),
