@@ -164,6 +164,8 @@ table! {
 
 #[cfg(test)]
 mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test says what it expects")]
+
     use super::*;
 
     // Invariant: a kind that drover knows can be written, and one that can be written is known.

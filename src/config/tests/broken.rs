@@ -5,8 +5,11 @@ use std::os::unix::fs::symlink;
 
 use super::*;
 
+/// The name of a file, and its bytes.
+type File<'a> = (&'a str, &'a [u8]);
+
 /// What is said about a directory `conf` with these files.
-fn said(files: &[(&str, &[u8])]) -> Result<Checked, String> {
+fn said(files: &[File<'_>]) -> Result<Checked, String> {
     let scene = Scene::new();
     let root = scene.path("conf");
     fs::create_dir(&root).unwrap();
@@ -36,9 +39,9 @@ fn what_is_wrong_with_broken_files_is_shown() {
         aliases += &format!("a{n}: &a{n} [{before}]\n");
     }
     let nested = format!("cloudDefaults: {}", "[".repeat(100_000));
-    let one: (&str, &[u8]) = ("10-rack.yaml", b"cloudConfigurations:\n  a: {name: A}\n");
+    let one: File<'_> = ("10-rack.yaml", b"cloudConfigurations:\n  a: {name: A}\n");
     let two = b"# as before\n\ncloudConfigurations:\n  b: {name: B}\n  a: {name: C}\n";
-    let cases: [(&str, &[(&str, &[u8])]); 11] = [
+    let cases: [(&str, &[File<'_>]); 11] = [
         ("Latin-1", &[("a.yaml", latin)]),
         ("UTF-16", &[("a.yaml", &[&b"\xff\xfe"[..], &wide].concat())]),
         ("a program", &[("a.yaml", b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x02\0")]),
@@ -95,7 +98,7 @@ fn a_byte_order_mark_and_carriage_returns_are_taken() {
 fn files_are_joined_section_by_section() {
     let clouds = b"cloudConfigurations:\n  a: {name: A, credentialsId: api}\n";
     let more = b"cloudConfigurations:\n  b: {name: B, credentialsId: api}\n";
-    let files: [(&str, &[u8]); 4] = [
+    let files: [File<'_>; 4] = [
         ("10.yaml", clouds),
         ("20.yaml", more),
         (
