@@ -8,19 +8,9 @@ use serde_yaml::Value as Yaml;
 
 use super::context::Context;
 use super::fault::Fault;
-use super::keys::{OsType, RawAgent, Reset};
+use super::keys::{AddressFrom, OsType, RawAgent, Reset, TEXTS};
 use super::layer::Layer;
 
-/// Keys that only cloud-init reads, beyond those of Proxmox itself.
-const OF_CLOUD_INIT: [&str; 7] = [
-    "userData",
-    "userDataFile",
-    "metaData",
-    "metaDataFile",
-    "networkConfig",
-    "networkConfigFile",
-    "cloudInitCustom",
-];
 /// Characters that no path of Windows has.
 const NOT_IN_PATHS: &str = "<>\"|?*";
 const PATH: &str = "write it as `C:\\Users\\ci\\agent`";
@@ -91,7 +81,9 @@ fn linux_only(raw: &RawAgent, own: &Layer, layer: &Layer, faults: &mut Vec<Fault
         let message = "drover blocks SSH only in Linux guests";
         add("closeSshBeforeDelete", message, "set it to false here");
     }
-    for key in OF_CLOUD_INIT.into_iter().filter(|key| layer.has(key)) {
+    // Only cloud-init reads these, beyond the keys of Proxmox itself.
+    let of_cloud_init = TEXTS.as_flattened().iter().chain(&["cloudInitCustom"]);
+    for key in of_cloud_init.filter(|key| layer.has(key)) {
         let message = "a Windows guest has no cloud-init that reads it";
         add(key, message, "remove it, or leave it empty here where it is inherited");
     }
@@ -100,7 +92,7 @@ fn linux_only(raw: &RawAgent, own: &Layer, layer: &Layer, faults: &mut Vec<Fault
         let message = "a Windows guest has no cloud-init that sets the address of a pool";
         add(key, message, "leave it blank here, and use a DHCP server");
     }
-    if layer.text("addressFrom") == Some("call") {
+    if raw.address_from == Some(AddressFrom::Call) {
         let message = "a Windows guest has no cloud-init that learns how to call drover";
         add("addressFrom", message, "set it to guestAgent here");
     }
