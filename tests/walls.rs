@@ -32,6 +32,9 @@ const FLOORS: [&[&str]; 7] = [
     &["drover"],
 ];
 
+/// Packages of tests alone, which nothing depends on.
+const OF_TESTS: [&str; 1] = ["drover-storms"];
+
 /// Packages that stand alone, with all that they may depend on here.
 const ALONE: [(&str, &[&str]); 7] = [
     ("causes", &[]),
@@ -86,13 +89,14 @@ fn read(folder: PathBuf) -> Manifest {
     Manifest { name, folder, uses, tests_use }
 }
 
-/// All manifests of the workspace.
+/// All manifests of the workspace but those of tests alone.
 fn manifests() -> BTreeMap<String, Manifest> {
     let text = std::fs::read_to_string(root().join("Cargo.toml")).unwrap();
     let members = text.lines().find_map(|line| line.strip_prefix("members = [")).unwrap();
     let members = members.trim_end_matches(']').split(',').map(|one| one.trim().trim_matches('"'));
     let folders = members.map(|one| root().join(one)).chain([PathBuf::from(root())]);
-    folders.map(read).map(|one| (one.name.clone(), one)).collect()
+    let all = folders.map(read).filter(|one| !OF_TESTS.contains(&one.name.as_str()));
+    all.map(|one| (one.name.clone(), one)).collect()
 }
 
 /// The sources of a package in a folder, without those of packages nested in it.
