@@ -35,6 +35,6 @@ fn the_book_has_every_reason_for_which_an_agent_goes() {
             let text = std::fs::read_to_string(root().join(file)).unwrap_or_default();
             text.contains(&format!("Reason::{variant}"))
         };
-        assert!(files.iter().any(|file| decides(file)), "no file of `{word}` names it: {files:?}");
+        assert!(files.iter().any(decides), "no file of `{word}` names it: {files:?}");
     }
 }
