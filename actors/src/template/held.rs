@@ -73,7 +73,9 @@ impl Held {
 
     /// One that lived before this incarnation of its template.
     pub(super) fn recalled(agent: &AgentId, living: &Living, now: Now) -> Self {
-        let status = living.status.clone();
+        // The herd may have set other overrides since the agent's last report.
+        let status = (*living.status).clone();
+        let status = Arc::new(AgentStatus { overrides: living.overrides, ..status });
         Self {
             idle_since: status.is_idle().then_some(now.mono),
             was_ready: matches!(status.standing, Standing::Free { .. } | Standing::Busy)
