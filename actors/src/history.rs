@@ -4,7 +4,7 @@
 
 use std::cell::RefCell;
 
-use drover_model::fact::ResetStatus;
+use drover_model::status::ResetStatus;
 
 use crate::boot_times::{Booted, Boots};
 use crate::reset_stats::{Figures, ResetStats};
