@@ -341,11 +341,15 @@ fn what_the_journal_knows_is_taken_over_before_anything_is_started() {
         journal_state.clusters.insert(CloudId::new("c"), ClusterId::new(CLUSTER));
         let mut leased = entry("leased", 10_000, spec.clone(), AgentPhase::Leased);
         let lease = ask("l1", t(), 0);
-        let expires = crate::testbed::at(9_000).wall;
-        leased.leases.insert(
-            LeaseId::new("l1"),
-            GrantedLease { ask: lease, expires, span_ms: None, runner: None, pending: false },
-        );
+        let granted = GrantedLease {
+            ask: lease,
+            granted: None,
+            expires: crate::testbed::at(9_000).wall,
+            span_ms: None,
+            runner: None,
+            pending: false,
+        };
+        leased.leases.insert(LeaseId::new("l1"), granted);
         journal_state.agents.insert(AgentId::new("leased"), leased);
         journal_state
             .agents

@@ -290,6 +290,32 @@ fn repositories_that_a_scale_set_does_not_use_are_warned_about() {
     insta::assert_snapshot!(checked.rendered_warnings());
 }
 
+// Invariant: no job can want a label that its runner cannot have.
+
+#[test]
+fn a_label_that_the_runner_program_reads_as_something_else_is_refused() {
+    let scene = Scene::new();
+    let text = |label: &str, kind: &str, source: &str| {
+        let token = "credentials:\n  git: {kind: apiToken, secretFile: git}\n";
+        let yaml = with_agent(&format!("labelString: 'linux {label}'"));
+        let yaml = yaml.replace("credentials:\n", token);
+        let keys = format!("kind: {kind}, url: 'https://git.lan', credentialsId: git");
+        format!("{yaml}demand:\n  lan: {{{keys}, {source}}}\n")
+    };
+    for (label, kind) in [("python:3", "gitea"), ("linux?x", "forgejo")] {
+        let Err(LoadError::Faults { faults, .. }) = scene.check(&text(label, kind, "")) else {
+            panic!("it has no fault")
+        };
+        let [one] = &faults[..] else { panic!("{faults:?}") };
+        assert_eq!(one.path, "agentConfigurations.a.labelString");
+        let message = format!("would start runners that cannot have the label `{label}`");
+        assert!(one.message.contains(&message), "{}", one.message);
+        scene.good(&text(label, kind, "labels: [linux]"));
+        scene.good(&text(label, kind, "runnerCommand: mine"));
+    }
+    scene.good(&text("python:3", "woodpecker", "grpcServer: 'ci.lan:9000'"));
+}
+
 // Invariant: runners that are in one guest at once never start from one directory.
 
 #[test]
