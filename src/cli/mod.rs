@@ -22,6 +22,7 @@ mod remote;
 mod report;
 mod service;
 mod setup;
+mod stdin;
 mod tables;
 pub mod topics;
 mod why;

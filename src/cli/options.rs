@@ -10,6 +10,7 @@ use drover_model::phase::LeasePhase;
 
 use super::doctor::DoctorOptions;
 use super::setup::SetupAction;
+use super::stdin::is_standard_input;
 use super::topics;
 
 /// Where the service listens when nothing is said.
@@ -434,9 +435,17 @@ pub struct LeaseOptions {
     /// File for the machine, of any kind; its lines NAME=value are variables of CMD (`-` reads it here)
     #[arg(long, value_name = "FILE")]
     pub user_data: Option<PathBuf>,
-    /// What to run there; several words are quoted, a single one goes to the shell as it is
+    /// What to run there, with the standard input of drover; several words are quoted, a single one
+    /// goes to the shell as it is
     #[arg(last = true, value_name = "CMD")]
     pub command: Vec<String>,
+}
+
+impl LeaseOptions {
+    /// Whether the standard input is the file for the machine.
+    pub(super) fn reads_user_data(&self) -> bool {
+        self.user_data.as_deref().is_some_and(is_standard_input)
+    }
 }
 
 /// Options of `leases`.

@@ -41,6 +41,16 @@ pub(super) fn os(raw: &RawAgent, own: &Layer, layer: &Layer, cx: &mut Context<'_
     }
 }
 
+/// A fault of a key: where the template itself writes it, or else at the `osType` that makes what it
+/// inherits wrong.
+fn fault(own: &Layer, key: &str, message: impl Into<String>) -> Fault {
+    let fault = own.fault(key, message);
+    match own.place_of(key) {
+        Some(_) => fault,
+        None => Fault { place: own.place_of("osType").or(fault.place), ..fault },
+    }
+}
+
 /// Checks the working directory, which has no default in Windows.
 fn directory(path: &str, own: &Layer, layer: &Layer, faults: &mut Vec<Fault>) {
     if layer.is_faulty("remoteFs") {
@@ -55,7 +65,7 @@ fn directory(path: &str, own: &Layer, layer: &Layer, faults: &mut Vec<Fault>) {
     } else {
         return;
     };
-    faults.push(own.fault("remoteFs", message).help(PATH));
+    faults.push(fault(own, "remoteFs", message).help(PATH));
 }
 
 /// Whether Windows allows all characters of a path behind its drive.
@@ -66,7 +76,7 @@ fn is_behind_drive(path: &str) -> bool {
 /// Faults of what drover does only in Linux, and of what cloud-init does.
 fn linux_only(raw: &RawAgent, own: &Layer, layer: &Layer, faults: &mut Vec<Fault>) {
     let mut add = |key: &str, message: &str, help: &str| {
-        faults.push(own.fault(key, message).help(help));
+        faults.push(fault(own, key, message).help(help));
     };
     if raw.java_distribution != JavaDistribution::None {
         let message = "drover installs Java only in Linux guests";
@@ -112,7 +122,7 @@ fn linux_only(raw: &RawAgent, own: &Layer, layer: &Layer, faults: &mut Vec<Fault
 /// Checks what a template's own steps do.
 fn steps(own: &Layer, layer: &Layer, cx: &mut Context<'_>) {
     if let Some((message, help)) = layer.text("readyCommand").and_then(unsent) {
-        cx.faults.push(own.fault("readyCommand", message).help(help));
+        cx.faults.push(fault(own, "readyCommand", message).help(help));
     }
     for step in layer.nested("prepare") {
         if let Some((message, help)) = step.text("run").and_then(unsent) {

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use causes::causes;
+use causes::{causes, innermost};
 use futures_util::future::BoxFuture;
 use hyper::ext::ReasonPhrase;
 use reqwest::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderValue};
@@ -165,11 +165,6 @@ fn translate(error: reqwest::Error) -> TransportError {
         return TransportError::Closed(Box::new(error));
     }
     TransportError::Broken(Box::new(error))
-}
-
-/// The text that says why no connection was made, without the layers above it.
-fn innermost(error: &(dyn Error + 'static)) -> String {
-    causes(error).last().map(ToString::to_string).unwrap_or_default()
 }
 
 /// Finds a refused certificate below the layers of HTTP, I/O and TLS errors.

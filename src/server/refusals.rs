@@ -10,6 +10,7 @@ use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 
+use super::line::HEAD_BYTES;
 use super::routes::{Access, Place, places};
 use super::state::BODY_LIMIT;
 use super::testing::{Answer, Served};
@@ -123,6 +124,37 @@ async fn every_refusal_of_every_route_is_a_problem() {
     served.stop().await;
 }
 
+// Invariant: a body that says that it is no JSON is not read as JSON; one that says nothing is.
+
+#[tokio::test]
+async fn a_body_of_another_kind_is_refused_and_what_curl_sends_is_read() {
+    let served = Served::default();
+    let ask = async |path: &str, kind: &str, body: &'static str| {
+        let request = served.http.post(format!("{}{path}", served.base)).bearer_auth("admin-token");
+        let answer = request.header("content-type", kind).body(body).send().await.unwrap();
+        (answer.status().as_u16(), answer.text().await.unwrap())
+    };
+    for kind in [
+        "application/json",
+        "application/json; charset=utf-8",
+        "application/merge-patch+json",
+        "application/x-www-form-urlencoded",
+        "text/plain;charset=UTF-8",
+    ] {
+        assert_eq!(ask("/v1/reap", kind, "{}").await.0, 202, "{kind}");
+    }
+    for kind in ["text/xml", "multipart/form-data; boundary=x", "application/yaml", "json"] {
+        let (status, text) = ask("/v1/reap", kind, "{}").await;
+        let problem: Problem = serde_json::from_str(&text).unwrap();
+        assert_eq!((status, problem.status), (415, 415), "{kind}");
+        assert!(problem.detail.contains(&format!("`{kind}`")), "{}", problem.detail);
+        assert_eq!(ask("/v1/reap", kind, "").await.0, 202, "nothing is of any kind");
+    }
+    // What CI systems send is theirs.
+    assert_ne!(ask("/v1/hooks/git", "text/xml", "{}").await.0, 415);
+    served.stop().await;
+}
+
 /// Sends bytes as they are and reads until the service hangs up.
 async fn exchange(mut stream: impl AsyncRead + AsyncWrite + Unpin, bytes: &[u8]) -> String {
     stream.write_all(bytes).await.unwrap();
@@ -173,6 +205,17 @@ async fn a_head_that_is_none_is_a_problem_too() {
         let local = UnixStream::connect(&served.socket).await.unwrap();
         let answer = taken_apart(&exchange(local, head).await);
         assert_eq!((answer.status, fault(&answer)), (400, None), "on the socket");
+    }
+    let many: String = (0..100).map(|n| format!("x-{n}: y\n")).collect();
+    let long = format!("x: {}\n", "y".repeat(HEAD_BYTES));
+    for fields in [many, long] {
+        let head = text(&format!("GET /healthz HTTP/1.1\nhost: drover\n{fields}\n"));
+        let stream = TcpStream::connect(&address).await.unwrap();
+        let answer = taken_apart(&exchange(stream, &head).await);
+        assert_eq!((answer.status, fault(&answer)), (431, None));
+        let local = UnixStream::connect(&served.socket).await.unwrap();
+        let answer = taken_apart(&exchange(local, &head).await);
+        assert_eq!((answer.status, fault(&answer)), (431, None), "on the socket");
     }
     // Behind a request that is answered, in one piece with it.
     for version in ["HTTP/1.1", "HTTP/1.0\nconnection: keep-alive"] {

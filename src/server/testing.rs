@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "tests fail by panicking")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -15,7 +15,7 @@ use drover_actors::message::{
 use drover_ci::{HookAuth, HookSecret, Hooks};
 use drover_model::demand::report::Outage;
 use drover_model::demand::report::{
-    Account, Estimate, Kind, RunningJob, Serving, SourceJobs, Subject, Unoffered,
+    Account, Estimate, Kind, RowlessRunner, RunningJob, Serving, SourceJobs, Subject, Unoffered,
 };
 use drover_model::demand::spec::ShareSpec;
 use drover_model::fact::{Fact, What};
@@ -274,6 +274,7 @@ fn book(view: Arc<View>, asks: Arc<Mutex<Vec<LeaseAsk>>>) -> impl FnMut(HerdComm
                 waits: None,
                 verdict: Err("node `pve1`: it is in maintenance".into()),
                 nodes: vec![(NodeName::new("pve1"), Some("it is in maintenance".into()))],
+                keys: BTreeSet::new(),
             });
             reply.send(report.ok_or(missing));
         }
@@ -312,8 +313,10 @@ fn jobs_of_git() -> SourceJobs {
         id: "40".into(),
         waited: None,
         runner: RunnerName::new("drover-lab-a1"),
-        agent,
+        agent: agent.clone(),
     };
+    let (runner, lease) = (RunnerName::new("drover-lab-a1"), LeaseId::new("l7"));
+    let rowless = RowlessRunner { runner, agent, lease };
     SourceJobs {
         source,
         waiting: vec![
@@ -325,6 +328,7 @@ fn jobs_of_git() -> SourceJobs {
         ignored: vec![job("43", "sign", "vault")],
         unread: Vec::new(),
         running: vec![running],
+        rowless: vec![rowless],
         outage: None,
         unserved: 0,
         refused: None,
@@ -347,6 +351,7 @@ fn jobs_of_old() -> SourceJobs {
         ignored: Vec::new(),
         unread: Vec::new(),
         running: vec![running],
+        rowless: Vec::new(),
         outage: Some(Outage { since: THEN, text }),
         unserved: 0,
         refused: None,

@@ -41,6 +41,8 @@ pub struct SourceJobs {
     pub unread: Vec<UnreadJob>,
     /// Jobs that run on its runners, where a look shows which.
     pub running: Vec<RunningJob>,
+    /// Its runners whose row it does not have any more while their machines live.
+    pub rowless: Vec<RowlessRunner>,
     /// Since when it cannot be polled, and why.
     pub outage: Option<Outage>,
     /// Runners in a row that could not be started.
@@ -89,6 +91,14 @@ pub struct RunningJob {
     pub waited: Option<JobObservation>,
     pub runner: RunnerName,
     pub agent: AgentId,
+}
+
+/// A runner whose row its source, asked for that very row, does not have any more.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RowlessRunner {
+    pub runner: RunnerName,
+    pub agent: AgentId,
+    pub lease: LeaseId,
 }
 
 /// What a source wants and has.

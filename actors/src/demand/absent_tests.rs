@@ -307,3 +307,36 @@ fn a_look_is_to_mention_runners_that_were_made_and_are_not_settled() {
     let known: Vec<u32> = play.mind.known(&play.runners).keys().map(number).collect();
     assert_eq!(known, [3, 7]);
 }
+
+// Invariant: people see which machine has a runner without a row, for as long as it has none.
+
+#[test]
+fn a_machine_whose_runner_has_no_row_any_more_is_shown_until_it_has_one() {
+    let mut play = busy();
+    let shown = |play: &Play| play.mind.report(&play.runners).rowless;
+    play.lists(&[]);
+    assert_eq!(shown(&play), [], "a list that does not show it proves nothing");
+    play.sees(&[], &[]);
+    let rowless = shown(&play);
+    assert_eq!((rowless.len(), &rowless[0].lease), (1, &LeaseId::new("l1")));
+    play.sees(&[(1, true, 1)], &[]);
+    assert_eq!(shown(&play), []);
+}
+
+// Invariant: a runner whose row is gone and that still runs is not forgotten until the next poll.
+
+#[test]
+fn the_guest_of_a_runner_without_a_row_is_asked_again_however_rarely_its_source_is_polled() {
+    let hour = Duration::from_secs(3600);
+    let mut play = Play::new(SourceSpec { poll: hour, brisk: hour, ..spec() });
+    play.start_runner(1);
+    play.sees(&[(1, true, 1)], &[]);
+    assert!(reported(&play.sees(&[], &[])).contains(&"ask of l1".to_owned()));
+    let mut asked = Vec::new();
+    for since in [play.now; 4] {
+        if reported(&play.sees(&[], &[])).contains(&"ask of l1".to_owned()) {
+            asked.push(play.now - since);
+        }
+    }
+    assert_eq!(asked, [10, 30, 70, 150]);
+}

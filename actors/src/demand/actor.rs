@@ -288,6 +288,7 @@ impl Source {
             ignored: Vec::new(),
             unread: Vec::new(),
             running: Vec::new(),
+            rowless: Vec::new(),
             outage: None,
             unserved: 0,
             refused: None,

@@ -117,8 +117,9 @@ fn a_tripped_breaker_is_named_with_its_end_and_cause() {
         let reported = last(&bed, "l1");
         assert!(reported.starts_with("waiting: c/t: breaker tripped until 20"), "{reported}");
         assert!(
-            reported
-                .contains("Z: no boot disk; once that is repaired, `drover breakers reset c/t`"),
+            reported.contains(
+                "Z: no boot disk; once the cause is repaired, `drover breakers reset c/t`"
+            ),
             "{reported}"
         );
     });
@@ -186,6 +187,7 @@ fn a_start_shows_waiting_granted_and_ended_leases() {
         let mut leased = entry("leased", 10_000, template("c/t", &[]), AgentPhase::Leased);
         let granted = GrantedLease {
             ask: ask("l2", t(), 0),
+            granted: None,
             expires: at(9_000).wall,
             span_ms: None,
             runner: None,

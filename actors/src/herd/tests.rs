@@ -342,11 +342,10 @@ fn what_the_journal_knows_is_taken_over_before_anything_is_started() {
         journal_state.clusters.insert(CloudId::new("c"), ClusterId::new(CLUSTER));
         let mut leased = entry("leased", 10_000, spec.clone(), AgentPhase::Leased);
         let lease = ask("l1", t(), 0);
-        let expires = crate::testbed::at(9_000).wall;
-        leased.leases.insert(
-            LeaseId::new("l1"),
-            GrantedLease { ask: lease, expires, span_ms: None, runner: None, pending: false },
-        );
+        let (granted, expires) = (None, crate::testbed::at(9_000).wall);
+        let (span_ms, runner, pending) = (None, None, false);
+        let lease = GrantedLease { ask: lease, granted, expires, span_ms, runner, pending };
+        leased.leases.insert(LeaseId::new("l1"), lease);
         journal_state.agents.insert(AgentId::new("leased"), leased);
         journal_state
             .agents

@@ -6,12 +6,15 @@ use std::time::Duration;
 use drover_model::demand::report::{Account, Estimate, Subject};
 use drover_model::demand::spec::ShareSpec;
 use drover_model::id::{CloudId, SourceId};
+use drover_model::journal_state::GrantedLease;
+use drover_model::phase::AgentPhase;
 use drover_model::spec::ResetKind;
 
 use super::sources::{source, wanted};
 use super::*;
 use crate::demand::Level;
 use crate::scheduler::waiting::Ground;
+use crate::template::Pause;
 
 fn account(
     scheduler: &Scheduler,
@@ -230,9 +233,16 @@ fn what_stands_still_is_reported_with_what_it_stands_for_and_no_time() {
     let stuck = Estimate::Never("the cause below is gone".into());
     assert_eq!(lack, stuck);
     let paused = |news: &mut TemplateNews| {
-        (news.room, news.paused) = (0, Some("VMID 9000 does not exist".into()));
+        let why = "VMID 9000 does not exist".into();
+        (news.room, news.paused) = (0, Some(Pause { why, retry: None }));
     };
     assert_eq!(reported(paused, &[]), stuck);
+    let retries = |news: &mut TemplateNews| {
+        let (why, retry) = ("can't lock file".into(), Some(at(160).wall));
+        (news.room, news.paused) = (0, Some(Pause { why, retry }));
+    };
+    let again = format!("drover tries again by itself at {}", at(160).wall.rfc3339());
+    assert_eq!(reported(retries, &[]), Estimate::Unknown(again));
     let tripped = |news: &mut TemplateNews| {
         (news.flowing, news.tripped) = (false, Some((at(300).wall, "readyCommand failed".into())));
     };
@@ -276,6 +286,51 @@ fn an_agent_that_is_ready_serves_at_once_though_its_template_stands_still() {
     wanted(&mut scheduler, "git", 1, 141, &[]);
     let kind = account(&scheduler, &specs, &Subject::Source(Some(git())), 150).kinds.remove(0);
     assert_eq!(kind.estimate, Estimate::In(Duration::ZERO, "an agent is ready".into()));
+}
+
+// Invariant: a use of an earlier start of the service has lasted since it was granted.
+
+#[test]
+fn a_use_that_a_restart_finds_is_foreseen_from_when_it_was_granted() {
+    let spec = Arc::new(template("c/t", &["linux"]));
+    let mut journal_state = JournalState::default();
+    for (name, lease, granted) in [("a1", "one", 0), ("a2", "two", 60)] {
+        let mut agent = entry(name, 10_000, (*spec).clone(), AgentPhase::Leased);
+        let grant = GrantedLease {
+            ask: ask(lease, labels(&["linux"]), granted),
+            granted: Some(at(granted).wall),
+            expires: at(9_000).wall,
+            span_ms: None,
+            runner: None,
+            pending: false,
+        };
+        agent.leases.insert(LeaseId::new(lease), grant);
+        journal_state.agents.insert(AgentId::new(name), agent);
+    }
+    let mut scheduler = Scheduler::restore(&journal_state);
+    scheduler.cloud(&spec.id.cloud, u32::MAX);
+    let mut full = news(&spec, 0);
+    full.agents = vec![
+        level(&spec, "a1", Standing::Busy, &["one"]),
+        level(&spec, "a2", Standing::Busy, &["two"]),
+        level(&spec, "a3", Standing::Coming, &[]),
+    ];
+    scheduler.news(&full, at(70).wall);
+    full.agents = vec![level(&spec, "a3", IDLE, &[])];
+    scheduler.news(&full, at(80).wall);
+    full.agents = Vec::new();
+    let over = |agent: &str, lease| AgentLevel {
+        over: vec![LeaseId::new(lease)],
+        ..level(&spec, agent, Standing::Gone, &[])
+    };
+    full.gone = vec![over("a1", "one"), level(&spec, "a3", Standing::Gone, &[])];
+    scheduler.news(&full, at(100).wall);
+    wait(&mut scheduler, std::slice::from_ref(&spec), "next", labels(&["linux"]), 100);
+    let subject = Subject::Lease(LeaseId::new("next"));
+    let kind = account(&scheduler, std::slice::from_ref(&spec), &subject, 100).kinds.remove(0);
+    assert_eq!(kind.serve[0].of_uses, Some(Duration::from_secs(100)));
+    let Estimate::In(span, why) = kind.estimate else { panic!("{:?}", kind.estimate) };
+    assert_eq!(span, Duration::from_secs(60), "of 100 s, 40 s have passed: {why}");
 }
 
 // Invariant: what no template serves stands in nobody's way.

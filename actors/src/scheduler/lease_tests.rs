@@ -40,6 +40,7 @@ fn keys_of_waiting_granted_and_ended_leases_outlive_a_restart() {
     granted.key_hash = Some("granted".into());
     let grant = drover_model::journal_state::GrantedLease {
         ask: granted.clone(),
+        granted: None,
         expires: at(99).wall,
         span_ms: None,
         runner: None,

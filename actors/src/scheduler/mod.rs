@@ -45,6 +45,7 @@ mod surplus;
 pub mod uses;
 pub mod waiting;
 
+pub use account::CAUSE_GONE;
 pub use event::{Effect, Event};
 
 use std::sync::Arc;

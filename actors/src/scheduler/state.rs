@@ -22,6 +22,7 @@ use super::start_backoff::StartBackoff;
 use super::uses::SourceView;
 use super::{AgentView, Effect, Event};
 use crate::message::Refusal;
+use crate::template::Pause;
 
 /// A template as the scheduler sees it.
 #[derive(Debug, Clone, PartialEq)]
@@ -32,7 +33,7 @@ pub(super) struct TemplateView {
     pub(super) configured: bool,
     pub(super) flowing: bool,
     pub(super) tripped: Option<(WallTime, String)>,
-    pub(super) paused: Option<String>,
+    pub(super) paused: Option<Pause>,
     pub(super) live: u32,
     pub(super) room: u32,
     pub(super) lack: Option<String>,

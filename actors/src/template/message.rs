@@ -30,6 +30,14 @@ pub struct AgentLevel {
     pub going: bool,
 }
 
+/// Why a template starts nothing for a while, where that is not by its breaker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pause {
+    pub why: String,
+    /// When it tries again by itself; none where the cause must go first.
+    pub retry: Option<WallTime>,
+}
+
 /// From a template, through its cloud, to the herd: what changed, and the levels in force.
 #[derive(Debug, Clone, PartialEq, Message)]
 #[rtype(result = "()")]
@@ -44,7 +52,7 @@ pub struct TemplateNews {
     /// Until when its breaker is open, and why.
     pub tripped: Option<(WallTime, String)>,
     /// Why it starts nothing, where that is not by the breaker.
-    pub paused: Option<String>,
+    pub paused: Option<Pause>,
     /// Slots that its agents hold.
     pub live: u32,
     /// Agents that it may start at this moment, without regard to the cloud's cap.

@@ -51,7 +51,7 @@ use crate::roster::Living;
 use crate::shared::{Shared, role};
 use drover_runtime::supervise::{count_message, limit_turns};
 use event::{Effect, Event};
-pub use message::{AgentLevel, TemplateCommand, TemplateNews, ToCloud};
+pub use message::{AgentLevel, Pause, TemplateCommand, TemplateNews, ToCloud};
 use state::TemplateMind;
 
 /// The actor of one template on one cloud.

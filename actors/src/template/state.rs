@@ -373,7 +373,7 @@ impl StateMachine for TemplateMind {
             Event::BreakerReset => self.reset_breaker(now, turn),
             Event::Reap { all, reason } => self.reap(all, &reason, turn),
             Event::Tick => self.tick(now.mono, turn),
-            Event::Publish => self.publish(now.mono, turn),
+            Event::Publish => self.publish(now, turn),
         }
     }
 }

@@ -94,7 +94,7 @@ async fn no_endpoint_at_all_says_which_were_tried() {
     let client = script.client(&["10.0.0.1", "10.0.0.2"], token());
     let fault = client.fault(&put(&client).await.unwrap_err());
     assert_eq!(fault.kind, FaultKind::Unreachable);
-    insta::assert_snapshot!(fault, @"no usable endpoint for `PUT /nodes/n/qemu/101/config`: `https://10.0.0.1:8006`, `https://10.0.0.2:8006`: no connection: No route to host: check the endpoint of cloud `primary`, and that this machine can reach it");
+    insta::assert_snapshot!(fault, @"no usable endpoint for `PUT /nodes/n/qemu/101/config`: `https://10.0.0.1:8006`, `https://10.0.0.2:8006`: no connection (No route to host); check `apiUrl` or `apiUrls` of cloud `primary`, and that this machine can reach it");
 }
 
 // Invariant: the login is sent in the form that Proxmox expects, and in no other.
