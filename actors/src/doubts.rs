@@ -324,7 +324,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::testbed::{CLUSTER, at};
+    use crate::testing::{CLUSTER, at};
 
     fn agent(n: u32) -> AgentId {
         AgentId::new(format!("a{n}"))

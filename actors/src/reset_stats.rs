@@ -155,7 +155,7 @@ impl Resets {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testbed::{seconds, template_id};
+    use crate::testing::{seconds, template_id};
 
     // Invariant: agents are reset as long as that is faster than a new one, and are tried again.
 

@@ -90,7 +90,7 @@ impl Troubles {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testbed::{World, at, on_paused_system, pass, seconds};
+    use crate::testing::{World, at, on_paused_system, pass, seconds};
     use drover_model::id::CloudId;
 
     // Invariant: a change is written, and a repeated report is not.

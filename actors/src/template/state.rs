@@ -384,5 +384,4 @@ fn lives(standing: Standing) -> bool {
 }
 
 #[cfg(test)]
-#[path = "state_tests.rs"]
 mod tests;

@@ -11,7 +11,7 @@ use drover_model::status::AgentStatus;
 use super::*;
 use crate::message::{IdBack, LaneAsk, LaneFree};
 use crate::roster::Roster;
-use crate::testbed::{self, CLUSTER, World, on_paused_system, pass, seconds, template};
+use crate::testing::{self, CLUSTER, World, on_paused_system, pass, seconds, template};
 
 /// A cloud that keeps what it hears, and a cluster that answers nobody.
 struct Listener(Arc<Mutex<Vec<ToCloud>>>);
@@ -46,10 +46,10 @@ impl Handler<IdBack> for Listener {
     fn handle(&mut self, _: IdBack, _: &mut Self::Context) {}
 }
 
-impl Handler<testbed::End> for Template {
+impl Handler<testing::End> for Template {
     type Result = ();
 
-    fn handle(&mut self, _: testbed::End, ctx: &mut Self::Context) {
+    fn handle(&mut self, _: testing::End, ctx: &mut Self::Context) {
         ctx.stop();
     }
 }
@@ -104,7 +104,7 @@ fn a_template_started_again_still_counts_the_agents_it_had() {
         bed.address.do_send(TemplateCommand::Begin { reserved: 2, asked: Some(2) });
         let before = bed.news().await;
         assert_eq!((before.live, before.room, before.answered), (2, 1, 2));
-        bed.address.do_send(testbed::End);
+        bed.address.do_send(testing::End);
         let after = bed.news().await;
         assert_eq!((after.live, after.room, after.agents.len()), (2, 1, 2));
         assert_eq!((after.released, after.answered), (0, 0));
@@ -125,14 +125,14 @@ fn a_template_started_again_is_as_tripped_as_before() {
             let fault = Fault::new(drover_model::fault::FaultKind::Broken, culprit, "no boot disk");
             bed.address.do_send(AgentReport {
                 agent,
-                template: testbed::template_id("c/t"),
+                template: testing::template_id("c/t"),
                 status: AgentStatus::new(AgentPhase::Retiring, Standing::Leaving),
                 fault: Some(fault),
                 refused: Vec::new(),
             });
         }
         assert_eq!(bed.news().await.room, 0);
-        bed.address.do_send(testbed::End);
+        bed.address.do_send(testing::End);
         let after = bed.news().await;
         assert_eq!((after.room, after.flowing), (0, false));
     });

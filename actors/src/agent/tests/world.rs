@@ -28,7 +28,7 @@ use crate::agent::{Agent, start};
 use crate::birth::{AgentBirth, Lanes, Start};
 use crate::boot_times::Boots;
 use crate::message::{AgentCommand, AgentReport, IdBack, LaneAsk, LaneFree};
-use crate::testbed::Hours;
+use crate::testing::Hours;
 use crate::ways::WaysWriter;
 use drover_runtime::supervise::Census;
 
