@@ -168,10 +168,9 @@ fn actix_is_where_actors_are_and_where_they_are_asked() {
 fn is_test(file: &str) -> bool {
     let name = file.rsplit('/').next().unwrap_or(file);
     file.contains("/tests/")
-        || file.contains("/testbed/")
+        || file.contains("/testing/")
         || name == "tests.rs"
         || name == "testing.rs"
-        || name.ends_with("_tests.rs")
 }
 
 /// The code of a source without the tests at its end.
@@ -211,6 +210,28 @@ fn no_phase_is_spelled_outside_the_model() {
         }
     }
     assert!(spelled.is_empty(), "use drover_model::phase:\n{}", spelled.join("\n"));
+}
+
+// Invariant: tests of a module are in it, in `tests.rs` or beneath `tests/`, and what they are made of is in
+// `testing.rs` or beneath `testing/`: the name of a file says whether it is compiled for tests alone.
+
+#[test]
+fn what_is_for_tests_alone_has_the_name_of_tests() {
+    let mut wrong = Vec::new();
+    let files = ["actors", "src"].iter().flat_map(|folder| files(&root().join(folder), &["rs"]));
+    for path in files {
+        let text = std::fs::read_to_string(&path).unwrap();
+        let mut lines = text.lines().map(str::trim).peekable();
+        while let Some(line) = lines.next() {
+            let module = lines.peek().and_then(|next| next.split("mod ").nth(1)?.strip_suffix(';'));
+            let is_misnamed = line == "#[cfg(test)]"
+                && module.is_some_and(|name| !["tests", "testing"].contains(&name));
+            if is_misnamed || line.starts_with("#[path") {
+                wrong.push(format!("{}: {line} {}", path.display(), module.unwrap_or_default()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "call these `tests` or `testing`:\n{}", wrong.join("\n"));
 }
 
 // Invariant: no manifest names a crate in vain.

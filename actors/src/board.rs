@@ -180,7 +180,7 @@ impl Shared<Board, role::Template> {
 mod tests {
     #![expect(clippy::unwrap_used, reason = "a test may panic")]
     use super::*;
-    use crate::testbed::{CLUSTER, at, template_id};
+    use crate::testing::{CLUSTER, at, template_id};
     use drover_model::fault::{Culprit, Fault, FaultKind};
     use drover_model::id::{CloudId, ClusterId, NodeName};
     use drover_model::record::{RECORD_VERSION, Record};

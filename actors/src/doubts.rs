@@ -331,7 +331,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::testbed::{CLUSTER, at};
+    use crate::testing::{CLUSTER, at};
 
     type OfHerd = Shared<Doubts, role::Herd>;
 

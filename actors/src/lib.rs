@@ -58,7 +58,7 @@ pub mod source;
 pub mod suspicion;
 pub mod template;
 #[cfg(test)]
-mod testbed;
+mod testing;
 pub mod time_limits;
 pub mod troubles;
 pub mod ways;

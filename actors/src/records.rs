@@ -211,7 +211,7 @@ mod tests {
     use futures_util::future::BoxFuture;
 
     use super::*;
-    use crate::testbed::{CLUSTER, on_paused_system, pass, seconds};
+    use crate::testing::{CLUSTER, on_paused_system, pass, seconds};
 
     /// A journal that fails while the test says so, and keeps what it was given.
     #[derive(Default)]

@@ -128,7 +128,7 @@ impl Figures {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testbed::seconds;
+    use crate::testing::seconds;
 
     // Invariant: agents are reset as long as that is faster than a new one, and are tried again.
 

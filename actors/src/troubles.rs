@@ -90,7 +90,7 @@ impl NodeTroubles {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testbed::{at, seconds};
+    use crate::testing::{at, seconds};
     use drover_model::id::CloudId;
 
     // Invariant: a change is written, and a repeated report is not.

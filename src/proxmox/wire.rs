@@ -199,6 +199,6 @@ fn is_closed(error: &(dyn Error + 'static)) -> bool {
 }
 
 #[cfg(test)]
-mod node;
+mod testing;
 #[cfg(test)]
 mod tests;

@@ -438,5 +438,4 @@ fn overrule(view: &View, kind: &mut KindOut, templates: &[WhyOut]) {
 }
 
 #[cfg(test)]
-#[path = "demand_tests.rs"]
 mod tests;

@@ -576,5 +576,8 @@ async fn readiness_follows_the_start() {
     served.stop().await;
 }
 
-#[path = "call_in_tests.rs"]
 mod call_in;
+mod operators;
+mod refusals;
+mod spellings;
+mod tenants;

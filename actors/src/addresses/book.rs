@@ -281,5 +281,4 @@ impl Holding {
 }
 
 #[cfg(test)]
-#[path = "book_tests.rs"]
 mod tests;

@@ -389,5 +389,4 @@ impl StateMachine for CloudMind {
 }
 
 #[cfg(test)]
-#[path = "state_tests.rs"]
 mod tests;

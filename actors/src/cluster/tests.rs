@@ -12,7 +12,7 @@ use super::*;
 use crate::doubts::{Doubts, Spot};
 use crate::roster::{Living, Roster};
 use crate::shared::Shared;
-use crate::testbed::{self, CLUSTER, World, cloud, on_paused_system, pass, seconds, template};
+use crate::testing::{self, CLUSTER, World, cloud, on_paused_system, pass, seconds, template};
 
 /// An agent that only listens.
 struct Listener(Arc<Mutex<Vec<String>>>, &'static str);
@@ -252,7 +252,7 @@ fn agents_that_ended_without_a_word_lose_their_lanes_at_the_next_list() {
         let agent = AgentId::new("dead");
         bed.cluster.do_send(LaneAsk { agent: agent.clone(), spec, reply: recipient });
         assert_eq!(bed.heard().await, ["dead 10000 on pve1"]);
-        reply.do_send(testbed::End);
+        reply.do_send(testing::End);
         bed.ask("b", |_| ());
         assert!(bed.heard().await.is_empty());
         let seen = BTreeSet::new();
@@ -261,10 +261,10 @@ fn agents_that_ended_without_a_word_lose_their_lanes_at_the_next_list() {
     });
 }
 
-impl Handler<testbed::End> for Listener {
+impl Handler<testing::End> for Listener {
     type Result = ();
 
-    fn handle(&mut self, _: testbed::End, ctx: &mut Self::Context) {
+    fn handle(&mut self, _: testing::End, ctx: &mut Self::Context) {
         ctx.stop();
     }
 }

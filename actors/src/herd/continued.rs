@@ -228,7 +228,7 @@ impl Herd {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testbed::CLUSTER;
+    use crate::testing::CLUSTER;
     use drover_model::id::Installation;
     use drover_model::marks::Marks;
 

@@ -198,5 +198,4 @@ fn status(ask: &LeaseAsk, state: LeasePhase, detail: String) -> LeaseStatus {
 }
 
 #[cfg(test)]
-#[path = "explain_tests.rs"]
 mod tests;

@@ -579,12 +579,4 @@ impl Handler<HerdCommand> for Herd {
 }
 
 #[cfg(test)]
-mod lives;
-#[cfg(test)]
-mod operators;
-#[cfg(test)]
-mod panics;
-#[cfg(test)]
-mod plans;
-#[cfg(test)]
 mod tests;

@@ -18,13 +18,18 @@ use super::*;
 use crate::birth::GiveUp;
 use crate::roster::Roster;
 use crate::shared::Shared;
-use crate::testbed::{
+use crate::testing::{
     CLUSTER, World, ask, cloud, entry, herd, labels, marks, observation, on_paused_system, pass,
     seconds, template, unreachable,
 };
 use drover_model::stop::StopPolicy;
 use drover_runtime::reply::Reply;
 use tokio::sync::oneshot;
+
+mod lives;
+mod operators;
+mod panics;
+mod plans;
 
 pub(super) struct Bed {
     pub(super) world: World,
@@ -342,7 +347,7 @@ fn what_the_journal_knows_is_taken_over_before_anything_is_started() {
         journal_state.clusters.insert(CloudId::new("c"), ClusterId::new(CLUSTER));
         let mut leased = entry("leased", 10_000, spec.clone(), AgentPhase::Leased);
         let lease = ask("l1", t(), 0);
-        let (granted, expires) = (None, crate::testbed::at(9_000).wall);
+        let (granted, expires) = (None, crate::testing::at(9_000).wall);
         let (span_ms, runner, pending) = (None, None, false);
         let lease = GrantedLease { ask: lease, granted, expires, span_ms, runner, pending };
         leased.leases.insert(LeaseId::new("l1"), lease);

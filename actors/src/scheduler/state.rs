@@ -400,5 +400,4 @@ impl StateMachine for Scheduler {
 }
 
 #[cfg(test)]
-#[path = "state_tests.rs"]
 mod tests;

@@ -387,5 +387,4 @@ fn lives(standing: Standing) -> bool {
 }
 
 #[cfg(test)]
-#[path = "state_tests.rs"]
 mod tests;

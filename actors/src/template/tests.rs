@@ -10,7 +10,7 @@ use drover_model::phase::AgentPhase;
 use super::*;
 use crate::message::{IdBack, LaneAsk, LaneFree};
 use crate::roster::Roster;
-use crate::testbed::{
+use crate::testing::{
     self, CLUSTER, World, agent_status, on_paused_system, pass, seconds, template,
 };
 
@@ -47,10 +47,10 @@ impl Handler<IdBack> for Listener {
     fn handle(&mut self, _: IdBack, _: &mut Self::Context) {}
 }
 
-impl Handler<testbed::End> for Template {
+impl Handler<testing::End> for Template {
     type Result = ();
 
-    fn handle(&mut self, _: testbed::End, ctx: &mut Self::Context) {
+    fn handle(&mut self, _: testing::End, ctx: &mut Self::Context) {
         ctx.stop();
     }
 }
@@ -105,7 +105,7 @@ fn a_template_started_again_still_counts_the_agents_it_had() {
         bed.address.do_send(TemplateCommand::Begin { reserved: 2, asked: Some(2) });
         let before = bed.news().await;
         assert_eq!((before.live, before.room, before.answered), (2, 1, 2));
-        bed.address.do_send(testbed::End);
+        bed.address.do_send(testing::End);
         let after = bed.news().await;
         assert_eq!((after.live, after.room, after.agents.len()), (2, 1, 2));
         assert_eq!((after.released, after.answered), (0, 0));
@@ -125,7 +125,7 @@ fn a_template_started_again_is_as_tripped_as_before() {
             let culprit = drover_model::fault::Culprit::Template;
             let fault = Fault::new(drover_model::fault::FaultKind::Broken, culprit, "no boot disk");
             let (phase, standing) = (AgentPhase::Retiring, Standing::Leaving);
-            let template = testbed::template_id("c/t");
+            let template = testing::template_id("c/t");
             bed.address.do_send(AgentReport {
                 status: Arc::new(agent_status(agent.as_str(), &template, phase, standing)),
                 fault: Some(fault),
@@ -133,7 +133,7 @@ fn a_template_started_again_is_as_tripped_as_before() {
             });
         }
         assert_eq!(bed.news().await.room, 0);
-        bed.address.do_send(testbed::End);
+        bed.address.do_send(testing::End);
         let after = bed.news().await;
         assert_eq!((after.room, after.flowing), (0, false));
     });

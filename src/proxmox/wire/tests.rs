@@ -4,7 +4,7 @@
 
 use serde_json::Value;
 
-use super::node::{Act, Node, answer, authority, fine};
+use super::testing::{Act, Node, answer, authority, fine};
 use super::*;
 use crate::client::Client;
 use crate::connection::fingerprint;

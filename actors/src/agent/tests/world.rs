@@ -27,7 +27,7 @@ use crate::agent::{Agent, start};
 use crate::birth::{AgentBirth, AgentSpawner, Common, Lanes, Start};
 use crate::message::{AgentCommand, AgentReport, IdBack, LaneAsk, LaneFree};
 use crate::shared::{Shared, role};
-use crate::testbed::{Hours, common};
+use crate::testing::{Hours, common};
 use crate::ways::Ways;
 
 pub const CLUSTER: &str = "9f31c0aa52e7d410";
