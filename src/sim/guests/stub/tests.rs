@@ -19,6 +19,7 @@ fn guest(vmid: u32, boot: u32) -> GuestBoot {
         boot,
         resumed: false,
         config_from_disc: false,
+        discs: Vec::new(),
     }
 }
 
@@ -108,9 +109,9 @@ async fn a_host_key_outlives_a_restart_and_a_rollback_but_not_a_clone() {
     up(&host, 100).await;
     let first = read(&host, 100, answers::HOST_KEY_FILE).await.unwrap();
     PublicKey::parse(&first).unwrap();
-    host.snapshot(100, "clean");
+    host.snapshot(100, "clean", false).await.unwrap();
     host.stop(100).await;
-    host.rollback(100, "clean");
+    host.rollback(100, "clean").await.unwrap();
     host.boot(guest(100, 2)).await.unwrap();
     advance(Duration::from_secs(40)).await;
     assert_eq!(read(&host, 100, answers::HOST_KEY_FILE).await.unwrap(), first);
