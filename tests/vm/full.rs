@@ -43,7 +43,7 @@ fn a_debian_with_cloud_init_serves_a_lease_and_a_job_of_a_real_gitea() {
     let gitea = Gitea::start();
     let (machines, site) = Machines::with_site("full");
     let keys = "    memoryMb: 768\n    diskSizeGb: 4\n";
-    demand(&site, &site.yaml(&machines.sim, keys), &gitea);
+    demand(&site, &machines.yaml(&site, keys), &gitea);
     let service = Service::start(&site);
     service.drain();
     gitea.repository("app", &job("cloud-init status --long && df -BG / && hostname"));

@@ -1,8 +1,8 @@
 //! What a lease's user sees of a real machine.
 
-use crate::api::{ask, ready, release};
+use crate::api::release;
 use crate::harness::Service;
-use crate::world::{Machines, reap, says, until};
+use crate::world::{Machines, leased, reap, says, until};
 
 const GIB: u64 = 1 << 30;
 
@@ -12,10 +12,9 @@ const GIB: u64 = 1 << 30;
 #[test]
 fn a_machine_is_cloned_logged_in_to_resized_and_retired_and_leaves_nothing() {
     let (machines, site) = Machines::with_site("tiny");
-    site.write_yaml(&site.yaml(&machines.sim, "    diskSizeGb: 1\n"));
+    site.write_yaml(&machines.yaml(&site, "    diskSizeGb: 1\n"));
     let _service = Service::start(&site);
-    let lease = ask(&site, "linux", "ann");
-    let shown = ready(&site, &lease);
+    let shown = leased(&site, "ann");
     let host = shown["ssh"]["host"].as_str().unwrap();
     assert!(host.starts_with("127.77."), "{shown}");
     let node = machines.sim.fact("node");
@@ -31,7 +30,7 @@ fn a_machine_is_cloned_logged_in_to_resized_and_retired_and_leaves_nothing() {
     until("the larger disk", || (size() == 2 * GIB).then_some(()));
     assert!(machines.sim.config(node, vmid)["scsi0"].as_str().unwrap().contains("size=2G"));
 
-    release(&site, &lease);
+    release(&site, shown["id"].as_str().unwrap());
     let name = machines.sim.config(node, vmid)["name"].clone();
     assert_eq!(says(&site, "ann", "hostname"), name.as_str().unwrap(), "the same machine");
     reap(&site);
@@ -43,8 +42,9 @@ fn a_machine_is_cloned_logged_in_to_resized_and_retired_and_leaves_nothing() {
 #[test]
 fn a_machine_is_put_back_with_its_memory_for_the_same_owner() {
     let (machines, site) = Machines::with_site("tiny");
-    let keys = "    reset: MEMORY\n    readyCommand: \"true\"\n";
-    site.write_yaml(&site.yaml(&machines.sim, keys));
+    // The kernel makes the id of a boot when it is first read: before the snapshot.
+    let keys = "    reset: MEMORY\n    readyCommand: \"cat /proc/sys/kernel/random/boot_id\"\n";
+    site.write_yaml(&machines.yaml(&site, keys));
     let _service = Service::start(&site);
     let state = "cat /proc/sys/kernel/random/boot_id; ls ~ /run | grep -c left; hostname";
     let first = says(&site, "ann", &format!("{state}; touch ~/left /run/left; sync"));
@@ -69,12 +69,14 @@ fn a_machine_is_what_its_uploaded_user_data_says() {
                      runcmd:\n  - echo ${vmid} > /etc/said\n";
     std::fs::write(&file, user_data).unwrap();
     let keys = "    userDataFile: user-data.yaml\n    maxTotalUses: 1\n";
-    site.write_yaml(&site.yaml(&machines.sim, keys));
+    site.write_yaml(&machines.yaml(&site, keys));
     let _service = Service::start(&site);
     let said = says(&site, "ann", "hostname; cat /etc/said");
     let (name, vmid) = said.split_once('\n').unwrap();
     assert_eq!(name, format!("build-{vmid}"));
     machines.until_nothing_is_left();
     let content = format!("/nodes/{}/storage/local/content?content=iso", machines.sim.fact("node"));
-    assert_eq!(machines.sim.call("GET", &content)["data"], serde_json::json!([]));
+    until("the disc's end", || {
+        (machines.sim.call("GET", &content)["data"] == serde_json::json!([])).then_some(())
+    });
 }

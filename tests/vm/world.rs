@@ -5,10 +5,11 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use crate::api::{ask, call};
 use crate::harness::{Sim, Site};
 
 /// Many boots at once on few processors, and none of them is hurried.
-const PATIENCE: Duration = Duration::from_secs(240);
+const PATIENCE: Duration = Duration::from_secs(600);
 
 /// The folder of an image; `tests/all` has built it.
 fn images(kind: &str) -> PathBuf {
@@ -36,6 +37,11 @@ impl Machines {
         let machines = Self::of(kind);
         let site = Site::new(&machines.sim);
         (machines, site)
+    }
+
+    /// The YAML of a site, with more keys for the template, whose machines may take their time.
+    pub fn yaml(&self, site: &Site, keys: &str) -> String {
+        site.yaml(&self.sim, &format!("    startupWaitSeconds: {}\n{keys}", PATIENCE.as_secs()))
     }
 
     fn path(&self, vmid: u64, rest: &str) -> String {
@@ -112,6 +118,16 @@ pub fn until<T>(what: &str, ask: impl Fn() -> Option<T>) -> T {
         assert!(Instant::now() < deadline, "{what} was not seen within {PATIENCE:?}");
         std::thread::sleep(Duration::from_millis(200));
     }
+}
+
+/// Leases a machine and gives the lease once it is ready.
+pub fn leased(site: &Site, owner: &str) -> Value {
+    let lease = ask(site, "linux", owner);
+    until("a leased machine", || {
+        let (_, shown) = call(site, "GET", &format!("/v1/leases/{lease}?waitSeconds=30"), None);
+        assert_ne!(shown["state"], "ended", "{shown}");
+        (shown["state"] == "ready").then_some(shown)
+    })
 }
 
 /// What a command says on a machine that is leased for it.

@@ -195,28 +195,17 @@ fn log(folder: &Path) -> PathBuf {
     folder.join("log")
 }
 
+/// Waits until QEMU has made the machine. It greets on its socket then; before, it takes no connection,
+/// or keeps it waiting.
 async fn wait_for_qmp(child: &mut Child, folder: &Path, qmp: &Qmp) -> Result<(), String> {
-    // QEMU listens before it has made the machine, and greets when it has.
-    while !qmp_socket(folder).exists() {
-        if let Ok(Some(status)) = child.try_wait() {
-            return Err(failure(status, folder));
+    while qmp.execute("query-status", json!({})).await.is_err() {
+        match child.try_wait() {
+            Ok(Some(status)) => return Err(failure(status, folder)),
+            Ok(None) => tokio::time::sleep(START_LOOK_INTERVAL).await,
+            Err(error) => return Err(error.to_string()),
         }
-        tokio::time::sleep(START_LOOK_INTERVAL).await;
     }
-    tokio::select! {
-        status = child.wait() => Err(match status {
-            Ok(status) => failure(status, folder),
-            Err(error) => error.to_string(),
-        }),
-        greeted = qmp.execute("query-status", json!({})) => match greeted {
-            Ok(_) => Ok(()),
-            // It ends, most likely.
-            Err(error) => match child.wait().await {
-                Ok(status) => Err(failure(status, folder)),
-                Err(_) => Err(error.to_string()),
-            },
-        },
-    }
+    Ok(())
 }
 
 /// What Proxmox says, and what QEMU says.

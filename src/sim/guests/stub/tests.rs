@@ -119,7 +119,7 @@ async fn a_host_key_outlives_a_restart_and_a_rollback_but_not_a_clone() {
     host.boot(GuestBoot { resumed: true, ..guest(100, 1) }).await.unwrap();
     let at_once = read(&host, 100, answers::HOST_KEY_FILE).await;
     assert_eq!(at_once.unwrap(), first, "saved memory goes on, and nothing boots");
-    host.clone_disk(100, 101);
+    host.clone_disk(100, 101, true).await.unwrap();
     up(&host, 101).await;
     assert_ne!(read(&host, 101, answers::HOST_KEY_FILE).await.unwrap(), first);
     host.forget(100);
