@@ -26,7 +26,7 @@ fn machines_end_with_a_simulator_that_is_killed_and_the_next_one_removes_their_f
 }
 
 #[test]
-fn machines_end_with_a_simulator_that_is_told_to_stop() {
+fn machines_end_with_a_simulator_that_stops() {
     let mut machines = Machines::of("tiny");
     let template = machines.sim.facts["templateVmId"].as_u64().unwrap();
     machines.task("POST", template, "/clone", &[("newid", "500")]);

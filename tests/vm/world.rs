@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use crate::api::{ask, call};
 use crate::harness::{Sim, Site};
 
-/// Many boots at once on few processors, and none of them is hurried.
-const PATIENCE: Duration = Duration::from_secs(600);
+/// Emulated machines share few processors, so that a boot may take minutes.
+const TIME_LIMIT: Duration = Duration::from_secs(600);
 
 /// The folder of an image; `tests/all` has built it.
 fn images(kind: &str) -> PathBuf {
@@ -41,7 +41,7 @@ impl Machines {
 
     /// The YAML of a site, with more keys for the template, whose machines may take their time.
     pub fn yaml(&self, site: &Site, keys: &str) -> String {
-        site.yaml(&self.sim, &format!("    startupWaitSeconds: {}\n{keys}", PATIENCE.as_secs()))
+        site.yaml(&self.sim, &format!("    startupWaitSeconds: {}\n{keys}", TIME_LIMIT.as_secs()))
     }
 
     fn path(&self, vmid: u64, rest: &str) -> String {
@@ -110,12 +110,12 @@ pub fn processes(folder: &Path) -> Vec<String> {
 
 /// Asks again and again, for as long as machines may take.
 pub fn until<T>(what: &str, ask: impl Fn() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIME_LIMIT;
     loop {
         if let Some(answer) = ask() {
             return answer;
         }
-        assert!(Instant::now() < deadline, "{what} was not seen within {PATIENCE:?}");
+        assert!(Instant::now() < deadline, "{what} was not seen within {TIME_LIMIT:?}");
         std::thread::sleep(Duration::from_millis(200));
     }
 }

@@ -53,7 +53,7 @@ pub(crate) fn dump(ctx: &CallContext) -> Outcome {
     Ok(Answer::new(text.into()))
 }
 
-/// What the image tells the guest.
+/// The texts in the image, with the password as it is.
 pub(crate) fn texts(config: &Config, vmid: u32) -> CloudInitTexts {
     let password = config.get("cipassword").map_or("", String::as_str);
     CloudInitTexts {

@@ -28,7 +28,7 @@ pub(super) enum Accelerator {
 /// Which accelerator is wanted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum AcceleratorChoice {
-    /// Software emulation.
+    /// Software emulation, which works everywhere.
     #[default]
     Tcg,
     /// KVM, and no simulator without it.

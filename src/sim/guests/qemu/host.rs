@@ -142,7 +142,7 @@ impl Inner {
         Ok(disks)
     }
 
-    /// Starts QEMU.
+    /// Starts QEMU with what it needs in a folder of its own.
     pub(super) async fn launch(
         &self,
         boot: &GuestBoot,

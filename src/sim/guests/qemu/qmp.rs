@@ -88,7 +88,7 @@ impl Qmp {
             loop {
                 let jobs = self.execute("query-jobs", json!({})).await?;
                 let job = jobs.as_array().into_iter().flatten().find(|job| job["id"] == *id);
-                // A job that dismisses itself has succeeded: it fails by `concluded`.
+                // A job that has succeeded may leave the list by itself.
                 let Some(job) = job else { return Ok(None) };
                 if job["status"] == "concluded" {
                     self.execute("job-dismiss", json!({ "id": id })).await?;
