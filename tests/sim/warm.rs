@@ -39,7 +39,7 @@ async fn a_window_fills_the_pool_and_drains_it_and_leaves_a_lease_alone() {
     assert_eq!(ready(&world), 3, "filled up behind the lease");
     world.pass(55 * MINUTE).await;
     let left: Vec<_> = world.view().agents().into_iter().map(|agent| agent.agent.clone()).collect();
-    assert_eq!(left, [agent.agent.clone()], "{:?}", reasons(&world));
+    assert_eq!(left, std::slice::from_ref(&agent.agent), "{:?}", reasons(&world));
     assert_eq!(reasons(&world), [("window-closed", 3)]);
     world.release(&lease).await;
     world.until("it goes after its lease", |view| view.agents().is_empty()).await;

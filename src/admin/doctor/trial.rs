@@ -50,7 +50,6 @@ pub enum Part {
 pub struct Diagnosis {
     pub part: Part,
     pub text: String,
-    /// What helps.
     #[serde(rename = "mend", serialize_with = "in_one_text")]
     pub remedies: Vec<Remedy>,
 }
