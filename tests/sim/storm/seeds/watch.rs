@@ -15,7 +15,7 @@ use drover_model::phase::AgentPhase;
 use drover_model::record::{Body, Reason};
 use drover_model::seed::owner;
 use drover_model::spec::HerdSpec;
-use drover_model::status::{AgentStatus, CloudStatus};
+use drover_model::status::AgentStatus;
 use drover_model::time::WallTime;
 use proxmox_client::transport::{Method, Request};
 use pve_sim::world::EPOCH;
@@ -449,10 +449,7 @@ impl Eye for Watch {
             What::TemplateGone { template } => {
                 seen.trips.remove(template);
             }
-            What::Cloud(status) => {
-                let CloudStatus { cloud, health, detail, .. } = &**status;
-                seen.held.reported(cloud, *health, detail, self.now());
-            }
+            What::Cloud(one) => seen.held.reported(&one.cloud, one.health, &one.detail, self.now()),
             What::CloudGone { cloud } => seen.trips.retain(|id, _| id.cloud != *cloud),
             _ => {}
         }
