@@ -6,7 +6,6 @@ use drover_model::stop::StopPolicy;
 use drover_runtime::reply::Reply;
 use tokio::sync::oneshot;
 
-use super::*;
 use super::{Bed, t};
 use crate::message::{AgentCommand, HerdCommand, Refusal};
 use crate::testing::{ask, cloud, herd, on_paused_system, pass, seconds, template};
